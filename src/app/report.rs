@@ -1,0 +1,69 @@
+//! What the program tells of itself.
+
+use std::{
+    net::SocketAddr,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+};
+
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::{
+    admin,
+    proxy::{self, Identity, IdentityState},
+};
+
+/// Gathers what the parts know.
+#[derive(Debug)]
+pub(super) struct Report {
+    pub(super) identity: Identity,
+    pub(super) calls: proxy::Metrics,
+    pub(super) upstream: String,
+    pub(super) listen: SocketAddr,
+    pub(super) started: Instant,
+    pub(super) draining: AtomicBool,
+}
+
+// === impl Report ===
+
+impl Report {
+    /// From now on it is not ready, whatever the upstream says.
+    pub(super) fn drain(&self) {
+        self.draining.store(true, Relaxed);
+    }
+}
+
+impl admin::Report for Report {
+    fn ready(&self) -> Result<(), String> {
+        if self.draining.load(Relaxed) {
+            return Err("shutting down".to_owned());
+        }
+        match self.identity.state() {
+            IdentityState::Known(_) => Ok(()),
+            IdentityState::Unknown(None) => Err("the upstream has not been reached yet".to_owned()),
+            IdentityState::Unknown(Some(error)) => Err(format!("the upstream does not answer: {error}")),
+            IdentityState::Stranger(stranger) => Err(stranger.to_string()),
+        }
+    }
+
+    fn status(&self) -> serde_json::Value {
+        let ready = self.ready();
+        let chain = match self.identity.state() {
+            IdentityState::Known(who) => json!({
+                "id": who.chain_id,
+                "genesis": who.genesis.map(|genesis| genesis.to_string()),
+            }),
+            IdentityState::Unknown(_) | IdentityState::Stranger(_) => serde_json::Value::Null,
+        };
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "ready": ready.is_ok(),
+            "reason": ready.err(),
+            "uptime_seconds": self.started.elapsed().as_secs(),
+            "listen": self.listen.to_string(),
+            "chain": chain,
+            "upstreams": [{ "url": self.upstream }],
+            "calls": self.calls.calls(),
+        })
+    }
+}

@@ -1,0 +1,212 @@
+//! `holdfast check`
+
+use std::time::{Duration, SystemTime};
+
+use clap::Args;
+use serde::Deserialize;
+use tokio::time::Instant;
+
+use super::{Failure, run, serve::Settings};
+use crate::{
+    app::StartError,
+    budget::ByteBudget,
+    config::{Config, LogConfig, Problem},
+    eth::{Operation, Tag},
+    jsonrpc::{Answer, Params},
+    upstream::{Call, HttpLeaf, Metrics, Upstream, UpstreamError},
+};
+
+/// What a node says of a method it does not have.
+const METHOD_NOT_FOUND: i64 = -32601;
+
+/// Other methods that make a difference to a cache in front.
+const USEFUL: [&str; 3] = ["eth_getBlockReceipts", "eth_feeHistory", "eth_getLogs"];
+
+/// Check the configuration and the node: is it there, what does it know?
+///
+/// Exits with 0 if all is well, with 1 if the node is not what it should be, and with 64 if the
+/// configuration is wrong.
+#[derive(Debug, Args)]
+pub(super) struct Check {
+    /// What can be set in the file too.
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// A node's answer, as far as this command reads it.
+enum Said {
+    Result(serde_json::Value),
+    Error { code: i64, message: String },
+}
+
+#[derive(Deserialize)]
+struct Head {
+    hash: Option<String>,
+    number: Option<String>,
+    timestamp: Option<String>,
+}
+
+// === impl Check ===
+
+impl Check {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        let config = self.settings.sources().load()?;
+        // The report says what failed; the log would say it twice.
+        let quiet = LogConfig { level: "off".to_owned(), ..LogConfig::default() };
+        run(&quiet, check(config))
+    }
+}
+
+async fn check(config: Config) -> Result<(), Failure> {
+    line("configuration", "ok");
+    let [endpoint] = config.upstream.endpoints.as_slice() else {
+        let message = "name one node with --upstream or in the file";
+        return Err(StartError::Config(Problem::new("upstream.endpoints", message)).into());
+    };
+    let budget = ByteBudget::new(config.max_bytes_in_flight.as_u64());
+    let leaf = HttpLeaf::try_new(endpoint, &config.upstream, budget)
+        .map_err(|error| StartError::Config(Problem::new("upstream.endpoints.0", error)))?;
+    line("upstream", leaf.url().to_string());
+    let upstream = Upstream::new(leaf.clone(), leaf.url().to_string(), &config.upstream, Metrics::default());
+
+    let begun = Instant::now();
+    let chain_id = match ask(&upstream, "eth_chainId", "[]").await {
+        Ok(said) => quantity(&said),
+        Err(error) => return fail("reachable", format!("no: {error}")),
+    };
+    line("reachable", format!("yes, in {:.1} ms", begun.elapsed().as_secs_f64() * 1000.0));
+    if let Ok(Said::Result(serde_json::Value::String(client))) =
+        ask(&upstream, "web3_clientVersion", "[]").await
+    {
+        line("client", client);
+    }
+    match (chain_id, config.chain_id) {
+        (None, _) => return fail("chain id", "the node does not say".to_owned()),
+        (Some(got), Some(wanted)) if got != wanted => {
+            return fail("chain id", format!("{got}, but chain_id is {wanted}"));
+        }
+        (Some(got), _) => line("chain id", got.to_string()),
+    }
+    let Some(head) = head(&upstream).await else {
+        return fail("head", "the node does not say".to_owned());
+    };
+    tags(&upstream).await;
+    methods(&upstream, &head).await
+}
+
+async fn head(upstream: &Upstream) -> Option<String> {
+    let Ok(Said::Result(block)) = ask(upstream, "eth_getBlockByNumber", r#"["latest",false]"#).await else {
+        return None;
+    };
+    let head: Head = serde_json::from_value(block).ok()?;
+    let number = hex(head.number.as_deref()?)?;
+    let age = head.timestamp.as_deref().and_then(hex).and_then(age);
+    let age = age.map_or_else(String::new, |age| format!(", {} s old", age.as_secs()));
+    line("head", format!("block {number}{age}"));
+    head.hash
+}
+
+async fn tags(upstream: &Upstream) {
+    let mut known = Vec::new();
+    for tag in Tag::ALL {
+        let params = format!(r#"["{}",false]"#, tag.as_str());
+        let block = match ask(upstream, "eth_getBlockByNumber", params).await {
+            Ok(Said::Result(block)) => serde_json::from_value::<Head>(block).ok(),
+            Ok(Said::Error { .. }) | Err(_) => None,
+        };
+        let number = block.and_then(|block| hex(block.number.as_deref()?));
+        known.push(
+            number.map_or_else(|| format!("{} unknown", tag.as_str()), |n| format!("{} {n}", tag.as_str())),
+        );
+    }
+    line("tags", known.join(", "));
+}
+
+async fn methods(upstream: &Upstream, head: &str) -> Result<(), Failure> {
+    let mut missing = Vec::new();
+    for method in Operation::METHODS {
+        if !has(upstream, method, head).await? {
+            missing.push(*method);
+        }
+    }
+    let mut useful = Vec::new();
+    for method in USEFUL {
+        let has = has(upstream, method, head).await?;
+        useful.push(format!("{method} {}", if has { "yes" } else { "no" }));
+    }
+    line("also", useful.join(", "));
+    if missing.is_empty() {
+        line("operations", "all six");
+        return Ok(());
+    }
+    fail("operations", format!("the node lacks {}", missing.join(", ")))
+}
+
+/// Any answer but "no such method" shows that the node has it.
+async fn has(upstream: &Upstream, method: &'static str, head: &str) -> Result<bool, Failure> {
+    let params = match method {
+        "eth_getBlockByHash" => format!(r#"["{head}",false]"#),
+        "eth_getBlockByNumber" => r#"["latest",false]"#.to_owned(),
+        "eth_getTransactionByBlockHashAndIndex" => format!(r#"["{head}","0x0"]"#),
+        "eth_getTransactionByBlockNumberAndIndex" => r#"["latest","0x0"]"#.to_owned(),
+        "eth_getBlockReceipts" => r#"["latest"]"#.to_owned(),
+        "eth_feeHistory" => r#"["0x1","latest",[]]"#.to_owned(),
+        "eth_getLogs" => format!(r#"[{{"blockHash":"{head}"}}]"#),
+        // By a transaction's hash: none has this one, and null is an answer.
+        _ => format!(r#"["0x{}"]"#, "0".repeat(64)),
+    };
+    match ask(upstream, method, params).await {
+        Ok(Said::Result(_)) => Ok(true),
+        Ok(Said::Error { code, message }) => Ok(code != METHOD_NOT_FOUND
+            && !message.contains("does not exist")
+            && !message.contains("not supported")),
+        Err(error) => fail(method, format!("no answer: {error}")).map(|()| false),
+    }
+}
+
+async fn ask(
+    upstream: &Upstream,
+    method: &'static str,
+    params: impl Into<bytes::Bytes>,
+) -> Result<Said, UpstreamError> {
+    #[derive(Deserialize)]
+    struct NodeError {
+        #[serde(default)]
+        code: i64,
+        #[serde(default)]
+        message: String,
+    }
+    Ok(match upstream.call(Call::new(method, Params::from_own(params))).await? {
+        Answer::Result(result) => Said::Result(serde_json::from_slice(&result).unwrap_or_default()),
+        Answer::Error(error) => {
+            let error =
+                serde_json::from_slice(&error).unwrap_or(NodeError { code: 0, message: String::new() });
+            Said::Error { code: error.code, message: error.message }
+        }
+    })
+}
+
+fn quantity(said: &Said) -> Option<u64> {
+    match said {
+        Said::Result(value) => hex(value.as_str()?),
+        Said::Error { .. } => None,
+    }
+}
+
+fn hex(text: &str) -> Option<u64> {
+    u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()
+}
+
+fn age(timestamp: u64) -> Option<Duration> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?;
+    now.checked_sub(Duration::from_secs(timestamp))
+}
+
+fn line(what: &str, how: impl AsRef<str>) {
+    println!("{what:<14}{}", how.as_ref());
+}
+
+fn fail(what: &str, how: String) -> Result<(), Failure> {
+    line(what, how);
+    Err(Failure::Said)
+}

@@ -1,0 +1,162 @@
+//! `holdfast demo`
+
+use std::{
+    net::SocketAddr,
+    time::{Duration, SystemTime},
+};
+
+use clap::Args;
+use tokio::time;
+
+use super::{Failure, address, run, signal::StopSignals};
+use crate::{
+    app::{App, StartError},
+    budget::ByteBudget,
+    config::{Config, Sources},
+    devchain::{self, BlockRef, DevChain, DevNode},
+    jsonrpc::Params,
+    upstream::{self, Call, EndpointConfig, HttpLeaf, Metrics, Upstream},
+};
+
+const BLOCK_TIME: Duration = Duration::from_secs(2);
+
+/// Blocks that are there from the start, so that there is something to ask for, final ones included.
+const FIRST_BLOCKS: usize = 32;
+
+/// Between two rounds of the little traffic.
+const ROUND: Duration = Duration::from_millis(500);
+
+/// Show it working: a development chain, the proxy in front of it, and calls to try.
+///
+/// Needs no node and no network. Ends with ctrl-c.
+#[derive(Debug, Args)]
+pub(super) struct Demo {
+    /// Where clients connect
+    #[arg(long, value_name = "ADDRESS", value_parser = address, default_value = "127.0.0.1:8555")]
+    listen: SocketAddr,
+
+    /// Where operators connect
+    #[arg(long, value_name = "ADDRESS", value_parser = address, default_value = "127.0.0.1:8556")]
+    admin: SocketAddr,
+
+    /// error, warn, info, debug or trace
+    #[arg(long, value_name = "LEVEL", default_value = "warn")]
+    log_level: String,
+}
+
+// === impl Demo ===
+
+impl Demo {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        let sources = Sources::none()
+            .with_flag("listen", Some(self.listen))
+            .with_flag("admin", Some(self.admin))
+            .with_flag("log.level", Some(self.log_level));
+        let config = sources.load()?;
+        run(&config.log.clone(), demo(config))
+    }
+}
+
+async fn demo(mut config: Config) -> Result<(), Failure> {
+    let mut signals =
+        StopSignals::listen().map_err(|error| Failure::Other(format!("cannot take signals: {error}")))?;
+    let chain = chain();
+    let node = DevNode::start(chain.clone(), SocketAddr::from(([127, 0, 0, 1], 0))).await;
+    let node = node.map_err(StartError::Bind)?;
+    config.upstream.endpoints =
+        vec![EndpointConfig { url: crate::secret::Secret::Plain(node.url()), headers: Default::default() }];
+    let app = App::start(config).await?;
+    app.ready().await;
+    introduce(&app, &node, &chain);
+
+    let mut sizes = [5, 3, 8, 0, 6, 4, 7].into_iter().cycle();
+    let mining = chain.clone().mine_every(BLOCK_TIME, move || sizes.next().unwrap_or_default());
+    tokio::select! {
+        () = mining => {}
+        () = traffic(&chain, app.rpc_address()) => {}
+        () = tell(&chain) => {}
+        () = signals.next() => {}
+    }
+    signals.or_again(app.stop()).await;
+    Ok(())
+}
+
+/// A chain whose newest block is of now.
+fn chain() -> DevChain {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_secs());
+    let slot_seconds = BLOCK_TIME.as_secs();
+    let genesis_time = now.saturating_sub(FIRST_BLOCKS as u64 * slot_seconds);
+    // Nobody looks at what this node was asked.
+    let config =
+        devchain::Config { genesis_time, slot_seconds, keep_calls: 0, ..devchain::Config::default() };
+    let chain = DevChain::new(config);
+    chain.mine_many(FIRST_BLOCKS, 5);
+    chain
+}
+
+fn introduce(app: &App, node: &DevNode, chain: &DevChain) {
+    let (rpc, admin) = (app.rpc_address(), app.admin_address());
+    println!(
+        "A development chain with a block every {} s, and Holdfast in front of it.\n",
+        BLOCK_TIME.as_secs()
+    );
+    println!("  proxy   http://{rpc}   point a wallet here (chain id {})", chain.config().chain_id);
+    println!("  admin   http://{admin}   /status, /metrics, /ready");
+    println!("  node    {}   the chain itself, to compare\n", node.url());
+    println!("Try, in another terminal:\n");
+    let Some(block) = chain.block_ref(chain.head().number - 1) else { return };
+    for call in six_calls(chain, block) {
+        println!("  curl -s http://{rpc} -H 'content-type: application/json' -d '{call}'\n");
+    }
+    println!("It goes on until ctrl-c.\n");
+}
+
+/// One call of each operation, about a real block and its first transaction.
+fn six_calls(chain: &DevChain, block: BlockRef) -> Vec<String> {
+    let (hash, number) = (block.hash, block.number);
+    let transaction = chain.transactions_of(hash).first().copied().unwrap_or_default();
+    [
+        ("eth_getBlockByNumber", format!(r#"["latest",false]"#)),
+        ("eth_getBlockByHash", format!(r#"["{hash:#x}",true]"#)),
+        ("eth_getTransactionByHash", format!(r#"["{transaction:#x}"]"#)),
+        ("eth_getTransactionReceipt", format!(r#"["{transaction:#x}"]"#)),
+        ("eth_getTransactionByBlockHashAndIndex", format!(r#"["{hash:#x}",0]"#)),
+        ("eth_getTransactionByBlockNumberAndIndex", format!(r#"["{number:#x}","0x0"]"#)),
+    ]
+    .into_iter()
+    .enumerate()
+    .map(|(id, (method, params))| {
+        format!(r#"{{"jsonrpc":"2.0","id":{},"method":"{method}","params":{params}}}"#, id + 1)
+    })
+    .collect()
+}
+
+/// What a small dapp would ask: the head, and the newest transactions with their receipts.
+async fn traffic(chain: &DevChain, proxy: SocketAddr) {
+    let config = upstream::Config::default();
+    let url = crate::secret::Secret::Plain(format!("http://{proxy}"));
+    let endpoint = EndpointConfig { url, headers: Default::default() };
+    let budget = ByteBudget::new(config.max_answer.as_u64());
+    let Ok(leaf) = HttpLeaf::try_new(&endpoint, &config, budget) else { return };
+    let dapp = Upstream::new(leaf, "demo".to_owned(), &config, Metrics::default());
+    loop {
+        time::sleep(ROUND).await;
+        let mut calls = vec![Call::new("eth_getBlockByNumber", Params::from_own(r#"["latest",true]"#))];
+        for transaction in chain.transactions_of(chain.head().hash) {
+            let params = Params::from_own(format!(r#"["{transaction:#x}"]"#));
+            calls.push(Call::new("eth_getTransactionByHash", params.clone()));
+            calls.push(Call::new("eth_getTransactionReceipt", params));
+        }
+        // Whatever goes wrong is in the log already, and the next round tries again.
+        let _ = dapp.call_all(calls).await;
+    }
+}
+
+/// A line for each block.
+async fn tell(chain: &DevChain) {
+    loop {
+        let block = chain.mined().await;
+        let transactions = chain.transactions_of(block.hash).len();
+        println!("block {:<6} {:#x}  {transactions} transactions", block.number, block.hash);
+    }
+}

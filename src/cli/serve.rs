@@ -1,0 +1,99 @@
+//! `holdfast serve`
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use clap::Args;
+
+use super::{Failure, address, run, signal::StopSignals};
+use crate::{
+    app::App,
+    config::{Config, LogFormat, Sources},
+};
+
+/// Serve clients in front of a node.
+///
+/// The node need not be up: /ready on the admin listener says when it is.
+#[derive(Debug, Args)]
+pub(super) struct Serve {
+    /// What can be set in the file too.
+    #[command(flatten)]
+    settings: Settings,
+
+    /// Where clients connect [default: 127.0.0.1:8555]
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
+    listen: Option<SocketAddr>,
+
+    /// Where operators connect: /live, /ready, /status, /metrics [default: 127.0.0.1:8556]
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
+    admin: Option<SocketAddr>,
+
+    /// Serve the six read operations and nothing else
+    #[arg(long)]
+    strict: bool,
+
+    /// error, warn, info, debug or trace [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<String>,
+
+    /// For people or for programs [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<LogFormat>,
+}
+
+/// What `serve` and `check` share.
+#[derive(Debug, Args)]
+pub(super) struct Settings {
+    /// The configuration file; config/holdfast.toml in the source documents every key
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// The node's URL. It is never shown whole: it may hold a key
+    #[arg(long, value_name = "URL")]
+    upstream: Vec<String>,
+
+    /// Refuse a node of any other chain
+    #[arg(long, value_name = "ID")]
+    chain_id: Option<u64>,
+}
+
+// === impl Serve ===
+
+impl Serve {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        let config = self.config()?;
+        run(&config.log.clone(), serve(config))
+    }
+
+    fn config(self) -> Result<Config, Failure> {
+        let sources = self
+            .settings
+            .sources()
+            .with_flag("listen", self.listen)
+            .with_flag("admin", self.admin)
+            .with_flag("strict", self.strict.then_some(true))
+            .with_flag("log.level", self.log_level)
+            .with_flag("log.format", self.log_format);
+        Ok(sources.load()?)
+    }
+}
+
+async fn serve(config: Config) -> Result<(), Failure> {
+    let mut signals =
+        StopSignals::listen().map_err(|error| Failure::Other(format!("cannot take signals: {error}")))?;
+    let app = App::start(config).await?;
+    signals.next().await;
+    signals.or_again(app.stop()).await;
+    Ok(())
+}
+
+// === impl Settings ===
+
+impl Settings {
+    pub(super) fn sources(self) -> Sources {
+        Sources::none()
+            .with_file(self.config)
+            .with_environment()
+            .with_upstreams(self.upstream)
+            .with_flag("chain_id", self.chain_id)
+    }
+}

@@ -1,0 +1,118 @@
+//! What is wrong with a configuration, said so that it can be mended.
+
+use std::{fmt, path::PathBuf};
+
+use figment::{
+    Source,
+    error::{Error, Kind, OneOf},
+};
+
+use super::load::ENV_PREFIX;
+
+/// A configuration that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file that was named is not there.
+    #[error("{}: no such file", path.display())]
+    NoFile {
+        /// Its path.
+        path: PathBuf,
+    },
+    /// Something in it is wrong.
+    #[error("{0}")]
+    Problem(Problem),
+    /// Several things are.
+    #[error("{}", lines(.0))]
+    Problems(Vec<Problem>),
+}
+
+/// One thing that is wrong: where, and what would be right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The file, the environment or the flags; empty where that is not known.
+    pub source: String,
+    /// The key, dotted.
+    pub key: String,
+    /// What is wrong with it, and what would be right.
+    pub message: String,
+}
+
+fn lines(problems: &[Problem]) -> String {
+    problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n")
+}
+
+// === impl ConfigError ===
+
+impl From<Error> for ConfigError {
+    fn from(error: Error) -> Self {
+        let mut problems: Vec<_> = error.into_iter().map(|error| Problem::of(&error)).collect();
+        match problems.len() {
+            1 => Self::Problem(problems.remove(0)),
+            _ => Self::Problems(problems),
+        }
+    }
+}
+
+impl From<Problem> for ConfigError {
+    fn from(problem: Problem) -> Self {
+        Self::Problem(problem)
+    }
+}
+
+// === impl Problem ===
+
+impl Problem {
+    /// A problem with `key`, wherever it was set.
+    pub fn new(key: impl Into<String>, message: impl ToString) -> Self {
+        Self { source: String::new(), key: key.into(), message: message.to_string() }
+    }
+
+    fn of(error: &Error) -> Self {
+        let mut path = error.path.clone();
+        let message = match &error.kind {
+            Kind::UnknownField(name, expected) => {
+                if path.last().is_none_or(|last| last != name) {
+                    path.push(name.clone());
+                }
+                format!("there is no such key; known here are {}", OneOf(expected))
+            }
+            Kind::UnknownVariant(found, expected) => format!("{found:?} is not one of {}", OneOf(expected)),
+            Kind::InvalidType(found, expected) => format!("expected {expected}, found {found}"),
+            Kind::InvalidValue(found, expected) => format!("expected {expected}, found {found}"),
+            Kind::MissingField(name) => {
+                path.push(name.to_string());
+                "is missing".to_owned()
+            }
+            Kind::Message(message) => without_excerpt(message),
+            other => other.to_string(),
+        };
+        let source = error.metadata.as_ref().map(|metadata| match &metadata.source {
+            Some(Source::File(path)) => path.display().to_string(),
+            _ if metadata.name.contains("environment") => format!("the environment ({ENV_PREFIX}…)"),
+            _ => metadata.name.to_string(),
+        });
+        Self { source: source.unwrap_or_default(), key: path.join("."), message }
+    }
+}
+
+/// TOML's own errors show the line they stand in, which may hold a secret.
+fn without_excerpt(message: &str) -> String {
+    let is_excerpt = |line: &&str| {
+        !line.split('|').next().is_some_and(|left| {
+            line.contains('|') && left.trim().chars().all(|character| character.is_ascii_digit())
+        })
+    };
+    let kept: Vec<_> =
+        message.lines().filter(is_excerpt).map(str::trim).filter(|line| !line.is_empty()).collect();
+    kept.join(": ")
+}
+
+impl std::error::Error for Problem {}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [self.source.as_str(), self.key.as_str(), self.message.as_str()];
+        let said: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        f.write_str(&said.join(": "))
+    }
+}

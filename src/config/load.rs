@@ -1,0 +1,100 @@
+//! Where the configuration comes from, the later the stronger.
+
+use std::{env, path::PathBuf};
+
+use figment::{
+    Figment,
+    providers::{Env, Format, Serialized, Toml},
+    value::Value,
+};
+use serde::Serialize;
+
+use super::{Config, ConfigError};
+use crate::{secret::Secret, upstream::EndpointConfig};
+
+pub(super) const ENV_PREFIX: &str = "HOLDFAST_";
+
+/// Environment variables beside the keys of the configuration.
+const ENV_CONFIG: &str = "HOLDFAST_CONFIG";
+const ENV_UPSTREAM_URL: &str = "HOLDFAST_UPSTREAM_URL";
+
+/// A file, the environment, and what the flags say.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    file: Option<PathBuf>,
+    environment: bool,
+    flags: Vec<(&'static str, Value)>,
+    upstreams: Vec<String>,
+}
+
+// === impl Sources ===
+
+impl Sources {
+    /// The defaults and nothing else.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Reads this file.
+    pub fn with_file(self, file: Option<PathBuf>) -> Self {
+        Self { file, ..self }
+    }
+
+    /// Reads `HOLDFAST_*`: `HOLDFAST_HTTP__MAX_BATCH` is `http.max_batch`, `HOLDFAST_CONFIG` names the file,
+    /// and `HOLDFAST_UPSTREAM_URL` the node.
+    pub fn with_environment(self) -> Self {
+        let named = env::var_os(ENV_CONFIG).map(PathBuf::from);
+        let file = self.file.or(named);
+        Self { file, environment: true, ..self }
+    }
+
+    /// Sets a key, if there is a value.
+    ///
+    /// # Panics
+    /// If the value cannot be serialised, which values of flags can.
+    #[must_use]
+    pub fn with_flag(mut self, key: &'static str, value: Option<impl Serialize>) -> Self {
+        if let Some(value) = value {
+            self.flags.push((key, Value::serialize(value).expect("flags are text, numbers and booleans")));
+        }
+        self
+    }
+
+    /// Uses these nodes instead of any configured elsewhere.
+    #[must_use]
+    pub fn with_upstreams(self, upstreams: Vec<String>) -> Self {
+        Self { upstreams, ..self }
+    }
+
+    /// Puts the sources together and checks what comes out.
+    ///
+    /// # Errors
+    /// Names the source, the key, and what would be right.
+    pub fn load(self) -> Result<Config, ConfigError> {
+        let mut figment = Figment::new();
+        if let Some(path) = &self.file {
+            if !path.is_file() {
+                return Err(ConfigError::NoFile { path: path.clone() });
+            }
+            figment = figment.merge(Toml::file_exact(path));
+        }
+        let mut upstreams = self.upstreams;
+        if self.environment {
+            let beside = [ENV_CONFIG, ENV_UPSTREAM_URL].map(|name| &name[ENV_PREFIX.len()..]);
+            figment = figment.merge(Env::prefixed(ENV_PREFIX).ignore(&beside).split("__"));
+            if let (true, Ok(url)) = (upstreams.is_empty(), env::var(ENV_UPSTREAM_URL)) {
+                upstreams.push(url);
+            }
+        }
+        for (key, value) in self.flags {
+            figment = figment.merge(Serialized::default(key, value));
+        }
+        let mut config: Config = figment.extract().map_err(ConfigError::from)?;
+        if !upstreams.is_empty() {
+            let endpoint = |url| EndpointConfig { url: Secret::Plain(url), headers: Default::default() };
+            config.upstream.endpoints = upstreams.into_iter().map(endpoint).collect();
+        }
+        config.check()?;
+        Ok(config)
+    }
+}

@@ -1,0 +1,153 @@
+//! The configuration: a file, then the environment, then flags.
+//!
+//! Gathers the `Config`s of the modules below; nothing below `app` sees this one. Whatever is
+//! wrong is said with its source, its key and what would be right.
+
+mod error;
+mod load;
+mod log;
+
+use std::{net::SocketAddr, time::Duration};
+
+use bytesize::ByteSize;
+use serde::{Deserialize, Serialize};
+
+pub use self::{
+    error::{ConfigError, Problem},
+    load::Sources,
+    log::{LogConfig, LogFormat},
+};
+use crate::{http, listen, proxy, upstream};
+
+/// Everything that can be set. `config/holdfast.toml` says what for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Where clients connect.
+    pub listen: SocketAddr,
+    /// Where operators connect.
+    pub admin: SocketAddr,
+    /// The chain that the upstream must serve.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chain_id: Option<u64>,
+    /// Serve the six operations and nothing else.
+    pub strict: bool,
+    /// For one call, whatever it waits for.
+    #[serde(with = "humantime_serde")]
+    pub call_timeout: Duration,
+    /// From the signal to stop until no connection is accepted any more.
+    #[serde(with = "humantime_serde")]
+    pub drain_delay: Duration,
+    /// Bytes being read from clients and upstreams at a time.
+    pub max_bytes_in_flight: ByteSize,
+    /// What is logged, and how.
+    pub log: LogConfig,
+    /// Which methods are let through.
+    pub methods: proxy::MethodsConfig,
+    /// What a request may be like.
+    pub http: http::Config,
+    /// What a connection may be like.
+    pub connections: listen::Config,
+    /// Which node is asked, and how.
+    pub upstream: upstream::Config,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let proxy = proxy::Config::default();
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 8555)),
+            admin: SocketAddr::from(([127, 0, 0, 1], 8556)),
+            chain_id: proxy.chain_id,
+            strict: proxy.strict,
+            call_timeout: proxy.call_timeout,
+            drain_delay: Duration::ZERO,
+            max_bytes_in_flight: ByteSize::mib(512),
+            log: LogConfig::default(),
+            methods: proxy.methods,
+            http: http::Config::default(),
+            connections: listen::Config::default(),
+            upstream: upstream::Config::default(),
+        }
+    }
+}
+
+// === impl Config ===
+
+impl Config {
+    /// The part that concerns calls.
+    pub fn proxy(&self) -> proxy::Config {
+        proxy::Config {
+            chain_id: self.chain_id,
+            strict: self.strict,
+            call_timeout: self.call_timeout,
+            methods: self.methods.clone(),
+        }
+    }
+
+    /// Finds what the types allow and the program cannot work with.
+    fn check(&self) -> Result<(), Problem> {
+        let positive = [
+            ("http.max_batch", self.http.max_batch),
+            ("http.batch_concurrency", self.http.batch_concurrency),
+            ("http.max_in_flight", self.http.max_in_flight),
+            ("connections.max", self.connections.max),
+            ("upstream.max_in_flight", self.upstream.max_in_flight),
+        ];
+        for (key, value) in positive {
+            if value == 0 {
+                return Err(Problem::new(key, "must be at least 1"));
+            }
+        }
+        let times = [
+            ("call_timeout", self.call_timeout),
+            ("http.body_timeout", self.http.body_timeout),
+            ("connections.first_byte_timeout", self.connections.first_byte_timeout),
+            ("connections.head_timeout", self.connections.head_timeout),
+            ("connections.idle_timeout", self.connections.idle_timeout),
+            ("connections.stall_timeout", self.connections.stall_timeout),
+            ("upstream.connect_timeout", self.upstream.connect_timeout),
+            ("upstream.timeout", self.upstream.timeout),
+        ];
+        for (key, value) in times {
+            if value < Duration::from_millis(1) {
+                return Err(Problem::new(key, "must be at least 1ms"));
+            }
+        }
+        if let Err(message) = self.log.check() {
+            return Err(Problem::new("log.level", message));
+        }
+        if let Err((list, error)) = self.methods.check() {
+            return Err(Problem::new(format!("methods.{list}"), error));
+        }
+        for origin in self.http.allowed_origins.iter().chain(&self.methods.trusted_origins) {
+            if origin != "*" && !is_origin(origin) {
+                let key = if self.methods.trusted_origins.contains(origin) {
+                    "methods.trusted_origins"
+                } else {
+                    "http.allowed_origins"
+                };
+                let message = format!(
+                    "{origin:?} is no origin; write scheme and host, such as https://app.example.org"
+                );
+                return Err(Problem::new(key, message));
+            }
+        }
+        if self.methods.trusted_origins.iter().any(|origin| origin == "*") {
+            let message =
+                "\"*\" would let every website sign with the node's accounts; list the pages you trust";
+            return Err(Problem::new("methods.trusted_origins", message));
+        }
+        Ok(())
+    }
+}
+
+/// Scheme, host and perhaps a port, as browsers write it.
+fn is_origin(text: &str) -> bool {
+    text.split_once("://").is_some_and(|(scheme, host)| {
+        !scheme.is_empty() && !host.is_empty() && !host.contains(['/', '?', '#', '@', ' ']) && text.is_ascii()
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+use std::path::Path;
+
+use super::*;
+
+/// Every key, its default and its reason; part of the project, so always there.
+const DOCUMENTED: &str = "config/holdfast.toml";
+
+fn load(toml: &str) -> Result<Config, String> {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    static FILES: AtomicUsize = AtomicUsize::new(0);
+    let name =
+        format!("holdfast-config-{}-{}.toml", std::process::id(), FILES.fetch_add(1, Ordering::Relaxed));
+    let path = std::env::temp_dir().join(name);
+    std::fs::write(&path, toml).unwrap();
+    let loaded = Sources::none().with_file(Some(path.clone())).load();
+    std::fs::remove_file(&path).unwrap();
+    loaded.map_err(|error| error.to_string().replace(&path.display().to_string(), "FILE"))
+}
+
+#[test]
+fn the_documented_file_holds_the_defaults() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(DOCUMENTED);
+    let documented = Sources::none().with_file(Some(path)).load().unwrap();
+    let defaults = Config {
+        upstream: upstream::Config {
+            // The one thing that has no default.
+            endpoints: documented.upstream.endpoints.clone(),
+            ..upstream::Config::default()
+        },
+        ..Config::default()
+    };
+    assert_eq!(documented, defaults);
+}
+
+#[test]
+fn the_documented_file_leaves_no_key_out() {
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(DOCUMENTED)).unwrap();
+    let mut keys = Vec::new();
+    let defaults = Config { chain_id: Some(1), ..Config::default() };
+    collect_keys(&serde_json::to_value(defaults).unwrap(), &mut keys);
+    for key in keys.iter().chain(&["url".to_owned(), "headers".to_owned()]) {
+        let documented = text.lines().any(|line| {
+            let line = line.trim_start_matches(['#', ' ']);
+            line.strip_prefix(key.as_str()).is_some_and(|rest| rest.trim_start().starts_with('='))
+                || line.trim() == format!("[[upstream.{key}]]")
+                || line.trim() == format!("[{key}]")
+        });
+        assert!(documented, "{key} is not in {DOCUMENTED}");
+    }
+}
+
+fn collect_keys(value: &serde_json::Value, keys: &mut Vec<String>) {
+    if let serde_json::Value::Object(members) = value {
+        for (key, value) in members {
+            keys.push(key.clone());
+            collect_keys(value, keys);
+        }
+    }
+}
+
+#[test]
+fn nothing_at_all_is_the_defaults() {
+    assert_eq!(load("").unwrap(), Config::default());
+    assert_eq!(Sources::none().load().unwrap(), Config::default());
+}
+
+#[test]
+fn values_read_as_people_write_them() {
+    let config = load(
+        "call_timeout = '1m 30s'\nstrict = true\nchain_id = 1\n[http]\nmax_body = '2 MB'\n[upstream]\n\
+         endpoints = [{ url = 'http://127.0.0.1:8545', headers = { authorization = { env = 'TOKEN' } } }]",
+    )
+    .unwrap();
+    assert_eq!(config.call_timeout, Duration::from_secs(90));
+    assert_eq!(config.http.max_body, ByteSize::mb(2));
+    assert_eq!(config.chain_id, Some(1));
+    assert!(format!("{config:?}").contains("$TOKEN"));
+}
+
+#[test]
+fn errors_name_the_file_the_key_and_what_would_be_right() {
+    for (toml, message) in [
+        ("lsten = '127.0.0.1:1'", "FILE: lsten: there is no such key; known here are"),
+        ("[http]\nmax_bodi = 1", "FILE: http.max_bodi: there is no such key; known here are"),
+        ("[http]\nmax_batch = 'many'", "FILE: http.max_batch: expected"),
+        ("[http]\nmax_batch = 0", "http.max_batch: must be at least 1"),
+        ("call_timeout = 5", "FILE: call_timeout: expected"),
+        ("call_timeout = 'soon'", "FILE: call_timeout: expected"),
+        ("listen = 'here'", "FILE: listen: "),
+        ("[log]\nformat = 'xml'", "FILE: log.format: \"xml\" is not one of `text` or `json`"),
+        ("[log]\nlevel = 'chatty'", "log.level: \"chatty\" is not one of error, warn"),
+        ("[log]\nlevel = 'a=b=c'", "log.level: \"a=b=c\": "),
+        ("[methods]\nallow = ['eth_[ab]']", "methods.allow: \"eth_[ab]\" is no pattern of method names"),
+        ("[methods]\ntrusted_origins = ['*']", "methods.trusted_origins: \"*\" would let every website sign"),
+        (
+            "[methods]\ntrusted_origins = ['example.org']",
+            "methods.trusted_origins: \"example.org\" is no origin",
+        ),
+        ("[connections]\nidle_timeout = '0s'", "connections.idle_timeout: must be at least 1ms"),
+        ("[[upstream.endpoints]]\nheaders = {}", "FILE: upstream.endpoints.0.url: is missing"),
+    ] {
+        let error = load(toml).unwrap_err();
+        assert!(error.starts_with(message), "for {toml:?}\nexpected {message}\n     got {error}");
+    }
+}
+
+#[test]
+fn errors_do_not_show_secrets() {
+    for toml in [
+        "[[upstream.endpoints]]\nurl = 'http://user:SECRET@127.0.0.1\n",
+        "[[upstream.endpoints]]\nurl = ['SECRET']\n",
+        "[[upstream.endpoints]]\nurl = 'x'\nheaders = { authorization = ['SECRET'] }\n",
+        "[[upstream.endpoints]]\nurl = { eenv = 'SECRET' }\n",
+        "[[upstream.endpoints]]\nurl = { env = 'X', file = 'SECRET' }\n",
+    ] {
+        let error = load(toml).unwrap_err();
+        assert!(!error.contains("SECRET"), "{error}");
+    }
+    let config = load("[[upstream.endpoints]]\nurl = 'http://127.0.0.1/SECRET'").unwrap();
+    assert!(!format!("{config:?}").contains("SECRET"));
+}
+
+#[test]
+fn flags_count_more_than_the_file() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(DOCUMENTED);
+    let config = Sources::none()
+        .with_file(Some(path))
+        .with_flag("listen", Some("127.0.0.1:1"))
+        .with_flag("log.level", Some("debug"))
+        .with_flag("strict", None::<bool>)
+        .with_upstreams(vec!["http://127.0.0.1:2".to_owned()])
+        .load()
+        .unwrap();
+    assert_eq!(config.listen.port(), 1);
+    assert_eq!(config.log.level, "debug");
+    assert_eq!(config.log.format, LogFormat::Text);
+    assert_eq!(config.upstream.endpoints[0].url.resolve().unwrap(), "http://127.0.0.1:2");
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let error = Sources::none().with_file(Some("no/such.toml".into())).load().unwrap_err();
+    assert_eq!(error.to_string(), "no/such.toml: no such file");
+}

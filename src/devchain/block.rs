@@ -1,0 +1,186 @@
+//! A block: its header, its transactions, what came of them and the state it leaves.
+
+use super::{
+    accounts::{Account, Cast},
+    config::Config,
+    dice::{Dice, digest},
+    execute::{Env, Outcome, execute},
+    render::Rendered,
+    transactions::{BLOBS, Prices, Tx},
+    world::World,
+};
+use alloy_consensus::{
+    Header, Transaction as _,
+    proofs::{calculate_withdrawals_root, ordered_trie_root_with_encoder},
+};
+use alloy_eips::{
+    eip1559::BaseFeeParams,
+    eip2718::Encodable2718,
+    eip4895::{Withdrawal, Withdrawals},
+    eip7685::EMPTY_REQUESTS_HASH,
+};
+use alloy_primitives::{B256, Bytes, Sealable, Sealed, U256, bytes};
+use std::sync::Arc;
+
+/// A block with everything that can be asked about it.
+#[derive(Debug)]
+pub(super) struct Block {
+    pub(super) header: Sealed<Header>,
+    pub(super) transactions: Vec<Tx>,
+    pub(super) outcomes: Vec<Outcome>,
+    pub(super) withdrawals: Withdrawals,
+    /// The state after the block.
+    pub(super) world: World,
+    pub(super) rendered: Rendered,
+}
+
+/// What all blocks of a chain are built by.
+#[derive(Clone, Debug)]
+pub(super) struct Rules {
+    pub(super) config: Config,
+    pub(super) cast: Arc<Cast>,
+}
+
+/// Every block pays out two withdrawals, so their indexes follow from the block's number.
+const WITHDRAWALS: u64 = 2;
+
+/// Code of the contracts: `STOP`.
+const CONTRACT_CODE: Bytes = bytes!("00");
+
+/// The first blocks' base fee, in wei; from there it follows EIP-1559.
+const FIRST_BASE_FEE: u64 = 1_000_000_000;
+
+/// The first blocks' excess blob gas: a blob price of a few hundred wei instead of the dull minimum of 1.
+const FIRST_EXCESS_BLOB_GAS: u64 = 30_000_000;
+
+// === impl Rules ===
+
+impl Rules {
+    /// A block without a known parent, as a chain's genesis is.
+    ///
+    /// Its number is 0 there. A lie needs blocks of a chain that nobody has, at any height.
+    pub(super) fn root(&self, number: u64) -> Block {
+        let mut world = World::default();
+        let ether = U256::from(10).pow(U256::from(18));
+        let senders = self.cast.senders.iter().map(Account::address);
+        for address in senders.chain(self.config.funded.iter().copied()) {
+            world.credit(address, U256::from(1_000_000) * ether);
+        }
+        for contract in &self.cast.contracts {
+            world.set_code(*contract, CONTRACT_CODE);
+        }
+        let header = Header {
+            parent_hash: if number == 0 { B256::ZERO } else { digest(self.config.seed, "parent", number) },
+            base_fee_per_gas: Some(FIRST_BASE_FEE),
+            excess_blob_gas: Some(FIRST_EXCESS_BLOB_GAS),
+            // The chain id is not part of a header: without this, chains that differ only in it would share
+            // their genesis.
+            extra_data: self.config.chain_id.to_be_bytes().into(),
+            ..self.header(number)
+        };
+        self.seal(header, world, Vec::new(), Withdrawals::default())
+    }
+
+    /// A block on `parent`. Two blocks with different `marks` have different hashes, whatever they hold.
+    pub(super) fn child(&self, parent: &Block, transactions: Vec<Tx>, mark: Bytes) -> Block {
+        let number = parent.header.number + 1;
+        let prices = parent.next_prices();
+        let header = Header {
+            parent_hash: parent.header.hash(),
+            base_fee_per_gas: Some(prices.gas),
+            excess_blob_gas: parent.header.next_block_excess_blob_gas(BLOBS),
+            extra_data: mark,
+            ..self.header(number)
+        };
+        let mut world = parent.world.clone();
+        let withdrawals = self.withdrawals(number);
+        for withdrawal in &withdrawals {
+            world.credit(withdrawal.address, withdrawal.amount_wei());
+        }
+        self.seal(header, world, transactions, Withdrawals::new(withdrawals))
+    }
+
+    /// The fields that follow from the number alone.
+    fn header(&self, number: u64) -> Header {
+        let Config { seed, genesis_time, slot_seconds, gas_limit, .. } = self.config;
+        Header {
+            number,
+            beneficiary: self.cast.proposers[(number % self.cast.proposers.len() as u64) as usize],
+            timestamp: genesis_time.saturating_add(number.saturating_mul(slot_seconds)),
+            gas_limit,
+            mix_hash: digest(seed, "randao", number),
+            parent_beacon_block_root: Some(digest(seed, "beacon", number)),
+            requests_hash: Some(EMPTY_REQUESTS_HASH),
+            ..Header::default()
+        }
+    }
+
+    fn withdrawals(&self, number: u64) -> Vec<Withdrawal> {
+        let mut dice = Dice::new(self.config.seed, "withdrawals", number);
+        (0..WITHDRAWALS)
+            .map(|i| Withdrawal {
+                index: (number - 1) * WITHDRAWALS + i,
+                validator_index: dice.below(1_000_000),
+                address: *dice.pick(&self.cast.recipients),
+                amount: 1 + dice.below(20_000_000),
+            })
+            .collect()
+    }
+
+    /// Executes the transactions and closes the header over the results.
+    fn seal(&self, mut header: Header, mut world: World, txs: Vec<Tx>, withdrawals: Withdrawals) -> Block {
+        let env = Env {
+            chain_id: self.config.chain_id,
+            number: header.number,
+            base_fee: header.base_fee_per_gas.unwrap_or_default(),
+            blob_fee: header.blob_fee(BLOBS).unwrap_or_default(),
+            beneficiary: header.beneficiary,
+        };
+        let mut outcomes: Vec<Outcome> = Vec::with_capacity(txs.len());
+        for tx in &txs {
+            let outcome = execute(&mut world, &env, tx, header.gas_used);
+            header.gas_used += outcome.gas_used;
+            header.logs_bloom.accrue_bloom(outcome.receipt.logs_bloom());
+            outcomes.push(outcome);
+        }
+        header.gas_limit = header.gas_limit.max(header.gas_used);
+        header.blob_gas_used = Some(txs.iter().filter_map(|tx| tx.blob_gas_used()).sum());
+        header.state_root = world.root();
+        header.transactions_root = ordered_trie_root_with_encoder(&txs, |tx, out| tx.encode_2718(out));
+        header.receipts_root =
+            ordered_trie_root_with_encoder(&outcomes, |it, out| it.receipt.encode_2718(out));
+        header.withdrawals_root = Some(calculate_withdrawals_root(&withdrawals));
+        let rendered = Rendered::default();
+        Block { header: header.seal_slow(), transactions: txs, outcomes, withdrawals, world, rendered }
+    }
+}
+
+// === impl Block ===
+
+impl Block {
+    pub(super) fn hash(&self) -> B256 {
+        self.header.hash()
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.header.number
+    }
+
+    /// The base fee of this block.
+    pub(super) fn base_fee(&self) -> u64 {
+        self.header.base_fee_per_gas.unwrap_or_default()
+    }
+
+    /// What a blob gas costs in this block.
+    pub(super) fn blob_fee(&self) -> u128 {
+        self.header.blob_fee(BLOBS).unwrap_or_default()
+    }
+
+    /// What a block on this one charges.
+    pub(super) fn next_prices(&self) -> Prices {
+        Prices {
+            gas: self.header.next_block_base_fee(BaseFeeParams::ethereum()).unwrap_or_default(),
+            blob_gas: self.header.next_block_blob_fee(BLOBS).unwrap_or_default(),
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! What a development chain is made from.
+
+use alloy_primitives::Address;
+
+/// Everything that decides what a chain looks like.
+///
+/// Two chains with equal configs that receive equal commands are equal byte for byte.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The chain id that transactions are signed for and `eth_chainId` answers.
+    pub chain_id: u64,
+    /// Decides keys, addresses and the content of every generated transaction.
+    pub seed: u64,
+    /// The timestamp of block 0, in Unix seconds.
+    pub genesis_time: u64,
+    /// Block `n` has the timestamp `genesis_time + n * slot_seconds`, on every branch.
+    pub slot_seconds: u64,
+    /// How far `safe` trails the head.
+    pub safe_distance: u64,
+    /// How far `finalized` trails the head.
+    pub finalized_distance: u64,
+    /// The gas limit of every block. A block that needs more gets as much as it needs.
+    pub gas_limit: u64,
+    /// Whether orphaned blocks can still be had by hash: `true` as with geth, `false` as with anvil.
+    pub keep_orphans: bool,
+    /// How many received calls are remembered, the newest ones. Counts stay exact whatever it is.
+    pub keep_calls: usize,
+    /// Accounts beside the chain's own that hold ether at genesis.
+    pub funded: Vec<Address>,
+}
+
+// === impl Config ===
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            // Nobody's: neither mainnet's 1 nor the 1337 and 31337 of other development nodes.
+            chain_id: 7_331_117,
+            seed: 0,
+            // 2025-05-07 10:05:11 UTC, the moment Prague went live: the rules this chain follows and later.
+            genesis_time: 1_746_612_311,
+            slot_seconds: 12,
+            safe_distance: 8,
+            finalized_distance: 16,
+            gas_limit: 60_000_000,
+            keep_orphans: true,
+            keep_calls: 100_000,
+            funded: Vec::new(),
+        }
+    }
+}

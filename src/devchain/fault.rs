@@ -1,0 +1,259 @@
+//! The ways in which the node can be told to misbehave, and when.
+
+use super::handle::DevChain;
+use serde_json::Value;
+use std::time::Duration;
+
+/// One way to misbehave.
+///
+/// A fault of the transport ([`Fault::Hang`], [`Fault::Status`], …) strikes the whole HTTP answer, even if
+/// only one call of a batch met it; a fault of content strikes that call's entry. A call that is struck
+/// by [`Fault::Hang`], [`Fault::Reset`], [`Fault::Status`], [`Fault::RateLimited`] or [`Fault::Error`] is not
+/// carried out; under all others it is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fault {
+    /// Answers this much later, with what was true when the call came.
+    Delay(Duration),
+    /// Lets the call wait this long, then answers with what is true then.
+    Queue(Duration),
+    /// Sends the body in small pieces with this pause between them.
+    Drip(Duration),
+    /// Never answers.
+    Hang,
+    /// Closes the connection without an answer.
+    Reset,
+    /// Closes the connection in the middle of the body.
+    ResetMidBody,
+    /// Answers with this HTTP status and a page of HTML.
+    Status(u16),
+    /// Answers with status 429, and with `retry-after` in seconds if one is given.
+    RateLimited {
+        /// Whole seconds.
+        retry_after: Option<u64>,
+    },
+    /// Answers 200 with a body that is not JSON.
+    Garbage,
+    /// Answers 200 with a true body that ends in its middle.
+    Truncated,
+    /// Gives the reply another id.
+    WrongId,
+    /// Answers with a JSON-RPC error.
+    Error {
+        /// Its code.
+        code: i64,
+        /// Its text.
+        message: String,
+    },
+    /// Answers `null`.
+    Null,
+    /// Answers with something untrue.
+    Lie(Lie),
+}
+
+/// One way to answer with something untrue. What the node does not have, it does not lie about: `null` and
+/// errors stay what they are.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Lie {
+    /// Another block, transaction or list of receipts of this chain than the one asked for.
+    WrongHash,
+    /// A block without its transactions, or a block's receipts without the receipts.
+    EmptiedTransactions,
+    /// The receipt of another transaction; for a block's receipts, one of them is another's.
+    OtherReceipt,
+    /// The receipt from an orphaned block that held the transaction too, or the receipts of an orphaned block
+    /// of the same number. Where no orphan fits, as [`Lie::OtherReceipt`].
+    OrphanedReceipt,
+    /// A block of another chain with the right number, or a transaction or receipts from it.
+    ForeignBlock,
+    /// One member of the result changed; of each element, if it is a list; a scalar is changed as a whole.
+    Field(String, Value),
+}
+
+/// A fault that is not in force yet: [`FaultBuilder::times`], [`FaultBuilder::once`] or
+/// [`FaultBuilder::always`] puts it there.
+#[derive(Debug)]
+#[must_use = "a fault strikes only after `once`, `times` or `always`"]
+pub struct FaultBuilder<'a> {
+    chain: &'a DevChain,
+    fault: Fault,
+    pattern: String,
+}
+
+/// The faults in force, in the order in which they were made.
+#[derive(Debug, Default)]
+pub(super) struct Faults {
+    rules: Vec<Rule>,
+}
+
+/// What strikes one call.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Struck {
+    pub(super) wait: Option<Fault>,
+    pub(super) failure: Option<Fault>,
+}
+
+#[derive(Debug)]
+struct Rule {
+    pattern: String,
+    fault: Fault,
+    /// How often it still strikes; `None` is for ever.
+    left: Option<usize>,
+}
+
+// === impl Fault ===
+
+impl Fault {
+    /// Whether it only makes an answer late; such faults combine with others.
+    const fn is_wait(&self) -> bool {
+        matches!(self, Self::Delay(_) | Self::Queue(_))
+    }
+
+    /// Whether it strikes the HTTP answer and not one entry.
+    pub(super) const fn is_transport(&self) -> bool {
+        !matches!(self, Self::WrongId | Self::Error { .. } | Self::Null | Self::Lie(_))
+    }
+
+    /// Whether the call is not carried out.
+    pub(super) const fn spares_the_call(&self) -> bool {
+        matches!(self, Self::Hang | Self::Reset | Self::Status(_) | Self::RateLimited { .. })
+    }
+}
+
+impl From<Lie> for Fault {
+    fn from(lie: Lie) -> Self {
+        Self::Lie(lie)
+    }
+}
+
+// === impl FaultBuilder ===
+
+impl<'a> FaultBuilder<'a> {
+    pub(super) fn new(chain: &'a DevChain, fault: Fault) -> Self {
+        Self { chain, fault, pattern: String::from("*") }
+    }
+
+    /// Only for methods that match `pattern`, in which `*` stands for any text.
+    pub fn on(mut self, pattern: impl Into<String>) -> Self {
+        self.pattern = pattern.into();
+        self
+    }
+
+    /// For all methods, as it is without saying.
+    pub fn any(self) -> Self {
+        self.on("*")
+    }
+
+    /// In force for the next call that matches.
+    pub fn once(self) {
+        self.times(1);
+    }
+
+    /// In force for the next `count` calls that match.
+    pub fn times(self, count: usize) {
+        self.chain.add_fault(self.pattern, self.fault, Some(count));
+    }
+
+    /// In force until [`DevChain::clear_faults`].
+    pub fn always(self) {
+        self.chain.add_fault(self.pattern, self.fault, None);
+    }
+}
+
+// === impl Faults ===
+
+impl Faults {
+    pub(super) fn add(&mut self, pattern: String, fault: Fault, left: Option<usize>) {
+        self.rules.push(Rule { pattern, fault, left });
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.rules.clear();
+    }
+
+    /// Uses up what strikes a call of `method`: the oldest wait that matches and the oldest failure that
+    /// does. Two failures for one method so strike one call after the other.
+    pub(super) fn strike(&mut self, method: &str) -> Struck {
+        let wait = self.take(|rule| rule.fault.is_wait() && matches(&rule.pattern, method));
+        let failure = self.take(|rule| !rule.fault.is_wait() && matches(&rule.pattern, method));
+        Struck { wait, failure }
+    }
+
+    fn take(&mut self, fits: impl Fn(&Rule) -> bool) -> Option<Fault> {
+        let rule = self.rules.iter_mut().find(|rule| rule.left != Some(0) && fits(rule))?;
+        if let Some(left) = &mut rule.left {
+            *left -= 1;
+        }
+        let fault = rule.fault.clone();
+        self.rules.retain(|rule| rule.left != Some(0));
+        Some(fault)
+    }
+}
+
+// === impl Struck ===
+
+impl Struck {
+    /// How long the call waits before it is answered.
+    pub(super) const fn queued(&self) -> Option<Duration> {
+        match self.wait {
+            Some(Fault::Queue(wait)) => Some(wait),
+            _ => None,
+        }
+    }
+
+    /// How long the answer waits before it is sent.
+    pub(super) const fn delayed(&self) -> Option<Duration> {
+        match self.wait {
+            Some(Fault::Delay(wait)) => Some(wait),
+            _ => None,
+        }
+    }
+}
+
+/// Whether `text` matches a pattern with `*` for any text.
+fn matches(pattern: &str, text: &str) -> bool {
+    let Some((head, rest)) = pattern.split_once('*') else {
+        return pattern == text;
+    };
+    let Some(text) = text.strip_prefix(head) else {
+        return false;
+    };
+    (0..=text.len()).filter(|at| text.is_char_boundary(*at)).any(|at| matches(rest, &text[at..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_any_text() {
+        for (pattern, text) in [
+            ("*", "eth_call"),
+            ("eth_*", "eth_call"),
+            ("eth_getBlock*", "eth_getBlockByHash"),
+            ("*Receipt*", "eth_getTransactionReceipt"),
+            ("eth_*By*Index", "eth_getTransactionByBlockHashAndIndex"),
+            ("eth_call", "eth_call"),
+        ] {
+            assert!(matches(pattern, text), "{pattern} should match {text}");
+        }
+        for (pattern, text) in
+            [("eth_getBlock*", "eth_getTransactionByHash"), ("eth_call", "eth_calls"), ("", "x")]
+        {
+            assert!(!matches(pattern, text), "{pattern} should not match {text}");
+        }
+    }
+
+    #[test]
+    fn failures_of_one_method_strike_in_turn_and_a_wait_goes_with_them() {
+        let mut faults = Faults::default();
+        faults.add("*".into(), Fault::Null, Some(1));
+        faults.add("eth_*".into(), Fault::Garbage, Some(1));
+        faults.add("*".into(), Fault::Delay(Duration::from_secs(1)), None);
+        assert_eq!(faults.strike("eth_call").failure, Some(Fault::Null));
+        assert_eq!(faults.strike("net_version").failure, None);
+        let struck = faults.strike("eth_call");
+        assert_eq!(struck.failure, Some(Fault::Garbage));
+        assert_eq!(struck.wait, Some(Fault::Delay(Duration::from_secs(1))));
+        assert_eq!(faults.strike("eth_call").failure, None);
+    }
+}

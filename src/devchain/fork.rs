@@ -1,0 +1,88 @@
+//! Branches beside the canonical chain, and changing over to them.
+
+use super::{
+    block::Block,
+    handle::{BlockRef, DevChain, admit},
+    state::State,
+    transactions::Tx,
+};
+use alloy_consensus::TxEnvelope;
+use alloy_primitives::B256;
+use std::sync::Arc;
+
+/// Two primitives, [`DevChain::build_on`] and [`DevChain::set_head`], and what is often made of them.
+impl DevChain {
+    /// Builds a block with exactly these transactions on `parent`, and leaves the canonical chain as it is.
+    ///
+    /// No two built blocks have the same hash, whatever they hold. Any transaction may be put anywhere.
+    ///
+    /// # Panics
+    /// If `parent` is no block of this chain, or the signature of a transaction recovers to no address.
+    pub fn build_on(&self, parent: B256, txs: Vec<TxEnvelope>) -> B256 {
+        let mut state = self.state();
+        let parent = state.tree.get(parent).cloned().expect("the parent is a block of this chain");
+        let txs = admit(&mut state, txs);
+        state.build(&parent, txs).hash()
+    }
+
+    /// Makes the branch that ends with `hash` canonical; with an ancestor of the head, rolls back to it.
+    ///
+    /// # Panics
+    /// If `hash` is no block of this chain.
+    pub fn set_head(&self, hash: B256) -> BlockRef {
+        let mut state = self.state();
+        let found = state.set_head(hash);
+        assert!(found, "{hash} is a block of this chain");
+        self.announce(&state)
+    }
+
+    /// Replaces the last `depth` blocks by `length` new ones that hold the same transactions in the same
+    /// order.
+    ///
+    /// The first new block takes those of the first old block, and so on; the last takes all that is left.
+    /// With a length of 0 it is a rollback. The genesis cannot be replaced: a greater depth means all above it.
+    pub fn reorg(&self, depth: u64, length: usize) -> BlockRef {
+        let mut state = self.state();
+        let replaced = replaced(&state, depth);
+        let mut contents: Vec<Vec<Tx>> = vec![Vec::new(); length];
+        for (n, block) in replaced.iter().enumerate() {
+            if let Some(content) = contents.get_mut(n.min(length.saturating_sub(1))) {
+                content.extend(block.transactions.iter().cloned());
+            }
+        }
+        self.replace(&mut state, replaced.len(), contents)
+    }
+
+    /// Replaces the last `depth` blocks by new ones with exactly these transactions, so that some can be
+    /// dropped, or moved lower or higher.
+    ///
+    /// # Panics
+    /// If the signature of a transaction recovers to no address.
+    pub fn reorg_with(&self, depth: u64, contents: Vec<Vec<TxEnvelope>>) -> BlockRef {
+        let mut state = self.state();
+        let contents = contents.into_iter().map(|txs| admit(&mut state, txs)).collect();
+        let depth = replaced(&state, depth).len();
+        self.replace(&mut state, depth, contents)
+    }
+
+    /// Takes the last `depth` blocks off, down to the genesis at most.
+    pub fn rollback(&self, depth: u64) -> BlockRef {
+        self.reorg(depth, 0)
+    }
+
+    fn replace(&self, state: &mut State, depth: usize, contents: Vec<Vec<Tx>>) -> BlockRef {
+        let fork = state.tree.head().number() - depth as u64;
+        let mut tip = state.tree.at(fork).cloned().expect("no deeper than the genesis");
+        for txs in contents {
+            tip = state.build(&tip, txs);
+        }
+        state.set_head(tip.hash());
+        self.announce(state)
+    }
+}
+
+/// The last `depth` blocks above the genesis, lowest first.
+fn replaced(state: &State, depth: u64) -> Vec<Arc<Block>> {
+    let head = state.tree.head().number();
+    (head.saturating_sub(depth)..head).filter_map(|below| state.tree.at(below + 1).cloned()).collect()
+}

@@ -1,0 +1,222 @@
+//! The handle by which tests and tools drive the chain.
+
+use super::{
+    block::Block,
+    config::Config,
+    fault::{Fault, FaultBuilder, Faults},
+    record::Record,
+    rpc::RpcError,
+    state::State,
+    transactions::{Kind, Tx},
+    view::{Finality, Pruned},
+};
+use alloy_consensus::TxEnvelope;
+use alloy_primitives::{B256, TxHash};
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tokio::sync::watch;
+
+/// A block's hash and number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BlockRef {
+    /// Its hash.
+    pub hash: B256,
+    /// Its number.
+    pub number: u64,
+}
+
+/// A development chain. Clones are handles to the same chain.
+///
+/// Commands take effect at once and in the order in which they are given; only [`DevChain::serve`] waits,
+/// where a fault tells it to.
+#[derive(Clone)]
+pub struct DevChain {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    faults: Mutex<Faults>,
+    record: Mutex<Record>,
+    head: watch::Sender<BlockRef>,
+}
+
+// === impl BlockRef ===
+
+impl From<&Block> for BlockRef {
+    fn from(block: &Block) -> Self {
+        Self { hash: block.hash(), number: block.number() }
+    }
+}
+
+// === impl DevChain ===
+
+/// The head only: a whole chain would bury the assertion that prints it.
+impl fmt::Debug for DevChain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DevChain").field("head", &*self.shared.head.borrow()).finish_non_exhaustive()
+    }
+}
+
+/// Making and mining.
+impl DevChain {
+    /// A chain with nothing but a genesis.
+    pub fn new(config: Config) -> Self {
+        let record = Mutex::new(Record::new(config.keep_calls));
+        let state = State::new(config);
+        let head = watch::Sender::new(BlockRef::from(state.tree.head().as_ref()));
+        let shared = Shared { state: Mutex::new(state), faults: Mutex::default(), record, head };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Starts over with another genesis. Mempool, lag, finality and pruning are as in a new chain; faults
+    /// and the record of calls stay.
+    pub fn restart(&self, config: Config) {
+        let mut state = self.state();
+        *state = State::new(config);
+        self.announce(&state);
+    }
+
+    /// Mines a block of what is in the mempool and then `txs` generated transactions, of all kinds in turn.
+    pub fn mine(&self, txs: usize) -> BlockRef {
+        let mut state = self.state();
+        state.mine(txs);
+        self.announce(&state)
+    }
+
+    /// Mines `blocks` blocks; see [`DevChain::mine`].
+    pub fn mine_many(&self, blocks: usize, txs: usize) -> BlockRef {
+        (0..blocks).fold(self.head(), |_, _| self.mine(txs))
+    }
+
+    /// Mines a block every `period`, with as many generated transactions as `txs` says, for ever.
+    pub async fn mine_every(self, period: Duration, mut txs: impl FnMut() -> usize) {
+        loop {
+            tokio::time::sleep(period).await;
+            self.mine(txs());
+        }
+    }
+
+    /// Makes `count` transactions that could be mined next, without submitting them.
+    ///
+    /// They follow the head and the mempool: made again before anything is mined, they are different
+    /// transactions that may use the same nonces.
+    pub fn generate(&self, count: usize) -> Vec<TxEnvelope> {
+        let mut state = self.state();
+        let head = Arc::clone(state.tree.head());
+        let before = state.pool.transactions().to_vec();
+        state.generate(&head, &before, count).iter().map(|tx| tx.inner().clone()).collect()
+    }
+
+    /// Makes one transaction of a kind; see [`DevChain::generate`].
+    pub fn generate_kind(&self, kind: Kind) -> TxEnvelope {
+        self.state().generate_kind(kind).inner().clone()
+    }
+
+    /// Puts a transaction into the mempool, on the conditions of `eth_sendRawTransaction`.
+    pub fn submit(&self, tx: TxEnvelope) -> Result<TxHash, RpcError> {
+        Ok(self.state().submit(tx)?)
+    }
+
+    /// Replaces the content of the mempool, unchecked.
+    ///
+    /// # Panics
+    /// If the signature of a transaction recovers to no address.
+    pub fn set_mempool(&self, txs: Vec<TxEnvelope>) {
+        let mut state = self.state();
+        let txs = admit(&mut state, txs);
+        state.pool.set(txs);
+    }
+}
+
+/// What clients see.
+impl DevChain {
+    /// Answers as if the head were `blocks` lower: what is above cannot be seen in any way. 0 ends it.
+    pub fn lag(&self, blocks: u64) {
+        self.state().sight.lag = blocks;
+    }
+
+    /// Decides what `finalized` stands for: a number, `None` for the usual distance, or a [`Finality`].
+    pub fn set_finalized(&self, finality: impl Into<Finality>) {
+        self.state().sight.finalized = finality.into();
+    }
+
+    /// Decides what `safe` stands for; see [`DevChain::set_finalized`].
+    pub fn set_safe(&self, finality: impl Into<Finality>) {
+        self.state().sight.safe = finality.into();
+    }
+
+    /// Prunes the blocks below `number` except the genesis. 0 brings them back.
+    pub fn prune_below(&self, number: u64, pruned: Pruned) {
+        self.state().sight.pruned = Some((number, pruned));
+    }
+}
+
+/// Faults.
+impl DevChain {
+    /// Prepares a fault:
+    ///
+    /// ```text
+    /// node.fail(Fault::Hang).on("eth_getBlock*").times(3);
+    /// node.fail(Lie::WrongHash).once();
+    /// ```
+    pub fn fail(&self, fault: impl Into<Fault>) -> FaultBuilder<'_> {
+        FaultBuilder::new(self, fault.into())
+    }
+
+    /// Ends all faults.
+    pub fn clear_faults(&self) {
+        self.faults().clear();
+    }
+
+    pub(super) fn add_fault(&self, pattern: String, fault: Fault, times: Option<usize>) {
+        self.faults().add(pattern, fault, times);
+    }
+}
+
+/// Waiting.
+impl DevChain {
+    /// Waits until the head is another than now, and returns it.
+    pub async fn mined(&self) -> BlockRef {
+        let mut heads = self.subscribe();
+        // The sender lives as long as `self`, so the channel cannot close meanwhile.
+        let _ = heads.changed().await;
+        *heads.borrow()
+    }
+
+    /// Watches the head, lag or no lag.
+    pub fn subscribe(&self) -> watch::Receiver<BlockRef> {
+        self.shared.head.subscribe()
+    }
+
+    /// Tells the watchers, under the state's lock so that they hear of heads in order.
+    pub(super) fn announce(&self, state: &State) -> BlockRef {
+        let head = BlockRef::from(state.tree.head().as_ref());
+        self.shared.head.send_if_modified(|seen| std::mem::replace(seen, head) != head);
+        head
+    }
+}
+
+/// The locks. A test that panicked under one leaves nothing half done, so poison is no concern.
+impl DevChain {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn faults(&self) -> MutexGuard<'_, Faults> {
+        self.shared.faults.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn record(&self) -> MutexGuard<'_, Record> {
+        self.shared.record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Makes transactions of a test's own known.
+pub(super) fn admit(state: &mut State, txs: Vec<TxEnvelope>) -> Vec<Tx> {
+    let admit = |tx| state.admit(tx).expect("the transaction is signed");
+    txs.into_iter().map(admit).collect()
+}

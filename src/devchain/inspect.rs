@@ -1,0 +1,159 @@
+//! The truth, for tests to compare with: no faults strike here and nothing is recorded.
+
+use super::{
+    accounts::Account,
+    config::Config,
+    handle::{BlockRef, DevChain},
+    record::Recorded,
+    render::json,
+    rpc::{self, RpcError},
+    view::BlockId,
+};
+use alloy_consensus::TxEnvelope;
+use alloy_primitives::{B256, TxHash};
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+/// The chain as it is, whatever clients are let see.
+impl DevChain {
+    /// What the chain was made from.
+    pub fn config(&self) -> Config {
+        self.state().rules.config.clone()
+    }
+
+    /// The accounts that sign the generated transactions. They hold ether.
+    pub fn accounts(&self) -> Vec<Account> {
+        self.state().rules.cast.senders.clone()
+    }
+
+    /// The canonical chain's last block, lag or no lag.
+    pub fn head(&self) -> BlockRef {
+        BlockRef::from(self.state().tree.head().as_ref())
+    }
+
+    /// The canonical block of a number.
+    pub fn block_ref(&self, number: u64) -> Option<BlockRef> {
+        self.state().tree.at(number).map(|block| BlockRef::from(block.as_ref()))
+    }
+
+    /// The hash of the canonical block of a number.
+    pub fn hash_at(&self, number: u64) -> Option<B256> {
+        self.block_ref(number).map(|block| block.hash)
+    }
+
+    /// Whether a block is on the canonical chain.
+    pub fn is_canonical(&self, hash: B256) -> bool {
+        let state = self.state();
+        state.tree.get(hash).is_some_and(|block| state.tree.is_canonical(block))
+    }
+
+    /// The parent of any block, orphaned or not; the genesis has none.
+    pub fn parent_of(&self, hash: B256) -> Option<BlockRef> {
+        let state = self.state();
+        let parent = state.tree.get(hash)?.header.parent_hash;
+        state.tree.get(parent).map(|block| BlockRef::from(block.as_ref()))
+    }
+
+    /// The hashes of the transactions of any block, in order; empty if there is no such block.
+    pub fn transactions_of(&self, hash: B256) -> Vec<TxHash> {
+        let state = self.state();
+        let block = state.tree.get(hash);
+        block.map_or_else(Vec::new, |block| block.transactions.iter().map(|tx| *tx.tx_hash()).collect())
+    }
+
+    /// A transaction that was ever generated, submitted or put into a block.
+    pub fn transaction(&self, hash: TxHash) -> Option<TxEnvelope> {
+        self.state().transaction(hash).map(|tx| tx.inner().clone())
+    }
+
+    /// Where a transaction is on the canonical chain: the block's hash and the index in it.
+    pub fn location(&self, tx: TxHash) -> Option<(B256, usize)> {
+        self.state().tree.find(tx).map(|(block, index)| (block.hash(), index))
+    }
+
+    /// The hashes of the transactions that wait in the mempool.
+    pub fn mempool(&self) -> Vec<TxHash> {
+        self.state().pool.transactions().iter().map(|tx| *tx.tx_hash()).collect()
+    }
+
+    /// The number that `finalized` stands for with clients, if it stands for one.
+    pub fn finalized(&self) -> Option<u64> {
+        let state = self.state();
+        state.view().final_number(state.sight.finalized, state.rules.config.finalized_distance)
+    }
+
+    /// The number that `safe` stands for with clients, if it stands for one.
+    pub fn safe(&self) -> Option<u64> {
+        let state = self.state();
+        state.view().final_number(state.sight.safe, state.rules.config.safe_distance)
+    }
+
+    /// Any block as JSON, with whole transactions or with their hashes.
+    pub fn block_json(&self, hash: B256, full: bool) -> Option<Bytes> {
+        let block = self.state().tree.get(hash).cloned()?;
+        Some(if full { block.full_json() } else { block.hashes_json() })
+    }
+
+    /// The receipts of any block as JSON.
+    pub fn receipts_json(&self, hash: B256) -> Option<Bytes> {
+        let block = self.state().tree.get(hash).cloned()?;
+        Some(block.receipts_json())
+    }
+
+    /// A transaction of any block as JSON.
+    pub fn transaction_json(&self, block: B256, index: usize) -> Option<Bytes> {
+        let block = self.state().tree.get(block).cloned()?;
+        block.transaction_json(index)
+    }
+
+    /// A receipt of any block as JSON.
+    pub fn receipt_json(&self, block: B256, index: usize) -> Option<Bytes> {
+        let block = self.state().tree.get(block).cloned()?;
+        block.receipt_json(index)
+    }
+}
+
+/// The node as clients see it.
+impl DevChain {
+    /// What the node answers to a call while no fault strikes. Lag, finality and pruning hold.
+    ///
+    /// The params are anything that serialises to a list: `("latest", true)`, `json!(["0x1", false])`, `()`.
+    pub fn answer(&self, method: &str, params: impl Serialize) -> Result<Bytes, RpcError> {
+        let params = RawValue::from_string(json(&params)).map_err(|_| RpcError::parse())?;
+        rpc::call(&mut self.state(), method, Some(&params))
+    }
+
+    /// The hash of the block that `finalized` stands for with clients.
+    pub fn finalized_hash(&self) -> Option<B256> {
+        self.state().view().block(BlockId::Finalized).ok().flatten().map(|block| block.hash())
+    }
+}
+
+/// What the node was asked through [`DevChain::serve`].
+impl DevChain {
+    /// The calls received, oldest first: the newest [`Config::keep_calls`] of them.
+    pub fn calls(&self) -> Vec<Recorded> {
+        self.record().calls()
+    }
+
+    /// How many calls of a method were received.
+    pub fn count(&self, method: &str) -> u64 {
+        self.record().count(method)
+    }
+
+    /// How many calls were received.
+    pub fn calls_total(&self) -> u64 {
+        self.record().calls_total()
+    }
+
+    /// How many HTTP requests were received, readable or not.
+    pub fn requests_total(&self) -> u64 {
+        self.record().requests_total()
+    }
+
+    /// Forgets all calls and counts.
+    pub fn clear_calls(&self) {
+        self.record().clear();
+    }
+}

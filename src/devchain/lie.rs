@@ -1,0 +1,201 @@
+//! How a true result becomes an untrue one.
+
+use super::{
+    accounts::Cast,
+    block::{Block, Rules},
+    config::Config,
+    fault::Lie,
+    render::json,
+    state::State,
+    transactions::Forge,
+};
+use alloy_primitives::{B256, Bytes as Data, TxHash};
+use bytes::Bytes;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// What a result is, told by its members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    Block,
+    Transaction,
+    Receipt,
+    Receipts,
+    Other,
+}
+
+/// A truth, about to be bent.
+struct Teller<'a> {
+    state: &'a State,
+    shape: Shape,
+    full: bool,
+    value: Value,
+}
+
+/// How many transactions a foreign block has.
+const FOREIGN_TRANSACTIONS: usize = 5;
+
+/// Tells `lie` in place of `truth`; `full` is whether a block was asked for with whole transactions.
+pub(super) fn tell(state: &State, lie: &Lie, truth: &Bytes, full: bool) -> Bytes {
+    let Ok(value) = serde_json::from_slice::<Value>(truth) else {
+        return truth.clone();
+    };
+    if value.is_null() {
+        return truth.clone();
+    }
+    let teller = Teller { state, shape: Shape::of(&value), full, value };
+    let told = match lie {
+        Lie::WrongHash => teller.another(),
+        Lie::EmptiedTransactions => teller.emptied(),
+        Lie::OtherReceipt => teller.other_receipt(),
+        Lie::OrphanedReceipt => teller.orphaned_receipt().or_else(|| teller.other_receipt()),
+        Lie::ForeignBlock => Some(teller.foreign()),
+        Lie::Field(name, changed) => Some(teller.changed(name, changed)),
+    };
+    told.unwrap_or_else(|| truth.clone())
+}
+
+// === impl Shape ===
+
+impl Shape {
+    fn of(value: &Value) -> Self {
+        let has = |member| value.get(member).is_some();
+        match value {
+            Value::Object(_) if has("parentHash") => Self::Block,
+            Value::Object(_) if has("cumulativeGasUsed") => Self::Receipt,
+            Value::Object(_) if has("input") => Self::Transaction,
+            Value::Array(_) => Self::Receipts,
+            _ => Self::Other,
+        }
+    }
+}
+
+// === impl Teller ===
+
+impl Teller<'_> {
+    /// The same sort of thing from elsewhere on the chain, or from another if this one has no other.
+    fn another(&self) -> Option<Bytes> {
+        let block = self.block()?;
+        let beside = match self.shape {
+            Shape::Transaction | Shape::Receipt => self.neighbour_in(&block),
+            _ => None,
+        };
+        let neighbour = || {
+            let tree = &self.state.tree;
+            let below = block.number().checked_sub(1).and_then(|number| tree.at(number));
+            let neighbour = below.or_else(|| tree.at(block.number() + 1))?;
+            self.cut(neighbour, 0)
+        };
+        Some(beside.or_else(neighbour).unwrap_or_else(|| self.foreign()))
+    }
+
+    fn emptied(&self) -> Option<Bytes> {
+        match self.shape {
+            Shape::Block => {
+                let mut block = self.value.clone();
+                block["transactions"] = Value::Array(Vec::new());
+                Some(json(&block).into())
+            }
+            Shape::Receipts => Some(Bytes::from_static(b"[]")),
+            _ => None,
+        }
+    }
+
+    fn other_receipt(&self) -> Option<Bytes> {
+        match self.shape {
+            Shape::Receipt => self.another(),
+            Shape::Receipts => {
+                let mut receipts = self.value.clone();
+                let other = self.foreign_block().receipt_json(0)?;
+                *receipts.get_mut(0)? = serde_json::from_slice(&other).ok()?;
+                Some(json(&receipts).into())
+            }
+            _ => None,
+        }
+    }
+
+    fn orphaned_receipt(&self) -> Option<Bytes> {
+        let orphans = self.state.tree.orphans();
+        match self.shape {
+            Shape::Receipt => {
+                let tx: TxHash = self.member("transactionHash")?;
+                orphans.iter().find_map(|orphan| {
+                    let index = orphan.transactions.iter().position(|it| *it.tx_hash() == tx)?;
+                    orphan.receipt_json(index)
+                })
+            }
+            Shape::Receipts => {
+                let number = self.block()?.number();
+                orphans.iter().find(|orphan| orphan.number() == number).map(|orphan| orphan.receipts_json())
+            }
+            _ => None,
+        }
+    }
+
+    fn foreign(&self) -> Bytes {
+        self.cut(&self.foreign_block(), 0).unwrap_or_else(|| json(&self.value).into())
+    }
+
+    fn changed(&self, name: &str, changed: &Value) -> Bytes {
+        let mut value = self.value.clone();
+        match &mut value {
+            Value::Object(members) => drop(members.insert(name.to_owned(), changed.clone())),
+            Value::Array(items) => {
+                for members in items.iter_mut().filter_map(Value::as_object_mut) {
+                    members.insert(name.to_owned(), changed.clone());
+                }
+            }
+            scalar => *scalar = changed.clone(),
+        }
+        json(&value).into()
+    }
+
+    /// The next transaction or receipt in the same block, if there is more than one.
+    fn neighbour_in(&self, block: &Block) -> Option<Bytes> {
+        let index = self.value.get("transactionIndex")?.as_str()?;
+        let index = usize::from_str_radix(index.strip_prefix("0x")?, 16).ok()?;
+        let other = (index + 1) % block.transactions.len().max(1);
+        if other == index { None } else { self.cut(block, other) }
+    }
+
+    /// What `block` has to offer in the shape of the truth.
+    fn cut(&self, block: &Block, index: usize) -> Option<Bytes> {
+        match self.shape {
+            Shape::Block if self.full => Some(block.full_json()),
+            Shape::Block => Some(block.hashes_json()),
+            Shape::Transaction => block.transaction_json(index),
+            Shape::Receipt => block.receipt_json(index),
+            Shape::Receipts => Some(block.receipts_json()),
+            Shape::Other => None,
+        }
+    }
+
+    /// The block that the truth is, or is from.
+    fn block(&self) -> Option<Arc<Block>> {
+        let hash: B256 = match self.shape {
+            Shape::Block => self.member("hash"),
+            Shape::Receipts => serde_json::from_value(self.value.get(0)?.get("blockHash")?.clone()).ok(),
+            _ => self.member("blockHash"),
+        }?;
+        self.state.tree.get(hash).cloned()
+    }
+
+    /// A block of a chain that nobody has, as high as the one that the truth is from.
+    fn foreign_block(&self) -> Block {
+        let number = self.block().map_or(1, |block| block.number());
+        let ours = &self.state.rules.config;
+        let config = Config { chain_id: ours.chain_id.wrapping_add(1), seed: !ours.seed, ..ours.clone() };
+        let cast = Arc::new(Cast::new(config.seed));
+        let mut forge = Forge::new(&config, Arc::clone(&cast));
+        let rules = Rules { config, cast };
+        let Some(parent) = number.checked_sub(1).map(|number| rules.root(number)) else {
+            return rules.root(0);
+        };
+        let transactions = forge.make_many(&parent.world, &[], parent.next_prices(), FOREIGN_TRANSACTIONS);
+        rules.child(&parent, transactions, Data::from_static(b"devchain/foreign"))
+    }
+
+    fn member<T: serde::de::DeserializeOwned>(&self, name: &str) -> Option<T> {
+        serde_json::from_value(self.value.get(name)?.clone()).ok()
+    }
+}

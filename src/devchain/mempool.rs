@@ -1,0 +1,80 @@
+//! Transactions that wait for a block.
+
+use super::{transactions::Tx, world::World};
+use alloy_consensus::Transaction as _;
+use alloy_primitives::{Address, TxHash};
+
+/// The pending transactions, first come first.
+#[derive(Debug, Default)]
+pub(super) struct Mempool {
+    waiting: Vec<Tx>,
+}
+
+/// Why a transaction was not taken in, in geth's words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refusal {
+    #[error("already known")]
+    AlreadyKnown,
+    #[error("nonce too low: next nonce {next}, tx nonce {nonce}")]
+    NonceTooLow { next: u64, nonce: u64 },
+    #[error("replacement transaction underpriced")]
+    Underpriced,
+    #[error("invalid chain id for signer: have {have} want {want}")]
+    WrongChain { have: u64, want: u64 },
+    #[error("invalid sender")]
+    InvalidSender,
+}
+
+/// How much more, in percent, a transaction must offer to replace another of the same nonce.
+const PRICE_BUMP: u128 = 10;
+
+// === impl Mempool ===
+
+impl Mempool {
+    pub(super) fn transactions(&self) -> &[Tx] {
+        &self.waiting
+    }
+
+    pub(super) fn get(&self, hash: TxHash) -> Option<&Tx> {
+        self.waiting.iter().find(|tx| *tx.tx_hash() == hash)
+    }
+
+    /// The nonce that a wallet should use next, by the state and by what waits here.
+    pub(super) fn next_nonce(&self, world: &World, address: Address) -> u64 {
+        let waiting = self.waiting.iter().filter(|tx| tx.signer() == address);
+        waiting.map(|tx| tx.nonce().saturating_add(1)).fold(world.nonce(address), u64::max)
+    }
+
+    /// Takes in a transaction sent by a client, as a node would with the state `world`.
+    pub(super) fn submit(&mut self, world: &World, tx: Tx) -> Result<(), Refusal> {
+        if self.get(*tx.tx_hash()).is_some() {
+            return Err(Refusal::AlreadyKnown);
+        }
+        let (next, nonce) = (world.nonce(tx.signer()), tx.nonce());
+        if nonce < next {
+            return Err(Refusal::NonceTooLow { next, nonce });
+        }
+        let rival = self.waiting.iter_mut().find(|it| it.signer() == tx.signer() && it.nonce() == nonce);
+        match rival {
+            None => self.waiting.push(tx),
+            Some(rival) => {
+                let bar = rival.max_fee_per_gas().saturating_mul(100 + PRICE_BUMP) / 100;
+                if tx.max_fee_per_gas() < bar {
+                    return Err(Refusal::Underpriced);
+                }
+                *rival = tx;
+            }
+        }
+        Ok(())
+    }
+
+    /// Replaces the whole content, unchecked.
+    pub(super) fn set(&mut self, transactions: Vec<Tx>) {
+        self.waiting = transactions;
+    }
+
+    /// Forgets what has found its block.
+    pub(super) fn drop_included(&mut self, included: impl Fn(TxHash) -> bool) {
+        self.waiting.retain(|tx| !included(*tx.tx_hash()));
+    }
+}

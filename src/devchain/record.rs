@@ -1,0 +1,71 @@
+//! What the node was asked.
+
+use std::collections::{HashMap, VecDeque};
+
+/// One call that the node received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// The method, unescaped.
+    pub method: String,
+    /// The params as they were sent; empty if there were none.
+    pub params: String,
+    /// Which HTTP request brought it, counted from 1: calls of one batch share it.
+    pub request: u64,
+}
+
+/// The calls received: the newest of them whole, all of them counted.
+#[derive(Debug)]
+pub(super) struct Record {
+    keep: usize,
+    calls: VecDeque<Recorded>,
+    counts: HashMap<String, u64>,
+    requests: u64,
+}
+
+// === impl Record ===
+
+impl Record {
+    pub(super) fn new(keep: usize) -> Self {
+        Self { keep, calls: VecDeque::new(), counts: HashMap::new(), requests: 0 }
+    }
+
+    /// Counts an HTTP request and returns its number.
+    pub(super) const fn begin(&mut self) -> u64 {
+        self.requests += 1;
+        self.requests
+    }
+
+    pub(super) fn call(&mut self, request: u64, method: &str, params: &str) {
+        match self.counts.get_mut(method) {
+            Some(count) => *count += 1,
+            None => drop(self.counts.insert(method.to_owned(), 1)),
+        }
+        if self.keep == 0 {
+            return;
+        }
+        if self.calls.len() == self.keep {
+            self.calls.pop_front();
+        }
+        self.calls.push_back(Recorded { method: method.to_owned(), params: params.to_owned(), request });
+    }
+
+    pub(super) fn calls(&self) -> Vec<Recorded> {
+        self.calls.iter().cloned().collect()
+    }
+
+    pub(super) fn count(&self, method: &str) -> u64 {
+        self.counts.get(method).copied().unwrap_or(0)
+    }
+
+    pub(super) fn calls_total(&self) -> u64 {
+        self.counts.values().sum()
+    }
+
+    pub(super) const fn requests_total(&self) -> u64 {
+        self.requests
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::new(self.keep);
+    }
+}

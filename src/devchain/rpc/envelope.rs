@@ -1,0 +1,121 @@
+//! Requests and replies on the wire: single or batched, ids given back byte for byte.
+
+use super::error::RpcError;
+use bytes::Bytes;
+use serde::{Deserialize, Deserializer};
+use serde_json::{json, value::RawValue};
+
+/// What an HTTP request asks.
+#[derive(Debug)]
+pub(crate) enum Packet<'a> {
+    One(Entry<'a>),
+    Many(Vec<Entry<'a>>),
+}
+
+/// One request.
+#[derive(Clone, Debug)]
+pub(crate) enum Entry<'a> {
+    /// A call; without an id it is a notification and gets no reply.
+    Call { id: Option<&'a RawValue>, method: String, params: Option<&'a RawValue> },
+    /// JSON that is no request, and its id if that at least can be told.
+    Invalid { id: Option<&'a RawValue> },
+}
+
+/// One reply.
+#[derive(Clone, Debug)]
+pub(crate) struct Reply {
+    /// The id as it was sent, as JSON text.
+    pub(crate) id: String,
+    pub(crate) outcome: Result<Bytes, RpcError>,
+}
+
+#[derive(Deserialize)]
+struct Wire<'a> {
+    jsonrpc: Option<String>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    id: Option<&'a RawValue>,
+    method: Option<String>,
+    #[serde(borrow)]
+    params: Option<&'a RawValue>,
+}
+
+// === impl Packet ===
+
+impl<'a> Packet<'a> {
+    /// Reads a body. Only what is not JSON, or is an empty batch, fails as a whole.
+    pub(crate) fn parse(body: &'a [u8]) -> Result<Self, RpcError> {
+        let body = std::str::from_utf8(body).map_err(|_| RpcError::parse())?;
+        let raw: &RawValue = serde_json::from_str(body).map_err(|_| RpcError::parse())?;
+        if !raw.get().starts_with('[') {
+            return Ok(Self::One(Entry::parse(raw)));
+        }
+        let entries: Vec<&RawValue> = serde_json::from_str(raw.get()).map_err(|_| RpcError::parse())?;
+        if entries.is_empty() {
+            return Err(RpcError::invalid_request("empty batch"));
+        }
+        Ok(Self::Many(entries.into_iter().map(Entry::parse).collect()))
+    }
+
+    pub(crate) fn entries(&self) -> &[Entry<'a>] {
+        match self {
+            Self::One(entry) => std::slice::from_ref(entry),
+            Self::Many(entries) => entries,
+        }
+    }
+}
+
+// === impl Entry ===
+
+impl<'a> Entry<'a> {
+    fn parse(raw: &'a RawValue) -> Self {
+        let Ok(wire) = serde_json::from_str::<Wire<'a>>(raw.get()) else {
+            return Self::Invalid { id: None };
+        };
+        let id_is_scalar = wire.id.is_none_or(|id| !id.get().starts_with(['{', '[']));
+        match wire.method {
+            Some(method) if wire.jsonrpc.as_deref() == Some("2.0") && id_is_scalar => {
+                Self::Call { id: wire.id, method, params: wire.params }
+            }
+            _ => Self::Invalid { id: wire.id.filter(|_| id_is_scalar) },
+        }
+    }
+}
+
+// === impl Reply ===
+
+impl Reply {
+    pub(crate) fn new(id: Option<&RawValue>, outcome: Result<Bytes, RpcError>) -> Self {
+        Self { id: id.map_or("null", RawValue::get).to_owned(), outcome }
+    }
+
+    /// The reply as JSON.
+    pub(crate) fn to_bytes(&self) -> Bytes {
+        let (member, value) = match &self.outcome {
+            Ok(result) => ("result", result.clone()),
+            Err(error) => {
+                let object = json!({ "code": error.code, "message": error.message });
+                ("error", Bytes::from(object.to_string()))
+            }
+        };
+        let head = format!(r#"{{"jsonrpc":"2.0","id":{},"{member}":"#, self.id);
+        [head.as_bytes(), &value, b"}"].concat().into()
+    }
+}
+
+/// Several replies in one body.
+pub(crate) fn batch(replies: &[Reply]) -> Bytes {
+    let mut body = Vec::from(b"[");
+    for (n, reply) in replies.iter().enumerate() {
+        if n > 0 {
+            body.push(b',');
+        }
+        body.extend_from_slice(&reply.to_bytes());
+    }
+    body.push(b']');
+    body.into()
+}
+
+/// Reads an id so that `null` is one: only a request without the member is a notification.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
+    Deserialize::deserialize(deserializer).map(Some)
+}

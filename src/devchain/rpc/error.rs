@@ -1,0 +1,58 @@
+//! The error object of a JSON-RPC answer.
+
+use crate::devchain::mempool::Refusal;
+
+/// An error as the node answers it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message} ({code})")]
+pub struct RpcError {
+    /// The JSON-RPC code.
+    pub code: i64,
+    /// The text, in geth's words where geth has some.
+    pub message: String,
+}
+
+// === impl RpcError ===
+
+impl RpcError {
+    /// An error with any code.
+    pub fn new(code: i64, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+
+    /// The body is not JSON.
+    pub(crate) fn parse() -> Self {
+        Self::new(-32700, "parse error")
+    }
+
+    /// The JSON is no request.
+    pub(crate) fn invalid_request(message: &str) -> Self {
+        Self::new(-32600, message)
+    }
+
+    /// There is no such method.
+    pub(crate) fn method_not_found(method: &str) -> Self {
+        Self::new(-32601, format!("the method {method} does not exist/is not available"))
+    }
+
+    /// An argument is missing or is not what it should be.
+    pub(crate) fn invalid_params(message: impl Into<String>) -> Self {
+        Self::new(-32602, message)
+    }
+
+    /// The node cannot do it.
+    pub(crate) fn server(message: impl Into<String>) -> Self {
+        Self::new(-32000, message)
+    }
+
+    /// The block is below what the node still has (EIP-4444).
+    pub(crate) fn pruned() -> Self {
+        Self::new(4444, "pruned history unavailable")
+    }
+}
+
+impl From<Refusal> for RpcError {
+    fn from(refusal: Refusal) -> Self {
+        Self::server(refusal.to_string())
+    }
+}

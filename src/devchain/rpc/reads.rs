@@ -1,0 +1,85 @@
+//! Blocks, transactions and receipts.
+
+use super::{Answer, Args, null, quantity};
+use crate::devchain::{
+    block::Block,
+    render::{json, pending_json},
+    view::{BlockId, View},
+};
+use bytes::Bytes;
+use serde_json::Value;
+use std::sync::Arc;
+
+pub(super) fn block_by_hash(view: View<'_>, args: &Args<'_>) -> Answer {
+    args.at_most(2)?;
+    let (id, full) = (args.hash_id(0)?, args.flag(1)?);
+    Ok(view.block(id)?.map_or_else(null, |block| whole(&block, full)))
+}
+
+pub(super) fn block_by_number(view: View<'_>, args: &Args<'_>) -> Answer {
+    args.at_most(2)?;
+    let (id, full) = (args.number_id(0)?, args.flag(1)?);
+    let block = view.block(id)?;
+    Ok(block.map_or_else(null, |block| match id {
+        BlockId::Pending => unsealed(&block, full),
+        _ => whole(&block, full),
+    }))
+}
+
+/// The receipts of a pending block are not known: `null`.
+pub(super) fn block_receipts(view: View<'_>, args: &Args<'_>) -> Answer {
+    let id = args.at_most(1)?.block_id(0)?;
+    let block = view.block(id)?.filter(|_| id != BlockId::Pending);
+    Ok(block.map_or_else(null, |block| block.receipts_json()))
+}
+
+pub(super) fn transaction_by_hash(view: View<'_>, args: &Args<'_>) -> Answer {
+    let hash = args.at_most(1)?.hash(0)?;
+    let mined = view.find(hash).and_then(|(block, index)| block.transaction_json(index));
+    let pending = || view.state.pool.get(hash).map(pending_json);
+    Ok(mined.or_else(pending).unwrap_or_else(null))
+}
+
+pub(super) fn transaction_receipt(view: View<'_>, args: &Args<'_>) -> Answer {
+    let hash = args.at_most(1)?.hash(0)?;
+    Ok(view.find(hash).and_then(|(block, index)| block.receipt_json(index)).unwrap_or_else(null))
+}
+
+pub(super) fn transaction_by_index(view: View<'_>, id: BlockId, args: &Args<'_>) -> Answer {
+    let index = usize::try_from(args.at_most(2)?.quantity(1)?).unwrap_or(usize::MAX);
+    let found = view.block(id)?.and_then(|block| block.transaction_json(index));
+    Ok(found.unwrap_or_else(null))
+}
+
+pub(super) fn transaction_count(view: View<'_>, id: BlockId, args: &Args<'_>) -> Answer {
+    args.at_most(1)?;
+    let block = view.block(id)?;
+    Ok(block.map_or_else(null, |block| quantity(block.transactions.len()).into()))
+}
+
+/// There have been no uncles since the merge.
+pub(super) fn uncle_count(view: View<'_>, id: BlockId, args: &Args<'_>) -> Answer {
+    args.at_most(1)?;
+    let block = view.block(id)?;
+    Ok(block.map_or_else(null, |_| quantity(0).into()))
+}
+
+pub(super) fn block_number(view: View<'_>, args: &Args<'_>) -> Answer {
+    args.none()?;
+    Ok(quantity(view.head().number()).into())
+}
+
+fn whole(block: &Arc<Block>, full: bool) -> Bytes {
+    if full { block.full_json() } else { block.hashes_json() }
+}
+
+/// A pending block, as geth answers it: what only a sealed block has is `null`, though its transactions
+/// name the hash that the block would have.
+fn unsealed(block: &Arc<Block>, full: bool) -> Bytes {
+    let mut value: Value =
+        serde_json::from_slice(&whole(block, full)).expect("the block was rendered as JSON just now");
+    for member in ["hash", "nonce", "miner"] {
+        value[member] = Value::Null;
+    }
+    json(&value).into()
+}

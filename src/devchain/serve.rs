@@ -1,0 +1,171 @@
+//! An HTTP request's body in, an answer or a fault out.
+
+use super::{
+    fault::{Fault, Struck},
+    handle::DevChain,
+    lie,
+    rpc::{self, Args, Entry, Packet, Reply, RpcError},
+};
+use bytes::Bytes;
+use serde_json::value::RawValue;
+use std::time::Duration;
+
+/// What the node does with an HTTP request. Whoever owns the connection carries it out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Served {
+    /// Answers.
+    Reply {
+        /// The HTTP status.
+        status: u16,
+        /// The headers, the content type among them.
+        headers: Vec<(&'static str, String)>,
+        /// The body.
+        body: Bytes,
+        /// If set, the body goes out in small pieces with this pause between them.
+        drip: Option<Duration>,
+    },
+    /// Keeps the connection and never answers.
+    Hang,
+    /// Closes the connection.
+    Reset {
+        /// What is sent of the body before; nothing at all, not even a status, if it is empty.
+        sent: Bytes,
+    },
+}
+
+/// One entry of a packet and what strikes it.
+struct Job<'a> {
+    entry: &'a Entry<'a>,
+    struck: Struck,
+}
+
+const GARBAGE: &[u8] = b"upstream connect error or disconnect/reset before headers";
+
+// === impl Served ===
+
+impl Served {
+    fn json(body: Bytes) -> Self {
+        Self::page(200, "application/json", body)
+    }
+
+    fn page(status: u16, content_type: &str, body: Bytes) -> Self {
+        Self::Reply { status, headers: vec![("content-type", content_type.to_owned())], body, drip: None }
+    }
+}
+
+// === impl DevChain ===
+
+impl DevChain {
+    /// Answers an HTTP request with this body: records its calls, lets faults strike, waits where they say so.
+    ///
+    /// Any bytes may come in; what is wrong with them is answered as geth would.
+    pub async fn serve(&self, body: Bytes) -> Served {
+        let request = self.record().begin();
+        let packet = match Packet::parse(&body) {
+            Ok(packet) => packet,
+            Err(error) => return Served::json(Reply::new(None, Err(error)).to_bytes()),
+        };
+        let jobs: Vec<Job<'_>> = packet.entries().iter().map(|entry| self.receive(entry, request)).collect();
+        // In a batch the longest wait holds for all.
+        let queued = jobs.iter().filter_map(|job| job.struck.queued()).max();
+        let delayed = jobs.iter().filter_map(|job| job.struck.delayed()).max();
+
+        pause(queued).await;
+        let transport =
+            jobs.iter().find_map(|job| job.struck.failure.as_ref().filter(|it| it.is_transport()));
+        let body = match transport {
+            Some(fault) if fault.spares_the_call() => Bytes::new(),
+            _ => {
+                let replies: Vec<Reply> = jobs.iter().filter_map(|job| self.reply(job)).collect();
+                match (&packet, replies.as_slice()) {
+                    // Notifications are answered by nothing.
+                    (_, []) => Bytes::new(),
+                    (Packet::One(_), [reply, ..]) => reply.to_bytes(),
+                    (Packet::Many(_), replies) => rpc::batch(replies),
+                }
+            }
+        };
+        pause(delayed).await;
+        dispatch(transport, body)
+    }
+
+    /// Notes a call and uses up the faults that strike it.
+    fn receive<'a>(&self, entry: &'a Entry<'a>, request: u64) -> Job<'a> {
+        let struck = match entry {
+            Entry::Call { method, params, .. } => {
+                self.record().call(request, method, params.map_or("", RawValue::get));
+                self.faults().strike(method)
+            }
+            Entry::Invalid { .. } => Struck::default(),
+        };
+        Job { entry, struck }
+    }
+
+    /// The reply to one entry, with the faults of content that strike it; none to a notification.
+    fn reply(&self, job: &Job<'_>) -> Option<Reply> {
+        let (id, method, params) = match job.entry {
+            Entry::Call { id, method, params } => ((*id)?, method, *params),
+            Entry::Invalid { id } => {
+                return Some(Reply::new(*id, Err(RpcError::invalid_request("invalid request"))));
+            }
+        };
+        let outcome = match &job.struck.failure {
+            Some(Fault::Error { code, message }) => Err(RpcError::new(*code, message.clone())),
+            _ => rpc::call(&mut self.state(), method, params),
+        };
+        let mut reply = Reply::new(Some(id), outcome);
+        match &job.struck.failure {
+            Some(Fault::Null) => reply.outcome = Ok(Bytes::from_static(b"null")),
+            Some(Fault::WrongId) => reply.id = wrong_id(&reply.id),
+            Some(Fault::Lie(lie)) => {
+                let full = Args::parse(params).and_then(|args| args.flag(1)).unwrap_or(false);
+                reply.outcome = reply.outcome.map(|truth| lie::tell(&self.state(), lie, &truth, full));
+            }
+            _ => {}
+        }
+        Some(reply)
+    }
+}
+
+async fn pause(wait: Option<Duration>) {
+    if let Some(wait) = wait {
+        tokio::time::sleep(wait).await;
+    }
+}
+
+/// Sends a body on its way, or whatever the fault makes of it.
+fn dispatch(fault: Option<&Fault>, body: Bytes) -> Served {
+    let half = body.slice(..body.len() / 2);
+    match fault {
+        Some(Fault::Hang) => Served::Hang,
+        Some(Fault::Reset) => Served::Reset { sent: Bytes::new() },
+        Some(Fault::ResetMidBody) => Served::Reset { sent: half },
+        Some(Fault::Truncated) => Served::json(half),
+        Some(Fault::Garbage) => Served::page(200, "text/plain", Bytes::from_static(GARBAGE)),
+        Some(Fault::Status(status)) => {
+            let page =
+                format!("<html><head><title>{status}</title></head><body><h1>{status}</h1></body></html>");
+            Served::page(*status, "text/html", page.into())
+        }
+        Some(Fault::RateLimited { retry_after }) => {
+            let mut headers = vec![("content-type", "text/plain".to_owned())];
+            headers.extend(retry_after.map(|seconds| ("retry-after", seconds.to_string())));
+            Served::Reply { status: 429, headers, body: Bytes::from_static(b"too many requests"), drip: None }
+        }
+        Some(Fault::Drip(pause)) => Served::Reply {
+            status: 200,
+            headers: vec![("content-type", "application/json".to_owned())],
+            body,
+            drip: Some(*pause),
+        },
+        _ => Served::json(body),
+    }
+}
+
+/// An id that nobody sent with this one.
+fn wrong_id(id: &str) -> String {
+    match id.parse::<u64>() {
+        Ok(number) => number.wrapping_add(1_000_003).to_string(),
+        Err(_) => String::from("\"not the id you sent\""),
+    }
+}

@@ -1,0 +1,111 @@
+//! The development chain as a node on a socket.
+
+use std::{net::SocketAddr, pin::Pin, time::Duration};
+
+use bytes::Bytes;
+use futures_util::{
+    Stream,
+    future::BoxFuture,
+    stream::{self, StreamExt},
+};
+use http::{Request, Response, StatusCode};
+use http_body::{Body, Frame};
+use http_body_util::{BodyExt, StreamBody};
+use tokio::sync::oneshot;
+use tower::service_fn;
+
+use super::{DevChain, Served};
+use crate::listen::{self, BindError, Listener};
+
+/// How much of a dripping body goes out at a time.
+const DRIP: usize = 16;
+
+/// A development chain that answers on a loopback port until dropped.
+#[derive(Debug)]
+pub struct DevNode {
+    address: SocketAddr,
+    _stop: oneshot::Sender<()>,
+}
+
+/// The node closed the connection on purpose.
+#[derive(Debug, thiserror::Error)]
+#[error("the connection is reset on purpose")]
+struct Reset;
+
+type NodeBody = StreamBody<Pin<Box<dyn Stream<Item = Result<Frame<Bytes>, Reset>> + Send>>>;
+
+// === impl DevNode ===
+
+impl DevNode {
+    /// Serves `chain` on `address`; port 0 takes a free one.
+    ///
+    /// # Errors
+    /// If the address cannot be had.
+    pub async fn start(chain: DevChain, address: SocketAddr) -> Result<Self, BindError> {
+        let config = listen::Config { drain_timeout: Duration::ZERO, ..listen::Config::default() };
+        let listener = Listener::bind(address, config, listen::Metrics::default()).await?;
+        let address = listener.address();
+        let (stop, stopped) = oneshot::channel();
+        let service = service_fn(move |request| answer(chain.clone(), request));
+        tokio::spawn(listener.serve(service, async {
+            let _ = stopped.await;
+        }));
+        Ok(Self { address, _stop: stop })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its URL.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+}
+
+fn answer<B>(chain: DevChain, request: Request<B>) -> BoxFuture<'static, Result<Response<NodeBody>, Reset>>
+where
+    B: Body<Data: Send> + Send + 'static,
+{
+    Box::pin(async move {
+        let body = request.into_body().collect().await.map_err(|_| Reset)?.to_bytes();
+        match chain.serve(body).await {
+            Served::Hang => std::future::pending().await,
+            Served::Reset { sent } if sent.is_empty() => Err(Reset),
+            Served::Reset { sent } => {
+                let broken = stream::iter([Ok(Frame::data(sent)), Err(Reset)]);
+                Ok(Response::new(StreamBody::new(broken.boxed())))
+            }
+            Served::Reply { status, headers, body, drip } => {
+                let pieces = pieces(body, drip);
+                let mut response = Response::new(StreamBody::new(pieces));
+                *response.status_mut() = StatusCode::from_u16(status).map_err(|_| Reset)?;
+                for (name, value) in headers {
+                    let value = value.parse().map_err(|_| Reset)?;
+                    response.headers_mut().insert(name, value);
+                }
+                Ok(response)
+            }
+        }
+    })
+}
+
+/// The body at once, or in small pieces with a pause before each.
+fn pieces(
+    body: Bytes,
+    drip: Option<Duration>,
+) -> Pin<Box<dyn Stream<Item = Result<Frame<Bytes>, Reset>> + Send>> {
+    let Some(pause) = drip else {
+        return stream::iter([Ok(Frame::data(body))]).boxed();
+    };
+    stream::unfold(body, move |mut rest| async move {
+        if rest.is_empty() {
+            return None;
+        }
+        tokio::time::sleep(pause).await;
+        let piece = rest.split_to(rest.len().min(DRIP));
+        Some((Ok(Frame::data(piece)), rest))
+    })
+    .boxed()
+}

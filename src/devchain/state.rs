@@ -1,0 +1,135 @@
+//! The node's whole memory, and the few ways in which it changes.
+
+use super::{
+    accounts::Cast,
+    block::{Block, Rules},
+    config::Config,
+    mempool::{Mempool, Refusal},
+    transactions::{Forge, Kind, Nonces, Tx},
+    tree::Tree,
+    view::{Sight, View},
+};
+use alloy_consensus::{Transaction as _, TxEnvelope, transaction::SignerRecoverable};
+use alloy_primitives::{B256, Bytes, TxHash};
+use std::{collections::HashMap, sync::Arc};
+
+/// What stands behind the handle's lock.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) rules: Rules,
+    pub(super) tree: Tree,
+    pub(super) pool: Mempool,
+    /// What clients are let see of the tree.
+    pub(super) sight: Sight,
+    /// Every transaction ever met, so that none is recovered twice.
+    known: HashMap<TxHash, Tx>,
+    forge: Forge,
+    /// How many blocks were built; marks each of them, so that no two are the same.
+    built: u64,
+}
+
+// === impl State ===
+
+impl State {
+    pub(super) fn new(config: Config) -> Self {
+        let cast = Arc::new(Cast::new(config.seed));
+        let forge = Forge::new(&config, Arc::clone(&cast));
+        let rules = Rules { config, cast };
+        Self {
+            tree: Tree::new(rules.root(0)),
+            rules,
+            pool: Mempool::default(),
+            sight: Sight::default(),
+            known: HashMap::new(),
+            forge,
+            built: 0,
+        }
+    }
+
+    /// The chain as clients see it.
+    pub(super) fn view(&self) -> View<'_> {
+        View::new(self)
+    }
+
+    /// A transaction by hash, wherever it was met.
+    pub(super) fn transaction(&self, hash: TxHash) -> Option<&Tx> {
+        self.known.get(&hash)
+    }
+
+    /// Makes a transaction known, with its sender. Blobs are dropped: a block holds none.
+    pub(super) fn admit(&mut self, envelope: TxEnvelope) -> Result<Tx, Refusal> {
+        if let Some(known) = self.known.get(envelope.tx_hash()) {
+            return Ok(Arc::clone(known));
+        }
+        let envelope = match envelope {
+            TxEnvelope::Eip4844(signed) => TxEnvelope::Eip4844(signed.map(|tx| tx.drop_sidecar())),
+            other => other,
+        };
+        let tx = envelope.try_into_recovered().map_err(|_| Refusal::InvalidSender)?;
+        Ok(self.remember(Arc::new(tx)))
+    }
+
+    /// Takes a client's transaction into the mempool.
+    pub(super) fn submit(&mut self, envelope: TxEnvelope) -> Result<TxHash, Refusal> {
+        let want = self.rules.config.chain_id;
+        if let Some(have) = envelope.chain_id().filter(|have| *have != want) {
+            return Err(Refusal::WrongChain { have, want });
+        }
+        let tx = self.admit(envelope)?;
+        let hash = *tx.tx_hash();
+        let head = Arc::clone(self.view().head());
+        self.pool.submit(&head.world, tx)?;
+        Ok(hash)
+    }
+
+    /// Makes transactions that fit into a block on `parent`, after those `before` them.
+    pub(super) fn generate(&mut self, parent: &Block, before: &[Tx], count: usize) -> Vec<Tx> {
+        let made = self.forge.make_many(&parent.world, before, parent.next_prices(), count);
+        made.into_iter().map(|tx| self.remember(tx)).collect()
+    }
+
+    /// Makes one transaction of a kind that fits into the next block.
+    pub(super) fn generate_kind(&mut self, kind: Kind) -> Tx {
+        let head = self.tree.head();
+        let mut nonces = Nonces::after(&head.world, self.pool.transactions());
+        let made = self.forge.make(kind, &mut nonces, head.next_prices());
+        self.remember(made)
+    }
+
+    /// Builds a block on `parent`, beside the canonical branch.
+    pub(super) fn build(&mut self, parent: &Block, transactions: Vec<Tx>) -> Arc<Block> {
+        self.built += 1;
+        let mark = [b"devchain".as_slice(), &self.built.to_be_bytes()].concat();
+        self.tree.insert(self.rules.child(parent, transactions, mark.into()))
+    }
+
+    /// Builds the next block from the mempool and `count` generated transactions.
+    pub(super) fn mine(&mut self, count: usize) -> Arc<Block> {
+        let head = Arc::clone(self.tree.head());
+        let mut transactions = self.pool.transactions().to_vec();
+        let generated = self.generate(&head, &transactions, count);
+        transactions.extend(generated);
+        let block = self.build(&head, transactions);
+        self.set_head(block.hash());
+        block
+    }
+
+    /// See [`Tree::set_head`]. Transactions that are canonical now leave the mempool; those that no longer
+    /// are do not come back to it.
+    pub(super) fn set_head(&mut self, hash: B256) -> bool {
+        let found = self.tree.set_head(hash);
+        self.pool.drop_included(|tx| self.tree.find(tx).is_some());
+        found
+    }
+
+    /// The block that would follow if the visible head were built upon now. Nobody ever mines it.
+    pub(super) fn pending(&self) -> Block {
+        let mark = Bytes::from_static(b"devchain/pending");
+        self.rules.child(self.view().head(), self.pool.transactions().to_vec(), mark)
+    }
+
+    fn remember(&mut self, tx: Tx) -> Tx {
+        self.known.insert(*tx.tx_hash(), Arc::clone(&tx));
+        tx
+    }
+}

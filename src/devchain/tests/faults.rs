@@ -1,0 +1,254 @@
+//! Each way to misbehave.
+
+use super::{
+    super::{Fault, Lie},
+    *,
+};
+use alloy_consensus::proofs::calculate_transaction_root;
+use std::time::Duration;
+use tokio::time::Instant;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A chain of three blocks with a few transactions each.
+fn node() -> DevChain {
+    let chain = chain();
+    chain.mine_many(3, 4);
+    chain
+}
+
+async fn ask_head(chain: &DevChain) -> Served {
+    chain.serve(request(1, "eth_blockNumber", ())).await
+}
+
+fn truthful(served: &Served) -> bool {
+    let truth = r#"{"jsonrpc":"2.0","id":1,"result":"0x3"}"#;
+    matches!(served, Served::Reply { status: 200, body, drip: None, .. } if body == truth)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fault_strikes_as_often_as_told_and_only_where_told() {
+    let chain = node();
+    chain.fail(Fault::Hang).on("eth_block*").times(2);
+    assert!(!matches!(chain.serve(request(1, "eth_chainId", ())).await, Served::Hang));
+    assert_eq!(ask_head(&chain).await, Served::Hang);
+    assert_eq!(ask_head(&chain).await, Served::Hang);
+    assert!(truthful(&ask_head(&chain).await));
+    chain.fail(Fault::Hang).any().always();
+    for _ in 0..5 {
+        assert_eq!(ask_head(&chain).await, Served::Hang);
+    }
+    chain.clear_faults();
+    assert!(truthful(&ask_head(&chain).await));
+    assert_eq!(chain.count("eth_blockNumber"), 9, "faults are recorded like any call");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delayed_answer_is_as_old_as_the_question_and_a_queued_one_is_fresh() {
+    let chain = node();
+    for (fault, number) in [(Fault::Delay(SECOND), "0x3"), (Fault::Queue(SECOND), "0x5")] {
+        chain.fail(fault).once();
+        let start = Instant::now();
+        let asker = {
+            let chain = chain.clone();
+            tokio::spawn(async move { post(&chain, "eth_blockNumber", ()).await })
+        };
+        tokio::time::sleep(SECOND / 2).await;
+        chain.mine(0);
+        assert_eq!(asker.await.unwrap()["result"], number);
+        assert_eq!(start.elapsed(), SECOND);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delay_goes_together_with_a_failure() {
+    let chain = node();
+    chain.fail(Fault::Status(500)).once();
+    chain.fail(Fault::Delay(SECOND)).once();
+    let start = Instant::now();
+    assert!(matches!(ask_head(&chain).await, Served::Reply { status: 500, .. }));
+    assert_eq!(start.elapsed(), SECOND);
+}
+
+#[tokio::test]
+async fn the_transport_fails_in_every_way() {
+    let chain = node();
+    let whole = br#"{"jsonrpc":"2.0","id":1,"result":"0x3"}"#.len();
+
+    chain.fail(Fault::Reset).once();
+    assert_eq!(ask_head(&chain).await, Served::Reset { sent: Bytes::new() });
+    chain.fail(Fault::ResetMidBody).once();
+    let Served::Reset { sent } = ask_head(&chain).await else { panic!() };
+    assert_eq!(sent.len(), whole / 2);
+
+    chain.fail(Fault::Status(503)).once();
+    let Served::Reply { status, headers, body, .. } = ask_head(&chain).await else { panic!() };
+    assert_eq!((status, headers[0].1.as_str()), (503, "text/html"));
+    assert!(body.starts_with(b"<html>"));
+
+    chain.fail(Fault::RateLimited { retry_after: Some(7) }).once();
+    let Served::Reply { status, headers, .. } = ask_head(&chain).await else { panic!() };
+    assert_eq!((status, headers[1].clone()), (429, ("retry-after", "7".to_owned())));
+    chain.fail(Fault::RateLimited { retry_after: None }).once();
+    let Served::Reply { status: 429, headers, .. } = ask_head(&chain).await else { panic!() };
+    assert_eq!(headers.len(), 1);
+
+    for fault in [Fault::Garbage, Fault::Truncated] {
+        chain.fail(fault).once();
+        let Served::Reply { status: 200, body, .. } = ask_head(&chain).await else { panic!() };
+        assert!(serde_json::from_slice::<Value>(&body).is_err() && !body.is_empty());
+    }
+    chain.fail(Fault::Drip(SECOND)).once();
+    let Served::Reply { body, drip: Some(SECOND), .. } = ask_head(&chain).await else { panic!() };
+    assert_eq!(body.len(), whole);
+    assert!(truthful(&ask_head(&chain).await));
+}
+
+#[tokio::test]
+async fn a_transaction_that_was_struck_may_or_may_not_have_arrived() {
+    use alloy_eips::eip2718::Encodable2718;
+    for (fault, arrives) in [
+        (Fault::Status(502), false),
+        (Fault::Reset, false),
+        (Fault::Error { code: -32000, message: String::from("busy") }, false),
+        (Fault::ResetMidBody, true),
+        (Fault::Garbage, true),
+        (Fault::Null, true),
+    ] {
+        let chain = node();
+        chain.fail(fault.clone()).once();
+        let tx = chain.generate(1).remove(0);
+        chain
+            .serve(request(1, "eth_sendRawTransaction", [alloy_primitives::Bytes::from(tx.encoded_2718())]))
+            .await;
+        assert_eq!(chain.mempool().len(), usize::from(arrives), "{fault:?}");
+    }
+}
+
+#[tokio::test]
+async fn content_fails_per_entry_and_transport_for_the_whole_batch() {
+    let chain = node();
+    let batch = r#"[{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber"},
+        {"jsonrpc":"2.0","id":"b","method":"eth_chainId"}]"#;
+    let replies = async || match chain.serve(batch.into()).await {
+        Served::Reply { status: 200, body, .. } => parse::<Vec<Value>>(&body),
+        other => panic!("{other:?}"),
+    };
+    chain
+        .fail(Fault::Error { code: -32005, message: String::from("limit exceeded") })
+        .on("eth_chainId")
+        .once();
+    let got = replies().await;
+    assert_eq!(got[0]["result"], "0x3");
+    assert_eq!(got[1]["error"], json!({ "code": -32005, "message": "limit exceeded" }));
+
+    chain.fail(Fault::Null).on("eth_blockNumber").once();
+    chain.fail(Fault::WrongId).on("eth_chainId").once();
+    let got = replies().await;
+    assert_eq!(got[0], json!({ "jsonrpc": "2.0", "id": 1, "result": null }));
+    assert_ne!(got[1]["id"], "b");
+    assert_eq!(got[1]["result"], "0x6fdd2d");
+
+    chain.fail(Fault::Status(500)).on("eth_chainId").once();
+    assert!(matches!(chain.serve(batch.into()).await, Served::Reply { status: 500, .. }));
+    assert_eq!(replies().await.len(), 2);
+}
+
+/// What comes back for a call while the node tells one lie, and what should have.
+async fn lied(chain: &DevChain, lie: Lie, method: &str, params: impl Serialize + Clone) -> (Value, Value) {
+    chain.fail(lie).on(method).once();
+    let told = post(chain, method, params.clone()).await["result"].clone();
+    let truth = ask(chain, method, params);
+    assert_ne!(told, truth, "{method}");
+    (told, truth)
+}
+
+#[tokio::test]
+async fn the_wrong_hash_is_another_true_thing_of_this_chain() {
+    let chain = node();
+    let (hash, below) = (chain.hash_at(2).unwrap(), chain.hash_at(1).unwrap());
+    for full in [true, false] {
+        let (told, _) = lied(&chain, Lie::WrongHash, "eth_getBlockByHash", (hash, full)).await;
+        assert_eq!(told, parse::<Value>(&chain.block_json(below, full).unwrap()));
+    }
+    let (told, _) = lied(&chain, Lie::WrongHash, "eth_getBlockByNumber", ("0x0", true)).await;
+    assert_eq!(told["number"], "0x1");
+    let tx = chain.transactions_of(hash)[3];
+    let (told, _) = lied(&chain, Lie::WrongHash, "eth_getTransactionByHash", [tx]).await;
+    assert_eq!(told, parse::<Value>(&chain.transaction_json(hash, 0).unwrap()));
+    let (told, _) = lied(&chain, Lie::WrongHash, "eth_getBlockReceipts", [hash]).await;
+    assert_eq!(told, parse::<Value>(&chain.receipts_json(below).unwrap()));
+}
+
+#[tokio::test]
+async fn transactions_and_receipts_can_be_left_out() {
+    let chain = node();
+    let hash = chain.hash_at(2).unwrap();
+    let (told, mut truth) = lied(&chain, Lie::EmptiedTransactions, "eth_getBlockByHash", (hash, true)).await;
+    truth["transactions"] = json!([]);
+    assert_eq!(told, truth);
+    let (told, _) = lied(&chain, Lie::EmptiedTransactions, "eth_getBlockReceipts", [hash]).await;
+    assert_eq!(told, json!([]));
+}
+
+#[tokio::test]
+async fn receipts_can_be_anothers_or_an_orphans() {
+    let chain = node();
+    let orphan = chain.head().hash;
+    let tx = chain.transactions_of(orphan)[1];
+    let (told, _) = lied(&chain, Lie::OtherReceipt, "eth_getTransactionReceipt", [tx]).await;
+    assert_eq!(told, parse::<Value>(&chain.receipt_json(orphan, 2).unwrap()));
+    let (told, truth) = lied(&chain, Lie::OtherReceipt, "eth_getBlockReceipts", ["latest"]).await;
+    assert_ne!(told[0], truth[0]);
+    assert_eq!(told[1], truth[1]);
+
+    let (told, _) = lied(&chain, Lie::OrphanedReceipt, "eth_getTransactionReceipt", [tx]).await;
+    assert_ne!(told["transactionHash"], json!(tx), "there is no orphan yet");
+    chain.reorg(1, 1);
+    let (told, truth) = lied(&chain, Lie::OrphanedReceipt, "eth_getTransactionReceipt", [tx]).await;
+    assert_eq!(told["transactionHash"], truth["transactionHash"]);
+    assert_eq!(told["blockHash"], json!(orphan));
+    let (told, _) = lied(&chain, Lie::OrphanedReceipt, "eth_getBlockReceipts", ["latest"]).await;
+    assert_eq!(told, parse::<Value>(&chain.receipts_json(orphan).unwrap()));
+}
+
+#[tokio::test]
+async fn a_foreign_block_is_sound_but_not_of_this_chain() {
+    let chain = node();
+    for number in ["0x0", "0x1", "latest"] {
+        let (told, truth) = lied(&chain, Lie::ForeignBlock, "eth_getBlockByNumber", (number, true)).await;
+        assert_eq!(told["number"], truth["number"]);
+        let block: Block = serde_json::from_value(told).unwrap();
+        assert_eq!(block.header.inner.hash_slow(), block.header.hash);
+        let txs = block.transactions.as_transactions().unwrap().iter().map(|tx| tx.inner.inner());
+        assert_eq!(block.header.transactions_root, calculate_transaction_root(&txs.collect::<Vec<_>>()));
+        assert!(chain.block_json(block.header.hash, true).is_none());
+    }
+    lied(&chain, Lie::ForeignBlock, "eth_getBlockReceipts", ["latest"]).await;
+}
+
+#[tokio::test]
+async fn single_members_can_be_changed() {
+    let chain = node();
+    let lie = || Lie::Field(String::from("gasUsed"), json!("0x7"));
+    let (told, mut truth) = lied(&chain, lie(), "eth_getBlockByNumber", ("latest", false)).await;
+    truth["gasUsed"] = json!("0x7");
+    assert_eq!(told, truth);
+    let (told, _) = lied(&chain, lie(), "eth_getBlockReceipts", ["latest"]).await;
+    assert!(told.as_array().unwrap().iter().all(|receipt| receipt["gasUsed"] == "0x7"));
+    let (told, _) = lied(&chain, Lie::Field(String::new(), json!("0x1")), "eth_chainId", ()).await;
+    assert_eq!(told, "0x1");
+}
+
+#[tokio::test]
+async fn no_lie_is_told_about_what_is_not_there() {
+    let chain = node();
+    for lie in
+        [Lie::WrongHash, Lie::EmptiedTransactions, Lie::OtherReceipt, Lie::OrphanedReceipt, Lie::ForeignBlock]
+    {
+        chain.fail(lie.clone()).times(2);
+        let absent = post(&chain, "eth_getBlockByNumber", ("0x9", true)).await;
+        assert_eq!(absent["result"], Value::Null, "{lie:?}");
+        assert_eq!(post(&chain, "eth_getBlockByNumber", ()).await["error"]["code"], -32602);
+    }
+}

@@ -1,0 +1,103 @@
+//! Blocks, transactions and receipts, and what is refused.
+
+use super::*;
+
+#[test]
+fn blocks_transactions_and_receipts_agree_however_they_are_asked_for() {
+    let chain = chain();
+    chain.mine_many(2, 8);
+    let head = chain.head();
+    let block = ask(&chain, "eth_getBlockByHash", (head.hash, true));
+    for id in ["0x2", "latest"] {
+        assert_eq!(ask(&chain, "eth_getBlockByNumber", (id, true)), block);
+    }
+    let receipts = ask(&chain, "eth_getBlockReceipts", ["latest"]);
+    for id in
+        [json!("0x2"), json!(head.hash), json!({ "blockHash": head.hash }), json!({ "blockNumber": "0x2" })]
+    {
+        assert_eq!(ask(&chain, "eth_getBlockReceipts", [id]), receipts);
+    }
+    for (index, hash) in chain.transactions_of(head.hash).into_iter().enumerate() {
+        let at = format!("{index:#x}");
+        let tx = &block["transactions"][index];
+        assert_eq!(ask(&chain, "eth_getTransactionByHash", [hash]), *tx);
+        assert_eq!(ask(&chain, "eth_getTransactionByBlockHashAndIndex", (head.hash, &at)), *tx);
+        assert_eq!(ask(&chain, "eth_getTransactionByBlockNumberAndIndex", ("0x2", &at)), *tx);
+        assert_eq!(ask(&chain, "eth_getTransactionReceipt", [hash]), receipts[index]);
+    }
+    assert_eq!(ask(&chain, "eth_getBlockTransactionCountByHash", [head.hash]), "0x8");
+    assert_eq!(ask(&chain, "eth_getBlockTransactionCountByNumber", ["earliest"]), "0x0");
+    assert_eq!(ask(&chain, "eth_getUncleCountByBlockHash", [head.hash]), "0x0");
+    assert_eq!(ask(&chain, "eth_getUncleCountByBlockNumber", ["latest"]), "0x0");
+    assert_eq!(ask(&chain, "eth_chainId", ()), "0x6fdd2d");
+    assert_eq!(ask(&chain, "net_version", ()), "7331117");
+    assert!(ask(&chain, "web3_clientVersion", ()).as_str().unwrap().starts_with("holdfast-devchain/"));
+    assert_eq!(ask(&chain, "eth_syncing", ()), false);
+    assert_eq!(ask(&chain, "eth_accounts", ()), json!([]));
+}
+
+#[test]
+fn what_is_not_there_is_null() {
+    let chain = chain();
+    chain.mine(1);
+    let nowhere = B256::repeat_byte(7);
+    for (method, params) in [
+        ("eth_getBlockByHash", json!([nowhere, true])),
+        ("eth_getBlockByNumber", json!(["0x9", true])),
+        ("eth_getBlockReceipts", json!(["0x9"])),
+        ("eth_getTransactionByHash", json!([nowhere])),
+        ("eth_getTransactionReceipt", json!([nowhere])),
+        ("eth_getTransactionByBlockHashAndIndex", json!([nowhere, "0x0"])),
+        ("eth_getTransactionByBlockNumberAndIndex", json!(["0x1", "0x1"])),
+        ("eth_getTransactionByBlockNumberAndIndex", json!(["0x1", "0xffffffffffffffff"])),
+        ("eth_getBlockTransactionCountByHash", json!([nowhere])),
+        ("eth_getUncleCountByBlockNumber", json!(["0x9"])),
+    ] {
+        assert_eq!(ask(&chain, method, params), Value::Null, "{method}");
+    }
+    assert_eq!(error_code(&chain, "eth_getBalance", (chain.accounts()[0].address(), "0x9")), -32000);
+}
+
+#[test]
+fn bad_arguments_are_refused() {
+    let chain = chain();
+    let hash = chain.head().hash;
+    for (method, params) in [
+        ("eth_getBlockByNumber", json!([])),
+        ("eth_getBlockByNumber", json!(["latest"])),
+        ("eth_getBlockByNumber", json!(["latest", null])),
+        ("eth_getBlockByNumber", json!(["latest", "true"])),
+        ("eth_getBlockByNumber", json!(["latest", true, 1])),
+        ("eth_getBlockByNumber", json!([1, true])),
+        ("eth_getBlockByNumber", json!(["1", true])),
+        ("eth_getBlockByNumber", json!(["0x", true])),
+        ("eth_getBlockByNumber", json!(["0x01", true])),
+        ("eth_getBlockByNumber", json!(["0x+1", true])),
+        ("eth_getBlockByNumber", json!(["0xg", true])),
+        ("eth_getBlockByNumber", json!(["0xffffffffffffffff", true])),
+        ("eth_getBlockByNumber", json!(["0x10000000000000000", true])),
+        ("eth_getBlockByNumber", json!(["newest", true])),
+        ("eth_getBlockByNumber", json!([hash, true])),
+        ("eth_getBlockByNumber", json!({ "number": "latest" })),
+        ("eth_getBlockByNumber", json!("latest")),
+        ("eth_getBlockByHash", json!(["0x12", true])),
+        ("eth_getBlockByHash", json!(["latest", true])),
+        ("eth_getBlockReceipts", json!([{}])),
+        ("eth_getBlockReceipts", json!([{ "blockHash": hash, "blockNumber": "0x0" }])),
+        ("eth_getBlockReceipts", json!([{ "blockHash": 3 }])),
+        ("eth_getTransactionByHash", json!([null])),
+        ("eth_getTransactionByBlockHashAndIndex", json!([hash, 0])),
+        ("eth_getTransactionByBlockHashAndIndex", json!([hash, "0x00"])),
+        ("eth_blockNumber", json!([1])),
+        ("eth_getBalance", json!(["0x12"])),
+        ("eth_sendRawTransaction", json!(["zz"])),
+        ("eth_sendRawTransaction", json!(["0x"])),
+        ("eth_sendRawTransaction", json!(["0x02c0"])),
+        ("eth_feeHistory", json!(["0x2", "latest", "fast"])),
+    ] {
+        assert_eq!(error_code(&chain, method, &params), -32602, "{method} {params}");
+    }
+    let error = chain.answer("eth_getWeather", ()).unwrap_err();
+    assert_eq!(error.code, -32601);
+    assert_eq!(error.message, "the method eth_getWeather does not exist/is not available");
+}

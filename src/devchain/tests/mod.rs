@@ -1,0 +1,53 @@
+//! The development chain is itself checked here: its data by recomputation, its behaviour by example.
+
+mod control;
+mod faults;
+mod methods;
+mod sending;
+mod truth;
+mod wire;
+
+use super::{Config, DevChain, Served};
+use alloy_primitives::B256;
+use alloy_rpc_types_eth::{Block, TransactionReceipt};
+use bytes::Bytes;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+
+fn chain() -> DevChain {
+    DevChain::new(Config::default())
+}
+
+fn parse<T: DeserializeOwned>(text: &Bytes) -> T {
+    serde_json::from_slice(text).unwrap_or_else(|error| panic!("{error} in {text:?}"))
+}
+
+fn full_block(chain: &DevChain, hash: B256) -> Block {
+    parse(&chain.block_json(hash, true).unwrap())
+}
+
+fn receipts(chain: &DevChain, hash: B256) -> Vec<TransactionReceipt> {
+    parse(&chain.receipts_json(hash).unwrap())
+}
+
+/// What the node answers while no fault strikes.
+fn ask(chain: &DevChain, method: &str, params: impl Serialize) -> Value {
+    parse(&chain.answer(method, params).unwrap())
+}
+
+fn error_code(chain: &DevChain, method: &str, params: impl Serialize) -> i64 {
+    chain.answer(method, params).unwrap_err().code
+}
+
+/// A request's body.
+fn request(id: impl Serialize, method: &str, params: impl Serialize) -> Bytes {
+    json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string().into()
+}
+
+/// Sends a request, faults and all, and returns the JSON that came back.
+async fn post(chain: &DevChain, method: &str, params: impl Serialize) -> Value {
+    match chain.serve(request(1, method, params)).await {
+        Served::Reply { status: 200, body, .. } => parse(&body),
+        other => panic!("{method} got {other:?}"),
+    }
+}

@@ -1,0 +1,219 @@
+//! Signed transactions of every type.
+
+use super::{
+    accounts::Cast,
+    config::Config,
+    dice::Dice,
+    draft::{Draft, sign},
+    world::World,
+};
+use alloy_consensus::{Transaction as _, TxEip1559, TxEip4844Variant, TxEnvelope, transaction::Recovered};
+use alloy_eips::{
+    eip2930::{AccessList, AccessListItem},
+    eip4844::VERSIONED_HASH_VERSION_KZG,
+    eip7702::{Authorization, SignedAuthorization},
+    eip7840::BlobParams,
+};
+use alloy_primitives::{Address, B256, Bytes, TxKind, U256, bytes};
+use std::{collections::HashMap, sync::Arc};
+
+/// A signed transaction and its sender, shared between the branches that include it.
+pub(super) type Tx = Arc<Recovered<TxEnvelope>>;
+
+/// The kinds of transactions that are generated, in turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Type 0 with a chain id in its signature (EIP-155).
+    Legacy,
+    /// Type 0 as signed before EIP-155: no chain id, valid on every chain.
+    Unprotected,
+    /// Type 1, with an access list (EIP-2930).
+    AccessList,
+    /// Type 2, with a fee cap and a tip (EIP-1559).
+    DynamicFee,
+    /// Type 3, with versioned hashes of blobs and, as in every block, without the blobs (EIP-4844).
+    Blob,
+    /// Type 4, with signed authorizations (EIP-7702).
+    SetCode,
+    /// Type 2 without recipient: creates a contract.
+    Create,
+}
+
+/// What the next block will charge: generated transactions offer enough.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Prices {
+    pub(super) gas: u64,
+    pub(super) blob_gas: u128,
+}
+
+/// Hands out nonces: those of a state, then upwards.
+#[derive(Debug)]
+pub(super) struct Nonces<'a> {
+    world: &'a World,
+    next: HashMap<Address, u64>,
+}
+
+/// Makes transactions, each different from all before.
+#[derive(Clone, Debug)]
+pub(super) struct Forge {
+    chain_id: u64,
+    seed: u64,
+    cast: Arc<Cast>,
+    made: u64,
+}
+
+/// The blob rules in force: Osaka's, the first under which blob gas has a floor (EIP-7918).
+pub(super) const BLOBS: BlobParams = BlobParams::osaka();
+
+/// How many blobs a generated transaction carries at most.
+const MAX_BLOBS: u64 = 3;
+
+/// Above this price no blob transactions are generated; somebody has to stop bidding, or the price would
+/// grow without end.
+const BLOB_PRICE_CEILING: u128 = 1_000_000_000;
+
+/// `CALLER SELFDESTRUCT`. A contract created and destroyed in one transaction leaves no account
+/// (EIP-6780), which keeps the toy state small however many are created.
+const INIT_CODE: Bytes = bytes!("33ff");
+
+// === impl Kind ===
+
+impl Kind {
+    /// Every kind, in the order in which they are generated.
+    pub const ALL: [Self; 7] = [
+        Self::Legacy,
+        Self::DynamicFee,
+        Self::AccessList,
+        Self::Blob,
+        Self::SetCode,
+        Self::Create,
+        Self::Unprotected,
+    ];
+}
+
+// === impl Nonces ===
+
+impl<'a> Nonces<'a> {
+    /// Nonces that follow `world` and the transactions `before`.
+    pub(super) fn after<'t>(world: &'a World, before: impl IntoIterator<Item = &'t Tx>) -> Self {
+        let mut nonces = Self { world, next: HashMap::new() };
+        for tx in before {
+            let next = nonces.next_mut(tx.signer());
+            *next = (*next).max(tx.nonce().saturating_add(1));
+        }
+        nonces
+    }
+
+    fn take(&mut self, address: Address) -> u64 {
+        let next = self.next_mut(address);
+        let nonce = *next;
+        *next = nonce.saturating_add(1);
+        nonce
+    }
+
+    fn next_mut(&mut self, address: Address) -> &mut u64 {
+        self.next.entry(address).or_insert_with(|| self.world.nonce(address))
+    }
+}
+
+// === impl Forge ===
+
+impl Forge {
+    pub(super) fn new(config: &Config, cast: Arc<Cast>) -> Self {
+        Self { chain_id: config.chain_id, seed: config.seed, cast, made: 0 }
+    }
+
+    /// Makes `count` transactions that fit into one block together with those `before` them.
+    pub(super) fn make_many(
+        &mut self,
+        world: &World,
+        before: &[Tx],
+        prices: Prices,
+        count: usize,
+    ) -> Vec<Tx> {
+        let mut nonces = Nonces::after(world, before);
+        let mut blobs: u64 = before.iter().filter_map(|tx| tx.blob_count()).sum();
+        (0..count)
+            .map(|_| {
+                let mut kind = Kind::ALL[(self.made % Kind::ALL.len() as u64) as usize];
+                let room = BLOBS.max_blob_count.saturating_sub(blobs);
+                if kind == Kind::Blob && (room < MAX_BLOBS || prices.blob_gas > BLOB_PRICE_CEILING) {
+                    kind = Kind::DynamicFee;
+                }
+                let tx = self.make(kind, &mut nonces, prices);
+                blobs += tx.blob_count().unwrap_or(0);
+                tx
+            })
+            .collect()
+    }
+
+    /// Makes one transaction of a kind.
+    pub(super) fn make(&mut self, kind: Kind, nonces: &mut Nonces<'_>, prices: Prices) -> Tx {
+        let cast = Arc::clone(&self.cast);
+        let sender = &cast.senders[(self.made % cast.senders.len() as u64) as usize];
+        let mut dice = Dice::new(self.seed, "transaction", self.made);
+        self.made += 1;
+
+        let draft = Draft::throw(&mut dice, &cast, prices, nonces.take(sender.address()));
+        let envelope: TxEnvelope = match kind {
+            Kind::Legacy => sign(draft.legacy(Some(self.chain_id)), sender).into(),
+            Kind::Unprotected => sign(draft.legacy(None), sender).into(),
+            Kind::AccessList => {
+                let list = access_list(&mut dice, &cast);
+                sign(draft.access_list(self.chain_id, list), sender).into()
+            }
+            Kind::DynamicFee => {
+                let list = if dice.one_in(3) { access_list(&mut dice, &cast) } else { AccessList::default() };
+                sign(draft.dynamic_fee(self.chain_id, list), sender).into()
+            }
+            Kind::Create => {
+                let call = draft.dynamic_fee(self.chain_id, AccessList::default());
+                let create = TxEip1559 { to: TxKind::Create, value: U256::ZERO, input: INIT_CODE, ..call };
+                sign(create, sender).into()
+            }
+            Kind::Blob => {
+                let blob = draft.blob(self.chain_id, blob_hashes(&mut dice), prices);
+                TxEnvelope::Eip4844(sign(TxEip4844Variant::TxEip4844(blob), sender))
+            }
+            Kind::SetCode => {
+                let authorizations = self.authorizations(&mut dice, nonces);
+                sign(draft.set_code(self.chain_id, authorizations), sender).into()
+            }
+        };
+        Arc::new(Recovered::new_unchecked(envelope, sender.address()))
+    }
+
+    fn authorizations(&self, dice: &mut Dice, nonces: &mut Nonces<'_>) -> Vec<SignedAuthorization> {
+        (0..=dice.below(2))
+            .map(|_| {
+                let authority = dice.pick(&self.cast.authorities);
+                let authorization = Authorization {
+                    chain_id: U256::from(self.chain_id),
+                    address: *dice.pick(&self.cast.contracts),
+                    nonce: nonces.take(authority.address()),
+                };
+                let signature = authority.sign(authorization.signature_hash());
+                authorization.into_signed(signature)
+            })
+            .collect()
+    }
+}
+
+/// Hashes of blobs that nobody has: only their version byte can be checked without the blobs.
+fn blob_hashes(dice: &mut Dice) -> Vec<B256> {
+    (0..=dice.below(MAX_BLOBS))
+        .map(|_| {
+            let mut hash = dice.word();
+            hash[0] = VERSIONED_HASH_VERSION_KZG;
+            hash
+        })
+        .collect()
+}
+
+fn access_list(dice: &mut Dice, cast: &Cast) -> AccessList {
+    let items = (0..=dice.below(2)).map(|_| AccessListItem {
+        address: *dice.pick(&cast.contracts),
+        storage_keys: (0..dice.below(3)).map(|_| dice.word()).collect(),
+    });
+    AccessList(items.collect())
+}

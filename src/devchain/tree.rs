@@ -1,0 +1,109 @@
+//! All blocks ever built, and which of them are canonical.
+
+use super::block::Block;
+use alloy_primitives::{B256, TxHash};
+use std::{collections::HashMap, sync::Arc};
+
+/// A tree of blocks with one canonical branch from the genesis to the head.
+#[derive(Debug)]
+pub(super) struct Tree {
+    blocks: HashMap<B256, Arc<Block>>,
+    /// Indexed by number; never empty, since the genesis is always canonical.
+    canonical: Vec<Arc<Block>>,
+    /// Where the transactions of the canonical branch are.
+    places: HashMap<TxHash, Place>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    number: u64,
+    index: usize,
+}
+
+// === impl Tree ===
+
+impl Tree {
+    pub(super) fn new(genesis: Block) -> Self {
+        let genesis = Arc::new(genesis);
+        Self {
+            blocks: HashMap::from([(genesis.hash(), Arc::clone(&genesis))]),
+            canonical: vec![genesis],
+            places: HashMap::new(),
+        }
+    }
+
+    /// Adds a block beside the canonical branch.
+    pub(super) fn insert(&mut self, block: Block) -> Arc<Block> {
+        let block = Arc::new(block);
+        self.blocks.insert(block.hash(), Arc::clone(&block));
+        block
+    }
+
+    pub(super) fn head(&self) -> &Arc<Block> {
+        self.canonical.last().expect("the genesis is always canonical")
+    }
+
+    /// Any block, canonical or not.
+    pub(super) fn get(&self, hash: B256) -> Option<&Arc<Block>> {
+        self.blocks.get(&hash)
+    }
+
+    /// The canonical block of a number.
+    pub(super) fn at(&self, number: u64) -> Option<&Arc<Block>> {
+        self.canonical.get(usize::try_from(number).ok()?)
+    }
+
+    pub(super) fn is_canonical(&self, block: &Block) -> bool {
+        self.at(block.number()).is_some_and(|canonical| canonical.hash() == block.hash())
+    }
+
+    /// The canonical block that holds a transaction, and its index there.
+    pub(super) fn find(&self, tx: TxHash) -> Option<(&Arc<Block>, usize)> {
+        let place = self.places.get(&tx)?;
+        Some((self.at(place.number)?, place.index))
+    }
+
+    /// Makes the branch that ends with `hash` canonical. An ancestor of the head is a rollback.
+    ///
+    /// Returns `false`, and changes nothing, if there is no such block.
+    pub(super) fn set_head(&mut self, hash: B256) -> bool {
+        let Some(head) = self.get(hash) else { return false };
+        let mut ancestor = Arc::clone(head);
+        let mut branch = Vec::new();
+        while !self.is_canonical(&ancestor) {
+            let parent = self.get(ancestor.header.parent_hash).cloned();
+            let parent = parent.expect("blocks are only built on blocks of the tree");
+            branch.push(std::mem::replace(&mut ancestor, parent));
+        }
+        while self.head().hash() != ancestor.hash() {
+            self.retract();
+        }
+        branch.into_iter().rev().for_each(|block| self.extend(block));
+        true
+    }
+
+    /// The blocks that are not canonical, in an order that depends on nothing but them.
+    pub(super) fn orphans(&self) -> Vec<&Arc<Block>> {
+        let mut orphans: Vec<_> = self.blocks.values().filter(|block| !self.is_canonical(block)).collect();
+        orphans.sort_unstable_by_key(|block| (block.number(), block.hash()));
+        orphans
+    }
+
+    fn extend(&mut self, block: Arc<Block>) {
+        for (index, tx) in block.transactions.iter().enumerate() {
+            let place = Place { number: block.number(), index };
+            self.places.insert(*tx.tx_hash(), place);
+        }
+        self.canonical.push(block);
+    }
+
+    fn retract(&mut self) {
+        let block = self.canonical.pop().expect("the genesis is an ancestor of every block");
+        for tx in &block.transactions {
+            // A test may have put one transaction twice on a branch: only this block's mention goes.
+            if self.places.get(tx.tx_hash()).is_some_and(|place| place.number == block.number()) {
+                self.places.remove(tx.tx_hash());
+            }
+        }
+    }
+}

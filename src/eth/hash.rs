@@ -1,0 +1,109 @@
+//! The two hashes things are asked for by.
+
+use std::{fmt, str::FromStr};
+
+use alloy_primitives::{B256, hex};
+
+/// The hash of a block.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BlockHash(pub B256);
+
+/// The hash of a transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TxHash(pub B256);
+
+/// Text that is not a hash.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HashError {
+    /// Nodes want the prefix, and so do we.
+    #[error("a hash starts with 0x")]
+    NoPrefix,
+    /// Too short or too long.
+    #[error("a hash has 64 hex digits, not {0}")]
+    Length(usize),
+    /// Not hexadecimal.
+    #[error("a hash has only hex digits")]
+    Digit,
+}
+
+fn parse(text: &str) -> Result<B256, HashError> {
+    let digits = text.strip_prefix("0x").ok_or(HashError::NoPrefix)?;
+    if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return Err(HashError::Digit);
+    }
+    let mut hash = B256::ZERO;
+    hex::decode_to_slice(digits, hash.as_mut_slice()).map_err(|_| HashError::Length(digits.len()))?;
+    Ok(hash)
+}
+
+// === impl BlockHash ===
+
+impl FromStr for BlockHash {
+    type Err = HashError;
+
+    fn from_str(text: &str) -> Result<Self, HashError> {
+        parse(text).map(Self)
+    }
+}
+
+/// `0x` and lower-case digits, as it is sent to an upstream.
+impl fmt::Display for BlockHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+impl fmt::Debug for BlockHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+// === impl TxHash ===
+
+impl FromStr for TxHash {
+    type Err = HashError;
+
+    fn from_str(text: &str) -> Result<Self, HashError> {
+        parse(text).map(Self)
+    }
+}
+
+/// `0x` and lower-case digits, as it is sent to an upstream.
+impl fmt::Display for TxHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+impl fmt::Debug for TxHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn case_does_not_matter_and_lower_case_is_written() {
+        let lower = format!("0x{}", "ab".repeat(32));
+        let upper = format!("0x{}", "AB".repeat(32));
+        assert_eq!(lower.parse::<TxHash>().unwrap(), upper.parse().unwrap());
+        assert_eq!(upper.parse::<BlockHash>().unwrap().to_string(), lower);
+    }
+
+    #[test]
+    fn errors_say_what_a_hash_is() {
+        let parse = |text: &str| text.parse::<BlockHash>().unwrap_err();
+        assert_eq!(parse(&"a".repeat(64)), HashError::NoPrefix);
+        assert_eq!(parse(&format!("0X{}", "a".repeat(64))), HashError::NoPrefix);
+        assert_eq!(parse("0x"), HashError::Length(0));
+        assert_eq!(parse(&format!("0x{}", "a".repeat(63))), HashError::Length(63));
+        assert_eq!(parse(&format!("0x{}", "a".repeat(65))), HashError::Length(65));
+        assert_eq!(parse(&format!("0x{}", "g".repeat(64))), HashError::Digit);
+        assert_eq!(parse(&format!("0x0x{}", "a".repeat(62))), HashError::Digit);
+        assert_eq!(parse(&format!("0x{}", "é".repeat(32))), HashError::Digit);
+    }
+}

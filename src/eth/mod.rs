@@ -1,0 +1,21 @@
+//! Ethereum's read operations: what their parameters mean, strictly.
+//!
+//! Domain values are types, an operation is a file in [`ops`], and [`Operation`] gathers them.
+//! Knows nothing of upstreams, caches or HTTP.
+
+mod block_id;
+mod hash;
+mod operation;
+pub mod ops;
+mod params;
+mod quantity;
+mod write;
+
+pub use self::{
+    block_id::{NumberOrTag, Tag},
+    hash::{BlockHash, TxHash},
+    operation::Operation,
+    params::ParamError,
+    quantity::{BlockNumber, TxPosition},
+    write::is_write,
+};

@@ -1,0 +1,36 @@
+//! `eth_getTransactionReceipt`
+
+use std::fmt;
+
+use super::TX_HASH;
+use crate::{
+    eth::{ParamError, TxHash, params},
+    jsonrpc::Params,
+};
+
+/// The receipt of a mined transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Receipt {
+    /// Which transaction.
+    pub hash: TxHash,
+}
+
+// === impl Receipt ===
+
+impl Receipt {
+    pub(in crate::eth) const METHOD: &str = "eth_getTransactionReceipt";
+
+    pub(in crate::eth) fn read(params: &Params) -> Result<Self, ParamError> {
+        let mut params = params::read(params);
+        let hash = params.string(TX_HASH.0, TX_HASH.1)?;
+        params.end()?;
+        Ok(Self { hash })
+    }
+}
+
+/// The canonical params.
+impl fmt::Display for Receipt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, r#"["{}"]"#, self.hash)
+    }
+}

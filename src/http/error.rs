@@ -1,0 +1,43 @@
+//! Why a request has no packet of replies.
+
+use std::time::Duration;
+
+use crate::jsonrpc::PacketError;
+
+/// A request that could not be read.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum HttpError {
+    /// Not POST.
+    #[error("send JSON-RPC calls with POST")]
+    MethodNotAllowed {
+        /// A browser is looking: it gets a line for people.
+        browser: bool,
+    },
+    /// An upgrade to WebSocket.
+    #[error("WebSocket is not served here; send JSON-RPC calls with POST")]
+    WebSocket,
+    /// Anything but `application/json`.
+    #[error("send the header content-type: application/json")]
+    ContentType,
+    /// Announced or found to be too large.
+    #[error("the body is larger than {max} bytes; send it in parts")]
+    BodyTooLarge {
+        /// The limit in force.
+        max: u64,
+    },
+    /// It did not arrive.
+    #[error("the body did not arrive within {} s", after.as_secs())]
+    BodyTimeout {
+        /// The limit in force.
+        after: Duration,
+    },
+    /// It broke off.
+    #[error("the body broke off")]
+    BodyBroken,
+    /// It is no packet.
+    #[error(transparent)]
+    Packet(PacketError),
+    /// Too many requests, or bytes, are in hand already.
+    #[error("too many requests at once; try again shortly")]
+    Overloaded,
+}

@@ -1,0 +1,249 @@
+//! The one place where an error or a panic becomes a status, a code and a message.
+//!
+//! Messages here reach strangers: they say what to do, and hold no secret, no path and no address
+//! of an upstream.
+
+use std::{
+    any::Any,
+    convert::Infallible,
+    future::Future,
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::{HeaderValue, Response, StatusCode, header};
+use pin_project_lite::pin_project;
+use tower::{Layer, Service};
+use tracing::error;
+
+use super::{HttpError, RpcBody};
+use crate::{
+    jsonrpc::{Answer, Code, ErrorObject, RawId, ReplyWriter},
+    proxy::CallError,
+    upstream::{Retry, UpstreamError},
+};
+
+/// When to come back after a refusal that says nothing better.
+const RETRY_SOON: Duration = Duration::from_secs(1);
+
+/// What a client is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// Of the HTTP response, if the call is alone in it.
+    pub status: StatusCode,
+    /// The JSON-RPC error.
+    pub error: ErrorObject,
+    /// The `retry-after` header.
+    pub retry_after: Option<Duration>,
+}
+
+/// Puts a [`Rescue`] around a service.
+#[derive(Clone, Debug)]
+pub(super) struct RescueLayer {
+    /// What a person in front of a browser is told.
+    pub(super) hint: Bytes,
+}
+
+/// Answers what failed below.
+#[derive(Clone, Debug)]
+pub(super) struct Rescue<S> {
+    inner: S,
+    hint: Bytes,
+}
+
+pin_project! {
+    /// Resolves to a response, always.
+    pub(super) struct ResponseFuture<F> {
+        #[pin]
+        inner: F,
+        hint: Bytes,
+    }
+}
+
+/// Judges a call that was not answered.
+pub fn call_error(error: &CallError) -> Verdict {
+    let message = error.to_string();
+    match error {
+        CallError::MethodNotAllowed { .. } | CallError::OriginNotTrusted { .. } => {
+            Verdict::ok(Code::MethodNotFound, message)
+        }
+        CallError::Params(_) => Verdict::ok(Code::InvalidParams, format!("invalid params: {message}")),
+        CallError::Stranger(_) => Verdict::new(StatusCode::BAD_GATEWAY, Code::UpstreamFailed, message),
+        CallError::Deadline { .. } => {
+            Verdict::new(StatusCode::GATEWAY_TIMEOUT, Code::UpstreamTimeout, message)
+        }
+        CallError::Upstream(error) => upstream_error(error),
+    }
+}
+
+fn upstream_error(error: &UpstreamError) -> Verdict {
+    let message = format!("the upstream failed: {error}");
+    match error {
+        UpstreamError::TimedOut { .. } => Verdict::new(
+            StatusCode::GATEWAY_TIMEOUT,
+            Code::UpstreamTimeout,
+            format!("the upstream is too slow: {error}"),
+        ),
+        UpstreamError::RateLimited { .. } => {
+            let wait = match error.retry() {
+                Retry::After(wait) => wait,
+                Retry::Never | Retry::Elsewhere => RETRY_SOON,
+            };
+            Verdict::new(StatusCode::TOO_MANY_REQUESTS, Code::RateLimited, error.to_string())
+                .retry_after(wait)
+        }
+        UpstreamError::Busy => {
+            Verdict::new(StatusCode::SERVICE_UNAVAILABLE, Code::Overloaded, error.to_string())
+                .retry_after(RETRY_SOON)
+        }
+        UpstreamError::Rejected(_) => Verdict::ok(Code::UpstreamMismatch, message),
+        UpstreamError::Connect(_)
+        | UpstreamError::Broken(_)
+        | UpstreamError::Status(_)
+        | UpstreamError::Unreadable(_)
+        | UpstreamError::WrongId
+        | UpstreamError::Empty
+        | UpstreamError::TooLarge { .. } => {
+            Verdict::new(StatusCode::BAD_GATEWAY, Code::UpstreamFailed, message)
+        }
+    }
+}
+
+/// Judges a request that could not be read.
+pub fn http_error(error: &HttpError) -> Verdict {
+    let message = error.to_string();
+    let refused = |status| Verdict::new(status, Code::InvalidRequest, message.clone());
+    match error {
+        HttpError::MethodNotAllowed { .. } | HttpError::WebSocket => refused(StatusCode::METHOD_NOT_ALLOWED),
+        HttpError::ContentType => refused(StatusCode::UNSUPPORTED_MEDIA_TYPE),
+        HttpError::BodyTooLarge { .. } => refused(StatusCode::PAYLOAD_TOO_LARGE),
+        HttpError::BodyTimeout { .. } => refused(StatusCode::REQUEST_TIMEOUT),
+        HttpError::BodyBroken => refused(StatusCode::BAD_REQUEST),
+        HttpError::Packet(packet) => Verdict::ok(packet.code(), message),
+        HttpError::Overloaded => {
+            Verdict::new(StatusCode::SERVICE_UNAVAILABLE, Code::Overloaded, message).retry_after(RETRY_SOON)
+        }
+    }
+}
+
+/// Judges a panic: logs it with an id that the client is told too.
+pub fn panicked(payload: &(dyn Any + Send)) -> Verdict {
+    static PANICS: AtomicU64 = AtomicU64::new(0);
+    let text = payload.downcast_ref::<&str>().copied();
+    let reason =
+        text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("(no message)");
+    let id = format!("{:x}-{}", std::process::id(), PANICS.fetch_add(1, Relaxed) + 1);
+    error!(id, reason, "a call panicked: this is a bug");
+    let message = format!("internal error {id}; the log says more");
+    Verdict::new(StatusCode::INTERNAL_SERVER_ERROR, Code::Internal, message)
+}
+
+/// Runs a call so that its panic spoils only itself.
+pub async fn guarded<T>(call: impl Future<Output = T>) -> Result<T, Verdict> {
+    AssertUnwindSafe(call).catch_unwind().await.map_err(|payload| panicked(payload.as_ref()))
+}
+
+// === impl Verdict ===
+
+impl Verdict {
+    fn new(status: StatusCode, code: Code, message: String) -> Self {
+        Self { status, error: ErrorObject::new(code, message), retry_after: None }
+    }
+
+    fn ok(code: Code, message: String) -> Self {
+        Self::new(StatusCode::OK, code, message)
+    }
+
+    fn retry_after(self, wait: Duration) -> Self {
+        Self { retry_after: Some(wait), ..self }
+    }
+
+    /// A response that is nothing but this error.
+    fn into_response(self) -> Response<RpcBody> {
+        let mut writer = ReplyWriter::single();
+        writer.write(&RawId::NULL, Answer::from(&self.error));
+        let rope = writer.finish().unwrap_or_default();
+        let mut response = Response::new(RpcBody::new(rope, http::Version::HTTP_11));
+        self.mark(&mut response);
+        response
+    }
+
+    /// Sets status and headers.
+    pub(super) fn mark(&self, response: &mut Response<RpcBody>) {
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(wait) = self.retry_after {
+            // Rounded up: coming back a moment too early would be refused again.
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(wait.as_millis().div_ceil(1000) as u64));
+        }
+        if self.status == StatusCode::METHOD_NOT_ALLOWED {
+            headers.insert(header::ALLOW, HeaderValue::from_static("POST, OPTIONS"));
+        }
+    }
+}
+
+/// A response for whatever went wrong with the request as a whole.
+fn respond(error: &HttpError, hint: &Bytes) -> Response<RpcBody> {
+    let mut response = http_error(error).into_response();
+    if let HttpError::MethodNotAllowed { browser: true } = error {
+        *response.body_mut() = RpcBody::from(hint.clone());
+        let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+        response.headers_mut().insert(header::CONTENT_TYPE, plain);
+    }
+    response
+}
+
+// === impl RescueLayer ===
+
+impl<S> Layer<S> for RescueLayer {
+    type Service = Rescue<S>;
+
+    fn layer(&self, inner: S) -> Rescue<S> {
+        Rescue { inner, hint: self.hint.clone() }
+    }
+}
+
+// === impl Rescue ===
+
+impl<S, R> Service<R> for Rescue<S>
+where
+    S: Service<R, Response = Response<RpcBody>, Error = HttpError>,
+{
+    type Response = Response<RpcBody>;
+    type Error = Infallible;
+    type Future = ResponseFuture<S::Future>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        // Every service below is always ready: waiting is done, and bounded, inside calls.
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: R) -> Self::Future {
+        ResponseFuture { inner: self.inner.call(request), hint: self.hint.clone() }
+    }
+}
+
+// === impl ResponseFuture ===
+
+impl<F> Future for ResponseFuture<F>
+where
+    F: Future<Output = Result<Response<RpcBody>, HttpError>>,
+{
+    type Output = Result<Response<RpcBody>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        match catch_unwind(AssertUnwindSafe(|| this.inner.poll(cx))) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(Ok(response))) => Poll::Ready(Ok(response)),
+            Ok(Poll::Ready(Err(error))) => Poll::Ready(Ok(respond(&error, this.hint))),
+            Err(payload) => Poll::Ready(Ok(panicked(payload.as_ref()).into_response())),
+        }
+    }
+}

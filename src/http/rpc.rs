@@ -1,0 +1,92 @@
+//! Reads a request, hands its packet on, and brings the replies back.
+
+use std::task::{Context, Poll};
+
+use futures_util::future::BoxFuture;
+use http::{HeaderMap, Method, Request, Response, header, request::Parts};
+use http_body::Body;
+use tower::Service;
+
+use super::{HttpError, RpcBody, packet::Packets, read::BodyLimits};
+use crate::{
+    jsonrpc::Packet,
+    proxy::{self, Answered, CallError, Caller},
+};
+
+/// The innermost service of the edge.
+#[derive(Clone, Debug)]
+pub(super) struct Rpc<P> {
+    pub(super) packets: Packets<P>,
+    pub(super) body: BodyLimits,
+    pub(super) max_batch: usize,
+}
+
+// === impl Rpc ===
+
+impl<P> Rpc<P>
+where
+    P: Service<proxy::Request, Response = Answered, Error = CallError> + Clone,
+{
+    async fn respond<B: Body>(self, request: Request<B>) -> Result<Response<RpcBody>, HttpError> {
+        let (parts, body) = request.into_parts();
+        check_head(&parts)?;
+        // The lease is held until the packet, which is made of these bytes, has been answered.
+        let (body, _lease) = self.body.read(&parts.headers, body).await?;
+        let packet = Packet::read(&body, self.max_batch).map_err(HttpError::Packet)?;
+        let caller = Caller { origin: parts.headers.get(header::ORIGIN).cloned() };
+        Ok(self.packets.answer(packet, &caller, parts.version).await)
+    }
+}
+
+impl<P, B> Service<Request<B>> for Rpc<P>
+where
+    P: Service<proxy::Request, Response = Answered, Error = CallError, Future: Send>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+    B: Body<Data: Send> + Send + 'static,
+{
+    type Response = Response<RpcBody>;
+    type Error = HttpError;
+    type Future = BoxFuture<'static, Result<Response<RpcBody>, HttpError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), HttpError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        Box::pin(self.clone().respond(request))
+    }
+}
+
+/// Is this a request that a packet can come out of?
+fn check_head(parts: &Parts) -> Result<(), HttpError> {
+    if is_websocket(&parts.headers) {
+        return Err(HttpError::WebSocket);
+    }
+    if parts.method != Method::POST {
+        let accept = parts.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+        let browser =
+            parts.method == Method::GET && accept.is_some_and(|accept| accept.contains("text/html"));
+        return Err(HttpError::MethodNotAllowed { browser });
+    }
+    if !is_json(&parts.headers) {
+        return Err(HttpError::ContentType);
+    }
+    Ok(())
+}
+
+fn is_websocket(headers: &HeaderMap) -> bool {
+    headers
+        .get(header::UPGRADE)
+        .is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(b"websocket"))
+}
+
+/// `application/json`, with or without parameters such as a charset.
+fn is_json(headers: &HeaderMap) -> bool {
+    headers.get(header::CONTENT_TYPE).is_some_and(|content_type| {
+        let essence = content_type.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
+        essence.trim_ascii().eq_ignore_ascii_case(b"application/json")
+    })
+}

@@ -1,0 +1,121 @@
+//! The edge's layers, in the order a request meets them.
+
+use std::{convert::Infallible, net::SocketAddr, time::Duration};
+
+use http::{HeaderName, HeaderValue, Method, Request, Response, header};
+use http_body::Body;
+use tower::{Service, ServiceBuilder};
+use tower_http::{
+    cors::{AllowHeaders, AllowOrigin, CorsLayer, ExposeHeaders},
+    request_id::PropagateRequestIdLayer,
+    trace::TraceLayer,
+};
+use tracing::{Span, debug_span};
+
+use super::{
+    Config, in_flight::InFlightLayer, packet::Packets, read::BodyLimits, rescue::RescueLayer, rpc::Rpc,
+};
+use crate::{
+    budget::ByteBudget,
+    jsonrpc::Rope,
+    proxy::{self, Answered, CallError},
+};
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Browsers ask again after this; they cap it at two hours or a day themselves.
+const PREFLIGHT_MAX_AGE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The body of a response, with what the layers put around it.
+pub trait AnswerBody: Body<Data = Rope, Error = Infallible> + Send + 'static {}
+
+impl<B> AnswerBody for B where B: Body<Data = Rope, Error = Infallible> + Send + 'static {}
+
+/// What an edge is made of besides the service that answers calls.
+#[derive(Clone, Debug)]
+pub struct Edge {
+    /// Bytes that requests and answers may hold together.
+    pub budget: ByteBudget,
+    /// Where the admin listener is, for a person who comes here with a browser.
+    pub admin: Option<SocketAddr>,
+}
+
+/// A service that answers HTTP requests with `proxy`. Cheap to clone, never fails.
+pub fn stack<P, B>(
+    config: &Config,
+    edge: Edge,
+    proxy: P,
+) -> impl Service<Request<B>, Response = Response<impl AnswerBody>, Error = Infallible, Future: Send>
++ Clone
++ Send
++ Sync
++ 'static
+where
+    P: Service<proxy::Request, Response = Answered, Error = CallError, Future: Send>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+    B: Body<Data: Send> + Send + 'static,
+{
+    let rpc = Rpc {
+        packets: Packets {
+            proxy,
+            concurrency: config.batch_concurrency,
+            max_answer: config.max_batch_answer.as_u64(),
+        },
+        body: BodyLimits { max: config.max_body.as_u64(), timeout: config.body_timeout, budget: edge.budget },
+        max_batch: config.max_batch,
+    };
+    ServiceBuilder::new()
+        // Outermost: sees what every other layer makes of a request. Without paths, which may hold keys.
+        .layer(
+            TraceLayer::new_for_http()
+                .make_span_with(request_span)
+                .on_request(())
+                .on_body_chunk(())
+                .on_eos(())
+                .on_failure(()),
+        )
+        .layer(PropagateRequestIdLayer::new(REQUEST_ID))
+        // Above rescue: a page must be able to read errors too. Preflights end here.
+        .layer(cors(&config.allowed_origins))
+        // Above everything that can fail: nothing under here escapes as a raw error or a panic.
+        .layer(RescueLayer { hint: browser_hint(edge.admin).into() })
+        // Sheds before bodies are read; waiting here would hold memory that is to be saved.
+        .layer(InFlightLayer::new(config.max_in_flight))
+        .service(rpc)
+}
+
+fn request_span<B>(request: &Request<B>) -> Span {
+    let id = request.headers().get(REQUEST_ID).and_then(|id| id.to_str().ok());
+    debug_span!("request", method = %request.method(), version = ?request.version(), id)
+}
+
+fn cors(origins: &[String]) -> CorsLayer {
+    let origins = if origins.iter().any(|origin| origin == "*") {
+        AllowOrigin::any()
+    } else {
+        AllowOrigin::list(origins.iter().filter_map(|origin| HeaderValue::from_str(origin).ok()))
+    };
+    CorsLayer::new()
+        .allow_origin(origins)
+        .allow_methods([Method::POST, Method::OPTIONS])
+        .allow_headers(AllowHeaders::mirror_request())
+        // A page on the web that uses a sidecar on its visitor's machine is what this is for.
+        .allow_private_network(true)
+        .expose_headers(ExposeHeaders::list([
+            HeaderName::from_static("cache-status"),
+            REQUEST_ID,
+            header::RETRY_AFTER,
+        ]))
+        .max_age(PREFLIGHT_MAX_AGE)
+}
+
+fn browser_hint(admin: Option<SocketAddr>) -> String {
+    let hint = "This is an Ethereum JSON-RPC endpoint: point a wallet at it, or POST calls to it.\n";
+    match admin {
+        Some(admin) => format!("{hint}Its status is at http://{admin}/\n"),
+        None => hint.to_owned(),
+    }
+}

@@ -1,0 +1,202 @@
+//! Reads what a node answered.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use super::{ErrorObject, Kind, Scanner, SyntaxError, unescape};
+
+/// What a call came to: the JSON text of its `result` or of its `error` object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The node's own bytes, `null` included.
+    Result(Bytes),
+    /// An error object, the node's or ours.
+    Error(Bytes),
+}
+
+/// One response object of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IncomingAnswer {
+    /// The call it answers.
+    pub id: IncomingId,
+    /// The payload; `None` if it has neither `result` nor `error`.
+    pub answer: Option<Answer>,
+}
+
+/// The id of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IncomingId {
+    /// One that this program may have given out.
+    Own(u64),
+    /// What a node says that could not make out the request.
+    Null,
+    /// Anything else, or none at all.
+    Other,
+}
+
+/// A node's body that holds no answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AnswerError {
+    /// Not text at all.
+    #[error("not UTF-8 at byte {at}")]
+    NotUtf8 {
+        /// Offset of the first byte that is wrong.
+        at: usize,
+    },
+    /// Well-formed up to its end, which comes too early.
+    #[error("cut off after {len} bytes")]
+    Truncated {
+        /// How much there was.
+        len: usize,
+    },
+    /// Something else, an HTML page, say.
+    #[error("not JSON: {0}")]
+    NotJson(#[source] SyntaxError),
+    /// JSON, but neither an object nor an array of objects.
+    #[error("not a JSON-RPC response")]
+    NotAResponse,
+}
+
+/// Reads one response object, or an array of them, without copying the payloads.
+///
+/// # Errors
+/// If the body is not JSON, or not made of objects.
+pub fn read_answers(body: &Bytes) -> Result<Vec<IncomingAnswer>, AnswerError> {
+    let text = std::str::from_utf8(body).map_err(|error| AnswerError::NotUtf8 { at: error.valid_up_to() })?;
+    read(text, body).map_err(|error| match error {
+        AnswerError::NotJson(syntax) if syntax.at >= text.len() => AnswerError::Truncated { len: text.len() },
+        other => other,
+    })
+}
+
+fn read(text: &str, body: &Bytes) -> Result<Vec<IncomingAnswer>, AnswerError> {
+    let mut scanner = Scanner::new(text);
+    let mut answers = Vec::with_capacity(1);
+    if scanner.peek() == Some(b'[') {
+        scanner.enter();
+        let mut first = true;
+        while scanner.next_element(&mut first)? {
+            answers.push(read_one(&mut scanner, text, body)?);
+        }
+    } else {
+        answers.push(read_one(&mut scanner, text, body)?);
+    }
+    scanner.end()?;
+    Ok(answers)
+}
+
+fn read_one(scanner: &mut Scanner<'_>, text: &str, body: &Bytes) -> Result<IncomingAnswer, AnswerError> {
+    if scanner.peek() != Some(b'{') {
+        scanner.value()?;
+        return Err(AnswerError::NotAResponse);
+    }
+    scanner.enter();
+    let (mut id, mut result, mut error): (_, Option<Range<usize>>, Option<Range<usize>>) =
+        (IncomingId::Other, None, None);
+    let mut first = true;
+    while let Some(name) = scanner.next_member(&mut first)? {
+        let value = scanner.value()?;
+        match unescape(&text[name]).as_ref() {
+            "id" => id = IncomingId::read(&text[value]),
+            "result" => result = Some(value),
+            // Some servers write `"error": null` beside a result.
+            "error" if Kind::of(&body[value.clone()]) == Kind::Object => error = Some(value),
+            _ => {}
+        }
+    }
+    let answer = match (error, result) {
+        (Some(error), _) => Some(Answer::Error(body.slice(error))),
+        (None, Some(result)) => Some(Answer::Result(body.slice(result))),
+        (None, None) => None,
+    };
+    Ok(IncomingAnswer { id, answer })
+}
+
+// === impl Answer ===
+
+impl Answer {
+    /// The size of its JSON text.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Result(bytes) | Self::Error(bytes) => bytes.len(),
+        }
+    }
+
+    /// Is its text empty? Never, for an answer that was read.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl From<&ErrorObject> for Answer {
+    fn from(error: &ErrorObject) -> Self {
+        Self::Error(error.to_json())
+    }
+}
+
+// === impl IncomingId ===
+
+impl IncomingId {
+    fn read(raw: &str) -> Self {
+        if raw == "null" {
+            return Self::Null;
+        }
+        raw.parse().map_or(Self::Other, Self::Own)
+    }
+}
+
+// === impl AnswerError ===
+
+impl From<SyntaxError> for AnswerError {
+    fn from(error: SyntaxError) -> Self {
+        Self::NotJson(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(body: &'static str) -> IncomingAnswer {
+        let mut answers = read_answers(&Bytes::from_static(body.as_bytes())).unwrap();
+        assert_eq!(answers.len(), 1);
+        answers.remove(0)
+    }
+
+    #[test]
+    fn a_null_result_is_a_result() {
+        let answer = one(r#"{"jsonrpc":"2.0","id":7,"result":null}"#);
+        assert_eq!(answer.id, IncomingId::Own(7));
+        assert_eq!(answer.answer, Some(Answer::Result(Bytes::from_static(b"null"))));
+    }
+
+    #[test]
+    fn a_result_keeps_its_bytes() {
+        let answer = one(r#"{"id":1, "result": {"b": 1.0, "a":"\u0061"} ,"error":null}"#);
+        assert_eq!(answer.answer, Some(Answer::Result(Bytes::from_static(br#"{"b": 1.0, "a":"\u0061"}"#))));
+    }
+
+    #[test]
+    fn an_error_counts_more_than_a_result() {
+        let answer = one(r#"{"id":1,"result":null,"error":{"code":3,"message":"reverted","data":"0x"}}"#);
+        let error = br#"{"code":3,"message":"reverted","data":"0x"}"#;
+        assert_eq!(answer.answer, Some(Answer::Error(Bytes::from_static(error))));
+    }
+
+    #[test]
+    fn what_is_missing_is_not_null() {
+        assert_eq!(one(r#"{"id":"x"}"#), IncomingAnswer { id: IncomingId::Other, answer: None });
+    }
+
+    #[test]
+    fn bodies_that_hold_no_answer_are_told_apart() {
+        let read = |body: &'static [u8]| read_answers(&Bytes::from_static(body)).unwrap_err();
+        assert_eq!(read(br#"{"id":1,"resu"#), AnswerError::Truncated { len: 13 });
+        assert_eq!(read(b""), AnswerError::Truncated { len: 0 });
+        assert!(matches!(read(b"<html>"), AnswerError::NotJson(_)));
+        assert!(matches!(read(b"\xff"), AnswerError::NotUtf8 { at: 0 }));
+        assert_eq!(read(b"[1]"), AnswerError::NotAResponse);
+        assert_eq!(read(b"null"), AnswerError::NotAResponse);
+    }
+}

@@ -1,0 +1,103 @@
+//! One call of a client: method, params, id.
+
+use bytes::Bytes;
+
+use super::{RawId, Scanner};
+
+/// A well-formed request object.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// `None` makes it a notification: it is carried out and not answered.
+    pub id: Option<RawId>,
+    /// The method's name, its escapes resolved.
+    pub method: MethodName,
+    /// The positional parameters.
+    pub params: Params,
+}
+
+/// A method's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MethodName(Bytes);
+
+/// The text of a JSON array.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Params(Bytes);
+
+// === impl MethodName ===
+
+impl MethodName {
+    /// Takes text that is known to be UTF-8: a scanned slice, or a `String`.
+    pub(super) fn new(name: Bytes) -> Self {
+        debug_assert!(std::str::from_utf8(&name).is_ok());
+        Self(name)
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).expect("a method name is cut out of text checked to be UTF-8")
+    }
+}
+
+impl From<&'static str> for MethodName {
+    fn from(name: &'static str) -> Self {
+        Self(Bytes::from_static(name.as_bytes()))
+    }
+}
+
+// === impl Params ===
+
+impl Params {
+    /// No parameters.
+    pub const EMPTY: Self = Self(Bytes::from_static(b"[]"));
+
+    /// Takes the text of a scanned JSON array.
+    pub(super) fn new(raw: Bytes) -> Self {
+        Self(raw)
+    }
+
+    /// Takes an array that the program wrote itself.
+    ///
+    /// # Panics
+    /// In debug builds, if it is not a JSON array.
+    pub fn from_own(raw: impl Into<Bytes>) -> Self {
+        let raw = raw.into();
+        debug_assert!(
+            serde_json::from_slice::<Vec<serde::de::IgnoredAny>>(&raw).is_ok(),
+            "not an array: {raw:?}"
+        );
+        Self(raw)
+    }
+
+    /// The array's JSON text.
+    pub fn as_bytes(&self) -> &Bytes {
+        &self.0
+    }
+
+    /// The JSON texts of the elements, in order.
+    pub fn elements(&self) -> impl Iterator<Item = &str> {
+        let text = std::str::from_utf8(&self.0).expect("params are cut out of text checked to be UTF-8");
+        let mut scanner = Scanner::new(text);
+        scanner.peek();
+        scanner.enter();
+        let mut first = true;
+        std::iter::from_fn(move || {
+            let more = scanner.next_element(&mut first).expect("params were scanned when they were read");
+            more.then(|| {
+                let range = scanner.value().expect("params were scanned when they were read");
+                &text[range]
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_are_the_values_between_the_commas() {
+        let params = Params::from_own(r#" [ 1 , "a,b" ,{"c":[ ]}, null] "#);
+        assert_eq!(params.elements().collect::<Vec<_>>(), ["1", "\"a,b\"", "{\"c\":[ ]}", "null"]);
+        assert_eq!(Params::EMPTY.elements().count(), 0);
+    }
+}

@@ -1,0 +1,204 @@
+//! Reads a request body: one call, or a batch of them.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use super::{Call, Code, ErrorObject, Kind, MethodName, Params, RawId, Scanner, SyntaxError, unescape};
+
+/// A request body that is JSON.
+#[derive(Clone, Debug)]
+pub enum Packet {
+    /// A lone entry, answered by a lone object.
+    Single(Entry),
+    /// At least one entry, answered by an array.
+    Batch(Vec<Entry>),
+}
+
+/// One entry of a packet. A bad one spoils only itself.
+#[derive(Clone, Debug)]
+pub enum Entry {
+    /// A call to carry out.
+    Call(Call),
+    /// Not a call; the answer is already known.
+    Refused {
+        /// The entry's id, or `null` where none could be made out.
+        id: RawId,
+        /// What is wrong with it.
+        error: ErrorObject,
+    },
+    /// A notification that cannot be carried out: nobody waits for an answer to it.
+    Ignored,
+}
+
+/// The body as a whole cannot be answered entry by entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PacketError {
+    /// Found before anything else is looked at.
+    #[error("the body is not UTF-8: byte {at} does not fit")]
+    NotUtf8 {
+        /// Offset of the first byte that is wrong.
+        at: usize,
+    },
+    /// Also for trailing garbage.
+    #[error("the body is not JSON: {0}")]
+    NotJson(#[source] SyntaxError),
+    /// `[]`
+    #[error("the batch is empty; send at least one call")]
+    EmptyBatch,
+    /// Reading stops at the first entry too many.
+    #[error("the batch has more than {max} entries; send it in parts")]
+    BatchTooLong {
+        /// The limit in force.
+        max: usize,
+    },
+}
+
+/// Where the members of a request object stand. Of duplicates the last counts.
+#[derive(Default)]
+struct Members {
+    version: Option<Range<usize>>,
+    id: Option<Range<usize>>,
+    method: Option<Range<usize>>,
+    params: Option<Range<usize>>,
+}
+
+// === impl Packet ===
+
+impl Packet {
+    /// Reads `body` in one pass.
+    ///
+    /// # Errors
+    /// If the body is not JSON, or is a batch with no entries or more than `max_batch`.
+    pub fn read(body: &Bytes, max_batch: usize) -> Result<Self, PacketError> {
+        let text =
+            std::str::from_utf8(body).map_err(|error| PacketError::NotUtf8 { at: error.valid_up_to() })?;
+        let mut scanner = Scanner::new(text);
+        let packet = if scanner.peek() == Some(b'[') {
+            scanner.enter();
+            let mut entries = Vec::new();
+            let mut first = true;
+            while scanner.next_element(&mut first)? {
+                if entries.len() == max_batch {
+                    return Err(PacketError::BatchTooLong { max: max_batch });
+                }
+                entries.push(Entry::read(&mut scanner, text, body)?);
+            }
+            Self::Batch(entries)
+        } else {
+            Self::Single(Entry::read(&mut scanner, text, body)?)
+        };
+        scanner.end()?;
+        match packet {
+            Self::Batch(entries) if entries.is_empty() => Err(PacketError::EmptyBatch),
+            packet => Ok(packet),
+        }
+    }
+}
+
+// === impl Entry ===
+
+impl Entry {
+    fn read(scanner: &mut Scanner<'_>, text: &str, body: &Bytes) -> Result<Self, SyntaxError> {
+        if scanner.peek() != Some(b'{') {
+            scanner.value()?;
+            return Ok(Self::invalid(RawId::NULL, "a request is a JSON object"));
+        }
+        let members = Members::read(scanner, text)?;
+
+        let id = match members.id {
+            None => None,
+            Some(range) => match Kind::of(&body[range.clone()]) {
+                Kind::Number | Kind::String | Kind::Null => Some(RawId::new(body.slice(range))),
+                Kind::Bool | Kind::Array | Kind::Object => {
+                    return Ok(Self::invalid(RawId::NULL, "id must be a number, a string or null"));
+                }
+            },
+        };
+        let id_or_null = || id.clone().unwrap_or(RawId::NULL);
+
+        match members.version {
+            Some(range) if is_text(&text[range.clone()], "2.0") => {}
+            _ => return Ok(Self::invalid(id_or_null(), r#"jsonrpc must be "2.0""#)),
+        }
+        let method = match members.method {
+            Some(range) if Kind::of(&body[range.clone()]) == Kind::String => {
+                match unescape(&text[range.clone()]) {
+                    std::borrow::Cow::Borrowed(_) => {
+                        MethodName::new(body.slice(range.start + 1..range.end - 1))
+                    }
+                    std::borrow::Cow::Owned(name) => MethodName::new(name.into()),
+                }
+            }
+            _ => return Ok(Self::invalid(id_or_null(), "method must be a string")),
+        };
+        let params = match members.params {
+            None => Params::EMPTY,
+            Some(range) => match Kind::of(&body[range.clone()]) {
+                Kind::Array => Params::new(body.slice(range)),
+                // Old clients say `null` for none; nodes take it.
+                Kind::Null => Params::EMPTY,
+                _ => {
+                    let error = ErrorObject::new(
+                        Code::InvalidParams,
+                        "params must be an array of positional parameters",
+                    );
+                    return Ok(id.map_or(Self::Ignored, |id| Self::Refused { id, error }));
+                }
+            },
+        };
+        Ok(Self::Call(Call { id, method, params }))
+    }
+
+    fn invalid(id: RawId, message: &'static str) -> Self {
+        Self::Refused { id, error: ErrorObject::new(Code::InvalidRequest, message) }
+    }
+}
+
+// === impl Members ===
+
+impl Members {
+    fn read(scanner: &mut Scanner<'_>, text: &str) -> Result<Self, SyntaxError> {
+        let mut members = Self::default();
+        scanner.enter();
+        let mut first = true;
+        while let Some(name) = scanner.next_member(&mut first)? {
+            let value = scanner.value()?;
+            match unescape(&text[name]).as_ref() {
+                "jsonrpc" => members.version = Some(value),
+                "id" => members.id = Some(value),
+                "method" => members.method = Some(value),
+                "params" => members.params = Some(value),
+                _ => {}
+            }
+        }
+        Ok(members)
+    }
+}
+
+// === impl PacketError ===
+
+impl PacketError {
+    /// The code that tells a client what is wrong with its body.
+    pub fn code(self) -> Code {
+        match self {
+            Self::NotUtf8 { .. } | Self::NotJson(_) => Code::Parse,
+            Self::EmptyBatch | Self::BatchTooLong { .. } => Code::InvalidRequest,
+        }
+    }
+}
+
+impl From<SyntaxError> for PacketError {
+    fn from(error: SyntaxError) -> Self {
+        Self::NotJson(error)
+    }
+}
+
+/// Is this JSON value the string `expected`, in whatever spelling?
+fn is_text(raw: &str, expected: &str) -> bool {
+    Kind::of(raw.as_bytes()) == Kind::String && unescape(raw) == expected
+}
+
+#[cfg(test)]
+#[path = "packet/tests.rs"]
+mod tests;

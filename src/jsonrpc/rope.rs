@@ -1,0 +1,173 @@
+//! A body made of pieces: small ones run together, large ones referenced where they are.
+
+use std::{collections::VecDeque, io::IoSlice};
+
+use bytes::{Buf, Bytes, BytesMut};
+
+/// From here on a piece is cheaper to reference than to copy.
+const REFERENCE_FROM: usize = 4096;
+
+/// Bytes in a row, written to a socket with one vectored write.
+#[derive(Clone, Debug, Default)]
+pub struct Rope {
+    /// Most answers are one piece: they need no queue.
+    front: Bytes,
+    rest: VecDeque<Bytes>,
+    remaining: usize,
+}
+
+/// Collects a [`Rope`].
+#[derive(Debug, Default)]
+pub(super) struct RopeWriter {
+    whole: VecDeque<Bytes>,
+    tail: BytesMut,
+    len: usize,
+}
+
+// === impl Rope ===
+
+impl Rope {
+    /// How many bytes are left to read.
+    pub fn len(&self) -> usize {
+        self.remaining
+    }
+
+    /// Is there nothing left to read?
+    pub fn is_empty(&self) -> bool {
+        self.remaining == 0
+    }
+
+    /// Takes up to `max` bytes off the front without copying, in at most one piece.
+    pub fn take_piece(&mut self, max: usize) -> Bytes {
+        let piece = self.front.split_to(self.front.len().min(max));
+        self.remaining -= piece.len();
+        self.next_if_empty();
+        piece
+    }
+
+    fn next_if_empty(&mut self) {
+        while self.front.is_empty() {
+            match self.rest.pop_front() {
+                Some(next) => self.front = next,
+                None => return,
+            }
+        }
+    }
+}
+
+impl From<Bytes> for Rope {
+    fn from(front: Bytes) -> Self {
+        Self { remaining: front.len(), front, rest: VecDeque::new() }
+    }
+}
+
+impl Buf for Rope {
+    fn remaining(&self) -> usize {
+        self.remaining
+    }
+
+    fn chunk(&self) -> &[u8] {
+        &self.front
+    }
+
+    fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        let pieces = std::iter::once(&self.front).chain(&self.rest).filter(|piece| !piece.is_empty());
+        let mut filled = 0;
+        for (slice, piece) in slices.iter_mut().zip(pieces) {
+            *slice = IoSlice::new(piece);
+            filled += 1;
+        }
+        filled
+    }
+
+    fn advance(&mut self, mut count: usize) {
+        assert!(count <= self.remaining, "advanced past the end");
+        self.remaining -= count;
+        while count > 0 {
+            let step = count.min(self.front.len());
+            self.front.advance(step);
+            count -= step;
+            self.next_if_empty();
+        }
+    }
+}
+
+// === impl RopeWriter ===
+
+impl RopeWriter {
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn copy(&mut self, bytes: &[u8]) {
+        self.len += bytes.len();
+        self.tail.extend_from_slice(bytes);
+    }
+
+    /// Copies what is small, references what is large.
+    pub(super) fn push(&mut self, bytes: Bytes) {
+        if bytes.len() < REFERENCE_FROM {
+            return self.copy(&bytes);
+        }
+        self.len += bytes.len();
+        self.flush();
+        self.whole.push_back(bytes);
+    }
+
+    pub(super) fn finish(mut self) -> Rope {
+        self.flush();
+        let front = self.whole.pop_front().unwrap_or_default();
+        Rope { front, rest: self.whole, remaining: self.len }
+    }
+
+    fn flush(&mut self) {
+        if !self.tail.is_empty() {
+            self.whole.push_back(self.tail.split().freeze());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn reads_as_what_was_written(
+            pieces in proptest::collection::vec((0usize..3 * REFERENCE_FROM, any::<u8>()), 0..8),
+            steps in proptest::collection::vec(1usize..2 * REFERENCE_FROM, 1..8),
+        ) {
+            let mut writer = RopeWriter::default();
+            let mut flat = Vec::new();
+            for (len, byte) in pieces {
+                let piece = vec![byte; len];
+                flat.extend_from_slice(&piece);
+                writer.push(piece.into());
+            }
+            prop_assert_eq!(writer.len(), flat.len());
+            let rope = writer.finish();
+
+            let mut slices = [IoSlice::new(&[]); 32];
+            let filled = rope.chunks_vectored(&mut slices);
+            let gathered: Vec<u8> = slices[..filled].iter().flat_map(|slice| slice.iter().copied()).collect();
+            prop_assert_eq!(&gathered, &flat);
+
+            let mut by_advance = rope.clone();
+            let mut by_piece = rope;
+            let mut read = Vec::new();
+            let mut taken = Vec::new();
+            for step in steps.into_iter().cycle() {
+                if by_advance.is_empty() && by_piece.is_empty() {
+                    break;
+                }
+                let step_now = step.min(by_advance.remaining());
+                read.extend_from_slice(&by_advance.copy_to_bytes(step_now));
+                taken.extend_from_slice(&by_piece.take_piece(step));
+            }
+            prop_assert_eq!(&read, &flat);
+            prop_assert_eq!(&taken, &flat);
+        }
+    }
+}

@@ -1,0 +1,490 @@
+//! Walks over JSON text and tells where its values begin and end.
+//!
+//! Nothing is built and nothing recurses: open brackets are remembered as single bits, so five
+//! megabytes of `[` cost 640 KB and no stack. The grammar is RFC 8259, strictly.
+
+use std::{borrow::Cow, ops::Range};
+
+/// The text is not JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected {expected} at byte {at}")]
+pub struct SyntaxError {
+    /// Offset of the byte that does not fit.
+    pub at: usize,
+    /// What would have fitted.
+    pub expected: &'static str,
+}
+
+/// What a JSON value is, told from its first byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "JSON's own names")]
+pub enum Kind {
+    Null,
+    Bool,
+    Number,
+    String,
+    Array,
+    Object,
+}
+
+/// A position in a JSON text.
+///
+/// The text must be UTF-8; the scanner looks at ASCII structure only. Offsets it returns lie on
+/// character boundaries.
+#[derive(Clone, Debug)]
+pub struct Scanner<'a> {
+    text: &'a [u8],
+    at: usize,
+}
+
+/// Which bracket each open level is: one bit a level.
+#[derive(Default)]
+struct Nesting {
+    depth: usize,
+    /// The innermost up to 64 levels, the innermost in the lowest bit.
+    near: u64,
+    /// Full words of levels further out.
+    far: Vec<u64>,
+}
+
+// === impl Kind ===
+
+impl Kind {
+    /// The kind of a value whose text, without leading white space, is `raw`.
+    pub fn of(raw: &[u8]) -> Self {
+        match raw.first() {
+            Some(b'{') => Self::Object,
+            Some(b'[') => Self::Array,
+            Some(b'"') => Self::String,
+            Some(b't' | b'f') => Self::Bool,
+            Some(b'n') | None => Self::Null,
+            Some(_) => Self::Number,
+        }
+    }
+}
+
+// === impl Scanner ===
+
+impl<'a> Scanner<'a> {
+    /// Stands before the first byte of `text`.
+    pub fn new(text: &'a str) -> Self {
+        Self { text: text.as_bytes(), at: 0 }
+    }
+
+    /// The offset of the next byte.
+    pub fn at(&self) -> usize {
+        self.at
+    }
+
+    /// Passes white space, then tells the next byte without passing it.
+    pub fn peek(&mut self) -> Option<u8> {
+        while let Some(b' ' | b'\n' | b'\r' | b'\t') = self.text.get(self.at) {
+            self.at += 1;
+        }
+        self.text.get(self.at).copied()
+    }
+
+    /// Passes one opening bracket, which the caller has [peeked](Self::peek).
+    pub fn enter(&mut self) {
+        self.at += 1;
+    }
+
+    /// Inside an object: passes to the next member's value and returns where its name stands,
+    /// quotes included; at the closing brace, passes it and returns `None`.
+    ///
+    /// `first` is `true` before the first member and is cleared here. The caller passes the value.
+    ///
+    /// # Errors
+    /// If the text is not JSON.
+    pub fn next_member(&mut self, first: &mut bool) -> Result<Option<Range<usize>>, SyntaxError> {
+        if !self.more(first, b'}', "',' or '}'")? {
+            return Ok(None);
+        }
+        self.name().map(Some)
+    }
+
+    /// Inside an array: `true` if another element follows, which the caller passes; at the closing
+    /// bracket, passes it and returns `false`.
+    ///
+    /// # Errors
+    /// If the text is not JSON.
+    pub fn next_element(&mut self, first: &mut bool) -> Result<bool, SyntaxError> {
+        self.more(first, b']', "',' or ']'")
+    }
+
+    /// Passes one whole value and returns where it stands, without the white space around it.
+    ///
+    /// # Errors
+    /// If the text is not JSON.
+    pub fn value(&mut self) -> Result<Range<usize>, SyntaxError> {
+        self.peek();
+        let start = self.at;
+        let mut open = Nesting::default();
+        loop {
+            match self.peek() {
+                Some(b'{') => {
+                    self.at += 1;
+                    if self.peek() == Some(b'}') {
+                        self.at += 1;
+                    } else {
+                        open.push(true);
+                        self.name()?;
+                        continue;
+                    }
+                }
+                Some(b'[') => {
+                    self.at += 1;
+                    if self.peek() == Some(b']') {
+                        self.at += 1;
+                    } else {
+                        open.push(false);
+                        continue;
+                    }
+                }
+                Some(b'"') => self.string()?,
+                Some(b'-' | b'0'..=b'9') => self.number()?,
+                Some(b't') => self.literal(b"true")?,
+                Some(b'f') => self.literal(b"false")?,
+                Some(b'n') => self.literal(b"null")?,
+                _ => return Err(self.expected("a value")),
+            }
+            // A value has ended: so may the brackets around it.
+            loop {
+                let Some(object) = open.innermost() else { return Ok(start..self.at) };
+                match (object, self.peek()) {
+                    (true, Some(b'}')) | (false, Some(b']')) => {
+                        self.at += 1;
+                        open.pop();
+                    }
+                    (_, Some(b',')) => {
+                        self.at += 1;
+                        if object {
+                            self.name()?;
+                        }
+                        break;
+                    }
+                    (true, _) => return Err(self.expected("',' or '}'")),
+                    (false, _) => return Err(self.expected("',' or ']'")),
+                }
+            }
+        }
+    }
+
+    /// Passes trailing white space.
+    ///
+    /// # Errors
+    /// If anything else follows.
+    pub fn end(&mut self) -> Result<(), SyntaxError> {
+        match self.peek() {
+            None => Ok(()),
+            Some(_) => Err(self.expected("the end")),
+        }
+    }
+
+    fn expected(&self, expected: &'static str) -> SyntaxError {
+        SyntaxError { at: self.at, expected }
+    }
+
+    fn more(&mut self, first: &mut bool, close: u8, expected: &'static str) -> Result<bool, SyntaxError> {
+        let was_first = std::mem::take(first);
+        match self.peek() {
+            Some(byte) if byte == close => {
+                self.at += 1;
+                Ok(false)
+            }
+            Some(b',') if !was_first => {
+                self.at += 1;
+                Ok(true)
+            }
+            Some(_) if was_first => Ok(true),
+            _ => Err(self.expected(expected)),
+        }
+    }
+
+    fn name(&mut self) -> Result<Range<usize>, SyntaxError> {
+        if self.peek() != Some(b'"') {
+            return Err(self.expected("a member's name in quotes"));
+        }
+        let start = self.at;
+        self.string()?;
+        let name = start..self.at;
+        if self.peek() != Some(b':') {
+            return Err(self.expected("':'"));
+        }
+        self.at += 1;
+        Ok(name)
+    }
+
+    fn string(&mut self) -> Result<(), SyntaxError> {
+        self.at += 1;
+        loop {
+            match self.text.get(self.at) {
+                Some(b'"') => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                Some(b'\\') => self.escape()?,
+                Some(0..=0x1f) => return Err(self.expected("an escape, not a control character,")),
+                Some(_) => self.at += 1,
+                None => return Err(self.expected("a closing quote")),
+            }
+        }
+    }
+
+    fn escape(&mut self) -> Result<(), SyntaxError> {
+        match self.text.get(self.at + 1) {
+            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => self.at += 2,
+            Some(b'u') => {
+                let digits = self.text.get(self.at + 2..self.at + 6);
+                if !digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)) {
+                    return Err(self.expected("\\u and four hex digits"));
+                }
+                self.at += 6;
+            }
+            _ => return Err(self.expected("an escape such as \\n")),
+        }
+        Ok(())
+    }
+
+    fn number(&mut self) -> Result<(), SyntaxError> {
+        if self.text.get(self.at) == Some(&b'-') {
+            self.at += 1;
+        }
+        match self.text.get(self.at) {
+            Some(b'0') => self.at += 1,
+            _ => self.digits()?,
+        }
+        if self.text.get(self.at) == Some(&b'.') {
+            self.at += 1;
+            self.digits()?;
+        }
+        if let Some(b'e' | b'E') = self.text.get(self.at) {
+            self.at += 1;
+            if let Some(b'+' | b'-') = self.text.get(self.at) {
+                self.at += 1;
+            }
+            self.digits()?;
+        }
+        Ok(())
+    }
+
+    fn digits(&mut self) -> Result<(), SyntaxError> {
+        let start = self.at;
+        while let Some(b'0'..=b'9') = self.text.get(self.at) {
+            self.at += 1;
+        }
+        if self.at == start { Err(self.expected("a digit")) } else { Ok(()) }
+    }
+
+    fn literal(&mut self, word: &'static [u8]) -> Result<(), SyntaxError> {
+        let rest = &self.text[self.at..];
+        if !rest.starts_with(word) {
+            // `tru` at the end is cut off rather than wrong: say so by where the error stands.
+            let at = if word.starts_with(rest) { self.text.len() } else { self.at };
+            return Err(SyntaxError { at, expected: "a value" });
+        }
+        self.at += word.len();
+        Ok(())
+    }
+}
+
+// === impl Nesting ===
+
+impl Nesting {
+    fn push(&mut self, object: bool) {
+        if self.depth > 0 && self.depth.is_multiple_of(64) {
+            self.far.push(self.near);
+        }
+        self.near = self.near << 1 | u64::from(object);
+        self.depth += 1;
+    }
+
+    fn pop(&mut self) {
+        self.depth -= 1;
+        self.near >>= 1;
+        if self.depth > 0
+            && self.depth.is_multiple_of(64)
+            && let Some(word) = self.far.pop()
+        {
+            self.near = word;
+        }
+    }
+
+    fn innermost(&self) -> Option<bool> {
+        (self.depth > 0).then_some(self.near & 1 == 1)
+    }
+}
+
+/// The text that a scanned string stands for; `raw` includes its quotes.
+///
+/// Borrows unless there are escapes. Half of a surrogate pair becomes U+FFFD, as in Go.
+pub fn unescape(raw: &str) -> Cow<'_, str> {
+    let inner = &raw[1..raw.len() - 1];
+    if !inner.contains('\\') {
+        return Cow::Borrowed(inner);
+    }
+    let mut text = String::with_capacity(inner.len());
+    let mut rest = inner;
+    while let Some(slash) = rest.find('\\') {
+        text.push_str(&rest[..slash]);
+        let code = rest.as_bytes()[slash + 1];
+        rest = &rest[slash + 2..];
+        text.push(match code {
+            b'b' => '\u{8}',
+            b'f' => '\u{c}',
+            b'n' => '\n',
+            b'r' => '\r',
+            b't' => '\t',
+            b'u' => utf16_unit(&mut rest),
+            other => char::from(other),
+        });
+    }
+    text.push_str(rest);
+    Cow::Owned(text)
+}
+
+/// Reads the four digits after `\u`, and those of a second unit where the first asks for one.
+fn utf16_unit(rest: &mut &str) -> char {
+    let unit = |digits: &str| u16::from_str_radix(digits, 16).unwrap_or(0xFFFD);
+    let first = unit(&rest[..4]);
+    *rest = &rest[4..];
+    let second = rest.strip_prefix("\\u").map(|next| unit(&next[..4]));
+    let units = [first, second.unwrap_or(0)];
+    let read = match second {
+        Some(_) if (0xD800..0xDC00).contains(&first) => &units[..],
+        _ => &units[..1],
+    };
+    let decoded = char::decode_utf16(read.iter().copied()).next();
+    match decoded {
+        Some(Ok(character)) => {
+            if character.len_utf16() == 2 {
+                *rest = &rest[6..];
+            }
+            character
+        }
+        _ => char::REPLACEMENT_CHARACTER,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn scans(text: &str) -> Result<Range<usize>, SyntaxError> {
+        let mut scanner = Scanner::new(text);
+        let value = scanner.value()?;
+        scanner.end().map(|()| value)
+    }
+
+    /// serde_json's reading of the same question. `IgnoredAny` skips as `RawValue` does.
+    fn serde_accepts(text: &str) -> bool {
+        serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
+    }
+
+    #[test]
+    fn a_value_stands_without_the_space_around_it() {
+        assert_eq!(scans(" \n[1, {\"a\": null}]\t"), Ok(2..18));
+    }
+
+    #[test]
+    fn errors_name_the_byte_and_what_would_fit() {
+        let error = scans(r#"{"a" 1}"#).unwrap_err();
+        assert_eq!(error.to_string(), "expected ':' at byte 5");
+    }
+
+    #[test]
+    fn depth_costs_no_stack() {
+        let depth = 2_000_000;
+        assert!(scans(&("[".repeat(depth) + &"]".repeat(depth))).is_ok());
+        let objects = r#"{"a":["#.repeat(depth / 8) + &"]}".repeat(depth / 8);
+        assert!(scans(&objects).is_ok());
+        assert!(scans(&"[".repeat(depth)).is_err());
+    }
+
+    #[test]
+    fn brackets_must_match_across_words_of_nesting() {
+        for depth in [1, 63, 64, 65, 128, 129] {
+            let opened = "[{\"a\":".repeat(depth);
+            let good = opened.clone() + "1" + &"}]".repeat(depth);
+            let bad = opened + "1" + &"]}".repeat(depth);
+            assert!(scans(&good).is_ok(), "{depth}");
+            assert!(scans(&bad).is_err(), "{depth}");
+        }
+    }
+
+    #[test]
+    fn escapes_become_their_characters() {
+        assert_eq!(unescape(r#""eth\u005fcall""#), "eth_call");
+        assert_eq!(unescape(r#""\ud83e\udd84""#), "\u{1f984}");
+        assert_eq!(unescape(r#""\ud800x""#), "\u{fffd}x");
+        assert_eq!(unescape(r#""\ud800\u0061""#), "\u{fffd}a");
+        assert_eq!(unescape(r#""\ud800\ud800\udc00""#), "\u{fffd}\u{10000}");
+    }
+
+    fn json_like() -> impl Strategy<Value = String> {
+        let token = prop_oneof![
+            Just("{"),
+            Just("}"),
+            Just("["),
+            Just("]"),
+            Just(","),
+            Just(":"),
+            Just("\"a\""),
+            Just("\"\\u00e9\""),
+            Just("\"\\x\""),
+            Just("\""),
+            Just("1"),
+            Just("-0"),
+            Just("01"),
+            Just("1.5e+3"),
+            Just("1."),
+            Just("-"),
+            Just("true"),
+            Just("fals"),
+            Just("null"),
+            Just(" "),
+            Just("\n"),
+            Just("\u{b}"),
+            Just("é"),
+        ];
+        proptest::collection::vec(token, 0..24).prop_map(|tokens| tokens.concat())
+    }
+
+    fn json() -> impl Strategy<Value = serde_json::Value> {
+        let leaf = prop_oneof![
+            Just(serde_json::Value::Null),
+            any::<bool>().prop_map(Into::into),
+            any::<i64>().prop_map(Into::into),
+            any::<f64>().prop_map(Into::into),
+            any::<String>().prop_map(Into::into),
+        ];
+        leaf.prop_recursive(5, 64, 6, |inner| {
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..6).prop_map(Into::into),
+                proptest::collection::vec((any::<String>(), inner), 0..6)
+                    .prop_map(|members| serde_json::Value::Object(members.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn accepts_what_serde_json_accepts(text in json_like()) {
+            prop_assert_eq!(scans(&text).is_ok(), serde_accepts(&text), "{}", text);
+        }
+
+        #[test]
+        fn any_value_is_one_value(value in json(), pretty: bool) {
+            let text = if pretty { serde_json::to_string_pretty(&value) } else { serde_json::to_string(&value) }.unwrap();
+            prop_assert_eq!(scans(&text), Ok(0..text.len()));
+        }
+
+        #[test]
+        fn any_string_is_read_as_serde_json_reads_it(text: String) {
+            let raw = serde_json::to_string(&text).unwrap();
+            prop_assert_eq!(unescape(&raw), text);
+        }
+    }
+}

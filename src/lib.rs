@@ -1,0 +1,38 @@
+//! Holdfast: a caching sidecar for Ethereum reads.
+//!
+//! Wallets, dapps and indexers point at it instead of at a node; it answers what cannot have
+//! changed and forwards the rest.
+//!
+//! # Floors
+//! A module imports only from floors below its own; `tests/it/floors.rs` reads this list and the
+//! `use` lines, and says so if one does not.
+//!
+//! ```text
+//! cli         serve · demo · check · health
+//! app         puts the parts together: start, report, stop
+//! config      file + environment + flags
+//! admin       live, ready, metrics, status
+//! http        the edge: stack, packet → replies, rescue (the one place where an error becomes a response)
+//! proxy       what happens to one call: measure, policy, deadline, respond
+//! upstream    the node behind: calls in, answers out; its own ids
+//! devchain    a deterministic node with true hashes, signatures and roots: can fork, lag, lie, stall
+//! eth         hash, quantity, tag, the operations (one file each)
+//! jsonrpc     packet, call, id, reply, errors
+//! listen      bind, accept, connection cap, time-outs, drain: for http, admin and devchain
+//! secret      values that must not be shown
+//! budget      one limit for all bytes being read
+//! ```
+
+pub mod admin;
+pub mod app;
+pub mod budget;
+pub mod cli;
+pub mod config;
+pub mod devchain;
+pub mod eth;
+pub mod http;
+pub mod jsonrpc;
+pub mod listen;
+pub mod proxy;
+pub mod secret;
+pub mod upstream;

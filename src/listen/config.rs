@@ -1,0 +1,41 @@
+//! What a listener allows its peers.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Limits of one listener.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Connections at once. At the cap an idle one is closed for each that comes.
+    pub max: usize,
+    /// From accepting a connection to its first byte.
+    #[serde(with = "humantime_serde")]
+    pub first_byte_timeout: Duration,
+    /// From the first byte of a request to the end of its head.
+    #[serde(with = "humantime_serde")]
+    pub head_timeout: Duration,
+    /// Between two requests on a connection.
+    #[serde(with = "humantime_serde")]
+    pub idle_timeout: Duration,
+    /// How long a peer may take nothing of an answer that is ready.
+    #[serde(with = "humantime_serde")]
+    pub stall_timeout: Duration,
+    /// How long requests already begun may take when the listener closes.
+    #[serde(with = "humantime_serde")]
+    pub drain_timeout: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            max: 1024,
+            first_byte_timeout: Duration::from_secs(10),
+            head_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(75),
+            stall_timeout: Duration::from_secs(30),
+            drain_timeout: Duration::from_secs(10),
+        }
+    }
+}

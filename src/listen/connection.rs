@@ -1,0 +1,151 @@
+//! Serves one connection.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use http::{Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::{conn::auto, graceful::Watcher},
+    service::TowerToHyperService,
+};
+use pin_project_lite::pin_project;
+use tokio::{
+    net::TcpStream,
+    sync::{Notify, OwnedSemaphorePermit},
+};
+use tower::{BoxError, Service};
+use tracing::debug;
+
+use super::{
+    Config, Metrics,
+    activity::{Activity, InFlight, Watched, WatchedBody},
+};
+
+/// Room for a request's head, per connection; no client of ours needs half of it.
+const MAX_HEAD: usize = 64 * 1024;
+
+/// Concurrent requests on one HTTP/2 connection.
+const MAX_STREAMS: u32 = 128;
+
+/// What one HTTP/2 stream may hold ready for a peer that does not take it.
+const MAX_SEND_BUFFER: usize = 128 * 1024;
+
+/// What all connections of a listener share.
+#[derive(Clone)]
+pub(super) struct Connections {
+    http: Arc<auto::Builder<TokioExecutor>>,
+    config: Arc<Config>,
+    metrics: Metrics,
+    pressure: Arc<Notify>,
+}
+
+/// Counts requests on their way through `inner`.
+#[derive(Clone)]
+struct Counted<S> {
+    inner: S,
+    activity: Arc<Activity>,
+}
+
+pin_project! {
+    struct CountedFuture<F> {
+        #[pin]
+        inner: F,
+        in_flight: Option<InFlight>,
+    }
+}
+
+// === impl Connections ===
+
+impl Connections {
+    pub(super) fn new(config: Config, metrics: Metrics, pressure: Arc<Notify>) -> Self {
+        let mut http = auto::Builder::new(TokioExecutor::new());
+        http.http1()
+            .timer(TokioTimer::new())
+            // hyper counts idleness into this time; `Activity` tells the two apart.
+            .header_read_timeout(None)
+            .pipeline_flush(true)
+            .max_buf_size(MAX_HEAD);
+        http.http2()
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(MAX_STREAMS)
+            .max_header_list_size(MAX_HEAD as u32)
+            .max_send_buf_size(MAX_SEND_BUFFER);
+        Self { http: Arc::new(http), config: Arc::new(config), metrics, pressure }
+    }
+
+    pub(super) fn serve<S, B>(
+        &self,
+        stream: TcpStream,
+        service: S,
+        watcher: Watcher,
+        slot: OwnedSemaphorePermit,
+    ) -> impl Future<Output = ()> + Send + use<S, B>
+    where
+        S: Service<Request<Incoming>, Response = Response<B>, Error: Into<BoxError>> + Clone + Send + 'static,
+        S::Future: Send + 'static,
+        B: Body<Error: std::error::Error + Send + Sync> + Send + 'static,
+        B::Data: Send,
+    {
+        let this = self.clone();
+        async move {
+            let _slot = slot;
+            let _open = this.metrics.opened();
+            let activity = Arc::new(Activity::default());
+            let io = TokioIo::new(Watched::new(stream, activity.clone()));
+            let service = TowerToHyperService::new(Counted { inner: service, activity: activity.clone() });
+            let connection = watcher.watch(this.http.serve_connection(io, service).into_owned());
+            tokio::select! {
+                served = connection => {
+                    if let Err(error) = served {
+                        debug!(error, "connection ended");
+                    }
+                }
+                reason = activity.expired(&this.config, &this.pressure) => {
+                    debug!(reason = reason.as_str(), "connection closed");
+                    this.metrics.closed(reason);
+                }
+            }
+        }
+    }
+}
+
+// === impl Counted ===
+
+impl<S, R, B> Service<Request<R>> for Counted<S>
+where
+    S: Service<Request<R>, Response = Response<B>>,
+{
+    type Response = Response<WatchedBody<B>>;
+    type Error = S::Error;
+    type Future = CountedFuture<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<R>) -> Self::Future {
+        let in_flight = Some(self.activity.begin_request(request.version()));
+        CountedFuture { inner: self.inner.call(request), in_flight }
+    }
+}
+
+impl<F, B, E> Future for CountedFuture<F>
+where
+    F: Future<Output = Result<Response<B>, E>>,
+{
+    type Output = Result<Response<WatchedBody<B>>, E>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let response = ready!(this.inner.poll(cx))?;
+        let in_flight = this.in_flight.take().expect("a future is not polled after it is ready");
+        Poll::Ready(Ok(response.map(|body| WatchedBody::new(body, in_flight))))
+    }
+}

@@ -1,0 +1,65 @@
+//! Counts connections.
+
+use std::sync::Arc;
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    registry::Registry,
+};
+
+use super::activity::Closed;
+
+/// A listener's counters. A default one counts for nobody.
+#[derive(Clone, Debug, Default)]
+pub struct Metrics(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    open: Gauge,
+    accepted: Counter,
+    closed: Family<Labels, Counter>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Labels {
+    reason: &'static str,
+}
+
+/// Counts a connection as open until dropped.
+pub(super) struct Open(Gauge);
+
+// === impl Metrics ===
+
+impl Metrics {
+    /// Registers `connections`, `connections_accepted_total` and `connections_closed_total{reason}`.
+    pub fn register(registry: &mut Registry) -> Self {
+        let inner = Inner::default();
+        registry.register("connections", "Open client connections", inner.open.clone());
+        registry.register("connections_accepted", "Client connections accepted", inner.accepted.clone());
+        registry.register(
+            "connections_closed",
+            "Client connections closed on a time-out, or to make room",
+            inner.closed.clone(),
+        );
+        Self(Arc::new(inner))
+    }
+
+    pub(super) fn opened(&self) -> Open {
+        self.0.accepted.inc();
+        self.0.open.inc();
+        Open(self.0.open.clone())
+    }
+
+    pub(super) fn closed(&self, reason: Closed) {
+        self.0.closed.get_or_create(&Labels { reason: reason.as_str() }).inc();
+    }
+}
+
+// === impl Open ===
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}

@@ -1,0 +1,19 @@
+//! Sockets in: bind, accept, serve HTTP on a connection, and end it for the right reason.
+//!
+//! Serves whatever `tower::Service` it is given, over HTTP/1.1 and HTTP/2: the RPC edge, the admin
+//! listener and the development chain all stand on it. It survives running out of files, keeps to
+//! its connection cap by closing idle connections first, and bounds every time a peer could take.
+
+mod accept;
+mod activity;
+mod config;
+mod connection;
+mod file_limit;
+mod metrics;
+
+pub use self::{
+    accept::{BindError, Listener},
+    config::Config,
+    file_limit::{FileLimit, raise_file_limit},
+    metrics::Metrics,
+};

@@ -1,0 +1,40 @@
+//! Why a call has no answer.
+
+use std::time::Duration;
+
+use super::identity::Stranger;
+use crate::{eth::ParamError, upstream::UpstreamError};
+
+/// A call that could not be answered.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum CallError {
+    /// Not on the list of methods that are served.
+    #[error("the method {method} is not served here")]
+    MethodNotAllowed {
+        /// Its name, as far as it is fit to be shown.
+        method: String,
+    },
+    /// A web page wants something signed.
+    #[error(
+        "the method {method} is not open to web pages; list the page's origin in methods.trusted_origins"
+    )]
+    OriginNotTrusted {
+        /// Its name.
+        method: String,
+    },
+    /// Refused without asking anybody.
+    #[error(transparent)]
+    Params(ParamError),
+    /// The upstream is not the chain it should be.
+    #[error(transparent)]
+    Stranger(Stranger),
+    /// The upstream did not answer.
+    #[error(transparent)]
+    Upstream(UpstreamError),
+    /// The call as a whole took too long.
+    #[error("no answer within {} s", after.as_secs())]
+    Deadline {
+        /// The limit in force.
+        after: Duration,
+    },
+}

@@ -1,0 +1,274 @@
+//! Which chain the upstream serves, and whether it still does.
+//!
+//! Chain id and genesis are read at first contact and pinned. Whenever contact was lost they are
+//! read again before anything else is asked: what comes back after a restart may be another node.
+//! Once known, nothing is asked until a call needs it.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use serde::Deserialize;
+use tokio::{
+    sync::{Notify, watch},
+    time,
+};
+use tracing::{error, info, warn};
+
+use super::CallError;
+use crate::{
+    eth::BlockHash,
+    jsonrpc::{Answer, Params},
+    upstream::{Call, Upstream, UpstreamError},
+};
+
+/// Between attempts while the upstream cannot be reached: soon at first, then not too often.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LAST_PAUSE: Duration = Duration::from_secs(5);
+
+/// A call that wants an answer may hurry an attempt, but not more often than this.
+const LEAST_PAUSE: Duration = Duration::from_millis(50);
+
+/// Chains that are started anew at will: another genesis there is no stranger.
+const DEVELOPMENT: [u64; 2] = [31337, 1337];
+
+/// Who the upstream says it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WhoIs {
+    /// The chain.
+    pub chain_id: u64,
+    /// The hash of block 0, where the node has it.
+    pub genesis: Option<BlockHash>,
+    /// The node's own answers, served on its behalf.
+    chain_id_answer: Bytes,
+    net_version_answer: Option<Bytes>,
+}
+
+/// An upstream of another chain. It is never used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Stranger {
+    /// Another chain id than configured, or than before.
+    #[error("the upstream serves chain {got}, not {expected}")]
+    ChainId {
+        /// The chain it should serve.
+        expected: u64,
+        /// The chain it serves.
+        got: u64,
+    },
+    /// The same chain id over another history.
+    #[error("the upstream's genesis block is {got}, not {expected}")]
+    Genesis {
+        /// The genesis known before.
+        expected: BlockHash,
+        /// The one it shows now.
+        got: BlockHash,
+    },
+}
+
+/// What is known of the upstream.
+#[derive(Clone, Debug)]
+pub enum IdentityState {
+    /// Nothing yet; the reason is that of the last attempt.
+    Unknown(Option<UpstreamError>),
+    /// It is who it should be.
+    Known(Arc<WhoIs>),
+    /// It is not.
+    Stranger(Stranger),
+}
+
+#[derive(Clone, Debug)]
+struct Progress {
+    attempts: u64,
+    state: IdentityState,
+    /// The last good answer, whatever has happened since.
+    pinned: Option<Arc<WhoIs>>,
+    /// Contact was lost since the last attempt.
+    doubted: bool,
+}
+
+/// A handle on what is known of the upstream. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    progress: Arc<watch::Sender<Progress>>,
+    wanted: Arc<Notify>,
+    expected: Option<u64>,
+}
+
+// === impl Identity ===
+
+impl Identity {
+    /// Knows nothing yet; with `expected`, only that chain will do.
+    pub fn new(expected: Option<u64>) -> Self {
+        let progress =
+            Progress { attempts: 0, state: IdentityState::Unknown(None), pinned: None, doubted: false };
+        Self { progress: Arc::new(watch::Sender::new(progress)), wanted: Arc::default(), expected }
+    }
+
+    /// What is known now.
+    pub fn state(&self) -> IdentityState {
+        self.progress.borrow().state.clone()
+    }
+
+    /// Resolves once the upstream is known to be who it should be.
+    pub async fn known(&self) {
+        let known = |progress: &Progress| matches!(progress.state, IdentityState::Known(_));
+        let _ = self.progress.subscribe().wait_for(known).await;
+    }
+
+    /// The upstream's chain as last known, though it may be out of reach now.
+    pub(super) fn pinned(&self) -> Option<Arc<WhoIs>> {
+        self.progress.borrow().pinned.clone()
+    }
+
+    /// Contact was lost: who answers next must say who it is.
+    pub(super) fn doubt(&self) {
+        self.progress.send_if_modified(|progress| {
+            progress.doubted = true;
+            false
+        });
+    }
+
+    /// Makes sure of the upstream: at once if it is known, else by the next attempt.
+    pub(super) async fn confirm(&self) -> Result<Arc<WhoIs>, CallError> {
+        let mut progress = self.progress.subscribe();
+        let attempts = {
+            let now = progress.borrow_and_update();
+            match &now.state {
+                IdentityState::Known(who) if !now.doubted => return Ok(who.clone()),
+                _ => now.attempts,
+            }
+        };
+        self.wanted.notify_one();
+        let next = progress.wait_for(|progress| progress.attempts > attempts).await;
+        match next.map(|progress| progress.state.clone()) {
+            Ok(IdentityState::Known(who)) => Ok(who),
+            Ok(IdentityState::Stranger(stranger)) => Err(CallError::Stranger(stranger)),
+            Ok(IdentityState::Unknown(error)) => {
+                Err(CallError::Upstream(error.unwrap_or(UpstreamError::Empty)))
+            }
+            Err(_) => Err(CallError::Upstream(UpstreamError::Busy)),
+        }
+    }
+
+    /// Asks `upstream` who it is until it says so, and again whenever it is wanted after a doubt.
+    pub fn watch(&self, upstream: Upstream) -> impl Future<Output = ()> + Send + use<> {
+        let this = self.clone();
+        async move {
+            let mut pause = FIRST_PAUSE;
+            loop {
+                this.conclude(who_is(&upstream).await);
+                let sure = matches!(this.progress.borrow().state, IdentityState::Known(_));
+                if sure {
+                    pause = FIRST_PAUSE;
+                    // Free when idle: only a call that finds the upstream doubted wakes this.
+                    this.wanted.notified().await;
+                } else {
+                    time::sleep(LEAST_PAUSE).await;
+                    let _ = time::timeout(pause, this.wanted.notified()).await;
+                    pause = (pause * 2).min(LAST_PAUSE);
+                }
+            }
+        }
+    }
+
+    fn conclude(&self, answered: Result<WhoIs, UpstreamError>) {
+        self.progress.send_modify(|progress| {
+            let state = match answered {
+                Ok(who) => match self.stranger(&who, progress.pinned.as_deref()) {
+                    Some(stranger) => IdentityState::Stranger(stranger),
+                    None => IdentityState::Known(Arc::new(who)),
+                },
+                Err(error) => IdentityState::Unknown(Some(error)),
+            };
+            say(&progress.state, &state, progress.attempts);
+            if let IdentityState::Known(who) = &state {
+                progress.pinned = Some(who.clone());
+            }
+            progress.attempts += 1;
+            progress.doubted = false;
+            progress.state = state;
+        });
+    }
+
+    fn stranger(&self, who: &WhoIs, pinned: Option<&WhoIs>) -> Option<Stranger> {
+        let development = DEVELOPMENT.contains(&who.chain_id);
+        let expected = self.expected.or(pinned.map(|pinned| pinned.chain_id));
+        if let Some(expected) = expected.filter(|expected| *expected != who.chain_id) {
+            return Some(Stranger::ChainId { expected, got: who.chain_id });
+        }
+        match (pinned.and_then(|pinned| pinned.genesis), who.genesis) {
+            (Some(expected), Some(got)) if expected != got && !development => {
+                Some(Stranger::Genesis { expected, got })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// One line for each change an operator must know of, none for what goes on as it was.
+fn say(before: &IdentityState, now: &IdentityState, attempts: u64) {
+    match (before, now) {
+        (IdentityState::Known(before), IdentityState::Known(now)) if before == now => {}
+        (_, IdentityState::Known(who)) => {
+            let genesis = who.genesis.map(|genesis| genesis.to_string());
+            info!(chain_id = who.chain_id, genesis, "upstream identified");
+        }
+        (IdentityState::Stranger(before), IdentityState::Stranger(now)) if before == now => {}
+        (_, IdentityState::Stranger(stranger)) => error!("{stranger}: it is not used"),
+        (IdentityState::Unknown(_), IdentityState::Unknown(_)) if attempts > 0 => {}
+        (_, IdentityState::Unknown(Some(error))) => {
+            warn!(%error, "the upstream does not say who it is; trying on")
+        }
+        (_, IdentityState::Unknown(None)) => {}
+    }
+}
+
+/// Asks for chain id, network id and genesis.
+async fn who_is(upstream: &Upstream) -> Result<WhoIs, UpstreamError> {
+    let ask = |method: &'static str, params: &'static str| {
+        upstream.call(Call::new(method, Params::from_own(params)))
+    };
+    let (chain_id, net_version, genesis) = tokio::join!(
+        ask("eth_chainId", "[]"),
+        ask("net_version", "[]"),
+        ask("eth_getBlockByNumber", r#"["0x0",false]"#),
+    );
+    let chain_id_answer = match chain_id? {
+        Answer::Result(answer) => answer,
+        // A node that is still starting says so with an error.
+        Answer::Error(_) => return Err(UpstreamError::Empty),
+    };
+    let chain_id = serde_json::from_slice::<String>(&chain_id_answer)
+        .ok()
+        .and_then(|text| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok())
+        .ok_or(UpstreamError::Empty)?;
+    let net_version_answer = match net_version? {
+        Answer::Result(answer) => Some(answer),
+        Answer::Error(_) => None,
+    };
+    let genesis = match genesis? {
+        Answer::Result(block) => block_hash(&block),
+        Answer::Error(_) => None,
+    };
+    Ok(WhoIs { chain_id, genesis, chain_id_answer, net_version_answer })
+}
+
+fn block_hash(block: &[u8]) -> Option<BlockHash> {
+    #[derive(Deserialize)]
+    struct Hashed {
+        hash: String,
+    }
+    serde_json::from_slice::<Option<Hashed>>(block).ok()??.hash.parse().ok()
+}
+
+// === impl WhoIs ===
+
+impl WhoIs {
+    /// The node's own answer to `method`, if it is one that cannot change.
+    pub(super) fn answer(&self, method: &str) -> Option<Bytes> {
+        match method {
+            "eth_chainId" => Some(self.chain_id_answer.clone()),
+            "net_version" => self.net_version_answer.clone(),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Method names as labels: only names known beforehand ever become one.
+
+use crate::eth::Operation;
+
+/// Methods that are forwarded often enough to be worth a label of their own.
+const COMMON: [&str; 16] = [
+    "eth_blockNumber",
+    "eth_call",
+    "eth_chainId",
+    "eth_estimateGas",
+    "eth_feeHistory",
+    "eth_gasPrice",
+    "eth_getBalance",
+    "eth_getBlockReceipts",
+    "eth_getCode",
+    "eth_getLogs",
+    "eth_getStorageAt",
+    "eth_getTransactionCount",
+    "eth_maxPriorityFeePerGas",
+    "eth_sendRawTransaction",
+    "net_version",
+    "web3_clientVersion",
+];
+
+const OTHER: &str = "other";
+
+/// The place of a method among the labels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct MethodLabel(usize);
+
+// === impl MethodLabel ===
+
+impl MethodLabel {
+    /// Every label, in order.
+    pub(super) fn all() -> impl Iterator<Item = &'static str> {
+        Operation::METHODS.iter().copied().chain(COMMON).chain([OTHER])
+    }
+
+    /// The label of a method; `other` for any that is not known beforehand.
+    pub(super) fn of(method: &str) -> Self {
+        let other = Operation::METHODS.len() + COMMON.len();
+        Self(Self::all().take(other).position(|label| label == method).unwrap_or(other))
+    }
+
+    pub(super) fn index(self) -> usize {
+        self.0
+    }
+
+    pub(super) fn as_str(self) -> &'static str {
+        Self::all().nth(self.0).unwrap_or(OTHER)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_from_a_request_never_becomes_a_label() {
+        for method in MethodLabel::all() {
+            assert_eq!(MethodLabel::of(method).as_str(), method);
+        }
+        assert_eq!(MethodLabel::of("eth_evil\",x=\"").as_str(), "other");
+    }
+}

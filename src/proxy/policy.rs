@@ -1,0 +1,266 @@
+//! Decides which methods are let through.
+
+use std::{
+    future::{Ready, ready},
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use futures_util::future::Either;
+use http::HeaderValue;
+use tower::{Layer, Service};
+
+use super::{CallError, Config, Request};
+use crate::eth::Operation;
+
+/// What a node with unlocked accounts must not do for any website that asks.
+const SIGNING: [&str; 4] = ["eth_accounts", "eth_sendTransaction", "eth_sign*", "personal_*"];
+
+/// A method's name is echoed in the refusal; not more of it than a name has.
+const SHOWN_METHOD: usize = 64;
+
+/// A pattern of method names in which `*` stands for anything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Glob(Box<str>);
+
+/// A pattern that no method's name could fit.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{glob:?} is no pattern of method names; write letters, digits, _ and *, such as eth_*")]
+pub struct GlobError {
+    /// The pattern.
+    pub glob: String,
+}
+
+/// Which methods are let through.
+#[derive(Debug)]
+struct Policy {
+    strict: bool,
+    allow: Vec<Glob>,
+    deny: Vec<Glob>,
+    signing: Vec<Glob>,
+    trusted_origins: Vec<String>,
+}
+
+/// Puts a [`Policed`] around a service.
+#[derive(Clone, Debug)]
+pub(super) struct PolicyLayer(Arc<Policy>);
+
+/// Refuses what the policy does not allow.
+#[derive(Clone, Debug)]
+pub(super) struct Policed<S> {
+    inner: S,
+    policy: Arc<Policy>,
+}
+
+// === impl Glob ===
+
+impl Glob {
+    pub(super) fn try_new(glob: &str) -> Result<Self, GlobError> {
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'*' | b'.' | b'-');
+        if glob.is_empty() || !glob.bytes().all(fits) {
+            return Err(GlobError { glob: glob.to_owned() });
+        }
+        Ok(Self(glob.into()))
+    }
+
+    /// Greedy from the left, with one step back: enough where `*` is all there is.
+    fn matches(&self, name: &str) -> bool {
+        let mut parts = self.0.split('*');
+        let first = parts.next().unwrap_or_default();
+        let Some(mut rest) = name.strip_prefix(first) else { return false };
+        let Some(last) = parts.next_back() else { return rest.is_empty() };
+        for part in parts {
+            match rest.find(part) {
+                Some(at) => rest = &rest[at + part.len()..],
+                None => return false,
+            }
+        }
+        rest.ends_with(last)
+    }
+}
+
+// === impl Policy ===
+
+impl Policy {
+    fn check(&self, request: &Request) -> Result<(), CallError> {
+        let method = request.call.method.as_str();
+        let any = |globs: &[Glob]| globs.iter().any(|glob| glob.matches(method));
+        let is_operation = Operation::METHODS.contains(&method);
+        let served = if self.strict { is_operation } else { is_operation || any(&self.allow) };
+        if !served || any(&self.deny) {
+            return Err(CallError::MethodNotAllowed { method: shown(method) });
+        }
+        if let Some(origin) = &request.caller.origin
+            && !self.trusts(origin)
+            && any(&self.signing)
+        {
+            return Err(CallError::OriginNotTrusted { method: shown(method) });
+        }
+        Ok(())
+    }
+
+    fn trusts(&self, origin: &HeaderValue) -> bool {
+        self.trusted_origins.iter().any(|trusted| trusted.as_bytes().eq_ignore_ascii_case(origin.as_bytes()))
+    }
+}
+
+fn shown(method: &str) -> String {
+    match method.char_indices().nth(SHOWN_METHOD) {
+        None => method.to_owned(),
+        Some((end, _)) => format!("{}…", &method[..end]),
+    }
+}
+
+// === impl PolicyLayer ===
+
+impl PolicyLayer {
+    /// Takes a config whose globs have been [checked](super::MethodsConfig::check); drops those that are none.
+    pub(super) fn new(config: &Config) -> Self {
+        let globs = |globs: &[String]| globs.iter().filter_map(|glob| Glob::try_new(glob).ok()).collect();
+        Self(Arc::new(Policy {
+            strict: config.strict,
+            allow: globs(&config.methods.allow),
+            deny: globs(&config.methods.deny),
+            signing: SIGNING.iter().filter_map(|glob| Glob::try_new(glob).ok()).collect(),
+            trusted_origins: config.methods.trusted_origins.clone(),
+        }))
+    }
+}
+
+impl<S> Layer<S> for PolicyLayer {
+    type Service = Policed<S>;
+
+    fn layer(&self, inner: S) -> Policed<S> {
+        Policed { inner, policy: self.0.clone() }
+    }
+}
+
+// === impl Policed ===
+
+impl<S> Service<Request> for Policed<S>
+where
+    S: Service<Request, Error = CallError>,
+{
+    type Response = S::Response;
+    type Error = CallError;
+    type Future = Either<S::Future, Ready<Result<S::Response, CallError>>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        match self.policy.check(&request) {
+            Ok(()) => Either::Left(self.inner.call(request)),
+            Err(refusal) => Either::Right(ready(Err(refusal))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        jsonrpc::{Call, MethodName, Params},
+        proxy::{Caller, MethodsConfig},
+    };
+
+    fn glob(glob: &str) -> Glob {
+        Glob::try_new(glob).unwrap()
+    }
+
+    fn check(config: &Config, method: &'static str, origin: Option<&'static str>) -> Result<(), CallError> {
+        let call = Call { id: None, method: MethodName::from(method), params: Params::EMPTY };
+        let caller = Caller { origin: origin.map(HeaderValue::from_static) };
+        PolicyLayer::new(config).0.check(&Request { call, caller })
+    }
+
+    #[test]
+    fn by_default_what_wallets_need_is_let_through() {
+        let config = Config::default();
+        for method in
+            ["eth_getBlockByHash", "eth_call", "net_version", "web3_clientVersion", "eth_sendTransaction"]
+        {
+            assert!(check(&config, method, None).is_ok(), "{method}");
+        }
+        for method in [
+            "debug_traceTransaction",
+            "admin_peers",
+            "personal_sign",
+            "",
+            "Eth_call",
+            "xeth_call",
+            "anvil_mine",
+        ] {
+            assert!(
+                matches!(check(&config, method, None), Err(CallError::MethodNotAllowed { .. })),
+                "{method}"
+            );
+        }
+    }
+
+    #[test]
+    fn strict_serves_the_six_and_deny_denies_even_those() {
+        let strict = Config { strict: true, ..Config::default() };
+        assert!(check(&strict, "eth_getTransactionReceipt", None).is_ok());
+        assert!(check(&strict, "eth_call", None).is_err());
+        let deny = MethodsConfig { deny: vec!["eth_get*Receipt".to_owned()], ..MethodsConfig::default() };
+        let config = Config { methods: deny, ..Config::default() };
+        assert!(check(&config, "eth_getTransactionReceipt", None).is_err());
+        assert!(check(&config, "eth_getTransactionByHash", None).is_ok());
+    }
+
+    #[test]
+    fn the_six_need_no_allowing() {
+        let none = MethodsConfig { allow: Vec::new(), ..MethodsConfig::default() };
+        let config = Config { methods: none, ..Config::default() };
+        assert!(check(&config, "eth_getBlockByNumber", None).is_ok());
+        assert!(check(&config, "eth_blockNumber", None).is_err());
+    }
+
+    #[test]
+    fn web_pages_may_not_sign_unless_they_are_trusted() {
+        let methods = MethodsConfig {
+            trusted_origins: vec!["https://app.example.org".to_owned()],
+            ..MethodsConfig::default()
+        };
+        let config = Config { methods, ..Config::default() };
+        for method in
+            ["eth_sendTransaction", "eth_sign", "eth_signTypedData_v4", "eth_signTransaction", "eth_accounts"]
+        {
+            let evil = check(&config, method, Some("https://evil.example.org"));
+            assert!(matches!(evil, Err(CallError::OriginNotTrusted { .. })), "{method}");
+            assert!(check(&config, method, Some("null")).is_err(), "{method}");
+            assert!(check(&config, method, Some("https://app.example.org")).is_ok(), "{method}");
+            assert!(check(&config, method, None).is_ok(), "{method}");
+        }
+        assert!(check(&config, "eth_sendRawTransaction", Some("https://evil.example.org")).is_ok());
+    }
+
+    #[test]
+    fn globs_match_whole_names() {
+        assert!(glob("eth_*").matches("eth_"));
+        assert!(glob("*").matches(""));
+        assert!(glob("a*b*c").matches("a-b-b-c"));
+        assert!(!glob("a*b*c").matches("a-c-b"));
+        assert!(!glob("ab*ba").matches("aba"));
+        assert!(!glob("eth_call").matches("eth_callMany"));
+        assert!(Glob::try_new("eth_[a]").is_err() && Glob::try_new("").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn globs_agree_with_a_naive_matcher(pattern in "[ab*]{1,8}", name in "[ab]{0,8}") {
+            fn naive(pattern: &[u8], name: &[u8]) -> bool {
+                match pattern.split_first() {
+                    None => name.is_empty(),
+                    Some((b'*', rest)) => (0..=name.len()).any(|skip| naive(rest, &name[skip..])),
+                    Some((letter, rest)) => name.split_first().is_some_and(|(first, name)| first == letter && naive(rest, name)),
+                }
+            }
+            prop_assert_eq!(glob(&pattern).matches(&name), naive(pattern.as_bytes(), name.as_bytes()));
+        }
+    }
+}

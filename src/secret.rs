@@ -1,0 +1,144 @@
+//! Values that must not be shown: written in place, or named by where they are.
+
+use std::{env, fmt, fs, io, path::PathBuf};
+
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{self, MapAccess, Visitor},
+};
+
+const EXPECTED: &str = r#"text, { env = "NAME" } or { file = "PATH" }"#;
+
+/// A secret as the configuration gives it: the text itself, `{ env = "NAME" }` or `{ file = "PATH" }`.
+///
+/// Shows where it comes from, never what it is.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Secret {
+    /// Written in the configuration.
+    Plain(String),
+    /// The value of an environment variable.
+    Env(String),
+    /// The content of a file, without the line end.
+    File(PathBuf),
+}
+
+/// A secret that is not where the configuration says.
+#[derive(Debug, thiserror::Error)]
+pub enum SecretError {
+    /// Not set, or not UTF-8.
+    #[error("the environment variable {name} is not set to text")]
+    Env {
+        /// The variable's name.
+        name: String,
+        /// What the system said.
+        #[source]
+        source: env::VarError,
+    },
+    /// Not there, or not readable.
+    #[error("cannot read {path}: {source}")]
+    File {
+        /// The file's path.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+// === impl Secret ===
+
+impl Secret {
+    /// Reads the value from where it is.
+    ///
+    /// # Errors
+    /// If the variable is not set or the file cannot be read.
+    pub fn resolve(&self) -> Result<String, SecretError> {
+        match self {
+            Self::Plain(value) => Ok(value.clone()),
+            Self::Env(name) => {
+                env::var(name).map_err(|source| SecretError::Env { name: name.clone(), source })
+            }
+            Self::File(path) => fs::read_to_string(path)
+                .map(|value| value.trim_end_matches(['\r', '\n']).to_owned())
+                .map_err(|source| SecretError::File { path: path.clone(), source }),
+        }
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plain(_) => f.write_str("(secret)"),
+            Self::Env(name) => write!(f, "(secret from ${name})"),
+            Self::File(path) => write!(f, "(secret from {})", path.display()),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Secret {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(SecretVisitor)
+    }
+}
+
+/// Written out by hand, because the errors of a derived one show the value.
+struct SecretVisitor;
+
+impl<'de> Visitor<'de> for SecretVisitor {
+    type Value = Secret;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(EXPECTED)
+    }
+
+    fn visit_str<E: de::Error>(self, value: &str) -> Result<Secret, E> {
+        Ok(Secret::Plain(value.to_owned()))
+    }
+
+    // Numbers would be shown by serde's own message, and may be keys that lack their quotes.
+    fn visit_i64<E: de::Error>(self, _: i64) -> Result<Secret, E> {
+        Err(E::custom(format_args!("expected {EXPECTED}")))
+    }
+
+    fn visit_u64<E: de::Error>(self, _: u64) -> Result<Secret, E> {
+        Err(E::custom(format_args!("expected {EXPECTED}")))
+    }
+
+    fn visit_f64<E: de::Error>(self, _: f64) -> Result<Secret, E> {
+        Err(E::custom(format_args!("expected {EXPECTED}")))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Secret, A::Error> {
+        let wrong = || de::Error::custom(format_args!("expected {EXPECTED}"));
+        let (place, name) = map.next_entry::<String, String>().map_err(|_| wrong())?.ok_or_else(wrong)?;
+        let secret = match place.as_str() {
+            "env" => Secret::Env(name),
+            "file" => Secret::File(name.into()),
+            _ => return Err(wrong()),
+        };
+        match map.next_key::<String>()? {
+            None => Ok(secret),
+            Some(_) => Err(wrong()),
+        }
+    }
+}
+
+/// For merging layers of configuration in memory; never written anywhere.
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeMap;
+        match self {
+            Self::Plain(value) => serializer.serialize_str(value),
+            Self::Env(name) => {
+                let mut map = serializer.serialize_map(Some(1))?;
+                map.serialize_entry("env", name)?;
+                map.end()
+            }
+            Self::File(path) => {
+                let mut map = serializer.serialize_map(Some(1))?;
+                map.serialize_entry("file", path)?;
+                map.end()
+            }
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Which node to ask, and how patiently.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use bytesize::ByteSize;
+use serde::{Deserialize, Serialize};
+
+use crate::secret::Secret;
+
+/// How upstreams are asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// To reach the node at all.
+    #[serde(with = "humantime_serde")]
+    pub connect_timeout: Duration,
+    /// For one attempt, from the first byte sent to the last byte read.
+    #[serde(with = "humantime_serde")]
+    pub timeout: Duration,
+    /// Fetches at once.
+    pub max_in_flight: usize,
+    /// How long a fetch may wait for its turn.
+    #[serde(with = "humantime_serde")]
+    pub max_wait: Duration,
+    /// The largest answer that is read, unpacked.
+    pub max_answer: ByteSize,
+    /// The nodes.
+    pub endpoints: Vec<EndpointConfig>,
+}
+
+/// One node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EndpointConfig {
+    /// Where it is. Providers put their key into the path, so the whole URL counts as a secret.
+    pub url: Secret,
+    /// Sent with every request.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, Secret>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Duration::from_secs(2),
+            timeout: Duration::from_secs(25),
+            max_in_flight: 256,
+            max_wait: Duration::from_secs(2),
+            max_answer: ByteSize::mib(128),
+            endpoints: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The ways an upstream fails to answer.
+
+use std::{error::Error, sync::Arc, time::Duration};
+
+use http::StatusCode;
+
+use super::Mismatch;
+use crate::jsonrpc::AnswerError;
+
+/// Why there is no answer. An error object of the node's own is an answer, not one of these.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum UpstreamError {
+    /// No connection came about: nothing was sent.
+    #[error("cannot connect: {0}")]
+    Connect(#[source] Arc<dyn Error + Send + Sync>),
+    /// The connection broke after the call may have been sent.
+    #[error("the connection broke: {0}")]
+    Broken(#[source] Arc<dyn Error + Send + Sync>),
+    /// No whole answer within the time an attempt has.
+    #[error("no answer within {}", humantime(*after))]
+    TimedOut {
+        /// The limit in force.
+        after: Duration,
+    },
+    /// An HTTP error without a JSON-RPC answer in it.
+    #[error("HTTP status {0}")]
+    Status(StatusCode),
+    /// HTTP 429.
+    #[error("the upstream limits the rate of requests")]
+    RateLimited {
+        /// When it says to come back.
+        retry_after: Option<Duration>,
+    },
+    /// A body that holds no answer.
+    #[error("unreadable answer: {0}")]
+    Unreadable(#[source] AnswerError),
+    /// An answer to a question that was not asked.
+    #[error("the answer carries another id than the call")]
+    WrongId,
+    /// An answer with neither result nor error, or a batch that leaves it out.
+    #[error("the answer has neither result nor error")]
+    Empty,
+    /// More than is read.
+    #[error("the answer is larger than {limit} bytes")]
+    TooLarge {
+        /// The limit in force.
+        limit: u64,
+    },
+    /// An answer that cannot be right.
+    #[error("the answer cannot be right: {0}")]
+    Rejected(#[source] Mismatch),
+    /// Our own limits: too much is in flight already.
+    #[error("too many upstream calls at once")]
+    Busy,
+}
+
+/// What to do about a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// Asking again would not help, or would add to the trouble.
+    Never,
+    /// Another upstream may well answer.
+    Elsewhere,
+    /// The same one may, after a while.
+    After(Duration),
+}
+
+fn humantime(duration: Duration) -> String {
+    if duration.subsec_millis() == 0 { format!("{} s", duration.as_secs()) } else { format!("{duration:?}") }
+}
+
+// === impl UpstreamError ===
+
+impl UpstreamError {
+    /// Every reason, as it is named in logs and metrics.
+    pub const REASONS: [&str; 11] = [
+        "connect",
+        "broken",
+        "timeout",
+        "status",
+        "rate_limited",
+        "unreadable",
+        "wrong_id",
+        "empty",
+        "too_large",
+        "rejected",
+        "busy",
+    ];
+
+    /// The reason's name.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Connect(_) => "connect",
+            Self::Broken(_) => "broken",
+            Self::TimedOut { .. } => "timeout",
+            Self::Status(_) => "status",
+            Self::RateLimited { .. } => "rate_limited",
+            Self::Unreadable(_) => "unreadable",
+            Self::WrongId => "wrong_id",
+            Self::Empty => "empty",
+            Self::TooLarge { .. } => "too_large",
+            Self::Rejected(_) => "rejected",
+            Self::Busy => "busy",
+        }
+    }
+
+    /// What to do about it.
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::RateLimited { retry_after: Some(after) } => Retry::After(*after),
+            Self::TooLarge { .. } | Self::Busy => Retry::Never,
+            _ => Retry::Elsewhere,
+        }
+    }
+
+    /// Did the call provably never reach the upstream? Only then may a write be sent again.
+    pub fn never_sent(&self) -> bool {
+        matches!(self, Self::Connect(_) | Self::Busy)
+    }
+
+    /// Might there be another node behind the address now than before?
+    pub fn lost_contact(&self) -> bool {
+        matches!(self, Self::Connect(_) | Self::Broken(_))
+    }
+}

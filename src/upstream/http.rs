@@ -1,0 +1,229 @@
+//! The leaf that asks a node over HTTP.
+
+use std::{
+    error::Error as _,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::{Bytes, BytesMut};
+use futures_util::future::BoxFuture;
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use reqwest::{Client, redirect};
+use tower::Service;
+
+use super::{
+    Answers, Calls, Config, EndpointConfig, EndpointUrl, UpstreamError,
+    url::UrlError,
+    wire::{self, Ids, Incoming, Outgoing},
+};
+use crate::{
+    budget::{ByteBudget, Lease},
+    secret::SecretError,
+};
+
+/// Connections kept open while nothing is asked: shorter than the idle time-out of common nodes and
+/// balancers (geth 120 s, AWS 60 s), so that a call seldom meets a connection just being closed.
+const POOL_IDLE: Duration = Duration::from_secs(50);
+
+/// How much of the announced length is believed before the bytes are there.
+const TRUSTED_LENGTH: usize = 1 << 20;
+
+/// A node reached over HTTP/1.1 or, where it is offered, HTTP/2.
+#[derive(Clone, Debug)]
+pub struct HttpLeaf(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    client: Client,
+    url: EndpointUrl,
+    ids: Ids,
+    timeout: Duration,
+    max_answer: usize,
+    budget: ByteBudget,
+}
+
+/// An endpoint that cannot be used as it is configured.
+#[derive(Debug, thiserror::Error)]
+pub enum EndpointError {
+    /// Not where the configuration says.
+    #[error("url: {0}")]
+    UrlSecret(#[source] SecretError),
+    /// Not a URL.
+    #[error("url: {0}")]
+    Url(#[source] UrlError),
+    /// Not a name for a header.
+    #[error("headers: {name:?} is not the name of an HTTP header")]
+    HeaderName {
+        /// The name as given.
+        name: String,
+    },
+    /// Not where the configuration says.
+    #[error("headers.{name}: {source}")]
+    HeaderSecret {
+        /// The header's name.
+        name: String,
+        /// What is wrong.
+        #[source]
+        source: SecretError,
+    },
+    /// Has a line break in it, say. The value is not repeated.
+    #[error("headers.{name}: the value cannot stand in an HTTP header")]
+    HeaderValue {
+        /// The header's name.
+        name: String,
+    },
+    /// No TLS to be had.
+    #[error("cannot set up the HTTP client: {0}")]
+    Client(#[source] reqwest::Error),
+}
+
+// === impl HttpLeaf ===
+
+impl HttpLeaf {
+    /// Prepares a client for `endpoint`; connects to nothing yet.
+    ///
+    /// # Errors
+    /// If the endpoint's secrets, URL or headers are no good.
+    pub fn try_new(
+        endpoint: &EndpointConfig,
+        config: &Config,
+        budget: ByteBudget,
+    ) -> Result<Self, EndpointError> {
+        let url: EndpointUrl =
+            endpoint.url.resolve().map_err(EndpointError::UrlSecret)?.parse().map_err(EndpointError::Url)?;
+        let client = client(&url, headers(endpoint)?, config).map_err(EndpointError::Client)?;
+        Ok(Self(Arc::new(Inner {
+            client,
+            url,
+            ids: Ids::default(),
+            timeout: config.timeout,
+            max_answer: usize::try_from(config.max_answer.as_u64()).unwrap_or(usize::MAX),
+            budget,
+        })))
+    }
+
+    /// Where it asks.
+    pub fn url(&self) -> &EndpointUrl {
+        &self.0.url
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the one place that builds a client, with every time-out set")]
+fn client(url: &EndpointUrl, headers: HeaderMap, config: &Config) -> reqwest::Result<Client> {
+    // Fails if it was installed before, which is just as well.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let mut builder = Client::builder()
+        .connect_timeout(config.connect_timeout)
+        .timeout(config.timeout)
+        .pool_idle_timeout(POOL_IDLE)
+        .tcp_nodelay(true)
+        .gzip(true)
+        .zstd(true)
+        // A node that redirects is not the node that was configured, and would get its credentials.
+        .redirect(redirect::Policy::none())
+        .referer(false)
+        .user_agent(concat!("holdfast/", env!("CARGO_PKG_VERSION")))
+        .default_headers(headers);
+    if url.is_loopback() {
+        builder = builder.no_proxy();
+    }
+    builder.build()
+}
+
+fn headers(endpoint: &EndpointConfig) -> Result<HeaderMap, EndpointError> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in &endpoint.headers {
+        let owned = || name.clone();
+        let header = HeaderName::from_bytes(name.as_bytes())
+            .map_err(|_| EndpointError::HeaderName { name: owned() })?;
+        let value =
+            value.resolve().map_err(|source| EndpointError::HeaderSecret { name: owned(), source })?;
+        let mut value =
+            HeaderValue::from_str(&value).map_err(|_| EndpointError::HeaderValue { name: owned() })?;
+        value.set_sensitive(true);
+        headers.insert(header, value);
+    }
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+    Ok(headers)
+}
+
+impl Service<Calls> for HttpLeaf {
+    type Response = Answers;
+    type Error = UpstreamError;
+    type Future = BoxFuture<'static, Result<Answers, UpstreamError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), UpstreamError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, calls: Calls) -> Self::Future {
+        let leaf = self.0.clone();
+        Box::pin(async move {
+            let outgoing = Outgoing::write(&calls, &leaf.ids);
+            let incoming = leaf.send(outgoing.body.clone()).await?;
+            outgoing.read(&incoming)
+        })
+    }
+}
+
+// === impl Inner ===
+
+impl Inner {
+    async fn send(&self, body: Bytes) -> Result<Incoming, UpstreamError> {
+        let request = self.client.post(self.url.as_url().clone()).body(body);
+        let response = request.send().await.map_err(|error| self.named(error))?;
+        let status = response.status();
+        let retry_after = wire::retry_after(response.headers());
+        let body = self.read(response).await?;
+        Ok(Incoming { status, retry_after, body })
+    }
+
+    /// Reads the body as far as the limits let it.
+    async fn read(&self, mut response: reqwest::Response) -> Result<Bytes, UpstreamError> {
+        let too_large = || UpstreamError::TooLarge { limit: self.max_answer as u64 };
+        let announced = response.content_length().and_then(|length| usize::try_from(length).ok());
+        if announced.is_some_and(|length| length > self.max_answer) {
+            return Err(too_large());
+        }
+        let mut lease = self.budget.lease();
+        let mut body = BytesMut::with_capacity(announced.unwrap_or(0).min(TRUSTED_LENGTH));
+        while let Some(chunk) = response.chunk().await.map_err(|error| self.named(error))? {
+            if body.len() + chunk.len() > self.max_answer {
+                return Err(too_large());
+            }
+            grow(&mut lease, chunk.len())?;
+            body.extend_from_slice(&chunk);
+        }
+        Ok(body.freeze())
+    }
+
+    /// Gives reqwest's error its name here, without the URL that it would show.
+    fn named(&self, error: reqwest::Error) -> UpstreamError {
+        let error = error.without_url();
+        if error.is_connect() {
+            UpstreamError::Connect(root_cause(error))
+        } else if error.is_timeout() {
+            UpstreamError::TimedOut { after: self.timeout }
+        } else {
+            UpstreamError::Broken(root_cause(error))
+        }
+    }
+}
+
+fn grow(lease: &mut Lease, bytes: usize) -> Result<(), UpstreamError> {
+    lease.grow(bytes).map_err(|_| UpstreamError::Busy)
+}
+
+/// The innermost cause: "connection refused" rather than "error sending request".
+fn root_cause(error: reqwest::Error) -> Arc<dyn std::error::Error + Send + Sync> {
+    let mut message = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        message = cause.to_string();
+        source = cause.source();
+    }
+    Arc::from(Box::<dyn std::error::Error + Send + Sync>::from(message))
+}

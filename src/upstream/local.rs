@@ -1,0 +1,77 @@
+//! The leaf that asks a development chain in this process.
+
+use std::{
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures_util::future::BoxFuture;
+use http::StatusCode;
+use tower::Service;
+
+use super::{
+    Answers, Calls, UpstreamError,
+    wire::{Ids, Incoming, Outgoing},
+};
+use crate::devchain::{DevChain, Served};
+
+/// How much of a dripping answer arrives with each pause.
+const DRIP: usize = 16;
+
+/// A development chain without a socket in between: so the whole program can run under paused time.
+///
+/// Requests and answers go through the same bytes as with a node on a socket.
+#[derive(Clone, Debug)]
+pub struct DevChainLeaf {
+    chain: DevChain,
+    ids: Arc<Ids>,
+}
+
+// === impl DevChainLeaf ===
+
+impl DevChainLeaf {
+    /// Asks `chain`.
+    pub fn new(chain: DevChain) -> Self {
+        Self { chain, ids: Arc::default() }
+    }
+}
+
+impl Service<Calls> for DevChainLeaf {
+    type Response = Answers;
+    type Error = UpstreamError;
+    type Future = BoxFuture<'static, Result<Answers, UpstreamError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), UpstreamError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, calls: Calls) -> Self::Future {
+        let outgoing = Outgoing::write(&calls, &self.ids);
+        let chain = self.chain.clone();
+        Box::pin(async move {
+            let incoming = receive(chain.serve(outgoing.body.clone()).await).await?;
+            outgoing.read(&incoming)
+        })
+    }
+}
+
+/// What a client at the other end of a socket would make of it.
+async fn receive(served: Served) -> Result<Incoming, UpstreamError> {
+    match served {
+        Served::Hang => std::future::pending().await,
+        Served::Reset { .. } => {
+            Err(UpstreamError::Broken(Arc::from(Box::<dyn std::error::Error + Send + Sync>::from("reset"))))
+        }
+        Served::Reply { status, headers, body, drip } => {
+            let pauses = u32::try_from(body.len() / DRIP).unwrap_or(u32::MAX);
+            tokio::time::sleep(drip.unwrap_or_default().saturating_mul(pauses)).await;
+            let seconds = headers.iter().find(|(name, _)| *name == "retry-after");
+            Ok(Incoming {
+                status: StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+                retry_after: seconds.and_then(|(_, value)| value.parse().ok()).map(Duration::from_secs),
+                body,
+            })
+        }
+    }
+}

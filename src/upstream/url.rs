@@ -1,0 +1,121 @@
+//! An upstream's address, safe to show.
+
+use std::{
+    fmt,
+    net::{Ipv4Addr, Ipv6Addr},
+    str::FromStr,
+};
+
+use reqwest::Url;
+
+/// The URL of an endpoint.
+///
+/// Whatever shows it shows scheme, host and port only: credentials, path and query may hold a key.
+#[derive(Clone, PartialEq, Eq)]
+pub struct EndpointUrl(Url);
+
+/// Text that is no URL of an endpoint. Does not repeat the text: it may hold a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UrlError {
+    /// Not a URL.
+    #[error("not a URL such as http://127.0.0.1:8545")]
+    Malformed,
+    /// Neither http nor https.
+    #[error("the scheme must be http or https")]
+    Scheme,
+}
+
+// === impl EndpointUrl ===
+
+impl EndpointUrl {
+    pub(super) fn as_url(&self) -> &Url {
+        &self.0
+    }
+
+    /// Is the node on this machine?
+    pub fn is_loopback(&self) -> bool {
+        match self.0.host_str() {
+            Some("localhost") => true,
+            Some(host) => {
+                let host = host.trim_start_matches('[').trim_end_matches(']');
+                host.parse::<Ipv4Addr>().is_ok_and(|ip| ip.is_loopback())
+                    || host.parse::<Ipv6Addr>().is_ok_and(|ip| ip.is_loopback())
+            }
+            None => false,
+        }
+    }
+}
+
+impl FromStr for EndpointUrl {
+    type Err = UrlError;
+
+    fn from_str(text: &str) -> Result<Self, UrlError> {
+        let url = Url::parse(text.trim()).map_err(|_| UrlError::Malformed)?;
+        match (url.scheme(), url.has_host()) {
+            ("http" | "https", true) => Ok(Self(url)),
+            _ => Err(UrlError::Scheme),
+        }
+    }
+}
+
+impl fmt::Display for EndpointUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}", self.0.scheme(), self.0.host_str().unwrap_or_default())?;
+        if let Some(port) = self.0.port() {
+            write!(f, ":{port}")?;
+        }
+        let bare = self.0.path() == "/" && self.0.query().is_none();
+        f.write_str(if bare { "" } else { "/…" })
+    }
+}
+
+impl fmt::Debug for EndpointUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(url: &str) -> String {
+        url.parse::<EndpointUrl>().unwrap().to_string()
+    }
+
+    #[test]
+    fn keys_are_not_shown() {
+        assert_eq!(
+            shown("https://user:pass@mainnet.example.com/v3/SECRET?key=SECRET"),
+            "https://mainnet.example.com/…"
+        );
+        assert_eq!(shown("https://example.com?SECRET"), "https://example.com/…");
+        assert_eq!(shown("http://127.0.0.1:8545"), "http://127.0.0.1:8545");
+        assert_eq!(shown("http://[::1]:8545/"), "http://[::1]:8545");
+    }
+
+    #[test]
+    fn only_http_will_do() {
+        for (url, error) in [
+            ("ws://127.0.0.1:8546", UrlError::Scheme),
+            ("localhost:8545", UrlError::Scheme),
+            ("127.0.0.1:8545", UrlError::Malformed),
+            ("", UrlError::Malformed),
+        ] {
+            assert_eq!(url.parse::<EndpointUrl>(), Err(error), "{url}");
+        }
+    }
+
+    #[test]
+    fn loopback_is_this_machine() {
+        for (url, loopback) in [
+            ("http://localhost:8545", true),
+            ("http://127.0.0.53", true),
+            ("http://[::1]:1", true),
+            ("http://10.0.0.1", false),
+            ("https://example.com", false),
+        ] {
+            assert_eq!(url.parse::<EndpointUrl>().unwrap().is_loopback(), loopback, "{url}");
+        }
+    }
+}
