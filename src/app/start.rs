@@ -67,7 +67,7 @@ impl App {
         let leaf = leaf(&config.upstream, budget.clone()).map_err(StartError::Config)?;
         let upstream_url = leaf.url().to_string();
         let upstream_metrics = upstream::Metrics::register(&mut registry);
-        let upstream = Upstream::new(leaf, upstream_url.clone(), &config.upstream, upstream_metrics);
+        let upstream = Upstream::new(leaf, &upstream_url, &config.upstream, &upstream_metrics);
 
         let connections = connections_that_fit(&config);
         let rpc =

@@ -67,7 +67,8 @@ async fn check(config: Config) -> Result<(), Failure> {
     let leaf = HttpLeaf::try_new(endpoint, &config.upstream, budget)
         .map_err(|error| StartError::Config(Problem::new("upstream.endpoints.0", error)))?;
     line("upstream", leaf.url().to_string());
-    let upstream = Upstream::new(leaf.clone(), leaf.url().to_string(), &config.upstream, Metrics::default());
+    let upstream =
+        Upstream::new(leaf.clone(), &leaf.url().to_string(), &config.upstream, &Metrics::default());
 
     let begun = Instant::now();
     let chain_id = match ask(&upstream, "eth_chainId", "[]").await {

@@ -116,7 +116,7 @@ fn six_calls(chain: &DevChain, block: BlockRef) -> Vec<String> {
     let (hash, number) = (block.hash, block.number);
     let transaction = chain.transactions_of(hash).first().copied().unwrap_or_default();
     [
-        ("eth_getBlockByNumber", format!(r#"["latest",false]"#)),
+        ("eth_getBlockByNumber", r#"["latest",false]"#.to_owned()),
         ("eth_getBlockByHash", format!(r#"["{hash:#x}",true]"#)),
         ("eth_getTransactionByHash", format!(r#"["{transaction:#x}"]"#)),
         ("eth_getTransactionReceipt", format!(r#"["{transaction:#x}"]"#)),
@@ -138,7 +138,7 @@ async fn traffic(chain: &DevChain, proxy: SocketAddr) {
     let endpoint = EndpointConfig { url, headers: Default::default() };
     let budget = ByteBudget::new(config.max_answer.as_u64());
     let Ok(leaf) = HttpLeaf::try_new(&endpoint, &config, budget) else { return };
-    let dapp = Upstream::new(leaf, "demo".to_owned(), &config, Metrics::default());
+    let dapp = Upstream::new(leaf, "demo", &config, &Metrics::default());
     loop {
         time::sleep(ROUND).await;
         let mut calls = vec![Call::new("eth_getBlockByNumber", Params::from_own(r#"["latest",true]"#))];

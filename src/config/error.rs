@@ -63,8 +63,8 @@ impl From<Problem> for ConfigError {
 
 impl Problem {
     /// A problem with `key`, wherever it was set.
-    pub fn new(key: impl Into<String>, message: impl ToString) -> Self {
-        Self { source: String::new(), key: key.into(), message: message.to_string() }
+    pub fn new(key: impl Into<String>, message: impl fmt::Display) -> Self {
+        Self { source: String::new(), key: key.into(), message: format!("{message}") }
     }
 
     fn of(error: &Error) -> Self {

@@ -117,6 +117,9 @@ impl DevChain {
     }
 
     /// Puts a transaction into the mempool, on the conditions of `eth_sendRawTransaction`.
+    ///
+    /// # Errors
+    /// What that method would answer.
     pub fn submit(&self, tx: TxEnvelope) -> Result<TxHash, RpcError> {
         Ok(self.state().submit(tx)?)
     }

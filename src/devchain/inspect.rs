@@ -119,6 +119,9 @@ impl DevChain {
     /// What the node answers to a call while no fault strikes. Lag, finality and pruning hold.
     ///
     /// The params are anything that serialises to a list: `("latest", true)`, `json!(["0x1", false])`, `()`.
+    ///
+    /// # Errors
+    /// The error object that the node answers.
     pub fn answer(&self, method: &str, params: impl Serialize) -> Result<Bytes, RpcError> {
         let params = RawValue::from_string(json(&params)).map_err(|_| RpcError::parse())?;
         rpc::call(&mut self.state(), method, Some(&params))

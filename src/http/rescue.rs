@@ -144,6 +144,9 @@ pub fn panicked(payload: &(dyn Any + Send)) -> Verdict {
 }
 
 /// Runs a call so that its panic spoils only itself.
+///
+/// # Errors
+/// If it panicked: what the client is told.
 pub async fn guarded<T>(call: impl Future<Output = T>) -> Result<T, Verdict> {
     AssertUnwindSafe(call).catch_unwind().await.map_err(|payload| panicked(payload.as_ref()))
 }
@@ -180,7 +183,10 @@ impl Verdict {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(wait) = self.retry_after {
             // Rounded up: coming back a moment too early would be refused again.
-            headers.insert(header::RETRY_AFTER, HeaderValue::from(wait.as_millis().div_ceil(1000) as u64));
+            headers.insert(
+                header::RETRY_AFTER,
+                HeaderValue::from(wait.as_secs() + u64::from(wait.subsec_nanos() > 0)),
+            );
         }
         if self.status == StatusCode::METHOD_NOT_ALLOWED {
             headers.insert(header::ALLOW, HeaderValue::from_static("POST, OPTIONS"));

@@ -137,7 +137,7 @@ impl Acceptor {
                     return stream;
                 }
                 Err(error) if is_peers_fault(&error) => {
-                    debug!(%error, "a connection was lost before it was accepted")
+                    debug!(%error, "a connection was lost before it was accepted");
                 }
                 Err(error) => {
                     // Out of files or memory (EMFILE and its kin): the connection stays in the

@@ -29,7 +29,7 @@ use super::{
 };
 
 /// Room for a request's head, per connection; no client of ours needs half of it.
-const MAX_HEAD: usize = 64 * 1024;
+const MAX_HEAD: u32 = 64 * 1024;
 
 /// Concurrent requests on one HTTP/2 connection.
 const MAX_STREAMS: u32 = 128;
@@ -71,11 +71,11 @@ impl Connections {
             // hyper counts idleness into this time; `Activity` tells the two apart.
             .header_read_timeout(None)
             .pipeline_flush(true)
-            .max_buf_size(MAX_HEAD);
+            .max_buf_size(MAX_HEAD as usize);
         http.http2()
             .timer(TokioTimer::new())
             .max_concurrent_streams(MAX_STREAMS)
-            .max_header_list_size(MAX_HEAD as u32)
+            .max_header_list_size(MAX_HEAD)
             .max_send_buf_size(MAX_SEND_BUFFER);
         Self { http: Arc::new(http), config: Arc::new(config), metrics, pressure }
     }

@@ -216,7 +216,7 @@ fn say(before: &IdentityState, now: &IdentityState, attempts: u64) {
         (_, IdentityState::Stranger(stranger)) => error!("{stranger}: it is not used"),
         (IdentityState::Unknown(_), IdentityState::Unknown(_)) if attempts > 0 => {}
         (_, IdentityState::Unknown(Some(error))) => {
-            warn!(%error, "the upstream does not say who it is; trying on")
+            warn!(%error, "the upstream does not say who it is; trying on");
         }
         (_, IdentityState::Unknown(None)) => {}
     }

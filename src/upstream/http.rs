@@ -204,11 +204,11 @@ impl Inner {
     fn named(&self, error: reqwest::Error) -> UpstreamError {
         let error = error.without_url();
         if error.is_connect() {
-            UpstreamError::Connect(root_cause(error))
+            UpstreamError::Connect(root_cause(&error))
         } else if error.is_timeout() {
             UpstreamError::TimedOut { after: self.timeout }
         } else {
-            UpstreamError::Broken(root_cause(error))
+            UpstreamError::Broken(root_cause(&error))
         }
     }
 }
@@ -218,7 +218,7 @@ fn grow(lease: &mut Lease, bytes: usize) -> Result<(), UpstreamError> {
 }
 
 /// The innermost cause: "connection refused" rather than "error sending request".
-fn root_cause(error: reqwest::Error) -> Arc<dyn std::error::Error + Send + Sync> {
+fn root_cause(error: &reqwest::Error) -> Arc<dyn std::error::Error + Send + Sync> {
     let mut message = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

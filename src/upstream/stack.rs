@@ -24,7 +24,7 @@ pub struct Upstream(Leaf);
 
 impl Upstream {
     /// Puts the stack in front of `leaf`, which logs call by `name`.
-    pub fn new<L>(leaf: L, name: String, config: &Config, metrics: Metrics) -> Self
+    pub fn new<L>(leaf: L, name: &str, config: &Config, metrics: &Metrics) -> Self
     where
         L: Service<Calls, Response = Answers, Error = UpstreamError, Future: Send>
             + Clone
@@ -37,7 +37,7 @@ impl Upstream {
             // First, so that the time spent waiting for a slot is not taken from the attempt.
             .layer(layer_fn(|inner| slots(inner, in_flight, wait)))
             // One endpoint for now: choosing among several, retrying and breaking belong here.
-            .layer(layer_fn(|inner| attempt(inner, name.clone(), metrics.clone())))
+            .layer(layer_fn(|inner| attempt(inner, name, metrics.clone())))
             // Inside the attempt: an answer that cannot be right is this endpoint's failure.
             .layer(layer_fn(accept))
             // Whatever the leaf does, it does not do it for longer.
@@ -96,7 +96,7 @@ fn slots(inner: impl Layered, max: usize, wait: Duration) -> impl Layered {
 }
 
 /// Counts, times and logs one attempt at one endpoint.
-fn attempt(inner: impl Layered, name: String, metrics: Metrics) -> impl Layered {
+fn attempt<L: Layered>(inner: L, name: &str, metrics: Metrics) -> impl Layered + use<L> {
     let name: Arc<str> = name.into();
     service_fn(move |calls: Calls| -> Attempt {
         let (inner, name, metrics) = (inner.clone(), name.clone(), metrics.clone());
@@ -172,7 +172,7 @@ mod tests {
     where
         F: Future<Output = Result<Answers, UpstreamError>> + Send + 'static,
     {
-        Upstream::new(service_fn(leaf), "test".to_owned(), config, Metrics::default())
+        Upstream::new(service_fn(leaf), "test", config, &Metrics::default())
     }
 
     fn call() -> Call {

@@ -1,1 +1,16 @@
-fn main() {}
+//! Everything that is tested from outside: one binary, so that it is linked once.
+//!
+//! A test reads as three lines of setting and a claim:
+//!
+//! ```text
+//! let node = upstream::devchain().blocks(3, 5).run().await;
+//! let proxy = proxy::new().upstream(&node).run().await;
+//! let client = client::http(&proxy);
+//! ```
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+mod support;
+
+mod equal;
+mod floors;

@@ -1,0 +1,169 @@
+//! Clients of the proxy, well-behaved and not.
+
+use std::{net::SocketAddr, time::Duration};
+
+use bytes::Bytes;
+use reqwest::{RequestBuilder, StatusCode, header::HeaderMap};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time,
+};
+
+use super::proxy::Proxy;
+
+/// How long anything may take before a test gives up on it.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Sends calls over HTTP.
+#[derive(Clone)]
+pub struct Client {
+    http: reqwest::Client,
+    url: String,
+}
+
+/// A whole response.
+#[derive(Clone, Debug)]
+pub struct Response {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+/// A connection on which anything can be written.
+pub struct Raw(pub TcpStream);
+
+pub fn http(proxy: &Proxy) -> Client {
+    at(&proxy.url())
+}
+
+pub fn at(url: &str) -> Client {
+    Client { http: plain_client(|builder| builder), url: url.to_owned() }
+}
+
+/// Speaks HTTP/2 without being asked to (h2c with prior knowledge).
+pub fn http2(proxy: &Proxy) -> Client {
+    Client { http: plain_client(reqwest::ClientBuilder::http2_prior_knowledge), url: proxy.url() }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a client for tests, with a time-out")]
+fn plain_client(change: impl FnOnce(reqwest::ClientBuilder) -> reqwest::ClientBuilder) -> reqwest::Client {
+    // Without TLS nothing uses it, but the client wants a provider all the same.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    change(reqwest::Client::builder().timeout(PATIENCE).no_proxy()).build().unwrap()
+}
+
+// === impl Client ===
+
+impl Client {
+    pub async fn get(&self, url: &str) -> Response {
+        Response::of(self.http.get(url)).await
+    }
+
+    /// A POST that the caller completes.
+    pub fn post(&self) -> RequestBuilder {
+        self.http.post(&self.url)
+    }
+
+    pub fn request(&self, method: reqwest::Method) -> RequestBuilder {
+        self.http.request(method, &self.url)
+    }
+
+    /// Sends a body as it is.
+    pub async fn send(&self, body: impl Into<reqwest::Body>) -> Response {
+        Response::of(self.post().header("content-type", "application/json").body(body)).await
+    }
+
+    pub async fn call(&self, method: &str, params: Value) -> Response {
+        self.send(json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string()).await
+    }
+
+    /// The text of the result, or of the error object.
+    pub async fn ask(&self, method: &str, params: Value) -> Result<String, String> {
+        self.call(method, params).await.outcome()
+    }
+}
+
+// === impl Response ===
+
+impl Response {
+    pub async fn of(request: RequestBuilder) -> Self {
+        let response = request.send().await.unwrap();
+        let (status, headers) = (response.status(), response.headers().clone());
+        Self { status, headers, body: response.bytes().await.unwrap() }
+    }
+
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {:?}", self.body))
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+
+    /// The raw text of `result` or of `error`, exactly as it stands in the body.
+    pub fn outcome(&self) -> Result<String, String> {
+        let answers = holdfast::jsonrpc::read_answers(&self.body).unwrap();
+        let text = |bytes: &Bytes| String::from_utf8(bytes.to_vec()).unwrap();
+        match answers.first().and_then(|answer| answer.answer.as_ref()).unwrap() {
+            holdfast::jsonrpc::Answer::Result(result) => Ok(text(result)),
+            holdfast::jsonrpc::Answer::Error(error) => Err(text(error)),
+        }
+    }
+
+    /// The code of the error object.
+    pub fn code(&self) -> Option<i64> {
+        self.json()["error"]["code"].as_i64()
+    }
+
+    pub fn message(&self) -> String {
+        self.json()["error"]["message"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+// === impl Raw ===
+
+impl Raw {
+    pub async fn connect(address: SocketAddr) -> Self {
+        Self(TcpStream::connect(address).await.unwrap())
+    }
+
+    pub async fn write(&mut self, text: impl AsRef<[u8]>) {
+        self.0.write_all(text.as_ref()).await.unwrap();
+    }
+
+    /// Everything until the other side closes.
+    pub async fn read_to_end(&mut self) -> String {
+        let mut read = Vec::new();
+        // Closing with unread bytes resets the connection: what came before counts.
+        let _ = time::timeout(PATIENCE, self.0.read_to_end(&mut read)).await.expect("the other side closes");
+        String::from_utf8_lossy(&read).into_owned()
+    }
+
+    /// Until `text` has come `times` times.
+    pub async fn read_until(&mut self, text: &str, times: usize) -> String {
+        let mut read = Vec::new();
+        let enough = |read: &[u8]| String::from_utf8_lossy(read).matches(text).count() >= times;
+        while !enough(&read) {
+            let mut piece = [0; 65536];
+            let count =
+                time::timeout(PATIENCE, self.0.read(&mut piece)).await.expect("an answer comes").unwrap();
+            assert!(count > 0, "closed after {:?}", String::from_utf8_lossy(&read));
+            read.extend_from_slice(&piece[..count]);
+        }
+        String::from_utf8(read).unwrap()
+    }
+}
+
+/// An HTTP/1.1 request with this body.
+pub fn post(body: &str) -> String {
+    format!(
+        "POST / HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}

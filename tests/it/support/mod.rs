@@ -1,0 +1,21 @@
+//! The language of the tests: `upstream / proxy / client`.
+
+pub mod client;
+pub mod proxy;
+pub mod upstream;
+
+use std::{future::Future, time::Duration};
+
+use tokio::time::Instant;
+
+/// Waits until `condition` holds; a test that waits for ever says what for.
+pub async fn eventually<F>(what: &str, mut condition: impl FnMut() -> F)
+where
+    F: Future<Output = bool>,
+{
+    let patience = Instant::now() + Duration::from_secs(20);
+    while !condition().await {
+        assert!(Instant::now() < patience, "waited in vain for: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

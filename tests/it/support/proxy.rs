@@ -1,0 +1,80 @@
+//! The program under test, in this process, on loopback ports of its own.
+
+use std::net::SocketAddr;
+
+use holdfast::{
+    app::App,
+    config::{Config, Sources},
+    secret::Secret,
+    upstream::EndpointConfig,
+};
+
+use super::upstream::Node;
+
+/// A proxy, to be started.
+#[derive(Clone, Debug)]
+pub struct Builder {
+    config: Config,
+    wait_until_ready: bool,
+}
+
+/// A running proxy.
+pub struct Proxy {
+    pub app: App,
+}
+
+pub fn new() -> Builder {
+    let config = Sources::none()
+        .with_flag("listen", Some("127.0.0.1:0"))
+        .with_flag("admin", Some("127.0.0.1:0"))
+        .load()
+        .unwrap();
+    Builder { config, wait_until_ready: true }
+}
+
+// === impl Builder ===
+
+impl Builder {
+    pub fn config(mut self, change: impl FnOnce(&mut Config)) -> Self {
+        change(&mut self.config);
+        self
+    }
+
+    pub fn upstream(self, node: &Node) -> Self {
+        self.upstream_url(&node.url())
+    }
+
+    pub fn upstream_url(self, url: &str) -> Self {
+        let endpoint = EndpointConfig { url: Secret::Plain(url.to_owned()), headers: Default::default() };
+        self.config(|config| config.upstream.endpoints = vec![endpoint])
+    }
+
+    /// Does not wait for the upstream to be known.
+    pub fn though_not_ready(self) -> Self {
+        Self { wait_until_ready: false, ..self }
+    }
+
+    pub async fn run(self) -> Proxy {
+        let app = App::start(self.config).await.unwrap();
+        if self.wait_until_ready {
+            app.ready().await;
+        }
+        Proxy { app }
+    }
+}
+
+// === impl Proxy ===
+
+impl Proxy {
+    pub fn address(&self) -> SocketAddr {
+        self.app.rpc_address()
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address())
+    }
+
+    pub fn admin_url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.app.admin_address())
+    }
+}

@@ -1,0 +1,74 @@
+//! Nodes to put behind the proxy.
+
+use std::{net::SocketAddr, ops::Deref};
+
+use holdfast::devchain::{Config, DevChain, DevNode};
+
+/// A development chain, to be started.
+#[derive(Clone, Debug, Default)]
+pub struct Builder {
+    config: Config,
+    blocks: usize,
+    transactions: usize,
+}
+
+/// A development chain on a loopback port. Dereferences to the chain.
+pub struct Node {
+    chain: DevChain,
+    node: DevNode,
+}
+
+pub fn devchain() -> Builder {
+    Builder::default()
+}
+
+// === impl Builder ===
+
+impl Builder {
+    pub fn config(mut self, change: impl FnOnce(&mut Config)) -> Self {
+        change(&mut self.config);
+        self
+    }
+
+    /// Starts with `blocks` blocks of `transactions` each.
+    pub fn blocks(self, blocks: usize, transactions: usize) -> Self {
+        Self { blocks, transactions, ..self }
+    }
+
+    pub fn chain(self) -> DevChain {
+        let chain = DevChain::new(self.config);
+        chain.mine_many(self.blocks, self.transactions);
+        chain
+    }
+
+    pub async fn run(self) -> Node {
+        self.run_on(SocketAddr::from(([127, 0, 0, 1], 0))).await
+    }
+
+    /// On an address that was used before, say.
+    pub async fn run_on(self, address: SocketAddr) -> Node {
+        let chain = self.chain();
+        let node = DevNode::start(chain.clone(), address).await.unwrap();
+        Node { chain, node }
+    }
+}
+
+// === impl Node ===
+
+impl Node {
+    pub fn url(&self) -> String {
+        self.node.url()
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.node.address()
+    }
+}
+
+impl Deref for Node {
+    type Target = DevChain;
+
+    fn deref(&self) -> &DevChain {
+        &self.chain
+    }
+}
