@@ -12,5 +12,10 @@
 
 mod support;
 
+mod clients;
 mod equal;
+mod faults;
 mod floors;
+mod node;
+mod secrets;
+mod startup;

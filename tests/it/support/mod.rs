@@ -1,7 +1,10 @@
 //! The language of the tests: `upstream / proxy / client`.
 
+pub mod anvil;
 pub mod client;
+pub mod program;
 pub mod proxy;
+pub mod tools;
 pub mod upstream;
 
 use std::{future::Future, time::Duration};

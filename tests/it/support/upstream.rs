@@ -1,6 +1,6 @@
 //! Nodes to put behind the proxy.
 
-use std::{net::SocketAddr, ops::Deref};
+use std::{io::ErrorKind, net::SocketAddr, ops::Deref};
 
 use holdfast::devchain::{Config, DevChain, DevNode};
 
@@ -48,8 +48,16 @@ impl Builder {
     /// On an address that was used before, say.
     pub async fn run_on(self, address: SocketAddr) -> Node {
         let chain = self.chain();
-        let node = DevNode::start(chain.clone(), address).await.unwrap();
-        Node { chain, node }
+        loop {
+            match DevNode::start(chain.clone(), address).await {
+                Ok(node) => return Node { chain, node },
+                // Whoever listened there is still closing.
+                Err(error) if address.port() != 0 && error.source.kind() == ErrorKind::AddrInUse => {
+                    tokio::task::yield_now().await;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
     }
 }
 

@@ -1,0 +1,51 @@
+//! Real client libraries do not notice the proxy.
+
+use std::process::Command;
+
+use crate::support::{
+    anvil::Anvil,
+    program::{output, text},
+    proxy, tools,
+};
+
+/// Runs a script of `tests/clients` in front of a fresh node, as chain `chain_id`.
+async fn run(test: &str, script: impl Fn() -> Option<Command>, chain_id: &str) {
+    let Some(binary) = tools::anvil(test) else { return };
+    let Some(mut command) = script() else { return };
+    let node = Anvil::start(binary, &["--chain-id", chain_id]).await;
+    let proxy = proxy::new().upstream_url(node.url()).run().await;
+    command.args([&proxy.url(), node.url()]);
+    let ran = output(command).await;
+    assert!(ran.status.success(), "{}{}", text(&ran.stdout), text(&ran.stderr));
+    print!("{}", text(&ran.stdout));
+}
+
+#[tokio::test]
+async fn viem_does_not_notice_the_proxy() {
+    const TEST: &str = "viem_does_not_notice_the_proxy";
+    for chain_id in ["31337", "1"] {
+        run(TEST, || tools::node_script(TEST, "viem.mjs"), chain_id).await;
+    }
+}
+
+#[tokio::test]
+async fn ethers_does_not_notice_the_proxy() {
+    const TEST: &str = "ethers_does_not_notice_the_proxy";
+    for chain_id in ["31337", "1"] {
+        run(TEST, || tools::node_script(TEST, "ethers.mjs"), chain_id).await;
+    }
+}
+
+#[tokio::test]
+async fn web3py_does_not_notice_the_proxy() {
+    const TEST: &str = "web3py_does_not_notice_the_proxy";
+    for chain_id in ["31337", "1"] {
+        run(TEST, || tools::python_script(TEST, "web3py.py"), chain_id).await;
+    }
+}
+
+#[tokio::test]
+async fn odd_ids_come_back_as_they_came() {
+    const TEST: &str = "odd_ids_come_back_as_they_came";
+    run(TEST, || tools::node_script(TEST, "ids.mjs"), "31337").await;
+}

@@ -1,0 +1,127 @@
+//! Every way an upstream fails gets its name, its code and its status, and harms nobody else.
+
+use std::time::Duration;
+
+use holdfast::devchain::Fault;
+use serde_json::{Value, json};
+
+use crate::support::{client, proxy, upstream};
+
+/// Not one that is asked to learn who the upstream is, which happens again after a lost connection.
+const METHOD: &str = "eth_getTransactionByBlockNumberAndIndex";
+
+/// What a client is told of a failing upstream: status and code of a lone call, and a part of the message.
+struct Told {
+    fault: Fault,
+    status: u16,
+    code: i64,
+    message: &'static str,
+}
+
+fn table() -> Vec<Told> {
+    let told = |fault, status, code, message| Told { fault, status, code, message };
+    vec![
+        told(Fault::Hang, 504, -32011, "the upstream is too slow: no answer within"),
+        told(Fault::Drip(Duration::from_millis(100)), 504, -32011, "too slow"),
+        told(Fault::Reset, 502, -32010, "the upstream failed: the connection broke"),
+        told(Fault::ResetMidBody, 502, -32010, "the upstream failed: the connection broke"),
+        told(Fault::Status(500), 502, -32010, "the upstream failed: HTTP status 500"),
+        told(Fault::Status(403), 502, -32010, "the upstream failed: HTTP status 403"),
+        told(Fault::Status(302), 502, -32010, "the upstream failed: HTTP status 302"),
+        told(Fault::RateLimited { retry_after: Some(7) }, 429, -32005, "limits the rate"),
+        told(Fault::RateLimited { retry_after: None }, 429, -32005, "limits the rate"),
+        told(Fault::Garbage, 502, -32010, "unreadable answer: not JSON"),
+        told(Fault::Truncated, 502, -32010, "unreadable answer: cut off after"),
+        told(Fault::WrongId, 502, -32010, "another id"),
+    ]
+}
+
+fn entry(id: u32, method: &str, params: Value) -> Value {
+    json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })
+}
+
+#[tokio::test]
+async fn each_failure_has_its_code_and_status() {
+    let node = upstream::devchain().blocks(2, 3).run().await;
+    let proxy = proxy::new()
+        .upstream(&node)
+        .config(|config| config.upstream.timeout = Duration::from_millis(500))
+        .run()
+        .await;
+    let client = client::http(&proxy);
+
+    for Told { fault, status, code, message } in table() {
+        node.fail(fault.clone()).on(METHOD).once();
+        let alone = client.call(METHOD, json!(["0x1", 0])).await;
+        assert_eq!(
+            (alone.status.as_u16(), alone.code()),
+            (status, Some(code)),
+            "{fault:?}: {}",
+            alone.text()
+        );
+        assert!(alone.message().contains(message), "{fault:?}: {}", alone.message());
+        let retry_after = match &fault {
+            Fault::RateLimited { retry_after } => Some(retry_after.unwrap_or(1).to_string()),
+            _ => None,
+        };
+        assert_eq!(alone.header("retry-after"), retry_after.as_deref(), "{fault:?}");
+
+        // In a batch it is 200, and only the call that met the fault has an error.
+        node.fail(fault.clone()).on(METHOD).once();
+        let batch = json!([
+            entry(1, "eth_blockNumber", json!([])),
+            entry(2, METHOD, json!(["0x1", 0])),
+            entry(3, "eth_gasPrice", json!([])),
+        ]);
+        let batch = client.send(batch.to_string()).await;
+        assert_eq!(batch.status, 200, "{fault:?}");
+        assert_eq!(batch.json()[1]["error"]["code"], code, "{fault:?}: {}", batch.text());
+        assert!(batch.json()[0]["result"].is_string(), "{fault:?}: {}", batch.text());
+        assert!(batch.json()[2]["result"].is_string(), "{fault:?}: {}", batch.text());
+
+        let after = client.ask(METHOD, json!(["0x1", 0])).await;
+        assert!(after.is_ok(), "{fault:?}: {after:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_error_of_the_nodes_own_is_handed_on_unchanged() {
+    let node = upstream::devchain().run().await;
+    let proxy = proxy::new().upstream(&node).run().await;
+    let client = client::http(&proxy);
+
+    node.fail(Fault::Error { code: -32005, message: "limit \"exceeded\"".to_owned() }).on(METHOD).once();
+    let response = client.call(METHOD, json!(["0x0", 0])).await;
+    assert_eq!(response.status, 200);
+    assert_eq!(response.outcome().unwrap_err(), r#"{"code":-32005,"message":"limit \"exceeded\""}"#);
+}
+
+#[tokio::test]
+async fn an_answer_larger_than_the_limit_is_not_read() {
+    let node = upstream::devchain().blocks(1, 50).run().await;
+    let proxy = proxy::new()
+        .upstream(&node)
+        .config(|config| config.upstream.max_answer = bytesize::ByteSize::kib(8))
+        .run()
+        .await;
+    let client = client::http(&proxy);
+
+    let response = client.call("eth_getBlockByNumber", json!(["0x1", true])).await;
+    assert_eq!((response.status.as_u16(), response.code()), (502, Some(-32010)), "{}", response.text());
+    assert!(response.message().contains("larger than 8192 bytes"), "{}", response.message());
+    assert!(client.ask("eth_blockNumber", json!([])).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_dead_upstream_fails_fast_and_what_is_known_is_still_answered() {
+    let node = upstream::devchain().blocks(2, 1).run().await;
+    let proxy = proxy::new().upstream(&node).run().await;
+    let client = client::http(&proxy);
+    drop(node);
+
+    for _ in 0..3 {
+        let response = client.call("eth_blockNumber", json!([])).await;
+        assert_eq!((response.status.as_u16(), response.code()), (502, Some(-32010)), "{}", response.text());
+    }
+    assert!(client.ask("eth_chainId", json!([])).await.is_ok());
+}

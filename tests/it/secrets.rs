@@ -1,0 +1,136 @@
+//! Keys reach the node and nobody else.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    process::{Command, Stdio},
+    sync::{Arc, Mutex},
+};
+
+use holdfast::{secret::Secret, upstream::EndpointConfig};
+use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
+
+use crate::support::{client, eventually, proxy, upstream};
+
+/// A node that notes the heads of the requests it gets, and passes them on to a real one.
+async fn noting(node: &upstream::Node) -> (SocketAddr, Arc<Mutex<String>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let noted = Arc::new(Mutex::new(String::new()));
+    let (notes, behind) = (noted.clone(), node.address());
+    tokio::spawn(async move {
+        loop {
+            let (mut near, _) = listener.accept().await.unwrap();
+            let notes = notes.clone();
+            tokio::spawn(async move {
+                let mut far = tokio::net::TcpStream::connect(behind).await.unwrap();
+                let (mut out, mut back) = (vec![0; 65536], vec![0; 65536]);
+                loop {
+                    tokio::select! {
+                        read = near.read(&mut out) => match read {
+                            Ok(count) if count > 0 => {
+                                notes.lock().unwrap().push_str(&String::from_utf8_lossy(&out[..count]));
+                                far.write_all(&out[..count]).await.unwrap();
+                            }
+                            _ => return,
+                        },
+                        read = far.read(&mut back) => match read {
+                            Ok(count) if count > 0 => near.write_all(&back[..count]).await.unwrap(),
+                            _ => return,
+                        },
+                    }
+                }
+            });
+        }
+    });
+    (address, noted)
+}
+
+fn endpoint(url: &str) -> EndpointConfig {
+    let file = std::env::temp_dir().join(format!("holdfast-secret-{}", std::process::id()));
+    std::fs::write(&file, "SECRET-FILE\n").unwrap();
+    let headers = BTreeMap::from([
+        ("authorization".to_owned(), Secret::Plain("Bearer SECRET-HEADER".to_owned())),
+        ("x-file".to_owned(), Secret::File(file)),
+        ("x-env".to_owned(), Secret::Env("CARGO_PKG_NAME".to_owned())),
+    ]);
+    EndpointConfig { url: Secret::Plain(url.to_owned()), headers }
+}
+
+#[tokio::test]
+async fn headers_and_path_reach_the_node_and_no_client() {
+    let node = upstream::devchain().run().await;
+    let (address, noted) = noting(&node).await;
+    let url = format!("http://{address}/v3/SECRET-PATH?key=SECRET-QUERY");
+    let proxy = proxy::new().config(|config| config.upstream.endpoints = vec![endpoint(&url)]).run().await;
+    let client = client::http(&proxy);
+    assert!(client.ask("eth_blockNumber", json!([])).await.is_ok());
+
+    let heads = noted.lock().unwrap().clone();
+    for expected in [
+        "POST /v3/SECRET-PATH?key=SECRET-QUERY HTTP/1.1",
+        "authorization: Bearer SECRET-HEADER",
+        "x-file: SECRET-FILE\r",
+        "x-env: ",
+        "content-type: application/json",
+        "accept-encoding: ",
+    ] {
+        assert!(heads.contains(expected), "{expected} is not in {heads}");
+    }
+    assert!(heads.contains("gzip") && heads.contains("zstd"), "{heads}");
+
+    for path in ["/status", "/metrics", "/ready", "/"] {
+        let shown = client.get(&proxy.admin_url(path)).await;
+        assert!(!shown.text().contains("SECRET"), "{path}: {}", shown.text());
+    }
+    let status = client.get(&proxy.admin_url("/status")).await.json();
+    let shown = status["upstreams"][0]["url"].as_str().unwrap();
+    assert!(shown.starts_with("http://127.0.0.1:") && shown.ends_with("/…"), "{shown}");
+
+    drop(node);
+    for _ in 0..3 {
+        let failed = client.call("eth_blockNumber", json!([])).await;
+        assert!(failed.code() == Some(-32010) && !failed.text().contains("SECRET"), "{}", failed.text());
+    }
+}
+
+#[tokio::test]
+async fn nothing_secret_is_logged_at_any_level() {
+    let node = upstream::devchain().run().await;
+    let (address, _) = noting(&node).await;
+    let url = format!("http://user:SECRET-PASS@{address}/v3/SECRET-PATH?key=SECRET-QUERY");
+    let log = std::env::temp_dir().join(format!("holdfast-secret-log-{}", std::process::id()));
+    let mut child = Command::new(env!("CARGO_BIN_EXE_holdfast"))
+        .args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log-level", "trace"])
+        .args(["--log-format", "json", "--upstream", &url])
+        .env("HOLDFAST_LOG__LEVEL", "off")
+        .stderr(Stdio::from(std::fs::File::create(&log).unwrap()))
+        .spawn()
+        .unwrap();
+    let logged = || std::fs::read_to_string(&log).unwrap();
+    eventually("a start line", || async {
+        logged().contains("is listening") && logged().contains("upstream identified")
+    })
+    .await;
+    let listening = logged();
+    let line = listening.lines().find(|line| line.contains("is listening")).unwrap();
+    let line: serde_json::Value = serde_json::from_str(line).unwrap();
+    let client = client::at(&format!("http://{}/k/SECRET-CLIENT", line["listen"].as_str().unwrap()));
+    assert!(client.ask("eth_blockNumber", json!(["SECRET-PARAM"])).await.is_err());
+    let post =
+        client.post().header("content-type", "application/json").header("authorization", "SECRET-CLIENT");
+    let _ = client::Response::of(post.body("SECRET-BODY")).await;
+    child.kill().unwrap();
+    child.wait().unwrap();
+
+    let log = logged();
+    let ours: Vec<_> = log.lines().filter(|line| line.contains("\"holdfast")).collect();
+    assert!(ours.len() > 3, "the log is as good as empty: {log}");
+    for line in ours {
+        assert!(!line.contains("SECRET"), "{line}");
+    }
+}

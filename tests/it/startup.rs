@@ -1,0 +1,146 @@
+//! Starting before the upstream, and knowing one chain from another.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::support::{
+    client::{self, Client},
+    eventually,
+    proxy::{self, Proxy},
+    upstream,
+};
+
+async fn readiness(client: &Client, proxy: &Proxy) -> (u16, String) {
+    let response = client.get(&proxy.admin_url("/ready")).await;
+    (response.status.as_u16(), response.text().to_owned())
+}
+
+/// An address on which nothing listens, until something does.
+async fn free_address() -> std::net::SocketAddr {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    listener.local_addr().unwrap()
+}
+
+#[tokio::test]
+async fn it_starts_with_the_upstream_down_and_is_ready_when_it_comes() {
+    let address = free_address().await;
+    let proxy = proxy::new().upstream_url(&format!("http://{address}")).though_not_ready().run().await;
+    let client = client::http(&proxy);
+
+    eventually("a reason", || async { readiness(&client, &proxy).await.1.contains("refused") }).await;
+    assert_eq!(readiness(&client, &proxy).await.0, 503);
+    assert_eq!(client.get(&proxy.admin_url("/live")).await.status, 200);
+    let early = client.call("eth_chainId", json!([])).await;
+    assert_eq!((early.status.as_u16(), early.code()), (502, Some(-32010)), "{}", early.text());
+
+    let node = upstream::devchain().blocks(1, 1).run_on(address).await;
+    eventually("readiness", || async { readiness(&client, &proxy).await.0 == 200 }).await;
+    let status = client.get(&proxy.admin_url("/status")).await.json();
+    assert_eq!(status["chain"]["id"], node.config().chain_id);
+    assert_eq!(status["chain"]["genesis"], format!("{:#x}", node.hash_at(0).unwrap()));
+    assert!(client.ask("eth_blockNumber", json!([])).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_call_does_not_wait_for_the_next_attempt_by_the_clock() {
+    let address = free_address().await;
+    let proxy = proxy::new().upstream_url(&format!("http://{address}")).though_not_ready().run().await;
+    let client = client::http(&proxy);
+    // Long enough for the pauses between attempts to have grown.
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    let _node = upstream::devchain().run_on(address).await;
+    assert!(client.ask("eth_blockNumber", json!([])).await.is_ok());
+}
+
+#[tokio::test]
+async fn another_chain_than_the_pinned_one_is_refused_and_never_used() {
+    let node = upstream::devchain().run().await;
+    let proxy = proxy::new()
+        .upstream(&node)
+        .config(|config| config.chain_id = Some(1))
+        .though_not_ready()
+        .run()
+        .await;
+    let client = client::http(&proxy);
+
+    let response = client.call("eth_getBlockByNumber", json!(["0x0", false])).await;
+    assert_eq!((response.status.as_u16(), response.code()), (502, Some(-32010)));
+    assert_eq!(response.message(), format!("the upstream serves chain {}, not 1", node.config().chain_id));
+    assert_eq!(client.call("eth_chainId", json!([])).await.code(), Some(-32010));
+    let (status, reason) = readiness(&client, &proxy).await;
+    assert_eq!(status, 503);
+    assert!(reason.contains("not 1"), "{reason}");
+    // Asked who it is, and nothing else.
+    assert_eq!(node.count("eth_blockNumber"), 0);
+    let asked: Vec<_> = node.calls().into_iter().map(|call| call.method).collect();
+    assert!(
+        asked.iter().all(|method| {
+            ["eth_chainId", "net_version", "eth_getBlockByNumber"].contains(&method.as_str())
+        })
+    );
+    let genesis = |call: &holdfast::devchain::Recorded| call.params == r#"["0x0",false]"#;
+    assert!(node.calls().iter().filter(|call| call.method == "eth_getBlockByNumber").all(genesis));
+}
+
+#[tokio::test]
+async fn who_comes_back_after_a_lost_connection_must_be_the_same() {
+    let node = upstream::devchain().run().await;
+    let address = node.address();
+    let proxy = proxy::new().upstream(&node).run().await;
+    let client = client::http(&proxy);
+    let chain_id = client.ask("eth_chainId", json!([])).await.unwrap();
+
+    drop(node);
+    assert_eq!(client.call("eth_blockNumber", json!([])).await.code(), Some(-32010));
+    let stranger = upstream::devchain().config(|config| config.chain_id = 5).run_on(address).await;
+    let response = client.call("eth_blockNumber", json!([])).await;
+    assert!(response.message().contains("serves chain 5"), "{}", response.text());
+    assert_eq!(stranger.count("eth_blockNumber"), 0);
+    // The chain that was known has not changed.
+    assert_eq!(client.ask("eth_chainId", json!([])).await.unwrap(), chain_id);
+
+    drop(stranger);
+    let other_genesis = upstream::devchain().config(|config| config.seed += 1).run_on(address).await;
+    eventually("the other genesis", || async {
+        client.call("eth_blockNumber", json!([])).await.message().contains("genesis")
+    })
+    .await;
+    assert_eq!(other_genesis.count("eth_blockNumber"), 0);
+
+    drop(other_genesis);
+    let _same = upstream::devchain().run_on(address).await;
+    eventually("an answer", || async { client.ask("eth_blockNumber", json!([])).await.is_ok() }).await;
+}
+
+#[tokio::test]
+async fn a_development_chain_may_start_anew() {
+    let node = upstream::devchain().config(|config| config.chain_id = 31337).run().await;
+    let address = node.address();
+    let proxy = proxy::new().upstream(&node).run().await;
+    let client = client::http(&proxy);
+
+    drop(node);
+    assert_eq!(client.call("eth_blockNumber", json!([])).await.code(), Some(-32010));
+    let _anew = upstream::devchain()
+        .config(|config| {
+            config.chain_id = 31337;
+            config.seed += 1;
+        })
+        .run_on(address)
+        .await;
+    eventually("an answer", || async { client.ask("eth_blockNumber", json!([])).await.is_ok() }).await;
+}
+
+#[tokio::test]
+async fn once_ready_it_asks_nothing_by_itself() {
+    let node = upstream::devchain().run().await;
+    let proxy = proxy::new().upstream(&node).run().await;
+    let client = client::http(&proxy);
+    node.clear_calls();
+    // Longer than any pause between its first attempts.
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    let _ = readiness(&client, &proxy).await;
+    let _ = client.get(&proxy.admin_url("/status")).await;
+    assert_eq!(node.calls_total(), 0);
+}

@@ -1,0 +1,110 @@
+//! The program as people run it.
+
+use std::{
+    io::Read,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+use super::eventually;
+
+/// A running `holdfast`. Killed when dropped.
+pub struct Program {
+    child: Child,
+    said: Arc<Mutex<String>>,
+}
+
+/// The command, with an environment of its own.
+pub fn holdfast(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+    command.args(arguments).stdin(Stdio::null());
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("HOLDFAST_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// Runs a command to its end.
+pub async fn output(mut command: Command) -> Output {
+    tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A file that is gone after the test run.
+pub fn file(name: &str, content: &str) -> PathBuf {
+    static FILES: AtomicUsize = AtomicUsize::new(0);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!(
+        "{}-{}",
+        std::process::id(),
+        FILES.fetch_add(1, Relaxed)
+    ));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join(name);
+    std::fs::write(&path, content).unwrap();
+    path
+}
+
+// === impl Program ===
+
+impl Program {
+    /// Starts it, and gathers what it says on both streams.
+    pub fn start(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let said = Arc::new(Mutex::new(String::new()));
+        let streams: [Box<dyn Read + Send>; 2] =
+            [Box::new(child.stdout.take().unwrap()), Box::new(child.stderr.take().unwrap())];
+        for mut stream in streams {
+            let said = said.clone();
+            std::thread::spawn(move || {
+                let mut piece = [0; 4096];
+                while let Ok(count @ 1..) = stream.read(&mut piece) {
+                    said.lock().unwrap().push_str(&String::from_utf8_lossy(&piece[..count]));
+                }
+            });
+        }
+        Self { child, said }
+    }
+
+    pub fn said(&self) -> String {
+        self.said.lock().unwrap().clone()
+    }
+
+    pub async fn says(&self, text: &str) {
+        eventually(text, || async { self.said().contains(text) }).await;
+    }
+
+    pub fn id(&self) -> rustix::process::Pid {
+        rustix::process::Pid::from_child(&self.child)
+    }
+
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        rustix::process::kill_process(self.id(), signal).unwrap();
+    }
+
+    pub async fn exit_code(&mut self) -> Option<i32> {
+        let mut code = None;
+        eventually("the program's end", || {
+            let status = self.child.try_wait().unwrap();
+            code = status.and_then(|status| status.code());
+            async move { status.is_some() }
+        })
+        .await;
+        code
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,62 @@
+//! What tests use that is not Rust: installed by `tests/run`, left out visibly where it is absent.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// Where `tests/run` puts them.
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("target/test-tools")
+}
+
+/// Says that a test is left out; in CI that is a failure.
+fn left_out(test: &str, what: &str) {
+    let message = format!("LEFT OUT: {test}: {what} is not there; `tests/run` installs it");
+    assert!(std::env::var_os("CI").is_none(), "{message}");
+    eprintln!("{message}");
+}
+
+fn found(test: &str, what: &str, path: PathBuf) -> Option<PathBuf> {
+    if path.exists() {
+        return Some(path);
+    }
+    left_out(test, what);
+    None
+}
+
+/// The anvil binary itself, not its wrapper, which would leave it behind when killed.
+pub fn anvil(test: &str) -> Option<PathBuf> {
+    let platform = match (std::env::consts::OS, std::env::consts::ARCH) {
+        ("macos", "aarch64") => "darwin-arm64",
+        ("macos", _) => "darwin-amd64",
+        (_, "aarch64") => "linux-arm64",
+        _ => "linux-amd64",
+    };
+    found(test, "anvil", folder().join(format!("node_modules/@foundry-rs/anvil-{platform}/bin/anvil")))
+}
+
+/// A script of `tests/clients`, to be run by Node beside its packages.
+pub fn node_script(test: &str, script: &str) -> Option<Command> {
+    let script = found(test, "the client libraries for Node", folder().join(script))?;
+    let mut command = Command::new("node");
+    command.arg(script);
+    Some(command)
+}
+
+/// A script of `tests/clients`, to be run by Python with its packages.
+pub fn python_script(test: &str, script: &str) -> Option<Command> {
+    let python = found(test, "the client library for Python", folder().join("venv/bin/python"))?;
+    let mut command = Command::new(python);
+    command.arg("-B").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(script));
+    Some(command)
+}
+
+pub fn curl(test: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let curl = std::env::split_paths(&path).map(|folder| folder.join("curl")).find(|curl| curl.exists());
+    if curl.is_none() {
+        left_out(test, "curl");
+    }
+    curl
+}
