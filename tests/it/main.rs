@@ -12,6 +12,7 @@
 
 mod support;
 
+mod cli;
 mod clients;
 mod equal;
 mod faults;

@@ -1,0 +1,195 @@
+//! The command line, as people meet it.
+
+use serde_json::json;
+
+use crate::support::{
+    client,
+    program::{Program, file, holdfast, output, text},
+    proxy, tools, upstream,
+};
+
+#[tokio::test]
+async fn the_demo_prints_lines_that_work_as_they_stand() {
+    let Some(_) = tools::curl("the_demo_prints_lines_that_work_as_they_stand") else { return };
+    let mut demo = Program::start(holdfast(&["demo", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]));
+    demo.says("It goes on until ctrl-c").await;
+
+    let said = demo.said();
+    let lines: Vec<_> = said.lines().map(str::trim).filter(|line| line.starts_with("curl ")).collect();
+    for method in holdfast::eth::Operation::METHODS {
+        assert!(lines.iter().any(|line| line.contains(method)), "no line for {method} in {said}");
+    }
+    for line in &lines {
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", line]);
+        let ran = output(shell).await;
+        let answer: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
+        assert!(answer["result"].is_object(), "{line}\n{answer}");
+    }
+
+    // It is alive: blocks come, and the traffic is counted.
+    demo.says("block 34").await;
+    let admin = said.lines().find(|line| line.trim().starts_with("admin")).unwrap();
+    let admin = admin.split_whitespace().nth(1).unwrap();
+    let status = client::at(admin).get(&format!("{admin}/status")).await.json();
+    assert!(status["calls"].as_u64().unwrap() > 10, "{status}");
+
+    demo.signal(rustix::process::Signal::INT);
+    assert_eq!(demo.exit_code().await, Some(0));
+}
+
+#[tokio::test]
+async fn check_reports_what_the_node_knows() {
+    let node = upstream::devchain().blocks(20, 2).run().await;
+    let ran = output(holdfast(&["check", "--upstream", &node.url()])).await;
+    let report = text(&ran.stdout);
+    assert_eq!(ran.status.code(), Some(0), "{report}");
+    for expected in [
+        "configuration ok".to_owned(),
+        format!("upstream      {}", node.url()),
+        "reachable     yes".to_owned(),
+        "client        holdfast-devchain/".to_owned(),
+        format!("chain id      {}", node.config().chain_id),
+        "head          block 20".to_owned(),
+        "tags          latest 20, safe 12, finalized 4, earliest 0, pending 21".to_owned(),
+        "also          eth_getBlockReceipts yes, eth_feeHistory yes, eth_getLogs no".to_owned(),
+        "operations    all six".to_owned(),
+    ] {
+        assert!(report.contains(&expected), "{expected} is not in\n{report}");
+    }
+}
+
+#[tokio::test]
+async fn check_fails_when_the_node_is_not_what_it_should_be() {
+    let node = upstream::devchain().run().await;
+    let ran = output(holdfast(&["check", "--upstream", &node.url(), "--chain-id", "1"])).await;
+    assert_eq!(ran.status.code(), Some(1));
+    assert!(text(&ran.stdout).contains("but chain_id is 1"), "{}", text(&ran.stdout));
+
+    let url = node.url();
+    drop(node);
+    let ran = output(holdfast(&["check", "--upstream", &url])).await;
+    assert_eq!(ran.status.code(), Some(1));
+    assert!(text(&ran.stdout).contains("reachable     no: "), "{}", text(&ran.stdout));
+}
+
+#[tokio::test]
+async fn health_asks_a_running_instance() {
+    let node = upstream::devchain().run().await;
+    let proxy = proxy::new().upstream(&node).run().await;
+    let admin = proxy.app.admin_address().to_string();
+    for (arguments, code, said) in [
+        (vec!["health", "--admin", &admin], 0, "live"),
+        (vec!["health", "--ready", "--admin", &admin], 0, "ready"),
+        (vec!["health", "--admin", "127.0.0.1:1"], 1, "refused"),
+    ] {
+        let ran = output(holdfast(&arguments)).await;
+        assert_eq!(ran.status.code(), Some(code), "{arguments:?}");
+        let all = text(&ran.stdout) + &text(&ran.stderr);
+        assert!(all.contains(said), "{arguments:?}: {all}");
+    }
+
+    let stranger = proxy::new().upstream(&node).config(|config| config.chain_id = Some(1)).though_not_ready();
+    let stranger = stranger.run().await;
+    let admin = stranger.app.admin_address().to_string();
+    assert_eq!(output(holdfast(&["health", "--admin", &admin])).await.status.code(), Some(0));
+    assert_eq!(output(holdfast(&["health", "--ready", "--admin", &admin])).await.status.code(), Some(1));
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_the_configuration_is_named_and_exits_with_64() {
+    let unknown = file("unknown.toml", "[http]\nmax_bodies = 5\n");
+    let upstreams = file("upstreams.toml", "[[upstream.endpoints]]\nurl = { env = 'NO_SUCH_VARIABLE' }\n");
+    let header = file(
+        "header.toml",
+        "[[upstream.endpoints]]\nurl = 'http://127.0.0.1:1'\nheaders = { 'not a name' = 'SECRET' }\n",
+    );
+    let (unknown, upstreams, header) =
+        (unknown.to_str().unwrap(), upstreams.to_str().unwrap(), header.to_str().unwrap());
+    for (arguments, said) in [
+        (vec!["serve"], "upstream.endpoints: no node is named; use --upstream"),
+        (vec!["serve", "--config", "no/such/file.toml"], "no/such/file.toml: no such file"),
+        (
+            vec!["serve", "--config", unknown],
+            "unknown.toml: http.max_bodies: there is no such key; known here are",
+        ),
+        (
+            vec!["serve", "--config", upstreams],
+            "upstream.endpoints.0: url: the environment variable NO_SUCH_VARIABLE",
+        ),
+        (vec!["serve", "--config", header], "upstream.endpoints.0: headers: \"not a name\" is not the name"),
+        (vec!["serve", "--upstream", "ws://127.0.0.1:1/SECRET"], "url: the scheme must be http or https"),
+        (vec!["serve", "--upstream", "SECRET"], "url: not a URL such as"),
+        (
+            vec!["serve", "--upstream", "http://127.0.0.1:1", "--listen", "here"],
+            "expected an address and a port",
+        ),
+        (vec!["serve", "--upstream", "http://127.0.0.1:1", "--log-level", "chatty"], "log.level: \"chatty\""),
+        (vec!["serve", "--upsteam", "http://127.0.0.1:1"], "--upstream"),
+        (vec!["check"], "upstream.endpoints: name one node"),
+        (vec!["demo", "--log-level", "chatty"], "log.level: \"chatty\""),
+        (vec!["frobnicate"], "unrecognized subcommand"),
+        (vec![], "Usage"),
+    ] {
+        let ran = output(holdfast(&arguments)).await;
+        let said_it = text(&ran.stderr);
+        assert_eq!(ran.status.code(), Some(64), "{arguments:?}: {said_it}");
+        assert!(said_it.contains(said), "{arguments:?}: expected {said}\n{said_it}");
+        assert!(!said_it.contains("SECRET"), "{said_it}");
+    }
+    let mut command = holdfast(&["serve", "--upstream", "http://127.0.0.1:1"]);
+    command.env("HOLDFAST_HTTP__MAX_BATCH", "none");
+    let ran = output(command).await;
+    assert_eq!(ran.status.code(), Some(64));
+    let said = text(&ran.stderr);
+    assert!(said.contains("environment") && said.contains("http.max_batch: expected"), "{said}");
+}
+
+#[tokio::test]
+async fn an_address_that_is_taken_is_named() {
+    let node = upstream::devchain().run().await;
+    let taken = node.address().to_string();
+    let ran = output(holdfast(&["serve", "--upstream", &node.url(), "--listen", &taken])).await;
+    assert_eq!(ran.status.code(), Some(1));
+    let said = text(&ran.stderr);
+    assert!(said.contains(&format!("cannot listen on {taken}")), "{said}");
+}
+
+#[tokio::test]
+async fn the_environment_and_the_file_configure_it() {
+    let node = upstream::devchain().blocks(1, 1).run().await;
+    let config = file(
+        "strict.toml",
+        "strict = true\nlisten = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\n[log]\nformat = 'json'\n",
+    );
+    let mut command = holdfast(&["serve"]);
+    command.env("HOLDFAST_CONFIG", config).env("HOLDFAST_UPSTREAM_URL", node.url());
+    command.env("HOLDFAST_HTTP__MAX_BATCH", "2");
+    let mut program = Program::start(command);
+    program.says("is listening").await;
+    let said = program.said();
+    let line = said.lines().find(|line| line.contains("is listening")).unwrap();
+    let line: serde_json::Value = serde_json::from_str(line).expect("the log is JSON");
+    let client = client::at(&format!("http://{}", line["listen"].as_str().unwrap()));
+
+    assert!(client.ask("eth_getBlockByNumber", json!(["0x1", false])).await.is_ok());
+    assert_eq!(client.call("eth_blockNumber", json!([])).await.code(), Some(-32601));
+    assert_eq!(client.send("[1,2,3]").await.code(), Some(-32600));
+
+    program.signal(rustix::process::Signal::TERM);
+    assert_eq!(program.exit_code().await, Some(0));
+    assert!(program.said().contains("stopped"));
+}
+
+#[tokio::test]
+async fn help_is_help() {
+    for arguments in
+        [&["--help"][..], &["serve", "--help"], &["demo", "-h"], &["check", "--help"], &["health", "--help"]]
+    {
+        let ran = output(holdfast(arguments)).await;
+        assert_eq!(ran.status.code(), Some(0), "{arguments:?}");
+        assert!(text(&ran.stdout).contains("Usage: holdfast"), "{}", text(&ran.stdout));
+    }
+    let version = output(holdfast(&["--version"])).await;
+    assert_eq!(text(&version.stdout).trim(), concat!("holdfast ", env!("CARGO_PKG_VERSION")));
+}
