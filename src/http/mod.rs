@@ -19,3 +19,6 @@ pub use self::{
     error::HttpError,
     stack::{AnswerBody, Edge, stack},
 };
+
+#[cfg(test)]
+mod tests;

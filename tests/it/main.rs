@@ -12,6 +12,7 @@
 
 mod support;
 
+mod admin;
 mod cli;
 mod clients;
 mod equal;
@@ -20,3 +21,4 @@ mod floors;
 mod node;
 mod secrets;
 mod startup;
+mod time;

@@ -2,6 +2,7 @@
 
 pub mod anvil;
 pub mod client;
+pub mod in_memory;
 pub mod program;
 pub mod proxy;
 pub mod tools;

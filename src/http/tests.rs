@@ -1,0 +1,167 @@
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use serde_json::{Value, json};
+use tokio::time;
+use tower::{Service, ServiceExt, service_fn};
+
+use super::*;
+use crate::{
+    budget::ByteBudget,
+    jsonrpc::Answer,
+    proxy::{self, Answered, CallError, Outcome},
+};
+
+/// A proxy that does what the method's name says.
+async fn obey(request: proxy::Request) -> Result<Answered, CallError> {
+    match request.call.method.as_str() {
+        "panic" => panic!("asked to"),
+        "hang" => std::future::pending().await,
+        "sleep" => time::sleep(Duration::from_secs(1)).await,
+        _ => {}
+    }
+    let size = request.call.params.elements().next().and_then(|size| size.parse().ok()).unwrap_or(0);
+    let text = format!("\"{}\"", "x".repeat(size));
+    Ok(Answered { answer: Answer::Result(text.into()), outcome: Outcome::Forwarded })
+}
+
+fn edge(
+    config: &Config,
+) -> impl Service<Request<Full<Bytes>>, Response = Response<impl AnswerBody>, Error = Infallible, Future: Send>
++ Clone
++ Send
++ Sync
++ 'static {
+    stack(config, Edge { budget: ByteBudget::new(1 << 20), admin: None }, service_fn(obey))
+}
+
+fn post(body: &str) -> Request<Full<Bytes>> {
+    let request = Request::post("/").header("content-type", "application/json");
+    request.body(Full::from(Bytes::copy_from_slice(body.as_bytes()))).unwrap()
+}
+
+fn call(method: &str, params: &Value) -> Value {
+    json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params })
+}
+
+async fn send<S, B>(edge: &S, body: &str) -> (StatusCode, Value)
+where
+    S: Service<Request<Full<Bytes>>, Response = Response<B>, Error = Infallible> + Clone,
+    B: AnswerBody,
+{
+    let Ok(response) = edge.clone().oneshot(post(body)).await;
+    let status = response.status();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (status, serde_json::from_slice(&body).unwrap_or(Value::Null))
+}
+
+#[tokio::test]
+async fn a_panic_spoils_only_its_own_call() {
+    let edge = edge(&Config::default());
+    let (status, reply) = send(&edge, &call("panic", &json!([])).to_string()).await;
+    assert_eq!((status, &reply["error"]["code"]), (StatusCode::INTERNAL_SERVER_ERROR, &json!(-32603)));
+    let message = reply["error"]["message"].as_str().unwrap();
+    assert!(message.starts_with("internal error ") && !message.contains("asked to"), "{message}");
+
+    let batch = json!([call("fine", &json!([])), call("panic", &json!([])), call("fine", &json!([]))]);
+    let (status, replies) = send(&edge, &batch.to_string()).await;
+    assert_eq!(status, StatusCode::OK);
+    assert_eq!(replies[1]["error"]["code"], -32603);
+    assert_eq!((&replies[0]["result"], &replies[2]["result"]), (&json!(""), &json!("")));
+}
+
+#[tokio::test]
+async fn requests_over_the_limit_are_shed_until_an_answer_is_taken() {
+    let edge = edge(&Config { max_in_flight: 2, ..Config::default() });
+    let fine = call("fine", &json!([])).to_string();
+    let hanging = tokio::spawn(edge.clone().oneshot(post(&call("hang", &json!([])).to_string())));
+    tokio::task::yield_now().await;
+    // Answered, but nobody has taken the body yet.
+    let Ok(untaken) = edge.clone().oneshot(post(&fine)).await;
+
+    let Ok(shed) = edge.clone().oneshot(post(&fine)).await;
+    assert_eq!(shed.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(shed.headers()["retry-after"], "1");
+    let (_, reply) = send(&edge, &fine).await;
+    assert_eq!(reply["error"]["code"], -32013);
+
+    drop(untaken);
+    assert_eq!(send(&edge, &fine).await.0, StatusCode::OK);
+    hanging.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_runs_side_by_side_within_its_bound() {
+    let edge = edge(&Config { batch_concurrency: 5, ..Config::default() });
+    let batch: Vec<_> = (0..20).map(|_| call("sleep", &json!([]))).collect();
+    let begun = time::Instant::now();
+    let (_, replies) = send(&edge, &json!(batch).to_string()).await;
+    assert_eq!(replies.as_array().unwrap().len(), 20);
+    assert_eq!(begun.elapsed().as_secs(), 4);
+}
+
+#[tokio::test]
+async fn answers_that_no_longer_fit_get_an_error_of_their_own() {
+    let config = Config { max_batch_answer: bytesize::ByteSize::kib(10), ..Config::default() };
+    let batch =
+        json!([call("fine", &json!([6000])), call("fine", &json!([6000])), call("fine", &json!([10]))]);
+    let (status, replies) = send(&edge(&config), &batch.to_string()).await;
+    assert_eq!(status, StatusCode::OK);
+    assert_eq!(replies[0]["result"].as_str().unwrap().len(), 6000);
+    assert_eq!(replies[1]["error"]["code"], -32600);
+    assert_eq!(replies[2]["result"].as_str().unwrap().len(), 10);
+}
+
+#[tokio::test]
+async fn bodies_that_together_are_too_much_are_refused() {
+    let edge = edge(&Config::default());
+    // The budget of these tests is 1 MiB: one of these fits, two do not.
+    let large = call("hang", &json!([0, "x".repeat(700 << 10)])).to_string();
+    let hanging = tokio::spawn(edge.clone().oneshot(post(&large)));
+    tokio::task::yield_now().await;
+    let (status, reply) = send(&edge, &large).await;
+    assert_eq!((status, &reply["error"]["code"]), (StatusCode::SERVICE_UNAVAILABLE, &json!(-32013)));
+    hanging.abort();
+    let _ = hanging.await;
+    let (status, _) = send(&edge, &large.replace("hang", "fine")).await;
+    assert_eq!(status, StatusCode::OK);
+}
+
+#[tokio::test(start_paused = true)]
+async fn writes_in_a_batch_keep_their_order_and_hold_back_what_follows() {
+    let running = Arc::new(AtomicUsize::new(0));
+    let log = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let (seen, order) = (running.clone(), log.clone());
+    let proxy = service_fn(move |request: proxy::Request| {
+        let (running, log) = (seen.clone(), order.clone());
+        async move {
+            let method = request.call.method.as_str().to_owned();
+            let others = running.fetch_add(1, Relaxed);
+            log.lock().unwrap().push((method.clone(), others));
+            time::sleep(Duration::from_secs(1)).await;
+            running.fetch_sub(1, Relaxed);
+            Ok(Answered { answer: Answer::Result("0".into()), outcome: Outcome::Forwarded })
+        }
+    });
+    let edge = stack(&Config::default(), Edge { budget: ByteBudget::new(1 << 20), admin: None }, proxy);
+    let methods = ["read", "read", "eth_sendRawTransaction", "eth_sendRawTransaction", "read", "read"];
+    let batch: Vec<_> = methods.iter().map(|method| call(method, &json!([]))).collect();
+    let begun = time::Instant::now();
+    let (_, replies) = send(&edge, &json!(batch).to_string()).await;
+    assert_eq!(replies.as_array().unwrap().len(), methods.len());
+    assert_eq!(begun.elapsed().as_secs(), 4);
+    let log = log.lock().unwrap();
+    let order: Vec<_> = log.iter().map(|(method, _)| method.as_str()).collect();
+    assert_eq!(order, methods);
+    let alone = log.iter().filter(|(method, others)| method.starts_with("eth_send") && *others == 0);
+    assert_eq!(alone.count(), 2);
+}

@@ -1,0 +1,89 @@
+//! What takes long, in memory and under a clock that the test moves.
+
+use std::time::Duration;
+
+use holdfast::{
+    config::Config,
+    devchain::{DevChain, Fault},
+};
+use serde_json::json;
+use tokio::time::{self, Instant};
+
+use crate::support::in_memory;
+
+const METHOD: &str = "eth_getTransactionReceipt";
+
+fn receipt() -> serde_json::Value {
+    json!([format!("0x{}", "11".repeat(32))])
+}
+
+fn chain() -> DevChain {
+    DevChain::new(holdfast::devchain::Config::default())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hanging_upstream_is_given_up_after_its_time() {
+    let chain = chain();
+    let program = in_memory::program(&chain, &Config::default());
+    chain.fail(Fault::Hang).on(METHOD).once();
+    let begun = Instant::now();
+    let (status, reply) = program.call(METHOD, receipt()).await;
+    assert_eq!((status, &reply["error"]["code"]), (504, &json!(-32011)));
+    assert_eq!(begun.elapsed().as_secs(), Config::default().upstream.timeout.as_secs());
+    let (status, _) = program.call(METHOD, receipt()).await;
+    assert_eq!(status, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_has_a_deadline_whatever_it_waits_for() {
+    let chain = chain();
+    let mut config = Config::default();
+    config.upstream.timeout = Duration::from_secs(3600);
+    let program = in_memory::program(&chain, &config);
+    chain.fail(Fault::Hang).on(METHOD).once();
+    let begun = Instant::now();
+    let (status, reply) = program.call(METHOD, receipt()).await;
+    assert_eq!((status, &reply["error"]["code"]), (504, &json!(-32011)));
+    assert_eq!(begun.elapsed(), config.call_timeout);
+}
+
+#[tokio::test(start_paused = true)]
+async fn fetches_in_flight_are_bounded_and_so_is_the_wait_for_a_turn() {
+    let chain = chain();
+    let mut config = Config::default();
+    config.upstream.max_in_flight = 3;
+    config.http.batch_concurrency = 10;
+    let program = in_memory::program(&chain, &config);
+    assert_eq!(program.call("eth_blockNumber", json!([])).await.0, 200);
+    chain.fail(Fault::Hang).on(METHOD).times(3);
+
+    let calls: Vec<_> = (0..5)
+        .map(|id| json!({ "jsonrpc": "2.0", "id": id, "method": METHOD, "params": receipt() }))
+        .collect();
+    let (status, body) = program.send(json!(calls).to_string()).await;
+    assert_eq!(status, 200);
+    let replies: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    let codes: Vec<_> = (0..5).map(|id| replies[id]["error"]["code"].as_i64()).collect();
+    assert_eq!(codes, [Some(-32011), Some(-32011), Some(-32011), Some(-32013), Some(-32013)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn once_known_the_upstream_is_left_alone() {
+    let chain = chain();
+    let program = in_memory::program(&chain, &Config::default());
+    assert_eq!(program.call("eth_chainId", json!([])).await.0, 200);
+    chain.clear_calls();
+    time::sleep(Duration::from_secs(24 * 60 * 60)).await;
+    assert_eq!(chain.calls_total(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upstream_that_is_down_is_asked_less_and_less_often() {
+    let chain = chain();
+    chain.fail(Fault::Reset).any().always();
+    let _program = in_memory::program(&chain, &Config::default());
+    time::sleep(Duration::from_secs(60)).await;
+    // Three calls an attempt; doubling pauses from 0.25 s up to 5 s.
+    let attempts = chain.calls_total() / 3;
+    assert!((12..=20).contains(&attempts), "{attempts} attempts in a minute");
+}
