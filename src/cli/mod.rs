@@ -31,13 +31,9 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve clients in front of a node.
     Serve(serve::Serve),
-    /// Show it working: a development chain, the proxy in front of it, and calls to try.
     Demo(demo::Demo),
-    /// Check the configuration and the node: is it there, what does it know?
     Check(check::Check),
-    /// Ask a running instance whether it is well; for containers.
     Health(health::Health),
 }
 

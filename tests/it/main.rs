@@ -19,6 +19,7 @@ mod equal;
 mod faults;
 mod floors;
 mod node;
+mod readme;
 mod secrets;
 mod startup;
 mod time;

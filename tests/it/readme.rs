@@ -1,0 +1,91 @@
+//! Every command in the README is run by a test or by `tests/run`.
+
+use std::{fs, path::Path};
+
+use serde_json::json;
+
+use crate::support::{
+    client,
+    program::{Program, holdfast, output, text},
+    proxy, upstream,
+};
+
+fn read(file: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap()
+}
+
+fn commands() -> Vec<String> {
+    let readme = read("README.md");
+    let blocks = readme.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    blocks.flat_map(str::lines).map(str::to_owned).collect()
+}
+
+/// A `holdfast` command of the README with the node and the ports of this test.
+async fn run(command: &str, node: &upstream::Node) {
+    let mut words = command.split_whitespace().peekable();
+    let environment = words.next_if(|word| word.contains('=')).and_then(|pair| pair.split_once('='));
+    assert_eq!(words.next(), Some("holdfast"), "{command}");
+    let arguments: Vec<_> = words.map(|word| word.replace("http://127.0.0.1:8545", &node.url())).collect();
+    let mut arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+    let url = node.url();
+    if arguments.contains(&"--config") {
+        arguments.extend(["--upstream", &url]);
+    }
+    if arguments[0] == "serve" {
+        arguments.extend(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
+    }
+    let mut process = holdfast(&arguments);
+    process.current_dir(env!("CARGO_MANIFEST_DIR"));
+    if let Some((name, _)) = environment {
+        process.env(name, &url);
+    }
+    if arguments[0] == "serve" {
+        let program = Program::start(process);
+        program.says("is listening").await;
+        program.says("upstream identified").await;
+    } else {
+        let ran = output(process).await;
+        assert!(ran.status.success(), "{command}: {}{}", text(&ran.stdout), text(&ran.stderr));
+    }
+}
+
+#[tokio::test]
+async fn the_commands_of_the_readme_work() {
+    let node = upstream::devchain().blocks(3, 2).run().await;
+    let in_tests_run = read("tests/run") + &read("tests/demo");
+    let commands = commands();
+    assert!(commands.len() >= 7, "{commands:?}");
+    for command in commands {
+        match command.as_str() {
+            // What runs this very test.
+            "tests/run" => {}
+            "cargo run --release -- demo" => {
+                assert!(in_tests_run.contains("cargo run --quiet --release --locked -- demo"));
+            }
+            "cargo install --path ." => assert!(in_tests_run.contains("cargo install --quiet --path .")),
+            curl if curl.starts_with("curl ") => {
+                let proxy = proxy::new().upstream(&node).run().await;
+                let mut shell = std::process::Command::new("sh");
+                shell.arg("-c").arg(curl.replace("http://127.0.0.1:8555", &proxy.url()));
+                let answer: serde_json::Value = serde_json::from_slice(&output(shell).await.stdout).unwrap();
+                assert_eq!(answer["result"]["number"], "0x3", "{curl}");
+            }
+            command => run(command, &node).await,
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_codes_of_the_readme_are_the_codes() {
+    let readme = read("README.md");
+    for code in holdfast::jsonrpc::Code::ALL {
+        // Verification does not exist yet, and neither does its error.
+        if code != holdfast::jsonrpc::Code::UpstreamMismatch {
+            assert!(readme.contains(&format!("| {} |", code.number())), "{code:?}");
+        }
+    }
+    let node = upstream::devchain().run().await;
+    let proxy = proxy::new().upstream(&node).run().await;
+    let refused = client::http(&proxy).call("debug_traceTransaction", json!([])).await;
+    assert_eq!((refused.status.as_u16(), refused.code()), (200, Some(-32601)));
+}
