@@ -16,7 +16,8 @@
 //! proxy       what happens to one call: measure, policy, deadline, respond
 //! upstream    the node behind: calls in, answers out; its own ids
 //! devchain    a deterministic node with true hashes, signatures and roots: can fork, lag, lie, stall
-//! eth         hash, quantity, tag, the operations (one file each)
+//! chain       window, tracker: pure
+//! eth         hash, quantity, tag, the operations (one file each), blocks and receipts as byte ranges
 //! jsonrpc     packet, call, id, reply, errors
 //! listen      bind, accept, connection cap, time-outs, drain: for http, admin and devchain
 //! secret      values that must not be shown
@@ -26,6 +27,7 @@
 pub mod admin;
 pub mod app;
 pub mod budget;
+pub mod chain;
 pub mod cli;
 pub mod config;
 pub mod devchain;

@@ -4,6 +4,7 @@
 //! Knows nothing of upstreams, caches or HTTP.
 
 mod block_id;
+mod entity;
 mod hash;
 mod operation;
 pub mod ops;
@@ -13,6 +14,7 @@ mod write;
 
 pub use self::{
     block_id::{NumberOrTag, Tag},
+    entity::{Block, Header, LoneReceipt, LoneTransaction, Place, Receipts, ShapeError, ThinBlock},
     hash::{BlockHash, TxHash},
     operation::Operation,
     params::ParamError,

@@ -1,0 +1,17 @@
+//! What is canonical, as far as can be known: pure, without a clock and without I/O.
+//!
+//! Content is keyed by hash and never changes; which hash stands at a number does. The [`Tracker`]
+//! keeps what the upstream has shown of that: a head, a window of linked hashes below it, what is
+//! final for good, and single numbers that were asked for and are believed for a while. Time comes
+//! in as [`Stamp`]s; what it says holds for the moment it is asked about and no longer.
+
+mod final_index;
+mod stamp;
+mod tracker;
+mod window;
+
+pub use self::{
+    stamp::{Clock, Stamp},
+    tracker::{Contrary, Finalized, Gap, HeadChange, Lookup, Rules, Tracker},
+    window::Link,
+};

@@ -1,0 +1,127 @@
+//! A transaction or a receipt that came alone.
+
+use bytes::Bytes;
+
+use super::{ShapeError, members};
+use crate::{
+    eth::{BlockHash, BlockNumber, TxHash, TxPosition},
+    jsonrpc::Scanner,
+};
+
+/// Where a transaction is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// The block.
+    pub block: BlockHash,
+    /// The block's height.
+    pub number: BlockNumber,
+    /// The position in it.
+    pub index: TxPosition,
+}
+
+/// A transaction that came alone.
+#[derive(Clone, Debug)]
+pub struct LoneTransaction {
+    bytes: Bytes,
+    hash: TxHash,
+    place: Option<Place>,
+}
+
+/// A receipt that came alone.
+#[derive(Clone, Debug)]
+pub struct LoneReceipt {
+    bytes: Bytes,
+    hash: TxHash,
+    place: Place,
+}
+
+// === impl Place ===
+
+impl Place {
+    pub(super) fn all(
+        block: Option<BlockHash>,
+        number: Option<BlockNumber>,
+        index: Option<TxPosition>,
+    ) -> Result<Self, ShapeError> {
+        Ok(Self {
+            block: block.ok_or(ShapeError::Member("blockHash"))?,
+            number: number.ok_or(ShapeError::Member("blockNumber"))?,
+            index: index.ok_or(ShapeError::Member("transactionIndex"))?,
+        })
+    }
+}
+
+// === impl LoneTransaction ===
+
+impl LoneTransaction {
+    /// Reads `bytes`, which are kept as they are.
+    ///
+    /// # Errors
+    /// If the bytes are not a transaction.
+    pub fn read(bytes: Bytes) -> Result<Self, ShapeError> {
+        let text = members::text(&bytes)?;
+        let mut scanner = Scanner::new(text);
+        let named = members::named(&mut scanner, text, "the transaction", "hash")?;
+        scanner.end()?;
+        // Some nodes name a block's number but no block for what is pending.
+        let place = Place::all(named.block, named.number, named.index).ok();
+        Ok(Self { hash: named.hash, place, bytes: bytes.clone() })
+    }
+
+    /// Its hash, as it says.
+    pub fn hash(&self) -> TxHash {
+        self.hash
+    }
+
+    /// Where it is; `None` while it is pending.
+    pub fn place(&self) -> Option<Place> {
+        self.place
+    }
+
+    /// The whole of it.
+    pub fn bytes(&self) -> Bytes {
+        self.bytes.clone()
+    }
+
+    /// The memory that it takes.
+    pub fn weight(&self) -> usize {
+        size_of::<Self>() + self.bytes.len()
+    }
+}
+
+// === impl LoneReceipt ===
+
+impl LoneReceipt {
+    /// Reads `bytes`, which are kept as they are.
+    ///
+    /// # Errors
+    /// If the bytes are not a receipt.
+    pub fn read(bytes: Bytes) -> Result<Self, ShapeError> {
+        let text = members::text(&bytes)?;
+        let mut scanner = Scanner::new(text);
+        let named = members::named(&mut scanner, text, "the receipt", "transactionHash")?;
+        scanner.end()?;
+        let place = Place::all(named.block, named.number, named.index)?;
+        Ok(Self { hash: named.hash, place, bytes: bytes.clone() })
+    }
+
+    /// The transaction that it is of, as it says.
+    pub fn hash(&self) -> TxHash {
+        self.hash
+    }
+
+    /// Where that transaction is.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// The whole of it.
+    pub fn bytes(&self) -> Bytes {
+        self.bytes.clone()
+    }
+
+    /// The memory that it takes.
+    pub fn weight(&self) -> usize {
+        size_of::<Self>() + self.bytes.len()
+    }
+}

@@ -1,0 +1,178 @@
+//! Finds the members of an object that matter, and reads the simplest of values.
+
+use std::ops::Range;
+
+use alloy_primitives::B256;
+
+use super::{Header, Span};
+use crate::{
+    eth::{BlockHash, BlockNumber, TxHash, TxPosition, quantity},
+    jsonrpc::{Kind, Scanner, SyntaxError},
+};
+
+/// JSON that is not what was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ShapeError {
+    /// Not text.
+    #[error("not UTF-8")]
+    NotUtf8,
+    /// Not JSON.
+    #[error("not JSON: {0}")]
+    NotJson(SyntaxError),
+    /// More than an offset can name.
+    #[error("larger than 4 GiB")]
+    TooLarge,
+    /// Another kind of value.
+    #[error("{what} is not {expected}")]
+    Not {
+        /// The value.
+        what: &'static str,
+        /// What it should be.
+        expected: &'static str,
+    },
+    /// A member that should be there once is there twice, or not at all.
+    #[error("the member {0} is missing, or there twice")]
+    Member(&'static str),
+}
+
+impl From<SyntaxError> for ShapeError {
+    fn from(error: SyntaxError) -> Self {
+        Self::NotJson(error)
+    }
+}
+
+/// The text of a whole answer.
+pub(super) fn text(bytes: &[u8]) -> Result<&str, ShapeError> {
+    if u32::try_from(bytes.len()).is_err() {
+        return Err(ShapeError::TooLarge);
+    }
+    std::str::from_utf8(bytes).map_err(|_| ShapeError::NotUtf8)
+}
+
+pub(super) fn span(range: &Range<usize>) -> Span {
+    // Cannot be cut short: `text` refuses what is longer.
+    Span { start: range.start as u32, end: range.end as u32 }
+}
+
+/// Passes the object that comes next, and returns where the values of `names` stand.
+pub(super) fn pick<const N: usize>(
+    scanner: &mut Scanner<'_>,
+    text: &str,
+    what: &'static str,
+    names: [&'static str; N],
+) -> Result<[Option<Span>; N], ShapeError> {
+    if scanner.peek() != Some(b'{') {
+        return Err(ShapeError::Not { what, expected: "an object" });
+    }
+    scanner.enter();
+    let mut spans = [None; N];
+    let mut first = true;
+    while let Some(name) = scanner.next_member(&mut first)? {
+        let value = scanner.value()?;
+        let name = &text[name.start + 1..name.end - 1];
+        if let Some(place) = names.iter().position(|candidate| *candidate == name) {
+            if spans[place].is_some() {
+                return Err(ShapeError::Member(names[place]));
+            }
+            spans[place] = Some(span(&value));
+        }
+    }
+    Ok(spans)
+}
+
+/// The text between the quotes of a string without escapes.
+fn plain<'a>(text: &'a str, span: Span, what: &'static str) -> Result<&'a str, ShapeError> {
+    let raw = &text[span.range()];
+    match Kind::of(raw.as_bytes()) {
+        Kind::String => Ok(&raw[1..raw.len() - 1]),
+        _ => Err(ShapeError::Not { what, expected: "a string" }),
+    }
+}
+
+pub(super) fn hash(text: &str, span: Option<Span>, what: &'static str) -> Result<B256, ShapeError> {
+    let span = span.ok_or(ShapeError::Member(what))?;
+    let hash: BlockHash =
+        plain(text, span, what)?.parse().map_err(|_| ShapeError::Not { what, expected: "a hash" })?;
+    Ok(hash.0)
+}
+
+pub(super) fn number(text: &str, span: Option<Span>, what: &'static str) -> Result<u64, ShapeError> {
+    let span = span.ok_or(ShapeError::Member(what))?;
+    quantity::parse(plain(text, span, what)?).map_err(|_| ShapeError::Not { what, expected: "a quantity" })
+}
+
+/// A member that may be `null`, or left out.
+pub(super) fn optional<T>(
+    text: &str,
+    span: Option<Span>,
+    read: impl FnOnce(Option<Span>) -> Result<T, ShapeError>,
+) -> Result<Option<T>, ShapeError> {
+    match span {
+        Some(span) if &text[span.range()] != "null" => read(Some(span)).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// The spans of an array's elements.
+pub(super) fn elements(text: &str, span: Span, what: &'static str) -> Result<Vec<Span>, ShapeError> {
+    let mut scanner = Scanner::new(&text[span.range()]);
+    if scanner.peek() != Some(b'[') {
+        return Err(ShapeError::Not { what, expected: "an array" });
+    }
+    scanner.enter();
+    let mut spans = Vec::new();
+    let mut first = true;
+    while scanner.next_element(&mut first)? {
+        let value = scanner.value()?;
+        spans.push(Span { start: span.start + value.start as u32, end: span.start + value.end as u32 });
+    }
+    Ok(spans)
+}
+
+/// Reads a block's header members and where its transactions stand.
+pub(super) fn block(text: &str) -> Result<(Header, Span), ShapeError> {
+    const NAMES: [&str; 6] = ["hash", "parentHash", "number", "transactionsRoot", "uncles", "transactions"];
+    let mut scanner = Scanner::new(text);
+    let [hash_at, parent, number_at, root, uncles, transactions] =
+        pick(&mut scanner, text, "the block", NAMES)?;
+    scanner.end()?;
+    let header = Header {
+        hash: BlockHash(hash(text, hash_at, "hash")?),
+        parent: BlockHash(hash(text, parent, "parentHash")?),
+        number: BlockNumber(number(text, number_at, "number")?),
+        transactions_root: hash(text, root, "transactionsRoot")?,
+        uncles: match uncles {
+            Some(span) => elements(text, span, "uncles")?.len() as u32,
+            None => 0,
+        },
+    };
+    Ok((header, transactions.ok_or(ShapeError::Member("transactions"))?))
+}
+
+/// The block and position that a transaction, receipt or log names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Named {
+    pub(super) hash: TxHash,
+    pub(super) hash_at: Span,
+    pub(super) block: Option<BlockHash>,
+    pub(super) number: Option<BlockNumber>,
+    pub(super) index: Option<TxPosition>,
+}
+
+/// Passes a transaction (`hash_name` is `hash`) or a receipt (`transactionHash`).
+pub(super) fn named(
+    scanner: &mut Scanner<'_>,
+    text: &str,
+    what: &'static str,
+    hash_name: &'static str,
+) -> Result<Named, ShapeError> {
+    let names = [hash_name, "blockHash", "blockNumber", "transactionIndex"];
+    let [hash_at, block, number_at, index] = pick(scanner, text, what, names)?;
+    Ok(Named {
+        hash: TxHash(hash(text, hash_at, hash_name)?),
+        hash_at: hash_at.ok_or(ShapeError::Member(hash_name))?,
+        block: optional(text, block, |span| hash(text, span, "blockHash"))?.map(BlockHash),
+        number: optional(text, number_at, |span| number(text, span, "blockNumber"))?.map(BlockNumber),
+        index: optional(text, index, |span| number(text, span, "transactionIndex"))?.map(TxPosition),
+    })
+}

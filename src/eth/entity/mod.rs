@@ -1,0 +1,54 @@
+//! Blocks and receipts as a node wrote them: bytes, and where in them the parts stand.
+//!
+//! Nothing here is parsed into values or written anew: an answer is a slice, or a few slices, of the
+//! bytes that came. Reading finds the ranges and a few members; it believes nothing of what they
+//! say, which is `verify`'s business.
+
+mod block;
+mod lone;
+mod members;
+mod receipts;
+mod thin;
+
+pub use self::{
+    block::Block,
+    lone::{LoneReceipt, LoneTransaction, Place},
+    members::ShapeError,
+    receipts::Receipts,
+    thin::ThinBlock,
+};
+
+use super::{BlockHash, BlockNumber};
+use alloy_primitives::B256;
+
+/// What is read of a block's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The block's hash, as it says.
+    pub hash: BlockHash,
+    /// The block before it.
+    pub parent: BlockHash,
+    /// Its height.
+    pub number: BlockNumber,
+    /// The root of its transactions.
+    pub transactions_root: B256,
+    /// How many uncles it names.
+    pub uncles: u32,
+}
+
+/// Where a value stands in its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Span {
+    start: u32,
+    end: u32,
+}
+
+impl Span {
+    fn range(self) -> std::ops::Range<usize> {
+        self.start as usize..self.end as usize
+    }
+
+    fn len(self) -> usize {
+        self.range().len()
+    }
+}
