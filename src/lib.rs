@@ -14,8 +14,10 @@
 //! admin       live, ready, metrics, status
 //! http        the edge: stack, packet → replies, rescue (the one place where an error becomes a response)
 //! proxy       what happens to one call: measure, policy, deadline, respond
+//! cache       content by block hash (moka, by bytes), where transactions are
 //! upstream    the node behind: calls in, answers out; its own ids
 //! devchain    a deterministic node with true hashes, signatures and roots: can fork, lag, lie, stall
+//! verify      what must be checked before it is kept
 //! chain       window, tracker: pure
 //! eth         hash, quantity, tag, the operations (one file each), blocks and receipts as byte ranges
 //! jsonrpc     packet, call, id, reply, errors
@@ -27,6 +29,7 @@
 pub mod admin;
 pub mod app;
 pub mod budget;
+pub mod cache;
 pub mod chain;
 pub mod cli;
 pub mod config;
@@ -38,3 +41,4 @@ pub mod listen;
 pub mod proxy;
 pub mod secret;
 pub mod upstream;
+pub mod verify;

@@ -1,0 +1,120 @@
+//! What is kept, and what it weighs.
+
+use std::sync::Arc;
+
+use super::location::{ENTRY_BYTES, Home};
+use crate::eth::{Block, BlockHash, LoneReceipt, LoneTransaction, Receipts, ThinBlock, TxHash, TxPosition};
+
+/// What an entry costs beside its content: the key, moka's nodes and queues, reference counts.
+const OVERHEAD: usize = 320;
+
+/// Names an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Key {
+    Block(BlockHash),
+    Thin(BlockHash),
+    Receipts(BlockHash),
+    Transaction(BlockHash, TxPosition),
+    Receipt(BlockHash, TxPosition),
+}
+
+/// The kinds of entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A block with whole transactions.
+    Block,
+    /// A block with hashes of transactions.
+    Thin,
+    /// The receipts of a block.
+    Receipts,
+    /// A transaction that came alone.
+    Transaction,
+    /// A receipt that came alone.
+    Receipt,
+}
+
+/// An entry. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct Entity {
+    pub(super) home: Arc<Home>,
+    pub(super) content: Content,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Content {
+    Block(Arc<Block>),
+    Thin(Arc<ThinBlock>),
+    Receipts(Arc<Receipts>),
+    Transaction(Arc<LoneTransaction>),
+    Receipt(Arc<LoneReceipt>),
+}
+
+// === impl Kind ===
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Self; 5] = [Self::Block, Self::Thin, Self::Receipts, Self::Transaction, Self::Receipt];
+
+    /// Its name in logs, metrics and headers.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Block => "block",
+            Self::Thin => "head",
+            Self::Receipts => "receipts",
+            Self::Transaction => "transaction",
+            Self::Receipt => "receipt",
+        }
+    }
+}
+
+// === impl Entity ===
+
+impl Entity {
+    pub(super) fn kind(&self) -> Kind {
+        match self.content {
+            Content::Block(_) => Kind::Block,
+            Content::Thin(_) => Kind::Thin,
+            Content::Receipts(_) => Kind::Receipts,
+            Content::Transaction(_) => Kind::Transaction,
+            Content::Receipt(_) => Kind::Receipt,
+        }
+    }
+
+    /// The memory it takes, its entries in the location index included.
+    pub(super) fn weight(&self) -> usize {
+        let content = match &self.content {
+            Content::Block(block) => block.weight(),
+            Content::Thin(thin) => thin.weight(),
+            Content::Receipts(receipts) => receipts.weight(),
+            Content::Transaction(transaction) => transaction.weight(),
+            Content::Receipt(receipt) => receipt.weight(),
+        };
+        OVERHEAD + content + self.located() * ENTRY_BYTES
+    }
+
+    /// How many transactions it locates.
+    fn located(&self) -> usize {
+        match &self.content {
+            Content::Block(block) => block.len(),
+            Content::Thin(_) => 0,
+            Content::Receipts(receipts) => receipts.len(),
+            Content::Transaction(_) | Content::Receipt(_) => 1,
+        }
+    }
+
+    /// The transactions that it locates, with their positions.
+    pub(super) fn locations(&self) -> Vec<(TxHash, TxPosition)> {
+        let numbered = |hashes: Vec<TxHash>| {
+            hashes.into_iter().zip(0..).map(|(hash, index)| (hash, TxPosition(index))).collect()
+        };
+        match &self.content {
+            Content::Block(block) => numbered(block.transaction_hashes().collect()),
+            Content::Thin(_) => Vec::new(),
+            Content::Receipts(receipts) => numbered(receipts.transaction_hashes().collect()),
+            Content::Transaction(transaction) => {
+                transaction.place().map(|place| (transaction.hash(), place.index)).into_iter().collect()
+            }
+            Content::Receipt(receipt) => vec![(receipt.hash(), receipt.place().index)],
+        }
+    }
+}

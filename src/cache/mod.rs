@@ -1,0 +1,17 @@
+//! Content by block hash, and hints where transactions are.
+//!
+//! What is kept here does not change: a block, its transactions, its receipts. Nothing here says
+//! what is canonical: a location is a hint, to be believed only when `chain` confirms its block at
+//! the moment of the answer. Only [`Verified`](crate::verify::Verified) content can be put in.
+
+mod config;
+mod entity;
+mod location;
+mod store;
+
+pub use self::{
+    config::Config,
+    entity::Kind,
+    location::{Home, Location},
+    store::Cache,
+};

@@ -1,0 +1,175 @@
+//! The store: bounded by bytes, the least recently used goes first.
+
+use std::sync::Arc;
+
+use moka::{notification::RemovalCause, policy::EvictionPolicy, sync};
+
+use super::{
+    Config, Home, Kind, Location,
+    entity::{Content, Entity, Key},
+    location::LocationIndex,
+};
+use crate::{
+    eth::{
+        Block, BlockHash, BlockNumber, LoneReceipt, LoneTransaction, Receipts, ThinBlock, TxHash, TxPosition,
+    },
+    verify::Verified,
+};
+
+/// Content in memory. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Cache {
+    store: sync::Cache<Key, Entity>,
+    locations: Arc<LocationIndex>,
+}
+
+// === impl Cache ===
+
+impl Cache {
+    /// An empty cache.
+    pub fn new(config: &Config) -> Self {
+        let locations = Arc::new(LocationIndex::new());
+        let vouched = locations.clone();
+        let store = sync::Cache::builder()
+            .max_capacity(config.size.as_u64())
+            .weigher(|_: &Key, entity: &Entity| u32::try_from(entity.weight()).unwrap_or(u32::MAX))
+            // The other policy refuses new keys when full, and the newest block is the one everybody wants.
+            .eviction_policy(EvictionPolicy::lru())
+            // Locations count their holders, so a replaced entity gives back what it held like any other.
+            .eviction_listener(move |_, entity: Entity, _: RemovalCause| {
+                for (transaction, index) in entity.locations() {
+                    vouched.remove(&transaction, &entity.home, index);
+                }
+            })
+            .build();
+        Self { store, locations }
+    }
+
+    /// Keeps a block, and returns it.
+    pub fn insert_block(&self, block: Verified<Block>) -> Arc<Block> {
+        let block = Arc::new(block.into_inner());
+        let header = block.header();
+        self.insert(Key::Block(header.hash), header.hash, header.number, Content::Block(block.clone()));
+        // A head that was kept thin is told by the whole block from here on.
+        self.store.invalidate(&Key::Thin(block.hash()));
+        block
+    }
+
+    /// Keeps a block with hashes of transactions, unless the whole block is there.
+    pub fn insert_thin(&self, thin: Verified<ThinBlock>) -> Arc<ThinBlock> {
+        let thin = Arc::new(thin.into_inner());
+        let header = thin.header();
+        if !self.store.contains_key(&Key::Block(header.hash)) {
+            self.insert(Key::Thin(header.hash), header.hash, header.number, Content::Thin(thin.clone()));
+        }
+        thin
+    }
+
+    /// Keeps the receipts of a block.
+    pub fn insert_receipts(
+        &self,
+        block: BlockHash,
+        number: BlockNumber,
+        receipts: Verified<Receipts>,
+    ) -> Arc<Receipts> {
+        let receipts = Arc::new(receipts.into_inner());
+        self.insert(Key::Receipts(block), block, number, Content::Receipts(receipts.clone()));
+        receipts
+    }
+
+    /// Keeps a transaction that came alone, if it is in a block.
+    pub fn insert_transaction(&self, transaction: Verified<LoneTransaction>) {
+        let transaction = Arc::new(transaction.into_inner());
+        if let Some(place) = transaction.place() {
+            let key = Key::Transaction(place.block, place.index);
+            self.insert(key, place.block, place.number, Content::Transaction(transaction));
+        }
+    }
+
+    /// Keeps a receipt that came alone.
+    pub fn insert_receipt(&self, receipt: Verified<LoneReceipt>) {
+        let receipt = Arc::new(receipt.into_inner());
+        let place = receipt.place();
+        let key = Key::Receipt(place.block, place.index);
+        self.insert(key, place.block, place.number, Content::Receipt(receipt));
+    }
+
+    /// The block with this hash.
+    pub fn block(&self, hash: BlockHash) -> Option<Arc<Block>> {
+        match self.store.get(&Key::Block(hash))?.content {
+            Content::Block(block) => Some(block),
+            _ => None,
+        }
+    }
+
+    /// The block with this hash, its transactions by hash.
+    pub fn thin(&self, hash: BlockHash) -> Option<Arc<ThinBlock>> {
+        match self.store.get(&Key::Thin(hash))?.content {
+            Content::Thin(thin) => Some(thin),
+            _ => None,
+        }
+    }
+
+    /// The receipts of the block with this hash.
+    pub fn receipts(&self, hash: BlockHash) -> Option<Arc<Receipts>> {
+        match self.store.get(&Key::Receipts(hash))?.content {
+            Content::Receipts(receipts) => Some(receipts),
+            _ => None,
+        }
+    }
+
+    /// A transaction that came alone.
+    pub fn lone_transaction(&self, block: BlockHash, index: TxPosition) -> Option<Arc<LoneTransaction>> {
+        match self.store.get(&Key::Transaction(block, index))?.content {
+            Content::Transaction(transaction) => Some(transaction),
+            _ => None,
+        }
+    }
+
+    /// A receipt that came alone.
+    pub fn lone_receipt(&self, block: BlockHash, index: TxPosition) -> Option<Arc<LoneReceipt>> {
+        match self.store.get(&Key::Receipt(block, index))?.content {
+            Content::Receipt(receipt) => Some(receipt),
+            _ => None,
+        }
+    }
+
+    /// Where a transaction may be. Hints: whoever uses one asks the content, and `chain`.
+    pub fn locations(&self, transaction: TxHash) -> Vec<Location> {
+        self.locations.get(&transaction)
+    }
+
+    /// Forgets everything.
+    pub fn clear(&self) {
+        self.store.invalidate_all();
+    }
+
+    /// How many entries and bytes there are, by what has been counted so far.
+    pub fn sizes(&self) -> (u64, u64) {
+        (self.store.entry_count(), self.store.weighted_size())
+    }
+
+    /// How many transactions are located, and in how many bytes.
+    pub fn located(&self) -> (usize, usize) {
+        (self.locations.len(), self.locations.allocated())
+    }
+
+    /// How many entries of each kind there are; looks at all of them.
+    pub fn count(&self, kind: Kind) -> usize {
+        self.store.iter().filter(|(_, entity)| entity.kind() == kind).count()
+    }
+
+    /// Lets evictions that are due happen now; otherwise they happen along with other work.
+    pub fn settle(&self) {
+        self.store.run_pending_tasks();
+    }
+
+    fn insert(&self, key: Key, block: BlockHash, number: BlockNumber, content: Content) {
+        let entity = Entity { home: Arc::new(Home { block, number }), content };
+        // Before the entity: a location without content is only a hint that leads nowhere.
+        for (transaction, index) in entity.locations() {
+            self.locations.insert(&transaction, &entity.home, index);
+        }
+        self.store.insert(key, entity);
+    }
+}

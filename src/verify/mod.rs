@@ -1,0 +1,14 @@
+//! Checks what a node said before it may be kept.
+//!
+//! [`Verified`] can only be made here, and only what is verified can be put into the cache. The
+//! bytes are copied once on the way: a slice of a response would keep its whole buffer alive.
+
+mod failure;
+mod structural;
+mod verified;
+
+pub use self::{
+    failure::Failure,
+    structural::{AskedBlock, block, lone_receipt, lone_transaction, receipts, thin_block},
+    verified::{Level, Verified},
+};

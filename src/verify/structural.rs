@@ -1,0 +1,123 @@
+//! The checks that every answer must pass: its shape, and that its parts agree.
+
+use alloy_trie::EMPTY_ROOT_HASH;
+use bytes::Bytes;
+
+use super::{Failure, Verified};
+use crate::eth::{
+    Block, BlockHash, BlockNumber, Header, LoneReceipt, LoneTransaction, Place, Receipts, ThinBlock, TxHash,
+    TxPosition,
+};
+
+/// How a block was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AskedBlock {
+    /// Only this block will do.
+    ByHash(BlockHash),
+    /// Whatever block stands at this number.
+    ByNumber(BlockNumber),
+    /// Whatever block a tag means.
+    ByTag,
+}
+
+/// Checks a block with whole transactions.
+///
+/// # Errors
+/// If it is not the block that was asked for, or its transactions are not its own.
+pub fn block(result: &[u8], asked: AskedBlock) -> Result<Verified<Block>, Failure> {
+    let (block, places) = Block::read(Bytes::copy_from_slice(result))?;
+    let header = *block.header();
+    check_header(&header, asked, block.is_empty())?;
+    check_places(&places, header.hash, header.number)?;
+    Ok(Verified::structurally(block))
+}
+
+/// Checks a block with hashes of transactions.
+///
+/// # Errors
+/// If it is not the block that was asked for, or its list cannot be its own.
+pub fn thin_block(result: &[u8], asked: AskedBlock) -> Result<Verified<ThinBlock>, Failure> {
+    let block = ThinBlock::read(Bytes::copy_from_slice(result))?;
+    check_header(block.header(), asked, block.is_empty())?;
+    Ok(Verified::structurally(block))
+}
+
+/// Checks the receipts of a block; against the block itself where it is held.
+///
+/// # Errors
+/// If they are not that block's, or not all of them. A list that is empty passes only beside a
+/// block that is empty too: nodes have lost the receipts of blocks that had some.
+pub fn receipts(
+    result: &[u8],
+    block: BlockHash,
+    number: BlockNumber,
+    held: Option<&Block>,
+) -> Result<Verified<Receipts>, Failure> {
+    let (receipts, places) = Receipts::read(Bytes::copy_from_slice(result))?;
+    check_places(&places, block, number)?;
+    match held {
+        Some(held) => {
+            if held.len() != receipts.len() {
+                return Err(Failure::Count { expected: held.len(), got: receipts.len() });
+            }
+            for (expected, got) in held.transaction_hashes().zip(receipts.transaction_hashes()) {
+                equal("transactionHash", &expected, &got)?;
+            }
+        }
+        None if receipts.is_empty() => return Err(Failure::Emptied("empty")),
+        None => {}
+    }
+    Ok(Verified::structurally(receipts))
+}
+
+/// Checks a transaction that came alone.
+///
+/// # Errors
+/// If it is not the one that was asked for.
+pub fn lone_transaction(result: &[u8], asked: TxHash) -> Result<Verified<LoneTransaction>, Failure> {
+    let transaction = LoneTransaction::read(Bytes::copy_from_slice(result))?;
+    equal("hash", &asked, &transaction.hash())?;
+    Ok(Verified::structurally(transaction))
+}
+
+/// Checks a receipt that came alone.
+///
+/// # Errors
+/// If it is not of the transaction that was asked for.
+pub fn lone_receipt(result: &[u8], asked: TxHash) -> Result<Verified<LoneReceipt>, Failure> {
+    let receipt = LoneReceipt::read(Bytes::copy_from_slice(result))?;
+    equal("transactionHash", &asked, &receipt.hash())?;
+    Ok(Verified::structurally(receipt))
+}
+
+fn check_header(header: &Header, asked: AskedBlock, empty: bool) -> Result<(), Failure> {
+    match asked {
+        AskedBlock::ByHash(hash) => equal("hash", &hash, &header.hash)?,
+        AskedBlock::ByNumber(number) => equal("number", &number, &header.number)?,
+        AskedBlock::ByTag => {}
+    }
+    // The one thing about the transactions that the header tells without hashing them.
+    match (header.transactions_root == EMPTY_ROOT_HASH, empty) {
+        (true, false) => Err(Failure::Emptied("not empty")),
+        (false, true) => Err(Failure::Emptied("empty")),
+        _ => Ok(()),
+    }
+}
+
+/// Each part names its block, and the position that it stands at.
+fn check_places(places: &[(TxHash, Place)], block: BlockHash, number: BlockNumber) -> Result<(), Failure> {
+    for (position, (_, place)) in places.iter().enumerate() {
+        equal("blockHash", &block, &place.block)?;
+        equal("blockNumber", &number, &place.number)?;
+        equal("transactionIndex", &TxPosition(position as u64), &place.index)?;
+    }
+    Ok(())
+}
+
+fn equal<T: PartialEq + std::fmt::Display>(
+    field: &'static str,
+    expected: &T,
+    got: &T,
+) -> Result<(), Failure> {
+    if expected == got { Ok(()) } else { Err(Failure::field(field, expected, got)) }
+}
