@@ -12,5 +12,10 @@
 
 mod support;
 
+mod batch;
+mod connections;
+mod drain;
+mod edge;
 mod equal;
+mod files;
 mod floors;

@@ -1,6 +1,7 @@
 //! The language of the tests: `upstream / proxy / client`.
 
 pub mod client;
+pub mod process;
 pub mod proxy;
 pub mod upstream;
 
