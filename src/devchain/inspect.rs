@@ -155,6 +155,11 @@ impl DevChain {
         self.record().requests_total()
     }
 
+    /// The most HTTP requests that were being worked on at a time; one that hangs is not worked on.
+    pub fn most_at_once(&self) -> usize {
+        self.record().most_at_once()
+    }
+
     /// Forgets all calls and counts.
     pub fn clear_calls(&self) {
         self.record().clear();

@@ -20,19 +20,35 @@ pub(super) struct Record {
     calls: VecDeque<Recorded>,
     counts: HashMap<String, u64>,
     requests: u64,
+    at_once: usize,
+    most_at_once: usize,
 }
 
 // === impl Record ===
 
 impl Record {
     pub(super) fn new(keep: usize) -> Self {
-        Self { keep, calls: VecDeque::new(), counts: HashMap::new(), requests: 0 }
+        Self {
+            keep,
+            calls: VecDeque::new(),
+            counts: HashMap::new(),
+            requests: 0,
+            at_once: 0,
+            most_at_once: 0,
+        }
     }
 
     /// Counts an HTTP request and returns its number.
-    pub(super) const fn begin(&mut self) -> u64 {
+    pub(super) fn begin(&mut self) -> u64 {
         self.requests += 1;
+        self.at_once += 1;
+        self.most_at_once = self.most_at_once.max(self.at_once);
         self.requests
+    }
+
+    /// The work on a request has ended.
+    pub(super) const fn end(&mut self) {
+        self.at_once -= 1;
     }
 
     pub(super) fn call(&mut self, request: u64, method: &str, params: &str) {
@@ -65,7 +81,12 @@ impl Record {
         self.requests
     }
 
+    pub(super) const fn most_at_once(&self) -> usize {
+        self.most_at_once
+    }
+
     pub(super) fn clear(&mut self) {
-        *self = Self::new(self.keep);
+        // What is being worked on goes on.
+        *self = Self { at_once: self.at_once, most_at_once: self.at_once, ..Self::new(self.keep) };
     }
 }

@@ -39,6 +39,9 @@ struct Job<'a> {
     struck: Struck,
 }
 
+/// Counts a request as being worked on until dropped: whoever asked may hang up at any time.
+struct Working<'a>(&'a DevChain);
+
 const GARBAGE: &[u8] = b"upstream connect error or disconnect/reset before headers";
 
 // === impl Served ===
@@ -53,6 +56,14 @@ impl Served {
     }
 }
 
+// === impl Working ===
+
+impl Drop for Working<'_> {
+    fn drop(&mut self) {
+        self.0.record().end();
+    }
+}
+
 // === impl DevChain ===
 
 impl DevChain {
@@ -61,6 +72,7 @@ impl DevChain {
     /// Any bytes may come in; what is wrong with them is answered as geth would.
     pub async fn serve(&self, body: Bytes) -> Served {
         let request = self.record().begin();
+        let _working = Working(self);
         let packet = match Packet::parse(&body) {
             Ok(packet) => packet,
             Err(error) => return Served::json(Reply::new(None, Err(error)).to_bytes()),

@@ -13,8 +13,9 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::jsonrpc::Rope;
 
-/// What HTTP/2 is handed at a time: it buffers a frame whole, however little of it the peer takes.
-const PIECE: usize = 64 * 1024;
+/// What HTTP/2 is handed at a time: it buffers a piece whole, however little of it the peer takes, and
+/// only the next one shows that the peer takes anything. As large as its frames are.
+const PIECE: usize = 16 * 1024;
 
 /// Bytes of an answer, with the permits they were made under.
 ///

@@ -4,17 +4,16 @@ use std::{future::Future, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use http::{Request, Response};
 use http_body::Body;
-use hyper::body::Incoming;
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{Notify, OwnedSemaphorePermit, Semaphore},
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
     time::{self, Instant},
 };
 use tower::{BoxError, Service};
 use tracing::{debug, warn};
 
-use super::{Config, Metrics, connection::Connections};
+use super::{Config, Metrics, RequestBody, connection::Connections, pressure::Pressure};
 
 /// How long to wait after the system has refused a connection for want of files or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -62,10 +61,14 @@ impl Listener {
     }
 
     /// Serves every connection with a clone of `service` until `stop`; then closes the socket and
-    /// returns when every request whose head was read is answered, or `drain_timeout` has passed.
+    /// returns when every request whose head was read is answered, or `drain_timeout` has passed: what
+    /// connections are left then are cut off.
     pub async fn serve<S, B>(self, service: S, stop: impl Future<Output = ()>)
     where
-        S: Service<Request<Incoming>, Response = Response<B>, Error: Into<BoxError>> + Clone + Send + 'static,
+        S: Service<Request<RequestBody>, Response = Response<B>, Error: Into<BoxError>>
+            + Clone
+            + Send
+            + 'static,
         S::Future: Send + 'static,
         B: Body<Error: std::error::Error + Send + Sync> + Send + 'static,
         B::Data: Send,
@@ -76,16 +79,18 @@ impl Listener {
         let acceptor = Acceptor {
             tcp,
             slots: Arc::new(Semaphore::new(config.max)),
-            pressure: Arc::new(Notify::new()),
+            pressure: Arc::default(),
             warned: None,
         };
-        let connections = Connections::new(config, metrics, acceptor.pressure.clone());
+        // Dropped when this ends, however it ends: no connection is served longer.
+        let (_until, open) = watch::channel(());
+        let connections = Connections::new(config, metrics, acceptor.pressure.clone(), open);
         tokio::select! {
             () = acceptor.run(&connections, &graceful, service) => {}
             () = stop => {}
         }
         if time::timeout(drain_timeout, graceful.shutdown()).await.is_err() {
-            warn!(?drain_timeout, "connections were cut off: their requests took too long");
+            warn!(?drain_timeout, "connections are cut off: their requests take too long");
         }
     }
 }
@@ -94,7 +99,7 @@ struct Acceptor {
     tcp: TcpListener,
     slots: Arc<Semaphore>,
     /// Asks one idle connection to make room.
-    pressure: Arc<Notify>,
+    pressure: Arc<Pressure>,
     warned: Option<Instant>,
 }
 
@@ -103,7 +108,10 @@ struct Acceptor {
 impl Acceptor {
     async fn run<S, B>(mut self, connections: &Connections, graceful: &GracefulShutdown, service: S)
     where
-        S: Service<Request<Incoming>, Response = Response<B>, Error: Into<BoxError>> + Clone + Send + 'static,
+        S: Service<Request<RequestBody>, Response = Response<B>, Error: Into<BoxError>>
+            + Clone
+            + Send
+            + 'static,
         S::Future: Send + 'static,
         B: Body<Error: std::error::Error + Send + Sync> + Send + 'static,
         B::Data: Send,
@@ -122,14 +130,18 @@ impl Acceptor {
         if let Ok(slot) = self.slots.clone().try_acquire_owned() {
             return slot;
         }
-        self.pressure.notify_one();
-        self.slots.clone().acquire_owned().await.expect("the semaphore is never closed")
+        self.pressure.ask();
+        let slot = self.slots.clone().acquire_owned().await.expect("the semaphore is never closed");
+        // It may have come from a connection that ended by itself.
+        self.pressure.withdraw();
+        slot
     }
 
     async fn accept(&mut self) -> TcpStream {
         loop {
             match self.tcp.accept().await {
                 Ok((stream, _)) => {
+                    self.pressure.withdraw();
                     // Answers are written whole: waiting to fill a packet would only delay them.
                     if let Err(error) = stream.set_nodelay(true) {
                         debug!(%error, "the connection was gone before it was served");
@@ -143,7 +155,7 @@ impl Acceptor {
                     // Out of files or memory (EMFILE and its kin): the connection stays in the
                     // backlog, so going on at once would only spin.
                     self.warn(&error);
-                    self.pressure.notify_one();
+                    self.pressure.ask();
                     time::sleep(ACCEPT_PAUSE).await;
                 }
             }

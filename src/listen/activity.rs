@@ -20,11 +20,10 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    sync::Notify,
     time::{self, Instant},
 };
 
-use super::Config;
+use super::{Config, linger::Linger, pressure::Pressure};
 
 /// Why a connection was closed before its peer closed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -57,6 +56,10 @@ pub(super) struct Activity {
     frames: AtomicU64,
     /// Frames between requests are no heads: HTTP/2 pings and settles windows there.
     multiplexed: AtomicBool,
+    /// The last request was answered before all of its body was read.
+    unread: AtomicBool,
+    /// All has been said, and the peer is left some time to hear it.
+    closing: AtomicBool,
 }
 
 /// What the watchdog compares between samples: unchanged means it has gone on.
@@ -66,7 +69,8 @@ enum Phase {
     Head { requests: u64 },
     Idle { requests: u64 },
     Busy,
-    Stalled { writes: u64, frames: u64 },
+    Stalled { writes: Option<u64>, frames: u64 },
+    Closing,
 }
 
 pin_project! {
@@ -75,6 +79,7 @@ pin_project! {
         #[pin]
         io: IO,
         activity: Arc<Activity>,
+        linger: Option<Linger>,
     }
 }
 
@@ -120,6 +125,7 @@ impl Closed {
 impl Activity {
     pub(super) fn begin_request(self: &Arc<Self>, version: http::Version) -> InFlight {
         self.requests.fetch_add(1, Relaxed);
+        self.unread.store(false, Relaxed);
         self.in_flight.fetch_add(1, Relaxed);
         if version == http::Version::HTTP_2 {
             self.multiplexed.store(true, Relaxed);
@@ -127,25 +133,31 @@ impl Activity {
         InFlight { activity: self.clone() }
     }
 
+    /// A request's body was dropped before its end. With HTTP/2 that concerns no other stream.
+    pub(super) fn body_left_unread(&self) {
+        self.unread.store(!self.multiplexed.load(Relaxed), Relaxed);
+    }
+
     /// Resolves when the connection should be closed, and says why.
-    pub(super) async fn expired(&self, config: &Config, pressure: &Notify) -> Closed {
+    pub(super) async fn expired(&self, config: &Config, pressure: &Pressure) -> Closed {
         let limits =
             [config.first_byte_timeout, config.head_timeout, config.idle_timeout, config.stall_timeout];
         let tick = limits.into_iter().min().unwrap_or_default() / 4;
         let mut phase = self.phase();
         let mut since = Instant::now();
         loop {
-            let displaced = tokio::select! {
+            let asked = tokio::select! {
                 () = time::sleep(tick) => false,
-                () = pressure.notified(), if phase.is_idle() => true,
+                () = pressure.asked(), if phase.is_idle() => true,
             };
             let now = self.phase();
-            if displaced {
-                if now.is_idle() {
+            if asked {
+                if !now.is_idle() {
+                    // Busy since it was last looked at: let another make room.
+                    pressure.decline();
+                } else if pressure.accept() {
                     return Closed::Displaced;
                 }
-                // Busy since it was last looked at: let another make room.
-                pressure.notify_one();
             }
             if now != phase {
                 (phase, since) = (now, Instant::now());
@@ -160,8 +172,14 @@ impl Activity {
     fn phase(&self) -> Phase {
         let requests = self.requests.load(Relaxed);
         let reads = self.reads.load(Relaxed);
-        if self.write_blocked.load(Relaxed) || self.on_reader.load(Relaxed) > 0 {
-            Phase::Stalled { writes: self.writes.load(Relaxed), frames: self.frames.load(Relaxed) }
+        let blocked = self.write_blocked.load(Relaxed);
+        if self.closing.load(Relaxed) {
+            Phase::Closing
+        } else if blocked || self.on_reader.load(Relaxed) > 0 {
+            // While the socket is free, an HTTP/2 peer that takes nothing of its answers can have its
+            // pings answered: bytes count only where they are what is waited for.
+            let writes = blocked.then(|| self.writes.load(Relaxed));
+            Phase::Stalled { writes, frames: self.frames.load(Relaxed) }
         } else if self.in_flight.load(Relaxed) > 0 {
             Phase::Busy
         } else if reads == 0 {
@@ -178,7 +196,7 @@ impl Activity {
 
 impl Phase {
     fn is_idle(self) -> bool {
-        matches!(self, Self::FirstByte | Self::Idle { .. })
+        matches!(self, Self::FirstByte | Self::Idle { .. } | Self::Closing)
     }
 
     fn limit(self, config: &Config) -> Option<(Duration, Closed)> {
@@ -186,8 +204,8 @@ impl Phase {
             Self::FirstByte => Some((config.first_byte_timeout, Closed::FirstByte)),
             Self::Head { .. } => Some((config.head_timeout, Closed::Head)),
             Self::Idle { .. } => Some((config.idle_timeout, Closed::Idle)),
-            // A request being answered has its own deadlines.
-            Self::Busy => None,
+            // A request being answered has its own deadlines, and so has lingering.
+            Self::Busy | Self::Closing => None,
             Self::Stalled { .. } => Some((config.stall_timeout, Closed::Stalled)),
         }
     }
@@ -206,7 +224,7 @@ impl Drop for InFlight {
 
 impl<IO> Watched<IO> {
     pub(super) fn new(io: IO, activity: Arc<Activity>) -> Self {
-        Self { io, activity }
+        Self { io, activity, linger: None }
     }
 }
 
@@ -229,7 +247,7 @@ impl<IO: AsyncRead> AsyncRead for Watched<IO> {
     }
 }
 
-impl<IO: AsyncWrite> AsyncWrite for Watched<IO> {
+impl<IO: AsyncRead + AsyncWrite> AsyncWrite for Watched<IO> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.project();
         noted(this.activity, this.io.poll_write(cx, buf))
@@ -253,7 +271,15 @@ impl<IO: AsyncWrite> AsyncWrite for Watched<IO> {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.project().io.poll_shutdown(cx)
+        let mut this = self.project();
+        if this.linger.is_none() {
+            ready!(this.io.as_mut().poll_shutdown(cx))?;
+            if !this.activity.unread.load(Relaxed) {
+                return Poll::Ready(Ok(()));
+            }
+            this.activity.closing.store(true, Relaxed);
+        }
+        this.linger.get_or_insert_with(Linger::new).poll(this.io, cx).map(Ok)
     }
 }
 
@@ -300,125 +326,4 @@ impl<B: Body<Data: Buf>> Body for WatchedBody<B> {
 }
 
 #[cfg(test)]
-mod tests {
-    use http_body_util::Full;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
-    use super::*;
-
-    fn config() -> Config {
-        Config::default()
-    }
-
-    async fn closes_after(activity: &Activity, config: &Config) -> (Closed, Duration) {
-        let start = Instant::now();
-        let reason = activity.expired(config, &Notify::new()).await;
-        (reason, start.elapsed())
-    }
-
-    fn assert_about(elapsed: Duration, limit: Duration) {
-        assert!(
-            elapsed >= limit && elapsed <= limit + limit / 2 + Duration::from_secs(5),
-            "{elapsed:?} for {limit:?}"
-        );
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_connection_that_says_nothing_is_closed() {
-        let (reason, elapsed) = closes_after(&Activity::default(), &config()).await;
-        assert_eq!(reason, Closed::FirstByte);
-        assert_about(elapsed, config().first_byte_timeout);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_head_that_dribbles_is_closed() {
-        let activity = Arc::new(Activity::default());
-        let (mut near, far) = tokio::io::duplex(64);
-        let mut watched = Watched::new(far, activity.clone());
-        let dribble = async {
-            loop {
-                near.write_all(b"x").await.unwrap();
-                watched.read_u8().await.unwrap();
-                time::sleep(Duration::from_secs(1)).await;
-            }
-        };
-        let config = config();
-        tokio::select! {
-            () = dribble => unreachable!(),
-            (reason, elapsed) = closes_after(&activity, &config) => {
-                assert_eq!(reason, Closed::Head);
-                assert_about(elapsed, config.head_timeout);
-            }
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_idle_connection_lasts_longer_than_a_head() {
-        let activity = Arc::new(Activity::default());
-        activity.reads.store(10, Relaxed);
-        drop(activity.begin_request(http::Version::HTTP_11));
-        let (reason, elapsed) = closes_after(&activity, &config()).await;
-        assert_eq!(reason, Closed::Idle);
-        assert_about(elapsed, config().idle_timeout);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn pings_do_not_keep_an_idle_connection_nor_look_like_a_head() {
-        let activity = Arc::new(Activity::default());
-        drop(activity.begin_request(http::Version::HTTP_2));
-        let config = config();
-        let pings = async {
-            loop {
-                time::sleep(Duration::from_secs(1)).await;
-                activity.reads.fetch_add(17, Relaxed);
-            }
-        };
-        tokio::select! {
-            () = pings => unreachable!(),
-            (reason, elapsed) = closes_after(&activity, &config) => {
-                assert_eq!(reason, Closed::Idle);
-                assert_about(elapsed, config.idle_timeout);
-            }
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_request_being_answered_is_not_closed() {
-        let activity = Arc::new(Activity::default());
-        let _in_flight = activity.begin_request(http::Version::HTTP_11);
-        let config = config();
-        let watch = time::timeout(Duration::from_secs(3600), closes_after(&activity, &config));
-        assert!(watch.await.is_err());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_answer_that_nobody_takes_is_given_up() {
-        let activity = Arc::new(Activity::default());
-        let in_flight = activity.begin_request(http::Version::HTTP_2);
-        let _body = WatchedBody::new(Full::<bytes::Bytes>::default(), in_flight);
-        let (reason, elapsed) = closes_after(&activity, &config()).await;
-        assert_eq!(reason, Closed::Stalled);
-        assert_about(elapsed, config().stall_timeout);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_write_that_does_not_move_is_given_up() {
-        let activity = Arc::new(Activity::default());
-        let (_near, far) = tokio::io::duplex(64);
-        let mut watched = Watched::new(far, activity.clone());
-        let config = config();
-        tokio::select! {
-            _ = watched.write_all(&[0; 100]) => unreachable!(),
-            (reason, _) = closes_after(&activity, &config) => assert_eq!(reason, Closed::Stalled),
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_idle_connection_makes_room_when_asked() {
-        let idle = Activity::default();
-        let pressure = Notify::new();
-        let config = config();
-        let (reason, ()) = tokio::join!(idle.expired(&config, &pressure), async { pressure.notify_one() });
-        assert_eq!(reason, Closed::Displaced);
-    }
-}
+mod tests;

@@ -18,14 +18,15 @@ use hyper_util::{
 use pin_project_lite::pin_project;
 use tokio::{
     net::TcpStream,
-    sync::{Notify, OwnedSemaphorePermit},
+    sync::{OwnedSemaphorePermit, watch},
 };
 use tower::{BoxError, Service};
 use tracing::debug;
 
 use super::{
-    Config, Metrics,
+    Config, Metrics, RequestBody,
     activity::{Activity, InFlight, Watched, WatchedBody},
+    pressure::Pressure,
 };
 
 /// Room for a request's head, per connection; no client of ours needs half of it.
@@ -43,7 +44,9 @@ pub(super) struct Connections {
     http: Arc<auto::Builder<TokioExecutor>>,
     config: Arc<Config>,
     metrics: Metrics,
-    pressure: Arc<Notify>,
+    pressure: Arc<Pressure>,
+    /// Closed when connections are no longer served.
+    open: watch::Receiver<()>,
 }
 
 /// Counts requests on their way through `inner`.
@@ -64,20 +67,26 @@ pin_project! {
 // === impl Connections ===
 
 impl Connections {
-    pub(super) fn new(config: Config, metrics: Metrics, pressure: Arc<Notify>) -> Self {
+    pub(super) fn new(
+        config: Config,
+        metrics: Metrics,
+        pressure: Arc<Pressure>,
+        open: watch::Receiver<()>,
+    ) -> Self {
         let mut http = auto::Builder::new(TokioExecutor::new());
         http.http1()
             .timer(TokioTimer::new())
             // hyper counts idleness into this time; `Activity` tells the two apart.
             .header_read_timeout(None)
-            .pipeline_flush(true)
+            // Would hold answers back while more requests are there to be read, without a bound.
+            .pipeline_flush(false)
             .max_buf_size(MAX_HEAD as usize);
         http.http2()
             .timer(TokioTimer::new())
             .max_concurrent_streams(MAX_STREAMS)
             .max_header_list_size(MAX_HEAD)
             .max_send_buf_size(MAX_SEND_BUFFER);
-        Self { http: Arc::new(http), config: Arc::new(config), metrics, pressure }
+        Self { http: Arc::new(http), config: Arc::new(config), metrics, pressure, open }
     }
 
     pub(super) fn serve<S, B>(
@@ -88,12 +97,15 @@ impl Connections {
         slot: OwnedSemaphorePermit,
     ) -> impl Future<Output = ()> + Send + use<S, B>
     where
-        S: Service<Request<Incoming>, Response = Response<B>, Error: Into<BoxError>> + Clone + Send + 'static,
+        S: Service<Request<RequestBody>, Response = Response<B>, Error: Into<BoxError>>
+            + Clone
+            + Send
+            + 'static,
         S::Future: Send + 'static,
         B: Body<Error: std::error::Error + Send + Sync> + Send + 'static,
         B::Data: Send,
     {
-        let this = self.clone();
+        let mut this = self.clone();
         async move {
             let _slot = slot;
             let _open = this.metrics.opened();
@@ -111,6 +123,8 @@ impl Connections {
                     debug!(reason = reason.as_str(), "connection closed");
                     this.metrics.closed(reason);
                 }
+                // Nothing is ever sent: it changes by being closed.
+                _ = this.open.changed() => debug!("connection cut off"),
             }
         }
     }
@@ -118,9 +132,9 @@ impl Connections {
 
 // === impl Counted ===
 
-impl<S, R, B> Service<Request<R>> for Counted<S>
+impl<S, B> Service<Request<Incoming>> for Counted<S>
 where
-    S: Service<Request<R>, Response = Response<B>>,
+    S: Service<Request<RequestBody>, Response = Response<B>>,
 {
     type Response = Response<WatchedBody<B>>;
     type Error = S::Error;
@@ -130,8 +144,9 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Request<R>) -> Self::Future {
+    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
         let in_flight = Some(self.activity.begin_request(request.version()));
+        let request = request.map(|body| RequestBody::new(body, self.activity.clone()));
         CountedFuture { inner: self.inner.call(request), in_flight }
     }
 }

@@ -9,11 +9,14 @@ mod activity;
 mod config;
 mod connection;
 mod file_limit;
+mod linger;
 mod metrics;
+mod pressure;
 
 pub use self::{
     accept::{BindError, Listener},
     config::Config,
     file_limit::{FileLimit, raise_file_limit},
+    linger::RequestBody,
     metrics::Metrics,
 };

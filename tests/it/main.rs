@@ -13,10 +13,15 @@
 mod support;
 
 mod admin;
+mod batch;
 mod cli;
 mod clients;
+mod connections;
+mod drain;
+mod edge;
 mod equal;
 mod faults;
+mod files;
 mod floors;
 mod node;
 mod readme;

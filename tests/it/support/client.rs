@@ -1,9 +1,12 @@
 //! Clients of the proxy, well-behaved and not.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{io, net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
-use reqwest::{RequestBuilder, StatusCode, header::HeaderMap};
+use reqwest::{
+    RequestBuilder, StatusCode,
+    header::{HeaderMap, HeaderName},
+};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -14,7 +17,7 @@ use tokio::{
 use super::proxy::Proxy;
 
 /// How long anything may take before a test gives up on it.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Sends calls over HTTP.
 #[derive(Clone)]
@@ -137,6 +140,38 @@ impl Raw {
         self.0.write_all(text.as_ref()).await.unwrap();
     }
 
+    /// Sends one call and reads its answer.
+    pub async fn call(&mut self, method: &str) -> Response {
+        self.write(post(&call(method))).await;
+        self.response().await
+    }
+
+    /// One whole response, and not a byte of the next.
+    pub async fn response(&mut self) -> Response {
+        time::timeout(PATIENCE, self.read_response())
+            .await
+            .expect("an answer comes")
+            .expect("the connection lasts until the answer is whole")
+    }
+
+    async fn read_response(&mut self) -> io::Result<Response> {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(self.0.read_u8().await?);
+        }
+        let head = String::from_utf8(head).unwrap();
+        let mut lines = head.trim_end().lines();
+        let status = lines.next().and_then(|line| line.split(' ').nth(1)?.parse().ok()).unwrap();
+        let headers: HeaderMap = lines
+            .filter_map(|line| line.split_once(": "))
+            .map(|(name, value)| (HeaderName::try_from(name).unwrap(), value.parse().unwrap()))
+            .collect();
+        let length = headers.get("content-length").map_or("0", |length| length.to_str().unwrap());
+        let mut body = vec![0; length.parse().unwrap()];
+        self.0.read_exact(&mut body).await?;
+        Ok(Response { status, headers, body: body.into() })
+    }
+
     /// Everything until the other side closes.
     pub async fn read_to_end(&mut self) -> String {
         let mut read = Vec::new();
@@ -162,8 +197,25 @@ impl Raw {
 
 /// An HTTP/1.1 request with this body.
 pub fn post(body: &str) -> String {
+    format!("{}{body}", post_head(body.len()))
+}
+
+/// The head of an HTTP/1.1 request for a body of this length.
+pub fn post_head(length: usize) -> String {
     format!(
-        "POST / HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
+        "POST / HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
     )
+}
+
+/// The text of a call without params.
+pub fn call(method: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":[]}}"#)
+}
+
+/// One sample of what `/metrics` of an admin listener says: `name` or `name{label="value"}`. What has
+/// not been counted yet is 0.
+pub async fn metric(admin_url: &str, sample: &str) -> u64 {
+    let text = at(admin_url).get(&format!("{admin_url}/metrics")).await;
+    let line = text.text().lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));
+    line.map_or(0, |value| value.parse().unwrap())
 }

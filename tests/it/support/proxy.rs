@@ -9,7 +9,7 @@ use holdfast::{
     upstream::EndpointConfig,
 };
 
-use super::upstream::Node;
+use super::{client, upstream::Node};
 
 /// A proxy, to be started.
 #[derive(Clone, Debug)]
@@ -30,6 +30,11 @@ pub fn new() -> Builder {
         .load()
         .unwrap();
     Builder { config, wait_until_ready: true }
+}
+
+/// The sample of `/metrics` that counts the connections closed for this reason.
+pub fn closed(reason: &str) -> String {
+    format!(r#"holdfast_connections_closed_total{{reason="{reason}"}}"#)
 }
 
 // === impl Builder ===
@@ -76,5 +81,10 @@ impl Proxy {
 
     pub fn admin_url(&self, path: &str) -> String {
         format!("http://{}{path}", self.app.admin_address())
+    }
+
+    /// One sample of `/metrics`.
+    pub async fn metric(&self, sample: &str) -> u64 {
+        client::metric(&self.admin_url(""), sample).await
     }
 }

@@ -2,6 +2,9 @@
 
 use std::{io::ErrorKind, net::SocketAddr, ops::Deref};
 
+use alloy_consensus::TxEnvelope;
+use alloy_eips::Encodable2718;
+use alloy_primitives::hex;
 use holdfast::devchain::{Config, DevChain, DevNode};
 
 /// A development chain, to be started.
@@ -70,6 +73,12 @@ impl Node {
 
     pub fn address(&self) -> SocketAddr {
         self.node.address()
+    }
+
+    /// Transactions that the node would take next: raw as `eth_sendRawTransaction` wants them, and their hashes.
+    pub fn sendable(&self, count: usize) -> Vec<(String, String)> {
+        let raw = |tx: &TxEnvelope| format!("0x{}", hex::encode(tx.encoded_2718()));
+        self.generate(count).iter().map(|tx| (raw(tx), format!("{:#x}", tx.tx_hash()))).collect()
     }
 }
 

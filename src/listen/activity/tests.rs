@@ -1,0 +1,150 @@
+use http_body_util::Full;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::*;
+
+fn config() -> Config {
+    Config::default()
+}
+
+async fn closes_after(activity: &Activity, config: &Config) -> (Closed, Duration) {
+    let start = Instant::now();
+    let reason = activity.expired(config, &Pressure::default()).await;
+    (reason, start.elapsed())
+}
+
+fn assert_about(elapsed: Duration, limit: Duration) {
+    assert!(
+        elapsed >= limit && elapsed <= limit + limit / 2 + Duration::from_secs(5),
+        "{elapsed:?} for {limit:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_says_nothing_is_closed() {
+    let (reason, elapsed) = closes_after(&Activity::default(), &config()).await;
+    assert_eq!(reason, Closed::FirstByte);
+    assert_about(elapsed, config().first_byte_timeout);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_dribbles_is_closed() {
+    let activity = Arc::new(Activity::default());
+    let (mut near, far) = tokio::io::duplex(64);
+    let mut watched = Watched::new(far, activity.clone());
+    let dribble = async {
+        loop {
+            near.write_all(b"x").await.unwrap();
+            watched.read_u8().await.unwrap();
+            time::sleep(Duration::from_secs(1)).await;
+        }
+    };
+    let config = config();
+    tokio::select! {
+        () = dribble => unreachable!(),
+        (reason, elapsed) = closes_after(&activity, &config) => {
+            assert_eq!(reason, Closed::Head);
+            assert_about(elapsed, config.head_timeout);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_connection_lasts_longer_than_a_head() {
+    let activity = Arc::new(Activity::default());
+    activity.reads.store(10, Relaxed);
+    drop(activity.begin_request(http::Version::HTTP_11));
+    let (reason, elapsed) = closes_after(&activity, &config()).await;
+    assert_eq!(reason, Closed::Idle);
+    assert_about(elapsed, config().idle_timeout);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pings_do_not_keep_an_idle_connection_nor_look_like_a_head() {
+    let activity = Arc::new(Activity::default());
+    drop(activity.begin_request(http::Version::HTTP_2));
+    let config = config();
+    let pings = async {
+        loop {
+            time::sleep(Duration::from_secs(1)).await;
+            activity.reads.fetch_add(17, Relaxed);
+        }
+    };
+    tokio::select! {
+        () = pings => unreachable!(),
+        (reason, elapsed) = closes_after(&activity, &config) => {
+            assert_eq!(reason, Closed::Idle);
+            assert_about(elapsed, config.idle_timeout);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_being_answered_is_not_closed() {
+    let activity = Arc::new(Activity::default());
+    let _in_flight = activity.begin_request(http::Version::HTTP_11);
+    let config = config();
+    let watch = time::timeout(Duration::from_secs(3600), closes_after(&activity, &config));
+    assert!(watch.await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_nobody_takes_is_given_up() {
+    let activity = Arc::new(Activity::default());
+    let in_flight = activity.begin_request(http::Version::HTTP_2);
+    let _body = WatchedBody::new(Full::<bytes::Bytes>::default(), in_flight);
+    let (reason, elapsed) = closes_after(&activity, &config()).await;
+    assert_eq!(reason, Closed::Stalled);
+    assert_about(elapsed, config().stall_timeout);
+}
+
+#[tokio::test(start_paused = true)]
+async fn answered_pings_are_no_taking() {
+    let activity = Arc::new(Activity::default());
+    let in_flight = activity.begin_request(http::Version::HTTP_2);
+    let _body = WatchedBody::new(Full::<bytes::Bytes>::default(), in_flight);
+    let config = config();
+    let pings = async {
+        loop {
+            time::sleep(Duration::from_secs(1)).await;
+            activity.writes.fetch_add(17, Relaxed);
+        }
+    };
+    tokio::select! {
+        () = pings => unreachable!(),
+        (reason, elapsed) = closes_after(&activity, &config) => {
+            assert_eq!(reason, Closed::Stalled);
+            assert_about(elapsed, config.stall_timeout);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_does_not_move_is_given_up() {
+    let activity = Arc::new(Activity::default());
+    let (_near, far) = tokio::io::duplex(64);
+    let mut watched = Watched::new(far, activity.clone());
+    let config = config();
+    tokio::select! {
+        _ = watched.write_all(&[0; 100]) => unreachable!(),
+        (reason, _) = closes_after(&activity, &config) => assert_eq!(reason, Closed::Stalled),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_connection_makes_room_when_asked() {
+    let idle = Activity::default();
+    let pressure = Pressure::default();
+    let config = config();
+    let (reason, ()) = tokio::join!(idle.expired(&config, &pressure), async { pressure.ask() });
+    assert_eq!(reason, Closed::Displaced);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_makes_room_for_a_wish_that_was_withdrawn() {
+    let pressure = Pressure::default();
+    pressure.ask();
+    pressure.withdraw();
+    let config = config();
+    assert_eq!(Activity::default().expired(&config, &pressure).await, Closed::FirstByte);
+}

@@ -1,0 +1,406 @@
+//! Peers that take their time, or all the places, or nothing of what they asked for.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use holdfast::{devchain::Fault, listen::raise_file_limit};
+use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::{self, Instant},
+};
+
+use crate::support::{
+    client::{self, PATIENCE, Raw, Response, post, post_head},
+    eventually, proxy, upstream,
+};
+
+/// Short, for tests; nothing here depends on being faster than this.
+const SHORT: Duration = Duration::from_millis(300);
+
+/// Long enough to be noticed as a wait.
+const DELAY: Duration = Duration::from_millis(500);
+
+const BIG: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["latest",true]}"#;
+
+// ## Time-outs
+
+#[tokio::test]
+async fn a_connection_that_says_nothing_is_closed() {
+    let node = upstream::devchain().run().await;
+    let proxy = proxy::new()
+        .upstream(&node)
+        .config(|config| config.connections.first_byte_timeout = SHORT)
+        .run()
+        .await;
+
+    let begun = Instant::now();
+    let mut client = Raw::connect(proxy.address()).await;
+    assert_eq!(client.read_to_end().await, "");
+    assert!(begun.elapsed() >= SHORT);
+    assert_eq!(proxy.metric(&proxy::closed("first_byte")).await, 1);
+    eventually("no connection", async || proxy.metric("holdfast_connections").await == 0).await;
+}
+
+#[tokio::test]
+async fn a_head_that_dribbles_is_given_up() {
+    let node = upstream::devchain().run().await;
+    let proxy =
+        proxy::new().upstream(&node).config(|config| config.connections.head_timeout = SHORT).run().await;
+
+    // As the first request, and as the second.
+    for calls in 0..2 {
+        let mut client = Raw::connect(proxy.address()).await;
+        for _ in 0..calls {
+            assert_eq!(client.call("eth_chainId").await.status, 200);
+        }
+        let (mut reader, mut writer) = client.0.into_split();
+        let dribble = async {
+            for letter in b"POST / HTTP/1.1\r\nx-slow: ".iter().copied().chain(std::iter::repeat(b'x')) {
+                if writer.write_u8(letter).await.is_err() {
+                    break;
+                }
+                time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let mut read = Vec::new();
+        tokio::select! {
+            () = dribble => {}
+            _ = reader.read_to_end(&mut read) => assert!(read.is_empty()),
+            () = time::sleep(PATIENCE) => panic!("it goes on for ever"),
+        }
+        assert_eq!(proxy.metric(&proxy::closed("head")).await, calls + 1);
+    }
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_closed_after_its_time() {
+    let node = upstream::devchain().run().await;
+    let proxy =
+        proxy::new().upstream(&node).config(|config| config.connections.idle_timeout = SHORT).run().await;
+    let mut client = Raw::connect(proxy.address()).await;
+
+    // A request that takes longer than an idle connection may last is no idleness.
+    node.fail(Fault::Delay(SHORT * 3)).on("eth_gasPrice").once();
+    assert_eq!(client.call("eth_gasPrice").await.status, 200);
+    let answered = Instant::now();
+    assert_eq!(client.read_to_end().await, "");
+    assert!(answered.elapsed() >= SHORT / 2);
+    assert_eq!(proxy.metric(&proxy::closed("idle")).await, 1);
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_come_is_a_time_out() {
+    let node = upstream::devchain().run().await;
+    let proxy = proxy::new().upstream(&node).config(|config| config.http.body_timeout = SHORT).run().await;
+    let mut client = Raw::connect(proxy.address()).await;
+
+    client.write(post_head(100)).await;
+    client.write(r#"{"jsonrpc":"#).await;
+    let answer = client.response().await;
+    assert_eq!((answer.status.as_u16(), answer.code()), (408, Some(-32600)));
+    // What comes after is no request: nobody knows where the body would have ended.
+    assert_eq!(client.read_to_end().await, "");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_without_end_is_cut_off_at_the_limit() {
+    let node = upstream::devchain().run().await;
+    let limit = bytesize::ByteSize::kib(256);
+    let proxy = proxy::new().upstream(&node).config(|config| config.http.max_body = limit).run().await;
+    let client = Raw::connect(proxy.address()).await;
+
+    let (mut reader, mut writer) = client.0.into_split();
+    let send = async {
+        let head = "POST / HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
+        writer.write_all(head.as_bytes()).await?;
+        let chunk = format!("10000\r\n{}\r\n", " ".repeat(0x10000));
+        loop {
+            writer.write_all(chunk.as_bytes()).await?;
+        }
+    };
+    let mut read = Vec::new();
+    let (sent, _) = time::timeout(PATIENCE, async { tokio::join!(send, reader.read_to_end(&mut read)) })
+        .await
+        .expect("it is cut off");
+    let _: std::io::Result<std::convert::Infallible> = sent;
+    let answer = String::from_utf8_lossy(&read);
+    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_sends_too_much_learns_so() {
+    let node = upstream::devchain().run().await;
+    let limit = bytesize::ByteSize::kib(64);
+    let proxy = proxy::new().upstream(&node).config(|config| config.http.max_body = limit).run().await;
+
+    for client in [client::http(&proxy), client::http2(&proxy)] {
+        for _ in 0..10 {
+            let answer = client.send(vec![b' '; 8 << 20]).await;
+            assert_eq!((answer.status.as_u16(), answer.code()), (413, Some(-32600)));
+        }
+    }
+}
+
+// ## Answers that nobody takes
+
+#[tokio::test]
+async fn who_asks_for_much_and_reads_nothing_is_closed() {
+    let node = upstream::devchain().blocks(1, 1000).run().await;
+    let proxy =
+        proxy::new().upstream(&node).config(|config| config.connections.stall_timeout = SHORT).run().await;
+    let client = client::http(&proxy);
+    node.clear_calls();
+
+    let mut greedy = Raw::connect(proxy.address()).await;
+    greedy.write(post(BIG).repeat(300)).await;
+    let stalled = proxy::closed("stalled");
+    eventually("the greedy one is closed", async || {
+        assert!(client.ask("eth_blockNumber", json!([])).await.is_ok());
+        proxy.metric(&stalled).await == 1
+    })
+    .await;
+    // What it does not take is not fetched for it either.
+    assert!(node.count("eth_getBlockByNumber") < 100, "{}", node.count("eth_getBlockByNumber"));
+    assert!(client.ask("eth_gasPrice", json!([])).await.is_ok());
+}
+
+/// An HTTP/2 connection on which a stream takes `window` bytes and no more unless it is told to.
+async fn h2_client(
+    proxy: &proxy::Proxy,
+    window: u32,
+) -> (h2::client::SendRequest<Bytes>, h2::client::Connection<TcpStream, Bytes>) {
+    let stream = TcpStream::connect(proxy.address()).await.unwrap();
+    h2::client::Builder::new().initial_window_size(window).handshake(stream).await.unwrap()
+}
+
+async fn h2_ask(send: &mut h2::client::SendRequest<Bytes>, body: &'static str) -> h2::client::ResponseFuture {
+    let request = http::Request::post("http://localhost/").header("content-type", "application/json");
+    *send = send.clone().ready().await.unwrap();
+    let (response, mut stream) = send.send_request(request.body(()).unwrap(), false).unwrap();
+    stream.send_data(Bytes::from_static(body.as_bytes()), true).unwrap();
+    response
+}
+
+#[tokio::test]
+async fn who_opens_no_window_is_closed_whatever_else_it_does() {
+    let node = upstream::devchain().blocks(1, 1000).run().await;
+    // Whoever is closed gives back its place among two: else others would be shed.
+    let proxy = proxy::new()
+        .upstream(&node)
+        .config(|config| {
+            config.connections.stall_timeout = SHORT;
+            config.http.max_in_flight = 2;
+        })
+        .run()
+        .await;
+    let client = client::http(&proxy);
+
+    // Takes nothing at all; takes the beginning; takes nothing, but is very much alive.
+    for (at, (window, pings)) in [(0, false), (100_000, false), (0, true)].into_iter().enumerate() {
+        let (mut send, mut connection) = h2_client(&proxy, window).await;
+        let mut ping_pong = connection.ping_pong().unwrap();
+        let ended = tokio::spawn(connection);
+        let response = h2_ask(&mut send, BIG).await;
+        let (head, _body) = response.await.unwrap().into_parts();
+        assert_eq!(head.status, 200);
+
+        let alive = async {
+            while ping_pong.ping(h2::Ping::opaque()).await.is_ok() {
+                time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let others = async {
+            while client.ask("eth_blockNumber", json!([])).await.is_ok() {
+                time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::select! {
+            _ = ended => {}
+            () = alive, if pings => {}
+            () = others => panic!("others are not served"),
+            () = time::sleep(PATIENCE) => panic!("it is not closed: window {window}, pings {pings}"),
+        }
+        let closed = proxy.metric(&proxy::closed("stalled")).await;
+        assert_eq!(closed, at as u64 + 1, "window {window}, pings {pings}");
+    }
+}
+
+#[tokio::test]
+async fn a_slow_reader_that_takes_something_is_not_closed() {
+    let node = upstream::devchain().blocks(1, 1000).run().await;
+    let proxy =
+        proxy::new().upstream(&node).config(|config| config.connections.stall_timeout = DELAY).run().await;
+    let direct = node.answer("eth_getBlockByNumber", ("latest", true)).unwrap();
+
+    let (mut send, connection) = h2_client(&proxy, 65_535).await;
+    tokio::spawn(connection);
+    let mut body = h2_ask(&mut send, BIG).await.await.unwrap().into_body();
+    let begun = Instant::now();
+    let (mut taken, mut rests) = (0, 0);
+    while let Some(piece) = body.data().await {
+        let piece = piece.unwrap();
+        taken += piece.len();
+        body.flow_control().release_capacity(piece.len()).unwrap();
+        // After each 16 KiB, however they came.
+        if taken >> 14 > rests {
+            rests = taken >> 14;
+            time::sleep(DELAY / 20).await;
+        }
+    }
+    assert!(taken > direct.len());
+    assert!(begun.elapsed() > DELAY * 2, "too fast to show anything: {:?}", begun.elapsed());
+    assert_eq!(proxy.metric(&proxy::closed("stalled")).await, 0);
+}
+
+// ## Many connections
+
+#[tokio::test]
+async fn idle_connections_do_not_disturb() {
+    raise_file_limit(8192);
+    let node = upstream::devchain().blocks(1, 1000).run().await;
+    let proxy = proxy::new().upstream(&node).run().await;
+    let client = client::http(&proxy);
+
+    let mut idle = Vec::new();
+    for _ in 0..1000 {
+        idle.push(Raw::connect(proxy.address()).await);
+    }
+    let mut greedy = Raw::connect(proxy.address()).await;
+    greedy.write(post(BIG).repeat(100)).await;
+    eventually("all are connected", async || proxy.metric("holdfast_connections").await >= 1001).await;
+
+    for _ in 0..100 {
+        assert!(client.ask("eth_blockNumber", json!([])).await.is_ok());
+    }
+    assert!(client::http(&proxy).ask("eth_chainId", json!([])).await.is_ok());
+    // Not one of them had to go.
+    assert_eq!(proxy.metric(&proxy::closed("displaced")).await, 0);
+    assert_eq!(idle.first_mut().unwrap().call("eth_chainId").await.status, 200);
+}
+
+#[tokio::test]
+async fn an_idle_connection_makes_room_for_a_newcomer() {
+    let node = upstream::devchain().run().await;
+    let proxy = proxy::new().upstream(&node).config(|config| config.connections.max = 3).run().await;
+
+    // One that has said nothing yet, one between calls, and one that waits for its answer.
+    let mut silent = Raw::connect(proxy.address()).await;
+    let mut between = Raw::connect(proxy.address()).await;
+    assert_eq!(between.call("eth_chainId").await.status, 200);
+    let mut busy = Raw::connect(proxy.address()).await;
+    node.fail(Fault::Delay(DELAY)).on("eth_gasPrice").once();
+    busy.write(post(&client::call("eth_gasPrice"))).await;
+    eventually("the call arrives", async || node.count("eth_gasPrice") == 1).await;
+
+    let mut first = Raw::connect(proxy.address()).await;
+    assert_eq!(first.call("eth_chainId").await.status, 200);
+    let mut second = Raw::connect(proxy.address()).await;
+    assert_eq!(second.call("eth_chainId").await.status, 200);
+    assert_eq!(proxy.metric(&proxy::closed("displaced")).await, 2);
+    assert_eq!(proxy.metric("holdfast_connections").await, 3);
+
+    // Of those that could go, two have gone, and the busy one was none of them.
+    assert_eq!(busy.response().await.status, 200);
+    let gone = [&mut silent, &mut between, &mut first];
+    let mut left = 0;
+    for client in gone {
+        left += usize::from(time::timeout(SHORT, client.0.read_u8()).await.is_err());
+    }
+    assert_eq!(left, 1);
+}
+
+#[tokio::test]
+async fn a_newcomer_waits_while_all_are_busy_and_is_served_then() {
+    let node = upstream::devchain().run().await;
+    let proxy = proxy::new().upstream(&node).config(|config| config.connections.max = 2).run().await;
+
+    // Those in its way hang up when they are done, or stay.
+    for (round, connection) in ["close", "keep-alive"].into_iter().enumerate() {
+        node.fail(Fault::Delay(DELAY)).on("eth_gasPrice").times(2);
+        let head = format!("POST / HTTP/1.1\r\nconnection: {connection}\r\n");
+        let request = post(&client::call("eth_gasPrice")).replace("POST / HTTP/1.1\r\n", &head);
+        let mut busy = Vec::new();
+        for _ in 0..2 {
+            let mut client = Raw::connect(proxy.address()).await;
+            client.write(&request).await;
+            busy.push(client);
+        }
+        let arrived = 2 * (round as u64 + 1);
+        eventually("the calls arrive", async || node.count("eth_gasPrice") == arrived).await;
+
+        let mut newcomer = Raw::connect(proxy.address()).await;
+        newcomer.write(post(&client::call("eth_chainId"))).await;
+        let soon = time::timeout(DELAY / 10, newcomer.0.readable()).await;
+        // If it was answered, then because one of the others was.
+        if soon.is_ok() {
+            assert!(busy.iter().any(|busy| busy.0.try_read(&mut [0]).is_ok()));
+        }
+        let answer = newcomer.response().await;
+        assert_eq!(answer.status, 200, "{connection}");
+        // It is asked to make room for nobody.
+        assert_eq!(newcomer.call("eth_chainId").await.status, 200, "{connection}");
+    }
+}
+
+// ## Too much at once
+
+#[tokio::test]
+async fn requests_over_the_limit_are_shed_before_their_bodies_are_read() {
+    let node = upstream::devchain().run().await;
+    let proxy = proxy::new().upstream(&node).config(|config| config.http.max_in_flight = 2).run().await;
+    let client = client::http(&proxy);
+    let body = client::call("eth_chainId");
+
+    let mut holders = Vec::new();
+    for _ in 0..2 {
+        let mut holder = Raw::connect(proxy.address()).await;
+        holder.write(post_head(body.len())).await;
+        holders.push(holder);
+    }
+    eventually("requests are shed", async || client.call("eth_chainId", json!([])).await.status == 503).await;
+
+    let mut shed = Raw::connect(proxy.address()).await;
+    shed.write(post_head(1000)).await;
+    let answer = shed.response().await;
+    assert_eq!((answer.status.as_u16(), answer.code()), (503, Some(-32013)));
+    assert!(answer.header("retry-after").unwrap().parse::<u64>().unwrap() >= 1);
+    let page =
+        client.post().header("content-type", "application/json").header("origin", "https://example.org");
+    let answer = Response::of(page.body(body.clone())).await;
+    assert_eq!((answer.status.as_u16(), answer.code()), (503, Some(-32013)));
+    assert_eq!(answer.header("access-control-allow-origin"), Some("*"));
+
+    // Those who were let in are served, and then everybody.
+    for mut holder in holders {
+        holder.write(&body).await;
+        assert_eq!(holder.response().await.status, 200);
+    }
+    for _ in 0..10 {
+        assert_eq!(client.call("eth_chainId", json!([])).await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn bytes_over_the_limit_are_refused() {
+    let node = upstream::devchain().run().await;
+    let limit = bytesize::ByteSize::kib(64);
+    let proxy = proxy::new().upstream(&node).config(|config| config.max_bytes_in_flight = limit).run().await;
+    let client = client::http(&proxy);
+    let padded = format!("{}{}", " ".repeat(16 << 10), client::call("eth_chainId"));
+    assert_eq!(client.send(padded.clone()).await.status, 200);
+
+    let mut holder = Raw::connect(proxy.address()).await;
+    holder.write(post_head(62 << 10)).await;
+    holder.write(vec![b' '; 60 << 10]).await;
+    eventually("bytes are refused", async || client.send(padded.clone()).await.status == 503).await;
+    let answer = client.send(padded.clone()).await;
+    assert_eq!(answer.code(), Some(-32013));
+    assert!(answer.header("retry-after").is_some());
+    // There is room for small ones still.
+    assert_eq!(client.call("eth_chainId", json!([])).await.status, 200);
+
+    drop(holder);
+    eventually("bytes are given back", async || client.send(padded.clone()).await.status == 200).await;
+}

@@ -1,0 +1,161 @@
+//! It ends in order: nobody who has asked goes without an answer.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use holdfast::devchain::Fault;
+use rustix::process::Signal;
+use serde_json::json;
+use tokio::net::TcpStream;
+
+use crate::support::{
+    client::{self, Raw, post},
+    eventually, process, proxy, upstream,
+};
+
+/// Long enough to be noticed as a wait.
+const DELAY: Duration = Duration::from_millis(500);
+
+/// Longer than any test waits.
+const FOR_EVER: &str = "10m";
+
+#[tokio::test]
+async fn for_a_while_it_is_not_ready_and_serves_all_the_same() {
+    let node = upstream::devchain().run().await;
+    let proxy = proxy::new().upstream(&node).config(|config| config.drain_delay = DELAY * 4).run().await;
+    let client = client::http(&proxy);
+    let (address, ready) = (proxy.address(), proxy.admin_url("/ready"));
+    assert_eq!(client.get(&ready).await.status, 200);
+
+    let stopping = tokio::spawn(proxy.app.stop());
+    tokio::task::yield_now().await;
+    let told = client.get(&ready).await;
+    assert_eq!(told.status, 503);
+    assert!(told.text().contains("shutting down"), "{}", told.text());
+    assert_eq!(Raw::connect(address).await.call("eth_gasPrice").await.status, 200);
+    assert!(!stopping.is_finished());
+
+    stopping.await.unwrap();
+    assert!(TcpStream::connect(address).await.is_err());
+}
+
+#[tokio::test]
+async fn every_request_whose_head_was_read_is_answered() {
+    let node = upstream::devchain().run().await;
+    let proxy = proxy::new().upstream(&node).run().await;
+    let (address, http2) = (proxy.address(), client::http2(&proxy));
+    node.fail(Fault::Delay(DELAY)).on("eth_gasPrice").always();
+
+    let mut idle = Raw::connect(address).await;
+    assert_eq!(idle.call("eth_chainId").await.status, 200);
+    let mut waiting = Vec::new();
+    for _ in 0..5 {
+        let mut client = Raw::connect(address).await;
+        client.write(post(&client::call("eth_gasPrice"))).await;
+        waiting.push(client);
+    }
+    let streams =
+        tokio::spawn(async move { join_all((0..5).map(|_| http2.ask("eth_gasPrice", json!([])))).await });
+    // Its body is still to come: `100 Continue` says that the head was read.
+    let body = client::call("eth_chainId");
+    let mut sending = Raw::connect(address).await;
+    sending
+        .write(format!(
+            "POST / HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nexpect: 100-continue\r\n\
+             content-length: {}\r\n\r\n",
+            body.len()
+        ))
+        .await;
+    assert_eq!(sending.response().await.status, 100);
+    eventually("all calls arrive", async || node.count("eth_gasPrice") == 10).await;
+
+    let stopping = tokio::spawn(proxy.app.stop());
+    // Who waits for nothing is let go at once, and nobody new is let in.
+    assert_eq!(idle.read_to_end().await, "");
+    eventually("no more connections", async || TcpStream::connect(address).await.is_err()).await;
+    assert!(!stopping.is_finished());
+
+    sending.write(body).await;
+    assert_eq!(sending.response().await.status, 200);
+    for mut client in waiting {
+        let answer = client.response().await;
+        assert!(answer.outcome().is_ok());
+        assert_eq!(client.read_to_end().await, "");
+    }
+    assert!(streams.await.unwrap().iter().all(Result::is_ok));
+    stopping.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_request_that_takes_too_long_is_cut_off() {
+    let node = upstream::devchain().run().await;
+    let proxy =
+        proxy::new().upstream(&node).config(|config| config.connections.drain_timeout = DELAY).run().await;
+    let mut client = Raw::connect(proxy.address()).await;
+    node.fail(Fault::Hang).on("eth_gasPrice").always();
+    client.write(post(&client::call("eth_gasPrice"))).await;
+    eventually("the call arrives", async || node.count("eth_gasPrice") == 1).await;
+
+    proxy.app.stop().await;
+    assert_eq!(client.read_to_end().await, "");
+}
+
+#[tokio::test]
+async fn a_signal_ends_it_when_all_are_answered() {
+    let node = upstream::devchain().run().await;
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut process = process::serve(&node).set("DRAIN_DELAY", "1s").run().await;
+        let ready = format!("{}/ready", process.admin_url());
+        let client = process.client();
+        node.clear_calls();
+        node.fail(Fault::Delay(DELAY * 4)).on("eth_gasPrice").times(3);
+
+        let mut waiting = Vec::new();
+        for _ in 0..3 {
+            let mut client = Raw::connect(process.address()).await;
+            client.write(post(&client::call("eth_gasPrice"))).await;
+            waiting.push(client);
+        }
+        eventually("all calls arrive", async || node.count("eth_gasPrice") == 3).await;
+        process.signal(signal);
+        process.says("stopping").await;
+        assert_eq!(client.get(&ready).await.status, 503);
+        assert_eq!(Raw::connect(process.address()).await.call("eth_chainId").await.status, 200);
+
+        for mut client in waiting {
+            assert!(client.response().await.outcome().is_ok());
+        }
+        assert_eq!(process.ended().await.code(), Some(0), "{}", process.log());
+        process.says("stopped").await;
+        assert!(TcpStream::connect(process.address()).await.is_err());
+    }
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_it_at_once() {
+    let node = upstream::devchain().run().await;
+    // With a request that is never answered; and with nothing to do but wait.
+    for (delay, asked) in [("0s", 1), (FOR_EVER, 0)] {
+        let mut process = process::serve(&node)
+            .set("DRAIN_DELAY", delay)
+            .set("CONNECTIONS__DRAIN_TIMEOUT", FOR_EVER)
+            .set("CALL_TIMEOUT", FOR_EVER)
+            .set("UPSTREAM__TIMEOUT", FOR_EVER)
+            .run()
+            .await;
+        node.clear_calls();
+        node.fail(Fault::Hang).on("eth_gasPrice").times(asked);
+        let mut client = Raw::connect(process.address()).await;
+        for _ in 0..asked {
+            client.write(post(&client::call("eth_gasPrice"))).await;
+        }
+        eventually("the call arrives", async || node.count("eth_gasPrice") == asked as u64).await;
+
+        process.signal(Signal::TERM);
+        process.says("stopping").await;
+        assert!(process.is_running());
+        process.signal(Signal::TERM);
+        assert_eq!(process.ended().await.code(), Some(0), "{}", process.log());
+        process.says("told to stop twice").await;
+    }
+}

@@ -1,0 +1,78 @@
+//! Files: too few of them, at the start or all of a sudden.
+
+use rustix::process::{Resource, Rlimit};
+use serde_json::json;
+
+use crate::support::{client::Raw, eventually, process, proxy::closed, upstream};
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn it_survives_running_out_of_files() {
+    let node = upstream::devchain().run().await;
+    let mut process = process::serve(&node).run().await;
+    // From here on there is a connection to the node, which it keeps.
+    assert!(process.client().ask("eth_gasPrice", json!([])).await.is_ok());
+
+    let mut keeper = Raw::connect(process.address()).await;
+    assert_eq!(keeper.call("eth_chainId").await.status, 200);
+    let few = Some(process.open_files() + 4);
+    let before = rustix::process::prlimit(
+        Some(process.pid()),
+        Resource::Nofile,
+        Rlimit { current: few, maximum: few },
+    )
+    .unwrap();
+    assert!(before.current > few);
+    let mut crowd = Vec::new();
+    for _ in 0..50 {
+        crowd.push(Raw::connect(process.address()).await);
+    }
+    process.says("cannot accept connections").await;
+    assert!(process.is_running());
+    // Idle ones make room even so: who has something to ask gets an answer.
+    assert!(process.client().ask("eth_chainId", json!([])).await.is_ok());
+
+    drop(crowd);
+    drop(keeper);
+    for _ in 0..10 {
+        assert!(process.client().ask("eth_gasPrice", json!([])).await.is_ok());
+    }
+    assert!(process.is_running());
+    assert!(process.metric(&closed("displaced")).await > 0);
+    // Said, but not over and over.
+    assert!(process.log().matches("cannot accept connections").count() < 5, "{}", process.log());
+}
+
+#[tokio::test]
+async fn the_file_limit_is_raised_where_it_can_be() {
+    let node = upstream::devchain().run().await;
+    let process = process::serve(&node).ulimit("-S -n 64").run().await;
+
+    process.says("raised the limit on open files").await;
+    assert!(!process.log().contains("too low"), "{}", process.log());
+    let mut idle = Vec::new();
+    for _ in 0..200 {
+        idle.push(Raw::connect(process.address()).await);
+    }
+    eventually("all are connected", async || process.metric("holdfast_connections").await >= 200).await;
+    assert!(process.client().ask("eth_gasPrice", json!([])).await.is_ok());
+}
+
+#[tokio::test]
+async fn where_it_cannot_there_are_fewer_connections() {
+    let node = upstream::devchain().run().await;
+    let mut process = process::serve(&node).ulimit("-n 128").run().await;
+
+    process.says("the limit on open files is too low for connections.max").await;
+    let mut idle = Vec::new();
+    for _ in 0..200 {
+        idle.push(Raw::connect(process.address()).await);
+    }
+    let displaced = closed("displaced");
+    eventually("some make room", async || process.metric(&displaced).await >= 50).await;
+    assert!(process.client().ask("eth_gasPrice", json!([])).await.is_ok());
+    let connections = process.metric("holdfast_connections").await;
+    assert!((32..128).contains(&connections), "{connections}");
+    assert!(process.is_running());
+    assert!(!process.log().contains("cannot accept connections"), "{}", process.log());
+}
