@@ -70,7 +70,8 @@ impl Connections {
             .timer(TokioTimer::new())
             // hyper counts idleness into this time; `Activity` tells the two apart.
             .header_read_timeout(None)
-            .pipeline_flush(true)
+            // No `pipeline_flush`: it holds an answer back while a byte of the next request, or of
+            // garbage, is in the buffer, and copies every answer into one piece.
             .max_buf_size(MAX_HEAD as usize);
         http.http2()
             .timer(TokioTimer::new())

@@ -14,3 +14,4 @@ mod support;
 
 mod equal;
 mod floors;
+mod malformed;
