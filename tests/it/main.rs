@@ -14,4 +14,5 @@ mod support;
 
 mod equal;
 mod floors;
+mod fuzz_bodies;
 mod malformed;
