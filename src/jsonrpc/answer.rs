@@ -194,6 +194,10 @@ mod tests {
         let read = |body: &'static [u8]| read_answers(&Bytes::from_static(body)).unwrap_err();
         assert_eq!(read(br#"{"id":1,"resu"#), AnswerError::Truncated { len: 13 });
         assert_eq!(read(b""), AnswerError::Truncated { len: 0 });
+        assert_eq!(read(br#"{"id":1,"result":nul"#), AnswerError::Truncated { len: 20 });
+        assert_eq!(read(br#"{"id":1,"result":"\"#), AnswerError::Truncated { len: 19 });
+        assert_eq!(read(br#"{"id":1,"result":"\u00e"#), AnswerError::Truncated { len: 23 });
+        assert!(matches!(read(br#"{"id":1,"result":"\u00x"#), AnswerError::NotJson(_)));
         assert!(matches!(read(b"<html>"), AnswerError::NotJson(_)));
         assert!(matches!(read(b"\xff"), AnswerError::NotUtf8 { at: 0 }));
         assert_eq!(read(b"[1]"), AnswerError::NotAResponse);

@@ -185,6 +185,11 @@ impl<'a> Scanner<'a> {
         SyntaxError { at: self.at, expected }
     }
 
+    /// `tru` or `"\u00` at the end is cut off rather than wrong: said by where the error stands.
+    fn cut_or_wrong(&self, cut: bool, expected: &'static str) -> SyntaxError {
+        SyntaxError { at: if cut { self.text.len() } else { self.at }, expected }
+    }
+
     fn more(&mut self, first: &mut bool, close: u8, expected: &'static str) -> Result<bool, SyntaxError> {
         let was_first = std::mem::take(first);
         match self.peek() {
@@ -235,13 +240,14 @@ impl<'a> Scanner<'a> {
         match self.text.get(self.at + 1) {
             Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => self.at += 2,
             Some(b'u') => {
-                let digits = self.text.get(self.at + 2..self.at + 6);
-                if !digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)) {
-                    return Err(self.expected("\\u and four hex digits"));
+                let rest = &self.text[self.at + 2..];
+                let digits = rest.iter().take(4).take_while(|digit| digit.is_ascii_hexdigit()).count();
+                if digits < 4 {
+                    return Err(self.cut_or_wrong(digits == rest.len(), "\\u and four hex digits"));
                 }
                 self.at += 6;
             }
-            _ => return Err(self.expected("an escape such as \\n")),
+            other => return Err(self.cut_or_wrong(other.is_none(), "an escape such as \\n")),
         }
         Ok(())
     }
@@ -279,9 +285,7 @@ impl<'a> Scanner<'a> {
     fn literal(&mut self, word: &'static [u8]) -> Result<(), SyntaxError> {
         let rest = &self.text[self.at..];
         if !rest.starts_with(word) {
-            // `tru` at the end is cut off rather than wrong: say so by where the error stands.
-            let at = if word.starts_with(rest) { self.text.len() } else { self.at };
-            return Err(SyntaxError { at, expected: "a value" });
+            return Err(self.cut_or_wrong(word.starts_with(rest), "a value"));
         }
         self.at += word.len();
         Ok(())

@@ -23,6 +23,8 @@ mod equal;
 mod faults;
 mod files;
 mod floors;
+mod fuzz_bodies;
+mod malformed;
 mod node;
 mod readme;
 mod secrets;

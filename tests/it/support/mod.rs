@@ -3,8 +3,8 @@
 pub mod anvil;
 pub mod client;
 pub mod in_memory;
-pub mod program;
 pub mod process;
+pub mod program;
 pub mod proxy;
 pub mod tools;
 pub mod upstream;

@@ -1,0 +1,174 @@
+//! The bodies of the fuzz targets, as properties: on every run, without a fuzzer.
+//!
+//! Bytes at random rarely get past the first bracket; tokens at random rarely make a request; a good
+//! packet with something wrong in it finds what is in between.
+
+use proptest::{
+    collection::vec,
+    prelude::*,
+    sample::{Index, select},
+};
+
+#[path = "../../fuzz/bodies/answer.rs"]
+mod answer;
+#[path = "../../fuzz/bodies/packet.rs"]
+mod packet;
+
+/// What requests and answers are made of, whole and broken.
+const TOKENS: &[&str] = &[
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+    ":",
+    "\"",
+    "\\",
+    " ",
+    "\n",
+    "\u{b}",
+    "é",
+    "\u{feff}",
+    "0",
+    "-0",
+    "01",
+    "1.5e+3",
+    "1.",
+    "-",
+    "1180591620717411303424",
+    "true",
+    "fals",
+    "null",
+    "nul",
+    r#""a""#,
+    r#""\u0061""#,
+    r#""\ud800""#,
+    r#""\x""#,
+    r#""\u00"#,
+    r#""jsonrpc""#,
+    r#""2.0""#,
+    r#""jsonrpc":"2.0""#,
+    r#""id""#,
+    r#""id":1"#,
+    r#""\u0069d":null"#,
+    r#""method""#,
+    r#""method":"m""#,
+    r#""params""#,
+    r#""params":[]"#,
+    r#""params":{}"#,
+    r#""result":null"#,
+    r#""result""#,
+    r#""error""#,
+    r#""error":{}"#,
+    r#"{"jsonrpc":"2.0","id":1,"method":"m"}"#,
+    r#"{"id":1,"result":0}"#,
+];
+
+const ENTRIES: &[&str] = &[
+    r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#,
+    r#"{"jsonrpc":"2.0","id":"\u0061","method":"eth\u005fgetBlockByNumber","params":["latest",true]}"#,
+    r#" { "params" : [ "0xAb" , 1.0e3 , {"a":[{}]} , null ] , "method" : "eth_call" , "id" : -0.5 , "jsonrpc" : "2.0" } "#,
+    r#"{"jsonrpc":"2.0","method":"eth_subscribe","params":["newHeads"]}"#,
+    r#"{"jsonrpc":"2.0","id":null,"method":"m","params":{"named":1}}"#,
+    r#"{"jsonrpc":"2.0","id":2,"method":"eth_getTransactionByBlockNumberAndIndex","params":["0x10","0x0"]}"#,
+    r#"{"jsonrpc":"2.0","id":3,"result":{"number":"0x1","transactions":["\u0000é🦀"]}}"#,
+    r#"{"id":4,"error":{"code":-32000,"message":"header not found","data":null},"jsonrpc":"2.0"}"#,
+    r#"{"jsonrpc":"2.0","id":18446744073709551615,"error":null,"result":null}"#,
+    r#"[]"#,
+    r#"7"#,
+];
+
+/// Tokens in a row, in an order that means nothing.
+fn token_soup() -> impl Strategy<Value = String> {
+    vec(select(TOKENS), 0..24).prop_map(|tokens| tokens.concat())
+}
+
+/// One entry, or a batch of a few.
+fn good_packet() -> impl Strategy<Value = String> {
+    prop_oneof![
+        select(ENTRIES).prop_map(ToOwned::to_owned),
+        vec(select(ENTRIES), 0..5).prop_map(|entries| format!("[{}]", entries.join(","))),
+    ]
+}
+
+/// Something that goes wrong with bytes on their way.
+#[derive(Clone, Debug)]
+enum Mutation {
+    Cut(Index),
+    Drop(Index, usize),
+    Set(Index, u8),
+    Insert(Index, &'static str),
+    Repeat(Index, usize),
+}
+
+impl Mutation {
+    fn any() -> impl Strategy<Value = Self> {
+        prop_oneof![
+            any::<Index>().prop_map(Self::Cut),
+            (any::<Index>(), 1usize..8).prop_map(|(at, len)| Self::Drop(at, len)),
+            (any::<Index>(), any::<u8>()).prop_map(|(at, byte)| Self::Set(at, byte)),
+            (any::<Index>(), select(TOKENS)).prop_map(|(at, token)| Self::Insert(at, token)),
+            (any::<Index>(), 1usize..64).prop_map(|(at, len)| Self::Repeat(at, len)),
+        ]
+    }
+
+    fn apply(&self, bytes: &mut Vec<u8>) {
+        let place = |at: &Index| at.index(bytes.len() + 1);
+        let (at, end, instead) = match self {
+            Self::Cut(at) => (place(at), bytes.len(), Vec::new()),
+            Self::Drop(at, len) => (place(at), place(at) + len, Vec::new()),
+            Self::Set(at, byte) => (place(at), place(at) + 1, vec![*byte]),
+            Self::Insert(at, token) => (place(at), place(at), token.as_bytes().to_vec()),
+            Self::Repeat(at, len) => {
+                let at = place(at);
+                (at, at, bytes[at..bytes.len().min(at + len)].to_vec())
+            }
+        };
+        bytes.splice(at..end.min(bytes.len()), instead);
+    }
+}
+
+fn mutated_packet() -> impl Strategy<Value = Vec<u8>> {
+    (good_packet(), vec(Mutation::any(), 0..4)).prop_map(|(packet, mutations)| {
+        let mut bytes = packet.into_bytes();
+        mutations.iter().for_each(|mutation| mutation.apply(&mut bytes));
+        bytes
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn any_bytes(bytes in vec(any::<u8>(), 0..64)) {
+        packet::packet(&bytes);
+        answer::answer(&bytes);
+    }
+
+    #[test]
+    fn any_tokens(text in token_soup()) {
+        packet::packet(text.as_bytes());
+        answer::answer(text.as_bytes());
+    }
+
+    #[test]
+    fn any_fault_in_a_good_packet(bytes in mutated_packet()) {
+        packet::packet(&bytes);
+        answer::answer(&bytes);
+    }
+}
+
+#[test]
+fn deep_and_wide_ones() {
+    let deep = 100_000;
+    for (open, close) in [("[", "]"), (r#"{"":"#, "}"), (r#"{"params":["#, "]}")] {
+        let inner = if close == "}" { "1" } else { "" };
+        let good = [open.repeat(deep).as_str(), inner, &close.repeat(deep)].concat();
+        let call =
+            format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","result":{good},"params":[{good},{good}]}}"#);
+        for text in [good.clone(), open.repeat(deep), call, format!("[{}0]", "0,".repeat(deep))] {
+            packet::packet(text.as_bytes());
+            answer::answer(text.as_bytes());
+        }
+    }
+}
