@@ -8,7 +8,7 @@ use tokio::{
     task::JoinHandle,
     time::{self, Instant},
 };
-use tracing::info;
+use tracing::{info, warn};
 
 use super::report::Report;
 use crate::{
@@ -21,7 +21,10 @@ use crate::{
     upstream::{self, HttpLeaf, Upstream},
 };
 
-/// Files beside the clients' connections: listeners, logs, the runtime's own, the admin's clients.
+/// Operators and probes are few; their connections must not be the clients' loss.
+const ADMIN_CONNECTIONS: usize = 64;
+
+/// Files beside connections: listeners, logs, the runtime's own.
 const OTHER_FILES: u64 = 64;
 
 /// The program, running.
@@ -74,7 +77,8 @@ impl App {
             Listener::bind(config.listen, connections.clone(), listen::Metrics::register(&mut registry));
         let rpc = rpc.await.map_err(StartError::Bind)?;
         // Counted for nobody: who looks at the counters should not move them.
-        let admin = Listener::bind(config.admin, connections, listen::Metrics::default());
+        let few = listen::Config { max: connections.max.min(ADMIN_CONNECTIONS), ..connections };
+        let admin = Listener::bind(config.admin, few, listen::Metrics::default());
         let admin = admin.await.map_err(StartError::Bind)?;
 
         let identity = Identity::new(config.chain_id);
@@ -150,11 +154,19 @@ fn leaf(config: &upstream::Config, budget: ByteBudget) -> Result<HttpLeaf, Probl
 
 /// Makes files enough for the connections allowed, or allows only as many as there are files for.
 fn connections_that_fit(config: &Config) -> listen::Config {
-    let beside = config.upstream.max_in_flight as u64 + OTHER_FILES;
+    let beside = (config.upstream.max_in_flight + ADMIN_CONNECTIONS) as u64 + OTHER_FILES;
     let wanted = config.connections.max as u64;
     let files = raise_file_limit(wanted + beside).soft.unwrap_or(u64::MAX);
-    // Where files are short, a quarter of them is left for what is not a client.
-    let fit = files.saturating_sub(beside).max(files - files / 4).min(wanted).max(1);
+    // Where files are short, a third of them is left for what is not a client.
+    let fit = files.saturating_sub(beside).max(files - files / 3).min(wanted).max(1);
+    if fit < wanted {
+        warn!(
+            files,
+            needed = wanted + beside,
+            connections = fit,
+            "the limit on open files is too low for connections.max, which is lowered; raise it (ulimit -n, LimitNOFILE)"
+        );
+    }
     listen::Config { max: usize::try_from(fit).unwrap_or(usize::MAX), ..config.connections.clone() }
 }
 

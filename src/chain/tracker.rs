@@ -302,7 +302,10 @@ impl Tracker {
 
     /// Takes in that `hash` stands at `number`, as an answer said that was sent then.
     ///
-    /// `parent` is known where the whole block was seen. Tells whether it contradicts what is tracked.
+    /// `parent` is known where the whole block was seen.
+    ///
+    /// # Errors
+    /// If another block is tracked there.
     pub fn observe_number(
         &mut self,
         number: BlockNumber,

@@ -101,11 +101,14 @@ impl Failure {
 /// Runs `command` with the log on.
 fn run(log: &LogConfig, command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     log::start(log);
-    tokio::runtime::Builder::new_multi_thread()
+    let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failure::Other(format!("cannot start the runtime: {error}")))?
-        .block_on(command)
+        .map_err(|error| Failure::Other(format!("cannot start the runtime: {error}")))?;
+    let done = runtime.block_on(command);
+    // All that must be finished is; a name look-up that hangs in a thread must not hold up the end.
+    runtime.shutdown_background();
+    done
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {

@@ -19,6 +19,9 @@ pub enum HttpError {
     /// Anything but `application/json`.
     #[error("send the header content-type: application/json")]
     ContentType,
+    /// A packed body.
+    #[error("send the body unpacked, without content-encoding")]
+    ContentEncoding,
     /// Announced or found to be too large.
     #[error("the body is larger than {max} bytes; send it in parts")]
     BodyTooLarge {

@@ -1,5 +1,7 @@
 //! Answers a packet: its entries side by side, its replies in order.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use futures_util::{StreamExt, stream};
 use http::{HeaderValue, Response, StatusCode, Version, header};
 use tower::{Service, ServiceExt};
@@ -50,26 +52,34 @@ where
 
     async fn batch(&self, entries: Vec<Entry>, caller: &Caller, version: Version) -> Response<RpcBody> {
         let mut writer = ReplyWriter::batch();
+        let full = AtomicBool::new(false);
         let mut entries = entries.into_iter().peekable();
         while entries.peek().is_some() {
             let segment = next_segment(&mut entries);
             let mut replies = stream::iter(segment)
-                .map(|entry| self.run(entry, caller.clone()))
+                .map(|entry| self.run_unless(&full, entry, caller.clone()))
                 .buffered(self.concurrency.max(1));
             while let Some(reply) = replies.next().await {
                 let Some((id, answer)) = reply else { continue };
                 let answer = answer.unwrap_or_else(|verdict| Answer::from(&verdict.error));
-                writer.write(&id, self.within_limit(&writer, answer));
+                let fits = (writer.len() + answer.len()) as u64 <= self.max_answer;
+                full.fetch_or(!fits, Relaxed);
+                writer.write(&id, if fits { answer } else { self.too_much() });
             }
         }
         writer.finish().map_or_else(no_content, |rope| json(RpcBody::new(rope, version)))
     }
 
-    /// What no longer fits becomes an error: its own, so that the others keep their answers.
-    fn within_limit(&self, writer: &ReplyWriter, answer: Answer) -> Answer {
-        if (writer.len() + answer.len()) as u64 <= self.max_answer {
-            return answer;
+    /// Once an answer did not fit, what has not begun is not begun: its answer would be thrown away.
+    async fn run_unless(&self, full: &AtomicBool, entry: Entry, caller: Caller) -> EntryReply {
+        match entry {
+            Entry::Call(call) if full.load(Relaxed) => call.id.map(|id| (id, Ok(self.too_much()))),
+            entry => self.run(entry, caller).await,
         }
+    }
+
+    /// What no longer fits becomes an error: its own, so that the others keep their answers.
+    fn too_much(&self) -> Answer {
         let message =
             format!("the answers of this batch exceed {} bytes; ask for fewer at once", self.max_answer);
         Answer::from(&ErrorObject::new(Code::InvalidRequest, message))

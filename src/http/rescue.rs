@@ -120,7 +120,7 @@ pub fn http_error(error: &HttpError) -> Verdict {
     let refused = |status| Verdict::new(status, Code::InvalidRequest, message.clone());
     match error {
         HttpError::MethodNotAllowed { .. } | HttpError::WebSocket => refused(StatusCode::METHOD_NOT_ALLOWED),
-        HttpError::ContentType => refused(StatusCode::UNSUPPORTED_MEDIA_TYPE),
+        HttpError::ContentType | HttpError::ContentEncoding => refused(StatusCode::UNSUPPORTED_MEDIA_TYPE),
         HttpError::BodyTooLarge { .. } => refused(StatusCode::PAYLOAD_TOO_LARGE),
         HttpError::BodyTimeout { .. } => refused(StatusCode::REQUEST_TIMEOUT),
         HttpError::BodyBroken => refused(StatusCode::BAD_REQUEST),

@@ -74,6 +74,10 @@ fn check_head(parts: &Parts) -> Result<(), HttpError> {
     if !is_json(&parts.headers) {
         return Err(HttpError::ContentType);
     }
+    let encoding = parts.headers.get(header::CONTENT_ENCODING);
+    if encoding.is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        return Err(HttpError::ContentEncoding);
+    }
     Ok(())
 }
 

@@ -110,7 +110,7 @@ async fn a_batch_runs_side_by_side_within_its_bound() {
 }
 
 #[tokio::test]
-async fn answers_that_no_longer_fit_get_an_error_of_their_own() {
+async fn an_answer_that_no_longer_fits_becomes_an_error_and_what_follows_is_not_begun() {
     let config = Config { max_batch_answer: bytesize::ByteSize::kib(10), ..Config::default() };
     let batch =
         json!([call("fine", &json!([6000])), call("fine", &json!([6000])), call("fine", &json!([10]))]);

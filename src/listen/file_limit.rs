@@ -1,7 +1,7 @@
 //! Makes sure there are files enough for the connections that are promised.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tracing::{info, warn};
+use tracing::info;
 
 /// What became of the process's limit on open files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub struct FileLimit {
 
 /// Raises the soft limit on open files to `needed` where the hard one allows it.
 ///
-/// Says in the log what it did, and what an operator must do where that was not enough.
+/// What it could not do is for the caller to say, who knows what that means.
 pub fn raise_file_limit(needed: u64) -> FileLimit {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let Some(soft) = current.filter(|soft| *soft < needed) else {
@@ -24,13 +24,6 @@ pub fn raise_file_limit(needed: u64) -> FileLimit {
     let soft = if raised { wanted } else { soft };
     if raised {
         info!(files = soft, "raised the limit on open files");
-    }
-    if soft < needed {
-        warn!(
-            files = soft,
-            needed,
-            "the limit on open files is too low for connections.max; raise it (ulimit -n, LimitNOFILE)"
-        );
     }
     FileLimit { soft: Some(soft) }
 }

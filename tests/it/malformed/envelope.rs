@@ -124,9 +124,12 @@ fn lines() -> Vec<(&'static str, String, i64, &'static str, &'static str)> {
     ]
 }
 
+/// Of each reply the code of its error and the text of its id.
+type Replies = Vec<(Option<i64>, &'static str)>;
+
 /// One bad entry spoils only itself; a notification leaves no trace.
 #[rustfmt::skip]
-fn batches() -> Vec<(&'static str, String, Vec<(Option<i64>, &'static str)>)> {
+fn batches() -> Vec<(&'static str, String, Replies)> {
     const JUNK: (Option<i64>, &str) = (Some(INVALID_REQUEST), "null");
     let good = r#"{"jsonrpc":"2.0","id":7,"method":"eth_chainId"}"#;
     let note = r#"{"jsonrpc":"2.0","method":"eth_chainId"}"#;

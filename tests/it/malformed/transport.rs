@@ -85,6 +85,8 @@ pub(super) fn requests(client: &Client) -> Vec<(&'static str, RequestBuilder, Ba
         ("a form",                      typed("application/x-www-form-urlencoded"),            refused(415, TYPE)),
         ("a form in parts",             typed("multipart/form-data; boundary=x").body(multipart), refused(415, TYPE)),
         ("a form without a type",       client.post().body("q=1"),                             refused(415, TYPE)),
+        ("a packed body",               client.post().header("content-type", "application/json").header("content-encoding", "gzip").body(CALL), refused(415, "send the body unpacked")),
+        ("a body packed as itself",     client.post().header("content-type", "application/json").header("content-encoding", "identity").body(CALL), FINE),
         ("a type that is no text",      client.post().header("content-type", b"application/json\xff".as_slice()).body(CALL), refused(415, TYPE)),
         ("neither body nor type",       client.post(),                                         refused(415, TYPE)),
         // Odd, and fine.

@@ -185,7 +185,7 @@ impl Raw {
         let mut read = Vec::new();
         let enough = |read: &[u8]| String::from_utf8_lossy(read).matches(text).count() >= times;
         while !enough(&read) {
-            let mut piece = [0; 65536];
+            let mut piece = vec![0; 65536];
             let count =
                 time::timeout(PATIENCE, self.0.read(&mut piece)).await.expect("an answer comes").unwrap();
             assert!(count > 0, "closed after {:?}", String::from_utf8_lossy(&read));
