@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use crate::{
     admin,
+    cache::Cache,
     proxy::{self, Identity, IdentityState},
 };
 
@@ -18,6 +19,7 @@ use crate::{
 pub(super) struct Report {
     pub(super) identity: Identity,
     pub(super) calls: proxy::Metrics,
+    pub(super) cache: Cache,
     pub(super) upstream: String,
     pub(super) listen: SocketAddr,
     pub(super) started: Instant,
@@ -48,6 +50,8 @@ impl admin::Report for Report {
 
     fn status(&self) -> serde_json::Value {
         let ready = self.ready();
+        let (calls, hits) = self.calls.calls();
+        let (entries, bytes) = self.cache.sizes();
         let chain = match self.identity.state() {
             IdentityState::Known(who) => json!({
                 "id": who.chain_id,
@@ -63,7 +67,9 @@ impl admin::Report for Report {
             "listen": self.listen.to_string(),
             "chain": chain,
             "upstreams": [{ "url": self.upstream }],
-            "calls": self.calls.calls(),
+            "calls": calls,
+            "hits": hits,
+            "cache": { "entries": entries, "bytes": bytes, "located_transactions": self.cache.located().0 },
         })
     }
 }

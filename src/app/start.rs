@@ -14,6 +14,7 @@ use super::report::Report;
 use crate::{
     admin::Admin,
     budget::ByteBudget,
+    cache::Cache,
     config::{Config, Problem},
     http::{self, Edge},
     listen::{self, BindError, Listener, raise_file_limit},
@@ -84,7 +85,9 @@ impl App {
         let identity = Identity::new(config.chain_id);
         let watch = tokio::spawn(identity.watch(upstream.clone()));
         let call_metrics = proxy::Metrics::register(&mut registry);
+        let cache = Cache::new(&config.cache);
         let report = Arc::new(Report {
+            cache: cache.clone(),
             identity: identity.clone(),
             calls: call_metrics.clone(),
             upstream: upstream_url.clone(),
@@ -93,7 +96,9 @@ impl App {
             draining: false.into(),
         });
 
-        let parts = ProxyParts { upstream, identity: identity.clone(), metrics: call_metrics };
+        let consistent = config.upstream.endpoints.first().is_some_and(|endpoint| endpoint.consistent);
+        let parts =
+            ProxyParts { upstream, identity: identity.clone(), cache, consistent, metrics: call_metrics };
         let proxy = proxy::proxy(&config.proxy(), parts);
         let edge = Edge { budget, admin: Some(admin.address()) };
         let rpc =

@@ -27,6 +27,14 @@ pub(super) struct Serve {
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     admin: Option<SocketAddr>,
 
+    /// What may be kept in memory, such as "2 GiB" [default: 512 MiB]
+    #[arg(long, value_name = "SIZE")]
+    cache_size: Option<String>,
+
+    /// How old an answer may be, such as "500ms" [default: 1s]
+    #[arg(long, value_name = "TIME")]
+    max_staleness: Option<String>,
+
     /// Serve the six read operations and nothing else
     #[arg(long)]
     strict: bool,
@@ -70,6 +78,8 @@ impl Serve {
             .sources()
             .with_flag("listen", self.listen)
             .with_flag("admin", self.admin)
+            .with_flag("cache.size", self.cache_size)
+            .with_flag("chain.max_staleness", self.max_staleness)
             .with_flag("strict", self.strict.then_some(true))
             .with_flag("log.level", self.log_level)
             .with_flag("log.format", self.log_format);

@@ -91,7 +91,11 @@ impl Sources {
         }
         let mut config: Config = figment.extract().map_err(ConfigError::from)?;
         if !upstreams.is_empty() {
-            let endpoint = |url| EndpointConfig { url: Secret::Plain(url), headers: Default::default() };
+            let endpoint = |url| EndpointConfig {
+                url: Secret::Plain(url),
+                consistent: false,
+                headers: Default::default(),
+            };
             config.upstream.endpoints = upstreams.into_iter().map(endpoint).collect();
         }
         config.check()?;

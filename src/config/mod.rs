@@ -17,7 +17,7 @@ pub use self::{
     load::Sources,
     log::{LogConfig, LogFormat},
 };
-use crate::{http, listen, proxy, upstream};
+use crate::{cache, http, listen, proxy, upstream};
 
 /// Everything that can be set. `config/holdfast.toml` says what for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +44,12 @@ pub struct Config {
     pub log: LogConfig,
     /// Which methods are let through.
     pub methods: proxy::MethodsConfig,
+    /// How the chain is followed.
+    pub chain: proxy::ChainConfig,
+    /// What is fetched for a miss.
+    pub plan: proxy::PlanConfig,
+    /// What is kept in memory.
+    pub cache: cache::Config,
     /// What a request may be like.
     pub http: http::Config,
     /// What a connection may be like.
@@ -65,6 +71,9 @@ impl Default for Config {
             max_bytes_in_flight: ByteSize::mib(512),
             log: LogConfig::default(),
             methods: proxy.methods,
+            chain: proxy.chain,
+            plan: proxy.plan,
+            cache: cache::Config::default(),
             http: http::Config::default(),
             connections: listen::Config::default(),
             upstream: upstream::Config::default(),
@@ -82,6 +91,8 @@ impl Config {
             strict: self.strict,
             call_timeout: self.call_timeout,
             methods: self.methods.clone(),
+            chain: self.chain.clone(),
+            plan: self.plan.clone(),
         }
     }
 
@@ -93,6 +104,7 @@ impl Config {
             ("http.max_in_flight", self.http.max_in_flight),
             ("connections.max", self.connections.max),
             ("upstream.max_in_flight", self.upstream.max_in_flight),
+            ("chain.window", self.chain.window),
         ];
         for (key, value) in positive {
             if value == 0 {

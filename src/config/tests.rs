@@ -36,9 +36,10 @@ fn the_documented_file_holds_the_defaults() {
 fn the_documented_file_leaves_no_key_out() {
     let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(DOCUMENTED)).unwrap();
     let mut keys = Vec::new();
-    let defaults = Config { chain_id: Some(1), ..Config::default() };
+    let mut defaults = Config { chain_id: Some(1), ..Config::default() };
+    defaults.chain.finality_depth = Some(1);
     collect_keys(&serde_json::to_value(defaults).unwrap(), &mut keys);
-    for key in keys.iter().chain(&["url".to_owned(), "headers".to_owned()]) {
+    for key in keys.iter().chain(&["url".to_owned(), "headers".to_owned(), "consistent".to_owned()]) {
         let documented = text.lines().any(|line| {
             let line = line.trim_start_matches(['#', ' ']);
             line.strip_prefix(key.as_str()).is_some_and(|rest| rest.trim_start().starts_with('='))

@@ -5,6 +5,7 @@
 
 mod block_id;
 mod entity;
+mod extra;
 mod hash;
 mod operation;
 pub mod ops;
@@ -15,9 +16,10 @@ mod write;
 pub use self::{
     block_id::{NumberOrTag, Tag},
     entity::{Block, Header, LoneReceipt, LoneTransaction, Place, Receipts, ShapeError, ThinBlock},
+    extra::{BlockRef, Extra},
     hash::{BlockHash, TxHash},
     operation::Operation,
     params::ParamError,
     quantity::{BlockNumber, TxPosition},
-    write::is_write,
+    write::{is_reset, is_write},
 };

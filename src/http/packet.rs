@@ -1,6 +1,9 @@
 //! Answers a packet: its entries side by side, its replies in order.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
 
 use futures_util::{StreamExt, stream};
 use http::{HeaderValue, Response, StatusCode, Version, header};
@@ -8,12 +11,13 @@ use tower::{Service, ServiceExt};
 
 use super::{
     RpcBody,
+    cache_status::{self, CacheTally},
     rescue::{self, Verdict},
 };
 use crate::{
     eth::is_write,
     jsonrpc::{Answer, Code, Entry, ErrorObject, Packet, RawId, ReplyWriter},
-    proxy::{Answered, CallError, Caller, Request},
+    proxy::{Answered, CallError, Caller, Outcome, PacketContext, Request},
 };
 
 /// Runs the entries of packets on a service that answers calls.
@@ -26,8 +30,13 @@ pub(super) struct Packets<P> {
     pub(super) max_answer: u64,
 }
 
-/// What goes back for one entry: nothing for a notification.
-type EntryReply = Option<(RawId, Result<Answer, Verdict>)>;
+/// What goes back for one entry.
+struct Reply {
+    id: RawId,
+    answer: Result<Answer, Verdict>,
+    /// Where the answer came from; `None` if there is none.
+    outcome: Option<Outcome>,
+}
 
 // === impl Packets ===
 
@@ -42,39 +51,55 @@ where
         version: Version,
     ) -> Response<RpcBody> {
         match packet {
-            Packet::Single(entry) => match self.run(entry, caller.clone()).await {
-                None => no_content(),
-                Some((id, answer)) => single(&id, answer, version),
-            },
+            Packet::Single(entry) => {
+                let context = Arc::new(context(std::slice::from_ref(&entry)));
+                match self.run(entry, caller.clone(), context).await {
+                    None => no_content(),
+                    Some(reply) => single(reply, version),
+                }
+            }
             Packet::Batch(entries) => self.batch(entries, caller, version).await,
         }
     }
 
     async fn batch(&self, entries: Vec<Entry>, caller: &Caller, version: Version) -> Response<RpcBody> {
         let mut writer = ReplyWriter::batch();
+        let mut tally = CacheTally::default();
         let full = AtomicBool::new(false);
         let mut entries = entries.into_iter().peekable();
         while entries.peek().is_some() {
             let segment = next_segment(&mut entries);
+            let context = Arc::new(context(&segment));
             let mut replies = stream::iter(segment)
-                .map(|entry| self.run_unless(&full, entry, caller.clone()))
+                .map(|entry| self.run_unless(&full, entry, caller.clone(), context.clone()))
                 .buffered(self.concurrency.max(1));
             while let Some(reply) = replies.next().await {
-                let Some((id, answer)) = reply else { continue };
+                let Some(Reply { id, answer, outcome }) = reply else { continue };
+                tally.add(outcome);
                 let answer = answer.unwrap_or_else(|verdict| Answer::from(&verdict.error));
                 let fits = (writer.len() + answer.len()) as u64 <= self.max_answer;
                 full.fetch_or(!fits, Relaxed);
                 writer.write(&id, if fits { answer } else { self.too_much() });
             }
         }
-        writer.finish().map_or_else(no_content, |rope| json(RpcBody::new(rope, version)))
+        writer
+            .finish()
+            .map_or_else(no_content, |rope| json(RpcBody::new(rope, version), tally.cache_status()))
     }
 
     /// Once an answer did not fit, what has not begun is not begun: its answer would be thrown away.
-    async fn run_unless(&self, full: &AtomicBool, entry: Entry, caller: Caller) -> EntryReply {
+    async fn run_unless(
+        &self,
+        full: &AtomicBool,
+        entry: Entry,
+        caller: Caller,
+        context: Arc<PacketContext>,
+    ) -> Option<Reply> {
         match entry {
-            Entry::Call(call) if full.load(Relaxed) => call.id.map(|id| (id, Ok(self.too_much()))),
-            entry => self.run(entry, caller).await,
+            Entry::Call(call) if full.load(Relaxed) => {
+                call.id.map(|id| Reply { id, answer: Ok(self.too_much()), outcome: None })
+            }
+            entry => self.run(entry, caller, context).await,
         }
     }
 
@@ -85,24 +110,34 @@ where
         Answer::from(&ErrorObject::new(Code::InvalidRequest, message))
     }
 
-    async fn run(&self, entry: Entry, caller: Caller) -> EntryReply {
+    /// Nothing comes back for a notification.
+    async fn run(&self, entry: Entry, caller: Caller, packet: Arc<PacketContext>) -> Option<Reply> {
         match entry {
-            Entry::Refused { id, error } => Some((id, Ok(Answer::from(&error)))),
+            Entry::Refused { id, error } => {
+                Some(Reply { id, answer: Ok(Answer::from(&error)), outcome: None })
+            }
             Entry::Ignored => None,
             // Nobody learns what a read found that nobody waits for.
             Entry::Call(call) if call.id.is_none() && !is_write(call.method.as_str()) => None,
             Entry::Call(call) => {
                 let id = call.id.clone();
-                let answered = rescue::guarded(self.proxy.clone().oneshot(Request { call, caller })).await;
-                let answer = match answered {
-                    Ok(Ok(answered)) => Ok(answered.answer),
-                    Ok(Err(error)) => Err(rescue::call_error(&error)),
-                    Err(verdict) => Err(verdict),
+                let request = Request { call, caller, packet };
+                let (answer, outcome) = match rescue::guarded(self.proxy.clone().oneshot(request)).await {
+                    Ok(Ok(Answered { answer, outcome })) => (Ok(answer), Some(outcome)),
+                    Ok(Err(error)) => (Err(rescue::call_error(&error)), None),
+                    Err(verdict) => (Err(verdict), None),
                 };
-                id.map(|id| (id, answer))
+                id.map(|id| Reply { id, answer, outcome })
             }
         }
     }
+}
+
+fn context(entries: &[Entry]) -> PacketContext {
+    PacketContext::new(entries.iter().filter_map(|entry| match entry {
+        Entry::Call(call) => Some(call),
+        Entry::Refused { .. } | Entry::Ignored => None,
+    }))
 }
 
 /// Takes the entries that may run side by side: reads up to the next write, or one write alone.
@@ -118,28 +153,33 @@ fn next_segment(entries: &mut std::iter::Peekable<impl Iterator<Item = Entry>>) 
     segment
 }
 
-fn single(id: &RawId, answer: Result<Answer, Verdict>, version: Version) -> Response<RpcBody> {
+fn single(Reply { id, answer, outcome }: Reply, version: Version) -> Response<RpcBody> {
     let mut writer = ReplyWriter::single();
     let (answer, verdict) = match answer {
         Ok(answer) => (answer, None),
         Err(verdict) => (Answer::from(&verdict.error), Some(verdict)),
     };
-    writer.write(id, answer);
-    let mut response = json(RpcBody::new(writer.finish().unwrap_or_default(), version));
+    writer.write(&id, answer);
+    let cache_status =
+        HeaderValue::from_static(outcome.map_or(cache_status::UNANSWERED, Outcome::cache_status));
+    let mut response = json(RpcBody::new(writer.finish().unwrap_or_default(), version), cache_status);
     if let Some(verdict) = verdict {
         verdict.mark(&mut response);
     }
     response
 }
 
-fn json(body: RpcBody) -> Response<RpcBody> {
+fn json(body: RpcBody, cache_status: HeaderValue) -> Response<RpcBody> {
     let mut response = Response::new(body);
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(cache_status::NAME, cache_status);
     response
 }
 
 fn no_content() -> Response<RpcBody> {
     let mut response = Response::new(RpcBody::default());
     *response.status_mut() = StatusCode::NO_CONTENT;
+    response.headers_mut().insert(cache_status::NAME, HeaderValue::from_static(cache_status::UNANSWERED));
     response
 }

@@ -21,7 +21,7 @@ use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 use tracing::error;
 
-use super::{HttpError, RpcBody};
+use super::{HttpError, RpcBody, cache_status};
 use crate::{
     jsonrpc::{Answer, Code, ErrorObject, RawId, ReplyWriter},
     proxy::CallError,
@@ -101,6 +101,7 @@ fn upstream_error(error: &UpstreamError) -> Verdict {
             Verdict::new(StatusCode::SERVICE_UNAVAILABLE, Code::Overloaded, error.to_string())
                 .retry_after(RETRY_SOON)
         }
+        UpstreamError::Abandoned => Verdict::new(StatusCode::INTERNAL_SERVER_ERROR, Code::Internal, message),
         UpstreamError::Rejected(_) => Verdict::ok(Code::UpstreamMismatch, message),
         UpstreamError::Connect(_)
         | UpstreamError::Broken(_)
@@ -173,6 +174,7 @@ impl Verdict {
         let rope = writer.finish().unwrap_or_default();
         let mut response = Response::new(RpcBody::new(rope, http::Version::HTTP_11));
         self.mark(&mut response);
+        response.headers_mut().insert(cache_status::NAME, HeaderValue::from_static(cache_status::UNANSWERED));
         response
     }
 

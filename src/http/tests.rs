@@ -31,7 +31,7 @@ async fn obey(request: proxy::Request) -> Result<Answered, CallError> {
     }
     let size = request.call.params.elements().next().and_then(|size| size.parse().ok()).unwrap_or(0);
     let text = format!("\"{}\"", "x".repeat(size));
-    Ok(Answered { answer: Answer::Result(text.into()), outcome: Outcome::Forwarded })
+    Ok(Answered { answer: Answer::Result(text.into()), outcome: Outcome::Bypass })
 }
 
 fn edge(
@@ -148,7 +148,7 @@ async fn writes_in_a_batch_keep_their_order_and_hold_back_what_follows() {
             log.lock().unwrap().push((method.clone(), others));
             time::sleep(Duration::from_secs(1)).await;
             running.fetch_sub(1, Relaxed);
-            Ok(Answered { answer: Answer::Result("0".into()), outcome: Outcome::Forwarded })
+            Ok(Answered { answer: Answer::Result("0".into()), outcome: Outcome::Bypass })
         }
     });
     let edge = stack(&Config::default(), Edge { budget: ByteBudget::new(1 << 20), admin: None }, proxy);

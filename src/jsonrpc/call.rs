@@ -87,6 +87,8 @@ impl Params {
                 &text[range]
             })
         })
+        // Past the end stands nothing that could be scanned.
+        .fuse()
     }
 }
 

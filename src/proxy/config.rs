@@ -17,6 +17,49 @@ pub struct Config {
     pub call_timeout: Duration,
     /// Which methods are let through.
     pub methods: MethodsConfig,
+    /// How the chain is followed.
+    pub chain: ChainConfig,
+    /// What is fetched for a miss.
+    pub plan: PlanConfig,
+}
+
+/// How the chain is followed, and how long what is known of it is believed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ChainConfig {
+    /// How old knowledge may be when a call arrives.
+    #[serde(with = "humantime_serde")]
+    pub max_staleness: Duration,
+    /// The newest blocks whose links are remembered.
+    pub window: usize,
+    /// A lower head is a rollback after so many observations …
+    pub rollback_after: u32,
+    /// … over at least this time.
+    #[serde(with = "humantime_serde")]
+    pub lag_patience: Duration,
+    /// Blocks this deep count as final, on a chain whose node knows no finality.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finality_depth: Option<u64>,
+    /// What becomes of blocks that have left the chain.
+    pub orphans: Orphans,
+}
+
+/// What becomes of blocks that have left the chain, asked for by hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Orphans {
+    /// They are served like any other: content does not change.
+    Serve,
+    /// The node is asked, which may have forgotten them.
+    Drop,
+}
+
+/// What is fetched for a miss.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PlanConfig {
+    /// With so many distinct answers out of one block, all of it is fetched; never, if 0.
+    pub buy_after: u32,
 }
 
 /// Which methods are let through.
@@ -38,7 +81,28 @@ impl Default for Config {
             strict: false,
             call_timeout: Duration::from_secs(30),
             methods: MethodsConfig::default(),
+            chain: ChainConfig::default(),
+            plan: PlanConfig::default(),
         }
+    }
+}
+
+impl Default for ChainConfig {
+    fn default() -> Self {
+        Self {
+            max_staleness: Duration::from_secs(1),
+            window: 1024,
+            rollback_after: 3,
+            lag_patience: Duration::from_secs(15),
+            finality_depth: None,
+            orphans: Orphans::Serve,
+        }
+    }
+}
+
+impl Default for PlanConfig {
+    fn default() -> Self {
+        Self { buy_after: 2 }
     }
 }
 

@@ -31,6 +31,11 @@ const LEAST_PAUSE: Duration = Duration::from_millis(50);
 /// Chains that are started anew at will: another genesis there is no stranger.
 const DEVELOPMENT: [u64; 2] = [31337, 1337];
 
+/// Is this a chain that is started anew at will?
+pub(super) fn is_development(chain_id: u64) -> bool {
+    DEVELOPMENT.contains(&chain_id)
+}
+
 /// Who the upstream says it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WhoIs {
@@ -190,7 +195,7 @@ impl Identity {
     }
 
     fn stranger(&self, who: &WhoIs, pinned: Option<&WhoIs>) -> Option<Stranger> {
-        let development = DEVELOPMENT.contains(&who.chain_id);
+        let development = is_development(who.chain_id);
         let expected = self.expected.or(pinned.map(|pinned| pinned.chain_id));
         if let Some(expected) = expected.filter(|expected| *expected != who.chain_id) {
             return Some(Stranger::ChainId { expected, got: who.chain_id });

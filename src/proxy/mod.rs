@@ -1,25 +1,34 @@
 //! What happens to one call: allowed or not, answered here or by the upstream.
 //!
-//! [`proxy`] makes a `tower::Service` from a call to its answer, composed in `stack.rs`. It knows
+//! [`proxy()`] makes a `tower::Service` from a call to its answer, composed in `stack.rs`. It knows
 //! nothing of HTTP, nor that batches exist.
 
+mod absence;
+mod coalesce;
 mod config;
 mod deadline;
 mod error;
+mod fetch;
 mod identity;
+mod look;
 mod measure;
 mod method;
+mod metrics;
+mod packet;
+mod plan;
 mod policy;
 mod request;
 mod respond;
 mod stack;
+mod view;
 
 pub use self::{
-    config::{Config, MethodsConfig},
+    config::{ChainConfig, Config, MethodsConfig, Orphans, PlanConfig},
     error::CallError,
     identity::{Identity, IdentityState, Stranger, WhoIs},
-    measure::Metrics,
+    metrics::Metrics,
+    packet::PacketContext,
     policy::GlobError,
-    request::{Answered, Caller, Outcome, Request},
+    request::{Answered, Caller, Outcome, Request, Source},
     stack::{ProxyParts, proxy},
 };

@@ -174,7 +174,7 @@ mod tests {
     fn check(config: &Config, method: &'static str, origin: Option<&'static str>) -> Result<(), CallError> {
         let call = Call { id: None, method: MethodName::from(method), params: Params::EMPTY };
         let caller = Caller { origin: origin.map(HeaderValue::from_static) };
-        PolicyLayer::new(config).0.check(&Request { call, caller })
+        PolicyLayer::new(config).0.check(&Request { call, caller, packet: Default::default() })
     }
 
     #[test]

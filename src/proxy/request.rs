@@ -1,16 +1,21 @@
 //! A call on its way through, and what came of it.
 
+use std::sync::Arc;
+
 use http::HeaderValue;
 
+use super::PacketContext;
 use crate::jsonrpc::{Answer, Call};
 
-/// A call and who makes it.
+/// A call, who makes it, and what it came with.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// What is asked.
     pub call: Call,
     /// Who asks.
     pub caller: Caller,
+    /// What else was asked with it.
+    pub packet: Arc<PacketContext>,
 }
 
 /// What is known of a client.
@@ -25,30 +30,90 @@ pub struct Caller {
 pub struct Answered {
     /// Goes to the client.
     pub answer: Answer,
-    /// Goes to the log and the counters.
+    /// Goes to the log, the counters and the `cache-status` header.
     pub outcome: Outcome,
 }
 
 /// Where an answer came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// Known here for good.
-    Local,
-    /// The upstream was asked.
-    Forwarded,
+    /// From memory.
+    Hit(Source),
+    /// The upstream was asked, and what it said is kept.
+    Stored,
+    /// The upstream was asked, and what it said is not kept.
+    Miss,
+    /// Somebody else had asked already.
+    Joined,
+    /// Not for the cache: forwarded as it is.
+    Bypass,
+}
+
+/// What in memory gave the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// A block.
+    Block,
+    /// A head, with hashes of transactions.
+    Head,
+    /// The receipts of a block.
+    Receipts,
+    /// A transaction that came alone.
+    Transaction,
+    /// A receipt that came alone.
+    Receipt,
+    /// What is known of the chain: a height, or that there is nothing.
+    View,
+    /// Who the upstream is.
+    Identity,
 }
 
 // === impl Outcome ===
 
 impl Outcome {
-    /// Every outcome.
-    pub const ALL: [Self; 2] = [Self::Local, Self::Forwarded];
+    /// The names of all outcomes.
+    pub const NAMES: [&str; 5] = ["hit", "stored", "miss", "joined", "bypass"];
+
+    /// Its place among the names.
+    pub fn index(self) -> usize {
+        match self {
+            Self::Hit(_) => 0,
+            Self::Stored => 1,
+            Self::Miss => 2,
+            Self::Joined => 3,
+            Self::Bypass => 4,
+        }
+    }
 
     /// Its name in logs and metrics.
     pub fn as_str(self) -> &'static str {
+        Self::NAMES[self.index()]
+    }
+
+    /// The `cache-status` (RFC 9211) of a response that holds this answer alone.
+    pub fn cache_status(self) -> &'static str {
         match self {
-            Self::Local => "local",
-            Self::Forwarded => "forwarded",
+            Self::Hit(source) => source.cache_status(),
+            Self::Stored => "holdfast; fwd=miss; stored",
+            Self::Miss => "holdfast; fwd=miss",
+            Self::Joined => "holdfast; fwd=miss; collapsed",
+            Self::Bypass => "holdfast; fwd=bypass",
+        }
+    }
+}
+
+// === impl Source ===
+
+impl Source {
+    fn cache_status(self) -> &'static str {
+        match self {
+            Self::Block => "holdfast; hit; detail=block",
+            Self::Head => "holdfast; hit; detail=head",
+            Self::Receipts => "holdfast; hit; detail=receipts",
+            Self::Transaction => "holdfast; hit; detail=transaction",
+            Self::Receipt => "holdfast; hit; detail=receipt",
+            Self::View => "holdfast; hit; detail=view",
+            Self::Identity => "holdfast; hit; detail=identity",
         }
     }
 }

@@ -1,16 +1,27 @@
-//! Answers a call that is allowed: here where the answer is known for good, else by the upstream.
+//! Answers a call that is allowed: from memory, or by what must be asked for it.
 
 use std::{
     future::{Ready, ready},
+    sync::Arc,
     task::{Context, Poll},
 };
 
+use bytes::Bytes;
 use futures_util::future::{BoxFuture, Either};
 use tower::Service;
 
-use super::{Answered, CallError, Identity, Outcome, Request};
+use super::{
+    Answered, CallError, Identity, Outcome, PacketContext, Request, Source,
+    coalesce::Landed,
+    config::Config,
+    fetch::{Fetch, Fetched, Fetcher},
+    look::{Look, Memory, hashes_only},
+    packet::Wanted,
+    plan::Tally,
+};
 use crate::{
-    eth::Operation,
+    chain::{Lookup, Stamp},
+    eth::{BlockHash, Extra, Operation, Place, Tag, is_reset, is_write, ops},
     jsonrpc::{Answer, Params},
     upstream::{Call, Upstream},
 };
@@ -18,62 +29,43 @@ use crate::{
 /// Methods whose answer cannot change.
 const LOCAL: [&str; 2] = ["eth_chainId", "net_version"];
 
+/// Canonicity is asked again after each wait; past this it has changed too often, and the node is asked.
+const MOST_LOOKS: u32 = 3;
+
 /// The innermost service of a call.
 #[derive(Clone, Debug)]
-pub(super) struct Responder {
+pub(super) struct Responder(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    fetcher: Arc<Fetcher>,
     upstream: Upstream,
     identity: Identity,
+    tally: Tally,
+    config: Config,
 }
 
 /// What a call turned out to want.
+#[derive(Clone, Copy, Debug)]
 enum Want {
-    Forward(Call),
-    Local(Call),
+    Operation(Operation),
+    Extra(Extra),
+}
+
+/// A call that memory can have something to say to, and the form in which it is forwarded.
+struct Cacheable {
+    want: Want,
+    call: Call,
+    packet: Arc<PacketContext>,
 }
 
 // === impl Responder ===
 
 impl Responder {
-    pub(super) fn new(upstream: Upstream, identity: Identity) -> Self {
-        Self { upstream, identity }
+    pub(super) fn new(fetcher: Arc<Fetcher>, upstream: Upstream, identity: Identity, config: Config) -> Self {
+        let tally = Tally::new(config.plan.buy_after);
+        Self(Arc::new(Inner { fetcher, upstream, identity, tally, config }))
     }
-
-    async fn forward(self, call: Call) -> Result<Answered, CallError> {
-        self.identity.confirm().await?;
-        let answer = self.upstream.call(call).await.inspect_err(|error| {
-            if error.lost_contact() {
-                self.identity.doubt();
-            }
-        });
-        Ok(Answered { answer: answer.map_err(CallError::Upstream)?, outcome: Outcome::Forwarded })
-    }
-
-    /// Waits for the upstream to say who it is; a node that does not know its network is asked each time.
-    async fn local(self, call: Call) -> Result<Answered, CallError> {
-        match self.identity.confirm().await?.answer(call.method.as_str()) {
-            Some(answer) => Ok(local(answer)),
-            None => self.forward(call).await,
-        }
-    }
-}
-
-fn want(request: Request) -> Result<Want, CallError> {
-    let crate::jsonrpc::Call { method, params, .. } = request.call;
-    match Operation::read(method.as_str(), &params) {
-        Some(operation) => {
-            let operation = operation.map_err(CallError::Params)?;
-            Ok(Want::Forward(Call::new(operation.method(), operation.params())))
-        }
-        None => {
-            let local = LOCAL.contains(&method.as_str()) && params == Params::EMPTY;
-            let call = Call::new(method, params);
-            Ok(if local { Want::Local(call) } else { Want::Forward(call) })
-        }
-    }
-}
-
-fn local(answer: bytes::Bytes) -> Answered {
-    Answered { answer: Answer::Result(answer), outcome: Outcome::Local }
 }
 
 impl Service<Request> for Responder {
@@ -86,16 +78,269 @@ impl Service<Request> for Responder {
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        match want(request) {
-            Err(error) => Either::Left(ready(Err(error))),
-            Ok(Want::Forward(call)) => Either::Right(Box::pin(self.clone().forward(call))),
-            Ok(Want::Local(call)) => {
-                let known = self.identity.pinned().and_then(|who| who.answer(call.method.as_str()));
-                match known {
-                    Some(answer) => Either::Left(ready(Ok(local(answer)))),
-                    None => Either::Right(Box::pin(self.clone().local(call))),
+        let inner = &self.0;
+        let crate::jsonrpc::Call { method, params, .. } = request.call;
+        let packet = request.packet;
+        let want = match Operation::read(method.as_str(), &params) {
+            Some(Err(error)) => return now(Err(CallError::Params(error))),
+            Some(Ok(operation)) => Some(Want::Operation(operation)),
+            None => Extra::read(method.as_str(), &params).map(Want::Extra),
+        };
+        if let Some(want) = want {
+            // A hit is answered here and now.
+            if let Look::Hit(bytes, source) = inner.look(want, &packet) {
+                return now(Ok(hit(bytes, source)));
+            }
+            let call = match want {
+                Want::Operation(operation) => Call::new(operation.method(), operation.params()),
+                Want::Extra(_) => Call::new(method, params),
+            };
+            return Either::Right(Box::pin(inner.clone().answer(Cacheable { want, call, packet })));
+        }
+        if LOCAL.contains(&method.as_str()) && params == Params::EMPTY {
+            if let Some(answer) = inner.identity.pinned().and_then(|who| who.answer(method.as_str())) {
+                return now(Ok(hit(answer, Source::Identity)));
+            }
+            return Either::Right(Box::pin(inner.clone().local(Call::new(method, params))));
+        }
+        if is_write(method.as_str()) {
+            return Either::Right(Box::pin(inner.clone().write(Call::new(method, params))));
+        }
+        Either::Right(Box::pin(inner.clone().bypass(Call::new(method, params))))
+    }
+}
+
+fn now<F>(answered: Result<Answered, CallError>) -> Either<Ready<Result<Answered, CallError>>, F> {
+    Either::Left(ready(answered))
+}
+
+fn hit(bytes: Bytes, source: Source) -> Answered {
+    Answered { answer: Answer::Result(bytes), outcome: Outcome::Hit(source) }
+}
+
+// === impl Inner ===
+
+impl Inner {
+    fn look(&self, want: Want, packet: &PacketContext) -> Look {
+        let fetcher = &self.fetcher;
+        let memory = Memory {
+            cache: &fetcher.cache,
+            view: &fetcher.view,
+            absences: &fetcher.absences,
+            tally: &self.tally,
+            orphans: self.config.chain.orphans,
+            has_block_receipts: fetcher.has_block_receipts(),
+        };
+        match want {
+            Want::Operation(operation) => memory.operation(operation, packet),
+            Want::Extra(extra) => memory.extra(extra, packet),
+        }
+    }
+
+    /// Looks, asks for what is missing, and looks again.
+    async fn answer(self: Arc<Self>, asked: Cacheable) -> Result<Answered, CallError> {
+        self.confirm().await?;
+        let view = &self.fetcher.view;
+        let arrival = asked.packet.arrival(view.clock());
+        view.notice_clock_jumps(view.clock().now());
+        for _ in 0..MOST_LOOKS {
+            let waited = match self.look(asked.want, &asked.packet) {
+                Look::Hit(bytes, source) => return Ok(hit(bytes, source)),
+                Look::Forward => break,
+                Look::Refresh(tag) => view.refresh(tag, arrival).await,
+                Look::Establish => view.establish(arrival).await,
+                Look::Fetch(fetch) => match self.fetch(&asked, fetch, arrival).await? {
+                    Some(answered) => return Ok(answered),
+                    // The view named a block that the upstream does not have: what is the view?
+                    None => view.refresh(Tag::Latest, view.clock().now()).await,
+                },
+                Look::Buy(whole, alone) => {
+                    if self.buy(whole, arrival).await {
+                        continue;
+                    }
+                    match self.fetch(&asked, alone, arrival).await? {
+                        Some(answered) => return Ok(answered),
+                        None => break,
+                    }
                 }
+            };
+            // Without a view the node can still be asked, and will say what it has to say.
+            if waited.is_err() {
+                break;
             }
         }
+        self.forward(asked.call, Outcome::Miss).await
+    }
+
+    /// Fetches, and cuts the answer out of what came; `None` if the view named what is not there.
+    async fn fetch(
+        self: &Arc<Self>,
+        asked: &Cacheable,
+        fetch: Fetch,
+        arrival: Stamp,
+    ) -> Result<Option<Answered>, CallError> {
+        let Landed { value, joined } =
+            self.fetcher.fetch(fetch, arrival).await.map_err(CallError::Upstream)?;
+        let outcome = |kept| match (joined, kept) {
+            (true, _) => Outcome::Joined,
+            (false, true) => Outcome::Stored,
+            (false, false) => Outcome::Miss,
+        };
+        if let Fetched::Other(answer) = value {
+            let named_by_view =
+                matches!(fetch, Fetch::Block(_) | Fetch::Receipts(_) | Fetch::TransactionIn(..))
+                    && !asked.names_hash();
+            if named_by_view && answer == Answer::Result(Bytes::from_static(b"null")) {
+                return Ok(None);
+            }
+            return Ok(Some(Answered { answer, outcome: outcome(false) }));
+        }
+        self.buy_the_rest(&value, arrival).await;
+        Ok(cut(asked.want, &value)
+            .map(|bytes| Answered { answer: Answer::Result(bytes), outcome: outcome(true) }))
+    }
+
+    /// Fetches a whole block, or all its receipts; tells whether that worked.
+    async fn buy(&self, whole: Fetch, arrival: Stamp) -> bool {
+        let bought = self.fetcher.fetch(whole, arrival).await;
+        let worked = matches!(&bought, Ok(Landed { value: Fetched::Block(_) | Fetched::Receipts(_), .. }));
+        if !worked {
+            match whole {
+                Fetch::Block(block) => self.tally.give_up(Wanted::Transaction, block),
+                Fetch::Receipts(block) => self.tally.give_up(Wanted::Receipt, block),
+                _ => {}
+            }
+        }
+        worked
+    }
+
+    /// A second answer out of the same block: its neighbours are likely to be next.
+    async fn buy_the_rest(&self, fetched: &Fetched, arrival: Stamp) {
+        let (wanted, place, hash) = match fetched {
+            Fetched::Transaction(lone) => match lone.place() {
+                Some(place) => (Wanted::Transaction, place, lone.hash()),
+                None => return,
+            },
+            Fetched::Receipt(lone) => (Wanted::Receipt, lone.place(), lone.hash()),
+            Fetched::Block(_) | Fetched::Receipts(_) | Fetched::Other(_) => return,
+        };
+        if self.tally.rent(wanted, place.block, hash) && !self.has_whole(wanted, place.block) {
+            self.buy(self.whole(wanted, place, arrival), arrival).await;
+        }
+    }
+
+    fn has_whole(&self, wanted: Wanted, block: BlockHash) -> bool {
+        match wanted {
+            Wanted::Transaction => self.fetcher.cache.block(block).is_some(),
+            Wanted::Receipt => {
+                self.fetcher.cache.receipts(block).is_some() || !self.fetcher.has_block_receipts()
+            }
+        }
+    }
+
+    /// By hash where it is sure that it stands there, else by number.
+    fn whole(&self, wanted: Wanted, Place { block, number, .. }: Place, arrival: Stamp) -> Fetch {
+        let surely = matches!(
+            self.fetcher.view.tracker().lookup(number, arrival),
+            Lookup::Final(at) | Lookup::Tracked { hash: at, fresh: true } if at == block
+        );
+        match (wanted, surely) {
+            (Wanted::Transaction, true) => Fetch::Block(block),
+            (Wanted::Transaction, false) => Fetch::BlockAt(number),
+            (Wanted::Receipt, true) => Fetch::Receipts(block),
+            (Wanted::Receipt, false) => Fetch::ReceiptsAt(number),
+        }
+    }
+
+    /// Makes sure that the upstream is who it should be, and that its chain is the one that is tracked.
+    async fn confirm(&self) -> Result<(), CallError> {
+        let who = self.identity.confirm().await?;
+        self.fetcher.view.follow(&who);
+        Ok(())
+    }
+
+    async fn forward(&self, call: Call, outcome: Outcome) -> Result<Answered, CallError> {
+        let answer = self.upstream.call(call).await.inspect_err(|error| {
+            if error.lost_contact() {
+                self.identity.doubt();
+            }
+        });
+        Ok(Answered { answer: answer.map_err(CallError::Upstream)?, outcome })
+    }
+
+    async fn bypass(self: Arc<Self>, call: Call) -> Result<Answered, CallError> {
+        self.confirm().await?;
+        self.forward(call, Outcome::Bypass).await
+    }
+
+    /// Waits for the upstream to say who it is; a node that does not know its network is asked each time.
+    async fn local(self: Arc<Self>, call: Call) -> Result<Answered, CallError> {
+        match self.identity.confirm().await?.answer(call.method.as_str()) {
+            Some(answer) => Ok(hit(answer, Source::Identity)),
+            None => self.forward(call, Outcome::Bypass).await,
+        }
+    }
+
+    /// A call that can change what reads see: before it is sent and when it is answered, nothing
+    /// that was known of the chain counts any more.
+    async fn write(self: Arc<Self>, call: Call) -> Result<Answered, CallError> {
+        self.confirm().await?;
+        let resets = is_reset(call.method.as_str());
+        self.unsettle(resets);
+        // However it ends, also by the caller hanging up: it may have been carried out.
+        let _again = Unsettle(&self, resets);
+        self.forward(call, Outcome::Bypass).await
+    }
+
+    fn unsettle(&self, resets: bool) {
+        let now = self.fetcher.view.unsettle(resets);
+        self.fetcher.absences.forget(now);
+        if resets {
+            self.identity.doubt();
+        }
+    }
+}
+
+/// Unsettles the view when dropped.
+struct Unsettle<'a>(&'a Inner, bool);
+
+impl Drop for Unsettle<'_> {
+    fn drop(&mut self) {
+        self.0.unsettle(self.1);
+    }
+}
+
+// === impl Cacheable ===
+
+impl Cacheable {
+    /// Did the client name a block by its hash? Then it is nobody's mistake that there is none.
+    fn names_hash(&self) -> bool {
+        use crate::eth::BlockRef::Hash;
+        match self.want {
+            Want::Operation(operation) => {
+                matches!(operation, Operation::BlockByHash(_) | Operation::TransactionByBlockHash(_))
+            }
+            Want::Extra(extra) => matches!(
+                extra,
+                Extra::BlockReceipts(Hash(_)) | Extra::TransactionCount(Hash(_)) | Extra::UncleCount(Hash(_))
+            ),
+        }
+    }
+}
+
+/// The part of what was fetched that answers the call.
+fn cut(want: Want, fetched: &Fetched) -> Option<Bytes> {
+    match (fetched, want) {
+        (Fetched::Block(block), Want::Operation(operation)) => match operation {
+            Operation::BlockByHash(ops::BlockByHash { full, .. })
+            | Operation::BlockByNumber(ops::BlockByNumber { full, .. }) => {
+                Some(if full { block.full() } else { hashes_only(block) })
+            }
+            _ => None,
+        },
+        (Fetched::Receipts(receipts), Want::Extra(Extra::BlockReceipts(_))) => Some(receipts.all()),
+        (Fetched::Transaction(lone), _) => Some(lone.bytes()),
+        (Fetched::Receipt(lone), _) => Some(lone.bytes()),
+        _ => None,
     }
 }

@@ -1,12 +1,14 @@
 //! The layers around a call, in the order it meets them.
 
+use std::sync::Arc;
+
 use tower::{Service, ServiceBuilder};
 
 use super::{
-    Answered, CallError, Config, Identity, Metrics, Request, deadline::DeadlineLayer, measure::MeasureLayer,
-    policy::PolicyLayer, respond::Responder,
+    Answered, CallError, Config, Identity, Metrics, Request, deadline::DeadlineLayer, fetch::Fetcher,
+    measure::MeasureLayer, policy::PolicyLayer, respond::Responder, view::View,
 };
-use crate::upstream::Upstream;
+use crate::{cache::Cache, upstream::Upstream};
 
 /// What a proxy is made of.
 #[derive(Clone, Debug)]
@@ -15,6 +17,10 @@ pub struct ProxyParts {
     pub upstream: Upstream,
     /// Who that should be. Somebody must [watch](Identity::watch) it.
     pub identity: Identity,
+    /// Where content is kept.
+    pub cache: Cache,
+    /// Is the upstream one node, without a balancer in between?
+    pub consistent: bool,
     /// Who counts.
     pub metrics: Metrics,
 }
@@ -25,12 +31,22 @@ pub fn proxy(
     parts: ProxyParts,
 ) -> impl Service<Request, Response = Answered, Error = CallError, Future: Send> + Clone + Send + Sync + 'static
 {
+    let ProxyParts { upstream, identity, cache, consistent, metrics } = parts;
+    let view = View::new(
+        config.chain.clone(),
+        consistent,
+        cache.clone(),
+        upstream.clone(),
+        identity.clone(),
+        metrics.clone(),
+    );
+    let fetcher = Fetcher::new(Arc::new(view), cache, upstream.clone(), identity.clone(), metrics.clone());
     ServiceBuilder::new()
         // Outermost, so that refusals are counted too.
-        .layer(MeasureLayer(parts.metrics))
+        .layer(MeasureLayer(metrics))
         // Before anything that costs something.
         .layer(PolicyLayer::new(config))
         // Around whatever may wait.
         .layer(DeadlineLayer(config.call_timeout))
-        .service(Responder::new(parts.upstream, parts.identity))
+        .service(Responder::new(Arc::new(fetcher), upstream, identity, config.clone()))
 }

@@ -34,6 +34,9 @@ pub struct Config {
 pub struct EndpointConfig {
     /// Where it is. Providers put their key into the path, so the whole URL counts as a secret.
     pub url: Secret,
+    /// One node without a balancer in between: it does not contradict itself from call to call.
+    #[serde(default)]
+    pub consistent: bool,
     /// Sent with every request.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, Secret>,

@@ -49,6 +49,9 @@ pub enum UpstreamError {
     /// An answer that cannot be right.
     #[error("the answer cannot be right: {0}")]
     Rejected(#[source] Mismatch),
+    /// The fetch ended without a result: a bug of ours, which is logged.
+    #[error("the fetch was abandoned")]
+    Abandoned,
     /// Our own limits: too much is in flight already.
     #[error("too many upstream calls at once")]
     Busy,
@@ -73,7 +76,7 @@ fn humantime(duration: Duration) -> String {
 
 impl UpstreamError {
     /// Every reason, as it is named in logs and metrics.
-    pub const REASONS: [&str; 11] = [
+    pub const REASONS: [&str; 12] = [
         "connect",
         "broken",
         "timeout",
@@ -84,6 +87,7 @@ impl UpstreamError {
         "empty",
         "too_large",
         "rejected",
+        "abandoned",
         "busy",
     ];
 
@@ -100,6 +104,7 @@ impl UpstreamError {
             Self::Empty => "empty",
             Self::TooLarge { .. } => "too_large",
             Self::Rejected(_) => "rejected",
+            Self::Abandoned => "abandoned",
             Self::Busy => "busy",
         }
     }

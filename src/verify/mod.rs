@@ -9,6 +9,9 @@ mod verified;
 
 pub use self::{
     failure::Failure,
-    structural::{AskedBlock, block, lone_receipt, lone_transaction, receipts, thin_block},
+    structural::{
+        AskedBlock, block, lone_receipt, lone_transaction, lone_transaction_at, receipts, receipts_block,
+        receipts_number, thin_block,
+    },
     verified::{Level, Verified},
 };

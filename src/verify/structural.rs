@@ -80,6 +80,48 @@ pub fn lone_transaction(result: &[u8], asked: TxHash) -> Result<Verified<LoneTra
     Ok(Verified::structurally(transaction))
 }
 
+/// Checks a transaction that was asked for by its place.
+///
+/// # Errors
+/// If it is not at that place.
+pub fn lone_transaction_at(
+    result: &[u8],
+    asked: AskedBlock,
+    index: TxPosition,
+) -> Result<Verified<LoneTransaction>, Failure> {
+    let transaction = LoneTransaction::read(Bytes::copy_from_slice(result))?;
+    if let Some(place) = transaction.place() {
+        equal("transactionIndex", &index, &place.index)?;
+        match asked {
+            AskedBlock::ByHash(hash) => equal("blockHash", &hash, &place.block)?,
+            AskedBlock::ByNumber(number) => equal("blockNumber", &number, &place.number)?,
+            AskedBlock::ByTag => {}
+        }
+    }
+    Ok(Verified::structurally(transaction))
+}
+
+/// The number of the block that receipts name, to check them all against.
+///
+/// # Errors
+/// If they name none.
+pub fn receipts_number(result: &[u8]) -> Result<BlockNumber, Failure> {
+    Ok(first_place(result)?.number)
+}
+
+/// The block that receipts name, to check them all against.
+///
+/// # Errors
+/// If they name none.
+pub fn receipts_block(result: &[u8]) -> Result<BlockHash, Failure> {
+    Ok(first_place(result)?.block)
+}
+
+fn first_place(result: &[u8]) -> Result<Place, Failure> {
+    let (_, places) = Receipts::read(Bytes::copy_from_slice(result))?;
+    places.first().map(|(_, place)| *place).ok_or(Failure::Emptied("empty"))
+}
+
 /// Checks a receipt that came alone.
 ///
 /// # Errors

@@ -33,16 +33,17 @@ async fn calls_are_counted_by_method_and_outcome() {
     client.call("eth_chainId", json!([])).await;
     client.call("debug_evil{}", json!([])).await;
     client.call("eth_evil", json!([])).await;
-    node.fail(Fault::Status(500)).on("eth_blockNumber").once();
-    client.call("eth_blockNumber", json!([])).await;
+    node.fail(Fault::Status(500)).on("eth_gasPrice").once();
+    client.call("eth_gasPrice", json!([])).await;
 
     for (labels, count) in [
-        (r#"method="eth_getBlockByNumber",outcome="forwarded""#, 3.0),
+        (r#"method="eth_getBlockByNumber",outcome="stored""#, 1.0),
+        (r#"method="eth_getBlockByNumber",outcome="hit""#, 2.0),
         (r#"method="eth_getBlockByNumber",outcome="refused""#, 1.0),
-        (r#"method="eth_chainId",outcome="local""#, 1.0),
+        (r#"method="eth_chainId",outcome="hit""#, 1.0),
         (r#"method="other",outcome="refused""#, 1.0),
         (r#"method="other",outcome="node_error""#, 1.0),
-        (r#"method="eth_blockNumber",outcome="failed""#, 1.0),
+        (r#"method="eth_gasPrice",outcome="failed""#, 1.0),
     ] {
         let line = format!("holdfast_calls_total{{{labels}}}");
         assert!((metric(&client, &proxy, &line).await - count).abs() < 0.1, "{line}");

@@ -1,6 +1,6 @@
 //! Real client libraries do not notice the proxy.
 
-use std::process::Command;
+use std::{process::Command, time::Duration};
 
 use crate::support::{
     anvil::Anvil,
@@ -13,7 +13,13 @@ async fn run(test: &str, script: impl Fn() -> Option<Command>, chain_id: &str) {
     let Some(binary) = tools::anvil(test) else { return };
     let Some(mut command) = script() else { return };
     let node = Anvil::start(binary, &["--chain-id", chain_id]).await;
-    let proxy = proxy::new().upstream_url(node.url()).run().await;
+    // The scripts mine behind the proxy's back, and want to see it at once. On a development chain
+    // that is the rule anyway.
+    let proxy = proxy::new()
+        .upstream_url(node.url())
+        .config(|config| config.chain.max_staleness = Duration::ZERO)
+        .run()
+        .await;
     command.args([&proxy.url(), node.url()]);
     let ran = output(command).await;
     assert!(ran.status.success(), "{}{}", text(&ran.stdout), text(&ran.stderr));

@@ -58,7 +58,7 @@ async fn fetches_in_flight_are_bounded_and_so_is_the_wait_for_a_turn() {
     chain.fail(Fault::Hang).on(METHOD).times(3);
 
     let calls: Vec<_> = (0..5)
-        .map(|id| json!({ "jsonrpc": "2.0", "id": id, "method": METHOD, "params": receipt() }))
+        .map(|id| json!({ "jsonrpc": "2.0", "id": id, "method": METHOD, "params": [format!("0x{id:064x}")] }))
         .collect();
     let (status, body) = program.send(json!(calls).to_string()).await;
     assert_eq!(status, 200);

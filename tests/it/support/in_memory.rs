@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use bytes::Bytes;
 use holdfast::{
     budget::ByteBudget,
+    cache::Cache,
     config::Config,
     devchain::DevChain,
     http::{self, Edge},
@@ -30,7 +31,9 @@ pub fn program(chain: &DevChain, config: &Config) -> InMemory {
     let upstream = Upstream::new(leaf, "devchain", &config.upstream, &upstream::Metrics::default());
     let identity = Identity::new(config.chain_id);
     tokio::spawn(identity.watch(upstream.clone()));
-    let parts = ProxyParts { upstream, identity, metrics: proxy::Metrics::default() };
+    let consistent = config.upstream.endpoints.first().is_some_and(|endpoint| endpoint.consistent);
+    let cache = Cache::new(&config.cache);
+    let parts = ProxyParts { upstream, identity, cache, consistent, metrics: proxy::Metrics::default() };
     let edge = Edge { budget: ByteBudget::new(config.max_bytes_in_flight.as_u64()), admin: None };
     let stack = http::stack(&config.http, edge, proxy::proxy(&config.proxy(), parts));
     let service =

@@ -50,7 +50,11 @@ impl Builder {
     }
 
     pub fn upstream_url(self, url: &str) -> Self {
-        let endpoint = EndpointConfig { url: Secret::Plain(url.to_owned()), headers: Default::default() };
+        let endpoint = EndpointConfig {
+            url: Secret::Plain(url.to_owned()),
+            consistent: false,
+            headers: Default::default(),
+        };
         self.config(|config| config.upstream.endpoints = vec![endpoint])
     }
 

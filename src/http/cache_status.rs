@@ -1,0 +1,42 @@
+//! The `cache-status` header (RFC 9211): where an answer came from.
+
+use std::fmt::Write;
+
+use http::{HeaderName, HeaderValue};
+
+use crate::proxy::Outcome;
+
+pub(super) const NAME: HeaderName = HeaderName::from_static("cache-status");
+
+/// Of a response that holds no answer: a refusal, an error, or nothing.
+pub(super) const UNANSWERED: &str = "holdfast; detail=none";
+
+/// Counts the outcomes of a batch.
+#[derive(Debug, Default)]
+pub(super) struct CacheTally {
+    counts: [u32; Outcome::NAMES.len()],
+    unanswered: u32,
+}
+
+// === impl CacheTally ===
+
+impl CacheTally {
+    pub(super) fn add(&mut self, outcome: Option<Outcome>) {
+        match outcome {
+            Some(outcome) => self.counts[outcome.index()] += 1,
+            None => self.unanswered += 1,
+        }
+    }
+
+    /// `holdfast; detail="hit=98,miss=2"`
+    pub(super) fn cache_status(&self) -> HeaderValue {
+        let mut text = String::from("holdfast; detail=\"");
+        let named = Outcome::NAMES.into_iter().zip(self.counts).chain([("none", self.unanswered)]);
+        for (position, (name, count)) in named.filter(|(_, count)| *count > 0).enumerate() {
+            let comma = if position > 0 { "," } else { "" };
+            let _ = write!(text, "{comma}{name}={count}");
+        }
+        text.push('"');
+        HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static(UNANSWERED))
+    }
+}

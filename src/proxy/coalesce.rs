@@ -1,0 +1,194 @@
+//! Joins callers that want the same thing onto one upstream fetch.
+
+use std::{
+    collections::HashMap,
+    future::Future,
+    hash::Hash,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::sync::watch;
+
+use crate::chain::Stamp;
+
+/// One fetch in flight per key.
+///
+/// The fetch runs on its own task, so a caller who hangs up does not cancel it for the others. If
+/// that task dies, every waiter gets [`Abandoned`] and none hangs.
+#[derive(Clone, Debug)]
+pub(super) struct Coalesce<K, V> {
+    flights: Arc<Mutex<HashMap<K, Flight<V>>>>,
+}
+
+#[derive(Clone, Debug)]
+struct Flight<V> {
+    sent: Stamp,
+    landed: watch::Receiver<Option<V>>,
+}
+
+/// The fetch ended without a result: its task died.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the fetch was abandoned")]
+pub(super) struct Abandoned;
+
+/// What a fetch came to for one of its callers.
+#[derive(Clone, Debug)]
+pub(super) struct Landed<V> {
+    pub(super) value: V,
+    /// Somebody else had asked already.
+    pub(super) joined: bool,
+}
+
+/// Takes a flight off the list when its task ends, however it ends.
+struct Landing<K: Hash + Eq, V> {
+    flights: Arc<Mutex<HashMap<K, Flight<V>>>>,
+    key: K,
+    sent: Stamp,
+}
+
+// === impl Coalesce ===
+
+impl<K, V> Default for Coalesce<K, V> {
+    fn default() -> Self {
+        Self { flights: Arc::default() }
+    }
+}
+
+impl<K, V> Coalesce<K, V>
+where
+    K: Copy + Hash + Eq + Send + 'static,
+    V: Clone + Send + Sync + 'static,
+{
+    /// Joins the flight of `key`, if `may_join` says so of the moment it was sent; else starts one
+    /// that others may join, sent at `now`.
+    pub(super) async fn run<F>(
+        &self,
+        key: K,
+        now: Stamp,
+        may_join: impl FnOnce(Stamp) -> bool,
+        fetch: impl FnOnce() -> F,
+    ) -> Result<Landed<V>, Abandoned>
+    where
+        F: Future<Output = V> + Send + 'static,
+    {
+        let (mut landed, joined) = {
+            let mut flights = lock(&self.flights);
+            match flights.get(&key) {
+                Some(flight) if may_join(flight.sent) => (flight.landed.clone(), true),
+                _ => {
+                    let (land, landed) = watch::channel(None);
+                    flights.insert(key, Flight { sent: now, landed: landed.clone() });
+                    let landing = Landing { flights: self.flights.clone(), key, sent: now };
+                    let fetch = fetch();
+                    tokio::spawn(async move {
+                        let value = fetch.await;
+                        // Off the list before the result is out: who comes now starts anew.
+                        drop(landing);
+                        land.send_replace(Some(value));
+                    });
+                    (landed, false)
+                }
+            }
+        };
+        let value = landed.wait_for(Option::is_some).await.map_err(|_| Abandoned)?.clone();
+        Ok(Landed { value: value.ok_or(Abandoned)?, joined })
+    }
+
+    #[cfg(test)]
+    fn in_flight(&self) -> usize {
+        lock(&self.flights).len()
+    }
+}
+
+fn lock<K, V>(flights: &Mutex<HashMap<K, Flight<V>>>) -> MutexGuard<'_, HashMap<K, Flight<V>>> {
+    flights.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+// === impl Landing ===
+
+impl<K: Hash + Eq, V> Drop for Landing<K, V> {
+    fn drop(&mut self) {
+        let mut flights = lock(&self.flights);
+        // A later flight of the same key may have taken its place.
+        if flights.get(&self.key).is_some_and(|flight| flight.sent == self.sent) {
+            flights.remove(&self.key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::atomic::{AtomicUsize, Ordering::Relaxed},
+        time::Duration,
+    };
+
+    use tokio::time;
+
+    use super::*;
+    use crate::chain::Clock;
+
+    #[tokio::test(start_paused = true)]
+    async fn equal_wishes_share_one_fetch() {
+        let (flights, clock) = (Coalesce::<u8, u8>::default(), Clock::default());
+        let fetched = Arc::new(AtomicUsize::new(0));
+        let wishes = (0..1000).map(|_| {
+            let fetched = fetched.clone();
+            flights.run(
+                1,
+                clock.now(),
+                |_| true,
+                || async move {
+                    fetched.fetch_add(1, Relaxed);
+                    time::sleep(Duration::from_secs(1)).await;
+                    7
+                },
+            )
+        });
+        let landed = futures_util::future::join_all(wishes).await;
+        assert_eq!(fetched.load(Relaxed), 1);
+        assert_eq!(landed.iter().filter(|landed| !landed.as_ref().unwrap().joined).count(), 1);
+        assert!(landed.into_iter().all(|landed| landed.unwrap().value == 7));
+        assert_eq!(flights.in_flight(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_first_caller_who_hangs_up_cancels_nothing() {
+        let (flights, clock) = (Coalesce::<u8, u8>::default(), Clock::default());
+        let slow = || async {
+            time::sleep(Duration::from_secs(1)).await;
+            7
+        };
+        let first = time::timeout(Duration::from_millis(1), flights.run(1, clock.now(), |_| true, slow));
+        assert!(first.await.is_err());
+        let second = flights.run(1, clock.now(), |_| true, || async { 8 }).await.unwrap();
+        assert_eq!((second.value, second.joined), (7, true));
+    }
+
+    #[tokio::test]
+    async fn waiters_get_an_error_when_the_fetch_task_panics() {
+        let (flights, clock) = (Coalesce::<u8, u8>::default(), Clock::default());
+        let died = flights.run(1, clock.now(), |_| true, || async { panic!("on purpose") }).await;
+        assert_eq!(died.unwrap_err(), Abandoned);
+        assert_eq!(flights.in_flight(), 0);
+        assert_eq!(flights.run(1, clock.now(), |_| true, || async { 8 }).await.unwrap().value, 8);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flight_that_may_not_be_joined_is_left_to_those_it_has() {
+        let (flights, clock) = (Coalesce::<u8, u8>::default(), Clock::default());
+        let slow = |value| {
+            move || async move {
+                time::sleep(Duration::from_secs(1)).await;
+                value
+            }
+        };
+        let (one, two, three) = tokio::join!(
+            flights.run(1, clock.now(), |_| true, slow(1)),
+            flights.run(1, clock.now(), |_| false, slow(2)),
+            flights.run(1, clock.now(), |_| true, slow(3)),
+        );
+        assert_eq!([one, two, three].map(|landed| landed.unwrap().value), [1, 2, 2]);
+        assert_eq!(flights.in_flight(), 0);
+    }
+}

@@ -1,0 +1,368 @@
+//! Looks into memory: one synchronous step, which answers a hit and says what a miss would need.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::{
+    PacketContext, Source,
+    absence::{Absences, Absent},
+    config::Orphans,
+    fetch::Fetch,
+    packet::Wanted,
+    plan::Tally,
+    view::View,
+};
+use crate::{
+    cache::{Cache, Location},
+    chain::{Lookup, Stamp},
+    eth::{Block, BlockHash, BlockNumber, BlockRef, Extra, NumberOrTag, Operation, Tag, TxHash, TxPosition},
+};
+
+/// What memory says to a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// The answer.
+    Hit(Bytes, Source),
+    /// It could answer, if it were known what the tag means now.
+    Refresh(Tag),
+    /// It knows nothing of the chain yet.
+    Establish,
+    /// This must be fetched.
+    Fetch(Fetch),
+    /// All of a block that the answer is in should be fetched: it is likely to be wanted.
+    Buy(Fetch, Fetch),
+    /// Nothing that could be kept.
+    Forward,
+}
+
+/// A block as far as it is known.
+enum Resolved {
+    /// This one. It may be fetched by its hash only where it is sure that it is still canonical.
+    Known {
+        hash: BlockHash,
+        surely: bool,
+        at: Option<BlockNumber>,
+    },
+    /// This one, if the view is fresh.
+    Stale {
+        hash: BlockHash,
+        at: BlockNumber,
+    },
+    /// None.
+    Nothing,
+    Ask(BlockNumber),
+    Refresh(Tag),
+    Establish,
+    Forward,
+}
+
+/// Where a transaction is.
+enum Located {
+    /// Here, and that is canonical; by its hash only where it is sure.
+    Here {
+        location: Location,
+        surely: bool,
+    },
+    /// Here, if the view is fresh.
+    Stale(Location),
+    Nowhere,
+}
+
+/// What looking needs.
+#[derive(Debug)]
+pub(super) struct Memory<'a> {
+    pub(super) cache: &'a Cache,
+    pub(super) view: &'a View,
+    pub(super) absences: &'a Absences,
+    pub(super) tally: &'a Tally,
+    pub(super) orphans: Orphans,
+    pub(super) has_block_receipts: bool,
+}
+
+const NULL: Bytes = Bytes::from_static(b"null");
+
+// === impl Memory ===
+
+impl Memory<'_> {
+    pub(super) fn operation(&self, operation: Operation, packet: &PacketContext) -> Look {
+        let arrival = packet.arrival(self.view.clock());
+        match operation {
+            Operation::BlockByHash(wanted) => self.block(BlockRef::Hash(wanted.hash), wanted.full, packet),
+            Operation::BlockByNumber(wanted) => {
+                self.block(BlockRef::Place(wanted.block), wanted.full, packet)
+            }
+            Operation::TransactionByBlockHash(wanted) => {
+                self.transaction_in(BlockRef::Hash(wanted.block), wanted.index, packet)
+            }
+            Operation::TransactionByBlockNumber(wanted) => {
+                self.transaction_in(BlockRef::Place(wanted.block), wanted.index, packet)
+            }
+            Operation::TransactionByHash(wanted) => self.transaction(wanted.hash, arrival, packet),
+            Operation::Receipt(wanted) => self.receipt(wanted.hash, arrival, packet),
+        }
+    }
+
+    pub(super) fn extra(&self, extra: Extra, packet: &PacketContext) -> Look {
+        let arrival = packet.arrival(self.view.clock());
+        match extra {
+            Extra::BlockNumber => {
+                let tracker = self.view.tracker();
+                match tracker.head().filter(|_| tracker.is_fresh(arrival)) {
+                    Some(head) => Look::Hit(format!("\"{}\"", head.number).into(), Source::View),
+                    None => Look::Refresh(Tag::Latest),
+                }
+            }
+            Extra::BlockReceipts(block) => self.block_receipts(block, packet),
+            Extra::TransactionCount(block) => self.count(block, packet, |cache, hash| {
+                let count = cache.block(hash).map(|block| (block.len(), Source::Block));
+                count.or_else(|| cache.thin(hash).map(|thin| (thin.len(), Source::Head)))
+            }),
+            Extra::UncleCount(block) => self.count(block, packet, |cache, hash| {
+                let count = cache.block(hash).map(|block| (block.header().uncles as usize, Source::Block));
+                count.or_else(|| cache.thin(hash).map(|thin| (thin.header().uncles as usize, Source::Head)))
+            }),
+        }
+    }
+
+    fn block(&self, block: BlockRef, full: bool, packet: &PacketContext) -> Look {
+        let content = |hash| match (self.cache.block(hash), full) {
+            (Some(block), true) => Some((block.full(), Source::Block)),
+            (Some(block), false) => Some((hashes_only(&block), Source::Block)),
+            (None, false) => self.cache.thin(hash).map(|thin| (thin.bytes(), Source::Head)),
+            (None, true) => None,
+        };
+        self.from_block(block, packet, content, Fetch::Block, Fetch::BlockAt)
+    }
+
+    fn transaction_in(&self, block: BlockRef, index: TxPosition, packet: &PacketContext) -> Look {
+        let content = |hash| {
+            if let Some(block) = self.cache.block(hash) {
+                return Some((block.transaction(index).unwrap_or(NULL), Source::Block));
+            }
+            self.cache.lone_transaction(hash, index).map(|lone| (lone.bytes(), Source::Transaction))
+        };
+        let alone = |hash| Fetch::TransactionIn(hash, index);
+        self.from_block(block, packet, content, alone, |number| Fetch::TransactionAt(number, index))
+    }
+
+    fn block_receipts(&self, block: BlockRef, packet: &PacketContext) -> Look {
+        let content = |hash| self.cache.receipts(hash).map(|receipts| (receipts.all(), Source::Receipts));
+        self.from_block(block, packet, content, Fetch::Receipts, Fetch::ReceiptsAt)
+    }
+
+    /// A number that is served from what is there, and otherwise the node's to tell.
+    fn count(
+        &self,
+        block: BlockRef,
+        packet: &PacketContext,
+        count: impl Fn(&Cache, BlockHash) -> Option<(usize, Source)>,
+    ) -> Look {
+        let content = |hash| {
+            let (count, source) = count(self.cache, hash)?;
+            Some((Bytes::from(format!("\"{count:#x}\"")), source))
+        };
+        match self.from_block(block, packet, content, Fetch::Block, Fetch::BlockAt) {
+            Look::Fetch(_) => Look::Forward,
+            look => look,
+        }
+    }
+
+    /// What stands in a block, or how to get it.
+    fn from_block(
+        &self,
+        block: BlockRef,
+        packet: &PacketContext,
+        content: impl Fn(BlockHash) -> Option<(Bytes, Source)>,
+        by_hash: impl Fn(BlockHash) -> Fetch,
+        by_number: impl Fn(BlockNumber) -> Fetch,
+    ) -> Look {
+        match self.resolve(block, packet) {
+            Resolved::Known { hash, surely, at } => match (content(hash), at) {
+                (Some((bytes, source)), _) => Look::Hit(bytes, source),
+                (None, Some(number)) if !surely => Look::Fetch(by_number(number)),
+                (None, _) => Look::Fetch(by_hash(hash)),
+            },
+            // Something must be asked in either case: what the view is, or what stands there.
+            Resolved::Stale { hash, at } => match content(hash) {
+                Some(_) => Look::Refresh(Tag::Latest),
+                None => Look::Fetch(by_number(at)),
+            },
+            Resolved::Nothing => Look::Hit(NULL, Source::View),
+            Resolved::Ask(number) => Look::Fetch(by_number(number)),
+            Resolved::Refresh(tag) => Look::Refresh(tag),
+            Resolved::Establish => Look::Establish,
+            Resolved::Forward => Look::Forward,
+        }
+    }
+
+    fn resolve(&self, block: BlockRef, packet: &PacketContext) -> Resolved {
+        let arrival = packet.arrival(self.view.clock());
+        match block {
+            BlockRef::Hash(hash) if self.orphans == Orphans::Drop && self.is_orphan(hash, arrival) => {
+                Resolved::Forward
+            }
+            BlockRef::Hash(hash) => Resolved::Known { hash, surely: true, at: None },
+            BlockRef::Place(NumberOrTag::Tag(tag)) => self.tagged(tag, arrival, packet),
+            BlockRef::Place(NumberOrTag::Number(number)) => {
+                let tracker = self.view.tracker();
+                let at = Some(number);
+                match tracker.lookup(number, arrival) {
+                    Lookup::Final(hash) | Lookup::Tracked { hash, fresh: true } => {
+                        Resolved::Known { hash, surely: true, at }
+                    }
+                    Lookup::Tracked { hash, fresh: false } => Resolved::Stale { hash, at: number },
+                    Lookup::Asked(hash) => Resolved::Known { hash, surely: false, at },
+                    Lookup::Above { fresh: true } => Resolved::Nothing,
+                    Lookup::Above { fresh: false } => Resolved::Refresh(Tag::Latest),
+                    Lookup::Unknown if tracker.head().is_none() => Resolved::Establish,
+                    Lookup::Unknown => Resolved::Ask(number),
+                }
+            }
+        }
+    }
+
+    fn tagged(&self, tag: Tag, arrival: Stamp, packet: &PacketContext) -> Resolved {
+        let known = packet.tag(tag).or_else(|| {
+            let tracker = self.view.tracker();
+            let link = match tag {
+                Tag::Latest => tracker.head().filter(|_| tracker.is_fresh(arrival)),
+                Tag::Safe => tracker.safe(arrival),
+                Tag::Finalized => tracker.finalized_tag(arrival),
+                Tag::Earliest | Tag::Pending => None,
+            };
+            link.map(|link| packet.pin(tag, link))
+        });
+        match (known, tag) {
+            (Some(link), _) => Resolved::Known { hash: link.hash, surely: true, at: None },
+            (None, Tag::Earliest | Tag::Pending) => Resolved::Forward,
+            (None, tag) => Resolved::Refresh(tag),
+        }
+    }
+
+    /// Is this block known to have left the chain?
+    fn is_orphan(&self, hash: BlockHash, arrival: Stamp) -> bool {
+        let number = self.cache.block(hash).map(|block| block.header().number);
+        let Some(number) = number.or_else(|| Some(self.cache.thin(hash)?.header().number)) else {
+            return false;
+        };
+        match self.view.tracker().lookup(number, arrival) {
+            Lookup::Final(at) | Lookup::Tracked { hash: at, .. } | Lookup::Asked(at) => at != hash,
+            Lookup::Above { .. } | Lookup::Unknown => false,
+        }
+    }
+
+    fn transaction(&self, hash: TxHash, arrival: Stamp, packet: &PacketContext) -> Look {
+        let content = |location: Location| {
+            let block = location.home.block;
+            if let Some(block) = self.cache.block(block) {
+                return block.transaction(location.index).map(|bytes| (bytes, Source::Block));
+            }
+            self.cache.lone_transaction(block, location.index).map(|lone| (lone.bytes(), Source::Transaction))
+        };
+        let alone = Fetch::Transaction(hash);
+        match self.locate(hash, arrival) {
+            Located::Here { location, surely } => match content(location) {
+                Some((bytes, source)) => Look::Hit(bytes, source),
+                None => {
+                    let home = location.home;
+                    let whole = if surely { Fetch::Block(home.block) } else { Fetch::BlockAt(home.number) };
+                    self.rent_or_buy(Wanted::Transaction, hash, home.block, packet, arrival, (alone, whole))
+                }
+            },
+            Located::Stale(location) if content(location).is_some() => Look::Refresh(Tag::Latest),
+            Located::Stale(_) | Located::Nowhere => Look::Fetch(alone),
+        }
+    }
+
+    fn receipt(&self, hash: TxHash, arrival: Stamp, packet: &PacketContext) -> Look {
+        let content = |location: Location| {
+            let block = location.home.block;
+            if let Some(receipts) = self.cache.receipts(block) {
+                return receipts.receipt(location.index).map(|bytes| (bytes, Source::Receipts));
+            }
+            self.cache.lone_receipt(block, location.index).map(|lone| (lone.bytes(), Source::Receipt))
+        };
+        let alone = Fetch::Receipt(hash);
+        match self.locate(hash, arrival) {
+            Located::Here { location, surely } => match content(location) {
+                Some((bytes, source)) => Look::Hit(bytes, source),
+                None if self.has_block_receipts => {
+                    let home = location.home;
+                    let whole =
+                        if surely { Fetch::Receipts(home.block) } else { Fetch::ReceiptsAt(home.number) };
+                    self.rent_or_buy(Wanted::Receipt, hash, home.block, packet, arrival, (alone, whole))
+                }
+                None => Look::Fetch(alone),
+            },
+            Located::Stale(location) if content(location).is_some() => Look::Refresh(Tag::Latest),
+            Located::Stale(_) => Look::Fetch(alone),
+            Located::Nowhere => match self.absences.look(hash, arrival, &self.view.tracker()) {
+                Absent::Surely => Look::Hit(NULL, Source::View),
+                Absent::IfFresh => Look::Refresh(Tag::Latest),
+                Absent::Unknown => Look::Fetch(alone),
+            },
+        }
+    }
+
+    fn rent_or_buy(
+        &self,
+        wanted: Wanted,
+        hash: TxHash,
+        block: BlockHash,
+        packet: &PacketContext,
+        arrival: Stamp,
+        (alone, whole): (Fetch, Fetch),
+    ) -> Look {
+        let locate = |hash| match self.locate(hash, arrival) {
+            Located::Here { location, .. } => Some(location.home.block),
+            Located::Stale(_) | Located::Nowhere => None,
+        };
+        let together = packet.wanted(wanted, block, locate);
+        if self.tally.buys(wanted, block, hash, together) {
+            Look::Buy(whole, alone)
+        } else {
+            Look::Fetch(alone)
+        }
+    }
+
+    /// Where a transaction is on the canonical chain, by the hints that lead to it.
+    fn locate(&self, hash: TxHash, arrival: Stamp) -> Located {
+        let mut stale = None;
+        for location in self.cache.locations(hash) {
+            if !self.holds(location, hash) {
+                continue;
+            }
+            let block = location.home.block;
+            match self.view.tracker().lookup(location.home.number, arrival) {
+                Lookup::Final(at) | Lookup::Tracked { hash: at, fresh: true } if at == block => {
+                    return Located::Here { location, surely: true };
+                }
+                Lookup::Asked(at) if at == block => return Located::Here { location, surely: false },
+                Lookup::Tracked { hash: at, fresh: false } if at == block => stale = Some(location),
+                _ => {}
+            }
+        }
+        stale.map_or(Located::Nowhere, Located::Stale)
+    }
+
+    /// Is it really that transaction which stands there? The index knows only a part of its hash.
+    fn holds(&self, Location { home, index }: Location, hash: TxHash) -> bool {
+        if let Some(block) = self.cache.block(home.block) {
+            return block.transaction_hash(index) == Some(hash);
+        }
+        if let Some(receipts) = self.cache.receipts(home.block) {
+            return receipts.transaction_hash(index) == Some(hash);
+        }
+        self.cache.lone_transaction(home.block, index).is_some_and(|lone| lone.hash() == hash)
+            || self.cache.lone_receipt(home.block, index).is_some_and(|lone| lone.hash() == hash)
+    }
+}
+
+/// The three pieces as one: they are short.
+pub(super) fn hashes_only(block: &Block) -> Bytes {
+    let pieces = block.hashes_only();
+    let mut whole = BytesMut::with_capacity(pieces.iter().map(Bytes::len).sum());
+    for piece in pieces {
+        whole.put(piece);
+    }
+    whole.freeze()
+}

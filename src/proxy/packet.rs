@@ -1,0 +1,101 @@
+//! What the calls of one packet share.
+
+use std::{collections::HashMap, sync::OnceLock};
+
+use crate::{
+    chain::{Clock, Link, Stamp},
+    eth::{BlockHash, Operation, Tag, TxHash},
+    jsonrpc::Call,
+};
+
+/// The setting that the calls of a packet are answered in: they arrived together, their tags mean
+/// the same blocks, and what they want together decides what is fetched.
+///
+/// Where a packet holds a write, what follows it has a setting of its own.
+#[derive(Debug, Default)]
+pub struct PacketContext {
+    arrival: OnceLock<Stamp>,
+    latest: OnceLock<Link>,
+    safe: OnceLock<Link>,
+    finalized: OnceLock<Link>,
+    transactions: Vec<TxHash>,
+    receipts: Vec<TxHash>,
+    wanted: OnceLock<HashMap<(Wanted, BlockHash), u32>>,
+}
+
+/// What a call wants of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Wanted {
+    Transaction,
+    Receipt,
+}
+
+// === impl PacketContext ===
+
+impl PacketContext {
+    /// The setting of these calls.
+    pub fn new<'a>(calls: impl Iterator<Item = &'a Call>) -> Self {
+        let mut context = Self::default();
+        for call in calls {
+            match Operation::read(call.method.as_str(), &call.params) {
+                Some(Ok(Operation::TransactionByHash(wanted))) => context.transactions.push(wanted.hash),
+                Some(Ok(Operation::Receipt(wanted))) => context.receipts.push(wanted.hash),
+                _ => {}
+            }
+        }
+        // Asked twice is wanted once.
+        for wanted in [&mut context.transactions, &mut context.receipts] {
+            wanted.sort_unstable();
+            wanted.dedup();
+        }
+        context
+    }
+
+    /// When the packet arrived: when the first of its calls is looked at.
+    pub(super) fn arrival(&self, clock: &Clock) -> Stamp {
+        *self.arrival.get_or_init(|| clock.now())
+    }
+
+    /// The block that a tag means in this packet; `None` until the first call has found out.
+    pub(super) fn tag(&self, tag: Tag) -> Option<Link> {
+        self.pinned(tag).and_then(|pinned| pinned.get().copied())
+    }
+
+    /// From here on `tag` means this block, unless another call was first.
+    pub(super) fn pin(&self, tag: Tag, link: Link) -> Link {
+        self.pinned(tag).map_or(link, |pinned| *pinned.get_or_init(|| link))
+    }
+
+    fn pinned(&self, tag: Tag) -> Option<&OnceLock<Link>> {
+        match tag {
+            Tag::Latest => Some(&self.latest),
+            Tag::Safe => Some(&self.safe),
+            Tag::Finalized => Some(&self.finalized),
+            Tag::Earliest | Tag::Pending => None,
+        }
+    }
+
+    /// How many distinct answers this packet wants of a block, as far as `locate` knows where they are.
+    pub(super) fn wanted(
+        &self,
+        wanted: Wanted,
+        block: BlockHash,
+        locate: impl Fn(TxHash) -> Option<BlockHash>,
+    ) -> u32 {
+        let counts = self.wanted.get_or_init(|| {
+            let mut counts = HashMap::new();
+            for (kind, hashes) in
+                [(Wanted::Transaction, &self.transactions), (Wanted::Receipt, &self.receipts)]
+            {
+                // One alone is nothing to plan.
+                for hash in hashes.iter().filter(|_| hashes.len() > 1) {
+                    if let Some(block) = locate(*hash) {
+                        *counts.entry((kind, block)).or_default() += 1;
+                    }
+                }
+            }
+            counts
+        });
+        counts.get(&(wanted, block)).copied().unwrap_or(1)
+    }
+}
