@@ -25,6 +25,7 @@ mod files;
 mod floors;
 mod fuzz_bodies;
 mod malformed;
+mod model;
 mod node;
 mod readme;
 mod secrets;

@@ -1,0 +1,297 @@
+//! The conscience of the project: random programs against the whole proxy, from request bytes to
+//! response bytes, in memory and under a clock of their own. Every answer must be one that the
+//! node gave, or would have given, at a moment that the promises allow.
+//!
+//! `MODEL_PROGRAMS` sets how many programs are run, `MODEL_SEED` replays a failure.
+
+mod step;
+mod world;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use holdfast::{
+    config::Config,
+    devchain,
+    jsonrpc::{Answer, read_answers},
+};
+use proptest::test_runner::{Config as Runs, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
+use serde_json::{Value, json};
+use tokio::{
+    task::JoinHandle,
+    time::{self, Instant},
+};
+
+use self::{
+    step::{Step, step},
+    world::{Call, World},
+};
+use crate::support::in_memory::{self, InMemory};
+
+/// Codes with which the proxy says that the upstream could not answer.
+const FAILURES: [i64; 5] = [-32005, -32010, -32011, -32012, -32013];
+
+/// A chain's rules, and how its upstream is declared.
+#[derive(Clone, Copy, Debug)]
+struct Setting {
+    development: bool,
+    consistent: bool,
+}
+
+/// A call under way.
+struct Asked {
+    call: Call,
+    arrived: Instant,
+    /// The newest state when it was sent.
+    state: usize,
+    /// States before this one had been overtaken for this call when it was sent.
+    floor: usize,
+    faulty: bool,
+}
+
+struct Run {
+    world: World,
+    program: InMemory,
+    setting: Setting,
+    staleness: Duration,
+    started: Vec<(Asked, JoinHandle<Bytes>)>,
+    /// What was answered after a write, or after a newer head was shown, is no older than this state.
+    floor: usize,
+}
+
+fn settings(setting: Setting) -> (Config, devchain::Config) {
+    let mut config = Config::default();
+    // Short, so that time-outs of hanging calls do not carry every program past every other limit.
+    config.upstream.timeout = Duration::from_secs(3);
+    config.upstream.endpoints = vec![holdfast::upstream::EndpointConfig {
+        url: holdfast::secret::Secret::Plain(String::new()),
+        consistent: setting.consistent,
+        headers: Default::default(),
+    }];
+    let chain_id = if setting.development { 31337 } else { 7_331_117 };
+    (config, devchain::Config { chain_id, keep_calls: 0, ..devchain::Config::default() })
+}
+
+// === impl Run ===
+
+impl Run {
+    fn new(setting: Setting) -> Self {
+        let (config, node) = settings(setting);
+        let world = World::new(node);
+        let program = in_memory::program(&world.chain, &config);
+        let staleness = if setting.development { Duration::ZERO } else { config.chain.max_staleness };
+        Self { world, program, setting, staleness, started: Vec::new(), floor: 0 }
+    }
+
+    async fn step(&mut self, step: &Step) -> Result<(), String> {
+        match step {
+            Step::Wait(millis) => time::sleep(Duration::from_millis(*millis)).await,
+            Step::Mine(blocks, transactions) => self.world.mine(*blocks, *transactions),
+            Step::Reorg { depth, length } => self.world.reorg(*depth, *length),
+            Step::Shuffle { depth, deal } => self.world.shuffle(*depth, deal),
+            Step::IncludeDropped => self.world.include_dropped(),
+            Step::Lag(lag) => self.world.set_lag(*lag),
+            Step::Rollback(depth) => self.world.rollback(*depth),
+            Step::Finality(finality) => self.world.set_finality(*finality),
+            Step::Fail(failure, times) => self.world.fail(*failure, *times),
+            Step::Slow { late, millis } => self.world.slow(*late, Duration::from_millis(*millis)),
+            Step::ClearFaults => self.world.chain.clear_faults(),
+            Step::Ask(question) => {
+                let asked = self.asked(self.world.call(*question));
+                let body = send_body(self.program.clone(), request(&asked.call, 1).to_string()).await;
+                self.judge(asked, &body)?;
+            }
+            Step::Start(question) => {
+                let asked = self.asked(self.world.call(*question));
+                let sending =
+                    tokio::spawn(send_body(self.program.clone(), request(&asked.call, 1).to_string()));
+                // It is on its way before anything else happens.
+                tokio::task::yield_now().await;
+                self.started.push((asked, sending));
+            }
+            Step::Batch(questions) => {
+                let asked: Vec<_> =
+                    questions.iter().map(|question| self.asked(self.world.call(*question))).collect();
+                let calls: Vec<_> =
+                    asked.iter().zip(0..).map(|(asked, id)| request(&asked.call, id)).collect();
+                let body = send_body(self.program.clone(), json!(calls).to_string()).await;
+                self.judge_batch(asked, &body)?;
+            }
+            Step::Join => self.join().await?,
+            Step::Send => self.send().await,
+            Step::Restart => self.world.restart(),
+        }
+        Ok(())
+    }
+
+    async fn join(&mut self) -> Result<(), String> {
+        for (asked, sending) in std::mem::take(&mut self.started) {
+            let body = sending.await.map_err(|error| format!("a call died: {error}"))?;
+            self.judge(asked, &body)?;
+        }
+        Ok(())
+    }
+
+    /// Sends a transaction, and mines it at times, as a node with instant mining would.
+    async fn send(&mut self) {
+        let transaction = self.world.chain.generate(1).remove(0);
+        let raw = alloy_eips::eip2718::Encodable2718::encoded_2718(&transaction);
+        let raw = format!("0x{}", alloy_primitives::hex::encode(raw));
+        let send = json!({ "jsonrpc": "2.0", "id": 1, "method": "eth_sendRawTransaction", "params": [raw] });
+        let body = send_body(self.program.clone(), send.to_string()).await;
+        self.world.note();
+        // A client reads what it wrote: what is asked from here on knows of it.
+        if matches!(
+            read_answers(&body).map(|mut answers| answers.remove(0).answer),
+            Ok(Some(Answer::Result(_)))
+        ) {
+            self.floor = self.world.last();
+        }
+    }
+
+    fn asked(&self, call: Call) -> Asked {
+        Asked {
+            call,
+            arrived: Instant::now(),
+            state: self.world.last(),
+            floor: self.floor,
+            faulty: self.world.faulty,
+        }
+    }
+
+    /// A batch: each answer for itself, and all tags in one view.
+    fn judge_batch(&mut self, asked: Vec<Asked>, body: &Bytes) -> Result<(), String> {
+        let answers = read_answers(body).map_err(|error| error.to_string())?;
+        if answers.len() != asked.len() {
+            return Err(format!("{} answers to {} calls", answers.len(), asked.len()));
+        }
+        for (asked, answer) in asked.into_iter().zip(answers) {
+            let answer = answer.answer.ok_or("neither result nor error")?;
+            self.judge_answer(&asked, &answer)?;
+        }
+        Ok(())
+    }
+
+    fn judge(&mut self, asked: Asked, body: &Bytes) -> Result<(), String> {
+        let answer = read_answers(body).map_err(|error| error.to_string())?.remove(0);
+        self.judge_answer(&asked, &answer.answer.ok_or("neither result nor error")?)
+    }
+
+    fn judge_answer(&mut self, asked: &Asked, answer: &Answer) -> Result<(), String> {
+        let call = &asked.call;
+        let result = match answer {
+            Answer::Result(result) => result,
+            Answer::Error(error) => {
+                let value: Value = serde_json::from_slice(error).map_err(|error| error.to_string())?;
+                let failed = value["code"].as_i64().is_some_and(|code| FAILURES.contains(&code));
+                let may_fail = asked.faulty || self.world.faulty || self.world.restarted.is_some();
+                if failed && may_fail {
+                    return Ok(());
+                }
+                error
+            }
+        };
+        let earliest = asked.arrived.checked_sub(self.staleness).unwrap_or(asked.arrived);
+        // States that still held at `earliest`, and all that came since; none that was overtaken.
+        let states = &self.world.states;
+        let from = match self.staleness {
+            Duration::ZERO => asked.state,
+            _ => states.iter().rposition(|state| state.since < earliest).unwrap_or(0),
+        };
+        let allowed = from.max(asked.floor)..=self.world.last();
+        let held = || states[allowed.clone()].iter();
+        if held().any(|state| self.world.allows(call, state, result)) {
+            return Ok(());
+        }
+        if !self.setting.development && held().any(|state| self.world.allows_as_head(call, state, result)) {
+            return Ok(());
+        }
+        // An ordinary chain does not start anew: a node that shows another genesis is a stranger, and
+        // what is final on the chain that was there before is still told.
+        let before_restart = self.world.restarted.filter(|_| !self.setting.development);
+        if before_restart
+            .is_some_and(|end| states[..end].iter().any(|state| self.world.allows(call, state, result)))
+        {
+            return Ok(());
+        }
+        Err(format!(
+            "{} {} was answered with {}\nwhich no state of {allowed:?} allows; now the head is {:?}",
+            call.method,
+            call.params,
+            shorten(result),
+            self.world.chain.head(),
+        ))
+    }
+}
+
+fn shorten(result: &Bytes) -> String {
+    String::from_utf8_lossy(result).chars().take(300).collect()
+}
+
+fn request(call: &Call, id: u32) -> Value {
+    json!({ "jsonrpc": "2.0", "id": id, "method": call.method, "params": call.params })
+}
+
+async fn send_body(program: InMemory, body: String) -> Bytes {
+    program.send(body).await.1
+}
+
+fn run(setting: Setting, steps: &[Step]) -> Result<(), String> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let mut run = Run::new(setting);
+        for (position, step) in steps.iter().enumerate() {
+            run.step(step).await.map_err(|error| format!("step {position} ({step:?}): {error}"))?;
+        }
+        run.join().await.map_err(|error| format!("at the end: {error}"))
+    })
+}
+
+/// Runs `programs` programs, or as many as `MODEL_PROGRAMS` says in proportion.
+fn check(setting: Setting, programs: u32) {
+    let variable = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
+    let programs = variable("MODEL_PROGRAMS").map_or(programs, |total| {
+        u32::try_from(total * u64::from(programs) / u64::from(PROGRAMS)).unwrap().max(1)
+    });
+    let seed = variable("MODEL_SEED").unwrap_or_else(rand_seed);
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let runs =
+        Runs { cases: programs, failure_persistence: None, max_shrink_iters: 3_000, ..Runs::default() };
+    let mut runner = TestRunner::new_with_rng(runs, rng);
+    let program = proptest::collection::vec(step(), 1..60);
+    let result = runner.run(&program, |steps| run(setting, &steps).map_err(TestCaseError::fail));
+    match result {
+        Ok(()) => {}
+        Err(TestError::Fail(reason, steps)) => {
+            let steps: Vec<_> = steps.iter().map(|step| format!("    {step:?},\n")).collect();
+            panic!("{reason}\nMODEL_SEED={seed}, {setting:?}, shrunk to:\n{}", steps.concat());
+        }
+        Err(TestError::Abort(reason)) => panic!("{reason}"),
+    }
+}
+
+fn rand_seed() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(std::process::id())
+}
+
+/// All settings together.
+const PROGRAMS: u32 = 2400;
+
+#[test]
+fn every_answer_is_allowed_on_an_ordinary_chain() {
+    check(Setting { development: false, consistent: false }, 1200);
+}
+
+#[test]
+fn every_answer_is_allowed_behind_a_consistent_upstream() {
+    check(Setting { development: false, consistent: true }, 600);
+}
+
+#[test]
+fn every_answer_is_allowed_on_a_development_chain() {
+    check(Setting { development: true, consistent: false }, 600);
+}

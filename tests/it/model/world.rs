@@ -1,0 +1,436 @@
+//! The node under the program's hand, and everything that was ever true of it.
+
+use bytes::Bytes;
+use holdfast::devchain::{Config, DevChain, Fault, Finality as Mode};
+use serde_json::{Value, json};
+use std::{collections::HashMap, sync::Arc};
+use tokio::time::Instant;
+
+use super::step::{Failure, Finality, Place, Question};
+
+type Hash = alloy_primitives::B256;
+
+/// What a client could see of the node from one moment until the next state.
+#[derive(Clone, Debug)]
+pub struct State {
+    pub since: Instant,
+    /// Canonical hashes by number, up to what lag lets see.
+    pub visible: Arc<Vec<Hash>>,
+    safe: Option<u64>,
+    finalized: Option<u64>,
+    mempool: Vec<Hash>,
+}
+
+/// The node and its history.
+pub struct World {
+    pub chain: DevChain,
+    pub states: Vec<State>,
+    /// Every block and every transaction that ever was, in order of appearance.
+    blocks: Vec<Hash>,
+    transactions: Vec<Hash>,
+    /// What was in the blocks of a chain that is no more.
+    archive: HashMap<Hash, Archived>,
+    dropped: Vec<Hash>,
+    /// The highest number that was ever called final: below it nothing is reorganised.
+    pub floor: u64,
+    /// Faults were set since …
+    pub faulty: bool,
+    /// Since this state another genesis stands behind the same handle.
+    pub restarted: Option<usize>,
+    mode: (Mode, Mode),
+    lag: u64,
+}
+
+/// A block of a chain that is no more.
+struct Archived {
+    full: Bytes,
+    thin: Bytes,
+    receipts: Bytes,
+    transactions: Vec<(Hash, Bytes, Bytes)>,
+}
+
+/// A call with its arguments.
+#[derive(Clone, Debug)]
+pub struct Call {
+    pub question: Question,
+    pub method: &'static str,
+    pub params: Value,
+    subject: Subject,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Subject {
+    Number(u64),
+    Tag(Place),
+    Block(Hash),
+    Transaction(Hash),
+    Nothing,
+}
+
+impl World {
+    pub fn new(config: Config) -> Self {
+        let chain = DevChain::new(config);
+        let mut world = Self {
+            chain,
+            states: Vec::new(),
+            blocks: Vec::new(),
+            transactions: Vec::new(),
+            archive: HashMap::new(),
+            dropped: Vec::new(),
+            floor: 0,
+            faulty: false,
+            restarted: None,
+            mode: (Mode::Trailing, Mode::Trailing),
+            lag: 0,
+        };
+        world.note();
+        world
+    }
+
+    /// Notes what is true from now on.
+    pub fn note(&mut self) {
+        let head = self.chain.head();
+        let canonical: Vec<_> = (0..=head.number).map(|number| self.chain.hash_at(number).unwrap()).collect();
+        for hash in &canonical {
+            if !self.blocks.contains(hash) {
+                self.blocks.push(*hash);
+                for transaction in self.chain.transactions_of(*hash) {
+                    if !self.transactions.contains(&transaction) {
+                        self.transactions.push(transaction);
+                    }
+                }
+            }
+        }
+        for transaction in self.chain.mempool() {
+            if !self.transactions.contains(&transaction) {
+                self.transactions.push(transaction);
+            }
+        }
+        let seen = canonical.len().saturating_sub(usize::try_from(self.lag).unwrap()).max(1);
+        let trailing = |mode: Mode, distance: u64| {
+            let top = seen as u64 - 1;
+            match mode {
+                Mode::Trailing => Some(top.saturating_sub(distance)),
+                Mode::At(number) => Some(number.min(top)),
+                Mode::Null | Mode::Error => None,
+            }
+        };
+        let config = self.chain.config();
+        let finalized = trailing(self.mode.1, config.finalized_distance);
+        self.floor = self.floor.max(finalized.unwrap_or(0));
+        self.states.push(State {
+            since: Instant::now(),
+            safe: trailing(self.mode.0, config.safe_distance),
+            finalized,
+            mempool: self.chain.mempool(),
+            visible: Arc::new(canonical[..seen].to_vec()),
+        });
+    }
+
+    pub fn last(&self) -> usize {
+        self.states.len() - 1
+    }
+
+    // ## Changes
+
+    pub fn mine(&mut self, blocks: usize, transactions: usize) {
+        self.chain.mine_many(blocks, transactions);
+        self.note();
+    }
+
+    /// How deep a reorganisation may go: not below what was called final.
+    fn deepest(&self, depth: u64) -> u64 {
+        depth.min(self.chain.head().number.saturating_sub(self.floor))
+    }
+
+    pub fn reorg(&mut self, depth: u64, length: usize) {
+        let depth = self.deepest(depth);
+        if depth > 0 && length > 0 {
+            self.chain.reorg(depth, length);
+            self.note();
+        }
+    }
+
+    pub fn shuffle(&mut self, depth: u64, deal: &[u8]) {
+        let depth = self.deepest(depth);
+        if depth == 0 {
+            return;
+        }
+        let head = self.chain.head().number;
+        let mut blocks = vec![Vec::new(); usize::try_from(depth).unwrap() + usize::from(deal[0] % 3)];
+        let mut cards = deal.iter().cycle();
+        for number in head - depth + 1..=head {
+            for hash in self.chain.transactions_of(self.chain.hash_at(number).unwrap()) {
+                let transaction = self.chain.transaction(hash).unwrap();
+                let place = usize::from(*cards.next().unwrap()) % (blocks.len() + 1);
+                match blocks.get_mut(place) {
+                    Some(block) => block.push(transaction),
+                    None => self.dropped.push(hash),
+                }
+            }
+        }
+        self.chain.reorg_with(depth, blocks);
+        self.note();
+    }
+
+    pub fn include_dropped(&mut self) {
+        let canonical = |hash: &Hash| self.chain.location(*hash).is_some();
+        let again: Vec<_> = self.dropped.iter().filter(|hash| !canonical(hash)).copied().collect();
+        self.dropped.clear();
+        let transactions = again.iter().filter_map(|hash| self.chain.transaction(*hash)).collect();
+        let block = self.chain.build_on(self.chain.head().hash, transactions);
+        self.chain.set_head(block);
+        self.note();
+    }
+
+    pub fn set_lag(&mut self, lag: u64) {
+        self.lag = lag.min(self.chain.head().number);
+        self.chain.lag(self.lag);
+        self.note();
+    }
+
+    pub fn rollback(&mut self, depth: u64) {
+        let depth = self.deepest(depth);
+        if depth > 0 {
+            self.set_lag(0);
+            self.chain.rollback(depth);
+            self.note();
+        }
+    }
+
+    pub fn set_finality(&mut self, finality: Finality) {
+        let head = self.chain.head().number;
+        let mode = match finality {
+            Finality::Trailing => Mode::Trailing,
+            Finality::At(below) => Mode::At(head.saturating_sub(below)),
+            Finality::Null => Mode::Null,
+            Finality::Error => Mode::Error,
+        };
+        self.chain.set_finalized(mode);
+        self.chain.set_safe(mode);
+        self.mode = (mode, mode);
+        self.note();
+    }
+
+    pub fn fail(&mut self, failure: Failure, times: u64) {
+        self.faulty = true;
+        let fault = match failure {
+            Failure::Hang => Fault::Hang,
+            Failure::Reset => Fault::Reset,
+            Failure::Status => Fault::Status(500),
+            Failure::RateLimited => Fault::RateLimited { retry_after: None },
+            Failure::Garbage => Fault::Garbage,
+            Failure::Truncated => Fault::Truncated,
+            Failure::WrongId => Fault::WrongId,
+        };
+        self.chain.fail(fault).any().times(usize::try_from(times).unwrap());
+    }
+
+    pub fn slow(&mut self, late: bool, wait: std::time::Duration) {
+        let fault = if late { Fault::Delay(wait) } else { Fault::Queue(wait) };
+        self.chain.fail(fault).on("eth_get*").once();
+    }
+
+    pub fn restart(&mut self) {
+        for hash in self.blocks.clone() {
+            if let (Some(full), Some(thin), Some(receipts)) = (
+                self.chain.block_json(hash, true),
+                self.chain.block_json(hash, false),
+                self.chain.receipts_json(hash),
+            ) {
+                let hashes = self.chain.transactions_of(hash);
+                let transactions = hashes.into_iter().enumerate().map(|(index, transaction)| {
+                    let json = self.chain.transaction_json(hash, index).unwrap();
+                    (transaction, json, self.chain.receipt_json(hash, index).unwrap())
+                });
+                let archived = Archived { full, thin, receipts, transactions: transactions.collect() };
+                self.archive.insert(hash, archived);
+            }
+        }
+        let mut config = self.chain.config();
+        config.seed += 1_000_003;
+        self.chain.restart(config);
+        self.lag = 0;
+        self.mode = (Mode::Trailing, Mode::Trailing);
+        self.floor = 0;
+        self.chain.mine_many(3, 1);
+        self.note();
+        self.restarted = Some(self.states.len() - 1);
+    }
+
+    // ## Questions
+
+    pub fn call(&self, question: Question) -> Call {
+        let head = self.chain.head().number;
+        let block = |choice: u16| self.blocks[usize::from(choice) % self.blocks.len()];
+        // The newest are the ones that matter: most choices fall on them.
+        let transaction = |choice: u16| match self.transactions.len() {
+            0 => Hash::repeat_byte(0xee),
+            _ if choice % 16 == 15 => Hash::repeat_byte(0xee),
+            count if choice % 2 == 0 => self.transactions[count - 1 - usize::from(choice / 2) % count.min(6)],
+            count => self.transactions[usize::from(choice) % count],
+        };
+        let place = |place: Place| match place {
+            Place::Below(below) => {
+                let number = head.saturating_add_signed(-i64::from(below));
+                (json!(format!("{number:#x}")), Subject::Number(number))
+            }
+            Place::Latest => (json!("latest"), Subject::Tag(place)),
+            Place::Safe => (json!("safe"), Subject::Tag(place)),
+            Place::Finalized => (json!("finalized"), Subject::Tag(place)),
+            Place::Earliest => (json!("earliest"), Subject::Tag(place)),
+        };
+        let (method, params, subject) = match question {
+            Question::BlockByNumber(at, full) => {
+                let (name, subject) = place(at);
+                ("eth_getBlockByNumber", json!([name, full]), subject)
+            }
+            Question::BlockByHash(choice, full) => {
+                let hash = block(choice);
+                ("eth_getBlockByHash", json!([format!("{hash:#x}"), full]), Subject::Block(hash))
+            }
+            Question::TransactionByHash(choice) => {
+                let hash = transaction(choice);
+                ("eth_getTransactionByHash", json!([format!("{hash:#x}")]), Subject::Transaction(hash))
+            }
+            Question::Receipt(choice) => {
+                let hash = transaction(choice);
+                ("eth_getTransactionReceipt", json!([format!("{hash:#x}")]), Subject::Transaction(hash))
+            }
+            Question::TransactionAtNumber(at, index) => {
+                let (name, subject) = place(at);
+                ("eth_getTransactionByBlockNumberAndIndex", json!([name, index]), subject)
+            }
+            Question::TransactionAtHash(choice, index) => {
+                let hash = block(choice);
+                let params = json!([format!("{hash:#x}"), format!("{index:#x}")]);
+                ("eth_getTransactionByBlockHashAndIndex", params, Subject::Block(hash))
+            }
+            Question::BlockNumber => ("eth_blockNumber", json!([]), Subject::Nothing),
+            Question::BlockReceipts(at) => {
+                let (name, subject) = place(at);
+                ("eth_getBlockReceipts", json!([name]), subject)
+            }
+            Question::CountByNumber(at) => {
+                let (name, subject) = place(at);
+                ("eth_getBlockTransactionCountByNumber", json!([name]), subject)
+            }
+        };
+        Call { question, method, params, subject }
+    }
+
+    /// Is `result` what the node would have said while this state held?
+    pub fn allows(&self, call: &Call, state: &State, result: &Bytes) -> bool {
+        let canonical = |number: u64| state.visible.get(usize::try_from(number).unwrap()).copied();
+        let block = match call.subject {
+            Subject::Number(number) => canonical(number),
+            Subject::Tag(Place::Latest) => state.visible.last().copied(),
+            Subject::Tag(Place::Safe) => match state.safe {
+                Some(number) => canonical(number),
+                None => return self.is_null_or_error(result),
+            },
+            Subject::Tag(Place::Finalized) => match state.finalized {
+                Some(number) => canonical(number),
+                None => return self.is_null_or_error(result),
+            },
+            Subject::Tag(Place::Earliest | Place::Below(_)) => canonical(0),
+            // By hash the block is served whether it is canonical or not; a node may have forgotten it.
+            Subject::Block(hash) => {
+                return result == "null"
+                    || self.cut(call.question, hash).is_some_and(|truth| truth == *result);
+            }
+            Subject::Nothing => {
+                let number = state.visible.len() - 1;
+                return *result == format!("\"{number:#x}\"");
+            }
+            Subject::Transaction(hash) => return self.allows_transaction(call, state, hash, result),
+        };
+        match block {
+            None => result == "null",
+            Some(hash) => self.cut(call.question, hash).map_or(result == "null", |truth| truth == *result),
+        }
+    }
+
+    fn is_null_or_error(&self, result: &Bytes) -> bool {
+        result == "null" || result.starts_with(b"{\"code\"")
+    }
+
+    fn allows_transaction(&self, call: &Call, state: &State, hash: Hash, result: &Bytes) -> bool {
+        for block in state.visible.iter().rev() {
+            if let Some(index) = self.transactions_of(*block).iter().position(|found| *found == hash) {
+                let truth = match call.question {
+                    Question::Receipt(_) => self.receipt(*block, index),
+                    _ => self.transaction(*block, index),
+                };
+                return truth.is_some_and(|truth| truth == *result);
+            }
+        }
+        let pending =
+            matches!(call.question, Question::TransactionByHash(_)) && state.mempool.contains(&hash);
+        if pending {
+            let value: Value = serde_json::from_slice(result).unwrap();
+            return value["hash"] == format!("{hash:#x}") && value["blockHash"].is_null();
+        }
+        result == "null"
+    }
+
+    /// What a question about a block comes to, for this block.
+    fn cut(&self, question: Question, block: Hash) -> Option<Bytes> {
+        let content = match question {
+            Question::BlockByNumber(_, full) | Question::BlockByHash(_, full) => self.block(block, full),
+            Question::TransactionAtNumber(_, index) | Question::TransactionAtHash(_, index) => {
+                self.transaction(block, usize::from(index))
+            }
+            Question::BlockReceipts(_) => match self.archive.get(&block) {
+                Some(archived) => Some(archived.receipts.clone()),
+                None => self.chain.receipts_json(block),
+            },
+            Question::CountByNumber(_) => {
+                Some(format!("\"{:#x}\"", self.transactions_of(block).len()).into())
+            }
+            Question::TransactionByHash(_) | Question::Receipt(_) | Question::BlockNumber => None,
+        };
+        content.or_else(|| Some(Bytes::from_static(b"null")))
+    }
+
+    fn block(&self, block: Hash, full: bool) -> Option<Bytes> {
+        match self.archive.get(&block) {
+            Some(archived) => Some(if full { &archived.full } else { &archived.thin }.clone()),
+            None => self.chain.block_json(block, full),
+        }
+    }
+
+    fn transactions_of(&self, block: Hash) -> Vec<Hash> {
+        match self.archive.get(&block) {
+            Some(archived) => archived.transactions.iter().map(|(hash, _, _)| *hash).collect(),
+            None => self.chain.transactions_of(block),
+        }
+    }
+
+    fn transaction(&self, block: Hash, index: usize) -> Option<Bytes> {
+        match self.archive.get(&block) {
+            Some(archived) => Some(archived.transactions.get(index)?.1.clone()),
+            None => self.chain.transaction_json(block, index),
+        }
+    }
+
+    fn receipt(&self, block: Hash, index: usize) -> Option<Bytes> {
+        match self.archive.get(&block) {
+            Some(archived) => Some(archived.transactions.get(index)?.2.clone()),
+            None => self.chain.receipt_json(block, index),
+        }
+    }
+
+    /// `latest` does not follow a replica backwards: a head that was shown before may still be
+    /// given while all that the node shows now stands below it on the same branch.
+    pub fn allows_as_head(&self, call: &Call, state: &State, result: &Bytes) -> bool {
+        if !matches!(call.subject, Subject::Tag(Place::Latest) | Subject::Nothing) {
+            return false;
+        }
+        let Some(visible) = state.visible.last() else { return false };
+        self.states
+            .iter()
+            .filter(|earlier| earlier.since <= state.since)
+            .any(|earlier| earlier.visible.contains(visible) && self.allows(call, earlier, result))
+    }
+}
