@@ -112,8 +112,7 @@ async fn a_batch_runs_side_by_side_within_its_bound() {
 #[tokio::test]
 async fn an_answer_that_no_longer_fits_becomes_an_error_and_what_follows_is_not_begun() {
     let config = Config { max_batch_answer: bytesize::ByteSize::kib(10), ..Config::default() };
-    let batch =
-        json!([call("fine", &json!([6000])), call("fine", &json!([6000])), call("hang", &json!([]))]);
+    let batch = json!([call("fine", &json!([6000])), call("fine", &json!([6000])), call("hang", &json!([]))]);
     let (status, replies) = send(&edge(&config), &batch.to_string()).await;
     assert_eq!(status, StatusCode::OK);
     assert_eq!(replies[0]["result"].as_str().unwrap().len(), 6000);
