@@ -109,6 +109,11 @@ fn errors_do_not_show_secrets() {
     for toml in [
         "[[upstream.endpoints]]\nurl = 'http://user:SECRET@127.0.0.1\n",
         "[[upstream.endpoints]]\nurl = ['SECRET']\n",
+        // A node where a table belongs, which is what people try first.
+        "upstream = 'http://127.0.0.1/SECRET'\n",
+        "[upstream]\nendpoints = 'http://127.0.0.1/SECRET'\n",
+        "[upstream]\nendpoints = ['http://127.0.0.1/SECRET']\n",
+        "[upstream]\nmax_answer = 'SECRET'\n",
         "[[upstream.endpoints]]\nurl = 'x'\nheaders = { authorization = ['SECRET'] }\n",
         "[[upstream.endpoints]]\nurl = { eenv = 'SECRET' }\n",
         "[[upstream.endpoints]]\nurl = { env = 'X', file = 'SECRET' }\n",
