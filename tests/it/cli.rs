@@ -115,11 +115,17 @@ async fn what_is_wrong_with_the_configuration_is_named_and_exits_with_64() {
         ),
         (
             vec!["serve", "--config", upstreams],
-            "upstream.endpoints.0: url: the environment variable NO_SUCH_VARIABLE",
+            "upstreams.toml: upstream.endpoints.0: url: the environment variable NO_SUCH_VARIABLE",
         ),
-        (vec!["serve", "--config", header], "upstream.endpoints.0: headers: \"not a name\" is not the name"),
-        (vec!["serve", "--upstream", "ws://127.0.0.1:1/SECRET"], "url: the scheme must be http or https"),
-        (vec!["serve", "--upstream", "SECRET"], "url: not a URL such as"),
+        (
+            vec!["serve", "--config", header],
+            "header.toml: upstream.endpoints.0: headers: \"not a name\" is not the name",
+        ),
+        (
+            vec!["serve", "--upstream", "ws://127.0.0.1:1/SECRET"],
+            "--upstream: url: the scheme must be http or https",
+        ),
+        (vec!["serve", "--upstream", "SECRET"], "--upstream: url: not a URL such as"),
         (
             vec!["serve", "--upstream", "http://127.0.0.1:1", "--listen", "here"],
             "expected an address and a port",
