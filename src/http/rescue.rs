@@ -108,6 +108,7 @@ fn upstream_error(error: &UpstreamError) -> Verdict {
         | UpstreamError::Unreadable(_)
         | UpstreamError::WrongId
         | UpstreamError::Empty
+        | UpstreamError::NodeError(_)
         | UpstreamError::TooLarge { .. } => {
             Verdict::new(StatusCode::BAD_GATEWAY, Code::UpstreamFailed, message)
         }
