@@ -128,9 +128,10 @@ async fn nothing_secret_is_logged_at_any_level() {
     child.wait().unwrap();
 
     let log = logged();
-    let ours: Vec<_> = log.lines().filter(|line| line.contains("\"holdfast")).collect();
-    assert!(ours.len() > 3, "the log is as good as empty: {log}");
-    for line in ours {
+    let ours = log.lines().filter(|line| line.contains("\"holdfast")).count();
+    assert!(ours > 3, "the log is as good as empty: {log}");
+    // Not by the libraries either.
+    for line in log.lines() {
         assert!(!line.contains("SECRET"), "{line}");
     }
 }
