@@ -1,6 +1,6 @@
 //! The edge: HTTP in, JSON-RPC packets through, HTTP out.
 //!
-//! [`stack`] composes it from layers around the packet reader. [`rescue`] is the one place where an
+//! [`stack()`] composes it from layers around the packet reader. [`rescue`] is the one place where an
 //! error or a panic becomes a status, a code and a message.
 
 mod body;
