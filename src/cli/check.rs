@@ -6,12 +6,12 @@ use clap::Args;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::{Failure, run, serve::Settings};
+use super::{Failure, run, say, serve::Settings};
 use crate::{
     app::StartError,
     budget::ByteBudget,
     config::{Config, LogConfig, Problem},
-    eth::{Operation, Tag},
+    eth::{BlockHash, Operation, Tag},
     jsonrpc::{Answer, Params},
     upstream::{Call, HttpLeaf, Metrics, Upstream, UpstreamError},
 };
@@ -72,7 +72,7 @@ async fn check(config: Config) -> Result<(), Failure> {
 
     let begun = Instant::now();
     let chain_id = match ask(&upstream, "eth_chainId", "[]").await {
-        Ok(said) => quantity(&said),
+        Ok(said) => said,
         Err(error) => return fail("reachable", format!("no: {error}")),
     };
     line("reachable", format!("yes, in {:.1} ms", begun.elapsed().as_secs_f64() * 1000.0));
@@ -81,30 +81,34 @@ async fn check(config: Config) -> Result<(), Failure> {
     {
         line("client", client);
     }
-    match (chain_id, config.chain_id) {
-        (None, _) => return fail("chain id", "the node does not say".to_owned()),
+    match (quantity(&chain_id), config.chain_id) {
+        (None, _) => return fail("chain id", does_not_say(&chain_id)),
         (Some(got), Some(wanted)) if got != wanted => {
             return fail("chain id", format!("{got}, but chain_id is {wanted}"));
         }
         (Some(got), _) => line("chain id", got.to_string()),
     }
-    let Some(head) = head(&upstream).await else {
-        return fail("head", "the node does not say".to_owned());
+    let latest = match ask(&upstream, "eth_getBlockByNumber", r#"["latest",false]"#).await {
+        Ok(said) => said,
+        Err(error) => return fail("head", format!("no answer: {error}")),
+    };
+    let Some(head) = head(&latest) else {
+        return fail("head", does_not_say(&latest));
     };
     tags(&upstream).await;
     methods(&upstream, &head).await
 }
 
-async fn head(upstream: &Upstream) -> Option<String> {
-    let Ok(Said::Result(block)) = ask(upstream, "eth_getBlockByNumber", r#"["latest",false]"#).await else {
-        return None;
-    };
-    let head: Head = serde_json::from_value(block).ok()?;
+/// Tells of the head, and returns its hash.
+fn head(latest: &Said) -> Option<BlockHash> {
+    let Said::Result(block) = latest else { return None };
+    let head = Head::deserialize(block).ok()?;
     let number = hex(head.number.as_deref()?)?;
+    let hash = head.hash?.parse().ok()?;
     let age = head.timestamp.as_deref().and_then(hex).and_then(age);
     let age = age.map_or_else(String::new, |age| format!(", {} s old", age.as_secs()));
     line("head", format!("block {number}{age}"));
-    head.hash
+    Some(hash)
 }
 
 async fn tags(upstream: &Upstream) {
@@ -123,7 +127,7 @@ async fn tags(upstream: &Upstream) {
     line("tags", known.join(", "));
 }
 
-async fn methods(upstream: &Upstream, head: &str) -> Result<(), Failure> {
+async fn methods(upstream: &Upstream, head: &BlockHash) -> Result<(), Failure> {
     let mut missing = Vec::new();
     for method in Operation::METHODS {
         if !has(upstream, method, head).await? {
@@ -144,7 +148,7 @@ async fn methods(upstream: &Upstream, head: &str) -> Result<(), Failure> {
 }
 
 /// Any answer but "no such method" shows that the node has it.
-async fn has(upstream: &Upstream, method: &'static str, head: &str) -> Result<bool, Failure> {
+async fn has(upstream: &Upstream, method: &'static str, head: &BlockHash) -> Result<bool, Failure> {
     let params = match method {
         "eth_getBlockByHash" => format!(r#"["{head}",false]"#),
         "eth_getBlockByNumber" => r#"["latest",false]"#.to_owned(),
@@ -194,6 +198,13 @@ fn quantity(said: &Said) -> Option<u64> {
     }
 }
 
+fn does_not_say(said: &Said) -> String {
+    match said {
+        Said::Result(_) => "the node does not say".to_owned(),
+        Said::Error { message, .. } => format!("the node does not say: {message}"),
+    }
+}
+
 fn hex(text: &str) -> Option<u64> {
     u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()
 }
@@ -204,7 +215,9 @@ fn age(timestamp: u64) -> Option<Duration> {
 }
 
 fn line(what: &str, how: impl AsRef<str>) {
-    println!("{what:<14}{}", how.as_ref());
+    // Much of it is the node's own text, which must not steer a terminal.
+    let how = how.as_ref().replace(char::is_control, "\u{fffd}");
+    say(format_args!("{what:<14}{how}"));
 }
 
 fn fail(what: &str, how: String) -> Result<(), Failure> {

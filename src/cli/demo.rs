@@ -8,7 +8,7 @@ use std::{
 use clap::Args;
 use tokio::time;
 
-use super::{Failure, address, run, signal::StopSignals};
+use super::{Failure, address, run, say, signal::StopSignals};
 use crate::{
     app::{App, StartError},
     budget::ByteBudget,
@@ -99,19 +99,19 @@ fn chain() -> DevChain {
 
 fn introduce(app: &App, node: &DevNode, chain: &DevChain) {
     let (rpc, admin) = (app.rpc_address(), app.admin_address());
-    println!(
+    say(format_args!(
         "A development chain with a block every {} s, and Holdfast in front of it.\n",
         BLOCK_TIME.as_secs()
-    );
-    println!("  proxy   http://{rpc}   point a wallet here (chain id {})", chain.config().chain_id);
-    println!("  admin   http://{admin}   /status, /metrics, /ready");
-    println!("  node    {}   the chain itself, to compare\n", node.url());
-    println!("Try, in another terminal:\n");
+    ));
+    say(format_args!("  proxy   http://{rpc}   point a wallet here (chain id {})", chain.config().chain_id));
+    say(format_args!("  admin   http://{admin}   /status, /metrics, /ready"));
+    say(format_args!("  node    {}   the chain itself, to compare\n", node.url()));
+    say(format_args!("Try, in another terminal:\n"));
     let Some(block) = chain.block_ref(chain.head().number - 1) else { return };
     for call in six_calls(chain, block) {
-        println!("  curl -s http://{rpc} -H 'content-type: application/json' -d '{call}'\n");
+        say(format_args!("  curl -s http://{rpc} -H 'content-type: application/json' -d '{call}'\n"));
     }
-    println!("It goes on until ctrl-c.\n");
+    say(format_args!("It goes on until ctrl-c.\n"));
 }
 
 /// One call of each operation, about a real block and its first transaction.
@@ -160,6 +160,6 @@ async fn tell(chain: &DevChain) {
     loop {
         let block = chain.mined().await;
         let transactions = chain.transactions_of(block.hash).len();
-        println!("block {:<6} {:#x}  {transactions} transactions", block.number, block.hash);
+        say(format_args!("block {:<6} {:#x}  {transactions} transactions", block.number, block.hash));
     }
 }

@@ -8,7 +8,7 @@ use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::TokioIo;
 use tokio::{net::TcpStream, time};
 
-use super::{Failure, address, run};
+use super::{Failure, address, run, say};
 use crate::config::{Config, LogConfig};
 
 /// Longer than a healthy process ever takes, shorter than a container's patience.
@@ -21,7 +21,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug, Args)]
 pub(super) struct Health {
     /// The instance's admin listener [default: 127.0.0.1:8556]
-    #[arg(long, value_name = "ADDRESS", value_parser = address)]
+    #[arg(long, value_name = "ADDRESS", value_parser = address, env = "HOLDFAST_ADMIN")]
     admin: Option<SocketAddr>,
 
     /// Ask whether it can answer calls, not only whether it is alive
@@ -41,7 +41,7 @@ impl Health {
             let (status, text) = asked
                 .map_err(|_| failed(format!("no answer within {} s", TIMEOUT.as_secs())))?
                 .map_err(|error| failed(error.to_string()))?;
-            println!("{}", text.trim());
+            say(text.trim());
             if status == StatusCode::OK { Ok(()) } else { Err(Failure::Said) }
         })
     }

@@ -7,7 +7,13 @@ mod log;
 mod serve;
 mod signal;
 
-use std::{future::Future, net::SocketAddr, process::ExitCode};
+use std::{
+    fmt::Display,
+    future::Future,
+    io::{self, Write},
+    net::SocketAddr,
+    process::ExitCode,
+};
 
 use clap::{Parser, Subcommand, error::ErrorKind};
 
@@ -109,6 +115,11 @@ fn run(log: &LogConfig, command: impl Future<Output = Result<(), Failure>>) -> R
     // All that must be finished is; a name look-up that hangs in a thread must not hold up the end.
     runtime.shutdown_background();
     done
+}
+
+/// Prints a line. Nobody need read it: `println!` would panic at a pipe that was closed.
+fn say(line: impl Display) {
+    let _ = writeln!(io::stdout(), "{line}");
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {

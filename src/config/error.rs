@@ -3,8 +3,8 @@
 use std::{fmt, path::PathBuf};
 
 use figment::{
-    Source,
-    error::{Error, Kind, OneOf},
+    Metadata, Source,
+    error::{Actual, Error, Kind, OneOf},
 };
 
 use super::load::ENV_PREFIX;
@@ -77,8 +77,10 @@ impl Problem {
                 format!("there is no such key; known here are {}", OneOf(expected))
             }
             Kind::UnknownVariant(found, expected) => format!("{found:?} is not one of {}", OneOf(expected)),
-            Kind::InvalidType(found, expected) => format!("expected {expected}, found {found}"),
-            Kind::InvalidValue(found, expected) => format!("expected {expected}, found {found}"),
+            Kind::InvalidType(..) if path == ["upstream"] => NO_TABLE.to_owned(),
+            Kind::InvalidType(found, expected) | Kind::InvalidValue(found, expected) => {
+                format!("expected {}, found {}", in_plain_words(expected), shown(found, &path))
+            }
             Kind::MissingField(name) => {
                 path.push(name.to_string());
                 "is missing".to_owned()
@@ -86,12 +88,39 @@ impl Problem {
             Kind::Message(message) => without_excerpt(message),
             other => other.to_string(),
         };
-        let source = error.metadata.as_ref().map(|metadata| match &metadata.source {
+        Self { source: String::new(), key: path.join("."), message }.set_by(error.metadata.as_ref())
+    }
+
+    /// The same problem, with where its key was set.
+    pub(super) fn set_by(self, metadata: Option<&Metadata>) -> Self {
+        let source = metadata.map(|metadata| match &metadata.source {
             Some(Source::File(path)) => path.display().to_string(),
             _ if metadata.name.contains("environment") => format!("the environment ({ENV_PREFIX}…)"),
-            _ => metadata.name.to_string(),
+            _ => "the flags".to_owned(),
         });
-        Self { source: source.unwrap_or_default(), key: path.join("."), message }
+        Self { source: source.unwrap_or_default(), ..self }
+    }
+}
+
+/// A URL where the table of upstreams belongs is what people try first.
+const NO_TABLE: &str = "expected a table; for a node alone use --upstream, HOLDFAST_UPSTREAM_URL, or url in \
+                        [[upstream.endpoints]]";
+
+/// What serde says to those who wrote the program.
+fn in_plain_words(expected: &str) -> &str {
+    match expected {
+        "usize" | "u64" => "a whole number",
+        "parsable string" => "a size such as \"5 MiB\"",
+        table if table.starts_with("struct ") => "a table",
+        other => other,
+    }
+}
+
+/// The value that was found; not if it is text about upstreams, which may hold a key.
+fn shown(found: &Actual, path: &[String]) -> String {
+    match found {
+        Actual::Str(_) if path.first().is_some_and(|key| key == "upstream") => "text".to_owned(),
+        found => found.to_string(),
     }
 }
 

@@ -9,7 +9,7 @@ use figment::{
 };
 use serde::Serialize;
 
-use super::{Config, ConfigError};
+use super::{Config, ConfigError, Problem};
 use crate::{secret::Secret, upstream::EndpointConfig};
 
 pub(super) const ENV_PREFIX: &str = "HOLDFAST_";
@@ -17,6 +17,8 @@ pub(super) const ENV_PREFIX: &str = "HOLDFAST_";
 /// Environment variables beside the keys of the configuration.
 const ENV_CONFIG: &str = "HOLDFAST_CONFIG";
 const ENV_UPSTREAM_URL: &str = "HOLDFAST_UPSTREAM_URL";
+
+const FLAG_UPSTREAM: &str = "--upstream";
 
 /// A file, the environment, and what the flags say.
 #[derive(Clone, Debug, Default)]
@@ -78,27 +80,40 @@ impl Sources {
             }
             figment = figment.merge(Toml::file_exact(path));
         }
-        let mut upstreams = self.upstreams;
+        let (mut upstreams, mut named_by) = (self.upstreams, FLAG_UPSTREAM);
         if self.environment {
             let beside = [ENV_CONFIG, ENV_UPSTREAM_URL].map(|name| &name[ENV_PREFIX.len()..]);
             figment = figment.merge(Env::prefixed(ENV_PREFIX).ignore(&beside).split("__"));
             if let (true, Ok(url)) = (upstreams.is_empty(), env::var(ENV_UPSTREAM_URL)) {
                 upstreams.push(url);
+                named_by = ENV_UPSTREAM_URL;
             }
         }
         for (key, value) in self.flags {
             figment = figment.merge(Serialized::default(key, value));
         }
         let mut config: Config = figment.extract().map_err(ConfigError::from)?;
-        if !upstreams.is_empty() {
+        config.check().map_err(|problem| {
+            let set_by = figment.find_metadata(&problem.key);
+            problem.set_by(set_by)
+        })?;
+        if upstreams.is_empty() {
+            let set_by = figment.find_metadata("upstream.endpoints");
+            for (at, endpoint) in config.upstream.endpoints.iter().enumerate() {
+                let problem = |error| Problem::new(format!("upstream.endpoints.{at}"), error);
+                endpoint.check().map_err(|error| problem(error).set_by(set_by))?;
+            }
+        } else {
             let endpoint = |url| EndpointConfig {
                 url: Secret::Plain(url),
                 consistent: false,
                 headers: Default::default(),
             };
             config.upstream.endpoints = upstreams.into_iter().map(endpoint).collect();
+            for endpoint in &config.upstream.endpoints {
+                endpoint.check().map_err(|error| Problem::new(named_by, error))?;
+            }
         }
-        config.check()?;
         Ok(config)
     }
 }

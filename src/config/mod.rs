@@ -19,6 +19,9 @@ pub use self::{
 };
 use crate::{cache, http, listen, proxy, upstream};
 
+/// Of anything at a time. No machine has as much, and what counts and adds these is far from its end.
+const MOST: usize = 1 << 30;
+
 /// Everything that can be set. `config/holdfast.toml` says what for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -109,6 +112,20 @@ impl Config {
         for (key, value) in positive {
             if value == 0 {
                 return Err(Problem::new(key, "must be at least 1"));
+            }
+            if value > MOST {
+                return Err(Problem::new(key, format_args!("must be at most {MOST}")));
+            }
+        }
+        let sizes = [
+            ("max_bytes_in_flight", self.max_bytes_in_flight),
+            ("http.max_body", self.http.max_body),
+            ("http.max_batch_answer", self.http.max_batch_answer),
+            ("upstream.max_answer", self.upstream.max_answer),
+        ];
+        for (key, value) in sizes {
+            if value == ByteSize::b(0) {
+                return Err(Problem::new(key, "must be at least 1 B"));
             }
         }
         let times = [

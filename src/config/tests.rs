@@ -69,13 +69,13 @@ fn nothing_at_all_is_the_defaults() {
 fn values_read_as_people_write_them() {
     let config = load(
         "call_timeout = '1m 30s'\nstrict = true\nchain_id = 1\n[http]\nmax_body = '2 MB'\n[upstream]\n\
-         endpoints = [{ url = 'http://127.0.0.1:8545', headers = { authorization = { env = 'TOKEN' } } }]",
+         endpoints = [{ url = 'http://127.0.0.1:8545', headers = { authorization = { env = 'CARGO_PKG_NAME' } } }]",
     )
     .unwrap();
     assert_eq!(config.call_timeout, Duration::from_secs(90));
     assert_eq!(config.http.max_body, ByteSize::mb(2));
     assert_eq!(config.chain_id, Some(1));
-    assert!(format!("{config:?}").contains("$TOKEN"));
+    assert!(format!("{config:?}").contains("$CARGO_PKG_NAME"));
 }
 
 #[test]
@@ -84,21 +84,36 @@ fn errors_name_the_file_the_key_and_what_would_be_right() {
         ("lsten = '127.0.0.1:1'", "FILE: lsten: there is no such key; known here are"),
         ("[http]\nmax_bodi = 1", "FILE: http.max_bodi: there is no such key; known here are"),
         ("[http]\nmax_batch = 'many'", "FILE: http.max_batch: expected"),
-        ("[http]\nmax_batch = 0", "http.max_batch: must be at least 1"),
+        ("[http]\nmax_batch = 0", "FILE: http.max_batch: must be at least 1"),
         ("call_timeout = 5", "FILE: call_timeout: expected"),
         ("call_timeout = 'soon'", "FILE: call_timeout: expected"),
         ("listen = 'here'", "FILE: listen: "),
         ("[log]\nformat = 'xml'", "FILE: log.format: \"xml\" is not one of `text` or `json`"),
-        ("[log]\nlevel = 'chatty'", "log.level: \"chatty\" is not one of error, warn"),
-        ("[log]\nlevel = 'a=b=c'", "log.level: \"a=b=c\": "),
-        ("[methods]\nallow = ['eth_[ab]']", "methods.allow: \"eth_[ab]\" is no pattern of method names"),
-        ("[methods]\ntrusted_origins = ['*']", "methods.trusted_origins: \"*\" would let every website sign"),
+        ("[log]\nlevel = 'chatty'", "FILE: log.level: \"chatty\" is not one of error, warn"),
+        ("[log]\nlevel = 'a=b=c'", "FILE: log.level: \"a=b=c\": "),
+        (
+            "[methods]\nallow = ['eth_[ab]']",
+            "FILE: methods.allow: \"eth_[ab]\" is no pattern of method names",
+        ),
+        (
+            "[methods]\ntrusted_origins = ['*']",
+            "FILE: methods.trusted_origins: \"*\" would let every website sign",
+        ),
         (
             "[methods]\ntrusted_origins = ['example.org']",
-            "methods.trusted_origins: \"example.org\" is no origin",
+            "FILE: methods.trusted_origins: \"example.org\" is no origin",
         ),
-        ("[connections]\nidle_timeout = '0s'", "connections.idle_timeout: must be at least 1ms"),
+        ("[connections]\nidle_timeout = '0s'", "FILE: connections.idle_timeout: must be at least 1ms"),
         ("[[upstream.endpoints]]\nheaders = {}", "FILE: upstream.endpoints.0.url: is missing"),
+        (
+            "[[upstream.endpoints]]\nurl = 'localhost:8545'",
+            "FILE: upstream.endpoints.0: url: the scheme must be http or https",
+        ),
+        ("[http]\nmax_body = '0 B'", "FILE: http.max_body: must be at least 1 B"),
+        ("max_bytes_in_flight = 0", "FILE: max_bytes_in_flight: must be at least 1 B"),
+        // More than a semaphore can count, and than can be added to.
+        ("[http]\nmax_in_flight = 9223372036854775807", "FILE: http.max_in_flight: must be at most"),
+        ("[upstream]\nmax_in_flight = 9223372036854775807", "FILE: upstream.max_in_flight: must be at most"),
     ] {
         let error = load(toml).unwrap_err();
         assert!(error.starts_with(message), "for {toml:?}\nexpected {message}\n     got {error}");
@@ -110,6 +125,11 @@ fn errors_do_not_show_secrets() {
     for toml in [
         "[[upstream.endpoints]]\nurl = 'http://user:SECRET@127.0.0.1\n",
         "[[upstream.endpoints]]\nurl = ['SECRET']\n",
+        // A node where a table belongs, which is what people try first.
+        "upstream = 'http://127.0.0.1/SECRET'\n",
+        "[upstream]\nendpoints = 'http://127.0.0.1/SECRET'\n",
+        "[upstream]\nendpoints = ['http://127.0.0.1/SECRET']\n",
+        "[upstream]\nmax_answer = 'SECRET'\n",
         "[[upstream.endpoints]]\nurl = 'x'\nheaders = { authorization = ['SECRET'] }\n",
         "[[upstream.endpoints]]\nurl = { eenv = 'SECRET' }\n",
         "[[upstream.endpoints]]\nurl = { env = 'X', file = 'SECRET' }\n",
@@ -136,6 +156,17 @@ fn flags_count_more_than_the_file() {
     assert_eq!(config.log.level, "debug");
     assert_eq!(config.log.format, LogFormat::Text);
     assert_eq!(config.upstream.endpoints[0].url.resolve().unwrap(), "http://127.0.0.1:2");
+}
+
+#[test]
+fn errors_name_the_flag() {
+    let load = |sources: Sources| sources.load().unwrap_err().to_string();
+    let chatty = load(Sources::none().with_flag("log.level", Some("chatty")));
+    assert!(chatty.starts_with("the flags: log.level: "), "{chatty}");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(DOCUMENTED);
+    let node = Sources::none().with_file(Some(path)).with_upstreams(vec!["localhost:8545".to_owned()]);
+    let node = load(node);
+    assert!(node.starts_with("--upstream: url: the scheme must be http or https"), "{node}");
 }
 
 #[test]

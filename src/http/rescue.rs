@@ -109,6 +109,7 @@ fn upstream_error(error: &UpstreamError) -> Verdict {
         | UpstreamError::Unreadable(_)
         | UpstreamError::WrongId
         | UpstreamError::Empty
+        | UpstreamError::NodeError(_)
         | UpstreamError::TooLarge { .. } => {
             Verdict::new(StatusCode::BAD_GATEWAY, Code::UpstreamFailed, message)
         }

@@ -239,8 +239,8 @@ async fn who_is(upstream: &Upstream) -> Result<WhoIs, UpstreamError> {
     );
     let chain_id_answer = match chain_id? {
         Answer::Result(answer) => answer,
-        // A node that is still starting says so with an error.
-        Answer::Error(_) => return Err(UpstreamError::Empty),
+        // A node that is still starting says so with an error, and so does one that wants another key.
+        Answer::Error(error) => return Err(UpstreamError::node_error(&error)),
     };
     let chain_id = serde_json::from_slice::<String>(&chain_id_answer)
         .ok()

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
 
+use super::{EndpointError, http};
 use crate::secret::Secret;
 
 /// How upstreams are asked.
@@ -52,5 +53,17 @@ impl Default for Config {
             max_answer: ByteSize::mib(128),
             endpoints: Vec::new(),
         }
+    }
+}
+
+// === impl EndpointConfig ===
+
+impl EndpointConfig {
+    /// Can it be used as it is configured? Looks up its secrets, and connects to nothing.
+    ///
+    /// # Errors
+    /// If the endpoint's secrets, URL or headers are no good.
+    pub fn check(&self) -> Result<(), EndpointError> {
+        http::resolve(self).map(drop)
     }
 }

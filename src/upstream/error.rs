@@ -7,6 +7,9 @@ use http::StatusCode;
 use super::Mismatch;
 use crate::jsonrpc::AnswerError;
 
+/// A node's message goes into a line of the log; not more of it than one has.
+const SHOWN_MESSAGE: usize = 200;
+
 /// Why there is no answer. An error object of the node's own is an answer, not one of these.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum UpstreamError {
@@ -52,6 +55,9 @@ pub enum UpstreamError {
     /// The fetch ended without a result: a bug of ours, which is logged.
     #[error("the fetch was abandoned")]
     Abandoned,
+    /// The node's own error, where only a result helps. Begins like its message.
+    #[error("the node answers with an error: {0}")]
+    NodeError(String),
     /// Our own limits: too much is in flight already.
     #[error("too many upstream calls at once")]
     Busy,
@@ -75,8 +81,20 @@ fn humantime(duration: Duration) -> String {
 // === impl UpstreamError ===
 
 impl UpstreamError {
+    /// Reads the message of a node's error object.
+    pub fn node_error(object: &[u8]) -> Self {
+        #[derive(serde::Deserialize)]
+        struct Said {
+            message: String,
+        }
+        let message =
+            serde_json::from_slice(object).map_or_else(|_| String::new(), |Said { message }| message);
+        let line = message.chars().map(|shown| if shown.is_control() { ' ' } else { shown });
+        Self::NodeError(line.take(SHOWN_MESSAGE).collect())
+    }
+
     /// Every reason, as it is named in logs and metrics.
-    pub const REASONS: [&str; 12] = [
+    pub const REASONS: [&str; 13] = [
         "connect",
         "broken",
         "timeout",
@@ -88,6 +106,7 @@ impl UpstreamError {
         "too_large",
         "rejected",
         "abandoned",
+        "node_error",
         "busy",
     ];
 
@@ -105,6 +124,7 @@ impl UpstreamError {
             Self::TooLarge { .. } => "too_large",
             Self::Rejected(_) => "rejected",
             Self::Abandoned => "abandoned",
+            Self::NodeError(_) => "node_error",
             Self::Busy => "busy",
         }
     }

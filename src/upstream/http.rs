@@ -91,9 +91,8 @@ impl HttpLeaf {
         config: &Config,
         budget: ByteBudget,
     ) -> Result<Self, EndpointError> {
-        let url: EndpointUrl =
-            endpoint.url.resolve().map_err(EndpointError::UrlSecret)?.parse().map_err(EndpointError::Url)?;
-        let client = client(&url, headers(endpoint)?, config).map_err(EndpointError::Client)?;
+        let (url, headers) = resolve(endpoint)?;
+        let client = client(&url, headers, config).map_err(EndpointError::Client)?;
         Ok(Self(Arc::new(Inner {
             client,
             url,
@@ -130,6 +129,12 @@ fn client(url: &EndpointUrl, headers: HeaderMap, config: &Config) -> reqwest::Re
         builder = builder.no_proxy();
     }
     builder.build()
+}
+
+/// Where to ask, and what to send with every request.
+pub(super) fn resolve(endpoint: &EndpointConfig) -> Result<(EndpointUrl, HeaderMap), EndpointError> {
+    let url = endpoint.url.resolve().map_err(EndpointError::UrlSecret)?;
+    Ok((url.parse().map_err(EndpointError::Url)?, headers(endpoint)?))
 }
 
 fn headers(endpoint: &EndpointConfig) -> Result<HeaderMap, EndpointError> {

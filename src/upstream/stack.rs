@@ -1,6 +1,10 @@
 //! How a call reaches a node: the layers, in the order it meets them.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use futures_util::future::BoxFuture;
 use tokio::{
@@ -12,6 +16,9 @@ use tracing::{Instrument, debug, debug_span, warn};
 
 use super::{Answers, Call, Calls, Config, Metrics, UpstreamError};
 use crate::jsonrpc::Answer;
+
+/// An operator must learn that the upstream fails, and how; not once for every call.
+const WARN_EVERY: Duration = Duration::from_secs(10);
 
 /// A node as a service: one call or several in, an answer for each out.
 pub type Leaf = BoxCloneSyncService<Calls, Answers, UpstreamError>;
@@ -95,11 +102,38 @@ fn slots(inner: impl Layered, max: usize, wait: Duration) -> impl Layered {
     })
 }
 
+/// When each way to fail was last warned of.
+#[derive(Default)]
+struct Warnings(Mutex<BTreeMap<&'static str, Instant>>);
+
+// === impl Warnings ===
+
+impl Warnings {
+    fn failed(&self, error: &UpstreamError, upstream: &str) {
+        if self.is_due(error.as_str()) {
+            warn!(%error, upstream, "upstream failed");
+        } else {
+            debug!(%error, "upstream failed");
+        }
+    }
+
+    fn is_due(&self, reason: &'static str) -> bool {
+        let mut warned = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = warned.get(reason).is_none_or(|last| last.elapsed() >= WARN_EVERY);
+        if due {
+            warned.insert(reason, Instant::now());
+        }
+        due
+    }
+}
+
 /// Counts, times and logs one attempt at one endpoint.
 fn attempt<L: Layered>(inner: L, name: &str, metrics: Metrics) -> impl Layered + use<L> {
     let name: Arc<str> = name.into();
+    let warnings = Arc::new(Warnings::default());
     service_fn(move |calls: Calls| -> Attempt {
         let (inner, name, metrics) = (inner.clone(), name.clone(), metrics.clone());
+        let warnings = warnings.clone();
         let methods = calls.len();
         let span = debug_span!("upstream", upstream = %name, calls = methods);
         Box::pin(
@@ -117,7 +151,7 @@ fn attempt<L: Layered>(inner: L, name: &str, metrics: Metrics) -> impl Layered +
                         }
                     }
                     Err(error) => {
-                        warn!(%error, upstream = %name, "upstream failed");
+                        warnings.failed(error, &name);
                         (0..methods).for_each(|_| metrics.call_ended(Err(error)));
                     }
                 }

@@ -21,7 +21,7 @@ pub enum UrlError {
     #[error("not a URL such as http://127.0.0.1:8545")]
     Malformed,
     /// Neither http nor https.
-    #[error("the scheme must be http or https")]
+    #[error("the scheme must be http or https, as in http://127.0.0.1:8545")]
     Scheme,
 }
 

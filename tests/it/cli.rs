@@ -1,5 +1,6 @@
 //! The command line, as people meet it.
 
+use holdfast::devchain::{Fault, Lie};
 use serde_json::json;
 
 use crate::support::{
@@ -16,7 +17,7 @@ async fn the_demo_prints_lines_that_work_as_they_stand() {
 
     let said = demo.said();
     let lines: Vec<_> = said.lines().map(str::trim).filter(|line| line.starts_with("curl ")).collect();
-    for method in holdfast::eth::Operation::METHODS {
+    for method in ::holdfast::eth::Operation::METHODS {
         assert!(lines.iter().any(|line| line.contains(method)), "no line for {method} in {said}");
     }
     for line in &lines {
@@ -74,6 +75,34 @@ async fn check_fails_when_the_node_is_not_what_it_should_be() {
 }
 
 #[tokio::test]
+async fn check_tells_what_a_node_says_that_does_not_serve_us() {
+    let node = upstream::devchain().run().await;
+    let refusal = Fault::Error { code: -32002, message: "invalid \u{1b}[31mproject id".to_owned() };
+    node.fail(refusal).any().always();
+    let ran = output(holdfast(&["check", "--upstream", &node.url()])).await;
+    let report = text(&ran.stdout);
+    assert_eq!(ran.status.code(), Some(1));
+    assert!(report.contains("chain id      the node does not say: invalid"), "{report}");
+    assert!(!report.contains('\u{1b}'), "{report:?}");
+
+    // Whatever a node calls a hash is not sent on as one.
+    node.clear_faults();
+    node.fail(Lie::Field("hash".to_owned(), json!("\","))).on("eth_getBlockByNumber").always();
+    let ran = output(holdfast(&["check", "--upstream", &node.url()])).await;
+    assert_eq!(ran.status.code(), Some(1));
+    assert!(text(&ran.stdout).contains("head          the node does not say"), "{}", text(&ran.stdout));
+}
+
+#[tokio::test]
+async fn nobody_need_read_a_report_to_its_end() {
+    let node = upstream::devchain().run().await;
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", r#"{ "$0" check --upstream "$1"; echo "exit $?" >&2; } | true"#]);
+    shell.args([env!("CARGO_BIN_EXE_holdfast"), &node.url()]);
+    assert_eq!(text(&output(shell).await.stderr), "exit 0\n");
+}
+
+#[tokio::test]
 async fn health_asks_a_running_instance() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).run().await;
@@ -88,6 +117,11 @@ async fn health_asks_a_running_instance() {
         let all = text(&ran.stdout) + &text(&ran.stderr);
         assert!(all.contains(said), "{arguments:?}: {all}");
     }
+
+    // In a container the instance has its address from the environment, and so has its probe.
+    let mut probe = holdfast(&["health", "--ready"]);
+    probe.env("HOLDFAST_ADMIN", &admin);
+    assert_eq!(text(&output(probe).await.stdout), "ready\n");
 
     let stranger = proxy::new().upstream(&node).config(|config| config.chain_id = Some(1)).though_not_ready();
     let stranger = stranger.run().await;
@@ -115,11 +149,17 @@ async fn what_is_wrong_with_the_configuration_is_named_and_exits_with_64() {
         ),
         (
             vec!["serve", "--config", upstreams],
-            "upstream.endpoints.0: url: the environment variable NO_SUCH_VARIABLE",
+            "upstreams.toml: upstream.endpoints.0: url: the environment variable NO_SUCH_VARIABLE",
         ),
-        (vec!["serve", "--config", header], "upstream.endpoints.0: headers: \"not a name\" is not the name"),
-        (vec!["serve", "--upstream", "ws://127.0.0.1:1/SECRET"], "url: the scheme must be http or https"),
-        (vec!["serve", "--upstream", "SECRET"], "url: not a URL such as"),
+        (
+            vec!["serve", "--config", header],
+            "header.toml: upstream.endpoints.0: headers: \"not a name\" is not the name",
+        ),
+        (
+            vec!["serve", "--upstream", "ws://127.0.0.1:1/SECRET"],
+            "--upstream: url: the scheme must be http or https",
+        ),
+        (vec!["serve", "--upstream", "SECRET"], "--upstream: url: not a URL such as"),
         (
             vec!["serve", "--upstream", "http://127.0.0.1:1", "--listen", "here"],
             "expected an address and a port",

@@ -5,7 +5,7 @@ use std::time::Duration;
 use holdfast::devchain::Fault;
 use serde_json::{Value, json};
 
-use crate::support::{client, proxy, upstream};
+use crate::support::{client, process, proxy, upstream};
 
 /// Not one that is asked to learn who the upstream is, which happens again after a lost connection.
 const METHOD: &str = "eth_getTransactionReceipt";
@@ -128,4 +128,20 @@ async fn a_dead_upstream_fails_fast_and_what_is_known_is_still_answered() {
         assert_eq!((response.status.as_u16(), response.code()), (502, Some(-32010)), "{}", response.text());
     }
     assert!(client.ask("eth_chainId", json!([])).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_dead_upstream_does_not_fill_the_log() {
+    let node = upstream::devchain().run().await;
+    let process = process::serve(&node).run().await;
+    let client = process.client();
+    drop(node);
+
+    for _ in 0..20 {
+        assert_eq!(client.call("eth_blockNumber", json!([])).await.code(), Some(-32010));
+    }
+    process.says("upstream failed").await;
+    // Once in a while for each way to fail: a connection that broke, and one that did not come about.
+    let said = process.log().matches("upstream failed").count();
+    assert!(said <= 6, "said {said} times: {}", process.log());
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::support::{
     client,
     program::{Program, holdfast, output, text},
-    proxy, upstream,
+    proxy, tools, upstream,
 };
 
 fn read(file: &str) -> String {
@@ -64,6 +64,7 @@ async fn the_commands_of_the_readme_work() {
             }
             "cargo install --path ." => assert!(in_tests_run.contains("cargo install --quiet --path .")),
             curl if curl.starts_with("curl ") => {
+                let Some(_) = tools::curl("the_commands_of_the_readme_work") else { continue };
                 let proxy = proxy::new().upstream(&node).run().await;
                 let mut shell = std::process::Command::new("sh");
                 shell.arg("-c").arg(curl.replace("http://127.0.0.1:8555", &proxy.url()));

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use holdfast::devchain::Fault;
 use serde_json::json;
 
 use crate::support::{
@@ -51,6 +52,21 @@ async fn a_call_does_not_wait_for_the_next_attempt_by_the_clock() {
     tokio::time::sleep(Duration::from_millis(1200)).await;
     let _node = upstream::devchain().run_on(address).await;
     assert!(client.ask("eth_blockNumber", json!([])).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_node_that_refuses_us_is_quoted() {
+    let node = upstream::devchain().run().await;
+    let refusal = Fault::Error { code: -32002, message: "invalid\nproject id".to_owned() };
+    node.fail(refusal).any().always();
+    let proxy = proxy::new().upstream(&node).though_not_ready().run().await;
+    let client = client::http(&proxy);
+
+    let said = "the node answers with an error: invalid project id";
+    eventually("the reason", || async { readiness(&client, &proxy).await.1.contains(said) }).await;
+    let response = client.call("eth_blockNumber", json!([])).await;
+    assert_eq!((response.status.as_u16(), response.code()), (502, Some(-32010)));
+    assert!(response.message().contains(said), "{}", response.text());
 }
 
 #[tokio::test]
