@@ -15,6 +15,7 @@ mod support;
 mod admin;
 mod cli;
 mod clients;
+mod entity;
 mod equal;
 mod faults;
 mod floors;
