@@ -10,6 +10,9 @@ mod stamp;
 mod tracker;
 mod window;
 
+#[cfg(test)]
+mod tests;
+
 pub use self::{
     stamp::{Clock, Stamp},
     tracker::{Contrary, Finalized, Gap, HeadChange, Lookup, Rules, Tracker},

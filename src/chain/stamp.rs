@@ -28,7 +28,8 @@ pub struct Clock(AtomicU64);
 impl Stamp {
     /// Was what was sent at this moment sent no earlier than `staleness` before `arrival`?
     pub fn serves(self, arrival: Self, staleness: Duration) -> bool {
-        self.order >= arrival.order || (!staleness.is_zero() && self.time + staleness >= arrival.time)
+        self.order >= arrival.order
+            || (!staleness.is_zero() && arrival.time.saturating_duration_since(self.time) <= staleness)
     }
 
     /// Was it before `other`?

@@ -40,7 +40,7 @@ pub struct Gap {
 /// What a head meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadChange {
-    /// Asked for before what is known now: it tells nothing.
+    /// Asked for before what is known now, or under way when a branch was left: it tells nothing.
     Outdated,
     /// The first head of all.
     First,
@@ -111,7 +111,8 @@ struct Asked {
 /// The upstream showed a lower head than before.
 #[derive(Clone, Copy, Debug)]
 struct Lag {
-    lowest: BlockNumber,
+    /// The newest such head.
+    head: BlockNumber,
     observations: u32,
     since: Stamp,
 }
@@ -126,8 +127,12 @@ pub struct Tracker {
     window: Window,
     /// When the refresh behind the head was sent; `None` if the head may have changed since.
     fresh: Option<Stamp>,
-    /// Nothing sent before this counts any more.
+    /// When the newest head was taken in.
+    seen: Option<Stamp>,
+    /// Nothing sent before this counts any more …
     not_before: Option<Stamp>,
+    /// … except for what is final, unless all was forgotten since.
+    forgotten: Option<Stamp>,
     lag: Option<Lag>,
     asked: BTreeMap<BlockNumber, Asked>,
     safe: Option<(Link, Stamp)>,
@@ -150,7 +155,9 @@ impl Tracker {
             window: Window::new(rules.window),
             rules,
             fresh: None,
+            seen: None,
             not_before: None,
+            forgotten: None,
             lag: None,
             asked: BTreeMap::new(),
             safe: None,
@@ -196,16 +203,22 @@ impl Tracker {
         self.lag.is_some()
     }
 
+    /// The window, from below.
+    #[cfg(test)]
+    pub(super) fn links(&self) -> Vec<Link> {
+        self.window.up_to(BlockNumber(u64::MAX)).collect()
+    }
+
     // ## Heads
 
     /// The numbers that must be asked for before `head` can be judged.
     pub fn gap(&self, head: Link) -> Option<Gap> {
         let (top, bottom) = (self.window.top()?, self.window.bottom()?);
-        if self.window.get(head.number).is_some_and(|known| known.hash == head.hash) {
+        if self.window.holds(head) {
             return None;
         }
         let (low, high) = if head.number > top.number {
-            if self.window.parent_below(head.number, head.parent).is_some() {
+            if self.window.parent_of(head).is_some() {
                 return None;
             }
             (top.number.0, head.number.0)
@@ -231,18 +244,14 @@ impl Tracker {
         }
         let change = self.judge(head, gap, now);
         self.fresh = Some(sent);
-        match change {
-            HeadChange::Lag => {}
-            HeadChange::Reorg(_) | HeadChange::Rollback(_) | HeadChange::Restarted => {
-                self.lag = None;
-                // What was asked for by itself may stand on what has just been left, and so may
-                // answers that are still under way.
-                self.asked.clear();
-                self.safe = None;
-                self.finalized_tag = None;
-                self.not_before = Some(sent);
-            }
-            _ => self.lag = None,
+        self.seen = Some(now);
+        if change != HeadChange::Lag {
+            self.lag = None;
+        }
+        if let HeadChange::Reorg(_) | HeadChange::Rollback(_) | HeadChange::Restarted = change {
+            // What was asked for by itself may stand on what has just been left. So may whatever is
+            // still under way, even if it was sent after this head: a node need not answer in order.
+            self.unbelieve(now);
         }
         self.absorb_asked();
         self.finalize_by_depth(now);
@@ -255,47 +264,53 @@ impl Tracker {
             return HeadChange::First;
         };
         // ## Stands in the window
-        if self.window.get(head.number).is_some_and(|known| known.hash == head.hash) {
-            return if head.hash == top.hash { HeadChange::Same } else { self.observe_lag(head.number, now) };
+        if self.window.holds(head) {
+            return if head.hash == top.hash { HeadChange::Same } else { self.observe_lag(head, now) };
         }
         // ## Links to the window from above or from within
-        let lineage = lineage(head, gap);
-        let lowest = lineage[lineage.len() - 1];
-        if let Some(parent) = self.window.parent_below(lowest.number, lowest.parent) {
+        let mut lineage = vec![head];
+        lineage.extend(ancestors(head, gap));
+        // Another refresh may have closed a part of this gap meanwhile.
+        if let Some(known) = lineage.iter().position(|link| self.window.holds(*link)) {
+            lineage.truncate(known);
+        }
+        if let Some(parent) = self.window.parent_of(lineage[lineage.len() - 1]) {
             let left = self.window.cut_above(parent.number);
             self.window.push(&lineage);
             return if left == 0 { HeadChange::Extended(lineage.len()) } else { HeadChange::Reorg(left) };
         }
         // ## Links to the window from below
         if head.number < bottom.number {
-            let mut between = gap.to_vec();
-            between.push(head);
-            let ancestors = ancestors(bottom.parent, &between);
-            if ancestors.last() == Some(&head) {
-                let all_fit = ancestors.iter().all(|link| self.window.push_below(*link));
-                // No room for a head that low: then it cannot be told from a stranger's.
-                if all_fit {
-                    return self.observe_lag(head.number, now);
+            let ancestors = ancestors(bottom, &[gap, &[head]].concat());
+            if ancestors.contains(&head) {
+                for link in ancestors {
+                    self.window.push_below(link);
                 }
+                return self.observe_lag(head, now);
             }
         }
         // ## Neither: only what it is shown to descend from stays
         let left = self.window.len();
-        let too_far = head.number.0 > top.number.0 + Self::MAX_GAP + 1;
+        let too_far = head.number.0.saturating_sub(top.number.0) > Self::MAX_GAP + 1;
         self.window.clear();
         self.window.push(&lineage);
         if too_far { HeadChange::Restarted } else { HeadChange::Reorg(left) }
     }
 
-    fn observe_lag(&mut self, number: BlockNumber, now: Stamp) -> HeadChange {
-        let lag = self.lag.get_or_insert(Lag { lowest: number, observations: 0, since: now });
+    fn observe_lag(&mut self, head: Link, now: Stamp) -> HeadChange {
+        let lag = self.lag.get_or_insert(Lag { head: head.number, observations: 0, since: now });
         lag.observations += 1;
-        lag.lowest = number;
+        lag.head = head.number;
         let patience = now.time.duration_since(lag.since.time);
         if lag.observations < self.rules.rollback_after || patience < self.rules.lag_patience {
             return HeadChange::Lag;
         }
-        HeadChange::Rollback(self.window.cut_above(number))
+        let left = self.window.cut_above(head.number);
+        // There was no room for it below a full window.
+        if self.window.top().is_none() {
+            self.window.push(&[head]);
+        }
+        HeadChange::Rollback(left)
     }
 
     // ## Single numbers
@@ -320,21 +335,24 @@ impl Tracker {
             && let Some((finalized, _)) = self.finalized
             && number <= finalized
         {
-            // Sent before that was known, it may be from a branch that was left since.
-            let known_final = self.finalized_since.is_some_and(|since| !sent.is_before(since));
-            return match (self.final_index.get(number), known_final) {
-                (Some(known), _) if known != hash => Err(Contrary),
-                (None, true) => {
-                    let _ = self.final_index.insert(number, hash);
+            return match self.final_index.get(number) {
+                Some(known) if known == hash => Ok(()),
+                Some(_) => Err(Contrary),
+                None if self.window.excludes(number, hash) => Err(Contrary),
+                None => {
+                    // Sent before that was known, it may be from a branch that was left since.
+                    if self.finalized_since.is_some_and(|since| !sent.is_before(since)) {
+                        let _ = self.final_index.insert(number, hash);
+                    }
                     Ok(())
                 }
-                _ => Ok(()),
             };
         }
-        match self.window.get(number) {
-            Some(known) if known.hash == hash => return Ok(()),
-            Some(_) => return Err(Contrary),
-            None => {}
+        if self.window.excludes(number, hash) {
+            return Err(Contrary);
+        }
+        if self.window.get(number).is_some() {
+            return Ok(());
         }
         let below_head = self.window.top().is_some_and(|top| number <= top.number);
         if self.asked.get(&number).is_none_or(|known| known.sent.is_before(sent)) {
@@ -381,26 +399,24 @@ impl Tracker {
             return Lookup::Final(hash);
         }
         let fresh = self.is_fresh(arrival);
-        let unsettled = self.lag.is_some_and(|lag| number > lag.lowest);
-        if !unsettled {
-            if let Some(link) = self.window.get(number) {
-                return Lookup::Tracked { hash: link.hash, fresh };
-            }
-            if self.window.top().is_some_and(|top| number > top.number) && !self.is_asked(number, arrival) {
-                return Lookup::Above { fresh };
-            }
+        // Under a lag nothing above the lower head is settled.
+        let shown = self.lag.map(|lag| lag.head).or(self.window.top().map(|top| top.number));
+        let above = shown.is_some_and(|shown| number > shown);
+        if let Some(link) = self.window.get(number).filter(|_| !above) {
+            return Lookup::Tracked { hash: link.hash, fresh };
         }
         match self.asked.get(&number) {
-            Some(asked) if asked.sent.serves(arrival, self.rules.max_staleness) => Lookup::Asked(asked.hash),
-            Some(asked) if self.rules.consistent && asked.below_head && !unsettled => {
+            Some(asked) if asked.sent.serves(arrival, self.rules.max_staleness) => {
+                // A lower head was shown since. It may be the older of the two, or on another branch.
+                let doubtful = above && self.seen.is_some_and(|seen| asked.sent.is_before(seen));
+                if doubtful { Lookup::Unknown } else { Lookup::Asked(asked.hash) }
+            }
+            _ if above && self.lag.is_none() => Lookup::Above { fresh },
+            Some(asked) if self.rules.consistent && asked.below_head && !above => {
                 Lookup::Tracked { hash: asked.hash, fresh }
             }
             _ => Lookup::Unknown,
         }
-    }
-
-    fn is_asked(&self, number: BlockNumber, arrival: Stamp) -> bool {
-        self.asked.get(&number).is_some_and(|asked| asked.sent.serves(arrival, self.rules.max_staleness))
     }
 
     // ## Safe and finalized
@@ -415,20 +431,20 @@ impl Tracker {
     /// Takes in what `finalized` means; `None` for an answer that names no block.
     pub fn observe_finalized(&mut self, finalized: Option<Link>, sent: Stamp, now: Stamp) -> Finalized {
         let Some(link) = finalized else { return Finalized::Unchanged };
-        if self.is_outdated(sent, self.finalized_tag) {
-            return Finalized::Unchanged;
+        if !self.is_outdated(sent, self.finalized_tag) {
+            self.finalized_tag = Some((link, sent));
         }
-        self.finalized_tag = Some((link, sent));
-        if !self.rules.finality {
+        // What was final before a reorg or a write is so after it.
+        if !self.rules.finality || self.forgotten.is_some_and(|since| sent.is_before(since)) {
             return Finalized::Unchanged;
         }
         self.finalize(link.number, link.hash, now)
     }
 
     /// Takes in what stands at a number that was final before.
-    pub fn confirm_final(&mut self, number: BlockNumber, hash: BlockHash) -> Finalized {
+    pub fn confirm_final(&mut self, number: BlockNumber, hash: BlockHash, now: Stamp) -> Finalized {
         match self.final_index.get(number) {
-            Some(known) if known != hash => self.alarm(),
+            Some(known) if known != hash => self.alarm(now),
             _ => Finalized::Unchanged,
         }
     }
@@ -453,29 +469,23 @@ impl Tracker {
     }
 
     fn finalize(&mut self, number: BlockNumber, hash: BlockHash, now: Stamp) -> Finalized {
-        match self.finalized {
-            Some((known, known_hash)) if known == number && known_hash != hash => return self.alarm(),
-            Some((known, _)) if known >= number => return Finalized::Unchanged,
-            _ => {}
+        if self.final_index.get(number).is_some_and(|known| known != hash) {
+            return self.alarm(now);
         }
-        let Some(top) = self.window.top() else { return Finalized::Unchanged };
-        if number > top.number {
+        if self.finalized.is_some_and(|(known, _)| known >= number)
+            || self.window.top().is_none_or(|top| top.number < number)
+        {
             return Finalized::Unchanged;
         }
-        if self.final_index.get(number).is_some_and(|known| known != hash) {
-            return self.alarm();
+        if self.window.excludes(number, hash) {
+            return Finalized::Contrary;
         }
-        let within = match self.window.get(number) {
-            Some(link) if link.hash != hash => return Finalized::Contrary,
-            Some(_) => true,
-            None => false,
-        };
         // The window is one branch: what stands in it below a final block is final too.
-        let passed: Vec<_> = if within { self.window.up_to(number).collect() } else { Vec::new() };
-        let passed = passed.iter().map(|link| (link.number, link.hash)).chain([(number, hash)]);
+        let passed: Vec<_> = self.window.up_to(number).map(|link| (link.number, link.hash)).collect();
+        let passed = passed.into_iter().chain([(number, hash)]);
         for (number, hash) in passed {
             if self.final_index.insert(number, hash).is_err() {
-                return self.alarm();
+                return self.alarm(now);
             }
         }
         let previous = self.finalized.replace((number, hash));
@@ -494,8 +504,8 @@ impl Tracker {
     }
 
     /// What was final is not: nothing that was known of canonicity can be.
-    fn alarm(&mut self) -> Finalized {
-        *self = Self { not_before: self.not_before, ..Self::new(self.rules.clone()) };
+    fn alarm(&mut self, now: Stamp) -> Finalized {
+        self.forget(now);
         Finalized::Alarm
     }
 
@@ -505,16 +515,22 @@ impl Tracker {
     /// moment tells what is.
     pub fn unsettle(&mut self, now: Stamp) {
         self.fresh = None;
-        self.not_before = Some(now);
-        self.asked.clear();
-        self.safe = None;
-        self.finalized_tag = None;
+        self.unbelieve(now);
     }
 
     /// The node was told to be another one: forgets all canonicity, and takes the next head as it is.
     pub fn forget(&mut self, now: Stamp) {
         *self = Self::new(self.rules.clone());
         self.not_before = Some(now);
+        self.forgotten = Some(now);
+    }
+
+    /// Drops what was told beside the window, and what may still be told of before this moment.
+    fn unbelieve(&mut self, now: Stamp) {
+        self.not_before = Some(now);
+        self.asked.clear();
+        self.safe = None;
+        self.finalized_tag = None;
     }
 }
 
@@ -523,23 +539,13 @@ impl Tracker {
 #[error("another block is tracked at this number")]
 pub struct Contrary;
 
-/// `head` and, from it down, those of `gap` that it is shown to descend from.
-fn lineage(head: Link, gap: &[Link]) -> Vec<Link> {
-    let mut lineage = vec![head];
-    lineage.extend(ancestors(head.parent, gap));
-    lineage
-}
-
-/// Those of `links` that lead down from the block with this hash, the newest first.
-fn ancestors(mut hash: BlockHash, links: &[Link]) -> Vec<Link> {
-    let mut found: Vec<Link> = Vec::new();
-    while let Some(link) = links.iter().find(|link| link.hash == hash) {
-        // Numbers fall along a lineage; a ring of hashes that claims otherwise ends here.
-        if found.last().is_some_and(|above| above.number <= link.number) {
-            break;
-        }
+/// Those of `links` that lead down from a block, the newest first.
+fn ancestors(mut from: Link, links: &[Link]) -> Vec<Link> {
+    let mut found = Vec::new();
+    // Numbers fall along a lineage; a ring of hashes that claims otherwise ends here.
+    while let Some(link) = links.iter().find(|link| link.hash == from.parent && link.number < from.number) {
         found.push(*link);
-        hash = link.parent;
+        from = *link;
     }
     found
 }

@@ -54,10 +54,28 @@ impl Window {
         self.links.range(..=number).map(|(_, link)| *link)
     }
 
-    /// Does `parent` stand here, as the next block below `number`?
-    pub(super) fn parent_below(&self, number: BlockNumber, parent: BlockHash) -> Option<Link> {
-        let (_, below) = self.links.range(..number).next_back()?;
-        (below.hash == parent).then_some(*below)
+    /// Does this block stand here?
+    pub(super) fn holds(&self, link: Link) -> bool {
+        self.get(link.number).is_some_and(|known| known.hash == link.hash)
+    }
+
+    /// Can no block with this number and hash be on this branch?
+    pub(super) fn excludes(&self, number: BlockNumber, hash: BlockHash) -> bool {
+        let (Some(bottom), Some(top)) = (self.bottom(), self.top()) else { return false };
+        match self.get(number) {
+            Some(known) => known.hash != hash,
+            // A number that the branch leaves out.
+            None if number > bottom.number => number < top.number,
+            // Right below the lowest there is its parent or nothing.
+            None => number.0 + 1 == bottom.number.0 && bottom.parent != hash,
+        }
+    }
+
+    /// The block here that `link` stands on. Mostly it is the next one below its number; where numbers
+    /// are left out, it may be any that is lower.
+    pub(super) fn parent_of(&self, link: Link) -> Option<Link> {
+        let mut below = self.links.range(..link.number).rev().map(|(_, below)| *below);
+        below.find(|below| below.hash == link.parent)
     }
 
     /// Drops all blocks above `number`, and tells how many those were.

@@ -27,6 +27,9 @@ const FINALIZED_BLOCKS: u64 = 32;
 /// … and this much time, whichever is longer.
 const FINALIZED_TIME: Duration = Duration::from_secs(60);
 
+/// Blocks asked for to judge one head: what two gaps can be.
+const MOST_BETWEEN: usize = 2 * 64;
+
 /// More than clocks drift apart in the time that a view is believed: the machine slept, or was set.
 const CLOCK_JUMP: Duration = Duration::from_secs(1);
 
@@ -204,13 +207,24 @@ impl View {
             return Err(UpstreamError::Empty);
         };
         let link = link(&thin);
-        let gap = self.tracker().gap(link);
-        let between = match gap {
-            Some(gap) => self.ask_gap(gap).await,
-            None => Vec::new(),
-        };
+        let mut between = Vec::new();
+        let mut closed = None;
+        // Asked again after the wait: another refresh may have moved the window meanwhile.
+        while let Some(gap) =
+            self.tracker().gap(link).filter(|gap| closed != Some(*gap) && between.len() < MOST_BETWEEN)
+        {
+            between.extend(self.ask_gap(gap).await);
+            closed = Some(gap);
+        }
         let now = self.clock.now();
-        let change = self.change(|tracker| tracker.observe_head(link, &between, sent, now));
+        let (change, alarmed) = self.change(|tracker| {
+            let final_before = tracker.finalized();
+            let change = tracker.observe_head(link, &between, sent, now);
+            (change, final_before.filter(|_| tracker.finalized().is_none()))
+        });
+        if let Some((number, hash)) = alarmed {
+            self.alarm(number, &format!("{hash} left the chain"));
+        }
         self.asked().clocks = Some((sent, SystemTime::now()));
         self.metrics.head_observed(change);
         self.heed(change, link);
@@ -252,9 +266,13 @@ impl View {
 
     async fn refresh_finalized(self: Arc<Self>, sent: Stamp) -> Result<(), UpstreamError> {
         let head = self.tracker().head().map_or(BlockNumber(0), |head| head.number);
-        self.asked().finalized = Some((sent, head));
+        let before = self.asked().finalized.replace((sent, head));
         let Some(thin) = self.ask(Tag::Finalized.as_str(), AskedBlock::ByTag).await? else { return Ok(()) };
         let link = link(&thin);
+        if self.tracker().head().is_none_or(|head| head.number < link.number) {
+            // Above the head it does not count yet, and so it was not asked for yet.
+            self.asked().finalized = before;
+        }
         let now = self.clock.now();
         let change = self.change(|tracker| tracker.observe_finalized(Some(link), sent, now));
         self.cache.insert_thin(thin);
@@ -262,7 +280,8 @@ impl View {
             Finalized::Advanced { previous: Some((number, hash)) } => {
                 // What was final before must still be there; asked anew, not remembered.
                 if let Ok(Some(again)) = self.ask(&number.to_string(), AskedBlock::ByNumber(number)).await
-                    && self.change(|tracker| tracker.confirm_final(number, again.hash())) == Finalized::Alarm
+                    && self.change(|tracker| tracker.confirm_final(number, again.hash(), now))
+                        == Finalized::Alarm
                 {
                     self.alarm(number, &format!("{} became {}", hash, again.hash()));
                 }
@@ -288,7 +307,7 @@ impl View {
         if !self.tracker().rules().finality {
             return false;
         }
-        self.asked().finalized.is_some_and(|(asked, under)| {
+        self.asked().finalized.is_none_or(|(asked, under)| {
             now.time.duration_since(asked.time) >= FINALIZED_TIME && head.0 >= under.0 + FINALIZED_BLOCKS
         })
     }

@@ -19,6 +19,7 @@ mod clients;
 mod connections;
 mod drain;
 mod edge;
+mod entity;
 mod equal;
 mod faults;
 mod files;

@@ -7,7 +7,7 @@ use alloy_primitives::B256;
 use super::{Header, Span};
 use crate::{
     eth::{BlockHash, BlockNumber, TxHash, TxPosition, quantity},
-    jsonrpc::{Kind, Scanner, SyntaxError},
+    jsonrpc::{Kind, Scanner, SyntaxError, unescape},
 };
 
 /// JSON that is not what was asked for.
@@ -69,7 +69,8 @@ pub(super) fn pick<const N: usize>(
     let mut first = true;
     while let Some(name) = scanner.next_member(&mut first)? {
         let value = scanner.value()?;
-        let name = &text[name.start + 1..name.end - 1];
+        // Another reader of these bytes would not care how a name is written either.
+        let name = unescape(&text[name]);
         if let Some(place) = names.iter().position(|candidate| *candidate == name) {
             if spans[place].is_some() {
                 return Err(ShapeError::Member(names[place]));
@@ -113,7 +114,7 @@ pub(super) fn optional<T>(
     }
 }
 
-/// The spans of an array's elements.
+/// The spans of the elements of an array, which is all that `span` holds.
 pub(super) fn elements(text: &str, span: Span, what: &'static str) -> Result<Vec<Span>, ShapeError> {
     let mut scanner = Scanner::new(&text[span.range()]);
     if scanner.peek() != Some(b'[') {
@@ -126,6 +127,7 @@ pub(super) fn elements(text: &str, span: Span, what: &'static str) -> Result<Vec
         let value = scanner.value()?;
         spans.push(Span { start: span.start + value.start as u32, end: span.start + value.end as u32 });
     }
+    scanner.end()?;
     Ok(spans)
 }
 

@@ -1,0 +1,151 @@
+//! Each rule of the tracker by itself; and in `program` all of them together, against a model that
+//! knows the truth.
+
+mod finality;
+mod heads;
+mod lag;
+mod model;
+mod numbers;
+mod program;
+mod under_way;
+mod world;
+
+use std::{ops::RangeInclusive, time::Duration};
+
+use alloy_primitives::B256;
+use tokio::time::Instant;
+
+use super::*;
+use crate::eth::{BlockHash, BlockNumber};
+
+/// A tracker, and a clock that moves when it is told to.
+struct Told {
+    tracker: Tracker,
+    now: Stamp,
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// As on Ethereum's own chains.
+fn ethereum() -> Rules {
+    Rules {
+        max_staleness: SECOND,
+        window: 1024,
+        rollback_after: 3,
+        lag_patience: 15 * SECOND,
+        consistent: false,
+        finality: true,
+        finality_depth: None,
+    }
+}
+
+fn development() -> Rules {
+    Rules {
+        max_staleness: Duration::ZERO,
+        rollback_after: 1,
+        lag_patience: Duration::ZERO,
+        finality: false,
+        ..ethereum()
+    }
+}
+
+/// The hash of the block of this height on a branch.
+fn hash(number: u64, branch: char) -> BlockHash {
+    let mut hash = B256::left_padding_from(&number.to_be_bytes());
+    hash[0] = branch as u8;
+    BlockHash(hash)
+}
+
+/// A block on top of the one before it on the same branch.
+fn block(number: u64, branch: char) -> Link {
+    fork(number, branch, branch)
+}
+
+/// The first block of a branch that leaves another.
+fn fork(number: u64, branch: char, from: char) -> Link {
+    child(number, branch, hash(number.wrapping_sub(1), from))
+}
+
+fn child(number: u64, branch: char, parent: BlockHash) -> Link {
+    Link { number: BlockNumber(number), hash: hash(number, branch), parent }
+}
+
+fn blocks(numbers: RangeInclusive<u64>, branch: char) -> Vec<Link> {
+    numbers.map(|number| block(number, branch)).collect()
+}
+
+fn tracked(link: Link) -> Lookup {
+    Lookup::Tracked { hash: link.hash, fresh: true }
+}
+
+// === impl Told ===
+
+impl Told {
+    fn new(rules: Rules) -> Self {
+        Self { tracker: Tracker::new(rules), now: Stamp { time: Instant::now(), order: 0 } }
+    }
+
+    /// Has been shown these heads of branch `a`, one after the other.
+    fn shown(rules: Rules, heads: RangeInclusive<u64>) -> Self {
+        let mut told = Self::new(rules);
+        for head in blocks(heads, 'a') {
+            told.head(head);
+        }
+        told
+    }
+
+    fn wait(&mut self, time: Duration) {
+        self.now.time += time;
+    }
+
+    /// A moment after all others.
+    fn now(&mut self) -> Stamp {
+        self.now.order += 1;
+        self.now
+    }
+
+    /// A head that is asked for and told at once.
+    fn head(&mut self, head: Link) -> HeadChange {
+        self.head_over(head, &[])
+    }
+
+    fn head_over(&mut self, head: Link, gap: &[Link]) -> HeadChange {
+        let sent = self.now();
+        self.late_head(head, gap, sent)
+    }
+
+    fn late_head(&mut self, head: Link, gap: &[Link], sent: Stamp) -> HeadChange {
+        let now = self.now();
+        self.tracker.observe_head(head, gap, sent, now)
+    }
+
+    /// A number that is asked for and told at once, with its parent.
+    fn number(&mut self, link: Link) -> Result<(), Contrary> {
+        let sent = self.now();
+        self.late_number(link, sent)
+    }
+
+    fn late_number(&mut self, link: Link, sent: Stamp) -> Result<(), Contrary> {
+        self.tracker.observe_number(link.number, link.hash, Some(link.parent), sent)
+    }
+
+    fn finalized(&mut self, link: Link) -> Finalized {
+        let (sent, now) = (self.now(), self.now());
+        self.tracker.observe_finalized(Some(link), sent, now)
+    }
+
+    fn confirm_final(&mut self, link: Link) -> Finalized {
+        let now = self.now();
+        self.tracker.confirm_final(link.number, link.hash, now)
+    }
+
+    /// What is known for a call that arrives now.
+    fn at(&mut self, number: u64) -> Lookup {
+        let arrival = self.now();
+        self.tracker.lookup(BlockNumber(number), arrival)
+    }
+
+    fn numbers(&self) -> Vec<u64> {
+        self.tracker.links().iter().map(|link| link.number.0).collect()
+    }
+}

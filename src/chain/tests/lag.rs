@@ -1,0 +1,94 @@
+//! Heads that are lower than before.
+
+use super::*;
+
+#[test]
+fn a_lower_head_is_lag_and_after_three_observations_over_15_s_a_rollback() {
+    let mut told = Told::shown(ethereum(), 95..=100);
+    assert_eq!(told.head(block(98, 'a')), HeadChange::Lag);
+    told.wait(7 * SECOND);
+    assert_eq!(told.head(block(97, 'a')), HeadChange::Lag);
+    told.wait(7 * SECOND);
+    assert_eq!(told.head(block(97, 'a')), HeadChange::Lag);
+    told.wait(SECOND);
+    assert_eq!(told.head(block(97, 'a')), HeadChange::Rollback(3));
+    assert!(!told.tracker.lags());
+    assert_eq!(told.tracker.head(), Some(block(97, 'a')));
+    assert_eq!(told.at(98), Lookup::Above { fresh: true });
+}
+
+#[test]
+fn patience_alone_does_not_make_a_rollback() {
+    let mut told = Told::shown(ethereum(), 95..=100);
+    assert_eq!(told.head(block(98, 'a')), HeadChange::Lag);
+    told.wait(60 * SECOND);
+    assert_eq!(told.head(block(98, 'a')), HeadChange::Lag);
+    assert_eq!(told.head(block(98, 'a')), HeadChange::Rollback(2));
+}
+
+#[test]
+fn a_head_that_comes_back_ends_the_lag() {
+    let mut told = Told::shown(ethereum(), 95..=100);
+    told.head(block(98, 'a'));
+    told.head(block(98, 'a'));
+    assert_eq!(told.head(block(100, 'a')), HeadChange::Same);
+    told.wait(60 * SECOND);
+    assert_eq!(told.head(block(98, 'a')), HeadChange::Lag);
+}
+
+#[test]
+fn under_a_lag_the_head_stays_and_what_is_above_the_lower_one_is_not_known() {
+    let mut told = Told::shown(ethereum(), 95..=100);
+    told.head(block(98, 'a'));
+    let arrival = told.now();
+    assert_eq!(told.tracker.head(), Some(block(100, 'a')));
+    assert!(told.tracker.is_fresh(arrival));
+    assert_eq!(told.at(98), tracked(block(98, 'a')));
+    assert_eq!(told.at(99), Lookup::Unknown);
+    assert_eq!(told.at(100), Lookup::Unknown);
+    assert_eq!(told.at(101), Lookup::Unknown);
+    told.number(block(101, 'a')).unwrap();
+    assert_eq!(told.at(101), Lookup::Asked(hash(101, 'a')));
+}
+
+#[test]
+fn on_development_chains_a_lower_head_rolls_back_at_once() {
+    let mut told = Told::shown(development(), 95..=100);
+    assert_eq!(told.head(block(96, 'a')), HeadChange::Rollback(4));
+    assert_eq!(told.tracker.head(), Some(block(96, 'a')));
+}
+
+#[test]
+fn a_lower_head_in_a_hole_that_closes_is_lag() {
+    let mut told = Told::shown(ethereum(), 100..=101);
+    let head = block(35, 'a');
+    assert_eq!(told.tracker.gap(head), Some(Gap { from: BlockNumber(36), to: BlockNumber(99) }));
+    assert_eq!(told.head_over(head, &blocks(36..=99, 'a')), HeadChange::Lag);
+    assert_eq!(told.tracker.head(), Some(block(101, 'a')));
+    assert_eq!(told.at(35), tracked(head));
+    assert_eq!(told.at(36), Lookup::Unknown);
+}
+
+#[test]
+fn a_lower_head_in_a_hole_that_does_not_close_is_a_reorg() {
+    let mut told = Told::shown(ethereum(), 100..=101);
+    assert_eq!(told.tracker.gap(block(34, 'a')), None);
+    let mut far = Told::shown(ethereum(), 100..=101);
+    assert_eq!(far.head(block(34, 'a')), HeadChange::Reorg(2));
+    assert_eq!(told.head_over(block(97, 'b'), &blocks(98..=99, 'a')), HeadChange::Reorg(2));
+    assert_eq!(told.tracker.head(), Some(block(97, 'b')));
+}
+
+#[test]
+fn a_full_window_still_tells_lag_below_it() {
+    let mut told = Told::shown(Rules { window: 3, ..ethereum() }, 95..=100);
+    let gap = [block(96, 'a'), block(97, 'a')];
+    assert_eq!(told.head_over(block(95, 'a'), &gap), HeadChange::Lag);
+    assert_eq!(told.numbers(), [98, 99, 100]);
+    assert_eq!(told.at(96), Lookup::Unknown);
+    told.wait(15 * SECOND);
+    assert_eq!(told.head_over(block(95, 'a'), &gap), HeadChange::Lag);
+    assert_eq!(told.head_over(block(95, 'a'), &gap), HeadChange::Rollback(3));
+    assert_eq!(told.numbers(), [95]);
+    assert_eq!(told.at(95), tracked(block(95, 'a')));
+}

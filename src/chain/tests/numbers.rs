@@ -1,0 +1,83 @@
+//! Numbers that are asked for by themselves, and blocks that come by hash.
+
+use std::time::Duration;
+
+use super::*;
+
+#[test]
+fn a_number_asked_by_itself_is_believed_for_max_staleness() {
+    let mut told = Told::shown(ethereum(), 100..=100);
+    told.number(block(50, 'a')).unwrap();
+    told.wait(SECOND);
+    assert_eq!(told.at(50), Lookup::Asked(hash(50, 'a')));
+    told.wait(Duration::from_nanos(1));
+    told.head(block(101, 'a'));
+    assert_eq!(told.at(50), Lookup::Unknown);
+}
+
+#[test]
+fn the_answer_that_was_sent_last_is_believed() {
+    let mut told = Told::shown(ethereum(), 100..=100);
+    let early = told.now();
+    told.number(block(50, 'b')).unwrap();
+    told.late_number(block(50, 'a'), early).unwrap();
+    assert_eq!(told.at(50), Lookup::Asked(hash(50, 'b')));
+}
+
+#[test]
+fn a_consistent_upstreams_number_lasts_while_heads_link() {
+    let mut told = Told::shown(Rules { consistent: true, ..ethereum() }, 100..=100);
+    told.number(block(50, 'a')).unwrap();
+    told.wait(10 * SECOND);
+    assert_eq!(told.at(50), Lookup::Tracked { hash: hash(50, 'a'), fresh: false });
+    told.head_over(block(103, 'a'), &blocks(101..=102, 'a'));
+    assert_eq!(told.at(50), tracked(block(50, 'a')));
+    told.head(block(103, 'b'));
+    assert_eq!(told.at(50), Lookup::Unknown);
+}
+
+#[test]
+fn a_consistent_upstreams_number_above_the_head_does_not_last() {
+    let mut told = Told::shown(Rules { consistent: true, ..ethereum() }, 100..=100);
+    told.number(block(101, 'a')).unwrap();
+    assert_eq!(told.at(101), Lookup::Asked(hash(101, 'a')));
+    told.wait(2 * SECOND);
+    assert_eq!(told.at(101), Lookup::Above { fresh: false });
+}
+
+#[test]
+fn what_links_to_the_window_lasts() {
+    let mut told = Told::shown(ethereum(), 100..=100);
+    told.number(block(97, 'a')).unwrap();
+    told.number(block(98, 'a')).unwrap();
+    assert_eq!(told.numbers(), [100]);
+    told.number(block(99, 'a')).unwrap();
+    assert_eq!(told.numbers(), [97, 98, 99, 100]);
+    assert!(told.tracker.observe_block(block(96, 'a')));
+    told.wait(2 * SECOND);
+    told.head(block(101, 'a'));
+    assert_eq!(told.at(96), tracked(block(96, 'a')));
+    assert_eq!(told.at(98), tracked(block(98, 'a')));
+}
+
+#[test]
+fn a_side_block_moves_nothing() {
+    let mut told = Told::shown(ethereum(), 99..=100);
+    for side in [block(98, 'b'), block(99, 'b'), fork(100, 'b', 'a'), fork(101, 'b', 'a'), block(150, 'b')] {
+        assert!(!told.tracker.observe_block(side));
+    }
+    assert_eq!(told.numbers(), [99, 100]);
+    assert_eq!(told.at(98), Lookup::Unknown);
+    assert_eq!(told.at(101), Lookup::Above { fresh: true });
+}
+
+#[test]
+fn another_block_than_the_tracked_one_is_contrary() {
+    let mut told = Told::shown(ethereum(), 99..=100);
+    assert_eq!(told.number(block(99, 'b')), Err(Contrary));
+    // The parent of the lowest one is known too, before it is seen.
+    assert_eq!(told.number(block(98, 'b')), Err(Contrary));
+    assert_eq!(told.at(98), Lookup::Unknown);
+    assert_eq!(told.number(block(97, 'b')), Ok(()));
+    assert_eq!(told.at(97), Lookup::Asked(hash(97, 'b')));
+}

@@ -1,0 +1,97 @@
+//! Answers that come late.
+
+use super::*;
+
+#[test]
+fn a_refresh_that_was_sent_before_the_newest_one_is_outdated() {
+    let mut told = Told::shown(ethereum(), 100..=100);
+    let early = told.now();
+    told.head(block(101, 'a'));
+    assert_eq!(told.late_head(block(100, 'b'), &[], early), HeadChange::Outdated);
+    assert_eq!(told.at(100), tracked(block(100, 'a')));
+}
+
+#[test]
+fn a_refresh_that_was_under_way_when_a_reorg_was_seen_is_outdated() {
+    let mut told = Told::shown(ethereum(), 99..=100);
+    let (sent, under_way) = (told.now(), told.now());
+    // The node answered the later one first, and went over to the other branch in between.
+    assert_eq!(told.late_head(fork(100, 'b', 'a'), &[], sent), HeadChange::Reorg(1));
+    assert_eq!(told.late_head(block(100, 'a'), &[], under_way), HeadChange::Outdated);
+    assert_eq!(told.at(100), tracked(fork(100, 'b', 'a')));
+}
+
+#[test]
+fn a_number_that_was_under_way_when_a_reorg_was_seen_is_not_believed() {
+    let mut told = Told::shown(ethereum(), 99..=100);
+    let (sent, under_way) = (told.now(), told.now());
+    assert_eq!(told.late_head(block(101, 'b'), &[], sent), HeadChange::Reorg(2));
+    told.late_number(block(90, 'a'), under_way).unwrap();
+    assert_eq!(told.at(90), Lookup::Unknown);
+    told.number(block(90, 'b')).unwrap();
+    assert_eq!(told.at(90), Lookup::Asked(hash(90, 'b')));
+}
+
+#[test]
+fn what_was_asked_above_the_head_is_neither_believed_nor_denied_once_a_newer_head_is_lower() {
+    let mut told = Told::shown(ethereum(), 99..=100);
+    told.number(block(105, 'a')).unwrap();
+    assert_eq!(told.at(105), Lookup::Asked(hash(105, 'a')));
+    let (sent, under_way) = (told.now(), told.now());
+    assert_eq!(told.late_head(fork(101, 'b', 'a'), &[], sent), HeadChange::Extended(1));
+    assert_eq!(told.at(105), Lookup::Unknown);
+    assert_eq!(told.at(104), Lookup::Above { fresh: true });
+    told.late_number(block(104, 'a'), under_way).unwrap();
+    assert_eq!(told.at(104), Lookup::Unknown);
+}
+
+#[test]
+fn what_finalized_means_counts_however_the_head_has_changed_meanwhile() {
+    let mut told = Told::shown(ethereum(), 99..=100);
+    let (sent, under_way) = (told.now(), told.now());
+    assert_eq!(told.late_head(block(300, 'a'), &[], sent), HeadChange::Restarted);
+    let now = told.now();
+    let finalized = told.tracker.observe_finalized(Some(block(230, 'a')), under_way, now);
+    assert_eq!(finalized, Finalized::Advanced { previous: None });
+    assert_eq!(told.at(230), Lookup::Final(hash(230, 'a')));
+}
+
+#[test]
+fn a_write_unsettles() {
+    let mut told = Told::shown(ethereum(), 99..=100);
+    told.number(block(50, 'a')).unwrap();
+    let (sent, now) = (told.now(), told.now());
+    told.tracker.observe_safe(block(99, 'a'), sent);
+    assert!(told.tracker.safe(now).is_some());
+    let under_way = told.now();
+    let write = told.now();
+    told.tracker.unsettle(write);
+
+    assert_eq!(told.at(100), Lookup::Tracked { hash: hash(100, 'a'), fresh: false });
+    assert_eq!(told.at(101), Lookup::Above { fresh: false });
+    assert_eq!(told.at(50), Lookup::Unknown);
+    assert_eq!(told.tracker.safe(now), None);
+    assert_eq!(told.late_head(block(100, 'a'), &[], under_way), HeadChange::Outdated);
+    told.late_number(block(51, 'a'), under_way).unwrap();
+    assert_eq!(told.at(51), Lookup::Unknown);
+    told.tracker.observe_safe(block(99, 'a'), under_way);
+    assert_eq!(told.tracker.safe(now), None);
+
+    assert_eq!(told.head(block(101, 'a')), HeadChange::Extended(1));
+    assert_eq!(told.at(101), tracked(block(101, 'a')));
+}
+
+#[test]
+fn what_was_under_way_when_all_was_forgotten_does_not_count() {
+    let mut told = Told::shown(ethereum(), 99..=100);
+    told.finalized(block(99, 'a'));
+    let (under_way, now) = (told.now(), told.now());
+    told.tracker.forget(now);
+    assert_eq!(told.at(99), Lookup::Unknown);
+    assert_eq!(told.late_head(block(101, 'a'), &[], under_way), HeadChange::Outdated);
+    // Any head, whatever was there before.
+    assert_eq!(told.head(block(3, 'b')), HeadChange::First);
+    let now = told.now();
+    assert_eq!(told.tracker.observe_finalized(Some(block(2, 'a')), under_way, now), Finalized::Unchanged);
+    assert_eq!(told.tracker.finalized(), None);
+}

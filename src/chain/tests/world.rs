@@ -1,0 +1,314 @@
+//! A tracker, a node, and whoever asks the one and tells the other.
+
+mod check;
+mod expect;
+
+use proptest::prelude::*;
+
+use super::model::{Id, Model};
+use crate::chain::{Contrary, Finalized, Gap, Link, Rules, Stamp, Tracker};
+
+/// One thing that happens.
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    Wait(u64),
+    /// So many blocks, each this much higher than its parent.
+    Mine(usize, u64),
+    Reorg {
+        depth: usize,
+        length: usize,
+        step: u64,
+    },
+    Rollback(usize),
+    /// Any block there ever was becomes the tip.
+    Turn(usize),
+    /// The node shows what it showed so many changes ago …
+    Lag(usize),
+    /// … or is so many blocks behind, until it catches up.
+    LagBehind(usize),
+    CatchUp,
+    Finalize(usize),
+    /// A question is sent; what becomes of it is for later steps.
+    Ask(Question),
+    /// One of the questions under way gets one step further.
+    Advance(usize),
+    /// One of them goes all the way.
+    Finish(usize),
+    /// A question is sent and answered at once.
+    Told(Question),
+    /// Somebody fetched any block by its hash.
+    Fetched(usize),
+    Write,
+    /// A call arrives, and stays for a while.
+    Arrive,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Question {
+    /// A refresh; the answers to every nth number of its gap get lost. Behind a balancer another node,
+    /// that does not lag, may answer those.
+    Head {
+        lost: Option<usize>,
+        balanced: bool,
+    },
+    /// So far from the head, up or down; does the answer show the parent?
+    Number {
+        offset: i64,
+        whole: bool,
+    },
+    Safe,
+    Finalized {
+        null: bool,
+    },
+    /// What stands where it was final before.
+    Confirm,
+}
+
+/// A question under way.
+#[derive(Debug)]
+struct Flight {
+    question: Question,
+    sent: Stamp,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Sent,
+    Answered {
+        answer: Option<Id>,
+        at: Stamp,
+    },
+    /// A head's gap is asked for.
+    GapSent {
+        head: Id,
+        at: Stamp,
+        gap: Gap,
+    },
+    GapAnswered {
+        head: Id,
+        at: Stamp,
+        gap: Vec<Id>,
+    },
+}
+
+/// A head that the tracker took in.
+#[derive(Clone, Copy, Debug)]
+struct Shown {
+    head: Id,
+    sent: Stamp,
+    /// When the node said so.
+    said: Stamp,
+}
+
+/// The tracker, the truth, and what the tracker was told of it.
+pub(super) struct World {
+    pub(super) model: Model,
+    pub(super) tracker: Tracker,
+    rules: Rules,
+    flights: Vec<Flight>,
+    arrivals: Vec<Stamp>,
+    /// The newest head that was taken in.
+    shown: Option<Shown>,
+    /// When the node said what made the tracker leave a branch, or when it was told of a write.
+    turned: Option<Stamp>,
+    /// Nothing counts that was sent before this.
+    barrier: Option<Stamp>,
+    written: Option<Stamp>,
+    /// The window as it was after the last step, from below.
+    window: Vec<Id>,
+    lag: Option<(u32, Stamp)>,
+    finalized: u64,
+}
+
+type Outcome = Result<(), TestCaseError>;
+
+// === impl World ===
+
+impl World {
+    pub(super) fn new(rules: Rules, length: usize) -> Self {
+        let mut model = Model::new(length, rules.finality);
+        let arrivals = vec![model.moment()];
+        Self {
+            model,
+            tracker: Tracker::new(rules.clone()),
+            rules,
+            flights: Vec::new(),
+            arrivals,
+            shown: None,
+            turned: None,
+            barrier: None,
+            written: None,
+            window: Vec::new(),
+            lag: None,
+            finalized: 0,
+        }
+    }
+
+    pub(super) fn step(&mut self, step: &Step) -> Outcome {
+        match *step {
+            Step::Wait(milliseconds) => self.model.wait(milliseconds),
+            Step::Mine(count, step) => self.model.mine(count, step),
+            Step::Reorg { depth, length, step } => self.model.reorg(depth, length, step),
+            Step::Rollback(depth) => self.model.rollback(depth),
+            Step::Turn(choice) => self.model.turn_to(self.model.any(choice)),
+            Step::Lag(changes) => self.model.lag(changes),
+            Step::LagBehind(blocks) => self.model.lag_behind(blocks),
+            Step::CatchUp => self.model.catch_up(),
+            Step::Finalize(depth) => self.model.finalize(depth),
+            Step::Ask(ref question) => self.ask(question),
+            Step::Advance(choice) if !self.flights.is_empty() => {
+                let flight = self.flights.remove(choice % self.flights.len());
+                if let Some(flight) = self.advance(flight)? {
+                    self.flights.push(flight);
+                }
+            }
+            Step::Finish(choice) if !self.flights.is_empty() => {
+                let flight = self.flights.remove(choice % self.flights.len());
+                self.finish(flight)?;
+            }
+            Step::Advance(_) | Step::Finish(_) => {}
+            Step::Told(ref question) => {
+                self.ask(question);
+                let flight = self.flights.pop().unwrap();
+                self.finish(flight)?;
+            }
+            Step::Fetched(choice) => {
+                let id = self.model.any(choice);
+                let expected = self.window.first().is_some_and(|bottom| {
+                    bottom.0 != 0 && self.model.parent(*bottom) == id && self.window.len() < self.rules.window
+                });
+                prop_assert_eq!(self.tracker.observe_block(self.model.link(id)), expected);
+            }
+            Step::Write => {
+                let now = self.model.moment();
+                self.tracker.unsettle(now);
+                self.turned = Some(now);
+                self.barrier = Some(now);
+                self.written = Some(now);
+            }
+            Step::Arrive => {
+                let arrival = self.model.moment();
+                self.arrivals.push(arrival);
+                if self.arrivals.len() > 2 {
+                    self.arrivals.remove(0);
+                }
+            }
+        }
+        self.check_window()?;
+        self.check()
+    }
+
+    // ## Questions
+
+    fn ask(&mut self, question: &Question) {
+        let sent = self.model.moment();
+        self.flights.push(Flight { question: question.clone(), sent, stage: Stage::Sent });
+    }
+
+    fn finish(&mut self, flight: Flight) -> Outcome {
+        let mut next = Some(flight);
+        while let Some(flight) = next {
+            next = self.advance(flight)?;
+        }
+        Ok(())
+    }
+
+    fn advance(&mut self, flight: Flight) -> Result<Option<Flight>, TestCaseError> {
+        let Flight { question, sent, stage } = flight;
+        let stage = match (stage, &question) {
+            (Stage::Sent, question) => {
+                let answer = match question {
+                    Question::Head { .. } => Some(self.model.head()),
+                    Question::Number { offset, .. } => {
+                        let head = self.model.number(self.model.head());
+                        head.checked_add_signed(*offset).and_then(|number| self.model.at(number))
+                    }
+                    Question::Safe => Some(self.model.safe()),
+                    Question::Finalized { null } => (!null).then(|| self.model.finalized()),
+                    Question::Confirm => {
+                        let number = self.tracker.finalized().map(|(number, _)| number.0);
+                        number.and_then(|number| self.model.at(number))
+                    }
+                };
+                Stage::Answered { answer, at: self.model.moment() }
+            }
+            (Stage::Answered { answer: Some(head), at }, Question::Head { .. }) => {
+                match self.tracker.gap(self.model.link(head)) {
+                    Some(gap) => Stage::GapSent { head, at, gap },
+                    None => return self.take_head(head, &[], sent, at).map(|()| None),
+                }
+            }
+            (Stage::GapSent { head, at, gap: Gap { from, to } }, Question::Head { lost, balanced }) => {
+                prop_assert!(to.0 - from.0 < Tracker::MAX_GAP);
+                let came = |number: &u64| lost.is_none_or(|nth| !number.is_multiple_of(nth as u64));
+                let numbers = (from.0..=to.0).filter(came);
+                let head_there = if *balanced { self.model.tip() } else { self.model.head() };
+                let gap = numbers.filter_map(|number| self.model.ancestor(head_there, number)).collect();
+                Stage::GapAnswered { head, at, gap }
+            }
+            (Stage::GapAnswered { head, at, gap }, _) => {
+                return self.take_head(head, &gap, sent, at).map(|()| None);
+            }
+            (Stage::Answered { answer, .. }, question) => {
+                return self.take(question, answer, sent).map(|()| None);
+            }
+            (Stage::GapSent { .. }, _) => unreachable!("only heads have gaps"),
+        };
+        Ok(Some(Flight { question, sent, stage }))
+    }
+
+    fn take(&mut self, question: &Question, answer: Option<Id>, sent: Stamp) -> Outcome {
+        let link = answer.map(|id| self.model.link(id));
+        match (question, answer, link) {
+            (Question::Number { whole, .. }, Some(id), Some(link)) => {
+                let parent = whole.then_some(link.parent);
+                let counts = self.barrier.is_none_or(|barrier| !sent.is_before(barrier));
+                let told = self.tracker.observe_number(link.number, link.hash, parent, sent);
+                // Contrary to what is tracked, or to what is final.
+                let top = self.window.last();
+                let tracked = top.is_none_or(|top| link.number.0 > self.model.number(*top))
+                    || top.is_some_and(|top| self.model.descends(*top, id));
+                if told == Err(Contrary) {
+                    prop_assert!(counts && (!tracked || !self.model.is_final(id)));
+                } else if counts && self.window.iter().any(|known| self.model.number(*known) == link.number.0)
+                {
+                    prop_assert!(tracked || link.number.0 <= self.finalized);
+                }
+            }
+            (Question::Safe, _, Some(link)) => self.tracker.observe_safe(link, sent),
+            (Question::Finalized { .. }, _, link) => {
+                let now = self.model.moment();
+                match self.tracker.observe_finalized(link, sent, now) {
+                    Finalized::Alarm => prop_assert!(false, "nothing that was final has changed"),
+                    Finalized::Contrary => {
+                        let top = *self.window.last().unwrap();
+                        prop_assert!(!self.model.descends(top, answer.unwrap()));
+                    }
+                    Finalized::Advanced { previous } => {
+                        prop_assert!(previous.is_none_or(|(number, _)| number.0 == self.finalized));
+                        let (number, hash) = self.tracker.finalized().unwrap();
+                        prop_assert_eq!(Some((number, hash)), link.map(|link| (link.number, link.hash)));
+                    }
+                    Finalized::Unchanged => {
+                        // Null, not higher, or above the head.
+                        let head = self.window.last().map(|top| self.model.number(*top));
+                        let counts = |link: &Link| {
+                            self.rules.finality
+                                && head.is_some_and(|head| link.number.0 <= head)
+                                && (link.number.0 > self.finalized || self.tracker.finalized().is_none())
+                        };
+                        prop_assert!(!link.as_ref().is_some_and(counts));
+                    }
+                }
+            }
+            (Question::Confirm, _, Some(link)) => {
+                let now = self.model.moment();
+                let told = self.tracker.confirm_final(link.number, link.hash, now);
+                prop_assert_eq!(told, Finalized::Unchanged);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,414 @@
+//! Blocks and receipts are cut out of a node's bytes exactly as the node itself would cut them.
+
+use std::{collections::BTreeMap, fs, path::Path, sync::LazyLock};
+
+use bytes::Bytes;
+use holdfast::{
+    devchain::{Config, DevChain},
+    eth::{Block, BlockNumber, LoneReceipt, LoneTransaction, Place, Receipts, ThinBlock, TxPosition},
+};
+use proptest::{prelude::*, sample::Index};
+use serde::Deserialize;
+use serde_json::{Value, value::RawValue};
+
+/// A chain with transactions of all kinds, an empty block and a genesis.
+fn chain() -> DevChain {
+    let chain = DevChain::new(Config::default());
+    chain.mine_many(3, 9);
+    chain.mine(0);
+    chain.mine(1);
+    chain
+}
+
+fn parse(bytes: &[u8]) -> Value {
+    serde_json::from_slice(bytes).unwrap()
+}
+
+fn positions(count: usize) -> impl Iterator<Item = (usize, TxPosition)> {
+    (0..count).map(|index| (index, TxPosition(index as u64)))
+}
+
+// ## What a node says
+
+#[test]
+fn whatever_is_cut_out_of_a_block_is_what_the_node_says_itself() {
+    let chain = chain();
+    let mut types = BTreeMap::new();
+    for number in 0..=chain.head().number {
+        let hash = chain.hash_at(number).unwrap();
+        let (full, thin) = (chain.block_json(hash, true).unwrap(), chain.block_json(hash, false).unwrap());
+        let hashes = chain.transactions_of(hash);
+
+        let (block, places) = Block::read(full.clone()).unwrap();
+        assert_eq!(block.full(), full);
+        assert_eq!(block.hashes_only().concat(), thin);
+        assert_eq!((block.hash().0, block.header().number), (hash, BlockNumber(number)));
+        assert!(chain.parent_of(hash).is_none_or(|parent| parent.hash == block.header().parent.0));
+        assert_eq!((block.len(), block.is_empty()), (hashes.len(), hashes.is_empty()));
+        assert_eq!(block.transaction_hashes().map(|hash| hash.0).collect::<Vec<_>>(), hashes);
+        for (index, position) in positions(hashes.len()) {
+            let transaction = block.transaction(position).unwrap();
+            assert_eq!(Some(&transaction), chain.transaction_json(hash, index).as_ref());
+            assert_eq!(block.transaction_hash(position).unwrap().0, hashes[index]);
+            let place = Place { block: block.hash(), number: BlockNumber(number), index: position };
+            assert_eq!((places[index].0.0, places[index].1), (hashes[index], place));
+
+            let lone = LoneTransaction::read(transaction.clone()).unwrap();
+            assert_eq!(
+                (lone.hash().0, lone.place(), lone.bytes()),
+                (hashes[index], Some(place), transaction)
+            );
+            *types.entry(parse(&lone.bytes())["type"].to_string()).or_insert(0) += 1;
+        }
+        let past_the_end = TxPosition(hashes.len() as u64);
+        assert_eq!((block.transaction(past_the_end), block.transaction_hash(past_the_end)), (None, None));
+        assert_eq!(block.transaction(TxPosition(u64::MAX)), None);
+
+        let read = ThinBlock::read(thin.clone()).unwrap();
+        assert_eq!((read.header(), read.bytes(), read.len()), (block.header(), thin, hashes.len()));
+    }
+    assert_eq!(types.keys().collect::<Vec<_>>(), ["\"0x0\"", "\"0x1\"", "\"0x2\"", "\"0x3\"", "\"0x4\""]);
+}
+
+#[test]
+fn whatever_is_cut_out_of_receipts_is_what_the_node_says_itself() {
+    let chain = chain();
+    for number in 0..=chain.head().number {
+        let hash = chain.hash_at(number).unwrap();
+        let all = chain.receipts_json(hash).unwrap();
+        let hashes = chain.transactions_of(hash);
+
+        let (receipts, places) = Receipts::read(all.clone()).unwrap();
+        assert_eq!((receipts.all(), receipts.len()), (all, hashes.len()));
+        assert_eq!(receipts.transaction_hashes().map(|hash| hash.0).collect::<Vec<_>>(), hashes);
+        for (index, position) in positions(hashes.len()) {
+            let receipt = receipts.receipt(position).unwrap();
+            assert_eq!(Some(&receipt), chain.receipt_json(hash, index).as_ref());
+            assert_eq!(receipts.transaction_hash(position).unwrap().0, hashes[index]);
+            let lone = LoneReceipt::read(receipt.clone()).unwrap();
+            assert_eq!((lone.hash(), lone.place()), places[index]);
+            assert_eq!((lone.hash().0, lone.bytes()), (hashes[index], receipt));
+            assert_eq!((lone.place().block.0, lone.place().index), (hash, position));
+        }
+        let past_the_end = TxPosition(hashes.len() as u64);
+        assert_eq!((receipts.receipt(past_the_end), receipts.transaction_hash(past_the_end)), (None, None));
+    }
+}
+
+#[test]
+fn the_two_forms_of_a_block_are_not_taken_for_each_other() {
+    let chain = chain();
+    let hash = chain.hash_at(1).unwrap();
+    let (full, thin) = (chain.block_json(hash, true).unwrap(), chain.block_json(hash, false).unwrap());
+    assert!(ThinBlock::read(full.clone()).is_err());
+    assert!(Block::read(thin).is_err());
+    for other in [chain.receipts_json(hash).unwrap(), chain.receipt_json(hash, 0).unwrap()] {
+        assert!(Block::read(other.clone()).is_err());
+        assert!(ThinBlock::read(other.clone()).is_err());
+    }
+    assert!(Receipts::read(full.clone()).is_err());
+    assert!(Receipts::read(full.slice(..0)).is_err());
+    assert!(LoneReceipt::read(chain.transaction_json(hash, 0).unwrap()).is_err());
+    // An empty block is both.
+    let empty = chain.block_json(chain.hash_at(4).unwrap(), true).unwrap();
+    assert_eq!(Block::read(empty.clone()).unwrap().0.len(), ThinBlock::read(empty).unwrap().len());
+}
+
+#[test]
+fn a_pending_transaction_is_nowhere_and_a_receipt_always_somewhere() {
+    let chain = chain();
+    let hash = chain.hash_at(1).unwrap();
+    for absent in ["blockHash", "blockNumber", "transactionIndex"] {
+        let mut transaction = parse(&chain.transaction_json(hash, 0).unwrap());
+        transaction[absent] = Value::Null;
+        assert_eq!(LoneTransaction::read(transaction.to_string().into()).unwrap().place(), None);
+        let mut receipt = parse(&chain.receipt_json(hash, 0).unwrap());
+        receipt[absent] = Value::Null;
+        assert!(LoneReceipt::read(receipt.to_string().into()).is_err());
+        assert!(Receipts::read(format!("[{receipt}]").into()).is_err());
+    }
+}
+
+#[test]
+fn nothing_may_follow() {
+    let chain = chain();
+    let hash = chain.hash_at(1).unwrap();
+    let and_more = |bytes: Bytes| Bytes::from([&bytes[..], b" {}"].concat());
+    assert!(Block::read(and_more(chain.block_json(hash, true).unwrap())).is_err());
+    assert!(ThinBlock::read(and_more(chain.block_json(hash, false).unwrap())).is_err());
+    assert!(Receipts::read(and_more(chain.receipts_json(hash).unwrap())).is_err());
+    assert!(LoneTransaction::read(and_more(chain.transaction_json(hash, 0).unwrap())).is_err());
+    assert!(LoneReceipt::read(and_more(chain.receipt_json(hash, 0).unwrap())).is_err());
+}
+
+#[test]
+fn a_name_is_the_same_however_it_is_written() {
+    let chain = chain();
+    let hash = chain.hash_at(1).unwrap();
+    let escaped = |bytes: Bytes, name: &str| {
+        let text = String::from_utf8(bytes.to_vec()).unwrap();
+        let written = format!("\"\\u{:04x}{}\":", name.as_bytes()[0], &name[1..]);
+        let twice = format!("{{{written}null,{}", &text[1..]);
+        (Bytes::from(text.replace(&format!("\"{name}\":"), &written)), Bytes::from(twice))
+    };
+    let full = chain.block_json(hash, true).unwrap();
+    let (block, _) = Block::read(full.clone()).unwrap();
+    for name in ["hash", "parentHash", "number", "transactionsRoot", "transactions", "uncles"] {
+        let (other, twice) = escaped(full.clone(), name);
+        let (read, _) = Block::read(other).unwrap();
+        assert_eq!((read.header(), read.len()), (block.header(), block.len()));
+        assert!(Block::read(twice).is_err(), "{name} is there twice");
+    }
+}
+
+#[test]
+fn real_blocks_and_receipts_are_cut_where_they_should_be() {
+    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/data"));
+    let Ok(files) = fs::read_dir(folder) else {
+        eprintln!("LEFT OUT: real blocks and receipts: {} is not there", folder.display());
+        return;
+    };
+    let mut seen = 0;
+    for path in files.map(|file| file.unwrap().path()) {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let bytes = || Bytes::from(fs::read(&path).unwrap());
+        if name.ends_with(".block.json") {
+            assert!(consistent_block(&bytes()), "{name}");
+            assert!(!Block::read(bytes()).unwrap().0.is_empty());
+        } else if name.ends_with(".receipts.json") {
+            assert!(consistent_receipts(&bytes()), "{name}");
+            let block = bytes_of(&path.with_file_name(name.replace("receipts", "block")));
+            let (block, receipts) = (Block::read(block).unwrap(), Receipts::read(bytes()).unwrap());
+            assert_eq!(block.1, receipts.1, "{name}");
+        } else {
+            continue;
+        }
+        seen += 1;
+    }
+    assert!(seen > 0, "no data in {}", folder.display());
+}
+
+fn bytes_of(path: &Path) -> Bytes {
+    fs::read(path).unwrap().into()
+}
+
+// ## What anybody might say
+
+/// A block as another reader sees it.
+#[derive(Deserialize)]
+struct OtherBlock<'a> {
+    hash: &'a str,
+    number: &'a str,
+    #[serde(rename = "parentHash")]
+    parent: &'a str,
+    #[serde(borrow)]
+    transactions: Vec<&'a RawValue>,
+    #[serde(borrow, default)]
+    uncles: Vec<&'a RawValue>,
+}
+
+/// A transaction or a receipt as another reader sees it.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct OtherPlaced<'a> {
+    #[serde(alias = "transactionHash")]
+    hash: &'a str,
+    block_hash: &'a str,
+    block_number: &'a str,
+    transaction_index: &'a str,
+}
+
+fn same_hash(text: &str, hash: impl ToString) -> bool {
+    text.eq_ignore_ascii_case(&hash.to_string())
+}
+
+fn same_place(text: &str, hash: impl ToString, place: Place) -> bool {
+    let Ok(other) = serde_json::from_str::<OtherPlaced<'_>>(text) else { return false };
+    same_hash(other.hash, hash)
+        && same_hash(other.block_hash, place.block)
+        && other.block_number.eq_ignore_ascii_case(&place.number.to_string())
+        && other.transaction_index.eq_ignore_ascii_case(&place.index.to_string())
+}
+
+/// Is this read as a block, and then exactly as another reader reads it?
+///
+/// # Panics
+/// If it is read otherwise.
+fn consistent_block(bytes: &Bytes) -> bool {
+    let Ok((block, places)) = Block::read(bytes.clone()) else { return false };
+    let other: OtherBlock<'_> = serde_json::from_slice(bytes).unwrap();
+    let header = block.header();
+    assert_eq!(block.full(), *bytes);
+    assert!(same_hash(other.hash, header.hash) && same_hash(other.parent, header.parent));
+    assert!(other.number.eq_ignore_ascii_case(&header.number.to_string()));
+    assert_eq!((other.uncles.len(), other.transactions.len()), (header.uncles as usize, block.len()));
+    assert_eq!(places.len(), block.len());
+    for (index, position) in positions(block.len()) {
+        let text = other.transactions[index].get();
+        assert_eq!(block.transaction(position).unwrap(), text);
+        assert!(same_place(text, places[index].0, places[index].1), "{text}");
+        assert_eq!(block.transaction_hash(position), Some(places[index].0));
+        let lone = LoneTransaction::read(block.transaction(position).unwrap()).unwrap();
+        assert_eq!((lone.hash(), lone.place()), (places[index].0, Some(places[index].1)));
+    }
+    let thin = Bytes::from(block.hashes_only().concat());
+    assert!(consistent_thin(&thin));
+    let other: OtherBlock<'_> = serde_json::from_slice(&thin).unwrap();
+    let hashes: Vec<_> = other.transactions.iter().map(|hash| hash.get().trim_matches('"')).collect();
+    assert!(hashes.iter().zip(block.transaction_hashes()).all(|(text, hash)| same_hash(text, hash)));
+    assert_eq!(*ThinBlock::read(thin).unwrap().header(), *header);
+    true
+}
+
+fn consistent_thin(bytes: &Bytes) -> bool {
+    let Ok(block) = ThinBlock::read(bytes.clone()) else { return false };
+    let other: OtherBlock<'_> = serde_json::from_slice(bytes).unwrap();
+    assert!(same_hash(other.hash, block.hash()) && same_hash(other.parent, block.header().parent));
+    assert_eq!((block.len(), block.bytes()), (other.transactions.len(), bytes.clone()));
+    true
+}
+
+fn consistent_receipts(bytes: &Bytes) -> bool {
+    let Ok((receipts, places)) = Receipts::read(bytes.clone()) else { return false };
+    let other: Vec<&RawValue> = serde_json::from_slice(bytes).unwrap();
+    assert_eq!((receipts.all(), receipts.len()), (bytes.clone(), other.len()));
+    assert_eq!(receipts.transaction_hashes().count(), other.len());
+    for (index, position) in positions(receipts.len()) {
+        let text = other[index].get();
+        assert_eq!(receipts.receipt(position).unwrap(), text);
+        assert!(same_place(text, places[index].0, places[index].1), "{text}");
+        let lone = LoneReceipt::read(receipts.receipt(position).unwrap()).unwrap();
+        assert_eq!((lone.hash(), lone.place()), places[index]);
+    }
+    true
+}
+
+/// A small block with transactions, by hash or whole, and its receipts.
+struct Sample {
+    full: Bytes,
+    thin: Bytes,
+    receipts: Bytes,
+}
+
+static SAMPLE: LazyLock<Sample> = LazyLock::new(|| {
+    let chain = DevChain::new(Config::default());
+    let hash = chain.mine(3).hash;
+    Sample {
+        full: chain.block_json(hash, true).unwrap(),
+        thin: chain.block_json(hash, false).unwrap(),
+        receipts: chain.receipts_json(hash).unwrap(),
+    }
+});
+
+impl Sample {
+    fn all(&self) -> [&Bytes; 3] {
+        [&self.full, &self.thin, &self.receipts]
+    }
+}
+
+/// Reads as everything; each reading is refused or consistent. How many were not refused?
+fn read_all(bytes: &Bytes) -> usize {
+    let lone = [LoneTransaction::read(bytes.clone()).is_ok(), LoneReceipt::read(bytes.clone()).is_ok()];
+    let whole = [consistent_block(bytes), consistent_thin(bytes), consistent_receipts(bytes)];
+    lone.into_iter().chain(whole).filter(|read| *read).count()
+}
+
+/// The members of an object, in some order.
+fn members(object: &str) -> Vec<(String, String)> {
+    let members: BTreeMap<String, Box<RawValue>> = serde_json::from_str(object).unwrap();
+    members.into_iter().map(|(name, value)| (name, value.get().to_owned())).collect()
+}
+
+fn object(members: &[(String, String)]) -> String {
+    let members: Vec<_> = members.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
+    format!("{{{}}}", members.join(","))
+}
+
+const OF_A_BLOCK: [&str; 5] = ["hash", "parentHash", "number", "transactionsRoot", "transactions"];
+const OF_A_TRANSACTION: [&str; 4] = ["hash", "blockHash", "blockNumber", "transactionIndex"];
+const OF_A_RECEIPT: [&str; 4] = ["transactionHash", "blockHash", "blockNumber", "transactionIndex"];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn any_bytes_are_refused_or_read_as_they_are(bytes: Vec<u8>, text in "[\\[\\]{}\",:0x1null a\\\\]{0,40}") {
+        read_all(&bytes.into());
+        read_all(&text.into());
+    }
+
+    #[test]
+    fn what_is_cut_short_is_refused(of in 0..3_usize, end: Index) {
+        let bytes = SAMPLE.all()[of];
+        prop_assert_eq!(read_all(&bytes.slice(..end.index(bytes.len()))), 0);
+    }
+
+    #[test]
+    fn what_is_damaged_is_refused_or_read_as_it_is(
+        of in 0..3_usize,
+        at: Index,
+        removed in 0..3_usize,
+        put in prop::collection::vec(
+            prop_oneof![prop::sample::select(&b"\"{}[],:\\0x1anul \n"[..]), any::<u8>()],
+            0..3,
+        ),
+    ) {
+        let mut bytes = SAMPLE.all()[of].to_vec();
+        let at = at.index(bytes.len());
+        let end = (at + removed).min(bytes.len());
+        bytes.splice(at..end, put);
+        read_all(&bytes.into());
+    }
+
+    #[test]
+    fn a_block_needs_its_members_once(which: Index, again: bool, other: Index) {
+        let full = std::str::from_utf8(&SAMPLE.full).unwrap();
+        let mut block = members(full);
+        let (name, _) = block[which.index(block.len())].clone();
+        let needed = OF_A_BLOCK.contains(&name.as_str());
+        if again {
+            // What it says the second time may be anything.
+            let value = block[other.index(block.len())].1.clone();
+            block.push((name.clone(), value));
+        } else {
+            block.retain(|member| member.0 != name);
+        }
+        let refused = needed || (again && name == "uncles");
+        prop_assert_eq!(consistent_block(&object(&block).into()), !refused, "{}", name);
+    }
+
+    #[test]
+    fn a_transaction_in_a_block_needs_its_members_once(which: Index, place: Index, again: bool) {
+        let full = std::str::from_utf8(&SAMPLE.full).unwrap();
+        let mut block = members(full);
+        let list = block.iter_mut().find(|(name, _)| name == "transactions").unwrap();
+        let (changed, name) = change_one(&list.1, which, place, again);
+        list.1 = changed;
+        let needed = OF_A_TRANSACTION.contains(&name.as_str());
+        prop_assert_eq!(consistent_block(&object(&block).into()), !needed, "{}", name);
+    }
+
+    #[test]
+    fn a_receipt_needs_its_members_once(which: Index, place: Index, again: bool) {
+        let receipts = std::str::from_utf8(&SAMPLE.receipts).unwrap();
+        let (changed, name) = change_one(receipts, which, place, again);
+        let needed = OF_A_RECEIPT.contains(&name.as_str());
+        prop_assert_eq!(consistent_receipts(&changed.into()), !needed, "{}", name);
+    }
+}
+
+/// A list of objects of which one lacks a member, or has it twice; and that member's name.
+fn change_one(list: &str, which: Index, place: Index, again: bool) -> (String, String) {
+    let list: Vec<&RawValue> = serde_json::from_str(list).unwrap();
+    let mut list: Vec<_> = list.iter().map(|item| item.get().to_owned()).collect();
+    let place = place.index(list.len());
+    let mut item = members(&list[place]);
+    let (name, value) = item[which.index(item.len())].clone();
+    if again {
+        item.push((name.clone(), value));
+    } else {
+        item.retain(|member| member.0 != name);
+    }
+    list[place] = object(&item);
+    (format!("[{}]", list.join(",")), name)
+}
