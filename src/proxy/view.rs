@@ -27,8 +27,8 @@ const FINALIZED_BLOCKS: u64 = 32;
 /// … and this much time, whichever is longer.
 const FINALIZED_TIME: Duration = Duration::from_secs(60);
 
-/// Blocks asked for to judge one head: what two gaps can be.
-const MOST_BETWEEN: usize = 2 * 64;
+/// Gaps that are closed to judge one head: the second, if the window moved while the first was.
+const MOST_GAPS: usize = 2;
 
 /// More than clocks drift apart in the time that a view is believed: the machine slept, or was set.
 const CLOCK_JUMP: Duration = Duration::from_secs(1);
@@ -209,12 +209,14 @@ impl View {
         let link = link(&thin);
         let mut between = Vec::new();
         let mut closed = None;
-        // Asked again after the wait: another refresh may have moved the window meanwhile.
-        while let Some(gap) =
-            self.tracker().gap(link).filter(|gap| closed != Some(*gap) && between.len() < MOST_BETWEEN)
-        {
-            between.extend(self.ask_gap(gap).await);
-            closed = Some(gap);
+        // Looked for again after the wait: another refresh may have moved the window meanwhile.
+        for _ in 0..MOST_GAPS {
+            let gap = self.tracker().gap(link);
+            match gap.filter(|gap| closed != Some(*gap)) {
+                Some(gap) => between.extend(self.ask_gap(gap).await),
+                None => break,
+            }
+            closed = gap;
         }
         let now = self.clock.now();
         let (change, alarmed) = self.change(|tracker| {
