@@ -100,7 +100,9 @@ impl App {
         let parts =
             ProxyParts { upstream, identity: identity.clone(), cache, consistent, metrics: call_metrics };
         let proxy = proxy::proxy(&config.proxy(), parts);
-        let edge = Edge { budget, admin: Some(admin.address()) };
+        // Of its own: those who take nothing must not keep others from being read.
+        let waiting = ByteBudget::new(config.max_bytes_in_flight.as_u64());
+        let edge = Edge { budget, waiting, admin: Some(admin.address()) };
         let rpc =
             Served::start(rpc, |listener, stop| listener.serve(http::stack(&config.http, edge, proxy), stop));
         let service = Admin::new(report.clone(), registry);

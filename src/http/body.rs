@@ -11,7 +11,7 @@ use http::Version;
 use http_body::{Body, Frame, SizeHint};
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::jsonrpc::Rope;
+use crate::{budget::Lease, jsonrpc::Rope};
 
 /// What HTTP/2 is handed at a time: it buffers a piece whole, however little of it the peer takes, and
 /// only the next one shows that the peer takes anything. As large as its frames are.
@@ -26,13 +26,24 @@ pub struct RpcBody {
     piecewise: bool,
     /// A request is in flight until its answer has been taken.
     _permit: Option<OwnedSemaphorePermit>,
+    /// And so are its bytes.
+    _lease: Option<Lease>,
 }
 
 // === impl RpcBody ===
 
 impl RpcBody {
     pub(super) fn new(rope: Rope, version: Version) -> Self {
-        Self { rope, piecewise: version == Version::HTTP_2, _permit: None }
+        Self { rope, piecewise: version == Version::HTTP_2, ..Self::default() }
+    }
+
+    /// How much there is to send.
+    pub(super) fn len(&self) -> usize {
+        self.rope.len()
+    }
+
+    pub(super) fn with_lease(self, lease: Lease) -> Self {
+        Self { _lease: Some(lease), ..self }
     }
 
     pub(super) fn with_permit(self, permit: OwnedSemaphorePermit) -> Self {

@@ -10,11 +10,12 @@ use http::{HeaderValue, Response, StatusCode, Version, header};
 use tower::{Service, ServiceExt};
 
 use super::{
-    RpcBody,
+    HttpError, RpcBody,
     cache_status::{self, CacheTally},
     rescue::{self, Verdict},
 };
 use crate::{
+    budget::ByteBudget,
     eth::is_write,
     jsonrpc::{Answer, Code, Entry, ErrorObject, Packet, RawId, ReplyWriter},
     proxy::{Answered, CallError, Caller, Outcome, PacketContext, Request},
@@ -28,7 +29,13 @@ pub(super) struct Packets<P> {
     pub(super) concurrency: usize,
     /// The largest sum of a batch's answers, in bytes.
     pub(super) max_answer: u64,
+    /// Bytes of large answers that wait to be taken, all together.
+    pub(super) waiting: ByteBudget,
 }
+
+/// Answers from here on count while they wait to be taken; as many smaller ones as there can be
+/// requests at a time come to 64 MiB.
+const LARGE: usize = 64 * 1024;
 
 /// What goes back for one entry.
 struct Reply {
@@ -49,8 +56,8 @@ where
         packet: Packet,
         caller: &Caller,
         version: Version,
-    ) -> Response<RpcBody> {
-        match packet {
+    ) -> Result<Response<RpcBody>, HttpError> {
+        let response = match packet {
             Packet::Single(entry) => {
                 let context = Arc::new(context(std::slice::from_ref(&entry)));
                 match self.run(entry, caller.clone(), context).await {
@@ -59,7 +66,15 @@ where
                 }
             }
             Packet::Batch(entries) => self.batch(entries, caller, version).await,
+        };
+        let size = response.body().len();
+        if size < LARGE {
+            return Ok(response);
         }
+        // Clients that ask for much and take little would otherwise fill the memory with it.
+        let mut lease = self.waiting.lease();
+        lease.grow(size).map_err(|_| HttpError::Overloaded)?;
+        Ok(response.map(|body| body.with_lease(lease)))
     }
 
     async fn batch(&self, entries: Vec<Entry>, caller: &Caller, version: Version) -> Response<RpcBody> {

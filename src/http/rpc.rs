@@ -34,7 +34,7 @@ where
         let (body, _lease) = self.body.read(&parts.headers, body).await?;
         let packet = Packet::read(&body, self.max_batch).map_err(HttpError::Packet)?;
         let caller = Caller { origin: parts.headers.get(header::ORIGIN).cloned() };
-        Ok(self.packets.answer(packet, &caller, parts.version).await)
+        self.packets.answer(packet, &caller, parts.version).await
     }
 }
 

@@ -34,8 +34,10 @@ impl<B> AnswerBody for B where B: Body<Data = Rope, Error = Infallible> + Send +
 /// What an edge is made of besides the service that answers calls.
 #[derive(Clone, Debug)]
 pub struct Edge {
-    /// Bytes that requests and answers may hold together.
+    /// Bytes that are being read, from clients and upstreams together.
     pub budget: ByteBudget,
+    /// Bytes of answers that wait to be taken.
+    pub waiting: ByteBudget,
     /// Where the admin listener is, for a person who comes here with a browser.
     pub admin: Option<SocketAddr>,
 }
@@ -63,6 +65,7 @@ where
             proxy,
             concurrency: config.batch_concurrency,
             max_answer: config.max_batch_answer.as_u64(),
+            waiting: edge.waiting,
         },
         body: BodyLimits { max: config.max_body.as_u64(), timeout: config.body_timeout, budget: edge.budget },
         max_batch: config.max_batch,

@@ -41,7 +41,11 @@ fn edge(
 + Send
 + Sync
 + 'static {
-    stack(config, Edge { budget: ByteBudget::new(1 << 20), admin: None }, service_fn(obey))
+    stack(
+        config,
+        Edge { budget: ByteBudget::new(1 << 20), waiting: ByteBudget::new(1 << 20), admin: None },
+        service_fn(obey),
+    )
 }
 
 fn post(body: &str) -> Request<Full<Bytes>> {
@@ -151,7 +155,11 @@ async fn writes_in_a_batch_keep_their_order_and_hold_back_what_follows() {
             Ok(Answered { answer: Answer::Result("0".into()), outcome: Outcome::Bypass })
         }
     });
-    let edge = stack(&Config::default(), Edge { budget: ByteBudget::new(1 << 20), admin: None }, proxy);
+    let edge = stack(
+        &Config::default(),
+        Edge { budget: ByteBudget::new(1 << 20), waiting: ByteBudget::new(1 << 20), admin: None },
+        proxy,
+    );
     let methods = ["read", "read", "eth_sendRawTransaction", "eth_sendRawTransaction", "read", "read"];
     let batch: Vec<_> = methods.iter().map(|method| call(method, &json!([]))).collect();
     let begun = time::Instant::now();
@@ -163,4 +171,17 @@ async fn writes_in_a_batch_keep_their_order_and_hold_back_what_follows() {
     assert_eq!(order, methods);
     let alone = log.iter().filter(|(method, others)| method.starts_with("eth_send") && *others == 0);
     assert_eq!(alone.count(), 2);
+}
+
+#[tokio::test]
+async fn answers_that_nobody_takes_are_bounded_together() {
+    let edge = edge(&Config::default());
+    // The budget of these tests is 1 MiB: one of these fits, two do not; small ones always do.
+    let large = call("fine", &json!([700 << 10])).to_string();
+    let Ok(untaken) = edge.clone().oneshot(post(&large)).await;
+    let (status, reply) = send(&edge, &large).await;
+    assert_eq!((status, &reply["error"]["code"]), (StatusCode::SERVICE_UNAVAILABLE, &json!(-32013)));
+    assert_eq!(send(&edge, &call("fine", &json!([1000])).to_string()).await.0, StatusCode::OK);
+    drop(untaken);
+    assert_eq!(send(&edge, &large).await.0, StatusCode::OK);
 }

@@ -34,7 +34,8 @@ pub fn program(chain: &DevChain, config: &Config) -> InMemory {
     let consistent = config.upstream.endpoints.first().is_some_and(|endpoint| endpoint.consistent);
     let cache = Cache::new(&config.cache);
     let parts = ProxyParts { upstream, identity, cache, consistent, metrics: proxy::Metrics::default() };
-    let edge = Edge { budget: ByteBudget::new(config.max_bytes_in_flight.as_u64()), admin: None };
+    let bytes = config.max_bytes_in_flight.as_u64();
+    let edge = Edge { budget: ByteBudget::new(bytes), waiting: ByteBudget::new(bytes), admin: None };
     let stack = http::stack(&config.http, edge, proxy::proxy(&config.proxy(), parts));
     let service =
         ServiceExt::<::http::Request<Full<Bytes>>>::map_response(stack, |response: ::http::Response<_>| {
