@@ -14,6 +14,7 @@ mod support;
 
 mod admin;
 mod batch;
+mod cache;
 mod cli;
 mod clients;
 mod connections;
