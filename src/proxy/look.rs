@@ -5,7 +5,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use super::{
     PacketContext, Source,
     absence::{Absences, Absent},
-    config::Orphans,
+    config::{Blocks, Orphans},
     fetch::Fetch,
     packet::Wanted,
     plan::Tally,
@@ -75,6 +75,7 @@ pub(super) struct Memory<'a> {
     pub(super) absences: &'a Absences,
     pub(super) tally: &'a Tally,
     pub(super) orphans: Orphans,
+    pub(super) blocks: Blocks,
     pub(super) has_block_receipts: bool,
 }
 
@@ -130,6 +131,9 @@ impl Memory<'_> {
             (None, false) => self.cache.thin(hash).map(|thin| (thin.bytes(), Source::Head)),
             (None, true) => None,
         };
+        if !full && self.blocks == Blocks::AsAsked {
+            return self.from_block(block, packet, content, Fetch::Thin, Fetch::ThinAt);
+        }
         self.from_block(block, packet, content, Fetch::Block, Fetch::BlockAt)
     }
 

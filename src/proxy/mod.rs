@@ -23,7 +23,7 @@ mod stack;
 mod view;
 
 pub use self::{
-    config::{ChainConfig, Config, MethodsConfig, Orphans, PlanConfig},
+    config::{Blocks, ChainConfig, Config, MethodsConfig, Orphans, PlanConfig},
     error::CallError,
     identity::{Identity, IdentityState, Stranger, WhoIs},
     metrics::Metrics,

@@ -89,6 +89,9 @@ impl Service<Request> for Responder {
         if let Some(want) = want {
             // A hit is answered here and now.
             if let Look::Hit(bytes, source) = inner.look(want, &packet) {
+                if inner.config.chain.refresh_ahead {
+                    inner.fetcher.view.refresh_ahead(packet.arrival(inner.fetcher.view.clock()));
+                }
                 return now(Ok(hit(bytes, source)));
             }
             let call = match want {
@@ -129,6 +132,7 @@ impl Inner {
             absences: &fetcher.absences,
             tally: &self.tally,
             orphans: self.config.chain.orphans,
+            blocks: self.config.plan.blocks,
             has_block_receipts: fetcher.has_block_receipts(),
         };
         match want {
@@ -187,9 +191,10 @@ impl Inner {
             (false, false) => Outcome::Miss,
         };
         if let Fetched::Other(answer) = value {
-            let named_by_view =
-                matches!(fetch, Fetch::Block(_) | Fetch::Receipts(_) | Fetch::TransactionIn(..))
-                    && !asked.names_hash();
+            let named_by_view = matches!(
+                fetch,
+                Fetch::Block(_) | Fetch::Thin(_) | Fetch::Receipts(_) | Fetch::TransactionIn(..)
+            ) && !asked.names_hash();
             if named_by_view && answer == Answer::Result(Bytes::from_static(b"null")) {
                 return Ok(None);
             }
@@ -222,7 +227,7 @@ impl Inner {
                 None => return,
             },
             Fetched::Receipt(lone) => (Wanted::Receipt, lone.place(), lone.hash()),
-            Fetched::Block(_) | Fetched::Receipts(_) | Fetched::Other(_) => return,
+            Fetched::Block(_) | Fetched::Thin(_) | Fetched::Receipts(_) | Fetched::Other(_) => return,
         };
         if self.tally.rent(wanted, place.block, hash) && !self.has_whole(wanted, place.block) {
             self.buy(self.whole(wanted, place, arrival), arrival).await;
@@ -338,6 +343,7 @@ fn cut(want: Want, fetched: &Fetched) -> Option<Bytes> {
             }
             _ => None,
         },
+        (Fetched::Thin(thin), Want::Operation(_)) => Some(thin.bytes()),
         (Fetched::Receipts(receipts), Want::Extra(Extra::BlockReceipts(_))) => Some(receipts.all()),
         (Fetched::Transaction(lone), _) => Some(lone.bytes()),
         (Fetched::Receipt(lone), _) => Some(lone.bytes()),

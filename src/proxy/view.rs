@@ -187,6 +187,16 @@ impl View {
         })
     }
 
+    /// Starts a refresh if the view will soon not be fresh any more, and waits for nothing.
+    pub(super) fn refresh_ahead(self: &Arc<Self>, arrival: Stamp) {
+        let half = self.tracker().rules().max_staleness / 2;
+        let ages = |sent: Stamp| sent.serves(arrival, half * 2) && !sent.serves(arrival, half);
+        let aging = self.tracker().refreshed().is_some_and(ages);
+        if aging && !half.is_zero() {
+            tokio::spawn(self.refresh(Tag::Latest, self.clock.now()));
+        }
+    }
+
     /// After a jump of the wall clock nothing is fresh: the machine slept, and its own clock with it.
     pub(super) fn notice_clock_jumps(&self, now: Stamp) {
         let Some((then, wall)) = self.asked().clocks else { return };

@@ -14,6 +14,7 @@ use holdfast::{
     config::Config,
     devchain,
     jsonrpc::{Answer, read_answers},
+    proxy::{Blocks, Orphans},
 };
 use proptest::test_runner::{Config as Runs, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 use serde_json::{Value, json};
@@ -36,6 +37,8 @@ const FAILURES: [i64; 5] = [-32005, -32010, -32011, -32012, -32013];
 struct Setting {
     development: bool,
     consistent: bool,
+    /// Every switch that may not change an answer is the other way.
+    switched: bool,
 }
 
 /// A call under way.
@@ -68,6 +71,15 @@ fn settings(setting: Setting) -> (Config, devchain::Config) {
         consistent: setting.consistent,
         headers: Default::default(),
     }];
+    if setting.switched {
+        config.upstream.batch = 6;
+        config.plan.blocks = Blocks::AsAsked;
+        config.plan.buy_after = 3;
+        config.chain.refresh_ahead = true;
+        config.chain.orphans = Orphans::Drop;
+        config.chain.window = 8;
+        config.cache.size = bytesize::ByteSize::kib(96);
+    }
     let chain_id = if setting.development { 31337 } else { 7_331_117 };
     (config, devchain::Config { chain_id, keep_calls: 0, ..devchain::Config::default() })
 }
@@ -279,19 +291,26 @@ fn rand_seed() -> u64 {
 }
 
 /// All settings together.
-const PROGRAMS: u32 = 2400;
+const PROGRAMS: u32 = 2800;
+
+const ORDINARY: Setting = Setting { development: false, consistent: false, switched: false };
 
 #[test]
 fn every_answer_is_allowed_on_an_ordinary_chain() {
-    check(Setting { development: false, consistent: false }, 1200);
+    check(ORDINARY, 1200);
 }
 
 #[test]
 fn every_answer_is_allowed_behind_a_consistent_upstream() {
-    check(Setting { development: false, consistent: true }, 600);
+    check(Setting { consistent: true, ..ORDINARY }, 600);
 }
 
 #[test]
 fn every_answer_is_allowed_on_a_development_chain() {
-    check(Setting { development: true, consistent: false }, 600);
+    check(Setting { development: true, ..ORDINARY }, 600);
+}
+
+#[test]
+fn every_answer_is_allowed_with_every_switch_the_other_way() {
+    check(Setting { switched: true, ..ORDINARY }, 400);
 }
