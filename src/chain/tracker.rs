@@ -198,6 +198,11 @@ impl Tracker {
         self.fresh.is_some_and(|sent| sent.serves(arrival, self.rules.max_staleness))
     }
 
+    /// Does what was sent then still tell what is? Not if a reorg, a write or an alarm came since.
+    pub fn counts(&self, sent: Stamp) -> bool {
+        !self.not_before.is_some_and(|since| sent.is_before(since))
+    }
+
     /// Is the upstream behind the head that it showed, and has not been for long enough to believe it?
     pub fn lags(&self) -> bool {
         self.lag.is_some()
@@ -242,16 +247,24 @@ impl Tracker {
         if outdated(self.fresh) || outdated(self.not_before) {
             return HeadChange::Outdated;
         }
+        let before = self.window.top();
         let change = self.judge(head, gap, now);
         self.fresh = Some(sent);
         self.seen = Some(now);
         if change != HeadChange::Lag {
             self.lag = None;
         }
-        if let HeadChange::Reorg(_) | HeadChange::Rollback(_) | HeadChange::Restarted = change {
-            // What was asked for by itself may stand on what has just been left. So may whatever is
-            // still under way, even if it was sent after this head: a node need not answer in order.
+        if let HeadChange::First | HeadChange::Reorg(_) | HeadChange::Rollback(_) | HeadChange::Restarted =
+            change
+        {
+            // What was asked for by itself may stand on what has just been left; before the first head
+            // nobody saw what was left. So may whatever is still under way, even if it was sent after
+            // this head: a node need not answer in order.
             self.unbelieve(now);
+        }
+        if let (HeadChange::Extended(_), Some(before)) = (change, before) {
+            // Between the two heads the chain has been shown, whether the window had room for it or not.
+            self.asked.retain(|number, _| *number <= before.number || *number > head.number);
         }
         self.absorb_asked();
         self.finalize_by_depth(now);

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     chain::{Lookup, Stamp},
-    eth::{BlockHash, Extra, Operation, Place, Tag, is_reset, is_write, ops},
+    eth::{BlockHash, BlockRef, Extra, NumberOrTag, Operation, Place, Tag, is_reset, is_write, ops},
     jsonrpc::{Answer, Params},
     upstream::{Call, Upstream},
 };
@@ -168,9 +168,15 @@ impl Inner {
                     }
                 }
             };
-            // Without a view the node can still be asked, and will say what it has to say.
-            if waited.is_err() {
-                break;
+            match waited {
+                Ok(()) => {}
+                // What a head means was asked already, and not answered: asked once more past the view,
+                // the answer could show a head that the view then knows nothing of.
+                Err(error) if asked.names_tag() && error.is_failure() => {
+                    return Err(CallError::Upstream(error));
+                }
+                // Without a view the node can still be asked, and will say what it has to say.
+                Err(_) => break,
             }
         }
         self.forward(asked.call, Outcome::Miss).await
@@ -318,9 +324,26 @@ impl Drop for Unsettle<'_> {
 // === impl Cacheable ===
 
 impl Cacheable {
+    /// Did the client name a block by what it is to the chain?
+    fn names_tag(&self) -> bool {
+        let place = match self.want {
+            Want::Operation(Operation::BlockByNumber(wanted)) => wanted.block,
+            Want::Operation(Operation::TransactionByBlockNumber(wanted)) => wanted.block,
+            Want::Operation(_) => return false,
+            Want::Extra(Extra::BlockNumber) => return true,
+            Want::Extra(
+                Extra::BlockReceipts(block) | Extra::TransactionCount(block) | Extra::UncleCount(block),
+            ) => match block {
+                BlockRef::Place(place) => place,
+                BlockRef::Hash(_) => return false,
+            },
+        };
+        matches!(place, NumberOrTag::Tag(_))
+    }
+
     /// Did the client name a block by its hash? Then it is nobody's mistake that there is none.
     fn names_hash(&self) -> bool {
-        use crate::eth::BlockRef::Hash;
+        use BlockRef::Hash;
         match self.want {
             Want::Operation(operation) => {
                 matches!(operation, Operation::BlockByHash(_) | Operation::TransactionByBlockHash(_))

@@ -105,9 +105,11 @@ impl View {
 
     /// May a call that arrived then join what was sent at `sent`?
     pub(super) fn may_join(&self, sent: Stamp, arrival: Stamp) -> bool {
-        let written = self.asked().written;
-        !written.is_some_and(|written| sent.is_before(written))
-            && sent.serves(arrival, self.tracker().rules().max_staleness)
+        let tracker = self.tracker();
+        // What was sent before a reorg was seen may be an answer from the branch that was left.
+        tracker.counts(sent)
+            && sent.serves(arrival, tracker.rules().max_staleness)
+            && !self.is_outwritten(sent)
     }
 
     /// Was this sent before the last call that can have changed what reads see?

@@ -138,6 +138,11 @@ impl UpstreamError {
         }
     }
 
+    /// Did the upstream fail, rather than have nothing to say?
+    pub fn is_failure(&self) -> bool {
+        !matches!(self, Self::Empty | Self::NodeError(_))
+    }
+
     /// Did the call provably never reach the upstream? Only then may a write be sent again.
     pub fn never_sent(&self) -> bool {
         matches!(self, Self::Connect(_) | Self::Busy)

@@ -58,8 +58,10 @@ struct Run {
     setting: Setting,
     staleness: Duration,
     started: Vec<(Asked, JoinHandle<Bytes>)>,
-    /// What was answered after a write, or after a newer head was shown, is no older than this state.
-    floor: usize,
+    /// After a write nothing is older than this state.
+    written: usize,
+    /// After a head was shown, nothing about its chain is older than this state.
+    shown: usize,
 }
 
 fn settings(setting: Setting) -> (Config, devchain::Config) {
@@ -92,7 +94,7 @@ impl Run {
         let world = World::new(node);
         let program = in_memory::program(&world.chain, &config);
         let staleness = if setting.development { Duration::ZERO } else { config.chain.max_staleness };
-        Self { world, program, setting, staleness, started: Vec::new(), floor: 0 }
+        Self { world, program, setting, staleness, started: Vec::new(), written: 0, shown: 0 }
     }
 
     async fn step(&mut self, step: &Step) -> Result<(), String> {
@@ -157,16 +159,18 @@ impl Run {
             read_answers(&body).map(|mut answers| answers.remove(0).answer),
             Ok(Some(Answer::Result(_)))
         ) {
-            self.floor = self.world.last();
+            self.written = self.world.last();
         }
     }
 
     fn asked(&self, call: Call) -> Asked {
+        // `safe` and `finalized` have times of their own.
+        let shown = if call.has_its_own_time() { 0 } else { self.shown };
         Asked {
             call,
             arrived: Instant::now(),
             state: self.world.last(),
-            floor: self.floor,
+            floor: self.written.max(shown),
             faulty: self.world.faulty,
         }
     }
@@ -196,7 +200,7 @@ impl Run {
             Answer::Error(error) => {
                 let value: Value = serde_json::from_slice(error).map_err(|error| error.to_string())?;
                 let failed = value["code"].as_i64().is_some_and(|code| FAILURES.contains(&code));
-                let may_fail = asked.faulty || self.world.faulty || self.world.restarted.is_some();
+                let may_fail = asked.faulty || self.world.faulty || self.world.restarted;
                 if failed && may_fail {
                     return Ok(());
                 }
@@ -212,18 +216,20 @@ impl Run {
         };
         let allowed = from.max(asked.floor)..=self.world.last();
         let held = || states[allowed.clone()].iter();
-        if held().any(|state| self.world.allows(call, state, result)) {
+        if let Some(position) = held().position(|state| self.world.allows(call, state, result)) {
+            if call.shows_the_head() {
+                self.shown = self.shown.max(allowed.start() + position);
+            }
             return Ok(());
         }
         if !self.setting.development && held().any(|state| self.world.allows_as_head(call, state, result)) {
             return Ok(());
         }
-        // An ordinary chain does not start anew: a node that shows another genesis is a stranger, and
-        // what is final on the chain that was there before is still told.
-        let before_restart = self.world.restarted.filter(|_| !self.setting.development);
-        if before_restart
-            .is_some_and(|end| states[..end].iter().any(|state| self.world.allows(call, state, result)))
-        {
+        // An ordinary chain does not start anew: a node that shows another genesis is a stranger. What is
+        // final on the chain that was there before is still told, and what the stranger said before it was
+        // found out may have been believed: final numbers of the one chain are not final on the other.
+        let met_a_stranger = self.world.restarted && !self.setting.development;
+        if met_a_stranger && states.iter().any(|state| self.world.allows(call, state, result)) {
             return Ok(());
         }
         Err(format!(
