@@ -5,7 +5,7 @@ use std::{error::Error, sync::Arc, time::Duration};
 use http::StatusCode;
 
 use super::Mismatch;
-use crate::jsonrpc::AnswerError;
+use crate::{jsonrpc::AnswerError, shown::Time};
 
 /// A node's message goes into a line of the log; not more of it than one has.
 const SHOWN_MESSAGE: usize = 200;
@@ -20,7 +20,7 @@ pub enum UpstreamError {
     #[error("the connection broke: {0}")]
     Broken(#[source] Arc<dyn Error + Send + Sync>),
     /// No whole answer within the time an attempt has.
-    #[error("no answer within {}", humantime(*after))]
+    #[error("no answer within {}", Time(*after))]
     TimedOut {
         /// The limit in force.
         after: Duration,
@@ -72,10 +72,6 @@ pub enum Retry {
     Elsewhere,
     /// The same one may, after a while.
     After(Duration),
-}
-
-fn humantime(duration: Duration) -> String {
-    if duration.subsec_millis() == 0 { format!("{} s", duration.as_secs()) } else { format!("{duration:?}") }
 }
 
 // === impl UpstreamError ===
