@@ -34,6 +34,9 @@ pub enum UpstreamError {
         /// When it says to come back.
         retry_after: Option<Duration>,
     },
+    /// A body that is not packed as its head says.
+    #[error("cannot unpack the answer: {0}")]
+    Packed(#[source] Arc<dyn Error + Send + Sync>),
     /// A body that holds no answer.
     #[error("unreadable answer: {0}")]
     Unreadable(#[source] AnswerError),
@@ -90,12 +93,13 @@ impl UpstreamError {
     }
 
     /// Every reason, as it is named in logs and metrics.
-    pub const REASONS: [&str; 13] = [
+    pub const REASONS: [&str; 14] = [
         "connect",
         "broken",
         "timeout",
         "status",
         "rate_limited",
+        "packed",
         "unreadable",
         "wrong_id",
         "empty",
@@ -114,6 +118,7 @@ impl UpstreamError {
             Self::TimedOut { .. } => "timeout",
             Self::Status(_) => "status",
             Self::RateLimited { .. } => "rate_limited",
+            Self::Packed(_) => "packed",
             Self::Unreadable(_) => "unreadable",
             Self::WrongId => "wrong_id",
             Self::Empty => "empty",

@@ -220,6 +220,8 @@ impl Inner {
             UpstreamError::Connect(root_cause(&error))
         } else if error.is_timeout() {
             UpstreamError::TimedOut { after: self.timeout }
+        } else if error.is_decode() {
+            UpstreamError::Packed(root_cause(&error))
         } else {
             UpstreamError::Broken(root_cause(&error))
         }
