@@ -141,7 +141,13 @@ impl Memory<'_> {
             self.cache.lone_transaction(hash, index).map(|lone| (lone.bytes(), Source::Transaction))
         };
         let alone = |hash| Fetch::TransactionIn(hash, index);
-        self.from_block(block, packet, content, alone, |number| Fetch::TransactionAt(number, index))
+        let by_number = |number| Fetch::TransactionAt(number, index);
+        match (self.from_block(block, packet, content, alone, by_number), block) {
+            // By number a `null` says that there is nothing at the index; by a hash that only the view
+            // has named, it could as well say that there is no such block.
+            (Look::Fetch(_), BlockRef::Place(NumberOrTag::Number(number))) => Look::Fetch(by_number(number)),
+            (look, _) => look,
+        }
     }
 
     fn block_receipts(&self, block: BlockRef, packet: &PacketContext) -> Look {
@@ -269,7 +275,11 @@ impl Memory<'_> {
                 }
             },
             Located::Stale(location) if content(location).is_some() => Look::Refresh(Tag::Latest),
-            Located::Stale(_) | Located::Nowhere => Look::Fetch(alone),
+            Located::Stale(Location { home, .. }) => {
+                let whole = Fetch::BlockAt(home.number);
+                self.rent_or_buy(Wanted::Transaction, hash, home.block, packet, arrival, (alone, whole))
+            }
+            Located::Nowhere => Look::Fetch(alone),
         }
     }
 
@@ -294,6 +304,10 @@ impl Memory<'_> {
                 None => Look::Fetch(alone),
             },
             Located::Stale(location) if content(location).is_some() => Look::Refresh(Tag::Latest),
+            Located::Stale(Location { home, .. }) if self.has_block_receipts => {
+                let whole = Fetch::ReceiptsAt(home.number);
+                self.rent_or_buy(Wanted::Receipt, hash, home.block, packet, arrival, (alone, whole))
+            }
             Located::Stale(_) => Look::Fetch(alone),
             Located::Nowhere => match self.absences.look(hash, arrival, &self.view.tracker()) {
                 Absent::Surely => Look::Hit(NULL, Source::View),
@@ -313,8 +327,8 @@ impl Memory<'_> {
         (alone, whole): (Fetch, Fetch),
     ) -> Look {
         let locate = |hash| match self.locate(hash, arrival) {
-            Located::Here { location, .. } => Some(location.home.block),
-            Located::Stale(_) | Located::Nowhere => None,
+            Located::Here { location, .. } | Located::Stale(location) => Some(location.home.block),
+            Located::Nowhere => None,
         };
         let together = packet.wanted(wanted, block, locate);
         if self.tally.buys(wanted, block, hash, together) {

@@ -14,6 +14,7 @@ mod support;
 
 mod admin;
 mod batch;
+mod calls;
 mod cli;
 mod clients;
 mod connections;
@@ -29,6 +30,7 @@ mod malformed;
 mod model;
 mod node;
 mod readme;
+mod regressions;
 mod secrets;
 mod startup;
 mod time;
