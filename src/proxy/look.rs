@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     cache::{Cache, Location},
-    chain::{Lookup, Stamp},
+    chain::{Link, Lookup, Stamp},
     eth::{Block, BlockHash, BlockNumber, BlockRef, Extra, NumberOrTag, Operation, Tag, TxHash, TxPosition},
 };
 
@@ -104,13 +104,10 @@ impl Memory<'_> {
     pub(super) fn extra(&self, extra: Extra, packet: &PacketContext) -> Look {
         let arrival = packet.arrival(self.view.clock());
         match extra {
-            Extra::BlockNumber => {
-                let tracker = self.view.tracker();
-                match tracker.head().filter(|_| tracker.is_fresh(arrival)) {
-                    Some(head) => Look::Hit(format!("\"{}\"", head.number).into(), Source::View),
-                    None => Look::Refresh(Tag::Latest),
-                }
-            }
+            Extra::BlockNumber => match self.meaning(Tag::Latest, arrival, packet) {
+                Some(head) => Look::Hit(format!("\"{}\"", head.number).into(), Source::View),
+                None => Look::Refresh(Tag::Latest),
+            },
             Extra::BlockReceipts(block) => self.block_receipts(block, packet),
             Extra::TransactionCount(block) => self.count(block, packet, |cache, hash| {
                 let count = cache.block(hash).map(|block| (block.len(), Source::Block));
@@ -226,8 +223,9 @@ impl Memory<'_> {
         }
     }
 
-    fn tagged(&self, tag: Tag, arrival: Stamp, packet: &PacketContext) -> Resolved {
-        let known = packet.tag(tag).or_else(|| {
+    /// The block that a tag means to all calls of a packet, if that is known.
+    fn meaning(&self, tag: Tag, arrival: Stamp, packet: &PacketContext) -> Option<Link> {
+        packet.tag(tag).or_else(|| {
             let tracker = self.view.tracker();
             let link = match tag {
                 Tag::Latest => tracker.head().filter(|_| tracker.is_fresh(arrival)),
@@ -236,8 +234,11 @@ impl Memory<'_> {
                 Tag::Earliest | Tag::Pending => None,
             };
             link.map(|link| packet.pin(tag, link))
-        });
-        match (known, tag) {
+        })
+    }
+
+    fn tagged(&self, tag: Tag, arrival: Stamp, packet: &PacketContext) -> Resolved {
+        match (self.meaning(tag, arrival, packet), tag) {
             (Some(link), _) => Resolved::Known { hash: link.hash, surely: true, at: None },
             (None, Tag::Earliest | Tag::Pending) => Resolved::Forward,
             (None, tag) => Resolved::Refresh(tag),
@@ -250,9 +251,12 @@ impl Memory<'_> {
         let Some(number) = number.or_else(|| Some(self.cache.thin(hash)?.header().number)) else {
             return false;
         };
-        match self.view.tracker().lookup(number, arrival) {
+        let tracker = self.view.tracker();
+        match tracker.lookup(number, arrival) {
             Lookup::Final(at) | Lookup::Tracked { hash: at, .. } | Lookup::Asked(at) => at != hash,
-            Lookup::Above { .. } | Lookup::Unknown => false,
+            // The chain went back below this one.
+            Lookup::Above { fresh } => fresh,
+            Lookup::Unknown => tracker.excludes(number, hash),
         }
     }
 

@@ -184,6 +184,8 @@ impl Inner {
                 break;
             }
         }
+        // The wait may have shown a stranger.
+        self.confirm().await?;
         self.forward(asked.call, Outcome::Miss).await
     }
 
