@@ -241,6 +241,18 @@ impl Tracker {
             .then_some(Gap { from: BlockNumber(low + 1), to: BlockNumber(high - 1) })
     }
 
+    /// Has `head`, with the blocks of its [`gap`](Self::gap), nothing to do with what is tracked? Then
+    /// it may be the head of another chain.
+    pub fn is_detached(&self, head: Link, gap: &[Link]) -> bool {
+        let Some(bottom) = self.window.bottom() else { return false };
+        let mut lineage = vec![head];
+        lineage.extend(ancestors(head, gap));
+        let linked = lineage.iter().any(|link| self.window.holds(*link))
+            || self.window.parent_of(lineage[lineage.len() - 1]).is_some()
+            || ancestors(bottom, &[gap, &[head]].concat()).contains(&head);
+        !linked
+    }
+
     /// Takes in a head, with the blocks of its [`gap`](Self::gap) in any order.
     pub fn observe_head(&mut self, head: Link, gap: &[Link], sent: Stamp, now: Stamp) -> HeadChange {
         let outdated = |since: Option<Stamp>| since.is_some_and(|since| sent.is_before(since));
@@ -430,6 +442,11 @@ impl Tracker {
             }
             _ => Lookup::Unknown,
         }
+    }
+
+    /// Can no block with this number and hash be on the tracked branch?
+    pub fn excludes(&self, number: BlockNumber, hash: BlockHash) -> bool {
+        self.window.excludes(number, hash)
     }
 
     // ## Safe and finalized

@@ -147,16 +147,31 @@ impl Inner {
         let view = &self.fetcher.view;
         let arrival = asked.packet.arrival(view.clock());
         view.notice_clock_jumps(view.clock().now());
+        if !asked.names_hash() && view.tracker().head().is_none() {
+            // Whoever knows only transactions does not wait for a view, but what is kept for the next
+            // one like it is believed only through one.
+            let view = view.clone();
+            tokio::spawn(async move { view.establish(arrival).await });
+        }
+        let mut denied = None;
         for _ in 0..MOST_LOOKS {
             let waited = match self.look(asked.want, &asked.packet) {
                 Look::Hit(bytes, source) => return Ok(hit(bytes, source)),
                 Look::Forward => break,
                 Look::Refresh(tag) => view.refresh(tag, arrival).await,
                 Look::Establish => view.establish(arrival).await,
+                Look::Fetch(fetch) if denied == Some(fetch) => {
+                    // The view names it still, and the upstream has it not: may it say so itself.
+                    self.fetcher.metrics.contrary();
+                    break;
+                }
                 Look::Fetch(fetch) => match self.fetch(&asked, fetch, arrival).await? {
                     Some(answered) => return Ok(answered),
                     // The view named a block that the upstream does not have: what is the view?
-                    None => view.refresh(Tag::Latest, view.clock().now()).await,
+                    None => {
+                        denied = Some(fetch);
+                        view.refresh(Tag::Latest, view.clock().now()).await
+                    }
                 },
                 Look::Buy(whole, alone) => {
                     if self.buy(whole, arrival).await {
@@ -179,6 +194,8 @@ impl Inner {
                 Err(_) => break,
             }
         }
+        // The wait may have shown a stranger.
+        self.confirm().await?;
         self.forward(asked.call, Outcome::Miss).await
     }
 
@@ -197,11 +214,15 @@ impl Inner {
             (false, false) => Outcome::Miss,
         };
         if let Fetched::Other(answer) = value {
-            let named_by_view = matches!(
-                fetch,
-                Fetch::Block(_) | Fetch::Thin(_) | Fetch::Receipts(_) | Fetch::TransactionIn(..)
-            ) && !asked.names_hash();
-            if named_by_view && answer == Answer::Result(Bytes::from_static(b"null")) {
+            let denies_block = match fetch {
+                Fetch::Block(_) | Fetch::Thin(_) | Fetch::Receipts(_) => true,
+                // Past the end there is nothing in any block.
+                Fetch::TransactionIn(block, index) => {
+                    self.fetcher.cache.thin(block).is_none_or(|thin| index.0 < thin.len() as u64)
+                }
+                _ => false,
+            };
+            if denies_block && !asked.names_hash() && answer == Answer::Result(Bytes::from_static(b"null")) {
                 return Ok(None);
             }
             return Ok(Some(Answered { answer, outcome: outcome(false) }));

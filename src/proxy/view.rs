@@ -15,7 +15,7 @@ use tracing::{debug, error, info, warn};
 use super::{Identity, Metrics, WhoIs, coalesce::Coalesce, config::ChainConfig};
 use crate::{
     cache::Cache,
-    chain::{Clock, Finalized, Gap, HeadChange, Link, Rules, Stamp, Tracker},
+    chain::{Clock, Finalized, Gap, HeadChange, Link, Lookup, Rules, Stamp, Tracker},
     eth::{BlockNumber, Tag, ThinBlock},
     jsonrpc::{Answer, Params},
     upstream::{Call, Upstream, UpstreamError},
@@ -230,6 +230,9 @@ impl View {
             }
             closed = gap;
         }
+        if self.tracker().is_detached(link, &between) {
+            self.recognise().await?;
+        }
         let now = self.clock.now();
         let (change, alarmed) = self.change(|tracker| {
             let final_before = tracker.finalized();
@@ -254,19 +257,26 @@ impl View {
         match change {
             HeadChange::Reorg(depth) => {
                 info!(head = %head.number.0, hash = %head.hash, depth, "the chain was reorganised");
-                // What does not link may be another chain altogether.
-                self.identity.doubt();
             }
             HeadChange::Rollback(depth) => {
                 info!(head = %head.number.0, hash = %head.hash, depth, "the chain went back");
             }
             HeadChange::Restarted => {
                 debug!(head = %head.number.0, "the head is too far ahead to link to what was known");
-                self.identity.doubt();
             }
             HeadChange::Lag => debug!(head = %head.number.0, "the upstream is behind the head it showed"),
             HeadChange::First | HeadChange::Same | HeadChange::Extended(_) | HeadChange::Outdated => {}
         }
+    }
+
+    /// What does not link may be another chain altogether: who is it that answers? Nothing that a
+    /// stranger says moves anything.
+    async fn recognise(&self) -> Result<(), UpstreamError> {
+        self.identity.doubt();
+        // Whoever waits for this asks for the identity too, and is told what is wrong with it.
+        let who = self.identity.confirm().await.map_err(|_| UpstreamError::Empty)?;
+        self.follow(&who);
+        Ok(())
     }
 
     async fn refresh_safe(self: Arc<Self>, sent: Stamp) -> Result<(), UpstreamError> {
@@ -283,6 +293,10 @@ impl View {
         let before = self.asked().finalized.replace((sent, head));
         let Some(thin) = self.ask(Tag::Finalized.as_str(), AskedBlock::ByTag).await? else { return Ok(()) };
         let link = link(&thin);
+        let known = self.tracker().lookup(link.number, sent);
+        if matches!(known, Lookup::Final(hash) if hash != link.hash) {
+            self.recognise().await?;
+        }
         if self.tracker().head().is_none_or(|head| head.number < link.number) {
             // Above the head it does not count yet, and so it was not asked for yet.
             self.asked().finalized = before;
