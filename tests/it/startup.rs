@@ -40,7 +40,7 @@ async fn it_starts_with_the_upstream_down_and_is_ready_when_it_comes() {
     let status = client.get(&proxy.admin_url("/status")).await.json();
     assert_eq!(status["chain"]["id"], node.config().chain_id);
     assert_eq!(status["chain"]["genesis"], format!("{:#x}", node.hash_at(0).unwrap()));
-    assert!(client.ask("eth_blockNumber", json!([])).await.is_ok());
+    assert!(client.ask("eth_gasPrice", json!([])).await.is_ok());
 }
 
 #[tokio::test]
@@ -51,7 +51,7 @@ async fn a_call_does_not_wait_for_the_next_attempt_by_the_clock() {
     // Long enough for the pauses between attempts to have grown.
     tokio::time::sleep(Duration::from_millis(1200)).await;
     let _node = upstream::devchain().run_on(address).await;
-    assert!(client.ask("eth_blockNumber", json!([])).await.is_ok());
+    assert!(client.ask("eth_gasPrice", json!([])).await.is_ok());
 }
 
 #[tokio::test]
@@ -64,7 +64,7 @@ async fn a_node_that_refuses_us_is_quoted() {
 
     let said = "the node answers with an error: invalid project id";
     eventually("the reason", || async { readiness(&client, &proxy).await.1.contains(said) }).await;
-    let response = client.call("eth_blockNumber", json!([])).await;
+    let response = client.call("eth_gasPrice", json!([])).await;
     assert_eq!((response.status.as_u16(), response.code()), (502, Some(-32010)));
     assert!(response.message().contains(said), "{}", response.text());
 }
@@ -88,7 +88,7 @@ async fn another_chain_than_the_pinned_one_is_refused_and_never_used() {
     assert_eq!(status, 503);
     assert!(reason.contains("not 1"), "{reason}");
     // Asked who it is, and nothing else.
-    assert_eq!(node.count("eth_blockNumber"), 0);
+    assert_eq!(node.count("eth_gasPrice"), 0);
     let asked: Vec<_> = node.calls().into_iter().map(|call| call.method).collect();
     assert!(
         asked.iter().all(|method| {
@@ -108,25 +108,25 @@ async fn who_comes_back_after_a_lost_connection_must_be_the_same() {
     let chain_id = client.ask("eth_chainId", json!([])).await.unwrap();
 
     drop(node);
-    assert_eq!(client.call("eth_blockNumber", json!([])).await.code(), Some(-32010));
+    assert_eq!(client.call("eth_gasPrice", json!([])).await.code(), Some(-32010));
     let stranger = upstream::devchain().config(|config| config.chain_id = 5).run_on(address).await;
-    let response = client.call("eth_blockNumber", json!([])).await;
+    let response = client.call("eth_gasPrice", json!([])).await;
     assert!(response.message().contains("serves chain 5"), "{}", response.text());
-    assert_eq!(stranger.count("eth_blockNumber"), 0);
+    assert_eq!(stranger.count("eth_gasPrice"), 0);
     // The chain that was known has not changed.
     assert_eq!(client.ask("eth_chainId", json!([])).await.unwrap(), chain_id);
 
     drop(stranger);
     let other_genesis = upstream::devchain().config(|config| config.seed += 1).run_on(address).await;
     eventually("the other genesis", || async {
-        client.call("eth_blockNumber", json!([])).await.message().contains("genesis")
+        client.call("eth_gasPrice", json!([])).await.message().contains("genesis")
     })
     .await;
-    assert_eq!(other_genesis.count("eth_blockNumber"), 0);
+    assert_eq!(other_genesis.count("eth_gasPrice"), 0);
 
     drop(other_genesis);
     let _same = upstream::devchain().run_on(address).await;
-    eventually("an answer", || async { client.ask("eth_blockNumber", json!([])).await.is_ok() }).await;
+    eventually("an answer", || async { client.ask("eth_gasPrice", json!([])).await.is_ok() }).await;
 }
 
 #[tokio::test]
@@ -137,7 +137,7 @@ async fn a_development_chain_may_start_anew() {
     let client = client::http(&proxy);
 
     drop(node);
-    assert_eq!(client.call("eth_blockNumber", json!([])).await.code(), Some(-32010));
+    assert_eq!(client.call("eth_gasPrice", json!([])).await.code(), Some(-32010));
     let _anew = upstream::devchain()
         .config(|config| {
             config.chain_id = 31337;
@@ -145,7 +145,7 @@ async fn a_development_chain_may_start_anew() {
         })
         .run_on(address)
         .await;
-    eventually("an answer", || async { client.ask("eth_blockNumber", json!([])).await.is_ok() }).await;
+    eventually("an answer", || async { client.ask("eth_gasPrice", json!([])).await.is_ok() }).await;
 }
 
 #[tokio::test]
