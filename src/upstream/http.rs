@@ -10,7 +10,7 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
-use reqwest::{Client, redirect};
+use reqwest::{Client, ClientBuilder, redirect};
 use tower::Service;
 
 use super::{
@@ -80,7 +80,7 @@ pub enum EndpointError {
     },
     /// No TLS to be had.
     #[error("cannot set up the HTTP client: {0}")]
-    Client(#[source] reqwest::Error),
+    Client(#[source] Arc<dyn std::error::Error + Send + Sync>),
 }
 
 // === impl HttpLeaf ===
@@ -96,7 +96,8 @@ impl HttpLeaf {
         budget: ByteBudget,
     ) -> Result<Self, EndpointError> {
         let (url, headers) = resolve(endpoint)?;
-        let client = client(&url, headers, config).map_err(EndpointError::Client)?;
+        let client =
+            client(&url, headers, config).map_err(|error| EndpointError::Client(root_cause(&error)))?;
         Ok(Self(Arc::new(Inner {
             client,
             url,
@@ -113,10 +114,19 @@ impl HttpLeaf {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "the one place that builds a client, with every time-out set")]
 fn client(url: &EndpointUrl, headers: HeaderMap, config: &Config) -> reqwest::Result<Client> {
     // Fails if it was installed before, which is just as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
+    let built = client_builder(url, headers.clone(), config).build();
+    if built.is_err() && !url.is_https() {
+        // A small container has no certificates to go by, and needs none.
+        return client_builder(url, headers, config).tls_certs_only([]).build();
+    }
+    built
+}
+
+#[expect(clippy::disallowed_methods, reason = "the one place that builds a client, with every time-out set")]
+fn client_builder(url: &EndpointUrl, headers: HeaderMap, config: &Config) -> ClientBuilder {
     let mut builder = Client::builder()
         .connect_timeout(config.connect_timeout)
         .timeout(config.timeout)
@@ -136,7 +146,7 @@ fn client(url: &EndpointUrl, headers: HeaderMap, config: &Config) -> reqwest::Re
     if url.is_loopback() {
         builder = builder.no_proxy();
     }
-    builder.build()
+    builder
 }
 
 /// Where to ask, and what to send with every request.

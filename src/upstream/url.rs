@@ -32,6 +32,11 @@ impl EndpointUrl {
         &self.0
     }
 
+    /// Is it asked over TLS?
+    pub(super) fn is_https(&self) -> bool {
+        self.0.scheme() == "https"
+    }
+
     /// Is the node on this machine?
     pub fn is_loopback(&self) -> bool {
         match self.0.host_str() {

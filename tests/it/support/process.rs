@@ -18,6 +18,7 @@ pub struct Builder {
     upstream: String,
     environment: Vec<(String, String)>,
     ulimit: Option<&'static str>,
+    wait_until_ready: bool,
 }
 
 /// A running `holdfast serve`. Dereferences to the program.
@@ -34,7 +35,7 @@ pub fn serve(node: &Node) -> Builder {
 
 /// In front of whatever is there.
 pub fn serve_url(upstream: &str) -> Builder {
-    Builder { upstream: upstream.to_owned(), environment: Vec::new(), ulimit: None }
+    Builder { upstream: upstream.to_owned(), environment: Vec::new(), ulimit: None, wait_until_ready: true }
 }
 
 // === impl Builder ===
@@ -56,6 +57,11 @@ impl Builder {
         Self { ulimit: Some(limit), ..self }
     }
 
+    /// Does not wait for the upstream to be known.
+    pub fn though_not_ready(self) -> Self {
+        Self { wait_until_ready: false, ..self }
+    }
+
     /// Returns when it can answer calls.
     pub async fn run(self) -> Process {
         let nowhere = "127.0.0.1:0";
@@ -66,8 +72,10 @@ impl Builder {
         let program = Program::start(command);
         let line = program.line("is listening").await;
         let process = Process { rpc: field(&line, "listen"), admin: field(&line, "admin"), program };
-        let ready = format!("{}/ready", process.admin_url());
-        eventually("ready", async || process.client().get(&ready).await.status == 200).await;
+        if self.wait_until_ready {
+            let ready = format!("{}/ready", process.admin_url());
+            eventually("ready", async || process.client().get(&ready).await.status == 200).await;
+        }
         process
     }
 }

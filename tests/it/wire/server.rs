@@ -1,0 +1,248 @@
+//! Servers that speak HTTP as the upstream's client has to understand it, and note what it does.
+
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    pin::pin,
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use bytes::Bytes;
+use holdfast::devchain::{DevChain, Served};
+use http::{HeaderMap, Request, Response, Version, header};
+use http_body_util::{BodyExt, Full};
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo},
+    server::conn::auto,
+};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream},
+    sync::watch,
+    task::AbortHandle,
+};
+use tokio_rustls::{
+    TlsAcceptor,
+    rustls::{ServerConfig, crypto::ring, pki_types::PrivatePkcs8KeyDer},
+};
+
+use crate::support::program::file;
+
+/// The text of a request and the chain's answer in, what is sent instead out.
+type Change = dyn Fn(&str, Response<Bytes>) -> Response<Bytes> + Send + Sync;
+
+/// A server in front of a chain, to be started.
+pub struct Builder {
+    chain: DevChain,
+    tls: Option<TlsAcceptor>,
+    change: Arc<Change>,
+}
+
+/// A running server. Stops when dropped.
+pub struct Server {
+    address: SocketAddr,
+    scheme: &'static str,
+    seen: Arc<Mutex<Seen>>,
+    end: watch::Sender<End>,
+    accepting: AbortHandle,
+}
+
+/// What a connection of a server is served with.
+#[derive(Clone)]
+struct Serving {
+    node: Arc<Builder>,
+    seen: Arc<Mutex<Seen>>,
+}
+
+/// What became of the connections that were open at a time.
+enum End {
+    HungUp,
+    FellSilent,
+}
+
+/// What a server has seen so far.
+#[derive(Default)]
+pub struct Seen {
+    pub connections: usize,
+    pub open: usize,
+    pub most_open: usize,
+    pub refused_handshakes: usize,
+    pub requests: Vec<Seeing>,
+}
+
+/// A request as it was seen.
+pub struct Seeing {
+    pub version: Version,
+    pub headers: HeaderMap,
+    pub body: String,
+}
+
+/// Issues certificates.
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    file: PathBuf,
+}
+
+pub fn node(chain: &DevChain) -> Builder {
+    Builder { chain: chain.clone(), tls: None, change: Arc::new(|_, response| response) }
+}
+
+// === impl Authority ===
+
+impl Authority {
+    pub fn new() -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let file = file("ca.pem", &params.self_signed(&key).unwrap().pem());
+        Self { issuer: Issuer::new(params, key), file }
+    }
+
+    /// Where its own certificate is.
+    pub fn file(&self) -> &str {
+        self.file.to_str().unwrap()
+    }
+
+    fn acceptor(&self, name: &str, protocols: &[&str]) -> TlsAcceptor {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new([name.to_owned()]).unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap().der().clone();
+        let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate], PrivatePkcs8KeyDer::from(key.serialize_der()).into())
+            .unwrap();
+        config.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
+        TlsAcceptor::from(Arc::new(config))
+    }
+}
+
+// === impl Builder ===
+
+impl Builder {
+    /// Over TLS, with a certificate for `name` and the protocols it offers by ALPN.
+    pub fn tls(self, authority: &Authority, name: &str, protocols: &[&str]) -> Self {
+        Self { tls: Some(authority.acceptor(name, protocols)), ..self }
+    }
+
+    /// Changes the chain's answer, by the text of the request.
+    pub fn changing(
+        self,
+        change: impl Fn(&str, Response<Bytes>) -> Response<Bytes> + Send + Sync + 'static,
+    ) -> Self {
+        Self { change: Arc::new(change), ..self }
+    }
+
+    pub async fn run(self) -> Server {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let seen = Arc::<Mutex<Seen>>::default();
+        let end = watch::Sender::new(End::HungUp);
+        let serving = Serving { node: Arc::new(self), seen: seen.clone() };
+        let ended = end.subscribe();
+        let accepting = tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let (serving, mut ended) = (serving.clone(), ended.clone());
+                // Only what comes from now on concerns this connection.
+                ended.mark_unchanged();
+                tokio::spawn(async move {
+                    let seen = serving.seen.clone();
+                    seen.lock().unwrap().opened();
+                    let mut connection = pin!(serving.connection(stream));
+                    tokio::select! {
+                        () = &mut connection => {}
+                        _ = ended.changed() => {
+                            if matches!(*ended.borrow(), End::FellSilent) {
+                                std::future::pending::<()>().await;
+                            }
+                        }
+                    }
+                    seen.lock().unwrap().open -= 1;
+                });
+            }
+        });
+        Server { address, scheme, seen, end, accepting: accepting.abort_handle() }
+    }
+}
+
+// === impl Server ===
+
+impl Server {
+    pub fn url(&self) -> String {
+        format!("{}://{}", self.scheme, self.address)
+    }
+
+    pub fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap()
+    }
+
+    /// Closes the connections it has, whatever goes on there.
+    pub fn hang_up(&self) {
+        self.end.send_replace(End::HungUp);
+    }
+
+    /// Keeps the connections it has, and takes and sends nothing there any more.
+    pub fn fall_silent(&self) {
+        self.end.send_replace(End::FellSilent);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+// === impl Seen ===
+
+impl Seen {
+    /// The requests that name `method`.
+    pub fn calls(&self, method: &str) -> impl Iterator<Item = &Seeing> {
+        self.requests.iter().filter(move |seeing| seeing.body.contains(method))
+    }
+
+    fn opened(&mut self) {
+        self.connections += 1;
+        self.open += 1;
+        self.most_open = self.most_open.max(self.open);
+    }
+}
+
+// === impl Serving ===
+
+impl Serving {
+    async fn connection(self, stream: TcpStream) {
+        match self.node.tls.clone() {
+            None => self.serve(stream).await,
+            Some(acceptor) => match acceptor.accept(stream).await {
+                Ok(stream) => self.serve(stream).await,
+                Err(_) => self.seen.lock().unwrap().refused_handshakes += 1,
+            },
+        }
+    }
+
+    async fn serve(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+        let service = service_fn(move |request| self.clone().answer(request));
+        let http = auto::Builder::new(TokioExecutor::new());
+        // How it ends is for the client to tell.
+        let _ = http.serve_connection(TokioIo::new(stream), service).await;
+    }
+
+    async fn answer(self, request: Request<Incoming>) -> hyper::Result<Response<Full<Bytes>>> {
+        let (head, body) = request.into_parts();
+        let body = body.collect().await?.to_bytes();
+        let text = String::from_utf8_lossy(&body).into_owned();
+        let seeing = Seeing { version: head.version, headers: head.headers, body: text.clone() };
+        self.seen.lock().unwrap().requests.push(seeing);
+        let Served::Reply { body, .. } = self.node.chain.serve(body).await else {
+            return std::future::pending().await;
+        };
+        let response = Response::builder().header(header::CONTENT_TYPE, "application/json");
+        Ok((self.node.change)(&text, response.body(body).unwrap()).map(Full::new))
+    }
+}
