@@ -129,9 +129,9 @@ impl Memory<'_> {
             (None, true) => None,
         };
         if !full && self.blocks == Blocks::AsAsked {
-            return self.from_block(block, packet, content, Fetch::Thin, Fetch::ThinAt);
+            return self.in_block(block, packet, content, Fetch::Thin, Fetch::ThinAt);
         }
-        self.from_block(block, packet, content, Fetch::Block, Fetch::BlockAt)
+        self.in_block(block, packet, content, Fetch::Block, Fetch::BlockAt)
     }
 
     fn transaction_in(&self, block: BlockRef, index: TxPosition, packet: &PacketContext) -> Look {
@@ -143,7 +143,7 @@ impl Memory<'_> {
         };
         let alone = |hash| Fetch::TransactionIn(hash, index);
         let by_number = |number| Fetch::TransactionAt(number, index);
-        match (self.from_block(block, packet, content, alone, by_number), block) {
+        match (self.in_block(block, packet, content, alone, by_number), block) {
             // By number a `null` says that there is nothing at the index; by a hash that only the view
             // has named, it could as well say that there is no such block.
             (Look::Fetch(_), BlockRef::Place(NumberOrTag::Number(number))) => Look::Fetch(by_number(number)),
@@ -153,7 +153,7 @@ impl Memory<'_> {
 
     fn block_receipts(&self, block: BlockRef, packet: &PacketContext) -> Look {
         let content = |hash| self.cache.receipts(hash).map(|receipts| (receipts.all(), Source::Receipts));
-        self.from_block(block, packet, content, Fetch::Receipts, Fetch::ReceiptsAt)
+        self.in_block(block, packet, content, Fetch::Receipts, Fetch::ReceiptsAt)
     }
 
     /// A number that is served from what is there, and otherwise the node's to tell.
@@ -167,14 +167,14 @@ impl Memory<'_> {
             let (count, source) = count(self.cache, hash)?;
             Some((Bytes::from(format!("\"{count:#x}\"")), source))
         };
-        match self.from_block(block, packet, content, Fetch::Block, Fetch::BlockAt) {
+        match self.in_block(block, packet, content, Fetch::Block, Fetch::BlockAt) {
             Look::Fetch(_) => Look::Forward,
             look => look,
         }
     }
 
     /// What stands in a block, or how to get it.
-    fn from_block(
+    fn in_block(
         &self,
         block: BlockRef,
         packet: &PacketContext,

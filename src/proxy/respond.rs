@@ -380,13 +380,13 @@ impl Cacheable {
 /// The part of what was fetched that answers the call.
 fn cut(want: Want, fetched: &Fetched) -> Option<Bytes> {
     match (fetched, want) {
-        (Fetched::Block(block), Want::Operation(operation)) => match operation {
-            Operation::BlockByHash(ops::BlockByHash { full, .. })
-            | Operation::BlockByNumber(ops::BlockByNumber { full, .. }) => {
-                Some(if full { block.full() } else { hashes_only(block) })
-            }
-            _ => None,
-        },
+        (
+            Fetched::Block(block),
+            Want::Operation(
+                Operation::BlockByHash(ops::BlockByHash { full, .. })
+                | Operation::BlockByNumber(ops::BlockByNumber { full, .. }),
+            ),
+        ) => Some(if full { block.full() } else { hashes_only(block) }),
         (Fetched::Thin(thin), Want::Operation(_)) => Some(thin.bytes()),
         (Fetched::Receipts(receipts), Want::Extra(Extra::BlockReceipts(_))) => Some(receipts.all()),
         (Fetched::Transaction(lone), _) => Some(lone.bytes()),

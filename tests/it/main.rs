@@ -35,6 +35,4 @@ mod regressions;
 mod secrets;
 mod startup;
 mod time;
-// Elsewhere the system alone says whose certificates are trusted, and no test can.
-#[cfg(target_os = "linux")]
 mod wire;

@@ -278,7 +278,9 @@ impl World {
         let transaction = |choice: u16| match self.transactions.len() {
             0 => Hash::repeat_byte(0xee),
             _ if choice % 16 == 15 => Hash::repeat_byte(0xee),
-            count if choice % 2 == 0 => self.transactions[count - 1 - usize::from(choice / 2) % count.min(6)],
+            count if choice.is_multiple_of(2) => {
+                self.transactions[count - 1 - usize::from(choice / 2) % count.min(6)]
+            }
             count => self.transactions[usize::from(choice) % count],
         };
         let place = |place: Place| match place {
