@@ -35,6 +35,7 @@ pub struct App {
     admin: Served,
     identity: Identity,
     watch: JoinHandle<()>,
+    follow: JoinHandle<()>,
     report: Arc<Report>,
     drain_delay: Duration,
 }
@@ -99,7 +100,8 @@ impl App {
         let consistent = config.upstream.endpoints.first().is_some_and(|endpoint| endpoint.consistent);
         let parts =
             ProxyParts { upstream, identity: identity.clone(), cache, consistent, metrics: call_metrics };
-        let proxy = proxy::proxy(&config.proxy(), parts);
+        let (proxy, follower) = proxy::proxy(&config.proxy(), parts);
+        let follow = tokio::spawn(follower.run());
         // Of its own: those who take nothing must not keep others from being read.
         let waiting = ByteBudget::new(config.max_bytes_in_flight.as_u64());
         let edge = Edge { budget, waiting, admin: Some(admin.address()) };
@@ -115,7 +117,7 @@ impl App {
             "holdfast {} is listening",
             env!("CARGO_PKG_VERSION")
         );
-        Ok(Self { rpc, admin, identity, watch, report, drain_delay: config.drain_delay })
+        Ok(Self { rpc, admin, identity, watch, follow, report, drain_delay: config.drain_delay })
     }
 
     /// Where clients connect.
@@ -140,6 +142,7 @@ impl App {
         info!(drain_delay = ?self.drain_delay, "stopping");
         time::sleep(self.drain_delay).await;
         self.rpc.stop().await;
+        self.follow.abort();
         self.watch.abort();
         self.admin.stop().await;
         info!("stopped");

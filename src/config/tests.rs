@@ -109,6 +109,12 @@ fn errors_name_the_file_the_key_and_what_would_be_right() {
             "[[upstream.endpoints]]\nurl = 'localhost:8545'",
             "FILE: upstream.endpoints.0: url: the scheme must be http or https",
         ),
+        (
+            "[chain]\nfollow = 'head'",
+            "FILE: chain.follow: \"head\" is not one of `off`, `heads`, `blocks`, `full`",
+        ),
+        ("[chain]\nfollow_interval = '0s'", "FILE: chain.follow_interval: must be at least 1ms"),
+        ("[chain]\nfollow_interval = 1", "FILE: chain.follow_interval: expected"),
         ("[http]\nmax_body = '0 B'", "FILE: http.max_body: must be at least 1 B"),
         ("max_bytes_in_flight = 0", "FILE: max_bytes_in_flight: must be at least 1 B"),
         // More than a semaphore can count, and than can be added to.

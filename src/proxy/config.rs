@@ -42,6 +42,25 @@ pub struct ChainConfig {
     pub finality_depth: Option<u64>,
     /// What becomes of blocks that have left the chain.
     pub orphans: Orphans,
+    /// What is done before anybody asks.
+    pub follow: Follow,
+    /// How often a follower asks for the head, where nobody tells it of new ones.
+    #[serde(with = "humantime_serde")]
+    pub follow_interval: Duration,
+}
+
+/// What is done before anybody asks. Each does what those above it do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Follow {
+    /// Nothing: without traffic there are no upstream calls.
+    Off,
+    /// The view of the chain is kept new.
+    Heads,
+    /// The block of each new head is fetched.
+    Blocks,
+    /// Its receipts too.
+    Full,
 }
 
 /// What becomes of blocks that have left the chain, asked for by hash.
@@ -96,6 +115,8 @@ impl Default for ChainConfig {
             lag_patience: Duration::from_secs(15),
             finality_depth: None,
             orphans: Orphans::Serve,
+            follow: Follow::Off,
+            follow_interval: Duration::from_secs(1),
         }
     }
 }

@@ -36,7 +36,9 @@ pub fn program(chain: &DevChain, config: &Config) -> InMemory {
     let parts = ProxyParts { upstream, identity, cache, consistent, metrics: proxy::Metrics::default() };
     let bytes = config.max_bytes_in_flight.as_u64();
     let edge = Edge { budget: ByteBudget::new(bytes), waiting: ByteBudget::new(bytes), admin: None };
-    let stack = http::stack(&config.http, edge, proxy::proxy(&config.proxy(), parts));
+    let (proxy, follower) = proxy::proxy(&config.proxy(), parts);
+    tokio::spawn(follower.run());
+    let stack = http::stack(&config.http, edge, proxy);
     let service =
         ServiceExt::<::http::Request<Full<Bytes>>>::map_response(stack, |response: ::http::Response<_>| {
             response.map(BodyExt::boxed_unsync)
@@ -49,10 +51,25 @@ pub fn program(chain: &DevChain, config: &Config) -> InMemory {
 impl InMemory {
     /// Sends a body, and returns status and body of the answer.
     pub async fn send(&self, body: impl Into<Bytes>) -> (u16, Bytes) {
-        let request = ::http::Request::post("/").header("content-type", "application/json");
-        let request = request.body(Full::from(body.into())).unwrap();
-        let Ok(response) = self.service.clone().oneshot(request).await;
+        let response = self.post(body.into()).await;
         (response.status().as_u16(), response.into_body().collect().await.unwrap().to_bytes())
+    }
+
+    /// What the answer's `cache-status` says, and its result.
+    pub async fn cached(&self, method: &str, params: Value) -> (String, Value) {
+        let call = serde_json::json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+        let response = self.post(call.to_string().into()).await;
+        let status = response.headers()["cache-status"].to_str().unwrap().to_owned();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let reply: Value = serde_json::from_slice(&body).unwrap();
+        (status, reply["result"].clone())
+    }
+
+    async fn post(&self, body: Bytes) -> ::http::Response<Body> {
+        let request = ::http::Request::post("/").header("content-type", "application/json");
+        let request = request.body(Full::from(body)).unwrap();
+        let Ok(response) = self.service.clone().oneshot(request).await;
+        response
     }
 
     pub async fn call(&self, method: &str, params: Value) -> (u16, Value) {
