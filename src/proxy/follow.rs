@@ -1,14 +1,18 @@
 //! Follows the chain before anybody asks: keeps the view new, and fetches what new heads bring.
 //!
 //! Only what an ordinary call could have caused happens here, through the same refreshes and fetches:
-//! a follower makes answers quicker, and none of them different. It does nothing at all while the
+//! a follower makes answers quicker, and none of them different. Where a node tells of new heads, that
+//! is the moment to ask; what it tells is not believed, nor does it make the view any fresher. It does nothing at all while the
 //! upstream is not known to be who it should be, nor ever with [`Follow::Off`].
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use tokio::time::{self, Instant};
-use tracing::debug;
+use tokio::{
+    sync::{Notify, watch},
+    time::{self, Instant},
+};
+use tracing::{debug, info, warn};
 
 use super::{
     CallError, ChainConfig, Follow,
@@ -19,7 +23,7 @@ use crate::{
     chain::Link,
     eth::{BlockHash, BlockNumber, Tag},
     jsonrpc::Answer,
-    upstream::UpstreamError,
+    upstream::{FeedError, HeadFeed, UpstreamError},
 };
 
 /// Of blocks that came while nobody looked, the newest so many are fetched. As many as a gap that is
@@ -32,12 +36,25 @@ const REMEMBERED: usize = 4 * MOST_BEHIND;
 /// An upstream that fails is asked again after at most so long (or the interval, if that is longer).
 const LAST_PAUSE: Duration = Duration::from_secs(10);
 
+/// A subscription that was lost is tried again after this, and ever later.
+const FIRST_RECONNECT: Duration = Duration::from_millis(250);
+
 /// Who follows the chain.
 #[derive(Debug)]
 pub struct Follower {
     fetcher: Arc<Fetcher>,
     follow: Follow,
     interval: Duration,
+    news: News,
+}
+
+/// What a node tells by itself.
+#[derive(Debug)]
+struct News {
+    /// Is there a subscription?
+    subscribed: watch::Sender<bool>,
+    /// Something has happened. Told twice before anybody listens, it is heard once.
+    heard: Notify,
 }
 
 /// Which blocks were fetched, so that none is twice.
@@ -60,32 +77,33 @@ struct Backoff {
 
 impl Follower {
     pub(super) fn new(fetcher: Arc<Fetcher>, config: &ChainConfig) -> Self {
-        Self { fetcher, follow: config.follow, interval: config.follow_interval }
+        Self { fetcher, follow: config.follow, interval: config.follow_interval, news: News::new() }
     }
 
-    /// Follows until dropped; ends at once if nothing is to be followed.
-    pub async fn run(self) {
-        match self.follow {
-            Follow::Off => {}
-            Follow::Heads => self.keep_new().await,
-            Follow::Blocks | Follow::Full => {
-                tokio::join!(self.keep_new(), self.keep_stocked());
-            }
+    /// Follows until dropped, by what `feed` tells if there is one; ends at once if nothing is to be
+    /// followed.
+    pub async fn run(self, feed: Option<HeadFeed>) {
+        if self.follow != Follow::Off {
+            tokio::join!(self.keep_new(), self.listen(feed), self.keep_stocked());
         }
     }
 
     // ## The view
 
-    /// Refreshes the view at each interval.
+    /// Refreshes the view whenever there is news and, while nobody tells any, at each interval.
     async fn keep_new(&self) {
         let mut backoff = Backoff::new(self.interval);
+        let mut told = false;
         loop {
             self.fetcher.identity.known().await;
             let asked = Instant::now();
-            match self.refresh().await {
+            let head = self.fetcher.view.tracker().head();
+            match self.refresh(told).await {
                 Ok(()) => {
                     backoff.reset();
-                    self.due(asked).await;
+                    // Told of a head that is not to be seen: another replica has it. Once more, then.
+                    let unseen = told && self.fetcher.view.tracker().head() == head;
+                    told = self.next(asked, unseen).await;
                 }
                 Err(error) => {
                     debug!(%error, "the chain cannot be followed for now");
@@ -95,18 +113,39 @@ impl Follower {
         }
     }
 
-    async fn refresh(&self) -> Result<(), CallError> {
+    async fn refresh(&self, told: bool) -> Result<(), CallError> {
         let view = &self.fetcher.view;
         view.follow(&self.fetcher.identity.confirm().await?);
         let now = view.clock().now();
         let known = view.tracker().head().is_some();
-        let refreshed = if known { view.refresh(Tag::Latest, now).await } else { view.establish(now).await };
+        let mut refreshed =
+            if known { view.refresh(Tag::Latest, now).await } else { view.establish(now).await };
+        // One that was under way when the news came, and was joined, need not know of it.
+        let before_news = view.tracker().refreshed().is_some_and(|sent| sent.is_before(now));
+        if told && before_news && refreshed.is_ok() {
+            refreshed = view.refresh(Tag::Latest, view.clock().now()).await;
+        }
         refreshed.map_err(|error| {
             if error.lost_contact() {
                 self.fetcher.identity.doubt();
             }
             CallError::Upstream(error)
         })
+    }
+
+    /// Resolves when it is time to refresh; tells whether it is because of news.
+    async fn next(&self, asked: Instant, unseen: bool) -> bool {
+        let polled = async {
+            if !unseen {
+                let _ = self.news.subscribed.subscribe().wait_for(|subscribed| !subscribed).await;
+            }
+            self.due(asked).await;
+        };
+        tokio::select! {
+            biased;
+            () = self.news.heard.notified() => true,
+            () = polled => false,
+        }
     }
 
     /// Resolves an interval after the view was last refreshed, by whomever.
@@ -121,10 +160,57 @@ impl Follower {
         }
     }
 
+    // ## News
+
+    /// Keeps a subscription, if there is a feed.
+    async fn listen(&self, feed: Option<HeadFeed>) {
+        let Some(feed) = feed else { return };
+        let mut backoff = Backoff::new(FIRST_RECONNECT);
+        let mut warned = false;
+        loop {
+            self.fetcher.identity.known().await;
+            let Err(error) = self.hear(&feed, &mut backoff, &mut warned).await;
+            self.news.subscribed.send_replace(false);
+            if warned {
+                debug!(%error, feed = %feed.url(), "new heads are still not told of");
+            } else {
+                warn!(%error, feed = %feed.url(), "new heads are not told of: asking for them until they are");
+            }
+            warned = true;
+            backoff.pause().await;
+        }
+    }
+
+    /// Hears what there is to hear until the subscription ends.
+    async fn hear(
+        &self,
+        feed: &HeadFeed,
+        backoff: &mut Backoff,
+        warned: &mut bool,
+    ) -> Result<Infallible, FeedError> {
+        let mut subscription = feed.subscribe().await?;
+        debug!(feed = %feed.url(), "new heads are told of");
+        self.news.subscribed.send_replace(true);
+        // Of what happened until now nothing was told.
+        self.news.heard.notify_one();
+        loop {
+            subscription.event().await?;
+            self.news.heard.notify_one();
+            // Not before: one that accepts and hangs up would be tried again at once, for ever.
+            backoff.reset();
+            if std::mem::take(warned) {
+                info!(feed = %feed.url(), "new heads are told of again");
+            }
+        }
+    }
+
     // ## Content
 
     /// Fetches what each new head brings.
     async fn keep_stocked(&self) {
+        if self.follow < Follow::Blocks {
+            return;
+        }
         let mut followed = Followed::default();
         let mut backoff = Backoff::new(self.interval);
         loop {
@@ -207,6 +293,14 @@ impl Follower {
             }
             value => Ok(value),
         }
+    }
+}
+
+// === impl News ===
+
+impl News {
+    fn new() -> Self {
+        Self { subscribed: watch::Sender::new(false), heard: Notify::new() }
     }
 }
 

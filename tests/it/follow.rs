@@ -1,18 +1,25 @@
-//! Following the chain before anybody asks: in memory, under a clock that the test moves.
+//! Following the chain before anybody asks: in memory, under a clock that the test moves; and over
+//! sockets, by what the node tells.
 
 use std::time::Duration;
 
+use futures_util::{SinkExt, StreamExt};
 use holdfast::{
     config::Config,
     devchain::{self, DevChain, Fault},
     proxy::Follow,
+    secret::Secret,
 };
-use serde_json::json;
-use tokio::time;
+use serde_json::{Value, json};
+use tokio::{net::TcpStream, time};
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async, tungstenite::Message};
 
 use crate::support::{
+    anvil::Anvil,
+    client::{self, Client},
+    eventually,
     in_memory::{self, InMemory},
-    upstream,
+    proxy, tools, upstream,
 };
 
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -229,4 +236,181 @@ async fn a_stranger_is_not_followed() {
     let _program = in_memory::program(&chain, &config);
     time::sleep(Duration::from_secs(60)).await;
     assert_eq!(refreshes(&chain), 0);
+}
+
+// ## Over sockets
+
+/// Short, so that polling would show.
+const SOON: Duration = Duration::from_millis(20);
+
+async fn told_by(url: &str, ws: &str, follow: Follow) -> proxy::Proxy {
+    let proxy = proxy::new().upstream_url(url).config(|config| {
+        config.chain.follow = follow;
+        config.chain.follow_interval = SOON;
+        config.upstream.endpoints[0].ws = Some(Secret::Plain(ws.to_owned()));
+    });
+    proxy.run().await
+}
+
+/// Waits until nothing is asked for any more: there is a subscription.
+async fn quiet(node: &DevChain) {
+    eventually("the follower to be quiet", || async {
+        let before = node.calls_total();
+        time::sleep(10 * SOON).await;
+        node.calls_total() == before
+    })
+    .await;
+}
+
+async fn status(client: &Client, method: &str, params: Value) -> (String, Value) {
+    let response = client.call(method, params).await;
+    (response.header("cache-status").unwrap().to_owned(), response.json()["result"].clone())
+}
+
+#[tokio::test]
+async fn a_head_that_is_told_of_is_asked_for_once_and_nothing_is_polled() {
+    let node = upstream::devchain().blocks(3, 2).run().await;
+    let proxy = told_by(&node.url(), &node.ws_url(), Follow::Full).await;
+    let client = client::http(&proxy);
+    quiet(&node).await;
+    node.clear_calls();
+
+    for heads in 1..=10 {
+        let head = node.mine(2);
+        eventually("the receipts", || async { node.count("eth_getBlockReceipts") == heads }).await;
+        eventually("the receipts, kept", || async {
+            let receipts = status(&client, "eth_getBlockReceipts", json!([hash(head)])).await;
+            receipts.0.starts_with("holdfast; hit")
+        })
+        .await;
+        let (status, _) = status(&client, "eth_getBlockByHash", json!([hash(head), true])).await;
+        assert_eq!(status, "holdfast; hit; detail=block");
+    }
+    quiet(&node).await;
+    assert_eq!((node.count("eth_getBlockByHash"), node.count("eth_subscribe")), (10, 0));
+    // One a head, and what the time that passed let the client's calls ask for.
+    assert!((10..=14).contains(&refreshes(&node)), "{} refreshes", refreshes(&node));
+
+    // A reorg: each of the blocks that replace others.
+    let head = node.reorg(2, 3);
+    eventually("the new branch", || async { node.count("eth_getBlockByHash") == 13 }).await;
+    let (_, block) = status(&client, "eth_getBlockByNumber", json!(["latest", true])).await;
+    assert_eq!(block["hash"], json!(hash(head)));
+    assert_eq!(node.count("eth_getBlockByHash"), 13);
+}
+
+#[tokio::test]
+async fn without_a_subscription_it_is_polled_until_there_is_one_again() {
+    let node = upstream::devchain().blocks(3, 2).run().await;
+    let _proxy = told_by(&node.url(), &node.ws_url(), Follow::Blocks).await;
+    quiet(&node).await;
+
+    node.fail(Fault::Error { code: -32000, message: "too many subscriptions".to_owned() })
+        .on("eth_subscribe")
+        .times(2);
+    node.clear_calls();
+    node.cut_sockets();
+    eventually("polling", || async { refreshes(&node) > 10 }).await;
+    node.mine(1);
+    eventually("the block", || async { node.count("eth_getBlockByHash") == 1 }).await;
+    eventually("a subscription", || async { node.count("eth_subscribe") == 3 }).await;
+    quiet(&node).await;
+
+    let before = refreshes(&node);
+    for heads in 2..=5 {
+        node.mine(1);
+        eventually("the block", || async { node.count("eth_getBlockByHash") == heads }).await;
+    }
+    quiet(&node).await;
+    assert!(refreshes(&node) - before <= 6, "{} refreshes of 4 heads", refreshes(&node) - before);
+    assert_eq!(node.count("eth_subscribe"), 3);
+}
+
+#[tokio::test]
+async fn nobody_subscribes_who_does_not_follow() {
+    let node = upstream::devchain().blocks(3, 2).run().await;
+    let _proxy = told_by(&node.url(), &node.ws_url(), Follow::Off).await;
+    node.mine(1);
+    time::sleep(10 * SOON).await;
+    assert_eq!((refreshes(&node), node.count("eth_subscribe")), (0, 0));
+}
+
+/// A client of the development chain's WebSocket.
+struct Socket(WebSocketStream<MaybeTlsStream<TcpStream>>);
+
+impl Socket {
+    async fn read(&mut self) -> Value {
+        let message = time::timeout(client::PATIENCE, self.0.next()).await.unwrap().unwrap().unwrap();
+        serde_json::from_str(message.to_text().unwrap()).unwrap()
+    }
+
+    async fn call(&mut self, method: &str, params: Value) -> Value {
+        let call = json!({ "jsonrpc": "2.0", "id": "a", "method": method, "params": params });
+        self.0.send(Message::text(call.to_string())).await.unwrap();
+        let reply = self.read().await;
+        assert_eq!(reply["id"], json!("a"));
+        reply
+    }
+}
+
+#[tokio::test]
+async fn the_development_chain_tells_of_new_heads_as_a_node_does() {
+    let node = upstream::devchain().blocks(3, 2).run().await;
+    let mut socket = Socket(connect_async(node.ws_url()).await.unwrap().0);
+    assert_eq!(socket.call("eth_blockNumber", json!([])).await["result"], json!("0x3"));
+    let refused = socket.call("eth_subscribe", json!(["logs", {}])).await;
+    assert_eq!(refused["error"]["code"], json!(-32601));
+    let id = socket.call("eth_subscribe", json!(["newHeads"])).await["result"].clone();
+
+    let head = node.mine(2);
+    let event = socket.read().await;
+    assert_eq!(event["method"], json!("eth_subscription"));
+    assert_eq!(event["params"]["subscription"], id);
+    let header = event["params"]["result"].as_object().unwrap();
+    assert_eq!(header["hash"], json!(hash(head)));
+    assert!(!header.contains_key("transactions") && header.contains_key("stateRoot"));
+
+    // Over HTTP nobody can be told.
+    let refused = client::at(&node.url()).call("eth_subscribe", json!(["newHeads"])).await;
+    assert_eq!(refused.code(), Some(-32601));
+
+    let head = node.reorg(2, 3);
+    for below in (0..3).rev() {
+        let expected = hash(node.block_ref(head.number - below).unwrap());
+        assert_eq!(socket.read().await["params"]["result"]["hash"], json!(expected));
+    }
+    let head = node.rollback(1);
+    assert_eq!(socket.read().await["params"]["result"]["hash"], json!(hash(head)));
+
+    assert_eq!(socket.call("eth_unsubscribe", json!([id])).await["result"], json!(true));
+    assert_eq!(socket.call("eth_unsubscribe", json!([id])).await["error"]["code"], json!(-32000));
+    node.mine(1);
+    assert_eq!(socket.call("eth_chainId", json!([])).await["result"], json!("0x6fdd2d"));
+    node.cut_sockets();
+    assert!(!matches!(socket.0.next().await, Some(Ok(_))));
+}
+
+#[tokio::test]
+async fn a_real_node_is_followed_by_what_it_tells() {
+    let Some(binary) = tools::anvil("a_real_node_is_followed_by_what_it_tells") else { return };
+    let node = Anvil::start(binary, &["--chain-id", "4242"]).await;
+    let proxy = told_by(node.url(), &node.url().replace("http", "ws"), Follow::Full).await;
+    let (direct, through) = (client::at(node.url()), client::http(&proxy));
+    let follow_calls = || async { proxy.metric("holdfast_follow_calls_total").await };
+    let upkeep_calls = || async { proxy.metric("holdfast_upkeep_calls_total").await };
+    eventually("a subscription", || async {
+        let before = upkeep_calls().await;
+        time::sleep(20 * SOON).await;
+        upkeep_calls().await == before
+    })
+    .await;
+    let before = follow_calls().await;
+    for blocks in 1..=3 {
+        direct.ask("anvil_mine", json!(["0x1"])).await.unwrap();
+        eventually("block and receipts", || async { follow_calls().await == before + 2 * blocks }).await;
+    }
+    let head: Value =
+        direct.call("eth_getBlockByNumber", json!(["latest", true])).await.json()["result"].clone();
+    let (status, block) = status(&through, "eth_getBlockByHash", json!([head["hash"], true])).await;
+    assert_eq!((status.as_str(), block), ("holdfast; hit; detail=block", head));
 }

@@ -65,6 +65,7 @@ fn settings(setting: Setting) -> (Config, devchain::Config) {
     config.upstream.timeout = Duration::from_secs(3);
     config.upstream.endpoints = vec![holdfast::upstream::EndpointConfig {
         url: holdfast::secret::Secret::Plain(String::new()),
+        ws: None,
         consistent: setting.consistent,
         headers: Default::default(),
     }];
