@@ -17,11 +17,11 @@ use tokio::{
 use crate::support::{client, eventually, program::file, proxy, upstream};
 
 /// A node that notes the heads of the requests it gets, and passes them on to a real one.
-async fn noting(node: &upstream::Node) -> (SocketAddr, Arc<Mutex<String>>) {
+async fn noting(behind: SocketAddr) -> (SocketAddr, Arc<Mutex<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let noted = Arc::new(Mutex::new(String::new()));
-    let (notes, behind) = (noted.clone(), node.address());
+    let notes = noted.clone();
     tokio::spawn(async move {
         loop {
             let (mut near, _) = listener.accept().await.unwrap();
@@ -63,7 +63,7 @@ fn endpoint(url: &str) -> EndpointConfig {
 #[tokio::test]
 async fn headers_and_path_reach_the_node_and_no_client() {
     let node = upstream::devchain().run().await;
-    let (address, noted) = noting(&node).await;
+    let (address, noted) = noting(node.address()).await;
     let url = format!("http://{address}/v3/SECRET-PATH?key=SECRET-QUERY");
     let proxy = proxy::new().config(|config| config.upstream.endpoints = vec![endpoint(&url)]).run().await;
     let client = client::http(&proxy);
@@ -100,7 +100,7 @@ async fn headers_and_path_reach_the_node_and_no_client() {
 #[tokio::test]
 async fn nothing_secret_is_logged_at_any_level() {
     let node = upstream::devchain().run().await;
-    let (address, _) = noting(&node).await;
+    let (address, _) = noting(node.address()).await;
     let url = format!("http://user:SECRET-PASS@{address}/v3/SECRET-PATH?key=SECRET-QUERY");
     let log = file("log", "");
     let mut child = Command::new(env!("CARGO_BIN_EXE_holdfast"))
@@ -131,6 +131,42 @@ async fn nothing_secret_is_logged_at_any_level() {
     assert!(ours > 3, "the log is as good as empty: {log}");
     // Not by the libraries either.
     for line in log.lines() {
+        assert!(!line.contains("SECRET"), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn the_url_that_heads_are_told_by_reaches_the_node_and_no_log() {
+    let node = upstream::devchain().run().await;
+    let (address, noted) = noting(node.ws_url().trim_start_matches("ws://").parse().unwrap()).await;
+    let config = format!(
+        "listen = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\nlog = {{ level = 'trace', format = 'json' }}\n\
+         chain = {{ follow = 'heads' }}\n[[upstream.endpoints]]\nurl = '{}'\n\
+         ws = 'ws://{address}/v3/SECRET-PATH?key=SECRET-QUERY'\n\
+         headers = {{ authorization = 'Bearer SECRET-HEADER' }}\n",
+        node.url()
+    );
+    let (config, log) = (file("holdfast.toml", &config), file("log", ""));
+    let mut child = Command::new(env!("CARGO_BIN_EXE_holdfast"))
+        .args(["serve", "--config", config.to_str().unwrap()])
+        .stderr(Stdio::from(std::fs::File::create(&log).unwrap()))
+        .spawn()
+        .unwrap();
+    let logged = || std::fs::read_to_string(&log).unwrap();
+    eventually("a subscription", || async { logged().contains("new heads are told of") }).await;
+    node.mine(1);
+    node.cut_sockets();
+    eventually("its end", || async { logged().contains("new heads are not told of") }).await;
+    drop(node);
+    eventually("a failure", || async { logged().contains("new heads are still not told of") }).await;
+    child.kill().unwrap();
+    child.wait().unwrap();
+
+    let heads = noted.lock().unwrap().clone();
+    for expected in ["GET /v3/SECRET-PATH?key=SECRET-QUERY HTTP/1.1", "authorization: Bearer SECRET-HEADER"] {
+        assert!(heads.contains(expected), "{expected} is not in {heads}");
+    }
+    for line in logged().lines() {
         assert!(!line.contains("SECRET"), "{line}");
     }
 }
