@@ -24,6 +24,7 @@
 //! listen      bind, accept, connection cap, time-outs, drain: for http, admin and devchain
 //! secret      values that must not be shown
 //! budget      one limit for all bytes being read
+//! shown       how values read in messages
 //! ```
 
 pub mod admin;
@@ -40,5 +41,6 @@ pub mod jsonrpc;
 pub mod listen;
 pub mod proxy;
 pub mod secret;
+pub mod shown;
 pub mod upstream;
 pub mod verify;

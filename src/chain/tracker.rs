@@ -198,6 +198,11 @@ impl Tracker {
         self.fresh.is_some_and(|sent| sent.serves(arrival, self.rules.max_staleness))
     }
 
+    /// Does what was sent then still tell what is? Not if a reorg, a write or an alarm came since.
+    pub fn counts(&self, sent: Stamp) -> bool {
+        !self.not_before.is_some_and(|since| sent.is_before(since))
+    }
+
     /// Is the upstream behind the head that it showed, and has not been for long enough to believe it?
     pub fn lags(&self) -> bool {
         self.lag.is_some()
@@ -236,22 +241,42 @@ impl Tracker {
             .then_some(Gap { from: BlockNumber(low + 1), to: BlockNumber(high - 1) })
     }
 
+    /// Has `head`, with the blocks of its [`gap`](Self::gap), nothing to do with what is tracked? Then
+    /// it may be the head of another chain.
+    pub fn is_detached(&self, head: Link, gap: &[Link]) -> bool {
+        let Some(bottom) = self.window.bottom() else { return false };
+        let mut lineage = vec![head];
+        lineage.extend(ancestors(head, gap));
+        let linked = lineage.iter().any(|link| self.window.holds(*link))
+            || self.window.parent_of(lineage[lineage.len() - 1]).is_some()
+            || ancestors(bottom, &[gap, &[head]].concat()).contains(&head);
+        !linked
+    }
+
     /// Takes in a head, with the blocks of its [`gap`](Self::gap) in any order.
     pub fn observe_head(&mut self, head: Link, gap: &[Link], sent: Stamp, now: Stamp) -> HeadChange {
         let outdated = |since: Option<Stamp>| since.is_some_and(|since| sent.is_before(since));
         if outdated(self.fresh) || outdated(self.not_before) {
             return HeadChange::Outdated;
         }
+        let before = self.window.top();
         let change = self.judge(head, gap, now);
         self.fresh = Some(sent);
         self.seen = Some(now);
         if change != HeadChange::Lag {
             self.lag = None;
         }
-        if let HeadChange::Reorg(_) | HeadChange::Rollback(_) | HeadChange::Restarted = change {
-            // What was asked for by itself may stand on what has just been left. So may whatever is
-            // still under way, even if it was sent after this head: a node need not answer in order.
+        if let HeadChange::First | HeadChange::Reorg(_) | HeadChange::Rollback(_) | HeadChange::Restarted =
+            change
+        {
+            // What was asked for by itself may stand on what has just been left; before the first head
+            // nobody saw what was left. So may whatever is still under way, even if it was sent after
+            // this head: a node need not answer in order.
             self.unbelieve(now);
+        }
+        if let (HeadChange::Extended(_), Some(before)) = (change, before) {
+            // Between the two heads the chain has been shown, whether the window had room for it or not.
+            self.asked.retain(|number, _| *number <= before.number || *number > head.number);
         }
         self.absorb_asked();
         self.finalize_by_depth(now);
@@ -417,6 +442,11 @@ impl Tracker {
             }
             _ => Lookup::Unknown,
         }
+    }
+
+    /// Can no block with this number and hash be on the tracked branch?
+    pub fn excludes(&self, number: BlockNumber, hash: BlockHash) -> bool {
+        self.window.excludes(number, hash)
     }
 
     // ## Safe and finalized

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::jsonrpc::PacketError;
+use crate::{jsonrpc::PacketError, shown::Time};
 
 /// A request that could not be read.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -29,7 +29,7 @@ pub enum HttpError {
         max: u64,
     },
     /// It did not arrive.
-    #[error("the body did not arrive within {} s", after.as_secs())]
+    #[error("the body did not arrive within {}", Time(*after))]
     BodyTimeout {
         /// The limit in force.
         after: Duration,

@@ -106,6 +106,7 @@ fn upstream_error(error: &UpstreamError) -> Verdict {
         UpstreamError::Connect(_)
         | UpstreamError::Broken(_)
         | UpstreamError::Status(_)
+        | UpstreamError::Packed(_)
         | UpstreamError::Unreadable(_)
         | UpstreamError::WrongId
         | UpstreamError::Empty

@@ -25,6 +25,10 @@ use tokio::{
 
 use super::{Config, linger::Linger, pressure::Pressure};
 
+/// How long a head may be under way before it has to make room for others: a head is a packet or two,
+/// and whoever needs longer for it is slow or means harm.
+const HEAD_GRACE: Duration = Duration::from_secs(1);
+
 /// Why a connection was closed before its peer closed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Closed {
@@ -36,7 +40,7 @@ pub(super) enum Closed {
     Idle,
     /// An answer was ready and was not taken.
     Stalled,
-    /// It was idle, and another wanted its place.
+    /// It was idle or took its time over a head, and another wanted its place.
     Displaced,
 }
 
@@ -147,22 +151,24 @@ impl Activity {
         let mut since = Instant::now();
         loop {
             let asked = tokio::select! {
-                () = time::sleep(tick) => false,
-                () = pressure.asked(), if phase.is_idle() => true,
+                () = time::sleep(phase.tick(tick)) => false,
+                () = pressure.asked(), if phase.gives_way(since.elapsed()) => true,
             };
             let now = self.phase();
+            if now != phase {
+                (phase, since) = (now, Instant::now());
+            }
+            let age = since.elapsed();
             if asked {
-                if !now.is_idle() {
-                    // Busy since it was last looked at: let another make room.
+                if !phase.gives_way(age) {
+                    // Begun something since it was last looked at: let another make room.
                     pressure.decline();
                 } else if pressure.accept() {
                     return Closed::Displaced;
                 }
             }
-            if now != phase {
-                (phase, since) = (now, Instant::now());
-            } else if let Some((limit, reason)) = phase.limit(config)
-                && since.elapsed() >= limit
+            if let Some((limit, reason)) = phase.limit(config)
+                && age >= limit
             {
                 return reason;
             }
@@ -195,8 +201,22 @@ impl Activity {
 // === impl Phase ===
 
 impl Phase {
-    fn is_idle(self) -> bool {
-        matches!(self, Self::FirstByte | Self::Idle { .. } | Self::Closing)
+    /// Can the connection be closed for another's sake, if this has gone on for `age`?
+    fn gives_way(self, age: Duration) -> bool {
+        match self {
+            Self::FirstByte | Self::Idle { .. } | Self::Closing => true,
+            Self::Head { .. } => age >= HEAD_GRACE,
+            Self::Busy | Self::Stalled { .. } => false,
+        }
+    }
+
+    /// When to look again, if no later than `tick`.
+    fn tick(self, tick: Duration) -> Duration {
+        match self {
+            // From then on it hears those who want its place.
+            Self::Head { .. } => tick.min(HEAD_GRACE),
+            _ => tick,
+        }
     }
 
     fn limit(self, config: &Config) -> Option<(Duration, Closed)> {

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Connections at once. At the cap an idle one is closed for each that comes.
+    /// Connections at once. At the cap one that is idle, or takes its time over a head, is closed for
+    /// each that comes.
     pub max: usize,
     /// From accepting a connection to its first byte.
     #[serde(with = "humantime_serde")]

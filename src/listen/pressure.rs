@@ -1,10 +1,10 @@
-//! Asks idle connections to make room.
+//! Asks connections that nobody needs to make room.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use tokio::sync::Notify;
 
-/// The wish of a newcomer for the place of an idle connection.
+/// The wish of a newcomer for the place of a connection that is idle, or as good as idle.
 ///
 /// It is a state and not a message: once fulfilled or withdrawn it is gone, whoever still hears of
 /// it. A message that nobody took would strike the next connection to be idle, the newcomer itself.
@@ -17,7 +17,7 @@ pub(super) struct Pressure {
 // === impl Pressure ===
 
 impl Pressure {
-    /// Wants one idle connection to go.
+    /// Wants one such connection to go.
     pub(super) fn ask(&self) {
         self.wanted.store(true, Relaxed);
         self.heard.notify_one();

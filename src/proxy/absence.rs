@@ -50,7 +50,10 @@ impl Absences {
         let too_soon = self.written().is_some_and(|written| {
             sent.is_before(written) || (!staleness.is_zero() && written.time + staleness > sent.time)
         });
-        if !too_soon {
+        if tracker.lags() {
+            // It was not asked under this head, but under a lower one.
+            self.seen.invalidate(&transaction);
+        } else if !too_soon {
             self.seen.insert(transaction, Absence { head, sent });
         }
     }

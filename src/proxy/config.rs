@@ -42,6 +42,8 @@ pub struct ChainConfig {
     pub finality_depth: Option<u64>,
     /// What becomes of blocks that have left the chain.
     pub orphans: Orphans,
+    /// Lets a hit past half of `max_staleness` start a refresh, so that the next one need not wait.
+    pub refresh_ahead: bool,
     /// What is done before anybody asks.
     pub follow: Follow,
     /// How often a follower asks for the head, where nobody tells it of new ones.
@@ -79,6 +81,18 @@ pub enum Orphans {
 pub struct PlanConfig {
     /// With so many distinct answers out of one block, all of it is fetched; never, if 0.
     pub buy_after: u32,
+    /// How a block is fetched.
+    pub blocks: Blocks,
+}
+
+/// How a block is fetched that was asked for with the hashes of its transactions only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Blocks {
+    /// Whole: one fetch answers both forms and every transaction.
+    Full,
+    /// As it was asked for: less to carry for clients that want headers only.
+    AsAsked,
 }
 
 /// Which methods are let through.
@@ -115,6 +129,7 @@ impl Default for ChainConfig {
             lag_patience: Duration::from_secs(15),
             finality_depth: None,
             orphans: Orphans::Serve,
+            refresh_ahead: false,
             follow: Follow::Off,
             follow_interval: Duration::from_secs(1),
         }
@@ -123,7 +138,7 @@ impl Default for ChainConfig {
 
 impl Default for PlanConfig {
     fn default() -> Self {
-        Self { buy_after: 2 }
+        Self { buy_after: 2, blocks: Blocks::Full }
     }
 }
 

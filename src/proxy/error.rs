@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::identity::Stranger;
-use crate::{eth::ParamError, upstream::UpstreamError};
+use crate::{eth::ParamError, shown::Time, upstream::UpstreamError};
 
 /// A call that could not be answered.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -32,7 +32,7 @@ pub enum CallError {
     #[error(transparent)]
     Upstream(UpstreamError),
     /// The call as a whole took too long.
-    #[error("no answer within {} s", after.as_secs())]
+    #[error("no answer within {}", Time(*after))]
     Deadline {
         /// The limit in force.
         after: Duration,

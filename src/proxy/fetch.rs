@@ -17,7 +17,10 @@ use super::{
 use crate::{
     cache::Cache,
     chain::{Link, Stamp},
-    eth::{Block, BlockHash, BlockNumber, LoneReceipt, LoneTransaction, Receipts, Tag, TxHash, TxPosition},
+    eth::{
+        Block, BlockHash, BlockNumber, Header, LoneReceipt, LoneTransaction, Receipts, Tag, ThinBlock,
+        TxHash, TxPosition,
+    },
     jsonrpc::{Answer, MethodName, Params},
     proxy::Identity,
     upstream::{Call, Upstream, UpstreamError},
@@ -32,6 +35,8 @@ const METHOD_NOT_FOUND: &[u8] = b"-32601";
 pub(super) enum Fetch {
     Block(BlockHash),
     BlockAt(BlockNumber),
+    Thin(BlockHash),
+    ThinAt(BlockNumber),
     Receipts(BlockHash),
     ReceiptsAt(BlockNumber),
     Transaction(TxHash),
@@ -44,6 +49,7 @@ pub(super) enum Fetch {
 #[derive(Clone, Debug)]
 pub(super) enum Fetched {
     Block(Arc<Block>),
+    Thin(Arc<ThinBlock>),
     Receipts(Arc<Receipts>),
     Transaction(Arc<LoneTransaction>),
     Receipt(Arc<LoneReceipt>),
@@ -72,6 +78,8 @@ impl Fetch {
         let (method, params): (&'static str, String) = match self {
             Self::Block(hash) => ("eth_getBlockByHash", format!(r#"["{hash}",true]"#)),
             Self::BlockAt(number) => ("eth_getBlockByNumber", format!(r#"["{number}",true]"#)),
+            Self::Thin(hash) => ("eth_getBlockByHash", format!(r#"["{hash}",false]"#)),
+            Self::ThinAt(number) => ("eth_getBlockByNumber", format!(r#"["{number}",false]"#)),
             Self::Receipts(hash) => ("eth_getBlockReceipts", format!(r#"["{hash}"]"#)),
             Self::ReceiptsAt(number) => ("eth_getBlockReceipts", format!(r#"["{number}"]"#)),
             Self::Transaction(hash) => ("eth_getTransactionByHash", format!(r#"["{hash}"]"#)),
@@ -88,7 +96,7 @@ impl Fetch {
 
     /// Does the answer depend on nothing but the content? Then it does not matter when it was sent.
     fn is_timeless(self) -> bool {
-        matches!(self, Self::Block(_) | Self::Receipts(_) | Self::TransactionIn(..))
+        matches!(self, Self::Block(_) | Self::Thin(_) | Self::Receipts(_) | Self::TransactionIn(..))
     }
 }
 
@@ -169,16 +177,29 @@ impl Fetcher {
             Fetch::Block(hash) => {
                 let block = verify::block(result, AskedBlock::ByHash(hash))?;
                 let block = self.cache.insert_block(block);
-                let link = link(&block);
+                let link = link(block.header());
                 self.view.change(|tracker| tracker.observe_block(link));
                 Ok(Fetched::Block(block))
             }
             Fetch::BlockAt(number) => {
                 let block = verify::block(result, AskedBlock::ByNumber(number))?;
-                let link = link(&block);
+                let link = link(block.header());
                 let block = self.cache.insert_block(block);
                 self.observe(link.number, link.hash, Some(link.parent), sent).await;
                 Ok(Fetched::Block(block))
+            }
+            Fetch::Thin(hash) => {
+                let thin = verify::thin_block(result, AskedBlock::ByHash(hash))?;
+                let link = link(thin.header());
+                self.view.change(|tracker| tracker.observe_block(link));
+                Ok(Fetched::Thin(self.cache.insert_thin(thin)))
+            }
+            Fetch::ThinAt(number) => {
+                let thin = verify::thin_block(result, AskedBlock::ByNumber(number))?;
+                let link = link(thin.header());
+                let thin = self.cache.insert_thin(thin);
+                self.observe(link.number, link.hash, Some(link.parent), sent).await;
+                Ok(Fetched::Thin(thin))
             }
             Fetch::Receipts(hash) => {
                 let held = self.cache.block(hash);
@@ -272,7 +293,6 @@ impl Fetcher {
     }
 }
 
-fn link(block: &Block) -> Link {
-    let header = block.header();
+fn link(header: &Header) -> Link {
     Link { number: header.number, hash: header.hash, parent: header.parent }
 }

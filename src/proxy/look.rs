@@ -5,7 +5,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use super::{
     PacketContext, Source,
     absence::{Absences, Absent},
-    config::Orphans,
+    config::{Blocks, Orphans},
     fetch::Fetch,
     packet::Wanted,
     plan::Tally,
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     cache::{Cache, Location},
-    chain::{Lookup, Stamp},
+    chain::{Link, Lookup, Stamp},
     eth::{Block, BlockHash, BlockNumber, BlockRef, Extra, NumberOrTag, Operation, Tag, TxHash, TxPosition},
 };
 
@@ -75,6 +75,7 @@ pub(super) struct Memory<'a> {
     pub(super) absences: &'a Absences,
     pub(super) tally: &'a Tally,
     pub(super) orphans: Orphans,
+    pub(super) blocks: Blocks,
     pub(super) has_block_receipts: bool,
 }
 
@@ -104,13 +105,10 @@ impl Memory<'_> {
     pub(super) fn extra(&self, extra: Extra, packet: &PacketContext) -> Look {
         let arrival = packet.arrival(self.view.clock());
         match extra {
-            Extra::BlockNumber => {
-                let tracker = self.view.tracker();
-                match tracker.head().filter(|_| tracker.is_fresh(arrival)) {
-                    Some(head) => Look::Hit(format!("\"{}\"", head.number).into(), Source::View),
-                    None => Look::Refresh(Tag::Latest),
-                }
-            }
+            Extra::BlockNumber => match self.meaning(Tag::Latest, arrival, packet) {
+                Some(head) => Look::Hit(format!("\"{}\"", head.number).into(), Source::View),
+                None => Look::Refresh(Tag::Latest),
+            },
             Extra::BlockReceipts(block) => self.block_receipts(block, packet),
             Extra::TransactionCount(block) => self.count(block, packet, |cache, hash| {
                 let count = cache.block(hash).map(|block| (block.len(), Source::Block));
@@ -130,6 +128,9 @@ impl Memory<'_> {
             (None, false) => self.cache.thin(hash).map(|thin| (thin.bytes(), Source::Head)),
             (None, true) => None,
         };
+        if !full && self.blocks == Blocks::AsAsked {
+            return self.from_block(block, packet, content, Fetch::Thin, Fetch::ThinAt);
+        }
         self.from_block(block, packet, content, Fetch::Block, Fetch::BlockAt)
     }
 
@@ -141,7 +142,13 @@ impl Memory<'_> {
             self.cache.lone_transaction(hash, index).map(|lone| (lone.bytes(), Source::Transaction))
         };
         let alone = |hash| Fetch::TransactionIn(hash, index);
-        self.from_block(block, packet, content, alone, |number| Fetch::TransactionAt(number, index))
+        let by_number = |number| Fetch::TransactionAt(number, index);
+        match (self.from_block(block, packet, content, alone, by_number), block) {
+            // By number a `null` says that there is nothing at the index; by a hash that only the view
+            // has named, it could as well say that there is no such block.
+            (Look::Fetch(_), BlockRef::Place(NumberOrTag::Number(number))) => Look::Fetch(by_number(number)),
+            (look, _) => look,
+        }
     }
 
     fn block_receipts(&self, block: BlockRef, packet: &PacketContext) -> Look {
@@ -220,8 +227,9 @@ impl Memory<'_> {
         }
     }
 
-    fn tagged(&self, tag: Tag, arrival: Stamp, packet: &PacketContext) -> Resolved {
-        let known = packet.tag(tag).or_else(|| {
+    /// The block that a tag means to all calls of a packet, if that is known.
+    fn meaning(&self, tag: Tag, arrival: Stamp, packet: &PacketContext) -> Option<Link> {
+        packet.tag(tag).or_else(|| {
             let tracker = self.view.tracker();
             let link = match tag {
                 Tag::Latest => tracker.head().filter(|_| tracker.is_fresh(arrival)),
@@ -230,8 +238,11 @@ impl Memory<'_> {
                 Tag::Earliest | Tag::Pending => None,
             };
             link.map(|link| packet.pin(tag, link))
-        });
-        match (known, tag) {
+        })
+    }
+
+    fn tagged(&self, tag: Tag, arrival: Stamp, packet: &PacketContext) -> Resolved {
+        match (self.meaning(tag, arrival, packet), tag) {
             (Some(link), _) => Resolved::Known { hash: link.hash, surely: true, at: None },
             (None, Tag::Earliest | Tag::Pending) => Resolved::Forward,
             (None, tag) => Resolved::Refresh(tag),
@@ -244,9 +255,12 @@ impl Memory<'_> {
         let Some(number) = number.or_else(|| Some(self.cache.thin(hash)?.header().number)) else {
             return false;
         };
-        match self.view.tracker().lookup(number, arrival) {
+        let tracker = self.view.tracker();
+        match tracker.lookup(number, arrival) {
             Lookup::Final(at) | Lookup::Tracked { hash: at, .. } | Lookup::Asked(at) => at != hash,
-            Lookup::Above { .. } | Lookup::Unknown => false,
+            // The chain went back below this one.
+            Lookup::Above { fresh } => fresh,
+            Lookup::Unknown => tracker.excludes(number, hash),
         }
     }
 
@@ -269,7 +283,11 @@ impl Memory<'_> {
                 }
             },
             Located::Stale(location) if content(location).is_some() => Look::Refresh(Tag::Latest),
-            Located::Stale(_) | Located::Nowhere => Look::Fetch(alone),
+            Located::Stale(Location { home, .. }) => {
+                let whole = Fetch::BlockAt(home.number);
+                self.rent_or_buy(Wanted::Transaction, hash, home.block, packet, arrival, (alone, whole))
+            }
+            Located::Nowhere => Look::Fetch(alone),
         }
     }
 
@@ -294,6 +312,10 @@ impl Memory<'_> {
                 None => Look::Fetch(alone),
             },
             Located::Stale(location) if content(location).is_some() => Look::Refresh(Tag::Latest),
+            Located::Stale(Location { home, .. }) if self.has_block_receipts => {
+                let whole = Fetch::ReceiptsAt(home.number);
+                self.rent_or_buy(Wanted::Receipt, hash, home.block, packet, arrival, (alone, whole))
+            }
             Located::Stale(_) => Look::Fetch(alone),
             Located::Nowhere => match self.absences.look(hash, arrival, &self.view.tracker()) {
                 Absent::Surely => Look::Hit(NULL, Source::View),
@@ -313,8 +335,8 @@ impl Memory<'_> {
         (alone, whole): (Fetch, Fetch),
     ) -> Look {
         let locate = |hash| match self.locate(hash, arrival) {
-            Located::Here { location, .. } => Some(location.home.block),
-            Located::Stale(_) | Located::Nowhere => None,
+            Located::Here { location, .. } | Located::Stale(location) => Some(location.home.block),
+            Located::Nowhere => None,
         };
         let together = packet.wanted(wanted, block, locate);
         if self.tally.buys(wanted, block, hash, together) {

@@ -25,7 +25,7 @@ mod stack;
 mod view;
 
 pub use self::{
-    config::{ChainConfig, Config, Follow, MethodsConfig, Orphans, PlanConfig},
+    config::{Blocks, ChainConfig, Config, Follow, MethodsConfig, Orphans, PlanConfig},
     error::CallError,
     follow::Follower,
     identity::{Identity, IdentityState, Stranger, WhoIs},

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     chain::{Lookup, Stamp},
-    eth::{BlockHash, Extra, Operation, Place, Tag, is_reset, is_write, ops},
+    eth::{BlockHash, BlockRef, Extra, NumberOrTag, Operation, Place, Tag, is_reset, is_write, ops},
     jsonrpc::{Answer, Params},
     upstream::{Call, Upstream},
 };
@@ -89,6 +89,9 @@ impl Service<Request> for Responder {
         if let Some(want) = want {
             // A hit is answered here and now.
             if let Look::Hit(bytes, source) = inner.look(want, &packet) {
+                if inner.config.chain.refresh_ahead {
+                    inner.fetcher.view.refresh_ahead(packet.arrival(inner.fetcher.view.clock()));
+                }
                 return now(Ok(hit(bytes, source)));
             }
             let call = match want {
@@ -129,6 +132,7 @@ impl Inner {
             absences: &fetcher.absences,
             tally: &self.tally,
             orphans: self.config.chain.orphans,
+            blocks: self.config.plan.blocks,
             has_block_receipts: fetcher.has_block_receipts(),
         };
         match want {
@@ -143,16 +147,31 @@ impl Inner {
         let view = &self.fetcher.view;
         let arrival = asked.packet.arrival(view.clock());
         view.notice_clock_jumps(view.clock().now());
+        if !asked.names_hash() && view.tracker().head().is_none() {
+            // Whoever knows only transactions does not wait for a view, but what is kept for the next
+            // one like it is believed only through one.
+            let view = view.clone();
+            tokio::spawn(async move { view.establish(arrival).await });
+        }
+        let mut denied = None;
         for _ in 0..MOST_LOOKS {
             let waited = match self.look(asked.want, &asked.packet) {
                 Look::Hit(bytes, source) => return Ok(hit(bytes, source)),
                 Look::Forward => break,
                 Look::Refresh(tag) => view.refresh(tag, arrival).await,
                 Look::Establish => view.establish(arrival).await,
+                Look::Fetch(fetch) if denied == Some(fetch) => {
+                    // The view names it still, and the upstream has it not: may it say so itself.
+                    self.fetcher.metrics.contrary();
+                    break;
+                }
                 Look::Fetch(fetch) => match self.fetch(&asked, fetch, arrival).await? {
                     Some(answered) => return Ok(answered),
                     // The view named a block that the upstream does not have: what is the view?
-                    None => view.refresh(Tag::Latest, view.clock().now()).await,
+                    None => {
+                        denied = Some(fetch);
+                        view.refresh(Tag::Latest, view.clock().now()).await
+                    }
                 },
                 Look::Buy(whole, alone) => {
                     if self.buy(whole, arrival).await {
@@ -164,11 +183,19 @@ impl Inner {
                     }
                 }
             };
-            // Without a view the node can still be asked, and will say what it has to say.
-            if waited.is_err() {
-                break;
+            match waited {
+                Ok(()) => {}
+                // What a head means was asked already, and not answered: asked once more past the view,
+                // the answer could show a head that the view then knows nothing of.
+                Err(error) if asked.names_tag() && error.is_failure() => {
+                    return Err(CallError::Upstream(error));
+                }
+                // Without a view the node can still be asked, and will say what it has to say.
+                Err(_) => break,
             }
         }
+        // The wait may have shown a stranger.
+        self.confirm().await?;
         self.forward(asked.call, Outcome::Miss).await
     }
 
@@ -187,10 +214,15 @@ impl Inner {
             (false, false) => Outcome::Miss,
         };
         if let Fetched::Other(answer) = value {
-            let named_by_view =
-                matches!(fetch, Fetch::Block(_) | Fetch::Receipts(_) | Fetch::TransactionIn(..))
-                    && !asked.names_hash();
-            if named_by_view && answer == Answer::Result(Bytes::from_static(b"null")) {
+            let denies_block = match fetch {
+                Fetch::Block(_) | Fetch::Thin(_) | Fetch::Receipts(_) => true,
+                // Past the end there is nothing in any block.
+                Fetch::TransactionIn(block, index) => {
+                    self.fetcher.cache.thin(block).is_none_or(|thin| index.0 < thin.len() as u64)
+                }
+                _ => false,
+            };
+            if denies_block && !asked.names_hash() && answer == Answer::Result(Bytes::from_static(b"null")) {
                 return Ok(None);
             }
             return Ok(Some(Answered { answer, outcome: outcome(false) }));
@@ -222,7 +254,7 @@ impl Inner {
                 None => return,
             },
             Fetched::Receipt(lone) => (Wanted::Receipt, lone.place(), lone.hash()),
-            Fetched::Block(_) | Fetched::Receipts(_) | Fetched::Other(_) => return,
+            Fetched::Block(_) | Fetched::Thin(_) | Fetched::Receipts(_) | Fetched::Other(_) => return,
         };
         if self.tally.rent(wanted, place.block, hash) && !self.has_whole(wanted, place.block) {
             self.buy(self.whole(wanted, place, arrival), arrival).await;
@@ -313,9 +345,26 @@ impl Drop for Unsettle<'_> {
 // === impl Cacheable ===
 
 impl Cacheable {
+    /// Did the client name a block by what it is to the chain?
+    fn names_tag(&self) -> bool {
+        let place = match self.want {
+            Want::Operation(Operation::BlockByNumber(wanted)) => wanted.block,
+            Want::Operation(Operation::TransactionByBlockNumber(wanted)) => wanted.block,
+            Want::Operation(_) => return false,
+            Want::Extra(Extra::BlockNumber) => return true,
+            Want::Extra(
+                Extra::BlockReceipts(block) | Extra::TransactionCount(block) | Extra::UncleCount(block),
+            ) => match block {
+                BlockRef::Place(place) => place,
+                BlockRef::Hash(_) => return false,
+            },
+        };
+        matches!(place, NumberOrTag::Tag(_))
+    }
+
     /// Did the client name a block by its hash? Then it is nobody's mistake that there is none.
     fn names_hash(&self) -> bool {
-        use crate::eth::BlockRef::Hash;
+        use BlockRef::Hash;
         match self.want {
             Want::Operation(operation) => {
                 matches!(operation, Operation::BlockByHash(_) | Operation::TransactionByBlockHash(_))
@@ -338,6 +387,7 @@ fn cut(want: Want, fetched: &Fetched) -> Option<Bytes> {
             }
             _ => None,
         },
+        (Fetched::Thin(thin), Want::Operation(_)) => Some(thin.bytes()),
         (Fetched::Receipts(receipts), Want::Extra(Extra::BlockReceipts(_))) => Some(receipts.all()),
         (Fetched::Transaction(lone), _) => Some(lone.bytes()),
         (Fetched::Receipt(lone), _) => Some(lone.bytes()),

@@ -16,7 +16,7 @@ use tracing::{debug, error, info, warn};
 use super::{Identity, Metrics, WhoIs, coalesce::Coalesce, config::ChainConfig};
 use crate::{
     cache::Cache,
-    chain::{Clock, Finalized, Gap, HeadChange, Link, Rules, Stamp, Tracker},
+    chain::{Clock, Finalized, Gap, HeadChange, Link, Lookup, Rules, Stamp, Tracker},
     eth::{BlockNumber, Tag, ThinBlock},
     jsonrpc::{Answer, Params},
     upstream::{Call, Upstream, UpstreamError},
@@ -114,9 +114,11 @@ impl View {
 
     /// May a call that arrived then join what was sent at `sent`?
     pub(super) fn may_join(&self, sent: Stamp, arrival: Stamp) -> bool {
-        let written = self.asked().written;
-        !written.is_some_and(|written| sent.is_before(written))
-            && sent.serves(arrival, self.tracker().rules().max_staleness)
+        let tracker = self.tracker();
+        // What was sent before a reorg was seen may be an answer from the branch that was left.
+        tracker.counts(sent)
+            && sent.serves(arrival, tracker.rules().max_staleness)
+            && !self.is_outwritten(sent)
     }
 
     /// Was this sent before the last call that can have changed what reads see?
@@ -196,6 +198,16 @@ impl View {
         })
     }
 
+    /// Starts a refresh if the view will soon not be fresh any more, and waits for nothing.
+    pub(super) fn refresh_ahead(self: &Arc<Self>, arrival: Stamp) {
+        let half = self.tracker().rules().max_staleness / 2;
+        let ages = |sent: Stamp| sent.serves(arrival, half * 2) && !sent.serves(arrival, half);
+        let aging = self.tracker().refreshed().is_some_and(ages);
+        if aging && !half.is_zero() {
+            tokio::spawn(self.refresh(Tag::Latest, self.clock.now()));
+        }
+    }
+
     /// After a jump of the wall clock nothing is fresh: the machine slept, and its own clock with it.
     pub(super) fn notice_clock_jumps(&self, now: Stamp) {
         let Some((then, wall)) = self.asked().clocks else { return };
@@ -227,6 +239,9 @@ impl View {
             }
             closed = gap;
         }
+        if self.tracker().is_detached(link, &between) {
+            self.recognise().await?;
+        }
         let now = self.clock.now();
         let (change, alarmed) = self.change(|tracker| {
             let final_before = tracker.finalized();
@@ -254,19 +269,26 @@ impl View {
         match change {
             HeadChange::Reorg(depth) => {
                 info!(head = %head.number.0, hash = %head.hash, depth, "the chain was reorganised");
-                // What does not link may be another chain altogether.
-                self.identity.doubt();
             }
             HeadChange::Rollback(depth) => {
                 info!(head = %head.number.0, hash = %head.hash, depth, "the chain went back");
             }
             HeadChange::Restarted => {
                 debug!(head = %head.number.0, "the head is too far ahead to link to what was known");
-                self.identity.doubt();
             }
             HeadChange::Lag => debug!(head = %head.number.0, "the upstream is behind the head it showed"),
             HeadChange::First | HeadChange::Same | HeadChange::Extended(_) | HeadChange::Outdated => {}
         }
+    }
+
+    /// What does not link may be another chain altogether: who is it that answers? Nothing that a
+    /// stranger says moves anything.
+    async fn recognise(&self) -> Result<(), UpstreamError> {
+        self.identity.doubt();
+        // Whoever waits for this asks for the identity too, and is told what is wrong with it.
+        let who = self.identity.confirm().await.map_err(|_| UpstreamError::Empty)?;
+        self.follow(&who);
+        Ok(())
     }
 
     async fn refresh_safe(self: Arc<Self>, sent: Stamp) -> Result<(), UpstreamError> {
@@ -283,6 +305,10 @@ impl View {
         let before = self.asked().finalized.replace((sent, head));
         let Some(thin) = self.ask(Tag::Finalized.as_str(), AskedBlock::ByTag).await? else { return Ok(()) };
         let link = link(&thin);
+        let known = self.tracker().lookup(link.number, sent);
+        if matches!(known, Lookup::Final(hash) if hash != link.hash) {
+            self.recognise().await?;
+        }
         if self.tracker().head().is_none_or(|head| head.number < link.number) {
             // Above the head it does not count yet, and so it was not asked for yet.
             self.asked().finalized = before;

@@ -23,6 +23,8 @@ pub struct Config {
     /// How long a fetch may wait for its turn.
     #[serde(with = "humantime_serde")]
     pub max_wait: Duration,
+    /// Calls that travel together in one request, where they are made at the same moment; 1 sends each alone.
+    pub batch: usize,
     /// The largest answer that is read, unpacked.
     pub max_answer: ByteSize,
     /// The nodes.
@@ -53,6 +55,7 @@ impl Default for Config {
             timeout: Duration::from_secs(25),
             max_in_flight: 256,
             max_wait: Duration::from_secs(2),
+            batch: 1,
             max_answer: ByteSize::mib(128),
             endpoints: Vec::new(),
         }

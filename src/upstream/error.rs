@@ -5,7 +5,7 @@ use std::{error::Error, sync::Arc, time::Duration};
 use http::StatusCode;
 
 use super::Mismatch;
-use crate::jsonrpc::AnswerError;
+use crate::{jsonrpc::AnswerError, shown::Time};
 
 /// A node's message goes into a line of the log; not more of it than one has.
 const SHOWN_MESSAGE: usize = 200;
@@ -20,7 +20,7 @@ pub enum UpstreamError {
     #[error("the connection broke: {0}")]
     Broken(#[source] Arc<dyn Error + Send + Sync>),
     /// No whole answer within the time an attempt has.
-    #[error("no answer within {}", humantime(*after))]
+    #[error("no answer within {}", Time(*after))]
     TimedOut {
         /// The limit in force.
         after: Duration,
@@ -34,6 +34,9 @@ pub enum UpstreamError {
         /// When it says to come back.
         retry_after: Option<Duration>,
     },
+    /// A body that is not packed as its head says.
+    #[error("cannot unpack the answer: {0}")]
+    Packed(#[source] Arc<dyn Error + Send + Sync>),
     /// A body that holds no answer.
     #[error("unreadable answer: {0}")]
     Unreadable(#[source] AnswerError),
@@ -74,10 +77,6 @@ pub enum Retry {
     After(Duration),
 }
 
-fn humantime(duration: Duration) -> String {
-    if duration.subsec_millis() == 0 { format!("{} s", duration.as_secs()) } else { format!("{duration:?}") }
-}
-
 // === impl UpstreamError ===
 
 impl UpstreamError {
@@ -94,12 +93,13 @@ impl UpstreamError {
     }
 
     /// Every reason, as it is named in logs and metrics.
-    pub const REASONS: [&str; 13] = [
+    pub const REASONS: [&str; 14] = [
         "connect",
         "broken",
         "timeout",
         "status",
         "rate_limited",
+        "packed",
         "unreadable",
         "wrong_id",
         "empty",
@@ -118,6 +118,7 @@ impl UpstreamError {
             Self::TimedOut { .. } => "timeout",
             Self::Status(_) => "status",
             Self::RateLimited { .. } => "rate_limited",
+            Self::Packed(_) => "packed",
             Self::Unreadable(_) => "unreadable",
             Self::WrongId => "wrong_id",
             Self::Empty => "empty",
@@ -136,6 +137,11 @@ impl UpstreamError {
             Self::TooLarge { .. } | Self::Busy => Retry::Never,
             _ => Retry::Elsewhere,
         }
+    }
+
+    /// Did the upstream fail, rather than have nothing to say?
+    pub fn is_failure(&self) -> bool {
+        !matches!(self, Self::Empty | Self::NodeError(_))
     }
 
     /// Did the call provably never reach the upstream? Only then may a write be sent again.

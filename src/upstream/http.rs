@@ -27,6 +27,10 @@ use crate::{
 /// balancers (geth 120 s, AWS 60 s), so that a call seldom meets a connection just being closed.
 const POOL_IDLE: Duration = Duration::from_secs(50);
 
+/// An HTTP/2 connection is pinged after a fourth of an attempt's time without a frame, and has as long
+/// to answer: it is found dead before its call is given up. A node that is merely slow answers pings.
+const PING_PART: u32 = 4;
+
 /// How much of the announced length is believed before the bytes are there.
 const TRUSTED_LENGTH: usize = 1 << 20;
 
@@ -123,6 +127,10 @@ fn client(url: &EndpointUrl, headers: HeaderMap, config: &Config) -> reqwest::Re
         .timeout(config.timeout)
         .pool_idle_timeout(POOL_IDLE)
         .tcp_nodelay(true)
+        // All calls share an HTTP/2 connection: if the other end falls silent on it, each of them would
+        // wait in vain, and none would lead to another connection.
+        .http2_keep_alive_interval(config.timeout / PING_PART)
+        .http2_keep_alive_timeout(config.timeout / PING_PART)
         .gzip(true)
         .zstd(true)
         // A node that redirects is not the node that was configured, and would get its credentials.
@@ -225,6 +233,8 @@ impl Inner {
             UpstreamError::Connect(root_cause(&error))
         } else if error.is_timeout() {
             UpstreamError::TimedOut { after: self.timeout }
+        } else if error.is_decode() {
+            UpstreamError::Packed(root_cause(&error))
         } else {
             UpstreamError::Broken(root_cause(&error))
         }

@@ -4,6 +4,7 @@
 //! HTTP, [`DevChainLeaf`] to a development chain in this process; a [`HeadFeed`] hears of new heads. Ids on this side are our own. What a
 //! client sees of a failure is decided elsewhere; here it gets its name ([`UpstreamError`]).
 
+mod batch;
 mod call;
 mod config;
 mod error;

@@ -14,8 +14,8 @@ use tokio::{
 use tower::{Service, ServiceBuilder, ServiceExt, layer::layer_fn, service_fn, util::BoxCloneSyncService};
 use tracing::{Instrument, debug, debug_span, warn};
 
-use super::{Answers, Call, Calls, Config, Metrics, UpstreamError};
-use crate::jsonrpc::Answer;
+use super::{Answers, Call, Calls, Config, Metrics, UpstreamError, batch::Batcher};
+use crate::{eth::is_write, jsonrpc::Answer};
 
 /// An operator must learn that the upstream fails, and how; not once for every call.
 const WARN_EVERY: Duration = Duration::from_secs(10);
@@ -25,7 +25,10 @@ pub type Leaf = BoxCloneSyncService<Calls, Answers, UpstreamError>;
 
 /// The upstream as the rest of the program sees it.
 #[derive(Clone, Debug)]
-pub struct Upstream(Leaf);
+pub struct Upstream {
+    service: Leaf,
+    batcher: Option<Batcher>,
+}
 
 // === impl Upstream ===
 
@@ -50,7 +53,9 @@ impl Upstream {
             // Whatever the leaf does, it does not do it for longer.
             .layer(layer_fn(|inner| deadline(inner, timeout)))
             .service(leaf);
-        Self(BoxCloneSyncService::new(service))
+        let service = BoxCloneSyncService::new(service);
+        let batcher = (config.batch > 1).then(|| Batcher::new(service.clone(), config.batch));
+        Self { service, batcher }
     }
 
     /// Sends one call.
@@ -58,7 +63,11 @@ impl Upstream {
     /// # Errors
     /// If no acceptable answer came.
     pub async fn call(&self, call: Call) -> Result<Answer, UpstreamError> {
-        self.call_all(vec![call]).await?.pop().unwrap_or(Err(UpstreamError::Empty))
+        match &self.batcher {
+            // What changes something is never sent twice, so it takes no part in what may be.
+            Some(batcher) if !is_write(call.method.as_str()) => batcher.call(call).await,
+            _ => self.call_all(vec![call]).await?.pop().unwrap_or(Err(UpstreamError::Empty)),
+        }
     }
 
     /// Sends calls together, as one batch if they are several.
@@ -66,7 +75,7 @@ impl Upstream {
     /// # Errors
     /// If the request as a whole failed; each call may fail on its own too.
     pub async fn call_all(&self, calls: Calls) -> Result<Answers, UpstreamError> {
-        self.0.clone().oneshot(calls).await
+        self.service.clone().oneshot(calls).await
     }
 }
 

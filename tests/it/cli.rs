@@ -206,10 +206,8 @@ async fn the_environment_and_the_file_configure_it() {
     command.env("HOLDFAST_CONFIG", config).env("HOLDFAST_UPSTREAM_URL", node.url());
     command.env("HOLDFAST_HTTP__MAX_BATCH", "2");
     let mut program = Program::start(command);
-    program.says("is listening").await;
-    let said = program.said();
-    let line = said.lines().find(|line| line.contains("is listening")).unwrap();
-    let line: serde_json::Value = serde_json::from_str(line).expect("the log is JSON");
+    let line = program.line("is listening").await;
+    let line: serde_json::Value = serde_json::from_str(&line).expect("the log is JSON");
     let client = client::at(&format!("http://{}", line["listen"].as_str().unwrap()));
 
     assert!(client.ask("eth_getBlockByNumber", json!(["0x1", false])).await.is_ok());

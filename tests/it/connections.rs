@@ -312,6 +312,39 @@ async fn an_idle_connection_makes_room_for_a_newcomer() {
 }
 
 #[tokio::test]
+async fn heads_that_do_not_end_make_room_for_newcomers() {
+    let node = upstream::devchain().run().await;
+    let proxy = proxy::new().upstream(&node).config(|config| config.connections.max = 3).run().await;
+    let limit = holdfast::listen::Config::default().head_timeout;
+
+    // As the first request, or as the second.
+    let mut half_sent = Vec::new();
+    for calls in [0, 0, 1] {
+        let mut client = Raw::connect(proxy.address()).await;
+        for _ in 0..calls {
+            assert_eq!(client.call("eth_chainId").await.status, 200);
+        }
+        client.write("POST / HTT").await;
+        half_sent.push(client);
+    }
+    // Newcomers that stay busy: none of them is in the way of the next.
+    node.fail(Fault::Hang).on("eth_gasPrice").always();
+    let begun = Instant::now();
+    let mut newcomers = Vec::new();
+    for arrived in 1..=3 {
+        let mut newcomer = Raw::connect(proxy.address()).await;
+        newcomer.write(post(&client::call("eth_gasPrice"))).await;
+        eventually("its call arrives", async || node.count("eth_gasPrice") == arrived).await;
+        newcomers.push(newcomer);
+    }
+    assert!(begun.elapsed() < limit / 2, "{:?}", begun.elapsed());
+    assert_eq!(proxy.metric(&proxy::closed("displaced")).await, 3);
+    for mut client in half_sent {
+        assert_eq!(client.read_to_end().await, "");
+    }
+}
+
+#[tokio::test]
 async fn a_newcomer_waits_while_all_are_busy_and_is_served_then() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).config(|config| config.connections.max = 2).run().await;

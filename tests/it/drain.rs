@@ -125,7 +125,7 @@ async fn a_signal_ends_it_when_all_are_answered() {
         for mut client in waiting {
             assert!(client.response().await.outcome().is_ok());
         }
-        assert_eq!(process.ended().await.code(), Some(0), "{}", process.log());
+        assert_eq!(process.exit_code().await, Some(0), "{}", process.said());
         process.says("stopped").await;
         assert!(TcpStream::connect(process.address()).await.is_err());
     }
@@ -155,7 +155,7 @@ async fn a_second_signal_ends_it_at_once() {
         process.says("stopping").await;
         assert!(process.is_running());
         process.signal(Signal::TERM);
-        assert_eq!(process.ended().await.code(), Some(0), "{}", process.log());
+        assert_eq!(process.exit_code().await, Some(0), "{}", process.said());
         process.says("told to stop twice").await;
     }
 }

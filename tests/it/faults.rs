@@ -142,6 +142,6 @@ async fn a_dead_upstream_does_not_fill_the_log() {
     }
     process.says("upstream failed").await;
     // Once in a while for each way to fail: a connection that broke, and one that did not come about.
-    let said = process.log().matches("upstream failed").count();
-    assert!(said <= 6, "said {said} times: {}", process.log());
+    let said = process.said().matches("upstream failed").count();
+    assert!(said <= 6, "said {said} times: {}", process.said());
 }

@@ -16,12 +16,9 @@ async fn it_survives_running_out_of_files() {
     let mut keeper = Raw::connect(process.address()).await;
     assert_eq!(keeper.call("eth_chainId").await.status, 200);
     let few = Some(process.open_files() + 4);
-    let before = rustix::process::prlimit(
-        Some(process.pid()),
-        Resource::Nofile,
-        Rlimit { current: few, maximum: few },
-    )
-    .unwrap();
+    let before =
+        rustix::process::prlimit(Some(process.id()), Resource::Nofile, Rlimit { current: few, maximum: few })
+            .unwrap();
     assert!(before.current > few);
     let mut crowd = Vec::new();
     for _ in 0..50 {
@@ -40,7 +37,7 @@ async fn it_survives_running_out_of_files() {
     assert!(process.is_running());
     assert!(process.metric(&closed("displaced")).await > 0);
     // Said, but not over and over.
-    assert!(process.log().matches("cannot accept connections").count() < 5, "{}", process.log());
+    assert!(process.said().matches("cannot accept connections").count() < 5, "{}", process.said());
 }
 
 #[tokio::test]
@@ -49,7 +46,7 @@ async fn the_file_limit_is_raised_where_it_can_be() {
     let process = process::serve(&node).ulimit("-S -n 64").run().await;
 
     process.says("raised the limit on open files").await;
-    assert!(!process.log().contains("too low"), "{}", process.log());
+    assert!(!process.said().contains("too low"), "{}", process.said());
     let mut idle = Vec::new();
     for _ in 0..200 {
         idle.push(Raw::connect(process.address()).await);
@@ -74,5 +71,5 @@ async fn where_it_cannot_there_are_fewer_connections() {
     let connections = process.metric("holdfast_connections").await;
     assert!((32..128).contains(&connections), "{connections}");
     assert!(process.is_running());
-    assert!(!process.log().contains("cannot accept connections"), "{}", process.log());
+    assert!(!process.said().contains("cannot accept connections"), "{}", process.said());
 }

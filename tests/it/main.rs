@@ -14,6 +14,8 @@ mod support;
 
 mod admin;
 mod batch;
+mod cache;
+mod calls;
 mod cli;
 mod clients;
 mod connections;
@@ -30,6 +32,7 @@ mod malformed;
 mod model;
 mod node;
 mod readme;
+mod regressions;
 mod secrets;
 mod startup;
 mod time;

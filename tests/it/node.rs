@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::support::{
     anvil::Anvil,
     client::{self, Client},
-    proxy, tools,
+    eventually, proxy, tools,
 };
 
 /// Anvil's first account is unlocked.
@@ -13,6 +13,11 @@ const SENDER: &str = "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266";
 
 async fn value(client: &Client, method: &str, params: Value) -> Value {
     serde_json::from_str(&client.ask(method, params).await.unwrap()).unwrap()
+}
+
+async fn height(node: &Client) -> u64 {
+    let head = value(node, "eth_blockNumber", json!([])).await;
+    u64::from_str_radix(head.as_str().unwrap().trim_start_matches("0x"), 16).unwrap()
 }
 
 /// Transfers, a contract creation, and a few empty blocks.
@@ -51,9 +56,7 @@ async fn questions(node: &Client) -> Vec<(&'static str, Value)> {
         questions.push(("eth_getBlockByNumber", json!([tag, false])));
         questions.push(("eth_getTransactionByBlockNumberAndIndex", json!([tag, "0x0"])));
     }
-    let head = value(node, "eth_blockNumber", json!([])).await;
-    let head = u64::from_str_radix(head.as_str().unwrap().trim_start_matches("0x"), 16).unwrap();
-    for number in 0..=head + 1 {
+    for number in 0..=height(node).await + 1 {
         let number = format!("{number:#x}");
         let block = value(node, "eth_getBlockByNumber", json!([number, false])).await;
         for full in [true, false] {
@@ -94,4 +97,117 @@ async fn a_real_nodes_answers_come_through_byte_for_byte() {
             );
         }
     }
+}
+
+/// A node, and everything that is asked of it after each change.
+struct Changing {
+    /// Where changes are made.
+    hand: Client,
+    direct: Client,
+    through: Client,
+    /// Every transaction that ever was.
+    transactions: Vec<Value>,
+}
+
+// === impl Changing ===
+
+impl Changing {
+    /// Makes a change, and holds every answer against the node's own: fetched, and from memory.
+    async fn change(&mut self, method: &str, params: Value) -> Value {
+        let result = value(&self.hand, method, params.clone()).await;
+        let mut questions = questions(&self.direct).await;
+        for (_, params) in questions.iter().filter(|(method, _)| *method == "eth_getTransactionReceipt") {
+            if !self.transactions.contains(&params[0]) {
+                self.transactions.push(params[0].clone());
+            }
+        }
+        for transaction in &self.transactions {
+            questions.push(("eth_getTransactionByHash", json!([transaction])));
+            questions.push(("eth_getTransactionReceipt", json!([transaction])));
+        }
+        for _ in 0..2 {
+            for (asked, of) in &questions {
+                let expected = self.direct.ask(asked, of.clone()).await;
+                let answer = self.through.ask(asked, of.clone()).await;
+                assert_eq!(answer, expected, "{asked} {of} after {method} {params}");
+            }
+        }
+        result
+    }
+
+    /// Sends a transaction, and waits until the node has mined it: that may be a moment after its answer.
+    async fn send(&mut self, to: u64) {
+        let transfer = json!([{ "from": SENDER, "to": format!("0x{to:040x}"), "value": "0x1" }]);
+        let hash = value(&self.hand, "eth_sendTransaction", transfer).await;
+        eventually("the transaction is mined", async || {
+            !value(&self.direct, "eth_getTransactionReceipt", json!([hash])).await.is_null()
+        })
+        .await;
+        self.transactions.push(hash);
+    }
+
+    async fn change_everything(&mut self) {
+        for to in 0x2000..0x2006 {
+            self.send(to).await;
+        }
+        self.change("evm_mine", json!([])).await;
+        self.change("anvil_mine", json!(["0x8"])).await;
+        self.send(0x3000).await;
+        self.send(0x3001).await;
+        self.change("evm_mine", json!([])).await;
+
+        // The newest blocks are replaced by empty ones, and by one with another transaction.
+        self.change("anvil_reorg", json!([3, []])).await;
+        self.send(0x3002).await;
+        let other = json!([{ "from": SENDER, "to": format!("0x{:040x}", 0x3003), "value": "0x2" }, 0]);
+        self.change("anvil_reorg", json!([2, [other]])).await;
+        // Past what the node calls final.
+        self.change("anvil_reorg", json!([12, []])).await;
+
+        let snapshot = self.change("evm_snapshot", json!([])).await;
+        self.send(0x4000).await;
+        self.send(0x4001).await;
+        self.change("anvil_mine", json!(["0x2"])).await;
+        self.change("evm_revert", json!([snapshot])).await;
+        // The same numbers with other blocks.
+        self.send(0x4002).await;
+        self.change("evm_mine", json!([])).await;
+
+        self.change("anvil_rollback", json!([2])).await;
+        self.send(0x5000).await;
+        self.change("anvil_mine", json!(["0x3"])).await;
+        self.change("anvil_rollback", json!([10])).await;
+        self.change("evm_mine", json!([])).await;
+    }
+}
+
+#[tokio::test]
+async fn a_development_node_may_be_changed_behind_the_proxys_back() {
+    let Some(binary) = tools::anvil("a_development_node_may_be_changed_behind_the_proxys_back") else {
+        return;
+    };
+    let node = Anvil::start(binary, &["--slots-in-an-epoch", "4"]).await;
+    let proxy = proxy::new().upstream_url(node.url()).run().await;
+    let (direct, through) = (client::at(node.url()), client::http(&proxy));
+    let hand = direct.clone();
+    Changing { hand, direct, through, transactions: Vec::new() }.change_everything().await;
+}
+
+#[tokio::test]
+async fn any_node_may_be_changed_through_the_proxy() {
+    let Some(binary) = tools::anvil("any_node_may_be_changed_through_the_proxy") else { return };
+    let node = Anvil::start(binary, &["--chain-id", "4242", "--slots-in-an-epoch", "4"]).await;
+    let development = ["evm_*", "anvil_*"].map(str::to_owned);
+    let proxy = proxy::new()
+        .upstream_url(node.url())
+        .config(|config| config.methods.allow.extend(development))
+        .run()
+        .await;
+    let (direct, through) = (client::at(node.url()), client::http(&proxy));
+    let hand = through.clone();
+    Changing { hand, direct, through, transactions: Vec::new() }.change_everything().await;
+    // It was memory that answered most of that.
+    let hits =
+        proxy.metric(r#"holdfast_calls_total{method="eth_getTransactionReceipt",outcome="hit"}"#).await;
+    assert!(hits > 100, "{hits}");
 }

@@ -3,7 +3,6 @@
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
-    process::{Command, Stdio},
     sync::{Arc, Mutex},
 };
 
@@ -14,7 +13,11 @@ use tokio::{
     net::TcpListener,
 };
 
-use crate::support::{client, eventually, program::file, proxy, upstream};
+use crate::support::{
+    client,
+    program::{Program, file, holdfast},
+    proxy, upstream,
+};
 
 /// A node that notes the heads of the requests it gets, and passes them on to a real one.
 async fn noting(behind: SocketAddr) -> (SocketAddr, Arc<Mutex<String>>) {
@@ -102,31 +105,21 @@ async fn nothing_secret_is_logged_at_any_level() {
     let node = upstream::devchain().run().await;
     let (address, _) = noting(node.address()).await;
     let url = format!("http://user:SECRET-PASS@{address}/v3/SECRET-PATH?key=SECRET-QUERY");
-    let log = file("log", "");
-    let mut child = Command::new(env!("CARGO_BIN_EXE_holdfast"))
-        .args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log-level", "trace"])
-        .args(["--log-format", "json", "--upstream", &url])
-        .env("HOLDFAST_LOG__LEVEL", "off")
-        .stderr(Stdio::from(std::fs::File::create(&log).unwrap()))
-        .spawn()
-        .unwrap();
-    let logged = || std::fs::read_to_string(&log).unwrap();
-    eventually("a start line", || async {
-        logged().contains("is listening") && logged().contains("upstream identified")
-    })
-    .await;
-    let listening = logged();
-    let line = listening.lines().find(|line| line.contains("is listening")).unwrap();
-    let line: serde_json::Value = serde_json::from_str(line).unwrap();
+    let mut command =
+        holdfast(&["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--upstream", &url]);
+    command.args(["--log-level", "trace", "--log-format", "json"]).env("HOLDFAST_LOG__LEVEL", "off");
+    let mut program = Program::start(command);
+    program.says("upstream identified").await;
+    let line: serde_json::Value = serde_json::from_str(&program.line("is listening").await).unwrap();
     let client = client::at(&format!("http://{}/k/SECRET-CLIENT", line["listen"].as_str().unwrap()));
     assert!(client.ask("eth_blockNumber", json!(["SECRET-PARAM"])).await.is_err());
     let post =
         client.post().header("content-type", "application/json").header("authorization", "SECRET-CLIENT");
     let _ = client::Response::of(post.body("SECRET-BODY")).await;
-    child.kill().unwrap();
-    child.wait().unwrap();
+    program.signal(rustix::process::Signal::TERM);
+    assert_eq!(program.exit_code().await, Some(0));
 
-    let log = logged();
+    let log = program.said();
     let ours = log.lines().filter(|line| line.contains("\"holdfast")).count();
     assert!(ours > 3, "the log is as good as empty: {log}");
     // Not by the libraries either.
@@ -146,27 +139,22 @@ async fn the_url_that_heads_are_told_by_reaches_the_node_and_no_log() {
          headers = {{ authorization = 'Bearer SECRET-HEADER' }}\n",
         node.url()
     );
-    let (config, log) = (file("holdfast.toml", &config), file("log", ""));
-    let mut child = Command::new(env!("CARGO_BIN_EXE_holdfast"))
-        .args(["serve", "--config", config.to_str().unwrap()])
-        .stderr(Stdio::from(std::fs::File::create(&log).unwrap()))
-        .spawn()
-        .unwrap();
-    let logged = || std::fs::read_to_string(&log).unwrap();
-    eventually("a subscription", || async { logged().contains("new heads are told of") }).await;
+    let config = file("holdfast.toml", &config);
+    let mut program = Program::start(holdfast(&["serve", "--config", config.to_str().unwrap()]));
+    program.says("new heads are told of").await;
     node.mine(1);
     node.cut_sockets();
-    eventually("its end", || async { logged().contains("new heads are not told of") }).await;
+    program.says("new heads are not told of").await;
     drop(node);
-    eventually("a failure", || async { logged().contains("new heads are still not told of") }).await;
-    child.kill().unwrap();
-    child.wait().unwrap();
+    program.says("new heads are still not told of").await;
+    program.signal(rustix::process::Signal::TERM);
+    assert_eq!(program.exit_code().await, Some(0));
 
     let heads = noted.lock().unwrap().clone();
     for expected in ["GET /v3/SECRET-PATH?key=SECRET-QUERY HTTP/1.1", "authorization: Bearer SECRET-HEADER"] {
         assert!(heads.contains(expected), "{expected} is not in {heads}");
     }
-    for line in logged().lines() {
+    for line in program.said().lines() {
         assert!(!line.contains("SECRET"), "{line}");
     }
 }

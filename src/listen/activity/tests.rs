@@ -141,6 +141,21 @@ async fn an_idle_connection_makes_room_when_asked() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_head_under_way_makes_room_after_a_while() {
+    let head = Activity::default();
+    let (pressure, config) = (Pressure::default(), config());
+    let begun = Instant::now();
+    let (reason, ()) = tokio::join!(head.expired(&config, &pressure), async {
+        // Idle when it was last looked at: it is asked, and has begun a head since.
+        head.reads.store(10, Relaxed);
+        pressure.ask();
+    });
+    assert_eq!(reason, Closed::Displaced);
+    assert_about(begun.elapsed(), HEAD_GRACE);
+    assert!(begun.elapsed() < HEAD_GRACE * 2, "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn nobody_makes_room_for_a_wish_that_was_withdrawn() {
     let pressure = Pressure::default();
     pressure.ask();

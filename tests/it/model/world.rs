@@ -35,8 +35,8 @@ pub struct World {
     pub floor: u64,
     /// Faults were set since …
     pub faulty: bool,
-    /// Since this state another genesis stands behind the same handle.
-    pub restarted: Option<usize>,
+    /// Another genesis stands behind the same handle than at first.
+    pub restarted: bool,
     mode: (Mode, Mode),
     lag: u64,
 }
@@ -67,6 +67,17 @@ enum Subject {
     Nothing,
 }
 
+impl Call {
+    pub fn has_its_own_time(&self) -> bool {
+        matches!(self.subject, Subject::Tag(Place::Safe | Place::Finalized))
+    }
+
+    /// Does the answer name the head?
+    pub fn shows_the_head(&self) -> bool {
+        matches!((self.question, self.subject), (Question::BlockByNumber(..), Subject::Tag(Place::Latest)))
+    }
+}
+
 impl World {
     pub fn new(config: Config) -> Self {
         let chain = DevChain::new(config);
@@ -79,7 +90,7 @@ impl World {
             dropped: Vec::new(),
             floor: 0,
             faulty: false,
-            restarted: None,
+            restarted: false,
             mode: (Mode::Trailing, Mode::Trailing),
             lag: 0,
         };
@@ -255,7 +266,7 @@ impl World {
         self.floor = 0;
         self.chain.mine_many(3, 1);
         self.note();
-        self.restarted = Some(self.states.len() - 1);
+        self.restarted = true;
     }
 
     // ## Questions

@@ -17,16 +17,10 @@ impl Anvil {
         let mut command = Command::new(binary);
         command.args(["--host", "127.0.0.1", "--port", "0"]).args(arguments);
         let program = Program::start(command);
-        program.says("Listening on ").await;
-        // The line may arrive in two pieces: the port is whole once the line has ended.
-        super::eventually("anvil's port", || async { Self::address(&program.said()).is_some() }).await;
-        let url = format!("http://{}", Self::address(&program.said()).unwrap());
+        let line = program.line("Listening on ").await;
+        let (_, address) = line.split_once("Listening on ").unwrap();
+        let url = format!("http://{}", address.trim());
         Self { _program: program, url }
-    }
-
-    fn address(said: &str) -> Option<String> {
-        let (_, rest) = said.split_once("Listening on ")?;
-        rest.split_once('\n').map(|(address, _)| address.trim().to_owned())
     }
 
     pub fn url(&self) -> &str {

@@ -1,6 +1,6 @@
 //! The whole program without a socket: request bytes in, response bytes out, time under control.
 
-use std::convert::Infallible;
+use std::{convert::Infallible, sync::Arc};
 
 use bytes::Bytes;
 use holdfast::{
@@ -14,7 +14,8 @@ use holdfast::{
     upstream::{self, DevChainLeaf, Upstream},
 };
 use http_body_util::{BodyExt, Full};
-use serde_json::Value;
+use prometheus_client::{encoding::text::encode, registry::Registry};
+use serde_json::{Value, json};
 use tower::{ServiceExt, util::BoxCloneSyncService};
 
 type Body = http_body_util::combinators::UnsyncBoxBody<Rope, Infallible>;
@@ -23,6 +24,19 @@ type Body = http_body_util::combinators::UnsyncBoxBody<Rope, Infallible>;
 #[derive(Clone)]
 pub struct InMemory {
     service: BoxCloneSyncService<::http::Request<Full<Bytes>>, ::http::Response<Body>, Infallible>,
+    metrics: Arc<Registry>,
+}
+
+/// A configuration whose upstream is declared to be one node.
+pub fn consistent() -> Config {
+    let mut config = Config::default();
+    config.upstream.endpoints = vec![upstream::EndpointConfig {
+        ws: None,
+        url: holdfast::secret::Secret::Plain(String::new()),
+        consistent: true,
+        headers: Default::default(),
+    }];
+    config
 }
 
 /// Runs in a task of its own what a started program runs in the background.
@@ -33,7 +47,9 @@ pub fn program(chain: &DevChain, config: &Config) -> InMemory {
     tokio::spawn(identity.watch(upstream.clone()));
     let consistent = config.upstream.endpoints.first().is_some_and(|endpoint| endpoint.consistent);
     let cache = Cache::new(&config.cache);
-    let parts = ProxyParts { upstream, identity, cache, consistent, metrics: proxy::Metrics::default() };
+    let mut registry = Registry::default();
+    let metrics = proxy::Metrics::register(&mut registry);
+    let parts = ProxyParts { upstream, identity, cache, consistent, metrics };
     let bytes = config.max_bytes_in_flight.as_u64();
     let edge = Edge { budget: ByteBudget::new(bytes), waiting: ByteBudget::new(bytes), admin: None };
     let (proxy, follower) = proxy::proxy(&config.proxy(), parts);
@@ -43,7 +59,7 @@ pub fn program(chain: &DevChain, config: &Config) -> InMemory {
         ServiceExt::<::http::Request<Full<Bytes>>>::map_response(stack, |response: ::http::Response<_>| {
             response.map(BodyExt::boxed_unsync)
         });
-    InMemory { service: BoxCloneSyncService::new(service) }
+    InMemory { service: BoxCloneSyncService::new(service), metrics: Arc::new(registry) }
 }
 
 // === impl InMemory ===
@@ -51,30 +67,68 @@ pub fn program(chain: &DevChain, config: &Config) -> InMemory {
 impl InMemory {
     /// Sends a body, and returns status and body of the answer.
     pub async fn send(&self, body: impl Into<Bytes>) -> (u16, Bytes) {
-        let response = self.post(body.into()).await;
-        (response.status().as_u16(), response.into_body().collect().await.unwrap().to_bytes())
+        let (parts, body) = self.respond(body).await.into_parts();
+        (parts.status.as_u16(), body.collect().await.unwrap().to_bytes())
+    }
+
+    async fn respond(&self, body: impl Into<Bytes>) -> ::http::Response<Body> {
+        let request = ::http::Request::post("/").header("content-type", "application/json");
+        let request = request.body(Full::from(body.into())).unwrap();
+        let Ok(response) = self.service.clone().oneshot(request).await;
+        response
     }
 
     /// What the answer's `cache-status` says, and its result.
     pub async fn cached(&self, method: &str, params: Value) -> (String, Value) {
-        let call = serde_json::json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
-        let response = self.post(call.to_string().into()).await;
+        let call = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+        let response = self.respond(call.to_string()).await;
         let status = response.headers()["cache-status"].to_str().unwrap().to_owned();
         let body = response.into_body().collect().await.unwrap().to_bytes();
         let reply: Value = serde_json::from_slice(&body).unwrap();
         (status, reply["result"].clone())
     }
 
-    async fn post(&self, body: Bytes) -> ::http::Response<Body> {
-        let request = ::http::Request::post("/").header("content-type", "application/json");
-        let request = request.body(Full::from(body)).unwrap();
-        let Ok(response) = self.service.clone().oneshot(request).await;
-        response
-    }
-
     pub async fn call(&self, method: &str, params: Value) -> (u16, Value) {
-        let call = serde_json::json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+        let call = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
         let (status, body) = self.send(call.to_string()).await;
         (status, serde_json::from_slice(&body).unwrap())
+    }
+
+    /// The result of a call that succeeds.
+    pub async fn ask(&self, method: &str, params: Value) -> Value {
+        let (_, mut reply) = self.call(method, params.clone()).await;
+        assert!(reply.get("error").is_none(), "{method} {params}: {reply}");
+        reply["result"].take()
+    }
+
+    /// The `cache-status` of a call's response.
+    pub async fn cache_status(&self, method: &str, params: Value) -> String {
+        let call = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+        let response = self.respond(call.to_string()).await;
+        response.headers()["cache-status"].to_str().unwrap().to_owned()
+    }
+
+    /// The results of a batch whose calls all succeed, in order.
+    pub async fn batch(&self, calls: &[(&str, Value)]) -> Vec<Value> {
+        let calls: Vec<_> = calls
+            .iter()
+            .zip(0..)
+            .map(|((method, params), id)| json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }))
+            .collect();
+        let (_, body) = self.send(json!(calls).to_string()).await;
+        let replies: Vec<Value> = serde_json::from_slice(&body).unwrap();
+        let result = |mut reply: Value| {
+            assert!(reply.get("error").is_none(), "{reply}");
+            reply["result"].take()
+        };
+        replies.into_iter().map(result).collect()
+    }
+
+    /// One of the proxy's own samples, by its name without the program's.
+    pub fn metric(&self, sample: &str) -> u64 {
+        let mut text = String::new();
+        encode(&mut text, &self.metrics).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));
+        line.map_or(0, |value| value.parse().unwrap())
     }
 }

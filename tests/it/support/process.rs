@@ -1,51 +1,53 @@
-//! The program under test as its operators start it: a process of its own.
+//! `holdfast serve` as its operators start it: a process of its own.
 
 use std::{
     fs,
     net::SocketAddr,
-    process::{ExitStatus, Stdio},
-    sync::{Arc, Mutex},
-};
-
-use rustix::process::{Pid, Signal, kill_process};
-use tokio::{
-    io::{AsyncBufReadExt, BufReader},
-    process::{Child, Command},
-    time,
+    ops::{Deref, DerefMut},
 };
 
 use super::{
-    client::{self, Client, PATIENCE},
+    client::{self, Client},
     eventually,
+    program::{Program, holdfast, holdfast_under},
     upstream::Node,
 };
 
 /// `holdfast serve`, to be started.
 pub struct Builder {
     upstream: String,
-    settings: Vec<(String, String)>,
+    environment: Vec<(String, String)>,
     ulimit: Option<&'static str>,
 }
 
-/// A running `holdfast serve`. It is killed when dropped.
+/// A running `holdfast serve`. Dereferences to the program.
 pub struct Process {
-    child: Child,
-    log: Arc<Mutex<Vec<String>>>,
+    program: Program,
     rpc: SocketAddr,
     admin: SocketAddr,
 }
 
 /// In front of this node.
 pub fn serve(node: &Node) -> Builder {
-    Builder { upstream: node.url(), settings: Vec::new(), ulimit: None }
+    serve_url(&node.url())
+}
+
+/// In front of whatever is there.
+pub fn serve_url(upstream: &str) -> Builder {
+    Builder { upstream: upstream.to_owned(), environment: Vec::new(), ulimit: None }
 }
 
 // === impl Builder ===
 
 impl Builder {
     /// Sets a key of the configuration, by its environment variable without the prefix.
-    pub fn set(mut self, key: &str, value: &str) -> Self {
-        self.settings.push((format!("HOLDFAST_{key}"), value.to_owned()));
+    pub fn set(self, key: &str, value: &str) -> Self {
+        self.env(&format!("HOLDFAST_{key}"), value)
+    }
+
+    /// Sets any variable of its environment.
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 
@@ -56,36 +58,24 @@ impl Builder {
 
     /// Returns when it can answer calls.
     pub async fn run(self) -> Process {
-        let ulimit = self.ulimit.map(|limit| format!("ulimit {limit} && ")).unwrap_or_default();
-        let mut child = Command::new("sh")
-            .args(["-c", &format!(r#"{ulimit}exec "$0" "$@""#), env!("CARGO_BIN_EXE_holdfast")])
-            .args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
-            .args(["--upstream", &self.upstream])
-            .envs(self.settings)
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
-        let log = Arc::<Mutex<Vec<String>>>::default();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        tokio::spawn({
-            let log = log.clone();
-            async move {
-                while let Ok(Some(line)) = lines.next_line().await {
-                    log.lock().unwrap().push(line);
-                }
-            }
-        });
-
-        let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut process = Process { child, log, rpc: nowhere, admin: nowhere };
-        process.says("is listening").await;
-        process.rpc = process.said("listen");
-        process.admin = process.said("admin");
+        let nowhere = "127.0.0.1:0";
+        let arguments = ["serve", "--listen", nowhere, "--admin", nowhere, "--upstream", &self.upstream];
+        let mut command =
+            self.ulimit.map_or_else(|| holdfast(&arguments), |limit| holdfast_under(limit, &arguments));
+        command.envs(self.environment);
+        let program = Program::start(command);
+        let line = program.line("is listening").await;
+        let process = Process { rpc: field(&line, "listen"), admin: field(&line, "admin"), program };
         let ready = format!("{}/ready", process.admin_url());
         eventually("ready", async || process.client().get(&ready).await.status == 200).await;
         process
     }
+}
+
+/// The value of a field in a line of the log.
+fn field<T: std::str::FromStr>(line: &str, name: &str) -> T {
+    let value = line.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+    value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name} in {line}"))
 }
 
 // === impl Process ===
@@ -108,44 +98,22 @@ impl Process {
         client::metric(&self.admin_url(), sample).await
     }
 
-    pub fn pid(&self) -> Pid {
-        let pid = self.child.id().expect("it runs");
-        Pid::from_raw(pid.try_into().unwrap()).unwrap()
-    }
-
-    pub fn signal(&self, signal: Signal) {
-        kill_process(self.pid(), signal).unwrap();
-    }
-
-    pub fn is_running(&mut self) -> bool {
-        self.child.try_wait().unwrap().is_none()
-    }
-
-    /// Waits for its end.
-    pub async fn ended(&mut self) -> ExitStatus {
-        let ended = time::timeout(PATIENCE, self.child.wait()).await;
-        ended.unwrap_or_else(|_| panic!("it does not end: {}", self.log())).unwrap()
-    }
-
     /// How many files it has open.
     pub fn open_files(&self) -> u64 {
-        fs::read_dir(format!("/proc/{}/fd", self.pid().as_raw_nonzero())).unwrap().count() as u64
+        fs::read_dir(format!("/proc/{}/fd", self.id().as_raw_nonzero())).unwrap().count() as u64
     }
+}
 
-    /// What it has logged so far.
-    pub fn log(&self) -> String {
-        self.log.lock().unwrap().join("\n")
+impl Deref for Process {
+    type Target = Program;
+
+    fn deref(&self) -> &Program {
+        &self.program
     }
+}
 
-    /// Waits for a line of the log.
-    pub async fn says(&self, text: &str) {
-        eventually(&format!("{text:?} in the log"), async || self.log().contains(text)).await;
-    }
-
-    /// The value of a field in the log.
-    fn said<T: std::str::FromStr>(&self, field: &str) -> T {
-        let log = self.log();
-        let value = log.split_whitespace().find_map(|word| word.strip_prefix(field)?.strip_prefix('='));
-        value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {field} in {log}"))
+impl DerefMut for Process {
+    fn deref_mut(&mut self) -> &mut Program {
+        &mut self.program
     }
 }

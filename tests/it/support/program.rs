@@ -8,6 +8,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
+    thread::JoinHandle,
 };
 
 use super::eventually;
@@ -16,11 +17,22 @@ use super::eventually;
 pub struct Program {
     child: Child,
     said: Arc<Mutex<String>>,
+    readers: Vec<JoinHandle<()>>,
 }
 
 /// The command, with an environment of its own.
 pub fn holdfast(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+    on_its_own(Command::new(env!("CARGO_BIN_EXE_holdfast")), arguments)
+}
+
+/// The command under a limit on open files: the arguments of the shell's `ulimit`.
+pub fn holdfast_under(ulimit: &str, arguments: &[&str]) -> Command {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!(r#"ulimit {ulimit} && exec "$0" "$@""#), env!("CARGO_BIN_EXE_holdfast")]);
+    on_its_own(shell, arguments)
+}
+
+fn on_its_own(mut command: Command, arguments: &[&str]) -> Command {
     command.args(arguments).stdin(Stdio::null());
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("HOLDFAST_") {
@@ -62,16 +74,16 @@ impl Program {
         let said = Arc::new(Mutex::new(String::new()));
         let streams: [Box<dyn Read + Send>; 2] =
             [Box::new(child.stdout.take().unwrap()), Box::new(child.stderr.take().unwrap())];
-        for mut stream in streams {
+        let readers = streams.into_iter().map(|mut stream| {
             let said = said.clone();
             std::thread::spawn(move || {
                 let mut piece = [0; 4096];
                 while let Ok(count @ 1..) = stream.read(&mut piece) {
                     said.lock().unwrap().push_str(&String::from_utf8_lossy(&piece[..count]));
                 }
-            });
-        }
-        Self { child, said }
+            })
+        });
+        Self { child, readers: readers.collect(), said }
     }
 
     pub fn said(&self) -> String {
@@ -82,6 +94,19 @@ impl Program {
         eventually(text, || async { self.said().contains(text) }).await;
     }
 
+    /// Waits for a line with `text` in it, and for its end: it may arrive in pieces.
+    pub async fn line(&self, text: &str) -> String {
+        let mut line = None;
+        eventually(&format!("a line with {text:?}"), || {
+            let said = self.said();
+            let mut lines = said.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+            line = lines.find(|line| line.contains(text)).map(str::to_owned);
+            std::future::ready(line.is_some())
+        })
+        .await;
+        line.unwrap_or_default()
+    }
+
     pub fn id(&self) -> rustix::process::Pid {
         rustix::process::Pid::from_child(&self.child)
     }
@@ -90,12 +115,18 @@ impl Program {
         rustix::process::kill_process(self.id(), signal).unwrap();
     }
 
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Waits for its end, and for its last words.
     pub async fn exit_code(&mut self) -> Option<i32> {
         let mut code = None;
         eventually("the program's end", || {
             let status = self.child.try_wait().unwrap();
             code = status.and_then(|status| status.code());
-            async move { status.is_some() }
+            let heard = self.readers.iter().all(JoinHandle::is_finished);
+            async move { status.is_some() && heard }
         })
         .await;
         code

@@ -18,7 +18,7 @@ impl World {
         }
         match change {
             HeadChange::Outdated => return Ok(()),
-            HeadChange::Reorg(_) | HeadChange::Rollback(_) | HeadChange::Restarted => {
+            HeadChange::First | HeadChange::Reorg(_) | HeadChange::Rollback(_) | HeadChange::Restarted => {
                 self.turned = Some(said);
                 self.barrier = Some(now);
             }

@@ -1,0 +1,102 @@
+//! The cache: bounded by bytes, newest admitted, locations gone with their blocks.
+
+use bytesize::ByteSize;
+use holdfast::{
+    cache::{Cache, Config, Kind},
+    devchain::DevChain,
+    eth::{BlockHash, TxHash},
+    verify::{self, AskedBlock},
+};
+
+use crate::support::upstream;
+
+fn insert(cache: &Cache, chain: &DevChain, number: u64) -> BlockHash {
+    let hash = chain.hash_at(number).unwrap();
+    let block =
+        verify::block(&chain.block_json(hash, true).unwrap(), AskedBlock::ByHash(BlockHash(hash))).unwrap();
+    cache.insert_block(block).hash()
+}
+
+fn insert_receipts(cache: &Cache, chain: &DevChain, number: u64) {
+    let hash = chain.hash_at(number).unwrap();
+    let json = chain.receipts_json(hash).unwrap();
+    let held = cache.block(BlockHash(hash));
+    let number = holdfast::eth::BlockNumber(number);
+    let receipts = verify::receipts(&json, BlockHash(hash), number, held.as_deref()).unwrap();
+    cache.insert_receipts(BlockHash(hash), number, receipts);
+}
+
+fn cache(size: ByteSize) -> Cache {
+    Cache::new(&Config { size })
+}
+
+#[test]
+fn a_full_cache_admits_the_newest_block_and_keeps_to_its_size() {
+    let chain = upstream::devchain().blocks(120, 10).chain();
+    let limit = ByteSize::kib(600);
+    let cache = cache(limit);
+    for number in 1..=120 {
+        let hash = insert(&cache, &chain, number);
+        cache.settle();
+        assert!(cache.block(hash).is_some(), "block {number} was not admitted");
+        let (entries, bytes) = cache.sizes();
+        assert!(bytes <= limit.as_u64(), "{entries} entries weigh {bytes}");
+    }
+    let (entries, bytes) = cache.sizes();
+    let (located, index) = cache.located();
+    println!("{entries} entries, {bytes} bytes of {limit}; {located} transactions located in {index} bytes");
+    assert!(cache.count(Kind::Block) < 120, "nothing was evicted: the limit is too large for this test");
+    assert_eq!(located, cache.count(Kind::Block) * 10, "locations go with their blocks");
+}
+
+#[test]
+fn what_is_used_is_kept_longer() {
+    let chain = upstream::devchain().blocks(120, 10).chain();
+    let cache = cache(ByteSize::kib(600));
+    let favourite = insert(&cache, &chain, 1);
+    for number in 2..=120 {
+        insert(&cache, &chain, number);
+        assert!(cache.block(favourite).is_some(), "evicted after block {number}");
+        cache.settle();
+    }
+}
+
+#[test]
+fn a_location_lasts_as_long_as_anything_that_tells_it() {
+    let chain = upstream::devchain().blocks(2, 3).chain();
+    let cache = cache(ByteSize::mib(8));
+    let hash = insert(&cache, &chain, 1);
+    insert_receipts(&cache, &chain, 1);
+    // Inserted again, as after a second fetch: it counts once.
+    insert(&cache, &chain, 1);
+    insert_receipts(&cache, &chain, 1);
+    cache.settle();
+    let transaction = TxHash(chain.transactions_of(hash.0)[2]);
+    let found = cache.locations(transaction);
+    assert_eq!(found.len(), 1);
+    assert_eq!((found[0].home.block, found[0].home.number.0, found[0].index.0), (hash, 1, 2));
+
+    cache.clear();
+    cache.settle();
+    assert_eq!(cache.locations(transaction), []);
+    assert_eq!(cache.located().0, 0, "a location outlived what told it");
+}
+
+#[test]
+fn the_weight_counts_what_an_entry_really_takes() {
+    let chain = upstream::devchain().blocks(50, 20).chain();
+    let cache = cache(ByteSize::mib(64));
+    let mut content = 0;
+    for number in 1..=50 {
+        insert(&cache, &chain, number);
+        insert_receipts(&cache, &chain, number);
+        let hash = chain.hash_at(number).unwrap();
+        content += chain.block_json(hash, true).unwrap().len() + chain.receipts_json(hash).unwrap().len();
+    }
+    cache.settle();
+    let (entries, bytes) = cache.sizes();
+    let (_, index) = cache.located();
+    assert_eq!(entries, 100);
+    assert!(bytes as usize >= content + index, "{bytes} bytes for {content} of content and {index} of index");
+    println!("{content} bytes of JSON weigh {bytes} ({:.2} each)", bytes as f64 / content as f64);
+}

@@ -1,0 +1,390 @@
+//! What the upstream is asked, counted: a fact is fetched once, and waiting costs next to nothing.
+//!
+//! Upkeep is counted apart: who the upstream is, heads, what is final, and the gaps between heads.
+
+use std::time::Duration;
+
+use alloy_eips::Encodable2718;
+use alloy_primitives::{B256, hex};
+use futures_util::future::join_all;
+use holdfast::{
+    config::Config,
+    devchain::{DevChain, Fault, Recorded},
+};
+use serde_json::{Value, json};
+use tokio::time::{self, Instant};
+
+use crate::support::{
+    in_memory::{self, InMemory},
+    upstream,
+};
+
+/// How long a call of a client takes to come after the one before it.
+const PACE: Duration = Duration::from_millis(20);
+
+/// How often somebody who waits asks.
+const POLL: Duration = Duration::from_millis(100);
+
+const STALENESS: Duration = Duration::from_secs(1);
+
+fn is_upkeep(call: &Recorded) -> bool {
+    match call.method.as_str() {
+        "eth_chainId" | "net_version" => true,
+        // Clients get blocks cut out of whole ones; only upkeep asks for thin ones.
+        "eth_getBlockByNumber" => call.params.ends_with("false]"),
+        _ => false,
+    }
+}
+
+/// What was asked on behalf of clients since the record was cleared, and how much upkeep there was.
+fn counted(chain: &DevChain) -> (Vec<Recorded>, usize) {
+    let (upkeep, content): (Vec<_>, Vec<_>) = chain.calls().into_iter().partition(is_upkeep);
+    (content, upkeep.len())
+}
+
+fn heads_asked(chain: &DevChain) -> usize {
+    chain.calls().iter().filter(|call| call.params == r#"["latest",false]"#).count()
+}
+
+fn hex<T: std::fmt::LowerHex>(value: T) -> String {
+    format!("{value:#x}")
+}
+
+fn transactions(chain: &DevChain, number: u64) -> Vec<String> {
+    chain.transactions_of(chain.hash_at(number).unwrap()).into_iter().map(hex).collect()
+}
+
+/// The answer is the node's own.
+async fn asks(program: &InMemory, chain: &DevChain, method: &str, params: Value) {
+    let truth: Value = serde_json::from_slice(&chain.answer(method, &params).unwrap()).unwrap();
+    assert_eq!(program.ask(method, params.clone()).await, truth, "{method} {params}");
+}
+
+/// A chain whose blocks 1 to 20 are full and final, and those of 21 to 40 full and not.
+fn tall_chain() -> DevChain {
+    let chain = upstream::devchain().blocks(40, 200).chain();
+    chain.set_finalized(20);
+    chain
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_walk_over_blocks_and_their_receipts_costs_three_calls_a_block() {
+    let chain = tall_chain();
+    let program = in_memory::program(&chain, &Config::default());
+    let up: Vec<u64> = (1..=20).collect();
+    // From the head down each block is linked by the one before it.
+    let down: Vec<u64> = (21..=40).rev().collect();
+    for (name, numbers) in [("final", up), ("linked", down)] {
+        program.ask("eth_blockNumber", json!([])).await;
+        chain.clear_calls();
+        let begun = Instant::now();
+        for number in numbers {
+            asks(&program, &chain, "eth_getBlockByNumber", json!([hex(number), true])).await;
+            for transaction in transactions(&chain, number) {
+                time::sleep(PACE).await;
+                asks(&program, &chain, "eth_getTransactionReceipt", json!([transaction])).await;
+            }
+        }
+        let (content, upkeep) = counted(&chain);
+        println!("walk over 20 {name} blocks, receipts one by one: {} calls, {upkeep} upkeep", content.len());
+        assert!(content.len() <= 60, "{}", content.len());
+        assert!(heads_asked(&chain) as u64 <= begun.elapsed().as_secs() + 1, "{}", heads_asked(&chain));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_walk_in_batches_costs_two_calls_a_block() {
+    let chain = tall_chain();
+    let program = in_memory::program(&chain, &Config::default());
+    let up: Vec<u64> = (1..=20).collect();
+    let down: Vec<u64> = (21..=40).rev().collect();
+    for (name, numbers) in [("final", up), ("linked", down)] {
+        program.ask("eth_blockNumber", json!([])).await;
+        chain.clear_calls();
+        for number in numbers {
+            time::sleep(PACE).await;
+            asks(&program, &chain, "eth_getBlockByNumber", json!([hex(number), true])).await;
+            let batch: Vec<_> = transactions(&chain, number)
+                .into_iter()
+                .map(|transaction| ("eth_getTransactionReceipt", json!([transaction])))
+                .collect();
+            let receipts = program.batch(&batch).await;
+            let truth: Value =
+                serde_json::from_slice(&chain.receipts_json(chain.hash_at(number).unwrap()).unwrap())
+                    .unwrap();
+            assert_eq!(json!(receipts), truth);
+        }
+        let (content, upkeep) = counted(&chain);
+        println!("walk over 20 {name} blocks in batches: {} calls, {upkeep} upkeep", content.len());
+        assert_eq!(content.len(), 40);
+    }
+}
+
+/// Everything that can be cut out of a block, in several orders.
+#[tokio::test(start_paused = true)]
+async fn a_block_answers_every_question_about_it_for_one_call() {
+    let chain = upstream::devchain().blocks(40, 50).chain();
+    let last = chain.head().number;
+    for number in [5, last - 1, last] {
+        for first in 0..4 {
+            let program = in_memory::program(&chain, &Config::default());
+            program.ask("eth_blockNumber", json!([])).await;
+            // Linked, if it is not final: the head is known to stand on it.
+            chain.clear_calls();
+            let hash = hex(chain.hash_at(number).unwrap());
+            let mut forms = vec![
+                ("eth_getBlockByNumber", json!([hex(number), true])),
+                ("eth_getBlockByNumber", json!([hex(number), false])),
+                ("eth_getBlockByHash", json!([hash, true])),
+                ("eth_getBlockByHash", json!([hash, false])),
+            ];
+            forms.rotate_left(first);
+            // By hash alone nobody says yet that it is canonical; by number somebody must.
+            if number == 5 && first >= 2 {
+                continue;
+            }
+            for (method, params) in forms {
+                time::sleep(PACE).await;
+                asks(&program, &chain, method, params).await;
+            }
+            for (index, transaction) in transactions(&chain, number).into_iter().enumerate() {
+                time::sleep(PACE).await;
+                let by_hash = "eth_getTransactionByBlockHashAndIndex";
+                let by_number = "eth_getTransactionByBlockNumberAndIndex";
+                asks(&program, &chain, "eth_getTransactionByHash", json!([transaction])).await;
+                asks(&program, &chain, by_hash, json!([hash, hex(index)])).await;
+                asks(&program, &chain, by_number, json!([hex(number), hex(index)])).await;
+            }
+            let (content, upkeep) = counted(&chain);
+            println!("block {number}, form {first} first: {} call, {upkeep} upkeep", content.len());
+            assert_eq!(content.len(), 1, "{content:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn transactions_of_an_unknown_block_by_hash_cost_three_calls() {
+    let chain = upstream::devchain().blocks(40, 200).chain();
+    let (by_hash, receipt) = ("eth_getTransactionByHash", "eth_getTransactionReceipt");
+    for (number, methods) in [(7, &[by_hash, receipt][..]), (39, &[by_hash]), (40, &[by_hash, receipt])] {
+        for method in methods {
+            let program = in_memory::program(&chain, &Config::default());
+            program.ask("eth_getBlockByNumber", json!(["latest", false])).await;
+            chain.clear_calls();
+            for transaction in transactions(&chain, number) {
+                time::sleep(PACE).await;
+                asks(&program, &chain, method, json!([transaction])).await;
+            }
+            let (content, upkeep) = counted(&chain);
+            println!("200 × {method} of block {number}: {} calls, {upkeep} upkeep", content.len());
+            assert!(content.len() <= 3, "{content:?}");
+        }
+    }
+}
+
+/// Nobody has asked for anything by number yet: a client that only knows hashes is served as well.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_only_knows_hashes_costs_no_more() {
+    let chain = upstream::devchain().blocks(40, 200).chain();
+    for method in ["eth_getTransactionByHash", "eth_getTransactionReceipt"] {
+        let program = in_memory::program(&chain, &Config::default());
+        for transaction in transactions(&chain, 7) {
+            time::sleep(PACE).await;
+            asks(&program, &chain, method, json!([transaction])).await;
+        }
+        let (content, upkeep) = counted(&chain);
+        println!("200 × {method}, nothing else asked: {} calls, {upkeep} upkeep", content.len());
+        chain.clear_calls();
+        assert!(content.len() <= 3, "{content:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_equal_misses_share_one_call() {
+    let chain = upstream::devchain().blocks(40, 9).chain();
+    let hash = |number| hex(chain.hash_at(number).unwrap());
+    let transaction = |number| transactions(&chain, number)[3].clone();
+    for (method, params) in [
+        ("eth_getBlockByHash", json!([hash(3), true])),
+        ("eth_getBlockByNumber", json!([hex(4), false])),
+        ("eth_getBlockByNumber", json!(["latest", true])),
+        ("eth_getTransactionByHash", json!([transaction(6)])),
+        ("eth_getTransactionReceipt", json!([transaction(7)])),
+        ("eth_getTransactionReceipt", json!([hex(B256::repeat_byte(0xee))])),
+        ("eth_getTransactionByBlockHashAndIndex", json!([hash(8), "0x2"])),
+        ("eth_getTransactionByBlockNumberAndIndex", json!([hex(9), "0x2"])),
+        ("eth_getBlockReceipts", json!([hash(10)])),
+    ] {
+        let program = in_memory::program(&chain, &Config::default());
+        program.ask("eth_chainId", json!([])).await;
+        chain.clear_calls();
+        chain.fail(Fault::Delay(Duration::from_millis(50))).always();
+        let truth: Value = serde_json::from_slice(&chain.answer(method, &params).unwrap()).unwrap();
+        let calls = (0..1000).map(|_| program.ask(method, params.clone()));
+        assert!(join_all(calls).await.into_iter().all(|answer| answer == truth), "{method} {params}");
+        chain.clear_faults();
+        let (content, upkeep) = counted(&chain);
+        println!("1000 × {method} {params}: {} call, {upkeep} upkeep", content.len());
+        assert_eq!(content.len(), 1, "{content:?}");
+        assert!(upkeep <= 2, "{upkeep}");
+    }
+}
+
+/// Sends a transaction through the proxy and polls for its receipt, a block coming every 12 s,
+/// until the fifth has it; returns the calls for it since `max_staleness` after the send.
+async fn wait_for_a_receipt(config: &Config) -> (usize, usize) {
+    let chain = upstream::devchain().blocks(40, 2).chain();
+    let program = in_memory::program(&chain, config);
+    program.ask("eth_getBlockByNumber", json!(["latest", false])).await;
+    let transaction = chain.generate(1).remove(0);
+    let raw = format!("0x{}", hex::encode(transaction.encoded_2718()));
+    let hash = program.ask("eth_sendRawTransaction", json!([raw])).await;
+    let pool = vec![transaction];
+    chain.set_mempool(Vec::new());
+    time::sleep(STALENESS).await;
+    chain.clear_calls();
+    for block in 0..5 {
+        if block == 4 {
+            chain.set_mempool(pool.clone());
+        }
+        for _ in 0..120 {
+            time::sleep(POLL).await;
+            asks(&program, &chain, "eth_getTransactionReceipt", json!([hash])).await;
+        }
+        if block < 4 {
+            chain.mine(0);
+        }
+    }
+    let waiting = counted(&chain);
+    chain.mine(0);
+    time::sleep(STALENESS + POLL).await;
+    asks(&program, &chain, "eth_getTransactionReceipt", json!([hash])).await;
+    (waiting.0.len(), waiting.1)
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_for_a_receipt_costs_one_call_a_second_and_one_a_head() {
+    // 60 s, and four new heads beside the first.
+    let (receipts, upkeep) = wait_for_a_receipt(&Config::default()).await;
+    println!("60 s of polling an unmined receipt, five heads: {receipts} calls, {upkeep} upkeep");
+    assert!(receipts <= 60 + 5, "{receipts}");
+    assert!(upkeep <= 61, "{upkeep}");
+    let (receipts, upkeep) = wait_for_a_receipt(&in_memory::consistent()).await;
+    println!("the same with a consistent upstream: {receipts} calls, {upkeep} upkeep");
+    assert!(receipts <= 5, "{receipts}");
+    assert!(upkeep <= 61, "{upkeep}");
+}
+
+/// A wallet that has only just connected, and asks for nothing but this.
+#[tokio::test(start_paused = true)]
+async fn waiting_for_a_receipt_and_nothing_else_costs_no_more() {
+    for (config, most) in [(Config::default(), 11), (in_memory::consistent(), 2)] {
+        let chain = upstream::devchain().blocks(4, 2).chain();
+        let program = in_memory::program(&chain, &config);
+        let unknown = json!([hex(B256::repeat_byte(0xee))]);
+        for _ in 0..100 {
+            time::sleep(POLL).await;
+            asks(&program, &chain, "eth_getTransactionReceipt", unknown.clone()).await;
+        }
+        let (content, upkeep) = counted(&chain);
+        println!("10 s of polling a receipt and nothing else: {} calls, {upkeep} upkeep", content.len());
+        assert!(content.len() <= most, "{}", content.len());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_for_the_next_block_costs_nothing_until_it_is_there() {
+    for full in [true, false] {
+        let chain = upstream::devchain().blocks(40, 20).chain();
+        let program = in_memory::program(&chain, &Config::default());
+        program.ask("eth_getBlockByNumber", json!(["latest", false])).await;
+        let begun = Instant::now();
+        for _ in 0..5 {
+            chain.clear_calls();
+            let next = json!([hex(chain.head().number + 1), full]);
+            for _ in 0..119 {
+                time::sleep(POLL).await;
+                asks(&program, &chain, "eth_getBlockByNumber", next.clone()).await;
+            }
+            assert_eq!(counted(&chain).0, []);
+            chain.mine(20);
+            // Until the view is older than it may be.
+            while program.ask("eth_getBlockByNumber", next.clone()).await.is_null() {
+                time::sleep(POLL).await;
+            }
+            for _ in 0..10 {
+                asks(&program, &chain, "eth_getBlockByNumber", next.clone()).await;
+            }
+            let (content, upkeep) = counted(&chain);
+            println!("polling for the next block, full = {full}: {} calls, {upkeep} upkeep", content.len());
+            assert_eq!(content.len(), usize::from(full), "{content:?}");
+            assert!(upkeep <= 15, "{upkeep}");
+        }
+        assert!(begun.elapsed() < Duration::from_secs(70));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_asked_while_nobody_asks() {
+    let chain = upstream::devchain().blocks(40, 5).chain();
+    let program = in_memory::program(&chain, &Config::default());
+    for tag in ["latest", "safe", "finalized"] {
+        program.ask("eth_getBlockByNumber", json!([tag, true])).await;
+    }
+    time::sleep(PACE).await;
+    chain.clear_calls();
+    time::sleep(Duration::from_secs(60)).await;
+    chain.mine_many(3, 3);
+    time::sleep(Duration::from_secs(60)).await;
+    println!("idle for two minutes: {} calls", chain.calls_total());
+    assert_eq!(chain.calls_total(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_is_asked_for_once_a_second_however_many_want_it() {
+    let chain = upstream::devchain().blocks(40, 5).chain();
+    let program = in_memory::program(&chain, &Config::default());
+    program.ask("eth_getBlockByNumber", json!(["latest", false])).await;
+    chain.clear_calls();
+    let forms = [
+        ("eth_blockNumber", json!([])),
+        ("eth_getBlockByNumber", json!(["latest", false])),
+        ("eth_getBlockByNumber", json!([hex(41), true])),
+        ("eth_getBlockTransactionCountByNumber", json!(["latest"])),
+    ];
+    for round in 0..6000 {
+        time::sleep(Duration::from_millis(10)).await;
+        let (method, params) = &forms[round % forms.len()];
+        program.ask(method, params.clone()).await;
+    }
+    let (content, upkeep) = counted(&chain);
+    println!("a minute of 100 calls a second about the head: {} calls, {upkeep} upkeep", content.len());
+    assert_eq!(content, []);
+    assert!(heads_asked(&chain) <= 60, "{}", heads_asked(&chain));
+    assert!(upkeep <= 62, "{upkeep}");
+}
+
+/// An index past the end is nobody's contradiction: it costs what it costs without a proxy.
+#[tokio::test(start_paused = true)]
+async fn an_index_past_the_end_costs_one_call() {
+    let chain = upstream::devchain().blocks(40, 3).chain();
+    let (by_number, by_hash) =
+        ("eth_getTransactionByBlockNumberAndIndex", "eth_getTransactionByBlockHashAndIndex");
+    let hash = hex(chain.hash_at(39).unwrap());
+    for (method, place) in [
+        (by_number, json!("latest")),
+        (by_number, json!("finalized")),
+        (by_number, json!(hex(40))),
+        (by_number, json!(hex(39))),
+        (by_number, json!(hex(3))),
+        (by_hash, json!(hash)),
+    ] {
+        let program = in_memory::program(&chain, &Config::default());
+        program.ask("eth_getBlockByNumber", json!(["latest", false])).await;
+        chain.clear_calls();
+        asks(&program, &chain, method, json!([place, "0x3"])).await;
+        let (content, upkeep) = counted(&chain);
+        println!("{method} {place} past the end: {} call, {upkeep} upkeep", content.len());
+        assert_eq!(content.len(), 1, "{content:?}");
+    }
+}
