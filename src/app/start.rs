@@ -19,7 +19,7 @@ use crate::{
     http::{self, Edge},
     listen::{self, BindError, Listener, raise_file_limit},
     proxy::{self, Identity, ProxyParts},
-    upstream::{self, HttpLeaf, Upstream},
+    upstream::{self, HeadFeed, HttpLeaf, Upstream},
 };
 
 /// Operators and probes are few; their connections must not be the clients' loss.
@@ -35,6 +35,7 @@ pub struct App {
     admin: Served,
     identity: Identity,
     watch: JoinHandle<()>,
+    follow: JoinHandle<()>,
     report: Arc<Report>,
     drain_delay: Duration,
 }
@@ -69,6 +70,7 @@ impl App {
         let mut registry = Registry::with_prefix("holdfast");
         let budget = ByteBudget::new(config.max_bytes_in_flight.as_u64());
         let leaf = leaf(&config.upstream, budget.clone()).map_err(StartError::Config)?;
+        let feed = feed(&config.upstream).map_err(StartError::Config)?;
         let upstream_url = leaf.url().to_string();
         let upstream_metrics = upstream::Metrics::register(&mut registry);
         let upstream = Upstream::new(leaf, &upstream_url, &config.upstream, &upstream_metrics);
@@ -99,7 +101,8 @@ impl App {
         let consistent = config.upstream.endpoints.first().is_some_and(|endpoint| endpoint.consistent);
         let parts =
             ProxyParts { upstream, identity: identity.clone(), cache, consistent, metrics: call_metrics };
-        let proxy = proxy::proxy(&config.proxy(), parts);
+        let (proxy, follower) = proxy::proxy(&config.proxy(), parts);
+        let follow = tokio::spawn(follower.run(feed));
         // Of its own: those who take nothing must not keep others from being read.
         let waiting = ByteBudget::new(config.max_bytes_in_flight.as_u64());
         let edge = Edge { budget, waiting, admin: Some(admin.address()) };
@@ -115,7 +118,7 @@ impl App {
             "holdfast {} is listening",
             env!("CARGO_PKG_VERSION")
         );
-        Ok(Self { rpc, admin, identity, watch, report, drain_delay: config.drain_delay })
+        Ok(Self { rpc, admin, identity, watch, follow, report, drain_delay: config.drain_delay })
     }
 
     /// Where clients connect.
@@ -140,6 +143,7 @@ impl App {
         info!(drain_delay = ?self.drain_delay, "stopping");
         time::sleep(self.drain_delay).await;
         self.rpc.stop().await;
+        self.follow.abort();
         self.watch.abort();
         self.admin.stop().await;
         info!("stopped");
@@ -157,6 +161,12 @@ fn leaf(config: &upstream::Config, budget: ByteBudget) -> Result<HttpLeaf, Probl
             .map_err(|error| Problem::new("upstream.endpoints.0", error)),
         _ => Err(Problem::new("upstream.endpoints", "more than one node is not supported yet; name one")),
     }
+}
+
+/// Where that endpoint tells of new heads, if it does.
+fn feed(config: &upstream::Config) -> Result<Option<HeadFeed>, Problem> {
+    let Some(endpoint) = config.endpoints.first() else { return Ok(None) };
+    HeadFeed::try_new(endpoint, config).map_err(|error| Problem::new("upstream.endpoints.0", error))
 }
 
 /// Makes files enough for the connections allowed, or allows only as many as there are files for.

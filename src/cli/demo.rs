@@ -65,6 +65,7 @@ async fn demo(mut config: Config) -> Result<(), Failure> {
     let node = node.map_err(StartError::Bind)?;
     config.upstream.endpoints = vec![EndpointConfig {
         url: crate::secret::Secret::Plain(node.url()),
+        ws: None,
         consistent: true,
         headers: Default::default(),
     }];
@@ -138,7 +139,7 @@ fn six_calls(chain: &DevChain, block: BlockRef) -> Vec<String> {
 async fn traffic(chain: &DevChain, proxy: SocketAddr) {
     let config = upstream::Config::default();
     let url = crate::secret::Secret::Plain(format!("http://{proxy}"));
-    let endpoint = EndpointConfig { url, consistent: true, headers: Default::default() };
+    let endpoint = EndpointConfig { url, ws: None, consistent: true, headers: Default::default() };
     let budget = ByteBudget::new(config.max_answer.as_u64());
     let Ok(leaf) = HttpLeaf::try_new(&endpoint, &config, budget) else { return };
     let dapp = Upstream::new(leaf, "demo", &config, &Metrics::default());

@@ -74,9 +74,9 @@ impl Problem {
                 if path.last().is_none_or(|last| last != name) {
                     path.push(name.clone());
                 }
-                format!("there is no such key; known here are {}", OneOf(expected))
+                format!("there is no such key; known here are {}", listed(expected))
             }
-            Kind::UnknownVariant(found, expected) => format!("{found:?} is not one of {}", OneOf(expected)),
+            Kind::UnknownVariant(found, expected) => format!("{found:?} is not one of {}", listed(expected)),
             Kind::InvalidType(..) if path == ["upstream"] => NO_TABLE.to_owned(),
             Kind::InvalidType(found, expected) | Kind::InvalidValue(found, expected) => {
                 format!("expected {}, found {}", in_plain_words(expected), shown(found, &path))
@@ -100,6 +100,12 @@ impl Problem {
         });
         Self { source: source.unwrap_or_default(), ..self }
     }
+}
+
+/// The values that are known; of three or more, `OneOf` says itself that it is one of them.
+fn listed(expected: &'static [&'static str]) -> String {
+    let listed = OneOf(expected).to_string();
+    listed.strip_prefix("one of ").map_or(listed.clone(), str::to_owned)
 }
 
 /// A URL where the table of upstreams belongs is what people try first.

@@ -106,6 +106,7 @@ impl Sources {
         } else {
             let endpoint = |url| EndpointConfig {
                 url: Secret::Plain(url),
+                ws: None,
                 consistent: false,
                 headers: Default::default(),
             };

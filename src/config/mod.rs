@@ -137,6 +137,7 @@ impl Config {
             ("connections.stall_timeout", self.connections.stall_timeout),
             ("upstream.connect_timeout", self.upstream.connect_timeout),
             ("upstream.timeout", self.upstream.timeout),
+            ("chain.follow_interval", self.chain.follow_interval),
         ];
         for (key, value) in times {
             if value < Duration::from_millis(1) {

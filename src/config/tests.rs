@@ -39,7 +39,9 @@ fn the_documented_file_leaves_no_key_out() {
     let mut defaults = Config { chain_id: Some(1), ..Config::default() };
     defaults.chain.finality_depth = Some(1);
     collect_keys(&serde_json::to_value(defaults).unwrap(), &mut keys);
-    for key in keys.iter().chain(&["url".to_owned(), "headers".to_owned(), "consistent".to_owned()]) {
+    for key in
+        keys.iter().chain(&["url".to_owned(), "ws".to_owned(), "headers".to_owned(), "consistent".to_owned()])
+    {
         let documented = text.lines().any(|line| {
             let line = line.trim_start_matches(['#', ' ']);
             line.strip_prefix(key.as_str()).is_some_and(|rest| rest.trim_start().starts_with('='))
@@ -109,6 +111,16 @@ fn errors_name_the_file_the_key_and_what_would_be_right() {
             "[[upstream.endpoints]]\nurl = 'localhost:8545'",
             "FILE: upstream.endpoints.0: url: the scheme must be http or https",
         ),
+        (
+            "[chain]\nfollow = 'head'",
+            "FILE: chain.follow: \"head\" is not one of `off`, `heads`, `blocks`, `full`",
+        ),
+        ("[chain]\nfollow_interval = '0s'", "FILE: chain.follow_interval: must be at least 1ms"),
+        ("[chain]\nfollow_interval = 1", "FILE: chain.follow_interval: expected"),
+        (
+            "[[upstream.endpoints]]\nurl = 'http://127.0.0.1:8545'\nws = 'http://127.0.0.1:8546'",
+            "FILE: upstream.endpoints.0: ws: the scheme must be ws or wss",
+        ),
         ("[http]\nmax_body = '0 B'", "FILE: http.max_body: must be at least 1 B"),
         ("max_bytes_in_flight = 0", "FILE: max_bytes_in_flight: must be at least 1 B"),
         // More than a semaphore can count, and than can be added to.
@@ -133,6 +145,8 @@ fn errors_do_not_show_secrets() {
         "[[upstream.endpoints]]\nurl = 'x'\nheaders = { authorization = ['SECRET'] }\n",
         "[[upstream.endpoints]]\nurl = { eenv = 'SECRET' }\n",
         "[[upstream.endpoints]]\nurl = { env = 'X', file = 'SECRET' }\n",
+        "[[upstream.endpoints]]\nurl = 'http://127.0.0.1'\nws = 'ws://user:SECRET@127.0.0.1/SECRET'\n",
+        "[[upstream.endpoints]]\nurl = 'http://127.0.0.1'\nws = 'http://127.0.0.1/SECRET'\n",
     ] {
         let error = load(toml).unwrap_err();
         assert!(!error.contains("SECRET"), "{error}");

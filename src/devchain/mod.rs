@@ -24,7 +24,7 @@
 //! let truth = node.answer("eth_getBlockByNumber", ("latest", true));
 //! ```
 //!
-//! It lives in memory; [`DevNode`] puts it on a socket. It reads no clock and never refuses a transaction for its nonce or its sender's
+//! It lives in memory; [`DevNode`] puts it on sockets, one of them for those who subscribe to `newHeads`. It reads no clock and never refuses a transaction for its nonce or its sender's
 //! balance when a test places it in a block.
 
 mod accounts;
@@ -34,6 +34,7 @@ mod dice;
 mod draft;
 mod execute;
 mod fault;
+mod feed;
 mod fork;
 mod handle;
 mod inspect;

@@ -40,6 +40,11 @@ impl Block {
         self.rendered.hashes.get_or_init(render).clone()
     }
 
+    /// The block's own members without its content, as a subscription announces it.
+    pub(super) fn header_json(&self) -> String {
+        json(&Header::from_consensus(self.header.clone(), None, None))
+    }
+
     /// All receipts.
     pub(super) fn receipts_json(&self) -> Bytes {
         self.receipts().text.clone()

@@ -11,20 +11,27 @@ use futures_util::{
 use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, StreamBody};
-use tokio::sync::oneshot;
+use tokio::{
+    net::TcpListener,
+    sync::{oneshot, watch},
+    task::JoinHandle,
+};
 use tower::service_fn;
 
-use super::{DevChain, Served};
+use super::{DevChain, Served, feed};
 use crate::listen::{self, BindError, Listener};
 
 /// How much of a dripping body goes out at a time.
 const DRIP: usize = 16;
 
-/// A development chain that answers on a loopback port until dropped.
+/// A development chain that answers on a port until dropped, and on another over WebSockets.
 #[derive(Debug)]
 pub struct DevNode {
     address: SocketAddr,
     _stop: oneshot::Sender<()>,
+    ws_address: SocketAddr,
+    ws: JoinHandle<()>,
+    cut: watch::Sender<()>,
 }
 
 /// The node closed the connection on purpose.
@@ -46,11 +53,18 @@ impl DevNode {
         let listener = Listener::bind(address, config, listen::Metrics::default()).await?;
         let address = listener.address();
         let (stop, stopped) = oneshot::channel();
+        let sockets_chain = chain.clone();
         let service = service_fn(move |request| answer(chain.clone(), request));
         tokio::spawn(listener.serve(service, async {
             let _ = stopped.await;
         }));
-        Ok(Self { address, _stop: stop })
+        let ws_wanted = SocketAddr::new(address.ip(), 0);
+        let error = |source| BindError { address: ws_wanted, source };
+        let sockets = TcpListener::bind(ws_wanted).await.map_err(error)?;
+        let ws_address = sockets.local_addr().map_err(error)?;
+        let (cut, cuts) = watch::channel(());
+        let ws = tokio::spawn(feed::serve(sockets_chain, sockets, cuts));
+        Ok(Self { address, _stop: stop, ws_address, ws, cut })
     }
 
     /// Where it listens.
@@ -61,6 +75,22 @@ impl DevNode {
     /// Its URL.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
+    }
+
+    /// Its URL for WebSockets.
+    pub fn ws_url(&self) -> String {
+        format!("ws://{}", self.ws_address)
+    }
+
+    /// Ends all WebSockets without a word. New ones are served.
+    pub fn cut_sockets(&self) {
+        self.cut.send_replace(());
+    }
+}
+
+impl Drop for DevNode {
+    fn drop(&mut self) {
+        self.ws.abort();
     }
 }
 

@@ -44,6 +44,25 @@ pub struct ChainConfig {
     pub orphans: Orphans,
     /// Lets a hit past half of `max_staleness` start a refresh, so that the next one need not wait.
     pub refresh_ahead: bool,
+    /// What is done before anybody asks.
+    pub follow: Follow,
+    /// How often a follower asks for the head, where nobody tells it of new ones.
+    #[serde(with = "humantime_serde")]
+    pub follow_interval: Duration,
+}
+
+/// What is done before anybody asks. Each does what those above it do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Follow {
+    /// Nothing: without traffic there are no upstream calls.
+    Off,
+    /// The view of the chain is kept new.
+    Heads,
+    /// The block of each new head is fetched.
+    Blocks,
+    /// Its receipts too.
+    Full,
 }
 
 /// What becomes of blocks that have left the chain, asked for by hash.
@@ -111,6 +130,8 @@ impl Default for ChainConfig {
             finality_depth: None,
             orphans: Orphans::Serve,
             refresh_ahead: false,
+            follow: Follow::Off,
+            follow_interval: Duration::from_secs(1),
         }
     }
 }

@@ -39,6 +39,7 @@ struct Inner {
     seconds: Histogram,
     heads: Family<ReasonLabels, Counter>,
     upkeep: Counter,
+    follow: Counter,
     contrary: Counter,
     alarms: Counter,
     mismatches: Family<ReasonLabels, Counter>,
@@ -102,6 +103,7 @@ impl Default for Inner {
             seconds: Histogram::new(exponential_buckets(0.000_016, 2.0, 22)),
             heads: Family::default(),
             upkeep: Counter::default(),
+            follow: Counter::default(),
             contrary: Counter::default(),
             alarms: Counter::default(),
             mismatches: Family::default(),
@@ -113,7 +115,7 @@ impl Default for Inner {
 
 impl Metrics {
     /// Registers `calls_total{method,outcome}`, `call_seconds`, `heads_total{reason}`, `upkeep_calls_total`,
-    /// `contrary_answers_total`, `finality_alarms_total` and `mismatches_total{reason}`.
+    /// `follow_calls_total`, `contrary_answers_total`, `finality_alarms_total` and `mismatches_total{reason}`.
     pub fn register(registry: &mut Registry) -> Self {
         let inner = Inner::default();
         registry.register(
@@ -127,6 +129,11 @@ impl Metrics {
             "upkeep_calls",
             "Upstream calls that keep the view of the chain",
             inner.upkeep.clone(),
+        );
+        registry.register(
+            "follow_calls",
+            "Upstream calls for blocks and receipts that nobody had asked for yet",
+            inner.follow.clone(),
         );
         registry.register(
             "contrary_answers",
@@ -169,6 +176,10 @@ impl Metrics {
 
     pub(super) fn upkeep(&self, calls: u64) {
         self.0.upkeep.inc_by(calls);
+    }
+
+    pub(super) fn followed(&self) {
+        self.0.follow.inc();
     }
 
     pub(super) fn contrary(&self) {

@@ -1,7 +1,8 @@
 //! What happens to one call: allowed or not, answered here or by the upstream.
 //!
 //! [`proxy()`] makes a `tower::Service` from a call to its answer, composed in `stack.rs`. It knows
-//! nothing of HTTP, nor that batches exist.
+//! nothing of HTTP, nor that batches exist. With it comes a [`Follower`], for whoever wants the chain
+//! followed before anybody asks.
 
 mod absence;
 mod coalesce;
@@ -9,6 +10,7 @@ mod config;
 mod deadline;
 mod error;
 mod fetch;
+mod follow;
 mod identity;
 mod look;
 mod measure;
@@ -23,8 +25,9 @@ mod stack;
 mod view;
 
 pub use self::{
-    config::{Blocks, ChainConfig, Config, MethodsConfig, Orphans, PlanConfig},
+    config::{Blocks, ChainConfig, Config, Follow, MethodsConfig, Orphans, PlanConfig},
     error::CallError,
+    follow::Follower,
     identity::{Identity, IdentityState, Stranger, WhoIs},
     metrics::Metrics,
     packet::PacketContext,

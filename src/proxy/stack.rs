@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tower::{Service, ServiceBuilder};
 
 use super::{
-    Answered, CallError, Config, Identity, Metrics, Request, deadline::DeadlineLayer, fetch::Fetcher,
-    measure::MeasureLayer, policy::PolicyLayer, respond::Responder, view::View,
+    Answered, CallError, Config, Follower, Identity, Metrics, Request, deadline::DeadlineLayer,
+    fetch::Fetcher, measure::MeasureLayer, policy::PolicyLayer, respond::Responder, view::View,
 };
 use crate::{cache::Cache, upstream::Upstream};
 
@@ -25,12 +25,15 @@ pub struct ProxyParts {
     pub metrics: Metrics,
 }
 
-/// A service that answers calls. Cheap to clone, and always ready.
+/// A service that answers calls, cheap to clone and always ready; and who follows the chain for it, if
+/// somebody [runs](Follower::run) it.
 pub fn proxy(
     config: &Config,
     parts: ProxyParts,
-) -> impl Service<Request, Response = Answered, Error = CallError, Future: Send> + Clone + Send + Sync + 'static
-{
+) -> (
+    impl Service<Request, Response = Answered, Error = CallError, Future: Send> + Clone + Send + Sync + 'static,
+    Follower,
+) {
     let ProxyParts { upstream, identity, cache, consistent, metrics } = parts;
     let view = View::new(
         config.chain.clone(),
@@ -41,12 +44,15 @@ pub fn proxy(
         metrics.clone(),
     );
     let fetcher = Fetcher::new(Arc::new(view), cache, upstream.clone(), identity.clone(), metrics.clone());
-    ServiceBuilder::new()
+    let fetcher = Arc::new(fetcher);
+    let follower = Follower::new(fetcher.clone(), &config.chain);
+    let service = ServiceBuilder::new()
         // Outermost, so that refusals are counted too.
         .layer(MeasureLayer(metrics))
         // Before anything that costs something.
         .layer(PolicyLayer::new(config))
         // Around whatever may wait.
         .layer(DeadlineLayer(config.call_timeout))
-        .service(Responder::new(Arc::new(fetcher), upstream, identity, config.clone()))
+        .service(Responder::new(fetcher, upstream, identity, config.clone()));
+    (service, follower)
 }

@@ -1,6 +1,6 @@
 //! The view of the chain: the pure tracker, and the asking around it.
 //!
-//! Nothing here polls. A call that needs a fresh view starts a refresh or joins one; `safe` and
+//! Nothing here polls; that is for [a follower](super::Follower), where one is wanted. A call that needs a fresh view starts a refresh or joins one; `safe` and
 //! `finalized` have times of their own and are asked when a call needs them, `finalized` besides
 //! now and then, so that what is old becomes final.
 
@@ -10,6 +10,7 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
+use tokio::sync::Notify;
 use tracing::{debug, error, info, warn};
 
 use super::{Identity, Metrics, WhoIs, coalesce::Coalesce, config::ChainConfig};
@@ -48,6 +49,8 @@ pub(super) struct View {
     metrics: Metrics,
     refreshes: Coalesce<Tag, Result<(), UpstreamError>>,
     asked: Mutex<Asked>,
+    /// The head is another. A permit is kept for the one who waits.
+    moved: Notify,
 }
 
 /// When things were last asked for or changed.
@@ -86,6 +89,7 @@ impl View {
             metrics,
             refreshes: Coalesce::default(),
             asked: Mutex::default(),
+            moved: Notify::new(),
         }
     }
 
@@ -101,6 +105,11 @@ impl View {
     /// Changes the tracker.
     pub(super) fn change<T>(&self, change: impl FnOnce(&mut Tracker) -> T) -> T {
         change(&mut self.tracker.write().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Resolves when the head has become another since the last time; for one who waits, not for more.
+    pub(super) async fn moved(&self) {
+        self.moved.notified().await;
     }
 
     /// May a call that arrived then join what was sent at `sent`?
@@ -246,6 +255,9 @@ impl View {
         self.metrics.head_observed(change);
         self.heed(change, link);
         self.cache.insert_thin(thin);
+        if !matches!(change, HeadChange::Outdated | HeadChange::Same | HeadChange::Lag) {
+            self.moved.notify_one();
+        }
         if self.finalized_is_due(link.number, now) {
             let this = self.clone();
             tokio::spawn(async move { this.refresh(Tag::Finalized, now).await });

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
 
-use super::{EndpointError, http};
+use super::{EndpointError, HeadFeed, http};
 use crate::secret::Secret;
 
 /// How upstreams are asked.
@@ -37,6 +37,9 @@ pub struct Config {
 pub struct EndpointConfig {
     /// Where it is. Providers put their key into the path, so the whole URL counts as a secret.
     pub url: Secret,
+    /// Where it tells of new heads, a `ws://` or `wss://` URL; a secret as well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ws: Option<Secret>,
     /// One node without a balancer in between: it does not contradict itself from call to call.
     #[serde(default)]
     pub consistent: bool,
@@ -65,8 +68,9 @@ impl EndpointConfig {
     /// Can it be used as it is configured? Looks up its secrets, and connects to nothing.
     ///
     /// # Errors
-    /// If the endpoint's secrets, URL or headers are no good.
+    /// If the endpoint's secrets, URLs or headers are no good.
     pub fn check(&self) -> Result<(), EndpointError> {
-        http::resolve(self).map(drop)
+        http::resolve(self)?;
+        HeadFeed::try_new(self, &Config::default()).map(drop)
     }
 }

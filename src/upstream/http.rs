@@ -57,6 +57,12 @@ pub enum EndpointError {
     /// Not a URL.
     #[error("url: {0}")]
     Url(#[source] UrlError),
+    /// Not where the configuration says.
+    #[error("ws: {0}")]
+    WsSecret(#[source] SecretError),
+    /// Not the URL of a WebSocket.
+    #[error("ws: {0}")]
+    Ws(#[source] UrlError),
     /// Not a name for a header.
     #[error("headers: {name:?} is not the name of an HTTP header")]
     HeaderName {
@@ -115,8 +121,7 @@ impl HttpLeaf {
 }
 
 fn client(url: &EndpointUrl, headers: HeaderMap, config: &Config) -> reqwest::Result<Client> {
-    // Fails if it was installed before, which is just as well.
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    install_tls();
     let built = client_builder(url, headers.clone(), config).build();
     if built.is_err() && !url.is_https() {
         // A small container has no certificates to go by, and needs none.
@@ -149,13 +154,23 @@ fn client_builder(url: &EndpointUrl, headers: HeaderMap, config: &Config) -> Cli
     builder
 }
 
+/// One provider of cryptography for all.
+pub(super) fn install_tls() {
+    // Fails if it was installed before, which is just as well.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
 /// Where to ask, and what to send with every request.
 pub(super) fn resolve(endpoint: &EndpointConfig) -> Result<(EndpointUrl, HeaderMap), EndpointError> {
     let url = endpoint.url.resolve().map_err(EndpointError::UrlSecret)?;
-    Ok((url.parse().map_err(EndpointError::Url)?, headers(endpoint)?))
+    let mut headers = headers(endpoint)?;
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+    Ok((url.parse().map_err(EndpointError::Url)?, headers))
 }
 
-fn headers(endpoint: &EndpointConfig) -> Result<HeaderMap, EndpointError> {
+/// The headers that the configuration names.
+pub(super) fn headers(endpoint: &EndpointConfig) -> Result<HeaderMap, EndpointError> {
     let mut headers = HeaderMap::new();
     for (name, value) in &endpoint.headers {
         let owned = || name.clone();
@@ -168,8 +183,6 @@ fn headers(endpoint: &EndpointConfig) -> Result<HeaderMap, EndpointError> {
         value.set_sensitive(true);
         headers.insert(header, value);
     }
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
     Ok(headers)
 }
 

@@ -23,6 +23,12 @@ pub enum UrlError {
     /// Neither http nor https.
     #[error("the scheme must be http or https, as in http://127.0.0.1:8545")]
     Scheme,
+    /// Neither ws nor wss, where one is wanted.
+    #[error("the scheme must be ws or wss, as in ws://127.0.0.1:8546")]
+    WsScheme,
+    /// A name or password, which nothing would send.
+    #[error("a WebSocket's URL cannot hold credentials; write them into headers.authorization")]
+    Credentials,
 }
 
 // === impl EndpointUrl ===
@@ -35,6 +41,16 @@ impl EndpointUrl {
     /// Is it asked over TLS?
     pub(super) fn is_https(&self) -> bool {
         self.0.scheme() == "https"
+    }
+
+    /// Reads the URL of a WebSocket.
+    pub(super) fn of_socket(text: &str) -> Result<Self, UrlError> {
+        let url = Url::parse(text.trim()).map_err(|_| UrlError::Malformed)?;
+        match (url.scheme(), url.has_host()) {
+            ("ws" | "wss", true) if url.username().is_empty() && url.password().is_none() => Ok(Self(url)),
+            ("ws" | "wss", true) => Err(UrlError::Credentials),
+            _ => Err(UrlError::WsScheme),
+        }
     }
 
     /// Is the node on this machine?
@@ -109,6 +125,16 @@ mod tests {
         ] {
             assert_eq!(url.parse::<EndpointUrl>(), Err(error), "{url}");
         }
+    }
+
+    #[test]
+    fn a_socket_has_a_scheme_of_its_own() {
+        let shown = |url| EndpointUrl::of_socket(url).map(|url| url.to_string());
+        assert_eq!(shown("wss://example.com/v3/SECRET?key=SECRET"), Ok("wss://example.com/…".to_owned()));
+        assert_eq!(shown("ws://[::1]:8546"), Ok("ws://[::1]:8546".to_owned()));
+        assert_eq!(shown("http://127.0.0.1:8545"), Err(UrlError::WsScheme));
+        assert_eq!(shown("wss://user:SECRET@example.com"), Err(UrlError::Credentials));
+        assert_eq!(shown("127.0.0.1:8546"), Err(UrlError::Malformed));
     }
 
     #[test]

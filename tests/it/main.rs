@@ -26,6 +26,7 @@ mod equal;
 mod faults;
 mod files;
 mod floors;
+mod follow;
 mod fuzz_bodies;
 mod malformed;
 mod model;

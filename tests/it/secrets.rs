@@ -20,11 +20,11 @@ use crate::support::{
 };
 
 /// A node that notes the heads of the requests it gets, and passes them on to a real one.
-async fn noting(node: &upstream::Node) -> (SocketAddr, Arc<Mutex<String>>) {
+async fn noting(behind: SocketAddr) -> (SocketAddr, Arc<Mutex<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let noted = Arc::new(Mutex::new(String::new()));
-    let (notes, behind) = (noted.clone(), node.address());
+    let notes = noted.clone();
     tokio::spawn(async move {
         loop {
             let (mut near, _) = listener.accept().await.unwrap();
@@ -60,13 +60,13 @@ fn endpoint(url: &str) -> EndpointConfig {
         ("x-file".to_owned(), Secret::File(file)),
         ("x-env".to_owned(), Secret::Env("CARGO_PKG_NAME".to_owned())),
     ]);
-    EndpointConfig { url: Secret::Plain(url.to_owned()), consistent: false, headers }
+    EndpointConfig { url: Secret::Plain(url.to_owned()), ws: None, consistent: false, headers }
 }
 
 #[tokio::test]
 async fn headers_and_path_reach_the_node_and_no_client() {
     let node = upstream::devchain().run().await;
-    let (address, noted) = noting(&node).await;
+    let (address, noted) = noting(node.address()).await;
     let url = format!("http://{address}/v3/SECRET-PATH?key=SECRET-QUERY");
     let proxy = proxy::new().config(|config| config.upstream.endpoints = vec![endpoint(&url)]).run().await;
     let client = client::http(&proxy);
@@ -103,7 +103,7 @@ async fn headers_and_path_reach_the_node_and_no_client() {
 #[tokio::test]
 async fn nothing_secret_is_logged_at_any_level() {
     let node = upstream::devchain().run().await;
-    let (address, _) = noting(&node).await;
+    let (address, _) = noting(node.address()).await;
     let url = format!("http://user:SECRET-PASS@{address}/v3/SECRET-PATH?key=SECRET-QUERY");
     let mut command =
         holdfast(&["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--upstream", &url]);
@@ -124,6 +124,37 @@ async fn nothing_secret_is_logged_at_any_level() {
     assert!(ours > 3, "the log is as good as empty: {log}");
     // Not by the libraries either.
     for line in log.lines() {
+        assert!(!line.contains("SECRET"), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn the_url_that_heads_are_told_by_reaches_the_node_and_no_log() {
+    let node = upstream::devchain().run().await;
+    let (address, noted) = noting(node.ws_url().trim_start_matches("ws://").parse().unwrap()).await;
+    let config = format!(
+        "listen = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\nlog = {{ level = 'trace', format = 'json' }}\n\
+         chain = {{ follow = 'heads' }}\n[[upstream.endpoints]]\nurl = '{}'\n\
+         ws = 'ws://{address}/v3/SECRET-PATH?key=SECRET-QUERY'\n\
+         headers = {{ authorization = 'Bearer SECRET-HEADER' }}\n",
+        node.url()
+    );
+    let config = file("holdfast.toml", &config);
+    let mut program = Program::start(holdfast(&["serve", "--config", config.to_str().unwrap()]));
+    program.says("new heads are told of").await;
+    node.mine(1);
+    node.cut_sockets();
+    program.says("new heads are not told of").await;
+    drop(node);
+    program.says("new heads are still not told of").await;
+    program.signal(rustix::process::Signal::TERM);
+    assert_eq!(program.exit_code().await, Some(0));
+
+    let heads = noted.lock().unwrap().clone();
+    for expected in ["GET /v3/SECRET-PATH?key=SECRET-QUERY HTTP/1.1", "authorization: Bearer SECRET-HEADER"] {
+        assert!(heads.contains(expected), "{expected} is not in {heads}");
+    }
+    for line in program.said().lines() {
         assert!(!line.contains("SECRET"), "{line}");
     }
 }

@@ -222,6 +222,7 @@ async fn a_redirect_is_not_followed_and_takes_no_key_along() {
         let endpoint = EndpointConfig {
             url: Secret::Plain(node.url()),
             consistent: false,
+            ws: None,
             headers: BTreeMap::from([("authorization".to_owned(), Secret::Plain("Bearer KEY".to_owned()))]),
         };
         let proxy = proxy::new().config(|config| config.upstream.endpoints = vec![endpoint]).run().await;

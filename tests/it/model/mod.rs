@@ -14,7 +14,7 @@ use holdfast::{
     config::Config,
     devchain,
     jsonrpc::{Answer, read_answers},
-    proxy::{Blocks, Orphans},
+    proxy::{Blocks, Follow, Orphans},
 };
 use proptest::test_runner::{Config as Runs, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 use serde_json::{Value, json};
@@ -39,6 +39,8 @@ struct Setting {
     consistent: bool,
     /// Every switch that may not change an answer is the other way.
     switched: bool,
+    /// Somebody follows the chain beside those who ask.
+    followed: bool,
 }
 
 /// A call under way.
@@ -70,6 +72,7 @@ fn settings(setting: Setting) -> (Config, devchain::Config) {
     config.upstream.timeout = Duration::from_secs(3);
     config.upstream.endpoints = vec![holdfast::upstream::EndpointConfig {
         url: holdfast::secret::Secret::Plain(String::new()),
+        ws: None,
         consistent: setting.consistent,
         headers: Default::default(),
     }];
@@ -81,6 +84,11 @@ fn settings(setting: Setting) -> (Config, devchain::Config) {
         config.chain.orphans = Orphans::Drop;
         config.chain.window = 8;
         config.cache.size = bytesize::ByteSize::kib(96);
+    }
+    if setting.followed {
+        config.chain.follow = Follow::Full;
+        // So that it falls between what else happens, now here, now there.
+        config.chain.follow_interval = Duration::from_millis(370);
     }
     let chain_id = if setting.development { 31337 } else { 7_331_117 };
     (config, devchain::Config { chain_id, keep_calls: 0, ..devchain::Config::default() })
@@ -297,9 +305,9 @@ fn rand_seed() -> u64 {
 }
 
 /// All settings together.
-const PROGRAMS: u32 = 2800;
+const PROGRAMS: u32 = 3200;
 
-const ORDINARY: Setting = Setting { development: false, consistent: false, switched: false };
+const ORDINARY: Setting = Setting { development: false, consistent: false, switched: false, followed: false };
 
 #[test]
 fn every_answer_is_allowed_on_an_ordinary_chain() {
@@ -319,4 +327,14 @@ fn every_answer_is_allowed_on_a_development_chain() {
 #[test]
 fn every_answer_is_allowed_with_every_switch_the_other_way() {
     check(Setting { switched: true, ..ORDINARY }, 400);
+}
+
+#[test]
+fn every_answer_is_allowed_while_the_chain_is_followed() {
+    check(Setting { followed: true, ..ORDINARY }, 300);
+}
+
+#[test]
+fn every_answer_is_allowed_while_a_development_chain_is_followed() {
+    check(Setting { followed: true, development: true, ..ORDINARY }, 100);
 }

@@ -31,6 +31,7 @@ pub struct InMemory {
 pub fn consistent() -> Config {
     let mut config = Config::default();
     config.upstream.endpoints = vec![upstream::EndpointConfig {
+        ws: None,
         url: holdfast::secret::Secret::Plain(String::new()),
         consistent: true,
         headers: Default::default(),
@@ -51,7 +52,9 @@ pub fn program(chain: &DevChain, config: &Config) -> InMemory {
     let parts = ProxyParts { upstream, identity, cache, consistent, metrics };
     let bytes = config.max_bytes_in_flight.as_u64();
     let edge = Edge { budget: ByteBudget::new(bytes), waiting: ByteBudget::new(bytes), admin: None };
-    let stack = http::stack(&config.http, edge, proxy::proxy(&config.proxy(), parts));
+    let (proxy, follower) = proxy::proxy(&config.proxy(), parts);
+    tokio::spawn(follower.run(None));
+    let stack = http::stack(&config.http, edge, proxy);
     let service =
         ServiceExt::<::http::Request<Full<Bytes>>>::map_response(stack, |response: ::http::Response<_>| {
             response.map(BodyExt::boxed_unsync)
@@ -75,11 +78,22 @@ impl InMemory {
         response
     }
 
+    /// What the answer's `cache-status` says, and its result.
+    pub async fn cached(&self, method: &str, params: Value) -> (String, Value) {
+        let call = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+        let response = self.respond(call.to_string()).await;
+        let status = response.headers()["cache-status"].to_str().unwrap().to_owned();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let reply: Value = serde_json::from_slice(&body).unwrap();
+        (status, reply["result"].clone())
+    }
+
     pub async fn call(&self, method: &str, params: Value) -> (u16, Value) {
         let call = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
         let (status, body) = self.send(call.to_string()).await;
         (status, serde_json::from_slice(&body).unwrap())
     }
+
     /// The result of a call that succeeds.
     pub async fn ask(&self, method: &str, params: Value) -> Value {
         let (_, mut reply) = self.call(method, params.clone()).await;

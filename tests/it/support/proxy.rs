@@ -52,6 +52,7 @@ impl Builder {
     pub fn upstream_url(self, url: &str) -> Self {
         let endpoint = EndpointConfig {
             url: Secret::Plain(url.to_owned()),
+            ws: None,
             consistent: false,
             headers: Default::default(),
         };

@@ -71,6 +71,15 @@ impl Node {
         self.node.url()
     }
 
+    pub fn ws_url(&self) -> String {
+        self.node.ws_url()
+    }
+
+    /// Ends all WebSockets.
+    pub fn cut_sockets(&self) {
+        self.node.cut_sockets();
+    }
+
     pub fn address(&self) -> SocketAddr {
         self.node.address()
     }

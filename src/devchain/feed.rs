@@ -1,0 +1,190 @@
+//! The development chain on a WebSocket: calls, and subscriptions to `newHeads`.
+
+use super::{
+    block::Block,
+    handle::{BlockRef, DevChain},
+    rpc::{Args, Entry, Packet, Reply, RpcError},
+    serve::Served,
+};
+use bytes::Bytes;
+use futures_util::{SinkExt, StreamExt};
+use serde_json::value::RawValue;
+use std::{collections::BTreeSet, sync::Arc};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::watch,
+    task::JoinSet,
+};
+use tokio_tungstenite::{WebSocketStream, accept_async, tungstenite::Message};
+
+/// Serves `chain` to all who connect; each change of `cut` ends the connections there are.
+pub(super) async fn serve(chain: DevChain, listener: TcpListener, cut: watch::Receiver<()>) {
+    let mut connections = JoinSet::new();
+    loop {
+        // A node for tests: out of files, its tests have failed anyway.
+        let Ok((stream, _)) = listener.accept().await else { return };
+        let (chain, mut cut) = (chain.clone(), cut.clone());
+        cut.mark_unchanged();
+        connections.spawn(async move {
+            tokio::select! {
+                _ = cut.changed() => {}
+                _ = Connection::serve(chain, stream) => {}
+            }
+        });
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+/// One client.
+struct Connection {
+    chain: DevChain,
+    socket: WebSocketStream<TcpStream>,
+    subscriptions: BTreeSet<String>,
+    /// Subscriptions made so far: their ids are numbers.
+    made: u64,
+    /// The last head that was announced, or was there before.
+    seen: BlockRef,
+}
+
+// === impl Connection ===
+
+impl Connection {
+    /// Ends when either side does; `None` says nothing more.
+    async fn serve(chain: DevChain, stream: TcpStream) -> Option<()> {
+        let mut heads = chain.subscribe();
+        let socket = accept_async(stream).await.ok()?;
+        let seen = *heads.borrow_and_update();
+        let mut this = Self { chain, socket, subscriptions: BTreeSet::new(), made: 0, seen };
+        loop {
+            tokio::select! {
+                message = this.socket.next() => match message?.ok()? {
+                    Message::Text(text) => this.answer(&text).await?,
+                    Message::Close(_) => return None,
+                    _ => {}
+                },
+                changed = heads.changed() => {
+                    changed.ok()?;
+                    heads.borrow_and_update();
+                    this.announce().await?;
+                }
+            }
+        }
+    }
+
+    async fn answer(&mut self, text: &str) -> Option<()> {
+        let body = Bytes::copy_from_slice(text.as_bytes());
+        let Served::Reply { status: 200, body: reply, .. } = self.chain.serve(body.clone()).await else {
+            // There is no status on a socket: whatever else was to happen, it ends.
+            return None;
+        };
+        let reply = self.subscribe(&body, &reply).unwrap_or(reply);
+        if reply.is_empty() {
+            return Some(());
+        }
+        self.send(String::from_utf8(reply.to_vec()).ok()?).await
+    }
+
+    /// The reply to a call that only a socket has, unless a fault has struck it.
+    fn subscribe(&mut self, body: &[u8], reply: &Bytes) -> Option<Bytes> {
+        let Ok(Packet::One(Entry::Call { id: id @ Some(_), method, params })) = Packet::parse(body) else {
+            return None;
+        };
+        // What the chain has no method for, as long as nobody made it say something else.
+        if *reply != Reply::new(id, Err(RpcError::method_not_found(&method))).to_bytes() {
+            return None;
+        }
+        let outcome = match method.as_str() {
+            "eth_subscribe" => self.begin(params),
+            "eth_unsubscribe" => self.end(params),
+            _ => return None,
+        };
+        Some(Reply::new(id, outcome).to_bytes())
+    }
+
+    fn begin(&mut self, params: Option<&RawValue>) -> Result<Bytes, RpcError> {
+        let kind = text(params)?;
+        if kind != "newHeads" {
+            return Err(RpcError::method_not_found(&format!("{kind} subscription in eth namespace")));
+        }
+        self.made += 1;
+        let id = format!("{:#x}", self.made);
+        let reply = format!("\"{id}\"");
+        self.subscriptions.insert(id);
+        Ok(reply.into())
+    }
+
+    fn end(&mut self, params: Option<&RawValue>) -> Result<Bytes, RpcError> {
+        match self.subscriptions.remove(&text(params)?) {
+            true => Ok(Bytes::from_static(b"true")),
+            false => Err(RpcError::server("subscription not found")),
+        }
+    }
+
+    /// Tells of each block that has become canonical since the last time.
+    async fn announce(&mut self) -> Option<()> {
+        let new = self.chain.new_blocks(self.seen);
+        if let Some(head) = new.last() {
+            self.seen = BlockRef::from(head.as_ref());
+        }
+        for block in new {
+            let header = block.header_json();
+            for id in self.subscriptions.clone() {
+                self.send(format!(
+                    r#"{{"jsonrpc":"2.0","method":"eth_subscription","params":{{"subscription":"{id}","result":{header}}}}}"#
+                ))
+                .await?;
+            }
+        }
+        Some(())
+    }
+
+    async fn send(&mut self, text: String) -> Option<()> {
+        self.socket.send(Message::text(text)).await.ok()
+    }
+}
+
+// === impl DevChain ===
+
+impl DevChain {
+    /// The blocks in sight that were not on the branch below `seen`, from below; if the chain has only gone
+    /// back, the one it has gone back to.
+    fn new_blocks(&self, seen: BlockRef) -> Vec<Arc<Block>> {
+        let state = self.state();
+        let head = state.view().head();
+        if head.hash() == seen.hash {
+            return Vec::new();
+        }
+        let parent = |block: &Arc<Block>| state.tree.get(block.header.parent_hash).cloned();
+        let (mut old, mut at) = (state.tree.get(seen.hash).cloned(), Some(Arc::clone(head)));
+        let mut new = Vec::new();
+        // Down both branches to where they meet.
+        while let (Some(left), Some(block)) = (&old, &at) {
+            if left.hash() == block.hash() {
+                break;
+            }
+            if left.number() > block.number() {
+                old = parent(left);
+            } else {
+                let below = parent(block);
+                new.push(block.clone());
+                at = below;
+            }
+        }
+        if new.is_empty() {
+            new.push(Arc::clone(head));
+        }
+        new.reverse();
+        new
+    }
+}
+
+/// The first argument, which must be text.
+fn text(params: Option<&RawValue>) -> Result<String, RpcError> {
+    Args::parse(params)?;
+    params
+        .and_then(|params| {
+            serde_json::from_str::<Vec<serde_json::Value>>(params.get()).ok()?.into_iter().next()
+        })
+        .and_then(|first| first.as_str().map(str::to_owned))
+        .ok_or_else(|| RpcError::invalid_params("missing value for required argument 0"))
+}

@@ -1,0 +1,308 @@
+//! Hears from a node that there is a new head, over a WebSocket.
+//!
+//! An event says that something has happened, and nothing of what it says beside that is believed:
+//! the head itself is asked for, like any other, of the endpoint that everything is asked of.
+
+use std::{borrow::Cow, time::Duration};
+
+use futures_util::{SinkExt, StreamExt};
+use http::{HeaderMap, HeaderValue, header};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    time,
+};
+use tokio_tungstenite::{
+    MaybeTlsStream, WebSocketStream, connect_async_with_config,
+    tungstenite::{
+        self, Message, client::IntoClientRequest, handshake::client::Request, protocol::WebSocketConfig,
+    },
+};
+
+use super::{
+    Config, EndpointConfig, EndpointError, EndpointUrl, UpstreamError, http as endpoint, url::UrlError,
+};
+
+/// A header is 2 KB, but some nodes (anvil) send whole blocks.
+const MAX_MESSAGE: usize = 32 * 1024 * 1024;
+
+/// A connection that brings nothing for so long is asked whether it is still there, and given up when
+/// it says nothing for as long again. Nodes that have been cut off do not say so.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// Our only call on a connection.
+const SUBSCRIBE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_subscribe","params":["newHeads"]}"#;
+const SUBSCRIBE_ID: &str = "1";
+
+/// Where a node tells of new heads.
+#[derive(Clone, Debug)]
+pub struct HeadFeed {
+    url: EndpointUrl,
+    headers: HeaderMap,
+    connect_timeout: Duration,
+    timeout: Duration,
+}
+
+/// A subscription to new heads. Ends when dropped.
+#[derive(Debug)]
+pub struct Subscription<S = MaybeTlsStream<TcpStream>> {
+    socket: WebSocketStream<S>,
+}
+
+/// Why nothing is heard.
+#[derive(Debug, thiserror::Error)]
+pub enum FeedError {
+    /// No connection, or it broke.
+    #[error("{0}")]
+    Socket(#[source] Box<tungstenite::Error>),
+    /// The other side ended it.
+    #[error("the connection was closed")]
+    Closed,
+    /// It took too long to connect or to subscribe.
+    #[error("no answer within {0:?}")]
+    TimedOut(Duration),
+    /// Nothing came for long, not even when asked.
+    #[error("nothing was heard for {0:?}")]
+    Silent(Duration),
+    /// The node does not let us subscribe.
+    #[error("{0}")]
+    Refused(#[source] UpstreamError),
+}
+
+/// What matters of a message.
+#[derive(Deserialize)]
+struct Incoming<'a> {
+    #[serde(borrow)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    method: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+}
+
+/// What a message is to us.
+#[derive(Debug, PartialEq, Eq)]
+enum Heard<'a> {
+    Subscribed,
+    Refused(&'a str),
+    Event,
+    Other,
+}
+
+// === impl HeadFeed ===
+
+impl HeadFeed {
+    /// The feed of an endpoint, if it has one; connects to nothing yet.
+    ///
+    /// # Errors
+    /// If the endpoint's secrets, WebSocket URL or headers are no good.
+    pub fn try_new(endpoint: &EndpointConfig, config: &Config) -> Result<Option<Self>, EndpointError> {
+        let Some(ws) = &endpoint.ws else { return Ok(None) };
+        let url = ws.resolve().map_err(EndpointError::WsSecret)?;
+        let feed = Self {
+            url: EndpointUrl::of_socket(&url).map_err(EndpointError::Ws)?,
+            headers: endpoint::headers(endpoint)?,
+            connect_timeout: config.connect_timeout,
+            timeout: config.timeout,
+        };
+        feed.request().map_err(|_| EndpointError::Ws(UrlError::Malformed))?;
+        Ok(Some(feed))
+    }
+
+    /// Where it is.
+    pub fn url(&self) -> &EndpointUrl {
+        &self.url
+    }
+
+    /// Connects and subscribes.
+    ///
+    /// # Errors
+    /// If that did not work within the endpoint's time-outs.
+    pub async fn subscribe(&self) -> Result<Subscription, FeedError> {
+        endpoint::install_tls();
+        let config =
+            WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE)).max_frame_size(Some(MAX_MESSAGE));
+        let connecting = connect_async_with_config(self.request()?, Some(config), true);
+        let connected = time::timeout(self.connect_timeout, connecting).await;
+        let (socket, _) = connected.map_err(|_| FeedError::TimedOut(self.connect_timeout))??;
+        let mut subscription = Subscription { socket };
+        let subscribed = time::timeout(self.timeout, subscription.begin()).await;
+        subscribed.map_err(|_| FeedError::TimedOut(self.timeout))??;
+        Ok(subscription)
+    }
+
+    fn request(&self) -> Result<Request, FeedError> {
+        let mut request = self.url.as_url().as_str().into_client_request()?;
+        let agent = HeaderValue::from_static(concat!("holdfast/", env!("CARGO_PKG_VERSION")));
+        request.headers_mut().insert(header::USER_AGENT, agent);
+        request.headers_mut().extend(self.headers.clone());
+        Ok(request)
+    }
+}
+
+// === impl Subscription ===
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Subscription<S> {
+    /// Resolves at the next event. What came before a drop of this future is not lost.
+    ///
+    /// # Errors
+    /// If there will be none.
+    pub async fn event(&mut self) -> Result<(), FeedError> {
+        loop {
+            if read(&self.message().await?) == Heard::Event {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn begin(&mut self) -> Result<(), FeedError> {
+        self.socket.send(Message::text(SUBSCRIBE)).await?;
+        loop {
+            let message = self.message().await?;
+            match read(&message) {
+                Heard::Subscribed => return Ok(()),
+                Heard::Refused(error) => {
+                    return Err(FeedError::Refused(UpstreamError::node_error(error.as_bytes())));
+                }
+                Heard::Event | Heard::Other => {}
+            }
+        }
+    }
+
+    /// The next text. Pings are answered on the way.
+    async fn message(&mut self) -> Result<tungstenite::Utf8Bytes, FeedError> {
+        let mut asked = false;
+        loop {
+            match time::timeout(SILENCE, self.socket.next()).await {
+                Ok(Some(Ok(Message::Text(text)))) => return Ok(text),
+                Ok(Some(Ok(Message::Close(_))) | None) => return Err(FeedError::Closed),
+                Ok(Some(Ok(_))) => asked = false,
+                Ok(Some(Err(error))) => return Err(error.into()),
+                Err(_) if asked => return Err(FeedError::Silent(2 * SILENCE)),
+                Err(_) => {
+                    let ping = self.socket.send(Message::Ping(Default::default()));
+                    time::timeout(SILENCE, ping).await.map_err(|_| FeedError::Silent(2 * SILENCE))??;
+                    asked = true;
+                }
+            }
+        }
+    }
+}
+
+fn read(message: &str) -> Heard<'_> {
+    match serde_json::from_str(message) {
+        Ok(Incoming { id: Some(id), error: Some(error), .. }) if id.get() == SUBSCRIBE_ID => {
+            Heard::Refused(error.get())
+        }
+        Ok(Incoming { id: Some(id), .. }) if id.get() == SUBSCRIBE_ID => Heard::Subscribed,
+        Ok(Incoming { method: Some(method), .. }) if method == "eth_subscription" => Heard::Event,
+        _ => Heard::Other,
+    }
+}
+
+// === impl FeedError ===
+
+impl From<tungstenite::Error> for FeedError {
+    fn from(error: tungstenite::Error) -> Self {
+        Self::Socket(Box::new(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{io::DuplexStream, time::Instant};
+    use tokio_tungstenite::tungstenite::protocol::Role;
+
+    use super::*;
+    use crate::secret::Secret;
+
+    /// A subscription, and the node at the other end.
+    async fn subscribed() -> (Subscription<DuplexStream>, WebSocketStream<DuplexStream>) {
+        let (near, far) = tokio::io::duplex(65_536);
+        let socket = WebSocketStream::from_raw_socket(near, Role::Client, None).await;
+        (Subscription { socket }, WebSocketStream::from_raw_socket(far, Role::Server, None).await)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_says_nothing_is_given_up() {
+        let (mut subscription, _node) = subscribed().await;
+        let begun = Instant::now();
+        assert!(matches!(subscription.event().await, Err(FeedError::Silent(_))));
+        assert_eq!(begun.elapsed(), 2 * SILENCE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_without_news_that_answers_pings_is_waited_for() {
+        let (mut subscription, mut node) = subscribed().await;
+        tokio::spawn(async move {
+            let news = time::sleep(Duration::from_secs(3600));
+            tokio::pin!(news);
+            loop {
+                tokio::select! {
+                    // Reading answers pings.
+                    message = node.next() => drop(message.unwrap().unwrap()),
+                    () = &mut news => {
+                        node.send(Message::text(r#"{"method":"eth_subscription"}"#)).await.unwrap();
+                        return;
+                    }
+                }
+            }
+        });
+        let begun = Instant::now();
+        subscription.event().await.unwrap();
+        assert_eq!(begun.elapsed().as_secs(), 3600);
+        assert!(matches!(subscription.event().await, Err(FeedError::Socket(_) | FeedError::Closed)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pings_are_answered() {
+        let (mut subscription, mut node) = subscribed().await;
+        let listening = tokio::spawn(async move { subscription.event().await });
+        node.send(Message::Ping("there?".into())).await.unwrap();
+        assert_eq!(node.next().await.unwrap().unwrap(), Message::Pong("there?".into()));
+        drop(node);
+        assert!(listening.await.unwrap().is_err());
+    }
+
+    #[tokio::test]
+    async fn a_node_that_does_not_shake_hands_is_not_waited_for() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let ws = format!("ws://{}/SECRET", listener.local_addr().unwrap());
+        let endpoint = EndpointConfig {
+            url: Secret::Plain("http://127.0.0.1:1".to_owned()),
+            ws: Some(Secret::Plain(ws)),
+            consistent: false,
+            headers: Default::default(),
+        };
+        let config = Config { connect_timeout: Duration::from_millis(20), ..Config::default() };
+        let feed = HeadFeed::try_new(&endpoint, &config).unwrap().unwrap();
+        assert!(matches!(feed.subscribe().await, Err(FeedError::TimedOut(_))));
+        drop(listener);
+        let error = feed.subscribe().await.unwrap_err();
+        assert!(matches!(error, FeedError::Socket(_)) && !error.to_string().contains("SECRET"), "{error}");
+        assert!(!format!("{feed:?}").contains("SECRET"));
+    }
+
+    #[test]
+    fn messages_are_told_apart() {
+        for (message, heard) in [
+            (r#"{"jsonrpc":"2.0","id":1,"result":"0xcd0"}"#, Heard::Subscribed),
+            (r#"{"jsonrpc":"2.0","result":"0xcd0","id":1,"error":null}"#, Heard::Subscribed),
+            (r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32601}}"#, Heard::Refused(r#"{"code":-32601}"#)),
+            (r#"{"jsonrpc":"2.0","id":7,"result":"0xcd0"}"#, Heard::Other),
+            (
+                r#"{"jsonrpc":"2.0","method":"eth_subscription","params":{"subscription":"0x1","result":{}}}"#,
+                Heard::Event,
+            ),
+            (r#"{"jsonrpc":"2.0","method":"eth\u005fsubscription","params":[]}"#, Heard::Event),
+            ("[]", Heard::Other),
+            ("garbage", Heard::Other),
+        ] {
+            assert_eq!(read(message), heard, "{message}");
+        }
+        let deep = format!(r#"{{"method":"eth_subscription","params":{}"#, "[".repeat(1_000_000));
+        assert_eq!(read(&deep), Heard::Other);
+    }
+}

@@ -1,0 +1,416 @@
+//! Following the chain before anybody asks: in memory, under a clock that the test moves; and over
+//! sockets, by what the node tells.
+
+use std::time::Duration;
+
+use futures_util::{SinkExt, StreamExt};
+use holdfast::{
+    config::Config,
+    devchain::{self, DevChain, Fault},
+    proxy::Follow,
+    secret::Secret,
+};
+use serde_json::{Value, json};
+use tokio::{net::TcpStream, time};
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async, tungstenite::Message};
+
+use crate::support::{
+    anvil::Anvil,
+    client::{self, Client},
+    eventually,
+    in_memory::{self, InMemory},
+    proxy, tools, upstream,
+};
+
+const INTERVAL: Duration = Duration::from_millis(500);
+
+fn chain() -> DevChain {
+    upstream::devchain().blocks(3, 2).chain()
+}
+
+/// A program that has been following the chain for a while.
+async fn following(chain: &DevChain, follow: Follow) -> InMemory {
+    let mut config = Config::default();
+    config.chain.follow = follow;
+    config.chain.follow_interval = INTERVAL;
+    let program = in_memory::program(chain, &config);
+    time::sleep(4 * INTERVAL + INTERVAL / 2).await;
+    chain.clear_calls();
+    program
+}
+
+/// How often the head was asked for.
+fn refreshes(chain: &DevChain) -> usize {
+    chain.calls().iter().filter(|call| call.params.contains("latest")).count()
+}
+
+fn hash(block: devchain::BlockRef) -> String {
+    format!("{:#x}", block.hash)
+}
+
+#[tokio::test(start_paused = true)]
+async fn by_default_nothing_is_followed() {
+    let chain = chain();
+    let program = in_memory::program(&chain, &Config::default());
+    assert_eq!(program.call("eth_chainId", json!([])).await.0, 200);
+    assert_eq!(program.call("eth_getBlockByNumber", json!(["latest", false])).await.0, 200);
+    // What the first call brought about.
+    time::sleep(Duration::from_secs(1)).await;
+    chain.clear_calls();
+    for _ in 0..60 {
+        chain.mine(1);
+        time::sleep(Duration::from_secs(60)).await;
+    }
+    assert_eq!(chain.calls_total(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_followed_head_is_read_without_waiting_and_asked_for_once_an_interval() {
+    let chain = chain();
+    let program = following(&chain, Follow::Heads).await;
+    let slow = Duration::from_millis(50);
+    chain.fail(Fault::Queue(slow)).any().always();
+    // From here on, so that the refresh under way is slow already.
+    time::sleep(INTERVAL).await;
+    let (begun, before) = (time::Instant::now(), refreshes(&chain));
+    let mut hits = 0;
+    for round in 0..200 {
+        if round % 24 == 0 {
+            chain.mine(1);
+        }
+        time::sleep(Duration::from_millis(70)).await;
+        let asked = time::Instant::now();
+        let (status, _) = program.cached("eth_blockNumber", json!([])).await;
+        assert_eq!(asked.elapsed(), Duration::ZERO);
+        hits += usize::from(status.starts_with("holdfast; hit"));
+    }
+    assert_eq!(hits, 200);
+    let intervals = begun.elapsed().as_millis() / INTERVAL.as_millis();
+    let asked = (refreshes(&chain) - before) as u128;
+    assert!((intervals - 1..=intervals + 1).contains(&asked), "{asked} refreshes in {intervals} intervals");
+    // Nobody wanted their content.
+    assert_eq!(chain.count("eth_getBlockByHash"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_others_refresh_is_not_refreshed_again() {
+    let chain = chain();
+    let mut config = Config::default();
+    config.chain.follow = Follow::Heads;
+    config.chain.follow_interval = Duration::from_secs(5);
+    let program = in_memory::program(&chain, &config);
+    time::sleep(Duration::from_secs(1)).await;
+    chain.clear_calls();
+    for _ in 0..60 {
+        time::sleep(Duration::from_millis(1_100)).await;
+        program.call("eth_blockNumber", json!([])).await;
+    }
+    assert_eq!(refreshes(&chain), 60);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_reader_of_a_new_block_hits() {
+    let chain = chain();
+    let program = following(&chain, Follow::Blocks).await;
+    for _ in 0..20 {
+        let head = chain.mine(3);
+        time::sleep(2 * INTERVAL).await;
+        let (status, block) = program.cached("eth_getBlockByNumber", json!(["latest", true])).await;
+        assert_eq!(status, "holdfast; hit; detail=block");
+        assert_eq!(block["hash"], json!(hash(head)));
+        let transaction = &block["transactions"][1]["hash"];
+        let (status, _) = program.cached("eth_getTransactionByHash", json!([transaction])).await;
+        assert!(status.starts_with("holdfast; hit"), "{status}");
+    }
+    assert_eq!(chain.count("eth_getBlockByHash"), 20);
+    assert_eq!(chain.count("eth_getBlockReceipts"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_reader_of_new_receipts_hits() {
+    let chain = chain();
+    let program = following(&chain, Follow::Full).await;
+    for transactions in [3, 0, 2] {
+        let head = chain.mine(transactions);
+        time::sleep(2 * INTERVAL).await;
+        for transaction in chain.transactions_of(head.hash) {
+            let (status, _) =
+                program.cached("eth_getTransactionReceipt", json!([format!("{transaction:#x}")])).await;
+            assert_eq!(status, "holdfast; hit; detail=receipts");
+        }
+        let (status, receipts) = program.cached("eth_getBlockReceipts", json!(["latest"])).await;
+        assert!(status.starts_with("holdfast; hit"), "{status}");
+        assert_eq!(receipts.as_array().map(Vec::len), Some(transactions));
+    }
+    assert_eq!((chain.count("eth_getBlockByHash"), chain.count("eth_getBlockReceipts")), (3, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn blocks_in_between_are_fetched_too_the_newest_of_them() {
+    for (mined, fetched) in [(5, 5), (64, 64), (200, 64)] {
+        let chain = chain();
+        let program = following(&chain, Follow::Blocks).await;
+        let head = chain.mine_many(mined, 1);
+        time::sleep(2 * INTERVAL).await;
+        assert_eq!(chain.count("eth_getBlockByHash"), fetched);
+        for number in [head.number, head.number + 1 - fetched] {
+            let (status, _) = program
+                .cached("eth_getBlockByHash", json!([hash(chain.block_ref(number).unwrap()), true]))
+                .await;
+            assert!(status.starts_with("holdfast; hit"), "{status}");
+        }
+        time::sleep(20 * INTERVAL).await;
+        assert_eq!(chain.count("eth_getBlockByHash"), fetched, "each once");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reorg_is_followed_block_by_block() {
+    let chain = chain();
+    let program = following(&chain, Follow::Blocks).await;
+    chain.mine_many(3, 1);
+    time::sleep(2 * INTERVAL).await;
+    chain.clear_calls();
+    let head = chain.reorg(2, 3);
+    time::sleep(2 * INTERVAL).await;
+    for below in 0..3 {
+        let number = format!("{:#x}", head.number - below);
+        let (status, block) = program.cached("eth_getBlockByNumber", json!([number, true])).await;
+        assert_eq!(status, "holdfast; hit; detail=block");
+        assert_eq!(block["hash"], json!(hash(chain.block_ref(head.number - below).unwrap())));
+    }
+    assert_eq!(chain.count("eth_getBlockByHash"), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failing_upstream_is_asked_less_and_less_and_followed_again_when_it_is_back() {
+    let chain = chain();
+    let program = following(&chain, Follow::Blocks).await;
+    chain.fail(Fault::Status(503)).any().always();
+    time::sleep(Duration::from_secs(60)).await;
+    // After 0.5, 1, 2, 4, 8 and then 10 seconds.
+    assert!((7..=12).contains(&refreshes(&chain)), "{} refreshes in a minute", refreshes(&chain));
+    chain.clear_faults();
+    chain.mine_many(2, 1);
+    time::sleep(Duration::from_secs(11)).await;
+    let (status, block) = program.cached("eth_getBlockByNumber", json!(["latest", true])).await;
+    assert_eq!(status, "holdfast; hit; detail=block");
+    assert_eq!(block["hash"], json!(hash(chain.head())));
+
+    // Contact lost: who answers next says first who it is.
+    chain.fail(Fault::Reset).any().always();
+    time::sleep(Duration::from_secs(60)).await;
+    chain.clear_faults();
+    chain.clear_calls();
+    chain.mine(1);
+    time::sleep(Duration::from_secs(20)).await;
+    assert!(chain.calls().iter().position(|call| call.method == "eth_chainId").unwrap() < 3);
+    let (status, _) = program.cached("eth_getBlockByNumber", json!(["latest", true])).await;
+    assert_eq!(status, "holdfast; hit; detail=block");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_block_that_cannot_be_had_is_asked_for_again_and_one_that_cannot_be_right_is_not() {
+    let chain = chain();
+    let program = following(&chain, Follow::Blocks).await;
+    // A replica that has not got it yet.
+    chain.fail(Fault::Null).on("eth_getBlockByHash").times(2);
+    chain.mine(2);
+    time::sleep(6 * INTERVAL).await;
+    assert_eq!(chain.count("eth_getBlockByHash"), 3);
+    let (status, _) = program.cached("eth_getBlockByNumber", json!(["latest", true])).await;
+    assert_eq!(status, "holdfast; hit; detail=block");
+
+    chain.clear_calls();
+    chain.fail(devchain::Lie::WrongHash).on("eth_getBlockByHash").always();
+    chain.mine(2);
+    time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(chain.count("eth_getBlockByHash"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stranger_is_not_followed() {
+    let chain = chain();
+    let mut config = Config { chain_id: Some(1), ..Config::default() };
+    config.chain.follow = Follow::Full;
+    let _program = in_memory::program(&chain, &config);
+    time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(refreshes(&chain), 0);
+}
+
+// ## Over sockets
+
+/// Short, so that polling would show.
+const SOON: Duration = Duration::from_millis(20);
+
+async fn told_by(url: &str, ws: &str, follow: Follow) -> proxy::Proxy {
+    let proxy = proxy::new().upstream_url(url).config(|config| {
+        config.chain.follow = follow;
+        config.chain.follow_interval = SOON;
+        config.upstream.endpoints[0].ws = Some(Secret::Plain(ws.to_owned()));
+    });
+    proxy.run().await
+}
+
+/// Waits until nothing is asked for any more: there is a subscription.
+async fn quiet(node: &DevChain) {
+    eventually("the follower to be quiet", || async {
+        let before = node.calls_total();
+        time::sleep(10 * SOON).await;
+        node.calls_total() == before
+    })
+    .await;
+}
+
+async fn status(client: &Client, method: &str, params: Value) -> (String, Value) {
+    let response = client.call(method, params).await;
+    (response.header("cache-status").unwrap().to_owned(), response.json()["result"].clone())
+}
+
+#[tokio::test]
+async fn a_head_that_is_told_of_is_asked_for_once_and_nothing_is_polled() {
+    let node = upstream::devchain().blocks(3, 2).run().await;
+    let proxy = told_by(&node.url(), &node.ws_url(), Follow::Full).await;
+    let client = client::http(&proxy);
+    quiet(&node).await;
+    node.clear_calls();
+
+    for heads in 1..=10 {
+        let head = node.mine(2);
+        eventually("the receipts", || async { node.count("eth_getBlockReceipts") == heads }).await;
+        eventually("the receipts, kept", || async {
+            let receipts = status(&client, "eth_getBlockReceipts", json!([hash(head)])).await;
+            receipts.0.starts_with("holdfast; hit")
+        })
+        .await;
+        let (status, _) = status(&client, "eth_getBlockByHash", json!([hash(head), true])).await;
+        assert_eq!(status, "holdfast; hit; detail=block");
+    }
+    quiet(&node).await;
+    assert_eq!((node.count("eth_getBlockByHash"), node.count("eth_subscribe")), (10, 0));
+    // One a head, and what the time that passed let the client's calls ask for.
+    assert!((10..=14).contains(&refreshes(&node)), "{} refreshes", refreshes(&node));
+
+    // A reorg: each of the blocks that replace others.
+    let head = node.reorg(2, 3);
+    eventually("the new branch", || async { node.count("eth_getBlockByHash") == 13 }).await;
+    let (_, block) = status(&client, "eth_getBlockByNumber", json!(["latest", true])).await;
+    assert_eq!(block["hash"], json!(hash(head)));
+    assert_eq!(node.count("eth_getBlockByHash"), 13);
+}
+
+#[tokio::test]
+async fn without_a_subscription_it_is_polled_until_there_is_one_again() {
+    let node = upstream::devchain().blocks(3, 2).run().await;
+    let _proxy = told_by(&node.url(), &node.ws_url(), Follow::Blocks).await;
+    quiet(&node).await;
+
+    node.fail(Fault::Error { code: -32000, message: "too many subscriptions".to_owned() })
+        .on("eth_subscribe")
+        .times(2);
+    node.clear_calls();
+    node.cut_sockets();
+    eventually("polling", || async { refreshes(&node) > 10 }).await;
+    node.mine(1);
+    eventually("the block", || async { node.count("eth_getBlockByHash") == 1 }).await;
+    eventually("a subscription", || async { node.count("eth_subscribe") == 3 }).await;
+    quiet(&node).await;
+
+    let before = refreshes(&node);
+    for heads in 2..=5 {
+        node.mine(1);
+        eventually("the block", || async { node.count("eth_getBlockByHash") == heads }).await;
+    }
+    quiet(&node).await;
+    assert!(refreshes(&node) - before <= 6, "{} refreshes of 4 heads", refreshes(&node) - before);
+    assert_eq!(node.count("eth_subscribe"), 3);
+}
+
+#[tokio::test]
+async fn nobody_subscribes_who_does_not_follow() {
+    let node = upstream::devchain().blocks(3, 2).run().await;
+    let _proxy = told_by(&node.url(), &node.ws_url(), Follow::Off).await;
+    node.mine(1);
+    time::sleep(10 * SOON).await;
+    assert_eq!((refreshes(&node), node.count("eth_subscribe")), (0, 0));
+}
+
+/// A client of the development chain's WebSocket.
+struct Socket(WebSocketStream<MaybeTlsStream<TcpStream>>);
+
+impl Socket {
+    async fn read(&mut self) -> Value {
+        let message = time::timeout(client::PATIENCE, self.0.next()).await.unwrap().unwrap().unwrap();
+        serde_json::from_str(message.to_text().unwrap()).unwrap()
+    }
+
+    async fn call(&mut self, method: &str, params: Value) -> Value {
+        let call = json!({ "jsonrpc": "2.0", "id": "a", "method": method, "params": params });
+        self.0.send(Message::text(call.to_string())).await.unwrap();
+        let reply = self.read().await;
+        assert_eq!(reply["id"], json!("a"));
+        reply
+    }
+}
+
+#[tokio::test]
+async fn the_development_chain_tells_of_new_heads_as_a_node_does() {
+    let node = upstream::devchain().blocks(3, 2).run().await;
+    let mut socket = Socket(connect_async(node.ws_url()).await.unwrap().0);
+    assert_eq!(socket.call("eth_blockNumber", json!([])).await["result"], json!("0x3"));
+    let refused = socket.call("eth_subscribe", json!(["logs", {}])).await;
+    assert_eq!(refused["error"]["code"], json!(-32601));
+    let id = socket.call("eth_subscribe", json!(["newHeads"])).await["result"].clone();
+
+    let head = node.mine(2);
+    let event = socket.read().await;
+    assert_eq!(event["method"], json!("eth_subscription"));
+    assert_eq!(event["params"]["subscription"], id);
+    let header = event["params"]["result"].as_object().unwrap();
+    assert_eq!(header["hash"], json!(hash(head)));
+    assert!(!header.contains_key("transactions") && header.contains_key("stateRoot"));
+
+    // Over HTTP nobody can be told.
+    let refused = client::at(&node.url()).call("eth_subscribe", json!(["newHeads"])).await;
+    assert_eq!(refused.code(), Some(-32601));
+
+    let head = node.reorg(2, 3);
+    for below in (0..3).rev() {
+        let expected = hash(node.block_ref(head.number - below).unwrap());
+        assert_eq!(socket.read().await["params"]["result"]["hash"], json!(expected));
+    }
+    let head = node.rollback(1);
+    assert_eq!(socket.read().await["params"]["result"]["hash"], json!(hash(head)));
+
+    assert_eq!(socket.call("eth_unsubscribe", json!([id])).await["result"], json!(true));
+    assert_eq!(socket.call("eth_unsubscribe", json!([id])).await["error"]["code"], json!(-32000));
+    node.mine(1);
+    assert_eq!(socket.call("eth_chainId", json!([])).await["result"], json!("0x6fdd2d"));
+    node.cut_sockets();
+    assert!(!matches!(socket.0.next().await, Some(Ok(_))));
+}
+
+#[tokio::test]
+async fn a_real_node_is_followed_by_what_it_tells() {
+    let Some(binary) = tools::anvil("a_real_node_is_followed_by_what_it_tells") else { return };
+    let node = Anvil::start(binary, &["--chain-id", "4242"]).await;
+    let proxy = told_by(node.url(), &node.url().replace("http", "ws"), Follow::Full).await;
+    let (direct, through) = (client::at(node.url()), client::http(&proxy));
+    let follow_calls = || async { proxy.metric("holdfast_follow_calls_total").await };
+    let upkeep_calls = || async { proxy.metric("holdfast_upkeep_calls_total").await };
+    eventually("a subscription", || async {
+        let before = upkeep_calls().await;
+        time::sleep(20 * SOON).await;
+        upkeep_calls().await == before
+    })
+    .await;
+    let before = follow_calls().await;
+    for blocks in 1..=3 {
+        direct.ask("anvil_mine", json!(["0x1"])).await.unwrap();
+        eventually("block and receipts", || async { follow_calls().await == before + 2 * blocks }).await;
+    }
+    let head: Value =
+        direct.call("eth_getBlockByNumber", json!(["latest", true])).await.json()["result"].clone();
+    let (status, block) = status(&through, "eth_getBlockByHash", json!([head["hash"], true])).await;
+    assert_eq!((status.as_str(), block), ("holdfast; hit; detail=block", head));
+}
