@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::{
     admin,
     cache::Cache,
-    proxy::{self, Identity, IdentityState},
+    proxy::{self, Identity, IdentityState, Seen, Sight},
 };
 
 /// Gathers what the parts know.
@@ -20,6 +20,7 @@ pub(super) struct Report {
     pub(super) identity: Identity,
     pub(super) calls: proxy::Metrics,
     pub(super) cache: Cache,
+    pub(super) sight: Sight,
     pub(super) upstream: String,
     pub(super) listen: SocketAddr,
     pub(super) started: Instant,
@@ -67,9 +68,22 @@ impl admin::Report for Report {
             "listen": self.listen.to_string(),
             "chain": chain,
             "upstreams": [{ "url": self.upstream }],
+            "view": view(&self.sight.seen()),
             "calls": calls,
             "hits": hits,
             "cache": { "entries": entries, "bytes": bytes, "located_transactions": self.cache.located().0 },
         })
     }
+}
+
+fn view(seen: &Seen) -> serde_json::Value {
+    json!({
+        "head": seen.head.map(|head| json!({ "number": head.number.0, "hash": head.hash.to_string() })),
+        "age_seconds": seen.age.map(|age| age.as_secs_f64()),
+        "max_staleness_seconds": seen.max_staleness.as_secs_f64(),
+        "lags": seen.lags,
+        "finalized": seen.finalized.map(|(number, hash)| json!({ "number": number.0, "hash": hash.to_string() })),
+        "window_blocks": seen.window,
+        "final_numbers": seen.final_numbers,
+    })
 }

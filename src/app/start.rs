@@ -88,20 +88,25 @@ impl App {
         let watch = tokio::spawn(identity.watch(upstream.clone()));
         let call_metrics = proxy::Metrics::register(&mut registry);
         let cache = Cache::new(&config.cache);
-        let report = Arc::new(Report {
-            cache: cache.clone(),
+        let consistent = config.upstream.endpoints.first().is_some_and(|endpoint| endpoint.consistent);
+        let parts = ProxyParts {
+            upstream,
             identity: identity.clone(),
-            calls: call_metrics.clone(),
+            cache: cache.clone(),
+            consistent,
+            metrics: call_metrics.clone(),
+        };
+        let (proxy, follower, sight) = proxy::proxy(&config.proxy(), parts);
+        let report = Arc::new(Report {
+            cache,
+            sight,
+            identity: identity.clone(),
+            calls: call_metrics,
             upstream: upstream_url.clone(),
             listen: rpc.address(),
             started: Instant::now(),
             draining: false.into(),
         });
-
-        let consistent = config.upstream.endpoints.first().is_some_and(|endpoint| endpoint.consistent);
-        let parts =
-            ProxyParts { upstream, identity: identity.clone(), cache, consistent, metrics: call_metrics };
-        let (proxy, follower) = proxy::proxy(&config.proxy(), parts);
         let follow = tokio::spawn(follower.run(feed));
         // Of its own: those who take nothing must not keep others from being read.
         let waiting = ByteBudget::new(config.max_bytes_in_flight.as_u64());

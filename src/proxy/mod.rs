@@ -21,6 +21,7 @@ mod plan;
 mod policy;
 mod request;
 mod respond;
+mod sight;
 mod stack;
 mod view;
 
@@ -33,5 +34,6 @@ pub use self::{
     packet::PacketContext,
     policy::GlobError,
     request::{Answered, Caller, Outcome, Request, Source},
+    sight::{Seen, Sight},
     stack::{ProxyParts, proxy},
 };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tower::{Service, ServiceBuilder};
 
 use super::{
-    Answered, CallError, Config, Follower, Identity, Metrics, Request, deadline::DeadlineLayer,
+    Answered, CallError, Config, Follower, Identity, Metrics, Request, Sight, deadline::DeadlineLayer,
     fetch::Fetcher, measure::MeasureLayer, policy::PolicyLayer, respond::Responder, view::View,
 };
 use crate::{cache::Cache, upstream::Upstream};
@@ -25,26 +25,27 @@ pub struct ProxyParts {
     pub metrics: Metrics,
 }
 
-/// A service that answers calls, cheap to clone and always ready; and who follows the chain for it, if
-/// somebody [runs](Follower::run) it.
+/// A service that answers calls, cheap to clone and always ready; who follows the chain for it, if
+/// somebody [runs](Follower::run) it; and what it sees of the chain.
 pub fn proxy(
     config: &Config,
     parts: ProxyParts,
 ) -> (
     impl Service<Request, Response = Answered, Error = CallError, Future: Send> + Clone + Send + Sync + 'static,
     Follower,
+    Sight,
 ) {
     let ProxyParts { upstream, identity, cache, consistent, metrics } = parts;
-    let view = View::new(
+    let view = Arc::new(View::new(
         config.chain.clone(),
         consistent,
         cache.clone(),
         upstream.clone(),
         identity.clone(),
         metrics.clone(),
-    );
-    let fetcher = Fetcher::new(Arc::new(view), cache, upstream.clone(), identity.clone(), metrics.clone());
-    let fetcher = Arc::new(fetcher);
+    ));
+    let sight = Sight::new(view.clone());
+    let fetcher = Arc::new(Fetcher::new(view, cache, upstream.clone(), identity.clone(), metrics.clone()));
     let follower = Follower::new(fetcher.clone(), &config.chain);
     let service = ServiceBuilder::new()
         // Outermost, so that refusals are counted too.
@@ -54,5 +55,5 @@ pub fn proxy(
         // Around whatever may wait.
         .layer(DeadlineLayer(config.call_timeout))
         .service(Responder::new(fetcher, upstream, identity, config.clone()));
-    (service, follower)
+    (service, follower, sight)
 }

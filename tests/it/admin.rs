@@ -75,3 +75,23 @@ async fn routes_are_what_they_say() {
     let posted = client::at(&proxy.admin_url("/status")).send("{}").await;
     assert_eq!((posted.status.as_u16(), posted.header("allow")), (405, Some("GET, HEAD")));
 }
+
+#[tokio::test]
+async fn the_status_shows_the_view_of_the_chain() {
+    let node = upstream::devchain().blocks(20, 1).run().await;
+    let proxy = proxy::new().upstream(&node).run().await;
+    let client = client::http(&proxy);
+    let view = client.get(&proxy.admin_url("/status")).await.json()["view"].clone();
+    assert_eq!(view["head"], serde_json::Value::Null, "nobody has asked yet");
+
+    client.call("eth_getBlockByNumber", json!(["0x3", false])).await;
+    let status = client.get(&proxy.admin_url("/status")).await.json();
+    let view = &status["view"];
+    assert_eq!(view["head"]["number"], 20, "{view}");
+    assert_eq!(view["head"]["hash"], format!("{:#x}", node.head().hash));
+    assert_eq!(view["finalized"]["number"], 4, "{view}");
+    assert_eq!(view["lags"], false);
+    assert!(view["age_seconds"].as_f64().unwrap() < 20.0);
+    assert_eq!(status["calls"], 1);
+    assert!(status["cache"]["entries"].is_u64());
+}

@@ -52,7 +52,7 @@ pub fn program(chain: &DevChain, config: &Config) -> InMemory {
     let parts = ProxyParts { upstream, identity, cache, consistent, metrics };
     let bytes = config.max_bytes_in_flight.as_u64();
     let edge = Edge { budget: ByteBudget::new(bytes), waiting: ByteBudget::new(bytes), admin: None };
-    let (proxy, follower) = proxy::proxy(&config.proxy(), parts);
+    let (proxy, follower, _) = proxy::proxy(&config.proxy(), parts);
     tokio::spawn(follower.run(None));
     let stack = http::stack(&config.http, edge, proxy);
     let service =
