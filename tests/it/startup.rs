@@ -19,7 +19,7 @@ async fn readiness(client: &Client, proxy: &Proxy) -> (u16, String) {
 
 /// An address on which nothing listens, until something does.
 async fn free_address() -> std::net::SocketAddr {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listener = tokio::net::TcpListener::bind((std::net::IpAddr::from(upstream::NODES), 0)).await.unwrap();
     listener.local_addr().unwrap()
 }
 

@@ -1,11 +1,16 @@
 //! Nodes to put behind the proxy.
 
-use std::{io::ErrorKind, net::SocketAddr, ops::Deref};
+use std::{io::ErrorKind, net::SocketAddr, ops::Deref, time::Duration};
 
 use alloy_consensus::TxEnvelope;
 use alloy_eips::Encodable2718;
 use alloy_primitives::hex;
 use holdfast::devchain::{Config, DevChain, DevNode};
+use tokio::time::Instant;
+
+/// Where nodes listen: not where everything else does, so that a node which comes back to its
+/// port does not find a stranger there.
+pub const NODES: [u8; 4] = [127, 0, 0, 2];
 
 /// A development chain, to be started.
 #[derive(Clone, Debug, Default)]
@@ -45,18 +50,19 @@ impl Builder {
     }
 
     pub async fn run(self) -> Node {
-        self.run_on(SocketAddr::from(([127, 0, 0, 1], 0))).await
+        self.run_on(SocketAddr::from((NODES, 0))).await
     }
 
     /// On an address that was used before, say.
     pub async fn run_on(self, address: SocketAddr) -> Node {
         let chain = self.chain();
+        let patience = Instant::now() + Duration::from_secs(10);
         loop {
             match DevNode::start(chain.clone(), address).await {
                 Ok(node) => return Node { chain, node },
                 // Whoever listened there is still closing.
-                Err(error) if address.port() != 0 && error.source.kind() == ErrorKind::AddrInUse => {
-                    tokio::task::yield_now().await;
+                Err(error) if error.source.kind() == ErrorKind::AddrInUse && Instant::now() < patience => {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
                 }
                 Err(error) => panic!("{error}"),
             }
