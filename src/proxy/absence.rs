@@ -64,7 +64,8 @@ impl Absences {
         let rules = tracker.rules();
         let lasts = rules.consistent || absence.sent.serves(arrival, rules.max_staleness);
         let same_head = tracker.head().is_some_and(|head| head.hash == absence.head);
-        if !lasts || !same_head || tracker.lags() {
+        let outwritten = self.written().is_some_and(|written| absence.sent.is_before(written));
+        if !lasts || !same_head || outwritten || tracker.lags() {
             return Absent::Unknown;
         }
         if tracker.is_fresh(arrival) { Absent::Surely } else { Absent::IfFresh }

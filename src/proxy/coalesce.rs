@@ -37,6 +37,8 @@ pub(super) struct Landed<V> {
     pub(super) value: V,
     /// Somebody else had asked already.
     pub(super) joined: bool,
+    /// When it was sent.
+    pub(super) sent: Stamp,
 }
 
 /// Takes a flight off the list when its task ends, however it ends.
@@ -71,10 +73,10 @@ where
     where
         F: Future<Output = V> + Send + 'static,
     {
-        let (mut landed, joined) = {
+        let (mut landed, joined, sent) = {
             let mut flights = lock(&self.flights);
             match flights.get(&key) {
-                Some(flight) if may_join(flight.sent) => (flight.landed.clone(), true),
+                Some(flight) if may_join(flight.sent) => (flight.landed.clone(), true, flight.sent),
                 _ => {
                     let (land, landed) = watch::channel(None);
                     flights.insert(key, Flight { sent: now, landed: landed.clone() });
@@ -86,12 +88,12 @@ where
                         drop(landing);
                         land.send_replace(Some(value));
                     });
-                    (landed, false)
+                    (landed, false, now)
                 }
             }
         };
         let value = landed.wait_for(Option::is_some).await.map_err(|_| Abandoned)?.clone();
-        Ok(Landed { value: value.ok_or(Abandoned)?, joined })
+        Ok(Landed { value: value.ok_or(Abandoned)?, joined, sent })
     }
 
     #[cfg(test)]

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     cache::Cache,
-    chain::{Link, Stamp},
+    chain::{Link, Lookup, Stamp},
     eth::{
         Block, BlockHash, BlockNumber, Header, LoneReceipt, LoneTransaction, Receipts, Tag, ThinBlock,
         TxHash, TxPosition,
@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// What a node says of a method it does not have.
-const METHOD_NOT_FOUND: &[u8] = b"-32601";
+const METHOD_NOT_FOUND: i64 = -32601;
 
 /// What can be fetched. Equal ones share a fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -100,6 +100,20 @@ impl Fetch {
     }
 }
 
+// === impl Fetched ===
+
+impl Fetched {
+    /// Nothing speaks against it, and nothing for it: it is handed on.
+    fn unprovable(result: &Bytes) -> Self {
+        Self::Other(Answer::Result(result.clone()))
+    }
+}
+
+/// A block without transactions has no receipts either; and neither has a node that lost them.
+fn is_empty_list(result: &[u8]) -> bool {
+    result.first() == Some(&b'[') && result[1..].trim_ascii_start().first() == Some(&b']')
+}
+
 // === impl Fetcher ===
 
 impl Fetcher {
@@ -121,18 +135,51 @@ impl Fetcher {
         fetch: Fetch,
         arrival: Stamp,
     ) -> Result<Landed<Fetched>, UpstreamError> {
+        let landed = self.fly(fetch, arrival, fetch.is_timeless()).await?;
+        // Content does not depend on when it was sent; that there is none does.
+        let staleness = self.view.tracker().rules().max_staleness;
+        let aged = fetch.is_timeless() && landed.joined && !landed.sent.serves(arrival, staleness);
+        if aged && matches!(landed.value, Fetched::Other(_)) {
+            return self.fly(fetch, arrival, false).await;
+        }
+        Ok(landed)
+    }
+
+    async fn fly(
+        self: &Arc<Self>,
+        fetch: Fetch,
+        arrival: Stamp,
+        whenever_sent: bool,
+    ) -> Result<Landed<Fetched>, UpstreamError> {
         let now = self.view.clock().now();
         let this = self.clone();
         let may_join = |sent| {
-            if fetch.is_timeless() {
-                !self.view.is_outwritten(sent)
-            } else {
-                self.view.may_join(sent, arrival)
-            }
+            if whenever_sent { !self.view.is_outwritten(sent) } else { self.view.may_join(sent, arrival) }
         };
         let landed = self.flights.run(fetch, now, may_join, move || this.carry_out(fetch, now)).await;
-        let Landed { value, joined } = landed.map_err(|_| UpstreamError::Abandoned)?;
-        Ok(Landed { value: value?, joined })
+        let Landed { value, joined, sent } = landed.map_err(|_| UpstreamError::Abandoned)?;
+        Ok(Landed { value: value?, joined, sent })
+    }
+
+    /// Is what was fetched in memory now?
+    pub(super) fn is_kept(&self, fetched: &Fetched) -> bool {
+        match fetched {
+            Fetched::Block(block) => self.cache.block(block.hash()).is_some(),
+            Fetched::Thin(thin) => {
+                self.cache.thin(thin.hash()).is_some() || self.cache.block(thin.hash()).is_some()
+            }
+            Fetched::Receipts(receipts) => {
+                receipts.block().is_some_and(|block| self.cache.receipts(block).is_some())
+            }
+            Fetched::Transaction(lone) => lone
+                .place()
+                .is_some_and(|place| self.cache.lone_transaction(place.block, place.index).is_some()),
+            Fetched::Receipt(lone) => {
+                let place = lone.place();
+                self.cache.lone_receipt(place.block, place.index).is_some()
+            }
+            Fetched::Other(_) => false,
+        }
     }
 
     /// Can a block's receipts be had at once?
@@ -184,9 +231,12 @@ impl Fetcher {
             Fetch::BlockAt(number) => {
                 let block = verify::block(result, AskedBlock::ByNumber(number))?;
                 let link = link(block.header());
-                let block = self.cache.insert_block(block);
-                self.observe(link.number, link.hash, Some(link.parent), sent).await;
-                Ok(Fetched::Block(block))
+                let believed = self.observe(link.number, link.hash, Some(link.parent), sent).await;
+                Ok(Fetched::Block(if believed {
+                    self.cache.insert_block(block)
+                } else {
+                    Arc::new(block.into_inner())
+                }))
             }
             Fetch::Thin(hash) => {
                 let thin = verify::thin_block(result, AskedBlock::ByHash(hash))?;
@@ -197,26 +247,44 @@ impl Fetcher {
             Fetch::ThinAt(number) => {
                 let thin = verify::thin_block(result, AskedBlock::ByNumber(number))?;
                 let link = link(thin.header());
-                let thin = self.cache.insert_thin(thin);
-                self.observe(link.number, link.hash, Some(link.parent), sent).await;
-                Ok(Fetched::Thin(thin))
+                let believed = self.observe(link.number, link.hash, Some(link.parent), sent).await;
+                Ok(Fetched::Thin(if believed {
+                    self.cache.insert_thin(thin)
+                } else {
+                    Arc::new(thin.into_inner())
+                }))
             }
             Fetch::Receipts(hash) => {
                 let held = self.cache.block(hash);
                 let number = match &held {
                     Some(block) => block.header().number,
+                    None if is_empty_list(result) => return Ok(Fetched::unprovable(result)),
                     None => verify::receipts_number(result)?,
                 };
                 let receipts = verify::receipts(result, hash, number, held.as_deref())?;
                 Ok(Fetched::Receipts(self.cache.insert_receipts(hash, number, receipts)))
             }
             Fetch::ReceiptsAt(number) => {
-                let hash = verify::receipts_block(result)?;
+                let hash = if is_empty_list(result) {
+                    // Of which block they are, only the view can tell.
+                    match self.view.tracker().lookup(number, sent) {
+                        Lookup::Final(hash) | Lookup::Tracked { hash, .. } | Lookup::Asked(hash)
+                            if self.cache.block(hash).is_some() =>
+                        {
+                            hash
+                        }
+                        _ => return Ok(Fetched::unprovable(result)),
+                    }
+                } else {
+                    verify::receipts_block(result)?
+                };
                 let held = self.cache.block(hash);
                 let receipts = verify::receipts(result, hash, number, held.as_deref())?;
-                let receipts = self.cache.insert_receipts(hash, number, receipts);
-                self.observe(number, hash, None, sent).await;
-                Ok(Fetched::Receipts(receipts))
+                Ok(Fetched::Receipts(if self.observe(number, hash, None, sent).await {
+                    self.cache.insert_receipts(hash, number, receipts)
+                } else {
+                    Arc::new(receipts.into_inner())
+                }))
             }
             Fetch::Transaction(hash) => {
                 let transaction = verify::lone_transaction(result, hash)?;
@@ -285,9 +353,12 @@ impl Fetcher {
     }
 
     fn note_lack(&self, error: &[u8]) {
-        if error.windows(METHOD_NOT_FOUND.len()).any(|window| window == METHOD_NOT_FOUND)
-            && !self.lacks_block_receipts.swap(true, Relaxed)
-        {
+        #[derive(serde::Deserialize)]
+        struct Coded {
+            code: i64,
+        }
+        let lacks = serde_json::from_slice::<Coded>(error).is_ok_and(|error| error.code == METHOD_NOT_FOUND);
+        if lacks && !self.lacks_block_receipts.swap(true, Relaxed) {
             warn!("the upstream has no eth_getBlockReceipts: receipts are fetched one by one");
         }
     }

@@ -282,7 +282,7 @@ impl Follower {
         fetcher.identity.known().await;
         fetcher.identity.confirm().await?;
         let now = fetcher.view.clock().now();
-        let Landed { value, joined } = fetcher.fetch(fetch, now).await.map_err(CallError::Upstream)?;
+        let Landed { value, joined, .. } = fetcher.fetch(fetch, now).await.map_err(CallError::Upstream)?;
         if !joined {
             fetcher.metrics.followed();
         }

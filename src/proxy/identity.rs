@@ -86,8 +86,10 @@ struct Progress {
     state: IdentityState,
     /// The last good answer, whatever has happened since.
     pinned: Option<Arc<WhoIs>>,
-    /// Contact was lost since the last attempt.
+    /// Contact was lost since the last attempt began.
     doubted: bool,
+    /// How often it was.
+    doubts: u64,
 }
 
 /// A handle on what is known of the upstream. Cheap to clone.
@@ -103,8 +105,13 @@ pub struct Identity {
 impl Identity {
     /// Knows nothing yet; with `expected`, only that chain will do.
     pub fn new(expected: Option<u64>) -> Self {
-        let progress =
-            Progress { attempts: 0, state: IdentityState::Unknown(None), pinned: None, doubted: false };
+        let progress = Progress {
+            attempts: 0,
+            state: IdentityState::Unknown(None),
+            pinned: None,
+            doubted: false,
+            doubts: 0,
+        };
         Self { progress: Arc::new(watch::Sender::new(progress)), wanted: Arc::default(), expected }
     }
 
@@ -128,6 +135,7 @@ impl Identity {
     pub(super) fn doubt(&self) {
         self.progress.send_if_modified(|progress| {
             progress.doubted = true;
+            progress.doubts += 1;
             false
         });
     }
@@ -135,16 +143,22 @@ impl Identity {
     /// Makes sure of the upstream: at once if it is known, else by the next attempt.
     pub(super) async fn confirm(&self) -> Result<Arc<WhoIs>, CallError> {
         let mut progress = self.progress.subscribe();
-        let attempts = {
+        let (attempts, doubts) = {
             let now = progress.borrow_and_update();
             match &now.state {
                 IdentityState::Known(who) if !now.doubted => return Ok(who.clone()),
-                _ => now.attempts,
+                _ => (now.attempts, now.doubts),
             }
         };
         self.wanted.notify_one();
-        let next = progress.wait_for(|progress| progress.attempts > attempts).await;
-        match next.map(|progress| progress.state.clone()) {
+        let after = |attempts: u64| move |progress: &Progress| progress.attempts > attempts;
+        let mut next = progress.wait_for(after(attempts)).await.map(|progress| progress.clone());
+        if next.as_ref().is_ok_and(|next| next.doubted && next.doubts == doubts) {
+            // That one had begun before the doubt: it takes another.
+            self.wanted.notify_one();
+            next = progress.wait_for(after(attempts + 1)).await.map(|progress| progress.clone());
+        }
+        match next.map(|next| next.state) {
             Ok(IdentityState::Known(who)) => Ok(who),
             Ok(IdentityState::Stranger(stranger)) => Err(CallError::Stranger(stranger)),
             Ok(IdentityState::Unknown(error)) => {
@@ -160,7 +174,8 @@ impl Identity {
         async move {
             let mut pause = FIRST_PAUSE;
             loop {
-                this.conclude(who_is(&upstream).await);
+                let doubts = this.progress.borrow().doubts;
+                this.conclude(who_is(&upstream).await, doubts);
                 let sure = matches!(this.progress.borrow().state, IdentityState::Known(_));
                 if sure {
                     pause = FIRST_PAUSE;
@@ -175,12 +190,12 @@ impl Identity {
         }
     }
 
-    fn conclude(&self, answered: Result<WhoIs, UpstreamError>) {
+    fn conclude(&self, answered: Result<WhoIs, UpstreamError>, doubts: u64) {
         self.progress.send_modify(|progress| {
             let state = match answered {
                 Ok(who) => match self.stranger(&who, progress.pinned.as_deref()) {
                     Some(stranger) => IdentityState::Stranger(stranger),
-                    None => IdentityState::Known(Arc::new(who)),
+                    None => IdentityState::Known(Arc::new(who.completed(progress.pinned.as_deref()))),
                 },
                 Err(error) => IdentityState::Unknown(Some(error)),
             };
@@ -189,7 +204,8 @@ impl Identity {
                 progress.pinned = Some(who.clone());
             }
             progress.attempts += 1;
-            progress.doubted = false;
+            // A doubt that came while this was being asked is not answered by it.
+            progress.doubted = progress.doubts != doubts;
             progress.state = state;
         });
     }
@@ -268,6 +284,28 @@ fn block_hash(block: &[u8]) -> Option<BlockHash> {
 // === impl WhoIs ===
 
 impl WhoIs {
+    /// With what was known before, where this time it was not said: a node that is busy, or that has
+    /// pruned its first block, does not change the chain by it.
+    fn completed(self, before: Option<&Self>) -> Self {
+        let before = before.filter(|before| before.chain_id == self.chain_id);
+        Self {
+            genesis: self.genesis.or(before.and_then(|before| before.genesis)),
+            net_version_answer: self
+                .net_version_answer
+                .or_else(|| before.and_then(|before| before.net_version_answer.clone())),
+            ..self
+        }
+    }
+
+    /// Is this the same chain?
+    pub(super) fn is_same_chain(&self, other: &Self) -> bool {
+        let same_genesis = match (self.genesis, other.genesis) {
+            (Some(one), Some(two)) => one == two,
+            _ => true,
+        };
+        self.chain_id == other.chain_id && same_genesis
+    }
+
     /// The node's own answer to `method`, if it is one that cannot change.
     pub(super) fn answer(&self, method: &str) -> Option<Bytes> {
         match method {

@@ -245,6 +245,7 @@ impl Memory<'_> {
         match (self.meaning(tag, arrival, packet), tag) {
             (Some(link), _) => Resolved::Known { hash: link.hash, surely: true, at: None },
             (None, Tag::Earliest | Tag::Pending) => Resolved::Forward,
+            (None, tag) if self.view.has_none(tag, arrival) => Resolved::Forward,
             (None, tag) => Resolved::Refresh(tag),
         }
     }

@@ -51,6 +51,11 @@ impl PacketContext {
         context
     }
 
+    /// Has any of its calls been looked at?
+    pub(super) fn has_arrived(&self) -> bool {
+        self.arrival.get().is_some()
+    }
+
     /// When the packet arrived: when the first of its calls is looked at.
     pub(super) fn arrival(&self, clock: &Clock) -> Stamp {
         *self.arrival.get_or_init(|| clock.now())

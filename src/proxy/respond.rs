@@ -4,10 +4,12 @@ use std::{
     future::{Ready, ready},
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, Either};
+use tokio::time;
 use tower::Service;
 
 use super::{
@@ -31,6 +33,9 @@ const LOCAL: [&str; 2] = ["eth_chainId", "net_version"];
 
 /// Canonicity is asked again after each wait; past this it has changed too often, and the node is asked.
 const MOST_LOOKS: u32 = 3;
+
+/// How long an answer that is in hand waits for the rest of its block, which others are likely to want.
+const BUY_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The innermost service of a call.
 #[derive(Clone, Debug)]
@@ -87,6 +92,10 @@ impl Service<Request> for Responder {
             None => Extra::read(method.as_str(), &params).map(Want::Extra),
         };
         if let Some(want) = want {
+            if !packet.has_arrived() {
+                let view = &inner.fetcher.view;
+                view.notice_clock_jumps(packet.arrival(view.clock()));
+            }
             // A hit is answered here and now.
             if let Look::Hit(bytes, source) = inner.look(want, &packet) {
                 if inner.config.chain.refresh_ahead {
@@ -146,7 +155,6 @@ impl Inner {
         self.confirm().await?;
         let view = &self.fetcher.view;
         let arrival = asked.packet.arrival(view.clock());
-        view.notice_clock_jumps(view.clock().now());
         if !asked.names_hash() && view.tracker().head().is_none() {
             // Whoever knows only transactions does not wait for a view, but what is kept for the next
             // one like it is believed only through one.
@@ -206,7 +214,7 @@ impl Inner {
         fetch: Fetch,
         arrival: Stamp,
     ) -> Result<Option<Answered>, CallError> {
-        let Landed { value, joined } =
+        let Landed { value, joined, .. } =
             self.fetcher.fetch(fetch, arrival).await.map_err(CallError::Upstream)?;
         let outcome = |kept| match (joined, kept) {
             (true, _) => Outcome::Joined,
@@ -227,9 +235,10 @@ impl Inner {
             }
             return Ok(Some(Answered { answer, outcome: outcome(false) }));
         }
-        self.buy_the_rest(&value, arrival).await;
-        Ok(cut(asked.want, &value)
-            .map(|bytes| Answered { answer: Answer::Result(bytes), outcome: outcome(true) }))
+        // Not for long: the answer is in hand, and the purchase goes on without it.
+        let _ = time::timeout(BUY_PATIENCE, self.buy_the_rest(&value, arrival)).await;
+        let outcome = outcome(self.fetcher.is_kept(&value));
+        Ok(cut(asked.want, &value).map(|bytes| Answered { answer: Answer::Result(bytes), outcome }))
     }
 
     /// Fetches a whole block, or all its receipts; tells whether that worked.

@@ -60,6 +60,9 @@ struct Asked {
     finalized: Option<(Stamp, BlockNumber)>,
     /// The last call that can have changed what reads see.
     written: Option<Stamp>,
+    /// When the node last had no block for the tag.
+    no_safe: Option<Stamp>,
+    no_finalized: Option<Stamp>,
     /// Both clocks at the last refresh.
     clocks: Option<(Stamp, SystemTime)>,
     /// Whose chain the tracker follows.
@@ -130,10 +133,14 @@ impl View {
     /// development chains may become, empties everything.
     pub(super) fn follow(&self, who: &Arc<WhoIs>) {
         let mut asked = self.asked();
-        if asked.who.as_ref().is_some_and(|known| Arc::ptr_eq(known, who) || **known == **who) {
+        if asked.who.as_ref().is_some_and(|known| Arc::ptr_eq(known, who)) {
             return;
         }
-        let changed = asked.who.replace(who.clone()).is_some();
+        let before = asked.who.replace(who.clone());
+        if before.as_ref().is_some_and(|before| before.is_same_chain(who)) {
+            return;
+        }
+        asked.finalized = None;
         drop(asked);
         let now = self.clock.now();
         let rules = rules(&self.config, self.consistent, Some(who.chain_id));
@@ -141,7 +148,7 @@ impl View {
             *tracker = Tracker::new(rules);
             tracker.forget(now);
         });
-        if changed {
+        if before.is_some() {
             warn!(chain_id = who.chain_id, "the development chain was started anew: everything is forgotten");
             self.cache.clear();
         }
@@ -150,9 +157,27 @@ impl View {
     /// A write was sent or answered: nothing sent before this moment tells what is.
     pub(super) fn unsettle(&self, resets: bool) -> Stamp {
         let now = self.clock.now();
-        self.asked().written = Some(now);
+        {
+            let mut asked = self.asked();
+            asked.written = Some(now);
+            if resets {
+                asked.finalized = None;
+            }
+        }
         self.change(|tracker| if resets { tracker.forget(now) } else { tracker.unsettle(now) });
         now
+    }
+
+    /// Did the node say, recently enough for this arrival, that it has no block for this tag?
+    pub(super) fn has_none(&self, tag: Tag, arrival: Stamp) -> bool {
+        let asked = self.asked();
+        let none = match tag {
+            Tag::Safe => asked.no_safe,
+            Tag::Finalized => asked.no_finalized,
+            Tag::Latest | Tag::Earliest | Tag::Pending => None,
+        };
+        drop(asked);
+        none.is_some_and(|sent| self.may_join(sent, arrival))
     }
 
     /// Makes sure that there is a head, and that what is final was asked for.
@@ -211,11 +236,7 @@ impl View {
     /// After a jump of the wall clock nothing is fresh: the machine slept, and its own clock with it.
     pub(super) fn notice_clock_jumps(&self, now: Stamp) {
         let Some((then, wall)) = self.asked().clocks else { return };
-        let passed = now.time.duration_since(then.time);
-        let jumped = match SystemTime::now().duration_since(wall) {
-            Ok(on_the_wall) => on_the_wall > passed + CLOCK_JUMP,
-            Err(backwards) => backwards.duration() > CLOCK_JUMP,
-        };
+        let jumped = has_jumped(now.time.duration_since(then.time), wall, SystemTime::now());
         if jumped {
             info!("the wall clock jumped: the view of the chain is taken as stale");
             self.asked().clocks = None;
@@ -224,6 +245,7 @@ impl View {
     }
 
     async fn refresh_head(self: Arc<Self>, sent: Stamp) -> Result<(), UpstreamError> {
+        let wall = SystemTime::now();
         let Some(thin) = self.ask(Tag::Latest.as_str(), AskedBlock::ByTag).await? else {
             return Err(UpstreamError::Empty);
         };
@@ -251,7 +273,7 @@ impl View {
         if let Some((number, hash)) = alarmed {
             self.alarm(number, &format!("{hash} left the chain"));
         }
-        self.asked().clocks = Some((sent, SystemTime::now()));
+        self.asked().clocks = Some((sent, wall));
         self.metrics.head_observed(change);
         self.heed(change, link);
         self.cache.insert_thin(thin);
@@ -292,18 +314,23 @@ impl View {
     }
 
     async fn refresh_safe(self: Arc<Self>, sent: Stamp) -> Result<(), UpstreamError> {
-        if let Some(thin) = self.ask(Tag::Safe.as_str(), AskedBlock::ByTag).await? {
-            let link = link(&thin);
-            self.change(|tracker| tracker.observe_safe(link, sent));
-            self.cache.insert_thin(thin);
-        }
+        let Some(thin) = self.ask(Tag::Safe.as_str(), AskedBlock::ByTag).await? else {
+            self.asked().no_safe = Some(sent);
+            return Err(UpstreamError::Empty);
+        };
+        let link = link(&thin);
+        self.change(|tracker| tracker.observe_safe(link, sent));
+        self.cache.insert_thin(thin);
         Ok(())
     }
 
     async fn refresh_finalized(self: Arc<Self>, sent: Stamp) -> Result<(), UpstreamError> {
         let head = self.tracker().head().map_or(BlockNumber(0), |head| head.number);
         let before = self.asked().finalized.replace((sent, head));
-        let Some(thin) = self.ask(Tag::Finalized.as_str(), AskedBlock::ByTag).await? else { return Ok(()) };
+        let Some(thin) = self.ask(Tag::Finalized.as_str(), AskedBlock::ByTag).await? else {
+            self.asked().no_finalized = Some(sent);
+            return Err(UpstreamError::Empty);
+        };
         let link = link(&thin);
         let known = self.tracker().lookup(link.number, sent);
         if matches!(known, Lookup::Final(hash) if hash != link.hash) {
@@ -341,6 +368,7 @@ impl View {
             "ALARM: a finalized block changed: {what}; all that was known of canonicity is forgotten"
         );
         self.metrics.alarm();
+        self.asked().finalized = None;
     }
 
     fn finalized_is_due(&self, head: BlockNumber, now: Stamp) -> bool {
@@ -348,7 +376,8 @@ impl View {
             return false;
         }
         self.asked().finalized.is_none_or(|(asked, under)| {
-            now.time.duration_since(asked.time) >= FINALIZED_TIME && head.0 >= under.0 + FINALIZED_BLOCKS
+            now.time.duration_since(asked.time) >= FINALIZED_TIME
+                && head.0 >= under.0.saturating_add(FINALIZED_BLOCKS)
         })
     }
 
@@ -360,7 +389,7 @@ impl View {
     ) -> Result<Option<Verified<ThinBlock>>, UpstreamError> {
         let call = Call::new(GET_BLOCK, Params::from_own(format!(r#"["{block}",false]"#)));
         self.metrics.upkeep(1);
-        Ok(self.read(self.upstream.call(call).await?, asked))
+        Ok(self.read(self.upstream.call(call).await.inspect_err(|error| self.heed_loss(error))?, asked))
     }
 
     /// The blocks of a gap, as far as they come, by one batch.
@@ -371,7 +400,8 @@ impl View {
             .map(|number| Call::new(GET_BLOCK, Params::from_own(format!(r#"["{number}",false]"#))))
             .collect();
         self.metrics.upkeep(numbers.len() as u64);
-        let Ok(answers) = self.upstream.call_all(calls).await else { return Vec::new() };
+        let answers = self.upstream.call_all(calls).await.inspect_err(|error| self.heed_loss(error));
+        let Ok(answers) = answers else { return Vec::new() };
         let blocks = answers
             .into_iter()
             .zip(numbers)
@@ -392,6 +422,13 @@ impl View {
         }
     }
 
+    /// Whoever answers after contact was lost must say who it is.
+    fn heed_loss(&self, error: &UpstreamError) {
+        if error.lost_contact() {
+            self.identity.doubt();
+        }
+    }
+
     fn asked(&self) -> std::sync::MutexGuard<'_, Asked> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -400,6 +437,14 @@ impl View {
 fn link(thin: &ThinBlock) -> Link {
     let header = thin.header();
     Link { number: header.number, hash: header.hash, parent: header.parent }
+}
+
+/// Has the wall clock gone another way than our own since `then`? Ours stands still while a machine sleeps.
+fn has_jumped(passed: Duration, then: SystemTime, now: SystemTime) -> bool {
+    match now.duration_since(then) {
+        Ok(on_the_wall) => on_the_wall > passed + CLOCK_JUMP,
+        Err(backwards) => backwards.duration() > CLOCK_JUMP,
+    }
 }
 
 /// The rules for a chain; before it is known, the strictest.
@@ -413,5 +458,24 @@ fn rules(config: &ChainConfig, consistent: bool, chain_id: Option<u64>) -> Rules
         consistent,
         finality: !development,
         finality_depth: config.finality_depth,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_that_slept_or_was_set_is_noticed() {
+        let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let after = |seconds: u64| then + Duration::from_secs(seconds);
+        assert!(!has_jumped(Duration::from_secs(5), then, after(5)));
+        assert!(!has_jumped(Duration::from_secs(5), then, after(6)));
+        // Slept for an hour: our own clock stood still.
+        assert!(has_jumped(Duration::from_millis(300), then, after(3600)));
+        // Set back.
+        assert!(has_jumped(Duration::from_secs(5), after(60), then));
+        // Under a test's clock, which passes without the wall's.
+        assert!(!has_jumped(Duration::from_secs(3600), then, after(0)));
     }
 }

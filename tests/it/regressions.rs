@@ -822,3 +822,89 @@ async fn the_tags_of_a_batch_mean_one_view() {
     assert_eq!(answers[4], "0x3");
     assert_eq!(answers[5][0]["blockHash"], hex(head.hash));
 }
+
+/// A node that is busy while it is asked who it is does not change the chain by it.
+#[tokio::test(start_paused = true)]
+async fn an_identity_that_is_told_by_halves_empties_nothing_and_unpins_nothing() {
+    let chain = upstream::devchain().blocks(20, 2).chain();
+    let program = in_memory::program(&chain, &Config::default());
+    let hash = format!("{:#x}", chain.hash_at(3).unwrap());
+    let ask = json!([hash, true]);
+    assert_eq!(program.call("eth_getBlockByHash", ask.clone()).await.0, 200);
+
+    // Contact is lost, and the next time block 0 cannot be had.
+    chain.fail(Fault::Reset).on("eth_gasPrice").once();
+    assert_eq!(program.call("eth_gasPrice", json!([])).await.0, 502);
+    chain.fail(Fault::Error { code: -32005, message: "busy".to_owned() }).on("eth_getBlockByNumber").once();
+    assert_eq!(program.call("eth_gasPrice", json!([])).await.0, 200);
+    chain.clear_calls();
+    assert_eq!(program.call("eth_getBlockByHash", ask).await.0, 200);
+    assert_eq!(chain.count("eth_getBlockByHash"), 0, "the cache was emptied");
+
+    // And a stranger with the same chain id is still found out.
+    let mut other = chain.config();
+    other.seed += 1;
+    chain.restart(other);
+    chain.fail(Fault::Reset).on("eth_gasPrice").once();
+    assert_eq!(program.call("eth_gasPrice", json!([])).await.0, 502);
+    let (status, reply) = program.call("eth_gasPrice", json!([])).await;
+    assert_eq!(status, 502, "{reply}");
+    assert!(reply["error"]["message"].as_str().unwrap().contains("genesis"), "{reply}");
+}
+
+/// Content may be joined whenever it was asked for; that there is none may not.
+#[tokio::test(start_paused = true)]
+async fn a_null_by_hash_that_is_under_way_is_not_handed_to_those_who_come_later() {
+    let chain = upstream::devchain().blocks(3, 1).chain();
+    let program = in_memory::program(&chain, &Config::default());
+    assert_eq!(program.call("eth_gasPrice", json!([])).await.0, 200);
+    let hidden = format!("{:#x}", chain.head().hash);
+    chain.lag(1);
+    chain.fail(Fault::Delay(Duration::from_secs(5))).on("eth_getBlockByHash").once();
+    let early = {
+        let (program, hidden) = (program.clone(), hidden.clone());
+        tokio::spawn(async move { program.call("eth_getBlockByHash", json!([hidden, true])).await })
+    };
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    chain.lag(0);
+    let (_, late) = program.call("eth_getBlockByHash", json!([hidden, true])).await;
+    assert_eq!(late["result"]["hash"], hidden);
+    assert_eq!(early.await.unwrap().1["result"], Value::Null);
+}
+
+/// A node without finality is asked for it, and not with every call thrice.
+#[tokio::test(start_paused = true)]
+async fn tags_that_a_node_does_not_have_cost_little_more_than_without_a_proxy() {
+    let chain = upstream::devchain().blocks(3, 1).chain();
+    chain.set_finalized(Finality::Error);
+    chain.set_safe(Finality::Null);
+    let program = in_memory::program(&chain, &Config::default());
+    assert_eq!(program.call("eth_blockNumber", json!([])).await.0, 200);
+    chain.clear_calls();
+    for _ in 0..10 {
+        let (_, reply) = program.call("eth_getBlockByNumber", json!(["finalized", false])).await;
+        assert!(reply["error"].is_object(), "{reply}");
+        let (_, reply) = program.call("eth_getBlockByNumber", json!(["safe", false])).await;
+        assert_eq!(reply["result"], Value::Null, "{reply}");
+    }
+    // Each call is forwarded, and each tag was refreshed once.
+    assert!(chain.count("eth_getBlockByNumber") <= 22, "{}", chain.count("eth_getBlockByNumber"));
+}
+
+/// What is not kept is not called kept, and an empty block's receipts are no lie.
+#[tokio::test(start_paused = true)]
+async fn the_cache_status_tells_what_was_kept() {
+    let chain = upstream::devchain().blocks(3, 1).chain();
+    chain.mine(0);
+    let (registered, program) = (chain.generate(1).remove(0), in_memory::program(&chain, &Config::default()));
+    chain.submit(registered.clone()).unwrap();
+    let pending = json!([format!("{:#x}", registered.tx_hash())]);
+    let reply = program.ask("eth_getTransactionByHash", pending).await;
+    assert_eq!(reply.cache_status, "holdfast; fwd=miss");
+
+    let empty = json!([format!("{:#x}", chain.head().number)]);
+    let reply = program.ask("eth_getBlockReceipts", empty).await;
+    assert_eq!(reply.cache_status, "holdfast; fwd=miss");
+    assert_eq!(reply.value["result"], json!([]));
+    assert!(!program.metrics().contains("mismatches_total{"), "an empty block was called a lie");
+}

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::{Place, ShapeError, Span, members};
 use crate::{
-    eth::{TxHash, TxPosition},
+    eth::{BlockHash, TxHash, TxPosition},
     jsonrpc::Scanner,
 };
 
@@ -12,6 +12,8 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Receipts {
     bytes: Bytes,
+    /// The block that the first of them names.
+    block: Option<BlockHash>,
     receipts: Box<[Receipt]>,
 }
 
@@ -40,7 +42,13 @@ impl Receipts {
             receipts.push(Receipt { whole, transaction: named.hash });
             places.push((named.hash, Place::all(named.block, named.number, named.index)?));
         }
-        Ok((Self { receipts: receipts.into(), bytes: bytes.clone() }, places))
+        let block = places.first().map(|(_, place)| place.block);
+        Ok((Self { receipts: receipts.into(), block, bytes: bytes.clone() }, places))
+    }
+
+    /// The block that they name; none, if there are none.
+    pub fn block(&self) -> Option<BlockHash> {
+        self.block
     }
 
     /// How many there are.

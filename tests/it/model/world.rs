@@ -16,6 +16,7 @@ pub struct State {
     pub since: Instant,
     /// Canonical hashes by number, up to what lag lets see.
     pub visible: Arc<Vec<Hash>>,
+    lag: u64,
     safe: Option<u64>,
     finalized: Option<u64>,
     mempool: Vec<Hash>,
@@ -131,6 +132,7 @@ impl World {
         self.floor = self.floor.max(finalized.unwrap_or(0));
         self.states.push(State {
             since: Instant::now(),
+            lag: self.lag,
             safe: trailing(self.mode.0, config.safe_distance),
             finalized,
             mempool: self.chain.mempool(),
@@ -347,9 +349,11 @@ impl World {
                 None => return self.is_null_or_error(result),
             },
             Subject::Tag(Place::Earliest | Place::Below(_)) => canonical(0),
-            // By hash the block is served whether it is canonical or not; a node may have forgotten it.
+            // By hash a block is served whether it is canonical or not. There is none only where lag hides
+            // it, or where its whole chain is gone.
             Subject::Block(hash) => {
-                return result == "null"
+                let hidden = state.lag > 0 || self.archive.contains_key(&hash);
+                return (hidden && result == "null")
                     || self.cut(call.question, hash).is_some_and(|truth| truth == *result);
             }
             Subject::Nothing => {
