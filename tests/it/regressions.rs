@@ -7,7 +7,7 @@ use alloy_eips::Encodable2718;
 use alloy_primitives::{B256, hex};
 use holdfast::{
     config::Config,
-    devchain::{self, DevChain, Fault, Lie, Pruned},
+    devchain::{self, DevChain, Fault, Finality, Lie, Pruned},
     proxy::Orphans,
 };
 use serde_json::{Value, json};
@@ -865,7 +865,7 @@ async fn a_null_by_hash_that_is_under_way_is_not_handed_to_those_who_come_later(
         let (program, hidden) = (program.clone(), hidden.clone());
         tokio::spawn(async move { program.call("eth_getBlockByHash", json!([hidden, true])).await })
     };
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    time::sleep(Duration::from_secs(3)).await;
     chain.lag(0);
     let (_, late) = program.call("eth_getBlockByHash", json!([hidden, true])).await;
     assert_eq!(late["result"]["hash"], hidden);
@@ -899,12 +899,10 @@ async fn the_cache_status_tells_what_was_kept() {
     let (registered, program) = (chain.generate(1).remove(0), in_memory::program(&chain, &Config::default()));
     chain.submit(registered.clone()).unwrap();
     let pending = json!([format!("{:#x}", registered.tx_hash())]);
-    let reply = program.ask("eth_getTransactionByHash", pending).await;
-    assert_eq!(reply.cache_status, "holdfast; fwd=miss");
+    assert_eq!(program.cache_status(TRANSACTION, pending).await, "holdfast; fwd=miss");
 
-    let empty = json!([format!("{:#x}", chain.head().number)]);
-    let reply = program.ask("eth_getBlockReceipts", empty).await;
-    assert_eq!(reply.cache_status, "holdfast; fwd=miss");
-    assert_eq!(reply.value["result"], json!([]));
-    assert!(!program.metrics().contains("mismatches_total{"), "an empty block was called a lie");
+    let empty = json!([hex(chain.head().number)]);
+    let (status, receipts) = program.cached(RECEIPTS, empty).await;
+    assert_eq!((status.as_str(), receipts), ("holdfast; fwd=miss", json!([])));
+    assert_eq!(program.metric("mismatches_total{reason=\"emptied\"}"), 0, "an empty block was called a lie");
 }
