@@ -188,7 +188,7 @@ impl Fetcher {
     }
 
     async fn carry_out(self: Arc<Self>, fetch: Fetch, sent: Stamp) -> Result<Fetched, UpstreamError> {
-        let head = self.view.tracker().head();
+        let (head, generation) = (self.view.tracker().head(), self.view.generation());
         let answer = self.upstream.call(fetch.call()).await.inspect_err(|error| {
             if error.lost_contact() {
                 self.identity.doubt();
@@ -208,6 +208,10 @@ impl Fetcher {
             }
             Answer::Error(_) => return Ok(Fetched::Other(answer)),
         };
+        if self.view.generation() != generation {
+            // Of a chain that is no more: whoever asked is told, and nobody else.
+            return Ok(Fetched::Other(answer));
+        }
         match self.keep(fetch, result, sent).await {
             Ok(fetched) => Ok(fetched),
             Err(failure) => {

@@ -158,8 +158,7 @@ impl Inner {
         if !asked.names_hash() && view.tracker().head().is_none() {
             // Whoever knows only transactions does not wait for a view, but what is kept for the next
             // one like it is believed only through one.
-            let view = view.clone();
-            tokio::spawn(async move { view.establish(arrival).await });
+            view.establish_meanwhile(arrival);
         }
         let mut denied = None;
         for _ in 0..MOST_LOOKS {

@@ -5,7 +5,10 @@
 //! now and then, so that what is old becomes final.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard},
+    sync::{
+        Arc, Mutex, PoisonError, RwLock, RwLockReadGuard,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
     time::{Duration, SystemTime},
 };
 
@@ -51,6 +54,10 @@ pub(super) struct View {
     asked: Mutex<Asked>,
     /// The head is another. A permit is kept for the one who waits.
     moved: Notify,
+    /// Something is being done that nobody waits for.
+    working: AtomicBool,
+    /// How many chains there have been.
+    generation: AtomicU64,
 }
 
 /// When things were last asked for or changed.
@@ -93,6 +100,8 @@ impl View {
             refreshes: Coalesce::default(),
             asked: Mutex::default(),
             moved: Notify::new(),
+            working: AtomicBool::new(false),
+            generation: AtomicU64::new(0),
         }
     }
 
@@ -150,6 +159,8 @@ impl View {
         });
         if before.is_some() {
             warn!(chain_id = who.chain_id, "the development chain was started anew: everything is forgotten");
+            // First: what is under way must not come in after it was emptied.
+            self.generation.fetch_add(1, Relaxed);
             self.cache.clear();
         }
     }
@@ -229,8 +240,32 @@ impl View {
         let ages = |sent: Stamp| sent.serves(arrival, half * 2) && !sent.serves(arrival, half);
         let aging = self.tracker().refreshed().is_some_and(ages);
         if aging && !half.is_zero() {
-            tokio::spawn(self.refresh(Tag::Latest, self.clock.now()));
+            let this = self.clone();
+            self.meanwhile(async move { this.refresh(Tag::Latest, this.clock.now()).await });
         }
+    }
+
+    /// Makes sure of a head, and waits for nothing.
+    pub(super) fn establish_meanwhile(self: &Arc<Self>, arrival: Stamp) {
+        let this = self.clone();
+        self.meanwhile(async move { this.establish(arrival).await });
+    }
+
+    /// Does something that nobody waits for, unless something of the kind is being done already:
+    /// calls can come faster than an upstream that hangs lets go.
+    fn meanwhile(self: &Arc<Self>, work: impl Future<Output = Result<(), UpstreamError>> + Send + 'static) {
+        if !self.working.swap(true, Relaxed) {
+            let this = self.clone();
+            tokio::spawn(async move {
+                let _ = work.await;
+                this.working.store(false, Relaxed);
+            });
+        }
+    }
+
+    /// Which chain this is, counted: what was asked of the one before is nothing to this one.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Relaxed)
     }
 
     /// After a jump of the wall clock nothing is fresh: the machine slept, and its own clock with it.
