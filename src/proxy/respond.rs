@@ -232,6 +232,11 @@ impl Inner {
             if denies_block && !asked.names_hash() && answer == Answer::Result(Bytes::from_static(b"null")) {
                 return Ok(None);
             }
+            let is_block = matches!(&answer, Answer::Result(result) if result != "null");
+            if is_block && asked.wants_hashes() && matches!(fetch, Fetch::Block(_) | Fetch::BlockAt(_)) {
+                // Fetched whole, and not to be cut: in the form that was asked for it is the node's to give.
+                return self.forward(asked.call.clone(), Outcome::Miss).await.map(Some);
+            }
             return Ok(Some(Answered { answer, outcome: outcome(false) }));
         }
         // Not for long: the answer is in hand, and the purchase goes on without it.
@@ -353,6 +358,17 @@ impl Drop for Unsettle<'_> {
 // === impl Cacheable ===
 
 impl Cacheable {
+    /// Does the client want a block with the hashes of its transactions only?
+    fn wants_hashes(&self) -> bool {
+        matches!(
+            self.want,
+            Want::Operation(
+                Operation::BlockByHash(ops::BlockByHash { full: false, .. })
+                    | Operation::BlockByNumber(ops::BlockByNumber { full: false, .. })
+            )
+        )
+    }
+
     /// Did the client name a block by what it is to the chain?
     fn names_tag(&self) -> bool {
         let place = match self.want {

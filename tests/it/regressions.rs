@@ -906,3 +906,16 @@ async fn the_cache_status_tells_what_was_kept() {
     assert_eq!((status.as_str(), receipts), ("holdfast; fwd=miss", json!([])));
     assert_eq!(program.metric("mismatches_total{reason=\"emptied\"}"), 0, "an empty block was called a lie");
 }
+
+/// A block is fetched whole. If it may not be cut, whoever wants hashes does not get the whole.
+#[tokio::test(start_paused = true)]
+async fn a_lie_about_a_block_is_handed_on_in_the_form_that_was_asked_for() {
+    let chain = upstream::devchain().blocks(3, 2).chain();
+    let program = in_memory::program(&chain, &Config::default());
+    chain.fail(Lie::Field("number".to_owned(), json!("0x7"))).on(BLOCK_BY_HASH).times(2);
+    let asked = json!([hex(chain.head().hash), false]);
+    let block = program.ask(BLOCK_BY_HASH, asked.clone()).await;
+    assert_eq!(block["number"], "0x7");
+    assert!(block["transactions"][0].is_string(), "{block}");
+    assert_eq!(program.ask(BLOCK_BY_HASH, asked).await["number"], "0x3");
+}

@@ -68,8 +68,8 @@ struct Run {
 
 fn settings(setting: Setting) -> (Config, devchain::Config) {
     let mut config = Config::default();
-    // Short, so that time-outs of hanging calls do not carry every program past every other limit.
-    config.upstream.timeout = Duration::from_secs(3);
+    // Longer than any answer is late, shorter than what would carry every program past every limit.
+    config.upstream.timeout = Duration::from_secs(10);
     config.upstream.endpoints = vec![holdfast::upstream::EndpointConfig {
         url: holdfast::secret::Secret::Plain(String::new()),
         ws: None,
