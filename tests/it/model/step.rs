@@ -150,7 +150,7 @@ pub fn step() -> impl Strategy<Value = Step> {
         1 => (1u64..4).prop_map(Step::Rollback),
         2 => finality.prop_map(Step::Finality),
         1 => (failure(), 1u64..4).prop_map(|(failure, times)| Step::Fail(failure, times)),
-        2 => (any::<bool>(), prop_oneof![Just(20u64), Just(500), Just(1_500), Just(8_000)])
+        2 => (any::<bool>(), prop_oneof![Just(20u64), Just(500), Just(1_500), Just(4_000)])
             .prop_map(|(late, millis)| Step::Slow { late, millis }),
         1 => Just(Step::ClearFaults),
         24 => question().prop_map(Step::Ask),

@@ -240,6 +240,8 @@ impl World {
     }
 
     pub fn slow(&mut self, late: bool, wait: std::time::Duration) {
+        // Several of these in a row are more than a call has time for.
+        self.faulty |= wait >= std::time::Duration::from_secs(1);
         let fault = if late { Fault::Delay(wait) } else { Fault::Queue(wait) };
         self.chain.fail(fault).on("eth_get*").once();
     }
