@@ -76,6 +76,23 @@ async fn the_commands_of_the_readme_work() {
     }
 }
 
+/// The table names it in a cell, not in a block of its own.
+#[tokio::test]
+async fn the_cast_line_of_the_readme_works() {
+    let Some(cast) = tools::cast("the_cast_line_of_the_readme_works") else { return };
+    let readme = read("README.md");
+    let line = readme.split('`').find(|code| code.starts_with("cast ")).expect("the README names cast");
+    let node = upstream::devchain().blocks(3, 2).run().await;
+    let proxy = proxy::new().upstream(&node).run().await;
+    let line = line.replace("http://127.0.0.1:8555", &proxy.url());
+    let mut command = std::process::Command::new(cast);
+    command.args(line.split_whitespace().skip(1));
+    let ran = output(command).await;
+    let said = text(&ran.stdout);
+    assert!(ran.status.success(), "{said}{}", text(&ran.stderr));
+    assert!(said.contains(&format!("{:#x}", node.head().hash)), "{said}");
+}
+
 #[tokio::test]
 async fn the_codes_of_the_readme_are_the_codes() {
     let readme = read("README.md");

@@ -29,13 +29,22 @@ fn found(test: &str, what: &str, path: PathBuf) -> Option<PathBuf> {
 
 /// The anvil binary itself, not its wrapper, which would leave it behind when killed.
 pub fn anvil(test: &str) -> Option<PathBuf> {
+    foundry(test, "anvil")
+}
+
+/// The command-line client that the README names.
+pub fn cast(test: &str) -> Option<PathBuf> {
+    foundry(test, "cast")
+}
+
+fn foundry(test: &str, tool: &str) -> Option<PathBuf> {
     let platform = match (std::env::consts::OS, std::env::consts::ARCH) {
         ("macos", "aarch64") => "darwin-arm64",
         ("macos", _) => "darwin-amd64",
         (_, "aarch64") => "linux-arm64",
         _ => "linux-amd64",
     };
-    found(test, "anvil", folder().join(format!("node_modules/@foundry-rs/anvil-{platform}/bin/anvil")))
+    found(test, tool, folder().join(format!("node_modules/@foundry-rs/{tool}-{platform}/bin/{tool}")))
 }
 
 /// A script of `tests/clients`, to be run by Node beside its packages.
