@@ -91,6 +91,7 @@ pub enum Place {
     Safe,
     Finalized,
     Earliest,
+    Pending,
 }
 
 fn place() -> impl Strategy<Value = Place> {
@@ -101,6 +102,7 @@ fn place() -> impl Strategy<Value = Place> {
         1 => Just(Place::Safe),
         1 => Just(Place::Finalized),
         1 => Just(Place::Earliest),
+        1 => Just(Place::Pending),
     ]
 }
 
