@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use super::location::{ENTRY_BYTES, Home};
-use crate::eth::{Block, BlockHash, LoneReceipt, LoneTransaction, Receipts, ThinBlock, TxHash, TxPosition};
+use crate::{
+    eth::{Block, BlockHash, LoneReceipt, LoneTransaction, Receipts, ThinBlock, TxHash, TxPosition},
+    verify::Verified,
+};
 
 /// What an entry costs beside its content: the key, moka's nodes and queues, reference counts.
 const OVERHEAD: usize = 320;
@@ -42,11 +45,11 @@ pub(super) struct Entity {
 
 #[derive(Clone, Debug)]
 pub(super) enum Content {
-    Block(Arc<Block>),
-    Thin(Arc<ThinBlock>),
-    Receipts(Arc<Receipts>),
-    Transaction(Arc<LoneTransaction>),
-    Receipt(Arc<LoneReceipt>),
+    Block(Arc<Verified<Block>>),
+    Thin(Arc<Verified<ThinBlock>>),
+    Receipts(Arc<Verified<Receipts>>),
+    Transaction(Arc<Verified<LoneTransaction>>),
+    Receipt(Arc<Verified<LoneReceipt>>),
 }
 
 // === impl Kind ===

@@ -46,8 +46,8 @@ impl Cache {
     }
 
     /// Keeps a block, and returns it.
-    pub fn insert_block(&self, block: Verified<Block>) -> Arc<Block> {
-        let block = Arc::new(block.into_inner());
+    pub fn insert_block(&self, block: Verified<Block>) -> Arc<Verified<Block>> {
+        let block = Arc::new(block);
         let header = block.header();
         self.insert(Key::Block(header.hash), header.hash, header.number, Content::Block(block.clone()));
         // A head that was kept thin is told by the whole block from here on.
@@ -56,8 +56,8 @@ impl Cache {
     }
 
     /// Keeps a block with hashes of transactions, unless the whole block is there.
-    pub fn insert_thin(&self, thin: Verified<ThinBlock>) -> Arc<ThinBlock> {
-        let thin = Arc::new(thin.into_inner());
+    pub fn insert_thin(&self, thin: Verified<ThinBlock>) -> Arc<Verified<ThinBlock>> {
+        let thin = Arc::new(thin);
         let header = thin.header();
         if !self.store.contains_key(&Key::Block(header.hash)) {
             self.insert(Key::Thin(header.hash), header.hash, header.number, Content::Thin(thin.clone()));
@@ -71,15 +71,15 @@ impl Cache {
         block: BlockHash,
         number: BlockNumber,
         receipts: Verified<Receipts>,
-    ) -> Arc<Receipts> {
-        let receipts = Arc::new(receipts.into_inner());
+    ) -> Arc<Verified<Receipts>> {
+        let receipts = Arc::new(receipts);
         self.insert(Key::Receipts(block), block, number, Content::Receipts(receipts.clone()));
         receipts
     }
 
     /// Keeps a transaction that came alone, if it is in a block.
     pub fn insert_transaction(&self, transaction: Verified<LoneTransaction>) {
-        let transaction = Arc::new(transaction.into_inner());
+        let transaction = Arc::new(transaction);
         if let Some(place) = transaction.place() {
             let key = Key::Transaction(place.block, place.index);
             self.insert(key, place.block, place.number, Content::Transaction(transaction));
@@ -88,14 +88,14 @@ impl Cache {
 
     /// Keeps a receipt that came alone.
     pub fn insert_receipt(&self, receipt: Verified<LoneReceipt>) {
-        let receipt = Arc::new(receipt.into_inner());
+        let receipt = Arc::new(receipt);
         let place = receipt.place();
         let key = Key::Receipt(place.block, place.index);
         self.insert(key, place.block, place.number, Content::Receipt(receipt));
     }
 
     /// The block with this hash.
-    pub fn block(&self, hash: BlockHash) -> Option<Arc<Block>> {
+    pub fn block(&self, hash: BlockHash) -> Option<Arc<Verified<Block>>> {
         match self.store.get(&Key::Block(hash))?.content {
             Content::Block(block) => Some(block),
             _ => None,
@@ -103,7 +103,7 @@ impl Cache {
     }
 
     /// The block with this hash, its transactions by hash.
-    pub fn thin(&self, hash: BlockHash) -> Option<Arc<ThinBlock>> {
+    pub fn thin(&self, hash: BlockHash) -> Option<Arc<Verified<ThinBlock>>> {
         match self.store.get(&Key::Thin(hash))?.content {
             Content::Thin(thin) => Some(thin),
             _ => None,
@@ -111,7 +111,7 @@ impl Cache {
     }
 
     /// The receipts of the block with this hash.
-    pub fn receipts(&self, hash: BlockHash) -> Option<Arc<Receipts>> {
+    pub fn receipts(&self, hash: BlockHash) -> Option<Arc<Verified<Receipts>>> {
         match self.store.get(&Key::Receipts(hash))?.content {
             Content::Receipts(receipts) => Some(receipts),
             _ => None,
@@ -119,7 +119,11 @@ impl Cache {
     }
 
     /// A transaction that came alone.
-    pub fn lone_transaction(&self, block: BlockHash, index: TxPosition) -> Option<Arc<LoneTransaction>> {
+    pub fn lone_transaction(
+        &self,
+        block: BlockHash,
+        index: TxPosition,
+    ) -> Option<Arc<Verified<LoneTransaction>>> {
         match self.store.get(&Key::Transaction(block, index))?.content {
             Content::Transaction(transaction) => Some(transaction),
             _ => None,
@@ -127,7 +131,7 @@ impl Cache {
     }
 
     /// A receipt that came alone.
-    pub fn lone_receipt(&self, block: BlockHash, index: TxPosition) -> Option<Arc<LoneReceipt>> {
+    pub fn lone_receipt(&self, block: BlockHash, index: TxPosition) -> Option<Arc<Verified<LoneReceipt>>> {
         match self.store.get(&Key::Receipt(block, index))?.content {
             Content::Receipt(receipt) => Some(receipt),
             _ => None,

@@ -24,7 +24,7 @@ use crate::{
     jsonrpc::{Answer, MethodName, Params},
     proxy::Identity,
     upstream::{Call, Upstream, UpstreamError},
-    verify::{self, AskedBlock, Failure},
+    verify::{self, AskedBlock, Failure, Verified},
 };
 
 /// What a node says of a method it does not have.
@@ -48,11 +48,11 @@ pub(super) enum Fetch {
 /// What a fetch brought.
 #[derive(Clone, Debug)]
 pub(super) enum Fetched {
-    Block(Arc<Block>),
-    Thin(Arc<ThinBlock>),
-    Receipts(Arc<Receipts>),
-    Transaction(Arc<LoneTransaction>),
-    Receipt(Arc<LoneReceipt>),
+    Block(Arc<Verified<Block>>),
+    Thin(Arc<Verified<ThinBlock>>),
+    Receipts(Arc<Verified<Receipts>>),
+    Transaction(Arc<Verified<LoneTransaction>>),
+    Receipt(Arc<Verified<LoneReceipt>>),
     /// `null`, an error of the node's, or what may not be kept: handed on as it is.
     Other(Answer),
 }
@@ -236,11 +236,7 @@ impl Fetcher {
                 let block = verify::block(result, AskedBlock::ByNumber(number))?;
                 let link = link(block.header());
                 let believed = self.observe(link.number, link.hash, Some(link.parent), sent).await;
-                Ok(Fetched::Block(if believed {
-                    self.cache.insert_block(block)
-                } else {
-                    Arc::new(block.into_inner())
-                }))
+                Ok(Fetched::Block(if believed { self.cache.insert_block(block) } else { Arc::new(block) }))
             }
             Fetch::Thin(hash) => {
                 let thin = verify::thin_block(result, AskedBlock::ByHash(hash))?;
@@ -252,11 +248,7 @@ impl Fetcher {
                 let thin = verify::thin_block(result, AskedBlock::ByNumber(number))?;
                 let link = link(thin.header());
                 let believed = self.observe(link.number, link.hash, Some(link.parent), sent).await;
-                Ok(Fetched::Thin(if believed {
-                    self.cache.insert_thin(thin)
-                } else {
-                    Arc::new(thin.into_inner())
-                }))
+                Ok(Fetched::Thin(if believed { self.cache.insert_thin(thin) } else { Arc::new(thin) }))
             }
             Fetch::Receipts(hash) => {
                 let held = self.cache.block(hash);
@@ -287,7 +279,7 @@ impl Fetcher {
                 Ok(Fetched::Receipts(if self.observe(number, hash, None, sent).await {
                     self.cache.insert_receipts(hash, number, receipts)
                 } else {
-                    Arc::new(receipts.into_inner())
+                    Arc::new(receipts)
                 }))
             }
             Fetch::Transaction(hash) => {
@@ -305,7 +297,7 @@ impl Fetcher {
             Fetch::Receipt(hash) => {
                 let receipt = verify::lone_receipt(result, hash)?;
                 let place = receipt.place();
-                let answer = Arc::new((*receipt).clone());
+                let answer = Arc::new(receipt.clone());
                 if self.observe(place.number, place.block, None, sent).await {
                     self.cache.insert_receipt(receipt);
                 }
@@ -318,10 +310,10 @@ impl Fetcher {
     /// what is canonical: asked for by block hash, it does not.
     async fn keep_transaction(
         &self,
-        transaction: verify::Verified<LoneTransaction>,
+        transaction: Verified<LoneTransaction>,
         sent: Option<Stamp>,
     ) -> Result<Fetched, Failure> {
-        let answer = Arc::new((*transaction).clone());
+        let answer = Arc::new(transaction.clone());
         if let Some(place) = transaction.place() {
             let believed = match sent {
                 Some(sent) => self.observe(place.number, place.block, None, sent).await,

@@ -11,9 +11,13 @@ pub enum Failure {
     #[error("{0}")]
     Shape(ShapeError),
     /// One of its members is not what it must be.
-    #[error("{field} is {got}, not {expected}")]
+    #[error("{}{field} is {got}, not {expected}", Within(*.part))]
     Field {
-        /// Which.
+        /// Which check found it.
+        reason: Reason,
+        /// Which part of the answer.
+        part: Option<Part>,
+        /// Which member.
         field: &'static str,
         /// What it must be.
         expected: String,
@@ -31,28 +35,123 @@ pub enum Failure {
         /// How many there are.
         got: usize,
     },
+    /// It has something in it that is unknown here, and without it no hash comes out: it may be right.
+    #[error("{}{what} is unknown to this version, and without it the hash does not come out", Within(*.part))]
+    Unprovable {
+        /// Which part of the answer.
+        part: Option<Part>,
+        /// What is unknown: a member's name, a type of transaction.
+        what: String,
+    },
 }
+
+/// Which check an answer failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// It does not name what was asked for, or its parts do not name each other.
+    Names,
+    /// A member that must be there is not, or is not what such a member can be.
+    Member,
+    /// The hash of a header.
+    HeaderHash,
+    /// The hash of a transaction.
+    TransactionHash,
+    /// Who signed a transaction.
+    Signer,
+    /// A member that follows from others.
+    Derived,
+    /// The root of a block's transactions.
+    TransactionsRoot,
+    /// The root of its withdrawals.
+    WithdrawalsRoot,
+    /// The root of its receipts.
+    ReceiptsRoot,
+    /// A bloom of logs.
+    Bloom,
+}
+
+/// A part of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// One of its transactions.
+    Transaction(usize),
+    /// One of its withdrawals.
+    Withdrawal(usize),
+    /// One of its receipts.
+    Receipt(usize),
+    /// One of a receipt's logs.
+    Log(usize, usize),
+}
+
+/// A part, as the beginning of a path.
+struct Within(Option<Part>);
 
 // === impl Failure ===
 
 impl Failure {
-    pub(super) fn field(field: &'static str, expected: impl fmt::Display, got: impl fmt::Display) -> Self {
-        Self::Field { field, expected: expected.to_string(), got: got.to_string() }
+    pub(super) fn field(
+        reason: Reason,
+        part: Option<Part>,
+        field: &'static str,
+        expected: impl fmt::Display,
+        got: impl fmt::Display,
+    ) -> Self {
+        Self::Field { reason, part, field, expected: expected.to_string(), got: got.to_string() }
     }
 
     /// Its name in logs and metrics.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Shape(_) => "shape",
-            Self::Field { .. } => "field",
+            Self::Field { reason, .. } => reason.as_str(),
             Self::Emptied(_) => "emptied",
             Self::Count { .. } => "count",
+            Self::Unprovable { .. } => "unprovable",
         }
+    }
+
+    /// Does nothing speak against it but that it is not known well enough?
+    pub fn is_unprovable(&self) -> bool {
+        matches!(self, Self::Unprovable { .. })
     }
 }
 
 impl From<ShapeError> for Failure {
     fn from(error: ShapeError) -> Self {
         Self::Shape(error)
+    }
+}
+
+// === impl Reason ===
+
+impl Reason {
+    /// Its name in logs and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Names => "names",
+            Self::Member => "member",
+            Self::HeaderHash => "header_hash",
+            Self::TransactionHash => "transaction_hash",
+            Self::Signer => "signer",
+            Self::Derived => "derived",
+            Self::TransactionsRoot => "transactions_root",
+            Self::WithdrawalsRoot => "withdrawals_root",
+            Self::ReceiptsRoot => "receipts_root",
+            Self::Bloom => "bloom",
+        }
+    }
+}
+
+// === impl Within ===
+
+impl fmt::Display for Within {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            None => Ok(()),
+            Some(Part::Transaction(index)) => write!(f, "transactions[{index}]."),
+            Some(Part::Withdrawal(index)) => write!(f, "withdrawals[{index}]."),
+            Some(Part::Receipt(index)) => write!(f, "receipts[{index}]."),
+            Some(Part::Log(receipt, index)) => write!(f, "receipts[{receipt}].logs[{index}]."),
+        }
     }
 }

@@ -3,7 +3,7 @@
 use alloy_trie::EMPTY_ROOT_HASH;
 use bytes::Bytes;
 
-use super::{Failure, Verified};
+use super::{Failure, Reason, Verified};
 use crate::eth::{
     Block, BlockHash, BlockNumber, Header, LoneReceipt, LoneTransaction, Place, Receipts, ThinBlock, TxHash,
     TxPosition,
@@ -51,7 +51,7 @@ pub fn receipts(
     result: &[u8],
     block: BlockHash,
     number: BlockNumber,
-    held: Option<&Block>,
+    held: Option<&Verified<Block>>,
 ) -> Result<Verified<Receipts>, Failure> {
     let (receipts, places) = Receipts::read(Bytes::copy_from_slice(result))?;
     check_places(&places, block, number)?;
@@ -161,5 +161,5 @@ fn equal<T: PartialEq + std::fmt::Display>(
     expected: &T,
     got: &T,
 ) -> Result<(), Failure> {
-    if expected == got { Ok(()) } else { Err(Failure::field(field, expected, got)) }
+    if expected == got { Ok(()) } else { Err(Failure::field(Reason::Names, None, field, expected, got)) }
 }

@@ -3,10 +3,15 @@
 use std::ops::Deref;
 
 /// How far something was checked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
     /// Its shape is right, and its parts agree with each other and with what was asked.
     Structural,
+    /// Its own hash comes out; what that hash does not cover is as the node said: the hashes that a thin
+    /// block lists, the place that a lone transaction names.
+    Partial,
+    /// Ethereum's own hashes confirm all of it, from the hash of its block down.
+    Proved,
 }
 
 /// A value that has passed every check its data allows. Only this module can make one.
@@ -16,6 +21,19 @@ pub struct Verified<T> {
     level: Level,
 }
 
+// === impl Level ===
+
+impl Level {
+    /// Its name in logs, metrics and the status.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Structural => "structural",
+            Self::Partial => "partial",
+            Self::Proved => "proved",
+        }
+    }
+}
+
 // === impl Verified ===
 
 impl<T> Verified<T> {
@@ -23,14 +41,19 @@ impl<T> Verified<T> {
         Self { value, level: Level::Structural }
     }
 
+    /// The same, found to be true so far.
+    pub(super) fn raised(self, level: Level) -> Self {
+        Self { level, ..self }
+    }
+
     /// How far it was checked.
     pub fn level(&self) -> Level {
         self.level
     }
 
-    /// The value, which from here on vouches for itself.
-    pub fn into_inner(self) -> T {
-        self.value
+    /// Is all of it proved?
+    pub fn is_proved(&self) -> bool {
+        self.level == Level::Proved
     }
 }
 
