@@ -17,7 +17,7 @@
 //! cache       content by block hash (moka, by bytes), where transactions are
 //! upstream    the node behind: calls in, answers out; its own ids
 //! devchain    a deterministic node with true hashes, signatures and roots: can fork, lag, lie, stall
-//! verify      what must be checked before it is kept
+//! verify      Ethereum's rules: what must be proved, or at least agree, before it is kept
 //! chain       window, tracker: pure
 //! eth         hash, quantity, tag, the operations (one file each), blocks and receipts as byte ranges
 //! jsonrpc     packet, call, id, reply, errors
@@ -25,6 +25,7 @@
 //! secret      values that must not be shown
 //! budget      one limit for all bytes being read
 //! shown       how values read in messages
+//! seldom      says seldom what happens often
 //! ```
 
 pub mod admin;
@@ -41,6 +42,7 @@ pub mod jsonrpc;
 pub mod listen;
 pub mod proxy;
 pub mod secret;
+mod seldom;
 pub mod shown;
 pub mod upstream;
 pub mod verify;

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::{
     admin,
     cache::Cache,
-    proxy::{self, Identity, IdentityState, Seen, Sight},
+    proxy::{self, Derivation, Identity, IdentityState, Seen, Sight},
 };
 
 /// Gathers what the parts know.
@@ -69,11 +69,23 @@ impl admin::Report for Report {
             "chain": chain,
             "upstreams": [{ "url": self.upstream }],
             "view": view(&self.sight.seen()),
+            "verification": verification(&self.sight),
             "calls": calls,
             "hits": hits,
             "cache": { "entries": entries, "bytes": bytes, "located_transactions": self.cache.located().0 },
         })
     }
+}
+
+fn verification(sight: &Sight) -> serde_json::Value {
+    let in_force = sight.verification();
+    json!({
+        "configured": in_force.configured.as_str(),
+        "blocks": in_force.blocks.as_str(),
+        "receipts": in_force.receipts.as_str(),
+        "why": in_force.why,
+        "never_cut": sight.given_up().map(Derivation::as_str).collect::<Vec<_>>(),
+    })
 }
 
 fn view(seen: &Seen) -> serde_json::Value {

@@ -20,6 +20,7 @@ use crate::{
     listen::{self, BindError, Listener, raise_file_limit},
     proxy::{self, Identity, ProxyParts},
     upstream::{self, HeadFeed, HttpLeaf, Upstream},
+    verify::{self, Verifier},
 };
 
 /// Operators and probes are few; their connections must not be the clients' loss.
@@ -93,6 +94,7 @@ impl App {
             upstream,
             identity: identity.clone(),
             cache: cache.clone(),
+            verifier: Verifier::new(config.verify.clone(), verify::Metrics::register(&mut registry)),
             consistent,
             metrics: call_metrics.clone(),
         };

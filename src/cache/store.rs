@@ -45,9 +45,12 @@ impl Cache {
         Self { store, locations }
     }
 
-    /// Keeps a block, and returns it.
+    /// Keeps a block, and returns it; what is proved does not yield to what is not.
     pub fn insert_block(&self, block: Verified<Block>) -> Arc<Verified<Block>> {
-        let block = Arc::new(block);
+        let block = match self.block(block.hash()) {
+            Some(held) if held.level() > block.level() => return held,
+            _ => Arc::new(block),
+        };
         let header = block.header();
         self.insert(Key::Block(header.hash), header.hash, header.number, Content::Block(block.clone()));
         // A head that was kept thin is told by the whole block from here on.
@@ -65,33 +68,57 @@ impl Cache {
         thin
     }
 
-    /// Keeps the receipts of a block.
+    /// Keeps the receipts of a block, and returns them; what is proved does not yield to what is not.
     pub fn insert_receipts(
         &self,
         block: BlockHash,
         number: BlockNumber,
         receipts: Verified<Receipts>,
     ) -> Arc<Verified<Receipts>> {
-        let receipts = Arc::new(receipts);
+        let receipts = match self.receipts(block) {
+            Some(held) if held.level() > receipts.level() => return held,
+            _ => Arc::new(receipts),
+        };
         self.insert(Key::Receipts(block), block, number, Content::Receipts(receipts.clone()));
         receipts
     }
 
     /// Keeps a transaction that came alone, if it is in a block.
-    pub fn insert_transaction(&self, transaction: Verified<LoneTransaction>) {
+    pub fn insert_transaction(
+        &self,
+        transaction: Verified<LoneTransaction>,
+    ) -> Arc<Verified<LoneTransaction>> {
         let transaction = Arc::new(transaction);
         if let Some(place) = transaction.place() {
             let key = Key::Transaction(place.block, place.index);
-            self.insert(key, place.block, place.number, Content::Transaction(transaction));
+            self.insert(key, place.block, place.number, Content::Transaction(transaction.clone()));
         }
+        transaction
     }
 
     /// Keeps a receipt that came alone.
-    pub fn insert_receipt(&self, receipt: Verified<LoneReceipt>) {
+    pub fn insert_receipt(&self, receipt: Verified<LoneReceipt>) -> Arc<Verified<LoneReceipt>> {
         let receipt = Arc::new(receipt);
         let place = receipt.place();
         let key = Key::Receipt(place.block, place.index);
-        self.insert(key, place.block, place.number, Content::Receipt(receipt));
+        self.insert(key, place.block, place.number, Content::Receipt(receipt.clone()));
+        receipt
+    }
+
+    /// Forgets the receipts of a block.
+    pub fn remove_receipts(&self, block: BlockHash) {
+        self.store.invalidate(&Key::Receipts(block));
+    }
+
+    /// Forgets what is known of a block, and of one position in it.
+    pub fn remove(&self, block: BlockHash, index: Option<TxPosition>) {
+        for key in [Key::Block(block), Key::Thin(block), Key::Receipts(block)] {
+            self.store.invalidate(&key);
+        }
+        if let Some(index) = index {
+            self.store.invalidate(&Key::Transaction(block, index));
+            self.store.invalidate(&Key::Receipt(block, index));
+        }
     }
 
     /// The block with this hash.

@@ -444,6 +444,11 @@ impl Tracker {
         }
     }
 
+    /// Is this block known to be final?
+    pub fn is_final(&self, number: BlockNumber, hash: BlockHash) -> bool {
+        self.final_index.get(number) == Some(hash)
+    }
+
     /// Can no block with this number and hash be on the tracked branch?
     pub fn excludes(&self, number: BlockNumber, hash: BlockHash) -> bool {
         self.window.excludes(number, hash)

@@ -35,6 +35,14 @@ pub(super) struct Serve {
     #[arg(long, value_name = "TIME")]
     max_staleness: Option<String>,
 
+    /// What is demanded of an answer before it is kept: auto, full or structural [default: auto]
+    #[arg(long, value_name = "LEVEL")]
+    verify: Option<String>,
+
+    /// What becomes of an answer that cannot be right: pass or reject [default: pass]
+    #[arg(long, value_name = "POLICY")]
+    on_mismatch: Option<String>,
+
     /// Serve the six read operations and nothing else
     #[arg(long)]
     strict: bool,
@@ -80,6 +88,8 @@ impl Serve {
             .with_flag("admin", self.admin)
             .with_flag("cache.size", self.cache_size)
             .with_flag("chain.max_staleness", self.max_staleness)
+            .with_flag("verify.level", self.verify)
+            .with_flag("verify.on_mismatch", self.on_mismatch)
             .with_flag("strict", self.strict.then_some(true))
             .with_flag("log.level", self.log_level)
             .with_flag("log.format", self.log_format);

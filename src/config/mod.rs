@@ -17,7 +17,7 @@ pub use self::{
     load::Sources,
     log::{LogConfig, LogFormat},
 };
-use crate::{cache, http, listen, proxy, upstream};
+use crate::{cache, http, listen, proxy, upstream, verify};
 
 /// Of anything at a time. No machine has as much, and what counts and adds these is far from its end.
 const MOST: usize = 1 << 30;
@@ -51,6 +51,8 @@ pub struct Config {
     pub chain: proxy::ChainConfig,
     /// What is fetched for a miss.
     pub plan: proxy::PlanConfig,
+    /// How answers are checked before they are kept.
+    pub verify: verify::Config,
     /// What is kept in memory.
     pub cache: cache::Config,
     /// What a request may be like.
@@ -76,6 +78,7 @@ impl Default for Config {
             methods: proxy.methods,
             chain: proxy.chain,
             plan: proxy.plan,
+            verify: verify::Config::default(),
             cache: cache::Config::default(),
             http: http::Config::default(),
             connections: listen::Config::default(),
@@ -138,6 +141,7 @@ impl Config {
             ("upstream.connect_timeout", self.upstream.connect_timeout),
             ("upstream.timeout", self.upstream.timeout),
             ("chain.follow_interval", self.chain.follow_interval),
+            ("verify.patience", self.verify.patience),
         ];
         for (key, value) in times {
             if value < Duration::from_millis(1) {

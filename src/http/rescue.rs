@@ -77,6 +77,7 @@ pub fn call_error(error: &CallError) -> Verdict {
         CallError::Deadline { .. } => {
             Verdict::new(StatusCode::GATEWAY_TIMEOUT, Code::UpstreamTimeout, message)
         }
+        CallError::Unproved => Verdict::ok(Code::UpstreamMismatch, message),
         CallError::Upstream(error) => upstream_error(error),
     }
 }
@@ -102,7 +103,9 @@ fn upstream_error(error: &UpstreamError) -> Verdict {
                 .retry_after(RETRY_SOON)
         }
         UpstreamError::Abandoned => Verdict::new(StatusCode::INTERNAL_SERVER_ERROR, Code::Internal, message),
-        UpstreamError::Rejected(_) => Verdict::ok(Code::UpstreamMismatch, message),
+        UpstreamError::Rejected(_) => {
+            Verdict::ok(Code::UpstreamMismatch, format!("the upstream's answer failed verification: {error}"))
+        }
         UpstreamError::Connect(_)
         | UpstreamError::Broken(_)
         | UpstreamError::Status(_)

@@ -31,6 +31,12 @@ pub enum CallError {
     /// The upstream did not answer.
     #[error(transparent)]
     Upstream(UpstreamError),
+    /// The upstream answered, nothing is wrong with its answer, and nothing proves it.
+    #[error(
+        "the upstream's answer cannot be proved, and verify.level = \"full\" with on_mismatch = \"reject\" \
+         demands that; ask again, or let it pass"
+    )]
+    Unproved,
     /// The call as a whole took too long.
     #[error("no answer within {}", Time(*after))]
     Deadline {

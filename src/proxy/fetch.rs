@@ -1,30 +1,30 @@
-//! Fetches content, checks it, keeps it, and tells the view what it showed.
+//! Fetches content, and has it checked and kept.
 
 use std::sync::{
     Arc,
     atomic::{AtomicBool, Ordering::Relaxed},
 };
 
-use bytes::Bytes;
 use tracing::warn;
 
 use super::{
     Metrics,
     absence::Absences,
     coalesce::{Coalesce, Landed},
+    derive::Derivations,
+    known::KnownAt,
     view::View,
 };
 use crate::{
     cache::Cache,
-    chain::{Link, Lookup, Stamp},
+    chain::Stamp,
     eth::{
-        Block, BlockHash, BlockNumber, Header, LoneReceipt, LoneTransaction, Receipts, Tag, ThinBlock,
-        TxHash, TxPosition,
+        Block, BlockHash, BlockNumber, LoneReceipt, LoneTransaction, Receipts, ThinBlock, TxHash, TxPosition,
     },
     jsonrpc::{Answer, MethodName, Params},
     proxy::Identity,
     upstream::{Call, Upstream, UpstreamError},
-    verify::{self, AskedBlock, Failure, Verified},
+    verify::{Asked, AskedBlock, Check, Verdict, Verified, Verifier},
 };
 
 /// What a node says of a method it does not have.
@@ -64,7 +64,9 @@ pub(super) struct Fetcher {
     pub(super) cache: Cache,
     pub(super) upstream: Upstream,
     pub(super) identity: Identity,
+    pub(super) verifier: Verifier,
     pub(super) metrics: Metrics,
+    pub(super) derivations: Derivations,
     flights: Coalesce<Fetch, Result<Fetched, UpstreamError>>,
     /// The node does not know `eth_getBlockReceipts`.
     lacks_block_receipts: AtomicBool,
@@ -74,7 +76,7 @@ pub(super) struct Fetcher {
 // === impl Fetch ===
 
 impl Fetch {
-    fn call(self) -> Call {
+    pub(super) fn call(self) -> Call {
         let (method, params): (&'static str, String) = match self {
             Self::Block(hash) => ("eth_getBlockByHash", format!(r#"["{hash}",true]"#)),
             Self::BlockAt(number) => ("eth_getBlockByNumber", format!(r#"["{number}",true]"#)),
@@ -94,24 +96,26 @@ impl Fetch {
         Call::new(MethodName::from(method), Params::from_own(params))
     }
 
+    pub(super) fn asked(self) -> Asked {
+        use AskedBlock::{ByHash, ByNumber};
+        match self {
+            Self::Block(hash) => Asked::Block(ByHash(hash)),
+            Self::BlockAt(number) => Asked::Block(ByNumber(number)),
+            Self::Thin(hash) => Asked::Thin(ByHash(hash)),
+            Self::ThinAt(number) => Asked::Thin(ByNumber(number)),
+            Self::Receipts(hash) => Asked::Receipts(ByHash(hash)),
+            Self::ReceiptsAt(number) => Asked::Receipts(ByNumber(number)),
+            Self::Transaction(hash) => Asked::Transaction(hash),
+            Self::TransactionIn(block, index) => Asked::TransactionAt(ByHash(block), index),
+            Self::TransactionAt(number, index) => Asked::TransactionAt(ByNumber(number), index),
+            Self::Receipt(hash) => Asked::Receipt(hash),
+        }
+    }
+
     /// Does the answer depend on nothing but the content? Then it does not matter when it was sent.
     fn is_timeless(self) -> bool {
         matches!(self, Self::Block(_) | Self::Thin(_) | Self::Receipts(_) | Self::TransactionIn(..))
     }
-}
-
-// === impl Fetched ===
-
-impl Fetched {
-    /// Nothing speaks against it, and nothing for it: it is handed on.
-    fn unprovable(result: &Bytes) -> Self {
-        Self::Other(Answer::Result(result.clone()))
-    }
-}
-
-/// A block without transactions has no receipts either; and neither has a node that lost them.
-fn is_empty_list(result: &[u8]) -> bool {
-    result.first() == Some(&b'[') && result[1..].trim_ascii_start().first() == Some(&b']')
 }
 
 // === impl Fetcher ===
@@ -122,11 +126,21 @@ impl Fetcher {
         cache: Cache,
         upstream: Upstream,
         identity: Identity,
+        verifier: Verifier,
         metrics: Metrics,
     ) -> Self {
-        let (flights, lacks_block_receipts) = (Coalesce::default(), AtomicBool::new(false));
-        let absences = Absences::new();
-        Self { view, cache, upstream, identity, metrics, flights, lacks_block_receipts, absences }
+        Self {
+            view,
+            cache,
+            upstream,
+            identity,
+            verifier,
+            metrics,
+            derivations: Derivations::default(),
+            flights: Coalesce::default(),
+            lacks_block_receipts: AtomicBool::new(false),
+            absences: Absences::new(),
+        }
     }
 
     /// Fetches, or joins somebody who does and has begun recently enough for this arrival.
@@ -187,165 +201,55 @@ impl Fetcher {
         !self.lacks_block_receipts.load(Relaxed)
     }
 
+    /// The check for an answer that is asked for now.
+    pub(super) fn check(&self, asked: Asked, sent: Stamp) -> Check {
+        let known = KnownAt::new(self.cache.clone(), self.view.clone(), sent);
+        self.verifier.check_for(asked, Arc::new(known))
+    }
+
+    /// Asks, and has the answer checked. An answer that cannot be right is one all the same, where the
+    /// operator says so.
+    pub(super) async fn ask(&self, call: Call, check: &Check) -> Result<Answer, UpstreamError> {
+        match self.upstream.call(call.with_check(check.clone())).await {
+            Err(UpstreamError::Rejected(mismatch)) if !self.verifier.rejects() => Ok(mismatch.answer),
+            Err(error) => {
+                if error.lost_contact() {
+                    self.identity.doubt();
+                }
+                Err(error)
+            }
+            Ok(answer) => Ok(answer),
+        }
+    }
+
     async fn carry_out(self: Arc<Self>, fetch: Fetch, sent: Stamp) -> Result<Fetched, UpstreamError> {
         let (head, generation) = (self.view.tracker().head(), self.view.generation());
-        let answer = self.upstream.call(fetch.call()).await.inspect_err(|error| {
-            if error.lost_contact() {
-                self.identity.doubt();
-            }
-        })?;
-        let result = match &answer {
-            Answer::Result(result) if result != "null" => result,
+        let check = self.check(fetch.asked(), sent);
+        let answer = self.ask(fetch.call(), &check).await?;
+        match &answer {
             Answer::Error(error) if matches!(fetch, Fetch::Receipts(_) | Fetch::ReceiptsAt(_)) => {
                 self.note_lack(error);
-                return Ok(Fetched::Other(answer));
             }
-            Answer::Result(_) => {
+            Answer::Result(result) if result == "null" => {
                 if let (Fetch::Receipt(transaction), Some(head)) = (fetch, head) {
                     self.absences.note(transaction, head.hash, sent, &self.view.tracker());
                 }
-                return Ok(Fetched::Other(answer));
             }
-            Answer::Error(_) => return Ok(Fetched::Other(answer)),
-        };
+            Answer::Result(_) | Answer::Error(_) => {}
+        }
         if self.view.generation() != generation {
             // Of a chain that is no more: whoever asked is told, and nobody else.
             return Ok(Fetched::Other(answer));
         }
-        match self.keep(fetch, result, sent).await {
-            Ok(fetched) => Ok(fetched),
-            Err(failure) => {
-                // The one line that an operator needs: what, and what is wrong with it.
-                warn!(asked = ?fetch, %failure, "an answer cannot be right; it is handed on and not kept");
-                self.metrics.mismatch(failure.as_str());
-                Ok(Fetched::Other(answer))
+        // By hash, an answer does not say what is canonical.
+        let canonical = (!fetch.is_timeless()).then_some(sent);
+        Ok(match check.verdict() {
+            Some(Verdict::Passed(checked)) => self.keep(checked, canonical).await,
+            Some(Verdict::Unproved(_, Some(checked))) => self.read(checked, canonical).await,
+            Some(Verdict::Unproved(_, None) | Verdict::Wrong(_) | Verdict::Overdue) | None => {
+                Fetched::Other(answer)
             }
-        }
-    }
-
-    async fn keep(&self, fetch: Fetch, result: &Bytes, sent: Stamp) -> Result<Fetched, Failure> {
-        match fetch {
-            Fetch::Block(hash) => {
-                let block = verify::block(result, AskedBlock::ByHash(hash))?;
-                let block = self.cache.insert_block(block);
-                let link = link(block.header());
-                self.view.change(|tracker| tracker.observe_block(link));
-                Ok(Fetched::Block(block))
-            }
-            Fetch::BlockAt(number) => {
-                let block = verify::block(result, AskedBlock::ByNumber(number))?;
-                let link = link(block.header());
-                let believed = self.observe(link.number, link.hash, Some(link.parent), sent).await;
-                Ok(Fetched::Block(if believed { self.cache.insert_block(block) } else { Arc::new(block) }))
-            }
-            Fetch::Thin(hash) => {
-                let thin = verify::thin_block(result, AskedBlock::ByHash(hash))?;
-                let link = link(thin.header());
-                self.view.change(|tracker| tracker.observe_block(link));
-                Ok(Fetched::Thin(self.cache.insert_thin(thin)))
-            }
-            Fetch::ThinAt(number) => {
-                let thin = verify::thin_block(result, AskedBlock::ByNumber(number))?;
-                let link = link(thin.header());
-                let believed = self.observe(link.number, link.hash, Some(link.parent), sent).await;
-                Ok(Fetched::Thin(if believed { self.cache.insert_thin(thin) } else { Arc::new(thin) }))
-            }
-            Fetch::Receipts(hash) => {
-                let held = self.cache.block(hash);
-                let number = match &held {
-                    Some(block) => block.header().number,
-                    None if is_empty_list(result) => return Ok(Fetched::unprovable(result)),
-                    None => verify::receipts_number(result)?,
-                };
-                let receipts = verify::receipts(result, hash, number, held.as_deref())?;
-                Ok(Fetched::Receipts(self.cache.insert_receipts(hash, number, receipts)))
-            }
-            Fetch::ReceiptsAt(number) => {
-                let hash = if is_empty_list(result) {
-                    // Of which block they are, only the view can tell.
-                    match self.view.tracker().lookup(number, sent) {
-                        Lookup::Final(hash) | Lookup::Tracked { hash, .. } | Lookup::Asked(hash)
-                            if self.cache.block(hash).is_some() =>
-                        {
-                            hash
-                        }
-                        _ => return Ok(Fetched::unprovable(result)),
-                    }
-                } else {
-                    verify::receipts_block(result)?
-                };
-                let held = self.cache.block(hash);
-                let receipts = verify::receipts(result, hash, number, held.as_deref())?;
-                Ok(Fetched::Receipts(if self.observe(number, hash, None, sent).await {
-                    self.cache.insert_receipts(hash, number, receipts)
-                } else {
-                    Arc::new(receipts)
-                }))
-            }
-            Fetch::Transaction(hash) => {
-                let transaction = verify::lone_transaction(result, hash)?;
-                self.keep_transaction(transaction, Some(sent)).await
-            }
-            Fetch::TransactionIn(block, index) => {
-                let transaction = verify::lone_transaction_at(result, AskedBlock::ByHash(block), index)?;
-                self.keep_transaction(transaction, None).await
-            }
-            Fetch::TransactionAt(number, index) => {
-                let transaction = verify::lone_transaction_at(result, AskedBlock::ByNumber(number), index)?;
-                self.keep_transaction(transaction, Some(sent)).await
-            }
-            Fetch::Receipt(hash) => {
-                let receipt = verify::lone_receipt(result, hash)?;
-                let place = receipt.place();
-                let answer = Arc::new(receipt.clone());
-                if self.observe(place.number, place.block, None, sent).await {
-                    self.cache.insert_receipt(receipt);
-                }
-                Ok(Fetched::Receipt(answer))
-            }
-        }
-    }
-
-    /// Keeps a transaction under its block, if it is in one. `sent` is given where the answer says
-    /// what is canonical: asked for by block hash, it does not.
-    async fn keep_transaction(
-        &self,
-        transaction: Verified<LoneTransaction>,
-        sent: Option<Stamp>,
-    ) -> Result<Fetched, Failure> {
-        let answer = Arc::new(transaction.clone());
-        if let Some(place) = transaction.place() {
-            let believed = match sent {
-                Some(sent) => self.observe(place.number, place.block, None, sent).await,
-                None => true,
-            };
-            if believed {
-                self.cache.insert_transaction(transaction);
-            }
-        }
-        Ok(Fetched::Transaction(answer))
-    }
-
-    /// Tells the view which block stands at a number. If that contradicts what is tracked, the view
-    /// is refreshed; tells whether it agrees in the end.
-    async fn observe(
-        &self,
-        number: BlockNumber,
-        hash: BlockHash,
-        parent: Option<BlockHash>,
-        sent: Stamp,
-    ) -> bool {
-        let observe =
-            || self.view.change(|tracker| tracker.observe_number(number, hash, parent, sent)).is_ok();
-        if observe() {
-            return true;
-        }
-        let now = self.view.clock().now();
-        if self.view.refresh(Tag::Latest, now).await.is_ok() && observe() {
-            return true;
-        }
-        self.metrics.contrary();
-        false
+        })
     }
 
     fn note_lack(&self, error: &[u8]) {
@@ -358,8 +262,4 @@ impl Fetcher {
             warn!("the upstream has no eth_getBlockReceipts: receipts are fetched one by one");
         }
     }
-}
-
-fn link(header: &Header) -> Link {
-    Link { number: header.number, hash: header.hash, parent: header.parent }
 }

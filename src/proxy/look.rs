@@ -1,11 +1,14 @@
 //! Looks into memory: one synchronous step, which answers a hit and says what a miss would need.
 
+use std::sync::Arc;
+
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::{
     PacketContext, Source,
     absence::{Absences, Absent},
     config::{Blocks, Orphans},
+    derive::{Derivation, Derivations},
     fetch::Fetch,
     packet::Wanted,
     plan::Tally,
@@ -14,14 +17,18 @@ use super::{
 use crate::{
     cache::{Cache, Location},
     chain::{Link, Lookup, Stamp},
-    eth::{Block, BlockHash, BlockNumber, BlockRef, Extra, NumberOrTag, Operation, Tag, TxHash, TxPosition},
+    eth::{
+        Block, BlockHash, BlockNumber, BlockRef, Extra, NumberOrTag, Operation, Receipts, Tag, TxHash,
+        TxPosition,
+    },
+    verify::{Demand, Verified},
 };
 
 /// What memory says to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Look {
     /// The answer.
-    Hit(Bytes, Source),
+    Hit(Piece),
     /// It could answer, if it were known what the tag means now.
     Refresh(Tag),
     /// It knows nothing of the chain yet.
@@ -30,8 +37,19 @@ pub(super) enum Look {
     Fetch(Fetch),
     /// All of a block that the answer is in should be fetched: it is likely to be wanted.
     Buy(Fetch, Fetch),
+    /// The answer, but it is time to ask for it once more: it was not proved, and has become final since.
+    Renew(Fetch, Piece),
     /// Nothing that could be kept.
     Forward,
+}
+
+/// An answer, cut out of something in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub(super) bytes: Bytes,
+    pub(super) source: Source,
+    /// What it is cut out of must be fetched once more.
+    renew: Option<Fetch>,
 }
 
 /// A block as far as it is known.
@@ -77,9 +95,11 @@ pub(super) struct Memory<'a> {
     pub(super) orphans: Orphans,
     pub(super) blocks: Blocks,
     pub(super) has_block_receipts: bool,
+    pub(super) demands: Demand,
+    pub(super) derivations: &'a Derivations,
 }
 
-const NULL: Bytes = Bytes::from_static(b"null");
+pub(super) const NULL: Bytes = Bytes::from_static(b"null");
 
 // === impl Memory ===
 
@@ -106,41 +126,45 @@ impl Memory<'_> {
         let arrival = packet.arrival(self.view.clock());
         match extra {
             Extra::BlockNumber => match self.meaning(Tag::Latest, arrival, packet) {
-                Some(head) => Look::Hit(format!("\"{}\"", head.number).into(), Source::View),
+                Some(head) => Look::Hit(Piece::of_view(format!("\"{}\"", head.number).into())),
                 None => Look::Refresh(Tag::Latest),
             },
             Extra::BlockReceipts(block) => self.block_receipts(block, packet),
             Extra::TransactionCount(block) => self.count(block, packet, |cache, hash| {
-                let count = cache.block(hash).map(|block| (block.len(), Source::Block));
-                count.or_else(|| cache.thin(hash).map(|thin| (thin.len(), Source::Head)))
+                let count = proved(cache.block(hash)).map(|block| (block.len(), Source::Block));
+                count.or_else(|| Some((proved(cache.thin(hash))?.len(), Source::Head)))
             }),
             Extra::UncleCount(block) => self.count(block, packet, |cache, hash| {
-                let count = cache.block(hash).map(|block| (block.header().uncles as usize, Source::Block));
-                count.or_else(|| cache.thin(hash).map(|thin| (thin.header().uncles as usize, Source::Head)))
+                let count =
+                    proved(cache.block(hash)).map(|block| (block.header().uncles as usize, Source::Block));
+                count.or_else(|| Some((proved(cache.thin(hash))?.header().uncles as usize, Source::Head)))
             }),
         }
     }
 
     fn block(&self, block: BlockRef, full: bool, packet: &PacketContext) -> Look {
+        let derives = self.derivations.allow(Derivation::Hashes);
         let content = |hash| match (self.cache.block(hash), full) {
-            (Some(block), true) => Some((block.full(), Source::Block)),
-            (Some(block), false) => Some((hashes_only(&block), Source::Block)),
-            (None, false) => self.cache.thin(hash).map(|thin| (thin.bytes(), Source::Head)),
+            (Some(block), true) => Some(self.block_piece(&block, block.full())),
+            (Some(block), false) if derives => Some(self.block_piece(&block, hashes_only(&block))),
+            (_, false) => {
+                let thin = self.cache.thin(hash)?;
+                let renew = self.renews(&thin, thin.header().number, hash).then_some(Fetch::Thin(hash));
+                Some(Piece { bytes: thin.bytes(), source: Source::Head, renew })
+            }
             (None, true) => None,
         };
-        if !full && self.blocks == Blocks::AsAsked {
+        if !full && (!derives || self.blocks == Blocks::AsAsked && !self.demands_proof()) {
             return self.in_block(block, packet, content, Fetch::Thin, Fetch::ThinAt);
         }
         self.in_block(block, packet, content, Fetch::Block, Fetch::BlockAt)
     }
 
     fn transaction_in(&self, block: BlockRef, index: TxPosition, packet: &PacketContext) -> Look {
-        let content = |hash| {
-            if let Some(block) = self.cache.block(hash) {
-                return Some((block.transaction(index).unwrap_or(NULL), Source::Block));
-            }
-            self.cache.lone_transaction(hash, index).map(|lone| (lone.bytes(), Source::Transaction))
-        };
+        let content = |hash| self.transaction_piece(hash, index, true);
+        if self.demands_proof() {
+            return self.in_block(block, packet, content, Fetch::Block, Fetch::BlockAt);
+        }
         let alone = |hash| Fetch::TransactionIn(hash, index);
         let by_number = |number| Fetch::TransactionAt(number, index);
         match (self.in_block(block, packet, content, alone, by_number), block) {
@@ -152,11 +176,23 @@ impl Memory<'_> {
     }
 
     fn block_receipts(&self, block: BlockRef, packet: &PacketContext) -> Look {
-        let content = |hash| self.cache.receipts(hash).map(|receipts| (receipts.all(), Source::Receipts));
-        self.in_block(block, packet, content, Fetch::Receipts, Fetch::ReceiptsAt)
+        let content = |hash| {
+            let receipts = self.cache.receipts(hash)?;
+            let renew = self.receipts_renew(&receipts);
+            Some(Piece { bytes: receipts.all(), source: Source::Receipts, renew })
+        };
+        match self.in_block(block, packet, content, Fetch::Receipts, Fetch::ReceiptsAt) {
+            // Nothing but their block proves them.
+            Look::Fetch(alone @ Fetch::Receipts(hash))
+                if self.demands_proof() && self.cache.block(hash).is_none() =>
+            {
+                Look::Buy(Fetch::Block(hash), alone)
+            }
+            look => look,
+        }
     }
 
-    /// A number that is served from what is there, and otherwise the node's to tell.
+    /// A number that is served from what is there and proved, and otherwise the node's to tell.
     fn count(
         &self,
         block: BlockRef,
@@ -165,10 +201,10 @@ impl Memory<'_> {
     ) -> Look {
         let content = |hash| {
             let (count, source) = count(self.cache, hash)?;
-            Some((Bytes::from(format!("\"{count:#x}\"")), source))
+            Some(Piece { bytes: counted(count), source, renew: None })
         };
         match self.in_block(block, packet, content, Fetch::Block, Fetch::BlockAt) {
-            Look::Fetch(_) => Look::Forward,
+            Look::Fetch(_) if !self.demands_proof() => Look::Forward,
             look => look,
         }
     }
@@ -178,13 +214,13 @@ impl Memory<'_> {
         &self,
         block: BlockRef,
         packet: &PacketContext,
-        content: impl Fn(BlockHash) -> Option<(Bytes, Source)>,
+        content: impl Fn(BlockHash) -> Option<Piece>,
         by_hash: impl Fn(BlockHash) -> Fetch,
         by_number: impl Fn(BlockNumber) -> Fetch,
     ) -> Look {
         match self.resolve(block, packet) {
             Resolved::Known { hash, surely, at } => match (content(hash), at) {
-                (Some((bytes, source)), _) => Look::Hit(bytes, source),
+                (Some(piece), _) => piece.look(),
                 (None, Some(number)) if !surely => Look::Fetch(by_number(number)),
                 (None, _) => Look::Fetch(by_hash(hash)),
             },
@@ -193,7 +229,7 @@ impl Memory<'_> {
                 Some(_) => Look::Refresh(Tag::Latest),
                 None => Look::Fetch(by_number(at)),
             },
-            Resolved::Nothing => Look::Hit(NULL, Source::View),
+            Resolved::Nothing => Look::Hit(Piece::of_view(NULL)),
             Resolved::Ask(number) => Look::Fetch(by_number(number)),
             Resolved::Refresh(tag) => Look::Refresh(tag),
             Resolved::Establish => Look::Establish,
@@ -266,17 +302,11 @@ impl Memory<'_> {
     }
 
     fn transaction(&self, hash: TxHash, arrival: Stamp, packet: &PacketContext) -> Look {
-        let content = |location: Location| {
-            let block = location.home.block;
-            if let Some(block) = self.cache.block(block) {
-                return block.transaction(location.index).map(|bytes| (bytes, Source::Block));
-            }
-            self.cache.lone_transaction(block, location.index).map(|lone| (lone.bytes(), Source::Transaction))
-        };
+        let content = |Location { home, index }| self.transaction_piece(home.block, index, false);
         let alone = Fetch::Transaction(hash);
         match self.locate(hash, arrival) {
             Located::Here { location, surely } => match content(location) {
-                Some((bytes, source)) => Look::Hit(bytes, source),
+                Some(piece) => piece.look(),
                 None => {
                     let home = location.home;
                     let whole = if surely { Fetch::Block(home.block) } else { Fetch::BlockAt(home.number) };
@@ -293,17 +323,11 @@ impl Memory<'_> {
     }
 
     fn receipt(&self, hash: TxHash, arrival: Stamp, packet: &PacketContext) -> Look {
-        let content = |location: Location| {
-            let block = location.home.block;
-            if let Some(receipts) = self.cache.receipts(block) {
-                return receipts.receipt(location.index).map(|bytes| (bytes, Source::Receipts));
-            }
-            self.cache.lone_receipt(block, location.index).map(|lone| (lone.bytes(), Source::Receipt))
-        };
+        let content = |Location { home, index }| self.receipt_piece(hash, home.block, index);
         let alone = Fetch::Receipt(hash);
         match self.locate(hash, arrival) {
             Located::Here { location, surely } => match content(location) {
-                Some((bytes, source)) => Look::Hit(bytes, source),
+                Some(piece) => piece.look(),
                 None if self.has_block_receipts => {
                     let home = location.home;
                     let whole =
@@ -319,11 +343,69 @@ impl Memory<'_> {
             }
             Located::Stale(_) => Look::Fetch(alone),
             Located::Nowhere => match self.absences.look(hash, arrival, &self.view.tracker()) {
-                Absent::Surely => Look::Hit(NULL, Source::View),
+                Absent::Surely => Look::Hit(Piece::of_view(NULL)),
                 Absent::IfFresh => Look::Refresh(Tag::Latest),
                 Absent::Unknown => Look::Fetch(alone),
             },
         }
+    }
+
+    // ## Pieces
+
+    fn block_piece(&self, block: &Verified<Block>, bytes: Bytes) -> Piece {
+        let header = block.header();
+        let renew = self.renews(block, header.number, header.hash).then_some(Fetch::Block(header.hash));
+        Piece { bytes, source: Source::Block, renew }
+    }
+
+    /// A transaction out of its block, or one that came alone. That there is none at a position is said
+    /// only by a block that is proved.
+    fn transaction_piece(&self, hash: BlockHash, index: TxPosition, or_null: bool) -> Option<Piece> {
+        if self.derivations.allow(Derivation::Transaction)
+            && let Some(block) = self.cache.block(hash)
+        {
+            return match block.transaction(index) {
+                Some(bytes) => Some(self.block_piece(&block, bytes)),
+                None if or_null && block.is_proved() => {
+                    Some(Piece { bytes: NULL, source: Source::Block, renew: None })
+                }
+                None => None,
+            };
+        }
+        let lone = self.cache.lone_transaction(hash, index)?;
+        let number = lone.place()?.number;
+        let renew = self.renews(&lone, number, hash).then_some(Fetch::TransactionIn(hash, index));
+        Some(Piece { bytes: lone.bytes(), source: Source::Transaction, renew })
+    }
+
+    fn receipt_piece(&self, transaction: TxHash, hash: BlockHash, index: TxPosition) -> Option<Piece> {
+        if self.derivations.allow(Derivation::Receipt)
+            && let Some(receipts) = self.cache.receipts(hash)
+        {
+            let renew = self.receipts_renew(&receipts);
+            return Some(Piece { bytes: receipts.receipt(index)?, source: Source::Receipts, renew });
+        }
+        let lone = self.cache.lone_receipt(hash, index)?;
+        let renew = self.renews(&lone, lone.place().number, hash).then_some(Fetch::Receipt(transaction));
+        Some(Piece { bytes: lone.bytes(), source: Source::Receipt, renew })
+    }
+
+    fn receipts_renew(&self, receipts: &Verified<Receipts>) -> Option<Fetch> {
+        let (hash, number) = receipts.home()?;
+        self.renews(receipts, number, hash).then_some(Fetch::Receipts(hash))
+    }
+
+    /// Where nothing is proved, what was said of a block before it was final is asked for once more when
+    /// it is: nodes err most about what is new.
+    fn renews<T>(&self, content: &Verified<T>, number: BlockNumber, hash: BlockHash) -> bool {
+        self.demands == Demand::Structural
+            && !content.is_settled()
+            && !content.is_proved()
+            && self.view.tracker().is_final(number, hash)
+    }
+
+    fn demands_proof(&self) -> bool {
+        self.demands == Demand::Full
     }
 
     fn rent_or_buy(
@@ -339,8 +421,16 @@ impl Memory<'_> {
             Located::Here { location, .. } | Located::Stale(location) => Some(location.home.block),
             Located::Nowhere => None,
         };
+        let derivation = match wanted {
+            Wanted::Transaction => Derivation::Transaction,
+            Wanted::Receipt => Derivation::Receipt,
+        };
+        if !self.derivations.allow(derivation) {
+            return Look::Fetch(alone);
+        }
         let together = packet.wanted(wanted, block, locate);
-        if self.tally.buys(wanted, block, hash, together) {
+        // Nothing but the whole proves a part.
+        if self.demands_proof() || self.tally.buys(wanted, block, hash, together) {
             Look::Buy(whole, alone)
         } else {
             Look::Fetch(alone)
@@ -378,6 +468,31 @@ impl Memory<'_> {
         self.cache.lone_transaction(home.block, index).is_some_and(|lone| lone.hash() == hash)
             || self.cache.lone_receipt(home.block, index).is_some_and(|lone| lone.hash() == hash)
     }
+}
+
+// === impl Piece ===
+
+impl Piece {
+    fn of_view(bytes: Bytes) -> Self {
+        Self { bytes, source: Source::View, renew: None }
+    }
+
+    fn look(self) -> Look {
+        match self.renew {
+            Some(fetch) => Look::Renew(fetch, self),
+            None => Look::Hit(self),
+        }
+    }
+}
+
+/// What is not proved makes no count.
+fn proved<T>(content: Option<Arc<Verified<T>>>) -> Option<Arc<Verified<T>>> {
+    content.filter(|content| content.is_proved())
+}
+
+/// A count as a quantity.
+pub(super) fn counted(count: usize) -> Bytes {
+    Bytes::from(format!("\"{count:#x}\""))
 }
 
 /// The three pieces as one: they are short.

@@ -12,7 +12,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::{Answered, CallError, Outcome, method::MethodLabel};
+use super::{Answered, CallError, Outcome, audit::Audited, method::MethodLabel};
 use crate::{chain::HeadChange, jsonrpc::Answer};
 
 /// What came of a call, as it is counted.
@@ -42,7 +42,7 @@ struct Inner {
     follow: Counter,
     contrary: Counter,
     alarms: Counter,
-    mismatches: Family<ReasonLabels, Counter>,
+    audits: Family<AuditLabels, Counter>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -54,6 +54,11 @@ struct CallLabels {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ReasonLabels {
     reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AuditLabels {
+    outcome: &'static str,
 }
 
 const OUTCOMES: [&str; 8] = ["hit", "stored", "miss", "joined", "bypass", "node_error", "refused", "failed"];
@@ -70,7 +75,12 @@ impl Counted {
                 | CallError::OriginNotTrusted { .. }
                 | CallError::Params(_),
             ) => Self::Refused,
-            Err(CallError::Stranger(_) | CallError::Upstream(_) | CallError::Deadline { .. }) => Self::Failed,
+            Err(
+                CallError::Stranger(_)
+                | CallError::Upstream(_)
+                | CallError::Unproved
+                | CallError::Deadline { .. },
+            ) => Self::Failed,
         }
     }
 
@@ -106,7 +116,7 @@ impl Default for Inner {
             follow: Counter::default(),
             contrary: Counter::default(),
             alarms: Counter::default(),
-            mismatches: Family::default(),
+            audits: Family::default(),
         }
     }
 }
@@ -115,7 +125,7 @@ impl Default for Inner {
 
 impl Metrics {
     /// Registers `calls_total{method,outcome}`, `call_seconds`, `heads_total{reason}`, `upkeep_calls_total`,
-    /// `follow_calls_total`, `contrary_answers_total`, `finality_alarms_total` and `mismatches_total{reason}`.
+    /// `follow_calls_total`, `contrary_answers_total`, `finality_alarms_total` and `audits_total{outcome}`.
     pub fn register(registry: &mut Registry) -> Self {
         let inner = Inner::default();
         registry.register(
@@ -142,9 +152,9 @@ impl Metrics {
         );
         registry.register("finality_alarms", "Finalized blocks that changed", inner.alarms.clone());
         registry.register(
-            "mismatches",
-            "Upstream answers that could not be right, and were not kept",
-            inner.mismatches.clone(),
+            "audits",
+            "Answers from memory that were asked for once more, by what came of it",
+            inner.audits.clone(),
         );
         Self(Arc::new(inner))
     }
@@ -190,7 +200,7 @@ impl Metrics {
         self.0.alarms.inc();
     }
 
-    pub(super) fn mismatch(&self, reason: &'static str) {
-        self.0.mismatches.get_or_create(&ReasonLabels { reason }).inc();
+    pub(super) fn audited(&self, audited: Audited) {
+        self.0.audits.get_or_create(&AuditLabels { outcome: audited.as_str() }).inc();
     }
 }

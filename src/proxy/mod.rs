@@ -5,13 +5,17 @@
 //! followed before anybody asks.
 
 mod absence;
+mod audit;
 mod coalesce;
 mod config;
 mod deadline;
+mod derive;
 mod error;
 mod fetch;
 mod follow;
 mod identity;
+mod keep;
+mod known;
 mod look;
 mod measure;
 mod method;
@@ -19,14 +23,17 @@ mod metrics;
 mod packet;
 mod plan;
 mod policy;
+mod proof;
 mod request;
 mod respond;
 mod sight;
 mod stack;
 mod view;
+mod want;
 
 pub use self::{
     config::{Blocks, ChainConfig, Config, Follow, MethodsConfig, Orphans, PlanConfig},
+    derive::Derivation,
     error::CallError,
     follow::Follower,
     identity::{Identity, IdentityState, Stranger, WhoIs},

@@ -14,18 +14,21 @@ use tower::Service;
 
 use super::{
     Answered, CallError, Identity, Outcome, PacketContext, Request, Source,
+    audit::Audit,
     coalesce::Landed,
     config::Config,
     fetch::{Fetch, Fetched, Fetcher},
-    look::{Look, Memory, hashes_only},
+    look::{Look, Memory, Piece},
     packet::Wanted,
     plan::Tally,
+    want::{Cacheable, Want, cut},
 };
 use crate::{
     chain::{Lookup, Stamp},
-    eth::{BlockHash, BlockRef, Extra, NumberOrTag, Operation, Place, Tag, is_reset, is_write, ops},
+    eth::{BlockHash, Extra, Operation, Place, Tag, is_reset, is_write},
     jsonrpc::{Answer, Params},
-    upstream::{Call, Upstream},
+    upstream::{Call, Upstream, UpstreamError},
+    verify::Verdict,
 };
 
 /// Methods whose answer cannot change.
@@ -47,21 +50,8 @@ struct Inner {
     upstream: Upstream,
     identity: Identity,
     tally: Tally,
+    audit: Audit,
     config: Config,
-}
-
-/// What a call turned out to want.
-#[derive(Clone, Copy, Debug)]
-enum Want {
-    Operation(Operation),
-    Extra(Extra),
-}
-
-/// A call that memory can have something to say to, and the form in which it is forwarded.
-struct Cacheable {
-    want: Want,
-    call: Call,
-    packet: Arc<PacketContext>,
 }
 
 // === impl Responder ===
@@ -69,7 +59,8 @@ struct Cacheable {
 impl Responder {
     pub(super) fn new(fetcher: Arc<Fetcher>, upstream: Upstream, identity: Identity, config: Config) -> Self {
         let tally = Tally::new(config.plan.buy_after);
-        Self(Arc::new(Inner { fetcher, upstream, identity, tally, config }))
+        let audit = Audit::new(fetcher.verifier.config().audit);
+        Self(Arc::new(Inner { fetcher, upstream, identity, tally, audit, config }))
     }
 }
 
@@ -97,11 +88,11 @@ impl Service<Request> for Responder {
                 view.notice_clock_jumps(packet.arrival(view.clock()));
             }
             // A hit is answered here and now.
-            if let Look::Hit(bytes, source) = inner.look(want, &packet) {
+            if let Look::Hit(piece) = inner.look(want, &packet) {
                 if inner.config.chain.refresh_ahead {
                     inner.fetcher.view.refresh_ahead(packet.arrival(inner.fetcher.view.clock()));
                 }
-                return now(Ok(hit(bytes, source)));
+                return now(Ok(inner.hit(want, piece)));
             }
             let call = match want {
                 Want::Operation(operation) => Call::new(operation.method(), operation.params()),
@@ -143,11 +134,18 @@ impl Inner {
             orphans: self.config.chain.orphans,
             blocks: self.config.plan.blocks,
             has_block_receipts: fetcher.has_block_receipts(),
+            demands: fetcher.verifier.demands(),
+            derivations: &fetcher.derivations,
         };
         match want {
             Want::Operation(operation) => memory.operation(operation, packet),
             Want::Extra(extra) => memory.extra(extra, packet),
         }
+    }
+
+    fn hit(&self, want: Want, Piece { bytes, source, .. }: Piece) -> Answered {
+        self.audit.consider(&self.fetcher, want, &bytes, source);
+        hit(bytes, source)
     }
 
     /// Looks, asks for what is missing, and looks again.
@@ -163,7 +161,7 @@ impl Inner {
         let mut denied = None;
         for _ in 0..MOST_LOOKS {
             let waited = match self.look(asked.want, &asked.packet) {
-                Look::Hit(bytes, source) => return Ok(hit(bytes, source)),
+                Look::Hit(piece) => return Ok(self.hit(asked.want, piece)),
                 Look::Forward => break,
                 Look::Refresh(tag) => view.refresh(tag, arrival).await,
                 Look::Establish => view.establish(arrival).await,
@@ -180,6 +178,11 @@ impl Inner {
                         view.refresh(Tag::Latest, view.clock().now()).await
                     }
                 },
+                Look::Renew(fetch, piece) => match self.fetcher.fetch(fetch, arrival).await {
+                    Ok(landed) if self.fetcher.is_kept(&landed.value) => Ok(()),
+                    // The upstream has forgotten it, or fails: what there is is still good.
+                    _ => return Ok(self.hit(asked.want, piece)),
+                },
                 Look::Buy(whole, alone) => {
                     if self.buy(whole, arrival).await {
                         continue;
@@ -194,7 +197,7 @@ impl Inner {
                 Ok(()) => {}
                 // What a head means was asked already, and not answered: asked once more past the view,
                 // the answer could show a head that the view then knows nothing of.
-                Err(error) if asked.names_tag() && error.is_failure() => {
+                Err(error) if asked.names_tag() && error.is_failure() && !self.passes(&error) => {
                     return Err(CallError::Upstream(error));
                 }
                 // Without a view the node can still be asked, and will say what it has to say.
@@ -203,7 +206,12 @@ impl Inner {
         }
         // The wait may have shown a stranger.
         self.confirm().await?;
-        self.forward(asked.call, Outcome::Miss).await
+        self.forward_as_asked(&asked, arrival).await
+    }
+
+    /// Is this an answer that cannot be right, and is handed on all the same?
+    fn passes(&self, error: &UpstreamError) -> bool {
+        matches!(error, UpstreamError::Rejected(_)) && !self.fetcher.verifier.rejects()
     }
 
     /// Fetches, and cuts the answer out of what came; `None` if the view named what is not there.
@@ -232,23 +240,79 @@ impl Inner {
             if denies_block && !asked.names_hash() && answer == Answer::Result(Bytes::from_static(b"null")) {
                 return Ok(None);
             }
-            let is_block = matches!(&answer, Answer::Result(result) if result != "null");
-            if is_block && asked.wants_hashes() && matches!(fetch, Fetch::Block(_) | Fetch::BlockAt(_)) {
+            let is_content = matches!(&answer, Answer::Result(result) if result != "null");
+            if is_content && asked.wants_hashes() && matches!(fetch, Fetch::Block(_) | Fetch::BlockAt(_)) {
                 // Fetched whole, and not to be cut: in the form that was asked for it is the node's to give.
-                return self.forward(asked.call.clone(), Outcome::Miss).await.map(Some);
+                return self.forward_as_asked(asked, arrival).await.map(Some);
+            }
+            if is_content && self.demands_proof() && self.fetcher.verifier.rejects() {
+                return Err(CallError::Unproved);
             }
             return Ok(Some(Answered { answer, outcome: outcome(false) }));
         }
-        // Not for long: the answer is in hand, and the purchase goes on without it.
-        let _ = time::timeout(BUY_PATIENCE, self.buy_the_rest(&value, arrival)).await;
+        let answer = if self.demands_proof() {
+            self.prove(asked, &value, arrival).await?
+        } else {
+            // Not for long: the answer is in hand, and the purchase goes on without it.
+            let _ = time::timeout(BUY_PATIENCE, self.buy_the_rest(&value, arrival)).await;
+            cut(asked.want, &value)
+        };
         let outcome = outcome(self.fetcher.is_kept(&value));
-        Ok(cut(asked.want, &value).map(|bytes| Answered { answer: Answer::Result(bytes), outcome }))
+        match answer {
+            Some(bytes) => Ok(Some(Answered { answer: Answer::Result(bytes), outcome })),
+            None => self.forward_as_asked(asked, arrival).await.map(Some),
+        }
+    }
+
+    fn demands_proof(&self) -> bool {
+        self.fetcher.verifier.demands_proof()
+    }
+
+    /// The answer, proved; what cannot be is handed on, unless it must be proved.
+    async fn prove(
+        &self,
+        asked: &Cacheable,
+        fetched: &Fetched,
+        arrival: Stamp,
+    ) -> Result<Option<Bytes>, CallError> {
+        let rejects = self.fetcher.verifier.rejects();
+        match self.fetcher.proved(asked.want, fetched, arrival).await {
+            Ok(Some(proved)) => Ok(Some(proved)),
+            Ok(None) if rejects => Err(CallError::Unproved),
+            Err(error) if rejects => Err(CallError::Upstream(error)),
+            Ok(None) | Err(_) => Ok(cut(asked.want, fetched)),
+        }
+    }
+
+    /// Hands the call on as it is; its answer is checked, and not kept.
+    async fn forward_as_asked(&self, asked: &Cacheable, arrival: Stamp) -> Result<Answered, CallError> {
+        let (demands_proof, rejects) = (self.demands_proof(), self.fetcher.verifier.rejects());
+        let Some(question) = asked.question() else {
+            if asked.counts() && demands_proof && rejects {
+                return Err(CallError::Unproved);
+            }
+            return self.forward(asked.call.clone(), Outcome::Miss).await;
+        };
+        let check = self.fetcher.check(question, self.fetcher.view.clock().now());
+        let answer = self.fetcher.ask(asked.call.clone(), &check).await.map_err(CallError::Upstream)?;
+        let is_content = matches!(&answer, Answer::Result(result) if result != "null");
+        if !demands_proof || !is_content {
+            return Ok(Answered { answer, outcome: Outcome::Miss });
+        }
+        let proved = match check.verdict() {
+            Some(Verdict::Passed(checked) | Verdict::Unproved(_, Some(checked))) => {
+                self.prove(asked, &Fetched::from(checked), arrival).await?
+            }
+            _ if rejects => return Err(CallError::Unproved),
+            _ => None,
+        };
+        Ok(Answered { answer: proved.map_or(answer, Answer::Result), outcome: Outcome::Miss })
     }
 
     /// Fetches a whole block, or all its receipts; tells whether that worked.
     async fn buy(&self, whole: Fetch, arrival: Stamp) -> bool {
         let bought = self.fetcher.fetch(whole, arrival).await;
-        let worked = matches!(&bought, Ok(Landed { value: Fetched::Block(_) | Fetched::Receipts(_), .. }));
+        let worked = bought.is_ok_and(|landed| self.fetcher.is_kept(&landed.value));
         if !worked {
             match whole {
                 Fetch::Block(block) => self.tally.give_up(Wanted::Transaction, block),
@@ -352,69 +416,5 @@ struct Unsettle<'a>(&'a Inner, bool);
 impl Drop for Unsettle<'_> {
     fn drop(&mut self) {
         self.0.unsettle(self.1);
-    }
-}
-
-// === impl Cacheable ===
-
-impl Cacheable {
-    /// Does the client want a block with the hashes of its transactions only?
-    fn wants_hashes(&self) -> bool {
-        matches!(
-            self.want,
-            Want::Operation(
-                Operation::BlockByHash(ops::BlockByHash { full: false, .. })
-                    | Operation::BlockByNumber(ops::BlockByNumber { full: false, .. })
-            )
-        )
-    }
-
-    /// Did the client name a block by what it is to the chain?
-    fn names_tag(&self) -> bool {
-        let place = match self.want {
-            Want::Operation(Operation::BlockByNumber(wanted)) => wanted.block,
-            Want::Operation(Operation::TransactionByBlockNumber(wanted)) => wanted.block,
-            Want::Operation(_) => return false,
-            Want::Extra(Extra::BlockNumber) => return true,
-            Want::Extra(
-                Extra::BlockReceipts(block) | Extra::TransactionCount(block) | Extra::UncleCount(block),
-            ) => match block {
-                BlockRef::Place(place) => place,
-                BlockRef::Hash(_) => return false,
-            },
-        };
-        matches!(place, NumberOrTag::Tag(_))
-    }
-
-    /// Did the client name a block by its hash? Then it is nobody's mistake that there is none.
-    fn names_hash(&self) -> bool {
-        use BlockRef::Hash;
-        match self.want {
-            Want::Operation(operation) => {
-                matches!(operation, Operation::BlockByHash(_) | Operation::TransactionByBlockHash(_))
-            }
-            Want::Extra(extra) => matches!(
-                extra,
-                Extra::BlockReceipts(Hash(_)) | Extra::TransactionCount(Hash(_)) | Extra::UncleCount(Hash(_))
-            ),
-        }
-    }
-}
-
-/// The part of what was fetched that answers the call.
-fn cut(want: Want, fetched: &Fetched) -> Option<Bytes> {
-    match (fetched, want) {
-        (
-            Fetched::Block(block),
-            Want::Operation(
-                Operation::BlockByHash(ops::BlockByHash { full, .. })
-                | Operation::BlockByNumber(ops::BlockByNumber { full, .. }),
-            ),
-        ) => Some(if full { block.full() } else { hashes_only(block) }),
-        (Fetched::Thin(thin), Want::Operation(_)) => Some(thin.bytes()),
-        (Fetched::Receipts(receipts), Want::Extra(Extra::BlockReceipts(_))) => Some(receipts.all()),
-        (Fetched::Transaction(lone), _) => Some(lone.bytes()),
-        (Fetched::Receipt(lone), _) => Some(lone.bytes()),
-        _ => None,
     }
 }

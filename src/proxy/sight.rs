@@ -1,16 +1,17 @@
-//! The view of the chain, for those who only look.
+//! What is seen of the chain and demanded of its content, for those who only look.
 
 use std::{sync::Arc, time::Duration};
 
-use super::view::View;
+use super::{Derivation, fetch::Fetcher};
 use crate::{
     chain::Link,
     eth::{BlockHash, BlockNumber},
+    verify::InForce,
 };
 
 /// Tells what is known of the chain. Cheap to clone; asks nobody anything.
 #[derive(Clone, Debug)]
-pub struct Sight(Arc<View>);
+pub struct Sight(Arc<Fetcher>);
 
 /// What is known of the chain at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,13 +35,23 @@ pub struct Seen {
 // === impl Sight ===
 
 impl Sight {
-    pub(super) fn new(view: Arc<View>) -> Self {
-        Self(view)
+    pub(super) fn new(fetcher: Arc<Fetcher>) -> Self {
+        Self(fetcher)
+    }
+
+    /// What is demanded of content, and why.
+    pub fn verification(&self) -> InForce {
+        self.0.verifier.in_force()
+    }
+
+    /// What is no longer cut out of larger content, since on this chain the cut is not what a node says.
+    pub fn given_up(&self) -> impl Iterator<Item = Derivation> {
+        Derivation::ALL.into_iter().filter(|derivation| !self.0.derivations.allow(*derivation))
     }
 
     /// What is known now.
     pub fn seen(&self) -> Seen {
-        let tracker = self.0.tracker();
+        let tracker = self.0.view.tracker();
         let (window, final_numbers) = tracker.sizes();
         Seen {
             head: tracker.head(),

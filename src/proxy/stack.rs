@@ -8,7 +8,7 @@ use super::{
     Answered, CallError, Config, Follower, Identity, Metrics, Request, Sight, deadline::DeadlineLayer,
     fetch::Fetcher, measure::MeasureLayer, policy::PolicyLayer, respond::Responder, view::View,
 };
-use crate::{cache::Cache, upstream::Upstream};
+use crate::{cache::Cache, upstream::Upstream, verify::Verifier};
 
 /// What a proxy is made of.
 #[derive(Clone, Debug)]
@@ -19,6 +19,8 @@ pub struct ProxyParts {
     pub identity: Identity,
     /// Where content is kept.
     pub cache: Cache,
+    /// Who checks it before.
+    pub verifier: Verifier,
     /// Is the upstream one node, without a balancer in between?
     pub consistent: bool,
     /// Who counts.
@@ -35,17 +37,19 @@ pub fn proxy(
     Follower,
     Sight,
 ) {
-    let ProxyParts { upstream, identity, cache, consistent, metrics } = parts;
+    let ProxyParts { upstream, identity, cache, verifier, consistent, metrics } = parts;
     let view = Arc::new(View::new(
         config.chain.clone(),
         consistent,
         cache.clone(),
         upstream.clone(),
         identity.clone(),
+        verifier.clone(),
         metrics.clone(),
     ));
-    let sight = Sight::new(view.clone());
-    let fetcher = Arc::new(Fetcher::new(view, cache, upstream.clone(), identity.clone(), metrics.clone()));
+    let fetcher = Fetcher::new(view, cache, upstream.clone(), identity.clone(), verifier, metrics.clone());
+    let fetcher = Arc::new(fetcher);
+    let sight = Sight::new(fetcher.clone());
     let follower = Follower::new(fetcher.clone(), &config.chain);
     let service = ServiceBuilder::new()
         // Outermost, so that refusals are counted too.

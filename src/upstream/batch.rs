@@ -93,7 +93,13 @@ async fn send(inner: Leaf, together: Vec<Waiting>) {
 
 /// What a node does to a batch and may not do to a call alone.
 fn is_worth_another_try(error: &UpstreamError) -> bool {
-    !matches!(error, UpstreamError::Busy | UpstreamError::TimedOut { .. } | UpstreamError::RateLimited { .. })
+    !matches!(
+        error,
+        UpstreamError::Busy
+            | UpstreamError::TimedOut { .. }
+            | UpstreamError::RateLimited { .. }
+            | UpstreamError::Rejected(_)
+    )
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! What is asked of an upstream.
 
-use std::{fmt, sync::Arc};
-
 use super::UpstreamError;
-use crate::jsonrpc::{Answer, MethodName, Params};
+use crate::{
+    jsonrpc::{Answer, MethodName, Params},
+    verify::{Check, Failure},
+};
 
 /// One to many calls that travel together.
 pub type Calls = Vec<Call>;
@@ -18,60 +19,39 @@ pub struct Call {
     pub method: MethodName,
     /// Its params, canonical where the operation is known.
     pub params: Params,
-    /// Tells an answer from a lie. It travels with the call, so that "ask another upstream" can be
-    /// decided where upstreams are chosen.
-    pub accept: Accept,
+    /// Tells an answer from a lie; without it, whatever the upstream says is its answer.
+    pub check: Option<Check>,
 }
 
-/// Checks an answer before it counts as one.
-#[derive(Clone)]
-pub struct Accept(Option<Arc<Check>>);
-
-type Check = dyn Fn(&Answer) -> Result<(), Mismatch> + Send + Sync;
-
 /// An answer that cannot be right.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Mismatch(pub String);
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{failure}")]
+pub struct Mismatch {
+    /// What is wrong with it.
+    pub failure: Failure,
+    /// It, for whoever wants it all the same.
+    pub answer: Answer,
+}
 
 // === impl Call ===
 
 impl Call {
     /// A call whose every answer counts.
     pub fn new(method: impl Into<MethodName>, params: Params) -> Self {
-        Self { method: method.into(), params, accept: Accept::anything() }
+        Self { method: method.into(), params, check: None }
     }
 
-    /// The same call, with a check on its answer.
-    pub fn with_accept(self, accept: Accept) -> Self {
-        Self { accept, ..self }
-    }
-}
-
-// === impl Accept ===
-
-impl Accept {
-    /// Whatever the upstream says is its answer.
-    pub fn anything() -> Self {
-        Self(None)
+    /// The same call, whose answer must pass this.
+    pub fn with_check(self, check: Check) -> Self {
+        Self { check: Some(check), ..self }
     }
 
-    /// Only what passes `check` is an answer.
-    pub fn only(check: impl Fn(&Answer) -> Result<(), Mismatch> + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(check)))
-    }
-
-    /// Does `answer` pass?
-    ///
-    /// # Errors
-    /// If not: what is wrong with it.
-    pub fn check(&self, answer: &Answer) -> Result<(), Mismatch> {
-        self.0.as_ref().map_or(Ok(()), |check| check(answer))
-    }
-}
-
-impl fmt::Debug for Accept {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "Accept::only" } else { "Accept::anything" })
+    /// Checks an answer to it.
+    pub(super) async fn accept(&self, answer: Answer) -> Result<Answer, UpstreamError> {
+        let Some(check) = &self.check else { return Ok(answer) };
+        match check.accept(&answer).await {
+            Ok(()) => Ok(answer),
+            Err(failure) => Err(UpstreamError::Rejected(Box::new(Mismatch { failure, answer }))),
+        }
     }
 }

@@ -54,7 +54,7 @@ pub enum UpstreamError {
     },
     /// An answer that cannot be right.
     #[error("the answer cannot be right: {0}")]
-    Rejected(#[source] Mismatch),
+    Rejected(#[source] Box<Mismatch>),
     /// The fetch ended without a result: a bug of ours, which is logged.
     #[error("the fetch was abandoned")]
     Abandoned,

@@ -17,7 +17,7 @@ mod url;
 mod wire;
 
 pub use self::{
-    call::{Accept, Answers, Call, Calls, Mismatch},
+    call::{Answers, Call, Calls, Mismatch},
     config::{Config, EndpointConfig},
     error::{Retry, UpstreamError},
     heads::{FeedError, HeadFeed, Subscription},

@@ -1,12 +1,8 @@
 //! How a call reaches a node: the layers, in the order it meets them.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, join_all};
 use tokio::{
     sync::Semaphore,
     time::{self, Instant},
@@ -15,10 +11,7 @@ use tower::{Service, ServiceBuilder, ServiceExt, layer::layer_fn, service_fn, ut
 use tracing::{Instrument, debug, debug_span, warn};
 
 use super::{Answers, Call, Calls, Config, Metrics, UpstreamError, batch::Batcher};
-use crate::{eth::is_write, jsonrpc::Answer};
-
-/// An operator must learn that the upstream fails, and how; not once for every call.
-const WARN_EVERY: Duration = Duration::from_secs(10);
+use crate::{eth::is_write, jsonrpc::Answer, seldom::Seldom};
 
 /// A node as a service: one call or several in, an answer for each out.
 pub type Leaf = BoxCloneSyncService<Calls, Answers, UpstreamError>;
@@ -111,38 +104,22 @@ fn slots(inner: impl Layered, max: usize, wait: Duration) -> impl Layered {
     })
 }
 
-/// When each way to fail was last warned of.
-#[derive(Default)]
-struct Warnings(Mutex<BTreeMap<&'static str, Instant>>);
-
-// === impl Warnings ===
-
-impl Warnings {
-    fn failed(&self, error: &UpstreamError, upstream: &str) {
-        if self.is_due(error.as_str()) {
-            warn!(%error, upstream, "upstream failed");
-        } else {
-            debug!(%error, "upstream failed");
-        }
-    }
-
-    fn is_due(&self, reason: &'static str) -> bool {
-        let mut warned = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let due = warned.get(reason).is_none_or(|last| last.elapsed() >= WARN_EVERY);
-        if due {
-            warned.insert(reason, Instant::now());
-        }
-        due
+/// Warns of what fails, seldom enough.
+fn warn_of(said: &Seldom, error: &UpstreamError, upstream: &str) {
+    if said.is_due(error.as_str()) {
+        warn!(%error, upstream, "upstream failed");
+    } else {
+        debug!(%error, "upstream failed");
     }
 }
 
 /// Counts, times and logs one attempt at one endpoint.
 fn attempt<L: Layered>(inner: L, name: &str, metrics: Metrics) -> impl Layered + use<L> {
     let name: Arc<str> = name.into();
-    let warnings = Arc::new(Warnings::default());
+    let said = Arc::new(Seldom::default());
     service_fn(move |calls: Calls| -> Attempt {
         let (inner, name, metrics) = (inner.clone(), name.clone(), metrics.clone());
-        let warnings = warnings.clone();
+        let said = said.clone();
         let methods = calls.len();
         let span = debug_span!("upstream", upstream = %name, calls = methods);
         Box::pin(
@@ -160,7 +137,7 @@ fn attempt<L: Layered>(inner: L, name: &str, metrics: Metrics) -> impl Layered +
                         }
                     }
                     Err(error) => {
-                        warnings.failed(error, &name);
+                        warn_of(&said, error, &name);
                         (0..methods).for_each(|_| metrics.call_ended(Err(error)));
                     }
                 }
@@ -176,17 +153,10 @@ fn accept(inner: impl Layered) -> impl Layered {
     service_fn(move |calls: Calls| -> Attempt {
         let inner = inner.clone();
         Box::pin(async move {
-            let checks: Vec<_> = calls.iter().map(|call| call.accept.clone()).collect();
-            let answers = inner.oneshot(calls).await?;
-            Ok(answers
-                .into_iter()
-                .zip(checks)
-                .map(|(answer, accept)| {
-                    let answer = answer?;
-                    accept.check(&answer).map_err(UpstreamError::Rejected)?;
-                    Ok(answer)
-                })
-                .collect())
+            let answers = inner.oneshot(calls.clone()).await?;
+            let accepted =
+                answers.into_iter().zip(&calls).map(async |(answer, call)| call.accept(answer?).await);
+            Ok(join_all(accepted).await)
         })
     })
 }
@@ -207,8 +177,9 @@ mod tests {
 
     use super::*;
     use crate::{
+        eth::{Block, BlockHash, BlockNumber, Receipts},
         jsonrpc::Params,
-        upstream::{Accept, Mismatch},
+        verify::{self, Asked, AskedBlock, Known, Verified, Verifier},
     };
 
     fn upstream<F>(config: &Config, leaf: impl Fn(Calls) -> F + Clone + Send + Sync + 'static) -> Upstream
@@ -250,11 +221,38 @@ mod tests {
         assert!([three, four].iter().any(|answer| matches!(answer, Err(UpstreamError::Busy))));
     }
 
+    /// Knows nothing.
+    struct Nothing;
+
+    impl Known for Nothing {
+        fn block(&self, _: BlockHash) -> Option<Arc<Verified<Block>>> {
+            None
+        }
+
+        fn receipts(&self, _: BlockHash) -> Option<Arc<Verified<Receipts>>> {
+            None
+        }
+
+        fn at(&self, _: BlockNumber) -> Option<BlockHash> {
+            None
+        }
+
+        fn was_final(&self, _: BlockNumber, _: BlockHash) -> bool {
+            false
+        }
+    }
+
     #[tokio::test]
-    async fn an_answer_that_is_not_accepted_is_a_failure() {
+    async fn an_answer_that_is_not_accepted_is_a_failure_that_holds_it() {
         let upstream = upstream(&Config::default(), |_| std::future::ready(Ok(zero())));
-        let picky = Accept::only(|_| Err(Mismatch("not mine".to_owned())));
-        assert!(matches!(upstream.call(call().with_accept(picky)).await, Err(UpstreamError::Rejected(_))));
+        let verifier = Verifier::new(verify::Config::default(), verify::Metrics::default());
+        let check = verifier.check_for(Asked::Block(AskedBlock::ByTag), Arc::new(Nothing));
+        match upstream.call(call().with_check(check)).await {
+            Err(UpstreamError::Rejected(mismatch)) => {
+                assert_eq!(mismatch.answer, Answer::Result(Bytes::from_static(b"\"0x0\"")));
+            }
+            other => panic!("{other:?}"),
+        }
         assert!(upstream.call(call()).await.is_ok());
     }
 }

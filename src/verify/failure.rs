@@ -35,6 +35,9 @@ pub enum Failure {
         /// How many there are.
         got: usize,
     },
+    /// It is empty, and without its block nobody can tell whether it should be.
+    #[error("the list of receipts is empty, and its block is not known")]
+    Unfounded,
     /// It has something in it that is unknown here, and without it no hash comes out: it may be right.
     #[error("{}{what} is unknown to this version, and without it the hash does not come out", Within(*.part))]
     Unprovable {
@@ -106,13 +109,14 @@ impl Failure {
             Self::Field { reason, .. } => reason.as_str(),
             Self::Emptied(_) => "emptied",
             Self::Count { .. } => "count",
+            Self::Unfounded => "unfounded",
             Self::Unprovable { .. } => "unprovable",
         }
     }
 
     /// Does nothing speak against it but that it is not known well enough?
     pub fn is_unprovable(&self) -> bool {
-        matches!(self, Self::Unprovable { .. })
+        matches!(self, Self::Unprovable { .. } | Self::Unfounded)
     }
 }
 

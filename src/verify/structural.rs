@@ -3,22 +3,11 @@
 use alloy_trie::EMPTY_ROOT_HASH;
 use bytes::Bytes;
 
-use super::{Failure, Reason, Verified};
+use super::{AskedBlock, Failure, Reason, Verified};
 use crate::eth::{
     Block, BlockHash, BlockNumber, Header, LoneReceipt, LoneTransaction, Place, Receipts, ThinBlock, TxHash,
     TxPosition,
 };
-
-/// How a block was asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AskedBlock {
-    /// Only this block will do.
-    ByHash(BlockHash),
-    /// Whatever block stands at this number.
-    ByNumber(BlockNumber),
-    /// Whatever block a tag means.
-    ByTag,
-}
 
 /// Checks a block with whole transactions.
 ///
@@ -101,25 +90,21 @@ pub fn lone_transaction_at(
     Ok(Verified::structurally(transaction))
 }
 
-/// The number of the block that receipts name, to check them all against.
+/// The place that the first of a block's receipts names; `None` if there are none.
 ///
 /// # Errors
-/// If they name none.
-pub fn receipts_number(result: &[u8]) -> Result<BlockNumber, Failure> {
-    Ok(first_place(result)?.number)
-}
-
-/// The block that receipts name, to check them all against.
-///
-/// # Errors
-/// If they name none.
-pub fn receipts_block(result: &[u8]) -> Result<BlockHash, Failure> {
-    Ok(first_place(result)?.block)
-}
-
-fn first_place(result: &[u8]) -> Result<Place, Failure> {
+/// If they are no receipts.
+pub(super) fn first_place(result: &[u8]) -> Result<Option<Place>, Failure> {
     let (_, places) = Receipts::read(Bytes::copy_from_slice(result))?;
-    places.first().map(|(_, place)| *place).ok_or(Failure::Emptied("empty"))
+    Ok(places.first().map(|(_, place)| *place))
+}
+
+/// Checks the number of the block that something is of.
+///
+/// # Errors
+/// If it is not the one that was asked for.
+pub(super) fn number(asked: BlockNumber, got: BlockNumber) -> Result<(), Failure> {
+    equal("blockNumber", &asked, &got)
 }
 
 /// Checks a receipt that came alone.

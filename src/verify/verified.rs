@@ -19,6 +19,8 @@ pub enum Level {
 pub struct Verified<T> {
     value: T,
     level: Level,
+    /// Its block was final when it was said.
+    settled: bool,
 }
 
 // === impl Level ===
@@ -38,12 +40,22 @@ impl Level {
 
 impl<T> Verified<T> {
     pub(super) fn structurally(value: T) -> Self {
-        Self { value, level: Level::Structural }
+        Self { value, level: Level::Structural, settled: false }
     }
 
     /// The same, found to be true so far.
     pub(super) fn raised(self, level: Level) -> Self {
         Self { level, ..self }
+    }
+
+    /// The same, and whether its block was final when it was said.
+    pub(super) fn settled(self, settled: bool) -> Self {
+        Self { settled, ..self }
+    }
+
+    /// Was its block final when it was said? What cannot be proved is asked for once more when it is.
+    pub fn is_settled(&self) -> bool {
+        self.settled
     }
 
     /// How far it was checked.

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::{Place, ShapeError, Span, members};
 use crate::{
-    eth::{BlockHash, TxHash, TxPosition},
+    eth::{BlockHash, BlockNumber, TxHash, TxPosition},
     jsonrpc::Scanner,
 };
 
@@ -13,7 +13,7 @@ use crate::{
 pub struct Receipts {
     bytes: Bytes,
     /// The block that the first of them names.
-    block: Option<BlockHash>,
+    home: Option<(BlockHash, BlockNumber)>,
     receipts: Box<[Receipt]>,
 }
 
@@ -42,13 +42,18 @@ impl Receipts {
             receipts.push(Receipt { whole, transaction: named.hash });
             places.push((named.hash, Place::all(named.block, named.number, named.index)?));
         }
-        let block = places.first().map(|(_, place)| place.block);
-        Ok((Self { receipts: receipts.into(), block, bytes: bytes.clone() }, places))
+        let home = places.first().map(|(_, place)| (place.block, place.number));
+        Ok((Self { receipts: receipts.into(), home, bytes: bytes.clone() }, places))
+    }
+
+    /// The block that they name and its height; none, if there are none.
+    pub fn home(&self) -> Option<(BlockHash, BlockNumber)> {
+        self.home
     }
 
     /// The block that they name; none, if there are none.
     pub fn block(&self) -> Option<BlockHash> {
-        self.block
+        self.home.map(|(block, _)| block)
     }
 
     /// How many there are.

@@ -11,7 +11,7 @@ use crate::eth::{Block, LoneTransaction, Receipts, ThinBlock};
 ///
 /// # Errors
 /// Says what does not come out.
-pub fn block(block: Verified<Block>) -> Result<Verified<Block>, Failure> {
+pub fn block(block: Verified<Block>, _chain_id: Option<u64>) -> Result<Verified<Block>, Failure> {
     Ok(block)
 }
 
@@ -41,6 +41,7 @@ pub fn receipts(
 /// Says what does not come out.
 pub fn lone_transaction(
     transaction: Verified<LoneTransaction>,
+    _chain_id: Option<u64>,
 ) -> Result<Verified<LoneTransaction>, Failure> {
     Ok(transaction)
 }

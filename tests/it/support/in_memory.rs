@@ -12,6 +12,7 @@ use holdfast::{
     jsonrpc::Rope,
     proxy::{self, Identity, ProxyParts},
     upstream::{self, DevChainLeaf, Upstream},
+    verify::{self, Verifier},
 };
 use http_body_util::{BodyExt, Full};
 use prometheus_client::{encoding::text::encode, registry::Registry};
@@ -49,7 +50,8 @@ pub fn program(chain: &DevChain, config: &Config) -> InMemory {
     let cache = Cache::new(&config.cache);
     let mut registry = Registry::default();
     let metrics = proxy::Metrics::register(&mut registry);
-    let parts = ProxyParts { upstream, identity, cache, consistent, metrics };
+    let verifier = Verifier::new(config.verify.clone(), verify::Metrics::register(&mut registry));
+    let parts = ProxyParts { upstream, identity, cache, verifier, consistent, metrics };
     let bytes = config.max_bytes_in_flight.as_u64();
     let edge = Edge { budget: ByteBudget::new(bytes), waiting: ByteBudget::new(bytes), admin: None };
     let (proxy, follower, _) = proxy::proxy(&config.proxy(), parts);

@@ -1,0 +1,52 @@
+//! What answers are held against: what is in memory, and what was final when they were asked for.
+
+use std::sync::Arc;
+
+use super::view::View;
+use crate::{
+    cache::Cache,
+    chain::{Lookup, Stamp},
+    eth::{Block, BlockHash, BlockNumber, Receipts},
+    verify::{Known, Verified},
+};
+
+/// What is known when an answer comes that was asked for at a certain moment.
+#[derive(Debug)]
+pub(super) struct KnownAt {
+    cache: Cache,
+    view: Arc<View>,
+    sent: Stamp,
+    /// The newest final block at that moment.
+    finalized: Option<BlockNumber>,
+}
+
+// === impl KnownAt ===
+
+impl KnownAt {
+    pub(super) fn new(cache: Cache, view: Arc<View>, sent: Stamp) -> Self {
+        let finalized = view.tracker().finalized().map(|(number, _)| number);
+        Self { cache, view, sent, finalized }
+    }
+}
+
+impl Known for KnownAt {
+    fn block(&self, hash: BlockHash) -> Option<Arc<Verified<Block>>> {
+        self.cache.block(hash)
+    }
+
+    fn receipts(&self, hash: BlockHash) -> Option<Arc<Verified<Receipts>>> {
+        self.cache.receipts(hash)
+    }
+
+    fn at(&self, number: BlockNumber) -> Option<BlockHash> {
+        match self.view.tracker().lookup(number, self.sent) {
+            Lookup::Final(hash) | Lookup::Tracked { hash, .. } | Lookup::Asked(hash) => Some(hash),
+            Lookup::Above { .. } | Lookup::Unknown => None,
+        }
+    }
+
+    fn was_final(&self, number: BlockNumber, hash: BlockHash) -> bool {
+        self.finalized.is_some_and(|finalized| number <= finalized)
+            && self.view.tracker().is_final(number, hash)
+    }
+}

@@ -1,0 +1,108 @@
+//! Gets the proof of what cannot be proved alone.
+//!
+//! A transaction or a receipt that came alone, and a list of hashes, say nothing for themselves: it is
+//! their whole block that proves them, and all its receipts. Where everything must be proved these are
+//! fetched, once a block, and the answer is cut out of them.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{
+    fetch::{Fetch, Fetched, Fetcher},
+    look::hashes_only,
+    want::{Want, cut},
+};
+use crate::{
+    chain::Stamp,
+    eth::{Block, BlockHash, Receipts},
+    upstream::UpstreamError,
+    verify::{Level, Verified},
+};
+
+// === impl Fetcher ===
+
+impl Fetcher {
+    /// The proved answer to a call for which this was fetched; `None` if it cannot be proved.
+    pub(super) async fn proved(
+        self: &Arc<Self>,
+        want: Want,
+        fetched: &Fetched,
+        arrival: Stamp,
+    ) -> Result<Option<Bytes>, UpstreamError> {
+        Ok(match fetched {
+            Fetched::Block(block) if block.is_proved() => cut(want, fetched),
+            Fetched::Thin(thin) if thin.is_proved() => Some(thin.bytes()),
+            Fetched::Thin(thin) => {
+                self.proved_block(thin.hash(), arrival).await?.map(|block| hashes_only(&block))
+            }
+            Fetched::Transaction(lone) => match lone.place() {
+                // Pending: it is in no block, and its hash is all there is to it.
+                None => (lone.level() >= Level::Partial).then(|| lone.bytes()),
+                Some(place) => {
+                    let block = self.proved_block(place.block, arrival).await?;
+                    block
+                        .filter(|block| block.transaction_hash(place.index) == Some(lone.hash()))
+                        .and_then(|block| block.transaction(place.index))
+                }
+            },
+            Fetched::Receipts(receipts) if receipts.is_proved() => Some(receipts.all()),
+            Fetched::Receipts(receipts) => match receipts.home() {
+                Some((block, _)) => self
+                    .proved_receipts(block, Some(receipts.clone()), arrival)
+                    .await?
+                    .map(|receipts| receipts.all()),
+                None => None,
+            },
+            Fetched::Receipt(lone) => {
+                let place = lone.place();
+                let receipts = self.proved_receipts(place.block, None, arrival).await?;
+                receipts
+                    .filter(|receipts| receipts.transaction_hash(place.index) == Some(lone.hash()))
+                    .and_then(|receipts| receipts.receipt(place.index))
+            }
+            Fetched::Block(_) | Fetched::Other(_) => None,
+        })
+    }
+
+    async fn proved_block(
+        self: &Arc<Self>,
+        hash: BlockHash,
+        arrival: Stamp,
+    ) -> Result<Option<Arc<Verified<Block>>>, UpstreamError> {
+        if let Some(block) = self.cache.block(hash).filter(|block| block.is_proved()) {
+            return Ok(Some(block));
+        }
+        Ok(match self.fetch(Fetch::Block(hash), arrival).await?.value {
+            Fetched::Block(block) if block.is_proved() => Some(block),
+            _ => None,
+        })
+    }
+
+    /// The receipts of a block: those in memory, those that came already, or those that come now.
+    async fn proved_receipts(
+        self: &Arc<Self>,
+        hash: BlockHash,
+        came: Option<Arc<Verified<Receipts>>>,
+        arrival: Stamp,
+    ) -> Result<Option<Arc<Verified<Receipts>>>, UpstreamError> {
+        if let Some(receipts) = self.cache.receipts(hash).filter(|receipts| receipts.is_proved()) {
+            return Ok(Some(receipts));
+        }
+        let Some(block) = self.proved_block(hash, arrival).await? else { return Ok(None) };
+        let receipts = match came {
+            Some(receipts) => receipts,
+            None => match self.fetch(Fetch::Receipts(hash), arrival).await?.value {
+                Fetched::Receipts(receipts) => receipts,
+                _ => return Ok(None),
+            },
+        };
+        if receipts.is_proved() {
+            return Ok(Some(receipts));
+        }
+        // They came before their block did, or it has been forgotten since.
+        let number = block.header().number;
+        let proved = self.verifier.prove_receipts((*receipts).clone(), block).await;
+        Ok(proved.and_then(Result::ok).map(|receipts| self.keep_receipts(hash, number, receipts)))
+    }
+}

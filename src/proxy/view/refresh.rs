@@ -1,0 +1,247 @@
+//! Asks what the tags mean, and has the tracker take it in.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use tracing::{debug, error, info};
+
+use super::View;
+use crate::{
+    chain::{Finalized, Gap, HeadChange, Link, Lookup, Stamp},
+    eth::{BlockNumber, Tag, ThinBlock},
+    jsonrpc::{Answer, Params},
+    proxy::known::KnownAt,
+    upstream::{Call, UpstreamError},
+    verify::{Asked, AskedBlock, Check, Checked, Verdict, Verified},
+};
+
+/// Without a call that needs it, `finalized` is asked for after so many blocks …
+const FINALIZED_BLOCKS: u64 = 32;
+/// … and this much time, whichever is longer.
+const FINALIZED_TIME: Duration = Duration::from_secs(60);
+
+/// Gaps that are closed to judge one head: the second, if the window moved while the first was.
+const MOST_GAPS: usize = 2;
+
+const GET_BLOCK: &str = "eth_getBlockByNumber";
+
+/// A block that a node named.
+struct Named {
+    thin: Verified<ThinBlock>,
+    /// Whether its checks let it be kept.
+    keeps: bool,
+}
+
+// === impl View ===
+
+impl View {
+    pub(super) async fn refresh_head(self: Arc<Self>, sent: Stamp) -> Result<(), UpstreamError> {
+        let wall = SystemTime::now();
+        let Some(named) = self.ask(Tag::Latest.as_str(), AskedBlock::ByTag, sent).await? else {
+            return Err(UpstreamError::Empty);
+        };
+        let link = named.link();
+        let mut between = Vec::new();
+        let mut closed = None;
+        // Looked for again after the wait: another refresh may have moved the window meanwhile.
+        for _ in 0..MOST_GAPS {
+            let gap = self.tracker().gap(link);
+            match gap.filter(|gap| closed != Some(*gap)) {
+                Some(gap) => between.extend(self.ask_gap(gap, sent).await),
+                None => break,
+            }
+            closed = gap;
+        }
+        if self.tracker().is_detached(link, &between) {
+            self.recognise().await?;
+        }
+        let now = self.clock.now();
+        let (change, alarmed) = self.change(|tracker| {
+            let final_before = tracker.finalized();
+            let change = tracker.observe_head(link, &between, sent, now);
+            (change, final_before.filter(|_| tracker.finalized().is_none()))
+        });
+        if let Some((number, hash)) = alarmed {
+            self.alarm(number, &format!("{hash} left the chain"));
+        }
+        self.times().clocks = Some((sent, wall));
+        self.metrics.head_observed(change);
+        self.heed(change, link);
+        self.keep(named);
+        if !matches!(change, HeadChange::Outdated | HeadChange::Same | HeadChange::Lag) {
+            self.moved.notify_one();
+        }
+        if self.finalized_is_due(link.number, now) {
+            let this = self.clone();
+            tokio::spawn(async move { this.refresh(Tag::Finalized, now).await });
+        }
+        Ok(())
+    }
+
+    fn heed(&self, change: HeadChange, head: Link) {
+        match change {
+            HeadChange::Reorg(depth) => {
+                info!(head = %head.number.0, hash = %head.hash, depth, "the chain was reorganised");
+            }
+            HeadChange::Rollback(depth) => {
+                info!(head = %head.number.0, hash = %head.hash, depth, "the chain went back");
+            }
+            HeadChange::Restarted => {
+                debug!(head = %head.number.0, "the head is too far ahead to link to what was known");
+            }
+            HeadChange::Lag => debug!(head = %head.number.0, "the upstream is behind the head it showed"),
+            HeadChange::First | HeadChange::Same | HeadChange::Extended(_) | HeadChange::Outdated => {}
+        }
+    }
+
+    /// What does not link may be another chain altogether: who is it that answers? Nothing that a
+    /// stranger says moves anything.
+    async fn recognise(&self) -> Result<(), UpstreamError> {
+        self.identity.doubt();
+        // Whoever waits for this asks for the identity too, and is told what is wrong with it.
+        let who = self.identity.confirm().await.map_err(|_| UpstreamError::Empty)?;
+        self.follow(&who);
+        Ok(())
+    }
+
+    pub(super) async fn refresh_safe(self: Arc<Self>, sent: Stamp) -> Result<(), UpstreamError> {
+        let Some(named) = self.ask(Tag::Safe.as_str(), AskedBlock::ByTag, sent).await? else {
+            self.times().no_safe = Some(sent);
+            return Err(UpstreamError::Empty);
+        };
+        let link = named.link();
+        self.change(|tracker| tracker.observe_safe(link, sent));
+        self.keep(named);
+        Ok(())
+    }
+
+    pub(super) async fn refresh_finalized(self: Arc<Self>, sent: Stamp) -> Result<(), UpstreamError> {
+        let head = self.tracker().head().map_or(BlockNumber(0), |head| head.number);
+        let before = self.times().finalized.replace((sent, head));
+        let Some(named) = self.ask(Tag::Finalized.as_str(), AskedBlock::ByTag, sent).await? else {
+            self.times().no_finalized = Some(sent);
+            return Err(UpstreamError::Empty);
+        };
+        let link = named.link();
+        let known = self.tracker().lookup(link.number, sent);
+        if matches!(known, Lookup::Final(hash) if hash != link.hash) {
+            self.recognise().await?;
+        }
+        if self.tracker().head().is_none_or(|head| head.number < link.number) {
+            // Above the head it does not count yet, and so it was not asked for yet.
+            self.times().finalized = before;
+        }
+        let now = self.clock.now();
+        let change = self.change(|tracker| tracker.observe_finalized(Some(link), sent, now));
+        self.keep(named);
+        match change {
+            Finalized::Advanced { previous: Some((number, hash)) } => {
+                // What was final before must still be there; asked anew, not remembered.
+                if let Ok(Some(again)) =
+                    self.ask(&number.to_string(), AskedBlock::ByNumber(number), now).await
+                    && self.change(|tracker| tracker.confirm_final(number, again.thin.hash(), now))
+                        == Finalized::Alarm
+                {
+                    self.alarm(number, &format!("{} became {}", hash, again.thin.hash()));
+                }
+            }
+            Finalized::Alarm => self.alarm(link.number, &format!("it is {} now", link.hash)),
+            Finalized::Contrary => {
+                let _ = self.refresh(Tag::Latest, now).await;
+            }
+            Finalized::Unchanged | Finalized::Advanced { previous: None } => {}
+        }
+        Ok(())
+    }
+
+    fn alarm(&self, number: BlockNumber, what: &str) {
+        error!(
+            number = number.0,
+            "ALARM: a finalized block changed: {what}; all that was known of canonicity is forgotten"
+        );
+        self.metrics.alarm();
+        self.times().finalized = None;
+    }
+
+    fn finalized_is_due(&self, head: BlockNumber, now: Stamp) -> bool {
+        if !self.tracker().rules().finality {
+            return false;
+        }
+        self.times().finalized.is_none_or(|(asked, under)| {
+            now.time.duration_since(asked.time) >= FINALIZED_TIME
+                && head.0 >= under.0.saturating_add(FINALIZED_BLOCKS)
+        })
+    }
+
+    /// A block by number or tag, its transactions by hash; `None` if there is none, or an error instead.
+    async fn ask(
+        self: &Arc<Self>,
+        block: &str,
+        asked: AskedBlock,
+        sent: Stamp,
+    ) -> Result<Option<Named>, UpstreamError> {
+        let (call, check) = self.call(block, asked, sent);
+        self.metrics.upkeep(1);
+        let answer = self.upstream.call(call).await.inspect_err(|error| self.heed_loss(error))?;
+        match (answer, check.verdict()) {
+            (Answer::Result(_), Some(Verdict::Overdue)) => Err(UpstreamError::Busy),
+            (Answer::Result(_), verdict) => Ok(named(verdict)),
+            (Answer::Error(_), _) => Ok(None),
+        }
+    }
+
+    /// The blocks of a gap, as far as they come, by one batch.
+    async fn ask_gap(self: &Arc<Self>, gap: Gap, sent: Stamp) -> Vec<Link> {
+        let (calls, checks): (Vec<_>, Vec<_>) = (gap.from.0..=gap.to.0)
+            .map(BlockNumber)
+            .map(|number| self.call(&number.to_string(), AskedBlock::ByNumber(number), sent))
+            .unzip();
+        self.metrics.upkeep(calls.len() as u64);
+        let answers = self.upstream.call_all(calls).await.inspect_err(|error| self.heed_loss(error));
+        let Ok(answers) = answers else { return Vec::new() };
+        let accepted = answers.into_iter().zip(checks).filter(|(answer, _)| answer.is_ok());
+        accepted.filter_map(|(_, check)| Some(named(check.verdict())?.link())).collect()
+    }
+
+    fn call(self: &Arc<Self>, block: &str, asked: AskedBlock, sent: Stamp) -> (Call, Check) {
+        let known = KnownAt::new(self.cache.clone(), self.clone(), sent);
+        let check = self.verifier.check_for(Asked::Thin(asked), Arc::new(known));
+        let call = Call::new(GET_BLOCK, Params::from_own(format!(r#"["{block}",false]"#)));
+        (call.with_check(check.clone()), check)
+    }
+
+    /// Keeps a head, unless nothing less than proof will do.
+    fn keep(&self, named: Named) {
+        if named.keeps && (named.thin.is_proved() || !self.verifier.demands_proof()) {
+            self.cache.insert_thin(named.thin);
+        }
+    }
+
+    /// Whoever answers after contact was lost must say who it is.
+    fn heed_loss(&self, error: &UpstreamError) {
+        if error.lost_contact() {
+            self.identity.doubt();
+        }
+    }
+}
+
+// === impl Named ===
+
+impl Named {
+    fn link(&self) -> Link {
+        let header = self.thin.header();
+        Link { number: header.number, hash: header.hash, parent: header.parent }
+    }
+}
+
+/// What can be neither proved nor found wrong is believed, and not kept: a chain must be followed also
+/// when its newest blocks have something in them that is newer than this program.
+fn named(verdict: Option<Verdict>) -> Option<Named> {
+    match verdict? {
+        Verdict::Passed(Checked::Thin(thin)) => Some(Named { thin, keeps: true }),
+        Verdict::Unproved(_, Some(Checked::Thin(thin))) => Some(Named { thin, keeps: false }),
+        _ => None,
+    }
+}

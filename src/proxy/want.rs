@@ -1,0 +1,158 @@
+//! What a call turned out to want, and how that is cut out of what was fetched.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{
+    PacketContext,
+    fetch::Fetched,
+    look::{NULL, counted, hashes_only},
+};
+use crate::{
+    eth::{Block, BlockRef, Extra, NumberOrTag, Operation, Tag, TxPosition, ops},
+    upstream::Call,
+    verify::{Asked, AskedBlock, Verified},
+};
+
+/// What a call turned out to want.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Want {
+    Operation(Operation),
+    Extra(Extra),
+}
+
+/// A call that memory can have something to say to, and the form in which it is forwarded.
+#[derive(Debug)]
+pub(super) struct Cacheable {
+    pub(super) want: Want,
+    pub(super) call: Call,
+    pub(super) packet: Arc<PacketContext>,
+}
+
+// === impl Cacheable ===
+
+impl Cacheable {
+    /// Does the client want a block with the hashes of its transactions only?
+    pub(super) fn wants_hashes(&self) -> bool {
+        matches!(
+            self.want,
+            Want::Operation(
+                Operation::BlockByHash(ops::BlockByHash { full: false, .. })
+                    | Operation::BlockByNumber(ops::BlockByNumber { full: false, .. })
+            )
+        )
+    }
+
+    /// Did the client name a block by what it is to the chain?
+    pub(super) fn names_tag(&self) -> bool {
+        let place = match self.want {
+            Want::Operation(Operation::BlockByNumber(wanted)) => wanted.block,
+            Want::Operation(Operation::TransactionByBlockNumber(wanted)) => wanted.block,
+            Want::Operation(_) => return false,
+            Want::Extra(Extra::BlockNumber) => return true,
+            Want::Extra(
+                Extra::BlockReceipts(block) | Extra::TransactionCount(block) | Extra::UncleCount(block),
+            ) => match block {
+                BlockRef::Place(place) => place,
+                BlockRef::Hash(_) => return false,
+            },
+        };
+        matches!(place, NumberOrTag::Tag(_))
+    }
+
+    /// Did the client name a block by its hash? Then it is nobody's mistake that there is none.
+    pub(super) fn names_hash(&self) -> bool {
+        use BlockRef::Hash;
+        match self.want {
+            Want::Operation(operation) => {
+                matches!(operation, Operation::BlockByHash(_) | Operation::TransactionByBlockHash(_))
+            }
+            Want::Extra(extra) => matches!(
+                extra,
+                Extra::BlockReceipts(Hash(_)) | Extra::TransactionCount(Hash(_)) | Extra::UncleCount(Hash(_))
+            ),
+        }
+    }
+
+    /// What an answer to the call, forwarded as it is, must be; `None` if it is a count or a height, or of
+    /// what is pending, which nobody can check.
+    pub(super) fn question(&self) -> Option<Asked> {
+        let sort = |full| if full { Asked::Block } else { Asked::Thin };
+        Some(match self.want {
+            Want::Operation(Operation::BlockByHash(wanted)) => {
+                sort(wanted.full)(AskedBlock::ByHash(wanted.hash))
+            }
+            Want::Operation(Operation::BlockByNumber(wanted)) => sort(wanted.full)(place(wanted.block)?),
+            Want::Operation(Operation::TransactionByBlockHash(wanted)) => {
+                Asked::TransactionAt(AskedBlock::ByHash(wanted.block), wanted.index)
+            }
+            Want::Operation(Operation::TransactionByBlockNumber(wanted)) => {
+                Asked::TransactionAt(place(wanted.block)?, wanted.index)
+            }
+            Want::Operation(Operation::TransactionByHash(wanted)) => Asked::Transaction(wanted.hash),
+            Want::Operation(Operation::Receipt(wanted)) => Asked::Receipt(wanted.hash),
+            Want::Extra(Extra::BlockReceipts(BlockRef::Hash(hash))) => {
+                Asked::Receipts(AskedBlock::ByHash(hash))
+            }
+            Want::Extra(Extra::BlockReceipts(BlockRef::Place(at))) => Asked::Receipts(place(at)?),
+            Want::Extra(Extra::BlockNumber | Extra::TransactionCount(_) | Extra::UncleCount(_)) => {
+                return None;
+            }
+        })
+    }
+
+    /// Does it want something of a block that can be proved, and that only the block itself tells?
+    pub(super) fn counts(&self) -> bool {
+        match self.want {
+            Want::Extra(Extra::TransactionCount(block) | Extra::UncleCount(block)) => {
+                block != BlockRef::Place(NumberOrTag::Tag(Tag::Pending))
+            }
+            Want::Operation(_) | Want::Extra(Extra::BlockNumber | Extra::BlockReceipts(_)) => false,
+        }
+    }
+}
+
+fn place(place: NumberOrTag) -> Option<AskedBlock> {
+    match place {
+        NumberOrTag::Number(number) => Some(AskedBlock::ByNumber(number)),
+        NumberOrTag::Tag(Tag::Pending) => None,
+        NumberOrTag::Tag(_) => Some(AskedBlock::ByTag),
+    }
+}
+
+/// The part of what was fetched that answers the call; `None` if it does not tell.
+pub(super) fn cut(want: Want, fetched: &Fetched) -> Option<Bytes> {
+    match (fetched, want) {
+        (
+            Fetched::Block(block),
+            Want::Operation(
+                Operation::BlockByHash(ops::BlockByHash { full, .. })
+                | Operation::BlockByNumber(ops::BlockByNumber { full, .. }),
+            ),
+        ) => Some(if full { block.full() } else { hashes_only(block) }),
+        (
+            Fetched::Block(block),
+            Want::Operation(
+                Operation::TransactionByBlockHash(ops::TransactionByBlockHash { index, .. })
+                | Operation::TransactionByBlockNumber(ops::TransactionByBlockNumber { index, .. }),
+            ),
+        ) => transaction(block, index),
+        (Fetched::Block(block), Want::Extra(Extra::TransactionCount(_))) if block.is_proved() => {
+            Some(counted(block.len()))
+        }
+        (Fetched::Block(block), Want::Extra(Extra::UncleCount(_))) if block.is_proved() => {
+            Some(counted(block.header().uncles as usize))
+        }
+        (Fetched::Thin(thin), Want::Operation(_)) => Some(thin.bytes()),
+        (Fetched::Receipts(receipts), Want::Extra(Extra::BlockReceipts(_))) => Some(receipts.all()),
+        (Fetched::Transaction(lone), _) => Some(lone.bytes()),
+        (Fetched::Receipt(lone), _) => Some(lone.bytes()),
+        _ => None,
+    }
+}
+
+/// That there is none at a position is said only by a block that is proved.
+fn transaction(block: &Verified<Block>, index: TxPosition) -> Option<Bytes> {
+    block.transaction(index).or_else(|| block.is_proved().then_some(NULL))
+}

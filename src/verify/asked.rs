@@ -1,0 +1,129 @@
+//! What was asked of a node, and what its answer turned out to be.
+
+use std::{fmt, sync::Arc};
+
+use super::{Failure, Level, Verified};
+use crate::eth::{
+    Block, BlockHash, BlockNumber, LoneReceipt, LoneTransaction, Receipts, ThinBlock, TxHash, TxPosition,
+};
+
+/// How a block was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AskedBlock {
+    /// Only this block will do.
+    ByHash(BlockHash),
+    /// Whatever block stands at this number.
+    ByNumber(BlockNumber),
+    /// Whatever block a tag means.
+    ByTag,
+}
+
+/// What was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// A block with whole transactions.
+    Block(AskedBlock),
+    /// A block with hashes of transactions.
+    Thin(AskedBlock),
+    /// The receipts of a block.
+    Receipts(AskedBlock),
+    /// A transaction by its hash.
+    Transaction(TxHash),
+    /// A transaction by its place.
+    TransactionAt(AskedBlock, TxPosition),
+    /// The receipt of a transaction.
+    Receipt(TxHash),
+}
+
+/// An answer that passed its checks.
+#[derive(Clone, Debug)]
+pub enum Checked {
+    /// A block with whole transactions.
+    Block(Verified<Block>),
+    /// A block with hashes of transactions.
+    Thin(Verified<ThinBlock>),
+    /// The receipts of a block.
+    Receipts {
+        /// Its hash.
+        block: BlockHash,
+        /// Its height.
+        number: BlockNumber,
+        /// They.
+        receipts: Verified<Receipts>,
+    },
+    /// A transaction.
+    Transaction(Verified<LoneTransaction>),
+    /// A receipt.
+    Receipt(Verified<LoneReceipt>),
+}
+
+/// What came of the checks.
+#[derive(Clone, Debug)]
+pub enum Verdict {
+    /// It may be kept.
+    Passed(Checked),
+    /// It can be neither proved nor found wrong. It is not kept; where its structure is right, it can
+    /// still be read.
+    Unproved(Failure, Option<Checked>),
+    /// It is not right.
+    Wrong(Failure),
+    /// The checks have not ended in time.
+    Overdue,
+}
+
+/// What is known already, and answers are held against.
+pub trait Known: Send + Sync {
+    /// The block with this hash, if it is held.
+    fn block(&self, hash: BlockHash) -> Option<Arc<Verified<Block>>>;
+
+    /// The receipts of the block with this hash, if they are held.
+    fn receipts(&self, hash: BlockHash) -> Option<Arc<Verified<Receipts>>>;
+
+    /// The block that is taken to stand at this number.
+    fn at(&self, number: BlockNumber) -> Option<BlockHash>;
+
+    /// Was this block final when the answer was asked for?
+    fn was_final(&self, number: BlockNumber, hash: BlockHash) -> bool;
+}
+
+// === impl Checked ===
+
+impl Checked {
+    /// How far it was checked.
+    pub fn level(&self) -> Level {
+        match self {
+            Self::Block(block) => block.level(),
+            Self::Thin(thin) => thin.level(),
+            Self::Receipts { receipts, .. } => receipts.level(),
+            Self::Transaction(transaction) => transaction.level(),
+            Self::Receipt(receipt) => receipt.level(),
+        }
+    }
+}
+
+// === impl AskedBlock ===
+
+impl fmt::Display for AskedBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ByHash(hash) => write!(f, "block {hash}"),
+            Self::ByNumber(number) => write!(f, "block {}", number.0),
+            Self::ByTag => f.write_str("block of a tag"),
+        }
+    }
+}
+
+// === impl Asked ===
+
+impl fmt::Display for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Block(block) => write!(f, "{block}"),
+            Self::Thin(block) => write!(f, "{block}, by hashes"),
+            Self::Receipts(block) => write!(f, "receipts of {block}"),
+            Self::Transaction(hash) => write!(f, "transaction {hash}"),
+            Self::TransactionAt(block, index) => write!(f, "transaction {} of {block}", index.0),
+            Self::Receipt(hash) => write!(f, "receipt of {hash}"),
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! The check that a call to an upstream carries with it.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use tokio::time;
+use tracing::{debug, warn};
+
+use super::{Asked, Failure, Known, OnMismatch, Verdict, Verifier};
+use crate::jsonrpc::Answer;
+
+/// Tells an answer from a lie. It travels with a call, so that "ask another upstream" can be decided
+/// where upstreams are chosen; what it found is kept here for whoever made the call, so that nothing is
+/// checked twice.
+#[derive(Clone)]
+pub struct Check(Arc<Inner>);
+
+struct Inner {
+    verifier: Verifier,
+    asked: Asked,
+    known: Arc<dyn Known>,
+    verdict: Mutex<Option<Verdict>>,
+}
+
+// === impl Check ===
+
+impl Check {
+    pub(super) fn new(verifier: Verifier, asked: Asked, known: Arc<dyn Known>) -> Self {
+        Self(Arc::new(Inner { verifier, asked, known, verdict: Mutex::default() }))
+    }
+
+    /// Checks an answer. What is no content, an error or `null`, is nothing to check.
+    ///
+    /// # Errors
+    /// If it cannot be right.
+    pub async fn accept(&self, answer: &Answer) -> Result<(), Failure> {
+        let Inner { verifier, asked, known, verdict } = &*self.0;
+        let result = match answer {
+            Answer::Result(result) if result != "null" => result,
+            Answer::Result(_) | Answer::Error(_) => return Ok(()),
+        };
+        let checking = verifier.check(*asked, result.clone(), known.clone());
+        // An answer that is handed on in any case need not wait for ever.
+        let found = match verifier.config().on_mismatch {
+            OnMismatch::Reject => checking.await,
+            OnMismatch::Pass => {
+                time::timeout(verifier.config().patience, checking).await.unwrap_or(Verdict::Overdue)
+            }
+        };
+        match &found {
+            Verdict::Passed(_) => {}
+            Verdict::Overdue => {
+                verifier.metrics().overdue();
+                debug!(%asked, "an answer was not checked in time: it is handed on and not kept");
+            }
+            Verdict::Unproved(failure, _) => {
+                verifier.metrics().unprovable();
+                debug!(%asked, %failure, "an answer cannot be proved: it is not kept");
+            }
+            Verdict::Wrong(failure) => {
+                verifier.metrics().failed(failure);
+                // The one line that an operator needs: what was asked, and what is wrong with the answer.
+                if verifier.is_news(failure.as_str()) {
+                    warn!(%asked, reason = failure.as_str(), %failure, "an answer cannot be right: it is not kept");
+                } else {
+                    debug!(%asked, reason = failure.as_str(), %failure, "an answer cannot be right: it is not kept");
+                }
+                return Err(failure.clone());
+            }
+        }
+        *verdict.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
+        Ok(())
+    }
+
+    /// What was found of the answer that was accepted; `None` if there was nothing to check.
+    pub fn verdict(&self) -> Option<Verdict> {
+        self.0.verdict.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl fmt::Debug for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Check").field(&self.0.asked).finish()
+    }
+}

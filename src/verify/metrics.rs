@@ -1,0 +1,105 @@
+//! What the checks come to.
+
+use std::{sync::Arc, time::Duration};
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{
+        counter::Counter,
+        family::Family,
+        histogram::{Histogram, exponential_buckets},
+    },
+    registry::Registry,
+};
+
+use super::{Failure, Level};
+
+/// The counters of the checks. A default one counts for nobody.
+#[derive(Clone, Debug, Default)]
+pub struct Metrics(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    checked: Family<LevelLabels, Counter>,
+    mismatches: Family<ReasonLabels, Counter>,
+    unprovable: Counter,
+    overdue: Counter,
+    seconds: Histogram,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LevelLabels {
+    level: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabels {
+    reason: &'static str,
+}
+
+// === impl Inner ===
+
+impl Default for Inner {
+    fn default() -> Self {
+        Self {
+            checked: Family::default(),
+            mismatches: Family::default(),
+            unprovable: Counter::default(),
+            overdue: Counter::default(),
+            // 16 µs to 2 s: a lone transaction to the largest of blocks.
+            seconds: Histogram::new(exponential_buckets(0.000_016, 2.0, 18)),
+        }
+    }
+}
+
+// === impl Metrics ===
+
+impl Metrics {
+    /// Registers `checked_total{level}`, `mismatches_total{reason}`, `unprovable_total`,
+    /// `checks_overdue_total` and `check_seconds`.
+    pub fn register(registry: &mut Registry) -> Self {
+        let inner = Inner::default();
+        registry.register(
+            "checked",
+            "Upstream answers that passed their checks, by how far they were checked",
+            inner.checked.clone(),
+        );
+        registry.register(
+            "mismatches",
+            "Upstream answers that could not be right, and were not kept",
+            inner.mismatches.clone(),
+        );
+        registry.register(
+            "unprovable",
+            "Upstream answers that could be neither proved nor found wrong, and were not kept",
+            inner.unprovable.clone(),
+        );
+        registry.register(
+            "checks_overdue",
+            "Upstream answers that were handed on before their checks had ended",
+            inner.overdue.clone(),
+        );
+        registry.register("check_seconds", "Time that the checks of an answer took", inner.seconds.clone());
+        Self(Arc::new(inner))
+    }
+
+    pub(super) fn passed(&self, level: Level) {
+        self.0.checked.get_or_create(&LevelLabels { level: level.as_str() }).inc();
+    }
+
+    pub(super) fn failed(&self, failure: &Failure) {
+        self.0.mismatches.get_or_create(&ReasonLabels { reason: failure.as_str() }).inc();
+    }
+
+    pub(super) fn unprovable(&self) {
+        self.0.unprovable.inc();
+    }
+
+    pub(super) fn overdue(&self) {
+        self.0.overdue.inc();
+    }
+
+    pub(super) fn took(&self, elapsed: Duration) {
+        self.0.seconds.observe(elapsed.as_secs_f64());
+    }
+}

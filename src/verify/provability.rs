@@ -1,0 +1,114 @@
+//! Whether a chain's content can be proved at all.
+//!
+//! A chain that is known to keep Ethereum's rules is believed in: what does not come out there is
+//! wrong, or newer than this program. Any other chain may have rules of its own. It shows which:
+//! the first content that comes out proves that its content can be proved; if none of the first few
+//! did, at as many heights, nothing is demanded of it but the right structure. That is decided once.
+
+use crate::eth::BlockNumber;
+
+/// Chains that keep Ethereum's rules: Mainnet, Sepolia, Holesky, Hoodi.
+const ETHEREUM: [u64; 4] = [1, 11_155_111, 17_000, 560_048];
+
+/// So many blocks at different heights, none of which came out, and the chain has rules of its own.
+const ENOUGH: usize = 3;
+
+/// What is known of a chain's rules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Provability {
+    /// It keeps Ethereum's rules: somebody said so.
+    Known,
+    /// Nothing came out yet, at these heights.
+    Undecided(Vec<BlockNumber>),
+    /// Something came out.
+    Shown,
+    /// Nothing did, often enough.
+    Lacking,
+}
+
+// === impl Provability ===
+
+impl Provability {
+    pub(super) fn new(chain_id: u64, named: &[u64]) -> Self {
+        if ETHEREUM.contains(&chain_id) || named.contains(&chain_id) {
+            Self::Known
+        } else {
+            Self::Undecided(Vec::new())
+        }
+    }
+
+    /// Content at this height was proved, or not. Tells whether this decided that nothing can be.
+    pub(super) fn vote(&mut self, at: BlockNumber, proved: bool) -> bool {
+        let Self::Undecided(heights) = self else { return false };
+        if proved {
+            *self = Self::Shown;
+            return false;
+        }
+        if !heights.contains(&at) {
+            heights.push(at);
+        }
+        let decided = heights.len() >= ENOUGH;
+        if decided {
+            *self = Self::Lacking;
+        }
+        decided
+    }
+
+    /// Is it sure that content which does not come out is wrong?
+    pub(super) fn is_sure(&self) -> bool {
+        matches!(self, Self::Known | Self::Shown)
+    }
+
+    pub(super) fn is_lacking(&self) -> bool {
+        *self == Self::Lacking
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn three_heights_without_proof_decide_and_one_proof_before_that_decides_otherwise() {
+        let mut foreign = Provability::new(10, &[]);
+        assert!(!foreign.vote(BlockNumber(1), false));
+        assert!(!foreign.vote(BlockNumber(1), false));
+        assert!(!foreign.vote(BlockNumber(2), false));
+        assert!(foreign.vote(BlockNumber(3), false));
+        assert!(foreign.is_lacking());
+        let mut shown = Provability::new(10, &[]);
+        shown.vote(BlockNumber(1), false);
+        shown.vote(BlockNumber(2), true);
+        assert!(shown.is_sure());
+    }
+
+    proptest! {
+        #[test]
+        fn no_liar_can_talk_a_known_chain_down(
+            votes in proptest::collection::vec((0u64..9, any::<bool>()), 0..40), named in any::<bool>()
+        ) {
+            let mut chain =
+                if named { Provability::new(77, &[77]) } else { Provability::new(1, &[]) };
+            for (at, proved) in votes {
+                prop_assert!(!chain.vote(BlockNumber(at), proved));
+                prop_assert!(chain.is_sure());
+            }
+        }
+
+        #[test]
+        fn what_is_decided_stays(votes in proptest::collection::vec((0u64..9, any::<bool>()), 0..40)) {
+            let mut chain = Provability::new(10, &[]);
+            let mut decided = 0;
+            for (at, proved) in votes {
+                let before = chain.clone();
+                decided += u32::from(chain.vote(BlockNumber(at), proved));
+                if !matches!(before, Provability::Undecided(_)) {
+                    prop_assert_eq!(before, chain.clone());
+                }
+            }
+            prop_assert!(decided <= 1);
+        }
+    }
+}
