@@ -49,11 +49,12 @@ pub(super) fn transactions(block: &Object<'_>, header: &Header) -> Result<(), Fa
 /// The headers of uncles are not in a block's JSON, so all that can be seen is whether there are any.
 fn uncles(block: &Object<'_>, header: &Header) -> Result<(), Failure> {
     let uncles = block.values::<B256>("uncles")?;
-    match (uncles.is_empty(), header.ommers_hash_is_empty()) {
-        (true, false) => Err(block.wrong(Reason::Derived, "uncles", "empty as sha3Uncles says")),
-        (false, true) => Err(block.wrong(Reason::Derived, "uncles", "an empty list as sha3Uncles says")),
-        _ => Ok(()),
-    }
+    let (expected, got) = match (header.ommers_hash_is_empty(), uncles.len()) {
+        (true, 0) | (false, 1..) => return Ok(()),
+        (true, some) => ("empty", format!("{some} hashes")),
+        (false, none) => ("what sha3Uncles says", format!("{none} hashes")),
+    };
+    Err(Failure::field(Reason::Derived, None, "uncles", expected, got))
 }
 
 fn withdrawals(block: &Object<'_>, header: &Header) -> Result<(), Failure> {

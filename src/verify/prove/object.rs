@@ -17,17 +17,19 @@ pub(super) struct Object<'a> {
     /// Which part of the answer it is, for what is said about it.
     part: Option<Part>,
     /// By name, in order: an object of a million members is searched and checked for doubles all the same.
-    members: Vec<(Cow<'a, str>, &'a str)>,
+    members: Vec<Member<'a>>,
 }
+
+/// A name and the text of its value.
+type Member<'a> = (Cow<'a, str>, &'a str);
 
 // === impl Object ===
 
 impl<'a> Object<'a> {
     /// Finds the members of the object that `text` is.
     pub(super) fn read(text: &'a str, part: Option<Part>) -> Result<Self, Failure> {
-        let mut members = match members(text) {
-            Ok(Some(members)) => members,
-            _ => return Err(misread(part, "value", "an object", &shown_json(text))),
+        let Ok(Some(mut members)) = members(text) else {
+            return Err(misread(part, "value", "an object", &shown_json(text.trim_start())));
         };
         members.sort_unstable_by(|one, other| one.0.cmp(&other.0));
         if let Some(pair) = members.windows(2).find(|pair| pair[0].0 == pair[1].0) {
@@ -144,7 +146,7 @@ fn misread(part: Option<Part>, name: &'static str, expected: &str, got: &str) ->
 }
 
 /// The members of an object; none, if it is something else.
-fn members(text: &str) -> Result<Option<Vec<(Cow<'_, str>, &str)>>, SyntaxError> {
+fn members(text: &str) -> Result<Option<Vec<Member<'_>>>, SyntaxError> {
     let mut scanner = Scanner::new(text);
     if scanner.peek() != Some(b'{') {
         return Ok(None);

@@ -1,6 +1,8 @@
 //! What is true is proved, and nothing else.
 
+mod offers;
 mod truth;
+mod vectors;
 
 use bytes::Bytes;
 use holdfast::{

@@ -5,7 +5,7 @@ use holdfast::{
     verify::Level,
 };
 
-use super::{block, cut, lone_transaction, receipts, thin_block};
+use super::{block, cut, lone_transaction, receipts, thin_block, vectors};
 use crate::support::data;
 
 /// Proves a block in all its forms.
@@ -47,5 +47,12 @@ fn the_development_chain_tells_the_truth() {
         let hash = chain.hash_at(number).unwrap();
         let (full, all) = (chain.block_json(hash, true).unwrap(), chain.receipts_json(hash).unwrap());
         all_forms(&format!("block {number}"), &full, Some(&all));
+    }
+}
+
+#[test]
+fn a_block_of_every_fork_is_proved() {
+    for vector in vectors::all() {
+        all_forms(vector.name, vector.block.as_bytes(), Some(vector.receipts.as_bytes()));
     }
 }
