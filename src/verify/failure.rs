@@ -59,6 +59,8 @@ pub enum Reason {
     HeaderHash,
     /// The hash of a transaction.
     TransactionHash,
+    /// The chain that a transaction is for.
+    Chain,
     /// Who signed a transaction.
     Signer,
     /// A member that follows from others.
@@ -136,6 +138,7 @@ impl Reason {
             Self::Member => "member",
             Self::HeaderHash => "header_hash",
             Self::TransactionHash => "transaction_hash",
+            Self::Chain => "chain",
             Self::Signer => "signer",
             Self::Derived => "derived",
             Self::TransactionsRoot => "transactions_root",

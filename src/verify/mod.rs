@@ -2,6 +2,36 @@
 //!
 //! [`Verified`] can only be made here, and only what is verified can be put into the cache. The
 //! bytes are copied once on the way: a slice of a response would keep its whole buffer alive.
+//!
+//! There are two kinds of checks. The structural ones, here, see whether an answer has the shape asked
+//! for and whether its parts agree. Those of [`prove`] work out Ethereum's hashes again.
+//!
+//! # What is proved against what
+//! | answer to | is a part of | by |
+//! |---|---|---|
+//! | `eth_getBlockByHash`, `eth_getBlockByNumber` | a full block | the hash of its header; `transactionsRoot` and `withdrawalsRoot` in it; each transaction's hash and signer |
+//! | `eth_getTransactionByBlock…AndIndex` | a full block | the same |
+//! | `eth_getTransactionByHash` | a full block; or alone | the same; alone, by its own hash and signer, and its place is taken on trust |
+//! | `eth_getBlockReceipts` | all receipts of a full block | `receiptsRoot` in that block's header, and `logsBloom` there |
+//! | `eth_getTransactionReceipt` | all receipts of a full block | the same; alone there is nothing to prove it by |
+//! | a block asked for with hashes only, and not cut out of a full one | itself | the hash of its header; its list of hashes is taken on trust unless it is empty |
+//!
+//! So for a block by its hash: the hash asked for → the header → the roots → the content. By number,
+//! which hash is right is the tracker's business.
+//!
+//! What follows from the content is worked out again: who signed (`from`), `v` against `yParity`, the
+//! `gasPrice` of a transaction in a block, `blockTimestamp`; of receipts `gasUsed`, `effectiveGasPrice`,
+//! `from`, `to`, `contractAddress`, `type`, `logIndex`, `removed`, where each log is, `blobGasUsed` and
+//! `blobGasPrice`.
+//!
+//! # What is not
+//! - `totalDifficulty`, of which the header knows nothing, and `size`, which depends on what is left out.
+//! - The hashes in `uncles`: the headers that `sha3Uncles` is the hash of are not in the answer. The list
+//!   is empty exactly when it must be.
+//! - Members that nobody here knows. Nodes add some, and they are handed on as they are.
+//! - Whether the `contractAddress` of a creation that failed, or that is from before Byzantium, is given
+//!   or `null`: nodes differ. If it is given, it is right.
+//! - Under Prague and later, which of the known sets of blob constants `blobGasPrice` follows.
 
 mod asked;
 mod check;

@@ -3,16 +3,38 @@
 //! All of it hangs on the hash of a block: that is the hash of its header, the header holds the roots
 //! of transactions, withdrawals and receipts, and the roots hold the content. What is said beside
 //! (`from`, `gasPrice`, `logIndex` and the like) follows from the content and is worked out again.
+//!
+//! The JSON is read by [a reader](object) that is stricter than any client: no name twice, no number in
+//! two ways of writing. So what is proved here is what everybody else reads.
 
-use super::{Failure, Verified};
-use crate::eth::{Block, LoneTransaction, Receipts, ThinBlock};
+mod blob;
+mod block;
+mod envelope;
+mod header;
+mod log;
+mod object;
+mod receipts;
+mod transaction;
+mod value;
 
-/// Proves a block with whole transactions.
+use self::object::Object;
+use super::{Failure, Level, Verified};
+use crate::eth::{Block, LoneTransaction, Receipts, ShapeError, ThinBlock};
+
+/// Proves a block with whole transactions, of which those that name a chain must name `chain_id`: a block
+/// of another chain proves itself just as well.
+///
+/// Costs some 50 µs a transaction for recovering its signer, spread over all cores.
 ///
 /// # Errors
 /// Says what does not come out.
-pub fn block(block: Verified<Block>, _chain_id: Option<u64>) -> Result<Verified<Block>, Failure> {
-    Ok(block)
+pub fn block(block: Verified<Block>, chain_id: Option<u64>) -> Result<Verified<Block>, Failure> {
+    let bytes = block.full();
+    let object = Object::read(text(&bytes)?, None)?;
+    let header = header::prove(&object, block.hash().0)?;
+    block::lists(&object, &header)?;
+    block::transactions(&object, &header, chain_id)?;
+    Ok(block.raised(Level::Proved))
 }
 
 /// Proves the header of a block that lists the hashes of its transactions. The list itself is proved
@@ -21,18 +43,31 @@ pub fn block(block: Verified<Block>, _chain_id: Option<u64>) -> Result<Verified<
 /// # Errors
 /// Says what does not come out.
 pub fn thin_block(thin: Verified<ThinBlock>) -> Result<Verified<ThinBlock>, Failure> {
-    Ok(thin)
+    let bytes = thin.bytes();
+    let object = Object::read(text(&bytes)?, None)?;
+    let header = header::prove(&object, thin.hash().0)?;
+    block::lists(&object, &header)?;
+    // That the list is empty exactly under the empty root was seen before.
+    let level = if thin.is_empty() { Level::Proved } else { Level::Partial };
+    Ok(thin.raised(level))
 }
 
-/// Proves the receipts of `block`, which is proved itself.
+/// Proves the receipts of `block`, which is proved itself; where it is not, they stay what they are.
 ///
 /// # Errors
 /// Says what does not come out.
 pub fn receipts(
     receipts: Verified<Receipts>,
-    _block: &Verified<Block>,
+    block: &Verified<Block>,
 ) -> Result<Verified<Receipts>, Failure> {
-    Ok(receipts)
+    if !block.is_proved() {
+        return Ok(receipts);
+    }
+    let (bytes, all) = (block.full(), receipts.all());
+    let object = Object::read(text(&bytes)?, None)?;
+    let header = header::read(&object)?;
+    receipts::prove(text(&all)?, &header, block.hash().0, &object)?;
+    Ok(receipts.raised(Level::Proved))
 }
 
 /// Proves a transaction that came alone by its hash and its signer; where it is cannot be proved.
@@ -41,7 +76,13 @@ pub fn receipts(
 /// Says what does not come out.
 pub fn lone_transaction(
     transaction: Verified<LoneTransaction>,
-    _chain_id: Option<u64>,
+    chain_id: Option<u64>,
 ) -> Result<Verified<LoneTransaction>, Failure> {
-    Ok(transaction)
+    transaction::prove(text(&transaction.bytes())?, None, None, chain_id)?;
+    Ok(transaction.raised(Level::Partial))
+}
+
+/// The text of what has been read as text before.
+fn text(bytes: &[u8]) -> Result<&str, Failure> {
+    std::str::from_utf8(bytes).map_err(|_| ShapeError::NotUtf8.into())
 }

@@ -2,6 +2,7 @@
 
 pub mod anvil;
 pub mod client;
+pub mod data;
 pub mod in_memory;
 pub mod process;
 pub mod program;

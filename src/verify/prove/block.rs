@@ -1,0 +1,84 @@
+//! A block's content: what its header has roots of.
+
+use alloy_consensus::{
+    Header,
+    proofs::{calculate_withdrawals_root, ordered_trie_root_encoded},
+};
+use alloy_eips::eip4895::Withdrawal;
+use alloy_primitives::B256;
+use rayon::prelude::*;
+
+use super::{
+    object::Object,
+    transaction::{self, Scene},
+    value::Value,
+};
+use crate::verify::{Failure, Part, Reason};
+
+/// From how many transactions on their signers are recovered on all cores: one takes some 50 µs, and
+/// handing work over some 10 µs.
+const SPREAD: usize = 16;
+
+/// Checks the lists that stand beside the transactions.
+pub(super) fn lists(block: &Object<'_>, header: &Header) -> Result<(), Failure> {
+    uncles(block, header)?;
+    withdrawals(block, header)
+}
+
+/// Proves all transactions, and their root.
+pub(super) fn transactions(
+    block: &Object<'_>,
+    header: &Header,
+    chain_id: Option<u64>,
+) -> Result<(), Failure> {
+    let texts = block.list("transactions")?;
+    let scene = Scene { base_fee: header.base_fee_per_gas, timestamp: header.timestamp };
+    let prove = |(index, text): (usize, &&str)| {
+        transaction::prove(text, Some(Part::Transaction(index)), Some(scene), chain_id)
+    };
+    let encoded: Vec<_> = if texts.len() < SPREAD {
+        texts.iter().enumerate().map(prove).collect()
+    } else {
+        texts.par_iter().enumerate().map(prove).collect()
+    };
+    // Gathered first and searched then: whichever thread is the fastest, the first failure is told.
+    let encoded = encoded.into_iter().collect::<Result<Vec<_>, _>>()?;
+    root(
+        Reason::TransactionsRoot,
+        "transactionsRoot",
+        ordered_trie_root_encoded(&encoded),
+        header.transactions_root,
+    )
+}
+
+/// The headers of uncles are not in a block's JSON, so all that can be seen is whether there are any.
+fn uncles(block: &Object<'_>, header: &Header) -> Result<(), Failure> {
+    let uncles = block.values::<B256>("uncles")?;
+    let (expected, got) = match (header.ommers_hash_is_empty(), uncles.len()) {
+        (true, 0) | (false, 1..) => return Ok(()),
+        (true, some) => ("empty", format!("{some} hashes")),
+        (false, none) => ("what sha3Uncles says", format!("{none} hashes")),
+    };
+    Err(Failure::field(Reason::Derived, None, "uncles", expected, got))
+}
+
+fn withdrawals(block: &Object<'_>, header: &Header) -> Result<(), Failure> {
+    let Some(expected) = header.withdrawals_root else { return block.expect_none("withdrawals") };
+    let read = |(index, text)| -> Result<_, Failure> {
+        let withdrawal = Object::read(text, Some(Part::Withdrawal(index)))?;
+        Ok(Withdrawal {
+            index: withdrawal.get("index")?,
+            validator_index: withdrawal.get("validatorIndex")?,
+            address: withdrawal.get("address")?,
+            amount: withdrawal.get("amount")?,
+        })
+    };
+    let withdrawals =
+        block.list("withdrawals")?.into_iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
+    root(Reason::WithdrawalsRoot, "withdrawalsRoot", calculate_withdrawals_root(&withdrawals), expected)
+}
+
+/// Compares the root that came out of a list with that in the header, which is proved.
+pub(super) fn root(reason: Reason, field: &'static str, out: B256, header: B256) -> Result<(), Failure> {
+    if out == header { Ok(()) } else { Err(Failure::field(reason, None, field, header.shown(), out.shown())) }
+}

@@ -1,0 +1,169 @@
+//! A signed transaction as it is hashed, of each type.
+
+use alloy_consensus::{
+    EthereumTxEnvelope, EthereumTypedTransaction, TxEip1559, TxEip2930, TxEip4844, TxEip7702, TxLegacy,
+};
+use alloy_eips::{
+    eip2930::{AccessList, AccessListItem},
+    eip7702::{Authorization, SignedAuthorization},
+};
+use alloy_primitives::{Address, Bytes, Signature, TxKind, U256};
+
+use super::{object::Object, value::Padded};
+use crate::verify::{Failure, Reason};
+
+/// A signed transaction without what travels beside it.
+pub(super) type Envelope = EthereumTxEnvelope<TxEip4844>;
+
+/// Reads what is hashed of a transaction. Whether its hash comes out is not looked at.
+pub(super) fn read(transaction: &Object<'_>) -> Result<Envelope, Failure> {
+    let kind = transaction.maybe::<u64>("type")?.unwrap_or(0);
+    let typed = match kind {
+        0 => return legacy(transaction),
+        1 => EthereumTypedTransaction::Eip2930(access_list(transaction)?),
+        2 => EthereumTypedTransaction::Eip1559(dynamic_fee(transaction)?),
+        3 => EthereumTypedTransaction::Eip4844(blob(transaction)?),
+        4 => EthereumTypedTransaction::Eip7702(set_code(transaction)?),
+        unknown => return Err(transaction.beyond(format!("type {unknown:#x}"))),
+    };
+    let parity = match transaction.maybe::<bool>("yParity")? {
+        Some(parity) => parity,
+        None => transaction.get::<bool>("v")?,
+    };
+    Ok(Envelope::new_unhashed(typed, signature(transaction, parity)?))
+}
+
+fn legacy(transaction: &Object<'_>) -> Result<Envelope, Failure> {
+    let (parity, chain_id) = match transaction.get::<u128>("v")? {
+        v @ (27 | 28) => (v == 28, None),
+        // EIP-155
+        v @ 35.. => {
+            let id = u64::try_from((v - 35) / 2);
+            let id = id.map_err(|_| transaction.wrong(Reason::Member, "v", "with a chain id of 64 bits"))?;
+            ((v - 35) % 2 == 1, Some(id))
+        }
+        _ => return Err(transaction.wrong(Reason::Member, "v", "0x1b, 0x1c or at least 0x23")),
+    };
+    let legacy = TxLegacy {
+        chain_id,
+        nonce: transaction.get("nonce")?,
+        gas_price: price(transaction)?,
+        gas_limit: transaction.get("gas")?,
+        to: to(transaction)?,
+        value: transaction.get("value")?,
+        input: input(transaction)?,
+    };
+    let signature = signature(transaction, parity)?;
+    Ok(Envelope::new_unhashed(EthereumTypedTransaction::Legacy(legacy), signature))
+}
+
+fn access_list(transaction: &Object<'_>) -> Result<TxEip2930, Failure> {
+    Ok(TxEip2930 {
+        chain_id: transaction.get("chainId")?,
+        nonce: transaction.get("nonce")?,
+        gas_price: price(transaction)?,
+        gas_limit: transaction.get("gas")?,
+        to: to(transaction)?,
+        value: transaction.get("value")?,
+        access_list: accessed(transaction)?,
+        input: input(transaction)?,
+    })
+}
+
+fn dynamic_fee(transaction: &Object<'_>) -> Result<TxEip1559, Failure> {
+    Ok(TxEip1559 {
+        chain_id: transaction.get("chainId")?,
+        nonce: transaction.get("nonce")?,
+        gas_limit: transaction.get("gas")?,
+        max_fee_per_gas: transaction.get("maxFeePerGas")?,
+        max_priority_fee_per_gas: transaction.get("maxPriorityFeePerGas")?,
+        to: to(transaction)?,
+        value: transaction.get("value")?,
+        access_list: accessed(transaction)?,
+        input: input(transaction)?,
+    })
+}
+
+fn blob(transaction: &Object<'_>) -> Result<TxEip4844, Failure> {
+    Ok(TxEip4844 {
+        chain_id: transaction.get("chainId")?,
+        nonce: transaction.get("nonce")?,
+        gas_limit: transaction.get("gas")?,
+        max_fee_per_gas: transaction.get("maxFeePerGas")?,
+        max_priority_fee_per_gas: transaction.get("maxPriorityFeePerGas")?,
+        to: transaction.get("to")?,
+        value: transaction.get("value")?,
+        access_list: accessed(transaction)?,
+        blob_versioned_hashes: transaction.values("blobVersionedHashes")?,
+        max_fee_per_blob_gas: transaction.get("maxFeePerBlobGas")?,
+        input: input(transaction)?,
+    })
+}
+
+fn set_code(transaction: &Object<'_>) -> Result<TxEip7702, Failure> {
+    Ok(TxEip7702 {
+        chain_id: transaction.get("chainId")?,
+        nonce: transaction.get("nonce")?,
+        gas_limit: transaction.get("gas")?,
+        max_fee_per_gas: transaction.get("maxFeePerGas")?,
+        max_priority_fee_per_gas: transaction.get("maxPriorityFeePerGas")?,
+        to: transaction.get("to")?,
+        value: transaction.get("value")?,
+        access_list: accessed(transaction)?,
+        authorization_list: authorizations(transaction)?,
+        input: input(transaction)?,
+    })
+}
+
+/// Some chains have seen offers beyond 128 bits, which is more than we can encode.
+fn price(transaction: &Object<'_>) -> Result<u128, Failure> {
+    let price = transaction.get::<U256>("gasPrice")?;
+    u128::try_from(price).map_err(|_| transaction.beyond("gasPrice beyond 128 bits".to_owned()))
+}
+
+/// Without a recipient it creates a contract.
+fn to(transaction: &Object<'_>) -> Result<TxKind, Failure> {
+    Ok(transaction.maybe::<Address>("to")?.into())
+}
+
+/// Two names for the same; whether both say the same is looked at later.
+fn input(transaction: &Object<'_>) -> Result<Bytes, Failure> {
+    let name = if transaction.raw("input").is_some() { "input" } else { "data" };
+    match transaction.maybe(name)? {
+        Some(input) => Ok(input),
+        None => transaction.get("input"),
+    }
+}
+
+fn signature(object: &Object<'_>, parity: bool) -> Result<Signature, Failure> {
+    let (r, s) = (object.get::<Padded>("r")?, object.get::<Padded>("s")?);
+    Ok(Signature::new(r.0, s.0, parity))
+}
+
+fn accessed(transaction: &Object<'_>) -> Result<AccessList, Failure> {
+    let read = |text| -> Result<_, Failure> {
+        let item = transaction.inner(text)?;
+        Ok(AccessListItem { address: item.get("address")?, storage_keys: item.values("storageKeys")? })
+    };
+    transaction.list("accessList")?.into_iter().map(read).collect::<Result<Vec<_>, _>>().map(AccessList)
+}
+
+fn authorizations(transaction: &Object<'_>) -> Result<Vec<SignedAuthorization>, Failure> {
+    let read = |text| -> Result<_, Failure> {
+        let item = transaction.inner(text)?;
+        let inner = Authorization {
+            chain_id: item.get("chainId")?,
+            address: item.get("address")?,
+            nonce: item.get("nonce")?,
+        };
+        // Whatever was signed is in the block, valid or not.
+        let name = if item.raw("yParity").is_some() { "yParity" } else { "v" };
+        let parity = item.get::<u64>(name)?;
+        item.expect_if_there::<u64>(Reason::Derived, "v", &parity)?;
+        let parity =
+            u8::try_from(parity).map_err(|_| item.wrong(Reason::Member, name, "a quantity of 8 bits"))?;
+        let (r, s) = (item.get::<Padded>("r")?, item.get::<Padded>("s")?);
+        Ok(SignedAuthorization::new_unchecked(inner, parity, r.0, s.0))
+    };
+    transaction.list("authorizationList")?.into_iter().map(read).collect()
+}

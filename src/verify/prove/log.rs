@@ -1,0 +1,26 @@
+//! A log: what the receipt's root covers of it, and what is said beside.
+
+use alloy_primitives::{B256, Bytes, Log, LogData};
+
+use super::object::Object;
+use crate::verify::{Failure, Reason};
+
+/// Where a receipt and its logs are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) block: B256,
+    pub(super) number: u64,
+    pub(super) timestamp: u64,
+    pub(super) transaction: B256,
+    pub(super) index: usize,
+}
+
+/// Reads a log that is the `index`th of its block.
+pub(super) fn read(log: &Object<'_>, index: u64) -> Result<Log, Failure> {
+    log.expect::<u64>(Reason::Derived, "logIndex", &index)?;
+    if log.raw("removed") != Some("false") {
+        return Err(log.wrong(Reason::Derived, "removed", "false"));
+    }
+    let (topics, data) = (log.values::<B256>("topics")?, log.get::<Bytes>("data")?);
+    Ok(Log { address: log.get("address")?, data: LogData::new_unchecked(topics, data) })
+}

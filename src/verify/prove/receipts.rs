@@ -1,0 +1,206 @@
+//! The receipts of a block, by their root, and what follows from them and from the transactions.
+
+use alloy_consensus::{
+    Eip658Value, Header, Receipt, ReceiptEnvelope, Transaction as _, proofs::ordered_trie_root_encoded,
+};
+use alloy_eips::Encodable2718;
+use alloy_primitives::{Address, B256, Bloom, Log};
+
+use super::{
+    blob::BlobPrice,
+    block::root,
+    envelope::{self, Envelope},
+    log::{self, Place},
+    object::{self, Object},
+    value::{Seconds, Value},
+};
+use crate::verify::{Failure, Part, Reason};
+
+/// Every member of a receipt that is in the root, follows from what is, or says where it is.
+const KNOWN: [&str; 18] = [
+    "type",
+    "status",
+    "root",
+    "cumulativeGasUsed",
+    "logs",
+    "logsBloom",
+    "transactionHash",
+    "transactionIndex",
+    "blockHash",
+    "blockNumber",
+    "blockTimestamp",
+    "from",
+    "to",
+    "gasUsed",
+    "effectiveGasPrice",
+    "contractAddress",
+    "blobGasUsed",
+    "blobGasPrice",
+];
+
+/// What has been gathered from the receipts so far.
+#[derive(Debug)]
+struct Reading<'a> {
+    header: &'a Header,
+    hash: B256,
+    encoded: Vec<Vec<u8>>,
+    gas_used: u64,
+    logs: u64,
+    bloom: Bloom,
+    blob_price: BlobPrice,
+    /// The first receipt with something unknown in it, and what.
+    unknown: Option<Failure>,
+}
+
+/// Proves receipts by the header and the transactions of their block, which are proved.
+pub(super) fn prove(text: &str, header: &Header, hash: B256, block: &Object<'_>) -> Result<(), Failure> {
+    let (receipts, transactions) = (object::list(text, "receipts")?, block.list("transactions")?);
+    if receipts.len() != transactions.len() {
+        return Err(Failure::Count { expected: transactions.len(), got: receipts.len() });
+    }
+    let mut reading = Reading {
+        header,
+        hash,
+        encoded: Vec::with_capacity(receipts.len()),
+        gas_used: 0,
+        logs: 0,
+        bloom: Bloom::ZERO,
+        blob_price: BlobPrice::of(header),
+        unknown: None,
+    };
+    for (index, (receipt, transaction)) in receipts.iter().zip(transactions).enumerate() {
+        let transaction = Object::read(transaction, Some(Part::Transaction(index)))?;
+        reading.receipt(index, receipt, &transaction)?;
+    }
+    reading.finish()
+}
+
+// === impl Reading ===
+
+impl Reading<'_> {
+    fn receipt(&mut self, index: usize, text: &str, transaction: &Object<'_>) -> Result<(), Failure> {
+        let receipt = Object::read(text, Some(Part::Receipt(index)))?;
+        let envelope = envelope::read(transaction)?;
+        let place = Place {
+            block: self.hash,
+            number: self.header.number,
+            timestamp: self.header.timestamp,
+            transaction: transaction.get("hash")?,
+            index,
+        };
+        place.check(&receipt)?;
+        let from = transaction.get::<Address>("from")?;
+        receipt.expect(Reason::Derived, "from", &from)?;
+        let status = status(&receipt)?;
+        parties(&receipt, &envelope, from, status)?;
+        self.gas(&receipt, &envelope)?;
+        self.blob_price.check(&receipt, &envelope)?;
+        let logs = self.logs(&receipt, &place)?;
+
+        let rebuilt = Receipt { status, cumulative_gas_used: self.gas_used, logs }.with_bloom();
+        receipt.expect::<Bloom>(Reason::Bloom, "logsBloom", &rebuilt.logs_bloom)?;
+        self.bloom.accrue_bloom(&rebuilt.logs_bloom);
+        self.encoded.push(ReceiptEnvelope::from_typed(envelope.tx_type(), rebuilt).encoded_2718());
+        if self.unknown.is_none() {
+            self.unknown = receipt.unknown(&KNOWN).map(|what| receipt.beyond(what));
+        }
+        Ok(())
+    }
+
+    /// Compares what all of them come to with the header.
+    fn finish(self) -> Result<(), Failure> {
+        let out = ordered_trie_root_encoded(&self.encoded);
+        let proved = root(Reason::ReceiptsRoot, "receiptsRoot", out, self.header.receipts_root);
+        proved.map_err(|failure| self.unknown.unwrap_or(failure))?;
+        // Last: under a root that came out, only a header that lies about its own content gets here.
+        if self.bloom != self.header.logs_bloom {
+            return Err(Failure::field(
+                Reason::Bloom,
+                None,
+                "logsBloom",
+                self.header.logs_bloom.shown(),
+                self.bloom.shown(),
+            ));
+        }
+        Ok(())
+    }
+
+    /// The gas of a transaction is what the sum has grown by.
+    fn gas(&mut self, receipt: &Object<'_>, envelope: &Envelope) -> Result<(), Failure> {
+        let sum = receipt.get::<u64>("cumulativeGasUsed")?;
+        let Some(used) = sum.checked_sub(self.gas_used) else {
+            let least = format!("{:#x} at least", self.gas_used);
+            return Err(receipt.wrong(Reason::Derived, "cumulativeGasUsed", &least));
+        };
+        self.gas_used = sum;
+        receipt.expect::<u64>(Reason::Derived, "gasUsed", &used)?;
+        let price = envelope.effective_gas_price(self.header.base_fee_per_gas);
+        receipt.expect::<u128>(Reason::Derived, "effectiveGasPrice", &price)
+    }
+
+    fn logs(&mut self, receipt: &Object<'_>, place: &Place) -> Result<Vec<Log>, Failure> {
+        let texts = receipt.list("logs")?;
+        let mut logs = Vec::with_capacity(texts.len());
+        for (index, text) in texts.into_iter().enumerate() {
+            let object = Object::read(text, Some(Part::Log(place.index, index)))?;
+            place.check(&object)?;
+            logs.push(log::read(&object, self.logs)?);
+            self.logs += 1;
+        }
+        Ok(logs)
+    }
+}
+
+// === impl Place ===
+
+impl Place {
+    /// Receipts and logs both say where they are.
+    fn check(&self, object: &Object<'_>) -> Result<(), Failure> {
+        object.expect::<B256>(Reason::Names, "blockHash", &self.block)?;
+        object.expect::<u64>(Reason::Names, "blockNumber", &self.number)?;
+        object.expect::<B256>(Reason::Names, "transactionHash", &self.transaction)?;
+        object.expect::<u64>(Reason::Names, "transactionIndex", &(self.index as u64))?;
+        object.expect_if_there(Reason::Derived, "blockTimestamp", &Seconds(self.timestamp))
+    }
+}
+
+/// Until Byzantium a receipt had the state after its transaction, since then whether it succeeded.
+fn status(receipt: &Object<'_>) -> Result<Eip658Value, Failure> {
+    match receipt.maybe::<B256>("root")? {
+        Some(root) => receipt.expect_none("status").map(|()| root.into()),
+        None => receipt.get::<bool>("status").map(Into::into),
+    }
+}
+
+/// Checks whom the transaction went to, what it created, and its type.
+fn parties(
+    receipt: &Object<'_>,
+    envelope: &Envelope,
+    from: Address,
+    status: Eip658Value,
+) -> Result<(), Failure> {
+    receipt.expect::<u64>(Reason::Derived, "type", &(envelope.tx_type() as u64))?;
+    for name in ["to", "contractAddress"] {
+        if !receipt.has(name) {
+            return Err(receipt.wrong(Reason::Member, name, "an address or null"));
+        }
+    }
+    match envelope.to() {
+        Some(to) => {
+            receipt.expect::<Address>(Reason::Derived, "to", &to)?;
+            receipt.expect_none("contractAddress")
+        }
+        None => {
+            receipt.expect_none("to")?;
+            let created = from.create(envelope.nonce());
+            // Of what failed to be created some nodes give the address, others none. Before Byzantium it
+            // cannot be told.
+            match status {
+                Eip658Value::Eip658(true) => {
+                    receipt.expect::<Address>(Reason::Derived, "contractAddress", &created)
+                }
+                _ => receipt.expect_if_there::<Address>(Reason::Derived, "contractAddress", &created),
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! A transaction's own hash, and who signed it.
+
+use alloy_consensus::{Transaction as _, TxType, crypto::secp256k1::recover_signer_unchecked};
+use alloy_eips::Encodable2718;
+use alloy_primitives::{Address, B256, Bytes, keccak256};
+
+use super::{
+    envelope::{self, Envelope},
+    object::Object,
+    value::{Seconds, Value},
+};
+use crate::verify::{Failure, Part, Reason};
+
+/// What the block says that a transaction is in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scene {
+    pub(super) base_fee: Option<u64>,
+    pub(super) timestamp: u64,
+}
+
+/// Every member of a transaction that is in the hash, follows from what is, or says where it is.
+const KNOWN: [&str; 25] = [
+    "type",
+    "chainId",
+    "nonce",
+    "gas",
+    "gasPrice",
+    "maxFeePerGas",
+    "maxPriorityFeePerGas",
+    "maxFeePerBlobGas",
+    "to",
+    "value",
+    "input",
+    "data",
+    "accessList",
+    "blobVersionedHashes",
+    "authorizationList",
+    "v",
+    "yParity",
+    "r",
+    "s",
+    "hash",
+    "from",
+    "blockHash",
+    "blockNumber",
+    "blockTimestamp",
+    "transactionIndex",
+];
+
+/// What only some types have; elsewhere it must be left out. `gasPrice` all nodes give of all types.
+const TYPED: [(&str, &[TxType]); 6] = [
+    ("accessList", &[TxType::Eip2930, TxType::Eip1559, TxType::Eip4844, TxType::Eip7702]),
+    ("maxFeePerGas", &[TxType::Eip1559, TxType::Eip4844, TxType::Eip7702]),
+    ("maxPriorityFeePerGas", &[TxType::Eip1559, TxType::Eip4844, TxType::Eip7702]),
+    ("maxFeePerBlobGas", &[TxType::Eip4844]),
+    ("blobVersionedHashes", &[TxType::Eip4844]),
+    ("authorizationList", &[TxType::Eip7702]),
+];
+
+/// Proves a transaction by its hash, and works out again what follows from it: all, if it is known what
+/// its block says. Returns it as it is in the block.
+pub(super) fn prove(
+    text: &str,
+    part: Option<Part>,
+    scene: Option<Scene>,
+    chain_id: Option<u64>,
+) -> Result<Vec<u8>, Failure> {
+    let transaction = Object::read(text, part)?;
+    let hashed = envelope::read(&transaction).and_then(|envelope| {
+        let encoded = envelope.encoded_2718();
+        let hash = keccak256(&encoded);
+        transaction.expect::<B256>(Reason::TransactionHash, "hash", &hash).map(|()| (envelope, encoded))
+    });
+    let (envelope, encoded) = hashed.map_err(|failure| transaction.excuse(&KNOWN, failure))?;
+    if let (Some(expected), Some(named)) = (chain_id, envelope.chain_id())
+        && named != expected
+    {
+        return Err(Failure::field(Reason::Chain, part, "chainId", expected.shown(), named.shown()));
+    }
+    signer(&transaction, &envelope)?;
+    derived(&transaction, &envelope, scene)?;
+    Ok(encoded)
+}
+
+fn signer(transaction: &Object<'_>, envelope: &Envelope) -> Result<(), Failure> {
+    // Until EIP-2 either `s` of a signature was valid, and such transactions are in the chain.
+    match recover_signer_unchecked(envelope.signature(), envelope.signature_hash()) {
+        Ok(signer) => transaction.expect::<Address>(Reason::Signer, "from", &signer),
+        Err(_) => Err(transaction.wrong(Reason::Signer, "from", "anybody as nobody signed like that")),
+    }
+}
+
+/// Checks the members that say again what the hash covers, or follow from it.
+fn derived(transaction: &Object<'_>, envelope: &Envelope, scene: Option<Scene>) -> Result<(), Failure> {
+    let kind = envelope.tx_type();
+    for (name, kinds) in TYPED {
+        if !kinds.contains(&kind) {
+            transaction.expect_none(name)?;
+        }
+    }
+    for name in ["input", "data"] {
+        transaction.expect_if_there::<Bytes>(Reason::Derived, name, envelope.input())?;
+    }
+    parity(transaction, envelope)?;
+    match envelope.chain_id() {
+        Some(id) => transaction.expect_if_there::<u64>(Reason::Derived, "chainId", &id)?,
+        None => transaction.expect_none("chainId")?,
+    }
+    match scene {
+        Some(Scene { base_fee, timestamp }) => {
+            let price = envelope.effective_gas_price(base_fee);
+            transaction.expect_if_there::<u128>(Reason::Derived, "gasPrice", &price)?;
+            transaction.expect_if_there(Reason::Derived, "blockTimestamp", &Seconds(timestamp))
+        }
+        // Without the block's base fee it is known only what the price cannot be above.
+        None => match transaction.maybe::<u128>("gasPrice")? {
+            Some(price) if price > envelope.max_fee_per_gas() => {
+                let most = format!("{} at most", envelope.max_fee_per_gas().shown());
+                Err(transaction.wrong(Reason::Derived, "gasPrice", &most))
+            }
+            _ => Ok(()),
+        },
+    }
+}
+
+/// Typed transactions sign with a parity that goes by one name, the other, or both.
+fn parity(transaction: &Object<'_>, envelope: &Envelope) -> Result<(), Failure> {
+    let parity = envelope.signature().v();
+    transaction.expect_if_there::<bool>(Reason::Derived, "yParity", &parity)?;
+    if envelope.is_legacy() {
+        // What it says was taken apart for the signature.
+        return Ok(());
+    }
+    transaction.expect_if_there::<bool>(Reason::Derived, "v", &parity)
+}

@@ -1,0 +1,197 @@
+//! The values that Ethereum's JSON is made of, and how they read in a message.
+
+use alloy_primitives::{Address, B64, B256, Bloom, Bytes, U256, hex};
+
+use crate::jsonrpc::Kind;
+
+/// A value as Ethereum's JSON-RPC writes it.
+pub(super) trait Value: PartialEq + Sized {
+    /// What it is called where something else stands.
+    const WHAT: &'static str;
+
+    /// Reads a JSON value; none, if it is no such value.
+    fn read(raw: &str) -> Option<Self>;
+
+    /// The value as in JSON, without quotes, cut short if it is long.
+    fn shown(&self) -> String;
+}
+
+/// A number of 256 bits that some nodes pad with zeros, as half of a signature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Padded(pub(super) U256);
+
+/// A time in seconds. Most nodes write a quantity, some a plain number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Seconds(pub(super) u64);
+
+/// How much of a long text is shown at its ends.
+const HEAD: usize = 24;
+const TAIL: usize = 8;
+
+/// The longest text that is shown whole: a hash.
+const WHOLE: usize = 66;
+
+// === impl Value ===
+
+macro_rules! fixed {
+    ($($kind:ty => $what:literal),*) => {$(
+        impl Value for $kind {
+            const WHAT: &'static str = $what;
+
+            fn read(raw: &str) -> Option<Self> {
+                let mut value = Self::ZERO;
+                hex::decode_to_slice(prefixed(raw)?, value.as_mut_slice()).ok()?;
+                Some(value)
+            }
+
+            fn shown(&self) -> String {
+                shown(&hex::encode_prefixed(self))
+            }
+        }
+    )*};
+}
+
+fixed!(B256 => "a hash", Address => "an address", Bloom => "a bloom", B64 => "eight bytes");
+
+impl Value for u64 {
+    const WHAT: &'static str = "a quantity of 64 bits";
+
+    fn read(raw: &str) -> Option<Self> {
+        Self::from_str_radix(quantity(raw)?, 16).ok()
+    }
+
+    fn shown(&self) -> String {
+        format!("{self:#x}")
+    }
+}
+
+impl Value for u128 {
+    const WHAT: &'static str = "a quantity of 128 bits";
+
+    fn read(raw: &str) -> Option<Self> {
+        Self::from_str_radix(quantity(raw)?, 16).ok()
+    }
+
+    fn shown(&self) -> String {
+        format!("{self:#x}")
+    }
+}
+
+impl Value for U256 {
+    const WHAT: &'static str = "a quantity of 256 bits";
+
+    fn read(raw: &str) -> Option<Self> {
+        word(quantity(raw)?)
+    }
+
+    fn shown(&self) -> String {
+        format!("{self:#x}")
+    }
+}
+
+/// `0x0` or `0x1`: a status, a parity.
+impl Value for bool {
+    const WHAT: &'static str = "0x0 or 0x1";
+
+    fn read(raw: &str) -> Option<Self> {
+        match raw {
+            "\"0x0\"" => Some(false),
+            "\"0x1\"" => Some(true),
+            _ => None,
+        }
+    }
+
+    fn shown(&self) -> String {
+        u64::from(*self).shown()
+    }
+}
+
+impl Value for Bytes {
+    const WHAT: &'static str = "bytes";
+
+    fn read(raw: &str) -> Option<Self> {
+        hex::decode(prefixed(raw)?).ok().map(Into::into)
+    }
+
+    fn shown(&self) -> String {
+        shown(&hex::encode_prefixed(self))
+    }
+}
+
+impl Value for Padded {
+    const WHAT: &'static str = "a number of 256 bits";
+
+    fn read(raw: &str) -> Option<Self> {
+        let digits = prefixed(raw)?.strip_prefix("0x")?;
+        word(digits).filter(|_| !digits.is_empty()).map(Self)
+    }
+
+    fn shown(&self) -> String {
+        self.0.shown()
+    }
+}
+
+impl Value for Seconds {
+    const WHAT: &'static str = "a time";
+
+    fn read(raw: &str) -> Option<Self> {
+        match Kind::of(raw.as_bytes()) {
+            // Not `1e9`, nor `-0`: what is left is written in one way.
+            Kind::Number if raw.bytes().all(|digit| digit.is_ascii_digit()) => raw.parse().ok().map(Self),
+            _ => u64::read(raw).map(Self),
+        }
+    }
+
+    fn shown(&self) -> String {
+        self.0.shown()
+    }
+}
+
+/// What a string holds, if it begins with `0x`. One prefix is left for the reader of digits to take, who
+/// takes one at most.
+fn prefixed(raw: &str) -> Option<&str> {
+    let inner = raw.strip_prefix('"')?.strip_suffix('"')?;
+    inner.starts_with("0x").then_some(inner)
+}
+
+/// The digits of a quantity, which has no zeros in front.
+fn quantity(raw: &str) -> Option<&str> {
+    let digits = prefixed(raw)?.strip_prefix("0x")?;
+    let written = match digits.as_bytes() {
+        [] | [b'0', _, ..] => false,
+        digits => digits.iter().all(u8::is_ascii_hexdigit),
+    };
+    written.then_some(digits)
+}
+
+/// Reads up to 64 digits.
+fn word(digits: &str) -> Option<U256> {
+    let digits = digits.as_bytes();
+    let mut padded = [b'0'; 64];
+    padded.get_mut(64_usize.checked_sub(digits.len())?..)?.copy_from_slice(digits);
+    let mut word = B256::ZERO;
+    // A second `0x` would be taken for a prefix, and then there are digits too few.
+    hex::decode_to_slice(padded, word.as_mut_slice()).ok()?;
+    Some(word.into())
+}
+
+/// A text as it reads in a message: cut short in the middle, and nothing in it moves the cursor.
+pub(super) fn shown(text: &str) -> String {
+    let count = text.chars().count();
+    if count <= WHOLE {
+        return text.escape_debug().to_string();
+    }
+    let head: String = text.chars().take(HEAD).collect();
+    let tail: String = text.chars().skip(count - TAIL).collect();
+    format!("{}…{} ({count} characters)", head.escape_debug(), tail.escape_debug())
+}
+
+/// A JSON value as it reads in a message.
+pub(super) fn shown_json(raw: &str) -> String {
+    match Kind::of(raw.as_bytes()) {
+        Kind::Object => "an object".to_owned(),
+        Kind::Array => "a list".to_owned(),
+        Kind::String => shown(raw.trim_matches('"')),
+        Kind::Null | Kind::Bool | Kind::Number => shown(raw),
+    }
+}

@@ -1,0 +1,38 @@
+//! What is true is proved, and nothing else.
+
+mod offers;
+mod truth;
+mod vectors;
+
+use bytes::Bytes;
+use holdfast::{
+    eth::{Block, LoneTransaction, Receipts, ThinBlock, TxPosition},
+    verify::{self, AskedBlock, Failure, Verified, prove},
+};
+
+/// A block with whole transactions, all checks passed.
+fn block(bytes: &[u8]) -> Result<Verified<Block>, Failure> {
+    prove::block(verify::block(bytes, AskedBlock::ByTag)?)
+}
+
+/// A block with the hashes of its transactions, all checks passed.
+fn thin_block(bytes: &[u8]) -> Result<Verified<ThinBlock>, Failure> {
+    prove::thin_block(verify::thin_block(bytes, AskedBlock::ByTag)?)
+}
+
+/// The receipts of a block, all checks passed.
+fn receipts(bytes: &[u8], of: &Verified<Block>) -> Result<Verified<Receipts>, Failure> {
+    prove::receipts(verify::receipts(bytes, of.hash(), of.header().number, Some(of))?, of)
+}
+
+/// A transaction of a block, alone, all checks passed.
+fn lone_transaction(of: &Block, index: usize) -> Result<Verified<LoneTransaction>, Failure> {
+    let position = TxPosition(index as u64);
+    let (bytes, hash) = (of.transaction(position).unwrap(), of.transaction_hash(position).unwrap());
+    prove::lone_transaction(verify::lone_transaction(&bytes, hash)?)
+}
+
+/// The block cut down to the hashes of its transactions.
+fn cut(block: &Block) -> Bytes {
+    block.hashes_only().concat().into()
+}

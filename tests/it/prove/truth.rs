@@ -1,0 +1,58 @@
+//! True blocks and receipts, in every form that they are asked for.
+
+use holdfast::{
+    devchain::{Config, DevChain},
+    verify::Level,
+};
+
+use super::{block, cut, lone_transaction, receipts, thin_block, vectors};
+use crate::support::data;
+
+/// Proves a block in all its forms.
+///
+/// # Panics
+/// If one of them is refused.
+fn all_forms(name: &str, full: &[u8], all: Option<&[u8]>) {
+    let proved = block(full).unwrap_or_else(|failure| panic!("{name}: {failure}"));
+    assert_eq!(proved.level(), Level::Proved);
+
+    let thin = thin_block(&cut(&proved)).unwrap_or_else(|failure| panic!("{name}, cut: {failure}"));
+    assert_eq!(thin.level(), if proved.is_empty() { Level::Proved } else { Level::Partial });
+
+    for index in 0..proved.len() {
+        let lone = lone_transaction(&proved, index);
+        let lone = lone.unwrap_or_else(|failure| panic!("{name}, transaction {index}: {failure}"));
+        assert_eq!(lone.level(), Level::Partial);
+    }
+    if let Some(all) = all {
+        let receipts = receipts(all, &proved).unwrap_or_else(|failure| panic!("{name}: {failure}"));
+        assert_eq!(receipts.level(), Level::Proved);
+    }
+}
+
+#[test]
+fn real_blocks_and_receipts_are_proved() {
+    for real in data::real("real blocks and receipts are proved") {
+        all_forms(&real.name, &real.block, real.receipts.as_deref());
+    }
+}
+
+#[test]
+fn the_development_chain_tells_the_truth() {
+    let chain = DevChain::new(Config::default());
+    chain.mine_many(12, 9);
+    chain.mine(0);
+    chain.mine(60);
+    for number in 0..=chain.head().number {
+        let hash = chain.hash_at(number).unwrap();
+        let (full, all) = (chain.block_json(hash, true).unwrap(), chain.receipts_json(hash).unwrap());
+        all_forms(&format!("block {number}"), &full, Some(&all));
+    }
+}
+
+#[test]
+fn a_block_of_every_fork_is_proved() {
+    for vector in vectors::all() {
+        all_forms(vector.name, vector.block.as_bytes(), Some(vector.receipts.as_bytes()));
+    }
+}

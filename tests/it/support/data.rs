@@ -1,0 +1,43 @@
+//! Real blocks and receipts, as nodes served them: beside the repository, left out visibly where absent.
+
+use std::{
+    fs,
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use bytes::Bytes;
+
+/// A real block, and its receipts where they are there too.
+pub struct Real {
+    pub name: String,
+    pub block: Bytes,
+    pub receipts: Option<Bytes>,
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data")
+}
+
+/// All of them, in order; none, said on the standard error, if there is no such folder.
+pub fn real(test: &str) -> Vec<Real> {
+    let Ok(files) = fs::read_dir(folder()) else {
+        let message = format!("LEFT OUT: {test}: {} is not there\n", folder().display());
+        // Not by a macro: what those print is kept from everybody's eyes if the test passes, as it will.
+        let _ = io::stderr().write_all(message.as_bytes());
+        return Vec::new();
+    };
+    let mut names: Vec<_> = files
+        .filter_map(|file| {
+            file.unwrap().file_name().into_string().unwrap().strip_suffix(".block.json").map(str::to_owned)
+        })
+        .collect();
+    names.sort();
+    assert!(!names.is_empty(), "no blocks in {}", folder().display());
+    let read =
+        |name: &str, of: &str| fs::read(folder().join(format!("{name}.{of}.json"))).ok().map(Bytes::from);
+    names
+        .into_iter()
+        .map(|name| Real { block: read(&name, "block").unwrap(), receipts: read(&name, "receipts"), name })
+        .collect()
+}
