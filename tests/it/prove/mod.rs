@@ -12,7 +12,7 @@ use holdfast::{
 
 /// A block with whole transactions, all checks passed.
 fn block(bytes: &[u8]) -> Result<Verified<Block>, Failure> {
-    prove::block(verify::block(bytes, AskedBlock::ByTag)?)
+    prove::block(verify::block(bytes, AskedBlock::ByTag)?, None)
 }
 
 /// A block with the hashes of its transactions, all checks passed.
@@ -29,7 +29,7 @@ fn receipts(bytes: &[u8], of: &Verified<Block>) -> Result<Verified<Receipts>, Fa
 fn lone_transaction(of: &Block, index: usize) -> Result<Verified<LoneTransaction>, Failure> {
     let position = TxPosition(index as u64);
     let (bytes, hash) = (of.transaction(position).unwrap(), of.transaction_hash(position).unwrap());
-    prove::lone_transaction(verify::lone_transaction(&bytes, hash)?)
+    prove::lone_transaction(verify::lone_transaction(&bytes, hash)?, None)
 }
 
 /// The block cut down to the hashes of its transactions.
