@@ -192,7 +192,7 @@ impl Memory<'_> {
         }
     }
 
-    /// A number that is served from what is there and proved, and otherwise the node's to tell.
+    /// A number out of a block that is proved. To fetch that costs no more calls than to ask for the number.
     fn count(
         &self,
         block: BlockRef,
@@ -204,7 +204,8 @@ impl Memory<'_> {
             Some(Piece { bytes: counted(count), source, renew: None })
         };
         match self.in_block(block, packet, content, Fetch::Block, Fetch::BlockAt) {
-            Look::Fetch(_) if !self.demands_proof() => Look::Forward,
+            Look::Fetch(_) if self.demands == Demand::Structural => Look::Forward,
+            Look::Fetch(_) if self.blocks == Blocks::AsAsked && !self.demands_proof() => Look::Forward,
             look => look,
         }
     }

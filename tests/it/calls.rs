@@ -359,7 +359,8 @@ async fn a_head_is_asked_for_once_a_second_however_many_want_it() {
     }
     let (content, upkeep) = counted(&chain);
     println!("a minute of 100 calls a second about the head: {} calls, {upkeep} upkeep", content.len());
-    assert_eq!(content, []);
+    // What is counted is counted in a block that is proved, and a head alone is not.
+    assert_eq!(content.iter().map(|call| call.method.as_str()).collect::<Vec<_>>(), ["eth_getBlockByHash"]);
     assert!(heads_asked(&chain) <= 60, "{}", heads_asked(&chain));
     assert!(upkeep <= 62, "{upkeep}");
 }
