@@ -65,6 +65,11 @@ pub enum Lie {
     OrphanedReceipt,
     /// A block of another chain with the right number, or a transaction or receipts from it.
     ForeignBlock,
+    /// Something in it changed, left out of a list, put there twice or moved: anything at any depth, chosen by
+    /// this number. Only `size` is left alone, for which nothing in Ethereum vouches.
+    Bent(u64),
+    /// The same, with a member beside it that nobody knows: it might be taken for something new.
+    Disguised(u64),
     /// One member of the result changed; of each element, if it is a list; a scalar is changed as a whole.
     Field(String, Value),
 }

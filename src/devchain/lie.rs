@@ -2,6 +2,7 @@
 
 use super::{
     accounts::Cast,
+    bend::bend,
     block::{Block, Rules},
     config::Config,
     fault::Lie,
@@ -32,6 +33,9 @@ struct Teller<'a> {
     value: Value,
 }
 
+/// A member that no block, transaction or receipt has.
+const STRANGE: &str = "strange";
+
 /// How many transactions a foreign block has.
 const FOREIGN_TRANSACTIONS: usize = 5;
 
@@ -50,6 +54,11 @@ pub(super) fn tell(state: &State, lie: &Lie, truth: &Bytes, full: bool) -> Bytes
         Lie::OtherReceipt => teller.other_receipt(),
         Lie::OrphanedReceipt => teller.orphaned_receipt().or_else(|| teller.other_receipt()),
         Lie::ForeignBlock => Some(teller.foreign()),
+        Lie::Bent(choice) => Some(json(&bend(teller.value, *choice)).into()),
+        Lie::Disguised(choice) => {
+            let value = bend(teller.value, *choice);
+            Some(Teller { value, ..teller }.changed(STRANGE, &Value::from("0x1")))
+        }
         Lie::Field(name, changed) => Some(teller.changed(name, changed)),
     };
     told.unwrap_or_else(|| truth.clone())

@@ -28,6 +28,7 @@
 //! balance when a test places it in a block.
 
 mod accounts;
+mod bend;
 mod block;
 mod config;
 mod dice;

@@ -140,7 +140,9 @@ impl View {
             return;
         }
         let before = times.who.replace(who.clone());
-        self.verifier.follow(who.chain_id);
+        // A development chain is started anew at will, and that must be seen.
+        let genesis = who.genesis.filter(|_| !super::identity::is_development(who.chain_id));
+        self.verifier.follow(who.chain_id, genesis);
         if before.as_ref().is_some_and(|before| before.is_same_chain(who)) {
             return;
         }

@@ -99,6 +99,14 @@ pub(super) fn first_place(result: &[u8]) -> Result<Option<Place>, Failure> {
     Ok(places.first().map(|(_, place)| *place))
 }
 
+/// Checks which block it is.
+///
+/// # Errors
+/// If it is another.
+pub(super) fn hash(expected: BlockHash, got: BlockHash) -> Result<(), Failure> {
+    equal("hash", &expected, &got)
+}
+
 /// Checks the number of the block that something is of.
 ///
 /// # Errors

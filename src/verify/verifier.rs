@@ -17,7 +17,7 @@ use super::{
     Verified, provability::Provability, prove, structural,
 };
 use crate::{
-    eth::{Block, BlockNumber, LoneTransaction, Receipts, ThinBlock},
+    eth::{Block, BlockHash, BlockNumber, Header, LoneTransaction, Receipts, ThinBlock},
     seldom::Seldom,
 };
 
@@ -44,6 +44,8 @@ struct Inner {
 #[derive(Debug)]
 struct Chain {
     id: Option<u64>,
+    /// Its block 0, where that is sure.
+    genesis: Option<BlockHash>,
     blocks: Provability,
     receipts: Provability,
 }
@@ -81,7 +83,7 @@ impl Verifier {
     /// A verifier for a chain that is not known yet.
     pub fn new(config: Config, metrics: Metrics) -> Self {
         let undecided = Provability::Undecided(Vec::new());
-        let chain = Chain { id: None, blocks: undecided.clone(), receipts: undecided };
+        let chain = Chain { id: None, genesis: None, blocks: undecided.clone(), receipts: undecided };
         let cores = thread::available_parallelism().map_or(1, usize::from);
         Self(Arc::new(Inner {
             in_force: AtomicU8::new(config.level as u8),
@@ -106,14 +108,16 @@ impl Verifier {
         self.0.said.is_due(reason)
     }
 
-    /// From here on answers are of this chain.
-    pub fn follow(&self, chain_id: u64) {
+    /// From here on answers are of this chain, whose block 0 is this one where that is sure.
+    pub fn follow(&self, chain_id: u64, genesis: Option<BlockHash>) {
         let mut chain = self.chain();
-        if chain.id != Some(chain_id) {
-            let provability = Provability::new(chain_id, &self.0.config.ethereum_chains);
-            *chain = Chain { id: Some(chain_id), blocks: provability.clone(), receipts: provability };
-            self.0.in_force.store(self.0.config.level as u8, Relaxed);
+        if chain.id == Some(chain_id) {
+            chain.genesis = genesis;
+            return;
         }
+        let provability = Provability::new(chain_id, &self.0.config.ethereum_chains);
+        *chain = Chain { id: Some(chain_id), genesis, blocks: provability.clone(), receipts: provability };
+        self.0.in_force.store(self.0.config.level as u8, Relaxed);
     }
 
     /// What is demanded of blocks: what is configured or, where nothing can be proved, less.
@@ -222,8 +226,16 @@ impl Verifier {
     /// The error is one of structure: that is wrong on any chain.
     fn pass(&self, asked: Asked, result: &Bytes, known: &dyn Known) -> Result<Verdict, Failure> {
         Ok(match asked {
-            Asked::Block(asked) => self.block(structural::block(result, asked)?, known),
-            Asked::Thin(asked) => self.thin(structural::thin_block(result, asked)?, known),
+            Asked::Block(asked) => {
+                let block = structural::block(result, asked)?;
+                self.recognise(block.header())?;
+                self.block(block, known)
+            }
+            Asked::Thin(asked) => {
+                let thin = structural::thin_block(result, asked)?;
+                self.recognise(thin.header())?;
+                self.thin(thin, known)
+            }
             Asked::Receipts(asked) => self.receipts(result, asked, known)?,
             Asked::Transaction(hash) => self.transaction(structural::lone_transaction(result, hash)?, known),
             Asked::TransactionAt(asked, index) => {
@@ -236,6 +248,14 @@ impl Verifier {
                 Verdict::Passed(Checked::Receipt(receipt.settled(settled)))
             }
         })
+    }
+
+    /// A block proves itself, also one of another chain: of block 0 it is known which it must be.
+    fn recognise(&self, header: &Header) -> Result<(), Failure> {
+        match self.chain().genesis {
+            Some(genesis) if header.number == BlockNumber(0) => structural::hash(genesis, header.hash),
+            _ => Ok(()),
+        }
     }
 
     fn block(&self, block: Verified<Block>, known: &dyn Known) -> Verdict {

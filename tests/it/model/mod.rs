@@ -4,6 +4,7 @@
 //!
 //! `MODEL_PROGRAMS` sets how many programs are run, `MODEL_SEED` replays a failure.
 
+mod liar;
 mod step;
 mod world;
 
@@ -16,7 +17,10 @@ use holdfast::{
     jsonrpc::{Answer, read_answers},
     proxy::{Blocks, Follow, Orphans},
 };
-use proptest::test_runner::{Config as Runs, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
+use proptest::{
+    strategy::Strategy,
+    test_runner::{Config as Runs, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner},
+};
 use serde_json::{Value, json};
 use tokio::{
     task::JoinHandle,
@@ -274,8 +278,19 @@ fn run(setting: Setting, steps: &[Step]) -> Result<(), String> {
     })
 }
 
-/// Runs `programs` programs, or as many as `MODEL_PROGRAMS` says in proportion.
 fn check(setting: Setting, programs: u32) {
+    check_programs(programs, &proptest::collection::vec(step(), 1..60), &setting, |steps| {
+        run(setting, steps)
+    });
+}
+
+/// Runs `programs` programs, or as many as `MODEL_PROGRAMS` says in proportion.
+fn check_programs<S: std::fmt::Debug + Clone>(
+    programs: u32,
+    program: &impl Strategy<Value = Vec<S>>,
+    setting: &dyn std::fmt::Debug,
+    run: impl Fn(&[S]) -> Result<(), String>,
+) {
     let variable = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
     let programs = variable("MODEL_PROGRAMS").map_or(programs, |total| {
         u32::try_from(total * u64::from(programs) / u64::from(PROGRAMS)).unwrap().max(1)
@@ -287,8 +302,7 @@ fn check(setting: Setting, programs: u32) {
     let runs =
         Runs { cases: programs, failure_persistence: None, max_shrink_iters: 3_000, ..Runs::default() };
     let mut runner = TestRunner::new_with_rng(runs, rng);
-    let program = proptest::collection::vec(step(), 1..60);
-    let result = runner.run(&program, |steps| run(setting, &steps).map_err(TestCaseError::fail));
+    let result = runner.run(program, |steps| run(&steps).map_err(TestCaseError::fail));
     match result {
         Ok(()) => {}
         Err(TestError::Fail(reason, steps)) => {

@@ -373,6 +373,65 @@ impl World {
         }
     }
 
+    /// Is `result` true content, and of what was asked for? Whether it is canonical is another question.
+    pub fn is_true(&self, call: &Call, result: &Bytes) -> bool {
+        let Ok(mut value) = serde_json::from_slice::<Value>(result) else { return false };
+        // Members that nobody knows are handed on, and nobody vouches for them.
+        let items = match &mut value {
+            Value::Array(items) => items.iter_mut().collect(),
+            other => vec![other],
+        };
+        for members in items.into_iter().filter_map(Value::as_object_mut) {
+            members.remove("strange");
+        }
+        if value.is_null() || matches!(call.subject, Subject::Tag(Place::Pending) | Subject::Nothing) {
+            return true;
+        }
+        let hash = |member: &Value| serde_json::from_value::<Hash>(member.clone()).ok();
+        let same = |truth: Option<Bytes>| {
+            truth.is_some_and(|truth| serde_json::from_slice::<Value>(&truth).unwrap() == value)
+        };
+        let is_asked_for = |block: Hash| match call.subject {
+            Subject::Number(number) => self.number(block) == Some(number),
+            Subject::Block(asked) => block == asked,
+            Subject::Tag(_) | Subject::Transaction(_) | Subject::Nothing => true,
+        };
+        let index = || {
+            let index = value["transactionIndex"].as_str()?.strip_prefix("0x")?;
+            usize::from_str_radix(index, 16).ok()
+        };
+        let somewhere = |is_so: &dyn Fn(Hash) -> bool| {
+            self.blocks.iter().any(|block| is_asked_for(*block) && is_so(*block))
+        };
+        match call.question {
+            Question::BlockByNumber(_, full) | Question::BlockByHash(_, full) => {
+                hash(&value["hash"]).is_some_and(|block| is_asked_for(block) && same(self.block(block, full)))
+            }
+            Question::TransactionAtNumber(_, asked) | Question::TransactionAtHash(_, asked) => {
+                let block = hash(&value["blockHash"]).filter(|block| is_asked_for(*block));
+                block.is_some_and(|block| same(self.transaction(block, usize::from(asked))))
+            }
+            Question::TransactionByHash(_) | Question::Receipt(_) => {
+                let (Some(block), Some(index)) = (hash(&value["blockHash"]), index()) else { return false };
+                let Subject::Transaction(asked) = call.subject else { return false };
+                let truth = match call.question {
+                    Question::Receipt(_) => self.receipt(block, index),
+                    _ => self.transaction(block, index),
+                };
+                self.transactions_of(block).get(index) == Some(&asked) && same(truth)
+            }
+            Question::BlockReceipts(_) | Question::CountByNumber(_) => {
+                somewhere(&|block| same(self.cut(call.question, block)))
+            }
+            Question::BlockNumber => true,
+        }
+    }
+
+    fn number(&self, block: Hash) -> Option<u64> {
+        let block: Value = serde_json::from_slice(&self.block(block, false)?).ok()?;
+        u64::from_str_radix(block["number"].as_str()?.strip_prefix("0x")?, 16).ok()
+    }
+
     fn is_null_or_error(&self, result: &Bytes) -> bool {
         result == "null" || result.starts_with(b"{\"code\"")
     }

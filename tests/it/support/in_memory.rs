@@ -73,6 +73,13 @@ impl InMemory {
         (parts.status.as_u16(), body.collect().await.unwrap().to_bytes())
     }
 
+    /// Sends a body, and returns `cache-status` and body of the answer.
+    pub async fn send_for_status(&self, body: impl Into<Bytes>) -> (String, Bytes) {
+        let response = self.respond(body).await;
+        let status = response.headers()["cache-status"].to_str().unwrap().to_owned();
+        (status, response.into_body().collect().await.unwrap().to_bytes())
+    }
+
     async fn respond(&self, body: impl Into<Bytes>) -> ::http::Response<Body> {
         let request = ::http::Request::post("/").header("content-type", "application/json");
         let request = request.body(Full::from(body.into())).unwrap();

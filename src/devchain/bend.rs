@@ -1,0 +1,86 @@
+//! Changes one thing anywhere in a value.
+
+use serde_json::Value;
+
+/// What nothing vouches for.
+const UNCOVERED: [&str; 2] = ["size", "totalDifficulty"];
+
+/// What can be done at one place.
+#[derive(Clone, Copy)]
+enum Bend {
+    /// Another value of the same kind.
+    Change,
+    /// An element less.
+    Drop(usize),
+    /// An element twice.
+    Double(usize),
+    /// Two elements the other way round.
+    Swap(usize),
+}
+
+/// `value` with one thing changed, chosen by `choice`; as it is, if nothing in it can be.
+pub(super) fn bend(mut value: Value, choice: u64) -> Value {
+    let mut bends = Vec::new();
+    collect(&value, &mut Vec::new(), &mut bends);
+    let count = bends.len().max(1) as u64;
+    if let Some((pointer, bend)) = bends.get(usize::try_from(choice % count).unwrap_or(0))
+        && let Some(place) = value.pointer_mut(pointer)
+    {
+        carry_out(place, *bend, choice / count);
+    }
+    value
+}
+
+/// Everything that can be done to a value, as a JSON pointer and the deed.
+fn collect(value: &Value, path: &mut Vec<String>, bends: &mut Vec<(String, Bend)>) {
+    let pointer = || path.iter().map(|step| format!("/{step}")).collect::<String>();
+    match value {
+        Value::Object(members) => {
+            for (name, member) in members.iter().filter(|(name, _)| !UNCOVERED.contains(&name.as_str())) {
+                path.push(name.clone());
+                collect(member, path, bends);
+                path.pop();
+            }
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                bends.push((pointer(), Bend::Drop(index)));
+                bends.push((pointer(), Bend::Double(index)));
+                if items.get(index + 1).is_some_and(|next| next != item) {
+                    bends.push((pointer(), Bend::Swap(index)));
+                }
+            }
+            for (index, item) in items.iter().enumerate() {
+                path.push(index.to_string());
+                collect(item, path, bends);
+                path.pop();
+            }
+        }
+        Value::String(_) | Value::Bool(_) => bends.push((pointer(), Bend::Change)),
+        Value::Null | Value::Number(_) => {}
+    }
+}
+
+fn carry_out(place: &mut Value, bend: Bend, choice: u64) {
+    match (place, bend) {
+        (Value::Bool(value), Bend::Change) => *value = !*value,
+        (Value::String(text), Bend::Change) => *text = changed(text, choice),
+        (Value::Array(items), Bend::Drop(index)) => drop(items.remove(index)),
+        (Value::Array(items), Bend::Double(index)) => items.insert(index, items[index].clone()),
+        (Value::Array(items), Bend::Swap(index)) => items.swap(index, index + 1),
+        _ => {}
+    }
+}
+
+/// One hexadecimal digit is another. Never the first, lest a quantity begin with zero.
+fn changed(text: &str, choice: u64) -> String {
+    let digits = text.len().saturating_sub(3) as u64;
+    if !text.starts_with("0x") || digits == 0 {
+        // A single digit, or no data at all: more of it.
+        return if text == "0x" { "0x00".to_owned() } else { format!("{text}1") };
+    }
+    let at = 3 + usize::try_from(choice % digits).unwrap_or(0);
+    let digit = u32::from_str_radix(&text[at..=at], 16).unwrap_or(0);
+    let other = char::from_digit((digit + 1) % 16, 16).unwrap_or('0');
+    format!("{}{other}{}", &text[..at], &text[at + 1..])
+}

@@ -1,0 +1,260 @@
+//! A node that lies, from its first block on, about anything it has.
+//!
+//! The chain is named as one of Ethereum's, so nothing talks it down, and everything must be proved. Under
+//! `reject` no answer may hold anything untrue; under `pass` no answer from memory may. That there is
+//! nothing, and what is canonical, cannot be proved and is not judged here.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use bytes::Bytes;
+use holdfast::{
+    config::Config,
+    devchain::{self, Fault, Lie},
+    jsonrpc::{Answer, read_answers},
+    proxy::Blocks,
+    verify::{Demand, OnMismatch},
+};
+use proptest::prelude::*;
+use serde_json::json;
+use tokio::{task::JoinHandle, time};
+
+use super::{
+    check_programs, request,
+    step::{Question, Step, step},
+    world::{Call, World},
+};
+use crate::support::in_memory::{self, InMemory};
+
+/// What happens to a node that lies, and to those who ask it.
+#[derive(Clone, Debug)]
+enum Happens {
+    /// What happens to any.
+    Step(Step),
+    /// From now on it lies about what these methods answer, so often.
+    Lie { lie: Lie, about: &'static str, times: Option<usize> },
+    /// It repents.
+    Honest,
+}
+
+/// How the proxy was told to deal with it.
+#[derive(Clone, Copy, Debug)]
+struct Setting {
+    demand: Demand,
+    on_mismatch: OnMismatch,
+    /// Every switch that may not change an answer is the other way.
+    switched: bool,
+}
+
+/// What was seen in all programs, so that no test passes for want of lies or of truths.
+#[derive(Debug, Default)]
+struct Seen {
+    truths: AtomicUsize,
+    lies: AtomicUsize,
+    refusals: AtomicUsize,
+    hits: AtomicUsize,
+}
+
+struct Run<'a> {
+    world: World,
+    program: InMemory,
+    setting: Setting,
+    seen: &'a Seen,
+    started: Vec<(Call, JoinHandle<(String, Bytes)>)>,
+}
+
+fn lie() -> impl Strategy<Value = Lie> {
+    prop_oneof![
+        8 => any::<u64>().prop_map(Lie::Bent),
+        1 => Just(Lie::WrongHash),
+        1 => Just(Lie::EmptiedTransactions),
+        1 => Just(Lie::OtherReceipt),
+        1 => Just(Lie::OrphanedReceipt),
+        1 => Just(Lie::ForeignBlock),
+        3 => any::<u64>().prop_map(Lie::Disguised),
+    ]
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    let about = prop_oneof![
+        6 => Just("eth_get*"),
+        2 => Just("eth_getBlockBy*"),
+        2 => Just("eth_getBlockReceipts"),
+        1 => Just("eth_getTransaction*"),
+    ];
+    prop_oneof![
+        20 => step().prop_map(Happens::Step),
+        4 => (lie(), about, proptest::option::of(1usize..6))
+            .prop_map(|(lie, about, times)| Happens::Lie { lie, about, times }),
+        2 => Just(Happens::Honest),
+    ]
+}
+
+// === impl Run ===
+
+impl<'a> Run<'a> {
+    fn new(setting: Setting, seen: &'a Seen) -> Self {
+        let mut config = Config::default();
+        config.verify.level = setting.demand;
+        config.verify.on_mismatch = setting.on_mismatch;
+        config.upstream.timeout = time::Duration::from_secs(10);
+        if setting.switched {
+            config.upstream.batch = 6;
+            config.plan.blocks = Blocks::AsAsked;
+            config.chain.window = 8;
+            config.cache.size = bytesize::ByteSize::kib(96);
+        }
+        let node = devchain::Config { chain_id: 1, keep_calls: 0, ..devchain::Config::default() };
+        let world = World::new(node);
+        let program = in_memory::program(&world.chain, &config);
+        Self { world, program, setting, seen, started: Vec::new() }
+    }
+
+    async fn happens(&mut self, what: &Happens) -> Result<(), String> {
+        match what {
+            Happens::Step(step) => self.step(step).await?,
+            Happens::Lie { lie, about, times } => {
+                let fault = self.world.chain.fail(Fault::Lie(lie.clone())).on(*about);
+                match times {
+                    Some(times) => fault.times(*times),
+                    None => fault.always(),
+                }
+            }
+            Happens::Honest => self.world.chain.clear_faults(),
+        }
+        Ok(())
+    }
+
+    async fn step(&mut self, step: &Step) -> Result<(), String> {
+        match step {
+            Step::Wait(millis) => time::sleep(time::Duration::from_millis(*millis)).await,
+            Step::Mine(blocks, transactions) => self.world.mine(*blocks, *transactions),
+            Step::Reorg { depth, length } => self.world.reorg(*depth, *length),
+            Step::Shuffle { depth, deal } => self.world.shuffle(*depth, deal),
+            Step::IncludeDropped => self.world.include_dropped(),
+            Step::Lag(lag) => self.world.set_lag(*lag),
+            Step::Rollback(depth) => self.world.rollback(*depth),
+            Step::Finality(finality) => self.world.set_finality(*finality),
+            Step::Fail(failure, times) => self.world.fail(*failure, *times),
+            Step::Slow { late, millis } => self.world.slow(*late, time::Duration::from_millis(*millis)),
+            Step::ClearFaults => self.world.chain.clear_faults(),
+            Step::Ask(question) => {
+                let call = self.world.call(*question);
+                let (status, body) = self.program.send_for_status(request(&call, 1).to_string()).await;
+                self.judge(&[call], &status, &body)?;
+            }
+            Step::Batch(questions) => {
+                let calls: Vec<_> = questions.iter().map(|question| self.world.call(*question)).collect();
+                let body: Vec<_> = calls.iter().zip(0..).map(|(call, id)| request(call, id)).collect();
+                let (status, body) = self.program.send_for_status(json!(body).to_string()).await;
+                self.judge(&calls, &status, &body)?;
+            }
+            Step::Start(question) => self.start(*question).await,
+            Step::Join => self.join().await?,
+            // What is pending, and another chain behind the same address, are the other model's business.
+            Step::Send | Step::Restart => {}
+        }
+        Ok(())
+    }
+
+    async fn start(&mut self, question: Question) {
+        let call = self.world.call(question);
+        let (program, body) = (self.program.clone(), request(&call, 1).to_string());
+        let sending = tokio::spawn(async move { program.send_for_status(body).await });
+        tokio::task::yield_now().await;
+        self.started.push((call, sending));
+    }
+
+    async fn join(&mut self) -> Result<(), String> {
+        for (call, sending) in std::mem::take(&mut self.started) {
+            let (status, body) = sending.await.map_err(|error| format!("a call died: {error}"))?;
+            self.judge(&[call], &status, &body)?;
+        }
+        Ok(())
+    }
+
+    fn judge(&self, calls: &[Call], status: &str, body: &Bytes) -> Result<(), String> {
+        let answers = read_answers(body).map_err(|error| error.to_string())?;
+        if answers.len() != calls.len() {
+            return Err(format!("{} answers to {} calls", answers.len(), calls.len()));
+        }
+        for (call, answer) in calls.iter().zip(answers) {
+            match answer.answer.ok_or("neither result nor error")? {
+                Answer::Result(result) => self.judge_result(call, status, &result)?,
+                Answer::Error(_) => drop(self.seen.refusals.fetch_add(1, Relaxed)),
+            }
+        }
+        Ok(())
+    }
+
+    fn judge_result(&self, call: &Call, status: &str, result: &Bytes) -> Result<(), String> {
+        // A block's own transactions are never served from memory unproved, whatever is demanded.
+        let proved = match self.setting.demand {
+            Demand::Full => status.starts_with("holdfast; hit"),
+            Demand::Auto | Demand::Structural => status == "holdfast; hit; detail=block",
+        };
+        if proved && result != "null" {
+            self.seen.hits.fetch_add(1, Relaxed);
+        }
+        if self.world.is_true(call, result) {
+            if result != "null" {
+                self.seen.truths.fetch_add(1, Relaxed);
+            }
+            return Ok(());
+        }
+        self.seen.lies.fetch_add(1, Relaxed);
+        if proved || self.setting.on_mismatch == OnMismatch::Reject {
+            let shown: String = String::from_utf8_lossy(result).chars().take(300).collect();
+            return Err(format!(
+                "{} {} was answered untruly ({status}) with {shown}",
+                call.method, call.params
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn check(setting: Setting, programs: u32) {
+    let seen = Seen::default();
+    let program = proptest::collection::vec(happens(), 1..60);
+    check_programs(programs, &program, &setting, |steps| {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let mut run = Run::new(setting, &seen);
+            // Who it is must be known before anything can be held against it.
+            run.program.ask("eth_chainId", json!([])).await;
+            for (position, step) in steps.iter().enumerate() {
+                let happened = run.happens(step).await;
+                happened.map_err(|error| format!("step {position} ({step:?}): {error}"))?;
+            }
+            run.join().await.map_err(|error| format!("at the end: {error}"))
+        })
+    });
+    println!("{setting:?}: {seen:?}");
+    assert!(seen.truths.load(Relaxed) > 0 && seen.refusals.load(Relaxed) > 0 && seen.hits.load(Relaxed) > 0);
+    if setting.on_mismatch == OnMismatch::Pass {
+        assert!(seen.lies.load(Relaxed) > 0, "the node never lied");
+    }
+}
+
+const STRICTEST: Setting = Setting { demand: Demand::Full, on_mismatch: OnMismatch::Reject, switched: false };
+
+#[test]
+fn nothing_untrue_reaches_a_client_that_wants_proof() {
+    check(STRICTEST, 600);
+}
+
+#[test]
+fn nothing_untrue_reaches_a_client_with_every_switch_the_other_way() {
+    check(Setting { switched: true, ..STRICTEST }, 300);
+}
+
+#[test]
+fn nothing_untrue_is_stored_as_proved() {
+    check(Setting { on_mismatch: OnMismatch::Pass, ..STRICTEST }, 400);
+}
+
+#[test]
+fn nothing_untrue_is_stored_as_proved_where_nothing_is_fetched_for_a_proof() {
+    check(Setting { on_mismatch: OnMismatch::Pass, demand: Demand::Auto, ..STRICTEST }, 300);
+}
