@@ -1,8 +1,11 @@
 //! What is true is proved, and nothing else.
 
+mod lies;
+mod mutate;
 mod offers;
 mod truth;
 mod vectors;
+mod verdicts;
 
 use bytes::Bytes;
 use holdfast::{
