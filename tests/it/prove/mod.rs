@@ -1,10 +1,10 @@
 //! What is true is proved, and nothing else.
 
 mod lies;
-mod mutate;
+pub mod mutate;
 mod offers;
 mod truth;
-mod vectors;
+pub mod vectors;
 mod verdicts;
 
 use bytes::Bytes;

@@ -48,7 +48,7 @@ impl Mutation {
     pub fn apply(self, whole: &Value, path: &[Step]) -> Option<Value> {
         let mut changed = whole.clone();
         let (last, above) = path.split_last()?;
-        let parent = walk(&mut changed, above);
+        let parent = walk(&mut changed, above)?;
         match (self, parent, last) {
             (Self::Drop, Value::Object(members), Step::Name(name)) => {
                 members.remove(name);
@@ -65,7 +65,7 @@ impl Mutation {
             }
             (Self::Repeat | Self::Swap(_), ..) => return None,
             (mutation, parent, last) => {
-                let value = inside(parent, last);
+                let value = inside(parent, last)?;
                 match mutation {
                     Self::Null => *value = Value::Null,
                     Self::Change(digit) => *value = other(value, digit)?,
@@ -122,14 +122,15 @@ pub fn names(path: &[Step]) -> Vec<&str> {
     names.collect()
 }
 
-fn walk<'a>(whole: &'a mut Value, path: &[Step]) -> &'a mut Value {
-    path.iter().fold(whole, inside)
+fn walk<'a>(whole: &'a mut Value, path: &[Step]) -> Option<&'a mut Value> {
+    path.iter().try_fold(whole, |value, step| inside(value, step))
 }
 
-fn inside<'a>(value: &'a mut Value, step: &Step) -> &'a mut Value {
+/// The value one step further, if there is one.
+pub fn inside<'a>(value: &'a mut Value, step: &Step) -> Option<&'a mut Value> {
     match step {
-        Step::Name(name) => &mut value[name],
-        Step::At(at) => &mut value[at],
+        Step::Name(name) => value.get_mut(name),
+        Step::At(at) => value.get_mut(at),
     }
 }
 
