@@ -2,6 +2,7 @@
 
 mod lies;
 pub mod mutate;
+mod node;
 mod offers;
 mod truth;
 pub mod vectors;
