@@ -3,16 +3,26 @@
 //! Bytes at random rarely get past the first bracket; tokens at random rarely make a request; a good
 //! packet with something wrong in it finds what is in between.
 
+use std::sync::LazyLock;
+
 use proptest::{
     collection::vec,
     prelude::*,
     sample::{Index, select},
+};
+use serde_json::{Value, json};
+
+use crate::prove::{
+    mutate::{Path, inside, places},
+    vectors::{Fork, vector},
 };
 
 #[path = "../../fuzz/bodies/answer.rs"]
 mod answer;
 #[path = "../../fuzz/bodies/packet.rs"]
 mod packet;
+#[path = "../../fuzz/bodies/verify.rs"]
+mod verify;
 
 /// What requests and answers are made of, whole and broken.
 const TOKENS: &[&str] = &[
@@ -136,6 +146,98 @@ fn mutated_packet() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
+/// A true block and its receipts.
+struct Content {
+    block: Value,
+    receipts: Value,
+    places: Vec<Path>,
+}
+
+static CONTENT: LazyLock<Content> = LazyLock::new(|| {
+    let vector = vector(Fork::Prague);
+    let block = serde_json::from_str(&vector.block).unwrap();
+    let receipts = serde_json::from_str(&vector.receipts).unwrap();
+    let places = places(&block).into_iter().chain(places(&receipts)).collect();
+    Content { block, receipts, places }
+});
+
+/// Values that stand where others are expected.
+fn odd_value() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        select(vec![
+            json!(null),
+            json!(true),
+            json!(0),
+            json!(-1),
+            json!(1.5),
+            json!(u64::MAX),
+            json!(""),
+            json!("0x"),
+            json!("0x0"),
+            json!("0x00"),
+            json!("0x0x0"),
+            json!("0X1"),
+            json!("0xg"),
+            json!("\u{e9}"),
+            json!([]),
+            json!([[]]),
+            json!([null]),
+            json!({}),
+            json!({ "": {} }),
+            json!(["0x1"]),
+        ]),
+        (1usize..70, any::<u8>()).prop_map(|(length, digit)| {
+            json!(format!(
+                "0x{}",
+                char::from_digit(u32::from(digit % 16), 16).unwrap_or('0').to_string().repeat(length)
+            ))
+        }),
+        select(TOKENS).prop_map(|token| json!(token)),
+    ]
+}
+
+/// The content, with one or two values replaced by something else.
+fn odd_content() -> impl Strategy<Value = Vec<u8>> {
+    vec((any::<Index>(), odd_value()), 0..3).prop_map(|replaced| {
+        let (mut block, mut receipts) = (CONTENT.block.clone(), CONTENT.receipts.clone());
+        for (place, value) in replaced {
+            let path = &CONTENT.places[place.index(CONTENT.places.len())];
+            for whole in [&mut block, &mut receipts] {
+                // The path may be one of the other's, or lead through what has been replaced.
+                if let Some(found) = path.iter().try_fold(whole, |whole, step| inside(whole, step)) {
+                    *found = value.clone();
+                }
+            }
+        }
+        format!("{block}\0{receipts}").into_bytes()
+    })
+}
+
+/// The content, or a part of it, with bytes gone wrong.
+fn damaged_content() -> impl Strategy<Value = Vec<u8>> {
+    let part = select(vec!["", "/transactions/0", "/transactions/9"]);
+    (part, vec(Mutation::any(), 0..3)).prop_map(|(part, mutations)| {
+        let block = CONTENT.block.pointer(part).unwrap_or(&Value::Null);
+        let mut bytes = format!("{block}\0{}", CONTENT.receipts).into_bytes();
+        mutations.iter().for_each(|mutation| mutation.apply(&mut bytes));
+        bytes
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn any_value_in_true_content(bytes in odd_content()) {
+        verify::verify(&bytes);
+    }
+
+    #[test]
+    fn any_fault_in_true_content(bytes in damaged_content()) {
+        verify::verify(&bytes);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
@@ -143,18 +245,21 @@ proptest! {
     fn any_bytes(bytes in vec(any::<u8>(), 0..64)) {
         packet::packet(&bytes);
         answer::answer(&bytes);
+        verify::verify(&bytes);
     }
 
     #[test]
     fn any_tokens(text in token_soup()) {
         packet::packet(text.as_bytes());
         answer::answer(text.as_bytes());
+        verify::verify(text.as_bytes());
     }
 
     #[test]
     fn any_fault_in_a_good_packet(bytes in mutated_packet()) {
         packet::packet(&bytes);
         answer::answer(&bytes);
+        verify::verify(&bytes);
     }
 }
 
@@ -169,6 +274,30 @@ fn deep_and_wide_ones() {
         for text in [good.clone(), open.repeat(deep), call, format!("[{}0]", "0,".repeat(deep))] {
             packet::packet(text.as_bytes());
             answer::answer(text.as_bytes());
+            verify::verify(text.as_bytes());
         }
+    }
+}
+
+#[test]
+fn deep_and_wide_content() {
+    let deep = "[".repeat(20_000) + &"]".repeat(20_000);
+    let names: String = (0..20_000).map(|name| format!("\"{name}\":0,")).collect();
+    let (block, receipts) = (CONTENT.block.to_string(), CONTENT.receipts.to_string());
+    let content = |block: &str, receipts: &str| format!("{block}\0{receipts}").into_bytes();
+    for extra in [format!("\"deep\":{deep},"), names] {
+        // In the block, in transactions, in receipts and logs.
+        for (at, _) in block.match_indices('{').take(3) {
+            let more = [&block[..=at], &extra, &block[at + 1..]].concat();
+            verify::verify(&content(&more, &receipts));
+        }
+        for (at, _) in receipts.match_indices('{').take(3) {
+            let more = [&receipts[..=at], &extra, &receipts[at + 1..]].concat();
+            verify::verify(&content(&block, &more));
+        }
+    }
+    for (name, _) in CONTENT.block.as_object().unwrap() {
+        let replaced = block.replacen(&format!("\"{name}\":"), &format!("\"{name}\":{deep},\"x\":"), 1);
+        verify::verify(&content(&replaced, &receipts));
     }
 }

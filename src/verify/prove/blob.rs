@@ -13,27 +13,25 @@ use crate::verify::{Failure, Reason};
 /// price must be that of one set that is known, and the same for the whole block.
 #[derive(Debug)]
 pub(super) struct BlobPrice {
-    /// What it can be.
+    /// What it can be; if that is several, it may also be something that is unknown here.
     candidates: Vec<u128>,
     /// What the first receipt with a price says.
     said: Option<u128>,
-    /// Can there be sets of constants that are unknown here?
-    open: bool,
 }
 
 // === impl BlobPrice ===
 
 impl BlobPrice {
     pub(super) fn of(header: &Header) -> Self {
-        let open = header.requests_hash.is_some();
-        let sets = if open {
+        let sets = if header.requests_hash.is_some() {
             // Osaka's are Prague's.
             vec![BlobParams::prague(), BlobParams::bpo1(), BlobParams::bpo2()]
         } else {
             vec![BlobParams::cancun()]
         };
-        let candidates = sets.into_iter().filter_map(|set| header.blob_fee(set)).collect();
-        Self { candidates, said: None, open }
+        // Before Cancun there are no blobs, and one node says all the same what they would cost: the least.
+        let excess = header.excess_blob_gas.unwrap_or(0);
+        Self { candidates: sets.iter().map(|set| set.calc_blob_fee(excess)).collect(), said: None }
     }
 
     /// Checks what a receipt says of blobs.
@@ -60,11 +58,10 @@ impl BlobPrice {
         if price != said {
             return Err(receipt.wrong(Reason::Derived, "blobGasPrice", &said.shown()));
         }
-        match self.candidates.first() {
+        match self.candidates[..] {
             _ if self.candidates.contains(&price) => Ok(()),
-            Some(_) if self.open => Err(receipt.beyond(format!("blobGasPrice {}", price.shown()))),
-            Some(right) => Err(receipt.wrong(Reason::Derived, "blobGasPrice", &right.shown())),
-            None => Err(receipt.wrong(Reason::Derived, "blobGasPrice", "missing")),
+            [right] => Err(receipt.wrong(Reason::Derived, "blobGasPrice", &right.shown())),
+            _ => Err(receipt.beyond(format!("blobGasPrice {}", price.shown()))),
         }
     }
 }

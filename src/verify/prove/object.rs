@@ -76,10 +76,8 @@ impl<'a> Object<'a> {
 
     /// The values of a list that must be there.
     pub(super) fn values<V: Value>(&self, name: &'static str) -> Result<Vec<V>, Failure> {
-        let read = |raw: &str| {
-            V::read(raw)
-                .ok_or_else(|| misread(self.part, name, V::WHAT, &format!("with {}", shown_json(raw))))
-        };
+        let read =
+            |raw: &str| V::read(raw).ok_or_else(|| misread(self.part, name, V::WHAT, &shown_json(raw)));
         self.list(name)?.into_iter().map(read).collect()
     }
 
@@ -184,4 +182,54 @@ fn elements<'a>(part: Option<Part>, name: &'static str, text: &'a str) -> Result
         Ok(Some(elements))
     };
     read().ok().flatten().ok_or_else(|| misread(part, name, "a list", &shown_json(text.trim_start())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(text: &str) -> Object<'_> {
+        Object::read(text, None).unwrap()
+    }
+
+    fn refused<T: std::fmt::Debug>(read: Result<T, Failure>) -> String {
+        read.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_name_is_the_same_however_it_is_written() {
+        assert_eq!(object(r#" { "\u0061" : "0x1" } "#).get::<u64>("a"), Ok(1));
+        let twice = r#"{"a":1,"b":2,"\u0061":3}"#;
+        assert_eq!(refused(Object::read(twice, None)), "names is a twice, not each there once");
+    }
+
+    #[test]
+    fn what_is_not_an_object_is_refused() {
+        for (text, shown) in [("[]", "a list"), ("\"0x1\"", "0x1"), ("null", "null"), (" 7", "7")] {
+            let part = Some(Part::Withdrawal(2));
+            let message = format!("withdrawals[2].value is {shown}, not an object");
+            assert_eq!(refused(Object::read(text, part)), message);
+        }
+        assert!(Object::read("{", None).is_err());
+        assert!(Object::read("{} {}", None).is_err());
+    }
+
+    #[test]
+    fn null_is_left_out_but_there() {
+        let object = object(r#"{"a":null}"#);
+        assert_eq!((object.has("a"), object.raw("a"), object.has("b")), (true, None, false));
+        assert_eq!(object.maybe::<u64>("a"), Ok(None));
+        assert_eq!(refused(object.get::<u64>("a")), "a is missing, not a quantity of 64 bits");
+        assert_eq!(object.unknown(&[]), None);
+    }
+
+    #[test]
+    fn errors_name_the_member() {
+        let object = object(r#"{"a":"0x01","list":["0x1","0x02"],"x":{}}"#);
+        assert_eq!(refused(object.get::<u64>("a")), "a is 0x01, not a quantity of 64 bits");
+        assert_eq!(refused(object.values::<u64>("list")), "list is 0x02, not a quantity of 64 bits");
+        assert_eq!(refused(object.list("x")), "x is an object, not a list");
+        assert_eq!(refused(object.list("y")), "y is missing, not a list");
+        assert_eq!(object.unknown(&["a", "list"]), Some("x".to_owned()));
+    }
 }

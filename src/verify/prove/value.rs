@@ -195,3 +195,96 @@ pub(super) fn shown_json(raw: &str) -> String {
         Kind::Null | Kind::Bool | Kind::Number => shown(raw),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn quoted(text: &str) -> String {
+        format!("\"{text}\"")
+    }
+
+    #[test]
+    fn a_quantity_is_written_in_one_way() {
+        for wrong in [
+            "", "0", "0x", "0x00", "0x01", "0X1", "x1", "0x0x1", "0x+1", "0x 1", "0xg", "0xé", " 0x1", "-0x1",
+        ] {
+            assert_eq!(u64::read(&quoted(wrong)), None, "{wrong}");
+            assert_eq!(u128::read(&quoted(wrong)), None, "{wrong}");
+            assert_eq!(U256::read(&quoted(wrong)), None, "{wrong}");
+        }
+        for wrong in ["1", "null", "true", "[]", "{}", r#""\u0030x1""#, "\""] {
+            assert_eq!(u64::read(wrong), None, "{wrong}");
+        }
+        let widest = quoted(&format!("0x{}", "f".repeat(64)));
+        assert_eq!((U256::read(&widest), u128::read(&widest)), (Some(U256::MAX), None));
+        assert_eq!(U256::read(&quoted(&format!("0x1{}", "0".repeat(64)))), None);
+    }
+
+    #[test]
+    fn a_hash_has_all_its_digits() {
+        let digits = "ab".repeat(32);
+        assert_eq!(B256::read(&quoted(&format!("0x{digits}"))), Some(B256::repeat_byte(0xab)));
+        for wrong in
+            [digits.clone(), format!("0x{}", &digits[1..]), format!("0x{digits}a"), format!("0x0x{digits}")]
+        {
+            assert_eq!(B256::read(&quoted(&wrong)), None, "{wrong}");
+        }
+        assert_eq!(B256::read(&quoted(&format!("0x0x{}", &digits[2..]))), None);
+    }
+
+    #[test]
+    fn bytes_are_pairs_of_digits() {
+        assert_eq!(Bytes::read("\"0x\""), Some(Bytes::new()));
+        assert_eq!(Bytes::read("\"0x00fF\""), Some(vec![0, 255].into()));
+        for wrong in ["", "00", "0x0", "0xfg", "0x0x00", "0X00", "0x\\u0030"] {
+            assert_eq!(Bytes::read(&quoted(wrong)), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn halves_of_signatures_may_be_padded_and_times_plain() {
+        assert_eq!(Padded::read("\"0x0001\""), Some(Padded(U256::ONE)));
+        assert_eq!(Padded::read("\"0x\""), None);
+        assert_eq!(Padded::read(&quoted(&format!("0x{}", "0".repeat(65)))), None);
+        assert_eq!(Padded::read(&quoted(&format!("0x0x{}", "0".repeat(62)))), None);
+        assert_eq!(Padded::read(&quoted(&format!("0x0x{}", "0".repeat(61)))), None);
+        assert_eq!((Seconds::read("16"), Seconds::read("\"0x10\"")), (Some(Seconds(16)), Some(Seconds(16))));
+        for wrong in ["-0", "1.0", "1e3", "\"16\"", "18446744073709551616"] {
+            assert_eq!(Seconds::read(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn messages_are_short_and_plain() {
+        assert_eq!(shown_json("\"0x1\""), "0x1");
+        assert_eq!(shown_json("[1,2]"), "a list");
+        assert_eq!(shown("\u{1b}[2J"), "\\u{1b}[2J");
+        assert_eq!(shown(&"é".repeat(100)), format!("{}…{} (100 characters)", "é".repeat(24), "é".repeat(8)));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_shown_is_read(small: u64, large: u128, word: [u8; 32], data in prop::collection::vec(any::<u8>(), 0..33)) {
+            let word = U256::from_be_bytes(word);
+            prop_assert_eq!(u64::read(&quoted(&small.shown())), Some(small));
+            prop_assert_eq!(u128::read(&quoted(&large.shown())), Some(large));
+            prop_assert_eq!(U256::read(&quoted(&word.shown())), Some(word));
+            let data = Bytes::from(data);
+            prop_assert_eq!(Bytes::read(&quoted(&hex::encode_prefixed(&data))), Some(data));
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(text: String) {
+            u64::read(&text);
+            U256::read(&quoted(&text));
+            Padded::read(&quoted(&text));
+            Bytes::read(&quoted(&text));
+            Bloom::read(&quoted(&text));
+            Seconds::read(&text);
+            shown_json(&text);
+        }
+    }
+}

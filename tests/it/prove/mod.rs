@@ -1,8 +1,12 @@
 //! What is true is proved, and nothing else.
 
+mod lies;
+pub mod mutate;
+mod node;
 mod offers;
 mod truth;
-mod vectors;
+pub mod vectors;
+mod verdicts;
 
 use bytes::Bytes;
 use holdfast::{

@@ -1,0 +1,84 @@
+//! What proving costs: `cargo bench --bench verify`.
+
+#![expect(clippy::unwrap_used, reason = "a measurement that cannot go on should say where")]
+
+use std::{fs, hint::black_box, path::Path};
+
+use bytes::Bytes;
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use holdfast::{
+    devchain::{Config, DevChain},
+    eth::{Block, TxPosition},
+    verify::{self, AskedBlock, Verified, prove},
+};
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+/// About as many as a block of 2025 has.
+const TRANSACTIONS: usize = 200;
+
+fn throughput(transactions: usize, bytes: usize) -> Throughput {
+    Throughput::ElementsAndBytes { elements: transactions as u64, bytes: bytes as u64 }
+}
+
+fn structural(json: &[u8]) -> Verified<Block> {
+    verify::block(json, AskedBlock::ByTag).unwrap()
+}
+
+fn one_thread() -> ThreadPool {
+    ThreadPoolBuilder::new().num_threads(1).build().unwrap()
+}
+
+/// A block on all cores, and on one.
+fn blocks(criterion: &mut Criterion, name: &str, json: &Bytes) {
+    let block = structural(json);
+    let mut group = criterion.benchmark_group(name);
+    group.throughput(throughput(block.len(), json.len()));
+    group.bench_function("structural", |bencher| bencher.iter(|| structural(black_box(json))));
+    group.bench_function("proved", |bencher| {
+        bencher.iter(|| prove::block(black_box(block.clone())).unwrap());
+    });
+    let alone = one_thread();
+    group.bench_function("proved on one thread", |bencher| {
+        alone.install(|| bencher.iter(|| prove::block(black_box(block.clone())).unwrap()));
+    });
+    group.finish();
+}
+
+fn development_chain(criterion: &mut Criterion) {
+    let chain = DevChain::new(Config::default());
+    let hash = chain.mine(TRANSACTIONS).hash;
+    let full = chain.block_json(hash, true).unwrap();
+    blocks(criterion, "development block", &full);
+
+    let block = prove::block(structural(&full)).unwrap();
+    let all = chain.receipts_json(hash).unwrap();
+    let receipts = verify::receipts(&all, block.hash(), block.header().number, Some(&block)).unwrap();
+    let mut group = criterion.benchmark_group("its receipts");
+    group.throughput(throughput(receipts.len(), all.len()));
+    group.bench_function("proved", |bencher| {
+        bencher.iter(|| prove::receipts(black_box(receipts.clone()), &block).unwrap());
+    });
+    group.finish();
+
+    let first = TxPosition(0);
+    let transaction = block.transaction(first).unwrap();
+    let lone = verify::lone_transaction(&transaction, block.transaction_hash(first).unwrap()).unwrap();
+    let mut group = criterion.benchmark_group("a lone transaction");
+    group.throughput(throughput(1, transaction.len()));
+    group.bench_function("proved", |bencher| {
+        bencher.iter(|| prove::lone_transaction(black_box(lone.clone())).unwrap());
+    });
+    group.finish();
+}
+
+/// Real ones lie beside the repository, and need not be there.
+fn mainnet(criterion: &mut Criterion) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/mainnet-24476000.block.json");
+    match fs::read(&path) {
+        Ok(json) => blocks(criterion, "mainnet block 24476000", &json.into()),
+        Err(_) => eprintln!("LEFT OUT: a real block: {} is not there", path.display()),
+    }
+}
+
+criterion_group!(benches, development_chain, mainnet);
+criterion_main!(benches);

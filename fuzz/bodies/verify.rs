@@ -1,0 +1,93 @@
+//! What holds for any bytes that a node may answer with where a block, a transaction or receipts were
+//! asked for.
+
+use bytes::Bytes;
+use holdfast::{
+    eth::{Block, LoneReceipt, LoneTransaction, Receipts},
+    verify::{self, AskedBlock, Level, Verified, prove},
+};
+use serde_json::Value;
+
+/// Checks `data` as every kind of answer, and panics if anything about that is wrong.
+///
+/// After a zero byte, which is in no JSON, come the receipts of the block before it.
+pub fn verify(data: &[u8]) {
+    let mut parts = data.splitn(2, |byte| *byte == 0);
+    let (first, second) = (parts.next().unwrap_or_default(), parts.next());
+    let block = block(first);
+    if let Some(block) = &block {
+        receipts(second.unwrap_or(first), block);
+    }
+    thin_block(first);
+    lone_transaction(first);
+    lone_receipt(first);
+    nameless(first);
+}
+
+fn block(data: &[u8]) -> Option<Verified<Block>> {
+    let block = prove::block(verify::block(data, AskedBlock::ByTag).ok()?).ok()?;
+    assert_eq!(block.level(), Level::Proved);
+    assert_eq!(block.full(), data);
+    if let Some(again) = rewritten(data) {
+        let again = verify::block(&again, AskedBlock::ByHash(block.hash())).and_then(prove::block);
+        assert_eq!(again.expect("is the same block").header(), block.header());
+    }
+    Some(block)
+}
+
+fn receipts(data: &[u8], block: &Verified<Block>) -> Option<Verified<Receipts>> {
+    let read = |data: &[u8]| verify::receipts(data, block.hash(), block.header().number, Some(block));
+    let receipts = prove::receipts(read(data).ok()?, block).ok()?;
+    assert_eq!(receipts.level(), Level::Proved);
+    assert!(receipts.transaction_hashes().eq(block.transaction_hashes()));
+    if let Some(again) = rewritten(data) {
+        let again = read(&again).and_then(|again| prove::receipts(again, block));
+        assert_eq!(again.expect("are the same receipts").len(), block.len());
+    }
+    Some(receipts)
+}
+
+fn thin_block(data: &[u8]) -> Option<()> {
+    let thin = prove::thin_block(verify::thin_block(data, AskedBlock::ByTag).ok()?).ok()?;
+    assert_eq!(thin.level(), if thin.is_empty() { Level::Proved } else { Level::Partial });
+    if let Some(again) = rewritten(data) {
+        let again = verify::thin_block(&again, AskedBlock::ByHash(thin.hash())).and_then(prove::thin_block);
+        assert_eq!(again.expect("is the same block").header(), thin.header());
+    }
+    Some(())
+}
+
+fn lone_transaction(data: &[u8]) -> Option<()> {
+    let hash = LoneTransaction::read(Bytes::copy_from_slice(data)).ok()?.hash();
+    let read = |data: &[u8]| verify::lone_transaction(data, hash);
+    let lone = prove::lone_transaction(read(data).ok()?).ok()?;
+    assert_eq!((lone.level(), lone.hash()), (Level::Partial, hash));
+    if let Some(again) = rewritten(data) {
+        let again = read(&again).and_then(prove::lone_transaction);
+        assert_eq!(again.expect("is the same transaction").place(), lone.place());
+    }
+    Some(())
+}
+
+fn lone_receipt(data: &[u8]) -> Option<()> {
+    let hash = LoneReceipt::read(Bytes::copy_from_slice(data)).ok()?.hash();
+    let receipt = verify::lone_receipt(data, hash).ok()?;
+    assert_eq!(receipt.level(), Level::Structural);
+    Some(())
+}
+
+/// Receipts of whatever block they name.
+fn nameless(data: &[u8]) -> Option<()> {
+    let (block, number) = (verify::receipts_block(data).ok()?, verify::receipts_number(data).ok()?);
+    let receipts = verify::receipts(data, block, number, None).ok()?;
+    assert_eq!((receipts.level(), receipts.block()), (Level::Structural, Some(block)));
+    Some(())
+}
+
+/// What another reader makes of it, written anew: in another order, without white space or escapes. None,
+/// if it goes too deep for that reader, or has half a character in a string: in members that nobody knows,
+/// either may be.
+fn rewritten(data: &[u8]) -> Option<Vec<u8>> {
+    let value: Value = serde_json::from_slice(data).ok()?;
+    serde_json::to_vec(&value).ok()
+}

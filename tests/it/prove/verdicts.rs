@@ -1,0 +1,350 @@
+//! What is said of an answer that is not proved, and what may differ between nodes.
+
+use holdfast::{
+    eth::TxHash,
+    verify::{self, AskedBlock, Failure, Level, prove},
+};
+use serde_json::{Map, Value, json};
+
+use super::{
+    block, lone_transaction, receipts, thin_block,
+    vectors::{Fork, vector},
+};
+
+/// A block of a fork with its receipts, to be changed.
+struct Draft {
+    block: Value,
+    receipts: Value,
+}
+
+impl Draft {
+    fn of(fork: Fork) -> Self {
+        let vector = vector(fork);
+        let read = |text: &str| serde_json::from_str(text).unwrap();
+        Self { block: read(&vector.block), receipts: read(&vector.receipts) }
+    }
+
+    /// The first transaction of a type, as the block has it.
+    fn transaction(&mut self, kind: &str) -> &mut Map<String, Value> {
+        let transactions = self.block["transactions"].as_array_mut().unwrap();
+        transactions.iter_mut().find(|tx| tx["type"] == kind).unwrap().as_object_mut().unwrap()
+    }
+
+    fn verdict(&self) -> Result<(), Failure> {
+        let block = block(self.block.to_string().as_bytes())?;
+        receipts(self.receipts.to_string().as_bytes(), &block).map(|_| ())
+    }
+
+    /// What is said of it: the name in logs and metrics, and the message.
+    fn refused(&self) -> (&'static str, String) {
+        let failure = self.verdict().unwrap_err();
+        (failure.as_str(), failure.to_string())
+    }
+}
+
+// ## What is wrong is named
+
+#[test]
+fn a_failure_names_the_part_the_member_and_both_values() {
+    let mut draft = Draft::of(Fork::Prague);
+    draft.block["transactions"][7]["from"] = json!("0x0000000000000000000000000000000000000001");
+    let (name, message) = draft.refused();
+    assert_eq!(name, "signer");
+    assert!(
+        message.starts_with("transactions[7].from is 0x0000000000000000000000000000000000000001, not 0x")
+    );
+
+    let mut draft = Draft::of(Fork::Prague);
+    draft.receipts[3]["logs"][1]["logIndex"] = json!("0x9");
+    assert_eq!(draft.refused(), ("derived", "receipts[3].logs[1].logIndex is 0x9, not 0x2".to_owned()));
+
+    let mut draft = Draft::of(Fork::Prague);
+    draft.block["withdrawals"][1].as_object_mut().unwrap().remove("amount");
+    let message = "withdrawals[1].amount is missing, not a quantity of 64 bits";
+    assert_eq!(draft.refused(), ("member", message.to_owned()));
+}
+
+#[test]
+fn long_values_are_cut_short_in_messages() {
+    let mut draft = Draft::of(Fork::Prague);
+    draft.receipts[1]["logsBloom"] = json!(format!("0x{}", "ab".repeat(256)));
+    let (name, message) = draft.refused();
+    assert_eq!(name, "bloom");
+    assert!(message.len() < 200, "{message}");
+    assert!(message.contains("is 0xababababababababababab…abababab (514 characters), not 0x00"), "{message}");
+
+    let mut draft = Draft::of(Fork::Prague);
+    draft.block["transactions"][0]["input"] = json!("0x\u{1b}[2J\u{202e}".repeat(100));
+    let (_, message) = draft.refused();
+    assert!(
+        message.len() < 200
+            && message.chars().all(|shown| shown == '…' || shown.is_ascii_graphic() || shown == ' ')
+    );
+}
+
+#[test]
+fn each_hash_and_root_has_its_own_reason() {
+    let wrong = json!(format!("0x{:064x}", 0xbad));
+    let reason = |change: &dyn Fn(&mut Draft)| {
+        let mut draft = Draft::of(Fork::Prague);
+        change(&mut draft);
+        draft.refused().0
+    };
+    assert_eq!(reason(&|draft| draft.block["stateRoot"] = wrong.clone()), "header_hash");
+    assert_eq!(reason(&|draft| draft.block["transactions"][0]["nonce"] = json!("0x63")), "transaction_hash");
+    assert_eq!(reason(&|draft| draft.block["withdrawals"][0]["amount"] = json!("0x1")), "withdrawals_root");
+    assert_eq!(reason(&|draft| draft.receipts[1]["logs"][0]["data"] = json!("0x01")), "receipts_root");
+    assert_eq!(reason(&|draft| draft.receipts[0]["status"] = json!("0x0")), "receipts_root");
+    assert_eq!(reason(&|draft| draft.receipts[0]["root"] = wrong.clone()), "derived");
+    assert_eq!(reason(&|draft| draft.receipts[0]["blockHash"] = wrong.clone()), "names");
+}
+
+#[test]
+fn true_transactions_under_another_root_are_refused() {
+    // The header is made for the lie, so that its own hash comes out.
+    let mut draft = Draft::of(Fork::London);
+    let header: alloy_rpc_types_eth::Header = serde_json::from_value(draft.block.clone()).unwrap();
+    let other = alloy_consensus::Header { transactions_root: header.receipts_root, ..header.inner };
+    let hash = json!(other.hash_slow());
+    draft.block["transactionsRoot"] = json!(other.transactions_root);
+    draft.block["hash"] = hash.clone();
+    for transaction in draft.block["transactions"].as_array_mut().unwrap() {
+        transaction["blockHash"] = hash.clone();
+    }
+    assert_eq!(draft.refused().0, "transactions_root");
+}
+
+// ## What is unknown is no failure
+
+#[test]
+fn something_unknown_is_handed_on_if_all_hashes_come_out() {
+    let mut draft = Draft::of(Fork::Prague);
+    draft.block["author"] = json!("0x00");
+    draft.transaction("0x2").insert("raw".to_owned(), json!([[["deep"]]]));
+    draft.receipts[0]["l1Fee"] = json!(7);
+    draft.receipts[1]["logs"][0]["type"] = json!("mined");
+    assert_eq!(draft.verdict(), Ok(()));
+}
+
+#[test]
+fn something_unknown_may_be_what_is_missing_in_a_hash() {
+    let mut draft = Draft::of(Fork::Prague);
+    draft.block["stateRoot"] = draft.block["parentHash"].clone();
+    draft.block["nextForksRoot"] = Value::Null;
+    assert_eq!(draft.refused().0, "header_hash");
+    draft.block["nextForksRoot"] = draft.block["parentHash"].clone();
+    let message = "nextForksRoot is unknown to this version, and without it the hash does not come out";
+    assert_eq!(draft.refused(), ("unprovable", message.to_owned()));
+
+    let mut draft = Draft::of(Fork::Prague);
+    draft.block["transactions"][2]["gas"] = json!("0x1");
+    draft.block["transactions"][2]["feeCurrency"] = json!("0x2");
+    let message =
+        "transactions[2].feeCurrency is unknown to this version, and without it the hash does not come out";
+    assert_eq!(draft.refused(), ("unprovable", message.to_owned()));
+
+    let mut draft = Draft::of(Fork::Prague);
+    draft.receipts[5]["status"] = json!("0x0");
+    draft.receipts[6]["depositNonce"] = json!("0x2");
+    let message =
+        "receipts[6].depositNonce is unknown to this version, and without it the hash does not come out";
+    assert_eq!(draft.refused(), ("unprovable", message.to_owned()));
+}
+
+#[test]
+fn a_transaction_of_an_unknown_type_cannot_be_proved() {
+    let mut draft = Draft::of(Fork::Prague);
+    draft.transaction("0x2")["type"] = json!("0x7e");
+    let (name, message) = draft.refused();
+    assert_eq!(name, "unprovable");
+    assert!(message.contains("type 0x7e is unknown"), "{message}");
+}
+
+#[test]
+fn a_price_of_blobs_that_no_fork_has_cannot_be_proved_since_prague_and_is_wrong_before() {
+    for (fork, verdict) in [(Fork::Cancun, "derived"), (Fork::Prague, "unprovable")] {
+        let mut draft = Draft::of(fork);
+        let at = draft.block["transactions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .position(|tx| tx["type"] == "0x3")
+            .unwrap();
+        draft.receipts[at]["blobGasPrice"] = json!("0x12345");
+        assert_eq!(draft.refused().0, verdict);
+    }
+}
+
+// ## What only looks true
+
+#[test]
+fn no_fork_may_be_skipped_in_a_header() {
+    // A header is a list: under another name the value would be hashed all the same.
+    for (fork, name, other) in [
+        (Fork::London, "baseFeePerGas", "slotNumber"),
+        (Fork::London, "baseFeePerGas", "blobGasUsed"),
+        (Fork::Shanghai, "withdrawalsRoot", "requestsHash"),
+        (Fork::Cancun, "parentBeaconBlockRoot", "requestsHash"),
+        (Fork::Prague, "requestsHash", "blockAccessListHash"),
+    ] {
+        let mut draft = Draft::of(fork);
+        let members = draft.block.as_object_mut().unwrap();
+        let value = members.remove(name).unwrap();
+        members.insert(other.to_owned(), value);
+        if name == "withdrawalsRoot" {
+            members.remove("withdrawals");
+        }
+        let message = format!("{name} is missing, not there as {other} is");
+        assert_eq!(draft.refused(), ("member", message));
+    }
+}
+
+#[test]
+fn no_name_may_be_there_twice_in_any_object() {
+    let draft = Draft::of(Fork::Prague);
+    let (block_text, receipts_text) = (draft.block.to_string(), draft.receipts.to_string());
+    let proved = block(block_text.as_bytes()).unwrap();
+    // After each opening brace the first member again, under its name with an escape in it.
+    let doubles = |text: &str| -> Vec<String> {
+        let braces = text.match_indices('{').map(|(at, _)| at + 1);
+        let twice = |at: usize| {
+            let name = text[at + 1..].split('"').next().unwrap();
+            let escaped = format!("\\u{:04x}{}", name.as_bytes()[0], &name[1..]);
+            format!("{}\"{escaped}\":null,{}", &text[..at], &text[at..])
+        };
+        braces.map(twice).collect()
+    };
+    let blocks = doubles(&block_text);
+    assert!(blocks.len() > 12);
+    for text in blocks {
+        assert!(block(text.as_bytes()).is_err(), "{text}");
+    }
+    for text in doubles(&receipts_text) {
+        assert!(receipts(text.as_bytes(), &proved).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn receipts_are_not_proved_by_a_block_that_is_not() {
+    let draft = Draft::of(Fork::London);
+    let text = draft.receipts.to_string();
+    let structural = verify::block(draft.block.to_string().as_bytes(), AskedBlock::ByTag).unwrap();
+    assert_eq!(receipts(text.as_bytes(), &structural).unwrap().level(), Level::Structural);
+}
+
+#[test]
+fn receipts_are_not_proved_by_another_block() {
+    let (one, other) = (Draft::of(Fork::London), Draft::of(Fork::Shanghai));
+    let text = one.receipts.to_string();
+    let own = block(one.block.to_string().as_bytes()).unwrap();
+    let other = block(other.block.to_string().as_bytes()).unwrap();
+    let unproved = || verify::receipts(text.as_bytes(), own.hash(), own.header().number, None).unwrap();
+    assert!(prove::receipts(unproved(), &own).is_ok());
+    assert_eq!(prove::receipts(unproved(), &other).unwrap_err().as_str(), "names");
+}
+
+// ## What differs between nodes
+
+#[test]
+fn nodes_may_write_a_transaction_in_their_own_ways() {
+    let mut draft = Draft::of(Fork::Prague);
+    let time = draft.block["timestamp"].clone();
+    let seconds = u64::from_str_radix(&time.as_str().unwrap()[2..], 16).unwrap();
+    for transaction in draft.block["transactions"].as_array_mut().unwrap() {
+        let transaction = transaction.as_object_mut().unwrap();
+        let input = transaction["input"].clone();
+        transaction.insert("data".to_owned(), input);
+        transaction.insert("blockTimestamp".to_owned(), json!(seconds));
+        for half in ["r", "s"] {
+            let digits = transaction[half].as_str().unwrap()[2..].to_owned();
+            transaction[half] = json!(format!("0x{digits:0>64}"));
+        }
+        if transaction["type"] == "0x0" {
+            transaction.insert("accessList".to_owned(), Value::Null);
+            transaction.insert("maxFeePerGas".to_owned(), Value::Null);
+            let v = u128::from_str_radix(&transaction["v"].as_str().unwrap()[2..], 16).unwrap();
+            transaction.insert("yParity".to_owned(), json!(format!("{:#x}", (v + 1) % 2)));
+        } else {
+            transaction.remove("v");
+        }
+    }
+    draft.transaction("0x2").remove("input");
+    assert_eq!(draft.verdict(), Ok(()));
+    draft.transaction("0x0")["yParity"] = json!("0x2");
+    assert_eq!(draft.refused().0, "member");
+}
+
+#[test]
+fn a_legacy_transaction_has_nothing_of_a_later_type() {
+    for (name, value) in
+        [("accessList", json!([])), ("maxFeePerGas", json!("0x1")), ("authorizationList", json!([]))]
+    {
+        let mut draft = Draft::of(Fork::Prague);
+        draft.transaction("0x0").insert(name.to_owned(), value);
+        assert_eq!(draft.refused().0, "derived", "{name}");
+    }
+}
+
+#[test]
+fn nodes_may_say_of_every_receipt_what_blobs_cost() {
+    for fork in [Fork::Cancun, Fork::Prague] {
+        let mut draft = Draft::of(fork);
+        let all = draft.receipts.as_array_mut().unwrap();
+        let price = all.iter().find_map(|receipt| receipt.get("blobGasPrice")).unwrap().clone();
+        for receipt in all.iter_mut() {
+            receipt["blobGasPrice"] = price.clone();
+            if receipt["type"] != "0x3" {
+                receipt["blobGasUsed"] = json!("0x0");
+            }
+        }
+        assert_eq!(draft.verdict(), Ok(()));
+        draft.receipts[0]["blobGasUsed"] = json!("0x20000");
+        assert_eq!(draft.refused().0, "derived");
+    }
+}
+
+// ## Alone
+
+#[test]
+fn a_lone_transaction_is_proved_but_for_where_it_is() {
+    let draft = Draft::of(Fork::Prague);
+    let proved = block(draft.block.to_string().as_bytes()).unwrap();
+    for index in 0..proved.len() {
+        assert_eq!(lone_transaction(&proved, index).unwrap().level(), Level::Partial);
+        let transaction = draft.block["transactions"][index].as_object().unwrap();
+        let hash: TxHash = transaction["hash"].as_str().unwrap().parse().unwrap();
+        for name in transaction.keys() {
+            let mut changed = transaction.clone();
+            changed[name] = json!("0x63");
+            let text = Value::Object(changed).to_string();
+            let verdict = verify::lone_transaction(text.as_bytes(), hash).and_then(prove::lone_transaction);
+            let unproved = ["blockNumber", "transactionIndex", "blockTimestamp"].contains(&name.as_str());
+            // A price below what is offered is what a base fee would make of it.
+            let cheaper = name == "gasPrice" && transaction.contains_key("maxFeePerGas");
+            assert_eq!(verdict.is_ok(), unproved || cheaper, "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_pending_transaction_is_proved_as_any() {
+    let mut draft = Draft::of(Fork::Prague);
+    let transaction = draft.transaction("0x2");
+    for name in ["blockHash", "blockNumber", "transactionIndex"] {
+        transaction[name] = Value::Null;
+    }
+    transaction["gasPrice"] = transaction["maxFeePerGas"].clone();
+    let hash: TxHash = transaction["hash"].as_str().unwrap().parse().unwrap();
+    let text = Value::Object(transaction.clone()).to_string();
+    let lone = prove::lone_transaction(verify::lone_transaction(text.as_bytes(), hash).unwrap()).unwrap();
+    assert_eq!((lone.level(), lone.place()), (Level::Partial, None));
+}
+
+#[test]
+fn a_thin_block_is_proved_by_its_header_and_wholly_if_it_is_empty() {
+    let mut draft = Draft::of(Fork::Prague);
+    draft.block["transactions"] = json!([draft.block["parentHash"]]);
+    assert_eq!(thin_block(draft.block.to_string().as_bytes()).unwrap().level(), Level::Partial);
+    draft.block["gasUsed"] = json!("0x1");
+    assert_eq!(thin_block(draft.block.to_string().as_bytes()).unwrap_err().as_str(), "header_hash");
+}
