@@ -25,11 +25,12 @@ pub fn verify(data: &[u8]) {
 }
 
 fn block(data: &[u8]) -> Option<Verified<Block>> {
-    let block = prove::block(verify::block(data, AskedBlock::ByTag).ok()?).ok()?;
+    let block = prove::block(verify::block(data, AskedBlock::ByTag).ok()?, None).ok()?;
     assert_eq!(block.level(), Level::Proved);
     assert_eq!(block.full(), data);
     if let Some(again) = rewritten(data) {
-        let again = verify::block(&again, AskedBlock::ByHash(block.hash())).and_then(prove::block);
+        let again = verify::block(&again, AskedBlock::ByHash(block.hash()))
+            .and_then(|block| prove::block(block, None));
         assert_eq!(again.expect("is the same block").header(), block.header());
     }
     Some(block)
@@ -60,10 +61,10 @@ fn thin_block(data: &[u8]) -> Option<()> {
 fn lone_transaction(data: &[u8]) -> Option<()> {
     let hash = LoneTransaction::read(Bytes::copy_from_slice(data)).ok()?.hash();
     let read = |data: &[u8]| verify::lone_transaction(data, hash);
-    let lone = prove::lone_transaction(read(data).ok()?).ok()?;
+    let lone = prove::lone_transaction(read(data).ok()?, None).ok()?;
     assert_eq!((lone.level(), lone.hash()), (Level::Partial, hash));
     if let Some(again) = rewritten(data) {
-        let again = read(&again).and_then(prove::lone_transaction);
+        let again = read(&again).and_then(|lone| prove::lone_transaction(lone, None));
         assert_eq!(again.expect("is the same transaction").place(), lone.place());
     }
     Some(())
@@ -78,7 +79,7 @@ fn lone_receipt(data: &[u8]) -> Option<()> {
 
 /// Receipts of whatever block they name.
 fn nameless(data: &[u8]) -> Option<()> {
-    let (block, number) = (verify::receipts_block(data).ok()?, verify::receipts_number(data).ok()?);
+    let (block, number) = Receipts::read(Bytes::copy_from_slice(data)).ok()?.0.home()?;
     let receipts = verify::receipts(data, block, number, None).ok()?;
     assert_eq!((receipts.level(), receipts.block()), (Level::Structural, Some(block)));
     Some(())

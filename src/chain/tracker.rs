@@ -444,9 +444,9 @@ impl Tracker {
         }
     }
 
-    /// Is this block known to be final?
-    pub fn is_final(&self, number: BlockNumber, hash: BlockHash) -> bool {
-        self.final_index.get(number) == Some(hash)
+    /// Is whatever stands at this number final? A block with this number is then final, or an orphan for good.
+    pub fn is_final(&self, number: BlockNumber) -> bool {
+        self.finalized().is_some_and(|(finalized, _)| number <= finalized)
     }
 
     /// Can no block with this number and hash be on the tracked branch?

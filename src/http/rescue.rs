@@ -103,9 +103,10 @@ fn upstream_error(error: &UpstreamError) -> Verdict {
                 .retry_after(RETRY_SOON)
         }
         UpstreamError::Abandoned => Verdict::new(StatusCode::INTERNAL_SERVER_ERROR, Code::Internal, message),
-        UpstreamError::Rejected(_) => {
-            Verdict::ok(Code::UpstreamMismatch, format!("the upstream's answer failed verification: {error}"))
-        }
+        UpstreamError::Rejected(mismatch) => Verdict::ok(
+            Code::UpstreamMismatch,
+            format!("the upstream's answer failed verification: {mismatch}"),
+        ),
         UpstreamError::Connect(_)
         | UpstreamError::Broken(_)
         | UpstreamError::Status(_)

@@ -1,8 +1,11 @@
 //! Fetches content, and has it checked and kept.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering::Relaxed},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
 };
 
 use tracing::warn;
@@ -29,6 +32,12 @@ use crate::{
 
 /// What a node says of a method it does not have.
 const METHOD_NOT_FOUND: i64 = -32601;
+
+/// What could not be fetched once more is tried again after this.
+const VAIN: Duration = Duration::from_secs(60);
+
+/// So many of them are remembered.
+const MOST_VAIN: u64 = 1 << 12;
 
 /// What can be fetched. Equal ones share a fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -71,6 +80,8 @@ pub(super) struct Fetcher {
     /// The node does not know `eth_getBlockReceipts`.
     lacks_block_receipts: AtomicBool,
     pub(super) absences: Absences,
+    /// What was to be fetched once more and could not be: not to be tried with every answer.
+    vain: moka::sync::Cache<Fetch, ()>,
 }
 
 // === impl Fetch ===
@@ -140,6 +151,7 @@ impl Fetcher {
             flights: Coalesce::default(),
             lacks_block_receipts: AtomicBool::new(false),
             absences: Absences::new(),
+            vain: moka::sync::Cache::builder().max_capacity(MOST_VAIN).time_to_live(VAIN).build(),
         }
     }
 
@@ -173,6 +185,20 @@ impl Fetcher {
         let landed = self.flights.run(fetch, now, may_join, move || this.carry_out(fetch, now)).await;
         let Landed { value, joined, sent } = landed.map_err(|_| UpstreamError::Abandoned)?;
         Ok(Landed { value: value?, joined, sent })
+    }
+
+    /// Fetches once more what is in memory; tells whether it came. If it does not, because the node has
+    /// forgotten it or fails, that is not tried again for a while.
+    pub(super) async fn renew(self: &Arc<Self>, fetch: Fetch, arrival: Stamp) -> bool {
+        if self.vain.contains_key(&fetch) {
+            return false;
+        }
+        let fetched = self.fetch(fetch, arrival).await;
+        let came = fetched.is_ok_and(|landed| !matches!(landed.value, Fetched::Other(_)));
+        if !came {
+            self.vain.insert(fetch, ());
+        }
+        came
     }
 
     /// Is what was fetched in memory now?

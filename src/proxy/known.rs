@@ -45,8 +45,7 @@ impl Known for KnownAt {
         }
     }
 
-    fn was_final(&self, number: BlockNumber, hash: BlockHash) -> bool {
+    fn was_final(&self, number: BlockNumber) -> bool {
         self.finalized.is_some_and(|finalized| number <= finalized)
-            && self.view.tracker().is_final(number, hash)
     }
 }

@@ -149,7 +149,7 @@ impl Memory<'_> {
             (Some(block), false) if derives => Some(self.block_piece(&block, hashes_only(&block))),
             (_, false) => {
                 let thin = self.cache.thin(hash)?;
-                let renew = self.renews(&thin, thin.header().number, hash).then_some(Fetch::Thin(hash));
+                let renew = self.renews(&thin, thin.header().number).then_some(Fetch::Thin(hash));
                 Some(Piece { bytes: thin.bytes(), source: Source::Head, renew })
             }
             (None, true) => None,
@@ -355,7 +355,7 @@ impl Memory<'_> {
 
     fn block_piece(&self, block: &Verified<Block>, bytes: Bytes) -> Piece {
         let header = block.header();
-        let renew = self.renews(block, header.number, header.hash).then_some(Fetch::Block(header.hash));
+        let renew = self.renews(block, header.number).then_some(Fetch::Block(header.hash));
         Piece { bytes, source: Source::Block, renew }
     }
 
@@ -375,7 +375,7 @@ impl Memory<'_> {
         }
         let lone = self.cache.lone_transaction(hash, index)?;
         let number = lone.place()?.number;
-        let renew = self.renews(&lone, number, hash).then_some(Fetch::TransactionIn(hash, index));
+        let renew = self.renews(&lone, number).then_some(Fetch::TransactionIn(hash, index));
         Some(Piece { bytes: lone.bytes(), source: Source::Transaction, renew })
     }
 
@@ -387,22 +387,22 @@ impl Memory<'_> {
             return Some(Piece { bytes: receipts.receipt(index)?, source: Source::Receipts, renew });
         }
         let lone = self.cache.lone_receipt(hash, index)?;
-        let renew = self.renews(&lone, lone.place().number, hash).then_some(Fetch::Receipt(transaction));
+        let renew = self.renews(&lone, lone.place().number).then_some(Fetch::Receipt(transaction));
         Some(Piece { bytes: lone.bytes(), source: Source::Receipt, renew })
     }
 
     fn receipts_renew(&self, receipts: &Verified<Receipts>) -> Option<Fetch> {
         let (hash, number) = receipts.home()?;
-        self.renews(receipts, number, hash).then_some(Fetch::Receipts(hash))
+        self.renews(receipts, number).then_some(Fetch::Receipts(hash))
     }
 
     /// Where nothing is proved, what was said of a block before it was final is asked for once more when
     /// it is: nodes err most about what is new.
-    fn renews<T>(&self, content: &Verified<T>, number: BlockNumber, hash: BlockHash) -> bool {
+    fn renews<T>(&self, content: &Verified<T>, number: BlockNumber) -> bool {
         self.demands == Demand::Structural
             && !content.is_settled()
             && !content.is_proved()
-            && self.view.tracker().is_final(number, hash)
+            && self.view.tracker().is_final(number)
     }
 
     fn demands_proof(&self) -> bool {
@@ -422,11 +422,7 @@ impl Memory<'_> {
             Located::Here { location, .. } | Located::Stale(location) => Some(location.home.block),
             Located::Nowhere => None,
         };
-        let derivation = match wanted {
-            Wanted::Transaction => Derivation::Transaction,
-            Wanted::Receipt => Derivation::Receipt,
-        };
-        if !self.derivations.allow(derivation) {
+        if !self.derivations.allow(wanted.derivation()) {
             return Look::Fetch(alone);
         }
         let together = packet.wanted(wanted, block, locate);

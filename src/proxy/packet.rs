@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, sync::OnceLock};
 
+use super::Derivation;
 use crate::{
     chain::{Clock, Link, Stamp},
     eth::{BlockHash, Operation, Tag, TxHash},
@@ -28,6 +29,18 @@ pub struct PacketContext {
 pub(super) enum Wanted {
     Transaction,
     Receipt,
+}
+
+// === impl Wanted ===
+
+impl Wanted {
+    /// How it is cut out of its block.
+    pub(super) fn derivation(self) -> Derivation {
+        match self {
+            Self::Transaction => Derivation::Transaction,
+            Self::Receipt => Derivation::Receipt,
+        }
+    }
 }
 
 // === impl PacketContext ===

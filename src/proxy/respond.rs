@@ -178,11 +178,13 @@ impl Inner {
                         view.refresh(Tag::Latest, view.clock().now()).await
                     }
                 },
-                Look::Renew(fetch, piece) => match self.fetcher.fetch(fetch, arrival).await {
-                    Ok(landed) if self.fetcher.is_kept(&landed.value) => Ok(()),
-                    // The upstream has forgotten it, or fails: what there is is still good.
-                    _ => return Ok(self.hit(asked.want, piece)),
-                },
+                Look::Renew(fetch, piece) => {
+                    if !self.fetcher.renew(fetch, arrival).await {
+                        // What there is is still good.
+                        return Ok(self.hit(asked.want, piece));
+                    }
+                    Ok(())
+                }
                 Look::Buy(whole, alone) => {
                     if self.buy(whole, arrival).await {
                         continue;
@@ -333,6 +335,9 @@ impl Inner {
             Fetched::Receipt(lone) => (Wanted::Receipt, lone.place(), lone.hash()),
             Fetched::Block(_) | Fetched::Thin(_) | Fetched::Receipts(_) | Fetched::Other(_) => return,
         };
+        if !self.fetcher.derivations.allow(wanted.derivation()) {
+            return;
+        }
         if self.tally.rent(wanted, place.block, hash) && !self.has_whole(wanted, place.block) {
             self.buy(self.whole(wanted, place, arrival), arrival).await;
         }

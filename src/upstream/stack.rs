@@ -237,7 +237,7 @@ mod tests {
             None
         }
 
-        fn was_final(&self, _: BlockNumber, _: BlockHash) -> bool {
+        fn was_final(&self, _: BlockNumber) -> bool {
             false
         }
     }

@@ -82,8 +82,8 @@ pub trait Known: Send + Sync {
     /// The block that is taken to stand at this number.
     fn at(&self, number: BlockNumber) -> Option<BlockHash>;
 
-    /// Was this block final when the answer was asked for?
-    fn was_final(&self, number: BlockNumber, hash: BlockHash) -> bool;
+    /// Was whatever stands at this number final when the answer was asked for?
+    fn was_final(&self, number: BlockNumber) -> bool;
 }
 
 // === impl Checked ===

@@ -244,7 +244,7 @@ impl Verifier {
             Asked::Receipt(hash) => {
                 let receipt = structural::lone_receipt(result, hash)?;
                 let place = receipt.place();
-                let settled = known.was_final(place.number, place.block);
+                let settled = known.was_final(place.number);
                 Verdict::Passed(Checked::Receipt(receipt.settled(settled)))
             }
         })
@@ -266,7 +266,7 @@ impl Verifier {
         {
             return Verdict::Passed(Checked::Block((*held).clone()));
         }
-        let block = block.settled(known.was_final(header.number, header.hash));
+        let block = block.settled(known.was_final(header.number));
         let chain_id = self.chain().id;
         self.judge(Kind::Blocks, Some(header.number), block, |block| prove::block(block, chain_id))
             .verdict(Checked::Block)
@@ -274,12 +274,12 @@ impl Verifier {
 
     fn thin(&self, thin: Verified<ThinBlock>, known: &dyn Known) -> Verdict {
         let header = *thin.header();
-        let thin = thin.settled(known.was_final(header.number, header.hash));
+        let thin = thin.settled(known.was_final(header.number));
         self.judge(Kind::Blocks, None, thin, prove::thin_block).verdict(Checked::Thin)
     }
 
     fn transaction(&self, transaction: Verified<LoneTransaction>, known: &dyn Known) -> Verdict {
-        let settled = transaction.place().is_some_and(|place| known.was_final(place.number, place.block));
+        let settled = transaction.place().is_some_and(|place| known.was_final(place.number));
         let chain_id = self.chain().id;
         let prove = |transaction| prove::lone_transaction(transaction, chain_id);
         self.judge(Kind::Blocks, None, transaction.settled(settled), prove).verdict(Checked::Transaction)
@@ -310,7 +310,7 @@ impl Verifier {
         {
             return Ok(Verdict::Passed(wrap((*before).clone())));
         }
-        let receipts = receipts.settled(known.was_final(number, block));
+        let receipts = receipts.settled(known.was_final(number));
         Ok(match held {
             Some(held) if held.is_proved() => {
                 let prove = |receipts| prove::receipts(receipts, &held);

@@ -37,4 +37,5 @@ mod regressions;
 mod secrets;
 mod startup;
 mod time;
+mod verify;
 mod wire;

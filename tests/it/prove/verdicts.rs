@@ -317,7 +317,8 @@ fn a_lone_transaction_is_proved_but_for_where_it_is() {
             let mut changed = transaction.clone();
             changed[name] = json!("0x63");
             let text = Value::Object(changed).to_string();
-            let verdict = verify::lone_transaction(text.as_bytes(), hash).and_then(prove::lone_transaction);
+            let verdict = verify::lone_transaction(text.as_bytes(), hash)
+                .and_then(|lone| prove::lone_transaction(lone, None));
             let unproved = ["blockNumber", "transactionIndex", "blockTimestamp"].contains(&name.as_str());
             // A price below what is offered is what a base fee would make of it.
             let cheaper = name == "gasPrice" && transaction.contains_key("maxFeePerGas");
@@ -336,7 +337,8 @@ fn a_pending_transaction_is_proved_as_any() {
     transaction["gasPrice"] = transaction["maxFeePerGas"].clone();
     let hash: TxHash = transaction["hash"].as_str().unwrap().parse().unwrap();
     let text = Value::Object(transaction.clone()).to_string();
-    let lone = prove::lone_transaction(verify::lone_transaction(text.as_bytes(), hash).unwrap()).unwrap();
+    let lone =
+        prove::lone_transaction(verify::lone_transaction(text.as_bytes(), hash).unwrap(), None).unwrap();
     assert_eq!((lone.level(), lone.place()), (Level::Partial, None));
 }
 

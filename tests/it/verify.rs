@@ -1,0 +1,457 @@
+//! What is demanded of answers, and what becomes of those that fall short.
+
+use std::time::Duration;
+
+use holdfast::{
+    config::Config,
+    devchain::{DevChain, Fault, Lie},
+    verify::{Demand, OnMismatch, Share},
+};
+use serde_json::{Value, json};
+use tokio::time;
+
+use crate::support::{
+    client,
+    in_memory::{self, InMemory},
+    program::{Program, holdfast},
+    proxy, upstream,
+};
+
+const BLOCK: &str = "eth_getBlockByHash";
+const BLOCK_AT: &str = "eth_getBlockByNumber";
+const RECEIPT: &str = "eth_getTransactionReceipt";
+const RECEIPTS: &str = "eth_getBlockReceipts";
+const TRANSACTION: &str = "eth_getTransactionByHash";
+
+/// A node of Ethereum's own chain.
+fn mainnet() -> DevChain {
+    upstream::devchain().config(|config| config.chain_id = 1).blocks(20, 5).chain()
+}
+
+/// A chain whose blocks do not hash to their hashes: it has rules of its own.
+fn foreign() -> DevChain {
+    let chain = upstream::devchain().blocks(120, 3).chain();
+    has_rules_of_its_own(&chain);
+    chain
+}
+
+fn has_rules_of_its_own(chain: &DevChain) {
+    chain.fail(Fault::Lie(Lie::Field("stateRoot".to_owned(), json!(word(7))))).on("eth_getBlockBy*").always();
+}
+
+fn word(digit: u8) -> String {
+    format!("0x{}", digit.to_string().repeat(64))
+}
+
+fn config(level: Demand, on_mismatch: OnMismatch) -> Config {
+    let mut config = Config::default();
+    config.verify.level = level;
+    config.verify.on_mismatch = on_mismatch;
+    config
+}
+
+fn hash(chain: &DevChain, number: u64) -> String {
+    format!("{:#x}", chain.hash_at(number).unwrap())
+}
+
+fn transaction(chain: &DevChain, number: u64, index: usize) -> String {
+    format!("{:#x}", chain.transactions_of(chain.hash_at(number).unwrap())[index])
+}
+
+fn truth(chain: &DevChain, method: &str, params: &Value) -> Value {
+    serde_json::from_slice(&chain.answer(method, params).unwrap()).unwrap()
+}
+
+/// The methods that were asked for on behalf of clients.
+fn asked(chain: &DevChain) -> Vec<String> {
+    let is_head = |params: &str| ["latest", "finalized", "safe"].iter().any(|tag| params.contains(tag));
+    let calls = chain.calls().into_iter().filter(|call| !is_head(&call.params));
+    let calls = calls.filter(|call| call.method.starts_with("eth_get") && call.params != r#"["0x0",false]"#);
+    calls.map(|call| call.method).collect()
+}
+
+async fn refuses(program: &InMemory, method: &str, params: Value) -> String {
+    let (_, reply) = program.call(method, params).await;
+    assert_eq!(reply["error"]["code"], -32012, "{reply}");
+    reply["error"]["message"].as_str().unwrap().to_owned()
+}
+
+// ## What fails
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_cannot_be_right_is_handed_on_and_never_kept() {
+    let chain = mainnet();
+    let program = in_memory::program(&chain, &config(Demand::Auto, OnMismatch::Pass));
+    chain.fail(Fault::Lie(Lie::Field("gasUsed".to_owned(), json!("0x1")))).on(BLOCK).times(2);
+    let params = json!([hash(&chain, 5), true]);
+    for _ in 0..2 {
+        let (status, block) = program.cached(BLOCK, params.clone()).await;
+        assert_eq!((status.as_str(), &block["gasUsed"]), ("holdfast; fwd=miss", &json!("0x1")));
+    }
+    assert_eq!(program.metric(r#"mismatches_total{reason="header_hash"}"#), 2);
+    let (status, block) = program.cached(BLOCK, params.clone()).await;
+    assert_eq!((status.as_str(), block), ("holdfast; fwd=miss; stored", truth(&chain, BLOCK, &params)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn or_it_is_rejected_with_what_is_wrong() {
+    let chain = mainnet();
+    let program = in_memory::program(&chain, &config(Demand::Auto, OnMismatch::Reject));
+    let params = json!([hash(&chain, 5), true]);
+    let lies = [
+        (
+            Lie::Field("gasUsed".to_owned(), json!("0x1")),
+            "the upstream's answer failed verification: hash is 0x",
+        ),
+        (Lie::EmptiedTransactions, "the list of transactions is empty, and its root says otherwise"),
+        (Lie::WrongHash, "hash is 0x"),
+    ];
+    for (lie, message) in lies {
+        chain.fail(Fault::Lie(lie)).on(BLOCK).once();
+        let refusal = refuses(&program, BLOCK, params.clone()).await;
+        assert!(refusal.contains(message), "{refusal}");
+    }
+    assert_eq!(program.ask(BLOCK, params.clone()).await, truth(&chain, BLOCK, &params));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_is_not_its_hash_moves_nothing() {
+    let chain = mainnet();
+    let program = in_memory::program(&chain, &config(Demand::Auto, OnMismatch::Reject));
+    program.ask("eth_blockNumber", json!([])).await;
+    time::sleep(Duration::from_secs(2)).await;
+    chain.fail(Fault::Lie(Lie::Field("parentHash".to_owned(), json!(word(1))))).on(BLOCK_AT).once();
+    let (_, reply) = program.call("eth_blockNumber", json!([])).await;
+    assert_eq!(reply["error"]["code"], -32012, "{reply}");
+    assert_eq!(program.ask("eth_blockNumber", json!([])).await, "0x14");
+}
+
+#[tokio::test]
+async fn an_operator_reads_what_was_asked_and_what_was_wrong() {
+    let node = upstream::devchain().config(|config| config.chain_id = 1).blocks(5, 3).run().await;
+    let flags =
+        ["--verify", "full", "--on-mismatch", "reject", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+    let program = Program::start(holdfast(&[&["serve", "--upstream", &node.url()], &flags[..]].concat()));
+    let line = program.line("listen=").await;
+    let address = line.split("listen=").nth(1).unwrap().split_whitespace().next().unwrap();
+    let client = client::at(&format!("http://{address}"));
+    node.fail(Fault::Lie(Lie::Field("from".to_owned(), json!(format!("0x{}", "1".repeat(40))))))
+        .on(TRANSACTION)
+        .always();
+    let asked = transaction(&node, 3, 1);
+    let answer = client.call(TRANSACTION, json!([asked])).await;
+    assert_eq!(answer.code(), Some(-32012), "{}", answer.text());
+    let line = program.line("cannot be right").await;
+    for part in [&format!("transaction {asked}"), "signer", "from is 0x1111", "not 0x"] {
+        assert!(line.contains(part), "{part:?} is not in {line}");
+    }
+}
+
+// ## What is fetched for a proof
+
+#[tokio::test(start_paused = true)]
+async fn in_full_a_block_is_fetched_once_for_all_that_it_proves() {
+    let chain = mainnet();
+    let program = in_memory::program(&chain, &config(Demand::Full, OnMismatch::Reject));
+    program.ask("eth_blockNumber", json!([])).await;
+    chain.clear_calls();
+    for index in 0..5 {
+        for method in [RECEIPT, TRANSACTION] {
+            let params = json!([transaction(&chain, 5, index)]);
+            assert_eq!(program.ask(method, params.clone()).await, truth(&chain, method, &params));
+        }
+    }
+    assert_eq!(asked(&chain), [RECEIPT, BLOCK, RECEIPTS]);
+    for params in [json!([hash(&chain, 5), false]), json!([hash(&chain, 5), true])] {
+        assert_eq!(program.ask(BLOCK, params.clone()).await, truth(&chain, BLOCK, &params));
+    }
+    assert_eq!(asked(&chain).len(), 3);
+    chain.clear_calls();
+    // Nothing but a block proves what is at a position, its count, or its hashes.
+    let at = "eth_getTransactionByBlockHashAndIndex";
+    for index in ["0x0", "0x4", "0x5"] {
+        let params = json!([hash(&chain, 6), index]);
+        assert_eq!(program.ask(at, params.clone()).await, truth(&chain, at, &params));
+    }
+    assert_eq!(program.ask("eth_getBlockTransactionCountByHash", json!([hash(&chain, 6)])).await, "0x5");
+    assert_eq!(asked(&chain), [BLOCK]);
+    chain.clear_calls();
+    assert_eq!(program.ask("eth_getBlockTransactionCountByHash", json!([hash(&chain, 7)])).await, "0x5");
+    let params = json!([hash(&chain, 8)]);
+    assert_eq!(program.ask(RECEIPTS, params.clone()).await, truth(&chain, RECEIPTS, &params));
+    assert_eq!(asked(&chain), [BLOCK, BLOCK, RECEIPTS]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_full_the_head_is_proved_too() {
+    let chain = mainnet();
+    let program = in_memory::program(&chain, &config(Demand::Full, OnMismatch::Reject));
+    for full in [false, true, false] {
+        let params = json!(["latest", full]);
+        assert_eq!(program.ask(BLOCK_AT, params.clone()).await, truth(&chain, BLOCK_AT, &params));
+    }
+    assert_eq!(asked(&chain), [BLOCK]);
+    let params = json!(["earliest", false]);
+    assert_eq!(program.ask(BLOCK_AT, params.clone()).await, truth(&chain, BLOCK_AT, &params));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_new_to_this_version_is_handed_on_unless_proof_is_a_must() {
+    let chain = mainnet();
+    let params = json!([hash(&chain, 5), true]);
+    let fork = || {
+        // A header with a member that counts: without it the hash does not come out.
+        chain.fail(Fault::Lie(Lie::Disguised(3))).on(BLOCK).once();
+    };
+    for (demand, on_mismatch) in [
+        (Demand::Auto, OnMismatch::Pass),
+        (Demand::Auto, OnMismatch::Reject),
+        (Demand::Full, OnMismatch::Pass),
+    ] {
+        let program = in_memory::program(&chain, &config(demand, on_mismatch));
+        program.ask("eth_blockNumber", json!([])).await;
+        fork();
+        let (status, block) = program.cached(BLOCK, params.clone()).await;
+        assert_eq!((status.as_str(), &block["strange"]), ("holdfast; fwd=miss", &json!("0x1")), "{demand:?}");
+        assert_eq!(program.metric("unprovable_total"), 1);
+        assert_eq!(program.metric(r#"mismatches_total{reason="header_hash"}"#), 0);
+    }
+    let program = in_memory::program(&chain, &config(Demand::Full, OnMismatch::Reject));
+    program.ask("eth_blockNumber", json!([])).await;
+    fork();
+    let refusal = refuses(&program, BLOCK, params).await;
+    assert!(refusal.contains("cannot be proved"), "{refusal}");
+}
+
+// ## Receipts and their block
+
+#[tokio::test(start_paused = true)]
+async fn receipts_that_waited_are_proved_or_dropped_when_their_block_comes() {
+    let chain = mainnet();
+    let program = in_memory::program(&chain, &Config::default());
+    program.ask("eth_blockNumber", json!([])).await;
+    let (lied, told) = (json!([hash(&chain, 5)]), json!([hash(&chain, 6)]));
+    chain.fail(Fault::Lie(Lie::Field("gasUsed".to_owned(), json!("0x1")))).on(RECEIPTS).once();
+    // Nothing speaks against them yet.
+    for (params, stored) in [(&lied, true), (&told, true)] {
+        let (status, _) = program.cached(RECEIPTS, params.clone()).await;
+        assert_eq!(status == "holdfast; fwd=miss; stored", stored, "{status}");
+    }
+    assert_eq!(program.metric(r#"checked_total{level="proved"}"#), 0);
+    for params in [&lied, &told] {
+        program.ask(BLOCK, json!([params[0], true])).await;
+    }
+    // Nobody waits for it: it happens as soon as there is time for it.
+    time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(program.metric(r#"mismatches_total{reason="derived"}"#), 1);
+    chain.clear_calls();
+    let (status, receipts) = program.cached(RECEIPTS, told.clone()).await;
+    assert_eq!(
+        (status.as_str(), receipts),
+        ("holdfast; hit; detail=receipts", truth(&chain, RECEIPTS, &told))
+    );
+    let (status, receipts) = program.cached(RECEIPTS, lied.clone()).await;
+    assert_eq!((status.as_str(), receipts), ("holdfast; fwd=miss; stored", truth(&chain, RECEIPTS, &lied)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_emptied_list_of_receipts_is_found_out_by_its_block() {
+    let chain = mainnet();
+    let program = in_memory::program(&chain, &config(Demand::Full, OnMismatch::Reject));
+    program.ask("eth_blockNumber", json!([])).await;
+    chain.fail(Fault::Lie(Lie::EmptiedTransactions)).on(RECEIPTS).once();
+    let refusal = refuses(&program, RECEIPTS, json!([hash(&chain, 5)])).await;
+    assert!(refusal.contains("there are 0 receipts for 5 transactions"), "{refusal}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_block_of_another_chain_is_found_out_by_its_transactions() {
+    let chain = mainnet();
+    let program = in_memory::program(&chain, &config(Demand::Auto, OnMismatch::Reject));
+    program.ask("eth_blockNumber", json!([])).await;
+    chain.mine_many(200, 1);
+    time::sleep(Duration::from_secs(2)).await;
+    program.ask("eth_blockNumber", json!([])).await;
+    // Its hash, roots and signatures are all in order.
+    chain.fail(Fault::Lie(Lie::ForeignBlock)).on(BLOCK_AT).once();
+    let refusal = refuses(&program, BLOCK_AT, json!(["0x5", true])).await;
+    assert!(refusal.contains("chainId is 0x2, not 0x1"), "{refusal}");
+}
+
+// ## Chains with rules of their own
+
+#[tokio::test]
+async fn a_chain_with_rules_of_its_own_is_served_by_structure_after_three_blocks() {
+    let node = upstream::devchain().blocks(10, 3).run().await;
+    has_rules_of_its_own(&node);
+    let proxy = proxy::new().upstream(&node).run().await;
+    let client = client::http(&proxy);
+    let status = || async { client.get(&proxy.admin_url("/status")).await.json()["verification"].clone() };
+    assert_eq!(status().await["blocks"], "auto");
+    for number in [3, 3, 4] {
+        let params = json!([hash(&node, number), true]);
+        assert!(client.ask(BLOCK, params).await.is_ok());
+        assert_eq!(status().await["blocks"], "auto", "decided too early");
+    }
+    client.ask(BLOCK, json!([hash(&node, 5), true])).await.unwrap();
+    let decided = status().await;
+    assert_eq!((&decided["configured"], &decided["blocks"]), (&json!("auto"), &json!("structural")));
+    assert!(decided["why"].as_str().unwrap().contains("rules of its own"), "{decided}");
+    // From the one that decided on, blocks are kept.
+    node.clear_calls();
+    client.ask(BLOCK, json!([hash(&node, 5), true])).await.unwrap();
+    assert_eq!(node.calls_total(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chain_that_is_named_as_ethereums_never_falls_back() {
+    for named in [false, true] {
+        let chain = foreign();
+        let mut config = Config::default();
+        if named {
+            config.verify.ethereum_chains = vec![chain.config().chain_id];
+        }
+        let program = in_memory::program(&chain, &config);
+        for number in 1..20 {
+            program.ask(BLOCK, json!([hash(&chain, number), true])).await;
+        }
+        let (status, _) = program.cached(BLOCK, json!([hash(&chain, 19), true])).await;
+        assert_eq!(status == "holdfast; hit; detail=block", !named, "{status}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn unproved_content_is_fetched_again_once_it_is_final() {
+    let chain = upstream::devchain().blocks(20, 3).chain();
+    chain.set_finalized(5);
+    let program = in_memory::program(&chain, &config(Demand::Structural, OnMismatch::Pass));
+    let params = json!([hash(&chain, 10), true]);
+    let lone = json!([transaction(&chain, 11, 1)]);
+    program.ask(BLOCK_AT, json!(["0xa", true])).await;
+    program.ask(TRANSACTION, lone.clone()).await;
+    chain.clear_calls();
+    assert_eq!(program.cached(BLOCK, params.clone()).await.0, "holdfast; hit; detail=block");
+    chain.set_finalized(15);
+    time::sleep(Duration::from_secs(2)).await;
+    program.ask(BLOCK_AT, json!(["finalized", false])).await;
+    chain.clear_calls();
+    for _ in 0..3 {
+        assert_eq!(program.ask(BLOCK, params.clone()).await, truth(&chain, BLOCK, &params));
+        assert_eq!(program.ask(TRANSACTION, lone.clone()).await, truth(&chain, TRANSACTION, &lone));
+    }
+    assert_eq!(asked(&chain), [BLOCK, TRANSACTION], "once each");
+    // What the node has forgotten by then is still served, and not asked for with every answer.
+    let kept = json!([hash(&chain, 17), true]);
+    program.ask(BLOCK, kept.clone()).await;
+    chain.set_finalized(18);
+    chain.fail(Fault::Null).on(BLOCK).always();
+    time::sleep(Duration::from_secs(2)).await;
+    program.ask(BLOCK_AT, json!(["finalized", false])).await;
+    chain.clear_calls();
+    for _ in 0..3 {
+        assert_eq!(program.ask(BLOCK, kept.clone()).await, truth(&chain, BLOCK, &kept));
+    }
+    assert_eq!(asked(&chain), [BLOCK]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_what_its_block_says_is_no_longer_cut_out_of_it() {
+    let chain = upstream::devchain().blocks(20, 4).chain();
+    // A receipt asked for alone has a member more than one among its block's.
+    chain.fail(Fault::Lie(Lie::Field("l1Fee".to_owned(), json!("0x1")))).on(RECEIPT).always();
+    let program = in_memory::program(&chain, &config(Demand::Structural, OnMismatch::Pass));
+    program.ask("eth_blockNumber", json!([])).await;
+    for index in 0..4 {
+        let receipt = program.ask(RECEIPT, json!([transaction(&chain, 5, index)])).await;
+        assert_eq!(receipt["l1Fee"], "0x1", "receipt {index}");
+    }
+    // Found out with the first block's receipts; from there on nothing is bought in vain.
+    chain.clear_calls();
+    for index in 0..4 {
+        assert_eq!(program.ask(RECEIPT, json!([transaction(&chain, 6, index)])).await["l1Fee"], "0x1");
+    }
+    assert_eq!(asked(&chain), [RECEIPT; 4]);
+}
+
+// ## Audit, and time
+
+#[tokio::test(start_paused = true)]
+async fn an_audit_finds_what_the_node_says_otherwise_and_forgets_it() {
+    let chain = mainnet();
+    let mut config = Config::default();
+    config.verify.audit = Share::try_new(1.0).unwrap();
+    let program = in_memory::program(&chain, &config);
+    let params = json!([hash(&chain, 5), true]);
+    program.ask(BLOCK, params.clone()).await;
+    let audits = |outcome: &str| program.metric(&format!(r#"audits_total{{outcome="{outcome}"}}"#));
+    program.ask(BLOCK, params.clone()).await;
+    time::sleep(Duration::from_millis(1)).await;
+    assert_eq!((audits("same"), audits("different")), (1, 0));
+    chain.fail(Fault::Null).on(BLOCK).once();
+    program.ask(BLOCK, params.clone()).await;
+    time::sleep(Duration::from_millis(1)).await;
+    assert_eq!((audits("unknown"), audits("different")), (1, 0), "that it has forgotten is no difference");
+    chain
+        .fail(Fault::Lie(Lie::Field("miner".to_owned(), json!(format!("0x{}", "2".repeat(40))))))
+        .on(BLOCK)
+        .once();
+    program.ask(BLOCK, params.clone()).await;
+    time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(audits("different"), 1);
+    assert_eq!(program.cached(BLOCK, params).await.0, "holdfast; fwd=miss; stored", "it was not forgotten");
+    for index in 0..3 {
+        let receipt = json!([transaction(&chain, 5, index)]);
+        program.ask(RECEIPT, receipt.clone()).await;
+        program.ask(RECEIPT, receipt).await;
+    }
+    time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(audits("different"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_an_audit_a_hit_asks_nobody() {
+    let chain = mainnet();
+    let program = in_memory::program(&chain, &Config::default());
+    let params = json!([hash(&chain, 5), true]);
+    program.ask(BLOCK, params.clone()).await;
+    chain.clear_calls();
+    for _ in 0..100 {
+        program.ask(BLOCK, params.clone()).await;
+    }
+    assert_eq!(chain.calls_total(), 0);
+}
+
+/// On a real clock: what is checked beside the threads that serve holds a test's own clock back.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_is_handed_on_in_any_case_does_not_wait_for_long_checks() {
+    let chain = upstream::devchain().config(|config| config.chain_id = 1).blocks(1, 600).chain();
+    let mut config = config(Demand::Auto, OnMismatch::Pass);
+    config.verify.patience = Duration::from_millis(1);
+    let program = in_memory::program(&chain, &config);
+    let params = json!([hash(&chain, 1), true]);
+    let (status, block) = program.cached(BLOCK, params.clone()).await;
+    assert_eq!((status.as_str(), block), ("holdfast; fwd=miss", truth(&chain, BLOCK, &params)));
+    assert_eq!(program.metric("checks_overdue_total"), 1);
+    config.verify.on_mismatch = OnMismatch::Reject;
+    let patient = in_memory::program(&chain, &config);
+    assert_eq!(patient.cached(BLOCK, params).await.0, "holdfast; fwd=miss; stored");
+}
+
+#[tokio::test]
+async fn bad_settings_are_named_with_what_would_be_right() {
+    let cases = [
+        (["--verify", "some"], "verify.level", "auto"),
+        (["--on-mismatch", "shrug"], "verify.on_mismatch", "reject"),
+    ];
+    for (flags, key, right) in cases {
+        let command = holdfast(&[&["serve", "--upstream", "http://127.0.0.1:1"], &flags[..]].concat());
+        let ran = crate::support::program::output(command).await;
+        let said = crate::support::program::text(&ran.stderr);
+        assert_eq!(ran.status.code(), Some(64), "{said}");
+        assert!(said.contains(key) && said.contains(right), "{said}");
+    }
+    let mut command = holdfast(&["serve", "--upstream", "http://127.0.0.1:1"]);
+    command.env("HOLDFAST_VERIFY__AUDIT", "1.5");
+    let said = crate::support::program::text(&crate::support::program::output(command).await.stderr);
+    assert!(said.contains("verify.audit") && said.contains("from 0 to 1"), "{said}");
+}
