@@ -35,11 +35,11 @@ fn blocks(criterion: &mut Criterion, name: &str, json: &Bytes) {
     group.throughput(throughput(block.len(), json.len()));
     group.bench_function("structural", |bencher| bencher.iter(|| structural(black_box(json))));
     group.bench_function("proved", |bencher| {
-        bencher.iter(|| prove::block(black_box(block.clone())).unwrap());
+        bencher.iter(|| prove::block(black_box(block.clone()), None).unwrap());
     });
     let alone = one_thread();
     group.bench_function("proved on one thread", |bencher| {
-        alone.install(|| bencher.iter(|| prove::block(black_box(block.clone())).unwrap()));
+        alone.install(|| bencher.iter(|| prove::block(black_box(block.clone()), None).unwrap()));
     });
     group.finish();
 }
@@ -50,7 +50,7 @@ fn development_chain(criterion: &mut Criterion) {
     let full = chain.block_json(hash, true).unwrap();
     blocks(criterion, "development block", &full);
 
-    let block = prove::block(structural(&full)).unwrap();
+    let block = prove::block(structural(&full), None).unwrap();
     let all = chain.receipts_json(hash).unwrap();
     let receipts = verify::receipts(&all, block.hash(), block.header().number, Some(&block)).unwrap();
     let mut group = criterion.benchmark_group("its receipts");
@@ -66,7 +66,7 @@ fn development_chain(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("a lone transaction");
     group.throughput(throughput(1, transaction.len()));
     group.bench_function("proved", |bencher| {
-        bencher.iter(|| prove::lone_transaction(black_box(lone.clone())).unwrap());
+        bencher.iter(|| prove::lone_transaction(black_box(lone.clone()), None).unwrap());
     });
     group.finish();
 }
