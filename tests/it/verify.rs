@@ -1,11 +1,17 @@
 //! What is demanded of answers, and what becomes of those that fall short.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use holdfast::{
     config::Config,
     devchain::{DevChain, Fault, Lie},
-    verify::{Demand, OnMismatch, Share},
+    eth::{Block, BlockHash, BlockNumber, Receipts},
+    jsonrpc::Answer,
+    verify::{
+        self, Asked, AskedBlock, Checked, Demand, Failure, Known, OnMismatch, Share, Verdict, Verified,
+        Verifier,
+    },
 };
 use serde_json::{Value, json};
 use tokio::time;
@@ -371,6 +377,77 @@ async fn what_is_not_what_its_block_says_is_no_longer_cut_out_of_it() {
         assert_eq!(program.ask(RECEIPT, json!([transaction(&chain, 6, index)])).await["l1Fee"], "0x1");
     }
     assert_eq!(asked(&chain), [RECEIPT; 4]);
+}
+
+// ## The verifier alone
+
+/// Holds one block at most.
+struct Held(Option<Arc<Verified<Block>>>);
+
+impl Known for Held {
+    fn block(&self, hash: BlockHash) -> Option<Arc<Verified<Block>>> {
+        self.0.clone().filter(|block| block.hash() == hash)
+    }
+
+    fn receipts(&self, _: BlockHash) -> Option<Arc<Verified<Receipts>>> {
+        None
+    }
+
+    fn at(&self, _: BlockNumber) -> Option<BlockHash> {
+        None
+    }
+
+    fn was_final(&self, _: BlockNumber) -> bool {
+        false
+    }
+}
+
+fn verifier(level: Demand, chain_id: u64) -> Verifier {
+    let config = verify::Config { level, ..verify::Config::default() };
+    let verifier = Verifier::new(config, verify::Metrics::default());
+    verifier.follow(chain_id, None);
+    verifier
+}
+
+async fn check(verifier: &Verifier, json: Bytes, held: Held) -> Result<Verified<Block>, Failure> {
+    let check = verifier.check_for(Asked::Block(AskedBlock::ByTag), Arc::new(held));
+    check.accept(&Answer::Result(json)).await?;
+    match check.verdict() {
+        Some(Verdict::Passed(Checked::Block(block)) | Verdict::Unproved(_, Some(Checked::Block(block)))) => {
+            Ok(block)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn what_is_held_and_proved_is_not_proved_again() {
+    let chain = mainnet();
+    let json = chain.block_json(chain.head().hash, true).unwrap();
+    let proved = Arc::new(check(&verifier(Demand::Auto, 1), json.clone(), Held(None)).await.unwrap());
+    assert!(proved.is_proved());
+    // To a verifier of another of Ethereum's chains the same block is wrong: if it looks.
+    let elsewhere = verifier(Demand::Auto, 17_000);
+    assert!(check(&elsewhere, json.clone(), Held(Some(proved.clone()))).await.is_ok());
+    let spaced = [b" ".as_slice(), &json].concat();
+    let refused = check(&elsewhere, spaced.into(), Held(Some(proved))).await.unwrap_err();
+    assert_eq!(refused.as_str(), "chain");
+}
+
+#[tokio::test]
+async fn what_is_in_force_is_said_with_its_reason() {
+    assert_eq!(verifier(Demand::Structural, 1).in_force().why, "it is configured so");
+    let known = verifier(Demand::Auto, 1);
+    assert_eq!(known.in_force().why, "the chain is known to keep Ethereum's rules");
+    // Blocks of chain 1 are none of chain 10: at three heights that is its rules.
+    let (chain, foreign) = (mainnet(), verifier(Demand::Full, 10));
+    for number in 1..=3 {
+        assert!(foreign.demands_proof());
+        let json = chain.block_json(chain.hash_at(number).unwrap(), true).unwrap();
+        assert!(!check(&foreign, json, Held(None)).await.unwrap().is_proved());
+    }
+    assert_eq!((foreign.demands(), foreign.in_force().blocks), (Demand::Structural, Demand::Structural));
+    assert!(foreign.in_force().why.contains("rules of its own"));
 }
 
 // ## Audit, and time
