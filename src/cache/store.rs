@@ -53,16 +53,21 @@ impl Cache {
         };
         let header = block.header();
         self.insert(Key::Block(header.hash), header.hash, header.number, Content::Block(block.clone()));
-        // A head that was kept thin is told by the whole block from here on.
-        self.store.invalidate(&Key::Thin(block.hash()));
+        if block.is_proved() {
+            // A head that was kept thin, and what came alone, is told by the block from here on.
+            self.store.invalidate(&Key::Thin(block.hash()));
+            for index in (0..block.len() as u64).map(TxPosition) {
+                self.store.invalidate(&Key::Transaction(block.hash(), index));
+            }
+        }
         block
     }
 
-    /// Keeps a block with hashes of transactions, unless the whole block is there.
+    /// Keeps a block with hashes of transactions, unless the whole block is there and proved.
     pub fn insert_thin(&self, thin: Verified<ThinBlock>) -> Arc<Verified<ThinBlock>> {
         let thin = Arc::new(thin);
         let header = thin.header();
-        if !self.store.contains_key(&Key::Block(header.hash)) {
+        if !self.block(header.hash).is_some_and(|block| block.is_proved()) {
             self.insert(Key::Thin(header.hash), header.hash, header.number, Content::Thin(thin.clone()));
         }
         thin
@@ -80,6 +85,11 @@ impl Cache {
             _ => Arc::new(receipts),
         };
         self.insert(Key::Receipts(block), block, number, Content::Receipts(receipts.clone()));
+        if receipts.is_proved() {
+            for index in (0..receipts.len() as u64).map(TxPosition) {
+                self.store.invalidate(&Key::Receipt(block, index));
+            }
+        }
         receipts
     }
 
@@ -105,9 +115,11 @@ impl Cache {
         receipt
     }
 
-    /// Forgets the receipts of a block.
-    pub fn remove_receipts(&self, block: BlockHash) {
-        self.store.invalidate(&Key::Receipts(block));
+    /// Forgets the receipts of a block, unless they are proved.
+    pub fn remove_unproved_receipts(&self, block: BlockHash) {
+        if self.receipts(block).is_some_and(|receipts| !receipts.is_proved()) {
+            self.store.invalidate(&Key::Receipts(block));
+        }
     }
 
     /// Forgets what is known of a block, and of one position in it.

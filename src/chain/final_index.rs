@@ -33,6 +33,10 @@ impl FinalIndex {
         Ok(())
     }
 
+    pub(super) fn remove(&mut self, number: BlockNumber) {
+        self.0.remove(&number);
+    }
+
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }

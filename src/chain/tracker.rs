@@ -444,6 +444,16 @@ impl Tracker {
         }
     }
 
+    /// This block is known not to have this number, whoever said so: that it stands there is forgotten.
+    pub fn disown(&mut self, number: BlockNumber, hash: BlockHash) {
+        if self.final_index.get(number) == Some(hash) {
+            self.final_index.remove(number);
+        }
+        if self.asked.get(&number).is_some_and(|asked| asked.hash == hash) {
+            self.asked.remove(&number);
+        }
+    }
+
     /// Is whatever stands at this number final? A block with this number is then final, or an orphan for good.
     pub fn is_final(&self, number: BlockNumber) -> bool {
         self.finalized().is_some_and(|(finalized, _)| number <= finalized)

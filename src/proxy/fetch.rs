@@ -33,7 +33,7 @@ use crate::{
 /// What a node says of a method it does not have.
 const METHOD_NOT_FOUND: i64 = -32601;
 
-/// What could not be fetched once more is tried again after this.
+/// What could not be kept is tried again after this.
 const VAIN: Duration = Duration::from_secs(60);
 
 /// So many of them are remembered.
@@ -80,7 +80,7 @@ pub(super) struct Fetcher {
     /// The node does not know `eth_getBlockReceipts`.
     lacks_block_receipts: AtomicBool,
     pub(super) absences: Absences,
-    /// What was to be fetched once more and could not be: not to be tried with every answer.
+    /// What could not be kept, or was fetched once more already: not to be tried with every answer.
     vain: moka::sync::Cache<Fetch, ()>,
 }
 
@@ -121,6 +121,11 @@ impl Fetch {
             Self::TransactionAt(number, index) => Asked::TransactionAt(ByNumber(number), index),
             Self::Receipt(hash) => Asked::Receipt(hash),
         }
+    }
+
+    /// When it was sent, where the answer says what is canonical: asked for by block hash, it does not.
+    pub(super) fn canonical(self, sent: Stamp) -> Option<Stamp> {
+        (!self.is_timeless()).then_some(sent)
     }
 
     /// Does the answer depend on nothing but the content? Then it does not matter when it was sent.
@@ -194,11 +199,14 @@ impl Fetcher {
             return false;
         }
         let fetched = self.fetch(fetch, arrival).await;
-        let came = fetched.is_ok_and(|landed| !matches!(landed.value, Fetched::Other(_)));
-        if !came {
-            self.vain.insert(fetch, ());
-        }
-        came
+        // Once, whatever came of it: what came and could not be kept would be fetched with every answer.
+        self.vain.insert(fetch, ());
+        fetched.is_ok_and(|landed| !matches!(landed.value, Fetched::Other(_)))
+    }
+
+    /// Was this fetched a while ago, and could not be kept?
+    pub(super) fn is_vain(&self, fetch: Fetch) -> bool {
+        self.vain.contains_key(&fetch)
     }
 
     /// Is what was fetched in memory now?
@@ -268,8 +276,13 @@ impl Fetcher {
             return Ok(Fetched::Other(answer));
         }
         // By hash, an answer does not say what is canonical.
-        let canonical = (!fetch.is_timeless()).then_some(sent);
-        Ok(match check.verdict() {
+        let canonical = fetch.canonical(sent);
+        let verdict = check.verdict();
+        let is_content = matches!(&answer, Answer::Result(result) if result != "null");
+        if is_content && !matches!(verdict, Some(Verdict::Passed(_))) {
+            self.vain.insert(fetch, ());
+        }
+        Ok(match verdict {
             Some(Verdict::Passed(checked)) => self.keep(checked, canonical).await,
             Some(Verdict::Unproved(_, Some(checked))) => self.read(checked, canonical).await,
             Some(Verdict::Unproved(_, None) | Verdict::Wrong(_) | Verdict::Overdue) | None => {

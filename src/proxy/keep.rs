@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use tracing::warn;
-
 use super::fetch::{Fetched, Fetcher};
 use crate::{
     chain::{Link, Stamp},
@@ -17,13 +15,12 @@ impl Fetcher {
     /// Keeps content, if the view believes that it is where it says. `canonical` is when it was asked
     /// for, where that says what is canonical: asked for by block hash, it does not.
     pub(super) async fn keep(self: &Arc<Self>, checked: Checked, canonical: Option<Stamp>) -> Fetched {
-        // Where proof is demanded, what is not proved is as good as not there.
-        let keeps = checked.level() == Level::Proved || !self.verifier.demands_proof();
-        let believed = self.place(&checked, canonical).await;
-        if !keeps || !believed {
+        // Where proof is demanded, what is not proved is as good as not there: also what it says of its place.
+        let keeps = checked.level() == Level::Proved || !self.verifier.demands_proof(checked.kind());
+        if !keeps || !self.place(&checked, canonical).await {
             return Fetched::from(checked);
         }
-        if self.verifier.demands() == Demand::Structural {
+        if self.verifier.demands(checked.kind()) == Demand::Structural {
             self.derivations.compare(&self.cache, &checked);
         }
         match checked {
@@ -39,9 +36,10 @@ impl Fetcher {
         }
     }
 
-    /// Takes in what content says of the chain, and keeps nothing of it.
+    /// Hands on content that could not be proved. Where that is no fault of its own, because nothing of this
+    /// chain has been proved yet, what it says of its place is believed like that of any other.
     pub(super) async fn read(self: &Arc<Self>, checked: Checked, canonical: Option<Stamp>) -> Fetched {
-        if canonical.is_some() {
+        if canonical.is_some() && !self.verifier.is_sure() {
             self.place(&checked, canonical).await;
         }
         Fetched::from(checked)
@@ -79,10 +77,7 @@ impl Fetcher {
             let (hash, number) = (block.hash(), block.header().number);
             match this.verifier.prove_receipts((*receipts).clone(), block).await {
                 Some(Ok(receipts)) => drop(this.cache.insert_receipts(hash, number, receipts)),
-                Some(Err(failure)) => {
-                    warn!(block = %hash, number = number.0, %failure, "receipts that waited for their block are not its own: they are dropped");
-                    this.cache.remove_receipts(hash);
-                }
+                Some(Err(_)) => this.cache.remove_unproved_receipts(hash),
                 None => {}
             }
         });
@@ -113,7 +108,7 @@ impl Fetcher {
 
     /// Tells the view which block stands at a number. If that contradicts what is tracked, the view
     /// is refreshed; tells whether it agrees in the end.
-    async fn observe(
+    pub(super) async fn observe(
         &self,
         number: BlockNumber,
         hash: BlockHash,

@@ -9,7 +9,7 @@ use super::{
     absence::{Absences, Absent},
     config::{Blocks, Orphans},
     derive::{Derivation, Derivations},
-    fetch::Fetch,
+    fetch::{Fetch, Fetcher},
     packet::Wanted,
     plan::Tally,
     view::View,
@@ -21,7 +21,7 @@ use crate::{
         Block, BlockHash, BlockNumber, BlockRef, Extra, NumberOrTag, Operation, Receipts, Tag, TxHash,
         TxPosition,
     },
-    verify::{Demand, Verified},
+    verify::{Demand, Kind, Verified},
 };
 
 /// What memory says to a call.
@@ -95,7 +95,9 @@ pub(super) struct Memory<'a> {
     pub(super) orphans: Orphans,
     pub(super) blocks: Blocks,
     pub(super) has_block_receipts: bool,
-    pub(super) demands: Demand,
+    /// What is demanded of blocks, and of receipts.
+    pub(super) demands: [Demand; 2],
+    pub(super) vain: &'a Fetcher,
     pub(super) derivations: &'a Derivations,
 }
 
@@ -134,10 +136,10 @@ impl Memory<'_> {
                 let count = proved(cache.block(hash)).map(|block| (block.len(), Source::Block));
                 count.or_else(|| Some((proved(cache.thin(hash))?.len(), Source::Head)))
             }),
+            // How many there are is proved only where there are none.
             Extra::UncleCount(block) => self.count(block, packet, |cache, hash| {
-                let count =
-                    proved(cache.block(hash)).map(|block| (block.header().uncles as usize, Source::Block));
-                count.or_else(|| Some((proved(cache.thin(hash))?.header().uncles as usize, Source::Head)))
+                let block = proved(cache.block(hash)).filter(|block| block.header().uncles == 0);
+                block.map(|_| (0, Source::Block))
             }),
         }
     }
@@ -149,20 +151,31 @@ impl Memory<'_> {
             (Some(block), false) if derives => Some(self.block_piece(&block, hashes_only(&block))),
             (_, false) => {
                 let thin = self.cache.thin(hash)?;
-                let renew = self.renews(&thin, thin.header().number).then_some(Fetch::Thin(hash));
+                let renew =
+                    self.renews(Kind::Blocks, &thin, thin.header().number).then_some(Fetch::Thin(hash));
                 Some(Piece { bytes: thin.bytes(), source: Source::Head, renew })
             }
             (None, true) => None,
         };
-        if !full && (!derives || self.blocks == Blocks::AsAsked && !self.demands_proof()) {
+        let thin = !derives || self.blocks == Blocks::AsAsked && !self.demands_proof(Kind::Blocks);
+        if !full && thin {
             return self.in_block(block, packet, content, Fetch::Thin, Fetch::ThinAt);
         }
-        self.in_block(block, packet, content, Fetch::Block, Fetch::BlockAt)
+        match self.in_block(block, packet, content, Fetch::Block, Fetch::BlockAt) {
+            // A whole block that cannot be kept is fetched for nothing.
+            Look::Fetch(Fetch::Block(hash)) if !full && self.is_vain(Fetch::Block(hash)) => {
+                Look::Fetch(Fetch::Thin(hash))
+            }
+            Look::Fetch(Fetch::BlockAt(number)) if !full && self.is_vain(Fetch::BlockAt(number)) => {
+                Look::Fetch(Fetch::ThinAt(number))
+            }
+            look => look,
+        }
     }
 
     fn transaction_in(&self, block: BlockRef, index: TxPosition, packet: &PacketContext) -> Look {
         let content = |hash| self.transaction_piece(hash, index, true);
-        if self.demands_proof() {
+        if self.demands_proof(Kind::Blocks) {
             return self.in_block(block, packet, content, Fetch::Block, Fetch::BlockAt);
         }
         let alone = |hash| Fetch::TransactionIn(hash, index);
@@ -184,9 +197,12 @@ impl Memory<'_> {
         match self.in_block(block, packet, content, Fetch::Receipts, Fetch::ReceiptsAt) {
             // Nothing but their block proves them.
             Look::Fetch(alone @ Fetch::Receipts(hash))
-                if self.demands_proof() && self.cache.block(hash).is_none() =>
+                if self.demands_proof(Kind::Receipts) && self.cache.block(hash).is_none() =>
             {
                 Look::Buy(Fetch::Block(hash), alone)
+            }
+            Look::Fetch(alone @ Fetch::ReceiptsAt(number)) if self.demands_proof(Kind::Receipts) => {
+                Look::Buy(Fetch::BlockAt(number), alone)
             }
             look => look,
         }
@@ -203,9 +219,12 @@ impl Memory<'_> {
             let (count, source) = count(self.cache, hash)?;
             Some(Piece { bytes: counted(count), source, renew: None })
         };
-        match self.in_block(block, packet, content, Fetch::Block, Fetch::BlockAt) {
-            Look::Fetch(_) if self.demands == Demand::Structural => Look::Forward,
-            Look::Fetch(_) if self.blocks == Blocks::AsAsked && !self.demands_proof() => Look::Forward,
+        let look = self.in_block(block, packet, content, Fetch::Block, Fetch::BlockAt);
+        let Look::Fetch(fetch) = look else { return look };
+        match look {
+            Look::Fetch(_) if self.demands(Kind::Blocks) == Demand::Structural => Look::Forward,
+            Look::Fetch(_) if self.demands_proof(Kind::Blocks) => Look::Fetch(fetch),
+            Look::Fetch(_) if self.blocks == Blocks::AsAsked || self.is_vain(fetch) => Look::Forward,
             look => look,
         }
     }
@@ -220,12 +239,16 @@ impl Memory<'_> {
         by_number: impl Fn(BlockNumber) -> Fetch,
     ) -> Look {
         match self.resolve(block, packet) {
+            Resolved::Known { hash, at: Some(number), .. } if self.disowns(hash, number) => {
+                Look::Fetch(by_number(number))
+            }
             Resolved::Known { hash, surely, at } => match (content(hash), at) {
                 (Some(piece), _) => piece.look(),
                 (None, Some(number)) if !surely => Look::Fetch(by_number(number)),
                 (None, _) => Look::Fetch(by_hash(hash)),
             },
             // Something must be asked in either case: what the view is, or what stands there.
+            Resolved::Stale { hash, at } if self.disowns(hash, at) => Look::Fetch(by_number(at)),
             Resolved::Stale { hash, at } => match content(hash) {
                 Some(_) => Look::Refresh(Tag::Latest),
                 None => Look::Fetch(by_number(at)),
@@ -355,7 +378,7 @@ impl Memory<'_> {
 
     fn block_piece(&self, block: &Verified<Block>, bytes: Bytes) -> Piece {
         let header = block.header();
-        let renew = self.renews(block, header.number).then_some(Fetch::Block(header.hash));
+        let renew = self.renews(Kind::Blocks, block, header.number).then_some(Fetch::Block(header.hash));
         Piece { bytes, source: Source::Block, renew }
     }
 
@@ -375,7 +398,7 @@ impl Memory<'_> {
         }
         let lone = self.cache.lone_transaction(hash, index)?;
         let number = lone.place()?.number;
-        let renew = self.renews(&lone, number).then_some(Fetch::TransactionIn(hash, index));
+        let renew = self.renews(Kind::Blocks, &lone, number).then_some(Fetch::TransactionIn(hash, index));
         Some(Piece { bytes: lone.bytes(), source: Source::Transaction, renew })
     }
 
@@ -387,26 +410,46 @@ impl Memory<'_> {
             return Some(Piece { bytes: receipts.receipt(index)?, source: Source::Receipts, renew });
         }
         let lone = self.cache.lone_receipt(hash, index)?;
-        let renew = self.renews(&lone, lone.place().number).then_some(Fetch::Receipt(transaction));
+        let renew =
+            self.renews(Kind::Receipts, &lone, lone.place().number).then_some(Fetch::Receipt(transaction));
         Some(Piece { bytes: lone.bytes(), source: Source::Receipt, renew })
     }
 
     fn receipts_renew(&self, receipts: &Verified<Receipts>) -> Option<Fetch> {
         let (hash, number) = receipts.home()?;
-        self.renews(receipts, number).then_some(Fetch::Receipts(hash))
+        self.renews(Kind::Receipts, receipts, number).then_some(Fetch::Receipts(hash))
     }
 
     /// Where nothing is proved, what was said of a block before it was final is asked for once more when
     /// it is: nodes err most about what is new.
-    fn renews<T>(&self, content: &Verified<T>, number: BlockNumber) -> bool {
-        self.demands == Demand::Structural
+    fn renews<T>(&self, kind: Kind, content: &Verified<T>, number: BlockNumber) -> bool {
+        self.demands(kind) == Demand::Structural
             && !content.is_settled()
             && !content.is_proved()
             && self.view.tracker().is_final(number)
     }
 
-    fn demands_proof(&self) -> bool {
-        self.demands == Demand::Full
+    fn demands(&self, kind: Kind) -> Demand {
+        self.demands[kind as usize]
+    }
+
+    fn demands_proof(&self, kind: Kind) -> bool {
+        self.demands(kind) == Demand::Full
+    }
+
+    fn is_vain(&self, fetch: Fetch) -> bool {
+        !self.demands_proof(Kind::Blocks) && self.vain.is_vain(fetch)
+    }
+
+    /// Has this block, which is said to stand at a number, another? Then nobody says so from here on.
+    fn disowns(&self, hash: BlockHash, number: BlockNumber) -> bool {
+        let held = self.cache.block(hash).map(|block| block.header().number);
+        let held = held.or_else(|| Some(self.cache.thin(hash)?.header().number));
+        let disowned = held.is_some_and(|held| held != number);
+        if disowned {
+            self.view.change(|tracker| tracker.disown(number, hash));
+        }
+        disowned
     }
 
     fn rent_or_buy(
@@ -426,8 +469,12 @@ impl Memory<'_> {
             return Look::Fetch(alone);
         }
         let together = packet.wanted(wanted, block, locate);
+        let kind = match wanted {
+            Wanted::Transaction => Kind::Blocks,
+            Wanted::Receipt => Kind::Receipts,
+        };
         // Nothing but the whole proves a part.
-        if self.demands_proof() || self.tally.buys(wanted, block, hash, together) {
+        if self.demands_proof(kind) || self.tally.buys(wanted, block, hash, together) {
             Look::Buy(whole, alone)
         } else {
             Look::Fetch(alone)

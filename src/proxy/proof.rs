@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     chain::Stamp,
-    eth::{Block, BlockHash, Receipts},
+    eth::{Block, BlockHash, Place, Receipts, TxHash},
     upstream::UpstreamError,
     verify::{Level, Verified},
 };
@@ -29,22 +29,24 @@ impl Fetcher {
         want: Want,
         fetched: &Fetched,
         arrival: Stamp,
+        canonical: Option<Stamp>,
     ) -> Result<Option<Bytes>, UpstreamError> {
         Ok(match fetched {
             Fetched::Block(block) if block.is_proved() => cut(want, fetched),
             Fetched::Thin(thin) if thin.is_proved() => Some(thin.bytes()),
             Fetched::Thin(thin) => {
-                self.proved_block(thin.hash(), arrival).await?.map(|block| hashes_only(&block))
+                let block = self.proved_block(thin.hash(), arrival).await?;
+                block
+                    .filter(|block| block.header().number == thin.header().number)
+                    .map(|block| hashes_only(&block))
             }
             Fetched::Transaction(lone) => match lone.place() {
                 // Pending: it is in no block, and its hash is all there is to it.
-                None => (lone.level() >= Level::Partial).then(|| lone.bytes()),
-                Some(place) => {
-                    let block = self.proved_block(place.block, arrival).await?;
-                    block
-                        .filter(|block| block.transaction_hash(place.index) == Some(lone.hash()))
-                        .and_then(|block| block.transaction(place.index))
-                }
+                None => (lone.level() >= Level::Partial && !lone.is_half_placed()).then(|| lone.bytes()),
+                Some(place) => match self.proved_place(place, lone.hash(), arrival, canonical).await? {
+                    Some(block) => block.transaction(place.index),
+                    None => None,
+                },
             },
             Fetched::Receipts(receipts) if receipts.is_proved() => Some(receipts.all()),
             Fetched::Receipts(receipts) => match receipts.home() {
@@ -56,6 +58,9 @@ impl Fetcher {
             },
             Fetched::Receipt(lone) => {
                 let place = lone.place();
+                if self.proved_place(place, lone.hash(), arrival, canonical).await?.is_none() {
+                    return Ok(None);
+                }
                 let receipts = self.proved_receipts(place.block, None, arrival).await?;
                 receipts
                     .filter(|receipts| receipts.transaction_hash(place.index) == Some(lone.hash()))
@@ -63,6 +68,26 @@ impl Fetcher {
             }
             Fetched::Block(_) | Fetched::Other(_) => None,
         })
+    }
+
+    /// The block that something which came alone names, if that is proved and has it there. What is said of
+    /// the chain by that is believed from then on.
+    async fn proved_place(
+        self: &Arc<Self>,
+        place: Place,
+        hash: TxHash,
+        arrival: Stamp,
+        canonical: Option<Stamp>,
+    ) -> Result<Option<Arc<Verified<Block>>>, UpstreamError> {
+        let Some(block) = self.proved_block(place.block, arrival).await? else { return Ok(None) };
+        let header = block.header();
+        if header.number != place.number || block.transaction_hash(place.index) != Some(hash) {
+            return Ok(None);
+        }
+        if let Some(sent) = canonical {
+            self.observe(header.number, header.hash, Some(header.parent), sent).await;
+        }
+        Ok(Some(block))
     }
 
     async fn proved_block(
@@ -90,6 +115,9 @@ impl Fetcher {
             return Ok(Some(receipts));
         }
         let Some(block) = self.proved_block(hash, arrival).await? else { return Ok(None) };
+        if came.is_none() && !self.has_block_receipts() {
+            return Ok(None);
+        }
         let receipts = match came {
             Some(receipts) => receipts,
             None => match self.fetch(Fetch::Receipts(hash), arrival).await?.value {

@@ -28,7 +28,7 @@ use crate::{
     eth::{BlockHash, Extra, Operation, Place, Tag, is_reset, is_write},
     jsonrpc::{Answer, Params},
     upstream::{Call, Upstream, UpstreamError},
-    verify::Verdict,
+    verify::{Kind, Verdict},
 };
 
 /// Methods whose answer cannot change.
@@ -134,7 +134,8 @@ impl Inner {
             orphans: self.config.chain.orphans,
             blocks: self.config.plan.blocks,
             has_block_receipts: fetcher.has_block_receipts(),
-            demands: fetcher.verifier.demands(),
+            demands: [Kind::Blocks, Kind::Receipts].map(|kind| fetcher.verifier.demands(kind)),
+            vain: fetcher,
             derivations: &fetcher.derivations,
         };
         match want {
@@ -223,8 +224,13 @@ impl Inner {
         fetch: Fetch,
         arrival: Stamp,
     ) -> Result<Option<Answered>, CallError> {
-        let Landed { value, joined, .. } =
+        let Landed { value, joined, sent } =
             self.fetcher.fetch(fetch, arrival).await.map_err(CallError::Upstream)?;
+        if let Some((number, hash)) = asked.misnumbered(&value) {
+            // The view was told that this block stands where it cannot: what stands there?
+            self.fetcher.view.change(|tracker| tracker.disown(number, hash));
+            return Ok(None);
+        }
         let outcome = |kept| match (joined, kept) {
             (true, _) => Outcome::Joined,
             (false, true) => Outcome::Stored,
@@ -247,13 +253,13 @@ impl Inner {
                 // Fetched whole, and not to be cut: in the form that was asked for it is the node's to give.
                 return self.forward_as_asked(asked, arrival).await.map(Some);
             }
-            if is_content && self.demands_proof() && self.fetcher.verifier.rejects() {
+            if is_content && self.demands_proof(asked) && self.fetcher.verifier.rejects() {
                 return Err(CallError::Unproved);
             }
             return Ok(Some(Answered { answer, outcome: outcome(false) }));
         }
-        let answer = if self.demands_proof() {
-            self.prove(asked, &value, arrival).await?
+        let answer = if self.demands_proof(asked) {
+            self.prove(asked, &value, arrival, fetch.canonical(sent)).await?
         } else {
             // Not for long: the answer is in hand, and the purchase goes on without it.
             let _ = time::timeout(BUY_PATIENCE, self.buy_the_rest(&value, arrival)).await;
@@ -266,8 +272,8 @@ impl Inner {
         }
     }
 
-    fn demands_proof(&self) -> bool {
-        self.fetcher.verifier.demands_proof()
+    fn demands_proof(&self, asked: &Cacheable) -> bool {
+        self.fetcher.verifier.demands_proof(asked.want.kind())
     }
 
     /// The answer, proved; what cannot be is handed on, unless it must be proved.
@@ -276,9 +282,10 @@ impl Inner {
         asked: &Cacheable,
         fetched: &Fetched,
         arrival: Stamp,
+        canonical: Option<Stamp>,
     ) -> Result<Option<Bytes>, CallError> {
         let rejects = self.fetcher.verifier.rejects();
-        match self.fetcher.proved(asked.want, fetched, arrival).await {
+        match self.fetcher.proved(asked.want, fetched, arrival, canonical).await {
             Ok(Some(proved)) => Ok(Some(proved)),
             Ok(None) if rejects => Err(CallError::Unproved),
             Err(error) if rejects => Err(CallError::Upstream(error)),
@@ -288,7 +295,7 @@ impl Inner {
 
     /// Hands the call on as it is; its answer is checked, and not kept.
     async fn forward_as_asked(&self, asked: &Cacheable, arrival: Stamp) -> Result<Answered, CallError> {
-        let (demands_proof, rejects) = (self.demands_proof(), self.fetcher.verifier.rejects());
+        let (demands_proof, rejects) = (self.demands_proof(asked), self.fetcher.verifier.rejects());
         let Some(question) = asked.question() else {
             if asked.counts() && demands_proof && rejects {
                 return Err(CallError::Unproved);
@@ -303,7 +310,7 @@ impl Inner {
         }
         let proved = match check.verdict() {
             Some(Verdict::Passed(checked) | Verdict::Unproved(_, Some(checked))) => {
-                self.prove(asked, &Fetched::from(checked), arrival).await?
+                self.prove(asked, &Fetched::from(checked), arrival, None).await?
             }
             _ if rejects => return Err(CallError::Unproved),
             _ => None,

@@ -24,7 +24,7 @@ use crate::{
     chain::{Clock, Rules, Stamp, Tracker},
     eth::{BlockNumber, Tag},
     upstream::{Upstream, UpstreamError},
-    verify::Verifier,
+    verify::{Anchor, Verifier},
 };
 
 /// More than clocks drift apart in the time that a view is believed: the machine slept, or was set.
@@ -140,9 +140,10 @@ impl View {
             return;
         }
         let before = times.who.replace(who.clone());
-        // A development chain is started anew at will, and that must be seen.
-        let genesis = who.genesis.filter(|_| !super::identity::is_development(who.chain_id));
-        self.verifier.follow(who.chain_id, genesis);
+        // A development chain is started anew at will, or goes on from another chain's history.
+        let is_development = super::identity::is_development(who.chain_id);
+        let anchor = Anchor { chain_id: who.chain_id, genesis: who.genesis };
+        self.verifier.follow(who.chain_id, (!is_development).then_some(anchor));
         if before.as_ref().is_some_and(|before| before.is_same_chain(who)) {
             return;
         }

@@ -10,9 +10,9 @@ use super::{
     look::{NULL, counted, hashes_only},
 };
 use crate::{
-    eth::{Block, BlockRef, Extra, NumberOrTag, Operation, Tag, TxPosition, ops},
+    eth::{Block, BlockHash, BlockNumber, BlockRef, Extra, NumberOrTag, Operation, Tag, TxPosition, ops},
     upstream::Call,
-    verify::{Asked, AskedBlock, Verified},
+    verify::{Asked, AskedBlock, Kind, Verified},
 };
 
 /// What a call turned out to want.
@@ -20,6 +20,36 @@ use crate::{
 pub(super) enum Want {
     Operation(Operation),
     Extra(Extra),
+}
+
+// === impl Want ===
+
+impl Want {
+    /// The kind of content that answers it.
+    pub(super) fn kind(self) -> Kind {
+        match self {
+            Self::Operation(Operation::Receipt(_)) | Self::Extra(Extra::BlockReceipts(_)) => Kind::Receipts,
+            Self::Operation(_) | Self::Extra(_) => Kind::Blocks,
+        }
+    }
+
+    /// The number of the block that it is about, where it names one.
+    fn number(self) -> Option<BlockNumber> {
+        let place = match self {
+            Self::Operation(Operation::BlockByNumber(wanted)) => wanted.block,
+            Self::Operation(Operation::TransactionByBlockNumber(wanted)) => wanted.block,
+            Self::Extra(
+                Extra::BlockReceipts(BlockRef::Place(place))
+                | Extra::TransactionCount(BlockRef::Place(place))
+                | Extra::UncleCount(BlockRef::Place(place)),
+            ) => place,
+            Self::Operation(_) | Self::Extra(_) => return None,
+        };
+        match place {
+            NumberOrTag::Number(number) => Some(number),
+            NumberOrTag::Tag(_) => None,
+        }
+    }
 }
 
 /// A call that memory can have something to say to, and the form in which it is forwarded.
@@ -73,6 +103,21 @@ impl Cacheable {
                 Extra::BlockReceipts(Hash(_)) | Extra::TransactionCount(Hash(_)) | Extra::UncleCount(Hash(_))
             ),
         }
+    }
+
+    /// The number asked for and the block that came for it, if that one has another number.
+    pub(super) fn misnumbered(&self, fetched: &Fetched) -> Option<(BlockNumber, BlockHash)> {
+        let asked = self.want.number()?;
+        let header = match fetched {
+            Fetched::Block(block) => block.header(),
+            Fetched::Thin(thin) => thin.header(),
+            Fetched::Receipts(receipts) => {
+                let (hash, number) = receipts.home()?;
+                return (number != asked).then_some((asked, hash));
+            }
+            Fetched::Transaction(_) | Fetched::Receipt(_) | Fetched::Other(_) => return None,
+        };
+        (header.number != asked).then_some((asked, header.hash))
     }
 
     /// What an answer to the call, forwarded as it is, must be; `None` if it is a count or a height, or of
@@ -141,8 +186,9 @@ pub(super) fn cut(want: Want, fetched: &Fetched) -> Option<Bytes> {
         (Fetched::Block(block), Want::Extra(Extra::TransactionCount(_))) if block.is_proved() => {
             Some(counted(block.len()))
         }
-        (Fetched::Block(block), Want::Extra(Extra::UncleCount(_))) if block.is_proved() => {
-            Some(counted(block.header().uncles as usize))
+        (Fetched::Block(block), Want::Extra(Extra::UncleCount(_))) => {
+            // How many there are is proved only where there are none.
+            (block.is_proved() && block.header().uncles == 0).then(|| counted(0))
         }
         (Fetched::Thin(thin), Want::Operation(_)) => Some(thin.bytes()),
         (Fetched::Receipts(receipts), Want::Extra(Extra::BlockReceipts(_))) => Some(receipts.all()),

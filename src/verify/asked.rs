@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use super::{Failure, Level, Verified};
+use super::{Failure, Kind, Level, Verified};
 use crate::eth::{
     Block, BlockHash, BlockNumber, LoneReceipt, LoneTransaction, Receipts, ThinBlock, TxHash, TxPosition,
 };
@@ -89,6 +89,14 @@ pub trait Known: Send + Sync {
 // === impl Checked ===
 
 impl Checked {
+    /// What kind of content it is.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Block(_) | Self::Thin(_) | Self::Transaction(_) => Kind::Blocks,
+            Self::Receipts { .. } | Self::Receipt(_) => Kind::Receipts,
+        }
+    }
+
     /// How far it was checked.
     pub fn level(&self) -> Level {
         match self {

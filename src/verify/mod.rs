@@ -52,5 +52,5 @@ pub use self::{
     metrics::Metrics,
     structural::{block, lone_receipt, lone_transaction, lone_transaction_at, receipts, thin_block},
     verified::{Level, Verified},
-    verifier::{InForce, Verifier},
+    verifier::{Anchor, InForce, Kind, Verifier},
 };

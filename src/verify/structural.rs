@@ -31,6 +31,14 @@ pub fn thin_block(result: &[u8], asked: AskedBlock) -> Result<Verified<ThinBlock
     Ok(Verified::structurally(block))
 }
 
+/// Receipts, and the place that each of them names.
+pub(super) type Placed = (Receipts, Vec<(TxHash, Place)>);
+
+/// Reads receipts, of whatever block.
+pub(super) fn read_receipts(result: &[u8]) -> Result<Placed, Failure> {
+    Ok(Receipts::read(Bytes::copy_from_slice(result))?)
+}
+
 /// Checks the receipts of a block; against the block itself where it is held.
 ///
 /// # Errors
@@ -42,8 +50,19 @@ pub fn receipts(
     number: BlockNumber,
     held: Option<&Verified<Block>>,
 ) -> Result<Verified<Receipts>, Failure> {
-    let (receipts, places) = Receipts::read(Bytes::copy_from_slice(result))?;
-    check_places(&places, block, number)?;
+    let (receipts, places) = read_receipts(result)?;
+    own_receipts(receipts, &places, block, number, held)
+}
+
+/// The same, of receipts that have been read.
+pub(super) fn own_receipts(
+    receipts: Receipts,
+    places: &[(TxHash, Place)],
+    block: BlockHash,
+    number: BlockNumber,
+    held: Option<&Verified<Block>>,
+) -> Result<Verified<Receipts>, Failure> {
+    check_places(places, block, number)?;
     match held {
         Some(held) => {
             if held.len() != receipts.len() {
@@ -57,6 +76,22 @@ pub fn receipts(
         None => {}
     }
     Ok(Verified::structurally(receipts))
+}
+
+/// Checks what something that came alone says of its place, where its block is held.
+pub(super) fn belongs(place: Place, hash: TxHash, held: Option<&Verified<Block>>) -> Result<(), Failure> {
+    let Some(held) = held else { return Ok(()) };
+    equal("blockNumber", &held.header().number, &place.number)?;
+    match held.transaction_hash(place.index) {
+        Some(at) => equal("hash", &at, &hash),
+        None => Err(Failure::field(
+            Reason::Names,
+            None,
+            "transactionIndex",
+            format_args!("below {}", held.len()),
+            place.index,
+        )),
+    }
 }
 
 /// Checks a transaction that came alone.
@@ -79,24 +114,17 @@ pub fn lone_transaction_at(
     index: TxPosition,
 ) -> Result<Verified<LoneTransaction>, Failure> {
     let transaction = LoneTransaction::read(Bytes::copy_from_slice(result))?;
-    if let Some(place) = transaction.place() {
-        equal("transactionIndex", &index, &place.index)?;
-        match asked {
-            AskedBlock::ByHash(hash) => equal("blockHash", &hash, &place.block)?,
-            AskedBlock::ByNumber(number) => equal("blockNumber", &number, &place.number)?,
-            AskedBlock::ByTag => {}
-        }
+    let Some(place) = transaction.place() else {
+        // What is asked for by its place has one.
+        return Err(Failure::field(Reason::Names, None, "blockHash", asked, "missing"));
+    };
+    equal("transactionIndex", &index, &place.index)?;
+    match asked {
+        AskedBlock::ByHash(hash) => equal("blockHash", &hash, &place.block)?,
+        AskedBlock::ByNumber(number) => equal("blockNumber", &number, &place.number)?,
+        AskedBlock::ByTag => {}
     }
     Ok(Verified::structurally(transaction))
-}
-
-/// The place that the first of a block's receipts names; `None` if there are none.
-///
-/// # Errors
-/// If they are no receipts.
-pub(super) fn first_place(result: &[u8]) -> Result<Option<Place>, Failure> {
-    let (_, places) = Receipts::read(Bytes::copy_from_slice(result))?;
-    Ok(places.first().map(|(_, place)| *place))
 }
 
 /// Checks which block it is.

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU8, Ordering::Relaxed},
+        atomic::{AtomicBool, Ordering::Relaxed},
     },
     thread,
 };
@@ -21,8 +21,8 @@ use crate::{
     seldom::Seldom,
 };
 
-/// What is checked in less time than it takes to hand it to another thread and back.
-const SMALL: usize = 8 << 10;
+/// The largest head of today is a tenth of it: reading that takes no longer than handing it to another thread.
+const SMALL: usize = 256 << 10;
 
 /// Sees to checks. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -33,10 +33,10 @@ struct Inner {
     config: Config,
     metrics: Metrics,
     chain: Mutex<Chain>,
-    /// What `chain` comes to, for those who only look.
-    in_force: AtomicU8,
+    /// What `chain` comes to for blocks and for receipts, for those who only look.
+    demands: [AtomicBool; 2],
     /// As many checks at a time as there are cores: more would only take longer each.
-    cores: Semaphore,
+    cores: Arc<Semaphore>,
     said: Seldom,
 }
 
@@ -44,8 +44,7 @@ struct Inner {
 #[derive(Debug)]
 struct Chain {
     id: Option<u64>,
-    /// Its block 0, where that is sure.
-    genesis: Option<BlockHash>,
+    anchor: Option<Anchor>,
     blocks: Provability,
     receipts: Provability,
 }
@@ -70,10 +69,21 @@ enum Judged<T> {
     Wrong(Failure),
 }
 
+/// What is sure of a chain, beyond a node's word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Anchor {
+    /// The chain that transactions must be for.
+    pub chain_id: u64,
+    /// Its block 0, where that is known.
+    pub genesis: Option<BlockHash>,
+}
+
 /// What can turn out not to be provable on a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub enum Kind {
+    /// Blocks, and the transactions in them.
     Blocks,
+    /// Receipts.
     Receipts,
 }
 
@@ -83,14 +93,14 @@ impl Verifier {
     /// A verifier for a chain that is not known yet.
     pub fn new(config: Config, metrics: Metrics) -> Self {
         let undecided = Provability::Undecided(Vec::new());
-        let chain = Chain { id: None, genesis: None, blocks: undecided.clone(), receipts: undecided };
+        let chain = Chain { id: None, anchor: None, blocks: undecided.clone(), receipts: undecided };
         let cores = thread::available_parallelism().map_or(1, usize::from);
         Self(Arc::new(Inner {
-            in_force: AtomicU8::new(config.level as u8),
+            demands: Default::default(),
             config,
             metrics,
             chain: Mutex::new(chain),
-            cores: Semaphore::new(cores),
+            cores: Arc::new(Semaphore::new(cores)),
             said: Seldom::default(),
         }))
     }
@@ -108,30 +118,34 @@ impl Verifier {
         self.0.said.is_due(reason)
     }
 
-    /// From here on answers are of this chain, whose block 0 is this one where that is sure.
-    pub fn follow(&self, chain_id: u64, genesis: Option<BlockHash>) {
+    /// From here on answers are of this chain. Its anchor is what is sure of it, beyond the node's word: on a
+    /// chain that is started anew at will, or goes on from another's history, there is none.
+    pub fn follow(&self, chain_id: u64, anchor: Option<Anchor>) {
         let mut chain = self.chain();
+        chain.anchor = anchor;
         if chain.id == Some(chain_id) {
-            chain.genesis = genesis;
             return;
         }
         let provability = Provability::new(chain_id, &self.0.config.ethereum_chains);
-        *chain = Chain { id: Some(chain_id), genesis, blocks: provability.clone(), receipts: provability };
-        self.0.in_force.store(self.0.config.level as u8, Relaxed);
-    }
-
-    /// What is demanded of blocks: what is configured or, where nothing can be proved, less.
-    pub fn demands(&self) -> Demand {
-        match self.0.in_force.load(Relaxed) {
-            0 => Demand::Auto,
-            1 => Demand::Full,
-            _ => Demand::Structural,
+        *chain = Chain { id: Some(chain_id), anchor, blocks: provability.clone(), receipts: provability };
+        for lacking in &self.0.demands {
+            lacking.store(false, Relaxed);
         }
     }
 
-    /// Must everything be proved?
-    pub fn demands_proof(&self) -> bool {
-        self.demands() == Demand::Full
+    /// What is demanded of content of this kind: what is configured or, where nothing can be proved, less.
+    pub fn demands(&self, kind: Kind) -> Demand {
+        if self.0.demands[kind as usize].load(Relaxed) { Demand::Structural } else { self.0.config.level }
+    }
+
+    /// Must content of this kind be proved?
+    pub fn demands_proof(&self, kind: Kind) -> bool {
+        self.demands(kind) == Demand::Full
+    }
+
+    /// Is it sure that blocks which do not come out are wrong, or newer than this program?
+    pub fn is_sure(&self) -> bool {
+        self.0.config.level != Demand::Structural && self.chain().blocks.is_sure()
     }
 
     /// Is what is wrong, or cannot be proved where proof is demanded, to be kept from clients?
@@ -143,10 +157,7 @@ impl Verifier {
     pub fn in_force(&self) -> InForce {
         let configured = self.0.config.level;
         let chain = self.chain();
-        let demanded = |provability: &Provability| {
-            if provability.is_lacking() { Demand::Structural } else { configured }
-        };
-        let (blocks, receipts) = (demanded(&chain.blocks), demanded(&chain.receipts));
+        let (blocks, receipts) = (self.demands(Kind::Blocks), self.demands(Kind::Receipts));
         let why = match &chain.blocks {
             _ if configured == Demand::Structural => "it is configured so",
             _ if chain.id.is_none() => "the chain is not known yet",
@@ -168,9 +179,10 @@ impl Verifier {
         Check::new(self.clone(), asked, known)
     }
 
-    /// Checks content: small ones here, others where they keep nobody waiting but their own.
+    /// Checks content: what takes no more than a hash here, the rest where it keeps nobody waiting but its own.
     pub(super) async fn check(&self, asked: Asked, result: Bytes, known: Arc<dyn Known>) -> Verdict {
-        if result.len() <= SMALL {
+        let is_light = matches!(asked, Asked::Thin(_) | Asked::Receipt(_));
+        if is_light && result.len() <= SMALL {
             return self.examine(asked, &result, &*known);
         }
         let this = self.clone();
@@ -190,7 +202,7 @@ impl Verifier {
             return None;
         }
         let this = self.clone();
-        let number = block.header().number;
+        let (block_hash, number) = (block.hash(), block.header().number);
         let prove = move |receipts| prove::receipts(receipts, &block);
         let judged = self.apart(move || this.judge(Kind::Receipts, Some(number), receipts, prove)).await?;
         Some(match judged {
@@ -201,6 +213,10 @@ impl Verifier {
             }
             Judged::Wrong(failure) => {
                 self.metrics().failed(&failure);
+                let (block, number) = (block_hash, number.0);
+                if self.is_news(failure.as_str()) {
+                    warn!(%block, number, %failure, "receipts that waited for their block are not its own: they are dropped");
+                }
                 Err(failure)
             }
         })
@@ -208,8 +224,13 @@ impl Verifier {
 
     /// Runs `work` beside the threads that serve clients; `None` if it died.
     async fn apart<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-        let _core = self.0.cores.acquire().await.expect("the semaphore is never closed");
-        let done = task::spawn_blocking(work).await;
+        let core = self.0.cores.clone().acquire_owned().await.expect("the semaphore is never closed");
+        let done = task::spawn_blocking(move || {
+            // Until it is done, also when nobody waits for it any more.
+            let _core = core;
+            work()
+        });
+        let done = done.await;
         done.inspect_err(|died| error!(%died, "a check died: this is a bug")).ok()
     }
 
@@ -237,13 +258,16 @@ impl Verifier {
                 self.thin(thin, known)
             }
             Asked::Receipts(asked) => self.receipts(result, asked, known)?,
-            Asked::Transaction(hash) => self.transaction(structural::lone_transaction(result, hash)?, known),
+            Asked::Transaction(hash) => {
+                self.transaction(structural::lone_transaction(result, hash)?, known)?
+            }
             Asked::TransactionAt(asked, index) => {
-                self.transaction(structural::lone_transaction_at(result, asked, index)?, known)
+                self.transaction(structural::lone_transaction_at(result, asked, index)?, known)?
             }
             Asked::Receipt(hash) => {
                 let receipt = structural::lone_receipt(result, hash)?;
                 let place = receipt.place();
+                structural::belongs(place, hash, known.block(place.block).as_deref())?;
                 let settled = known.was_final(place.number);
                 Verdict::Passed(Checked::Receipt(receipt.settled(settled)))
             }
@@ -252,7 +276,7 @@ impl Verifier {
 
     /// A block proves itself, also one of another chain: of block 0 it is known which it must be.
     fn recognise(&self, header: &Header) -> Result<(), Failure> {
-        match self.chain().genesis {
+        match self.chain().anchor.and_then(|anchor| anchor.genesis) {
             Some(genesis) if header.number == BlockNumber(0) => structural::hash(genesis, header.hash),
             _ => Ok(()),
         }
@@ -267,9 +291,10 @@ impl Verifier {
             return Verdict::Passed(Checked::Block((*held).clone()));
         }
         let block = block.settled(known.was_final(header.number));
-        let chain_id = self.chain().id;
-        self.judge(Kind::Blocks, Some(header.number), block, |block| prove::block(block, chain_id))
-            .verdict(Checked::Block)
+        let chain_id = self.anchored_chain();
+        // A block without transactions comes out on chains where no other does.
+        let at = (!block.is_empty()).then_some(header.number);
+        self.judge(Kind::Blocks, at, block, |block| prove::block(block, chain_id)).verdict(Checked::Block)
     }
 
     fn thin(&self, thin: Verified<ThinBlock>, known: &dyn Known) -> Verdict {
@@ -278,15 +303,27 @@ impl Verifier {
         self.judge(Kind::Blocks, None, thin, prove::thin_block).verdict(Checked::Thin)
     }
 
-    fn transaction(&self, transaction: Verified<LoneTransaction>, known: &dyn Known) -> Verdict {
+    fn anchored_chain(&self) -> Option<u64> {
+        self.chain().anchor.map(|anchor| anchor.chain_id)
+    }
+
+    fn transaction(
+        &self,
+        transaction: Verified<LoneTransaction>,
+        known: &dyn Known,
+    ) -> Result<Verdict, Failure> {
+        if let Some(place) = transaction.place() {
+            structural::belongs(place, transaction.hash(), known.block(place.block).as_deref())?;
+        }
         let settled = transaction.place().is_some_and(|place| known.was_final(place.number));
-        let chain_id = self.chain().id;
+        let chain_id = self.anchored_chain();
         let prove = |transaction| prove::lone_transaction(transaction, chain_id);
-        self.judge(Kind::Blocks, None, transaction.settled(settled), prove).verdict(Checked::Transaction)
+        Ok(self.judge(Kind::Blocks, None, transaction.settled(settled), prove).verdict(Checked::Transaction))
     }
 
     fn receipts(&self, result: &Bytes, asked: AskedBlock, known: &dyn Known) -> Result<Verdict, Failure> {
-        let first = structural::first_place(result)?;
+        let (receipts, places) = structural::read_receipts(result)?;
+        let first = places.first().map(|(_, place)| *place);
         let block = match (asked, first) {
             (AskedBlock::ByHash(hash), _) => Some(hash),
             (_, Some(first)) => Some(first.block),
@@ -302,7 +339,7 @@ impl Verifier {
         if let AskedBlock::ByNumber(asked) = asked {
             structural::number(asked, number)?;
         }
-        let receipts = structural::receipts(result, block, number, held.as_deref())?;
+        let receipts = structural::own_receipts(receipts, &places, block, number, held.as_deref())?;
         let wrap = |receipts| Checked::Receipts { block, number, receipts };
         if let Some(before) = known.receipts(block)
             && before.is_proved()
@@ -314,7 +351,8 @@ impl Verifier {
         Ok(match held {
             Some(held) if held.is_proved() => {
                 let prove = |receipts| prove::receipts(receipts, &held);
-                self.judge(Kind::Receipts, Some(number), receipts, prove).verdict(wrap)
+                let at = (!receipts.is_empty()).then_some(number);
+                self.judge(Kind::Receipts, at, receipts, prove).verdict(wrap)
             }
             // They wait for their block.
             _ => Verdict::Passed(wrap(receipts)),
@@ -359,8 +397,10 @@ impl Verifier {
         if !chain.of(kind).vote(at, failure.is_none()) {
             return;
         }
+        self.0.demands[kind as usize].store(true, Relaxed);
         if kind == Kind::Blocks {
-            self.0.in_force.store(Demand::Structural as u8, Relaxed);
+            // Nothing but a proved block proves receipts.
+            self.0.demands[Kind::Receipts as usize].store(true, Relaxed);
         }
         if let Some(failure) = failure {
             warn!(

@@ -25,6 +25,8 @@ pub struct LoneTransaction {
     bytes: Bytes,
     hash: TxHash,
     place: Option<Place>,
+    /// It names a block's number, and no block.
+    half_placed: bool,
 }
 
 /// A receipt that came alone.
@@ -63,14 +65,23 @@ impl LoneTransaction {
         let mut scanner = Scanner::new(text);
         let named = members::named(&mut scanner, text, "the transaction", "hash")?;
         scanner.end()?;
-        // Some nodes name a block's number but no block for what is pending.
-        let place = Place::all(named.block, named.number, named.index).ok();
-        Ok(Self { hash: named.hash, place, bytes: bytes.clone() })
+        let place = match (named.block, named.index) {
+            // Some nodes name a block's number but no block for what is pending.
+            (None, None) => None,
+            _ => Some(Place::all(named.block, named.number, named.index)?),
+        };
+        let half_placed = place.is_none() && named.number.is_some();
+        Ok(Self { hash: named.hash, place, half_placed, bytes: bytes.clone() })
     }
 
     /// Its hash, as it says.
     pub fn hash(&self) -> TxHash {
         self.hash
+    }
+
+    /// Does it name a block's number, and no block? Then it is pending, and that number means nothing.
+    pub fn is_half_placed(&self) -> bool {
+        self.half_placed
     }
 
     /// Where it is; `None` while it is pending.

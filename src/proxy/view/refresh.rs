@@ -14,7 +14,7 @@ use crate::{
     jsonrpc::{Answer, Params},
     proxy::known::KnownAt,
     upstream::{Call, UpstreamError},
-    verify::{Asked, AskedBlock, Check, Checked, Verdict, Verified},
+    verify::{Asked, AskedBlock, Check, Checked, Kind, Verdict, Verified},
 };
 
 /// Without a call that needs it, `finalized` is asked for after so many blocks …
@@ -183,11 +183,12 @@ impl View {
         sent: Stamp,
     ) -> Result<Option<Named>, UpstreamError> {
         let (call, check) = self.call(block, asked, sent);
+        let is_finalized = block == Tag::Finalized.as_str();
         self.metrics.upkeep(1);
         let answer = self.upstream.call(call).await.inspect_err(|error| self.heed_loss(error))?;
         match (answer, check.verdict()) {
             (Answer::Result(_), Some(Verdict::Overdue)) => Err(UpstreamError::Busy),
-            (Answer::Result(_), verdict) => Ok(named(verdict)),
+            (Answer::Result(_), verdict) => Ok(self.named(verdict, is_finalized)),
             (Answer::Error(_), _) => Ok(None),
         }
     }
@@ -202,7 +203,7 @@ impl View {
         let answers = self.upstream.call_all(calls).await.inspect_err(|error| self.heed_loss(error));
         let Ok(answers) = answers else { return Vec::new() };
         let accepted = answers.into_iter().zip(checks).filter(|(answer, _)| answer.is_ok());
-        accepted.filter_map(|(_, check)| Some(named(check.verdict())?.link())).collect()
+        accepted.filter_map(|(_, check)| Some(self.named(check.verdict(), false)?.link())).collect()
     }
 
     fn call(self: &Arc<Self>, block: &str, asked: AskedBlock, sent: Stamp) -> (Call, Check) {
@@ -212,9 +213,23 @@ impl View {
         (call.with_check(check.clone()), check)
     }
 
+    /// What can be neither proved nor found wrong is believed, and not kept: a chain must be followed also when
+    /// its newest blocks have something in them that is newer than this program. But where heads can be proved,
+    /// finality waits for proof; and so does everything, where nothing less will do.
+    fn named(&self, verdict: Option<Verdict>, is_finalized: bool) -> Option<Named> {
+        match verdict? {
+            Verdict::Passed(Checked::Thin(thin)) => Some(Named { thin, keeps: true }),
+            Verdict::Unproved(_, Some(Checked::Thin(thin))) => {
+                let waits = is_finalized || self.verifier.demands_proof(Kind::Blocks);
+                (!waits || !self.verifier.is_sure()).then_some(Named { thin, keeps: false })
+            }
+            _ => None,
+        }
+    }
+
     /// Keeps a head, unless nothing less than proof will do.
     fn keep(&self, named: Named) {
-        if named.keeps && (named.thin.is_proved() || !self.verifier.demands_proof()) {
+        if named.keeps && (named.thin.is_proved() || !self.verifier.demands_proof(Kind::Blocks)) {
             self.cache.insert_thin(named.thin);
         }
     }
@@ -233,15 +248,5 @@ impl Named {
     fn link(&self) -> Link {
         let header = self.thin.header();
         Link { number: header.number, hash: header.hash, parent: header.parent }
-    }
-}
-
-/// What can be neither proved nor found wrong is believed, and not kept: a chain must be followed also
-/// when its newest blocks have something in them that is newer than this program.
-fn named(verdict: Option<Verdict>) -> Option<Named> {
-    match verdict? {
-        Verdict::Passed(Checked::Thin(thin)) => Some(Named { thin, keeps: true }),
-        Verdict::Unproved(_, Some(Checked::Thin(thin))) => Some(Named { thin, keeps: false }),
-        _ => None,
     }
 }

@@ -19,6 +19,9 @@ use crate::verify::{Failure, Part, Reason};
 /// handing work over some 10 µs.
 const SPREAD: usize = 16;
 
+/// No block has ever been allowed more.
+const MOST_UNCLES: usize = 2;
+
 /// Checks the lists that stand beside the transactions.
 pub(super) fn lists(block: &Object<'_>, header: &Header) -> Result<(), Failure> {
     uncles(block, header)?;
@@ -54,6 +57,11 @@ pub(super) fn transactions(
 /// The headers of uncles are not in a block's JSON, so all that can be seen is whether there are any.
 fn uncles(block: &Object<'_>, header: &Header) -> Result<(), Failure> {
     let uncles = block.values::<B256>("uncles")?;
+    let twice = uncles.iter().enumerate().any(|(at, uncle)| uncles[..at].contains(uncle));
+    if uncles.len() > MOST_UNCLES || twice {
+        let most = format!("{MOST_UNCLES} different hashes at most");
+        return Err(block.wrong(Reason::Derived, "uncles", &most));
+    }
     let (expected, got) = match (header.ommers_hash_is_empty(), uncles.len()) {
         (true, 0) | (false, 1..) => return Ok(()),
         (true, some) => ("empty", format!("{some} hashes")),

@@ -137,6 +137,10 @@ fn input(transaction: &Object<'_>) -> Result<Bytes, Failure> {
 
 fn signature(object: &Object<'_>, parity: bool) -> Result<Signature, Failure> {
     let (r, s) = (object.get::<Padded>("r")?, object.get::<Padded>("s")?);
+    if r.0.is_zero() && s.0.is_zero() {
+        // Some chains put what they do themselves into their blocks as transactions that nobody signed.
+        return Err(object.beyond("a transaction without a signature".to_owned()));
+    }
     Ok(Signature::new(r.0, s.0, parity))
 }
 

@@ -18,7 +18,7 @@ pub(super) struct Place {
 /// Reads a log that is the `index`th of its block.
 pub(super) fn read(log: &Object<'_>, index: u64) -> Result<Log, Failure> {
     log.expect::<u64>(Reason::Derived, "logIndex", &index)?;
-    if log.raw("removed") != Some("false") {
+    if log.raw("removed").is_some_and(|removed| removed != "false") {
         return Err(log.wrong(Reason::Derived, "removed", "false"));
     }
     let (topics, data) = (log.values::<B256>("topics")?, log.get::<Bytes>("data")?);

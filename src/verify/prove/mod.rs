@@ -4,14 +4,15 @@
 //! of transactions, withdrawals and receipts, and the roots hold the content. What is said beside
 //! (`from`, `gasPrice`, `logIndex` and the like) follows from the content and is worked out again.
 //!
-//! The JSON is read by [a reader](object) that is stricter than any client: no name twice, no number in
-//! two ways of writing. So what is proved here is what everybody else reads.
+//! The JSON is read by [a reader](object) that is stricter than any client: no name twice, none that is another
+//! but for its case, no number in two ways of writing. So what is proved here is what everybody else reads.
 
 mod blob;
 mod block;
 mod envelope;
 mod header;
 mod log;
+mod names;
 mod object;
 mod receipts;
 mod transaction;

@@ -5,7 +5,10 @@
 
 use std::borrow::Cow;
 
-use super::value::{Value, shown, shown_json};
+use super::{
+    names,
+    value::{Value, shown, shown_json},
+};
 use crate::{
     jsonrpc::{Scanner, SyntaxError, unescape},
     verify::{Failure, Part, Reason},
@@ -35,6 +38,9 @@ impl<'a> Object<'a> {
         if let Some(pair) = members.windows(2).find(|pair| pair[0].0 == pair[1].0) {
             let twice = format!("{} twice", shown(&pair[0].0));
             return Err(misread(part, "names", "each there once", &twice));
+        }
+        if let Some((name, _)) = members.iter().find(|(name, _)| names::is_lookalike(name)) {
+            return Err(misread(part, "names", "each in its own case", &shown(name)));
         }
         Ok(Self { part, members })
     }

@@ -50,6 +50,8 @@ struct Reading<'a> {
     blob_price: BlobPrice,
     /// The first receipt with something unknown in it, and what.
     unknown: Option<Failure>,
+    /// Has one of them the state after its transaction?
+    has_states: bool,
 }
 
 /// Proves receipts by the header and the transactions of their block, which are proved.
@@ -67,6 +69,7 @@ pub(super) fn prove(text: &str, header: &Header, hash: B256, block: &Object<'_>)
         bloom: Bloom::ZERO,
         blob_price: BlobPrice::of(header),
         unknown: None,
+        has_states: false,
     };
     for (index, (receipt, transaction)) in receipts.iter().zip(transactions).enumerate() {
         let transaction = Object::read(transaction, Some(Part::Transaction(index)))?;
@@ -92,6 +95,7 @@ impl Reading<'_> {
         let from = transaction.get::<Address>("from")?;
         receipt.expect(Reason::Derived, "from", &from)?;
         let status = status(&receipt)?;
+        self.has_states |= status.is_post_state();
         parties(&receipt, &envelope, from, status)?;
         self.gas(&receipt, &envelope)?;
         self.blob_price.check(&receipt, &envelope)?;
@@ -111,7 +115,15 @@ impl Reading<'_> {
     fn finish(self) -> Result<(), Failure> {
         let out = ordered_trie_root_encoded(&self.encoded);
         let proved = root(Reason::ReceiptsRoot, "receiptsRoot", out, self.header.receipts_root);
-        proved.map_err(|failure| self.unknown.unwrap_or(failure))?;
+        // Of blocks from before Byzantium some nodes do not have the states that the root is made of.
+        let stateless = !self.has_states && self.header.base_fee_per_gas.is_none();
+        let unknown = self.unknown.or_else(|| {
+            stateless.then(|| Failure::Unprovable {
+                part: None,
+                what: "the state after each transaction".to_owned(),
+            })
+        });
+        proved.map_err(|failure| unknown.unwrap_or(failure))?;
         // Last: under a root that came out, only a header that lies about its own content gets here.
         if self.bloom != self.header.logs_bloom {
             return Err(Failure::field(
@@ -135,7 +147,7 @@ impl Reading<'_> {
         self.gas_used = sum;
         receipt.expect::<u64>(Reason::Derived, "gasUsed", &used)?;
         let price = envelope.effective_gas_price(self.header.base_fee_per_gas);
-        receipt.expect::<u128>(Reason::Derived, "effectiveGasPrice", &price)
+        receipt.expect_if_there::<u128>(Reason::Derived, "effectiveGasPrice", &price)
     }
 
     fn logs(&mut self, receipt: &Object<'_>, place: &Place) -> Result<Vec<Log>, Failure> {
@@ -167,7 +179,11 @@ impl Place {
 /// Until Byzantium a receipt had the state after its transaction, since then whether it succeeded.
 fn status(receipt: &Object<'_>) -> Result<Eip658Value, Failure> {
     match receipt.maybe::<B256>("root")? {
-        Some(root) => receipt.expect_none("status").map(|()| root.into()),
+        // With both, nothing proves the status.
+        Some(_) if receipt.raw("status").is_some() => {
+            Err(receipt.beyond("a status beside a state".to_owned()))
+        }
+        Some(root) => Ok(root.into()),
         None => receipt.get::<bool>("status").map(Into::into),
     }
 }
@@ -179,7 +195,7 @@ fn parties(
     from: Address,
     status: Eip658Value,
 ) -> Result<(), Failure> {
-    receipt.expect::<u64>(Reason::Derived, "type", &(envelope.tx_type() as u64))?;
+    receipt.expect_if_there::<u64>(Reason::Derived, "type", &(envelope.tx_type() as u64))?;
     for name in ["to", "contractAddress"] {
         if !receipt.has(name) {
             return Err(receipt.wrong(Reason::Member, name, "an address or null"));

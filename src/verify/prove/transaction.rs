@@ -104,7 +104,8 @@ fn derived(transaction: &Object<'_>, envelope: &Envelope, scene: Option<Scene>) 
     parity(transaction, envelope)?;
     match envelope.chain_id() {
         Some(id) => transaction.expect_if_there::<u64>(Reason::Derived, "chainId", &id)?,
-        None => transaction.expect_none("chainId")?,
+        // Some nodes write "none" as 0.
+        None => transaction.expect_if_there::<u64>(Reason::Derived, "chainId", &0)?,
     }
     match scene {
         Some(Scene { base_fee, timestamp }) => {
@@ -113,6 +114,9 @@ fn derived(transaction: &Object<'_>, envelope: &Envelope, scene: Option<Scene>) 
             transaction.expect_if_there(Reason::Derived, "blockTimestamp", &Seconds(timestamp))
         }
         // Without the block's base fee it is known only what the price cannot be above.
+        None if transaction.raw("blockHash").is_none() && transaction.raw("blockTimestamp").is_some() => {
+            Err(transaction.wrong(Reason::Derived, "blockTimestamp", "missing where there is no block"))
+        }
         None => match transaction.maybe::<u128>("gasPrice")? {
             Some(price) if price > envelope.max_fee_per_gas() => {
                 let most = format!("{} at most", envelope.max_fee_per_gas().shown());
