@@ -4,8 +4,8 @@
 //! of transactions, withdrawals and receipts, and the roots hold the content. What is said beside
 //! (`from`, `gasPrice`, `logIndex` and the like) follows from the content and is worked out again.
 //!
-//! The JSON is read by [a reader](object) that is stricter than any client: no name twice, no number in
-//! two ways of writing. So what is proved here is what everybody else reads.
+//! The JSON is read more strictly than any client reads it: no name is there twice, no value can be taken
+//! for another. So what is proved here is what everybody else reads.
 
 mod blob;
 mod block;
