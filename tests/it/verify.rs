@@ -9,8 +9,8 @@ use holdfast::{
     eth::{Block, BlockHash, BlockNumber, Receipts},
     jsonrpc::Answer,
     verify::{
-        self, Asked, AskedBlock, Checked, Demand, Failure, Known, OnMismatch, Share, Verdict, Verified,
-        Verifier,
+        self, Anchor, Asked, AskedBlock, Checked, Demand, Failure, Kind, Known, OnMismatch, Share, Verdict,
+        Verified, Verifier,
     },
 };
 use serde_json::{Value, json};
@@ -379,6 +379,136 @@ async fn what_is_not_what_its_block_says_is_no_longer_cut_out_of_it() {
     assert_eq!(asked(&chain), [RECEIPT; 4]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_empty_block_does_not_show_that_a_chain_keeps_the_rules() {
+    let chain = foreign();
+    let program = in_memory::program(&chain, &Config::default());
+    // The genesis of such a chain has nothing in it that Ethereum does not know.
+    chain.clear_faults();
+    program.ask(BLOCK_AT, json!(["0x0", true])).await;
+    has_rules_of_its_own(&chain);
+    for number in 1..=3 {
+        program.ask(BLOCK, json!([hash(&chain, number), true])).await;
+    }
+    let (status, _) = program.cached(BLOCK, json!([hash(&chain, 3), true])).await;
+    assert_eq!(status, "holdfast; hit; detail=block");
+}
+
+// ## Lies about places
+
+/// With a window that does not reach down to what is asked for.
+fn shallow(level: Demand, on_mismatch: OnMismatch) -> Config {
+    let mut config = config(level, on_mismatch);
+    config.chain.window = 8;
+    config
+}
+
+fn renumber(chain: &DevChain, method: &str, number: &str) {
+    chain.fail(Fault::Lie(Lie::Field("blockNumber".to_owned(), json!(number)))).on(method).once();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_names_the_wrong_number_puts_no_block_there() {
+    for level in [Demand::Auto, Demand::Full] {
+        for method in [RECEIPT, TRANSACTION] {
+            let chain = upstream::devchain().config(|config| config.chain_id = 1).blocks(220, 2).chain();
+            let program = in_memory::program(&chain, &shallow(level, OnMismatch::Reject));
+            program.ask(BLOCK_AT, json!(["finalized", false])).await;
+            // True but for the number that it names; both are final.
+            renumber(&chain, method, "0x32");
+            let _ = program.call(method, json!([transaction(&chain, 100, 0)])).await;
+            for params in [json!(["0x32", true]), json!(["0x64", true]), json!(["0x32", false])] {
+                for _ in 0..2 {
+                    let (_, reply) = program.call(BLOCK_AT, params.clone()).await;
+                    assert_eq!(
+                        reply["result"],
+                        truth(&chain, BLOCK_AT, &params),
+                        "{level:?} {method} {params}"
+                    );
+                }
+            }
+            let (status, _) = program.cached(BLOCK_AT, json!(["0x32", true])).await;
+            assert_eq!(status, "holdfast; hit; detail=block", "the truth is kept in the end");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn receipts_that_name_the_wrong_number_put_no_block_there() {
+    let chain = upstream::devchain().config(|config| config.chain_id = 1).blocks(220, 2).chain();
+    let program = in_memory::program(&chain, &shallow(Demand::Auto, OnMismatch::Pass));
+    program.ask(BLOCK_AT, json!(["finalized", false])).await;
+    renumber(&chain, RECEIPTS, "0x32");
+    let _ = program.call(RECEIPTS, json!([hash(&chain, 100)])).await;
+    for params in [json!(["0x32"]), json!(["0x64"])] {
+        let _ = program.call(BLOCK_AT, json!([params[0], true])).await;
+        assert_eq!(program.ask(RECEIPTS, params.clone()).await, truth(&chain, RECEIPTS, &params), "{params}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mined_transaction_is_not_passed_off_as_pending_by_halves() {
+    let chain = mainnet();
+    let program = in_memory::program(&chain, &config(Demand::Full, OnMismatch::Reject));
+    program.ask("eth_blockNumber", json!([])).await;
+    for member in ["blockHash", "blockNumber", "transactionIndex"] {
+        chain.fail(Fault::Lie(Lie::Field(member.to_owned(), Value::Null))).on(TRANSACTION).once();
+        refuses(&program, TRANSACTION, json!([transaction(&chain, 7, 1)])).await;
+    }
+    // Asked for by its place, it has one.
+    let at = "eth_getTransactionByBlockHashAndIndex";
+    let program = in_memory::program(&chain, &config(Demand::Auto, OnMismatch::Reject));
+    program.ask("eth_blockNumber", json!([])).await;
+    chain.fail(Fault::Lie(Lie::Field("blockHash".to_owned(), Value::Null))).on(at).once();
+    refuses(&program, at, json!([hash(&chain, 7), "0x1"])).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_that_is_another_but_for_its_case_is_refused() {
+    let chain = mainnet();
+    let program = in_memory::program(&chain, &config(Demand::Auto, OnMismatch::Reject));
+    for member in ["Hash", "GASUSED", "ha\u{17f}h"] {
+        chain.fail(Fault::Lie(Lie::Field(member.to_owned(), json!("0x1")))).on(BLOCK).once();
+        let refusal = refuses(&program, BLOCK, json!([hash(&chain, 5), true])).await;
+        assert!(refusal.contains("each in its own case"), "{refusal}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_in_disguise_neither_moves_the_view_nor_finality_where_proof_is_a_must() {
+    let chain = mainnet();
+    chain.set_finalized(5);
+    let program = in_memory::program(&chain, &config(Demand::Full, OnMismatch::Reject));
+    program.ask(BLOCK_AT, json!(["finalized", false])).await;
+    time::sleep(Duration::from_secs(2)).await;
+    chain.fail(Fault::Lie(Lie::Disguised(1))).on(BLOCK_AT).times(4);
+    for tag in ["latest", "finalized"] {
+        refuses(&program, BLOCK_AT, json!([tag, true])).await;
+    }
+    chain.clear_faults();
+    for tag in ["latest", "finalized"] {
+        let params = json!([tag, true]);
+        assert_eq!(program.ask(BLOCK_AT, params.clone()).await, truth(&chain, BLOCK_AT, &params));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_kept_is_not_fetched_whole_for_a_part_of_it_again_and_again() {
+    let chain = mainnet();
+    let program = in_memory::program(&chain, &config(Demand::Auto, OnMismatch::Pass));
+    program.ask("eth_blockNumber", json!([])).await;
+    chain.fail(Fault::Lie(Lie::Disguised(3))).on(BLOCK).always();
+    let count = "eth_getBlockTransactionCountByHash";
+    for (method, params) in [(count, json!([hash(&chain, 5)])), (BLOCK, json!([hash(&chain, 6), false]))] {
+        program.call(method, params.clone()).await;
+        chain.clear_calls();
+        for _ in 0..5 {
+            program.call(method, params.clone()).await;
+        }
+        assert_eq!(asked(&chain).len(), 5, "{method}: {:?}", asked(&chain));
+    }
+}
+
 // ## The verifier alone
 
 /// Holds one block at most.
@@ -405,7 +535,7 @@ impl Known for Held {
 fn verifier(level: Demand, chain_id: u64) -> Verifier {
     let config = verify::Config { level, ..verify::Config::default() };
     let verifier = Verifier::new(config, verify::Metrics::default());
-    verifier.follow(chain_id, None);
+    verifier.follow(chain_id, Some(Anchor { chain_id, genesis: None }));
     verifier
 }
 
@@ -442,11 +572,14 @@ async fn what_is_in_force_is_said_with_its_reason() {
     // Blocks of chain 1 are none of chain 10: at three heights that is its rules.
     let (chain, foreign) = (mainnet(), verifier(Demand::Full, 10));
     for number in 1..=3 {
-        assert!(foreign.demands_proof());
+        assert!(foreign.demands_proof(Kind::Blocks));
         let json = chain.block_json(chain.hash_at(number).unwrap(), true).unwrap();
         assert!(!check(&foreign, json, Held(None)).await.unwrap().is_proved());
     }
-    assert_eq!((foreign.demands(), foreign.in_force().blocks), (Demand::Structural, Demand::Structural));
+    assert_eq!(
+        (foreign.demands(Kind::Receipts), foreign.in_force().blocks),
+        (Demand::Structural, Demand::Structural)
+    );
     assert!(foreign.in_force().why.contains("rules of its own"));
 }
 

@@ -39,12 +39,12 @@ impl BlobPrice {
         match envelope.blob_versioned_hashes() {
             Some(blobs) => {
                 let used = DATA_GAS_PER_BLOB.saturating_mul(blobs.len() as u64);
-                receipt.expect::<u64>(Reason::Derived, "blobGasUsed", &used)?;
+                receipt.must_be::<u64>(Reason::Derived, "blobGasUsed", &used)?;
                 self.price(receipt, receipt.get("blobGasPrice")?)
             }
             None => {
                 // Some nodes say how many blobs it has where it cannot have any, and what they would cost.
-                receipt.expect_if_there::<u64>(Reason::Derived, "blobGasUsed", &0)?;
+                receipt.may_be::<u64>(Reason::Derived, "blobGasUsed", &0)?;
                 match receipt.maybe("blobGasPrice")? {
                     Some(price) => self.price(receipt, price),
                     None => Ok(()),

@@ -71,7 +71,7 @@ fn uncles(block: &Object<'_>, header: &Header) -> Result<(), Failure> {
 }
 
 fn withdrawals(block: &Object<'_>, header: &Header) -> Result<(), Failure> {
-    let Some(expected) = header.withdrawals_root else { return block.expect_none("withdrawals") };
+    let Some(expected) = header.withdrawals_root else { return block.must_not_be("withdrawals") };
     let read = |(index, text)| -> Result<_, Failure> {
         let withdrawal = Object::read(text, Some(Part::Withdrawal(index)))?;
         Ok(Withdrawal {

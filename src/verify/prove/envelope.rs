@@ -163,7 +163,7 @@ fn authorizations(transaction: &Object<'_>) -> Result<Vec<SignedAuthorization>, 
         // Whatever was signed is in the block, valid or not.
         let name = if item.raw("yParity").is_some() { "yParity" } else { "v" };
         let parity = item.get::<u64>(name)?;
-        item.expect_if_there::<u64>(Reason::Derived, "v", &parity)?;
+        item.may_be::<u64>(Reason::Derived, "v", &parity)?;
         let parity =
             u8::try_from(parity).map_err(|_| item.wrong(Reason::Member, name, "a quantity of 8 bits"))?;
         let (r, s) = (item.get::<Padded>("r")?, item.get::<Padded>("s")?);

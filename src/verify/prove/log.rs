@@ -2,7 +2,7 @@
 
 use alloy_primitives::{B256, Bytes, Log, LogData};
 
-use super::object::Object;
+use super::{object::Object, value::Seconds};
 use crate::verify::{Failure, Reason};
 
 /// Where a receipt and its logs are.
@@ -15,9 +15,22 @@ pub(super) struct Place {
     pub(super) index: usize,
 }
 
+// === impl Place ===
+
+impl Place {
+    /// Receipts and logs both say where they are.
+    pub(super) fn check(&self, object: &Object<'_>) -> Result<(), Failure> {
+        object.must_be::<B256>(Reason::Names, "blockHash", &self.block)?;
+        object.must_be::<u64>(Reason::Names, "blockNumber", &self.number)?;
+        object.must_be::<B256>(Reason::Names, "transactionHash", &self.transaction)?;
+        object.must_be::<u64>(Reason::Names, "transactionIndex", &(self.index as u64))?;
+        object.may_be(Reason::Derived, "blockTimestamp", &Seconds(self.timestamp))
+    }
+}
+
 /// Reads a log that is the `index`th of its block.
 pub(super) fn read(log: &Object<'_>, index: u64) -> Result<Log, Failure> {
-    log.expect::<u64>(Reason::Derived, "logIndex", &index)?;
+    log.must_be::<u64>(Reason::Derived, "logIndex", &index)?;
     if log.raw("removed").is_some_and(|removed| removed != "false") {
         return Err(log.wrong(Reason::Derived, "removed", "false"));
     }

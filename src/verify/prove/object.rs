@@ -88,7 +88,7 @@ impl<'a> Object<'a> {
     }
 
     /// A member that must be there, and be this.
-    pub(super) fn expect<V: Value>(
+    pub(super) fn must_be<V: Value>(
         &self,
         reason: Reason,
         name: &'static str,
@@ -99,17 +99,17 @@ impl<'a> Object<'a> {
     }
 
     /// A member that, if it is there, must be this.
-    pub(super) fn expect_if_there<V: Value>(
+    pub(super) fn may_be<V: Value>(
         &self,
         reason: Reason,
         name: &'static str,
         expected: &V,
     ) -> Result<(), Failure> {
-        if self.raw(name).is_some() { self.expect(reason, name, expected) } else { Ok(()) }
+        if self.raw(name).is_some() { self.must_be(reason, name, expected) } else { Ok(()) }
     }
 
     /// A member that must be left out here.
-    pub(super) fn expect_none(&self, name: &'static str) -> Result<(), Failure> {
+    pub(super) fn must_not_be(&self, name: &'static str) -> Result<(), Failure> {
         if self.raw(name).is_some() { Err(self.wrong(Reason::Derived, name, "missing")) } else { Ok(()) }
     }
 

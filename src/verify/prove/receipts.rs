@@ -12,7 +12,7 @@ use super::{
     envelope::{self, Envelope},
     log::{self, Place},
     object::{self, Object},
-    value::{Seconds, Value},
+    value::Value,
 };
 use crate::verify::{Failure, Part, Reason};
 
@@ -93,7 +93,7 @@ impl Reading<'_> {
         };
         place.check(&receipt)?;
         let from = transaction.get::<Address>("from")?;
-        receipt.expect(Reason::Derived, "from", &from)?;
+        receipt.must_be(Reason::Derived, "from", &from)?;
         let status = status(&receipt)?;
         self.has_states |= status.is_post_state();
         parties(&receipt, &envelope, from, status)?;
@@ -102,7 +102,7 @@ impl Reading<'_> {
         let logs = self.logs(&receipt, &place)?;
 
         let rebuilt = Receipt { status, cumulative_gas_used: self.gas_used, logs }.with_bloom();
-        receipt.expect::<Bloom>(Reason::Bloom, "logsBloom", &rebuilt.logs_bloom)?;
+        receipt.must_be::<Bloom>(Reason::Bloom, "logsBloom", &rebuilt.logs_bloom)?;
         self.bloom.accrue_bloom(&rebuilt.logs_bloom);
         self.encoded.push(ReceiptEnvelope::from_typed(envelope.tx_type(), rebuilt).encoded_2718());
         if self.unknown.is_none() {
@@ -145,9 +145,9 @@ impl Reading<'_> {
             return Err(receipt.wrong(Reason::Derived, "cumulativeGasUsed", &least));
         };
         self.gas_used = sum;
-        receipt.expect::<u64>(Reason::Derived, "gasUsed", &used)?;
+        receipt.must_be::<u64>(Reason::Derived, "gasUsed", &used)?;
         let price = envelope.effective_gas_price(self.header.base_fee_per_gas);
-        receipt.expect_if_there::<u128>(Reason::Derived, "effectiveGasPrice", &price)
+        receipt.may_be::<u128>(Reason::Derived, "effectiveGasPrice", &price)
     }
 
     fn logs(&mut self, receipt: &Object<'_>, place: &Place) -> Result<Vec<Log>, Failure> {
@@ -160,19 +160,6 @@ impl Reading<'_> {
             self.logs += 1;
         }
         Ok(logs)
-    }
-}
-
-// === impl Place ===
-
-impl Place {
-    /// Receipts and logs both say where they are.
-    fn check(&self, object: &Object<'_>) -> Result<(), Failure> {
-        object.expect::<B256>(Reason::Names, "blockHash", &self.block)?;
-        object.expect::<u64>(Reason::Names, "blockNumber", &self.number)?;
-        object.expect::<B256>(Reason::Names, "transactionHash", &self.transaction)?;
-        object.expect::<u64>(Reason::Names, "transactionIndex", &(self.index as u64))?;
-        object.expect_if_there(Reason::Derived, "blockTimestamp", &Seconds(self.timestamp))
     }
 }
 
@@ -195,7 +182,7 @@ fn parties(
     from: Address,
     status: Eip658Value,
 ) -> Result<(), Failure> {
-    receipt.expect_if_there::<u64>(Reason::Derived, "type", &(envelope.tx_type() as u64))?;
+    receipt.may_be::<u64>(Reason::Derived, "type", &(envelope.tx_type() as u64))?;
     for name in ["to", "contractAddress"] {
         if !receipt.has(name) {
             return Err(receipt.wrong(Reason::Member, name, "an address or null"));
@@ -203,19 +190,19 @@ fn parties(
     }
     match envelope.to() {
         Some(to) => {
-            receipt.expect::<Address>(Reason::Derived, "to", &to)?;
-            receipt.expect_none("contractAddress")
+            receipt.must_be::<Address>(Reason::Derived, "to", &to)?;
+            receipt.must_not_be("contractAddress")
         }
         None => {
-            receipt.expect_none("to")?;
+            receipt.must_not_be("to")?;
             let created = from.create(envelope.nonce());
             // Of what failed to be created some nodes give the address, others none. Before Byzantium it
             // cannot be told.
             match status {
                 Eip658Value::Eip658(true) => {
-                    receipt.expect::<Address>(Reason::Derived, "contractAddress", &created)
+                    receipt.must_be::<Address>(Reason::Derived, "contractAddress", &created)
                 }
-                _ => receipt.expect_if_there::<Address>(Reason::Derived, "contractAddress", &created),
+                _ => receipt.may_be::<Address>(Reason::Derived, "contractAddress", &created),
             }
         }
     }

@@ -69,7 +69,7 @@ pub(super) fn prove(
     let hashed = envelope::read(&transaction).and_then(|envelope| {
         let encoded = envelope.encoded_2718();
         let hash = keccak256(&encoded);
-        transaction.expect::<B256>(Reason::TransactionHash, "hash", &hash).map(|()| (envelope, encoded))
+        transaction.must_be::<B256>(Reason::TransactionHash, "hash", &hash).map(|()| (envelope, encoded))
     });
     let (envelope, encoded) = hashed.map_err(|failure| transaction.excuse(&KNOWN, failure))?;
     if let (Some(expected), Some(named)) = (chain_id, envelope.chain_id())
@@ -85,8 +85,10 @@ pub(super) fn prove(
 fn signer(transaction: &Object<'_>, envelope: &Envelope) -> Result<(), Failure> {
     // Until EIP-2 either `s` of a signature was valid, and such transactions are in the chain.
     match recover_signer_unchecked(envelope.signature(), envelope.signature_hash()) {
-        Ok(signer) => transaction.expect::<Address>(Reason::Signer, "from", &signer),
-        Err(_) => Err(transaction.wrong(Reason::Signer, "from", "anybody as nobody signed like that")),
+        Ok(signer) => transaction.must_be::<Address>(Reason::Signer, "from", &signer),
+        Err(_) => {
+            Err(transaction.wrong(Reason::Signer, "from", "who signed it as nobody can have signed so"))
+        }
     }
 }
 
@@ -95,23 +97,23 @@ fn derived(transaction: &Object<'_>, envelope: &Envelope, scene: Option<Scene>) 
     let kind = envelope.tx_type();
     for (name, kinds) in TYPED {
         if !kinds.contains(&kind) {
-            transaction.expect_none(name)?;
+            transaction.must_not_be(name)?;
         }
     }
     for name in ["input", "data"] {
-        transaction.expect_if_there::<Bytes>(Reason::Derived, name, envelope.input())?;
+        transaction.may_be::<Bytes>(Reason::Derived, name, envelope.input())?;
     }
     parity(transaction, envelope)?;
     match envelope.chain_id() {
-        Some(id) => transaction.expect_if_there::<u64>(Reason::Derived, "chainId", &id)?,
+        Some(id) => transaction.may_be::<u64>(Reason::Derived, "chainId", &id)?,
         // Some nodes write "none" as 0.
-        None => transaction.expect_if_there::<u64>(Reason::Derived, "chainId", &0)?,
+        None => transaction.may_be::<u64>(Reason::Derived, "chainId", &0)?,
     }
     match scene {
         Some(Scene { base_fee, timestamp }) => {
             let price = envelope.effective_gas_price(base_fee);
-            transaction.expect_if_there::<u128>(Reason::Derived, "gasPrice", &price)?;
-            transaction.expect_if_there(Reason::Derived, "blockTimestamp", &Seconds(timestamp))
+            transaction.may_be::<u128>(Reason::Derived, "gasPrice", &price)?;
+            transaction.may_be(Reason::Derived, "blockTimestamp", &Seconds(timestamp))
         }
         // Without the block's base fee it is known only what the price cannot be above.
         None if transaction.raw("blockHash").is_none() && transaction.raw("blockTimestamp").is_some() => {
@@ -130,10 +132,10 @@ fn derived(transaction: &Object<'_>, envelope: &Envelope, scene: Option<Scene>) 
 /// Typed transactions sign with a parity that goes by one name, the other, or both.
 fn parity(transaction: &Object<'_>, envelope: &Envelope) -> Result<(), Failure> {
     let parity = envelope.signature().v();
-    transaction.expect_if_there::<bool>(Reason::Derived, "yParity", &parity)?;
+    transaction.may_be::<bool>(Reason::Derived, "yParity", &parity)?;
     if envelope.is_legacy() {
         // What it says was taken apart for the signature.
         return Ok(());
     }
-    transaction.expect_if_there::<bool>(Reason::Derived, "v", &parity)
+    transaction.may_be::<bool>(Reason::Derived, "v", &parity)
 }

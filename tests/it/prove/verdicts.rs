@@ -1,5 +1,6 @@
 //! What is said of an answer that is not proved, and what may differ between nodes.
 
+use alloy_consensus::Header;
 use holdfast::{
     eth::TxHash,
     verify::{self, AskedBlock, Failure, Level, prove},
@@ -100,18 +101,32 @@ fn each_hash_and_root_has_its_own_reason() {
 }
 
 #[test]
-fn true_transactions_under_another_root_are_refused() {
+fn true_content_under_another_header_is_refused() {
     // The header is made for the lie, so that its own hash comes out.
-    let mut draft = Draft::of(Fork::London);
-    let header: alloy_rpc_types_eth::Header = serde_json::from_value(draft.block.clone()).unwrap();
-    let other = alloy_consensus::Header { transactions_root: header.receipts_root, ..header.inner };
-    let hash = json!(other.hash_slow());
-    draft.block["transactionsRoot"] = json!(other.transactions_root);
-    draft.block["hash"] = hash.clone();
-    for transaction in draft.block["transactions"].as_array_mut().unwrap() {
-        transaction["blockHash"] = hash.clone();
-    }
-    assert_eq!(draft.refused().0, "transactions_root");
+    let reason = |forge: fn(&mut Header)| {
+        let mut draft = Draft::of(Fork::London);
+        let told: alloy_rpc_types_eth::Header = serde_json::from_value(draft.block.clone()).unwrap();
+        let mut header = told.inner;
+        forge(&mut header);
+        draft.block["transactionsRoot"] = json!(header.transactions_root);
+        draft.block["receiptsRoot"] = json!(header.receipts_root);
+        draft.block["logsBloom"] = json!(header.logs_bloom);
+        let hash = json!(header.hash_slow());
+        draft.block["hash"] = hash.clone();
+        for part in [&mut draft.block["transactions"], &mut draft.receipts] {
+            for part in part.as_array_mut().unwrap() {
+                part["blockHash"] = hash.clone();
+                for log in part.get_mut("logs").into_iter().flat_map(|logs| logs.as_array_mut().unwrap()) {
+                    log["blockHash"] = hash.clone();
+                }
+            }
+        }
+        draft.verdict().map_err(|failure| failure.as_str())
+    };
+    assert_eq!(reason(|_| ()), Ok(()));
+    assert_eq!(reason(|header| header.transactions_root = header.state_root), Err("transactions_root"));
+    assert_eq!(reason(|header| header.receipts_root = header.state_root), Err("receipts_root"));
+    assert_eq!(reason(|header| header.logs_bloom.0[0] ^= 1), Err("bloom"));
 }
 
 // ## What is unknown is no failure
@@ -272,6 +287,27 @@ fn nodes_may_write_a_transaction_in_their_own_ways() {
     assert_eq!(draft.verdict(), Ok(()));
     draft.transaction("0x0")["yParity"] = json!("0x2");
     assert_eq!(draft.refused().0, "member");
+}
+
+#[test]
+fn what_is_said_twice_is_said_alike() {
+    let mut draft = Draft::of(Fork::Prague);
+    draft.transaction("0x2").insert("data".to_owned(), json!("0x00"));
+    assert_eq!(draft.refused().0, "derived");
+
+    for (v, verdict) in [("yParity", Ok(())), ("nonce", Err("derived"))] {
+        let mut draft = Draft::of(Fork::Prague);
+        let authorization = &mut draft.transaction("0x4")["authorizationList"][0];
+        authorization["v"] = authorization[v].clone();
+        assert_eq!(draft.verdict().map_err(|failure| failure.as_str()), verdict);
+    }
+
+    let mut draft = Draft::of(Fork::London);
+    let time = u64::from_str_radix(&draft.block["timestamp"].as_str().unwrap()[2..], 16).unwrap();
+    draft.receipts[0]["blockTimestamp"] = json!(time);
+    assert_eq!(draft.verdict(), Ok(()));
+    draft.receipts[0]["blockTimestamp"] = json!(time + 1);
+    assert_eq!(draft.refused().0, "derived");
 }
 
 #[test]
