@@ -249,8 +249,8 @@ impl Inner {
                 return Ok(None);
             }
             let is_content = matches!(&answer, Answer::Result(result) if result != "null");
-            if is_content && asked.wants_hashes() && matches!(fetch, Fetch::Block(_) | Fetch::BlockAt(_)) {
-                // Fetched whole, and not to be cut: in the form that was asked for it is the node's to give.
+            if is_content && !asked.takes(fetch) {
+                // Not to be cut: in the form that was asked for it is the node's to give.
                 return self.forward_as_asked(asked, arrival).await.map(Some);
             }
             if is_content && self.demands_proof(asked) && self.fetcher.verifier.rejects() {

@@ -59,6 +59,8 @@ struct Times {
     finalized: Option<(Stamp, BlockNumber)>,
     /// The last call that can have changed what reads see.
     written: Option<Stamp>,
+    /// When the head last became another.
+    moved: Option<Stamp>,
     /// When the node last had no block for the tag.
     no_safe: Option<Stamp>,
     no_finalized: Option<Stamp>,
@@ -125,6 +127,8 @@ impl View {
         tracker.counts(sent)
             && sent.serves(arrival, tracker.rules().max_staleness)
             && !self.is_outwritten(sent)
+            // Nor may what was sent before the head that everybody has been shown, whether it left a branch or not.
+            && !self.times().moved.is_some_and(|moved| sent.is_before(moved))
     }
 
     /// Was this sent before the last call that can have changed what reads see?

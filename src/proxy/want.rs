@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{
     PacketContext,
-    fetch::Fetched,
+    fetch::{Fetch, Fetched},
     look::{NULL, counted, hashes_only},
 };
 use crate::{
@@ -63,15 +63,29 @@ pub(super) struct Cacheable {
 // === impl Cacheable ===
 
 impl Cacheable {
-    /// Does the client want a block with the hashes of its transactions only?
-    pub(super) fn wants_hashes(&self) -> bool {
-        matches!(
-            self.want,
+    /// Does what is fetched so answer the call as it is, whole?
+    pub(super) fn takes(&self, fetch: Fetch) -> bool {
+        match self.want {
             Want::Operation(
-                Operation::BlockByHash(ops::BlockByHash { full: false, .. })
-                    | Operation::BlockByNumber(ops::BlockByNumber { full: false, .. })
-            )
-        )
+                Operation::BlockByHash(ops::BlockByHash { full, .. })
+                | Operation::BlockByNumber(ops::BlockByNumber { full, .. }),
+            ) => match fetch {
+                Fetch::Block(_) | Fetch::BlockAt(_) => full,
+                Fetch::Thin(_) | Fetch::ThinAt(_) => !full,
+                _ => false,
+            },
+            Want::Operation(
+                Operation::TransactionByBlockHash(_) | Operation::TransactionByBlockNumber(_),
+            ) => {
+                matches!(fetch, Fetch::TransactionIn(..) | Fetch::TransactionAt(..))
+            }
+            Want::Operation(Operation::TransactionByHash(_)) => matches!(fetch, Fetch::Transaction(_)),
+            Want::Operation(Operation::Receipt(_)) => matches!(fetch, Fetch::Receipt(_)),
+            Want::Extra(Extra::BlockReceipts(_)) => {
+                matches!(fetch, Fetch::Receipts(_) | Fetch::ReceiptsAt(_))
+            }
+            Want::Extra(Extra::BlockNumber | Extra::TransactionCount(_) | Extra::UncleCount(_)) => false,
+        }
     }
 
     /// Did the client name a block by what it is to the chain?

@@ -118,10 +118,18 @@ fn the_two_forms_of_a_block_are_not_taken_for_each_other() {
 fn a_pending_transaction_is_nowhere_and_a_receipt_always_somewhere() {
     let chain = chain();
     let hash = chain.hash_at(1).unwrap();
-    for absent in ["blockHash", "blockNumber", "transactionIndex"] {
+    let without = |members: &[&str]| {
         let mut transaction = parse(&chain.transaction_json(hash, 0).unwrap());
-        transaction[absent] = Value::Null;
-        assert_eq!(LoneTransaction::read(transaction.to_string().into()).unwrap().place(), None);
+        members.iter().for_each(|member| transaction[*member] = Value::Null);
+        LoneTransaction::read(transaction.to_string().into())
+    };
+    let pending = without(&["blockHash", "blockNumber", "transactionIndex"]).unwrap();
+    assert_eq!((pending.place(), pending.is_half_placed()), (None, false));
+    // Some nodes say of what is pending which number its block may have.
+    let pending = without(&["blockHash", "transactionIndex"]).unwrap();
+    assert_eq!((pending.place(), pending.is_half_placed()), (None, true));
+    for absent in ["blockHash", "blockNumber", "transactionIndex"] {
+        assert!(without(&[absent]).is_err(), "{absent}");
         let mut receipt = parse(&chain.receipt_json(hash, 0).unwrap());
         receipt[absent] = Value::Null;
         assert!(LoneReceipt::read(receipt.to_string().into()).is_err());

@@ -919,3 +919,30 @@ async fn a_lie_about_a_block_is_handed_on_in_the_form_that_was_asked_for() {
     assert!(block["transactions"][0].is_string(), "{block}");
     assert_eq!(program.ask(BLOCK_BY_HASH, asked).await["number"], "0x3");
 }
+
+/// The view never saw the branch that was left, so no reorganisation is noticed; but it has shown a head, and
+/// what was sent before that head was seen may be about another branch.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_was_asked_for_before_the_head_was_shown_is_not_joined() {
+    let chain = upstream::devchain().chain();
+    let mut config = Config::default();
+    config.chain.max_staleness = Duration::from_millis(10);
+    let program = in_memory::program(&chain, &config);
+    program.ask("eth_blockNumber", json!([])).await;
+    time::sleep(Duration::from_millis(11)).await;
+    let block = chain.mine(2);
+    let transaction = hex(chain.transactions_of(block.hash)[0]);
+    chain.fail(Fault::Delay(Duration::from_millis(20))).on(TRANSACTION).once();
+    let early = {
+        let (program, params) = (program.clone(), json!([transaction]));
+        tokio::spawn(async move { program.ask(TRANSACTION, params).await })
+    };
+    time::sleep(Duration::from_millis(1)).await;
+    chain.reorg(1, 1);
+    assert_eq!(program.ask(BLOCK, json!(["latest", false])).await["hash"], hex(chain.head().hash));
+    let late = program.ask(TRANSACTION, json!([transaction])).await;
+    let truth: Value =
+        serde_json::from_slice(&chain.answer(TRANSACTION, json!([transaction])).unwrap()).unwrap();
+    assert_eq!(late, truth);
+    early.await.unwrap();
+}

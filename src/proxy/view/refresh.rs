@@ -71,6 +71,7 @@ impl View {
         self.heed(change, link);
         self.keep(named);
         if !matches!(change, HeadChange::Outdated | HeadChange::Same | HeadChange::Lag) {
+            self.times().moved = Some(now);
             self.moved.notify_one();
         }
         if self.finalized_is_due(link.number, now) {

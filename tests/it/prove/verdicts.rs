@@ -96,7 +96,7 @@ fn each_hash_and_root_has_its_own_reason() {
     assert_eq!(reason(&|draft| draft.block["withdrawals"][0]["amount"] = json!("0x1")), "withdrawals_root");
     assert_eq!(reason(&|draft| draft.receipts[1]["logs"][0]["data"] = json!("0x01")), "receipts_root");
     assert_eq!(reason(&|draft| draft.receipts[0]["status"] = json!("0x0")), "receipts_root");
-    assert_eq!(reason(&|draft| draft.receipts[0]["root"] = wrong.clone()), "derived");
+    assert_eq!(reason(&|draft| draft.receipts[0]["root"] = wrong.clone()), "unprovable");
     assert_eq!(reason(&|draft| draft.receipts[0]["blockHash"] = wrong.clone()), "names");
 }
 
@@ -367,7 +367,7 @@ fn a_lone_transaction_is_proved_but_for_where_it_is() {
 fn a_pending_transaction_is_proved_as_any() {
     let mut draft = Draft::of(Fork::Prague);
     let transaction = draft.transaction("0x2");
-    for name in ["blockHash", "blockNumber", "transactionIndex"] {
+    for name in ["blockHash", "blockNumber", "transactionIndex", "blockTimestamp"] {
         transaction[name] = Value::Null;
     }
     transaction["gasPrice"] = transaction["maxFeePerGas"].clone();
