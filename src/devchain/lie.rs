@@ -59,9 +59,29 @@ pub(super) fn tell(state: &State, lie: &Lie, truth: &Bytes, full: bool) -> Bytes
             let value = bend(teller.value, *choice);
             Some(Teller { value, ..teller }.changed(STRANGE, &Value::from("0x1")))
         }
+        Lie::Renumbered(number) => {
+            let mut value = teller.value;
+            renumber(&mut value, *number);
+            Some(json(&value).into())
+        }
         Lie::Field(name, changed) => Some(teller.changed(name, changed)),
     };
     told.unwrap_or_else(|| truth.clone())
+}
+
+fn renumber(value: &mut Value, number: u64) {
+    match value {
+        Value::Object(members) => {
+            for (name, member) in members {
+                match name.as_str() {
+                    "blockNumber" if member.is_string() => *member = Value::from(format!("{number:#x}")),
+                    _ => renumber(member, number),
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| renumber(item, number)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
 }
 
 // === impl Shape ===

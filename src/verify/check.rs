@@ -9,7 +9,7 @@ use tokio::time;
 use tracing::{debug, warn};
 
 use super::{Asked, Failure, Known, OnMismatch, Verdict, Verifier};
-use crate::jsonrpc::Answer;
+use crate::{eth::BlockHash, jsonrpc::Answer};
 
 /// Tells an answer from a lie. It travels with a call, so that "ask another upstream" can be decided
 /// where upstreams are chosen; what it found is kept here for whoever made the call, so that nothing is
@@ -61,11 +61,12 @@ impl Check {
             }
             Verdict::Wrong(failure) => {
                 verifier.metrics().failed(failure);
-                // The one line that an operator needs: what was asked, and what is wrong with the answer.
+                // The one line that an operator needs: what was asked, what came, and what is wrong with it.
+                let block = named(result);
                 if verifier.is_news(failure.as_str()) {
-                    warn!(%asked, reason = failure.as_str(), %failure, "an answer cannot be right: it is not kept");
+                    warn!(%asked, block, reason = failure.as_str(), %failure, "an answer cannot be right: it is not kept");
                 } else {
-                    debug!(%asked, reason = failure.as_str(), %failure, "an answer cannot be right: it is not kept");
+                    debug!(%asked, block, reason = failure.as_str(), %failure, "an answer cannot be right: it is not kept");
                 }
                 return Err(failure.clone());
             }
@@ -78,6 +79,23 @@ impl Check {
     pub fn verdict(&self) -> Option<Verdict> {
         self.0.verdict.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
+}
+
+/// The block that an answer says it is, or is from; for a line of the log, and believed by nobody.
+fn named(result: &[u8]) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Named {
+        number: Option<String>,
+        block_number: Option<String>,
+        hash: Option<String>,
+        block_hash: Option<String>,
+    }
+    let Named { number, block_number, hash, block_hash } = serde_json::from_slice(result).ok()?;
+    let number = u64::from_str_radix(block_number.or(number)?.strip_prefix("0x")?, 16).ok()?;
+    // As a hash is written: what comes from a node does not go into a log as it is.
+    let hash: BlockHash = block_hash.or(hash)?.parse().ok()?;
+    Some(format!("{number} {hash}"))
 }
 
 impl fmt::Debug for Check {

@@ -82,7 +82,7 @@ impl Share {
         (0.0..=1.0).contains(&share).then(|| Self((share * MILLION).round() as u32))
     }
 
-    /// Every so many is such a share; `None` if it is none at all.
+    /// Every so many is about such a share, a half or more being all; `None` if it is none at all.
     pub fn every(self) -> Option<u64> {
         (self.0 > 0).then(|| (MILLION / f64::from(self.0)).round() as u64)
     }

@@ -26,8 +26,12 @@
 //!
 //! # What is not
 //! - `totalDifficulty`, of which the header knows nothing, and `size`, which depends on what is left out.
-//! - The hashes in `uncles`: the headers that `sha3Uncles` is the hash of are not in the answer. The list
-//!   is empty exactly when it must be.
+//! - The hashes in `uncles`, and whether there are one or two: the headers that `sha3Uncles` is the hash of are
+//!   not in the answer. The list is empty exactly when it must be, and no other list makes a count.
+//! - Of a transaction that is pending: that it is, and what its `gasPrice` will be.
+//! - Of blocks from before Byzantium whose receipts come without the state after each transaction, as some
+//!   nodes have forgotten it: the receipts. They are unprovable, and so is what anvil makes of blobs (it takes
+//!   `transactionsRoot` over the sidecars) and of a genesis before Shanghai (it leaves out older members).
 //! - Members that nobody here knows. Nodes add some, and they are handed on as they are.
 //! - Whether the `contractAddress` of a creation that failed, or that is from before Byzantium, is given
 //!   or `null`: nodes differ. If it is given, it is right.

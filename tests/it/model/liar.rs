@@ -71,6 +71,7 @@ fn lie() -> impl Strategy<Value = Lie> {
         1 => Just(Lie::OrphanedReceipt),
         1 => Just(Lie::ForeignBlock),
         3 => any::<u64>().prop_map(Lie::Disguised),
+        3 => (0u64..90).prop_map(Lie::Renumbered),
     ]
 }
 
@@ -100,7 +101,7 @@ impl<'a> Run<'a> {
         if setting.switched {
             config.upstream.batch = 6;
             config.plan.blocks = Blocks::AsAsked;
-            config.chain.window = 8;
+            config.chain.window = 4;
             config.cache.size = bytesize::ByteSize::kib(96);
         }
         let node = devchain::Config { chain_id: 1, keep_calls: 0, ..devchain::Config::default() };
