@@ -13,7 +13,6 @@ mod derive;
 mod error;
 mod fetch;
 mod follow;
-mod identity;
 mod keep;
 mod known;
 mod look;
@@ -36,7 +35,6 @@ pub use self::{
     derive::Derivation,
     error::CallError,
     follow::Follower,
-    identity::{Identity, IdentityState, Stranger, WhoIs},
     metrics::Metrics,
     packet::PacketContext,
     policy::GlobError,

@@ -1,7 +1,8 @@
 //! What is asked of an upstream.
 
-use super::UpstreamError;
+use super::{Need, UpstreamError};
 use crate::{
+    eth::is_write,
     jsonrpc::{Answer, MethodName, Params},
     verify::{Check, Failure},
 };
@@ -21,6 +22,8 @@ pub struct Call {
     pub params: Params,
     /// Tells an answer from a lie; without it, whatever the upstream says is its answer.
     pub check: Option<Check>,
+    /// What the endpoint that answers it must have.
+    pub need: Need,
 }
 
 /// An answer that cannot be right.
@@ -38,7 +41,7 @@ pub struct Mismatch {
 impl Call {
     /// A call whose every answer counts.
     pub fn new(method: impl Into<MethodName>, params: Params) -> Self {
-        Self { method: method.into(), params, check: None }
+        Self { method: method.into(), params, check: None, need: Need::default() }
     }
 
     /// The same call, whose answer must pass this.
@@ -46,12 +49,13 @@ impl Call {
         Self { check: Some(check), ..self }
     }
 
-    /// Checks an answer to it.
-    pub(super) async fn accept(&self, answer: Answer) -> Result<Answer, UpstreamError> {
-        let Some(check) = &self.check else { return Ok(answer) };
-        match check.accept(&answer).await {
-            Ok(()) => Ok(answer),
-            Err(failure) => Err(UpstreamError::Rejected(Box::new(Mismatch { failure, answer }))),
-        }
+    /// The same call, for an endpoint that has this.
+    pub fn with_need(self, need: Need) -> Self {
+        Self { need, ..self }
+    }
+
+    /// Can it change what reads see? Then it is not sent twice.
+    pub(super) fn is_write(&self) -> bool {
+        is_write(self.method.as_str())
     }
 }

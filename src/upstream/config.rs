@@ -40,12 +40,35 @@ pub struct EndpointConfig {
     /// Where it tells of new heads, a `ws://` or `wss://` URL; a secret as well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ws: Option<Secret>,
+    /// Whom to ask first: the lowest that can be asked. Those that are equal share the calls.
+    #[serde(default)]
+    pub priority: u32,
+    /// How much of what is shared it takes, in proportion.
+    #[serde(default = "one")]
+    pub weight: u32,
+    /// How often it may be asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<RateConfig>,
     /// One node without a balancer in between: it does not contradict itself from call to call.
     #[serde(default)]
     pub consistent: bool,
     /// Sent with every request.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, Secret>,
+}
+
+/// How often an endpoint may be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RateConfig {
+    /// Calls in a second, in the long run.
+    pub per_second: u32,
+    /// Calls at once.
+    pub burst: u32,
+}
+
+fn one() -> u32 {
+    1
 }
 
 impl Default for Config {
@@ -65,6 +88,19 @@ impl Default for Config {
 // === impl EndpointConfig ===
 
 impl EndpointConfig {
+    /// An endpoint at this URL, and nothing else said of it.
+    pub fn at(url: impl Into<String>) -> Self {
+        Self {
+            url: Secret::Plain(url.into()),
+            ws: None,
+            priority: 0,
+            weight: 1,
+            rate: None,
+            consistent: false,
+            headers: BTreeMap::new(),
+        }
+    }
+
     /// Can it be used as it is configured? Looks up its secrets, and connects to nothing.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use std::{error::Error, sync::Arc, time::Duration};
 
 use http::StatusCode;
 
-use super::Mismatch;
+use super::{Mismatch, Stranger};
 use crate::{jsonrpc::AnswerError, shown::Time};
 
 /// A node's message goes into a line of the log; not more of it than one has.
@@ -61,6 +61,9 @@ pub enum UpstreamError {
     /// The node's own error, where only a result helps. Begins like its message.
     #[error("the node answers with an error: {0}")]
     NodeError(String),
+    /// It is another chain's.
+    #[error(transparent)]
+    Stranger(Stranger),
     /// Our own limits: too much is in flight already.
     #[error("too many upstream calls at once")]
     Busy,
@@ -93,7 +96,7 @@ impl UpstreamError {
     }
 
     /// Every reason, as it is named in logs and metrics.
-    pub const REASONS: [&str; 14] = [
+    pub const REASONS: [&str; 15] = [
         "connect",
         "broken",
         "timeout",
@@ -107,6 +110,7 @@ impl UpstreamError {
         "rejected",
         "abandoned",
         "node_error",
+        "stranger",
         "busy",
     ];
 
@@ -126,6 +130,7 @@ impl UpstreamError {
             Self::Rejected(_) => "rejected",
             Self::Abandoned => "abandoned",
             Self::NodeError(_) => "node_error",
+            Self::Stranger(_) => "stranger",
             Self::Busy => "busy",
         }
     }

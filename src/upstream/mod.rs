@@ -5,25 +5,35 @@
 //! client sees of a failure is decided elsewhere; here it gets its name ([`UpstreamError`]).
 
 mod batch;
+mod breaker;
+mod bucket;
 mod call;
 mod config;
+mod endpoint;
 mod error;
 mod heads;
 mod http;
+mod identity;
+mod limited;
 mod local;
 mod metrics;
+mod pool;
 mod stack;
 mod url;
 mod wire;
 
 pub use self::{
+    breaker::Health,
     call::{Answers, Call, Calls, Mismatch},
-    config::{Config, EndpointConfig},
+    config::{Config, EndpointConfig, RateConfig},
+    endpoint::EndpointStatus,
     error::{Retry, UpstreamError},
     heads::{FeedError, HeadFeed, Subscription},
     http::{EndpointError, HttpLeaf},
+    identity::{IdentityError, IdentityState, Stranger, WhoIs, is_development},
     local::DevChainLeaf,
     metrics::Metrics,
-    stack::{Leaf, Upstream},
+    pool::{Identity, Need},
+    stack::{EndpointParts, Leaf, Upstream},
     url::EndpointUrl,
 };

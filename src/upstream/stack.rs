@@ -2,53 +2,70 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::future::{BoxFuture, join_all};
-use tokio::{
-    sync::Semaphore,
-    time::{self, Instant},
-};
+use futures_util::future::BoxFuture;
+use tokio::{sync::Semaphore, time};
 use tower::{Service, ServiceBuilder, ServiceExt, layer::layer_fn, service_fn, util::BoxCloneSyncService};
-use tracing::{Instrument, debug, debug_span, warn};
 
-use super::{Answers, Call, Calls, Config, Metrics, UpstreamError, batch::Batcher};
-use crate::{eth::is_write, jsonrpc::Answer, seldom::Seldom};
+use super::{
+    Answers, Call, Calls, Config, EndpointConfig, EndpointStatus, Identity, Metrics, UpstreamError,
+    batch::Batcher,
+    endpoint::Endpoint,
+    identity::Pin,
+    pool::Pool,
+};
+use crate::jsonrpc::Answer;
 
 /// A node as a service: one call or several in, an answer for each out.
 pub type Leaf = BoxCloneSyncService<Calls, Answers, UpstreamError>;
 
-/// The upstream as the rest of the program sees it.
+/// The upstream as the rest of the program sees it: all endpoints of one chain.
 #[derive(Clone, Debug)]
 pub struct Upstream {
+    pool: Arc<Pool>,
     service: Leaf,
     batcher: Option<Batcher>,
+}
+
+/// An endpoint, and how it is reached.
+#[derive(Clone, Debug)]
+pub struct EndpointParts {
+    /// What logs call it: its URL without what is secret in it.
+    pub name: Arc<str>,
+    /// How it is reached.
+    pub leaf: Leaf,
+    /// What is said of it.
+    pub config: EndpointConfig,
 }
 
 // === impl Upstream ===
 
 impl Upstream {
-    /// Puts the stack in front of `leaf`, which logs call by `name`.
-    pub fn new<L>(leaf: L, name: &str, config: &Config, metrics: &Metrics) -> Self
-    where
-        L: Service<Calls, Response = Answers, Error = UpstreamError, Future: Send>
-            + Clone
-            + Send
-            + Sync
-            + 'static,
-    {
-        let (in_flight, wait, timeout) = (config.max_in_flight, config.max_wait, config.timeout);
+    /// Puts the stack in front of `endpoints`, which must all serve the same chain: `chain_id`, if that is
+    /// given. Somebody must [watch](Self::watch) who they are.
+    pub fn new(endpoints: Vec<EndpointParts>, chain_id: Option<u64>, config: &Config, metrics: &Metrics) -> Self {
+        let pin = Arc::new(Pin::new(chain_id));
+        let endpoints = endpoints.into_iter().map(|parts| endpoint(parts, Some(&pin), config, metrics));
+        Self::over(Pool::new(endpoints.collect(), pin, config.max_wait), config)
+    }
+
+    /// One endpoint that is asked whoever it is.
+    pub fn of_one(parts: EndpointParts, config: &Config, metrics: &Metrics) -> Self {
+        let endpoint = endpoint(parts, None, config, metrics);
+        Self::over(Pool::new(vec![endpoint], Arc::new(Pin::new(None)), config.max_wait), config)
+    }
+
+    fn over(pool: Pool, config: &Config) -> Self {
+        let (in_flight, wait) = (config.max_in_flight, config.max_wait);
+        let pool = Arc::new(pool);
         let service = ServiceBuilder::new()
-            // First, so that the time spent waiting for a slot is not taken from the attempt.
+            // First, so that the time spent waiting for a slot is not taken from the attempts.
             .layer(layer_fn(|inner| slots(inner, in_flight, wait)))
-            // One endpoint for now: choosing among several, retrying and breaking belong here.
-            .layer(layer_fn(|inner| attempt(inner, name, metrics.clone())))
-            // Inside the attempt: an answer that cannot be right is this endpoint's failure.
-            .layer(layer_fn(accept))
-            // Whatever the leaf does, it does not do it for longer.
-            .layer(layer_fn(|inner| deadline(inner, timeout)))
-            .service(leaf);
+            // Chooses an endpoint for these calls, and another for those that fail there. What an endpoint does
+            // with a call is in `endpoint`: who it is, breaker, rate, time-out, leaf, acceptance.
+            .service(attempts(pool.clone()));
         let service = BoxCloneSyncService::new(service);
         let batcher = (config.batch > 1).then(|| Batcher::new(service.clone(), config.batch));
-        Self { service, batcher }
+        Self { pool, service, batcher }
     }
 
     /// Sends one call.
@@ -58,7 +75,7 @@ impl Upstream {
     pub async fn call(&self, call: Call) -> Result<Answer, UpstreamError> {
         match &self.batcher {
             // What changes something is never sent twice, so it takes no part in what may be.
-            Some(batcher) if !is_write(call.method.as_str()) => batcher.call(call).await,
+            Some(batcher) if !call.is_write() => batcher.call(call).await,
             _ => self.call_all(vec![call]).await?.pop().unwrap_or(Err(UpstreamError::Empty)),
         }
     }
@@ -70,6 +87,43 @@ impl Upstream {
     pub async fn call_all(&self, calls: Calls) -> Result<Answers, UpstreamError> {
         self.service.clone().oneshot(calls).await
     }
+
+    /// Who the endpoints are.
+    pub fn identity(&self) -> Identity {
+        Identity::new(self.pool.clone())
+    }
+
+    /// Asks the endpoints who they are, for as long as it runs.
+    pub fn watch(&self) -> impl Future<Output = ()> + Send + use<> {
+        let pool = self.pool.clone();
+        async move { pool.watch().await }
+    }
+
+    /// The endpoint that is followed lags: the next refresh may ask another.
+    pub fn unfollow(&self) {
+        self.pool.unfollow();
+    }
+
+    /// How the endpoints do, and which of them is followed.
+    pub fn status(&self) -> (Vec<EndpointStatus>, Option<Arc<str>>) {
+        (self.pool.status(), self.pool.followed())
+    }
+
+    /// From here on these are the endpoints. Calls under way end where they are.
+    pub fn replace(&self, endpoints: Vec<EndpointParts>, config: &Config, metrics: &Metrics) {
+        let pin = self.pool.pin().clone();
+        let endpoints = endpoints.into_iter().map(|parts| endpoint(parts, Some(&pin), config, metrics));
+        self.pool.replace(endpoints.collect());
+    }
+}
+
+fn endpoint(parts: EndpointParts, pin: Option<&Arc<Pin>>, config: &Config, metrics: &Metrics) -> Endpoint {
+    let timeout = config.timeout;
+    let leaf = ServiceBuilder::new()
+        // Whatever the leaf does, it does not do it for longer.
+        .layer(layer_fn(|inner| deadline(inner, timeout)))
+        .service(parts.leaf);
+    Endpoint::new(parts.name, BoxCloneSyncService::new(leaf), &parts.config, pin, metrics.clone())
 }
 
 /// What every layer here is: cheap to clone, with a boxed future, which a network call can afford.
@@ -104,59 +158,20 @@ fn slots(inner: impl Layered, max: usize, wait: Duration) -> impl Layered {
     })
 }
 
-/// Warns of what fails, seldom enough.
-fn warn_of(said: &Seldom, error: &UpstreamError, upstream: &str) {
-    if said.is_due(error.as_str()) {
-        warn!(%error, upstream, "upstream failed");
-    } else {
-        debug!(%error, "upstream failed");
-    }
-}
-
-/// Counts, times and logs one attempt at one endpoint.
-fn attempt<L: Layered>(inner: L, name: &str, metrics: Metrics) -> impl Layered + use<L> {
-    let name: Arc<str> = name.into();
-    let said = Arc::new(Seldom::default());
+/// Sends calls to as many endpoints as it takes, and leaves what was found of each answer with its call.
+fn attempts(pool: Arc<Pool>) -> impl Layered {
     service_fn(move |calls: Calls| -> Attempt {
-        let (inner, name, metrics) = (inner.clone(), name.clone(), metrics.clone());
-        let said = said.clone();
-        let methods = calls.len();
-        let span = debug_span!("upstream", upstream = %name, calls = methods);
-        Box::pin(
-            async move {
-                let _in_flight = metrics.begin();
-                let begun = Instant::now();
-                let answers = inner.oneshot(calls).await;
-                let elapsed = begun.elapsed();
-                metrics.request_ended(elapsed);
-                match &answers {
-                    Ok(answers) => {
-                        debug!(?elapsed, "upstream answered");
-                        for answer in answers {
-                            metrics.call_ended(answer.as_ref());
-                        }
-                    }
-                    Err(error) => {
-                        warn_of(&said, error, &name);
-                        (0..methods).for_each(|_| metrics.call_ended(Err(error)));
-                    }
-                }
-                answers
-            }
-            .instrument(span),
-        )
-    })
-}
-
-/// Turns answers that do not pass their call's check into failures.
-fn accept(inner: impl Layered) -> impl Layered {
-    service_fn(move |calls: Calls| -> Attempt {
-        let inner = inner.clone();
+        let pool = pool.clone();
         Box::pin(async move {
-            let answers = inner.oneshot(calls.clone()).await?;
-            let accepted =
-                answers.into_iter().zip(&calls).map(async |(answer, call)| call.accept(answer?).await);
-            Ok(join_all(accepted).await)
+            let attempted = pool.send(calls.clone()).await;
+            let settled = calls.into_iter().zip(attempted).map(|(call, outcome)| {
+                let accepted = outcome?;
+                if let Some(check) = &call.check {
+                    check.settle(accepted.verdict);
+                }
+                Ok(accepted.answer)
+            });
+            Ok(settled.collect())
         })
     })
 }
@@ -186,7 +201,9 @@ mod tests {
     where
         F: Future<Output = Result<Answers, UpstreamError>> + Send + 'static,
     {
-        Upstream::new(service_fn(leaf), "test", config, &Metrics::default())
+        let leaf = BoxCloneSyncService::new(service_fn(leaf));
+        let parts = EndpointParts { name: "test".into(), leaf, config: EndpointConfig::at("http://test") };
+        Upstream::of_one(parts, config, &Metrics::default())
     }
 
     fn call() -> Call {

@@ -75,6 +75,17 @@ impl Check {
         Ok(())
     }
 
+    /// A check of the same, for another attempt at the same call.
+    pub fn again(&self) -> Self {
+        let Inner { verifier, asked, known, .. } = &*self.0;
+        Self::new(verifier.clone(), *asked, known.clone())
+    }
+
+    /// Of several attempts, this was found of the answer that counts.
+    pub fn settle(&self, found: Option<Verdict>) {
+        *self.0.verdict.lock().unwrap_or_else(PoisonError::into_inner) = found;
+    }
+
     /// What was found of the answer that was accepted; `None` if there was nothing to check.
     pub fn verdict(&self) -> Option<Verdict> {
         self.0.verdict.lock().unwrap_or_else(PoisonError::into_inner).take()

@@ -1,10 +1,15 @@
-//! Which chain the upstream serves, and whether it still does.
+//! Which chain an endpoint serves, and whether it still does.
 //!
-//! Chain id and genesis are read at first contact and pinned. Whenever contact was lost they are
-//! read again before anything else is asked: what comes back after a restart may be another node.
-//! Once known, nothing is asked until a call needs it.
+//! Chain id and genesis are read at first contact and pinned, by the first endpoint that says them; every
+//! other endpoint must say the same. Whenever contact was lost they are read again before anything else
+//! is asked: what comes back after a restart may be another node. Once known, nothing is asked until a
+//! call needs it.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -14,14 +19,13 @@ use tokio::{
 };
 use tracing::{error, info, warn};
 
-use super::CallError;
+use super::{Call, UpstreamError};
 use crate::{
     eth::BlockHash,
     jsonrpc::{Answer, Params},
-    upstream::{Call, Upstream, UpstreamError},
 };
 
-/// Between attempts while the upstream cannot be reached: soon at first, then not too often.
+/// Between attempts while an endpoint cannot be reached: soon at first, then not too often.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LAST_PAUSE: Duration = Duration::from_secs(5);
 
@@ -32,7 +36,7 @@ const LEAST_PAUSE: Duration = Duration::from_millis(50);
 const DEVELOPMENT: [u64; 2] = [31337, 1337];
 
 /// Is this a chain that is started anew at will?
-pub(super) fn is_development(chain_id: u64) -> bool {
+pub fn is_development(chain_id: u64) -> bool {
     DEVELOPMENT.contains(&chain_id)
 }
 
@@ -69,7 +73,7 @@ pub enum Stranger {
     },
 }
 
-/// What is known of the upstream.
+/// What is known of an endpoint, or of all of them together.
 #[derive(Clone, Debug)]
 pub enum IdentityState {
     /// Nothing yet; the reason is that of the last attempt.
@@ -80,55 +84,113 @@ pub enum IdentityState {
     Stranger(Stranger),
 }
 
+/// Why nobody can be asked.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// It is not who it should be.
+    #[error(transparent)]
+    Stranger(Stranger),
+    /// It does not say who it is.
+    #[error(transparent)]
+    Upstream(UpstreamError),
+}
+
+/// What all endpoints must agree on.
+#[derive(Debug)]
+pub(super) struct Pin {
+    expected: Option<u64>,
+    /// Who said it, by its name, and what.
+    pinned: Mutex<Option<(Arc<str>, Arc<WhoIs>)>>,
+}
+
 #[derive(Clone, Debug)]
 struct Progress {
     attempts: u64,
     state: IdentityState,
-    /// The last good answer, whatever has happened since.
-    pinned: Option<Arc<WhoIs>>,
     /// Contact was lost since the last attempt began.
     doubted: bool,
     /// How often it was.
     doubts: u64,
 }
 
-/// A handle on what is known of the upstream. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct Identity {
-    progress: Arc<watch::Sender<Progress>>,
-    wanted: Arc<Notify>,
-    expected: Option<u64>,
+/// What is known of one endpoint.
+#[derive(Debug)]
+pub(super) struct Recognition {
+    name: Arc<str>,
+    pin: Arc<Pin>,
+    progress: watch::Sender<Progress>,
+    wanted: Notify,
 }
 
-// === impl Identity ===
+// === impl Pin ===
 
-impl Identity {
-    /// Knows nothing yet; with `expected`, only that chain will do.
-    pub fn new(expected: Option<u64>) -> Self {
-        let progress = Progress {
-            attempts: 0,
-            state: IdentityState::Unknown(None),
-            pinned: None,
-            doubted: false,
-            doubts: 0,
+impl Pin {
+    /// Nothing is pinned yet; with `expected`, only that chain will do.
+    pub(super) fn new(expected: Option<u64>) -> Self {
+        Self { expected, pinned: Mutex::default() }
+    }
+
+    /// The chain as last known, though nobody may be in reach now.
+    pub(super) fn pinned(&self) -> Option<Arc<WhoIs>> {
+        self.lock().as_ref().map(|(_, who)| who.clone())
+    }
+
+    /// Is this who all must be? The first one that is asked decides.
+    fn judge(&self, name: &Arc<str>, who: WhoIs) -> Result<Arc<WhoIs>, Stranger> {
+        let mut pinned = self.lock();
+        let expected = self.expected.or(pinned.as_ref().map(|(_, pinned)| pinned.chain_id));
+        if let Some(expected) = expected.filter(|expected| *expected != who.chain_id) {
+            return Err(Stranger::ChainId { expected, got: who.chain_id });
+        }
+        let Some((by, before)) = pinned.as_ref() else {
+            let who = Arc::new(who);
+            *pinned = Some((name.clone(), who.clone()));
+            return Ok(who);
         };
-        Self { progress: Arc::new(watch::Sender::new(progress)), wanted: Arc::default(), expected }
+        // A development chain is started anew at will; two at a time are two chains all the same.
+        let may_change = is_development(who.chain_id) && by == name;
+        if let (Some(expected), Some(got)) = (before.genesis, who.genesis)
+            && expected != got
+            && !may_change
+        {
+            return Err(Stranger::Genesis { expected, got });
+        }
+        let who = who.completed(Some(before));
+        let who = if who == **before { before.clone() } else { Arc::new(who) };
+        let by = by.clone();
+        *pinned = Some((by, who.clone()));
+        Ok(who)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<(Arc<str>, Arc<WhoIs>)>> {
+        self.pinned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Recognition ===
+
+impl Recognition {
+    pub(super) fn new(name: Arc<str>, pin: Arc<Pin>) -> Self {
+        let state = IdentityState::Unknown(None);
+        let progress = Progress { attempts: 0, state, doubted: false, doubts: 0 };
+        Self { name, pin, progress: watch::Sender::new(progress), wanted: Notify::new() }
     }
 
     /// What is known now.
-    pub fn state(&self) -> IdentityState {
+    pub(super) fn state(&self) -> IdentityState {
         self.progress.borrow().state.clone()
     }
 
-    /// Resolves once the upstream is known to be who it should be.
-    pub async fn known(&self) {
-        let known = |progress: &Progress| matches!(progress.state, IdentityState::Known(_));
-        let _ = self.progress.subscribe().wait_for(known).await;
+    /// Is it who it should be, and nothing has happened since that speaks against it?
+    pub(super) fn is_sure(&self) -> bool {
+        let progress = self.progress.borrow();
+        matches!(progress.state, IdentityState::Known(_)) && !progress.doubted
     }
 
-    /// The upstream's chain as last known, though it may be out of reach now.
-    pub(super) fn pinned(&self) -> Option<Arc<WhoIs>> {
-        self.progress.borrow().pinned.clone()
+    /// Resolves once it is known to be who it should be.
+    pub(super) async fn known(&self) {
+        let known = |progress: &Progress| matches!(progress.state, IdentityState::Known(_));
+        let _ = self.progress.subscribe().wait_for(known).await;
     }
 
     /// Contact was lost: who answers next must say who it is.
@@ -140,8 +202,8 @@ impl Identity {
         });
     }
 
-    /// Makes sure of the upstream: at once if it is known, else by the next attempt.
-    pub(super) async fn confirm(&self) -> Result<Arc<WhoIs>, CallError> {
+    /// Makes sure of it: at once if it is known, else by the next attempt.
+    pub(super) async fn confirm(&self) -> Result<Arc<WhoIs>, IdentityError> {
         let mut progress = self.progress.subscribe();
         let (attempts, doubts) = {
             let now = progress.borrow_and_update();
@@ -160,32 +222,32 @@ impl Identity {
         }
         match next.map(|next| next.state) {
             Ok(IdentityState::Known(who)) => Ok(who),
-            Ok(IdentityState::Stranger(stranger)) => Err(CallError::Stranger(stranger)),
+            Ok(IdentityState::Stranger(stranger)) => Err(IdentityError::Stranger(stranger)),
             Ok(IdentityState::Unknown(error)) => {
-                Err(CallError::Upstream(error.unwrap_or(UpstreamError::Empty)))
+                Err(IdentityError::Upstream(error.unwrap_or(UpstreamError::Empty)))
             }
-            Err(_) => Err(CallError::Upstream(UpstreamError::Busy)),
+            Err(_) => Err(IdentityError::Upstream(UpstreamError::Busy)),
         }
     }
 
-    /// Asks `upstream` who it is until it says so, and again whenever it is wanted after a doubt.
-    pub fn watch(&self, upstream: Upstream) -> impl Future<Output = ()> + Send + use<> {
-        let this = self.clone();
-        async move {
-            let mut pause = FIRST_PAUSE;
-            loop {
-                let doubts = this.progress.borrow().doubts;
-                this.conclude(who_is(&upstream).await, doubts);
-                let sure = matches!(this.progress.borrow().state, IdentityState::Known(_));
-                if sure {
-                    pause = FIRST_PAUSE;
-                    // Free when idle: only a call that finds the upstream doubted wakes this.
-                    this.wanted.notified().await;
-                } else {
-                    time::sleep(LEAST_PAUSE).await;
-                    let _ = time::timeout(pause, this.wanted.notified()).await;
-                    pause = (pause * 2).min(LAST_PAUSE);
-                }
+    /// Asks who it is until it says so, and again whenever it is wanted after a doubt.
+    pub(super) async fn watch<F>(&self, ask: impl Fn(Call) -> F)
+    where
+        F: Future<Output = Result<Answer, UpstreamError>>,
+    {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let doubts = self.progress.borrow().doubts;
+            self.conclude(who_is(&ask).await, doubts);
+            let sure = matches!(self.progress.borrow().state, IdentityState::Known(_));
+            if sure {
+                pause = FIRST_PAUSE;
+                // Free when idle: only a call that finds it doubted wakes this.
+                self.wanted.notified().await;
+            } else {
+                time::sleep(LEAST_PAUSE).await;
+                let _ = time::timeout(pause, self.wanted.notified()).await;
+                pause = (pause * 2).min(LAST_PAUSE);
             }
         }
     }
@@ -193,61 +255,45 @@ impl Identity {
     fn conclude(&self, answered: Result<WhoIs, UpstreamError>, doubts: u64) {
         self.progress.send_modify(|progress| {
             let state = match answered {
-                Ok(who) => match self.stranger(&who, progress.pinned.as_deref()) {
-                    Some(stranger) => IdentityState::Stranger(stranger),
-                    None => IdentityState::Known(Arc::new(who.completed(progress.pinned.as_deref()))),
+                Ok(who) => match self.pin.judge(&self.name, who) {
+                    Ok(who) => IdentityState::Known(who),
+                    Err(stranger) => IdentityState::Stranger(stranger),
                 },
                 Err(error) => IdentityState::Unknown(Some(error)),
             };
-            say(&progress.state, &state, progress.attempts);
-            if let IdentityState::Known(who) = &state {
-                progress.pinned = Some(who.clone());
-            }
+            say(&self.name, &progress.state, &state, progress.attempts);
             progress.attempts += 1;
             // A doubt that came while this was being asked is not answered by it.
             progress.doubted = progress.doubts != doubts;
             progress.state = state;
         });
     }
-
-    fn stranger(&self, who: &WhoIs, pinned: Option<&WhoIs>) -> Option<Stranger> {
-        let development = is_development(who.chain_id);
-        let expected = self.expected.or(pinned.map(|pinned| pinned.chain_id));
-        if let Some(expected) = expected.filter(|expected| *expected != who.chain_id) {
-            return Some(Stranger::ChainId { expected, got: who.chain_id });
-        }
-        match (pinned.and_then(|pinned| pinned.genesis), who.genesis) {
-            (Some(expected), Some(got)) if expected != got && !development => {
-                Some(Stranger::Genesis { expected, got })
-            }
-            _ => None,
-        }
-    }
 }
 
 /// One line for each change an operator must know of, none for what goes on as it was.
-fn say(before: &IdentityState, now: &IdentityState, attempts: u64) {
+fn say(upstream: &str, before: &IdentityState, now: &IdentityState, attempts: u64) {
     match (before, now) {
         (IdentityState::Known(before), IdentityState::Known(now)) if before == now => {}
         (_, IdentityState::Known(who)) => {
             let genesis = who.genesis.map(|genesis| genesis.to_string());
-            info!(chain_id = who.chain_id, genesis, "upstream identified");
+            info!(upstream, chain_id = who.chain_id, genesis, "upstream identified");
         }
         (IdentityState::Stranger(before), IdentityState::Stranger(now)) if before == now => {}
-        (_, IdentityState::Stranger(stranger)) => error!("{stranger}: it is not used"),
+        (_, IdentityState::Stranger(stranger)) => error!(upstream, "{stranger}: it is not used"),
         (IdentityState::Unknown(_), IdentityState::Unknown(_)) if attempts > 0 => {}
         (_, IdentityState::Unknown(Some(error))) => {
-            warn!(%error, "the upstream does not say who it is; trying on");
+            warn!(%error, upstream, "the upstream does not say who it is; trying on");
         }
         (_, IdentityState::Unknown(None)) => {}
     }
 }
 
 /// Asks for chain id, network id and genesis.
-async fn who_is(upstream: &Upstream) -> Result<WhoIs, UpstreamError> {
-    let ask = |method: &'static str, params: &'static str| {
-        upstream.call(Call::new(method, Params::from_own(params)))
-    };
+async fn who_is<F>(ask: &impl Fn(Call) -> F) -> Result<WhoIs, UpstreamError>
+where
+    F: Future<Output = Result<Answer, UpstreamError>>,
+{
+    let ask = |method: &'static str, params: &'static str| ask(Call::new(method, Params::from_own(params)));
     let (chain_id, net_version, genesis) = tokio::join!(
         ask("eth_chainId", "[]"),
         ask("net_version", "[]"),
@@ -298,7 +344,7 @@ impl WhoIs {
     }
 
     /// Is this the same chain?
-    pub(super) fn is_same_chain(&self, other: &Self) -> bool {
+    pub fn is_same_chain(&self, other: &Self) -> bool {
         let same_genesis = match (self.genesis, other.genesis) {
             (Some(one), Some(two)) => one == two,
             _ => true,
@@ -307,7 +353,7 @@ impl WhoIs {
     }
 
     /// The node's own answer to `method`, if it is one that cannot change.
-    pub(super) fn answer(&self, method: &str) -> Option<Bytes> {
+    pub fn answer(&self, method: &str) -> Option<Bytes> {
         match method {
             "eth_chainId" => Some(self.chain_id_answer.clone()),
             "net_version" => self.net_version_answer.clone(),

@@ -1,0 +1,206 @@
+//! When an endpoint that fails is left alone, and when it is tried again.
+//!
+//! Pure: time comes as an argument. Closed, calls pass and failures are counted; too many in a row
+//! open it. Open, nothing passes until its time is over. Then one call at a time may try: an answer closes
+//! it, a failure opens it again, for longer.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// So many failures in a row, and an endpoint is left alone. One or two happen to every node.
+const TOO_MANY: u32 = 5;
+
+/// How long it is left alone at first; doubled each time, up to the last. Short, so that a node that is
+/// back is noticed within seconds of the next call.
+const FIRST: Duration = Duration::from_millis(500);
+const LAST: Duration = Duration::from_secs(5);
+
+/// A try whose end nobody tells of does not count for ever.
+const TRY: Duration = Duration::from_secs(30);
+
+/// Whether an endpoint is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Breaker {
+    state: State,
+    /// How long it will be left alone when it opens next.
+    next: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Closed { failures: u32 },
+    Open { until: Instant },
+    HalfOpen { since: Instant },
+}
+
+/// What a breaker is, for those who look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Health {
+    /// It is asked.
+    Closed,
+    /// One call tries it.
+    HalfOpen,
+    /// It is left alone.
+    Open,
+}
+
+// === impl Breaker ===
+
+impl Breaker {
+    pub(super) fn new() -> Self {
+        Self { state: State::Closed { failures: 0 }, next: FIRST }
+    }
+
+    /// May a call pass now? Changes nothing.
+    pub(super) fn lets_pass(&self, now: Instant) -> bool {
+        match self.state {
+            State::Closed { .. } => true,
+            State::Open { until } => now >= until,
+            State::HalfOpen { since } => now >= since + TRY,
+        }
+    }
+
+    /// A call is about to be sent.
+    pub(super) fn begin(&mut self, now: Instant) {
+        match self.state {
+            // ## Closed => Closed
+            State::Closed { .. } => {}
+            // ## (Open | HalfOpen) => HalfOpen
+            State::Open { .. } | State::HalfOpen { .. } => {
+                if self.lets_pass(now) {
+                    self.state = State::HalfOpen { since: now };
+                }
+            }
+        }
+    }
+
+    /// A call was answered.
+    pub(super) fn succeed(&mut self) {
+        // ## _ => Closed
+        *self = Self::new();
+    }
+
+    /// A call failed.
+    pub(super) fn fail(&mut self, now: Instant) {
+        match self.state {
+            // ## Closed => (Closed | Open)
+            State::Closed { failures } if failures + 1 < TOO_MANY => {
+                self.state = State::Closed { failures: failures + 1 };
+            }
+            // ## (Closed | HalfOpen) => Open
+            State::Closed { .. } | State::HalfOpen { .. } => {
+                self.state = State::Open { until: now + self.next };
+                self.next = (self.next * 2).min(LAST);
+            }
+            // ## Open => Open: it was sent before, and says nothing new.
+            State::Open { .. } => {}
+        }
+    }
+
+    /// Failures in a row, as far as they are counted.
+    pub(super) fn failures(&self) -> u32 {
+        match self.state {
+            State::Closed { failures } => failures,
+            State::Open { .. } | State::HalfOpen { .. } => TOO_MANY,
+        }
+    }
+
+    pub(super) fn health(&self, now: Instant) -> Health {
+        match self.state {
+            State::Closed { .. } => Health::Closed,
+            State::Open { .. } if !self.lets_pass(now) => Health::Open,
+            State::Open { .. } | State::HalfOpen { .. } => Health::HalfOpen,
+        }
+    }
+}
+
+// === impl Health ===
+
+impl Health {
+    /// Its name in logs, metrics and the status.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::HalfOpen => "half-open",
+            Self::Open => "open",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Clone, Copy, Debug)]
+    enum Event {
+        Call { fails: bool },
+        Wait(u64),
+    }
+
+    fn event() -> impl Strategy<Value = Event> {
+        prop_oneof![
+            3 => any::<bool>().prop_map(|fails| Event::Call { fails }),
+            1 => prop_oneof![Just(100u64), Just(600), Just(6_000), Just(31_000)].prop_map(Event::Wait),
+        ]
+    }
+
+    proptest! {
+        /// Against the plainest account of the same rules.
+        #[test]
+        fn it_opens_after_too_many_in_a_row_and_never_for_longer_than_the_last(
+            events in proptest::collection::vec(event(), 0..200)
+        ) {
+            let mut now = Instant::now();
+            let mut breaker = Breaker::new();
+            let (mut in_a_row, mut shut) = (0u32, None::<Instant>);
+            for event in events {
+                match event {
+                    Event::Wait(millis) => now += Duration::from_millis(millis),
+                    Event::Call { fails } => {
+                        let passes = breaker.lets_pass(now);
+                        prop_assert_eq!(passes, shut.is_none_or(|until| now >= until));
+                        if !passes {
+                            continue;
+                        }
+                        breaker.begin(now);
+                        if fails {
+                            breaker.fail(now);
+                            in_a_row += 1;
+                            if in_a_row >= TOO_MANY {
+                                let doublings = (in_a_row - TOO_MANY).min(16);
+                                shut = Some(now + (FIRST * 2u32.pow(doublings)).min(LAST));
+                            }
+                        } else {
+                            breaker.succeed();
+                            (in_a_row, shut) = (0, None);
+                        }
+                    }
+                }
+                prop_assert!(breaker.lets_pass(now + LAST), "it would be left alone for too long");
+            }
+        }
+
+        /// However many are waiting, one tries.
+        #[test]
+        fn half_open_lets_one_pass(waiting in 2usize..20) {
+            let now = Instant::now();
+            let mut breaker = Breaker::new();
+            for _ in 0..TOO_MANY {
+                breaker.fail(now);
+            }
+            prop_assert_eq!(breaker.health(now), Health::Open);
+            let later = now + FIRST;
+            let mut passed = 0;
+            for _ in 0..waiting {
+                if breaker.lets_pass(later) {
+                    breaker.begin(later);
+                    passed += 1;
+                }
+            }
+            prop_assert_eq!(passed, 1);
+        }
+    }
+}
