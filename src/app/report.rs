@@ -11,7 +11,8 @@ use tokio::time::Instant;
 use crate::{
     admin,
     cache::Cache,
-    proxy::{self, Derivation, Identity, IdentityState, Seen, Sight},
+    proxy::{self, Derivation, Seen, Sight},
+    upstream::{EndpointStatus, Identity, IdentityState, Upstream},
 };
 
 /// Gathers what the parts know.
@@ -21,7 +22,7 @@ pub(super) struct Report {
     pub(super) calls: proxy::Metrics,
     pub(super) cache: Cache,
     pub(super) sight: Sight,
-    pub(super) upstream: String,
+    pub(super) upstream: Upstream,
     pub(super) listen: SocketAddr,
     pub(super) started: Instant,
     pub(super) draining: AtomicBool,
@@ -67,7 +68,7 @@ impl admin::Report for Report {
             "uptime_seconds": self.started.elapsed().as_secs(),
             "listen": self.listen.to_string(),
             "chain": chain,
-            "upstreams": [{ "url": self.upstream }],
+            "upstreams": upstreams(&self.upstream),
             "view": view(&self.sight.seen()),
             "verification": verification(&self.sight),
             "calls": calls,
@@ -75,6 +76,30 @@ impl admin::Report for Report {
             "cache": { "entries": entries, "bytes": bytes, "located_transactions": self.cache.located().0 },
         })
     }
+}
+
+fn upstreams(upstream: &Upstream) -> serde_json::Value {
+    let (endpoints, followed) = upstream.status();
+    let one = |endpoint: &EndpointStatus| {
+        let state = match &endpoint.identity {
+            Some(IdentityState::Stranger(_)) => "stranger",
+            Some(IdentityState::Unknown(_)) => "unknown",
+            Some(IdentityState::Known(_)) | None => endpoint.health.as_str(),
+        };
+        let stranger = match &endpoint.identity {
+            Some(IdentityState::Stranger(stranger)) => Some(stranger.to_string()),
+            _ => None,
+        };
+        json!({
+            "url": &*endpoint.name,
+            "priority": endpoint.priority,
+            "state": state,
+            "followed": followed.as_ref() == Some(&endpoint.name),
+            "head": endpoint.head.map(|head| head.0),
+            "reason": stranger.or_else(|| endpoint.last_error.as_ref().map(ToString::to_string)),
+        })
+    };
+    endpoints.iter().map(one).collect()
 }
 
 fn verification(sight: &Sight) -> serde_json::Value {

@@ -8,6 +8,7 @@ use tokio::{
     task::JoinHandle,
     time::{self, Instant},
 };
+use tower::util::BoxCloneSyncService;
 use tracing::{info, warn};
 
 use super::report::Report;
@@ -18,8 +19,8 @@ use crate::{
     config::{Config, Problem},
     http::{self, Edge},
     listen::{self, BindError, Listener, raise_file_limit},
-    proxy::{self, Identity, ProxyParts},
-    upstream::{self, HeadFeed, HttpLeaf, Upstream},
+    proxy::{self, ProxyParts},
+    upstream::{self, EndpointParts, HeadFeed, HttpLeaf, Identity, Upstream},
     verify::{self, Verifier},
 };
 
@@ -70,11 +71,11 @@ impl App {
     pub async fn start(config: Config) -> Result<Self, StartError> {
         let mut registry = Registry::with_prefix("holdfast");
         let budget = ByteBudget::new(config.max_bytes_in_flight.as_u64());
-        let leaf = leaf(&config.upstream, budget.clone()).map_err(StartError::Config)?;
+        let endpoints = endpoints(&config.upstream, &budget).map_err(StartError::Config)?;
         let feed = feed(&config.upstream).map_err(StartError::Config)?;
-        let upstream_url = leaf.url().to_string();
+        let names: Vec<_> = endpoints.iter().map(|endpoint| endpoint.name.to_string()).collect();
         let upstream_metrics = upstream::Metrics::register(&mut registry);
-        let upstream = Upstream::new(leaf, &upstream_url, &config.upstream, &upstream_metrics);
+        let upstream = Upstream::new(endpoints, config.chain_id, &config.upstream, &upstream_metrics);
 
         let connections = connections_that_fit(&config);
         let rpc =
@@ -85,14 +86,14 @@ impl App {
         let admin = Listener::bind(config.admin, few, listen::Metrics::default());
         let admin = admin.await.map_err(StartError::Bind)?;
 
-        let identity = Identity::new(config.chain_id);
-        let watch = tokio::spawn(identity.watch(upstream.clone()));
+        let identity = upstream.identity();
+        let watch = tokio::spawn(upstream.watch());
         let call_metrics = proxy::Metrics::register(&mut registry);
         let cache = Cache::new(&config.cache);
-        let consistent = config.upstream.endpoints.first().is_some_and(|endpoint| endpoint.consistent);
+        // One node that does not contradict itself; two do not agree from call to call.
+        let consistent = matches!(&config.upstream.endpoints[..], [endpoint] if endpoint.consistent);
         let parts = ProxyParts {
-            upstream,
-            identity: identity.clone(),
+            upstream: upstream.clone(),
             cache: cache.clone(),
             verifier: Verifier::new(config.verify.clone(), verify::Metrics::register(&mut registry)),
             consistent,
@@ -104,7 +105,7 @@ impl App {
             sight,
             identity: identity.clone(),
             calls: call_metrics,
-            upstream: upstream_url.clone(),
+            upstream,
             listen: rpc.address(),
             started: Instant::now(),
             draining: false.into(),
@@ -121,7 +122,7 @@ impl App {
         info!(
             listen = %rpc.address,
             admin = %admin.address,
-            upstream = upstream_url,
+            upstream = names.join(", "),
             "holdfast {} is listening",
             env!("CARGO_PKG_VERSION")
         );
@@ -157,23 +158,39 @@ impl App {
     }
 }
 
-/// The one endpoint there can be so far.
-fn leaf(config: &upstream::Config, budget: ByteBudget) -> Result<HttpLeaf, Problem> {
-    match config.endpoints.as_slice() {
-        [] => Err(Problem::new(
+/// The nodes, and how they are reached.
+fn endpoints(config: &upstream::Config, budget: &ByteBudget) -> Result<Vec<EndpointParts>, Problem> {
+    if config.endpoints.is_empty() {
+        return Err(Problem::new(
             "upstream.endpoints",
             "no node is named; use --upstream http://127.0.0.1:8545, say",
-        )),
-        [endpoint] => HttpLeaf::try_new(endpoint, config, budget)
-            .map_err(|error| Problem::new("upstream.endpoints.0", error)),
-        _ => Err(Problem::new("upstream.endpoints", "more than one node is not supported yet; name one")),
+        ));
     }
+    let mut endpoints = Vec::<EndpointParts>::with_capacity(config.endpoints.len());
+    for (at, endpoint) in config.endpoints.iter().enumerate() {
+        let leaf = HttpLeaf::try_new(endpoint, config, budget.clone())
+            .map_err(|error| Problem::new(format!("upstream.endpoints.{at}"), error))?;
+        let mut name = leaf.url().to_string();
+        // What tells two of them apart may be what must not be shown.
+        if endpoints.iter().any(|known| *known.name == name) {
+            name = format!("{name} ({at})");
+        }
+        let leaf = BoxCloneSyncService::new(leaf);
+        endpoints.push(EndpointParts { name: name.into(), leaf, config: endpoint.clone() });
+    }
+    Ok(endpoints)
 }
 
-/// Where that endpoint tells of new heads, if it does.
+/// Where the first endpoint that does tells of new heads.
 fn feed(config: &upstream::Config) -> Result<Option<HeadFeed>, Problem> {
-    let Some(endpoint) = config.endpoints.first() else { return Ok(None) };
-    HeadFeed::try_new(endpoint, config).map_err(|error| Problem::new("upstream.endpoints.0", error))
+    for (at, endpoint) in config.endpoints.iter().enumerate() {
+        let feed = HeadFeed::try_new(endpoint, config);
+        let feed = feed.map_err(|error| Problem::new(format!("upstream.endpoints.{at}"), error))?;
+        if feed.is_some() {
+            return Ok(feed);
+        }
+    }
+    Ok(None)
 }
 
 /// Makes files enough for the connections allowed, or allows only as many as there are files for.

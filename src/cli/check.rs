@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 use serde::Deserialize;
 use tokio::time::Instant;
+use tower::util::BoxCloneSyncService;
 
 use super::{Failure, run, say, serve::Settings};
 use crate::{
@@ -13,7 +14,7 @@ use crate::{
     config::{Config, LogConfig, Problem},
     eth::{BlockHash, Operation, Tag},
     jsonrpc::{Answer, Params},
-    upstream::{Call, HttpLeaf, Metrics, Upstream, UpstreamError},
+    upstream::{Call, EndpointParts, HttpLeaf, Metrics, Upstream, UpstreamError},
 };
 
 /// What a node says of a method it does not have.
@@ -67,8 +68,12 @@ async fn check(config: Config) -> Result<(), Failure> {
     let leaf = HttpLeaf::try_new(endpoint, &config.upstream, budget)
         .map_err(|error| StartError::Config(Problem::new("upstream.endpoints.0", error)))?;
     line("upstream", leaf.url().to_string());
-    let upstream =
-        Upstream::new(leaf.clone(), &leaf.url().to_string(), &config.upstream, &Metrics::default());
+    let parts = EndpointParts {
+        name: leaf.url().to_string().into(),
+        leaf: BoxCloneSyncService::new(leaf),
+        config: endpoint.clone(),
+    };
+    let upstream = Upstream::of_one(parts, &config.upstream, &Metrics::default());
 
     let begun = Instant::now();
     let chain_id = match ask(&upstream, "eth_chainId", "[]").await {

@@ -7,6 +7,7 @@ use std::{
 
 use clap::Args;
 use tokio::time;
+use tower::util::BoxCloneSyncService;
 
 use super::{Failure, address, run, say, signal::StopSignals};
 use crate::{
@@ -15,7 +16,7 @@ use crate::{
     config::{Config, Sources},
     devchain::{self, BlockRef, DevChain, DevNode},
     jsonrpc::Params,
-    upstream::{self, Call, EndpointConfig, HttpLeaf, Metrics, Upstream},
+    upstream::{self, Call, EndpointConfig, EndpointParts, HttpLeaf, Metrics, Upstream},
 };
 
 const BLOCK_TIME: Duration = Duration::from_secs(2);
@@ -63,12 +64,7 @@ async fn demo(mut config: Config) -> Result<(), Failure> {
     let chain = chain();
     let node = DevNode::start(chain.clone(), SocketAddr::from(([127, 0, 0, 1], 0))).await;
     let node = node.map_err(StartError::Bind)?;
-    config.upstream.endpoints = vec![EndpointConfig {
-        url: crate::secret::Secret::Plain(node.url()),
-        ws: None,
-        consistent: true,
-        headers: Default::default(),
-    }];
+    config.upstream.endpoints = vec![EndpointConfig { consistent: true, ..EndpointConfig::at(node.url()) }];
     let app = App::start(config).await?;
     app.ready().await;
     introduce(&app, &node, &chain);
@@ -138,11 +134,12 @@ fn six_calls(chain: &DevChain, block: BlockRef) -> Vec<String> {
 /// What a small dapp would ask: the head, and the newest transactions with their receipts.
 async fn traffic(chain: &DevChain, proxy: SocketAddr) {
     let config = upstream::Config::default();
-    let url = crate::secret::Secret::Plain(format!("http://{proxy}"));
-    let endpoint = EndpointConfig { url, ws: None, consistent: true, headers: Default::default() };
+    let endpoint = EndpointConfig::at(format!("http://{proxy}"));
     let budget = ByteBudget::new(config.max_answer.as_u64());
     let Ok(leaf) = HttpLeaf::try_new(&endpoint, &config, budget) else { return };
-    let dapp = Upstream::new(leaf, "demo", &config, &Metrics::default());
+    let leaf = BoxCloneSyncService::new(leaf);
+    let parts = EndpointParts { name: "demo".into(), leaf, config: endpoint };
+    let dapp = Upstream::of_one(parts, &config, &Metrics::default());
     loop {
         time::sleep(ROUND).await;
         let mut calls = vec![Call::new("eth_getBlockByNumber", Params::from_own(r#"["latest",true]"#))];

@@ -10,7 +10,7 @@ use figment::{
 use serde::Serialize;
 
 use super::{Config, ConfigError, Problem};
-use crate::{secret::Secret, upstream::EndpointConfig};
+use crate::upstream::EndpointConfig;
 
 pub(super) const ENV_PREFIX: &str = "HOLDFAST_";
 
@@ -104,13 +104,7 @@ impl Sources {
                 endpoint.check().map_err(|error| problem(error).set_by(set_by))?;
             }
         } else {
-            let endpoint = |url| EndpointConfig {
-                url: Secret::Plain(url),
-                ws: None,
-                consistent: false,
-                headers: Default::default(),
-            };
-            config.upstream.endpoints = upstreams.into_iter().map(endpoint).collect();
+            config.upstream.endpoints = upstreams.into_iter().map(EndpointConfig::at).collect();
             for endpoint in &config.upstream.endpoints {
                 endpoint.check().map_err(|error| Problem::new(named_by, error))?;
             }

@@ -70,8 +70,8 @@ pub enum Lie {
     Bent(u64),
     /// The same, with a member beside it that nobody knows: it might be taken for something new.
     Disguised(u64),
-    /// True but for the number of the block that it is from: this one, wherever that is said.
-    Renumbered(u64),
+    /// One member changed wherever there is one of that name, at any depth.
+    Everywhere(String, Value),
     /// One member of the result changed; of each element, if it is a list; a scalar is changed as a whole.
     Field(String, Value),
 }

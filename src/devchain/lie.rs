@@ -59,9 +59,9 @@ pub(super) fn tell(state: &State, lie: &Lie, truth: &Bytes, full: bool) -> Bytes
             let value = bend(teller.value, *choice);
             Some(Teller { value, ..teller }.changed(STRANGE, &Value::from("0x1")))
         }
-        Lie::Renumbered(number) => {
+        Lie::Everywhere(name, changed) => {
             let mut value = teller.value;
-            renumber(&mut value, *number);
+            change_everywhere(&mut value, name, changed);
             Some(json(&value).into())
         }
         Lie::Field(name, changed) => Some(teller.changed(name, changed)),
@@ -69,17 +69,18 @@ pub(super) fn tell(state: &State, lie: &Lie, truth: &Bytes, full: bool) -> Bytes
     told.unwrap_or_else(|| truth.clone())
 }
 
-fn renumber(value: &mut Value, number: u64) {
+fn change_everywhere(value: &mut Value, name: &str, changed: &Value) {
     match value {
         Value::Object(members) => {
-            for (name, member) in members {
-                match name.as_str() {
-                    "blockNumber" if member.is_string() => *member = Value::from(format!("{number:#x}")),
-                    _ => renumber(member, number),
+            for (known, member) in members {
+                if known == name && !member.is_null() {
+                    *member = changed.clone();
+                } else {
+                    change_everywhere(member, name, changed);
                 }
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| renumber(item, number)),
+        Value::Array(items) => items.iter_mut().for_each(|item| change_everywhere(item, name, changed)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }

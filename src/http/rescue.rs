@@ -114,6 +114,7 @@ fn upstream_error(error: &UpstreamError) -> Verdict {
         | UpstreamError::Unreadable(_)
         | UpstreamError::WrongId
         | UpstreamError::Empty
+        | UpstreamError::Stranger(_)
         | UpstreamError::NodeError(_)
         | UpstreamError::TooLarge { .. } => {
             Verdict::new(StatusCode::BAD_GATEWAY, Code::UpstreamFailed, message)

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use super::identity::Stranger;
-use crate::{eth::ParamError, shown::Time, upstream::UpstreamError};
+use crate::{
+    eth::ParamError,
+    shown::Time,
+    upstream::{IdentityError, Stranger, UpstreamError},
+};
 
 /// A call that could not be answered.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -43,4 +46,13 @@ pub enum CallError {
         /// The limit in force.
         after: Duration,
     },
+}
+
+impl From<IdentityError> for CallError {
+    fn from(error: IdentityError) -> Self {
+        match error {
+            IdentityError::Stranger(stranger) => Self::Stranger(stranger),
+            IdentityError::Upstream(error) => Self::Upstream(error),
+        }
+    }
 }

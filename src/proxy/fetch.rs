@@ -25,8 +25,7 @@ use crate::{
         Block, BlockHash, BlockNumber, LoneReceipt, LoneTransaction, Receipts, ThinBlock, TxHash, TxPosition,
     },
     jsonrpc::{Answer, MethodName, Params},
-    proxy::Identity,
-    upstream::{Call, Upstream, UpstreamError},
+    upstream::{Call, Identity, Need, Upstream, UpstreamError},
     verify::{Asked, AskedBlock, Check, Verdict, Verified, Verifier},
 };
 
@@ -104,7 +103,26 @@ impl Fetch {
             }
             Self::Receipt(hash) => ("eth_getTransactionReceipt", format!(r#"["{hash}"]"#)),
         };
-        Call::new(MethodName::from(method), Params::from_own(params))
+        Call::new(MethodName::from(method), Params::from_own(params)).with_need(self.need())
+    }
+
+    /// What depends on which branch is canonical is asked of the endpoint whose heads are followed; content by
+    /// its hash of anybody, and of another where one has not got it.
+    fn need(self) -> Need {
+        let block = match self {
+            Self::BlockAt(number)
+            | Self::ThinAt(number)
+            | Self::ReceiptsAt(number)
+            | Self::TransactionAt(number, _) => Some(number),
+            Self::Block(_)
+            | Self::Thin(_)
+            | Self::Receipts(_)
+            | Self::Transaction(_)
+            | Self::TransactionIn(..)
+            | Self::Receipt(_) => None,
+        };
+        let timeless = self.is_timeless();
+        Need { block, followed: !timeless, is_head: false, null_elsewhere: timeless }
     }
 
     pub(super) fn asked(self) -> Asked {

@@ -13,7 +13,7 @@ use tokio::time;
 use tower::Service;
 
 use super::{
-    Answered, CallError, Identity, Outcome, PacketContext, Request, Source,
+    Answered, CallError, Outcome, PacketContext, Request, Source,
     audit::Audit,
     coalesce::Landed,
     config::Config,
@@ -27,7 +27,7 @@ use crate::{
     chain::{Lookup, Stamp},
     eth::{BlockHash, Extra, Operation, Place, Tag, is_reset, is_write},
     jsonrpc::{Answer, Params},
-    upstream::{Call, Upstream, UpstreamError},
+    upstream::{Call, Identity, Need, Upstream, UpstreamError},
     verify::{Kind, Verdict},
 };
 
@@ -303,7 +303,10 @@ impl Inner {
             return self.forward(asked.call.clone(), Outcome::Miss).await;
         };
         let check = self.fetcher.check(question, self.fetcher.view.clock().now());
-        let answer = self.fetcher.ask(asked.call.clone(), &check).await.map_err(CallError::Upstream)?;
+        // As canonical as anything else that is asked for by what is canonical.
+        let need = Need { followed: !asked.names_hash(), ..Need::default() };
+        let call = asked.call.clone().with_need(need);
+        let answer = self.fetcher.ask(call, &check).await.map_err(CallError::Upstream)?;
         let is_content = matches!(&answer, Answer::Result(result) if result != "null");
         if !demands_proof || !is_content {
             return Ok(Answered { answer, outcome: Outcome::Miss });

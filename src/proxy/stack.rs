@@ -5,18 +5,16 @@ use std::sync::Arc;
 use tower::{Service, ServiceBuilder};
 
 use super::{
-    Answered, CallError, Config, Follower, Identity, Metrics, Request, Sight, deadline::DeadlineLayer,
-    fetch::Fetcher, measure::MeasureLayer, policy::PolicyLayer, respond::Responder, view::View,
+    Answered, CallError, Config, Follower, Metrics, Request, Sight, deadline::DeadlineLayer, fetch::Fetcher,
+    measure::MeasureLayer, policy::PolicyLayer, respond::Responder, view::View,
 };
 use crate::{cache::Cache, upstream::Upstream, verify::Verifier};
 
 /// What a proxy is made of.
 #[derive(Clone, Debug)]
 pub struct ProxyParts {
-    /// Who is asked.
+    /// Who is asked. Somebody must [watch](Upstream::watch) who that is.
     pub upstream: Upstream,
-    /// Who that should be. Somebody must [watch](Identity::watch) it.
-    pub identity: Identity,
     /// Where content is kept.
     pub cache: Cache,
     /// Who checks it before.
@@ -37,7 +35,8 @@ pub fn proxy(
     Follower,
     Sight,
 ) {
-    let ProxyParts { upstream, identity, cache, verifier, consistent, metrics } = parts;
+    let ProxyParts { upstream, cache, verifier, consistent, metrics } = parts;
+    let identity = upstream.identity();
     let view = Arc::new(View::new(
         config.chain.clone(),
         consistent,

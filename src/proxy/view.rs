@@ -18,12 +18,12 @@ use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 use tracing::{info, warn};
 
-use super::{Identity, Metrics, WhoIs, coalesce::Coalesce, config::ChainConfig};
+use super::{Metrics, coalesce::Coalesce, config::ChainConfig};
 use crate::{
     cache::Cache,
     chain::{Clock, Rules, Stamp, Tracker},
     eth::{BlockNumber, Tag},
-    upstream::{Upstream, UpstreamError},
+    upstream::{Identity, Upstream, UpstreamError, WhoIs, is_development},
     verify::{Anchor, Verifier},
 };
 
@@ -145,9 +145,8 @@ impl View {
         }
         let before = times.who.replace(who.clone());
         // A development chain is started anew at will, or goes on from another chain's history.
-        let is_development = super::identity::is_development(who.chain_id);
         let anchor = Anchor { chain_id: who.chain_id, genesis: who.genesis };
-        self.verifier.follow(who.chain_id, (!is_development).then_some(anchor));
+        self.verifier.follow(who.chain_id, (!is_development(who.chain_id)).then_some(anchor));
         if before.as_ref().is_some_and(|before| before.is_same_chain(who)) {
             return;
         }
@@ -296,7 +295,7 @@ fn has_jumped(passed: Duration, then: SystemTime, now: SystemTime) -> bool {
 
 /// The rules for a chain; before it is known, the strictest.
 fn rules(config: &ChainConfig, consistent: bool, chain_id: Option<u64>) -> Rules {
-    let development = chain_id.is_none_or(super::identity::is_development);
+    let development = chain_id.is_none_or(is_development);
     Rules {
         max_staleness: if development { Duration::ZERO } else { config.max_staleness },
         window: config.window,

@@ -42,8 +42,8 @@ const BEHIND: Duration = Duration::from_secs(2);
 /// What an answer that cannot be right costs in the choice, in answers that did not come.
 const DISTRUST: u32 = 2;
 
-/// From here on a cost is none of load: it fails, is not known, or lacks what is asked for.
-const UNFIT: u32 = 4;
+/// How long a failure counts in the choice: what is never asked again never shows that it has recovered.
+const GRUDGE: Duration = Duration::from_secs(5);
 
 /// One node.
 #[derive(Debug)]
@@ -67,6 +67,8 @@ struct State {
     paused: Option<Instant>,
     /// Answers in a row that could not be right.
     wrong: u32,
+    /// When it last failed, or said what cannot be right.
+    failed: Option<Instant>,
     last_error: Option<UpstreamError>,
     /// The highest block that it has shown, and when.
     head: Option<(BlockNumber, Instant)>,
@@ -87,7 +89,9 @@ pub(super) type Attempted = Vec<Result<Accepted, UpstreamError>>;
 /// What asking an endpoint costs: first by what speaks against it, then by its load.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub(super) struct Cost {
-    penalty: u32,
+    /// It lacks what is asked for, or is not known.
+    unfit: u32,
+    failures: u32,
     load: peak_ewma::Cost,
 }
 
@@ -141,6 +145,7 @@ impl Endpoint {
                 bucket: config.rate.map(|rate| Bucket::new(rate.per_second, rate.burst)),
                 paused: None,
                 wrong: 0,
+                failed: None,
                 last_error: None,
                 head: None,
                 floor: None,
@@ -198,12 +203,15 @@ impl Endpoint {
         if !wait.is_zero() {
             return Eligible::After(wait);
         }
-        let failures = state.breaker.failures() + DISTRUST * state.wrong;
+        let failures = match state.failed {
+            Some(failed) if now < failed + GRUDGE => state.breaker.failures() + DISTRUST * state.wrong,
+            _ => 0,
+        };
         let lacks = block.is_some_and(|block| state.lacks(block, now));
         drop(state);
         let unsure = self.recognition.as_ref().is_some_and(|recognition| !recognition.is_sure());
-        let penalty = failures + if unsure { 10 * UNFIT } else { 0 } + if lacks { 100 * UNFIT } else { 0 };
-        Eligible::Yes(Cost { penalty, load: self.lock_leaf().load() })
+        let unfit = u32::from(unsure) + 2 * u32::from(lacks);
+        Eligible::Yes(Cost { unfit, failures, load: self.lock_leaf().load() })
     }
 
     /// Sends calls, and judges what comes. Not before it is known who it is.
@@ -279,10 +287,14 @@ impl Endpoint {
             Err(UpstreamError::RateLimited { retry_after }) => {
                 state.paused = Some(now + retry_after.unwrap_or(LIMITED).min(limited::LONGEST));
             }
-            Err(UpstreamError::Rejected(_)) => state.wrong = (state.wrong + 1).min(DISTRUST),
+            Err(UpstreamError::Rejected(_)) => {
+                state.wrong = (state.wrong + 1).min(DISTRUST);
+                state.failed = Some(now);
+            }
             Err(error) => {
                 if error.is_failure() {
                     state.breaker.fail(now);
+                    state.failed = Some(now);
                     state.last_error = Some(error.clone());
                 }
                 drop(state);
@@ -333,9 +345,9 @@ async fn accept(call: &Call, answer: Answer) -> Result<Accepted, UpstreamError> 
 // === impl Cost ===
 
 impl Cost {
-    /// Is there nothing against it but its load?
+    /// Is it known, and has it what is asked for?
     pub(super) fn is_fit(self) -> bool {
-        self.penalty < UNFIT
+        self.unfit == 0
     }
 }
 

@@ -270,12 +270,8 @@ mod tests {
     async fn a_node_that_does_not_shake_hands_is_not_waited_for() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let ws = format!("ws://{}/SECRET", listener.local_addr().unwrap());
-        let endpoint = EndpointConfig {
-            url: Secret::Plain("http://127.0.0.1:1".to_owned()),
-            ws: Some(Secret::Plain(ws)),
-            consistent: false,
-            headers: Default::default(),
-        };
+        let endpoint =
+            EndpointConfig { ws: Some(Secret::Plain(ws)), ..EndpointConfig::at("http://127.0.0.1:1") };
         let config = Config { connect_timeout: Duration::from_millis(20), ..Config::default() };
         let feed = HeadFeed::try_new(&endpoint, &config).unwrap().unwrap();
         assert!(matches!(feed.subscribe().await, Err(FeedError::TimedOut(_))));

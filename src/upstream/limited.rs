@@ -11,8 +11,13 @@ pub(super) const LONGEST: Duration = Duration::from_secs(60);
 const RATE_CODES: [i64; 4] = [-32005, -32007, -32029, 429];
 
 /// What messages say where codes do not.
-const RATE_WORDS: [&str; 5] =
-    ["rate limit", "limit exceeded", "too many requests", "exceeded its compute units", "request limit reached"];
+const RATE_WORDS: [&str; 5] = [
+    "rate limit",
+    "limit exceeded",
+    "too many requests",
+    "exceeded its compute units",
+    "request limit reached",
+];
 
 /// Under the same codes some say that an answer would be too large, which another node would say too.
 const SIZE_WORDS: [&str; 4] = ["query returned", "block range", "response size", "more than"];

@@ -15,7 +15,7 @@ use tower::retry::budget::{Budget, TpsBudget};
 use tracing::info;
 
 use super::{
-    Calls, Call, UpstreamError,
+    Call, Calls, UpstreamError,
     endpoint::{Accepted, Attempted, Cost, Eligible, Endpoint, EndpointStatus},
     identity::{IdentityError, IdentityState, Pin, Recognition, WhoIs},
     limited,
@@ -56,6 +56,8 @@ pub struct Need {
     pub followed: bool,
     /// The answer is a head: what it shows is all that the endpoint has.
     pub is_head: bool,
+    /// A `null` may only mean that this endpoint has not got it yet: another one is asked once.
+    pub null_elsewhere: bool,
 }
 
 /// Who all endpoints are together: one chain. Cheap to clone.
@@ -241,6 +243,7 @@ fn together(calls: &Calls) -> Need {
         block: calls.iter().filter_map(|call| call.need.block).max(),
         followed: calls.iter().any(|call| call.need.followed),
         is_head: false,
+        null_elsewhere: false,
     }
 }
 
@@ -277,7 +280,7 @@ fn is_worth_another(call: &Call, outcome: &Result<Accepted, UpstreamError>) -> b
         Ok(Accepted { answer: Answer::Error(error), .. }) => {
             !call.is_write() && (limited::is_rate_limit(error) || limited::is_pruned(error))
         }
-        Ok(_) => false,
+        Ok(Accepted { answer: Answer::Result(result), .. }) => call.need.null_elsewhere && result == "null",
         Err(error) if call.is_write() => error.never_sent(),
         Err(error) => error.retry() != super::Retry::Never,
     }
@@ -306,7 +309,8 @@ impl Identity {
         loop {
             let mut changed = self.0.changed.subscribe();
             let endpoints = self.0.endpoints.load_full();
-            let known = endpoints.iter().filter_map(|endpoint| endpoint.recognition()).map(Recognition::known);
+            let known =
+                endpoints.iter().filter_map(|endpoint| endpoint.recognition()).map(Recognition::known);
             let known: Vec<_> = known.map(Box::pin).collect();
             if known.is_empty() {
                 return;

@@ -8,10 +8,7 @@ use tower::{Service, ServiceBuilder, ServiceExt, layer::layer_fn, service_fn, ut
 
 use super::{
     Answers, Call, Calls, Config, EndpointConfig, EndpointStatus, Identity, Metrics, UpstreamError,
-    batch::Batcher,
-    endpoint::Endpoint,
-    identity::Pin,
-    pool::Pool,
+    batch::Batcher, endpoint::Endpoint, identity::Pin, pool::Pool,
 };
 use crate::jsonrpc::Answer;
 
@@ -42,7 +39,12 @@ pub struct EndpointParts {
 impl Upstream {
     /// Puts the stack in front of `endpoints`, which must all serve the same chain: `chain_id`, if that is
     /// given. Somebody must [watch](Self::watch) who they are.
-    pub fn new(endpoints: Vec<EndpointParts>, chain_id: Option<u64>, config: &Config, metrics: &Metrics) -> Self {
+    pub fn new(
+        endpoints: Vec<EndpointParts>,
+        chain_id: Option<u64>,
+        config: &Config,
+        metrics: &Metrics,
+    ) -> Self {
         let pin = Arc::new(Pin::new(chain_id));
         let endpoints = endpoints.into_iter().map(|parts| endpoint(parts, Some(&pin), config, metrics));
         Self::over(Pool::new(endpoints.collect(), pin, config.max_wait), config)

@@ -43,14 +43,13 @@ fn entry(id: u32, method: &str, params: Value) -> Value {
 #[tokio::test]
 async fn each_failure_has_its_code_and_status() {
     let node = upstream::devchain().blocks(2, 3).run().await;
-    let proxy = proxy::new()
-        .upstream(&node)
-        .config(|config| config.upstream.timeout = Duration::from_millis(500))
-        .run()
-        .await;
-    let client = client::http(&proxy);
-
     for Told { fault, status, code, message } in table() {
+        let proxy = proxy::new()
+            .upstream(&node)
+            .config(|config| config.upstream.timeout = Duration::from_millis(500))
+            .run()
+            .await;
+        let client = client::http(&proxy);
         // One that nobody has asked for yet: what is known is answered whatever the upstream does.
         let transaction = node.transactions_of(node.mine(1).hash)[0];
         let params = json!([format!("{transaction:#x}")]);
@@ -69,6 +68,14 @@ async fn each_failure_has_its_code_and_status() {
         };
         assert_eq!(alone.header("retry-after"), retry_after.as_deref(), "{fault:?}");
 
+        if matches!(fault, Fault::RateLimited { retry_after: Some(_) }) {
+            // A node that says when to come back is not asked before: neither is that its business.
+            node.clear_calls();
+            let early = client.call("eth_gasPrice", json!([])).await;
+            assert_eq!((early.status.as_u16(), early.code()), (429, Some(-32005)), "{}", early.text());
+            assert_eq!(node.calls_total(), 0);
+            continue;
+        }
         // In a batch it is 200, and only the call that met the fault has an error.
         node.fail(fault.clone()).on(METHOD).once();
         let batch = json!([

@@ -31,6 +31,7 @@ mod fuzz_bodies;
 mod malformed;
 mod model;
 mod node;
+mod pool;
 mod prove;
 mod readme;
 mod regressions;

@@ -60,7 +60,7 @@ fn endpoint(url: &str) -> EndpointConfig {
         ("x-file".to_owned(), Secret::File(file)),
         ("x-env".to_owned(), Secret::Env("CARGO_PKG_NAME".to_owned())),
     ]);
-    EndpointConfig { url: Secret::Plain(url.to_owned()), ws: None, consistent: false, headers }
+    EndpointConfig { headers, ..EndpointConfig::at(url) }
 }
 
 #[tokio::test]

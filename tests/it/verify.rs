@@ -409,7 +409,7 @@ fn renumber(chain: &DevChain, method: &str, number: &str) {
 
 #[tokio::test(start_paused = true)]
 async fn what_names_the_wrong_number_puts_no_block_there() {
-    for level in [Demand::Auto, Demand::Full] {
+    for (level, held) in [(Demand::Auto, false), (Demand::Auto, true), (Demand::Full, false)] {
         for method in [RECEIPT, TRANSACTION] {
             let chain = upstream::devchain().config(|config| config.chain_id = 1).blocks(220, 2).chain();
             let program = in_memory::program(&chain, &shallow(level, OnMismatch::Reject));
@@ -417,6 +417,9 @@ async fn what_names_the_wrong_number_puts_no_block_there() {
             // True but for the number that it names; both are final.
             renumber(&chain, method, "0x32");
             let _ = program.call(method, json!([transaction(&chain, 100, 0)])).await;
+            if held {
+                program.ask(BLOCK, json!([hash(&chain, 100), true])).await;
+            }
             for params in [json!(["0x32", true]), json!(["0x64", true]), json!(["0x32", false])] {
                 for _ in 0..2 {
                     let (_, reply) = program.call(BLOCK_AT, params.clone()).await;

@@ -220,10 +220,8 @@ async fn a_redirect_is_not_followed_and_takes_no_key_along() {
             .run()
             .await;
         let endpoint = EndpointConfig {
-            url: Secret::Plain(node.url()),
-            consistent: false,
-            ws: None,
             headers: BTreeMap::from([("authorization".to_owned(), Secret::Plain("Bearer KEY".to_owned()))]),
+            ..EndpointConfig::at(node.url())
         };
         let proxy = proxy::new().config(|config| config.upstream.endpoints = vec![endpoint]).run().await;
         let answer = balance(&client::http(&proxy), 1).await;

@@ -13,7 +13,7 @@ use crate::{
     eth::{BlockNumber, Tag, ThinBlock},
     jsonrpc::{Answer, Params},
     proxy::known::KnownAt,
-    upstream::{Call, UpstreamError},
+    upstream::{Call, Need, UpstreamError},
     verify::{Asked, AskedBlock, Check, Checked, Kind, Verdict, Verified},
 };
 
@@ -92,7 +92,11 @@ impl View {
             HeadChange::Restarted => {
                 debug!(head = %head.number.0, "the head is too far ahead to link to what was known");
             }
-            HeadChange::Lag => debug!(head = %head.number.0, "the upstream is behind the head it showed"),
+            HeadChange::Lag => {
+                debug!(head = %head.number.0, "the upstream is behind the head it showed");
+                // Another one may not be.
+                self.upstream.unfollow();
+            }
             HeadChange::First | HeadChange::Same | HeadChange::Extended(_) | HeadChange::Outdated => {}
         }
     }
@@ -207,11 +211,17 @@ impl View {
         accepted.filter_map(|(_, check)| Some(self.named(check.verdict(), false)?.link())).collect()
     }
 
-    fn call(self: &Arc<Self>, block: &str, asked: AskedBlock, sent: Stamp) -> (Call, Check) {
+    fn call(self: &Arc<Self>, named: &str, asked: AskedBlock, sent: Stamp) -> (Call, Check) {
         let known = KnownAt::new(self.cache.clone(), self.clone(), sent);
         let check = self.verifier.check_for(Asked::Thin(asked), Arc::new(known));
-        let call = Call::new(GET_BLOCK, Params::from_own(format!(r#"["{block}",false]"#)));
-        (call.with_check(check.clone()), check)
+        let call = Call::new(GET_BLOCK, Params::from_own(format!(r#"["{named}",false]"#)));
+        let block = match asked {
+            AskedBlock::ByNumber(number) => Some(number),
+            AskedBlock::ByHash(_) | AskedBlock::ByTag => None,
+        };
+        let is_head = named == Tag::Latest.as_str();
+        let need = Need { block, followed: true, is_head, null_elsewhere: false };
+        (call.with_check(check.clone()).with_need(need), check)
     }
 
     /// What can be neither proved nor found wrong is believed, and not kept: a chain must be followed also when

@@ -71,8 +71,13 @@ fn lie() -> impl Strategy<Value = Lie> {
         1 => Just(Lie::OrphanedReceipt),
         1 => Just(Lie::ForeignBlock),
         3 => any::<u64>().prop_map(Lie::Disguised),
-        3 => (0u64..90).prop_map(Lie::Renumbered),
+        3 => (0u64..90).prop_map(|number| everywhere("blockNumber", number)),
+        3 => (0u64..3).prop_map(|index| everywhere("transactionIndex", index)),
     ]
+}
+
+fn everywhere(name: &str, value: u64) -> Lie {
+    Lie::Everywhere(name.to_owned(), json!(format!("{value:#x}")))
 }
 
 fn happens() -> impl Strategy<Value = Happens> {

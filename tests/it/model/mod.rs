@@ -75,10 +75,8 @@ fn settings(setting: Setting) -> (Config, devchain::Config) {
     // Longer than any answer is late, shorter than what would carry every program past every limit.
     config.upstream.timeout = Duration::from_secs(10);
     config.upstream.endpoints = vec![holdfast::upstream::EndpointConfig {
-        url: holdfast::secret::Secret::Plain(String::new()),
-        ws: None,
         consistent: setting.consistent,
-        headers: Default::default(),
+        ..holdfast::upstream::EndpointConfig::at("")
     }];
     if setting.switched {
         config.upstream.batch = 6;

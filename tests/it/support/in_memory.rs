@@ -10,8 +10,8 @@ use holdfast::{
     devchain::DevChain,
     http::{self, Edge},
     jsonrpc::Rope,
-    proxy::{self, Identity, ProxyParts},
-    upstream::{self, DevChainLeaf, Upstream},
+    proxy::{self, ProxyParts},
+    upstream::{self, DevChainLeaf, EndpointConfig, EndpointParts, Upstream},
     verify::{self, Verifier},
 };
 use http_body_util::{BodyExt, Full};
@@ -26,32 +26,38 @@ type Body = http_body_util::combinators::UnsyncBoxBody<Rope, Infallible>;
 pub struct InMemory {
     service: BoxCloneSyncService<::http::Request<Full<Bytes>>, ::http::Response<Body>, Infallible>,
     metrics: Arc<Registry>,
+    /// How the nodes are doing.
+    pub upstream: Upstream,
 }
 
 /// A configuration whose upstream is declared to be one node.
 pub fn consistent() -> Config {
     let mut config = Config::default();
-    config.upstream.endpoints = vec![upstream::EndpointConfig {
-        ws: None,
-        url: holdfast::secret::Secret::Plain(String::new()),
-        consistent: true,
-        headers: Default::default(),
-    }];
+    config.upstream.endpoints = vec![EndpointConfig { consistent: true, ..EndpointConfig::at("") }];
     config
 }
 
 /// Runs in a task of its own what a started program runs in the background.
 pub fn program(chain: &DevChain, config: &Config) -> InMemory {
-    let leaf = DevChainLeaf::new(chain.clone());
-    let upstream = Upstream::new(leaf, "devchain", &config.upstream, &upstream::Metrics::default());
-    let identity = Identity::new(config.chain_id);
-    tokio::spawn(identity.watch(upstream.clone()));
-    let consistent = config.upstream.endpoints.first().is_some_and(|endpoint| endpoint.consistent);
+    program_over(&[chain], config)
+}
+
+/// The same in front of several nodes, which are configured in the same order.
+pub fn program_over(chains: &[&DevChain], config: &Config) -> InMemory {
+    let endpoints = chains.iter().zip(0..).map(|(chain, at)| EndpointParts {
+        name: format!("devchain {at}").into(),
+        leaf: BoxCloneSyncService::new(DevChainLeaf::new((*chain).clone())),
+        config: config.upstream.endpoints.get(at).cloned().unwrap_or_else(|| EndpointConfig::at("")),
+    });
+    let metrics = upstream::Metrics::default();
+    let upstream = Upstream::new(endpoints.collect(), config.chain_id, &config.upstream, &metrics);
+    tokio::spawn(upstream.watch());
+    let consistent = matches!(&config.upstream.endpoints[..], [endpoint] if endpoint.consistent);
     let cache = Cache::new(&config.cache);
     let mut registry = Registry::default();
     let metrics = proxy::Metrics::register(&mut registry);
     let verifier = Verifier::new(config.verify.clone(), verify::Metrics::register(&mut registry));
-    let parts = ProxyParts { upstream, identity, cache, verifier, consistent, metrics };
+    let parts = ProxyParts { upstream: upstream.clone(), cache, verifier, consistent, metrics };
     let bytes = config.max_bytes_in_flight.as_u64();
     let edge = Edge { budget: ByteBudget::new(bytes), waiting: ByteBudget::new(bytes), admin: None };
     let (proxy, follower, _) = proxy::proxy(&config.proxy(), parts);
@@ -61,7 +67,7 @@ pub fn program(chain: &DevChain, config: &Config) -> InMemory {
         ServiceExt::<::http::Request<Full<Bytes>>>::map_response(stack, |response: ::http::Response<_>| {
             response.map(BodyExt::boxed_unsync)
         });
-    InMemory { service: BoxCloneSyncService::new(service), metrics: Arc::new(registry) }
+    InMemory { service: BoxCloneSyncService::new(service), metrics: Arc::new(registry), upstream }
 }
 
 // === impl InMemory ===

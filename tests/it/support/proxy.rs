@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use holdfast::{
     app::App,
     config::{Config, Sources},
-    secret::Secret,
     upstream::EndpointConfig,
 };
 
@@ -50,13 +49,7 @@ impl Builder {
     }
 
     pub fn upstream_url(self, url: &str) -> Self {
-        let endpoint = EndpointConfig {
-            url: Secret::Plain(url.to_owned()),
-            ws: None,
-            consistent: false,
-            headers: Default::default(),
-        };
-        self.config(|config| config.upstream.endpoints = vec![endpoint])
+        self.config(|config| config.upstream.endpoints = vec![EndpointConfig::at(url)])
     }
 
     /// Does not wait for the upstream to be known.

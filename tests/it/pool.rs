@@ -1,0 +1,293 @@
+//! Several endpoints of one chain: what one does not answer, another does.
+
+use std::time::Duration;
+
+use holdfast::{
+    config::Config,
+    devchain::{DevChain, Fault, Lie, Pruned},
+    upstream::{EndpointConfig, Health, IdentityState, RateConfig},
+    verify::OnMismatch,
+};
+use serde_json::{Value, json};
+use tokio::time::{self, Instant};
+
+use crate::support::{
+    in_memory::{self, InMemory},
+    upstream,
+};
+
+const BLOCK: &str = "eth_getBlockByHash";
+const BLOCK_AT: &str = "eth_getBlockByNumber";
+const RECEIPT: &str = "eth_getTransactionReceipt";
+const BALANCE: &str = "eth_getBalance";
+
+/// Two nodes of one chain: what is mined is the same, as long as the same is mined.
+fn twins() -> (DevChain, DevChain) {
+    let node = || upstream::devchain().config(|config| config.chain_id = 1).blocks(120, 3).chain();
+    (node(), node())
+}
+
+fn in_order() -> Config {
+    let mut config = Config::default();
+    config.upstream.timeout = Duration::from_secs(2);
+    config.upstream.endpoints =
+        (0..2).map(|priority| EndpointConfig { priority, ..EndpointConfig::at("") }).collect();
+    config
+}
+
+fn hash(chain: &DevChain, number: u64) -> String {
+    format!("{:#x}", chain.hash_at(number).unwrap())
+}
+
+fn truth(chain: &DevChain, method: &str, params: &Value) -> Value {
+    serde_json::from_slice(&chain.answer(method, params).unwrap()).unwrap()
+}
+
+fn somebody() -> Value {
+    json!([format!("0x{}", "11".repeat(20)), "latest"])
+}
+
+/// Waits until both nodes have said who they are.
+async fn introduced(program: &InMemory) {
+    program.ask("eth_blockNumber", json!([])).await;
+    while program
+        .upstream
+        .status()
+        .0
+        .iter()
+        .any(|endpoint| matches!(endpoint.identity, Some(IdentityState::Unknown(_))))
+    {
+        time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+fn health(program: &InMemory, at: usize) -> Health {
+    program.upstream.status().0[at].health
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_one_does_not_answer_another_does() {
+    let failures = [
+        Fault::Hang,
+        Fault::Reset,
+        Fault::ResetMidBody,
+        Fault::Status(500),
+        Fault::Status(403),
+        Fault::RateLimited { retry_after: None },
+        Fault::RateLimited { retry_after: Some(30) },
+        Fault::Garbage,
+        Fault::Truncated,
+        Fault::WrongId,
+        Fault::Error { code: -32005, message: "daily request count exceeded".to_owned() },
+        Fault::Error { code: -32007, message: "50/second request limit reached".to_owned() },
+        Fault::Error { code: 4444, message: "pruned history unavailable".to_owned() },
+        Fault::Lie(Lie::Field("gasUsed".to_owned(), json!("0x1"))),
+        Fault::Lie(Lie::EmptiedTransactions),
+        Fault::Null,
+    ];
+    for fault in failures {
+        let (first, second) = twins();
+        let mut config = in_order();
+        config.verify.on_mismatch = OnMismatch::Reject;
+        let program = in_memory::program_over(&[&first, &second], &config);
+        introduced(&program).await;
+        first.fail(fault.clone()).on("eth_getBlockByHash").always();
+        for number in [5, 6, 7] {
+            let params = json!([hash(&first, number), true]);
+            let (_, reply) = program.call(BLOCK, params.clone()).await;
+            assert_eq!(reply["result"], truth(&second, BLOCK, &params), "{fault:?}: {reply}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_in_order_is_asked_as_long_as_it_answers() {
+    let (first, second) = twins();
+    let program = in_memory::program_over(&[&first, &second], &in_order());
+    introduced(&program).await;
+    second.clear_calls();
+    for number in 1..60 {
+        program.ask(BLOCK, json!([hash(&first, number), true])).await;
+        program.ask(BALANCE, somebody()).await;
+    }
+    assert_eq!(second.calls_total(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn equals_share_the_calls_by_weight() {
+    let (first, second) = twins();
+    let mut config = in_order();
+    config.upstream.endpoints =
+        vec![EndpointConfig { weight: 3, ..EndpointConfig::at("") }, EndpointConfig::at("")];
+    let program = in_memory::program_over(&[&first, &second], &config);
+    introduced(&program).await;
+    let (before_first, before_second) = (first.calls_total(), second.calls_total());
+    for _ in 0..400 {
+        program.ask(BALANCE, somebody()).await;
+    }
+    let (first, second) = (first.calls_total() - before_first, second.calls_total() - before_second);
+    println!("{first} and {second} calls");
+    assert!(second > 20 && first > second, "{first} and {second} calls");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_fails_is_left_alone_and_found_again() {
+    let (first, second) = twins();
+    let program = in_memory::program_over(&[&first, &second], &in_order());
+    introduced(&program).await;
+    first.fail(Fault::Status(500)).any().always();
+    for _ in 0..8 {
+        program.ask(BALANCE, somebody()).await;
+    }
+    assert_eq!(health(&program, 0), Health::Open);
+    first.clear_calls();
+    for _ in 0..50 {
+        program.ask(BALANCE, somebody()).await;
+    }
+    assert!(first.calls_total() <= 1, "{} calls went to a node that fails", first.calls_total());
+    first.clear_faults();
+    let begun = Instant::now();
+    while health(&program, 0) != Health::Closed {
+        program.ask(BALANCE, somebody()).await;
+        time::sleep(Duration::from_millis(100)).await;
+        assert!(begun.elapsed() < Duration::from_secs(10), "it is not noticed that the node is back");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stranger_is_never_asked_for_anything_but_its_name() {
+    let (first, _) = twins();
+    let others: [fn(&mut holdfast::devchain::Config); 2] =
+        [|config| config.chain_id = 5, |config| config.seed += 1];
+    for change in others {
+        let stranger =
+            upstream::devchain().config(|config| config.chain_id = 1).config(change).blocks(9, 1).chain();
+        let program = in_memory::program_over(&[&first, &stranger], &in_order());
+        introduced(&program).await;
+        stranger.clear_calls();
+        first.fail(Fault::Status(500)).on(BALANCE).always();
+        let (status, reply) = program.call(BALANCE, somebody()).await;
+        assert_eq!((status, &reply["error"]["code"]), (502, &json!(-32010)), "{reply}");
+        assert_eq!(stranger.count(BALANCE), 0);
+        let state = &program.upstream.status().0[1].identity;
+        assert!(matches!(state, Some(IdentityState::Stranger(_))), "{state:?}");
+        first.clear_faults();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transaction_is_not_sent_twice() {
+    for fault in [Fault::Hang, Fault::Reset, Fault::ResetMidBody, Fault::Status(502), Fault::Garbage] {
+        let (first, second) = twins();
+        let program = in_memory::program_over(&[&first, &second], &in_order());
+        introduced(&program).await;
+        first.fail(fault.clone()).on("eth_send*").once();
+        let (_, reply) = program.call("eth_sendRawTransaction", json!(["0x00"])).await;
+        assert!(reply["error"].is_object(), "{reply}");
+        assert_eq!(second.count("eth_sendRawTransaction"), 0, "{fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_all_lost_what_is_final_is_served_and_the_rest_fails_fast() {
+    let (first, second) = twins();
+    let program = in_memory::program_over(&[&first, &second], &in_order());
+    introduced(&program).await;
+    let (kept, missing) = (json!(["0x5", true]), json!(["0x6", true]));
+    program.ask(BLOCK_AT, json!(["finalized", false])).await;
+    let block = program.ask(BLOCK_AT, kept.clone()).await;
+    let receipt = json!([block["transactions"][0]["hash"]]);
+    program.ask(RECEIPT, receipt.clone()).await;
+    for node in [&first, &second] {
+        node.fail(Fault::Reset).any().always();
+    }
+    for _ in 0..20 {
+        time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(program.ask(BLOCK_AT, kept.clone()).await, block);
+        program.ask(RECEIPT, receipt.clone()).await;
+        let begun = Instant::now();
+        let (status, reply) = program.call(BLOCK_AT, missing.clone()).await;
+        assert_eq!((status, &reply["error"]["code"]), (502, &json!(-32010)), "{reply}");
+        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    }
+    second.clear_faults();
+    let begun = Instant::now();
+    while program.call(BLOCK_AT, missing.clone()).await.0 != 200 {
+        time::sleep(Duration::from_millis(100)).await;
+        assert!(begun.elapsed() < Duration::from_secs(6), "it is not noticed that a node is back");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_all_limit_their_rate_the_nodes_own_error_is_handed_on() {
+    let (first, second) = twins();
+    let program = in_memory::program_over(&[&first, &second], &in_order());
+    introduced(&program).await;
+    let limit = Fault::Error { code: -32005, message: "daily request count exceeded".to_owned() };
+    for node in [&first, &second] {
+        node.fail(limit.clone()).on(BALANCE).always();
+    }
+    let (status, reply) = program.call(BALANCE, somebody()).await;
+    assert_eq!(
+        (status, &reply["error"]["message"]),
+        (200, &json!("daily request count exceeded")),
+        "{reply}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_endpoint_is_not_asked_more_often_than_it_may_be() {
+    let (first, second) = twins();
+    let mut config = in_order();
+    config.upstream.endpoints[0].rate = Some(RateConfig { per_second: 5, burst: 5 });
+    let program = in_memory::program_over(&[&first, &second], &config);
+    introduced(&program).await;
+    time::sleep(Duration::from_secs(5)).await;
+    (first.clear_calls(), second.clear_calls());
+    let begun = Instant::now();
+    for _ in 0..40 {
+        program.ask(BALANCE, somebody()).await;
+    }
+    assert!(begun.elapsed() < Duration::from_millis(100), "nobody waits while another can be asked");
+    assert!(first.count(BALANCE) <= 6 && second.count(BALANCE) >= 34, "{}", first.count(BALANCE));
+    // Alone, it is waited for, as long as a call may wait.
+    let alone = in_memory::program_over(&[&first], &config);
+    alone.ask("eth_blockNumber", json!([])).await;
+    let begun = Instant::now();
+    for _ in 0..15 {
+        alone.ask(BALANCE, somebody()).await;
+    }
+    assert!(begun.elapsed() >= Duration::from_millis(1_800), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_one_has_forgotten_is_asked_of_another() {
+    let (first, second) = twins();
+    let program = in_memory::program_over(&[&first, &second], &in_order());
+    introduced(&program).await;
+    first.prune_below(50, Pruned::Error4444);
+    for number in 10..20 {
+        let params = json!([format!("{number:#x}"), true]);
+        assert_eq!(program.ask(BLOCK_AT, params.clone()).await, truth(&second, BLOCK_AT, &params));
+    }
+    assert!(first.count(BLOCK_AT) < 10, "it is asked again and again for what it does not have");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_chain_is_followed_elsewhere_when_the_one_that_is_followed_fails() {
+    let (first, second) = twins();
+    let program = in_memory::program_over(&[&first, &second], &in_order());
+    introduced(&program).await;
+    assert_eq!(program.upstream.status().1.as_deref(), Some("devchain 0"));
+    first.fail(Fault::Hang).any().always();
+    for node in [&first, &second] {
+        node.mine(2);
+    }
+    time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(program.ask("eth_blockNumber", json!([])).await, "0x79");
+    assert_eq!(program.upstream.status().1.as_deref(), Some("devchain 1"));
+    first.clear_faults();
+    time::sleep(Duration::from_secs(2)).await;
+    program.ask("eth_blockNumber", json!([])).await;
+    assert_eq!(program.upstream.status().1.as_deref(), Some("devchain 1"), "it changes only when it must");
+}
