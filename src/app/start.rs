@@ -17,7 +17,7 @@ use crate::{
     cache::Cache,
     config::{Config, Problem},
     http::{self, Edge},
-    listen::{self, BindError, Listener, raise_file_limit},
+    listen::{self, BindError, Listener, Tls, TlsConfig, TlsIdentity, raise_file_limit},
     proxy::{self, Identity, ProxyParts},
     upstream::{self, HeadFeed, HttpLeaf, Upstream},
     verify::{self, Verifier},
@@ -76,14 +76,17 @@ impl App {
         let upstream_metrics = upstream::Metrics::register(&mut registry);
         let upstream = Upstream::new(leaf, &upstream_url, &config.upstream, &upstream_metrics);
 
+        let tls = certificate(&config.tls).map_err(StartError::Config)?.map(Tls::new);
         let connections = connections_that_fit(&config);
         let rpc =
             Listener::bind(config.listen, connections.clone(), listen::Metrics::register(&mut registry));
-        let rpc = rpc.await.map_err(StartError::Bind)?;
+        let rpc = rpc.await.map_err(StartError::Bind)?.with_tls(tls.clone());
         // Counted for nobody: who looks at the counters should not move them.
         let few = listen::Config { max: connections.max.min(ADMIN_CONNECTIONS), ..connections };
         let admin = Listener::bind(config.admin, few, listen::Metrics::default());
-        let admin = admin.await.map_err(StartError::Bind)?;
+        let admin_tls = tls.clone().filter(|_| config.tls.admin);
+        let admin = admin.await.map_err(StartError::Bind)?.with_tls(admin_tls);
+        warn_if_exposed(admin.address());
 
         let identity = Identity::new(config.chain_id);
         let watch = tokio::spawn(identity.watch(upstream.clone()));
@@ -122,6 +125,7 @@ impl App {
             listen = %rpc.address,
             admin = %admin.address,
             upstream = upstream_url,
+            tls = tls.is_some(),
             "holdfast {} is listening",
             env!("CARGO_PKG_VERSION")
         );
@@ -154,6 +158,22 @@ impl App {
         self.watch.abort();
         self.admin.stop().await;
         info!("stopped");
+    }
+}
+
+/// The certificate to show, if there is one.
+pub(super) fn certificate(config: &TlsConfig) -> Result<Option<TlsIdentity>, Problem> {
+    config.read().map_err(|error| Problem::new(format!("tls.{}", error.key()), error))
+}
+
+/// Operators are not asked who they are.
+fn warn_if_exposed(admin: SocketAddr) {
+    if !admin.ip().to_canonical().is_loopback() {
+        warn!(
+            %admin,
+            "the admin listener is not on loopback: whoever can connect reads /status and /metrics, with the node's \
+             address and what is asked how often; set admin to 127.0.0.1, or let only operators reach it"
+        );
     }
 }
 
