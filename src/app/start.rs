@@ -10,15 +10,18 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::report::Report;
+use super::{
+    reload::{self, Reload},
+    report::Report,
+};
 use crate::{
     admin::Admin,
     budget::ByteBudget,
     cache::Cache,
-    config::{Config, Problem},
+    config::{Config, ConfigError, LogConfig, Problem},
     http::{self, Edge},
     listen::{self, BindError, Listener, Tls, TlsConfig, TlsIdentity, raise_file_limit},
-    proxy::{self, Identity, ProxyParts},
+    proxy::{self, Identity, Proxy, ProxyParts},
     upstream::{self, HeadFeed, HttpLeaf, Upstream},
     verify::{self, Verifier},
 };
@@ -38,6 +41,7 @@ pub struct App {
     watch: JoinHandle<()>,
     follow: JoinHandle<()>,
     report: Arc<Report>,
+    reload: Reload,
     drain_delay: Duration,
 }
 
@@ -101,7 +105,8 @@ impl App {
             consistent,
             metrics: call_metrics.clone(),
         };
-        let (proxy, follower, sight) = proxy::proxy(&config.proxy(), parts);
+        let Proxy { service: proxy, follower, sight, live } = proxy::proxy(&config.proxy(), parts);
+        let edge_live = http::Live::new(&config.http);
         let report = Arc::new(Report {
             cache,
             sight,
@@ -115,9 +120,11 @@ impl App {
         let follow = tokio::spawn(follower.run(feed));
         // Of its own: those who take nothing must not keep others from being read.
         let waiting = ByteBudget::new(config.max_bytes_in_flight.as_u64());
-        let edge = Edge { budget, waiting, admin: Some(admin.address()) };
-        let rpc =
-            Served::start(rpc, |listener, stop| listener.serve(http::stack(&config.http, edge, proxy), stop));
+        let scheme = if config.tls.admin { "https" } else { "http" };
+        let edge = Edge { budget, waiting, admin: Some(format!("{scheme}://{}", admin.address())) };
+        let service = http::stack(edge_live.clone(), edge, proxy);
+        let rpc = Served::start(rpc, |listener, stop| listener.serve(service, stop));
+        let reload_metrics = reload::Metrics::register(&mut registry);
         let service = Admin::new(report.clone(), registry);
         let admin = Served::start(admin, |listener, stop| listener.serve(service, stop));
 
@@ -129,7 +136,9 @@ impl App {
             "holdfast {} is listening",
             env!("CARGO_PKG_VERSION")
         );
-        Ok(Self { rpc, admin, identity, watch, follow, report, drain_delay: config.drain_delay })
+        let drain_delay = config.drain_delay;
+        let reload = Reload::new(config, live, edge_live, tls, reload_metrics);
+        Ok(Self { rpc, admin, identity, watch, follow, report, reload, drain_delay })
     }
 
     /// Where clients connect.
@@ -145,6 +154,12 @@ impl App {
     /// Resolves when calls can be answered.
     pub async fn ready(&self) {
         self.identity.known().await;
+    }
+
+    /// Takes a configuration that was read again, as far as it can change while it runs; `set_log` has to set
+    /// the log's level. One that is bad is refused as a whole. The log says what came of it.
+    pub fn reload(&self, read: Result<Config, ConfigError>, set_log: impl FnOnce(&LogConfig)) {
+        self.reload.take(read, set_log);
     }
 
     /// Ends in order: not ready, still accepting for `drain_delay`; then every request whose head
@@ -178,7 +193,7 @@ fn warn_if_exposed(admin: SocketAddr) {
 }
 
 /// The one endpoint there can be so far.
-fn leaf(config: &upstream::Config, budget: ByteBudget) -> Result<HttpLeaf, Problem> {
+pub(super) fn leaf(config: &upstream::Config, budget: ByteBudget) -> Result<HttpLeaf, Problem> {
     match config.endpoints.as_slice() {
         [] => Err(Problem::new(
             "upstream.endpoints",

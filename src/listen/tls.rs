@@ -146,8 +146,7 @@ impl TlsConfig {
 
 impl TlsIdentity {
     fn read(cert: &Path, key: &Path) -> Result<Self, TlsError> {
-        let pem =
-            fs::read(cert).map_err(|source| TlsError::CertUnread { path: cert.to_owned(), source })?;
+        let pem = fs::read(cert).map_err(|source| TlsError::CertUnread { path: cert.to_owned(), source })?;
         let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
         let chain = chain.ok().filter(|chain| !chain.is_empty());
         let chain = chain.ok_or_else(|| TlsError::NotCert { path: cert.to_owned() })?;

@@ -16,6 +16,7 @@ mod follow;
 mod identity;
 mod keep;
 mod known;
+mod live;
 mod look;
 mod measure;
 mod method;
@@ -37,10 +38,11 @@ pub use self::{
     error::CallError,
     follow::Follower,
     identity::{Identity, IdentityState, Stranger, WhoIs},
+    live::Live,
     metrics::Metrics,
     packet::PacketContext,
     policy::GlobError,
     request::{Answered, Caller, Outcome, Request, Source},
     sight::{Seen, Sight},
-    stack::{ProxyParts, proxy},
+    stack::{Proxy, ProxyParts, proxy},
 };

@@ -1,0 +1,255 @@
+//! Takes another configuration while it runs, without losing a connection or what is kept.
+//!
+//! The sources are read again as they were given at the start: file, environment, flags. What comes out is
+//! taken as a whole or refused as a whole.
+//!
+//! | takes effect at once | how |
+//! |---|---|
+//! | `strict`, `methods.*`, `call_timeout`, `chain.max_staleness` | from the next call on |
+//! | `http.max_body`, `http.body_timeout`, `http.max_batch`, `http.batch_concurrency`, `http.max_batch_answer`, `http.max_in_flight` | from the next request on |
+//! | `tls.cert`, `tls.key`, and what is in these files | from the next connection on |
+//! | `log.level` | at once |
+//!
+//! Everything else waits for a restart: whoever changes it is warned, by the names of the keys. Among it are
+//! the addresses, `cache`, `connections`, `verify`, whether there is TLS at all, and `http.allowed_origins`.
+//!
+//! To let another key change: apply it in [`Reload::apply`] (prepare before, in [`Reload::prepare`], whatever
+//! can fail), and name it in [`LIVE`].
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+};
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family},
+    registry::Registry,
+};
+use serde_json::Value;
+use tracing::{error, info, warn};
+
+use super::start::{certificate, leaf};
+use crate::{
+    budget::ByteBudget,
+    config::{Config, ConfigError, LogConfig, Problem},
+    http,
+    listen::{Tls, TlsIdentity},
+    proxy,
+};
+
+/// The keys that [`Reload::apply`] applies; `a.*` is all under `a`. A key that is not here waits for a restart.
+const LIVE: [&str; 12] = [
+    "strict",
+    "call_timeout",
+    "methods.*",
+    "chain.max_staleness",
+    "http.max_body",
+    "http.body_timeout",
+    "http.max_batch",
+    "http.batch_concurrency",
+    "http.max_batch_answer",
+    "http.max_in_flight",
+    "tls.cert",
+    "tls.key",
+];
+
+/// Applied by whoever has the log.
+const LOG_LEVEL: &str = "log.level";
+
+/// Holds the parts that can change.
+#[derive(Debug)]
+pub(super) struct Reload {
+    pub(super) proxy: proxy::Live,
+    pub(super) http: http::Live,
+    pub(super) tls: Option<Tls>,
+    pub(super) metrics: Metrics,
+    /// What is in force where a key does not change while it runs.
+    started: Config,
+    /// What was last taken.
+    current: Mutex<Config>,
+}
+
+/// How often the configuration was read again. A default one counts for nobody.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Metrics {
+    reloads: Family<Labels, Counter>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Labels {
+    outcome: &'static str,
+}
+
+/// What can fail has not.
+struct Prepared {
+    certificate: Option<TlsIdentity>,
+}
+
+// === impl Reload ===
+
+impl Reload {
+    pub(super) fn new(
+        config: Config,
+        proxy: proxy::Live,
+        http: http::Live,
+        tls: Option<Tls>,
+        metrics: Metrics,
+    ) -> Self {
+        Self { proxy, http, tls, metrics, current: Mutex::new(config.clone()), started: config }
+    }
+
+    /// Takes what was read, or says why not. `set_log` has to set the log's level.
+    pub(super) fn take(&self, read: Result<Config, ConfigError>, set_log: impl FnOnce(&LogConfig)) {
+        let prepared = read.and_then(|config| Ok((self.prepare(&config)?, config)));
+        let (prepared, config) = match prepared {
+            Ok(prepared) => prepared,
+            Err(refusal) => {
+                self.metrics.count("refused");
+                error!(error = %refusal, "the new configuration is refused: the old one stays in force");
+                return;
+            }
+        };
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = differences(&current, &config);
+        changed.retain(|key| self.is_live(key, &config));
+        let mut waiting = differences(&self.started, &config);
+        waiting.retain(|key| !self.is_live(key, &config));
+
+        let new_certificate = self.apply(&config, prepared);
+        set_log(&config.log);
+        *current = config;
+        self.metrics.count("applied");
+        if changed.is_empty() && !new_certificate {
+            info!("configuration read again: nothing has changed that can while it runs");
+        } else {
+            info!(changed = changed.join(", "), new_certificate, "configuration read again");
+        }
+        if !waiting.is_empty() {
+            warn!(keys = waiting.join(", "), "these keys take effect at the next start only");
+        }
+    }
+
+    /// Whatever of `config` can fail. Changes nothing.
+    fn prepare(&self, config: &Config) -> Result<Prepared, Problem> {
+        let certificate = certificate(&config.tls)?;
+        // A file that the program could not start with is not taken either.
+        leaf(&config.upstream, ByteBudget::new(0))?;
+        Ok(Prepared { certificate })
+    }
+
+    /// Applies what can change; cannot fail. Says whether another certificate is shown.
+    fn apply(&self, config: &Config, prepared: Prepared) -> bool {
+        self.proxy.apply(&config.proxy());
+        self.http.apply(&config.http);
+        match (&self.tls, prepared.certificate) {
+            (Some(tls), Some(certificate)) => tls.show(certificate),
+            _ => false,
+        }
+    }
+
+    fn is_live(&self, key: &str, config: &Config) -> bool {
+        // What is spoken on a port does not change under those who speak.
+        if key.starts_with("tls.") && self.tls.is_some() != config.tls.is_on() {
+            return false;
+        }
+        key == LOG_LEVEL
+            || LIVE.iter().any(|live| match live.strip_suffix('*') {
+                Some(under) => key.starts_with(under),
+                None => key == *live,
+            })
+    }
+}
+
+/// The names of the keys that are not the same. Their values may be secrets, and stay here.
+fn differences(before: &Config, after: &Config) -> Vec<String> {
+    let (mut before, mut after) = (keys(before), keys(after));
+    before.retain(|key, value| match after.get(key) {
+        Some(same) if same == value => {
+            after.remove(key);
+            false
+        }
+        _ => true,
+    });
+    before.append(&mut after);
+    before.into_keys().collect()
+}
+
+/// Every key, dotted, with its value. A list is one value.
+fn keys(config: &Config) -> BTreeMap<String, Value> {
+    fn collect(prefix: &str, value: Value, keys: &mut BTreeMap<String, Value>) {
+        match value {
+            Value::Object(members) => {
+                for (key, value) in members {
+                    let key = if prefix.is_empty() { key } else { format!("{prefix}.{key}") };
+                    collect(&key, value, keys);
+                }
+            }
+            value => {
+                keys.insert(prefix.to_owned(), value);
+            }
+        }
+    }
+    let mut keys = BTreeMap::new();
+    collect("", serde_json::to_value(config).unwrap_or_default(), &mut keys);
+    keys
+}
+
+// === impl Metrics ===
+
+impl Metrics {
+    /// Registers `config_reloads_total{outcome}`.
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register(
+            "config_reloads",
+            "Times the configuration was read again",
+            metrics.reloads.clone(),
+        );
+        metrics
+    }
+
+    fn count(&self, outcome: &'static str) {
+        self.reloads.get_or_create(&Labels { outcome }).inc();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{secret::Secret, upstream::EndpointConfig};
+
+    #[test]
+    fn what_differs_is_named_and_not_shown() {
+        let before = Config::default();
+        let mut after = before.clone();
+        assert_eq!(differences(&before, &after), [""; 0]);
+        after.call_timeout = Duration::from_secs(1);
+        after.chain.finality_depth = Some(1);
+        after.methods.deny.push("eth_call".to_owned());
+        after.upstream.endpoints.push(EndpointConfig {
+            url: Secret::Plain("http://127.0.0.1/SECRET".to_owned()),
+            ws: None,
+            consistent: false,
+            headers: Default::default(),
+        });
+        let named = ["call_timeout", "chain.finality_depth", "methods.deny", "upstream.endpoints"];
+        assert_eq!(differences(&before, &after), named);
+        assert_eq!(differences(&after, &before), named);
+    }
+
+    #[test]
+    fn every_key_that_can_change_is_a_key() {
+        let mut config = Config::default();
+        config.tls.cert = Some("cert.pem".into());
+        config.tls.key = Some("key.pem".into());
+        let keys = keys(&config);
+        for live in LIVE.iter().chain(&[LOG_LEVEL]) {
+            let known =
+                |key: &String| live.strip_suffix('*').map_or(key == live, |under| key.starts_with(under));
+            assert!(keys.keys().any(known), "{live}");
+        }
+    }
+}
