@@ -24,7 +24,7 @@ use super::{
 
 /// What a client hears that speaks HTTP where TLS is spoken.
 const SPEAK_TLS: &str = "HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\n\
-                         content-length: 36\r\nconnection: close\r\n\r\nTLS is spoken here: write https://…\n";
+                         content-length: 44\r\nconnection: close\r\n\r\nTLS is spoken here: ask again with https://\n";
 
 /// Why there is no secure connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
