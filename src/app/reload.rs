@@ -150,15 +150,17 @@ impl Reload {
 
     fn is_live(&self, key: &str, config: &Config) -> bool {
         // What is spoken on a port does not change under those who speak.
-        if key.starts_with("tls.") && self.tls.is_some() != config.tls.is_on() {
-            return false;
-        }
-        key == LOG_LEVEL
-            || LIVE.iter().any(|live| match live.strip_suffix('*') {
-                Some(under) => key.starts_with(under),
-                None => key == *live,
-            })
+        let switched = key.starts_with("tls.") && self.tls.is_some() != config.tls.is_on();
+        !switched && is_live(key)
     }
+}
+
+fn is_live(key: &str) -> bool {
+    key == LOG_LEVEL
+        || LIVE.iter().any(|live| match live.strip_suffix('*') {
+            Some(under) => key.starts_with(under),
+            None => key == *live,
+        })
 }
 
 /// The names of the keys that are not the same. Their values may be secrets, and stay here.
@@ -240,16 +242,38 @@ mod tests {
         assert_eq!(differences(&after, &before), named);
     }
 
+    fn read(file: &str) -> String {
+        std::fs::read_to_string(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap()
+    }
+
     #[test]
-    fn every_key_that_can_change_is_a_key() {
-        let mut config = Config::default();
-        config.tls.cert = Some("cert.pem".into());
-        config.tls.key = Some("key.pem".into());
-        let keys = keys(&config);
-        for live in LIVE.iter().chain(&[LOG_LEVEL]) {
-            let known =
-                |key: &String| live.strip_suffix('*').map_or(key == live, |under| key.starts_with(under));
-            assert!(keys.keys().any(known), "{live}");
+    fn the_documented_file_marks_what_can_change() {
+        let (mut table, mut comment, mut marked) = (String::new(), String::new(), 0);
+        for line in read("config/holdfast.toml").lines() {
+            let key = line.trim_start_matches("# ").split_once(" = ").map(|(key, _)| key);
+            if let Some(name) = line.strip_prefix('[') {
+                table = format!("{}.", name.trim_matches(['[', ']']));
+            } else if let Some(key) =
+                key.filter(|key| key.chars().all(|c| c.is_ascii_lowercase() || c == '_'))
+            {
+                let key = format!("{table}{key}");
+                assert_eq!(comment.contains("(live)"), is_live(&key), "{key}");
+                marked += usize::from(comment.contains("(live)"));
+            } else if line.starts_with('#') {
+                comment.push_str(line);
+                continue;
+            }
+            comment.clear();
+        }
+        // Three methods are one line of the list, and the log is none.
+        assert_eq!(marked, LIVE.len() + 3);
+    }
+
+    #[test]
+    fn the_readme_names_what_can_change() {
+        let readme = read("README.md");
+        for key in LIVE.iter().chain(&[LOG_LEVEL]) {
+            assert!(readme.contains(&format!("`{key}`")), "{key}");
         }
     }
 }

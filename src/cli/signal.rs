@@ -47,7 +47,7 @@ impl ReloadSignal {
     /// Resolves at the next SIGHUP; several since the last time are one.
     pub(super) async fn next(&mut self) {
         if self.0.recv().await.is_none() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 }

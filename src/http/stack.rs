@@ -72,7 +72,7 @@ where
         },
         body: BodyLimits { max: config.max_body.as_u64(), timeout: config.body_timeout, budget: edge.budget },
         max_batch: config.max_batch,
-        live: live.clone(),
+        live,
     };
     ServiceBuilder::new()
         // Outermost: sees what every other layer makes of a request. Without paths, which may hold keys.
