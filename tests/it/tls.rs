@@ -123,6 +123,32 @@ async fn a_request_that_is_refused_unread_hears_of_it() {
     sending.await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_time_outs_of_a_connection_hold() {
+    let node = upstream::devchain().blocks(1, 1000).run().await;
+    let authority = Authority::new();
+    let proxy = proxy::new()
+        .upstream(&node)
+        .tls(&authority.pair())
+        .config(|config| {
+            config.connections.stall_timeout = SHORT;
+            config.connections.idle_timeout = SHORT * 2;
+        })
+        .run()
+        .await;
+    let mut idle = authority.connect(proxy.address(), &[]).await.unwrap();
+    asks_twice(&mut idle).await;
+    assert_eq!(idle.read_to_end().await, "");
+    assert_eq!(proxy.metric(&proxy::closed("idle")).await, 1);
+
+    let big = r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["latest",true]}"#;
+    let mut greedy = authority.connect(proxy.address(), &[]).await.unwrap();
+    greedy.write(post(big).repeat(300)).await;
+    let stalled = proxy::closed("stalled");
+    eventually("the greedy one is closed", async || proxy.metric(&stalled).await == 1).await;
+    asks_twice(&mut authority.connect(proxy.address(), &[]).await.unwrap()).await;
+}
+
 #[tokio::test]
 async fn it_ends_in_order() {
     let node = upstream::devchain().run().await;
@@ -136,10 +162,15 @@ async fn it_ends_in_order() {
     // Has asked for nothing yet, and must not be waited for.
     let mut shaking = Raw::connect(address).await;
     shaking.write(HELLO).await;
+    let mut idle = authority.connect(address, &[]).await.unwrap();
+    assert_eq!(idle.call("eth_chainId").await.status, 200);
 
     let begun = Instant::now();
     let stopping = tokio::spawn(proxy.app.stop());
     assert!(waiting.response().await.outcome().is_ok());
+    // Ended, not cut off: the end is said in TLS, too.
+    let mut rest = Vec::new();
+    assert!(matches!(tokio::io::AsyncReadExt::read_to_end(&mut idle.0, &mut rest).await, Ok(0)));
     stopping.await.unwrap();
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     shaking.read_to_end().await;
