@@ -46,10 +46,10 @@ pub struct Tls(Arc<ArcSwap<TlsIdentity>>);
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A key without its certificate.
-    #[error("is missing; tls.key is set, so name the PEM file with its certificate")]
+    #[error("the key has no certificate; set tls.cert to the PEM file that it is in")]
     NoCert,
     /// A certificate without its key.
-    #[error("is missing; tls.cert is set, so name the PEM file with its private key")]
+    #[error("the certificate has no key; set tls.key to the PEM file that it is in")]
     NoKey,
     /// A wish that nothing can fulfil.
     #[error("TLS is wanted for operators, and there is no certificate; set tls.cert and tls.key")]
@@ -210,11 +210,11 @@ impl fmt::Debug for Tls {
 // === impl TlsError ===
 
 impl TlsError {
-    /// Which of the keys of a [`TlsConfig`] is at fault.
+    /// Which of the keys of a [`TlsConfig`] is at fault; of those that are set.
     pub fn key(&self) -> &'static str {
         match self {
-            Self::NoCert | Self::CertUnread { .. } | Self::NotCert { .. } | Self::Unusable { .. } => "cert",
-            Self::NoKey | Self::KeyUnread { .. } | Self::NotKey { .. } | Self::Mismatch { .. } => "key",
+            Self::NoKey | Self::CertUnread { .. } | Self::NotCert { .. } | Self::Unusable { .. } => "cert",
+            Self::NoCert | Self::KeyUnread { .. } | Self::NotKey { .. } | Self::Mismatch { .. } => "key",
             Self::AdminOnly => "admin",
         }
     }
