@@ -9,7 +9,7 @@
 //!
 //! ```text
 //! cli         serve · demo · check · health
-//! app         puts the parts together: start, report, stop
+//! app         puts the parts together: start, reload, report, stop
 //! config      file + environment + flags
 //! admin       live, ready, metrics, status
 //! http        the edge: stack, packet → replies, rescue (the one place where an error becomes a response)
@@ -21,7 +21,7 @@
 //! chain       window, tracker: pure
 //! eth         hash, quantity, tag, the operations (one file each), blocks and receipts as byte ranges
 //! jsonrpc     packet, call, id, reply, errors
-//! listen      bind, accept, connection cap, time-outs, drain: for http, admin and devchain
+//! listen      bind, accept, TLS, connection cap, time-outs, drain: for http, admin and devchain
 //! secret      values that must not be shown
 //! budget      one limit for all bytes being read
 //! shown       how values read in messages

@@ -1,5 +1,6 @@
-//! Puts the program together: starts it, tells of it, ends it.
+//! Puts the program together: starts it, changes it, tells of it, ends it.
 
+mod reload;
 mod report;
 mod start;
 

@@ -11,15 +11,18 @@ use tokio::{
 use tower::util::BoxCloneSyncService;
 use tracing::{info, warn};
 
-use super::report::Report;
+use super::{
+    reload::{self, Reload},
+    report::Report,
+};
 use crate::{
     admin::Admin,
     budget::ByteBudget,
     cache::Cache,
-    config::{Config, Problem},
+    config::{Config, ConfigError, LogConfig, Problem},
     http::{self, Edge},
-    listen::{self, BindError, Listener, raise_file_limit},
-    proxy::{self, ProxyParts},
+    listen::{self, BindError, Listener, Tls, TlsConfig, TlsIdentity, raise_file_limit},
+    proxy::{self, Proxy, ProxyParts},
     upstream::{self, EndpointParts, HeadFeed, HttpLeaf, Identity, Upstream},
     verify::{self, Verifier},
 };
@@ -39,6 +42,7 @@ pub struct App {
     watch: JoinHandle<()>,
     follow: JoinHandle<()>,
     report: Arc<Report>,
+    reload: Reload,
     drain_delay: Duration,
 }
 
@@ -77,14 +81,17 @@ impl App {
         let upstream_metrics = upstream::Metrics::register(&mut registry);
         let upstream = Upstream::new(endpoints, config.chain_id, &config.upstream, &upstream_metrics);
 
+        let tls = certificate(&config.tls).map_err(StartError::Config)?.map(Tls::new);
         let connections = connections_that_fit(&config);
         let rpc =
             Listener::bind(config.listen, connections.clone(), listen::Metrics::register(&mut registry));
-        let rpc = rpc.await.map_err(StartError::Bind)?;
+        let rpc = rpc.await.map_err(StartError::Bind)?.with_tls(tls.clone());
         // Counted for nobody: who looks at the counters should not move them.
         let few = listen::Config { max: connections.max.min(ADMIN_CONNECTIONS), ..connections };
         let admin = Listener::bind(config.admin, few, listen::Metrics::default());
-        let admin = admin.await.map_err(StartError::Bind)?;
+        let admin_tls = tls.clone().filter(|_| config.tls.admin);
+        let admin = admin.await.map_err(StartError::Bind)?.with_tls(admin_tls);
+        warn_if_exposed(admin.address());
 
         let identity = upstream.identity();
         let watch = tokio::spawn(upstream.watch());
@@ -99,13 +106,14 @@ impl App {
             consistent,
             metrics: call_metrics.clone(),
         };
-        let (proxy, follower, sight) = proxy::proxy(&config.proxy(), parts);
+        let Proxy { service: proxy, follower, sight, live } = proxy::proxy(&config.proxy(), parts);
+        let edge_live = http::Live::new(&config.http);
         let report = Arc::new(Report {
             cache,
             sight,
             identity: identity.clone(),
             calls: call_metrics,
-            upstream,
+            upstream: upstream.clone(),
             listen: rpc.address(),
             started: Instant::now(),
             draining: false.into(),
@@ -113,9 +121,12 @@ impl App {
         let follow = tokio::spawn(follower.run(feed));
         // Of its own: those who take nothing must not keep others from being read.
         let waiting = ByteBudget::new(config.max_bytes_in_flight.as_u64());
-        let edge = Edge { budget, waiting, admin: Some(admin.address()) };
-        let rpc =
-            Served::start(rpc, |listener, stop| listener.serve(http::stack(&config.http, edge, proxy), stop));
+        let scheme = if config.tls.admin { "https" } else { "http" };
+        let edge =
+            Edge { budget: budget.clone(), waiting, admin: Some(format!("{scheme}://{}", admin.address())) };
+        let service = http::stack(edge_live.clone(), edge, proxy);
+        let rpc = Served::start(rpc, |listener, stop| listener.serve(service, stop));
+        let reload_metrics = reload::Metrics::register(&mut registry);
         let service = Admin::new(report.clone(), registry);
         let admin = Served::start(admin, |listener, stop| listener.serve(service, stop));
 
@@ -123,10 +134,14 @@ impl App {
             listen = %rpc.address,
             admin = %admin.address,
             upstream = names.join(", "),
+            tls = tls.is_some(),
             "holdfast {} is listening",
             env!("CARGO_PKG_VERSION")
         );
-        Ok(Self { rpc, admin, identity, watch, follow, report, drain_delay: config.drain_delay })
+        let drain_delay = config.drain_delay;
+        let parts = reload::Parts { proxy: live, http: edge_live, tls, upstream, upstream_metrics, budget };
+        let reload = Reload::new(config, parts, reload_metrics);
+        Ok(Self { rpc, admin, identity, watch, follow, report, reload, drain_delay })
     }
 
     /// Where clients connect.
@@ -144,6 +159,12 @@ impl App {
         self.identity.known().await;
     }
 
+    /// Takes a configuration that was read again, as far as it can change while it runs; `set_log` has to set
+    /// the log's level. One that is bad is refused as a whole. The log says what came of it.
+    pub fn reload(&self, read: Result<Config, ConfigError>, set_log: impl FnOnce(&LogConfig)) {
+        self.reload.take(read, set_log);
+    }
+
     /// Ends in order: not ready, still accepting for `drain_delay`; then every request whose head
     /// was read is answered; then the admin listener, so that probes see it to the end.
     pub async fn stop(self) {
@@ -158,8 +179,27 @@ impl App {
     }
 }
 
+/// The certificate to show, if there is one.
+pub(super) fn certificate(config: &TlsConfig) -> Result<Option<TlsIdentity>, Problem> {
+    config.read().map_err(|error| Problem::new(format!("tls.{}", error.key()), error))
+}
+
+/// Operators are not asked who they are.
+fn warn_if_exposed(admin: SocketAddr) {
+    if !admin.ip().to_canonical().is_loopback() {
+        warn!(
+            %admin,
+            "the admin listener is not on loopback: whoever can connect reads /status and /metrics, with the node's \
+             address and what is asked how often; set admin to 127.0.0.1, or let only operators reach it"
+        );
+    }
+}
+
 /// The nodes, and how they are reached.
-fn endpoints(config: &upstream::Config, budget: &ByteBudget) -> Result<Vec<EndpointParts>, Problem> {
+pub(super) fn endpoints(
+    config: &upstream::Config,
+    budget: &ByteBudget,
+) -> Result<Vec<EndpointParts>, Problem> {
     if config.endpoints.is_empty() {
         return Err(Problem::new(
             "upstream.endpoints",

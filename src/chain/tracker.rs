@@ -168,6 +168,11 @@ impl Tracker {
         }
     }
 
+    /// Changes how old knowledge may be, that which is there already too.
+    pub fn set_max_staleness(&mut self, max_staleness: Duration) {
+        self.rules.max_staleness = max_staleness;
+    }
+
     /// The rules in force.
     pub fn rules(&self) -> &Rules {
         &self.rules

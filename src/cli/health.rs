@@ -1,12 +1,23 @@
 //! `holdfast health`
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use clap::Args;
 use http::{Request, StatusCode, header};
 use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::TokioIo;
-use tokio::{net::TcpStream, time};
+use rustls::{
+    ClientConfig, DigitallySignedStruct, SignatureScheme,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    crypto::{WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature},
+    pki_types::{CertificateDer, ServerName, UnixTime},
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    time,
+};
+use tokio_rustls::TlsConnector;
 
 use super::{Failure, address, run, say};
 use crate::config::{Config, LogConfig};
@@ -27,7 +38,16 @@ pub(super) struct Health {
     /// Ask whether it can answer calls, not only whether it is alive
     #[arg(long)]
     ready: bool,
+
+    /// The instance speaks TLS there (tls.admin); any certificate is taken
+    #[arg(long, env = "HOLDFAST_TLS__ADMIN")]
+    tls: bool,
 }
+
+/// Takes whatever certificate it is shown: it asks an address for its health, tells it nothing, and a
+/// certificate seldom names loopback.
+#[derive(Debug)]
+struct Unverified(WebPkiSupportedAlgorithms);
 
 // === impl Health ===
 
@@ -36,7 +56,7 @@ impl Health {
         let admin = self.admin.unwrap_or(Config::default().admin);
         let path = if self.ready { "/ready" } else { "/live" };
         run(&LogConfig::default(), async move {
-            let asked = time::timeout(TIMEOUT, get(admin, path)).await;
+            let asked = time::timeout(TIMEOUT, get(admin, self.tls, path)).await;
             let failed = |reason: String| Failure::Other(format!("{admin}: {reason}"));
             let (status, text) = asked
                 .map_err(|_| failed(format!("no answer within {} s", TIMEOUT.as_secs())))?
@@ -47,9 +67,29 @@ impl Health {
     }
 }
 
-async fn get(admin: SocketAddr, path: &str) -> Result<(StatusCode, String), Box<dyn std::error::Error>> {
-    let stream = TokioIo::new(TcpStream::connect(admin).await?);
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await?;
+type Asked = Result<(StatusCode, String), Box<dyn std::error::Error>>;
+
+async fn get(admin: SocketAddr, tls: bool, path: &str) -> Asked {
+    let stream = TcpStream::connect(admin).await?;
+    if !tls {
+        return get_over(stream, admin, path).await;
+    }
+    let provider = ring::default_provider();
+    let unverified = Unverified(provider.signature_verification_algorithms);
+    let config = ClientConfig::builder_with_provider(Arc::new(provider))
+        .with_safe_default_protocol_versions()?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(unverified))
+        .with_no_client_auth();
+    let name = ServerName::from(admin.ip());
+    get_over(TlsConnector::from(Arc::new(config)).connect(name, stream).await?, admin, path).await
+}
+
+async fn get_over<S>(stream: S, admin: SocketAddr, path: &str) -> Asked
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection);
     let request =
         Request::get(path).header(header::HOST, admin.to_string()).body(Empty::<bytes::Bytes>::new())?;
@@ -57,4 +97,41 @@ async fn get(admin: SocketAddr, path: &str) -> Result<(StatusCode, String), Box<
     let status = response.status();
     let text = String::from_utf8_lossy(&response.into_body().collect().await?.to_bytes()).into_owned();
     Ok((status, text))
+}
+
+// === impl Unverified ===
+
+impl ServerCertVerifier for Unverified {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, cert, signed, &self.0)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, signed, &self.0)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_schemes()
+    }
 }

@@ -4,7 +4,11 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use clap::Args;
 
-use super::{Failure, address, run, signal::StopSignals};
+use super::{
+    Failure, address, block_on,
+    log::{self, LogLevel},
+    signal::{ReloadSignal, StopSignals},
+};
 use crate::{
     app::App,
     config::{Config, LogFormat, Sources},
@@ -76,13 +80,14 @@ pub(super) struct Settings {
 
 impl Serve {
     pub(super) fn run(self) -> Result<(), Failure> {
-        let config = self.config()?;
-        run(&config.log.clone(), serve(config))
+        let sources = self.sources();
+        let config = sources.clone().load()?;
+        let level = log::start(&config.log);
+        block_on(serve(config, sources, level))
     }
 
-    fn config(self) -> Result<Config, Failure> {
-        let sources = self
-            .settings
+    fn sources(self) -> Sources {
+        self.settings
             .sources()
             .with_flag("listen", self.listen)
             .with_flag("admin", self.admin)
@@ -92,16 +97,22 @@ impl Serve {
             .with_flag("verify.on_mismatch", self.on_mismatch)
             .with_flag("strict", self.strict.then_some(true))
             .with_flag("log.level", self.log_level)
-            .with_flag("log.format", self.log_format);
-        Ok(sources.load()?)
+            .with_flag("log.format", self.log_format)
     }
 }
 
-async fn serve(config: Config) -> Result<(), Failure> {
-    let mut signals =
-        StopSignals::listen().map_err(|error| Failure::Other(format!("cannot take signals: {error}")))?;
+async fn serve(config: Config, sources: Sources, level: LogLevel) -> Result<(), Failure> {
+    let no_signals = |error| Failure::Other(format!("cannot take signals: {error}"));
+    let mut signals = StopSignals::listen().map_err(no_signals)?;
+    let mut reloads = ReloadSignal::listen().map_err(no_signals)?;
     let app = App::start(config).await?;
-    signals.next().await;
+    loop {
+        tokio::select! {
+            () = signals.next() => break,
+            // Reads files, on a thread where nothing but signals is waited for.
+            () = reloads.next() => app.reload(sources.clone().load(), |log| level.set(log)),
+        }
+    }
     signals.or_again(app.stop()).await;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Waits to be told to stop.
+//! Waits to be told to stop, or to read the configuration again.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -7,6 +7,9 @@ pub(super) struct StopSignals {
     term: Signal,
     int: Signal,
 }
+
+/// The signal to read the configuration again.
+pub(super) struct ReloadSignal(Signal);
 
 // === impl StopSignals ===
 
@@ -29,6 +32,22 @@ impl StopSignals {
         tokio::select! {
             () = ending => {}
             () = self.next() => tracing::warn!("told to stop twice: not waiting for requests in flight"),
+        }
+    }
+}
+
+// === impl ReloadSignal ===
+
+impl ReloadSignal {
+    /// From here on SIGHUP no longer kills the process, not even once nobody waits for it.
+    pub(super) fn listen() -> std::io::Result<Self> {
+        signal(SignalKind::hangup()).map(Self)
+    }
+
+    /// Resolves at the next SIGHUP; several since the last time are one.
+    pub(super) async fn next(&mut self) {
+        if self.0.recv().await.is_none() {
+            std::future::pending::<()>().await;
         }
     }
 }

@@ -59,6 +59,8 @@ pub struct Config {
     pub http: http::Config,
     /// What a connection may be like.
     pub connections: listen::Config,
+    /// The certificate that connections are secured with.
+    pub tls: listen::TlsConfig,
     /// Which node is asked, and how.
     pub upstream: upstream::Config,
 }
@@ -82,6 +84,7 @@ impl Default for Config {
             cache: cache::Config::default(),
             http: http::Config::default(),
             connections: listen::Config::default(),
+            tls: listen::TlsConfig::default(),
             upstream: upstream::Config::default(),
         }
     }
@@ -150,6 +153,9 @@ impl Config {
         }
         if let Err(message) = self.log.check() {
             return Err(Problem::new("log.level", message));
+        }
+        if let Err(error) = self.tls.check() {
+            return Err(Problem::new(format!("tls.{}", error.key()), error));
         }
         if let Err((list, error)) = self.methods.check() {
             return Err(Problem::new(format!("methods.{list}"), error));

@@ -38,6 +38,8 @@ fn the_documented_file_leaves_no_key_out() {
     let mut keys = Vec::new();
     let mut defaults = Config { chain_id: Some(1), ..Config::default() };
     defaults.chain.finality_depth = Some(1);
+    defaults.tls.cert = Some("cert.pem".into());
+    defaults.tls.key = Some("key.pem".into());
     collect_keys(&serde_json::to_value(defaults).unwrap(), &mut keys);
     for key in
         keys.iter().chain(&["url".to_owned(), "ws".to_owned(), "headers".to_owned(), "consistent".to_owned()])
@@ -121,6 +123,9 @@ fn errors_name_the_file_the_key_and_what_would_be_right() {
             "[[upstream.endpoints]]\nurl = 'http://127.0.0.1:8545'\nws = 'http://127.0.0.1:8546'",
             "FILE: upstream.endpoints.0: ws: the scheme must be ws or wss",
         ),
+        ("[tls]\ncert = 'cert.pem'", "FILE: tls.cert: the certificate has no key; set tls.key"),
+        ("[tls]\nkey = 'key.pem'", "FILE: tls.key: the key has no certificate; set tls.cert"),
+        ("[tls]\nadmin = true", "FILE: tls.admin: TLS is wanted for operators, and there is no certificate"),
         ("[http]\nmax_body = '0 B'", "FILE: http.max_body: must be at least 1 B"),
         ("max_bytes_in_flight = 0", "FILE: max_bytes_in_flight: must be at least 1 B"),
         // More than a semaphore can count, and than can be added to.

@@ -3,7 +3,7 @@
 use std::{
     future::{Future, Ready, ready},
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll, ready},
 };
 
@@ -14,6 +14,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower::{Layer, Service};
 
 use super::{HttpError, RpcBody};
+
+/// How many requests there may be at a time. Clones share it.
+#[derive(Clone, Debug)]
+pub(super) struct InFlightLimit {
+    permits: Arc<Semaphore>,
+    max: Arc<Mutex<usize>>,
+}
 
 /// Puts an [`InFlight`] around a service.
 #[derive(Clone, Debug)]
@@ -35,11 +42,40 @@ pin_project! {
     }
 }
 
+// === impl InFlightLimit ===
+
+impl InFlightLimit {
+    pub(super) fn new(max: usize) -> Self {
+        Self { permits: Arc::new(Semaphore::new(max)), max: Arc::new(Mutex::new(max)) }
+    }
+
+    /// Allows so many from now on. Permits that are out are withdrawn as they come back, before anybody else
+    /// gets them; that needs a runtime.
+    pub(super) fn set(&self, max: usize) {
+        let mut now = self.max.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *now, max);
+        if max >= before {
+            self.permits.add_permits(max - before);
+            return;
+        }
+        let surplus = before - max;
+        let out = surplus - self.permits.forget_permits(surplus);
+        if let Some(out) = u32::try_from(out).ok().filter(|out| *out > 0) {
+            let permits = self.permits.clone();
+            tokio::spawn(async move {
+                if let Ok(returned) = permits.acquire_many_owned(out).await {
+                    returned.forget();
+                }
+            });
+        }
+    }
+}
+
 // === impl InFlightLayer ===
 
 impl InFlightLayer {
-    pub(super) fn new(max: usize) -> Self {
-        Self(Arc::new(Semaphore::new(max)))
+    pub(super) fn new(limit: &InFlightLimit) -> Self {
+        Self(limit.permits.clone())
     }
 }
 
@@ -88,5 +124,44 @@ where
         let response = ready!(this.inner.poll(cx))?;
         let permit = this.permit.take().expect("a future is not polled after it is ready");
         Poll::Ready(Ok(response.map(|body| body.with_permit(permit))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn take(limit: &InFlightLimit, count: usize) -> Vec<OwnedSemaphorePermit> {
+        (0..count).map_while(|_| limit.permits.clone().try_acquire_owned().ok()).collect()
+    }
+
+    #[tokio::test]
+    async fn a_lower_limit_holds_once_those_above_it_are_done() {
+        let limit = InFlightLimit::new(4);
+        let mut taken = take(&limit, 3);
+        limit.set(1);
+        tokio::task::yield_now().await;
+        assert!(take(&limit, 1).is_empty());
+        for _ in 0..2 {
+            taken.pop();
+            tokio::task::yield_now().await;
+            assert!(take(&limit, 1).is_empty());
+        }
+        taken.pop();
+        assert_eq!(take(&limit, 9).len(), 1);
+    }
+
+    #[tokio::test]
+    async fn limits_that_go_up_and_down_come_out_even() {
+        let limit = InFlightLimit::new(4);
+        let taken = take(&limit, 4);
+        for max in [1, 6, 2, 5, 3] {
+            limit.set(max);
+        }
+        tokio::task::yield_now().await;
+        drop(taken);
+        tokio::task::yield_now().await;
+        tokio::task::yield_now().await;
+        assert_eq!(take(&limit, 9).len(), 3);
     }
 }

@@ -8,6 +8,7 @@ mod cache_status;
 mod config;
 mod error;
 mod in_flight;
+mod live;
 mod packet;
 mod read;
 pub mod rescue;
@@ -18,6 +19,7 @@ use self::body::RpcBody;
 pub use self::{
     config::Config,
     error::HttpError,
+    live::Live,
     stack::{AnswerBody, Edge, stack},
 };
 

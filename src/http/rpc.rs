@@ -7,7 +7,7 @@ use http::{HeaderMap, Method, Request, Response, header, request::Parts};
 use http_body::Body;
 use tower::Service;
 
-use super::{HttpError, RpcBody, packet::Packets, read::BodyLimits};
+use super::{HttpError, Live, RpcBody, packet::Packets, read::BodyLimits};
 use crate::{
     jsonrpc::Packet,
     proxy::{self, Answered, CallError, Caller},
@@ -19,6 +19,7 @@ pub(super) struct Rpc<P> {
     pub(super) packets: Packets<P>,
     pub(super) body: BodyLimits,
     pub(super) max_batch: usize,
+    pub(super) live: Live,
 }
 
 // === impl Rpc ===
@@ -27,6 +28,18 @@ impl<P> Rpc<P>
 where
     P: Service<proxy::Request, Response = Answered, Error = CallError> + Clone,
 {
+    /// The service for one request, under the limits of this moment.
+    fn now(&self) -> Self {
+        let mut now = self.clone();
+        let limits = self.live.config();
+        now.body.max = limits.max_body.as_u64();
+        now.body.timeout = limits.body_timeout;
+        now.max_batch = limits.max_batch;
+        now.packets.concurrency = limits.batch_concurrency;
+        now.packets.max_answer = limits.max_batch_answer.as_u64();
+        now
+    }
+
     async fn respond<B: Body>(self, request: Request<B>) -> Result<Response<RpcBody>, HttpError> {
         let (parts, body) = request.into_parts();
         check_head(&parts)?;
@@ -56,7 +69,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        Box::pin(self.clone().respond(request))
+        Box::pin(self.now().respond(request))
     }
 }
 

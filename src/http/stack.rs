@@ -1,6 +1,6 @@
 //! The edge's layers, in the order a request meets them.
 
-use std::{convert::Infallible, net::SocketAddr, time::Duration};
+use std::{convert::Infallible, time::Duration};
 
 use http::{HeaderName, HeaderValue, Method, Request, Response, header};
 use http_body::Body;
@@ -13,7 +13,7 @@ use tower_http::{
 use tracing::{Span, debug_span};
 
 use super::{
-    Config, in_flight::InFlightLayer, packet::Packets, read::BodyLimits, rescue::RescueLayer, rpc::Rpc,
+    Live, in_flight::InFlightLayer, packet::Packets, read::BodyLimits, rescue::RescueLayer, rpc::Rpc,
 };
 use crate::{
     budget::ByteBudget,
@@ -38,13 +38,14 @@ pub struct Edge {
     pub budget: ByteBudget,
     /// Bytes of answers that wait to be taken.
     pub waiting: ByteBudget,
-    /// Where the admin listener is, for a person who comes here with a browser.
-    pub admin: Option<SocketAddr>,
+    /// The URL of the admin listener, for a person who comes here with a browser.
+    pub admin: Option<String>,
 }
 
-/// A service that answers HTTP requests with `proxy`. Cheap to clone, never fails.
+/// A service that answers HTTP requests with `proxy`, under the limits of the moment. Cheap to clone, never
+/// fails.
 pub fn stack<P, B>(
-    config: &Config,
+    live: Live,
     edge: Edge,
     proxy: P,
 ) -> impl Service<Request<B>, Response = Response<impl AnswerBody>, Error = Infallible, Future: Send>
@@ -60,6 +61,8 @@ where
         + 'static,
     B: Body<Data: Send> + Send + 'static,
 {
+    let config = live.config();
+    let in_flight = InFlightLayer::new(live.in_flight());
     let rpc = Rpc {
         packets: Packets {
             proxy,
@@ -69,6 +72,7 @@ where
         },
         body: BodyLimits { max: config.max_body.as_u64(), timeout: config.body_timeout, budget: edge.budget },
         max_batch: config.max_batch,
+        live,
     };
     ServiceBuilder::new()
         // Outermost: sees what every other layer makes of a request. Without paths, which may hold keys.
@@ -86,7 +90,7 @@ where
         // Above everything that can fail: nothing under here escapes as a raw error or a panic.
         .layer(RescueLayer { hint: browser_hint(edge.admin).into() })
         // Sheds before bodies are read; waiting here would hold memory that is to be saved.
-        .layer(InFlightLayer::new(config.max_in_flight))
+        .layer(in_flight)
         .service(rpc)
 }
 
@@ -115,10 +119,10 @@ fn cors(origins: &[String]) -> CorsLayer {
         .max_age(PREFLIGHT_MAX_AGE)
 }
 
-fn browser_hint(admin: Option<SocketAddr>) -> String {
+fn browser_hint(admin: Option<String>) -> String {
     let hint = "This is an Ethereum JSON-RPC endpoint: point a wallet at it, or POST calls to it.\n";
     match admin {
-        Some(admin) => format!("{hint}Its status is at http://{admin}/\n"),
+        Some(admin) => format!("{hint}Its status is at {admin}/\n"),
         None => hint.to_owned(),
     }
 }

@@ -42,7 +42,7 @@ fn edge(
 + Sync
 + 'static {
     stack(
-        config,
+        Live::new(config),
         Edge { budget: ByteBudget::new(1 << 20), waiting: ByteBudget::new(1 << 20), admin: None },
         service_fn(obey),
     )
@@ -156,7 +156,7 @@ async fn writes_in_a_batch_keep_their_order_and_hold_back_what_follows() {
         }
     });
     let edge = stack(
-        &Config::default(),
+        Live::new(&Config::default()),
         Edge { budget: ByteBudget::new(1 << 20), waiting: ByteBudget::new(1 << 20), admin: None },
         proxy,
     );

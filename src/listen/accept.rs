@@ -13,7 +13,7 @@ use tokio::{
 use tower::{BoxError, Service};
 use tracing::{debug, warn};
 
-use super::{Config, Metrics, RequestBody, connection::Connections, pressure::Pressure};
+use super::{Config, Metrics, RequestBody, Tls, connection::Connections, pressure::Pressure};
 
 /// How long to wait after the system has refused a connection for want of files or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -38,6 +38,7 @@ pub struct Listener {
     tcp: TcpListener,
     address: SocketAddr,
     config: Config,
+    tls: Option<Tls>,
     metrics: Metrics,
 }
 
@@ -52,7 +53,13 @@ impl Listener {
         let error = |source| BindError { address, source };
         let tcp = TcpListener::bind(address).await.map_err(error)?;
         let address = tcp.local_addr().map_err(error)?;
-        Ok(Self { tcp, address, config, metrics })
+        Ok(Self { tcp, address, config, tls: None, metrics })
+    }
+
+    /// Speaks TLS, if there is a certificate to show, and nothing else.
+    #[must_use]
+    pub fn with_tls(self, tls: Option<Tls>) -> Self {
+        Self { tls, ..self }
     }
 
     /// The address it really listens on.
@@ -73,7 +80,7 @@ impl Listener {
         B: Body<Error: std::error::Error + Send + Sync> + Send + 'static,
         B::Data: Send,
     {
-        let Self { tcp, config, metrics, .. } = self;
+        let Self { tcp, config, tls, metrics, .. } = self;
         let drain_timeout = config.drain_timeout;
         let graceful = GracefulShutdown::new();
         let acceptor = Acceptor {
@@ -82,13 +89,16 @@ impl Listener {
             pressure: Arc::default(),
             warned: None,
         };
+        let (until_stopped, accepting) = watch::channel(());
         // Dropped when this ends, however it ends: no connection is served longer.
         let (_until, open) = watch::channel(());
-        let connections = Connections::new(config, metrics, acceptor.pressure.clone(), open);
+        let pressure = acceptor.pressure.clone();
+        let connections = Connections::new(config, tls, metrics, pressure, accepting, open);
         tokio::select! {
             () = acceptor.run(&connections, &graceful, service) => {}
             () = stop => {}
         }
+        drop(until_stopped);
         if time::timeout(drain_timeout, graceful.shutdown()).await.is_err() {
             warn!(?drain_timeout, "connections are cut off: their requests take too long");
         }

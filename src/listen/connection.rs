@@ -24,8 +24,9 @@ use tower::{BoxError, Service};
 use tracing::debug;
 
 use super::{
-    Config, Metrics, RequestBody,
-    activity::{Activity, InFlight, Watched, WatchedBody},
+    Config, Metrics, RequestBody, Tls,
+    activity::{Activity, InFlight, WatchedBody},
+    handshake::Stream,
     pressure::Pressure,
 };
 
@@ -43,8 +44,11 @@ const MAX_SEND_BUFFER: usize = 128 * 1024;
 pub(super) struct Connections {
     http: Arc<auto::Builder<TokioExecutor>>,
     config: Arc<Config>,
+    tls: Option<Tls>,
     metrics: Metrics,
     pressure: Arc<Pressure>,
+    /// Closed when connections are no longer accepted.
+    accepting: watch::Receiver<()>,
     /// Closed when connections are no longer served.
     open: watch::Receiver<()>,
 }
@@ -69,8 +73,10 @@ pin_project! {
 impl Connections {
     pub(super) fn new(
         config: Config,
+        tls: Option<Tls>,
         metrics: Metrics,
         pressure: Arc<Pressure>,
+        accepting: watch::Receiver<()>,
         open: watch::Receiver<()>,
     ) -> Self {
         let mut http = auto::Builder::new(TokioExecutor::new());
@@ -86,7 +92,7 @@ impl Connections {
             .max_concurrent_streams(MAX_STREAMS)
             .max_header_list_size(MAX_HEAD)
             .max_send_buf_size(MAX_SEND_BUFFER);
-        Self { http: Arc::new(http), config: Arc::new(config), metrics, pressure, open }
+        Self { http: Arc::new(http), config: Arc::new(config), tls, metrics, pressure, accepting, open }
     }
 
     pub(super) fn serve<S, B>(
@@ -110,12 +116,22 @@ impl Connections {
             let _slot = slot;
             let _open = this.metrics.opened();
             let activity = Arc::new(Activity::default());
-            let io = TokioIo::new(Watched::new(stream, activity.clone()));
             let service = TowerToHyperService::new(Counted { inner: service, activity: activity.clone() });
-            let connection = watcher.watch(this.http.serve_connection(io, service).into_owned());
+            let served = async {
+                let stream = match &this.tls {
+                    None => Stream::plain(stream, activity.clone()),
+                    Some(tls) => tokio::select! {
+                        secured = Stream::secure(stream, activity.clone(), tls, &this.metrics) => secured?,
+                        // No request of its can have been read yet.
+                        _ = this.accepting.changed() => return None,
+                    },
+                };
+                let connection = this.http.serve_connection(TokioIo::new(stream), service);
+                watcher.watch(connection.into_owned()).await.err()
+            };
             tokio::select! {
-                served = connection => {
-                    if let Err(error) = served {
+                error = served => {
+                    if let Some(error) = error {
                         debug!(error, "connection ended");
                     }
                 }

@@ -8,7 +8,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::activity::Closed;
+use super::{activity::Closed, handshake::NotSecure};
 
 /// A listener's counters. A default one counts for nobody.
 #[derive(Clone, Debug, Default)]
@@ -19,6 +19,7 @@ struct Inner {
     open: Gauge,
     accepted: Counter,
     closed: Family<Labels, Counter>,
+    not_secure: Family<Labels, Counter>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -32,7 +33,8 @@ pub(super) struct Open(Gauge);
 // === impl Metrics ===
 
 impl Metrics {
-    /// Registers `connections`, `connections_accepted_total` and `connections_closed_total{reason}`.
+    /// Registers `connections`, `connections_accepted_total`, `connections_closed_total{reason}` and
+    /// `tls_handshakes_failed_total{reason}`.
     pub fn register(registry: &mut Registry) -> Self {
         let inner = Inner::default();
         registry.register("connections", "Open client connections", inner.open.clone());
@@ -42,6 +44,11 @@ impl Metrics {
             "Client connections closed on a time-out, or to make room",
             inner.closed.clone(),
         );
+        registry.register(
+            "tls_handshakes_failed",
+            "Client connections that did not become secure",
+            inner.not_secure.clone(),
+        );
         Self(Arc::new(inner))
     }
 
@@ -49,6 +56,10 @@ impl Metrics {
         self.0.accepted.inc();
         self.0.open.inc();
         Open(self.0.open.clone())
+    }
+
+    pub(super) fn not_secure(&self, reason: NotSecure) {
+        self.0.not_secure.get_or_create(&Labels { reason: reason.as_str() }).inc();
     }
 
     pub(super) fn closed(&self, reason: Closed) {

@@ -1,6 +1,6 @@
 //! Sockets in: bind, accept, serve HTTP on a connection, and end it for the right reason.
 //!
-//! Serves whatever `tower::Service` it is given, over HTTP/1.1 and HTTP/2: the RPC edge, the admin
+//! Serves whatever `tower::Service` it is given, over HTTP/1.1 and HTTP/2, in the clear or over TLS: the RPC edge, the admin
 //! listener and the development chain all stand on it. It survives running out of files, keeps to
 //! its connection cap by closing idle connections first, and bounds every time a peer could take.
 
@@ -9,9 +9,11 @@ mod activity;
 mod config;
 mod connection;
 mod file_limit;
+mod handshake;
 mod linger;
 mod metrics;
 mod pressure;
+mod tls;
 
 pub use self::{
     accept::{BindError, Listener},
@@ -19,4 +21,5 @@ pub use self::{
     file_limit::{FileLimit, raise_file_limit},
     linger::RequestBody,
     metrics::Metrics,
+    tls::{Tls, TlsConfig, TlsError, TlsIdentity},
 };

@@ -3,10 +3,12 @@
 use std::{
     future::Future,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
 
+use arc_swap::ArcSwap;
 use pin_project_lite::pin_project;
 use tokio::time::{self, Timeout};
 use tower::{Layer, Service};
@@ -14,14 +16,14 @@ use tower::{Layer, Service};
 use super::CallError;
 
 /// Puts a [`Deadline`] around a service.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct DeadlineLayer(pub(super) Duration);
+#[derive(Clone, Debug)]
+pub(super) struct DeadlineLayer(pub(super) Arc<ArcSwap<Duration>>);
 
 /// Gives up on a call after a time.
 #[derive(Clone, Debug)]
 pub(super) struct Deadline<S> {
     inner: S,
-    after: Duration,
+    after: Arc<ArcSwap<Duration>>,
 }
 
 pin_project! {
@@ -39,7 +41,7 @@ impl<S> Layer<S> for DeadlineLayer {
     type Service = Deadline<S>;
 
     fn layer(&self, inner: S) -> Deadline<S> {
-        Deadline { inner, after: self.0 }
+        Deadline { inner, after: self.0.clone() }
     }
 }
 
@@ -58,7 +60,8 @@ where
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        ResponseFuture { inner: time::timeout(self.after, self.inner.call(request)), after: self.after }
+        let after = **self.after.load();
+        ResponseFuture { inner: time::timeout(after, self.inner.call(request)), after }
     }
 }
 
@@ -96,7 +99,8 @@ mod tests {
     async fn a_call_that_is_not_answered_ends_at_its_deadline() {
         let (service, mut handle) = mock::pair::<(), ()>();
         let service = tower::ServiceExt::map_err(service, |error| panic!("the mock failed: {error}"));
-        let mut service = DeadlineLayer(Duration::from_secs(30)).layer(service);
+        let mut service =
+            DeadlineLayer(Arc::new(ArcSwap::from_pointee(Duration::from_secs(30)))).layer(service);
         handle.allow(2);
 
         let begun = time::Instant::now();

@@ -15,6 +15,7 @@ mod fetch;
 mod follow;
 mod keep;
 mod known;
+mod live;
 mod look;
 mod measure;
 mod method;
@@ -35,10 +36,11 @@ pub use self::{
     derive::Derivation,
     error::CallError,
     follow::Follower,
+    live::Live,
     metrics::Metrics,
     packet::PacketContext,
     policy::GlobError,
     request::{Answered, Caller, Outcome, Request, Source},
     sight::{Seen, Sight},
-    stack::{ProxyParts, proxy},
+    stack::{Proxy, ProxyParts, proxy},
 };

@@ -6,6 +6,7 @@ use std::{
     task::{Context, Poll},
 };
 
+use arc_swap::ArcSwap;
 use futures_util::future::Either;
 use http::HeaderValue;
 use tower::{Layer, Service};
@@ -33,7 +34,7 @@ pub struct GlobError {
 
 /// Which methods are let through.
 #[derive(Debug)]
-struct Policy {
+pub(super) struct Policy {
     strict: bool,
     allow: Vec<Glob>,
     deny: Vec<Glob>,
@@ -43,13 +44,13 @@ struct Policy {
 
 /// Puts a [`Policed`] around a service.
 #[derive(Clone, Debug)]
-pub(super) struct PolicyLayer(Arc<Policy>);
+pub(super) struct PolicyLayer(pub(super) Arc<ArcSwap<Policy>>);
 
 /// Refuses what the policy does not allow.
 #[derive(Clone, Debug)]
 pub(super) struct Policed<S> {
     inner: S,
-    policy: Arc<Policy>,
+    policy: Arc<ArcSwap<Policy>>,
 }
 
 // === impl Glob ===
@@ -82,6 +83,18 @@ impl Glob {
 // === impl Policy ===
 
 impl Policy {
+    /// Takes a config whose globs have been [checked](super::MethodsConfig::check); drops those that are none.
+    pub(super) fn new(config: &Config) -> Self {
+        let globs = |globs: &[String]| globs.iter().filter_map(|glob| Glob::try_new(glob).ok()).collect();
+        Self {
+            strict: config.strict,
+            allow: globs(&config.methods.allow),
+            deny: globs(&config.methods.deny),
+            signing: SIGNING.iter().filter_map(|glob| Glob::try_new(glob).ok()).collect(),
+            trusted_origins: config.methods.trusted_origins.clone(),
+        }
+    }
+
     fn check(&self, request: &Request) -> Result<(), CallError> {
         let method = request.call.method.as_str();
         let any = |globs: &[Glob]| globs.iter().any(|glob| glob.matches(method));
@@ -113,20 +126,6 @@ fn shown(method: &str) -> String {
 
 // === impl PolicyLayer ===
 
-impl PolicyLayer {
-    /// Takes a config whose globs have been [checked](super::MethodsConfig::check); drops those that are none.
-    pub(super) fn new(config: &Config) -> Self {
-        let globs = |globs: &[String]| globs.iter().filter_map(|glob| Glob::try_new(glob).ok()).collect();
-        Self(Arc::new(Policy {
-            strict: config.strict,
-            allow: globs(&config.methods.allow),
-            deny: globs(&config.methods.deny),
-            signing: SIGNING.iter().filter_map(|glob| Glob::try_new(glob).ok()).collect(),
-            trusted_origins: config.methods.trusted_origins.clone(),
-        }))
-    }
-}
-
 impl<S> Layer<S> for PolicyLayer {
     type Service = Policed<S>;
 
@@ -150,7 +149,7 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        match self.policy.check(&request) {
+        match self.policy.load().check(&request) {
             Ok(()) => Either::Left(self.inner.call(request)),
             Err(refusal) => Either::Right(ready(Err(refusal))),
         }
@@ -174,7 +173,7 @@ mod tests {
     fn check(config: &Config, method: &'static str, origin: Option<&'static str>) -> Result<(), CallError> {
         let call = Call { id: None, method: MethodName::from(method), params: Params::EMPTY };
         let caller = Caller { origin: origin.map(HeaderValue::from_static) };
-        PolicyLayer::new(config).0.check(&Request { call, caller, packet: Default::default() })
+        Policy::new(config).check(&Request { call, caller, packet: Default::default() })
     }
 
     #[test]

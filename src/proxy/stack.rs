@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tower::{Service, ServiceBuilder};
 
 use super::{
-    Answered, CallError, Config, Follower, Metrics, Request, Sight, deadline::DeadlineLayer, fetch::Fetcher,
-    measure::MeasureLayer, policy::PolicyLayer, respond::Responder, view::View,
+    Answered, CallError, Config, Follower, Live, Metrics, Request, Sight, deadline::DeadlineLayer,
+    fetch::Fetcher, measure::MeasureLayer, policy::PolicyLayer, respond::Responder, view::View,
 };
 use crate::{cache::Cache, upstream::Upstream, verify::Verifier};
 
@@ -25,16 +25,26 @@ pub struct ProxyParts {
     pub metrics: Metrics,
 }
 
-/// A service that answers calls, cheap to clone and always ready; who follows the chain for it, if
-/// somebody [runs](Follower::run) it; and what it sees of the chain.
+/// A proxy, and what it is looked at and changed by.
+#[derive(Debug)]
+pub struct Proxy<S> {
+    /// Answers calls.
+    pub service: S,
+    /// Follows the chain for it, if somebody [runs](Follower::run) it.
+    pub follower: Follower,
+    /// What it sees of the chain.
+    pub sight: Sight,
+    /// What can change while it answers.
+    pub live: Live,
+}
+
+/// A proxy whose service is cheap to clone and always ready.
 pub fn proxy(
     config: &Config,
     parts: ProxyParts,
-) -> (
+) -> Proxy<
     impl Service<Request, Response = Answered, Error = CallError, Future: Send> + Clone + Send + Sync + 'static,
-    Follower,
-    Sight,
-) {
+> {
     let ProxyParts { upstream, cache, verifier, consistent, metrics } = parts;
     let identity = upstream.identity();
     let view = Arc::new(View::new(
@@ -46,6 +56,7 @@ pub fn proxy(
         verifier.clone(),
         metrics.clone(),
     ));
+    let live = Live::new(config, view.clone());
     let fetcher = Fetcher::new(view, cache, upstream.clone(), identity.clone(), verifier, metrics.clone());
     let fetcher = Arc::new(fetcher);
     let sight = Sight::new(fetcher.clone());
@@ -54,9 +65,9 @@ pub fn proxy(
         // Outermost, so that refusals are counted too.
         .layer(MeasureLayer(metrics))
         // Before anything that costs something.
-        .layer(PolicyLayer::new(config))
+        .layer(PolicyLayer(live.policy.clone()))
         // Around whatever may wait.
-        .layer(DeadlineLayer(config.call_timeout))
+        .layer(DeadlineLayer(live.call_timeout.clone()))
         .service(Responder::new(fetcher, upstream, identity, config.clone()));
-    (service, follower, sight)
+    Proxy { service, follower, sight, live }
 }

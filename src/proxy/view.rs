@@ -35,7 +35,7 @@ const CLOCK_JUMP: Duration = Duration::from_secs(1);
 pub(super) struct View {
     tracker: RwLock<Tracker>,
     clock: Clock,
-    config: ChainConfig,
+    config: Mutex<ChainConfig>,
     consistent: bool,
     cache: Cache,
     upstream: Upstream,
@@ -86,7 +86,7 @@ impl View {
         Self {
             tracker,
             clock: Clock::default(),
-            config,
+            config: Mutex::new(config),
             consistent,
             cache,
             upstream,
@@ -153,11 +153,14 @@ impl View {
         times.finalized = None;
         drop(times);
         let now = self.clock.now();
-        let rules = rules(&self.config, self.consistent, Some(who.chain_id));
-        self.change(|tracker| {
-            *tracker = Tracker::new(rules);
-            tracker.forget(now);
-        });
+        {
+            let config = self.config();
+            let rules = rules(&config, self.consistent, Some(who.chain_id));
+            self.change(|tracker| {
+                *tracker = Tracker::new(rules);
+                tracker.forget(now);
+            });
+        }
         if before.is_some() {
             warn!(chain_id = who.chain_id, "the development chain was started anew: everything is forgotten");
             // First: what is under way must not come in after it was emptied.
@@ -278,6 +281,20 @@ impl View {
             self.times().clocks = None;
             self.change(|tracker| tracker.unsettle(now));
         }
+    }
+
+    /// Believes what is known for so long from now on, if this is a chain where it is believed at all.
+    pub(super) fn set_max_staleness(&self, max_staleness: Duration) {
+        // Held throughout: whoever takes the rules of a chain meanwhile must not come in with the old ones.
+        let mut config = self.config();
+        config.max_staleness = max_staleness;
+        let chain_id = self.times().who.as_ref().map(|who| who.chain_id);
+        let rules = rules(&config, self.consistent, chain_id);
+        self.change(|tracker| tracker.set_max_staleness(rules.max_staleness));
+    }
+
+    fn config(&self) -> std::sync::MutexGuard<'_, ChainConfig> {
+        self.config.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn times(&self) -> std::sync::MutexGuard<'_, Times> {

@@ -101,6 +101,12 @@ impl EndpointConfig {
         }
     }
 
+    /// Is all that it is reached with written in the configuration itself?
+    pub fn is_plain(&self) -> bool {
+        let secrets = self.headers.values().chain(&self.ws).chain([&self.url]);
+        secrets.into_iter().all(|secret| matches!(secret, Secret::Plain(_)))
+    }
+
     /// Can it be used as it is configured? Looks up its secrets, and connects to nothing.
     ///
     /// # Errors

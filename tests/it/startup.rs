@@ -8,6 +8,7 @@ use serde_json::json;
 use crate::support::{
     client::{self, Client},
     eventually,
+    program::{Program, holdfast},
     proxy::{self, Proxy},
     upstream,
 };
@@ -159,4 +160,15 @@ async fn once_ready_it_asks_nothing_by_itself() {
     let _ = readiness(&client, &proxy).await;
     let _ = client.get(&proxy.admin_url("/status")).await;
     assert_eq!(node.calls_total(), 0);
+}
+
+#[tokio::test]
+async fn it_warns_of_operators_from_anywhere() {
+    let node = upstream::devchain().run().await;
+    for (admin, warns) in [("127.0.0.1:0", false), ("0.0.0.0:0", true)] {
+        let arguments = ["serve", "--listen", "127.0.0.1:0", "--admin", admin, "--upstream", &node.url()];
+        let program = Program::start(holdfast(&arguments));
+        program.says("is listening").await;
+        assert_eq!(program.said().contains("the admin listener is not on loopback"), warns, "{admin}");
+    }
 }

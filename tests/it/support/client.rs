@@ -9,12 +9,12 @@ use reqwest::{
 };
 use serde_json::{Value, json};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::TcpStream,
     time,
 };
 
-use super::proxy::Proxy;
+use super::{authority::Authority, proxy::Proxy};
 
 /// How long anything may take before a test gives up on it.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -35,7 +35,7 @@ pub struct Response {
 }
 
 /// A connection on which anything can be written.
-pub struct Raw(pub TcpStream);
+pub struct Raw<S = TcpStream>(pub S);
 
 pub fn http(proxy: &Proxy) -> Client {
     at(&proxy.url())
@@ -48,6 +48,18 @@ pub fn at(url: &str) -> Client {
 /// Speaks HTTP/2 without being asked to (h2c with prior knowledge).
 pub fn http2(proxy: &Proxy) -> Client {
     Client { http: plain_client(reqwest::ClientBuilder::http2_prior_knowledge), url: proxy.url() }
+}
+
+/// Speaks TLS with whom this authority vouches for, and HTTP/2 where it is offered.
+pub fn https(address: SocketAddr, authority: &Authority) -> Client {
+    let http = plain_client(|builder| builder.tls_certs_only([authority.certificate()]));
+    Client { http, url: format!("https://{address}") }
+}
+
+/// The same, with HTTP/1.1.
+pub fn https1(address: SocketAddr, authority: &Authority) -> Client {
+    let http = plain_client(|builder| builder.http1_only().tls_certs_only([authority.certificate()]));
+    Client { http, url: format!("https://{address}") }
 }
 
 #[expect(clippy::disallowed_methods, reason = "a client for tests, with a time-out")]
@@ -135,7 +147,9 @@ impl Raw {
     pub async fn connect(address: SocketAddr) -> Self {
         Self(TcpStream::connect(address).await.unwrap())
     }
+}
 
+impl<S: AsyncRead + AsyncWrite + Unpin> Raw<S> {
     pub async fn write(&mut self, text: impl AsRef<[u8]>) {
         self.0.write_all(text.as_ref()).await.unwrap();
     }

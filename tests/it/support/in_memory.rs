@@ -60,9 +60,9 @@ pub fn program_over(chains: &[&DevChain], config: &Config) -> InMemory {
     let parts = ProxyParts { upstream: upstream.clone(), cache, verifier, consistent, metrics };
     let bytes = config.max_bytes_in_flight.as_u64();
     let edge = Edge { budget: ByteBudget::new(bytes), waiting: ByteBudget::new(bytes), admin: None };
-    let (proxy, follower, _) = proxy::proxy(&config.proxy(), parts);
-    tokio::spawn(follower.run(None));
-    let stack = http::stack(&config.http, edge, proxy);
+    let proxy = proxy::proxy(&config.proxy(), parts);
+    tokio::spawn(proxy.follower.run(None));
+    let stack = http::stack(http::Live::new(&config.http), edge, proxy.service);
     let service =
         ServiceExt::<::http::Request<Full<Bytes>>>::map_response(stack, |response: ::http::Response<_>| {
             response.map(BodyExt::boxed_unsync)

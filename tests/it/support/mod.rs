@@ -1,6 +1,7 @@
 //! The language of the tests: `upstream / proxy / client`.
 
 pub mod anvil;
+pub mod authority;
 pub mod client;
 pub mod data;
 pub mod in_memory;

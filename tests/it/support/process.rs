@@ -4,6 +4,7 @@ use std::{
     fs,
     net::SocketAddr,
     ops::{Deref, DerefMut},
+    path::{Path, PathBuf},
 };
 
 use super::{
@@ -18,6 +19,7 @@ pub struct Builder {
     upstream: String,
     environment: Vec<(String, String)>,
     ulimit: Option<&'static str>,
+    file: Option<PathBuf>,
     wait_until_ready: bool,
 }
 
@@ -35,7 +37,13 @@ pub fn serve(node: &Node) -> Builder {
 
 /// In front of whatever is there.
 pub fn serve_url(upstream: &str) -> Builder {
-    Builder { upstream: upstream.to_owned(), environment: Vec::new(), ulimit: None, wait_until_ready: true }
+    Builder {
+        upstream: upstream.to_owned(),
+        environment: Vec::new(),
+        ulimit: None,
+        file: None,
+        wait_until_ready: true,
+    }
 }
 
 // === impl Builder ===
@@ -52,6 +60,11 @@ impl Builder {
         self
     }
 
+    /// With this file of configuration.
+    pub fn file(self, file: &Path) -> Self {
+        Self { file: Some(file.to_owned()), ..self }
+    }
+
     /// Starts under a limit on open files: the arguments of the shell's `ulimit`.
     pub fn ulimit(self, limit: &'static str) -> Self {
         Self { ulimit: Some(limit), ..self }
@@ -65,7 +78,11 @@ impl Builder {
     /// Returns when it can answer calls.
     pub async fn run(self) -> Process {
         let nowhere = "127.0.0.1:0";
-        let arguments = ["serve", "--listen", nowhere, "--admin", nowhere, "--upstream", &self.upstream];
+        let mut arguments =
+            vec!["serve", "--listen", nowhere, "--admin", nowhere, "--upstream", &self.upstream];
+        if let Some(file) = &self.file {
+            arguments.extend(["--config", file.to_str().unwrap()]);
+        }
         let mut command =
             self.ulimit.map_or_else(|| holdfast(&arguments), |limit| holdfast_under(limit, &arguments));
         command.envs(self.environment);

@@ -8,7 +8,7 @@ use holdfast::{
     upstream::EndpointConfig,
 };
 
-use super::{client, upstream::Node};
+use super::{authority::Pair, client, upstream::Node};
 
 /// A proxy, to be started.
 #[derive(Clone, Debug)]
@@ -50,6 +50,14 @@ impl Builder {
 
     pub fn upstream_url(self, url: &str) -> Self {
         self.config(|config| config.upstream.endpoints = vec![EndpointConfig::at(url)])
+    }
+
+    /// Speaks TLS, and shows this certificate.
+    pub fn tls(self, pair: &Pair) -> Self {
+        self.config(|config| {
+            config.tls.cert = Some(pair.cert.clone());
+            config.tls.key = Some(pair.key.clone());
+        })
     }
 
     /// Does not wait for the upstream to be known.

@@ -2,7 +2,6 @@
 
 use std::{
     net::SocketAddr,
-    path::PathBuf,
     pin::pin,
     sync::{Arc, Mutex, MutexGuard},
 };
@@ -16,19 +15,15 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo},
     server::conn::auto,
 };
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     sync::watch,
     task::AbortHandle,
 };
-use tokio_rustls::{
-    TlsAcceptor,
-    rustls::{ServerConfig, crypto::ring, pki_types::PrivatePkcs8KeyDer},
-};
+use tokio_rustls::TlsAcceptor;
 
-use crate::support::program::file;
+pub use crate::support::authority::Authority;
 
 /// The text of a request and the chain's answer in, what is sent instead out.
 type Change = dyn Fn(&str, Response<Bytes>) -> Response<Bytes> + Send + Sync;
@@ -79,45 +74,8 @@ pub struct Seeing {
     pub body: String,
 }
 
-/// Issues certificates.
-pub struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    file: PathBuf,
-}
-
 pub fn node(chain: &DevChain) -> Builder {
     Builder { chain: chain.clone(), tls: None, change: Arc::new(|_, response| response) }
-}
-
-// === impl Authority ===
-
-impl Authority {
-    pub fn new() -> Self {
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().unwrap();
-        let file = file("ca.pem", &params.self_signed(&key).unwrap().pem());
-        Self { issuer: Issuer::new(params, key), file }
-    }
-
-    /// Where its own certificate is.
-    pub fn file(&self) -> &str {
-        self.file.to_str().unwrap()
-    }
-
-    fn acceptor(&self, name: &str, protocols: &[&str]) -> TlsAcceptor {
-        let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new([name.to_owned()]).unwrap();
-        let certificate = params.signed_by(&key, &self.issuer).unwrap().der().clone();
-        let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(vec![certificate], PrivatePkcs8KeyDer::from(key.serialize_der()).into())
-            .unwrap();
-        config.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
-        TlsAcceptor::from(Arc::new(config))
-    }
 }
 
 // === impl Builder ===

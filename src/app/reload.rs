@@ -1,0 +1,286 @@
+//! Takes another configuration while it runs, without losing a connection or what is kept.
+//!
+//! The sources are read again as they were given at the start: file, environment, flags. What comes out is
+//! taken as a whole or refused as a whole.
+//!
+//! | takes effect at once | how |
+//! |---|---|
+//! | `strict`, `methods.*`, `call_timeout`, `chain.max_staleness` | from the next call on |
+//! | `http.max_body`, `http.body_timeout`, `http.max_batch`, `http.batch_concurrency`, `http.max_batch_answer`, `http.max_in_flight` | from the next request on |
+//! | `upstream.endpoints`, and what their secrets say | from the next upstream call on |
+//! | `tls.cert`, `tls.key`, and what is in these files | from the next connection on |
+//! | `log.level` | at once |
+//!
+//! Everything else waits for a restart: whoever changes it is warned, by the names of the keys. Among it are
+//! the addresses, `cache`, `connections`, `verify`, whether there is TLS at all, and `http.allowed_origins`.
+//!
+//! To let another key change: apply it in [`Reload::apply`] (prepare before, in [`Reload::prepare`], whatever
+//! can fail), and name it in [`LIVE`].
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+};
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family},
+    registry::Registry,
+};
+use serde_json::Value;
+use tracing::{error, info, warn};
+
+use super::start::{certificate, endpoints};
+use crate::{
+    budget::ByteBudget,
+    config::{Config, ConfigError, LogConfig, Problem},
+    http,
+    listen::{Tls, TlsIdentity},
+    proxy,
+    upstream::{self, EndpointConfig, EndpointParts, Upstream},
+};
+
+/// The keys that [`Reload::apply`] applies; `a.*` is all under `a`. A key that is not here waits for a restart.
+const LIVE: [&str; 13] = [
+    "strict",
+    "call_timeout",
+    "methods.*",
+    "chain.max_staleness",
+    "http.max_body",
+    "http.body_timeout",
+    "http.max_batch",
+    "http.batch_concurrency",
+    "http.max_batch_answer",
+    "http.max_in_flight",
+    "upstream.endpoints",
+    "tls.cert",
+    "tls.key",
+];
+
+/// Applied by whoever has the log.
+const LOG_LEVEL: &str = "log.level";
+
+/// Holds the parts that can change.
+#[derive(Debug)]
+pub(super) struct Reload {
+    parts: Parts,
+    metrics: Metrics,
+    /// What is in force where a key does not change while it runs.
+    started: Config,
+    /// What was last taken.
+    current: Mutex<Config>,
+}
+
+/// What takes another configuration.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub(super) proxy: proxy::Live,
+    pub(super) http: http::Live,
+    pub(super) tls: Option<Tls>,
+    pub(super) upstream: Upstream,
+    pub(super) upstream_metrics: upstream::Metrics,
+    /// For what the endpoints read.
+    pub(super) budget: ByteBudget,
+}
+
+/// How often the configuration was read again. A default one counts for nobody.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Metrics {
+    reloads: Family<Labels, Counter>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Labels {
+    outcome: &'static str,
+}
+
+/// What can fail has not.
+struct Prepared {
+    certificate: Option<TlsIdentity>,
+    endpoints: Vec<EndpointParts>,
+}
+
+// === impl Reload ===
+
+impl Reload {
+    pub(super) fn new(config: Config, parts: Parts, metrics: Metrics) -> Self {
+        Self { parts, metrics, current: Mutex::new(config.clone()), started: config }
+    }
+
+    /// Takes what was read, or says why not. `set_log` has to set the log's level.
+    pub(super) fn take(&self, read: Result<Config, ConfigError>, set_log: impl FnOnce(&LogConfig)) {
+        let prepared = read.and_then(|config| Ok((self.prepare(&config)?, config)));
+        let (prepared, config) = match prepared {
+            Ok(prepared) => prepared,
+            Err(refusal) => {
+                self.metrics.count("refused");
+                error!(error = %refusal, "the new configuration is refused: the old one stays in force");
+                return;
+            }
+        };
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = differences(&current, &config);
+        changed.retain(|key| self.is_live(key, &config));
+        let mut waiting = differences(&self.started, &config);
+        waiting.retain(|key| !self.is_live(key, &config));
+
+        let new_certificate = self.apply(&current, &config, prepared);
+        set_log(&config.log);
+        *current = config;
+        self.metrics.count("applied");
+        if changed.is_empty() && !new_certificate {
+            info!("configuration read again: nothing has changed that can while it runs");
+        } else {
+            info!(changed = changed.join(", "), new_certificate, "configuration read again");
+        }
+        if !waiting.is_empty() {
+            warn!(keys = waiting.join(", "), "these keys take effect at the next start only");
+        }
+    }
+
+    /// Whatever of `config` can fail. Changes nothing.
+    fn prepare(&self, config: &Config) -> Result<Prepared, Problem> {
+        let certificate = certificate(&config.tls)?;
+        let endpoints = endpoints(&config.upstream, &self.parts.budget)?;
+        Ok(Prepared { certificate, endpoints })
+    }
+
+    /// Applies what can change; cannot fail. Says whether another certificate is shown.
+    fn apply(&self, before: &Config, config: &Config, prepared: Prepared) -> bool {
+        let Parts { proxy, http, tls, upstream, upstream_metrics, .. } = &self.parts;
+        proxy.apply(&config.proxy());
+        http.apply(&config.http);
+        let named = &config.upstream.endpoints;
+        // The same endpoints go on as they are, unless what they are reached with is written elsewhere.
+        if *named != before.upstream.endpoints || !named.iter().all(EndpointConfig::is_plain) {
+            upstream.replace(prepared.endpoints, &self.started.upstream, upstream_metrics);
+        }
+        match (tls, prepared.certificate) {
+            (Some(tls), Some(certificate)) => tls.show(certificate),
+            _ => false,
+        }
+    }
+
+    fn is_live(&self, key: &str, config: &Config) -> bool {
+        // What is spoken on a port does not change under those who speak.
+        let switched = key.starts_with("tls.") && self.parts.tls.is_some() != config.tls.is_on();
+        !switched && is_live(key)
+    }
+}
+
+fn is_live(key: &str) -> bool {
+    key == LOG_LEVEL
+        || LIVE.iter().any(|live| match live.strip_suffix('*') {
+            Some(under) => key.starts_with(under),
+            None => key == *live,
+        })
+}
+
+/// The names of the keys that are not the same. Their values may be secrets, and stay here.
+fn differences(before: &Config, after: &Config) -> Vec<String> {
+    let (mut before, mut after) = (keys(before), keys(after));
+    before.retain(|key, value| match after.get(key) {
+        Some(same) if same == value => {
+            after.remove(key);
+            false
+        }
+        _ => true,
+    });
+    before.append(&mut after);
+    before.into_keys().collect()
+}
+
+/// Every key, dotted, with its value. A list is one value.
+fn keys(config: &Config) -> BTreeMap<String, Value> {
+    fn collect(prefix: &str, value: Value, keys: &mut BTreeMap<String, Value>) {
+        match value {
+            Value::Object(members) => {
+                for (key, value) in members {
+                    let key = if prefix.is_empty() { key } else { format!("{prefix}.{key}") };
+                    collect(&key, value, keys);
+                }
+            }
+            value => {
+                keys.insert(prefix.to_owned(), value);
+            }
+        }
+    }
+    let mut keys = BTreeMap::new();
+    collect("", serde_json::to_value(config).unwrap_or_default(), &mut keys);
+    keys
+}
+
+// === impl Metrics ===
+
+impl Metrics {
+    /// Registers `config_reloads_total{outcome}`.
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register(
+            "config_reloads",
+            "Times the configuration was read again",
+            metrics.reloads.clone(),
+        );
+        metrics
+    }
+
+    fn count(&self, outcome: &'static str) {
+        self.reloads.get_or_create(&Labels { outcome }).inc();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn what_differs_is_named_and_not_shown() {
+        let before = Config::default();
+        let mut after = before.clone();
+        assert_eq!(differences(&before, &after), [""; 0]);
+        after.call_timeout = Duration::from_secs(1);
+        after.chain.finality_depth = Some(1);
+        after.methods.deny.push("eth_call".to_owned());
+        after.upstream.endpoints.push(EndpointConfig::at("http://127.0.0.1/SECRET"));
+        let named = ["call_timeout", "chain.finality_depth", "methods.deny", "upstream.endpoints"];
+        assert_eq!(differences(&before, &after), named);
+        assert_eq!(differences(&after, &before), named);
+    }
+
+    fn read(file: &str) -> String {
+        std::fs::read_to_string(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap()
+    }
+
+    #[test]
+    fn the_documented_file_marks_what_can_change() {
+        let (mut table, mut comment, mut marked) = (String::new(), String::new(), 0);
+        for line in read("config/holdfast.toml").lines() {
+            let key = line.trim_start_matches("# ").split_once(" = ").map(|(key, _)| key);
+            if let Some(name) = line.strip_prefix('[') {
+                table = format!("{}.", name.trim_matches(['[', ']']));
+            } else if let Some(key) =
+                key.filter(|key| key.chars().all(|c| c.is_ascii_lowercase() || c == '_'))
+            {
+                let key = format!("{table}{key}");
+                assert_eq!(comment.contains("(live)"), is_live(&key), "{key}");
+                marked += usize::from(comment.contains("(live)"));
+            } else if line.starts_with('#') {
+                comment.push_str(line);
+                continue;
+            }
+            comment.clear();
+        }
+        // Three methods are one line of the list, the log is none, and the endpoints are no key but a table.
+        assert_eq!(marked, LIVE.len() + 2);
+    }
+
+    #[test]
+    fn the_readme_names_what_can_change() {
+        let readme = read("README.md");
+        for key in LIVE.iter().chain(&[LOG_LEVEL]) {
+            assert!(readme.contains(&format!("`{key}`")), "{key}");
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Makes a connection secure, or says why it cannot.
+//!
+//! The handshake is the connection's own business: it runs in its task, so that nobody waits for it, and what
+//! it reads counts as the beginning of a head, so that the same time-outs end it.
+
+use std::{
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf},
+    net::TcpStream,
+};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tracing::debug;
+
+use super::{
+    Metrics, Tls,
+    activity::{Activity, Watched},
+};
+
+/// What a client hears that speaks HTTP where TLS is spoken.
+const SPEAK_TLS: &str = "HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\n\
+                         content-length: 44\r\nconnection: close\r\n\r\nTLS is spoken here: ask again with https://\n";
+
+/// Why there is no secure connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum NotSecure {
+    /// The peer speaks HTTP in the clear.
+    PlainHttp,
+    /// It speaks something else.
+    NotTls,
+    /// There is no version, cipher or protocol that both know.
+    Incompatible,
+    /// It does not like what it is shown: it does not trust the certificate, mostly.
+    Declined,
+    /// It breaks the rules.
+    Misbehaved,
+    /// It went away.
+    Lost,
+    /// It took too long, or its place was needed.
+    Unfinished,
+}
+
+/// A connection, secure or not.
+pub(super) enum Stream {
+    Plain(Watched<TcpStream>),
+    Tls(Box<TlsStream<Watched<TcpStream>>>),
+}
+
+/// Counts a handshake that is dropped before its end.
+struct UnderWay<'a> {
+    metrics: &'a Metrics,
+    ended: bool,
+}
+
+// === impl NotSecure ===
+
+impl NotSecure {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::PlainHttp => "plain_http",
+            Self::NotTls => "not_tls",
+            Self::Incompatible => "incompatible",
+            Self::Declined => "declined",
+            Self::Misbehaved => "misbehaved",
+            Self::Lost => "lost",
+            Self::Unfinished => "unfinished",
+        }
+    }
+
+    fn of(error: &io::Error) -> Self {
+        use rustls::Error;
+        match error.get_ref().and_then(|error| error.downcast_ref::<Error>()) {
+            Some(Error::InvalidMessage(_)) => Self::NotTls,
+            Some(Error::PeerIncompatible(_) | Error::NoApplicationProtocol) => Self::Incompatible,
+            Some(Error::AlertReceived(_)) => Self::Declined,
+            Some(_) => Self::Misbehaved,
+            None => Self::Lost,
+        }
+    }
+}
+
+// === impl Stream ===
+
+impl Stream {
+    /// The connection as it is.
+    pub(super) fn plain(tcp: TcpStream, activity: Arc<Activity>) -> Self {
+        Self::Plain(Watched::new(tcp, activity))
+    }
+
+    /// The connection made secure; `None` if it cannot be, which has been counted then.
+    pub(super) async fn secure(
+        tcp: TcpStream,
+        activity: Arc<Activity>,
+        tls: &Tls,
+        metrics: &Metrics,
+    ) -> Option<Self> {
+        let mut under_way = UnderWay { metrics, ended: false };
+        let secured = secure(tcp, activity, tls).await;
+        under_way.ended = true;
+        match secured {
+            Ok(stream) => Some(Self::Tls(Box::new(stream))),
+            Err((reason, error)) => {
+                let error = error.map(tracing::field::display);
+                debug!(reason = reason.as_str(), error, "no secure connection");
+                metrics.not_secure(reason);
+                None
+            }
+        }
+    }
+}
+
+async fn secure(
+    tcp: TcpStream,
+    activity: Arc<Activity>,
+    tls: &Tls,
+) -> Result<TlsStream<Watched<TcpStream>>, (NotSecure, Option<io::Error>)> {
+    let failed = |error: io::Error| (NotSecure::of(&error), Some(error));
+    let mut first = [0];
+    tcp.peek(&mut first).await.map_err(failed)?;
+    let mut io = Watched::new(tcp, activity.clone());
+    // TLS begins with a number, HTTP with the name of a method.
+    if first[0].is_ascii_alphabetic() {
+        // Nothing of the request was read: it is, and thrown away, so that the answer is heard.
+        activity.body_left_unread();
+        let _ = io.write_all(SPEAK_TLS.as_bytes()).await;
+        let _ = io.shutdown().await;
+        return Err((NotSecure::PlainHttp, None));
+    }
+    TlsAcceptor::from(tls.server()).accept(io).await.map_err(failed)
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(io) => Pin::new(io).poll_read(cx, buf),
+            Self::Tls(io) => Pin::new(io).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(io) => Pin::new(io).poll_write(cx, buf),
+            Self::Tls(io) => Pin::new(io).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(io) => Pin::new(io).poll_write_vectored(cx, bufs),
+            Self::Tls(io) => Pin::new(io).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Plain(io) => io.is_write_vectored(),
+            Self::Tls(io) => io.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(io) => Pin::new(io).poll_flush(cx),
+            Self::Tls(io) => Pin::new(io).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(io) => Pin::new(io).poll_shutdown(cx),
+            Self::Tls(io) => Pin::new(io).poll_shutdown(cx),
+        }
+    }
+}
+
+// === impl UnderWay ===
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.metrics.not_secure(NotSecure::Unfinished);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answer_to_plain_http_says_how_long_it_is() {
+        let (head, body) = SPEAK_TLS.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{}", body.len());
+    }
+}

@@ -1,0 +1,273 @@
+//! SIGHUP: what changes, what stays, and what is refused.
+
+use std::{
+    fs,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use holdfast::devchain::Fault;
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::support::{
+    client::{self, Raw, post},
+    eventually,
+    process::{self, Process},
+    program::file,
+    upstream,
+};
+
+/// Writes another configuration, has it read, and waits until that is said.
+async fn reload(process: &Process, path: &Path, toml: &str) -> String {
+    fs::write(path, toml).unwrap();
+    reread(process).await
+}
+
+/// What is said at a signal.
+async fn reread(process: &Process) -> String {
+    let before = process.said().len();
+    process.signal(Signal::HUP);
+    let mut said = String::new();
+    eventually("a word about the configuration", || {
+        said = process.said()[before..].to_owned();
+        let heard = said.split_inclusive('\n').filter(|line| line.ends_with('\n')).any(|line| {
+            line.contains("configuration read again") || line.contains("configuration is refused")
+        });
+        async move { heard }
+    })
+    .await;
+    said
+}
+
+#[tokio::test]
+async fn the_policy_changes_and_connections_and_cache_stay() {
+    let node = upstream::devchain().blocks(3, 2).run().await;
+    let path = file("holdfast.toml", "[chain]\nmax_staleness = '1h'\n");
+    let process = process::serve(&node).file(&path).run().await;
+    let mut client = Raw::connect(process.address()).await;
+    let block = format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByHash","params":["{:#x}",true]}}"#,
+        node.hash_at(2).unwrap()
+    );
+    client.write(post(&block)).await;
+    let first = client.response().await;
+    assert!(first.header("cache-status").unwrap().contains("stored"), "{first:?}");
+    assert!(client.call("eth_gasPrice").await.outcome().is_ok());
+
+    let said =
+        reload(&process, &path, "[chain]\nmax_staleness = '1h'\n[methods]\ndeny = ['eth_gas*']\n").await;
+    assert!(said.contains(r#"changed="methods.deny""#), "{said}");
+    node.clear_calls();
+    assert_eq!(client.call("eth_gasPrice").await.code(), Some(-32601));
+    client.write(post(&block)).await;
+    let again = client.response().await;
+    assert!(again.header("cache-status").unwrap().contains("hit"), "{again:?}");
+    assert_eq!(again.body, first.body);
+    assert_eq!(node.calls_total(), 0);
+    assert_eq!(process.metric("holdfast_connections_accepted_total").await, 1);
+
+    let said = reload(&process, &path, "strict = true\n").await;
+    assert!(said.contains(r#"changed="chain.max_staleness, methods.deny, strict""#), "{said}");
+    assert_eq!(client.call("net_version").await.code(), Some(-32601));
+    let said = reload(&process, &path, "").await;
+    assert!(said.contains(r#"changed="strict""#), "{said}");
+    assert!(client.call("eth_gasPrice").await.outcome().is_ok());
+    assert_eq!(process.metric("holdfast_connections_accepted_total").await, 1);
+    assert_eq!(process.metric(r#"holdfast_config_reloads_total{outcome="applied"}"#).await, 3);
+}
+
+#[tokio::test]
+async fn limits_change() {
+    let node = upstream::devchain().config(|config| config.chain_id = 5).run().await;
+    let path = file("holdfast.toml", "");
+    let process = process::serve(&node).file(&path).run().await;
+    let client = process.client();
+    let two = format!("[{},{}]", client::call("eth_chainId"), client::call("eth_chainId"));
+    let staleness = async || {
+        let status = client.get(&format!("{}/status", process.admin_url())).await.json();
+        status["view"]["max_staleness_seconds"].as_f64().unwrap()
+    };
+    assert_eq!(client.send(two.clone()).await.json().as_array().unwrap().len(), 2);
+    assert!(client.ask("eth_blockNumber", json!([])).await.is_ok());
+    assert_eq!(staleness().await, 1.0);
+
+    reload(
+        &process,
+        &path,
+        "call_timeout = '50ms'\n[http]\nmax_batch = 1\nmax_body = '1 KiB'\n[chain]\nmax_staleness = '7s'\n",
+    )
+    .await;
+    assert_eq!(client.send(two.clone()).await.code(), Some(-32600));
+    assert_eq!(client.send("x".repeat(2000)).await.status, 413);
+    assert_eq!(staleness().await, 7.0);
+    node.fail(Fault::Delay(Duration::from_secs(5))).on("eth_gasPrice").times(1);
+    assert_eq!(client.call("eth_gasPrice", json!([])).await.code(), Some(-32011));
+
+    reload(&process, &path, "[http]\nmax_in_flight = 1\n").await;
+    node.fail(Fault::Delay(Duration::from_secs(2))).on("eth_gasPrice").always();
+    let mut waiting = Raw::connect(process.address()).await;
+    waiting.write(post(&client::call("eth_gasPrice"))).await;
+    eventually("the call arrives", async || node.count("eth_gasPrice") == 2).await;
+    assert_eq!(client.call("eth_chainId", json!([])).await.status, 503);
+    reload(&process, &path, "").await;
+    assert_eq!(client.send(two).await.json().as_array().unwrap().len(), 2);
+    assert!(waiting.response().await.outcome().is_ok());
+    assert_eq!(staleness().await, 1.0);
+}
+
+#[tokio::test]
+async fn the_log_level_changes() {
+    let told = "finished processing request";
+    let node = upstream::devchain().run().await;
+    let path = file("holdfast.toml", "");
+    let process = process::serve(&node).file(&path).run().await;
+    let client = process.client();
+    assert!(client.ask("eth_chainId", json!([])).await.is_ok());
+    assert!(!process.said().contains(told), "{}", process.said());
+
+    reload(&process, &path, "log.level = 'debug'").await;
+    assert!(client.ask("eth_chainId", json!([])).await.is_ok());
+    process.says(told).await;
+
+    reload(&process, &path, "log.level = 'info'").await;
+    let before = process.said().matches(told).count();
+    assert!(client.ask("eth_chainId", json!([])).await.is_ok());
+    reread(&process).await;
+    assert_eq!(process.said().matches(told).count(), before);
+}
+
+#[tokio::test]
+async fn a_bad_configuration_is_refused_as_a_whole() {
+    let node = upstream::devchain().run().await;
+    let path = file("holdfast.toml", "");
+    let mut process = process::serve(&node).file(&path).run().await;
+    let client = process.client();
+    for (toml, problem) in [
+        ("strict = true\n[http]\nmax_bodi = 1", "http.max_bodi: there is no such key"),
+        ("strict = true\n[http]\nmax_batch = 0", "http.max_batch: must be at least 1"),
+        ("strict = true\n[methods]\nallow = ['eth_[']", "methods.allow: "),
+        ("strict = true\n[log]\nlevel = 'chatty'", "log.level: "),
+        ("strict = true\n[tls]\ncert = 'cert.pem'", "tls.cert: the certificate has no key"),
+        (
+            "strict = true\n[tls]\ncert = 'no/such.pem'\nkey = 'no/such.pem'",
+            "tls.cert: cannot read no/such.pem",
+        ),
+        ("strict = true\n[[upstream.endpoints]]\nurl = 'http://user:SECRET@127.0.0.1\n", "holdfast.toml: "),
+    ] {
+        let said = reload(&process, &path, toml).await;
+        assert!(
+            said.contains("refused") && said.contains(problem),
+            "for {toml:?}\nexpected {problem}\n{said}"
+        );
+        assert!(!said.contains("SECRET") && !said.contains("read again"), "{said}");
+        assert!(client.ask("eth_gasPrice", json!([])).await.is_ok());
+    }
+    fs::remove_file(&path).unwrap();
+    let said = reread(&process).await;
+    assert!(said.contains("no such file"), "{said}");
+    assert!(client.ask("eth_gasPrice", json!([])).await.is_ok());
+
+    reload(&process, &path, "strict = true").await;
+    assert_eq!(client.call("eth_gasPrice", json!([])).await.code(), Some(-32601));
+    assert!(process.is_running());
+}
+
+#[tokio::test]
+async fn what_cannot_change_is_named_and_the_rest_does() {
+    let node = upstream::devchain().run().await;
+    let path = file("holdfast.toml", "");
+    let process = process::serve(&node).file(&path).run().await;
+    let client = process.client();
+    let toml = "strict = true\ndrain_delay = '1m'\n[cache]\nsize = '1 MiB'\n[http]\nallowed_origins = []\n";
+    // As often as it is read: it is still so.
+    for _ in 0..2 {
+        let said = reload(&process, &path, toml).await;
+        let warned = "cache.size, drain_delay, http.allowed_origins";
+        eventually("a warning", async || process.said().contains(warned)).await;
+        assert!(!said.contains("refused"), "{said}");
+        assert_eq!(client.call("eth_gasPrice", json!([])).await.code(), Some(-32601));
+    }
+    eventually("another", async || {
+        process.said().matches("these keys take effect at the next start only").count() == 2
+    })
+    .await;
+    let said = reload(&process, &path, "").await + &reread(&process).await;
+    assert!(!said.contains("take effect"), "{said}");
+}
+
+#[tokio::test]
+async fn without_a_file_there_is_nothing_to_change() {
+    let node = upstream::devchain().run().await;
+    let mut process = process::serve(&node).run().await;
+    let said = reread(&process).await;
+    assert!(said.contains("nothing has changed"), "{said}");
+    assert!(process.client().ask("eth_gasPrice", json!([])).await.is_ok());
+    assert!(process.is_running());
+}
+
+#[tokio::test]
+async fn a_signal_while_it_stops_does_not_kill_it() {
+    let node = upstream::devchain().run().await;
+    let mut process = process::serve(&node).run().await;
+    node.fail(Fault::Delay(Duration::from_millis(500))).on("eth_gasPrice").always();
+    let mut client = Raw::connect(process.address()).await;
+    client.write(post(&client::call("eth_gasPrice"))).await;
+    eventually("the call arrives", async || node.count("eth_gasPrice") == 1).await;
+    process.signal(Signal::TERM);
+    process.says("stopping").await;
+    process.signal(Signal::HUP);
+    assert!(client.response().await.outcome().is_ok());
+    assert_eq!(process.exit_code().await, Some(0), "{}", process.said());
+}
+
+#[tokio::test]
+async fn fifty_signals_under_load_lose_nothing() {
+    let node = upstream::devchain().blocks(3, 2).run().await;
+    let path = file("holdfast.toml", "");
+    let mut process = process::serve(&node).file(&path).run().await;
+    let (done, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let clients: Vec<_> = (0..8)
+        .map(|_| {
+            let (address, done, asked) = (process.address(), done.clone(), asked.clone());
+            tokio::spawn(async move {
+                let mut client = Raw::connect(address).await;
+                while !done.load(Relaxed) {
+                    for method in ["eth_blockNumber", "eth_gasPrice", "eth_chainId"] {
+                        let answer = client.call(method).await;
+                        assert!(answer.outcome().is_ok(), "{answer:?}");
+                        asked.fetch_add(1, Relaxed);
+                    }
+                }
+            })
+        })
+        .collect();
+    let configs = [
+        "",
+        "call_timeout = '20s'\n[http]\nmax_in_flight = 16\nmax_body = '1 MiB'\n[methods]\ndeny = ['eth_sign*']\n",
+        "[chain]\nmax_staleness = '0s'\n[http]\nmax_in_flight = 2000\n[log]\nlevel = 'info,holdfast=debug'\n",
+        "strict = 'perhaps'\n",
+    ];
+    for round in 0..50 {
+        fs::write(&path, configs[round % configs.len()]).unwrap();
+        process.signal(Signal::HUP);
+        let before = asked.load(Relaxed);
+        eventually("calls go on", async || asked.load(Relaxed) > before).await;
+    }
+    done.store(true, Relaxed);
+    for client in clients {
+        client.await.unwrap();
+    }
+    assert!(process.is_running());
+    assert_eq!(process.metric("holdfast_connections_accepted_total").await, 8);
+    // Signals that come together are one.
+    for (outcome, least) in [("applied", 10), ("refused", 3)] {
+        let reloads =
+            process.metric(&format!(r#"holdfast_config_reloads_total{{outcome="{outcome}"}}"#)).await;
+        assert!((least..=50).contains(&reloads), "{outcome}: {reloads}");
+    }
+}
