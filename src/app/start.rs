@@ -16,9 +16,9 @@ use crate::{
     budget::ByteBudget,
     cache::Cache,
     config::{Config, Problem},
-    http::{self, Edge},
+    http::{self, Access, Edge, HostCheck},
     listen::{self, BindError, Listener, raise_file_limit},
-    proxy::{self, Identity, ProxyParts},
+    proxy::{self, Identity, Policy, ProxyParts},
     upstream::{self, HeadFeed, HttpLeaf, Upstream},
     verify::{self, Verifier},
 };
@@ -34,6 +34,7 @@ const OTHER_FILES: u64 = 64;
 pub struct App {
     rpc: Served,
     admin: Served,
+    access: Access,
     identity: Identity,
     watch: JoinHandle<()>,
     follow: JoinHandle<()>,
@@ -112,10 +113,14 @@ impl App {
         let follow = tokio::spawn(follower.run(feed));
         // Of its own: those who take nothing must not keep others from being read.
         let waiting = ByteBudget::new(config.max_bytes_in_flight.as_u64());
-        let edge = Edge { budget, waiting, admin: Some(admin.address()) };
+        let access =
+            Access::new(&config.http, Policy::new(&config.proxy()), http::Metrics::register(&mut registry));
+        let listen = Some(rpc.address().ip());
+        let edge = Edge { budget, waiting, access: access.clone(), listen, admin: Some(admin.address()) };
         let rpc =
             Served::start(rpc, |listener, stop| listener.serve(http::stack(&config.http, edge, proxy), stop));
-        let service = Admin::new(report.clone(), registry);
+        let hosts = HostCheck::new(access.clone(), admin.address().ip());
+        let service = Admin::new(report.clone(), registry, hosts);
         let admin = Served::start(admin, |listener, stop| listener.serve(service, stop));
 
         info!(
@@ -125,7 +130,7 @@ impl App {
             "holdfast {} is listening",
             env!("CARGO_PKG_VERSION")
         );
-        Ok(Self { rpc, admin, identity, watch, follow, report, drain_delay: config.drain_delay })
+        Ok(Self { rpc, admin, access, identity, watch, follow, report, drain_delay: config.drain_delay })
     }
 
     /// Where clients connect.
@@ -136,6 +141,11 @@ impl App {
     /// Where operators connect.
     pub fn admin_address(&self) -> SocketAddr {
         self.admin.address
+    }
+
+    /// Who may come in, and what they may do; can be replaced.
+    pub fn access(&self) -> &Access {
+        &self.access
     }
 
     /// Resolves when calls can be answered.

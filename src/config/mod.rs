@@ -151,6 +151,9 @@ impl Config {
         if let Err(message) = self.log.check() {
             return Err(Problem::new("log.level", message));
         }
+        if let Err(http::ConfigError { key, message }) = self.http.check() {
+            return Err(Problem::new(format!("http.{key}"), message));
+        }
         if let Err((list, error)) = self.methods.check() {
             return Err(Problem::new(format!("methods.{list}"), error));
         }

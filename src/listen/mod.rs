@@ -11,6 +11,7 @@ mod connection;
 mod file_limit;
 mod linger;
 mod metrics;
+mod peer;
 mod pressure;
 
 pub use self::{
@@ -19,4 +20,5 @@ pub use self::{
     file_limit::{FileLimit, raise_file_limit},
     linger::RequestBody,
     metrics::Metrics,
+    peer::Peer,
 };

@@ -16,6 +16,7 @@ mod follow;
 mod identity;
 mod keep;
 mod known;
+mod limit;
 mod look;
 mod measure;
 mod method;
@@ -24,6 +25,7 @@ mod packet;
 mod plan;
 mod policy;
 mod proof;
+mod rate;
 mod request;
 mod respond;
 mod sight;
@@ -39,7 +41,8 @@ pub use self::{
     identity::{Identity, IdentityState, Stranger, WhoIs},
     metrics::Metrics,
     packet::PacketContext,
-    policy::GlobError,
+    policy::{GlobError, Policy},
+    rate::{Allowance, Bucket, Rate, RateError},
     request::{Answered, Caller, Outcome, Request, Source},
     sight::{Seen, Sight},
     stack::{ProxyParts, proxy},
