@@ -60,8 +60,12 @@ impl Access {
         Self(Arc::new(Shared { rules, metrics }))
     }
 
-    /// Puts other rules in force, from the next request on. Who is still within the same rate keeps the bucket
-    /// they have: a reload must not be a way to a full one.
+    /// Puts other rules in force, from the next request on; those that are under way end under the old ones. Whose
+    /// rate is still the same keeps the bucket they have: a reload must not be a way to a full one.
+    ///
+    /// For whoever reloads the configuration, this is all: `access.replace(&config.http, Policy::new(&config.proxy()))`,
+    /// with any clone, such as the one that the app keeps. Replaced are keys, rates, hosts, trusted
+    /// proxies and methods; `allowed_origins` and the limits of requests are not.
     pub fn replace(&self, config: &Config, policy: Policy) {
         let before = self.0.rules.load();
         self.0.rules.store(Arc::new(Rules::new(config, policy, Some(&before))));

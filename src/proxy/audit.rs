@@ -67,7 +67,9 @@ impl Audit {
     pub(super) fn consider(&self, fetcher: &Arc<Fetcher>, want: Want, served: &Bytes, source: Source) {
         let Some(every) = self.every else { return };
         // What is said of the chain is not content.
-        if matches!(source, Source::View | Source::Identity) || self.hits.fetch_add(1, Relaxed) % every != 0 {
+        if matches!(source, Source::View | Source::Identity)
+            || !self.hits.fetch_add(1, Relaxed).is_multiple_of(every)
+        {
             return;
         }
         let Ok(place) = self.places.clone().try_acquire_owned() else { return };

@@ -229,4 +229,19 @@ mod tests {
         assert_eq!((0..10).filter(|_| bucket.take().is_ok()).count(), 7);
         assert_eq!(bucket.allowance().recovery().as_secs(), 3599);
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_ends_of_what_can_be_set_can_be_counted() {
+        for (rate, burst) in [("1/h", 1_000_000), ("1000000/s", 1_000_000), ("1000000/s", 1), ("1/h", 1)] {
+            let bucket = Bucket::new(allowance(rate, Some(burst)));
+            for _ in 0..3 {
+                assert_eq!(
+                    (0..=burst).filter(|_| bucket.take().is_ok()).count(),
+                    burst as usize,
+                    "{rate} {burst}"
+                );
+                time::advance(bucket.allowance().recovery()).await;
+            }
+        }
+    }
 }
