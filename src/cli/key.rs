@@ -50,8 +50,9 @@ impl New {
         eprintln!("  authorization: Bearer {}", key.reveal());
         eprintln!("  x-api-key: {}", key.reveal());
         eprintln!("  http://127.0.0.1:8555/k/{}\n", key.reveal());
-        eprintln!("For the configuration:\n");
-        say(format_args!("[[http.keys]]\nname = \"{name}\"\nsha256 = \"{hash}\""));
+        eprintln!("For the configuration:");
+        // Begins with an empty line: the file may not end with a line of its own.
+        say(format_args!("\n[[http.keys]]\nname = \"{name}\"\nsha256 = \"{hash}\""));
         Ok(())
     }
 }

@@ -172,7 +172,7 @@ async fn a_new_key_works_as_it_is_printed() {
     let other = words.split_whitespace().find(|word| word.starts_with("hf_")).unwrap();
     assert_ne!(key, other);
     let config = format!(
-        "listen = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\n[http]\nmax_batch = 10\n[upstream]\nendpoints = [{{ url = '{}' }}]\n{lines}{more}",
+        "listen = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\n[http]\nmax_batch = 10\n[upstream]\nendpoints = [{{ url = '{}' }}]{lines}{more}",
         node.url()
     );
     let config = file("holdfast.toml", &config);
