@@ -8,12 +8,12 @@
 //! `use` lines, and says so if one does not.
 //!
 //! ```text
-//! cli         serve · demo · check · health
+//! cli         serve · demo · check · health · key
 //! app         puts the parts together: start, reload, report, stop
 //! config      file + environment + flags
 //! admin       live, ready, metrics, status
-//! http        the edge: stack, packet → replies, rescue (the one place where an error becomes a response)
-//! proxy       what happens to one call: measure, policy, deadline, respond
+//! http        the edge: stack, who may come in, packet → replies, rescue (the one place where an error becomes a response)
+//! proxy       what happens to one call: measure, limit, policy, deadline, respond
 //! cache       content by block hash (moka, by bytes), where transactions are
 //! upstream    the node behind: calls in, answers out; its own ids
 //! devchain    a deterministic node with true hashes, signatures and roots: can fork, lag, lie, stall

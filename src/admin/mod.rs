@@ -13,6 +13,8 @@ use http_body_util::Full;
 use prometheus_client::registry::Registry;
 use tower::Service;
 
+use crate::http::HostCheck;
+
 /// What the program tells of itself.
 pub trait Report: Send + Sync + 'static {
     /// Can it answer calls?
@@ -30,6 +32,7 @@ pub trait Report: Send + Sync + 'static {
 pub struct Admin {
     report: Arc<dyn Report>,
     registry: Arc<Registry>,
+    hosts: HostCheck,
 }
 
 const ROUTES: &str = "\
@@ -42,12 +45,15 @@ const ROUTES: &str = "\
 // === impl Admin ===
 
 impl Admin {
-    /// Tells of `report` and counts from `registry`.
-    pub fn new(report: Arc<dyn Report>, registry: Registry) -> Self {
-        Self { report, registry: Arc::new(registry) }
+    /// Tells of `report` and counts from `registry`, to those who ask for one of `hosts`.
+    pub fn new(report: Arc<dyn Report>, registry: Registry, hosts: HostCheck) -> Self {
+        Self { report, registry: Arc::new(registry), hosts }
     }
 
     fn answer<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
+        if let Err(refusal) = self.hosts.check(request) {
+            return plain(StatusCode::FORBIDDEN, format!("{refusal}\n"));
+        }
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET is served here\n".to_owned());
             response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));

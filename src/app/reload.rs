@@ -6,7 +6,7 @@
 //! | takes effect at once | how |
 //! |---|---|
 //! | `strict`, `methods.*`, `call_timeout`, `chain.max_staleness` | from the next call on |
-//! | `http.max_body`, `http.body_timeout`, `http.max_batch`, `http.batch_concurrency`, `http.max_batch_answer`, `http.max_in_flight` | from the next request on |
+//! | `http.max_body`, `http.body_timeout`, `http.max_batch`, `http.batch_concurrency`, `http.max_batch_answer`, `http.max_in_flight`, `http.rate`, `http.burst`, `http.keys`, `http.trusted_proxies`, `http.allowed_hosts` | from the next request on |
 //! | `upstream.endpoints`, and what their secrets say | from the next upstream call on |
 //! | `tls.cert`, `tls.key`, and what is in these files | from the next connection on |
 //! | `log.level` | at once |
@@ -34,14 +34,14 @@ use super::start::{certificate, endpoints};
 use crate::{
     budget::ByteBudget,
     config::{Config, ConfigError, LogConfig, Problem},
-    http,
+    http::{self, Access},
     listen::{Tls, TlsIdentity},
-    proxy,
+    proxy::{self, Policy},
     upstream::{self, EndpointConfig, EndpointParts, Upstream},
 };
 
 /// The keys that [`Reload::apply`] applies; `a.*` is all under `a`. A key that is not here waits for a restart.
-const LIVE: [&str; 13] = [
+const LIVE: [&str; 18] = [
     "strict",
     "call_timeout",
     "methods.*",
@@ -52,6 +52,11 @@ const LIVE: [&str; 13] = [
     "http.batch_concurrency",
     "http.max_batch_answer",
     "http.max_in_flight",
+    "http.rate",
+    "http.burst",
+    "http.keys",
+    "http.trusted_proxies",
+    "http.allowed_hosts",
     "upstream.endpoints",
     "tls.cert",
     "tls.key",
@@ -76,6 +81,7 @@ pub(super) struct Reload {
 pub(super) struct Parts {
     pub(super) proxy: proxy::Live,
     pub(super) http: http::Live,
+    pub(super) access: Access,
     pub(super) tls: Option<Tls>,
     pub(super) upstream: Upstream,
     pub(super) upstream_metrics: upstream::Metrics,
@@ -147,9 +153,10 @@ impl Reload {
 
     /// Applies what can change; cannot fail. Says whether another certificate is shown.
     fn apply(&self, before: &Config, config: &Config, prepared: Prepared) -> bool {
-        let Parts { proxy, http, tls, upstream, upstream_metrics, .. } = &self.parts;
+        let Parts { proxy, http, access, tls, upstream, upstream_metrics, .. } = &self.parts;
         proxy.apply(&config.proxy());
         http.apply(&config.http);
+        access.replace(&config.http, Policy::new(&config.proxy()));
         let named = &config.upstream.endpoints;
         // The same endpoints go on as they are, unless what they are reached with is written elsewhere.
         if *named != before.upstream.endpoints || !named.iter().all(EndpointConfig::is_plain) {
@@ -272,8 +279,9 @@ mod tests {
             }
             comment.clear();
         }
-        // Three methods are one line of the list, the log is none, and the endpoints are no key but a table.
-        assert_eq!(marked, LIVE.len() + 2);
+        // Three methods are one line of the list, the log is none, endpoints and keys are tables, and keys have
+        // a rate and a burst of their own.
+        assert_eq!(marked, LIVE.len() + 3);
     }
 
     #[test]

@@ -20,9 +20,9 @@ use crate::{
     budget::ByteBudget,
     cache::Cache,
     config::{Config, ConfigError, LogConfig, Problem},
-    http::{self, Edge},
+    http::{self, Access, Edge, HostCheck},
     listen::{self, BindError, Listener, Tls, TlsConfig, TlsIdentity, raise_file_limit},
-    proxy::{self, Proxy, ProxyParts},
+    proxy::{self, Policy, Proxy, ProxyParts},
     upstream::{self, EndpointParts, HeadFeed, HttpLeaf, Identity, Upstream},
     verify::{self, Verifier},
 };
@@ -38,6 +38,7 @@ const OTHER_FILES: u64 = 64;
 pub struct App {
     rpc: Served,
     admin: Served,
+    access: Access,
     identity: Identity,
     watch: JoinHandle<()>,
     follow: JoinHandle<()>,
@@ -122,12 +123,20 @@ impl App {
         // Of its own: those who take nothing must not keep others from being read.
         let waiting = ByteBudget::new(config.max_bytes_in_flight.as_u64());
         let scheme = if config.tls.admin { "https" } else { "http" };
-        let edge =
-            Edge { budget: budget.clone(), waiting, admin: Some(format!("{scheme}://{}", admin.address())) };
+        let access =
+            Access::new(&config.http, Policy::new(&config.proxy()), http::Metrics::register(&mut registry));
+        let edge = Edge {
+            budget: budget.clone(),
+            waiting,
+            access: access.clone(),
+            listen: Some(rpc.address().ip()),
+            admin: Some(format!("{scheme}://{}", admin.address())),
+        };
         let service = http::stack(edge_live.clone(), edge, proxy);
         let rpc = Served::start(rpc, |listener, stop| listener.serve(service, stop));
         let reload_metrics = reload::Metrics::register(&mut registry);
-        let service = Admin::new(report.clone(), registry);
+        let hosts = HostCheck::new(access.clone(), admin.address().ip());
+        let service = Admin::new(report.clone(), registry, hosts);
         let admin = Served::start(admin, |listener, stop| listener.serve(service, stop));
 
         info!(
@@ -139,9 +148,17 @@ impl App {
             env!("CARGO_PKG_VERSION")
         );
         let drain_delay = config.drain_delay;
-        let parts = reload::Parts { proxy: live, http: edge_live, tls, upstream, upstream_metrics, budget };
+        let parts = reload::Parts {
+            proxy: live,
+            http: edge_live,
+            access: access.clone(),
+            tls,
+            upstream,
+            upstream_metrics,
+            budget,
+        };
         let reload = Reload::new(config, parts, reload_metrics);
-        Ok(Self { rpc, admin, identity, watch, follow, report, reload, drain_delay })
+        Ok(Self { rpc, admin, access, identity, watch, follow, report, reload, drain_delay })
     }
 
     /// Where clients connect.
@@ -152,6 +169,11 @@ impl App {
     /// Where operators connect.
     pub fn admin_address(&self) -> SocketAddr {
         self.admin.address
+    }
+
+    /// Who may come in, and what they may do; can be replaced.
+    pub fn access(&self) -> &Access {
+        &self.access
     }
 
     /// Resolves when calls can be answered.

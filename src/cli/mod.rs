@@ -3,6 +3,7 @@
 mod check;
 mod demo;
 mod health;
+mod key;
 mod log;
 mod serve;
 mod signal;
@@ -41,6 +42,7 @@ enum Command {
     Demo(demo::Demo),
     Check(check::Check),
     Health(health::Health),
+    Key(key::Key),
 }
 
 const EXAMPLES: &str = "\
@@ -48,6 +50,7 @@ Examples:
   holdfast demo                                      try it, with no node at hand
   holdfast serve --upstream http://127.0.0.1:8545    in front of your node
   holdfast check --upstream http://127.0.0.1:8545    what does that node know?
+  holdfast key new --name wallet                     a key for a client
   holdfast serve --config holdfast.toml              everything else is in the file";
 
 /// Why a command ended badly.
@@ -80,6 +83,7 @@ pub fn main() -> ExitCode {
         Command::Demo(demo) => demo.run(),
         Command::Check(check) => check.run(),
         Command::Health(health) => health.run(),
+        Command::Key(key) => key.run(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -115,17 +115,18 @@ const NO_TABLE: &str = "expected a table; for a node alone use --upstream, HOLDF
 /// What serde says to those who wrote the program.
 fn in_plain_words(expected: &str) -> &str {
     match expected {
-        "usize" | "u64" => "a whole number",
+        "usize" | "u64" | "u32" => "a whole number",
+        "a nonzero u32" => "a whole number from 1 on",
         "parsable string" => "a size such as \"5 MiB\"",
         table if table.starts_with("struct ") => "a table",
         other => other,
     }
 }
 
-/// The value that was found; not if it is text about upstreams, which may hold a key.
+/// The value that was found; not if it is text about upstreams or keys, which may hold one.
 fn shown(found: &Actual, path: &[String]) -> String {
     match found {
-        Actual::Str(_) if path.first().is_some_and(|key| key == "upstream") => "text".to_owned(),
+        Actual::Str(_) if path.iter().any(|key| key == "upstream" || key == "keys") => "text".to_owned(),
         found => found.to_string(),
     }
 }

@@ -94,7 +94,9 @@ impl Sources {
         }
         let mut config: Config = figment.extract().map_err(ConfigError::from)?;
         config.check().map_err(|problem| {
-            let set_by = figment.find_metadata(&problem.key);
+            // A list is set as a whole, so nothing is found by what stands behind a place in one.
+            let parts = problem.key.split('.').take_while(|part| part.parse::<usize>().is_err());
+            let set_by = figment.find_metadata(&parts.collect::<Vec<_>>().join("."));
             problem.set_by(set_by)
         })?;
         if upstreams.is_empty() {

@@ -157,6 +157,9 @@ impl Config {
         if let Err(error) = self.tls.check() {
             return Err(Problem::new(format!("tls.{}", error.key()), error));
         }
+        if let Err(http::ConfigError { key, message }) = self.http.check() {
+            return Err(Problem::new(format!("http.{key}"), message));
+        }
         if let Err((list, error)) = self.methods.check() {
             return Err(Problem::new(format!("methods.{list}"), error));
         }

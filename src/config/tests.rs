@@ -40,14 +40,17 @@ fn the_documented_file_leaves_no_key_out() {
     defaults.chain.finality_depth = Some(1);
     defaults.tls.cert = Some("cert.pem".into());
     defaults.tls.key = Some("key.pem".into());
+    defaults.http.rate = "1/s".parse().ok();
+    defaults.http.burst = std::num::NonZeroU32::new(1);
     collect_keys(&serde_json::to_value(defaults).unwrap(), &mut keys);
-    for key in
-        keys.iter().chain(&["url".to_owned(), "ws".to_owned(), "headers".to_owned(), "consistent".to_owned()])
-    {
+    let of_endpoints = ["url", "ws", "headers", "consistent"];
+    let of_keys = ["name", "sha256", "allow", "deny"];
+    for key in keys.into_iter().chain(of_endpoints.into_iter().chain(of_keys).map(str::to_owned)) {
         let documented = text.lines().any(|line| {
             let line = line.trim_start_matches(['#', ' ']);
             line.strip_prefix(key.as_str()).is_some_and(|rest| rest.trim_start().starts_with('='))
                 || line.trim() == format!("[[upstream.{key}]]")
+                || line.trim() == format!("[[http.{key}]]")
                 || line.trim() == format!("[{key}]")
         });
         assert!(documented, "{key} is not in {DOCUMENTED}");
@@ -80,6 +83,18 @@ fn values_read_as_people_write_them() {
     assert_eq!(config.http.max_body, ByteSize::mb(2));
     assert_eq!(config.chain_id, Some(1));
     assert!(format!("{config:?}").contains("$CARGO_PKG_NAME"));
+}
+
+/// Two keys with hashes of their own.
+fn keys(first: &str, second: &str) -> String {
+    let key = |members: &str, digit: &str| {
+        if members.is_empty() {
+            String::new()
+        } else {
+            format!("[[http.keys]]\nsha256 = '{}'\n{members}\n", digit.repeat(64))
+        }
+    };
+    key(first, "0") + &key(second, "1")
 }
 
 #[test]
@@ -128,6 +143,36 @@ fn errors_name_the_file_the_key_and_what_would_be_right() {
         ("[tls]\nadmin = true", "FILE: tls.admin: TLS is wanted for operators, and there is no certificate"),
         ("[http]\nmax_body = '0 B'", "FILE: http.max_body: must be at least 1 B"),
         ("max_bytes_in_flight = 0", "FILE: max_bytes_in_flight: must be at least 1 B"),
+        (
+            "[http]\nallowed_hosts = ['http://rpc.example.org']",
+            "FILE: http.allowed_hosts.0: \"http://rpc.example.org\" is no host; write a name or an address",
+        ),
+        (
+            "[http]\ntrusted_proxies = ['10.0.0.0/8', '10.0.0.0/33']",
+            "FILE: http.trusted_proxies.1: \"10.0.0.0/33\" is neither an address nor a network; write 10.0.0.7",
+        ),
+        (
+            "[http]\nrate = '0/s'",
+            "FILE: http.rate: \"0/s\" is no rate; write calls per second, minute or hour",
+        ),
+        ("[http]\nrate = 100", "FILE: http.rate: expected calls in a time, such as \"100/s\", found"),
+        ("[http]\nburst = 5", "FILE: http.burst: is nothing without a rate beside it"),
+        ("[http]\nrate = '1/s'\nburst = 0", "FILE: http.burst: expected a whole number from 1 on, found"),
+        ("[http]\nrate = '1/s'\nburst = 2000000", "FILE: http.burst: must be at most 1000000"),
+        (
+            "[[http.keys]]\nname = 'a'\nsha256 = 'abc'",
+            "FILE: http.keys.0.sha256: expected the SHA-256 of a key in 64 hex digits; `holdfast key new`",
+        ),
+        ("[[http.keys]]\nname = 'a'", "FILE: http.keys.0.sha256: is missing"),
+        (&keys("name = 'a b'", ""), "FILE: http.keys.0.name: expected a name of 1 to 64 letters"),
+        (&keys("name = 'a'", "name = 'a'"), "FILE: http.keys.1.name: two keys are named \"a\""),
+        (
+            &keys("name = 'a'", "name = 'b'").replace('1', "0"),
+            "FILE: http.keys.1.sha256: the same key is there twice",
+        ),
+        (&keys("name = 'a'\nallow = ['eth_[']", ""), "FILE: http.keys.0.allow: \"eth_[\" is no pattern"),
+        (&keys("name = 'a'\nrate = '1/d'", ""), "FILE: http.keys.0.rate: \"1/d\" is no rate"),
+        (&keys("name = 'a'\nburst = 1", ""), "FILE: http.keys.0.burst: is nothing without a rate"),
         // More than a semaphore can count, and than can be added to.
         ("[http]\nmax_in_flight = 9223372036854775807", "FILE: http.max_in_flight: must be at most"),
         ("[upstream]\nmax_in_flight = 9223372036854775807", "FILE: upstream.max_in_flight: must be at most"),
@@ -140,6 +185,12 @@ fn errors_name_the_file_the_key_and_what_would_be_right() {
 #[test]
 fn errors_do_not_show_secrets() {
     for toml in [
+        // A client's key where its hash belongs.
+        "[[http.keys]]\nname = 'a'\nsha256 = 'SECRET'\n",
+        "[[http.keys]]\nname = 'a'\nsha256 = ['SECRET']\n",
+        "[[http.keys]]\nname = 'a'\nkey = 'SECRET'\n",
+        "[http]\nkeys = 'SECRET'\n",
+        "[http]\nkeys = ['SECRET']\n",
         "[[upstream.endpoints]]\nurl = 'http://user:SECRET@127.0.0.1\n",
         "[[upstream.endpoints]]\nurl = ['SECRET']\n",
         // A node where a table belongs, which is what people try first.

@@ -1,9 +1,15 @@
 //! What the edge takes from its clients.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, num::NonZeroU32, time::Duration};
 
 use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
+
+use super::{HostName, KeyConfig, Network};
+use crate::proxy::{MethodsConfig, Rate};
+
+/// More at once is no limit any more.
+const MOST_AT_ONCE: u32 = 1_000_000;
 
 /// Limits of a request, and who may send one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +30,28 @@ pub struct Config {
     pub max_in_flight: usize,
     /// Web pages that may read answers: `*`, or a list of origins.
     pub allowed_origins: Vec<String>,
+    /// Hosts that are served, beside those that always are.
+    pub allowed_hosts: Vec<HostName>,
+    /// Proxies whose `x-forwarded-for` is believed.
+    pub trusted_proxies: Vec<Network>,
+    /// How often a client may call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
+    /// Calls at once, by a client that has rested.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub burst: Option<NonZeroU32>,
+    /// Who may come in; anybody, if empty.
+    pub keys: Vec<KeyConfig>,
+}
+
+/// What is wrong with a key of the configuration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key}: {message}")]
+pub struct ConfigError {
+    /// Which one, below `http`.
+    pub key: String,
+    /// What is wrong with it, and what would be right.
+    pub message: String,
 }
 
 impl Default for Config {
@@ -36,6 +64,55 @@ impl Default for Config {
             max_batch_answer: ByteSize::mib(64),
             max_in_flight: 1024,
             allowed_origins: vec!["*".to_owned()],
+            allowed_hosts: Vec::new(),
+            trusted_proxies: Vec::new(),
+            rate: None,
+            burst: None,
+            keys: Vec::new(),
         }
     }
+}
+
+// === impl Config ===
+
+impl Config {
+    /// Do the rules for clients make sense together?
+    ///
+    /// # Errors
+    /// Names the first key that does not.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        check_burst("burst".to_owned(), self.rate, self.burst)?;
+        let (mut names, mut hashes) = (BTreeSet::new(), BTreeSet::new());
+        for (at, key) in self.keys.iter().enumerate() {
+            let wrong =
+                |member: &str, message: String| ConfigError { key: format!("keys.{at}.{member}"), message };
+            KeyConfig::check_name(&key.name).map_err(|message| wrong("name", message))?;
+            if !names.insert(&key.name) {
+                return Err(wrong(
+                    "name",
+                    format!("two keys are named {:?}; give each its own name", key.name),
+                ));
+            }
+            if !hashes.insert(key.sha256.to_string()) {
+                return Err(wrong("sha256", "the same key is there twice; leave one out".to_owned()));
+            }
+            let methods = MethodsConfig {
+                allow: key.allow.clone().unwrap_or_default(),
+                deny: key.deny.clone(),
+                trusted_origins: Vec::new(),
+            };
+            methods.check().map_err(|(list, error)| wrong(list, error.to_string()))?;
+            check_burst(format!("keys.{at}.burst"), key.rate, key.burst)?;
+        }
+        Ok(())
+    }
+}
+
+fn check_burst(key: String, rate: Option<Rate>, burst: Option<NonZeroU32>) -> Result<(), ConfigError> {
+    let message = match (rate, burst) {
+        (None, Some(_)) => "is nothing without a rate beside it, such as rate = \"100/s\"".to_owned(),
+        (_, Some(burst)) if burst.get() > MOST_AT_ONCE => format!("must be at most {MOST_AT_ONCE}"),
+        _ => return Ok(()),
+    };
+    Err(ConfigError { key, message })
 }

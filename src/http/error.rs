@@ -2,11 +2,23 @@
 
 use std::time::Duration;
 
+use super::HostError;
 use crate::{jsonrpc::PacketError, shown::Time};
 
 /// A request that could not be read.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum HttpError {
+    /// For a host that is not served.
+    #[error(transparent)]
+    Host(HostError),
+    /// Keys are wanted, and it has none.
+    #[error(
+        "a key is needed here: send it as authorization: Bearer KEY, as x-api-key: KEY, or in the path /k/KEY"
+    )]
+    NoKey,
+    /// It has one that is not known.
+    #[error("the key is not known here; ask whoever runs this service for one")]
+    BadKey,
     /// Not POST.
     #[error("send JSON-RPC calls with POST")]
     MethodNotAllowed {

@@ -1,14 +1,21 @@
 //! The edge: HTTP in, JSON-RPC packets through, HTTP out.
 //!
+//! [`Access`] holds what can change while it serves: who may come in, and what they may do.
 //! [`stack()`] composes it from layers around the packet reader. [`rescue`] is the one place where an
 //! error or a panic becomes a status, a code and a message.
 
+mod access;
+mod address;
+mod auth;
 mod body;
 mod cache_status;
 mod config;
 mod error;
+mod host;
 mod in_flight;
+mod key;
 mod live;
+mod metrics;
 mod packet;
 mod read;
 pub mod rescue;
@@ -17,9 +24,14 @@ mod stack;
 
 use self::body::RpcBody;
 pub use self::{
-    config::Config,
+    access::Access,
+    address::{Network, NetworkError},
+    config::{Config, ConfigError},
     error::HttpError,
+    host::{HostCheck, HostError, HostName, HostNameError},
+    key::{KeyConfig, KeyHash, KeyHashError, NewKey},
     live::Live,
+    metrics::Metrics,
     stack::{AnswerBody, Edge, stack},
 };
 

@@ -72,6 +72,9 @@ pub fn call_error(error: &CallError) -> Verdict {
         CallError::MethodNotAllowed { .. } | CallError::OriginNotTrusted { .. } => {
             Verdict::ok(Code::MethodNotFound, message)
         }
+        CallError::RateLimited { wait } => {
+            Verdict::new(StatusCode::TOO_MANY_REQUESTS, Code::RateLimited, message).retry_after(*wait)
+        }
         CallError::Params(_) => Verdict::ok(Code::InvalidParams, format!("invalid params: {message}")),
         CallError::Stranger(_) => Verdict::new(StatusCode::BAD_GATEWAY, Code::UpstreamFailed, message),
         CallError::Deadline { .. } => {
@@ -127,6 +130,8 @@ pub fn http_error(error: &HttpError) -> Verdict {
     let message = error.to_string();
     let refused = |status| Verdict::new(status, Code::InvalidRequest, message.clone());
     match error {
+        HttpError::Host(_) => refused(StatusCode::FORBIDDEN),
+        HttpError::NoKey | HttpError::BadKey => refused(StatusCode::UNAUTHORIZED),
         HttpError::MethodNotAllowed { .. } | HttpError::WebSocket => refused(StatusCode::METHOD_NOT_ALLOWED),
         HttpError::ContentType | HttpError::ContentEncoding => refused(StatusCode::UNSUPPORTED_MEDIA_TYPE),
         HttpError::BodyTooLarge { .. } => refused(StatusCode::PAYLOAD_TOO_LARGE),
@@ -196,6 +201,9 @@ impl Verdict {
                 header::RETRY_AFTER,
                 HeaderValue::from(wait.as_secs() + u64::from(wait.subsec_nanos() > 0)),
             );
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         if self.status == StatusCode::METHOD_NOT_ALLOWED {
             headers.insert(header::ALLOW, HeaderValue::from_static("POST, OPTIONS"));

@@ -3,14 +3,14 @@
 use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
-use http::{HeaderMap, Method, Request, Response, header, request::Parts};
+use http::{HeaderMap, Method, Response, header, request::Parts};
 use http_body::Body;
 use tower::Service;
 
-use super::{HttpError, Live, RpcBody, packet::Packets, read::BodyLimits};
+use super::{HttpError, Live, RpcBody, auth::Admitted, packet::Packets, read::BodyLimits};
 use crate::{
     jsonrpc::Packet,
-    proxy::{self, Answered, CallError, Caller},
+    proxy::{self, Answered, CallError},
 };
 
 /// The innermost service of the edge.
@@ -40,18 +40,18 @@ where
         now
     }
 
-    async fn respond<B: Body>(self, request: Request<B>) -> Result<Response<RpcBody>, HttpError> {
+    async fn respond<B: Body>(self, admitted: Admitted<B>) -> Result<Response<RpcBody>, HttpError> {
+        let Admitted { request, caller } = admitted;
         let (parts, body) = request.into_parts();
         check_head(&parts)?;
         // The lease is held until the packet, which is made of these bytes, has been answered.
         let (body, _lease) = self.body.read(&parts.headers, body).await?;
         let packet = Packet::read(&body, self.max_batch).map_err(HttpError::Packet)?;
-        let caller = Caller { origin: parts.headers.get(header::ORIGIN).cloned() };
         self.packets.answer(packet, &caller, parts.version).await
     }
 }
 
-impl<P, B> Service<Request<B>> for Rpc<P>
+impl<P, B> Service<Admitted<B>> for Rpc<P>
 where
     P: Service<proxy::Request, Response = Answered, Error = CallError, Future: Send>
         + Clone
@@ -68,7 +68,7 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<B>) -> Self::Future {
+    fn call(&mut self, request: Admitted<B>) -> Self::Future {
         Box::pin(self.now().respond(request))
     }
 }

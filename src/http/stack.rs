@@ -1,6 +1,6 @@
 //! The edge's layers, in the order a request meets them.
 
-use std::{convert::Infallible, time::Duration};
+use std::{convert::Infallible, net::IpAddr, time::Duration};
 
 use http::{HeaderName, HeaderValue, Method, Request, Response, header};
 use http_body::Body;
@@ -13,11 +13,13 @@ use tower_http::{
 use tracing::{Span, debug_span};
 
 use super::{
-    Live, in_flight::InFlightLayer, packet::Packets, read::BodyLimits, rescue::RescueLayer, rpc::Rpc,
+    Access, Live, auth::AuthLayer, in_flight::InFlightLayer, packet::Packets, read::BodyLimits,
+    rescue::RescueLayer, rpc::Rpc,
 };
 use crate::{
     budget::ByteBudget,
     jsonrpc::Rope,
+    listen::Peer,
     proxy::{self, Answered, CallError},
 };
 
@@ -38,6 +40,10 @@ pub struct Edge {
     pub budget: ByteBudget,
     /// Bytes of answers that wait to be taken.
     pub waiting: ByteBudget,
+    /// Who may come in; the one who keeps a clone can replace it.
+    pub access: Access,
+    /// Where it listens; nowhere, if it is called by the program itself.
+    pub listen: Option<IpAddr>,
     /// The URL of the admin listener, for a person who comes here with a browser.
     pub admin: Option<String>,
 }
@@ -59,7 +65,7 @@ where
         + Send
         + Sync
         + 'static,
-    B: Body<Data: Send> + Send + 'static,
+    B: Body<Data: Send> + Peer + Send + 'static,
 {
     let config = live.config();
     let in_flight = InFlightLayer::new(live.in_flight());
@@ -89,6 +95,9 @@ where
         .layer(cors(&config.allowed_origins))
         // Above everything that can fail: nothing under here escapes as a raw error or a panic.
         .layer(RescueLayer { hint: browser_hint(edge.admin).into() })
+        // Above what is scarce: who may not come in takes nobody's place. What they may do goes on in the caller:
+        // rates are per call, and a request may hold a thousand, so they are kept in `proxy/stack.rs`.
+        .layer(AuthLayer::new(edge.access, edge.listen))
         // Sheds before bodies are read; waiting here would hold memory that is to be saved.
         .layer(in_flight)
         .service(rpc)

@@ -18,7 +18,7 @@ use super::*;
 use crate::{
     budget::ByteBudget,
     jsonrpc::Answer,
-    proxy::{self, Answered, CallError, Outcome},
+    proxy::{self, Answered, CallError, Outcome, Policy},
 };
 
 /// A proxy that does what the method's name says.
@@ -34,6 +34,16 @@ async fn obey(request: proxy::Request) -> Result<Answered, CallError> {
     Ok(Answered { answer: Answer::Result(text.into()), outcome: Outcome::Bypass })
 }
 
+fn parts(config: &Config) -> Edge {
+    Edge {
+        budget: ByteBudget::new(1 << 20),
+        waiting: ByteBudget::new(1 << 20),
+        access: Access::new(config, Policy::default(), Metrics::default()),
+        listen: None,
+        admin: None,
+    }
+}
+
 fn edge(
     config: &Config,
 ) -> impl Service<Request<Full<Bytes>>, Response = Response<impl AnswerBody>, Error = Infallible, Future: Send>
@@ -41,11 +51,7 @@ fn edge(
 + Send
 + Sync
 + 'static {
-    stack(
-        Live::new(config),
-        Edge { budget: ByteBudget::new(1 << 20), waiting: ByteBudget::new(1 << 20), admin: None },
-        service_fn(obey),
-    )
+    stack(Live::new(config), parts(config), service_fn(obey))
 }
 
 fn post(body: &str) -> Request<Full<Bytes>> {
@@ -155,11 +161,7 @@ async fn writes_in_a_batch_keep_their_order_and_hold_back_what_follows() {
             Ok(Answered { answer: Answer::Result("0".into()), outcome: Outcome::Bypass })
         }
     });
-    let edge = stack(
-        Live::new(&Config::default()),
-        Edge { budget: ByteBudget::new(1 << 20), waiting: ByteBudget::new(1 << 20), admin: None },
-        proxy,
-    );
+    let edge = stack(Live::new(&Config::default()), parts(&Config::default()), proxy);
     let methods = ["read", "read", "eth_sendRawTransaction", "eth_sendRawTransaction", "read", "read"];
     let batch: Vec<_> = methods.iter().map(|method| call(method, &json!([]))).collect();
     let begun = time::Instant::now();

@@ -2,6 +2,7 @@
 
 use std::{
     future::Future,
+    net::IpAddr,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -58,6 +59,8 @@ pub(super) struct Connections {
 struct Counted<S> {
     inner: S,
     activity: Arc<Activity>,
+    /// Unknown if it was gone before it was served.
+    peer: Option<IpAddr>,
 }
 
 pin_project! {
@@ -116,7 +119,9 @@ impl Connections {
             let _slot = slot;
             let _open = this.metrics.opened();
             let activity = Arc::new(Activity::default());
-            let service = TowerToHyperService::new(Counted { inner: service, activity: activity.clone() });
+            let peer = stream.peer_addr().ok().map(|peer| peer.ip());
+            let service =
+                TowerToHyperService::new(Counted { inner: service, activity: activity.clone(), peer });
             let served = async {
                 let stream = match &this.tls {
                     None => Stream::plain(stream, activity.clone()),
@@ -162,7 +167,7 @@ where
 
     fn call(&mut self, request: Request<Incoming>) -> Self::Future {
         let in_flight = Some(self.activity.begin_request(request.version()));
-        let request = request.map(|body| RequestBody::new(body, self.activity.clone()));
+        let request = request.map(|body| RequestBody::new(body, self.activity.clone(), self.peer));
         CountedFuture { inner: self.inner.call(request), in_flight }
     }
 }

@@ -8,6 +8,7 @@
 use std::{
     future::Future,
     mem::MaybeUninit,
+    net::IpAddr,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -22,7 +23,7 @@ use tokio::{
     time::{self, Sleep},
 };
 
-use super::activity::Activity;
+use super::{Peer, activity::Activity};
 
 /// A client that has not noticed its answer by then will not.
 const LINGER: Duration = Duration::from_secs(5);
@@ -39,6 +40,7 @@ pub struct RequestBody {
     body: Incoming,
     ended: bool,
     activity: Arc<Activity>,
+    peer: Option<IpAddr>,
 }
 
 /// Reads what nobody wants.
@@ -50,8 +52,14 @@ pub(super) struct Linger {
 // === impl RequestBody ===
 
 impl RequestBody {
-    pub(super) fn new(body: Incoming, activity: Arc<Activity>) -> Self {
-        Self { body, ended: false, activity }
+    pub(super) fn new(body: Incoming, activity: Arc<Activity>, peer: Option<IpAddr>) -> Self {
+        Self { body, ended: false, activity, peer }
+    }
+}
+
+impl Peer for RequestBody {
+    fn peer(&self) -> Option<IpAddr> {
+        self.peer
     }
 }
 

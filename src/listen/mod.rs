@@ -12,6 +12,7 @@ mod file_limit;
 mod handshake;
 mod linger;
 mod metrics;
+mod peer;
 mod pressure;
 mod tls;
 
@@ -21,5 +22,6 @@ pub use self::{
     file_limit::{FileLimit, raise_file_limit},
     linger::RequestBody,
     metrics::Metrics,
+    peer::Peer,
     tls::{Tls, TlsConfig, TlsError, TlsIdentity},
 };

@@ -25,6 +25,12 @@ pub enum CallError {
         /// Its name.
         method: String,
     },
+    /// The client calls more often than it may.
+    #[error("too many calls; come back in {}", Time(whole_millis(*wait)))]
+    RateLimited {
+        /// Until the next call would be let through.
+        wait: Duration,
+    },
     /// Refused without asking anybody.
     #[error(transparent)]
     Params(ParamError),
@@ -55,4 +61,9 @@ impl From<IdentityError> for CallError {
             IdentityError::Upstream(error) => Self::Upstream(error),
         }
     }
+}
+
+/// Rounded up: coming back a moment too early would be refused again.
+fn whole_millis(wait: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX))
 }

@@ -25,6 +25,8 @@ pub(super) enum Counted {
     Refused,
     /// No answer could be had.
     Failed,
+    /// More than the client may ask.
+    Limited,
 }
 
 /// The proxy's counters. A default one counts for nobody.
@@ -61,7 +63,8 @@ struct AuditLabels {
     outcome: &'static str,
 }
 
-const OUTCOMES: [&str; 8] = ["hit", "stored", "miss", "joined", "bypass", "node_error", "refused", "failed"];
+const OUTCOMES: [&str; 9] =
+    ["hit", "stored", "miss", "joined", "bypass", "node_error", "refused", "failed", "limited"];
 
 // === impl Counted ===
 
@@ -75,6 +78,7 @@ impl Counted {
                 | CallError::OriginNotTrusted { .. }
                 | CallError::Params(_),
             ) => Self::Refused,
+            Err(CallError::RateLimited { .. }) => Self::Limited,
             Err(
                 CallError::Stranger(_)
                 | CallError::Upstream(_)
@@ -90,6 +94,7 @@ impl Counted {
             Self::NodeError => 5,
             Self::Refused => 6,
             Self::Failed => 7,
+            Self::Limited => 8,
         }
     }
 

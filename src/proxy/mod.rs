@@ -15,6 +15,7 @@ mod fetch;
 mod follow;
 mod keep;
 mod known;
+mod limit;
 mod live;
 mod look;
 mod measure;
@@ -24,6 +25,7 @@ mod packet;
 mod plan;
 mod policy;
 mod proof;
+mod rate;
 mod request;
 mod respond;
 mod sight;
@@ -39,7 +41,8 @@ pub use self::{
     live::Live,
     metrics::Metrics,
     packet::PacketContext,
-    policy::GlobError,
+    policy::{GlobError, Policy},
+    rate::{Allowance, Bucket, Rate, RateError},
     request::{Answered, Caller, Outcome, Request, Source},
     sight::{Seen, Sight},
     stack::{Proxy, ProxyParts, proxy},

@@ -6,7 +6,6 @@ use std::{
     task::{Context, Poll},
 };
 
-use arc_swap::ArcSwap;
 use futures_util::future::Either;
 use http::HeaderValue;
 use tower::{Layer, Service};
@@ -32,9 +31,19 @@ pub struct GlobError {
     pub glob: String,
 }
 
-/// Which methods are let through.
+/// Which methods a client is let through with. It comes with the [caller](super::Caller), so that each may
+/// have its own and all of them can be replaced while the program runs.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    all: Arc<ForAll>,
+    /// Of these only, if `Some`.
+    allow: Option<Vec<Glob>>,
+    deny: Vec<Glob>,
+}
+
+/// What counts for every client.
 #[derive(Debug)]
-pub(super) struct Policy {
+struct ForAll {
     strict: bool,
     allow: Vec<Glob>,
     deny: Vec<Glob>,
@@ -43,15 +52,12 @@ pub(super) struct Policy {
 }
 
 /// Puts a [`Policed`] around a service.
-#[derive(Clone, Debug)]
-pub(super) struct PolicyLayer(pub(super) Arc<ArcSwap<Policy>>);
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PolicyLayer;
 
-/// Refuses what the policy does not allow.
+/// Refuses what its caller's policy does not allow.
 #[derive(Clone, Debug)]
-pub(super) struct Policed<S> {
-    inner: S,
-    policy: Arc<ArcSwap<Policy>>,
-}
+pub(super) struct Policed<S>(S);
 
 // === impl Glob ===
 
@@ -80,36 +86,64 @@ impl Glob {
     }
 }
 
+fn globs(globs: &[String]) -> Vec<Glob> {
+    globs.iter().filter_map(|glob| Glob::try_new(glob).ok()).collect()
+}
+
+fn any(globs: &[Glob], method: &str) -> bool {
+    globs.iter().any(|glob| glob.matches(method))
+}
+
 // === impl Policy ===
 
 impl Policy {
     /// Takes a config whose globs have been [checked](super::MethodsConfig::check); drops those that are none.
-    pub(super) fn new(config: &Config) -> Self {
-        let globs = |globs: &[String]| globs.iter().filter_map(|glob| Glob::try_new(glob).ok()).collect();
-        Self {
+    pub fn new(config: &Config) -> Self {
+        let all = ForAll {
             strict: config.strict,
             allow: globs(&config.methods.allow),
             deny: globs(&config.methods.deny),
             signing: SIGNING.iter().filter_map(|glob| Glob::try_new(glob).ok()).collect(),
             trusted_origins: config.methods.trusted_origins.clone(),
-        }
+        };
+        Self { all: Arc::new(all), allow: None, deny: Vec::new() }
+    }
+
+    /// The same, less what is not in `allow` (if that is given) and what is in `deny`: it never lets more through.
+    #[must_use]
+    pub fn narrowed(&self, allow: Option<&[String]>, deny: &[String]) -> Self {
+        Self { all: self.all.clone(), allow: allow.map(globs), deny: globs(deny) }
     }
 
     fn check(&self, request: &Request) -> Result<(), CallError> {
         let method = request.call.method.as_str();
-        let any = |globs: &[Glob]| globs.iter().any(|glob| glob.matches(method));
-        let is_operation = Operation::METHODS.contains(&method);
-        let served = if self.strict { is_operation } else { is_operation || any(&self.allow) };
-        if !served || any(&self.deny) {
+        let denied = self.allow.as_ref().is_some_and(|allow| !any(allow, method)) || any(&self.deny, method);
+        if denied || !self.all.lets_through(method) {
             return Err(CallError::MethodNotAllowed { method: shown(method) });
         }
         if let Some(origin) = &request.caller.origin
-            && !self.trusts(origin)
-            && any(&self.signing)
+            && !self.all.trusts(origin)
+            && any(&self.all.signing, method)
         {
             return Err(CallError::OriginNotTrusted { method: shown(method) });
         }
         Ok(())
+    }
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self::new(&Config::default())
+    }
+}
+
+// === impl ForAll ===
+
+impl ForAll {
+    fn lets_through(&self, method: &str) -> bool {
+        let is_operation = Operation::METHODS.contains(&method);
+        let served = is_operation || (!self.strict && any(&self.allow, method));
+        served && !any(&self.deny, method)
     }
 
     fn trusts(&self, origin: &HeaderValue) -> bool {
@@ -130,7 +164,7 @@ impl<S> Layer<S> for PolicyLayer {
     type Service = Policed<S>;
 
     fn layer(&self, inner: S) -> Policed<S> {
-        Policed { inner, policy: self.0.clone() }
+        Policed(inner)
     }
 }
 
@@ -145,12 +179,12 @@ where
     type Future = Either<S::Future, Ready<Result<S::Response, CallError>>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
-        self.inner.poll_ready(cx)
+        self.0.poll_ready(cx)
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        match self.policy.load().check(&request) {
-            Ok(()) => Either::Left(self.inner.call(request)),
+        match request.caller.policy.check(&request) {
+            Ok(()) => Either::Left(self.0.call(request)),
             Err(refusal) => Either::Right(ready(Err(refusal))),
         }
     }
@@ -171,9 +205,36 @@ mod tests {
     }
 
     fn check(config: &Config, method: &'static str, origin: Option<&'static str>) -> Result<(), CallError> {
+        checked_by(&Policy::new(config), method, origin)
+    }
+
+    fn checked_by(
+        policy: &Policy,
+        method: &'static str,
+        origin: Option<&'static str>,
+    ) -> Result<(), CallError> {
         let call = Call { id: None, method: MethodName::from(method), params: Params::EMPTY };
-        let caller = Caller { origin: origin.map(HeaderValue::from_static) };
-        Policy::new(config).check(&Request { call, caller, packet: Default::default() })
+        let caller = Caller { origin: origin.map(HeaderValue::from_static), ..Caller::default() };
+        policy.check(&Request { call, caller, packet: Default::default() })
+    }
+
+    #[test]
+    fn a_narrowed_policy_lets_nothing_more_through() {
+        let wide = Policy::default();
+        let globs = |globs: &[&str]| globs.iter().map(|glob| (*glob).to_owned()).collect::<Vec<_>>();
+        let narrow = wide.narrowed(Some(&globs(&["eth_get*", "debug_*"])), &globs(&["eth_getLogs"]));
+        for (method, is_let_through) in [
+            ("eth_getBlockByHash", true),
+            ("eth_getBalance", true),
+            ("eth_getLogs", false),
+            ("eth_call", false),
+            ("debug_traceCall", false),
+        ] {
+            assert_eq!(checked_by(&narrow, method, None).is_ok(), is_let_through, "{method}");
+        }
+        let page = Some("https://evil.example.org");
+        assert!(checked_by(&wide.narrowed(None, &[]), "eth_call", page).is_ok());
+        assert!(checked_by(&wide.narrowed(None, &[]), "eth_sign", page).is_err());
     }
 
     #[test]

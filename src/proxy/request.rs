@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::HeaderValue;
 
-use super::PacketContext;
+use super::{Bucket, PacketContext, Policy};
 use crate::jsonrpc::{Answer, Call};
 
 /// A call, who makes it, and what it came with.
@@ -18,11 +18,15 @@ pub struct Request {
     pub packet: Arc<PacketContext>,
 }
 
-/// What is known of a client.
+/// What is known of a client, and what it may do.
 #[derive(Clone, Debug, Default)]
 pub struct Caller {
     /// The `origin` header: a web page makes this call from a person's browser.
     pub origin: Option<HeaderValue>,
+    /// Which methods it may call.
+    pub policy: Arc<Policy>,
+    /// How often; as often as it likes, if `None`.
+    pub bucket: Option<Bucket>,
 }
 
 /// An answer and where it came from.

@@ -6,7 +6,8 @@ use tower::{Service, ServiceBuilder};
 
 use super::{
     Answered, CallError, Config, Follower, Live, Metrics, Request, Sight, deadline::DeadlineLayer,
-    fetch::Fetcher, measure::MeasureLayer, policy::PolicyLayer, respond::Responder, view::View,
+    fetch::Fetcher, limit::LimitLayer, measure::MeasureLayer, policy::PolicyLayer, respond::Responder,
+    view::View,
 };
 use crate::{cache::Cache, upstream::Upstream, verify::Verifier};
 
@@ -64,8 +65,11 @@ pub fn proxy(
     let service = ServiceBuilder::new()
         // Outermost, so that refusals are counted too.
         .layer(MeasureLayer(metrics))
+        // Above the policy: a call is a call, refused or from memory. Around each, so that a batch of a hundred
+        // costs a hundred.
+        .layer(LimitLayer)
         // Before anything that costs something.
-        .layer(PolicyLayer(live.policy.clone()))
+        .layer(PolicyLayer)
         // Around whatever may wait.
         .layer(DeadlineLayer(live.call_timeout.clone()))
         .service(Responder::new(fetcher, upstream, identity, config.clone()));

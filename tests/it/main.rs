@@ -12,6 +12,7 @@
 
 mod support;
 
+mod access;
 mod admin;
 mod batch;
 mod cache;

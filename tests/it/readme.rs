@@ -2,11 +2,12 @@
 
 use std::{fs, path::Path};
 
+use holdfast::config::Sources;
 use serde_json::json;
 
 use crate::support::{
     client,
-    program::{Program, holdfast, output, text},
+    program::{Program, file, holdfast, output, text},
     proxy, tools, upstream,
 };
 
@@ -74,6 +75,15 @@ async fn the_commands_of_the_readme_work() {
             command => run(command, &node).await,
         }
     }
+}
+
+#[test]
+fn the_rules_of_the_readme_are_rules() {
+    let readme = read("README.md");
+    let blocks = readme.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let rules = blocks.into_iter().find(|block| block.contains("[[http.keys]]")).unwrap();
+    let config = Sources::none().with_file(Some(file("holdfast.toml", rules))).load().unwrap();
+    assert_eq!((config.http.keys.len(), config.http.trusted_proxies.len()), (1, 1));
 }
 
 /// The table names it in a cell, not in a block of its own.

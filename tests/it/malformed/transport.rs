@@ -106,7 +106,7 @@ pub(super) fn bytes() -> Vec<(&'static str, Bytes, Back)> {
     const LARGE: &str = "the body is larger than 2048 bytes";
     const LATE: &str = "the body did not arrive within 1 s";
     let post = |headers: &str, body: &str| {
-        Bytes::from(format!("POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\n{headers}\r\n{body}"))
+        Bytes::from(format!("POST / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n{headers}\r\n{body}"))
     };
     let chunk = |len: usize| format!("{len:x}\r\n{}\r\n", " ".repeat(len));
     let call = format!("{:x}\r\n{CALL}\r\n", CALL.len());
@@ -135,11 +135,11 @@ pub(super) fn bytes() -> Vec<(&'static str, Bytes, Back)> {
         ("not HTTP",                     "hello\r\n\r\n".into(),                                      text(400, "")),
         ("JSON without HTTP",            format!("{CALL}\r\n\r\n").into(),                            text(400, "")),
         ("TLS",                          b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n".as_slice().into(), text(400, "")),
-        ("a version unheard of",         "POST / HTTP/7.0\r\nhost: x\r\n\r\n".into(),                 text(400, "")),
+        ("a version unheard of",         "POST / HTTP/7.0\r\nhost: localhost\r\n\r\n".into(),                 text(400, "")),
         // Odd, and fine.
         ("a body in chunks",             post(chunked, &format!("{call}0\r\n\r\n")),                  FINE),
         ("a line break after the body",  post(&format!("content-length: {length}\r\n"), &format!("{CALL}\r\n")), FINE),
-        ("a path and a query",           Bytes::from(format!("POST /v3/key?x=y HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{CALL}")), FINE),
+        ("a path and a query",           Bytes::from(format!("POST /v3/key?x=y HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{CALL}")), FINE),
         ("HTTP/1.0",                     Bytes::from(format!("POST / HTTP/1.0\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{CALL}")), FINE),
     ]
 }

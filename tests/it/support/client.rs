@@ -1,6 +1,10 @@
 //! Clients of the proxy, well-behaved and not.
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use reqwest::{
@@ -47,7 +51,16 @@ pub fn at(url: &str) -> Client {
 
 /// Speaks HTTP/2 without being asked to (h2c with prior knowledge).
 pub fn http2(proxy: &Proxy) -> Client {
-    Client { http: plain_client(reqwest::ClientBuilder::http2_prior_knowledge), url: proxy.url() }
+    http2_at(&proxy.url())
+}
+
+pub fn http2_at(url: &str) -> Client {
+    Client { http: plain_client(reqwest::ClientBuilder::http2_prior_knowledge), url: url.to_owned() }
+}
+
+/// Comes from this address of ours.
+pub fn from(address: IpAddr, url: &str) -> Client {
+    Client { http: plain_client(|builder| builder.local_address(address)), url: url.to_owned() }
 }
 
 /// Speaks TLS with whom this authority vouches for, and HTTP/2 where it is offered.

@@ -8,9 +8,9 @@ use holdfast::{
     cache::Cache,
     config::Config,
     devchain::DevChain,
-    http::{self, Edge},
+    http::{self, Access, Edge},
     jsonrpc::Rope,
-    proxy::{self, ProxyParts},
+    proxy::{self, Policy, ProxyParts},
     upstream::{self, DevChainLeaf, EndpointConfig, EndpointParts, Upstream},
     verify::{self, Verifier},
 };
@@ -26,6 +26,7 @@ type Body = http_body_util::combinators::UnsyncBoxBody<Rope, Infallible>;
 pub struct InMemory {
     service: BoxCloneSyncService<::http::Request<Full<Bytes>>, ::http::Response<Body>, Infallible>,
     metrics: Arc<Registry>,
+    path: String,
     /// How the nodes are doing.
     pub upstream: Upstream,
 }
@@ -59,7 +60,14 @@ pub fn program_over(chains: &[&DevChain], config: &Config) -> InMemory {
     let verifier = Verifier::new(config.verify.clone(), verify::Metrics::register(&mut registry));
     let parts = ProxyParts { upstream: upstream.clone(), cache, verifier, consistent, metrics };
     let bytes = config.max_bytes_in_flight.as_u64();
-    let edge = Edge { budget: ByteBudget::new(bytes), waiting: ByteBudget::new(bytes), admin: None };
+    let access = Access::new(&config.http, Policy::new(&config.proxy()), http::Metrics::default());
+    let edge = Edge {
+        budget: ByteBudget::new(bytes),
+        waiting: ByteBudget::new(bytes),
+        access,
+        listen: None,
+        admin: None,
+    };
     let proxy = proxy::proxy(&config.proxy(), parts);
     tokio::spawn(proxy.follower.run(None));
     let stack = http::stack(http::Live::new(&config.http), edge, proxy.service);
@@ -67,12 +75,29 @@ pub fn program_over(chains: &[&DevChain], config: &Config) -> InMemory {
         ServiceExt::<::http::Request<Full<Bytes>>>::map_response(stack, |response: ::http::Response<_>| {
             response.map(BodyExt::boxed_unsync)
         });
-    InMemory { service: BoxCloneSyncService::new(service), metrics: Arc::new(registry), upstream }
+    InMemory {
+        service: BoxCloneSyncService::new(service),
+        metrics: Arc::new(registry),
+        path: "/".to_owned(),
+        upstream,
+    }
 }
 
 // === impl InMemory ===
 
 impl InMemory {
+    /// Comes with this key.
+    pub fn with_key(self, key: &str) -> Self {
+        Self { path: format!("/k/{key}"), ..self }
+    }
+
+    /// Sends a body, and returns status, headers and body of the answer.
+    pub async fn response(&self, body: impl Into<Bytes>) -> (u16, ::http::HeaderMap, Value) {
+        let (parts, body) = self.respond(body).await.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        (parts.status.as_u16(), parts.headers, serde_json::from_slice(&body).unwrap())
+    }
+
     /// Sends a body, and returns status and body of the answer.
     pub async fn send(&self, body: impl Into<Bytes>) -> (u16, Bytes) {
         let (parts, body) = self.respond(body).await.into_parts();
@@ -87,7 +112,7 @@ impl InMemory {
     }
 
     async fn respond(&self, body: impl Into<Bytes>) -> ::http::Response<Body> {
-        let request = ::http::Request::post("/").header("content-type", "application/json");
+        let request = ::http::Request::post(&self.path).header("content-type", "application/json");
         let request = request.body(Full::from(body.into())).unwrap();
         let Ok(response) = self.service.clone().oneshot(request).await;
         response

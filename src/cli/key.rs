@@ -1,0 +1,62 @@
+//! `holdfast key`
+
+use clap::{Args, Subcommand};
+
+use super::{Failure, say};
+use crate::http::{KeyConfig, NewKey};
+
+/// Make keys for clients.
+#[derive(Debug, Args)]
+pub(super) struct Key {
+    #[command(subcommand)]
+    command: KeyCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum KeyCommand {
+    New(New),
+}
+
+/// Make a new key: the key is shown once, the lines for the configuration hold its hash.
+///
+/// The lines come out alone, so that they can be added to the file: holdfast key new >> holdfast.toml
+#[derive(Debug, Args)]
+struct New {
+    /// Who will use it, for people [default: made from the hash]
+    #[arg(long, value_name = "NAME", value_parser = name)]
+    name: Option<String>,
+}
+
+// === impl Key ===
+
+impl Key {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        match self.command {
+            KeyCommand::New(new) => new.run(),
+        }
+    }
+}
+
+// === impl New ===
+
+impl New {
+    fn run(self) -> Result<(), Failure> {
+        let key = NewKey::random()
+            .map_err(|error| Failure::Other(format!("the system gives no random bytes: {error}")))?;
+        let hash = key.hash().to_string();
+        let name = self.name.unwrap_or_else(|| format!("key-{}", &hash[..8]));
+        // Not where the lines go: the file that they are added to must not hold it.
+        eprintln!("The key, shown this once; give it to the client, in one of these places:\n");
+        eprintln!("  authorization: Bearer {}", key.reveal());
+        eprintln!("  x-api-key: {}", key.reveal());
+        eprintln!("  http://127.0.0.1:8555/k/{}\n", key.reveal());
+        eprintln!("For the configuration:");
+        // Begins with an empty line: the file may not end with a line of its own.
+        say(format_args!("\n[[http.keys]]\nname = \"{name}\"\nsha256 = \"{hash}\""));
+        Ok(())
+    }
+}
+
+fn name(text: &str) -> Result<String, String> {
+    KeyConfig::check_name(text).map(|()| text.to_owned())
+}

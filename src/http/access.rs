@@ -1,0 +1,166 @@
+//! Who may come in, and what they may do there.
+
+use std::{net::IpAddr, sync::Arc};
+
+use arc_swap::{ArcSwap, Guard};
+use http::{Request, header};
+use tracing::debug;
+
+use super::{
+    Config, HttpError, Metrics,
+    address::{Households, Network, client_address},
+    host::{self, HostName},
+    key::{self, KeyHash},
+    metrics::Refusal,
+};
+use crate::proxy::{Allowance, Bucket, Caller, Policy};
+
+/// The rules in force: hosts, keys, rates and methods. Cheap to clone; clones share them.
+///
+/// All that can change while connections are served is one value, which each request looks at once, without
+/// a lock: all the calls of a packet meet the same rules. [`replace`](Self::replace) puts others in force for
+/// every request that comes after; a connection does not notice.
+#[derive(Clone, Debug)]
+pub struct Access(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    rules: ArcSwap<Rules>,
+    metrics: Metrics,
+}
+
+/// What is in force at a time.
+#[derive(Debug)]
+pub(super) struct Rules {
+    pub(super) hosts: Vec<HostName>,
+    trusted_proxies: Vec<Network>,
+    /// Nobody needs one, if there are none.
+    keys: Vec<Key>,
+    /// Of those who come without a key.
+    policy: Arc<Policy>,
+    /// As often as they like, if `None`.
+    households: Option<Households>,
+}
+
+/// Somebody who may come in.
+#[derive(Debug)]
+struct Key {
+    name: String,
+    hash: KeyHash,
+    policy: Arc<Policy>,
+    bucket: Option<Bucket>,
+}
+
+// === impl Access ===
+
+impl Access {
+    /// The rules of a [checked](Config::check) configuration, with the policy that counts for all.
+    pub fn new(config: &Config, policy: Policy, metrics: Metrics) -> Self {
+        let rules = ArcSwap::from_pointee(Rules::new(config, policy, None));
+        Self(Arc::new(Shared { rules, metrics }))
+    }
+
+    /// Puts other rules in force, from the next request on; those that are under way end under the old ones. Whose
+    /// rate is still the same keeps the bucket they have: a reload must not be a way to a full one.
+    ///
+    /// For whoever reloads the configuration, this is all: `access.replace(&config.http, Policy::new(&config.proxy()))`,
+    /// with any clone, such as the one that the app keeps. Replaced are keys, rates, hosts, trusted
+    /// proxies and methods; `allowed_origins` and the limits of requests are not.
+    pub fn replace(&self, config: &Config, policy: Policy) {
+        let before = self.0.rules.load();
+        self.0.rules.store(Arc::new(Rules::new(config, policy, Some(&before))));
+    }
+
+    pub(super) fn rules(&self) -> Guard<Arc<Rules>> {
+        self.0.rules.load()
+    }
+
+    /// Who makes this request, if they may come in.
+    pub(super) fn admit<B>(
+        &self,
+        request: &Request<B>,
+        peer: Option<IpAddr>,
+        is_loopback: bool,
+    ) -> Result<Caller, HttpError> {
+        self.rules().admit(request, peer, is_loopback).map_err(|refusal| {
+            debug!(reason = refusal.as_str(), "request refused");
+            self.0.metrics.refused(refusal);
+            match refusal {
+                Refusal::NoKey => HttpError::NoKey,
+                Refusal::BadKey => HttpError::BadKey,
+                Refusal::Host => HttpError::Host(host::HostError),
+            }
+        })
+    }
+}
+
+// === impl Rules ===
+
+impl Rules {
+    fn new(config: &Config, policy: Policy, before: Option<&Self>) -> Self {
+        let households = config.rate.map(|rate| {
+            let allowance = Allowance::new(rate, config.burst);
+            let kept = before.and_then(|before| before.households.clone());
+            let kept = kept.filter(|households| households.allowance() == allowance);
+            kept.unwrap_or_else(|| Households::new(allowance))
+        });
+        let keys = config.keys.iter().map(|key| {
+            // Its own rate, or one like everybody's.
+            let (rate, burst) =
+                if key.rate.is_some() { (key.rate, key.burst) } else { (config.rate, config.burst) };
+            let bucket = rate.map(|rate| {
+                let allowance = Allowance::new(rate, burst);
+                let kept = before.and_then(|before| before.keys.iter().find(|kept| kept.hash == key.sha256));
+                let kept = kept.and_then(|kept| kept.bucket.clone());
+                let kept = kept.filter(|bucket| bucket.allowance() == allowance);
+                kept.unwrap_or_else(|| Bucket::new(allowance))
+            });
+            let policy = Arc::new(policy.narrowed(key.allow.as_deref(), &key.deny));
+            Key { name: key.name.clone(), hash: key.sha256, policy, bucket }
+        });
+        Self {
+            keys: keys.collect(),
+            hosts: config.allowed_hosts.clone(),
+            trusted_proxies: config.trusted_proxies.clone(),
+            policy: Arc::new(policy),
+            households,
+        }
+    }
+
+    fn admit<B>(
+        &self,
+        request: &Request<B>,
+        peer: Option<IpAddr>,
+        is_loopback: bool,
+    ) -> Result<Caller, Refusal> {
+        host::check(request, &self.hosts, is_loopback).map_err(|_| Refusal::Host)?;
+        let origin = request.headers().get(header::ORIGIN).cloned();
+        if !self.keys.is_empty() {
+            let key = self.key(request)?;
+            debug!(key = key.name, "request admitted");
+            return Ok(Caller { origin, policy: key.policy.clone(), bucket: key.bucket.clone() });
+        }
+        let bucket = self.households.as_ref().zip(peer).map(|(households, peer)| {
+            households.bucket(client_address(peer, request.headers(), &self.trusted_proxies))
+        });
+        Ok(Caller { origin, policy: self.policy.clone(), bucket })
+    }
+
+    /// The first of the request's keys that is one of ours.
+    fn key<B>(&self, request: &Request<B>) -> Result<&Key, Refusal> {
+        let mut refusal = Refusal::NoKey;
+        for presented in key::presented(request) {
+            let hash = KeyHash::of(presented);
+            // All are compared, whichever it is: the time tells nobody which, nor how nearly.
+            let found = self
+                .keys
+                .iter()
+                .fold(None, |found, key| if key.hash.fits(&hash) { Some(key) } else { found });
+            if let Some(key) = found {
+                return Ok(key);
+            }
+            refusal = Refusal::BadKey;
+        }
+        Err(refusal)
+    }
+}

@@ -1,0 +1,219 @@
+//! Which address a client has, and what those that have no key may still do.
+
+use std::{
+    fmt,
+    net::{IpAddr, Ipv6Addr, SocketAddr},
+    str::FromStr,
+    time::Duration,
+};
+
+use http::{HeaderMap, HeaderName};
+use ipnet::IpNet;
+use moka::{policy::EvictionPolicy, sync::Cache};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::proxy::{Allowance, Bucket};
+
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// Clients that are remembered at a time, some 20 MB of them. Of more, those are forgotten that have been
+/// silent for longest: they begin anew with a full bucket.
+const MOST_CLIENTS: u64 = 65_536;
+
+/// No client is remembered for longer than this without a call, however slowly its bucket fills.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// An address, or all that begin alike: `10.0.0.7`, `10.0.0.0/8`, `fd00::/8`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network(IpNet);
+
+/// Text that is neither.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is neither an address nor a network; write 10.0.0.7, 10.0.0.0/8 or fd00::/8, say")]
+pub struct NetworkError {
+    /// The text.
+    pub text: String,
+}
+
+/// Who counts as one client: an IPv4 address, or all of an IPv6 /64. That is what one customer is given at
+/// least, so whoever has one has 2^64 addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Household(IpAddr);
+
+/// A bucket for each client without a key.
+#[derive(Clone, Debug)]
+pub(super) struct Households {
+    allowance: Allowance,
+    buckets: Cache<Household, Bucket>,
+}
+
+/// The address of the client behind `peer`.
+///
+/// Only a trusted proxy is believed, and only about who came to it: the header is read from the right, where
+/// the nearest proxy has written, up to the first address that is not a trusted proxy's own. What stands left
+/// of that was sent by the client and could be anything.
+pub(super) fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[Network]) -> IpAddr {
+    let mut client = peer.to_canonical();
+    let hops = headers.get_all(FORWARDED_FOR).iter().rev();
+    let mut hops = hops.flat_map(|value| value.as_bytes().rsplit(|byte| *byte == b','));
+    while trusted.iter().any(|network| network.0.contains(&client)) {
+        // Past something unreadable nothing is believed: then the proxy that wrote it is the client.
+        let Some(hop) = hops.next().and_then(address) else { break };
+        client = hop;
+    }
+    client
+}
+
+/// With or without a port, as some proxies write it.
+fn address(hop: &[u8]) -> Option<IpAddr> {
+    let text = std::str::from_utf8(hop).ok()?.trim();
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    let with_port = || text.parse::<SocketAddr>().ok().map(|address| address.ip());
+    Some(bare.parse().ok().or_else(with_port)?.to_canonical())
+}
+
+// === impl Network ===
+
+impl FromStr for Network {
+    type Err = NetworkError;
+
+    fn from_str(text: &str) -> Result<Self, NetworkError> {
+        let one = || text.parse().ok().map(|address: IpAddr| IpNet::from(address.to_canonical()));
+        let network = text.parse::<IpNet>().ok().or_else(one);
+        network.map(Self).ok_or_else(|| NetworkError { text: text.to_owned() })
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Serialize for Network {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Network {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+// === impl Household ===
+
+impl Household {
+    fn of(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V6(address) => Self(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into()),
+            address @ IpAddr::V4(_) => Self(address),
+        }
+    }
+}
+
+// === impl Households ===
+
+impl Households {
+    pub(super) fn new(allowance: Allowance) -> Self {
+        // Forgotten no sooner than its bucket would be full again: it is as if it had been kept.
+        let idle = (allowance.recovery() + Duration::from_secs(1)).min(LONGEST);
+        let buckets = Cache::builder()
+            .max_capacity(MOST_CLIENTS)
+            // Not by frequency: a newcomer would have no bucket that lasts while the old ones are busy.
+            .eviction_policy(EvictionPolicy::lru())
+            .time_to_idle(idle)
+            .build();
+        Self { allowance, buckets }
+    }
+
+    pub(super) fn allowance(&self) -> Allowance {
+        self.allowance
+    }
+
+    /// The bucket of the client with this address.
+    pub(super) fn bucket(&self, client: IpAddr) -> Bucket {
+        self.buckets.get_with(Household::of(client), || Bucket::new(self.allowance))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn client(peer: &str, forwarded: &[&str], trusted: &[&str]) -> String {
+        let mut headers = HeaderMap::new();
+        for value in forwarded {
+            headers.append(FORWARDED_FOR, HeaderValue::from_str(value).unwrap());
+        }
+        let trusted: Vec<_> = trusted.iter().map(|network| network.parse().unwrap()).collect();
+        client_address(ip(peer), &headers, &trusted).to_string()
+    }
+
+    #[test]
+    fn only_trusted_proxies_are_believed() {
+        assert_eq!(client("9.9.9.9", &["1.2.3.4"], &[]), "9.9.9.9");
+        assert_eq!(client("9.9.9.9", &["1.2.3.4"], &["10.0.0.0/8"]), "9.9.9.9");
+        assert_eq!(client("10.0.0.1", &["1.2.3.4"], &["10.0.0.0/8"]), "1.2.3.4");
+        assert_eq!(client("10.0.0.1", &[], &["10.0.0.0/8"]), "10.0.0.1");
+    }
+
+    #[test]
+    fn the_rightmost_that_is_not_trusted_counts() {
+        let trusted = &["10.0.0.0/8", "fd00::/8"];
+        for (forwarded, expected) in [
+            (vec!["6.6.6.6, 1.2.3.4"], "1.2.3.4"),
+            (vec!["6.6.6.6, 1.2.3.4, 10.0.0.9"], "1.2.3.4"),
+            (vec!["6.6.6.6", "1.2.3.4", "10.0.0.9"], "1.2.3.4"),
+            (vec!["10.0.0.7, 10.0.0.8"], "10.0.0.7"),
+            (vec!["6.6.6.6, nonsense, 10.0.0.9"], "10.0.0.9"),
+            (vec!["6.6.6.6, "], "10.0.0.1"),
+            (vec!["1.2.3.4:5678"], "1.2.3.4"),
+            (vec!["[2001:db8::1]:5678"], "2001:db8::1"),
+            (vec!["[2001:db8::1]"], "2001:db8::1"),
+            (vec!["2001:db8::1,fd00::5"], "2001:db8::1"),
+            (vec!["::ffff:1.2.3.4"], "1.2.3.4"),
+        ] {
+            assert_eq!(client("10.0.0.1", &forwarded, trusted), expected, "{forwarded:?}");
+            assert_eq!(client("::ffff:10.0.0.1", &forwarded, trusted), expected, "{forwarded:?}");
+        }
+    }
+
+    #[test]
+    fn an_ipv6_network_is_one_client() {
+        let one = Household::of(ip("2001:db8:1:2:3:4:5:6"));
+        assert_eq!(one, Household::of(ip("2001:db8:1:2::")));
+        assert_ne!(one, Household::of(ip("2001:db8:1:3::")));
+        assert_eq!(Household::of(ip("::ffff:1.2.3.4")), Household::of(ip("1.2.3.4")));
+        assert_ne!(Household::of(ip("1.2.3.5")), Household::of(ip("1.2.3.4")));
+    }
+
+    #[test]
+    fn clients_are_forgotten_rather_than_remembered_without_end() {
+        let households = Households::new(Allowance::new("1/h".parse().unwrap(), None));
+        for number in 0..100_000_u32 {
+            assert!(households.bucket(std::net::Ipv4Addr::from(number).into()).take().is_ok());
+        }
+        households.buckets.run_pending_tasks();
+        assert!(households.buckets.entry_count() <= MOST_CLIENTS);
+        // The last of them is still there.
+        assert!(households.bucket(std::net::Ipv4Addr::from(99_999).into()).take().is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_forwarded_is_read(value in proptest::collection::vec(any::<u8>(), 0..64)) {
+            let Ok(value) = HeaderValue::from_bytes(&value) else { return Ok(()) };
+            let headers = HeaderMap::from_iter([(FORWARDED_FOR, value)]);
+            client_address(ip("10.0.0.1"), &headers, &["0.0.0.0/0".parse().unwrap(), "::/0".parse().unwrap()]);
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Which hosts a listener answers for.
+//!
+//! A page can give its own name an address of the visitor's machine once it is loaded (DNS rebinding), and then
+//! speaks to what listens there as to its own server, without CORS in between. What it cannot do is change the
+//! `host` that the browser sends: that is still the page's name. So a listener on loopback answers to the names
+//! of loopback and to those that its operator lists.
+
+use std::{fmt, net::IpAddr, str::FromStr};
+
+use http::{Request, header};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use super::Access;
+
+/// A host's name, or its address, without port; `*` for any.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostName(Box<str>);
+
+/// Text that is no host's name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is no host; write a name or an address, without scheme and port, such as rpc.example.org")]
+pub struct HostNameError {
+    /// The text.
+    pub text: String,
+}
+
+/// A request for somebody else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "this host is not served here (a web page might be behind its name); if it should be, list it in http.allowed_hosts"
+)]
+pub struct HostError;
+
+/// Looks at the `host` of requests to one listener: `:authority` in HTTP/2.
+#[derive(Clone, Debug)]
+pub struct HostCheck {
+    access: Access,
+    is_loopback: bool,
+}
+
+/// Is a request for one of these, or for what is always served?
+///
+/// On loopback `localhost` and the addresses of loopback are; elsewhere nothing is asked unless names are listed,
+/// and then any address passes too: probes use them, and there is no rebinding an address.
+pub(super) fn check<B>(
+    request: &Request<B>,
+    allowed: &[HostName],
+    is_loopback: bool,
+) -> Result<(), HostError> {
+    if !is_loopback && allowed.is_empty() {
+        return Ok(());
+    }
+    let serves = |host: &[u8]| {
+        let host = std::str::from_utf8(host).ok().and_then(without_port).ok_or(HostError)?;
+        let is_served = host.eq_ignore_ascii_case("localhost")
+            || allowed.iter().any(|allowed| allowed.fits(host))
+            || bare(host).parse::<IpAddr>().is_ok_and(|ip| !is_loopback || ip.to_canonical().is_loopback());
+        if is_served { Ok(()) } else { Err(HostError) }
+    };
+    // All that a request names must be served: which of them a browser meant is not ours to guess. Nothing is
+    // asked of one that names none: no browser sends such.
+    if let Some(authority) = request.uri().authority() {
+        serves(authority.as_str().as_bytes())?;
+    }
+    request.headers().get_all(header::HOST).iter().try_for_each(|host| serves(host.as_bytes()))
+}
+
+/// The host of `host:port`; `None` if it is neither that nor a host alone.
+fn without_port(text: &str) -> Option<&str> {
+    let end = match text.strip_prefix('[') {
+        Some(rest) => rest.find(']')? + 2,
+        None => text.find(':').unwrap_or(text.len()),
+    };
+    let (host, port) = text.split_at(end);
+    let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
+    (port.is_empty() || port.strip_prefix(':').is_some_and(is_port)).then_some(host)
+}
+
+/// An IPv6 address without its brackets.
+fn bare(host: &str) -> &str {
+    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
+}
+
+// === impl HostName ===
+
+impl HostName {
+    const ANY: &str = "*";
+
+    fn fits(&self, host: &str) -> bool {
+        &*self.0 == Self::ANY || self.0.eq_ignore_ascii_case(bare(host))
+    }
+}
+
+impl FromStr for HostName {
+    type Err = HostNameError;
+
+    fn from_str(text: &str) -> Result<Self, HostNameError> {
+        let host = bare(text);
+        let is_name = |text: &str| {
+            let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+            !text.is_empty() && text.bytes().all(fits)
+        };
+        if text == Self::ANY || is_name(host) || host.parse::<IpAddr>().is_ok() {
+            return Ok(Self(host.into()));
+        }
+        Err(HostNameError { text: text.to_owned() })
+    }
+}
+
+impl fmt::Display for HostName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Serialize for HostName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for HostName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+// === impl HostCheck ===
+
+impl HostCheck {
+    /// For a listener on this address, with the names that `access` allows at the time.
+    pub fn new(access: Access, listener: IpAddr) -> Self {
+        Self { access, is_loopback: listener.to_canonical().is_loopback() }
+    }
+
+    /// Is this request for us?
+    ///
+    /// # Errors
+    /// If it is for a host that is not served here.
+    pub fn check<B>(&self, request: &Request<B>) -> Result<(), HostError> {
+        check(request, &self.access.rules().hosts, self.is_loopback)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn serves(host: &str, allowed: &[&str], is_loopback: bool) -> bool {
+        let allowed: Vec<HostName> = allowed.iter().map(|name| name.parse().unwrap()).collect();
+        let by_header = Request::post("/").header("host", host).body(()).unwrap();
+        check(&by_header, &allowed, is_loopback).is_ok()
+    }
+
+    #[test]
+    fn loopback_answers_to_its_own_names_only() {
+        for host in
+            ["localhost", "LocalHost:8555", "127.0.0.1", "127.0.0.1:8555", "127.8.9.1", "[::1]", "[::1]:8555"]
+        {
+            assert!(serves(host, &[], true), "{host}");
+        }
+        for host in [
+            "evil.example.org",
+            "evil.example.org:8555",
+            "localhost.evil.example.org",
+            "127.0.0.1.evil.example.org",
+            "192.168.0.1:8555",
+            "[2001:db8::1]",
+            "0.0.0.0",
+            "[::1",
+            "[::1]x",
+            "localhost:80:80",
+            "evil@localhost",
+            "localhost:x",
+            "",
+        ] {
+            assert!(!serves(host, &[], true), "{host}");
+        }
+    }
+
+    #[test]
+    fn listed_names_are_served_and_elsewhere_nothing_is_asked_without_a_list() {
+        assert!(serves("RPC.example.org:443", &["rpc.example.org"], true));
+        assert!(serves("localhost", &["rpc.example.org"], true));
+        assert!(serves("whatever", &["*"], true));
+        assert!(serves("whatever", &[], false));
+        assert!(!serves("whatever", &["rpc.example.org"], false));
+        // A probe's.
+        assert!(serves("10.1.2.3:8555", &["rpc.example.org"], false));
+        assert!(serves("[2001:db8::1]:1", &["2001:db8::1"], true));
+        assert!(serves("[2001:db8::1]:1", &["[2001:db8::1]"], true));
+    }
+
+    #[test]
+    fn every_host_that_a_request_names_must_be_served() {
+        let request = |uri: &str, hosts: &[&str]| {
+            let request =
+                hosts.iter().fold(Request::post(uri), |request, host| request.header("host", *host));
+            check(&request.body(()).unwrap(), &[], true).is_ok()
+        };
+        assert!(request("/", &[]));
+        assert!(request("http://localhost:1/", &[]));
+        assert!(!request("http://evil.example.org/", &[]));
+        assert!(!request("http://evil.example.org/", &["localhost"]));
+        assert!(!request("http://localhost/", &["evil.example.org"]));
+        assert!(!request("/", &["localhost", "evil.example.org"]));
+    }
+
+    #[test]
+    fn names_are_written_without_scheme_and_port() {
+        for name in ["rpc.example.org", "box", "10.0.0.1", "::1", "[::1]", "*"] {
+            assert!(name.parse::<HostName>().is_ok(), "{name}");
+        }
+        for name in ["", "http://rpc.example.org", "rpc.example.org:8555", "a/b", "*.example.org", "a b"] {
+            assert!(name.parse::<HostName>().is_err(), "{name}");
+        }
+    }
+
+    proptest! {
+        /// Whatever is let through on loopback is read as loopback by another reader, too.
+        #[test]
+        fn nobody_else_reads_another_host(parts in proptest::collection::vec(
+            proptest::sample::select(vec![
+                "localhost", "127.0.0.1", "::1", "evil.example.org", ":", "80", "@", ".", "[", "]", "%", "/", " ", "é",
+            ]),
+            0..6,
+        )) {
+            let host = parts.concat();
+            let Ok(header) = http::HeaderValue::from_str(&host) else { return Ok(()) };
+            let request = Request::post("/").header("host", header).body(()).unwrap();
+            if check(&request, &[], true).is_ok() {
+                let authority: http::uri::Authority = host.trim_end_matches(':').parse().unwrap();
+                let read = bare(authority.host());
+                prop_assert!(read == "localhost" || read.parse::<IpAddr>().unwrap().is_loopback(), "{}", host);
+            }
+        }
+    }
+}

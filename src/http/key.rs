@@ -1,0 +1,224 @@
+//! Keys of clients: how they are made, kept and recognised.
+
+use std::{fmt, num::NonZeroU32, str::FromStr};
+
+use alloy_primitives::hex;
+use http::{HeaderMap, Request, header};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+use crate::proxy::Rate;
+
+/// Makes a key known for what it is, to people and to programs that look for lost secrets.
+const PREFIX: &str = "hf_";
+
+/// Nobody guesses this many bytes.
+const RANDOM_BYTES: usize = 32;
+
+/// Of a key's name, which stands in logs.
+const LONGEST_NAME: usize = 64;
+
+const API_KEY: &str = "x-api-key";
+
+/// Before the key, in the path of a URL: all that a wallet lets people set.
+const PATH: &str = "/k/";
+
+/// A key as it is kept: its SHA-256.
+///
+/// A plain hash is the right one here. Passwords want a slow and salted one, because people choose them and
+/// they can be guessed. A key is 256 random bits: there is nothing to guess, however fast the guessing, and no
+/// two are alike, so a salt would hide nothing. What a slow hash would do is make every request dear.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct KeyHash([u8; RANDOM_BYTES]);
+
+/// Text that is no hash of a key. Does not hold it: it may be the key itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "expected the SHA-256 of a key in 64 hex digits; `holdfast key new` makes a key and prints this line"
+)]
+pub struct KeyHashError;
+
+/// A new key. Shown once, kept nowhere.
+pub struct NewKey(String);
+
+/// A client that may come in, and what it may do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeyConfig {
+    /// Who it is, for people.
+    pub name: String,
+    /// The hash of its key.
+    pub sha256: KeyHash,
+    /// Globs of the methods it may call, of those that are served at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allow: Option<Vec<String>>,
+    /// Globs of those it may not.
+    #[serde(default)]
+    pub deny: Vec<String>,
+    /// How often it may call; as `http.rate` says, if unset.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
+    /// Calls at once, after a rest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst: Option<NonZeroU32>,
+}
+
+/// The keys that a request brings, wherever it has them: a gateway may want one of these places for itself.
+pub(super) fn presented<B>(request: &Request<B>) -> impl Iterator<Item = &[u8]> {
+    let headers = request.headers();
+    let in_path = request.uri().path().strip_prefix(PATH);
+    let in_path = in_path.and_then(|rest| rest.split('/').next()).map(str::as_bytes);
+    [bearer(headers), headers.get(API_KEY).map(|key| key.as_bytes()), in_path]
+        .into_iter()
+        .flatten()
+        .map(<[u8]>::trim_ascii)
+        .filter(|key| !key.is_empty())
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    const SCHEME: &[u8] = b"bearer ";
+    let (scheme, key) = headers.get(header::AUTHORIZATION)?.as_bytes().split_at_checked(SCHEME.len())?;
+    scheme.eq_ignore_ascii_case(SCHEME).then_some(key)
+}
+
+// === impl KeyHash ===
+
+impl KeyHash {
+    /// The hash of a key.
+    pub fn of(key: &[u8]) -> Self {
+        Self(Sha256::digest(key).into())
+    }
+
+    /// Compares in a time that does not depend on how much of them is equal.
+    pub(super) fn fits(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+}
+
+impl FromStr for KeyHash {
+    type Err = KeyHashError;
+
+    fn from_str(text: &str) -> Result<Self, KeyHashError> {
+        // Not with 0x, which the decoder would take.
+        if text.len() != 2 * RANDOM_BYTES {
+            return Err(KeyHashError);
+        }
+        hex::decode_to_array(text).map(Self).map_err(|_| KeyHashError)
+    }
+}
+
+impl fmt::Display for KeyHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex::encode(self.0))
+    }
+}
+
+impl fmt::Debug for KeyHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Serialize for KeyHash {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for KeyHash {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+// === impl KeyConfig ===
+
+impl KeyConfig {
+    /// Is this a name that can stand in a log and in the configuration?
+    ///
+    /// # Errors
+    /// If it is not: what would be.
+    pub fn check_name(name: &str) -> Result<(), String> {
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+        if (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(fits) {
+            return Ok(());
+        }
+        Err(format!("expected a name of 1 to {LONGEST_NAME} letters, digits, '.', '-' and '_'"))
+    }
+}
+
+// === impl NewKey ===
+
+impl NewKey {
+    /// A key that nobody has had before.
+    ///
+    /// # Errors
+    /// If the system has no randomness to give.
+    pub fn random() -> Result<Self, getrandom::Error> {
+        let mut bytes = [0; RANDOM_BYTES];
+        getrandom::fill(&mut bytes)?;
+        Ok(Self(format!("{PREFIX}{}", hex::encode(bytes))))
+    }
+
+    /// What is kept of it.
+    pub fn hash(&self) -> KeyHash {
+        KeyHash::of(self.0.as_bytes())
+    }
+
+    /// The key itself, for the one who will use it.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(request: http::request::Builder) -> Vec<String> {
+        let request = request.body(()).unwrap();
+        presented(&request).map(|key| String::from_utf8_lossy(key).into_owned()).collect()
+    }
+
+    #[test]
+    fn a_key_is_found_in_each_of_its_places() {
+        let post = || Request::post("/");
+        assert_eq!(found(post().header("authorization", "Bearer one")), ["one"]);
+        assert_eq!(found(post().header("authorization", "bEARER  one ")), ["one"]);
+        assert_eq!(found(post().header("x-api-key", "two")), ["two"]);
+        assert_eq!(found(Request::post("/k/three")), ["three"]);
+        assert_eq!(found(Request::post("http://localhost:1/k/three/?four")), ["three"]);
+        assert_eq!(found(Request::post("/k/three").header("x-api-key", "two")), ["two", "three"]);
+        for nothing in [
+            post(),
+            post().header("authorization", "Basic one"),
+            post().header("authorization", "Bearer"),
+            post().header("authorization", "Bearer "),
+            post().header("x-api-key", ""),
+            Request::post("/k/"),
+            Request::post("/key/three"),
+            Request::post("/v1/k/three"),
+        ] {
+            assert!(found(nothing).is_empty());
+        }
+    }
+
+    #[test]
+    fn a_new_key_is_known_by_its_hash() {
+        let (key, other) = (NewKey::random().unwrap(), NewKey::random().unwrap());
+        let kept: KeyHash = key.hash().to_string().parse().unwrap();
+        assert!(kept.fits(&KeyHash::of(key.reveal().as_bytes())));
+        assert!(!kept.fits(&other.hash()));
+        assert_eq!(key.reveal().len(), PREFIX.len() + 2 * RANDOM_BYTES);
+        let known = "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae";
+        assert_eq!(KeyHash::of(b"foo").to_string(), known);
+    }
+
+    #[test]
+    fn what_is_no_hash_is_not_shown() {
+        for text in ["", "hf_0123", &"0".repeat(63), &"g".repeat(64), &format!("0x{}", "0".repeat(62))] {
+            assert_eq!(text.parse::<KeyHash>(), Err(KeyHashError), "{text}");
+        }
+    }
+}

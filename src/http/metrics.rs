@@ -1,0 +1,57 @@
+//! Counts requests that were not let in.
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family},
+    registry::Registry,
+};
+
+/// Why a request was not let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    NoKey,
+    BadKey,
+    Host,
+}
+
+/// The edge's counters. A default one counts for nobody.
+#[derive(Clone, Debug, Default)]
+pub struct Metrics {
+    refused: Family<Labels, Counter>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Labels {
+    reason: &'static str,
+}
+
+// === impl Refusal ===
+
+impl Refusal {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::NoKey => "no_key",
+            Self::BadKey => "bad_key",
+            Self::Host => "host",
+        }
+    }
+}
+
+// === impl Metrics ===
+
+impl Metrics {
+    /// Registers `requests_refused_total{reason}`.
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register(
+            "requests_refused",
+            "Requests that were not let in, by reason; calls over a rate are in calls_total",
+            metrics.refused.clone(),
+        );
+        metrics
+    }
+
+    pub(super) fn refused(&self, refusal: Refusal) {
+        self.refused.get_or_create(&Labels { reason: refusal.as_str() }).inc();
+    }
+}

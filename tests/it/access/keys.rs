@@ -1,0 +1,192 @@
+//! Keys: where they come, what they open, and who never sees them.
+
+use holdfast::http::{KeyConfig, KeyHash};
+use reqwest::{Method, RequestBuilder, StatusCode};
+use serde_json::{Value, json};
+
+use super::{KEY, OTHER, batch, chain_id, key, refused, status};
+use crate::support::{
+    client::{self, Client, Raw, Response},
+    program::{Program, file, holdfast, output, text},
+    proxy::{self, Proxy},
+    upstream,
+};
+
+const WRONG: &str = "hf_WRONG5d41402abc4b2a76b9719d911017c5925d41402abc4b2a76b9719d9110";
+
+/// A call in each of the places that a key can be in.
+fn with_key(client: &Client, proxy: &Proxy, key: &str) -> [RequestBuilder; 3] {
+    let in_path = client::at(&format!("{}/k/{key}", proxy.url()));
+    [
+        chain_id(client.post()).header("authorization", format!("Bearer {key}")),
+        chain_id(client.post()).header("x-api-key", key),
+        chain_id(in_path.post()),
+    ]
+}
+
+#[tokio::test]
+async fn a_key_is_taken_in_each_of_its_places() {
+    let node = upstream::devchain().run().await;
+    let proxy = proxy::new()
+        .upstream(&node)
+        .config(|config| config.http.keys = vec![key("other", OTHER), key("wallet", KEY)])
+        .run()
+        .await;
+    for client in [client::http(&proxy), client::http2(&proxy)] {
+        for request in with_key(&client, &proxy, KEY).into_iter().chain(with_key(&client, &proxy, OTHER)) {
+            let answer = Response::of(request).await;
+            assert_eq!((answer.status, answer.outcome().is_ok()), (StatusCode::OK, true));
+        }
+        // A gateway may want one of the places for itself.
+        let both = chain_id(client.post()).header("authorization", "Bearer gateway").header("x-api-key", KEY);
+        assert_eq!(status(both).await, 200);
+    }
+}
+
+#[tokio::test]
+async fn without_a_key_nobody_comes_in_and_the_key_is_not_echoed() {
+    let node = upstream::devchain().run().await;
+    let proxy =
+        proxy::new().upstream(&node).config(|config| config.http.keys = vec![key("wallet", KEY)]).run().await;
+    let client = client::http(&proxy);
+    node.clear_calls();
+
+    let half = &KEY[..KEY.len() - 1];
+    let none = [chain_id(client.post()), chain_id(client.post()).header("authorization", "Basic eDp5")];
+    let mut bodies = Vec::new();
+    for request in
+        none.into_iter().chain(with_key(&client, &proxy, WRONG)).chain(with_key(&client, &proxy, half))
+    {
+        let answer = Response::of(request).await;
+        assert_eq!((answer.status, answer.code()), (StatusCode::UNAUTHORIZED, Some(-32600)));
+        assert_eq!(answer.header("www-authenticate"), Some("Bearer"));
+        assert_eq!(answer.json()["id"], Value::Null);
+        assert!(!answer.text().contains("hf_"), "{}", answer.text());
+        bodies.push(answer.message());
+    }
+    assert!(bodies[0].contains("a key is needed") && bodies[1] == bodies[0], "{bodies:?}");
+    assert!(bodies[2..].iter().all(|body| body.contains("the key is not known")), "{bodies:?}");
+    assert_eq!(proxy.metric(&refused("no_key")).await, 2);
+    assert_eq!(proxy.metric(&refused("bad_key")).await, 6);
+    assert_eq!(node.calls_total(), 0);
+
+    // A page can read that, and ask whether it may send a key.
+    let answer = Response::of(chain_id(client.post()).header("origin", "https://page.example.org")).await;
+    assert_eq!(answer.header("access-control-allow-origin"), Some("*"));
+    let preflight = client.request(Method::OPTIONS).header("origin", "https://page.example.org");
+    let preflight = preflight
+        .header("access-control-request-method", "POST")
+        .header("access-control-request-headers", "authorization");
+    let answer = Response::of(preflight).await;
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.header("access-control-allow-headers"), Some("authorization"));
+}
+
+#[tokio::test]
+async fn a_key_may_call_what_its_policy_allows() {
+    let node = upstream::devchain().run().await;
+    let narrow = KeyConfig {
+        allow: Some(vec!["eth_*".to_owned(), "debug_*".to_owned()]),
+        deny: vec!["eth_gasPrice".to_owned()],
+        ..key("narrow", KEY)
+    };
+    let proxy = proxy::new()
+        .upstream(&node)
+        .config(|config| config.http.keys = vec![narrow, key("wide", OTHER)])
+        .run()
+        .await;
+    let ask = async |key: &str, method: &str| {
+        let answer = client::at(&format!("{}/k/{key}", proxy.url())).call(method, json!([])).await;
+        assert_eq!(answer.status, 200);
+        answer.code()
+    };
+    for (method, narrow, wide) in [
+        ("eth_chainId", None, None),
+        ("eth_gasPrice", Some(-32601), None),
+        ("net_version", Some(-32601), None),
+        // Not served at all: no key gets more than everybody.
+        ("debug_traceTransaction", Some(-32601), Some(-32601)),
+    ] {
+        assert_eq!((ask(KEY, method).await, ask(OTHER, method).await), (narrow, wide), "{method}");
+    }
+    let narrow = client::at(&format!("{}/k/{KEY}", proxy.url()));
+    let answers = narrow.send(batch(&["eth_chainId", "net_version"])).await.json();
+    assert!(answers[0]["result"].is_string() && answers[1]["error"]["code"] == -32601, "{answers}");
+}
+
+#[tokio::test]
+async fn no_key_is_logged_at_any_level() {
+    let node = upstream::devchain().run().await;
+    let config = format!(
+        "listen = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\n[http]\nrate = '1/h'\nburst = 8\n[[http.keys]]\nname = 'wallet'\n\
+         sha256 = '{}'\n[[upstream.endpoints]]\nurl = '{}'\n",
+        KeyHash::of(KEY.as_bytes()),
+        node.url()
+    );
+    let config = file("holdfast.toml", &config);
+    let mut command = holdfast(&["serve", "--config", config.to_str().unwrap()]);
+    command.args(["--log-level", "trace", "--log-format", "json"]);
+    let mut program = Program::start(command);
+    program.says("upstream identified").await;
+    let line: Value = serde_json::from_str(&program.line("is listening").await).unwrap();
+    let url = format!("http://{}", line["listen"].as_str().unwrap());
+    for key in [KEY, WRONG] {
+        let in_path = format!("{url}/k/{key}");
+        for client in [client::at(&in_path), client::http2_at(&in_path)] {
+            let answers = [
+                client.call("eth_blockNumber", json!([])).await,
+                Response::of(chain_id(client.post()).header("x-api-key", key)).await,
+                Response::of(chain_id(client.post()).header("authorization", format!("Bearer {key}"))).await,
+                Response::of(client.request(Method::GET)).await,
+                Response::of(chain_id(client.post()).header("host", "evil.example.org")).await,
+            ];
+            assert_eq!(answers[0].status, if key == KEY { 200 } else { 401 });
+            assert!(answers.iter().all(|answer| !answer.text().contains("hf_")));
+        }
+    }
+    let mut raw = Raw::connect(line["listen"].as_str().unwrap().parse().unwrap()).await;
+    raw.write(format!("POST /k/{KEY} HTTP/1.1\r\nhost: localhost\r\nbad header {KEY}\r\n\r\n")).await;
+    let _ = raw.read_to_end().await;
+    program.signal(rustix::process::Signal::TERM);
+    assert_eq!(program.exit_code().await, Some(0));
+
+    let log = program.said();
+    assert!(log.contains("request refused") && log.contains("request admitted"), "{log}");
+    for line in log.lines() {
+        assert!(!line.contains("hf_") && !line.contains(&KEY[8..24]) && !line.contains("/k/"), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn a_new_key_works_as_it_is_printed() {
+    let node = upstream::devchain().run().await;
+    let made = output(holdfast(&["key", "new", "--name", "wallet"])).await;
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let (lines, words) = (text(&made.stdout), text(&made.stderr));
+    let key = words.split_whitespace().find(|word| word.starts_with("hf_")).unwrap();
+    assert!(lines.contains("name = \"wallet\"") && !lines.contains("hf_"), "{lines}");
+
+    // Added at the end of a file, one after another.
+    let unnamed = output(holdfast(&["key", "new"])).await;
+    let (more, words) = (text(&unnamed.stdout), text(&unnamed.stderr));
+    let other = words.split_whitespace().find(|word| word.starts_with("hf_")).unwrap();
+    assert_ne!(key, other);
+    let config = format!(
+        "listen = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\n[http]\nmax_batch = 10\n[upstream]\nendpoints = [{{ url = '{}' }}]{lines}{more}",
+        node.url()
+    );
+    let config = file("holdfast.toml", &config);
+    let program = Program::start(holdfast(&["serve", "--config", config.to_str().unwrap()]));
+    program.says("upstream identified").await;
+    let line = program.line("is listening").await;
+    let listen = line.split_whitespace().find_map(|word| word.strip_prefix("listen=")).unwrap();
+    for (path, expected) in [(format!("/k/{key}"), 200), (format!("/k/{other}/"), 200), (String::new(), 401)]
+    {
+        let answer = client::at(&format!("http://{listen}{path}")).call("eth_chainId", json!([])).await;
+        assert_eq!(answer.status, expected);
+    }
+
+    let bad = output(holdfast(&["key", "new", "--name", "a\"b"])).await;
+    assert_eq!(bad.status.code(), Some(64));
+    assert!(text(&bad.stderr).contains("expected a name of"), "{}", text(&bad.stderr));
+}

@@ -1,0 +1,162 @@
+//! Rates: by key or by address, per call, and who a client is behind a proxy.
+
+use std::{num::NonZeroU32, time::Duration};
+
+use alloy_eips::Encodable2718;
+use alloy_primitives::hex;
+use futures_util::future::join_all;
+use holdfast::http::KeyConfig;
+use serde_json::{Value, json};
+use tokio::time;
+
+use super::{KEY, OTHER, batch, chain_id, key, status};
+use crate::support::{client, eventually, in_memory, process, proxy, upstream};
+
+#[tokio::test(start_paused = true)]
+async fn a_client_may_call_as_often_as_its_rate_says() {
+    let chain = upstream::devchain().chain();
+    let mut config = in_memory::consistent();
+    config.http.rate = "2/s".parse().ok();
+    config.http.burst = NonZeroU32::new(3);
+    config.http.keys = vec![key("one", KEY), key("two", OTHER)];
+    let program = in_memory::program(&chain, &config);
+    let [one, two] = [KEY, OTHER].map(|key| program.clone().with_key(key));
+    time::advance(Duration::from_secs(60)).await;
+
+    for _ in 0..3 {
+        assert_eq!(one.call("eth_chainId", json!([])).await.0, 200);
+    }
+    let limited = one.response(client::call("eth_chainId")).await;
+    assert_eq!(limited.0, 429);
+    assert_eq!(limited.1["retry-after"], "1");
+    assert_eq!(limited.2["error"]["code"], -32005);
+    assert_eq!(limited.2["id"], 1);
+    assert_eq!(limited.2["error"]["message"], "too many calls; come back in 500 ms");
+    // Nobody pays for another.
+    assert_eq!(two.call("eth_chainId", json!([])).await.0, 200);
+
+    time::advance(Duration::from_millis(499)).await;
+    assert_eq!(one.call("eth_chainId", json!([])).await.0, 429);
+    time::advance(Duration::from_millis(1)).await;
+    assert_eq!(one.call("eth_chainId", json!([])).await.0, 200);
+    assert_eq!(one.call("eth_chainId", json!([])).await.0, 429);
+    time::advance(Duration::from_secs(3600)).await;
+    let after = join_all((0..10).map(|_| one.call("eth_chainId", json!([])))).await;
+    assert_eq!(after.iter().filter(|(status, _)| *status == 200).count(), 3);
+    assert_eq!(program.metric(r#"calls_total{method="eth_chainId",outcome="limited"}"#), 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_costs_as_many_as_it_has_calls_and_only_what_is_over_is_refused() {
+    let chain = upstream::devchain().chain();
+    let mut config = in_memory::consistent();
+    config.http.keys = vec![KeyConfig { rate: "100/m".parse().ok(), ..key("one", KEY) }];
+    let program = in_memory::program(&chain, &config).with_key(KEY);
+    time::advance(Duration::from_secs(60)).await;
+
+    let (status, headers, answers) = program.response(batch(&["eth_chainId"; 60])).await;
+    assert_eq!((status, headers.contains_key("retry-after")), (200, false));
+    assert!(answers.as_array().unwrap().iter().all(|answer| answer["result"].is_string()), "{answers}");
+
+    // Forty are left. Refused ones, from memory, forwarded: a call is a call; what is none costs nothing.
+    let mut calls: Vec<_> = ["eth_chainId", "net_version", "eth_gasPrice", "debug_evil"].repeat(15);
+    calls.truncate(50);
+    let mut body: Value = serde_json::from_str(&batch(&calls)).unwrap();
+    body.as_array_mut().unwrap().insert(0, json!("nonsense"));
+    let (status, _, answers) = program.response(body.to_string()).await;
+    let answers = answers.as_array().unwrap();
+    assert_eq!((status, answers.len()), (200, 51));
+    assert_eq!(answers[0]["error"]["code"], -32600);
+    let codes = answers[1..].iter().map(|answer| answer["error"]["code"].as_i64());
+    let limited: Vec<_> =
+        codes.enumerate().filter(|(_, code)| *code == Some(-32005)).map(|(at, _)| at).collect();
+    assert_eq!(limited, (40..50).collect::<Vec<_>>());
+    assert!(answers[1]["result"].is_string() && answers[4]["error"]["code"] == -32601);
+    assert!(answers[1..].iter().zip(0..).all(|(answer, id)| answer["id"] == id));
+
+    // What a notification would write is not written either.
+    let raw = hex::encode_prefixed(chain.generate(1).remove(0).encoded_2718());
+    let write = json!({ "jsonrpc": "2.0", "method": "eth_sendRawTransaction", "params": [raw] }).to_string();
+    assert_eq!(program.send(write.clone()).await.0, 204);
+    assert!(chain.mempool().is_empty());
+    time::advance(Duration::from_secs(60)).await;
+    assert_eq!(program.send(write).await.0, 204);
+    assert_eq!(chain.mempool().len(), 1);
+}
+
+#[tokio::test]
+async fn without_keys_clients_are_told_apart_by_address() {
+    let node = upstream::devchain().run().await;
+    let process = process::serve(&node).set("HTTP__RATE", "3/h").run().await;
+    let client = process.client();
+    let mut answers = Vec::new();
+    for _ in 0..5 {
+        answers.push(client.call("eth_chainId", json!([])).await);
+    }
+    let statuses: Vec<_> = answers.iter().map(|answer| answer.status.as_u16()).collect();
+    assert_eq!(statuses, [200, 200, 200, 429, 429]);
+    let wait: u64 = answers[3].header("retry-after").unwrap().parse().unwrap();
+    assert!((1100..=1200).contains(&wait), "{wait}");
+    // The header is anybody's to write, so it makes nobody somebody else.
+    let forwarded = chain_id(client.post()).header("x-forwarded-for", "1.2.3.4");
+    assert_eq!(status(forwarded).await, 429);
+    // Another connection is the same client; another address is another.
+    assert_eq!(process.client().call("eth_chainId", json!([])).await.status, 429);
+    let other = client::from("127.0.0.9".parse().unwrap(), &format!("http://{}", process.address()));
+    assert_eq!(other.call("eth_chainId", json!([])).await.status, 200);
+    let limited = r#"holdfast_calls_total{method="eth_chainId",outcome="limited"}"#;
+    assert_eq!(process.metric(limited).await, 4);
+    // Without a rate there is no limit.
+    let free = proxy::new().upstream(&node).run().await;
+    let calls = client::http(&free).send(batch(&["eth_chainId"; 1000])).await.json();
+    assert!(calls.as_array().unwrap().iter().all(|answer| answer["result"].is_string()));
+}
+
+#[tokio::test]
+async fn a_real_clock_gives_back_what_was_taken() {
+    let node = upstream::devchain().run().await;
+    let proxy = proxy::new()
+        .upstream(&node)
+        .config(|config| {
+            config.http.rate = "20/s".parse().ok();
+            config.http.burst = NonZeroU32::new(1);
+        })
+        .run()
+        .await;
+    let client = client::http(&proxy);
+    eventually("a refusal", async || client.call("eth_chainId", json!([])).await.status == 429).await;
+    eventually("recovery", async || client.call("eth_chainId", json!([])).await.status == 200).await;
+}
+
+#[tokio::test]
+async fn a_trusted_proxy_says_who_its_clients_are() {
+    let node = upstream::devchain().run().await;
+    let proxy = proxy::new()
+        .upstream(&node)
+        .config(|config| {
+            config.http.rate = "1/h".parse().ok();
+            config.http.trusted_proxies = vec!["127.0.0.1".parse().unwrap(), "10.0.0.0/8".parse().unwrap()];
+        })
+        .run()
+        .await;
+    let client = client::http(&proxy);
+    let from = async |forwarded: &str| {
+        status(chain_id(client.post()).header("x-forwarded-for", forwarded)).await.as_u16()
+    };
+    assert_eq!((from("1.1.1.1").await, from("1.1.1.1").await), (200, 429));
+    assert_eq!(from("2.2.2.2").await, 200);
+    // What the client wrote itself stands to the left, and counts for nothing.
+    assert_eq!(from("9.9.9.9, 1.1.1.1").await, 429);
+    assert_eq!(from("8.8.8.8, 2.2.2.2, 10.1.2.3").await, 429);
+    assert_eq!(from("[2001:db8::1]:1234").await, 200);
+    assert_eq!(from("2001:db8::2").await, 429);
+    assert_eq!(from("2001:db8:0:1::1").await, 200);
+    // Without the header the proxy itself is the client.
+    assert_eq!(status(chain_id(client.post())).await, 200);
+    assert_eq!(status(chain_id(client.post())).await, 429);
+    // Another peer is not believed.
+    let other = client::from("127.0.0.9".parse().unwrap(), &proxy.url());
+    let from_other = |forwarded: &str| chain_id(other.post()).header("x-forwarded-for", forwarded);
+    assert_eq!(status(from_other("3.3.3.3")).await, 200);
+    assert_eq!(status(from_other("4.4.4.4")).await, 429);
+}
