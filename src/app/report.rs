@@ -43,7 +43,12 @@ impl admin::Report for Report {
             return Err("shutting down".to_owned());
         }
         match self.identity.state() {
-            IdentityState::Known(_) => Ok(()),
+            IdentityState::Known(_) => match self.upstream.lost() {
+                None => Ok(()),
+                Some(error) => Err(format!(
+                    "degraded: no upstream answers ({error}); what is final and in memory is still served"
+                )),
+            },
             IdentityState::Unknown(None) => Err("the upstream has not been reached yet".to_owned()),
             IdentityState::Unknown(Some(error)) => Err(format!("the upstream does not answer: {error}")),
             IdentityState::Stranger(stranger) => Err(stranger.to_string()),

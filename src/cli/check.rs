@@ -14,7 +14,7 @@ use crate::{
     config::{Config, LogConfig, Problem},
     eth::{BlockHash, Operation, Tag},
     jsonrpc::{Answer, Params},
-    upstream::{Call, EndpointParts, HttpLeaf, Metrics, Upstream, UpstreamError},
+    upstream::{Call, EndpointConfig, EndpointParts, HttpLeaf, Metrics, Upstream, UpstreamError},
 };
 
 /// What a node says of a method it does not have.
@@ -60,13 +60,26 @@ impl Check {
 
 async fn check(config: Config) -> Result<(), Failure> {
     line("configuration", "ok");
-    let [endpoint] = config.upstream.endpoints.as_slice() else {
-        let message = "name one node with --upstream or in the file";
+    let endpoints = &config.upstream.endpoints;
+    if endpoints.is_empty() {
+        let message = "name a node with --upstream or in the file";
         return Err(StartError::Config(Problem::new("upstream.endpoints", message)).into());
-    };
+    }
+    let mut outcome = Ok(());
+    for (at, endpoint) in endpoints.iter().enumerate() {
+        let checked = check_endpoint(&config, at, endpoint).await;
+        // All of them are looked at, and one that is no good is told in the end.
+        if let Err(failure) = checked {
+            outcome = Err(failure);
+        }
+    }
+    outcome
+}
+
+async fn check_endpoint(config: &Config, at: usize, endpoint: &EndpointConfig) -> Result<(), Failure> {
     let budget = ByteBudget::new(config.max_bytes_in_flight.as_u64());
     let leaf = HttpLeaf::try_new(endpoint, &config.upstream, budget)
-        .map_err(|error| StartError::Config(Problem::new("upstream.endpoints.0", error)))?;
+        .map_err(|error| StartError::Config(Problem::new(format!("upstream.endpoints.{at}"), error)))?;
     line("upstream", leaf.url().to_string());
     let parts = EndpointParts {
         name: leaf.url().to_string().into(),

@@ -306,6 +306,16 @@ impl Endpoint {
         }
     }
 
+    /// It failed, and nobody may be asking: it is asked who it is, to see whether it is back.
+    pub(super) fn probe(&self) {
+        if let Some(recognition) = &self.recognition
+            && self.last_error().is_some()
+        {
+            recognition.doubt();
+            recognition.hurry();
+        }
+    }
+
     /// Who answers next must say who it is.
     pub(super) fn doubt(&self) {
         if let Some(recognition) = &self.recognition {
@@ -367,10 +377,7 @@ impl State {
         {
             self.floor = self.floor.max(Some(BlockNumber(block.0.saturating_add(1))));
         }
-        let checked = match verdict {
-            Some(Verdict::Passed(checked) | Verdict::Unproved(_, Some(checked))) => checked,
-            _ => return,
-        };
+        let Some(Verdict::Passed(checked) | Verdict::Unproved(_, Some(checked))) = verdict else { return };
         let shown = match checked {
             Checked::Block(block) => block.header().number,
             Checked::Thin(thin) => thin.header().number,

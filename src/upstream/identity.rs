@@ -202,6 +202,11 @@ impl Recognition {
         });
     }
 
+    /// Asks soon, if it must be asked.
+    pub(super) fn hurry(&self) {
+        self.wanted.notify_one();
+    }
+
     /// Makes sure of it: at once if it is known, else by the next attempt.
     pub(super) async fn confirm(&self) -> Result<Arc<WhoIs>, IdentityError> {
         let mut progress = self.progress.subscribe();

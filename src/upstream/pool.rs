@@ -212,6 +212,22 @@ impl Pool {
         }
     }
 
+    /// Why nobody answers, if nobody does; and whoever failed is asked whether it is back.
+    pub(super) fn lost(&self) -> Option<UpstreamError> {
+        let endpoints = self.endpoints.load();
+        let is_out = |endpoint: &Arc<Endpoint>| {
+            let stranger = endpoint
+                .recognition()
+                .is_some_and(|recognition| matches!(recognition.state(), IdentityState::Stranger(_)));
+            stranger || endpoint.last_error().is_some()
+        };
+        if !endpoints.iter().all(is_out) {
+            return None;
+        }
+        endpoints.iter().for_each(|endpoint| endpoint.probe());
+        endpoints.iter().find_map(|endpoint| endpoint.last_error())
+    }
+
     /// How all of them do.
     pub(super) fn status(&self) -> Vec<EndpointStatus> {
         self.endpoints.load().iter().map(|endpoint| endpoint.status()).collect()

@@ -106,6 +106,12 @@ impl Upstream {
         self.pool.unfollow();
     }
 
+    /// Why nobody answers, if all of them have failed and none has answered since. Who asks this has them asked
+    /// whether they are back: without it, a program that nobody uses since it is not ready would never be ready again.
+    pub fn lost(&self) -> Option<UpstreamError> {
+        self.pool.lost()
+    }
+
     /// How the endpoints do, and which of them is followed.
     pub fn status(&self) -> (Vec<EndpointStatus>, Option<Arc<str>>) {
         (self.pool.status(), self.pool.followed())

@@ -166,7 +166,7 @@ async fn what_is_wrong_with_the_configuration_is_named_and_exits_with_64() {
         ),
         (vec!["serve", "--upstream", "http://127.0.0.1:1", "--log-level", "chatty"], "log.level: \"chatty\""),
         (vec!["serve", "--upsteam", "http://127.0.0.1:1"], "--upstream"),
-        (vec!["check"], "upstream.endpoints: name one node"),
+        (vec!["check"], "upstream.endpoints: name a node"),
         (vec!["demo", "--log-level", "chatty"], "log.level: \"chatty\""),
         (vec!["frobnicate"], "unrecognized subcommand"),
         (vec![], "Usage"),

@@ -12,8 +12,10 @@ use serde_json::{Value, json};
 use tokio::time::{self, Instant};
 
 use crate::support::{
+    client, eventually,
     in_memory::{self, InMemory},
-    upstream,
+    program::{Program, file, holdfast},
+    proxy, upstream,
 };
 
 const BLOCK: &str = "eth_getBlockByHash";
@@ -218,6 +220,55 @@ async fn with_all_lost_what_is_final_is_served_and_the_rest_fails_fast() {
     }
 }
 
+/// A balancer that takes it out of service sends it nothing by which it could notice that the node is back.
+#[tokio::test]
+async fn readiness_is_lost_with_the_upstream_and_comes_back_by_itself() {
+    let node = upstream::devchain().blocks(3, 1).run().await;
+    let address = node.address();
+    let proxy = proxy::new().upstream(&node).run().await;
+    let client = client::http(&proxy);
+    assert_eq!(client.get(&proxy.admin_url("/ready")).await.status, 200);
+    drop(node);
+    eventually("a failed call", || async { client.call(BALANCE, somebody()).await.status != 200 }).await;
+    let ready = client.get(&proxy.admin_url("/ready")).await;
+    assert_eq!(ready.status, 503);
+    assert!(ready.text().contains("degraded"), "{}", ready.text());
+    let _node = upstream::devchain().blocks(3, 1).run_on(address).await;
+    eventually("readiness", || async { client.get(&proxy.admin_url("/ready")).await.status == 200 }).await;
+}
+
+#[tokio::test]
+async fn the_list_of_endpoints_changes_while_it_runs() {
+    let (first, second) = (upstream::devchain().blocks(5, 2), upstream::devchain().blocks(5, 2));
+    let (first, second) = (first.run().await, second.run().await);
+    let endpoints = |node: &upstream::Node| format!("[[upstream.endpoints]]\nurl = '{}'\n", node.url());
+    let path = file("pool.toml", &endpoints(&first));
+    let flags = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+    let program =
+        Program::start(holdfast(&[&["serve", "--config", path.to_str().unwrap()], &flags[..]].concat()));
+    let line = program.line("listen=").await;
+    let address = line.split("listen=").nth(1).unwrap().split_whitespace().next().unwrap();
+    let client = client::at(&format!("http://{address}"));
+    let block = json!([hash(&first, 3), true]);
+    client.ask(BLOCK, block.clone()).await.unwrap();
+    client.ask(BALANCE, somebody()).await.unwrap();
+    assert_eq!((first.count(BALANCE), second.count(BALANCE)), (1, 0));
+    std::fs::write(&path, endpoints(&second)).unwrap();
+    program.signal(rustix::process::Signal::HUP);
+    program.line("configuration read again").await;
+    client.ask(BALANCE, somebody()).await.unwrap();
+    client.ask(BLOCK, block).await.unwrap();
+    assert_eq!((first.count(BALANCE), second.count(BALANCE)), (1, 1));
+    assert_eq!(second.count(BLOCK), 0, "what is kept is kept");
+    // A stranger is not taken for the node that was there before.
+    let stranger = upstream::devchain().config(|config| config.chain_id += 1).blocks(5, 2).run().await;
+    std::fs::write(&path, endpoints(&stranger)).unwrap();
+    program.signal(rustix::process::Signal::HUP);
+    program.line("it is not used").await;
+    assert_eq!(client.call(BALANCE, somebody()).await.code(), Some(-32010));
+    assert_eq!(stranger.count(BALANCE), 0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn when_all_limit_their_rate_the_nodes_own_error_is_handed_on() {
     let (first, second) = twins();
@@ -243,7 +294,8 @@ async fn an_endpoint_is_not_asked_more_often_than_it_may_be() {
     let program = in_memory::program_over(&[&first, &second], &config);
     introduced(&program).await;
     time::sleep(Duration::from_secs(5)).await;
-    (first.clear_calls(), second.clear_calls());
+    first.clear_calls();
+    second.clear_calls();
     let begun = Instant::now();
     for _ in 0..40 {
         program.ask(BALANCE, somebody()).await;

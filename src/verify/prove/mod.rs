@@ -4,7 +4,7 @@
 //! of transactions, withdrawals and receipts, and the roots hold the content. What is said beside
 //! (`from`, `gasPrice`, `logIndex` and the like) follows from the content and is worked out again.
 //!
-//! The JSON is read by [a reader](object) that is stricter than any client: no name twice, none that is another
+//! The JSON is read by a reader that is stricter than any client: no name twice, none that is another
 //! but for its case, no number in two ways of writing. So what is proved here is what everybody else reads.
 
 mod blob;
