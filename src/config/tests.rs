@@ -38,6 +38,7 @@ fn the_documented_file_leaves_no_key_out() {
     let mut keys = Vec::new();
     let mut defaults = Config { chain_id: Some(1), ..Config::default() };
     defaults.chain.finality_depth = Some(1);
+    defaults.upstream.hedge = upstream::Percentile::try_new(0.95);
     collect_keys(&serde_json::to_value(defaults).unwrap(), &mut keys);
     for key in
         keys.iter().chain(&["url".to_owned(), "ws".to_owned(), "headers".to_owned(), "consistent".to_owned()])
@@ -121,6 +122,9 @@ fn errors_name_the_file_the_key_and_what_would_be_right() {
             "[[upstream.endpoints]]\nurl = 'http://127.0.0.1:8545'\nws = 'http://127.0.0.1:8546'",
             "FILE: upstream.endpoints.0: ws: the scheme must be ws or wss",
         ),
+        ("[upstream]\nhedge = 0.2", "FILE: upstream.hedge: 0.2 is no share to hedge at"),
+        ("[upstream]\nhedge = 1.0", "FILE: upstream.hedge: 1 is no share to hedge at"),
+        ("[upstream]\nhedge = true", "FILE: upstream.hedge: expected"),
         ("[http]\nmax_body = '0 B'", "FILE: http.max_body: must be at least 1 B"),
         ("max_bytes_in_flight = 0", "FILE: max_bytes_in_flight: must be at least 1 B"),
         // More than a semaphore can count, and than can be added to.

@@ -98,6 +98,14 @@ impl Breaker {
         }
     }
 
+    /// The call that began then is given up, if it has not ended. A try that shows nothing makes room for the next.
+    pub(super) fn abandon(&mut self, begun: Instant) {
+        // ## HalfOpen => Open, and over
+        if self.state == (State::HalfOpen { since: begun }) {
+            self.state = State::Open { until: begun };
+        }
+    }
+
     /// Failures in a row, as far as they are counted.
     pub(super) fn failures(&self) -> u32 {
         match self.state {

@@ -11,7 +11,9 @@ mod call;
 mod config;
 mod endpoint;
 mod error;
+mod filters;
 mod heads;
+mod hedge;
 mod http;
 mod identity;
 mod limited;
@@ -29,6 +31,7 @@ pub use self::{
     endpoint::EndpointStatus,
     error::{Retry, UpstreamError},
     heads::{FeedError, HeadFeed, Subscription},
+    hedge::Percentile,
     http::{EndpointError, HttpLeaf},
     identity::{IdentityError, IdentityState, Stranger, WhoIs, is_development},
     local::DevChainLeaf,
