@@ -16,6 +16,7 @@ use std::{
 
 use bytes::Bytes;
 use moka::sync::Cache;
+use tokio::sync::Mutex;
 
 use super::{Call, UpstreamError, endpoint::Accepted, pool::Pool};
 use crate::jsonrpc::{Answer, Params};
@@ -54,6 +55,8 @@ struct Filter {
     home: Arc<str>,
     /// Its id there, as JSON.
     id: Bytes,
+    /// One call at a time, in the order in which they came: one takes what the next would have told, or ends it.
+    turn: Arc<Mutex<()>>,
 }
 
 /// Ids that nobody can guess from others: a count under two keys that are not told.
@@ -102,7 +105,7 @@ impl Filters {
         let Accepted { answer, by, .. } = pool.send_one(call).await?;
         let Answer::Result(id) = answer else { return Ok(answer) };
         let Some(given) = text(&id) else { return Ok(Answer::Result(id)) };
-        let filter = Filter { home: by, id: id.clone() };
+        let filter = Filter { home: by, id: id.clone(), turn: Arc::default() };
         if pool.is_single() {
             self.known.insert(given, filter);
             return Ok(Answer::Result(id));
@@ -140,6 +143,7 @@ impl Filters {
 impl Filter {
     /// Asks its home, and nobody else. A home that is lost has lost its filters.
     async fn ask(&self, pool: &Pool, call: Call, named: &str) -> Result<Answer, UpstreamError> {
+        let _turn = self.turn.lock().await;
         if !pool.has(&self.home) {
             return Ok(not_found());
         }

@@ -1,14 +1,20 @@
 //! Filters live at the node that made them.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use holdfast::{
     config::Config,
     devchain::{DevChain, Fault},
-    upstream::{self, DevChainLeaf, EndpointConfig, EndpointParts},
+    upstream::{self, DevChainLeaf, EndpointConfig, EndpointParts, UpstreamError},
 };
 use serde_json::{Value, json};
-use tower::util::BoxCloneSyncService;
+use tower::{ServiceExt, service_fn, util::BoxCloneSyncService};
 
 use crate::{
     pool::{hash, in_order, introduced, twins},
@@ -97,8 +103,10 @@ async fn filters_of_two_nodes_with_the_same_id_are_two() {
     for id in [&at_first, &at_second] {
         assert_eq!(id.as_str().unwrap().len(), 34, "{id}");
     }
-    (first.mine(1), second.mine_many(3, 1));
-    (first.clear_calls(), second.clear_calls());
+    first.mine(1);
+    second.mine_many(3, 1);
+    first.clear_calls();
+    second.clear_calls();
     assert_eq!(program.ask(CHANGES, json!([at_first])).await, json!([hash(&first, 121)]));
     let three: Vec<_> = (121..=123).map(|number| hash(&second, number)).collect();
     assert_eq!(program.ask(CHANGES, json!([at_second])).await, json!(three));
@@ -156,6 +164,56 @@ async fn polls_of_one_moment_are_as_many_at_the_node() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_a_batch_asks_of_a_filter_is_asked_in_its_order() {
+    let (first, second) = twins();
+    let program = in_memory::program_over(&[&first, &second], &in_order());
+    introduced(&program).await;
+    let filter = program.ask(NEW, json!([])).await;
+    first.mine(1);
+    first.fail(Fault::Queue(Duration::from_millis(100))).on(CHANGES).once();
+    let params = json!([filter]);
+    let calls = [(CHANGES, params.clone()), (CHANGES, params.clone()), (UNINSTALL, params)];
+    assert_eq!(
+        program.batch(&calls).await,
+        [json!([hash(&first, 121)]), json!([]), json!(true)],
+        "the last call is not carried out before the first"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_nothing_listens_any_more_there_is_no_filter() {
+    let (first, second) = twins();
+    let config = in_order();
+    let program = in_memory::program_over(&[&first, &second], &config);
+    let is_down = Arc::new(AtomicBool::new(false));
+    let mut endpoints = parts(&[("devchain 0", &first), ("devchain 1", &second)]);
+    for (endpoint, configured) in endpoints.iter_mut().zip(&config.upstream.endpoints) {
+        endpoint.config = configured.clone();
+    }
+    let (reached, is_off) = (endpoints[0].leaf.clone(), is_down.clone());
+    endpoints[0].leaf = BoxCloneSyncService::new(service_fn(move |calls| {
+        let (reached, is_off) = (reached.clone(), is_off.load(Relaxed));
+        async move {
+            if is_off {
+                return Err(UpstreamError::Connect(Arc::new(std::io::Error::other("refused"))));
+            }
+            reached.oneshot(calls).await
+        }
+    }));
+    program.upstream.replace(endpoints, &config.upstream, &upstream::Metrics::default());
+    introduced(&program).await;
+    let filter = program.ask(NEW, json!([])).await;
+    assert_eq!((first.count(NEW), second.count(NEW)), (1, 0));
+    is_down.store(true, Relaxed);
+    not_found(&program, CHANGES, &filter).await;
+    assert_eq!(second.count(CHANGES), 0);
+    // What was never sent can be made elsewhere.
+    let again = program.ask(NEW, json!([])).await;
+    assert_eq!((first.count(NEW), second.count(NEW)), (1, 1));
+    assert_eq!(program.ask(CHANGES, json!([again])).await, json!([]));
+}
+
+#[tokio::test(start_paused = true)]
 async fn with_its_node_a_filter_is_lost_and_no_other_takes_its_place() {
     let (first, second) = twins();
     let program = in_memory::program_over(&[&first, &second], &in_order());
@@ -193,7 +251,8 @@ async fn a_node_that_is_taken_away_takes_its_filters_along() {
     // With a second one beside it, it keeps what it has.
     replace(&[("devchain 0", &first), ("devchain 1", &second)]);
     introduced(&program).await;
-    (first.mine(1), second.mine(2));
+    first.mine(1);
+    second.mine(2);
     assert_eq!(program.ask(CHANGES, json!(["0x1"])).await, json!([hash(&first, 121)]));
     second.answer(NEW, json!([])).unwrap();
     replace(&[("devchain 1", &second)]);

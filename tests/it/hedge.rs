@@ -37,7 +37,8 @@ async fn practised(config: &Config) -> (DevChain, DevChain, InMemory) {
     for _ in 0..50 {
         program.ask(BALANCE, somebody()).await;
     }
-    (first.clear_calls(), second.clear_calls());
+    first.clear_calls();
+    second.clear_calls();
     (first, second, program)
 }
 
