@@ -50,14 +50,6 @@ pub(super) struct Raced {
     pub(super) second_won: bool,
 }
 
-/// Tells how long an attempt took, also if nobody waited for its end: what is given up for being slow would
-/// else not be among what is slow.
-struct Timed<'a> {
-    hedge: &'a Hedge,
-    begun: Instant,
-    counts: bool,
-}
-
 // === impl Percentile ===
 
 impl Percentile {
@@ -112,13 +104,16 @@ impl Hedge {
 
     /// The same attempt, counted by the time it takes. One that fails says nothing of how long answers take.
     pub(super) async fn timed(&self, attempt: impl Future<Output = Attempted>) -> Attempted {
-        let mut timed = Timed { hedge: self, begun: Instant::now(), counts: true };
+        let begun = Instant::now();
         let attempted = attempt.await;
-        timed.counts = attempted.iter().all(Result::is_ok);
+        if attempted.iter().all(Result::is_ok) {
+            self.note(begun.elapsed());
+        }
         attempted
     }
 
-    fn note(&self, time: Duration) {
+    /// An answer took this long, or was not there after it.
+    pub(super) fn note(&self, time: Duration) {
         let mut took = self.took();
         if took.len() == MOST {
             took.pop_front();
@@ -128,16 +123,6 @@ impl Hedge {
 
     fn took(&self) -> MutexGuard<'_, VecDeque<Duration>> {
         self.took.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-// === impl Timed ===
-
-impl Drop for Timed<'_> {
-    fn drop(&mut self) {
-        if self.counts {
-            self.hedge.note(self.begun.elapsed());
-        }
     }
 }
 

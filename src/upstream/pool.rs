@@ -169,6 +169,7 @@ impl Pool {
     ) -> Attempted {
         tried.push(endpoint.name().clone());
         let Some(hedge) = &self.hedge else { return endpoint.attempt(calls).await };
+        let begun = Instant::now();
         let mut first = pin!(hedge.timed(endpoint.attempt(calls)));
         // The one that is followed has no equal: another's answer may be of another branch.
         let after =
@@ -185,6 +186,8 @@ impl Pool {
         let Raced { attempted, second_won } = race(calls, first, second).await;
         if second_won {
             self.metrics.hedge_won();
+            // What is given up for being slow would else not be among what is slow.
+            hedge.note(begun.elapsed());
         }
         attempted
     }
