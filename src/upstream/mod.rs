@@ -8,6 +8,7 @@ mod batch;
 mod breaker;
 mod bucket;
 mod call;
+mod choice;
 mod config;
 mod endpoint;
 mod error;
