@@ -42,8 +42,9 @@ fn the_documented_file_leaves_no_key_out() {
     defaults.tls.key = Some("key.pem".into());
     defaults.http.rate = "1/s".parse().ok();
     defaults.http.burst = std::num::NonZeroU32::new(1);
+    defaults.upstream.hedge = upstream::Percentile::try_new(0.95);
     collect_keys(&serde_json::to_value(defaults).unwrap(), &mut keys);
-    let of_endpoints = ["url", "ws", "headers", "consistent"];
+    let of_endpoints = ["url", "ws", "headers", "consistent", "priority", "weight", "rate"];
     let of_keys = ["name", "sha256", "allow", "deny"];
     for key in keys.into_iter().chain(of_endpoints.into_iter().chain(of_keys).map(str::to_owned)) {
         let documented = text.lines().any(|line| {
@@ -141,6 +142,9 @@ fn errors_name_the_file_the_key_and_what_would_be_right() {
         ("[tls]\ncert = 'cert.pem'", "FILE: tls.cert: the certificate has no key; set tls.key"),
         ("[tls]\nkey = 'key.pem'", "FILE: tls.key: the key has no certificate; set tls.cert"),
         ("[tls]\nadmin = true", "FILE: tls.admin: TLS is wanted for operators, and there is no certificate"),
+        ("[upstream]\nhedge = 0.2", "FILE: upstream.hedge: 0.2 is no share to hedge at"),
+        ("[upstream]\nhedge = 1.0", "FILE: upstream.hedge: 1 is no share to hedge at"),
+        ("[upstream]\nhedge = true", "FILE: upstream.hedge: expected"),
         ("[http]\nmax_body = '0 B'", "FILE: http.max_body: must be at least 1 B"),
         ("max_bytes_in_flight = 0", "FILE: max_bytes_in_flight: must be at least 1 B"),
         (

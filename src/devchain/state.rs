@@ -5,6 +5,7 @@ use super::{
     block::{Block, Rules},
     config::Config,
     mempool::{Mempool, Refusal},
+    rpc::Filters,
     transactions::{Forge, Kind, Nonces, Tx},
     tree::Tree,
     view::{Sight, View},
@@ -21,6 +22,8 @@ pub(super) struct State {
     pub(super) pool: Mempool,
     /// What clients are let see of the tree.
     pub(super) sight: Sight,
+    /// What clients poll.
+    pub(super) filters: Filters,
     /// Every transaction ever met, so that none is recovered twice.
     known: HashMap<TxHash, Tx>,
     forge: Forge,
@@ -40,6 +43,7 @@ impl State {
             rules,
             pool: Mempool::default(),
             sight: Sight::default(),
+            filters: Filters::default(),
             known: HashMap::new(),
             forge,
             built: 0,

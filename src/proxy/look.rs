@@ -1,9 +1,12 @@
 //! Looks into memory: one synchronous step, which answers a hit and says what a miss would need.
 
+mod pieces;
+
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
+pub(super) use self::pieces::Piece;
 use super::{
     PacketContext, Source,
     absence::{Absences, Absent},
@@ -17,10 +20,7 @@ use super::{
 use crate::{
     cache::{Cache, Location},
     chain::{Link, Lookup, Stamp},
-    eth::{
-        Block, BlockHash, BlockNumber, BlockRef, Extra, NumberOrTag, Operation, Receipts, Tag, TxHash,
-        TxPosition,
-    },
+    eth::{Block, BlockHash, BlockNumber, BlockRef, Extra, NumberOrTag, Operation, Tag, TxHash, TxPosition},
     verify::{Demand, Kind, Verified},
 };
 
@@ -41,15 +41,6 @@ pub(super) enum Look {
     Renew(Fetch, Piece),
     /// Nothing that could be kept.
     Forward,
-}
-
-/// An answer, cut out of something in memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Piece {
-    pub(super) bytes: Bytes,
-    pub(super) source: Source,
-    /// What it is cut out of must be fetched once more.
-    renew: Option<Fetch>,
 }
 
 /// A block as far as it is known.
@@ -374,84 +365,6 @@ impl Memory<'_> {
         }
     }
 
-    // ## Pieces
-
-    fn block_piece(&self, block: &Verified<Block>, bytes: Bytes) -> Piece {
-        let header = block.header();
-        let renew = self.renews(Kind::Blocks, block, header.number).then_some(Fetch::Block(header.hash));
-        Piece { bytes, source: Source::Block, renew }
-    }
-
-    /// A transaction out of its block, or one that came alone. That there is none at a position is said
-    /// only by a block that is proved.
-    fn transaction_piece(&self, hash: BlockHash, index: TxPosition, or_null: bool) -> Option<Piece> {
-        if self.derivations.allow(Derivation::Transaction)
-            && let Some(block) = self.cache.block(hash)
-        {
-            return match block.transaction(index) {
-                Some(bytes) => Some(self.block_piece(&block, bytes)),
-                None if or_null && block.is_proved() => {
-                    Some(Piece { bytes: NULL, source: Source::Block, renew: None })
-                }
-                None => None,
-            };
-        }
-        let lone = self.cache.lone_transaction(hash, index)?;
-        let number = lone.place()?.number;
-        let renew = self.renews(Kind::Blocks, &lone, number).then_some(Fetch::TransactionIn(hash, index));
-        Some(Piece { bytes: lone.bytes(), source: Source::Transaction, renew })
-    }
-
-    fn receipt_piece(&self, transaction: TxHash, hash: BlockHash, index: TxPosition) -> Option<Piece> {
-        if self.derivations.allow(Derivation::Receipt)
-            && let Some(receipts) = self.cache.receipts(hash)
-        {
-            let renew = self.receipts_renew(&receipts);
-            return Some(Piece { bytes: receipts.receipt(index)?, source: Source::Receipts, renew });
-        }
-        let lone = self.cache.lone_receipt(hash, index)?;
-        let renew =
-            self.renews(Kind::Receipts, &lone, lone.place().number).then_some(Fetch::Receipt(transaction));
-        Some(Piece { bytes: lone.bytes(), source: Source::Receipt, renew })
-    }
-
-    fn receipts_renew(&self, receipts: &Verified<Receipts>) -> Option<Fetch> {
-        let (hash, number) = receipts.home()?;
-        self.renews(Kind::Receipts, receipts, number).then_some(Fetch::Receipts(hash))
-    }
-
-    /// Where nothing is proved, what was said of a block before it was final is asked for once more when
-    /// it is: nodes err most about what is new.
-    fn renews<T>(&self, kind: Kind, content: &Verified<T>, number: BlockNumber) -> bool {
-        self.demands(kind) == Demand::Structural
-            && !content.is_settled()
-            && !content.is_proved()
-            && self.view.tracker().is_final(number)
-    }
-
-    fn demands(&self, kind: Kind) -> Demand {
-        self.demands[kind as usize]
-    }
-
-    fn demands_proof(&self, kind: Kind) -> bool {
-        self.demands(kind) == Demand::Full
-    }
-
-    fn is_vain(&self, fetch: Fetch) -> bool {
-        !self.demands_proof(Kind::Blocks) && self.vain.is_vain(fetch)
-    }
-
-    /// Has this block, which is said to stand at a number, another? Then nobody says so from here on.
-    fn disowns(&self, hash: BlockHash, number: BlockNumber) -> bool {
-        let held = self.cache.block(hash).map(|block| block.header().number);
-        let held = held.or_else(|| Some(self.cache.thin(hash)?.header().number));
-        let disowned = held.is_some_and(|held| held != number);
-        if disowned {
-            self.view.change(|tracker| tracker.disown(number, hash));
-        }
-        disowned
-    }
-
     fn rent_or_buy(
         &self,
         wanted: Wanted,
@@ -511,21 +424,6 @@ impl Memory<'_> {
         }
         self.cache.lone_transaction(home.block, index).is_some_and(|lone| lone.hash() == hash)
             || self.cache.lone_receipt(home.block, index).is_some_and(|lone| lone.hash() == hash)
-    }
-}
-
-// === impl Piece ===
-
-impl Piece {
-    fn of_view(bytes: Bytes) -> Self {
-        Self { bytes, source: Source::View, renew: None }
-    }
-
-    fn look(self) -> Look {
-        match self.renew {
-            Some(fetch) => Look::Renew(fetch, self),
-            None => Look::Hit(self),
-        }
     }
 }
 

@@ -98,6 +98,14 @@ impl Breaker {
         }
     }
 
+    /// The call that began then is given up, if it has not ended. A try that shows nothing makes room for the next.
+    pub(super) fn abandon(&mut self, begun: Instant) {
+        // ## HalfOpen => Open, and over
+        if self.state == (State::HalfOpen { since: begun }) {
+            self.state = State::Open { until: begun };
+        }
+    }
+
     /// Failures in a row, as far as they are counted.
     pub(super) fn failures(&self) -> u32 {
         match self.state {
@@ -202,5 +210,22 @@ mod tests {
             }
             prop_assert_eq!(passed, 1);
         }
+    }
+
+    #[test]
+    fn a_try_that_is_given_up_makes_room_for_the_next() {
+        let now = Instant::now();
+        let mut breaker = Breaker::new();
+        (0..TOO_MANY).for_each(|_| breaker.fail(now));
+        let later = now + FIRST;
+        breaker.begin(later);
+        breaker.abandon(now);
+        assert!(!breaker.lets_pass(later), "another's end is not its own");
+        breaker.abandon(later);
+        assert!(breaker.lets_pass(later));
+        breaker.begin(later);
+        breaker.succeed();
+        breaker.abandon(later);
+        assert_eq!(breaker, Breaker::new());
     }
 }

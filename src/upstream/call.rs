@@ -1,6 +1,6 @@
 //! What is asked of an upstream.
 
-use super::{Need, UpstreamError};
+use super::{Need, UpstreamError, filters::FilterCall};
 use crate::{
     eth::is_write,
     jsonrpc::{Answer, MethodName, Params},
@@ -54,8 +54,13 @@ impl Call {
         Self { need, ..self }
     }
 
-    /// Can it change what reads see? Then it is not sent twice.
-    pub(super) fn is_write(&self) -> bool {
-        is_write(self.method.as_str())
+    /// What it has to do with filters.
+    pub(super) fn filter(&self) -> Option<FilterCall> {
+        FilterCall::of(self.method.as_str())
+    }
+
+    /// May it be sent twice? Not if it can change what reads see, or what a filter tells next.
+    pub(super) fn is_repeatable(&self) -> bool {
+        !is_write(self.method.as_str()) && self.filter().is_none()
     }
 }

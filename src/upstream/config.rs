@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
 
-use super::{EndpointError, HeadFeed, http};
+use super::{EndpointError, HeadFeed, Percentile, http};
 use crate::secret::Secret;
 
 /// How upstreams are asked.
@@ -25,6 +25,9 @@ pub struct Config {
     pub max_wait: Duration,
     /// Calls that travel together in one request, where they are made at the same moment; 1 sends each alone.
     pub batch: usize,
+    /// What has taken longer than this share of recent answers is asked of another endpoint too; `None` never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hedge: Option<Percentile>,
     /// The largest answer that is read, unpacked.
     pub max_answer: ByteSize,
     /// The nodes.
@@ -79,6 +82,7 @@ impl Default for Config {
             max_in_flight: 256,
             max_wait: Duration::from_secs(2),
             batch: 1,
+            hedge: None,
             max_answer: ByteSize::mib(128),
             endpoints: Vec::new(),
         }

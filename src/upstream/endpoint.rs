@@ -81,6 +81,8 @@ struct State {
 pub(super) struct Accepted {
     pub(super) answer: Answer,
     pub(super) verdict: Option<Verdict>,
+    /// The endpoint that gave it, by name.
+    pub(super) by: Arc<str>,
 }
 
 /// What an attempt came to, for each call.
@@ -104,6 +106,12 @@ pub(super) enum Eligible {
     After(Duration),
     /// No.
     No,
+}
+
+/// An attempt; dropped before its end is heeded, it has said nothing about the endpoint.
+struct Begun<'a> {
+    endpoint: &'a Endpoint,
+    at: Instant,
 }
 
 /// How an endpoint does, for those who look.
@@ -231,6 +239,7 @@ impl Endpoint {
     /// The same, whoever it is.
     pub(super) async fn ask(&self, calls: &Calls) -> Attempted {
         let now = Instant::now();
+        let _begun = Begun { endpoint: self, at: now };
         {
             let mut state = self.state();
             state.breaker.begin(now);
@@ -243,7 +252,7 @@ impl Endpoint {
         let attempted = match answers {
             Ok(answers) => {
                 let accepted = answers.into_iter().zip(calls);
-                join_all(accepted.map(async |(answer, call)| accept(call, answer?).await)).await
+                join_all(accepted.map(async |(answer, call)| accept(call, answer?, &self.name).await)).await
             }
             Err(error) => vec![Err(error); calls.len()],
         };
@@ -273,7 +282,7 @@ impl Endpoint {
         self.metrics.call_ended(attempted.as_ref().map(|accepted| &accepted.answer));
         let mut state = self.state();
         match attempted {
-            Ok(Accepted { answer, verdict }) => {
+            Ok(Accepted { answer, verdict, .. }) => {
                 if let Answer::Error(error) = answer
                     && limited::is_rate_limit(error)
                 {
@@ -342,13 +351,22 @@ impl Endpoint {
 }
 
 /// Has an answer checked, by a check of its own: another endpoint may be asked at the same time.
-async fn accept(call: &Call, answer: Answer) -> Result<Accepted, UpstreamError> {
+async fn accept(call: &Call, answer: Answer, by: &Arc<str>) -> Result<Accepted, UpstreamError> {
+    let by = by.clone();
     let Some(check) = call.check.as_ref().map(|check| check.again()) else {
-        return Ok(Accepted { answer, verdict: None });
+        return Ok(Accepted { answer, verdict: None, by });
     };
     match check.accept(&answer).await {
-        Ok(()) => Ok(Accepted { answer, verdict: check.verdict() }),
+        Ok(()) => Ok(Accepted { answer, verdict: check.verdict(), by }),
         Err(failure) => Err(UpstreamError::Rejected(Box::new(super::Mismatch { failure, answer }))),
+    }
+}
+
+// === impl Begun ===
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        self.endpoint.state().breaker.abandon(self.at);
     }
 }
 

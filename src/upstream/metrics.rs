@@ -25,6 +25,8 @@ struct Inner {
     calls: Family<Labels, Counter>,
     seconds: Histogram,
     in_flight: Gauge,
+    hedges: Counter,
+    hedge_wins: Counter,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -44,6 +46,8 @@ impl Default for Inner {
             // 1 ms to 32 s: a node next door to the slowest answer that is waited for.
             seconds: Histogram::new(exponential_buckets(0.001, 2.0, 16)),
             in_flight: Gauge::default(),
+            hedges: Counter::default(),
+            hedge_wins: Counter::default(),
         }
     }
 }
@@ -51,7 +55,8 @@ impl Default for Inner {
 // === impl Metrics ===
 
 impl Metrics {
-    /// Registers `upstream_calls_total{outcome}`, `upstream_seconds` and `upstream_in_flight`.
+    /// Registers `upstream_calls_total{outcome}`, `upstream_seconds`, `upstream_in_flight`, `upstream_hedges_total`
+    /// and `upstream_hedge_wins_total`.
     pub fn register(registry: &mut Registry) -> Self {
         let inner = Inner::default();
         registry.register(
@@ -61,6 +66,16 @@ impl Metrics {
         );
         registry.register("upstream_seconds", "Time an upstream request took", inner.seconds.clone());
         registry.register("upstream_in_flight", "Upstream requests under way", inner.in_flight.clone());
+        registry.register(
+            "upstream_hedges",
+            "Requests sent a second time, to another endpoint, because the first took long",
+            inner.hedges.clone(),
+        );
+        registry.register(
+            "upstream_hedge_wins",
+            "Those of them that answered first",
+            inner.hedge_wins.clone(),
+        );
         // There from the start: a counter that appears with its first error hides that error from `rate()`.
         for outcome in ["result", "error"].into_iter().chain(UpstreamError::REASONS) {
             drop(inner.calls.get_or_create(&Labels { outcome }));
@@ -80,6 +95,14 @@ impl Metrics {
             Err(error) => error.as_str(),
         };
         self.0.calls.get_or_create(&Labels { outcome }).inc();
+    }
+
+    pub(super) fn hedged(&self) {
+        self.0.hedges.inc();
+    }
+
+    pub(super) fn hedge_won(&self) {
+        self.0.hedge_wins.inc();
     }
 
     pub(super) fn request_ended(&self, elapsed: Duration) {

@@ -8,10 +8,13 @@ mod batch;
 mod breaker;
 mod bucket;
 mod call;
+mod choice;
 mod config;
 mod endpoint;
 mod error;
+mod filters;
 mod heads;
+mod hedge;
 mod http;
 mod identity;
 mod limited;
@@ -29,6 +32,7 @@ pub use self::{
     endpoint::EndpointStatus,
     error::{Retry, UpstreamError},
     heads::{FeedError, HeadFeed, Subscription},
+    hedge::Percentile,
     http::{EndpointError, HttpLeaf},
     identity::{IdentityError, IdentityState, Stranger, WhoIs, is_development},
     local::DevChainLeaf,

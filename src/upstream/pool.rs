@@ -1,6 +1,7 @@
 //! All endpoints of one chain, and the choice among them.
 
 use std::{
+    pin::pin,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -12,11 +13,13 @@ use tokio::{
     time::{self, Instant},
 };
 use tower::retry::budget::{Budget, TpsBudget};
-use tracing::info;
+use tracing::{debug, info};
 
 use super::{
-    Call, Calls, UpstreamError,
+    Call, Calls, Config, Metrics, UpstreamError,
+    choice::two_choices,
     endpoint::{Accepted, Attempted, Cost, Eligible, Endpoint, EndpointStatus},
+    hedge::{Hedge, Raced, race},
     identity::{IdentityError, IdentityState, Pin, Recognition, WhoIs},
     limited,
 };
@@ -44,6 +47,9 @@ pub(super) struct Pool {
     retries: TpsBudget,
     /// How long a call waits for an endpoint that is at its rate.
     max_wait: Duration,
+    /// When to ask another as well. `None` where that is off.
+    hedge: Option<Hedge>,
+    metrics: Metrics,
     changed: watch::Sender<()>,
 }
 
@@ -67,13 +73,15 @@ pub struct Identity(Arc<Pool>);
 // === impl Pool ===
 
 impl Pool {
-    pub(super) fn new(endpoints: Vec<Endpoint>, pin: Arc<Pin>, max_wait: Duration) -> Self {
+    pub(super) fn new(endpoints: Vec<Endpoint>, pin: Arc<Pin>, config: &Config, metrics: Metrics) -> Self {
         Self {
             endpoints: ArcSwap::from_pointee(endpoints.into_iter().map(Arc::new).collect()),
             pin,
             followed: Mutex::default(),
             retries: TpsBudget::new(RETRY_MEMORY, LEAST_RETRIES, RETRY_SHARE),
-            max_wait,
+            max_wait: config.max_wait,
+            hedge: config.hedge.map(Hedge::new),
+            metrics,
             changed: watch::Sender::new(()),
         }
     }
@@ -96,8 +104,7 @@ impl Pool {
                     break;
                 }
             };
-            let attempted = endpoint.attempt(&sending).await;
-            tried.push(endpoint.name().clone());
+            let attempted = self.attempt(&endpoint, &sending, need, &mut tried).await;
             let mut again = Vec::new();
             for ((at, call), outcome) in left.iter().zip(&sending).zip(attempted) {
                 if is_worth_another(call, &outcome) {
@@ -110,12 +117,91 @@ impl Pool {
             }
             left = again;
             let others = self.endpoints.load().iter().any(|endpoint| !tried.contains(endpoint.name()));
-            if left.is_empty() || !others || !self.retries.withdraw() {
+            if left.is_empty() || !others || tried.len() >= MOST_ATTEMPTS || !self.retries.withdraw() {
                 break;
             }
             time::sleep(BACKOFF.mul_f64(fastrand::f64() * f64::from(1u32 << attempt))).await;
         }
         done.into_iter().map(|outcome| outcome.unwrap_or(Err(UpstreamError::Empty))).collect()
+    }
+
+    /// Sends one call.
+    pub(super) async fn send_one(&self, call: Call) -> Result<Accepted, UpstreamError> {
+        self.send(vec![call]).await.pop().unwrap_or(Err(UpstreamError::Empty))
+    }
+
+    /// Sends one call to this endpoint, once, and to no other. `None` if it is not there, or cannot be asked.
+    pub(super) async fn send_to(&self, name: &str, call: Call) -> Option<Result<Accepted, UpstreamError>> {
+        let named = || self.endpoints.load().iter().find(|endpoint| &**endpoint.name() == name).cloned();
+        let pick = |now| {
+            let endpoint = named().ok_or(None)?;
+            match endpoint.eligible(1, None, now) {
+                Eligible::Yes(_) => Ok(endpoint),
+                Eligible::After(wait) => Err(Some(wait)),
+                Eligible::No => Err(None),
+            }
+        };
+        match self.wait_for(pick).await {
+            Ok(endpoint) => {
+                let mut attempted = endpoint.attempt(&vec![call]).await;
+                Some(attempted.pop().unwrap_or(Err(UpstreamError::Empty)))
+            }
+            Err(Some(wait)) => Some(Err(UpstreamError::RateLimited { retry_after: Some(wait) })),
+            Err(None) => None,
+        }
+    }
+
+    /// Is there one endpoint only?
+    pub(super) fn is_single(&self) -> bool {
+        self.endpoints.load().len() == 1
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.endpoints.load().iter().any(|endpoint| &**endpoint.name() == name)
+    }
+
+    /// Sends calls to this endpoint and, if it takes long and they may be sent twice, to another one too.
+    async fn attempt(
+        &self,
+        endpoint: &Endpoint,
+        calls: &Calls,
+        need: Need,
+        tried: &mut Vec<Arc<str>>,
+    ) -> Attempted {
+        tried.push(endpoint.name().clone());
+        let Some(hedge) = &self.hedge else { return endpoint.attempt(calls).await };
+        let begun = Instant::now();
+        let mut first = pin!(hedge.timed(endpoint.attempt(calls)));
+        // The one that is followed has no equal: another's answer may be of another branch.
+        let after =
+            if calls.iter().all(Call::is_repeatable) && !need.followed { hedge.after() } else { None };
+        let Some(after) = after else { return first.await };
+        if let Ok(attempted) = time::timeout(after, &mut first).await {
+            return attempted;
+        }
+        let Some(other) = self.second(calls.len() as u32, need, tried) else { return first.await };
+        tried.push(other.name().clone());
+        self.metrics.hedged();
+        debug!(slow = %endpoint.name(), upstream = %other.name(), ?after, "asking another as well");
+        let second = pin!(hedge.timed(other.attempt(calls)));
+        let Raced { attempted, second_won } = race(calls, first, second).await;
+        if second_won {
+            self.metrics.hedge_won();
+            // What is given up for being slow would else not be among what is slow.
+            hedge.note(begun.elapsed());
+        }
+        attempted
+    }
+
+    /// Another endpoint that can be asked at once and has what is needed, if it may be.
+    fn second(&self, calls: u32, need: Need, tried: &[Arc<str>]) -> Option<Arc<Endpoint>> {
+        if tried.len() >= MOST_ATTEMPTS {
+            return None;
+        }
+        let (mut eligible, _) = self.eligible(calls, need, tried, Instant::now());
+        eligible.retain(|(cost, _)| cost.is_fit());
+        let other = two_choices(&eligible)?;
+        self.retries.withdraw().then(|| other.clone())
     }
 
     /// An endpoint for these calls that is not among those tried; waits for one that is at its rate.
@@ -125,14 +211,24 @@ impl Pool {
         need: Need,
         tried: &[Arc<str>],
     ) -> Result<Arc<Endpoint>, UpstreamError> {
+        match self.wait_for(|now| self.pick(calls, need, tried, now)).await {
+            Ok(endpoint) => Ok(endpoint),
+            Err(Some(wait)) => Err(UpstreamError::RateLimited { retry_after: Some(wait) }),
+            Err(None) => Err(self.why_none()),
+        }
+    }
+
+    /// Picks until there is one, for as long as a call waits; else how long it would have to, if that is known.
+    async fn wait_for(
+        &self,
+        pick: impl Fn(Instant) -> Result<Arc<Endpoint>, Option<Duration>>,
+    ) -> Result<Arc<Endpoint>, Option<Duration>> {
         let patience = Instant::now() + self.max_wait;
         loop {
             let now = Instant::now();
-            match self.pick(calls, need, tried, now) {
-                Ok(endpoint) => return Ok(endpoint),
+            match pick(now) {
                 Err(Some(wait)) if now + wait <= patience => time::sleep(wait).await,
-                Err(Some(wait)) => return Err(UpstreamError::RateLimited { retry_after: Some(wait) }),
-                Err(None) => return Err(self.why_none()),
+                picked => return picked,
             }
         }
     }
@@ -145,29 +241,41 @@ impl Pool {
         tried: &[Arc<str>],
         now: Instant,
     ) -> Result<Arc<Endpoint>, Option<Duration>> {
-        let endpoints = self.endpoints.load();
-        let mut wait = None::<Duration>;
-        let mut eligible: Vec<(Cost, &Arc<Endpoint>)> = Vec::with_capacity(endpoints.len());
-        for endpoint in endpoints.iter().filter(|endpoint| !tried.contains(endpoint.name())) {
-            match endpoint.eligible(calls, need.block, now) {
-                Eligible::Yes(cost) => eligible.push((cost, endpoint)),
-                Eligible::After(after) => wait = Some(wait.map_or(after, |wait| wait.min(after))),
-                Eligible::No => {}
-            }
-        }
+        let (eligible, wait) = self.eligible(calls, need, tried, now);
         if need.followed {
             return self.pick_followed(&eligible).ok_or(wait);
         }
         two_choices(&eligible).cloned().ok_or(wait)
     }
 
+    /// Those that can be asked now, and how long until the next can, if that is known.
+    fn eligible(
+        &self,
+        calls: u32,
+        need: Need,
+        tried: &[Arc<str>],
+        now: Instant,
+    ) -> (Vec<(Cost, Arc<Endpoint>)>, Option<Duration>) {
+        let endpoints = self.endpoints.load();
+        let mut wait = None::<Duration>;
+        let mut eligible = Vec::with_capacity(endpoints.len());
+        for endpoint in endpoints.iter().filter(|endpoint| !tried.contains(endpoint.name())) {
+            match endpoint.eligible(calls, need.block, now) {
+                Eligible::Yes(cost) => eligible.push((cost, endpoint.clone())),
+                Eligible::After(after) => wait = Some(wait.map_or(after, |wait| wait.min(after))),
+                Eligible::No => {}
+            }
+        }
+        (eligible, wait)
+    }
+
     /// The one that is followed, as long as it can be asked; then another is.
-    fn pick_followed(&self, eligible: &[(Cost, &Arc<Endpoint>)]) -> Option<Arc<Endpoint>> {
+    fn pick_followed(&self, eligible: &[(Cost, Arc<Endpoint>)]) -> Option<Arc<Endpoint>> {
         let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
         let is_followed =
-            |(_, endpoint): &&(Cost, &Arc<Endpoint>)| followed.as_deref() == Some(&**endpoint.name());
+            |(_, endpoint): &&(Cost, Arc<Endpoint>)| followed.as_deref() == Some(&**endpoint.name());
         if let Some((_, endpoint)) = eligible.iter().find(is_followed) {
-            return Some((*endpoint).clone());
+            return Some(endpoint.clone());
         }
         let endpoint = two_choices(eligible)?;
         if let Some(before) = followed.replace(endpoint.name().clone()) {
@@ -263,41 +371,14 @@ fn together(calls: &Calls) -> Need {
     }
 }
 
-/// Of the first in order that are fit, the better of two at random: nearly as good as the best of all, and no
-/// herd runs after the one that was best a moment ago.
-fn two_choices<'a>(eligible: &[(Cost, &'a Arc<Endpoint>)]) -> Option<&'a Arc<Endpoint>> {
-    let fit = eligible.iter().filter(|(cost, _)| cost.is_fit());
-    let first = fit.map(|(_, endpoint)| endpoint.priority()).min();
-    let mut group: Vec<_> = eligible
-        .iter()
-        .filter(|(cost, endpoint)| first.is_none_or(|first| cost.is_fit() && endpoint.priority() == first))
-        .collect();
-    let one = draw(&mut group)?;
-    let two = draw(&mut group).unwrap_or(one);
-    Some(if one.0 <= two.0 { one.1 } else { two.1 })
-}
-
-/// Takes one out, at random by weight.
-fn draw<'b, 'a>(group: &mut Vec<&'b (Cost, &'a Arc<Endpoint>)>) -> Option<&'b (Cost, &'a Arc<Endpoint>)> {
-    let total: u64 = group.iter().map(|(_, endpoint)| u64::from(endpoint.weight())).sum();
-    let mut left = fastrand::u64(..total.max(1));
-    let at = group.iter().position(|(_, endpoint)| {
-        let weight = u64::from(endpoint.weight());
-        let drawn = left < weight;
-        left = left.saturating_sub(weight);
-        drawn
-    })?;
-    Some(group.swap_remove(at))
-}
-
 /// Might another endpoint do better, and is it safe to ask one?
-fn is_worth_another(call: &Call, outcome: &Result<Accepted, UpstreamError>) -> bool {
+pub(super) fn is_worth_another(call: &Call, outcome: &Result<Accepted, UpstreamError>) -> bool {
     match outcome {
         Ok(Accepted { answer: Answer::Error(error), .. }) => {
-            !call.is_write() && (limited::is_rate_limit(error) || limited::is_pruned(error))
+            call.is_repeatable() && (limited::is_rate_limit(error) || limited::is_pruned(error))
         }
         Ok(Accepted { answer: Answer::Result(result), .. }) => call.need.null_elsewhere && result == "null",
-        Err(error) if call.is_write() => error.never_sent(),
+        Err(error) if !call.is_repeatable() => error.never_sent(),
         Err(error) => error.retry() != super::Retry::Never,
     }
 }

@@ -8,7 +8,7 @@ use tower::{Service, ServiceBuilder, ServiceExt, layer::layer_fn, service_fn, ut
 
 use super::{
     Answers, Call, Calls, Config, EndpointConfig, EndpointStatus, Identity, Metrics, UpstreamError,
-    batch::Batcher, endpoint::Endpoint, identity::Pin, pool::Pool,
+    batch::Batcher, endpoint::Endpoint, filters::Filters, identity::Pin, pool::Pool,
 };
 use crate::jsonrpc::Answer;
 
@@ -47,13 +47,14 @@ impl Upstream {
     ) -> Self {
         let pin = Arc::new(Pin::new(chain_id));
         let endpoints = endpoints.into_iter().map(|parts| endpoint(parts, Some(&pin), config, metrics));
-        Self::over(Pool::new(endpoints.collect(), pin, config.max_wait), config)
+        Self::over(Pool::new(endpoints.collect(), pin, config, metrics.clone()), config)
     }
 
     /// One endpoint that is asked whoever it is.
     pub fn of_one(parts: EndpointParts, config: &Config, metrics: &Metrics) -> Self {
         let endpoint = endpoint(parts, None, config, metrics);
-        Self::over(Pool::new(vec![endpoint], Arc::new(Pin::new(None)), config.max_wait), config)
+        let pool = Pool::new(vec![endpoint], Arc::new(Pin::new(None)), config, metrics.clone());
+        Self::over(pool, config)
     }
 
     fn over(pool: Pool, config: &Config) -> Self {
@@ -63,7 +64,8 @@ impl Upstream {
             // First, so that the time spent waiting for a slot is not taken from the attempts.
             .layer(layer_fn(|inner| slots(inner, in_flight, wait)))
             // Chooses an endpoint for these calls, and another for those that fail there. What an endpoint does
-            // with a call is in `endpoint`: who it is, breaker, rate, time-out, leaf, acceptance.
+            // with a call is in `endpoint`: who it is, breaker, rate, time-out, leaf, acceptance. What names a filter
+            // goes where that lives.
             .service(attempts(pool.clone()));
         let service = BoxCloneSyncService::new(service);
         let batcher = (config.batch > 1).then(|| Batcher::new(service.clone(), config.batch));
@@ -76,13 +78,14 @@ impl Upstream {
     /// If no acceptable answer came.
     pub async fn call(&self, call: Call) -> Result<Answer, UpstreamError> {
         match &self.batcher {
-            // What changes something is never sent twice, so it takes no part in what may be.
-            Some(batcher) if !call.is_write() => batcher.call(call).await,
+            // What is never sent twice takes no part in what may be.
+            Some(batcher) if call.is_repeatable() => batcher.call(call).await,
             _ => self.call_all(vec![call]).await?.pop().unwrap_or(Err(UpstreamError::Empty)),
         }
     }
 
-    /// Sends calls together, as one batch if they are several.
+    /// Sends calls together, as one batch if they are several. What may not be sent twice goes
+    /// [alone](Self::call).
     ///
     /// # Errors
     /// If the request as a whole failed; each call may fail on its own too.
@@ -168,9 +171,15 @@ fn slots(inner: impl Layered, max: usize, wait: Duration) -> impl Layered {
 
 /// Sends calls to as many endpoints as it takes, and leaves what was found of each answer with its call.
 fn attempts(pool: Arc<Pool>) -> impl Layered {
-    service_fn(move |calls: Calls| -> Attempt {
-        let pool = pool.clone();
+    let filters = Arc::new(Filters::new());
+    service_fn(move |mut calls: Calls| -> Attempt {
+        let (pool, filters) = (pool.clone(), filters.clone());
         Box::pin(async move {
+            if let [call] = &calls[..]
+                && let Some(kind) = call.filter()
+            {
+                return Ok(vec![filters.call(&pool, calls.remove(0), kind).await]);
+            }
             let attempted = pool.send(calls.clone()).await;
             let settled = calls.into_iter().zip(attempted).map(|(call, outcome)| {
                 let accepted = outcome?;

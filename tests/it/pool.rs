@@ -24,12 +24,12 @@ const RECEIPT: &str = "eth_getTransactionReceipt";
 const BALANCE: &str = "eth_getBalance";
 
 /// Two nodes of one chain: what is mined is the same, as long as the same is mined.
-fn twins() -> (DevChain, DevChain) {
+pub fn twins() -> (DevChain, DevChain) {
     let node = || upstream::devchain().config(|config| config.chain_id = 1).blocks(120, 3).chain();
     (node(), node())
 }
 
-fn in_order() -> Config {
+pub fn in_order() -> Config {
     let mut config = Config::default();
     config.upstream.timeout = Duration::from_secs(2);
     config.upstream.endpoints =
@@ -37,20 +37,20 @@ fn in_order() -> Config {
     config
 }
 
-fn hash(chain: &DevChain, number: u64) -> String {
+pub fn hash(chain: &DevChain, number: u64) -> String {
     format!("{:#x}", chain.hash_at(number).unwrap())
 }
 
-fn truth(chain: &DevChain, method: &str, params: &Value) -> Value {
+pub fn truth(chain: &DevChain, method: &str, params: &Value) -> Value {
     serde_json::from_slice(&chain.answer(method, params).unwrap()).unwrap()
 }
 
-fn somebody() -> Value {
+pub fn somebody() -> Value {
     json!([format!("0x{}", "11".repeat(20)), "latest"])
 }
 
 /// Waits until both nodes have said who they are.
-async fn introduced(program: &InMemory) {
+pub async fn introduced(program: &InMemory) {
     program.ask("eth_blockNumber", json!([])).await;
     while program
         .upstream

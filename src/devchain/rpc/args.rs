@@ -78,6 +78,11 @@ impl<'a> Args<'a> {
         parse_quantity(&self.text(at)?).map_err(|error| invalid(at, error))
     }
 
+    /// The id of a filter, as its number. What this node never gives out is none of its filters.
+    pub(super) fn filter(&self, at: usize) -> Result<u64, RpcError> {
+        Ok(parse_quantity(&self.text(at)?).unwrap_or(0))
+    }
+
     /// An optional list of percentiles, each between 0 and 100.
     pub(super) fn percentiles(&self, at: usize) -> Result<Option<Vec<f64>>, RpcError> {
         let Some(raw) = self.optional(at) else {

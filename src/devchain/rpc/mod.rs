@@ -3,6 +3,7 @@
 mod args;
 mod envelope;
 mod error;
+mod filters;
 mod reads;
 mod wallet;
 
@@ -10,6 +11,7 @@ pub use self::error::RpcError;
 pub(super) use self::{
     args::Args,
     envelope::{Entry, Packet, Reply, batch},
+    filters::Filters,
 };
 
 use super::state::State;
@@ -54,6 +56,12 @@ pub(super) fn call(state: &mut State, method: &str, params: Option<&RawValue>) -
         "eth_gasPrice" => wallet::gas_price(view, &args),
         "eth_maxPriorityFeePerGas" => wallet::max_priority_fee(&args),
         "eth_feeHistory" => wallet::fee_history(view, &args),
+        "eth_newBlockFilter" => filters::new_block_filter(state, &args),
+        "eth_newPendingTransactionFilter" => filters::new_pending_filter(state, &args),
+        "eth_newFilter" => filters::new_log_filter(state, &args),
+        "eth_getFilterChanges" => filters::changes(state, &args),
+        "eth_getFilterLogs" => filters::logs(state, &args),
+        "eth_uninstallFilter" => filters::uninstall(state, &args),
         _ => Err(RpcError::method_not_found(method)),
     }
 }

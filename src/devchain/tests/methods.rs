@@ -101,3 +101,25 @@ fn bad_arguments_are_refused() {
     assert_eq!(error.code, -32601);
     assert_eq!(error.message, "the method eth_getWeather does not exist/is not available");
 }
+
+#[test]
+fn a_filter_tells_what_is_new_since_the_last_poll() {
+    let chain = chain();
+    chain.mine_many(2, 1);
+    let (blocks, logs) = (ask(&chain, "eth_newBlockFilter", ()), ask(&chain, "eth_newFilter", [json!({})]));
+    assert_eq!((&blocks, &logs), (&json!("0x1"), &json!("0x2")));
+    chain.mine_many(2, 1);
+    let new = json!([chain.hash_at(3), chain.hash_at(4)]);
+    assert_eq!(ask(&chain, "eth_getFilterChanges", [&blocks]), new);
+    assert_eq!(ask(&chain, "eth_getFilterChanges", [&blocks]), json!([]));
+    chain.reorg(1, 2);
+    let new = json!([chain.hash_at(4), chain.hash_at(5)]);
+    assert_eq!(ask(&chain, "eth_getFilterChanges", [&blocks]), new);
+    assert_eq!(ask(&chain, "eth_getFilterLogs", [&logs]), json!([]));
+    assert_eq!(ask(&chain, "eth_uninstallFilter", [&blocks]), true);
+    assert_eq!(ask(&chain, "eth_uninstallFilter", [&blocks]), false);
+    for id in ["0x1", "0x9", "x"] {
+        let error = chain.answer("eth_getFilterChanges", [id]).unwrap_err();
+        assert_eq!((error.code, error.message.as_str()), (-32000, "filter not found"));
+    }
+}

@@ -50,12 +50,12 @@ pub fn program_over(chains: &[&DevChain], config: &Config) -> InMemory {
         leaf: BoxCloneSyncService::new(DevChainLeaf::new((*chain).clone())),
         config: config.upstream.endpoints.get(at).cloned().unwrap_or_else(|| EndpointConfig::at("")),
     });
-    let metrics = upstream::Metrics::default();
+    let mut registry = Registry::default();
+    let metrics = upstream::Metrics::register(&mut registry);
     let upstream = Upstream::new(endpoints.collect(), config.chain_id, &config.upstream, &metrics);
     tokio::spawn(upstream.watch());
     let consistent = matches!(&config.upstream.endpoints[..], [endpoint] if endpoint.consistent);
     let cache = Cache::new(&config.cache);
-    let mut registry = Registry::default();
     let metrics = proxy::Metrics::register(&mut registry);
     let verifier = Verifier::new(config.verify.clone(), verify::Metrics::register(&mut registry));
     let parts = ProxyParts { upstream: upstream.clone(), cache, verifier, consistent, metrics };

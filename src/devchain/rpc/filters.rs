@@ -1,0 +1,101 @@
+//! Filters: what a client installs once and then polls for what is new.
+
+use super::{Answer, Args, RpcError, quantity};
+use crate::devchain::{render::json, state::State, view::View};
+use alloy_primitives::{B256, TxHash};
+use bytes::Bytes;
+use std::collections::HashMap;
+
+/// The filters of a node, by the number in their ids: counted, so that those of two nodes collide.
+#[derive(Debug, Default)]
+pub(crate) struct Filters {
+    installed: HashMap<u64, Filter>,
+    given: u64,
+}
+
+#[derive(Debug)]
+enum Filter {
+    /// New blocks after this one.
+    Blocks(B256),
+    /// Transactions that were not waiting at the last poll.
+    Pending(Vec<TxHash>),
+    /// There is no EVM worth the name: none ever matches.
+    Logs,
+}
+
+pub(super) fn new_block_filter(state: &mut State, args: &Args<'_>) -> Answer {
+    args.none()?;
+    let head = state.view().head().hash();
+    Ok(state.filters.install(Filter::Blocks(head)))
+}
+
+pub(super) fn new_pending_filter(state: &mut State, args: &Args<'_>) -> Answer {
+    args.at_most(1)?;
+    let waiting = waiting(state.view());
+    Ok(state.filters.install(Filter::Pending(waiting)))
+}
+
+pub(super) fn new_log_filter(state: &mut State, args: &Args<'_>) -> Answer {
+    args.at_most(1)?.required(0)?;
+    Ok(state.filters.install(Filter::Logs))
+}
+
+/// What is new since the last poll, which this one becomes.
+pub(super) fn changes(state: &mut State, args: &Args<'_>) -> Answer {
+    let id = args.at_most(1)?.filter(0)?;
+    let view = state.view();
+    let (filter, changes) = match state.filters.installed.get(&id).ok_or_else(not_found)? {
+        Filter::Blocks(seen) => (Filter::Blocks(view.head().hash()), json(&blocks_after(view, *seen))),
+        Filter::Pending(seen) => {
+            let waiting = waiting(view);
+            let new: Vec<_> = waiting.iter().filter(|hash| !seen.contains(hash)).collect();
+            let changes = json(&new);
+            (Filter::Pending(waiting), changes)
+        }
+        Filter::Logs => (Filter::Logs, "[]".to_owned()),
+    };
+    state.filters.installed.insert(id, filter);
+    Ok(changes.into())
+}
+
+/// All that a filter of logs matches; another kind has no logs, and geth says that there is none.
+pub(super) fn logs(state: &State, args: &Args<'_>) -> Answer {
+    match state.filters.installed.get(&args.at_most(1)?.filter(0)?) {
+        Some(Filter::Logs) => Ok(Bytes::from_static(b"[]")),
+        Some(Filter::Blocks(_) | Filter::Pending(_)) | None => Err(not_found()),
+    }
+}
+
+pub(super) fn uninstall(state: &mut State, args: &Args<'_>) -> Answer {
+    let id = args.at_most(1)?.filter(0)?;
+    Ok(json(&state.filters.installed.remove(&id).is_some()).into())
+}
+
+fn not_found() -> RpcError {
+    RpcError::server("filter not found")
+}
+
+fn waiting(view: View<'_>) -> Vec<TxHash> {
+    view.state.pool.transactions().iter().map(|tx| *tx.tx_hash()).collect()
+}
+
+/// The canonical blocks that do not precede this one; after a reorg those of the new branch.
+fn blocks_after(view: View<'_>, seen: B256) -> Vec<B256> {
+    let tree = &view.state.tree;
+    let mut ancestor = tree.get(seen);
+    while let Some(block) = ancestor.filter(|block| !tree.is_canonical(block)) {
+        ancestor = tree.get(block.header.parent_hash);
+    }
+    let first = ancestor.map_or(0, |block| block.number() + 1);
+    (first..=view.head().number()).filter_map(|number| Some(tree.at(number)?.hash())).collect()
+}
+
+// === impl Filters ===
+
+impl Filters {
+    fn install(&mut self, filter: Filter) -> Bytes {
+        self.given += 1;
+        self.installed.insert(self.given, filter);
+        quantity(self.given).into()
+    }
+}

@@ -1,0 +1,124 @@
+//! Answers as they are cut out of what is in memory, and whether that may be used.
+
+use bytes::Bytes;
+
+use super::{Look, Memory, NULL};
+use crate::{
+    eth::{Block, BlockHash, BlockNumber, Receipts, TxHash, TxPosition},
+    proxy::{Derivation, Source, fetch::Fetch},
+    verify::{Demand, Kind, Verified},
+};
+
+/// An answer, cut out of something in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::proxy) struct Piece {
+    pub(in crate::proxy) bytes: Bytes,
+    pub(in crate::proxy) source: Source,
+    /// What it is cut out of must be fetched once more.
+    pub(super) renew: Option<Fetch>,
+}
+
+// === impl Memory ===
+
+impl Memory<'_> {
+    pub(super) fn block_piece(&self, block: &Verified<Block>, bytes: Bytes) -> Piece {
+        let header = block.header();
+        let renew = self.renews(Kind::Blocks, block, header.number).then_some(Fetch::Block(header.hash));
+        Piece { bytes, source: Source::Block, renew }
+    }
+
+    /// A transaction out of its block, or one that came alone. That there is none at a position is said
+    /// only by a block that is proved.
+    pub(super) fn transaction_piece(
+        &self,
+        hash: BlockHash,
+        index: TxPosition,
+        or_null: bool,
+    ) -> Option<Piece> {
+        if self.derivations.allow(Derivation::Transaction)
+            && let Some(block) = self.cache.block(hash)
+        {
+            return match block.transaction(index) {
+                Some(bytes) => Some(self.block_piece(&block, bytes)),
+                None if or_null && block.is_proved() => {
+                    Some(Piece { bytes: NULL, source: Source::Block, renew: None })
+                }
+                None => None,
+            };
+        }
+        let lone = self.cache.lone_transaction(hash, index)?;
+        let number = lone.place()?.number;
+        let renew = self.renews(Kind::Blocks, &lone, number).then_some(Fetch::TransactionIn(hash, index));
+        Some(Piece { bytes: lone.bytes(), source: Source::Transaction, renew })
+    }
+
+    pub(super) fn receipt_piece(
+        &self,
+        transaction: TxHash,
+        hash: BlockHash,
+        index: TxPosition,
+    ) -> Option<Piece> {
+        if self.derivations.allow(Derivation::Receipt)
+            && let Some(receipts) = self.cache.receipts(hash)
+        {
+            let renew = self.receipts_renew(&receipts);
+            return Some(Piece { bytes: receipts.receipt(index)?, source: Source::Receipts, renew });
+        }
+        let lone = self.cache.lone_receipt(hash, index)?;
+        let renew =
+            self.renews(Kind::Receipts, &lone, lone.place().number).then_some(Fetch::Receipt(transaction));
+        Some(Piece { bytes: lone.bytes(), source: Source::Receipt, renew })
+    }
+
+    pub(super) fn receipts_renew(&self, receipts: &Verified<Receipts>) -> Option<Fetch> {
+        let (hash, number) = receipts.home()?;
+        self.renews(Kind::Receipts, receipts, number).then_some(Fetch::Receipts(hash))
+    }
+
+    /// Where nothing is proved, what was said of a block before it was final is asked for once more when
+    /// it is: nodes err most about what is new.
+    pub(super) fn renews<T>(&self, kind: Kind, content: &Verified<T>, number: BlockNumber) -> bool {
+        self.demands(kind) == Demand::Structural
+            && !content.is_settled()
+            && !content.is_proved()
+            && self.view.tracker().is_final(number)
+    }
+
+    pub(super) fn demands(&self, kind: Kind) -> Demand {
+        self.demands[kind as usize]
+    }
+
+    pub(super) fn demands_proof(&self, kind: Kind) -> bool {
+        self.demands(kind) == Demand::Full
+    }
+
+    pub(super) fn is_vain(&self, fetch: Fetch) -> bool {
+        !self.demands_proof(Kind::Blocks) && self.vain.is_vain(fetch)
+    }
+
+    /// Has this block, which is said to stand at a number, another? Then nobody says so from here on.
+    pub(super) fn disowns(&self, hash: BlockHash, number: BlockNumber) -> bool {
+        let held = self.cache.block(hash).map(|block| block.header().number);
+        let held = held.or_else(|| Some(self.cache.thin(hash)?.header().number));
+        let disowned = held.is_some_and(|held| held != number);
+        if disowned {
+            self.view.change(|tracker| tracker.disown(number, hash));
+        }
+        disowned
+    }
+}
+
+// === impl Piece ===
+
+impl Piece {
+    pub(super) fn of_view(bytes: Bytes) -> Self {
+        Self { bytes, source: Source::View, renew: None }
+    }
+
+    pub(super) fn look(self) -> Look {
+        match self.renew {
+            Some(fetch) => Look::Renew(fetch, self),
+            None => Look::Hit(self),
+        }
+    }
+}

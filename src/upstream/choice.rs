@@ -1,0 +1,32 @@
+//! One of those that can be asked.
+
+use std::sync::Arc;
+
+use super::endpoint::{Cost, Endpoint};
+
+/// Of the first in order that are fit, the better of two at random: nearly as good as the best of all, and no
+/// herd runs after the one that was best a moment ago.
+pub(super) fn two_choices(eligible: &[(Cost, Arc<Endpoint>)]) -> Option<&Arc<Endpoint>> {
+    let fit = eligible.iter().filter(|(cost, _)| cost.is_fit());
+    let first = fit.map(|(_, endpoint)| endpoint.priority()).min();
+    let mut group: Vec<_> = eligible
+        .iter()
+        .filter(|(cost, endpoint)| first.is_none_or(|first| cost.is_fit() && endpoint.priority() == first))
+        .collect();
+    let one = draw(&mut group)?;
+    let two = draw(&mut group).unwrap_or(one);
+    Some(if one.0 <= two.0 { &one.1 } else { &two.1 })
+}
+
+/// Takes one out, at random by weight.
+fn draw<'a>(group: &mut Vec<&'a (Cost, Arc<Endpoint>)>) -> Option<&'a (Cost, Arc<Endpoint>)> {
+    let total: u64 = group.iter().map(|(_, endpoint)| u64::from(endpoint.weight())).sum();
+    let mut left = fastrand::u64(..total.max(1));
+    let at = group.iter().position(|(_, endpoint)| {
+        let weight = u64::from(endpoint.weight());
+        let drawn = left < weight;
+        left = left.saturating_sub(weight);
+        drawn
+    })?;
+    Some(group.swap_remove(at))
+}

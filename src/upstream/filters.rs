@@ -1,0 +1,197 @@
+//! Filters: what a client installs at a node and then polls.
+//!
+//! A filter lives at the node that made it. With one endpoint ids pass as they are. With several, ids of
+//! different nodes collide, so clients get ids of our own, and a call that names one goes to its node and to
+//! no other, under the id that the node gave it. Polling takes what it tells of out of the filter: it is sent
+//! once, whatever comes of it.
+
+use std::{
+    hash::{BuildHasher, RandomState},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use moka::sync::Cache;
+use tokio::sync::Mutex;
+
+use super::{Call, UpstreamError, endpoint::Accepted, pool::Pool};
+use crate::jsonrpc::{Answer, Params};
+
+/// Filters that are known at a time, all clients together. What is forgotten can be made again.
+const MOST: u64 = 10_000;
+
+/// A filter that nobody polls is forgotten. Nodes forget it sooner: geth after 5 minutes.
+const IDLE: Duration = Duration::from_secs(10 * 60);
+
+/// In geth's words, which clients know: they make the filter again.
+const NOT_FOUND: &[u8] = br#"{"code":-32000,"message":"filter not found"}"#;
+
+/// What a call has to do with filters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FilterCall {
+    /// Makes one.
+    Create,
+    /// Asks one what it has.
+    Poll,
+    /// Ends one.
+    Uninstall,
+}
+
+/// Which filter lives where.
+#[derive(Debug)]
+pub(super) struct Filters {
+    known: Cache<String, Filter>,
+    ids: Ids,
+}
+
+/// A filter of a node.
+#[derive(Clone, Debug)]
+struct Filter {
+    /// The endpoint's name.
+    home: Arc<str>,
+    /// Its id there, as JSON.
+    id: Bytes,
+    /// One call at a time, in the order in which they came: one takes what the next would have told, or ends it.
+    turn: Arc<Mutex<()>>,
+}
+
+/// Ids that nobody can guess from others: a count under two keys that are not told.
+#[derive(Debug, Default)]
+struct Ids {
+    keys: [RandomState; 2],
+    given: AtomicU64,
+}
+
+// === impl FilterCall ===
+
+impl FilterCall {
+    /// `None` for a method that has nothing to do with filters.
+    pub(super) fn of(method: &str) -> Option<Self> {
+        match method {
+            "eth_newFilter" | "eth_newBlockFilter" | "eth_newPendingTransactionFilter" => Some(Self::Create),
+            "eth_getFilterChanges" | "eth_getFilterLogs" => Some(Self::Poll),
+            "eth_uninstallFilter" => Some(Self::Uninstall),
+            _ => None,
+        }
+    }
+}
+
+// === impl Filters ===
+
+impl Filters {
+    pub(super) fn new() -> Self {
+        let known = Cache::builder().max_capacity(MOST).time_to_idle(IDLE).build();
+        Self { known, ids: Ids::default() }
+    }
+
+    /// Sends a call that has to do with filters where it belongs.
+    pub(super) async fn call(
+        &self,
+        pool: &Pool,
+        call: Call,
+        kind: FilterCall,
+    ) -> Result<Answer, UpstreamError> {
+        match kind {
+            FilterCall::Create => self.create(pool, call).await,
+            FilterCall::Poll | FilterCall::Uninstall => self.ask(pool, call, kind).await,
+        }
+    }
+
+    async fn create(&self, pool: &Pool, call: Call) -> Result<Answer, UpstreamError> {
+        let Accepted { answer, by, .. } = pool.send_one(call).await?;
+        let Answer::Result(id) = answer else { return Ok(answer) };
+        let Some(given) = text(&id) else { return Ok(Answer::Result(id)) };
+        let filter = Filter { home: by, id: id.clone(), turn: Arc::default() };
+        if pool.is_single() {
+            self.known.insert(given, filter);
+            return Ok(Answer::Result(id));
+        }
+        let own = self.ids.next();
+        let answer = Answer::Result(format!("\"{own}\"").into());
+        self.known.insert(own, filter);
+        Ok(answer)
+    }
+
+    async fn ask(&self, pool: &Pool, call: Call, kind: FilterCall) -> Result<Answer, UpstreamError> {
+        let Some(named) = call.params.elements().next().map(|id| text(id.as_bytes())) else {
+            // Whoever is asked says what is missing.
+            return pool.send_one(call).await.map(|accepted| accepted.answer);
+        };
+        let found = named.and_then(|named| Some((self.known.get(&named)?, named)));
+        let answer = match found {
+            // Alone, a node knows what it has, from before our time too.
+            None if pool.is_single() => pool.send_one(call).await?.answer,
+            None => not_found(),
+            Some((filter, named)) => {
+                let answer = filter.ask(pool, call, &named).await?;
+                if answer == not_found() || (kind == FilterCall::Uninstall && is_true(&answer)) {
+                    self.known.invalidate(&named);
+                }
+                answer
+            }
+        };
+        Ok(answer)
+    }
+}
+
+// === impl Filter ===
+
+impl Filter {
+    /// Asks its home, and nobody else. A home that is lost has lost its filters.
+    async fn ask(&self, pool: &Pool, call: Call, named: &str) -> Result<Answer, UpstreamError> {
+        let _turn = self.turn.lock().await;
+        if !pool.has(&self.home) {
+            return Ok(not_found());
+        }
+        let call = if text(&self.id).as_deref() == Some(named) { call } else { self.translate(call) };
+        if pool.is_single() {
+            return pool.send_one(call).await.map(|accepted| accepted.answer);
+        }
+        match pool.send_to(&self.home, call).await {
+            Some(Ok(accepted)) => Ok(accepted.answer),
+            Some(Err(UpstreamError::Connect(_) | UpstreamError::Stranger(_))) | None => Ok(not_found()),
+            // It may be there still, and have what was asked for.
+            Some(Err(error)) => Err(error),
+        }
+    }
+
+    /// The same call under the id that its home knows.
+    fn translate(&self, call: Call) -> Call {
+        let mut params = Vec::from(b"[");
+        params.extend_from_slice(&self.id);
+        for rest in call.params.elements().skip(1) {
+            params.push(b',');
+            params.extend_from_slice(rest.as_bytes());
+        }
+        params.push(b']');
+        Call { params: Params::from_own(params), ..call }
+    }
+}
+
+fn is_true(answer: &Answer) -> bool {
+    matches!(answer, Answer::Result(result) if result == "true")
+}
+
+fn not_found() -> Answer {
+    Answer::Error(Bytes::from_static(NOT_FOUND))
+}
+
+/// An id as text; `None` if it is none.
+fn text(id: &[u8]) -> Option<String> {
+    serde_json::from_slice(id).ok()
+}
+
+// === impl Ids ===
+
+impl Ids {
+    /// 128 bits, as geth's.
+    fn next(&self) -> String {
+        let count = self.given.fetch_add(1, Relaxed);
+        let [high, low] = self.keys.each_ref().map(|key| key.hash_one(count));
+        format!("0x{high:016x}{low:016x}")
+    }
+}

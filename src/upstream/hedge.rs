@@ -1,0 +1,209 @@
+//! Asks another endpoint too when one takes long, and takes the first good answer.
+//!
+//! Off unless the operator wants it, since both are billed. "Long" is measured: longer than most of the
+//! recent answers of the pool took. Each such request is paid for out of the budget of retries, so that a chain
+//! of slow nodes is not asked for twice the work.
+
+use std::{
+    collections::VecDeque,
+    pin::Pin,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures_util::future::{Either, select};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use tokio::time::Instant;
+
+use super::{Calls, UpstreamError, endpoint::Accepted, endpoint::Attempted, pool};
+use crate::jsonrpc::Answer;
+
+/// So many of the last answers count. Enough to tell a percentile, few enough to follow a node that changes.
+const MOST: usize = 256;
+
+/// With fewer there is no telling what is slow.
+const LEAST: usize = 32;
+
+/// Whatever is usual, an answer is not late before this: a node next door answers in less than a wink, and its
+/// slowest twentieth is no reason to ask two.
+const SHORTEST: Duration = Duration::from_millis(5);
+
+/// A share of the answers, from the half to all but a thousandth, in thousandths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Percentile(u16);
+
+const THOUSAND: f64 = 1e3;
+
+/// When an answer is late.
+#[derive(Debug)]
+pub(super) struct Hedge {
+    percentile: Percentile,
+    /// What the last answers took, the oldest first.
+    took: Mutex<VecDeque<Duration>>,
+}
+
+/// What came of a race.
+#[derive(Debug)]
+pub(super) struct Raced {
+    pub(super) attempted: Attempted,
+    /// Was it the second that answered?
+    pub(super) second_won: bool,
+}
+
+// === impl Percentile ===
+
+impl Percentile {
+    /// `None` if it is not between 0.5 and 0.999.
+    pub fn try_new(share: f64) -> Option<Self> {
+        (0.5..=0.999).contains(&share).then(|| Self((share * THOUSAND).round() as u16))
+    }
+
+    /// The place of the last that is within this share, of so many in order.
+    fn place(self, of: usize) -> usize {
+        (of * usize::from(self.0) / THOUSAND as usize).min(of.saturating_sub(1))
+    }
+}
+
+impl Serialize for Percentile {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(f64::from(self.0) / THOUSAND)
+    }
+}
+
+impl<'de> Deserialize<'de> for Percentile {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let share = f64::deserialize(deserializer)?;
+        Self::try_new(share).ok_or_else(|| {
+            de::Error::custom(format_args!(
+                "{share} is no share to hedge at; write a number from 0.5 to 0.999, such as 0.95"
+            ))
+        })
+    }
+}
+
+// === impl Hedge ===
+
+impl Hedge {
+    pub(super) fn new(percentile: Percentile) -> Self {
+        Self { percentile, took: Mutex::default() }
+    }
+
+    /// When an answer is late; `None` as long as there is no telling.
+    pub(super) fn after(&self) -> Option<Duration> {
+        let mut took: Vec<_> = {
+            let took = self.took();
+            if took.len() < LEAST {
+                return None;
+            }
+            took.iter().copied().collect()
+        };
+        let place = self.percentile.place(took.len());
+        let (_, late, _) = took.select_nth_unstable(place);
+        Some((*late).max(SHORTEST))
+    }
+
+    /// The same attempt, counted by the time it takes. One that fails says nothing of how long answers take.
+    pub(super) async fn timed(&self, attempt: impl Future<Output = Attempted>) -> Attempted {
+        let begun = Instant::now();
+        let attempted = attempt.await;
+        if attempted.iter().all(Result::is_ok) {
+            self.note(begun.elapsed());
+        }
+        attempted
+    }
+
+    /// An answer took this long, or was not there after it.
+    pub(super) fn note(&self, time: Duration) {
+        let mut took = self.took();
+        if took.len() == MOST {
+            took.pop_front();
+        }
+        took.push_back(time);
+    }
+
+    fn took(&self) -> MutexGuard<'_, VecDeque<Duration>> {
+        self.took.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Waits for the first that answers every call well; if neither does, for both, and takes the better of each.
+/// Whoever is not waited for any more is dropped.
+pub(super) async fn race<'a, F, S>(calls: &Calls, first: Pin<&'a mut F>, second: Pin<&'a mut S>) -> Raced
+where
+    F: Future<Output = Attempted>,
+    S: Future<Output = Attempted>,
+{
+    match select(first, second).await {
+        Either::Left((one, _)) if is_good(calls, &one) => Raced { attempted: one, second_won: false },
+        Either::Right((two, _)) if is_good(calls, &two) => Raced { attempted: two, second_won: true },
+        Either::Left((one, second)) => {
+            let two = second.await;
+            let second_won = is_good(calls, &two);
+            Raced { attempted: better(one, two), second_won }
+        }
+        Either::Right((two, first)) => {
+            let one = first.await;
+            Raced { attempted: better(one, two), second_won: false }
+        }
+    }
+}
+
+/// Has every call a result that nobody else would better?
+fn is_good(calls: &Calls, attempted: &Attempted) -> bool {
+    calls.iter().zip(attempted).all(|(call, outcome)| {
+        matches!(outcome, Ok(Accepted { answer: Answer::Result(_), .. }))
+            && !pool::is_worth_another(call, outcome)
+    })
+}
+
+/// For each call the better outcome, the first's if they are equal.
+fn better(one: Attempted, two: Attempted) -> Attempted {
+    one.into_iter().zip(two).map(|(one, two)| if worth(&two) > worth(&one) { two } else { one }).collect()
+}
+
+fn worth(outcome: &Result<Accepted, UpstreamError>) -> u8 {
+    match outcome {
+        Ok(Accepted { answer: Answer::Result(result), .. }) if result != "null" => 3,
+        Ok(Accepted { answer: Answer::Result(_), .. }) => 2,
+        Ok(Accepted { answer: Answer::Error(_), .. }) => 1,
+        Err(_) => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hedge(share: f64) -> Hedge {
+        Hedge::new(Percentile::try_new(share).unwrap())
+    }
+
+    #[test]
+    fn late_is_later_than_the_share_of_the_last_answers() {
+        let hedge = hedge(0.9);
+        for millis in 1..LEAST as u64 {
+            hedge.note(Duration::from_millis(millis));
+        }
+        assert_eq!(hedge.after(), None, "too few to tell");
+        for millis in 1..=MOST as u64 {
+            hedge.note(Duration::from_millis(1_000 + millis));
+        }
+        assert_eq!(hedge.after(), Some(Duration::from_millis(1_231)), "the last ones count");
+        for _ in 0..MOST {
+            hedge.note(Duration::from_micros(100));
+        }
+        assert_eq!(hedge.after(), Some(SHORTEST));
+    }
+
+    #[test]
+    fn a_percentile_is_one_that_can_be_late() {
+        for share in [0.5, 0.95, 0.999] {
+            let percentile = Percentile::try_new(share).unwrap();
+            assert!(percentile.place(LEAST) < LEAST);
+            assert_eq!(serde_json::to_value(percentile).unwrap(), share);
+        }
+        for share in [0.0, 0.499, 0.9991, 1.0, 95.0, f64::NAN] {
+            assert_eq!(Percentile::try_new(share), None);
+        }
+    }
+}
