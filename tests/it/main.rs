@@ -29,6 +29,7 @@ mod floors;
 mod follow;
 mod fuzz_bodies;
 mod malformed;
+mod matrix;
 mod model;
 mod node;
 mod pool;
