@@ -381,10 +381,7 @@ impl State {
         {
             self.floor = self.floor.max(Some(BlockNumber(block.0.saturating_add(GONE_TOGETHER))));
         }
-        let checked = match verdict {
-            Some(Verdict::Passed(checked) | Verdict::Unproved(_, Some(checked))) => checked,
-            _ => return,
-        };
+        let Some(Verdict::Passed(checked) | Verdict::Unproved(_, Some(checked))) = verdict else { return };
         let shown = match checked {
             Checked::Block(block) => block.header().number,
             Checked::Thin(thin) => thin.header().number,

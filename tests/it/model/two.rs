@@ -44,7 +44,7 @@ enum Happens {
     One(usize, Step),
     /// It takes over the other's branch.
     Heal(usize),
-    /// It takes over the other's branch, and both see all of it, and no faults are left.
+    /// It takes over the other's branch, and both see all of it, and no faults are left, until they count as one.
     Peace(usize),
 }
 
@@ -109,7 +109,7 @@ fn happens() -> impl Strategy<Value = Happens> {
         20 => step().prop_map(Happens::Both),
         20 => (0usize..2, one).prop_map(|(node, step)| Happens::One(node, step)),
         2 => (0usize..2).prop_map(Happens::Heal),
-        3 => (0usize..2).prop_map(Happens::Peace),
+        4 => (0usize..2).prop_map(Happens::Peace),
     ]
 }
 
@@ -148,12 +148,18 @@ impl<'a> Run<'a> {
                 self.heal(*node);
                 self.nodes.iter_mut().for_each(|node| node.set_lag(0));
                 self.clear_faults();
+                self.note_agreement();
+                time::sleep(2 * self.staleness + Duration::from_millis(1)).await;
             }
         }
+        self.note_agreement();
+        Ok(())
+    }
+
+    fn note_agreement(&mut self) {
         let [one, other] = &self.nodes;
         let agree = !self.faulty && one.states[one.last()].visible == other.states[other.last()].visible;
         self.agreed = agree.then(|| self.agreed.unwrap_or_else(Instant::now));
-        Ok(())
     }
 
     async fn step(&mut self, nodes: &[usize], step: &Step) -> Result<(), String> {
