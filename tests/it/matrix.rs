@@ -69,7 +69,7 @@ enum Outcome {
 /// For each trouble what a hit and a miss come to: with that node alone, and with a healthy one second in order.
 /// A batch of both comes to both.
 const TABLE: [(Trouble, [Outcome; 2], [Outcome; 2]); 17] = [
-    //              alone: hit, miss             with another: hit, miss
+    // Trouble, alone: [hit, miss], with another: [hit, miss]
     (Refused, [Served, Code(-32010)], [Served, Served]),
     (Reset, [Served, Code(-32010)], [Served, Served]),
     (ResetMidBody, [Served, Code(-32010)], [Served, Served]),
