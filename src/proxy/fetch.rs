@@ -103,12 +103,13 @@ impl Fetch {
             }
             Self::Receipt(hash) => ("eth_getTransactionReceipt", format!(r#"["{hash}"]"#)),
         };
-        Call::new(MethodName::from(method), Params::from_own(params)).with_need(self.need())
+        Call::new(MethodName::from(method), Params::from_own(params))
     }
 
     /// What depends on which branch is canonical is asked of the endpoint whose heads are followed; content by
-    /// its hash of anybody, and of another where one has not got it.
-    fn need(self) -> Need {
+    /// its hash, and what is final, of anybody, and of another where one has not got it. Only what is there can
+    /// be lacking: the next block is not, however often it is asked for.
+    fn need(self, finalized: Option<BlockNumber>, head: Option<BlockNumber>) -> Need {
         let block = match self {
             Self::BlockAt(number)
             | Self::ThinAt(number)
@@ -121,8 +122,9 @@ impl Fetch {
             | Self::TransactionIn(..)
             | Self::Receipt(_) => None,
         };
-        let timeless = self.is_timeless();
-        Need { block, followed: !timeless, is_head: false, null_elsewhere: timeless }
+        let anybody = self.is_timeless() || block.is_some_and(|block| Some(block) <= finalized);
+        let block = block.filter(|block| Some(*block) <= head);
+        Need { block, followed: !anybody, is_head: false, null_elsewhere: anybody }
     }
 
     pub(super) fn asked(self) -> Asked {
@@ -277,7 +279,9 @@ impl Fetcher {
     async fn carry_out(self: Arc<Self>, fetch: Fetch, sent: Stamp) -> Result<Fetched, UpstreamError> {
         let (head, generation) = (self.view.tracker().head(), self.view.generation());
         let check = self.check(fetch.asked(), sent);
-        let answer = self.ask(fetch.call(), &check).await?;
+        let finalized = self.view.tracker().finalized().map(|(number, _)| number);
+        let need = fetch.need(finalized, head.map(|head| head.number));
+        let answer = self.ask(fetch.call().with_need(need), &check).await?;
         match &answer {
             Answer::Error(error) if matches!(fetch, Fetch::Receipts(_) | Fetch::ReceiptsAt(_)) => {
                 self.note_lack(error);

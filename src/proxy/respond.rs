@@ -296,16 +296,18 @@ impl Inner {
     /// Hands the call on as it is; its answer is checked, and not kept.
     async fn forward_as_asked(&self, asked: &Cacheable, arrival: Stamp) -> Result<Answered, CallError> {
         let (demands_proof, rejects) = (self.demands_proof(asked), self.fetcher.verifier.rejects());
+        // As canonical as anything else that is asked for by what is canonical.
+        let head = self.fetcher.view.tracker().head().map(|head| head.number);
+        let block = asked.want.number().filter(|number| Some(*number) <= head);
+        let need = Need { block, followed: !asked.names_hash(), ..Need::default() };
+        let call = asked.call.clone().with_need(need);
         let Some(question) = asked.question() else {
             if asked.counts() && demands_proof && rejects {
                 return Err(CallError::Unproved);
             }
-            return self.forward(asked.call.clone(), Outcome::Miss).await;
+            return self.forward(call, Outcome::Miss).await;
         };
         let check = self.fetcher.check(question, self.fetcher.view.clock().now());
-        // As canonical as anything else that is asked for by what is canonical.
-        let need = Need { followed: !asked.names_hash(), ..Need::default() };
-        let call = asked.call.clone().with_need(need);
         let answer = self.fetcher.ask(call, &check).await.map_err(CallError::Upstream)?;
         let is_content = matches!(&answer, Answer::Result(result) if result != "null");
         if !demands_proof || !is_content {

@@ -34,7 +34,7 @@ impl Want {
     }
 
     /// The number of the block that it is about, where it names one.
-    fn number(self) -> Option<BlockNumber> {
+    pub(super) fn number(self) -> Option<BlockNumber> {
         let place = match self {
             Self::Operation(Operation::BlockByNumber(wanted)) => wanted.block,
             Self::Operation(Operation::TransactionByBlockNumber(wanted)) => wanted.block,

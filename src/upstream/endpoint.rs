@@ -45,6 +45,10 @@ const DISTRUST: u32 = 2;
 /// How long a failure counts in the choice: what is never asked again never shows that it has recovered.
 const GRUDGE: Duration = Duration::from_secs(5);
 
+/// History is forgotten in one piece: with a block that is gone, so many above it are taken to be. Else who
+/// reads upwards would ask in vain for every one.
+const GONE_TOGETHER: u64 = 64;
+
 /// One node.
 #[derive(Debug)]
 pub(super) struct Endpoint {
@@ -70,9 +74,11 @@ struct State {
     /// When it last failed, or said what cannot be right.
     failed: Option<Instant>,
     last_error: Option<UpstreamError>,
-    /// The highest block that it has shown, and when.
-    head: Option<(BlockNumber, Instant)>,
-    /// What is below it has forgotten.
+    /// The highest block that it has shown.
+    head: Option<BlockNumber>,
+    /// When it last said that this is its head: a block that was asked for says nothing of those above it.
+    head_seen: Option<Instant>,
+    /// What is below it has forgotten, as far as can be told.
     floor: Option<BlockNumber>,
 }
 
@@ -91,8 +97,10 @@ pub(super) type Attempted = Vec<Result<Accepted, UpstreamError>>;
 /// What asking an endpoint costs: first by what speaks against it, then by its load.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub(super) struct Cost {
-    /// It lacks what is asked for, or is not known.
-    unfit: u32,
+    /// It lacks what is asked for.
+    lacks: bool,
+    /// It is not known who it is.
+    unsure: bool,
     failures: u32,
     load: peak_ewma::Cost,
 }
@@ -156,6 +164,7 @@ impl Endpoint {
                 failed: None,
                 last_error: None,
                 head: None,
+                head_seen: None,
                 floor: None,
             }),
             metrics,
@@ -186,7 +195,7 @@ impl Endpoint {
             priority: self.priority,
             identity: self.recognition.as_ref().map(Recognition::state),
             health: state.breaker.health(Instant::now()),
-            head: state.head.map(|(number, _)| number),
+            head: state.head,
             last_error: state.last_error.clone(),
         }
     }
@@ -218,8 +227,7 @@ impl Endpoint {
         let lacks = block.is_some_and(|block| state.lacks(block, now));
         drop(state);
         let unsure = self.recognition.as_ref().is_some_and(|recognition| !recognition.is_sure());
-        let unfit = u32::from(unsure) + 2 * u32::from(lacks);
-        Eligible::Yes(Cost { unfit, failures, load: self.lock_leaf().load() })
+        Eligible::Yes(Cost { lacks, unsure, failures, load: self.lock_leaf().load() })
     }
 
     /// Sends calls, and judges what comes. Not before it is known who it is.
@@ -375,7 +383,12 @@ impl Drop for Begun<'_> {
 impl Cost {
     /// Is it known, and has it what is asked for?
     pub(super) fn is_fit(self) -> bool {
-        self.unfit == 0
+        !self.lacks && !self.unsure
+    }
+
+    /// Is it known not to have what is asked for?
+    pub(super) fn lacks(self) -> bool {
+        self.lacks
     }
 }
 
@@ -384,7 +397,8 @@ impl Cost {
 impl State {
     /// Is it known not to have this block?
     fn lacks(&self, block: BlockNumber, now: Instant) -> bool {
-        let behind = self.head.is_some_and(|(head, seen)| head < block && now < seen + BEHIND);
+        let is_news = self.head_seen.is_some_and(|seen| now < seen + BEHIND);
+        let behind = is_news && self.head.is_some_and(|head| head < block);
         behind || self.floor.is_some_and(|floor| block < floor)
     }
 
@@ -393,7 +407,7 @@ impl State {
         if let (Answer::Error(error), Some(block)) = (answer, call.need.block)
             && limited::is_pruned(error)
         {
-            self.floor = self.floor.max(Some(BlockNumber(block.0.saturating_add(1))));
+            self.floor = self.floor.max(Some(BlockNumber(block.0.saturating_add(GONE_TOGETHER))));
         }
         let Some(Verdict::Passed(checked) | Verdict::Unproved(_, Some(checked))) = verdict else { return };
         let shown = match checked {
@@ -403,8 +417,9 @@ impl State {
             Checked::Transaction(_) | Checked::Receipt(_) => return,
         };
         // A head is asked for by its tag: then what it shows is all that it has.
-        if call.need.is_head || self.head.is_none_or(|(head, _)| head < shown) {
-            self.head = Some((shown, now));
+        if call.need.is_head {
+            (self.head, self.head_seen) = (Some(shown), Some(now));
         }
+        self.head = self.head.max(Some(shown));
     }
 }

@@ -269,13 +269,16 @@ impl Pool {
         (eligible, wait)
     }
 
-    /// The one that is followed, as long as it can be asked; then another is.
+    /// The one that is followed, as long as it can be asked; then another is. For what that one is known to
+    /// lack, one that may have it is asked, and none is followed for that.
     fn pick_followed(&self, eligible: &[(Cost, Arc<Endpoint>)]) -> Option<Arc<Endpoint>> {
         let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
         let is_followed =
             |(_, endpoint): &&(Cost, Arc<Endpoint>)| followed.as_deref() == Some(&**endpoint.name());
-        if let Some((_, endpoint)) = eligible.iter().find(is_followed) {
-            return Some(endpoint.clone());
+        if let Some((cost, endpoint)) = eligible.iter().find(is_followed) {
+            let has_it = || eligible.iter().filter(|(cost, _)| !cost.lacks()).cloned().collect::<Vec<_>>();
+            let elsewhere = if cost.lacks() { two_choices(&has_it()).cloned() } else { None };
+            return Some(elsewhere.unwrap_or_else(|| endpoint.clone()));
         }
         let endpoint = two_choices(eligible)?;
         if let Some(before) = followed.replace(endpoint.name().clone()) {
@@ -284,11 +287,13 @@ impl Pool {
         Some(endpoint.clone())
     }
 
-    /// The endpoint that is followed lags: another may be further.
+    /// The endpoint that is followed lags: another is followed that may be further, if there is one.
     pub(super) fn unfollow(&self) {
-        let endpoints = self.endpoints.load();
-        if endpoints.len() > 1 {
-            *self.followed.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
+        let (eligible, _) = self.eligible(1, Need::default(), followed.as_slice(), Instant::now());
+        if let Some(endpoint) = two_choices(&eligible) {
+            let before = followed.replace(endpoint.name().clone());
+            debug!(upstream = %endpoint.name(), ?before, "the one that was followed lags");
         }
     }
 

@@ -32,6 +32,7 @@ mod follow;
 mod fuzz_bodies;
 mod hedge;
 mod malformed;
+mod matrix;
 mod model;
 mod node;
 mod pool;

@@ -6,6 +6,7 @@
 
 mod liar;
 mod step;
+mod two;
 mod world;
 
 use std::time::Duration;

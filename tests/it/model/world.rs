@@ -73,6 +73,19 @@ impl Call {
         matches!(self.subject, Subject::Tag(Place::Safe | Place::Finalized))
     }
 
+    /// The block that is asked for by its hash.
+    pub fn block(&self) -> Option<Hash> {
+        match self.subject {
+            Subject::Block(hash) => Some(hash),
+            Subject::Number(_) | Subject::Tag(_) | Subject::Transaction(_) | Subject::Nothing => None,
+        }
+    }
+
+    /// Is the head what it asks about?
+    pub fn names_the_head(&self) -> bool {
+        matches!(self.subject, Subject::Tag(Place::Latest) | Subject::Nothing)
+    }
+
     /// Does the answer name the head?
     pub fn shows_the_head(&self) -> bool {
         matches!((self.question, self.subject), (Question::BlockByNumber(..), Subject::Tag(Place::Latest)))
@@ -138,6 +151,10 @@ impl World {
             mempool: self.chain.mempool(),
             visible: Arc::new(canonical[..seen].to_vec()),
         });
+    }
+
+    pub fn lag(&self) -> u64 {
+        self.lag
     }
 
     pub fn last(&self) -> usize {
@@ -505,7 +522,7 @@ impl World {
     /// `latest` does not follow a replica backwards: a head that was shown before may still be
     /// given while all that the node shows now stands below it on the same branch.
     pub fn allows_as_head(&self, call: &Call, state: &State, result: &Bytes) -> bool {
-        if !matches!(call.subject, Subject::Tag(Place::Latest) | Subject::Nothing) {
+        if !call.names_the_head() {
             return false;
         }
         let Some(visible) = state.visible.last() else { return false };

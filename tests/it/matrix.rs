@@ -1,0 +1,270 @@
+//! Every way in which a node can be in trouble, alone and beside one that is well: what a client gets.
+
+use std::time::Duration;
+
+use holdfast::{
+    config::Config,
+    devchain::{DevChain, Fault, Lie, Pruned},
+    upstream::EndpointConfig,
+    verify::OnMismatch,
+};
+use serde_json::{Value, json};
+use tokio::time;
+
+use self::{Outcome::*, Trouble::*};
+use crate::support::{client, in_memory, proxy, upstream};
+
+const BLOCK_AT: &str = "eth_getBlockByNumber";
+
+/// Final, and in memory before the trouble begins.
+const HIT: &str = "0x5";
+
+/// Final, and never asked for before.
+const MISS: &str = "0x6";
+
+/// Near the head: there a node that lags has nothing, and one on a fork something else.
+const NEAR: &str = "0x76";
+
+/// No answer takes longer than this, whatever the node does.
+const CALL: Duration = Duration::from_secs(30);
+
+/// What is wrong with the first node, from when it is known who it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trouble {
+    Refused,
+    Reset,
+    ResetMidBody,
+    Hang,
+    Drip,
+    Status429,
+    Status500,
+    Html,
+    Truncated,
+    WrongId,
+    WrongChain,
+    Lagging,
+    Forked,
+    PrunedError,
+    PrunedNull,
+    LyingPassed,
+    LyingRejected,
+}
+
+/// What a client gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// What a healthy node says.
+    Served,
+    /// An error with this code.
+    Code(i64),
+    /// What the node in trouble has, and no other.
+    ItsOwn,
+    Null,
+    /// What the node in trouble made up.
+    TheLie,
+    /// None of these.
+    Else,
+}
+
+/// For each trouble what a hit and a miss come to: with that node alone, and with a healthy one second in order.
+/// A batch of both comes to both.
+const TABLE: [(Trouble, [Outcome; 2], [Outcome; 2]); 17] = [
+    // Trouble, alone: [hit, miss], with another: [hit, miss]
+    (Refused, [Served, Code(-32010)], [Served, Served]),
+    (Reset, [Served, Code(-32010)], [Served, Served]),
+    (ResetMidBody, [Served, Code(-32010)], [Served, Served]),
+    (Hang, [Served, Code(-32011)], [Served, Served]),
+    (Drip, [Served, Code(-32011)], [Served, Served]),
+    (Status429, [Served, Code(-32005)], [Served, Served]),
+    (Status500, [Served, Code(-32010)], [Served, Served]),
+    (Html, [Served, Code(-32010)], [Served, Served]),
+    (Truncated, [Served, Code(-32010)], [Served, Served]),
+    (WrongId, [Served, Code(-32010)], [Served, Served]),
+    (WrongChain, [Served, Code(-32010)], [Served, Served]),
+    (Lagging, [Served, Null], [Served, Served]),
+    // Nobody can say which of two branches is the right one: the first in order is believed.
+    (Forked, [Served, ItsOwn], [Served, ItsOwn]),
+    (PrunedError, [Served, Code(4444)], [Served, Served]),
+    (PrunedNull, [Served, Null], [Served, Served]),
+    (LyingPassed, [Served, TheLie], [Served, Served]),
+    (LyingRejected, [Served, Code(-32012)], [Served, Served]),
+];
+
+/// Two nodes of one chain that agree.
+fn twins() -> [DevChain; 2] {
+    [(), ()].map(|()| upstream::devchain().config(|config| config.chain_id = 1).blocks(120, 2).chain())
+}
+
+fn config(trouble: Trouble) -> Config {
+    let mut config = Config::default();
+    in_order(&mut config, ["", ""]);
+    if trouble == LyingRejected {
+        config.verify.on_mismatch = OnMismatch::Reject;
+    }
+    config
+}
+
+fn in_order(config: &mut Config, urls: [&str; 2]) {
+    config.upstream.timeout = Duration::from_secs(2);
+    let endpoints = urls.into_iter().zip(0..);
+    config.upstream.endpoints =
+        endpoints.map(|(url, priority)| EndpointConfig { priority, ..EndpointConfig::at(url) }).collect();
+}
+
+fn call(id: u32, at: &str) -> Value {
+    json!({ "jsonrpc": "2.0", "id": id, "method": BLOCK_AT, "params": [at, true] })
+}
+
+fn truth(chain: &DevChain, at: &str) -> Value {
+    serde_json::from_slice(&chain.answer(BLOCK_AT, json!([at, true])).unwrap_or_default())
+        .unwrap_or(Value::Null)
+}
+
+/// The requests of a line's cells, each with the blocks that it asks for.
+fn requests(trouble: Trouble) -> [(Value, Vec<&'static str>); 3] {
+    let miss = if matches!(trouble, Lagging | Forked) { NEAR } else { MISS };
+    [
+        (call(1, HIT), vec![HIT]),
+        (call(1, miss), vec![miss]),
+        (json!([call(1, HIT), call(2, miss)]), vec![HIT, miss]),
+    ]
+}
+
+/// What a response has, entry by entry, that the line of the table does not say.
+fn contrary(
+    response: &Value,
+    asked: &[&str],
+    nodes: [&DevChain; 2],
+    [hit, miss]: [Outcome; 2],
+) -> Vec<String> {
+    let replies = response.as_array().cloned().unwrap_or_else(|| vec![response.clone()]);
+    assert_eq!(replies.len(), asked.len(), "{response}");
+    let outcomes = replies.iter().zip(asked).map(|(reply, at)| (at, reply, outcome(reply, at, nodes)));
+    let unexpected = outcomes.filter(|(at, _, outcome)| *outcome != if **at == HIT { hit } else { miss });
+    unexpected
+        .map(|(at, reply, outcome)| {
+            let reply: String = reply.to_string().chars().take(300).collect();
+            format!("block {at} came to {outcome:?}: {reply}")
+        })
+        .collect()
+}
+
+fn outcome(reply: &Value, at: &str, [troubled, healthy]: [&DevChain; 2]) -> Outcome {
+    if let Some(code) = reply["error"]["code"].as_i64() {
+        return Code(code);
+    }
+    match &reply["result"] {
+        result if *result == truth(healthy, at) => Served,
+        Value::Null => Null,
+        result if *result == truth(troubled, at) => ItsOwn,
+        result if result["gasUsed"] == "0x1" => TheLie,
+        _ => Else,
+    }
+}
+
+/// The response in time, or a panic that says whose it was to be.
+async fn in_time<T>(what: &str, response: impl Future<Output = T>) -> T {
+    time::timeout(CALL, response).await.unwrap_or_else(|_| panic!("{what}: no answer within {CALL:?}"))
+}
+
+// === impl Trouble ===
+
+impl Trouble {
+    fn befalls(self, node: &DevChain) {
+        let fault = match self {
+            // That there is no connection shows on a socket only.
+            Self::Refused => return,
+            Self::Reset => Fault::Reset,
+            Self::ResetMidBody => Fault::ResetMidBody,
+            Self::Hang => Fault::Hang,
+            Self::Drip => Fault::Drip(Duration::from_millis(200)),
+            Self::Status429 => Fault::RateLimited { retry_after: Some(30) },
+            Self::Status500 => Fault::Status(500),
+            Self::Html => Fault::Garbage,
+            Self::Truncated => Fault::Truncated,
+            Self::WrongId => Fault::WrongId,
+            Self::WrongChain => {
+                let mut config = node.config();
+                config.seed += 1;
+                node.restart(config);
+                node.mine_many(120, 2);
+                return;
+            }
+            Self::Lagging => return node.lag(10),
+            Self::Forked => {
+                node.reorg(5, 6);
+                return;
+            }
+            Self::PrunedError => return node.prune_below(50, Pruned::Error4444),
+            Self::PrunedNull => return node.prune_below(50, Pruned::Null),
+            Self::LyingPassed | Self::LyingRejected => {
+                Fault::Lie(Lie::Field("gasUsed".to_owned(), json!("0x1")))
+            }
+        };
+        node.fail(fault).any().always();
+    }
+
+    /// Is it found out when the head is asked for next, and not before?
+    fn shows_by_its_head(self) -> bool {
+        matches!(self, Self::WrongChain | Self::Lagging)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_trouble_comes_to_what_the_table_says() {
+    let (mut checked, mut wrong) = (0, Vec::new());
+    for (trouble, alone, with_another) in TABLE.into_iter().filter(|(trouble, ..)| *trouble != Refused) {
+        for (count, expected) in [(1, alone), (2, with_another)] {
+            for (body, asked) in requests(trouble) {
+                let [first, second] = twins();
+                let nodes = [&first, &second];
+                let behind = &nodes[..count];
+                let what = format!("{trouble:?}, {count} nodes, {body}");
+                let program = in_memory::program_over(behind, &config(trouble));
+                for (method, params) in
+                    [(BLOCK_AT, json!(["finalized", false])), (BLOCK_AT, json!([HIT, true]))]
+                {
+                    program.ask(method, params).await;
+                }
+                time::sleep(Duration::from_secs(2)).await;
+                trouble.befalls(&first);
+                if trouble.shows_by_its_head() {
+                    program.call("eth_blockNumber", json!([])).await;
+                }
+                let (_, response) = in_time(&what, program.send(body.to_string())).await;
+                let response = serde_json::from_slice(&response).unwrap();
+                let contrary = contrary(&response, &asked, nodes, expected);
+                wrong.extend(contrary.into_iter().map(|contrary| format!("{what}: {contrary}\n")));
+                checked += 1;
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.concat());
+    assert_eq!(checked, (TABLE.len() - 1) * 6);
+}
+
+#[tokio::test]
+async fn nobody_listening_comes_to_what_the_table_says() {
+    let (_, alone, with_another) = TABLE.into_iter().find(|(trouble, ..)| *trouble == Refused).unwrap();
+    for (expected, healthy) in [(alone, false), (with_another, true)] {
+        for (body, asked) in requests(Refused) {
+            let node = || upstream::devchain().config(|config| config.chain_id = 1).blocks(120, 2).run();
+            let (first, second) = (node().await, node().await);
+            let what = format!("Refused, healthy: {healthy}, {body}");
+            let proxy = proxy::new().config(|config| {
+                in_order(config, [&first.url(), &second.url()]);
+                config.upstream.endpoints.truncate(1 + usize::from(healthy));
+            });
+            let proxy = proxy.run().await;
+            let client = client::http(&proxy);
+            client.ask(BLOCK_AT, json!(["finalized", false])).await.unwrap();
+            client.ask(BLOCK_AT, json!([HIT, true])).await.unwrap();
+            // The chain stays to compare with; what listened for it is gone.
+            let troubled = DevChain::clone(&first);
+            drop(first);
+            let response = in_time(&what, client.send(body.to_string())).await;
+            let contrary = contrary(&response.json(), &asked, [&troubled, &second], expected);
+            assert!(contrary.is_empty(), "{what}: {contrary:?}");
+        }
+    }
+}

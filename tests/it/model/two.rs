@@ -1,0 +1,445 @@
+//! Two nodes of one chain behind one proxy: now of one mind, now on two branches, one behind the other or
+//! failing.
+//!
+//! Every answer must be one that one of the two would have given at a moment that the promises allow. After
+//! they have been of one mind for a while, and well, they count as one node: then nothing fails, and no
+//! answer is older than a head that was shown.
+//!
+//! Both chains are given the same blocks in the same order, and so have the same; they differ in which branch
+//! is theirs. By hash, neither shows a block that is not on it.
+
+use std::{
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use holdfast::{
+    jsonrpc::{Answer, read_answers},
+    upstream::EndpointConfig,
+};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use tokio::{
+    task::JoinHandle,
+    time::{self, Instant},
+};
+
+use super::{
+    FAILURES, ORDINARY, check_programs, request, send_body, settings, shorten,
+    step::{Finality, Step, step},
+    world::{Call, State, World},
+};
+use crate::support::in_memory::{self, InMemory};
+
+/// How long after the last fault a node may still be left alone, or be unknown.
+const RECOVERY: Duration = Duration::from_secs(12);
+
+/// What happens to two nodes, and to those who ask.
+#[derive(Clone, Debug)]
+enum Happens {
+    /// To both alike; a question is one about what the first knows.
+    Both(Step),
+    /// To one of them; a question is one about what it knows.
+    One(usize, Step),
+    /// It takes over the other's branch.
+    Heal(usize),
+    /// It takes over the other's branch, and both see all of it, and no faults are left, until they count as one.
+    Peace(usize),
+}
+
+/// How the proxy is told to treat them.
+#[derive(Clone, Copy, Debug)]
+struct Setting {
+    /// The second is asked only for what the first does not answer; else they share.
+    in_order: bool,
+    /// Every switch that may not change an answer is the other way.
+    switched: bool,
+    followed: bool,
+}
+
+/// A call under way.
+struct Asked {
+    call: Call,
+    arrived: Instant,
+    may_fail: bool,
+    /// States before this one had been overtaken when it was sent, if both were as one then.
+    shown: usize,
+}
+
+/// What was seen in all programs, so that no test passes for want of quarrels or of peace.
+#[derive(Debug, Default)]
+struct Seen {
+    answers: AtomicUsize,
+    failures: AtomicUsize,
+    /// Answers while the two were on two branches.
+    forked: AtomicUsize,
+    /// Answers while they counted as one.
+    as_one: AtomicUsize,
+}
+
+struct Run<'a> {
+    nodes: [World; 2],
+    program: InMemory,
+    staleness: Duration,
+    started: Vec<(Asked, JoinHandle<Bytes>)>,
+    /// Faults are in force.
+    faulty: bool,
+    /// When the last fault went.
+    recovered: Option<Instant>,
+    /// Since when both say the same, and say it.
+    agreed: Option<Instant>,
+    /// After a head was shown by two that count as one, nothing is older than this state.
+    shown: usize,
+    seen: &'a Seen,
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    let one = prop_oneof![
+        3 => (1usize..3, 0usize..4).prop_map(|(blocks, transactions)| Step::Mine(blocks, transactions)),
+        1 => (20usize..80).prop_map(|blocks| Step::Mine(blocks, 0)),
+        6 => (1u64..5, 1usize..6).prop_map(|(depth, length)| Step::Reorg { depth, length }),
+        4 => (1u64..5, proptest::collection::vec(any::<u8>(), 1..8))
+            .prop_map(|(depth, deal)| Step::Shuffle { depth, deal }),
+        4 => (0u64..4).prop_map(Step::Lag),
+        1 => (1u64..4).prop_map(Step::Rollback),
+        40 => step(),
+    ];
+    prop_oneof![
+        20 => step().prop_map(Happens::Both),
+        20 => (0usize..2, one).prop_map(|(node, step)| Happens::One(node, step)),
+        2 => (0usize..2).prop_map(Happens::Heal),
+        4 => (0usize..2).prop_map(Happens::Peace),
+    ]
+}
+
+// === impl Run ===
+
+impl<'a> Run<'a> {
+    fn new(setting: Setting, seen: &'a Seen) -> Self {
+        let ordinary = super::Setting { switched: setting.switched, followed: setting.followed, ..ORDINARY };
+        let (mut config, mut node) = settings(ordinary);
+        let priorities = if setting.in_order { [0, 1] } else { [0, 0] };
+        config.upstream.endpoints =
+            priorities.map(|priority| EndpointConfig { priority, ..EndpointConfig::at("") }).to_vec();
+        // Nobody has a branch that was never his.
+        node.keep_orphans = false;
+        let nodes = [World::new(node.clone()), World::new(node)];
+        let program = in_memory::program_over(&[&nodes[0].chain, &nodes[1].chain], &config);
+        Self {
+            nodes,
+            program,
+            staleness: config.chain.max_staleness,
+            started: Vec::new(),
+            faulty: false,
+            recovered: None,
+            agreed: Some(Instant::now()),
+            shown: 0,
+            seen,
+        }
+    }
+
+    async fn happens(&mut self, what: &Happens) -> Result<(), String> {
+        match what {
+            Happens::Both(step) => self.step(&[0, 1], step).await?,
+            Happens::One(node, step) => self.step(&[*node], step).await?,
+            Happens::Heal(node) => self.heal(*node),
+            Happens::Peace(node) => {
+                self.heal(*node);
+                self.nodes.iter_mut().for_each(|node| node.set_lag(0));
+                self.clear_faults();
+                self.note_agreement();
+                time::sleep(2 * self.staleness + Duration::from_millis(1)).await;
+            }
+        }
+        self.note_agreement();
+        Ok(())
+    }
+
+    fn note_agreement(&mut self) {
+        let [one, other] = &self.nodes;
+        let agree = !self.faulty && one.states[one.last()].visible == other.states[other.last()].visible;
+        self.agreed = agree.then(|| self.agreed.unwrap_or_else(Instant::now));
+    }
+
+    async fn step(&mut self, nodes: &[usize], step: &Step) -> Result<(), String> {
+        match step {
+            Step::Wait(millis) => time::sleep(Duration::from_millis(*millis)).await,
+            Step::Mine(blocks, transactions) => {
+                self.change(nodes, *blocks as u64, |world| world.mine(*blocks, *transactions));
+            }
+            Step::Reorg { depth, length } => {
+                self.change(nodes, *length as u64, |world| world.reorg(*depth, *length));
+            }
+            Step::Shuffle { depth, deal } => self.change(nodes, 3, |world| world.shuffle(*depth, deal)),
+            Step::IncludeDropped => self.change(nodes, 1, World::include_dropped),
+            Step::Rollback(depth) => self.change(nodes, 0, |world| world.rollback(*depth)),
+            Step::Lag(lag) => nodes.iter().for_each(|node| self.nodes[*node].set_lag(*lag)),
+            Step::Finality(finality) => self.set_finality(*finality),
+            Step::Fail(failure, times) => {
+                nodes.iter().for_each(|node| self.nodes[*node].fail(*failure, *times));
+                self.faulty = true;
+            }
+            Step::Slow { late, millis } => {
+                nodes.iter().for_each(|node| self.nodes[*node].slow(*late, Duration::from_millis(*millis)));
+                self.faulty = true;
+            }
+            Step::ClearFaults => self.clear_faults(),
+            Step::Ask(question) => {
+                let asked = self.asked(self.nodes[nodes[0]].call(*question));
+                let body = send_body(self.program.clone(), request(&asked.call, 1).to_string()).await;
+                self.judge(&[asked], &body)?;
+            }
+            Step::Batch(questions) => {
+                let asked: Vec<_> = questions
+                    .iter()
+                    .map(|question| self.asked(self.nodes[nodes[0]].call(*question)))
+                    .collect();
+                let calls: Vec<_> =
+                    asked.iter().zip(0..).map(|(asked, id)| request(&asked.call, id)).collect();
+                let body = send_body(self.program.clone(), json!(calls).to_string()).await;
+                self.judge(&asked, &body)?;
+            }
+            Step::Start(question) => {
+                let asked = self.asked(self.nodes[nodes[0]].call(*question));
+                let sending =
+                    tokio::spawn(send_body(self.program.clone(), request(&asked.call, 1).to_string()));
+                tokio::task::yield_now().await;
+                self.started.push((asked, sending));
+            }
+            Step::Join => self.join().await?,
+            // What is pending with one of them only, and another chain behind the same address, would make
+            // the two no longer alike; both are the other model's business.
+            Step::Send | Step::Restart => {}
+        }
+        Ok(())
+    }
+
+    async fn join(&mut self) -> Result<(), String> {
+        for (asked, sending) in std::mem::take(&mut self.started) {
+            let body = sending.await.map_err(|error| format!("a call died: {error}"))?;
+            self.judge(&[asked], &body)?;
+        }
+        Ok(())
+    }
+
+    // ## Changes
+
+    /// Changes the branch of these nodes, by at most so many blocks more. Both chains build what comes of it.
+    fn change(&mut self, nodes: &[usize], growth: u64, change: impl Fn(&mut World)) {
+        self.keep_final_what_is(growth);
+        let before = self.heads();
+        let noted = [0, 1].map(|node: usize| self.nodes[node].states.len());
+        let lags = [0, 1].map(|node: usize| self.nodes[node].lag());
+        let mut after = before;
+        let together = nodes.len() == 2 && before[0] == before[1];
+        for node in if together { &nodes[..1] } else { nodes } {
+            for world in &mut self.nodes {
+                world.chain.set_head(before[*node]);
+                change(world);
+            }
+            after[*node] = self.nodes[*node].chain.head().hash;
+            if together {
+                after = [after[*node]; 2];
+            }
+        }
+        for ((world, head), (noted, lag)) in self.nodes.iter_mut().zip(after).zip(noted.into_iter().zip(lags))
+        {
+            world.chain.set_head(head);
+            // What one went through for the other's sake nobody saw.
+            world.states.truncate(noted);
+            world.set_lag(lag);
+        }
+        self.share_floor();
+    }
+
+    /// It takes over the other's branch.
+    fn heal(&mut self, node: usize) {
+        let head = self.heads()[1 - node];
+        self.nodes[node].chain.set_head(head);
+        self.nodes[node].note();
+        self.share_floor();
+    }
+
+    /// No two branches part below what is final on one of them: where they would, they are healed before.
+    fn keep_final_what_is(&mut self, growth: u64) {
+        let [one, other] = &self.nodes;
+        let (one, other) = (&one.chain, &other.chain);
+        let top = one.head().number.max(other.head().number);
+        let distance = one.config().finalized_distance;
+        let shared = (0..=top).take_while(|number| one.hash_at(*number) == other.hash_at(*number)).count();
+        let final_then = (top + growth).saturating_sub(distance).max(self.nodes[0].floor);
+        if self.heads()[0] != self.heads()[1] && final_then >= shared as u64 {
+            self.heal(usize::from(one_is_higher(&self.nodes)));
+        }
+    }
+
+    fn set_finality(&mut self, finality: Finality) {
+        // On two branches there is no saying how far down they part.
+        if matches!(finality, Finality::At(_)) && self.heads()[0] != self.heads()[1] {
+            return;
+        }
+        self.nodes.iter_mut().for_each(|node| node.set_finality(finality));
+        self.share_floor();
+    }
+
+    fn share_floor(&mut self) {
+        let floor = self.nodes[0].floor.max(self.nodes[1].floor);
+        self.nodes.iter_mut().for_each(|node| node.floor = floor);
+    }
+
+    fn clear_faults(&mut self) {
+        self.nodes.iter().for_each(|node| node.chain.clear_faults());
+        if self.faulty {
+            self.recovered = Some(Instant::now());
+        }
+        self.faulty = false;
+    }
+
+    fn heads(&self) -> [alloy_primitives::B256; 2] {
+        [0, 1].map(|node: usize| self.nodes[node].chain.head().hash)
+    }
+
+    // ## Answers
+
+    fn asked(&self, call: Call) -> Asked {
+        let shown = if call.has_its_own_time() { 0 } else { self.shown };
+        Asked { call, arrived: Instant::now(), may_fail: self.may_fail(), shown }
+    }
+
+    fn may_fail(&self) -> bool {
+        self.faulty || self.recovered.is_some_and(|recovered| recovered.elapsed() < RECOVERY)
+    }
+
+    /// Have both been of one mind, and well, for as long as counts for a call that arrived then?
+    fn are_as_one(&self, arrived: Instant) -> bool {
+        self.agreed.is_some_and(|agreed| agreed + 2 * self.staleness < arrived)
+    }
+
+    fn judge(&mut self, asked: &[Asked], body: &Bytes) -> Result<(), String> {
+        let answers = read_answers(body).map_err(|error| error.to_string())?;
+        if answers.len() != asked.len() {
+            return Err(format!("{} answers to {} calls", answers.len(), asked.len()));
+        }
+        for (asked, answer) in asked.iter().zip(answers) {
+            self.judge_answer(asked, &answer.answer.ok_or("neither result nor error")?)?;
+        }
+        Ok(())
+    }
+
+    fn judge_answer(&mut self, asked: &Asked, answer: &Answer) -> Result<(), String> {
+        let result = match answer {
+            Answer::Result(result) => result,
+            Answer::Error(error) => {
+                let value: Value = serde_json::from_slice(error).map_err(|error| error.to_string())?;
+                let failed = value["code"].as_i64().is_some_and(|code| FAILURES.contains(&code));
+                if failed && (asked.may_fail || self.may_fail()) {
+                    self.seen.failures.fetch_add(1, Relaxed);
+                    return Ok(());
+                }
+                error
+            }
+        };
+        let as_one = self.are_as_one(asked.arrived);
+        self.seen.answers.fetch_add(1, Relaxed);
+        self.seen.as_one.fetch_add(usize::from(as_one), Relaxed);
+        self.seen.forked.fetch_add(usize::from(self.heads()[0] != self.heads()[1]), Relaxed);
+        let earliest = asked.arrived.checked_sub(self.staleness).unwrap_or(asked.arrived);
+        let mut held = self
+            .nodes
+            .each_ref()
+            .map(|node| node.states.iter().rposition(|state| state.since < earliest).unwrap_or(0));
+        if as_one {
+            held[0] = held[0].max(asked.shown);
+        }
+        let counted = if as_one { &self.nodes[..1] } else { &self.nodes[..] };
+        for (node, from) in counted.iter().zip(held) {
+            let found =
+                node.states[from..].iter().position(|state| would_say(node, &asked.call, state, result));
+            let Some(position) = found else { continue };
+            if as_one && asked.call.shows_the_head() {
+                self.shown = self.shown.max(from + position);
+            }
+            return Ok(());
+        }
+        if self.was_head(&asked.call, held, result) {
+            return Ok(());
+        }
+        Err(format!(
+            "{} {} was answered with {}\nwhich no state from {held:?} on allows; as one: {as_one}; \
+             now the heads are {:?}",
+            asked.call.method,
+            asked.call.params,
+            shorten(result),
+            self.nodes.each_ref().map(|node| (node.chain.head(), node.lag())),
+        ))
+    }
+
+    /// `latest` does not follow a replica backwards, be it another one than the one that was further.
+    fn was_head(&self, call: &Call, held: [usize; 2], result: &Bytes) -> bool {
+        let states = || self.nodes.iter().flat_map(|node| &node.states);
+        call.names_the_head()
+            && self.nodes.iter().zip(held).any(|(node, from)| {
+                node.states[from..].iter().any(|state| {
+                    let earlier = states().filter(|earlier| earlier.since <= state.since);
+                    let Some(visible) = state.visible.last() else { return false };
+                    earlier
+                        .filter(|earlier| earlier.visible.contains(visible))
+                        .any(|earlier| node.allows(call, earlier, result))
+                })
+            })
+    }
+}
+
+fn one_is_higher(nodes: &[World; 2]) -> bool {
+    nodes[0].chain.head().number >= nodes[1].chain.head().number
+}
+
+/// Would this node have said so while that state held? What is not on its branch it does not show.
+fn would_say(node: &World, call: &Call, state: &State, result: &Bytes) -> bool {
+    let lacks = call.block().is_some_and(|block| !state.visible.contains(&block));
+    (lacks && result == "null") || node.allows(call, state, result)
+}
+
+fn check(setting: Setting, programs: u32) {
+    let seen = Seen::default();
+    let program = proptest::collection::vec(happens(), 1..60);
+    check_programs(programs, &program, &setting, |steps| {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let mut run = Run::new(setting, &seen);
+            for (position, step) in steps.iter().enumerate() {
+                let happened = run.happens(step).await;
+                happened.map_err(|error| format!("step {position} ({step:?}): {error}"))?;
+            }
+            run.join().await.map_err(|error| format!("at the end: {error}"))
+        })
+    });
+    println!("{setting:?}: {seen:?}");
+    assert!(
+        seen.forked.load(Relaxed) > 0 && seen.as_one.load(Relaxed) > 0 && seen.failures.load(Relaxed) > 0
+    );
+}
+
+const IN_ORDER: Setting = Setting { in_order: true, switched: false, followed: false };
+
+#[test]
+fn every_answer_is_one_of_two_nodes_in_order() {
+    check(IN_ORDER, 200);
+}
+
+#[test]
+fn every_answer_is_one_of_two_nodes_that_share() {
+    check(Setting { in_order: false, ..IN_ORDER }, 200);
+}
+
+#[test]
+fn every_answer_is_one_of_two_nodes_with_every_switch_the_other_way() {
+    check(Setting { switched: true, ..IN_ORDER }, 100);
+}
+
+#[test]
+fn every_answer_is_one_of_two_nodes_while_the_chain_is_followed() {
+    check(Setting { followed: true, in_order: false, ..IN_ORDER }, 100);
+}
