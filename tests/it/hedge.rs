@@ -147,7 +147,7 @@ async fn the_one_that_is_followed_is_waited_for() {
     first.fail(Fault::Delay(SLOW)).any().always();
     second.mine(1);
     assert_eq!(program.ask("eth_blockNumber", json!([])).await, "0x78");
-    program.ask("eth_getBlockByNumber", json!(["0x7", true])).await;
+    program.ask("eth_getBlockByNumber", json!(["0x70", true])).await;
     assert_eq!(second.calls_total(), 0);
     assert_eq!(program.upstream.status().1.as_deref(), Some("devchain 0"));
 }
