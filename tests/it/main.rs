@@ -41,6 +41,7 @@ mod readme;
 mod regressions;
 mod reload;
 mod secrets;
+mod soak;
 mod startup;
 mod time;
 mod tls;

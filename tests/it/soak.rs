@@ -1,0 +1,219 @@
+//! Everything at once for a while: load at saturation, a node that fails now and then, hostile clients.
+//!
+//! Not among the ordinary tests, since it takes its time: `tests/run` runs it, for `SOAK_SECONDS`.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use holdfast::devchain::{DevChain, Fault};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::{self, Instant},
+};
+
+use crate::support::{client, eventually, process, upstream};
+
+/// Blocks that are final and in memory: what is asked of them must be answered, whatever happens.
+const KEPT: u64 = 40;
+
+/// In bytes. Small, so that it is full and churning within the time.
+const CACHE: u64 = 16 << 20;
+
+/// What the program may take beside its cache.
+const BESIDE: u64 = 64 << 20;
+
+/// Upstream connections at a time; they stay open for a while when nobody needs them any more.
+const UPSTREAM: u64 = 16;
+
+/// What the well-behaved saw.
+#[derive(Default)]
+struct Seen {
+    answers: AtomicU64,
+    errors: Mutex<Vec<String>>,
+    micros: Mutex<Vec<u64>>,
+}
+
+fn final_question(chain: &DevChain, dice: u64) -> (&'static str, Value) {
+    let number = 1 + dice % KEPT;
+    let hash = chain.hash_at(number).unwrap();
+    let transaction = format!("{:#x}", chain.transactions_of(hash)[(dice / KEPT % 3) as usize]);
+    match dice / 128 % 4 {
+        0 => ("eth_getBlockByNumber", json!([format!("{number:#x}"), true])),
+        1 => ("eth_getBlockByHash", json!([format!("{hash:#x}"), false])),
+        2 => ("eth_getTransactionReceipt", json!([transaction])),
+        _ => ("eth_getTransactionByHash", json!([transaction])),
+    }
+}
+
+/// Asks for what is final and in memory, as fast as it is answered.
+async fn well_behaved(url: String, chain: DevChain, seen: Arc<Seen>, over: Arc<AtomicBool>, mut dice: u64) {
+    let client = client::at(&url);
+    while !over.load(Relaxed) {
+        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let (method, params) = final_question(&chain, dice >> 24);
+        let begun = Instant::now();
+        match client.ask(method, params.clone()).await {
+            Ok(_) => drop(seen.answers.fetch_add(1, Relaxed)),
+            Err(error) => seen.errors.lock().unwrap().push(format!("{method} {params}: {error}")),
+        }
+        seen.micros.lock().unwrap().push(u64::try_from(begun.elapsed().as_micros()).unwrap());
+    }
+}
+
+/// Asks for what must be fetched, and takes what comes.
+async fn curious(url: String, chain: DevChain, over: Arc<AtomicBool>) {
+    let client = client::at(&url);
+    let mut number = KEPT + 1;
+    while !over.load(Relaxed) {
+        number = if number >= chain.head().number { KEPT + 1 } else { number + 1 };
+        let _ = client.call("eth_getBlockByNumber", json!([format!("{number:#x}"), true])).await;
+        let _ = client.call("eth_getBlockByNumber", json!(["latest", false])).await;
+        let balances: Vec<_> = (0..500)
+            .map(|id| {
+                json!({ "jsonrpc": "2.0", "id": id, "method": "eth_getBalance",
+                              "params": [format!("0x{id:040x}"), "latest"] })
+            })
+            .collect();
+        let _ = client.send(json!(balances).to_string()).await;
+    }
+}
+
+/// A fault for a while, then none, and a new block now and then.
+async fn troubled(chain: DevChain, over: Arc<AtomicBool>) {
+    let faults = [
+        Fault::Reset,
+        Fault::Status(500),
+        Fault::Garbage,
+        Fault::Delay(Duration::from_millis(200)),
+        Fault::Hang,
+    ];
+    for fault in faults.into_iter().cycle() {
+        if over.load(Relaxed) {
+            break;
+        }
+        chain.fail(fault).any().times(50);
+        time::sleep(Duration::from_millis(300)).await;
+        chain.clear_faults();
+        chain.mine(3);
+        time::sleep(Duration::from_millis(700)).await;
+    }
+    chain.clear_faults();
+}
+
+/// Connects, says this, and then neither reads nor ends, until it is thrown out.
+async fn hostile(address: std::net::SocketAddr, says: Vec<u8>, goes_on: bool, over: Arc<AtomicBool>) {
+    while !over.load(Relaxed) {
+        let Ok(mut stream) = TcpStream::connect(address).await else { continue };
+        if stream.write_all(&says).await.is_err() {
+            continue;
+        }
+        let mut thrown_out = [0; 1];
+        while !over.load(Relaxed) {
+            if goes_on {
+                if stream.write_all(b"1\r\n[\r\n").await.is_err() {
+                    break;
+                }
+                time::sleep(Duration::from_millis(50)).await;
+            } else if matches!(
+                time::timeout(Duration::from_millis(500), stream.read(&mut thrown_out)).await,
+                Ok(Ok(0) | Err(_))
+            ) {
+                break;
+            }
+        }
+    }
+}
+
+fn hostilities() -> Vec<(Vec<u8>, bool)> {
+    let head = "POST / HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
+    let call = r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["0x1",true]}"#;
+    let pipelined = format!("{head}content-length: {}\r\n\r\n{call}", call.len()).repeat(300);
+    vec![
+        (head.into(), false),
+        (format!("{head}content-length: 1000000\r\n\r\n[[[[").into(), false),
+        (format!("{head}transfer-encoding: chunked\r\n\r\n").into(), true),
+        (pipelined.into(), false),
+        (format!("{head}content-length: 100000\r\n\r\n{}", "[".repeat(100_000)).into(), false),
+        (format!("{head}x: {}\r\n", "a".repeat(60_000)).into(), false),
+        (b"\x16\x03\x01 not HTTP at all".to_vec(), false),
+    ]
+}
+
+fn resident(process: &process::Process) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.id().as_raw_nonzero())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes SOAK_SECONDS; tests/run runs it"]
+async fn all_at_once() {
+    let seconds = std::env::var("SOAK_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(60);
+    let node = upstream::devchain().blocks(300, 3).run().await;
+    let process = process::serve(&node)
+        .set("CACHE__SIZE", &CACHE.to_string())
+        .set("UPSTREAM__TIMEOUT", "1s")
+        .set("CONNECTIONS__MAX", "256")
+        .set("UPSTREAM__MAX_IN_FLIGHT", &UPSTREAM.to_string())
+        .run()
+        .await;
+    let address = process.address();
+    let url = format!("http://{address}");
+    let client = client::at(&url);
+    client.ask("eth_getBlockByNumber", json!(["finalized", false])).await.unwrap();
+    for number in 1..=KEPT {
+        client.ask("eth_getBlockByNumber", json!([format!("{number:#x}"), true])).await.unwrap();
+        client.ask("eth_getBlockReceipts", json!([format!("{number:#x}")])).await.unwrap();
+    }
+    let files_before = process.open_files();
+
+    let (seen, over) = (Arc::new(Seen::default()), Arc::new(AtomicBool::new(false)));
+    let chain = (*node).clone();
+    let mut tasks = vec![tokio::spawn(troubled(chain.clone(), over.clone()))];
+    for dice in 0..4 {
+        tasks.push(tokio::spawn(well_behaved(url.clone(), chain.clone(), seen.clone(), over.clone(), dice)));
+    }
+    for _ in 0..2 {
+        tasks.push(tokio::spawn(curious(url.clone(), chain.clone(), over.clone())));
+    }
+    for (says, goes_on) in hostilities().into_iter().cycle().take(70) {
+        tasks.push(tokio::spawn(hostile(address, says, goes_on, over.clone())));
+    }
+    let mut most = 0;
+    let end = Instant::now() + Duration::from_secs(seconds);
+    while Instant::now() < end {
+        time::sleep(Duration::from_millis(500)).await;
+        most = most.max(resident(&process));
+    }
+    over.store(true, Relaxed);
+    for task in tasks {
+        let _ = time::timeout(Duration::from_secs(40), task).await.expect("everybody goes home");
+    }
+    drop(client);
+
+    let mut micros = std::mem::take(&mut *seen.micros.lock().unwrap());
+    micros.sort_unstable();
+    let (answers, errors) = (seen.answers.load(Relaxed), std::mem::take(&mut *seen.errors.lock().unwrap()));
+    let at = |share: f64| micros[((micros.len() - 1) as f64 * share) as usize];
+    println!(
+        "{seconds} s: {answers} answers of what is final, p50 {} µs, p99 {} µs; at most {} MiB resident",
+        at(0.5),
+        at(0.99),
+        most >> 20
+    );
+    assert!(answers > 0 && errors.is_empty(), "{} errors: {:?}", errors.len(), errors.first());
+    assert!(most as f64 <= 1.35 * (CACHE + BESIDE) as f64, "{} MiB", most >> 20);
+    eventually("all sockets to be closed", || async { process.open_files() <= files_before + UPSTREAM + 8 })
+        .await;
+    eventually("nothing in flight", || async {
+        client::metric(&process.admin_url(), "holdfast_upstream_in_flight").await == 0
+    })
+    .await;
+}
