@@ -12,7 +12,7 @@ use crate::{
     admin,
     cache::Cache,
     proxy::{self, Derivation, Seen, Sight},
-    upstream::{EndpointStatus, Identity, IdentityState, Upstream},
+    upstream::{EndpointStatus, Health, Identity, IdentityState, Upstream},
 };
 
 /// Gathers what the parts know.
@@ -89,7 +89,14 @@ fn upstreams(upstream: &Upstream) -> serde_json::Value {
         let state = match &endpoint.identity {
             Some(IdentityState::Stranger(_)) => "stranger",
             Some(IdentityState::Unknown(_)) => "unknown",
-            Some(IdentityState::Known(_)) | None => endpoint.health.as_str(),
+            Some(IdentityState::Known(_)) | None if endpoint.paused.is_some_and(|wait| !wait.is_zero()) => {
+                "limited"
+            }
+            Some(IdentityState::Known(_)) | None => match endpoint.health {
+                Health::Closed => "ok",
+                Health::HalfOpen => "trying",
+                Health::Open => "failing",
+            },
         };
         let stranger = match &endpoint.identity {
             Some(IdentityState::Stranger(stranger)) => Some(stranger.to_string()),
@@ -101,6 +108,7 @@ fn upstreams(upstream: &Upstream) -> serde_json::Value {
             "state": state,
             "followed": followed.as_ref() == Some(&endpoint.name),
             "head": endpoint.head.map(|head| head.0),
+            "last_mismatch": endpoint.last_mismatch,
             "reason": stranger.or_else(|| endpoint.last_error.as_ref().map(ToString::to_string)),
         })
     };

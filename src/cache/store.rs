@@ -115,6 +115,13 @@ impl Cache {
         receipt
     }
 
+    /// Forgets the receipts of a block that came alone.
+    pub fn remove_lone_receipts(&self, block: &Block) {
+        for index in (0..block.len() as u64).map(TxPosition) {
+            self.store.invalidate(&Key::Receipt(block.hash(), index));
+        }
+    }
+
     /// Forgets the receipts of a block, unless they are proved.
     pub fn remove_unproved_receipts(&self, block: BlockHash) {
         if self.receipts(block).is_some_and(|receipts| !receipts.is_proved()) {

@@ -441,7 +441,8 @@ impl Tracker {
                 let doubtful = above && self.seen.is_some_and(|seen| asked.sent.is_before(seen));
                 if doubtful { Lookup::Unknown } else { Lookup::Asked(asked.hash) }
             }
-            _ if above && self.lag.is_none() => Lookup::Above { fresh },
+            // What is final is there, however low a head has been shown since.
+            _ if above && self.lag.is_none() && !self.is_final(number) => Lookup::Above { fresh },
             Some(asked) if self.rules.consistent && asked.below_head && !above => {
                 Lookup::Tracked { hash: asked.hash, fresh }
             }

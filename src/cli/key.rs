@@ -1,5 +1,7 @@
 //! `holdfast key`
 
+use std::io::Write as _;
+
 use clap::{Args, Subcommand};
 
 use super::{Failure, say};
@@ -46,11 +48,14 @@ impl New {
         let hash = key.hash().to_string();
         let name = self.name.unwrap_or_else(|| format!("key-{}", &hash[..8]));
         // Not where the lines go: the file that they are added to must not hold it.
-        eprintln!("The key, shown this once; give it to the client, in one of these places:\n");
-        eprintln!("  authorization: Bearer {}", key.reveal());
-        eprintln!("  x-api-key: {}", key.reveal());
-        eprintln!("  http://127.0.0.1:8555/k/{}\n", key.reveal());
-        eprintln!("For the configuration:");
+        let key = key.reveal();
+        let shown = format!(
+            "The key, shown this once; give it to the client, in one of these places:\n\n  \
+             authorization: Bearer {key}\n  x-api-key: {key}\n  http://127.0.0.1:8555/k/{key}\n\n\
+             For the configuration:\n"
+        );
+        // Whoever has closed the other end does not want it.
+        let _ = std::io::stderr().write_all(shown.as_bytes());
         // Begins with an empty line: the file may not end with a line of its own.
         say(format_args!("\n[[http.keys]]\nname = \"{name}\"\nsha256 = \"{hash}\""));
         Ok(())

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     cache::Cache,
-    chain::Stamp,
+    chain::{Lookup, Stamp},
     eth::{
         Block, BlockHash, BlockNumber, LoneReceipt, LoneTransaction, Receipts, ThinBlock, TxHash, TxPosition,
     },
@@ -224,6 +224,23 @@ impl Fetcher {
         fetched.is_ok_and(|landed| !matches!(landed.value, Fetched::Other(_)))
     }
 
+    /// What was fetched so cannot be kept. Nor can receipts of the same block that came alone: they proved
+    /// nothing, and all of them together have just been found wrong.
+    pub(super) fn found_vain(&self, fetch: Fetch) {
+        self.vain.insert(fetch, ());
+        let block = match fetch {
+            Fetch::Receipts(block) => Some(block),
+            Fetch::ReceiptsAt(number) => match self.view.tracker().lookup(number, self.view.clock().now()) {
+                Lookup::Final(hash) | Lookup::Tracked { hash, .. } | Lookup::Asked(hash) => Some(hash),
+                Lookup::Above { .. } | Lookup::Unknown => None,
+            },
+            _ => None,
+        };
+        if let Some(block) = block.and_then(|block| self.cache.block(block)) {
+            self.cache.remove_lone_receipts(&block);
+        }
+    }
+
     /// Was this fetched a while ago, and could not be kept?
     pub(super) fn is_vain(&self, fetch: Fetch) -> bool {
         self.vain.contains_key(&fetch)
@@ -302,7 +319,7 @@ impl Fetcher {
         let verdict = check.verdict();
         let is_content = matches!(&answer, Answer::Result(result) if result != "null");
         if is_content && !matches!(verdict, Some(Verdict::Passed(_))) {
-            self.vain.insert(fetch, ());
+            self.found_vain(fetch);
         }
         Ok(match verdict {
             Some(Verdict::Passed(checked)) => self.keep(checked, canonical).await,

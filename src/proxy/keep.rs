@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::fetch::{Fetched, Fetcher};
+use super::fetch::{Fetch, Fetched, Fetcher};
 use crate::{
     chain::{Link, Stamp},
     eth::{Block, BlockHash, BlockNumber, Header, Place, Receipts, Tag},
@@ -17,7 +17,7 @@ impl Fetcher {
     pub(super) async fn keep(self: &Arc<Self>, checked: Checked, canonical: Option<Stamp>) -> Fetched {
         // Where proof is demanded, what is not proved is as good as not there: also what it says of its place.
         let keeps = checked.level() == Level::Proved || !self.verifier.demands_proof(checked.kind());
-        if !keeps || !self.place(&checked, canonical).await {
+        if !keeps || self.is_tainted(&checked) || !self.place(&checked, canonical).await {
             return Fetched::from(checked);
         }
         if self.verifier.demands(checked.kind()) == Demand::Structural {
@@ -34,6 +34,14 @@ impl Fetcher {
             }
             Checked::Receipt(receipt) => Fetched::Receipt(self.cache.insert_receipt(receipt)),
         }
+    }
+
+    /// A receipt that came alone proves nothing; where all receipts of its block have just been found wrong, it is
+    /// not kept either.
+    fn is_tainted(&self, checked: &Checked) -> bool {
+        let Checked::Receipt(receipt) = checked else { return false };
+        let place = receipt.place();
+        self.is_vain(Fetch::Receipts(place.block)) || self.is_vain(Fetch::ReceiptsAt(place.number))
     }
 
     /// Hands on content that could not be proved. Where that is no fault of its own, because nothing of this
@@ -77,7 +85,10 @@ impl Fetcher {
             let (hash, number) = (block.hash(), block.header().number);
             match this.verifier.prove_receipts((*receipts).clone(), block).await {
                 Some(Ok(receipts)) => drop(this.cache.insert_receipts(hash, number, receipts)),
-                Some(Err(_)) => this.cache.remove_unproved_receipts(hash),
+                Some(Err(_)) => {
+                    this.cache.remove_unproved_receipts(hash);
+                    this.found_vain(Fetch::Receipts(hash));
+                }
                 None => {}
             }
         });

@@ -378,7 +378,7 @@ impl Memory<'_> {
             Located::Here { location, .. } | Located::Stale(location) => Some(location.home.block),
             Located::Nowhere => None,
         };
-        if !self.derivations.allow(wanted.derivation()) {
+        if !self.derivations.allow(wanted.derivation()) || self.is_vain(whole) {
             return Look::Fetch(alone);
         }
         let together = packet.wanted(wanted, block, locate);

@@ -350,8 +350,12 @@ impl Inner {
         if !self.fetcher.derivations.allow(wanted.derivation()) {
             return;
         }
-        if self.tally.rent(wanted, place.block, hash) && !self.has_whole(wanted, place.block) {
-            self.buy(self.whole(wanted, place, arrival), arrival).await;
+        let whole = self.whole(wanted, place, arrival);
+        if self.tally.rent(wanted, place.block, hash)
+            && !self.has_whole(wanted, place.block)
+            && !self.fetcher.is_vain(whole)
+        {
+            self.buy(whole, arrival).await;
         }
     }
 

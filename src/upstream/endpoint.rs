@@ -11,7 +11,7 @@ use tower::{
     Service,
     load::{CompleteOnResponse, Load, PeakEwma, peak_ewma},
 };
-use tracing::{Instrument, debug, debug_span, warn};
+use tracing::{Instrument, debug, debug_span, warn, warn_span};
 
 use super::{
     Call, Calls, EndpointConfig, Leaf, Metrics, UpstreamError,
@@ -74,6 +74,8 @@ struct State {
     /// When it last failed, or said what cannot be right.
     failed: Option<Instant>,
     last_error: Option<UpstreamError>,
+    /// What was wrong with what it last said, if anything was.
+    last_mismatch: Option<String>,
     /// The highest block that it has shown.
     head: Option<BlockNumber>,
     /// When it last said that this is its head: a block that was asked for says nothing of those above it.
@@ -137,6 +139,10 @@ pub struct EndpointStatus {
     pub head: Option<BlockNumber>,
     /// Why it last failed, if it has not answered since.
     pub last_error: Option<UpstreamError>,
+    /// What was wrong with the last answer of its that could not be right.
+    pub last_mismatch: Option<String>,
+    /// How long it wants to be left alone for its rate.
+    pub paused: Option<Duration>,
 }
 
 // === impl Endpoint ===
@@ -163,6 +169,7 @@ impl Endpoint {
                 wrong: 0,
                 failed: None,
                 last_error: None,
+                last_mismatch: None,
                 head: None,
                 head_seen: None,
                 floor: None,
@@ -197,6 +204,8 @@ impl Endpoint {
             health: state.breaker.health(Instant::now()),
             head: state.head,
             last_error: state.last_error.clone(),
+            last_mismatch: state.last_mismatch.clone(),
+            paused: state.paused.map(|until| until.saturating_duration_since(Instant::now())),
         }
     }
 
@@ -304,7 +313,8 @@ impl Endpoint {
             Err(UpstreamError::RateLimited { retry_after }) => {
                 state.paused = Some(now + retry_after.unwrap_or(LIMITED).min(limited::LONGEST));
             }
-            Err(UpstreamError::Rejected(_)) => {
+            Err(UpstreamError::Rejected(mismatch)) => {
+                state.last_mismatch = Some(mismatch.failure.to_string());
                 state.wrong = (state.wrong + 1).min(DISTRUST);
                 state.failed = Some(now);
             }
@@ -364,7 +374,8 @@ async fn accept(call: &Call, answer: Answer, by: &Arc<str>) -> Result<Accepted, 
     let Some(check) = call.check.as_ref().map(|check| check.again()) else {
         return Ok(Accepted { answer, verdict: None, by });
     };
-    match check.accept(&answer).await {
+    // Who it was stands in what is said of it.
+    match check.accept(&answer).instrument(warn_span!("upstream", upstream = %by)).await {
         Ok(()) => Ok(Accepted { answer, verdict: check.verdict(), by }),
         Err(failure) => Err(UpstreamError::Rejected(Box::new(super::Mismatch { failure, answer }))),
     }

@@ -23,7 +23,11 @@ use super::{
     identity::{IdentityError, IdentityState, Pin, Recognition, WhoIs},
     limited,
 };
-use crate::{eth::BlockNumber, jsonrpc::Answer};
+use crate::{
+    eth::BlockNumber,
+    jsonrpc::Answer,
+    verify::{Failure, Verdict},
+};
 
 /// A call is sent to so many endpoints at most, whatever their number.
 const MOST_ATTEMPTS: usize = 3;
@@ -381,6 +385,10 @@ pub(super) fn is_worth_another(call: &Call, outcome: &Result<Accepted, UpstreamE
     match outcome {
         Ok(Accepted { answer: Answer::Error(error), .. }) => {
             call.is_repeatable() && (limited::is_rate_limit(error) || limited::is_pruned(error))
+        }
+        // It may be right, and another may say it so that it can be seen.
+        Ok(Accepted { verdict: Some(Verdict::Unproved(Failure::Unprovable { .. }, _)), .. }) => {
+            call.is_repeatable()
         }
         Ok(Accepted { answer: Answer::Result(result), .. }) => call.need.null_elsewhere && result == "null",
         Err(error) if !call.is_repeatable() => error.never_sent(),

@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
 
-use super::{Answers, Call, UpstreamError};
+use super::{Answers, Call, UpstreamError, limited};
 use crate::jsonrpc::{Answer, IncomingAnswer, IncomingId, read_answers};
 
 /// Gives out ids. Never the client's: nodes refuse some of those, and two clients may use the same.
@@ -103,7 +103,8 @@ impl Outgoing {
 /// The seconds of a `retry-after` header; the other form, a date, is not used by nodes.
 pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
-    Some(Duration::from_secs(seconds))
+    // A slip of a provider's is not to last for years.
+    Some(Duration::from_secs(seconds).min(limited::LONGEST))
 }
 
 #[cfg(test)]

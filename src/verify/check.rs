@@ -57,7 +57,11 @@ impl Check {
             }
             Verdict::Unproved(failure, _) => {
                 verifier.metrics().unprovable();
-                debug!(%asked, %failure, "an answer cannot be proved: it is not kept");
+                if verifier.is_sure() && verifier.is_news(failure.as_str()) {
+                    warn!(%asked, block = named(result), %failure, "an answer cannot be proved: it is not kept");
+                } else {
+                    debug!(%asked, block = named(result), %failure, "an answer cannot be proved: it is not kept");
+                }
             }
             Verdict::Wrong(failure) => {
                 verifier.metrics().failed(failure);
@@ -103,9 +107,15 @@ fn named(result: &[u8]) -> Option<String> {
         block_hash: Option<String>,
     }
     let Named { number, block_number, hash, block_hash } = serde_json::from_slice(result).ok()?;
-    let number = u64::from_str_radix(block_number.or(number)?.strip_prefix("0x")?, 16).ok()?;
+    // A transaction has a hash of its own, and so has a block: which it is, the other members tell.
+    let (number, hash) = match (number, block_number) {
+        (Some(number), None) => (number, hash?),
+        (_, Some(number)) => (number, block_hash?),
+        (None, None) => return None,
+    };
+    let number = u64::from_str_radix(number.strip_prefix("0x")?, 16).ok()?;
     // As a hash is written: what comes from a node does not go into a log as it is.
-    let hash: BlockHash = block_hash.or(hash)?.parse().ok()?;
+    let hash: BlockHash = hash.parse().ok()?;
     Some(format!("{number} {hash}"))
 }
 

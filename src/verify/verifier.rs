@@ -181,7 +181,7 @@ impl Verifier {
 
     /// Checks content: what takes no more than a hash here, the rest where it keeps nobody waiting but its own.
     pub(super) async fn check(&self, asked: Asked, result: Bytes, known: Arc<dyn Known>) -> Verdict {
-        let is_light = matches!(asked, Asked::Thin(_) | Asked::Receipt(_));
+        let is_light = matches!(asked, Asked::Thin(_));
         if is_light && result.len() <= SMALL {
             return self.examine(asked, &result, &*known);
         }
@@ -267,9 +267,15 @@ impl Verifier {
             Asked::Receipt(hash) => {
                 let receipt = structural::lone_receipt(result, hash)?;
                 let place = receipt.place();
-                structural::belongs(place, hash, known.block(place.block).as_deref())?;
-                let settled = known.was_final(place.number);
-                Verdict::Passed(Checked::Receipt(receipt.settled(settled)))
+                let held = known.block(place.block);
+                structural::belongs(place, hash, held.as_deref())?;
+                let receipt = receipt.settled(known.was_final(place.number));
+                match held.filter(|held| held.is_proved()) {
+                    Some(held) => self
+                        .judge(Kind::Receipts, None, receipt, |receipt| prove::lone_receipt(receipt, &held))
+                        .verdict(Checked::Receipt),
+                    None => Verdict::Passed(Checked::Receipt(receipt)),
+                }
             }
         })
     }

@@ -269,6 +269,65 @@ async fn the_list_of_endpoints_changes_while_it_runs() {
     assert_eq!(stranger.count(BALANCE), 0);
 }
 
+/// A node that starts over, or was restored from a backup.
+#[tokio::test(start_paused = true)]
+async fn what_is_final_is_not_nothing_because_a_head_is_low() {
+    let (first, second) = (long(), long());
+    let mut config = in_order();
+    config.chain.window = 8;
+    let program = in_memory::program_over(&[&first, &second], &config);
+    introduced(&program).await;
+    program.ask(BLOCK_AT, json!(["finalized", false])).await;
+    first.lag(200);
+    time::sleep(Duration::from_secs(2)).await;
+    program.call(BLOCK_AT, json!(["latest", false])).await;
+    for number in [60, 100, 150] {
+        let params = json!([format!("{number:#x}"), true]);
+        assert_eq!(program.ask(BLOCK_AT, params.clone()).await, truth(&second, BLOCK_AT, &params));
+    }
+}
+
+fn long() -> DevChain {
+    upstream::devchain().config(|config| config.chain_id = 1).blocks(230, 1).chain()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_proved_is_asked_of_another_first() {
+    for on_mismatch in [OnMismatch::Pass, OnMismatch::Reject] {
+        let (first, second) = twins();
+        let mut config = in_order();
+        config.verify.on_mismatch = on_mismatch;
+        let program = in_memory::program_over(&[&first, &second], &config);
+        introduced(&program).await;
+        first.fail(Fault::Lie(Lie::Disguised(3))).on(BLOCK).always();
+        let params = json!([hash(&first, 5), true]);
+        assert_eq!(program.ask(BLOCK, params.clone()).await, truth(&second, BLOCK, &params));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_status_tells_who_said_what_cannot_be_right() {
+    let (first, second) = twins();
+    let program = in_memory::program_over(&[&first, &second], &in_order());
+    introduced(&program).await;
+    first.fail(Fault::Lie(Lie::Field("gasUsed".to_owned(), json!("0x1")))).on(BLOCK).once();
+    program.ask(BLOCK, json!([hash(&first, 5), true])).await;
+    let mismatches: Vec<_> =
+        program.upstream.status().0.iter().map(|endpoint| endpoint.last_mismatch.is_some()).collect();
+    assert_eq!(mismatches, [true, false]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_is_left_alone_for_years() {
+    let (first, _) = twins();
+    let program = in_memory::program_over(&[&first], &in_order());
+    introduced(&program).await;
+    first.fail(Fault::RateLimited { retry_after: Some(999_999_999) }).on(BALANCE).once();
+    assert_eq!(program.call(BALANCE, somebody()).await.0, 429);
+    time::sleep(Duration::from_secs(61)).await;
+    assert_eq!(program.call(BALANCE, somebody()).await.0, 200);
+}
+
 #[tokio::test(start_paused = true)]
 async fn when_all_limit_their_rate_the_nodes_own_error_is_handed_on() {
     let (first, second) = twins();

@@ -261,6 +261,52 @@ async fn receipts_that_waited_are_proved_or_dropped_when_their_block_comes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lone_receipt_is_held_against_its_block_where_that_is_there() {
+    let chain = mainnet();
+    let program = in_memory::program(&chain, &config(Demand::Auto, OnMismatch::Reject));
+    program.ask(BLOCK, json!([hash(&chain, 5), true])).await;
+    let lies = [
+        ("from", json!(format!("0x{}", "1".repeat(40)))),
+        ("effectiveGasPrice", json!("0x1")),
+        ("type", json!("0x7")),
+        ("gasUsed", json!("0xffffffffff")),
+        ("logsBloom", json!(format!("0x{}", "f".repeat(512)))),
+    ];
+    for (member, lie) in lies {
+        chain.fail(Fault::Lie(Lie::Field(member.to_owned(), lie))).on(RECEIPT).once();
+        let refusal = refuses(&program, RECEIPT, json!([transaction(&chain, 5, 1)])).await;
+        assert!(refusal.contains(member), "{refusal}");
+    }
+    for index in 0..5 {
+        let params = json!([transaction(&chain, 5, index)]);
+        assert_eq!(program.ask(RECEIPT, params.clone()).await, truth(&chain, RECEIPT, &params));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_all_receipts_of_a_block_were_wrong_one_alone_is_not_kept() {
+    let chain = mainnet();
+    let program = in_memory::program(&chain, &config(Demand::Auto, OnMismatch::Pass));
+    program.ask(BLOCK, json!([hash(&chain, 5), true])).await;
+    // What only the root of all of them tells.
+    for method in [RECEIPT, RECEIPTS] {
+        chain.fail(Fault::Lie(Lie::Field("status".to_owned(), json!("0x0")))).on(method).always();
+    }
+    for _ in 0..2 {
+        for index in 0..5 {
+            program.ask(RECEIPT, json!([transaction(&chain, 5, index)])).await;
+        }
+    }
+    // One call each, and one more to find out; nothing is bought again and again that cannot be kept.
+    assert!(asked(&chain).len() <= 1 + 10 + 2, "{:?}", asked(&chain));
+    chain.clear_faults();
+    for index in 0..5 {
+        let params = json!([transaction(&chain, 5, index)]);
+        assert_eq!(program.ask(RECEIPT, params.clone()).await, truth(&chain, RECEIPT, &params), "{index}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_emptied_list_of_receipts_is_found_out_by_its_block() {
     let chain = mainnet();
     let program = in_memory::program(&chain, &config(Demand::Full, OnMismatch::Reject));

@@ -1,5 +1,6 @@
 //! A log: what the receipt's root covers of it, and what is said beside.
 
+use alloy_consensus::Header;
 use alloy_primitives::{B256, Bytes, Log, LogData};
 
 use super::{object::Object, value::Seconds};
@@ -18,6 +19,17 @@ pub(super) struct Place {
 // === impl Place ===
 
 impl Place {
+    /// That of a transaction in a block.
+    pub(super) fn new(
+        header: &Header,
+        block: B256,
+        index: usize,
+        transaction: &Object<'_>,
+    ) -> Result<Self, Failure> {
+        let transaction = transaction.get("hash")?;
+        Ok(Self { block, number: header.number, timestamp: header.timestamp, transaction, index })
+    }
+
     /// Receipts and logs both say where they are.
     pub(super) fn check(&self, object: &Object<'_>) -> Result<(), Failure> {
         object.must_be::<B256>(Reason::Names, "blockHash", &self.block)?;

@@ -19,8 +19,8 @@ mod transaction;
 mod value;
 
 use self::object::Object;
-use super::{Failure, Level, Verified};
-use crate::eth::{Block, LoneTransaction, Receipts, ShapeError, ThinBlock};
+use super::{Failure, Level, Part, Verified};
+use crate::eth::{Block, LoneReceipt, LoneTransaction, Receipts, ShapeError, ThinBlock};
 
 /// Proves a block with whole transactions, of which those that name a chain must name `chain_id`: a block
 /// of another chain proves itself just as well.
@@ -69,6 +69,26 @@ pub fn receipts(
     let header = header::read(&object)?;
     receipts::prove(text(&all)?, &header, block.hash().0, &object)?;
     Ok(receipts.raised(Level::Proved))
+}
+
+/// Checks a receipt that came alone against its block, as far as that goes: whose it is, what it may have cost,
+/// the bloom of its logs. Its root is made of all receipts, so its status, its gas and its logs stay unproved.
+///
+/// # Errors
+/// Says what does not come out.
+pub fn lone_receipt(
+    receipt: Verified<LoneReceipt>,
+    block: &Verified<Block>,
+) -> Result<Verified<LoneReceipt>, Failure> {
+    let index = usize::try_from(receipt.place().index.0).unwrap_or(usize::MAX);
+    let (bytes, lone) = (block.full(), receipt.bytes());
+    let object = Object::read(text(&bytes)?, None)?;
+    let transactions = object.list("transactions")?;
+    // That it is there was seen before.
+    let Some(transaction) = transactions.get(index).filter(|_| block.is_proved()) else { return Ok(receipt) };
+    let transaction = Object::read(transaction, Some(Part::Transaction(index)))?;
+    receipts::lone(text(&lone)?, &header::read(&object)?, block.hash().0, index, &transaction)?;
+    Ok(receipt)
 }
 
 /// Proves a transaction that came alone by its hash and its signer; where it is cannot be proved.

@@ -78,19 +78,51 @@ pub(super) fn prove(text: &str, header: &Header, hash: B256, block: &Object<'_>)
     reading.finish()
 }
 
+/// Checks what a receipt that came alone says beside what only the root proves: whose it is, and its bloom.
+pub(super) fn lone(
+    text: &str,
+    header: &Header,
+    hash: B256,
+    index: usize,
+    transaction: &Object<'_>,
+) -> Result<(), Failure> {
+    let receipt = Object::read(text, None)?;
+    let (envelope, place) = (envelope::read(transaction)?, Place::new(header, hash, index, transaction)?);
+    place.check(&receipt)?;
+    let from = transaction.get::<Address>("from")?;
+    receipt.must_be(Reason::Derived, "from", &from)?;
+    parties(&receipt, &envelope, from, status(&receipt)?)?;
+    let price = envelope.effective_gas_price(header.base_fee_per_gas);
+    receipt.may_be::<u128>(Reason::Derived, "effectiveGasPrice", &price)?;
+    let (used, sum) = (receipt.get::<u64>("gasUsed")?, receipt.get::<u64>("cumulativeGasUsed")?);
+    let most = envelope.gas_limit().min(if index == 0 { sum } else { sum.saturating_sub(1) });
+    if used > most || (index == 0 && used != sum) {
+        return Err(receipt.wrong(Reason::Derived, "gasUsed", &format!("{most:#x} at most")));
+    }
+    BlobPrice::of(header).check(&receipt, &envelope)?;
+    let mut bloom = Bloom::ZERO;
+    let mut next = None;
+    for text in receipt.list("logs")? {
+        let log = receipt.inner(text)?;
+        place.check(&log)?;
+        // Where its logs begin is not known; that they follow each other is.
+        let at = match next {
+            Some(at) => at,
+            None => log.get::<u64>("logIndex")?,
+        };
+        bloom.accrue_log(&log::read(&log, at)?);
+        next = Some(at.saturating_add(1));
+    }
+    receipt.must_be::<Bloom>(Reason::Bloom, "logsBloom", &bloom)
+}
+
 // === impl Reading ===
 
 impl Reading<'_> {
     fn receipt(&mut self, index: usize, text: &str, transaction: &Object<'_>) -> Result<(), Failure> {
         let receipt = Object::read(text, Some(Part::Receipt(index)))?;
         let envelope = envelope::read(transaction)?;
-        let place = Place {
-            block: self.hash,
-            number: self.header.number,
-            timestamp: self.header.timestamp,
-            transaction: transaction.get("hash")?,
-            index,
-        };
+        let place = Place::new(self.header, self.hash, index, transaction)?;
         place.check(&receipt)?;
         let from = transaction.get::<Address>("from")?;
         receipt.must_be(Reason::Derived, "from", &from)?;

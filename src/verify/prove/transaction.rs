@@ -124,6 +124,10 @@ fn derived(transaction: &Object<'_>, envelope: &Envelope, scene: Option<Scene>) 
                 let most = format!("{} at most", envelope.max_fee_per_gas().shown());
                 Err(transaction.wrong(Reason::Derived, "gasPrice", &most))
             }
+            Some(price) if price < envelope.effective_gas_price(Some(0)) => {
+                let least = format!("{} at least", envelope.effective_gas_price(Some(0)).shown());
+                Err(transaction.wrong(Reason::Derived, "gasPrice", &least))
+            }
             _ => Ok(()),
         },
     }
