@@ -99,6 +99,7 @@ impl Config {
             chain_id: self.chain_id,
             strict: self.strict,
             call_timeout: self.call_timeout,
+            max_per_client: self.upstream.max_per_client,
             methods: self.methods.clone(),
             chain: self.chain.clone(),
             plan: self.plan.clone(),
@@ -113,6 +114,7 @@ impl Config {
             ("http.max_in_flight", self.http.max_in_flight),
             ("connections.max", self.connections.max),
             ("upstream.max_in_flight", self.upstream.max_in_flight),
+            ("upstream.max_per_client", self.upstream.max_per_client),
             ("chain.window", self.chain.window),
         ];
         for (key, value) in positive {

@@ -8,7 +8,7 @@ use tracing::debug;
 
 use super::{
     Config, HttpError, Metrics,
-    address::{Households, Network, client_address},
+    address::{Households, Network, client_address, client_at},
     host::{self, HostName},
     key::{self, KeyHash},
     metrics::Refusal,
@@ -138,12 +138,14 @@ impl Rules {
         if !self.keys.is_empty() {
             let key = self.key(request)?;
             debug!(key = key.name, "request admitted");
-            return Ok(Caller { origin, policy: key.policy.clone(), bucket: key.bucket.clone() });
+            let client = Some(key.hash.client());
+            return Ok(Caller { origin, policy: key.policy.clone(), bucket: key.bucket.clone(), client });
         }
-        let bucket = self.households.as_ref().zip(peer).map(|(households, peer)| {
-            households.bucket(client_address(peer, request.headers(), &self.trusted_proxies))
-        });
-        Ok(Caller { origin, policy: self.policy.clone(), bucket })
+        let address = peer.map(|peer| client_address(peer, request.headers(), &self.trusted_proxies));
+        let bucket =
+            self.households.as_ref().zip(address).map(|(households, address)| households.bucket(address));
+        let client = address.map(client_at);
+        Ok(Caller { origin, policy: self.policy.clone(), bucket, client })
     }
 
     /// The first of the request's keys that is one of ours.

@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use moka::{policy::EvictionPolicy, sync::Cache};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::proxy::{Allowance, Bucket};
+use crate::proxy::{Allowance, Bucket, Client};
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
@@ -62,6 +62,11 @@ pub(super) fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[Netwo
         client = hop;
     }
     client
+}
+
+/// Who counts as the client at an address.
+pub(super) fn client_at(address: IpAddr) -> Client {
+    Client::Address(Household::of(address).0)
 }
 
 /// With or without a port, as some proxies write it.

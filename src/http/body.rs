@@ -6,12 +6,11 @@ use std::{
     task::{Context, Poll},
 };
 
+use super::in_flight::Permit;
+use crate::{budget::Lease, jsonrpc::Rope};
 use bytes::Bytes;
 use http::Version;
 use http_body::{Body, Frame, SizeHint};
-use tokio::sync::OwnedSemaphorePermit;
-
-use crate::{budget::Lease, jsonrpc::Rope};
 
 /// What HTTP/2 is handed at a time: it buffers a piece whole, however little of it the peer takes, and
 /// only the next one shows that the peer takes anything. As large as its frames are.
@@ -25,7 +24,7 @@ pub struct RpcBody {
     rope: Rope,
     piecewise: bool,
     /// A request is in flight until its answer has been taken.
-    _permit: Option<OwnedSemaphorePermit>,
+    _permit: Option<Permit>,
     /// And so are its bytes.
     _lease: Option<Lease>,
 }
@@ -46,7 +45,7 @@ impl RpcBody {
         Self { _lease: Some(lease), ..self }
     }
 
-    pub(super) fn with_permit(self, permit: OwnedSemaphorePermit) -> Self {
+    pub(super) fn with_permit(self, permit: Permit) -> Self {
         Self { _permit: Some(permit), ..self }
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use crate::proxy::Rate;
+use crate::proxy::{Client, Rate};
 
 /// Makes a key known for what it is, to people and to programs that look for lost secrets.
 const PREFIX: &str = "hf_";
@@ -85,6 +85,12 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 // === impl KeyHash ===
 
 impl KeyHash {
+    /// Whoever has the key.
+    pub(super) fn client(&self) -> Client {
+        let [a, b, c, d, e, f, g, h, ..] = self.0;
+        Client::Key(u64::from_be_bytes([a, b, c, d, e, f, g, h]))
+    }
+
     /// The hash of a key.
     pub fn of(key: &[u8]) -> Self {
         Self(Sha256::digest(key).into())

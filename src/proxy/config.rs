@@ -15,6 +15,8 @@ pub struct Config {
     pub strict: bool,
     /// For one call, whatever it waits for.
     pub call_timeout: Duration,
+    /// Calls of one client that wait for the upstream at a time.
+    pub max_per_client: usize,
     /// Which methods are let through.
     pub methods: MethodsConfig,
     /// How the chain is followed.
@@ -113,6 +115,7 @@ impl Default for Config {
             chain_id: None,
             strict: false,
             call_timeout: Duration::from_secs(30),
+            max_per_client: 128,
             methods: MethodsConfig::default(),
             chain: ChainConfig::default(),
             plan: PlanConfig::default(),

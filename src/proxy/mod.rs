@@ -30,6 +30,7 @@ mod request;
 mod respond;
 mod sight;
 mod stack;
+mod turns;
 mod view;
 mod want;
 
@@ -46,4 +47,5 @@ pub use self::{
     request::{Answered, Caller, Outcome, Request, Source},
     sight::{Seen, Sight},
     stack::{Proxy, ProxyParts, proxy},
+    turns::Client,
 };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::HeaderValue;
 
-use super::{Bucket, PacketContext, Policy};
+use super::{Bucket, Client, PacketContext, Policy};
 use crate::jsonrpc::{Answer, Call};
 
 /// A call, who makes it, and what it came with.
@@ -27,6 +27,8 @@ pub struct Caller {
     pub policy: Arc<Policy>,
     /// How often; as often as it likes, if `None`.
     pub bucket: Option<Bucket>,
+    /// Who it is; nobody in particular, if `None`.
+    pub client: Option<Client>,
 }
 
 /// An answer and where it came from.

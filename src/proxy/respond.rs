@@ -13,7 +13,7 @@ use tokio::time;
 use tower::Service;
 
 use super::{
-    Answered, CallError, Outcome, PacketContext, Request, Source,
+    Answered, CallError, Client, Outcome, PacketContext, Request, Source,
     audit::Audit,
     coalesce::Landed,
     config::Config,
@@ -21,6 +21,7 @@ use super::{
     look::{Look, Memory, Piece},
     packet::Wanted,
     plan::Tally,
+    turns::Turns,
     want::{Cacheable, Want, cut},
 };
 use crate::{
@@ -51,8 +52,12 @@ struct Inner {
     identity: Identity,
     tally: Tally,
     audit: Audit,
+    turns: Turns,
     config: Config,
 }
+
+/// A hit is there at once; the rest takes its time.
+type Answering = Either<Ready<Result<Answered, CallError>>, BoxFuture<'static, Result<Answered, CallError>>>;
 
 // === impl Responder ===
 
@@ -60,14 +65,15 @@ impl Responder {
     pub(super) fn new(fetcher: Arc<Fetcher>, upstream: Upstream, identity: Identity, config: Config) -> Self {
         let tally = Tally::new(config.plan.buy_after);
         let audit = Audit::new(fetcher.verifier.config().audit);
-        Self(Arc::new(Inner { fetcher, upstream, identity, tally, audit, config }))
+        let turns = Turns::new(config.max_per_client);
+        Self(Arc::new(Inner { fetcher, upstream, identity, tally, audit, turns, config }))
     }
 }
 
 impl Service<Request> for Responder {
     type Response = Answered;
     type Error = CallError;
-    type Future = Either<Ready<Result<Answered, CallError>>, BoxFuture<'static, Result<Answered, CallError>>>;
+    type Future = Answering;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), CallError>> {
         Poll::Ready(Ok(()))
@@ -76,7 +82,7 @@ impl Service<Request> for Responder {
     fn call(&mut self, request: Request) -> Self::Future {
         let inner = &self.0;
         let crate::jsonrpc::Call { method, params, .. } = request.call;
-        let packet = request.packet;
+        let (packet, client) = (request.packet, request.caller.client);
         let want = match Operation::read(method.as_str(), &params) {
             Some(Err(error)) => return now(Err(CallError::Params(error))),
             Some(Ok(operation)) => Some(Want::Operation(operation)),
@@ -98,18 +104,18 @@ impl Service<Request> for Responder {
                 Want::Operation(operation) => Call::new(operation.method(), operation.params()),
                 Want::Extra(_) => Call::new(method, params),
             };
-            return Either::Right(Box::pin(inner.clone().answer(Cacheable { want, call, packet })));
+            return inner.in_turn(client, inner.clone().answer(Cacheable { want, call, packet }));
         }
         if LOCAL.contains(&method.as_str()) && params == Params::EMPTY {
             if let Some(answer) = inner.identity.pinned().and_then(|who| who.answer(method.as_str())) {
                 return now(Ok(hit(answer, Source::Identity)));
             }
-            return Either::Right(Box::pin(inner.clone().local(Call::new(method, params))));
+            return inner.in_turn(client, inner.clone().local(Call::new(method, params)));
         }
         if is_write(method.as_str()) {
-            return Either::Right(Box::pin(inner.clone().write(Call::new(method, params))));
+            return inner.in_turn(client, inner.clone().write(Call::new(method, params)));
         }
-        Either::Right(Box::pin(inner.clone().bypass(Call::new(method, params))))
+        inner.in_turn(client, inner.clone().bypass(Call::new(method, params)))
     }
 }
 
@@ -142,6 +148,19 @@ impl Inner {
             Want::Operation(operation) => memory.operation(operation, packet),
             Want::Extra(extra) => memory.extra(extra, packet),
         }
+    }
+
+    /// Does what must be asked of the upstream when it is this client's turn.
+    fn in_turn(
+        &self,
+        client: Option<Client>,
+        work: impl Future<Output = Result<Answered, CallError>> + Send + 'static,
+    ) -> Answering {
+        let turns = self.turns.clone();
+        Either::Right(Box::pin(async move {
+            let _turn = turns.take(client).await;
+            work.await
+        }))
     }
 
     fn hit(&self, want: Want, Piece { bytes, source, .. }: Piece) -> Answered {

@@ -20,6 +20,8 @@ pub struct Config {
     pub timeout: Duration,
     /// Fetches at once.
     pub max_in_flight: usize,
+    /// Calls of one client that wait for the upstream at a time; its others wait for these.
+    pub max_per_client: usize,
     /// How long a fetch may wait for its turn.
     #[serde(with = "humantime_serde")]
     pub max_wait: Duration,
@@ -80,6 +82,7 @@ impl Default for Config {
             connect_timeout: Duration::from_secs(2),
             timeout: Duration::from_secs(25),
             max_in_flight: 256,
+            max_per_client: 128,
             max_wait: Duration::from_secs(2),
             batch: 1,
             hedge: None,

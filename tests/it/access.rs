@@ -1,5 +1,6 @@
 //! Who may come in, and what they may do: keys, rates, hosts, proxies.
 
+mod fairness;
 mod hosts;
 mod keys;
 mod rates;

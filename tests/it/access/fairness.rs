@@ -1,0 +1,47 @@
+//! One client does not keep the others waiting.
+
+use std::time::Duration;
+
+use holdfast::{config::Config, devchain::Fault};
+use serde_json::json;
+use tokio::time::{self, Instant};
+
+use super::{KEY, OTHER, key};
+use crate::support::{in_memory, upstream};
+
+const BALANCE: &str = "eth_getBalance";
+
+/// More than a call of the modest client could wait for.
+const SLOW: Duration = Duration::from_secs(20);
+
+#[tokio::test(start_paused = true)]
+async fn a_client_with_huge_batches_of_misses_leaves_turns_to_others() {
+    let chain = upstream::devchain().blocks(9, 2).chain();
+    let mut config = Config::default();
+    config.http.keys = vec![key("greedy", KEY), key("modest", OTHER)];
+    let program = in_memory::program(&chain, &config);
+    let (greedy, modest) = (program.clone().with_key(KEY), program.with_key(OTHER));
+    modest.ask("eth_blockNumber", json!([])).await;
+    chain.fail(Fault::Queue(SLOW)).on(BALANCE).always();
+    let batch: Vec<_> = (0..1000)
+        .map(|id| json!({ "jsonrpc": "2.0", "id": id, "method": BALANCE, "params": [format!("0x{id:040x}"), "latest"] }))
+        .collect();
+    let body = json!(batch).to_string();
+    let flood: Vec<_> = (0..60)
+        .map(|_| {
+            let (greedy, body) = (greedy.clone(), body.clone());
+            tokio::spawn(async move { greedy.send(body).await })
+        })
+        .collect();
+    time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(chain.most_at_once(), 128, "as many turns as one client has");
+    for number in 1..9 {
+        let begun = Instant::now();
+        let hash = format!("{:#x}", chain.hash_at(number).unwrap());
+        assert_eq!(modest.ask("eth_getBlockByHash", json!([hash, true])).await["hash"], hash);
+        modest.ask("eth_getBlockByNumber", json!(["latest", false])).await;
+        assert!(begun.elapsed() < Duration::from_millis(100), "{:?}", begun.elapsed());
+        time::sleep(Duration::from_secs(1)).await;
+    }
+    flood.iter().for_each(tokio::task::JoinHandle::abort);
+}
