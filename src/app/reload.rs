@@ -30,7 +30,7 @@ use prometheus_client::{
 use serde_json::Value;
 use tracing::{error, info, warn};
 
-use super::start::{certificate, endpoints};
+use super::start::{certificate, endpoints, is_consistent};
 use crate::{
     budget::ByteBudget,
     config::{Config, ConfigError, LogConfig, Problem},
@@ -160,6 +160,7 @@ impl Reload {
         let named = &config.upstream.endpoints;
         // The same endpoints go on as they are, unless what they are reached with is written elsewhere.
         if *named != before.upstream.endpoints || !named.iter().all(EndpointConfig::is_plain) {
+            proxy.set_consistent(is_consistent(named));
             upstream.replace(prepared.endpoints, &self.started.upstream, upstream_metrics);
         }
         match (tls, prepared.certificate) {

@@ -23,7 +23,7 @@ use crate::{
     http::{self, Access, Edge, HostCheck},
     listen::{self, BindError, Listener, Tls, TlsConfig, TlsIdentity, raise_file_limit},
     proxy::{self, Policy, Proxy, ProxyParts},
-    upstream::{self, EndpointParts, HeadFeed, HttpLeaf, Identity, Upstream},
+    upstream::{self, EndpointConfig, EndpointParts, HeadFeed, HttpLeaf, Identity, Upstream},
     verify::{self, Verifier},
 };
 
@@ -98,8 +98,7 @@ impl App {
         let watch = tokio::spawn(upstream.watch());
         let call_metrics = proxy::Metrics::register(&mut registry);
         let cache = Cache::new(&config.cache);
-        // One node that does not contradict itself; two do not agree from call to call.
-        let consistent = matches!(&config.upstream.endpoints[..], [endpoint] if endpoint.consistent);
+        let consistent = is_consistent(&config.upstream.endpoints);
         let parts = ProxyParts {
             upstream: upstream.clone(),
             cache: cache.clone(),
@@ -215,6 +214,11 @@ fn warn_if_exposed(admin: SocketAddr) {
              address and what is asked how often; set admin to 127.0.0.1, or let only operators reach it"
         );
     }
+}
+
+/// Is it one node that does not contradict itself? Two do not agree from call to call.
+pub(super) fn is_consistent(endpoints: &[EndpointConfig]) -> bool {
+    matches!(endpoints, [endpoint] if endpoint.consistent)
 }
 
 /// The nodes, and how they are reached.

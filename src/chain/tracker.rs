@@ -168,6 +168,11 @@ impl Tracker {
         }
     }
 
+    /// From here on the upstream is one node that does not contradict itself, or is not.
+    pub fn set_consistent(&mut self, consistent: bool) {
+        self.rules.consistent = consistent;
+    }
+
     /// Changes how old knowledge may be, that which is there already too.
     pub fn set_max_staleness(&mut self, max_staleness: Duration) {
         self.rules.max_staleness = max_staleness;

@@ -4,7 +4,7 @@ use std::{net::IpAddr, sync::Arc};
 
 use arc_swap::{ArcSwap, Guard};
 use http::{Request, header};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::{
     Config, HttpError, Metrics,
@@ -68,6 +68,9 @@ impl Access {
     /// proxies and methods; `allowed_origins` and the limits of requests are not.
     pub fn replace(&self, config: &Config, policy: Policy) {
         let before = self.0.rules.load();
+        if !before.keys.is_empty() && config.keys.is_empty() {
+            warn!("the last key was taken out of http.keys: from now on nobody needs one");
+        }
         self.0.rules.store(Arc::new(Rules::new(config, policy, Some(&before))));
     }
 

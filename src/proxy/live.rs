@@ -20,6 +20,11 @@ impl Live {
         Self { call_timeout: Arc::new(ArcSwap::from_pointee(config.call_timeout)), view }
     }
 
+    /// Whether the upstream is one node that does not contradict itself, from now on.
+    pub fn set_consistent(&self, consistent: bool) {
+        self.view.set_consistent(consistent);
+    }
+
     /// Takes `call_timeout` and `chain.max_staleness` from the next call on, and nothing else. The policy comes
     /// with each [caller](super::Caller).
     pub fn apply(&self, config: &Config) {

@@ -419,7 +419,9 @@ impl Inner {
 
     async fn bypass(self: Arc<Self>, call: Call) -> Result<Answered, CallError> {
         self.confirm().await?;
-        self.forward(call, Outcome::Bypass).await
+        // One that is known to be behind would answer for a head that is no more.
+        let block = self.fetcher.view.tracker().head().map(|head| head.number);
+        self.forward(call.with_need(Need { block, ..Need::default() }), Outcome::Bypass).await
     }
 
     /// Waits for the upstream to say who it is; a node that does not know its network is asked each time.
@@ -438,7 +440,9 @@ impl Inner {
         self.unsettle(resets);
         // However it ends, also by the caller hanging up: it may have been carried out.
         let _again = Unsettle(&self, resets);
-        self.forward(call, Outcome::Bypass).await
+        // To the one that is read from, so that a client reads what it wrote.
+        let need = Need { followed: true, ..Need::default() };
+        self.forward(call.with_need(need), Outcome::Bypass).await
     }
 
     fn unsettle(&self, resets: bool) {

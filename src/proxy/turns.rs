@@ -6,7 +6,7 @@
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
-use moka::sync::Cache;
+use moka::{policy::EvictionPolicy, sync::Cache};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Clients that are remembered at a time. One that is forgotten has its turns anew, which harms nobody.
@@ -35,7 +35,12 @@ pub(super) struct Turns {
 
 impl Turns {
     pub(super) fn new(at_a_time: usize) -> Self {
-        let clients = Cache::builder().max_capacity(MOST_CLIENTS).time_to_idle(IDLE).build();
+        let clients = Cache::builder()
+            // Not by frequency: a newcomer would not be let in while the old ones are busy.
+            .eviction_policy(EvictionPolicy::lru())
+            .max_capacity(MOST_CLIENTS)
+            .time_to_idle(IDLE)
+            .build();
         Self { at_a_time, clients }
     }
 

@@ -36,7 +36,7 @@ pub(super) struct View {
     tracker: RwLock<Tracker>,
     clock: Clock,
     config: Mutex<ChainConfig>,
-    consistent: bool,
+    consistent: AtomicBool,
     cache: Cache,
     upstream: Upstream,
     identity: Identity,
@@ -87,7 +87,7 @@ impl View {
             tracker,
             clock: Clock::default(),
             config: Mutex::new(config),
-            consistent,
+            consistent: AtomicBool::new(consistent),
             cache,
             upstream,
             identity,
@@ -155,7 +155,7 @@ impl View {
         let now = self.clock.now();
         {
             let config = self.config();
-            let rules = rules(&config, self.consistent, Some(who.chain_id));
+            let rules = rules(&config, self.consistent.load(Relaxed), Some(who.chain_id));
             self.change(|tracker| {
                 *tracker = Tracker::new(rules);
                 tracker.forget(now);
@@ -289,8 +289,14 @@ impl View {
         let mut config = self.config();
         config.max_staleness = max_staleness;
         let chain_id = self.times().who.as_ref().map(|who| who.chain_id);
-        let rules = rules(&config, self.consistent, chain_id);
+        let rules = rules(&config, self.consistent.load(Relaxed), chain_id);
         self.change(|tracker| tracker.set_max_staleness(rules.max_staleness));
+    }
+
+    /// Whether the upstream is one node that does not contradict itself, from now on.
+    pub(super) fn set_consistent(&self, consistent: bool) {
+        self.consistent.store(consistent, Relaxed);
+        self.change(|tracker| tracker.set_consistent(consistent));
     }
 
     fn config(&self) -> std::sync::MutexGuard<'_, ChainConfig> {

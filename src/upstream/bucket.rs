@@ -33,7 +33,9 @@ impl Bucket {
     /// Takes tokens, whether they are there or not.
     pub(super) fn take(&mut self, tokens: u32, now: Instant) {
         let from = self.full_at.map_or(now, |full_at| full_at.max(now));
-        self.full_at = Some(from + self.interval * tokens);
+        // Who takes what is not there, since it must, owes no more than that and a burst: else it would never end.
+        let most = now + self.interval * self.burst.saturating_add(tokens);
+        self.full_at = Some((from + self.interval * tokens).min(most));
     }
 }
 
@@ -74,6 +76,14 @@ mod tests {
             if drained < burst {
                 prop_assert!(wait.is_zero());
             }
+        }
+
+        #[test]
+        fn a_debt_does_not_grow_for_ever(takes in 1u32..5_000) {
+            let now = Instant::now();
+            let mut bucket = Bucket::new(10, 5);
+            (0..takes).for_each(|_| bucket.take(3, now));
+            prop_assert!(bucket.wait(1, now) <= Duration::from_secs(1));
         }
     }
 }

@@ -61,6 +61,9 @@ impl Call {
 
     /// May it be sent twice? Not if it can change what reads see, or what a filter tells next.
     pub(super) fn is_repeatable(&self) -> bool {
-        !is_write(self.method.as_str()) && self.filter().is_none()
+        // Beside what reads see, these may change what a node is or mines.
+        const DEEDS: [&str; 4] = ["personal_", "admin_", "engine_", "eth_submit"];
+        let method = self.method.as_str();
+        !is_write(method) && self.filter().is_none() && !DEEDS.iter().any(|deed| method.starts_with(deed))
     }
 }

@@ -303,7 +303,7 @@ impl Endpoint {
                 if let Answer::Error(error) = answer
                     && limited::is_rate_limit(error)
                 {
-                    state.paused = Some(now + LIMITED);
+                    state.paused = state.paused.max(Some(now + LIMITED));
                     return;
                 }
                 state.learn(call, answer, verdict.as_ref(), now);
@@ -311,7 +311,8 @@ impl Endpoint {
                 (state.wrong, state.last_error) = (0, None);
             }
             Err(UpstreamError::RateLimited { retry_after }) => {
-                state.paused = Some(now + retry_after.unwrap_or(LIMITED).min(limited::LONGEST));
+                let until = now + retry_after.unwrap_or(LIMITED).min(limited::LONGEST);
+                state.paused = state.paused.max(Some(until));
             }
             Err(UpstreamError::Rejected(mismatch)) => {
                 state.last_mismatch = Some(mismatch.failure.to_string());
@@ -319,7 +320,7 @@ impl Endpoint {
                 state.failed = Some(now);
             }
             Err(error) => {
-                if error.is_failure() {
+                if error.is_endpoints_fault() {
                     state.breaker.fail(now);
                     state.failed = Some(now);
                     state.last_error = Some(error.clone());

@@ -151,7 +151,12 @@ impl UpstreamError {
 
     /// Did the call provably never reach the upstream? Only then may a write be sent again.
     pub fn never_sent(&self) -> bool {
-        matches!(self, Self::Connect(_) | Self::Busy)
+        matches!(self, Self::Connect(_))
+    }
+
+    /// Does it speak against the endpoint, rather than of what was asked of it or of our own limits?
+    pub(super) fn is_endpoints_fault(&self) -> bool {
+        self.is_failure() && !matches!(self, Self::TooLarge { .. } | Self::Busy | Self::Abandoned)
     }
 
     /// Might there be another node behind the address now than before?

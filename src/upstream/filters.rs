@@ -15,7 +15,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use moka::sync::Cache;
+use moka::{policy::EvictionPolicy, sync::Cache};
 use tokio::sync::Mutex;
 
 use super::{Call, UpstreamError, endpoint::Accepted, pool::Pool};
@@ -84,7 +84,12 @@ impl FilterCall {
 
 impl Filters {
     pub(super) fn new() -> Self {
-        let known = Cache::builder().max_capacity(MOST).time_to_idle(IDLE).build();
+        let known = Cache::builder()
+            // Not by frequency: a newcomer would not be let in while the old ones are busy.
+            .eviction_policy(EvictionPolicy::lru())
+            .max_capacity(MOST)
+            .time_to_idle(IDLE)
+            .build();
         Self { known, ids: Ids::default() }
     }
 

@@ -161,11 +161,14 @@ fn better(one: Attempted, two: Attempted) -> Attempted {
     one.into_iter().zip(two).map(|(one, two)| if worth(&two) > worth(&one) { two } else { one }).collect()
 }
 
-fn worth(outcome: &Result<Accepted, UpstreamError>) -> u8 {
+/// What an outcome is worth beside another of the same call.
+pub(super) fn worth(outcome: &Result<Accepted, UpstreamError>) -> u8 {
     match outcome {
-        Ok(Accepted { answer: Answer::Result(result), .. }) if result != "null" => 3,
-        Ok(Accepted { answer: Answer::Result(_), .. }) => 2,
-        Ok(Accepted { answer: Answer::Error(_), .. }) => 1,
+        Ok(Accepted { answer: Answer::Result(result), .. }) if result != "null" => 4,
+        Ok(Accepted { answer: Answer::Result(_), .. }) => 3,
+        Ok(Accepted { answer: Answer::Error(_), .. }) => 2,
+        // It may be handed on all the same.
+        Err(UpstreamError::Rejected(_)) => 1,
         Err(_) => 0,
     }
 }

@@ -29,6 +29,9 @@ use crate::{
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LAST_PAUSE: Duration = Duration::from_secs(5);
 
+/// The same, while another endpoint of the chain is known: providers bill also for this.
+const SPARE_PAUSE: Duration = Duration::from_secs(60);
+
 /// A call that wants an answer may hurry an attempt, but not more often than this.
 const LEAST_PAUSE: Duration = Duration::from_millis(50);
 
@@ -111,6 +114,10 @@ struct Progress {
     doubted: bool,
     /// How often it was.
     doubts: u64,
+    /// How often it had been when the last attempt began.
+    begun: u64,
+    /// It is no longer one of the endpoints: nobody asks it any more.
+    retired: bool,
 }
 
 /// What is known of one endpoint.
@@ -172,7 +179,7 @@ impl Pin {
 impl Recognition {
     pub(super) fn new(name: Arc<str>, pin: Arc<Pin>) -> Self {
         let state = IdentityState::Unknown(None);
-        let progress = Progress { attempts: 0, state, doubted: false, doubts: 0 };
+        let progress = Progress { attempts: 0, state, doubted: false, doubts: 0, begun: 0, retired: false };
         Self { name, pin, progress: watch::Sender::new(progress), wanted: Notify::new() }
     }
 
@@ -202,6 +209,11 @@ impl Recognition {
         });
     }
 
+    /// It is no longer one of the endpoints: whoever waits for it waits in vain, and is told so.
+    pub(super) fn retire(&self) {
+        self.progress.send_modify(|progress| progress.retired = true);
+    }
+
     /// Asks soon, if it must be asked.
     pub(super) fn hurry(&self) {
         self.wanted.notify_one();
@@ -217,13 +229,15 @@ impl Recognition {
                 _ => (now.attempts, now.doubts),
             }
         };
+        // Kept for the next attempt, if one is under way.
         self.wanted.notify_one();
-        let after = |attempts: u64| move |progress: &Progress| progress.attempts > attempts;
-        let mut next = progress.wait_for(after(attempts)).await.map(|progress| progress.clone());
-        if next.as_ref().is_ok_and(|next| next.doubted && next.doubts == doubts) {
-            // That one had begun before the doubt: it takes another.
-            self.wanted.notify_one();
-            next = progress.wait_for(after(attempts + 1)).await.map(|progress| progress.clone());
+        // One that had begun before the doubt does not settle it.
+        let settled = |progress: &Progress| {
+            progress.retired || (progress.attempts > attempts && progress.begun >= doubts)
+        };
+        let next = progress.wait_for(settled).await.map(|progress| progress.clone());
+        if next.as_ref().is_ok_and(|next| next.retired) {
+            return Err(IdentityError::Upstream(UpstreamError::Empty));
         }
         match next.map(|next| next.state) {
             Ok(IdentityState::Known(who)) => Ok(who),
@@ -252,7 +266,9 @@ impl Recognition {
             } else {
                 time::sleep(LEAST_PAUSE).await;
                 let _ = time::timeout(pause, self.wanted.notified()).await;
-                pause = (pause * 2).min(LAST_PAUSE);
+                // Where another endpoint is known, nobody waits for this one.
+                let last = if self.pin.pinned().is_some() { SPARE_PAUSE } else { LAST_PAUSE };
+                pause = (pause * 2).min(last);
             }
         }
     }
@@ -268,6 +284,7 @@ impl Recognition {
             };
             say(&self.name, &progress.state, &state, progress.attempts);
             progress.attempts += 1;
+            progress.begun = doubts;
             // A doubt that came while this was being asked is not answered by it.
             progress.doubted = progress.doubts != doubts;
             progress.state = state;

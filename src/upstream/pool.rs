@@ -19,7 +19,7 @@ use super::{
     Call, Calls, Config, Metrics, UpstreamError,
     choice::two_choices,
     endpoint::{Accepted, Attempted, Cost, Eligible, Endpoint, EndpointStatus},
-    hedge::{Hedge, Raced, race},
+    hedge::{Hedge, Raced, race, worth},
     identity::{IdentityError, IdentityState, Pin, Recognition, WhoIs},
     limited,
 };
@@ -114,8 +114,8 @@ impl Pool {
                 if is_worth_another(call, &outcome) {
                     again.push(*at);
                 }
-                // A later failure does not make an earlier answer worse.
-                if outcome.is_ok() || !matches!(done[*at], Some(Ok(_))) {
+                // A later failure, or a later `null`, does not make an earlier answer worse.
+                if done[*at].as_ref().is_none_or(|before| worth(&outcome) >= worth(before)) {
                     done[*at] = Some(outcome);
                 }
             }
@@ -356,8 +356,11 @@ impl Pool {
 
     /// From here on these are the endpoints.
     pub(super) fn replace(&self, endpoints: Vec<Endpoint>) {
-        self.endpoints.store(Arc::new(endpoints.into_iter().map(Arc::new).collect()));
+        let before = self.endpoints.swap(Arc::new(endpoints.into_iter().map(Arc::new).collect()));
         self.changed.send_replace(());
+        for recognition in before.iter().filter_map(|endpoint| endpoint.recognition()) {
+            recognition.retire();
+        }
     }
 
     pub(super) fn pin(&self) -> &Arc<Pin> {
@@ -449,17 +452,26 @@ impl Identity {
     /// # Errors
     /// If none can.
     pub async fn confirm(&self) -> Result<Arc<WhoIs>, IdentityError> {
-        let endpoints = self.0.endpoints.load_full();
-        let recognitions: Vec<_> = endpoints.iter().filter_map(|endpoint| endpoint.recognition()).collect();
-        if let (Some(who), true) =
-            (self.0.pin.pinned(), recognitions.iter().any(|recognition| recognition.is_sure()))
-        {
-            return Ok(who);
+        loop {
+            let mut changed = self.0.changed.subscribe();
+            let endpoints = self.0.endpoints.load_full();
+            let recognitions: Vec<_> =
+                endpoints.iter().filter_map(|endpoint| endpoint.recognition()).collect();
+            if let (Some(who), true) =
+                (self.0.pin.pinned(), recognitions.iter().any(|recognition| recognition.is_sure()))
+            {
+                return Ok(who);
+            }
+            if recognitions.is_empty() {
+                return Err(IdentityError::Upstream(UpstreamError::Busy));
+            }
+            let confirming = recognitions.into_iter().map(|recognition| Box::pin(recognition.confirm()));
+            tokio::select! {
+                biased;
+                // Others are asked from now on.
+                _ = changed.changed() => {}
+                confirmed = select_ok(confirming) => return confirmed.map(|(who, _)| who),
+            }
         }
-        if recognitions.is_empty() {
-            return Err(IdentityError::Upstream(UpstreamError::Busy));
-        }
-        let confirming = recognitions.into_iter().map(|recognition| Box::pin(recognition.confirm()));
-        select_ok(confirming).await.map(|(who, _)| who)
     }
 }

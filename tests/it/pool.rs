@@ -269,6 +269,43 @@ async fn the_list_of_endpoints_changes_while_it_runs() {
     assert_eq!(stranger.count(BALANCE), 0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_for_an_endpoint_that_is_replaced_is_not_forgotten() {
+    let (first, second) = twins();
+    let mut config = in_order();
+    config.upstream.timeout = Duration::from_secs(600);
+    let program = in_memory::program_over(&[&first], &config);
+    introduced(&program).await;
+    // It breaks, and says nothing when it is asked who it is.
+    first.fail(Fault::Reset).on(BALANCE).once();
+    program.call(BALANCE, somebody()).await;
+    first.fail(Fault::Hang).any().always();
+    let params = json!([hash(&first, 5), true]);
+    let waiting = {
+        let (program, params) = (program.clone(), params.clone());
+        tokio::spawn(async move { program.call(BLOCK, params).await })
+    };
+    time::sleep(Duration::from_millis(100)).await;
+    let parts = in_memory::endpoint(&second, "the new one", EndpointConfig::at(""));
+    program.upstream.replace(vec![parts], &config.upstream, &Default::default());
+    let begun = Instant::now();
+    assert_eq!(program.ask(BLOCK, params.clone()).await, truth(&second, BLOCK, &params));
+    waiting.await.unwrap();
+    program.ask(BALANCE, somebody()).await;
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_later_nothing_does_not_replace_an_earlier_something() {
+    let (first, second) = twins();
+    let program = in_memory::program_over(&[&first, &second], &in_order());
+    introduced(&program).await;
+    // The one has it and cannot be believed, the other has not got it.
+    first.fail(Fault::Lie(Lie::Disguised(3))).on(BLOCK).always();
+    second.fail(Fault::Null).on(BLOCK).always();
+    assert_eq!(program.ask(BLOCK, json!([hash(&first, 5), true])).await["strange"], "0x1");
+}
+
 /// A node that starts over, or was restored from a backup.
 #[tokio::test(start_paused = true)]
 async fn what_is_final_is_not_nothing_because_a_head_is_low() {

@@ -43,12 +43,17 @@ pub fn program(chain: &DevChain, config: &Config) -> InMemory {
     program_over(&[chain], config)
 }
 
+/// A node as an endpoint.
+pub fn endpoint(chain: &DevChain, name: &str, config: EndpointConfig) -> EndpointParts {
+    let leaf = BoxCloneSyncService::new(DevChainLeaf::new(chain.clone()));
+    EndpointParts { name: name.into(), leaf, config }
+}
+
 /// The same in front of several nodes, which are configured in the same order.
 pub fn program_over(chains: &[&DevChain], config: &Config) -> InMemory {
-    let endpoints = chains.iter().zip(0..).map(|(chain, at)| EndpointParts {
-        name: format!("devchain {at}").into(),
-        leaf: BoxCloneSyncService::new(DevChainLeaf::new((*chain).clone())),
-        config: config.upstream.endpoints.get(at).cloned().unwrap_or_else(|| EndpointConfig::at("")),
+    let endpoints = chains.iter().zip(0..).map(|(chain, at)| {
+        let config = config.upstream.endpoints.get(at).cloned();
+        endpoint(chain, &format!("devchain {at}"), config.unwrap_or_else(|| EndpointConfig::at("")))
     });
     let mut registry = Registry::default();
     let metrics = upstream::Metrics::register(&mut registry);
