@@ -128,7 +128,8 @@ impl<'de> Deserialize<'de> for HostName {
 // === impl HostCheck ===
 
 impl HostCheck {
-    /// For a listener on this address, with the names that `access` allows at the time.
+    /// For operators, at a listener on this address, with the names that `access` allows at the time; `*` is not
+    /// one of them.
     pub fn new(access: Access, listener: IpAddr) -> Self {
         Self { access, is_loopback: listener.to_canonical().is_loopback() }
     }
@@ -138,7 +139,10 @@ impl HostCheck {
     /// # Errors
     /// If it is for a host that is not served here.
     pub fn check<B>(&self, request: &Request<B>) -> Result<(), HostError> {
-        check(request, &self.access.rules().hosts, self.is_loopback)
+        let rules = self.access.rules();
+        // Whoever serves clients under any name has not said that any page may operate it.
+        let named: Vec<_> = rules.hosts.iter().filter(|host| *host.0 != *HostName::ANY).cloned().collect();
+        check(request, &named, self.is_loopback)
     }
 }
 

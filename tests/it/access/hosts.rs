@@ -129,3 +129,18 @@ async fn a_key_does_not_open_the_door_to_other_pages() {
         assert_eq!(answer.code(), Some(-32601));
     }
 }
+
+#[tokio::test]
+async fn any_host_for_clients_is_not_any_host_for_operators() {
+    let node = upstream::devchain().run().await;
+    let proxy = proxy::new()
+        .upstream(&node)
+        .config(|config| config.http.allowed_hosts = vec!["*".parse().unwrap()])
+        .run()
+        .await;
+    let rebound = "rebound.example.org";
+    assert_eq!(status(chain_id(client::http(&proxy).post()).header("host", rebound)).await, 200);
+    let ready = client::at(&proxy.admin_url("/ready"));
+    assert_eq!(status(ready.request(Method::GET).header("host", rebound)).await, 403);
+    assert_eq!(status(ready.request(Method::GET)).await, 200);
+}
