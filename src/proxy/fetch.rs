@@ -283,13 +283,7 @@ impl Fetcher {
     pub(super) async fn ask(&self, call: Call, check: &Check) -> Result<Answer, UpstreamError> {
         match self.upstream.call(call.with_check(check.clone())).await {
             Err(UpstreamError::Rejected(mismatch)) if !self.verifier.rejects() => Ok(mismatch.answer),
-            Err(error) => {
-                if error.lost_contact() {
-                    self.identity.doubt();
-                }
-                Err(error)
-            }
-            Ok(answer) => Ok(answer),
+            answered => answered,
         }
     }
 

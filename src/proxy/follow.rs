@@ -125,12 +125,7 @@ impl Follower {
         if told && before_news && refreshed.is_ok() {
             refreshed = view.refresh(Tag::Latest, view.clock().now()).await;
         }
-        refreshed.map_err(|error| {
-            if error.lost_contact() {
-                self.fetcher.identity.doubt();
-            }
-            CallError::Upstream(error)
-        })
+        refreshed.map_err(CallError::Upstream)
     }
 
     /// Resolves when it is time to refresh; tells whether it is because of news.

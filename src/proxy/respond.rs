@@ -409,12 +409,8 @@ impl Inner {
     }
 
     async fn forward(&self, call: Call, outcome: Outcome) -> Result<Answered, CallError> {
-        let answer = self.upstream.call(call).await.inspect_err(|error| {
-            if error.lost_contact() {
-                self.identity.doubt();
-            }
-        });
-        Ok(Answered { answer: answer.map_err(CallError::Upstream)?, outcome })
+        let answer = self.upstream.call(call).await.map_err(CallError::Upstream)?;
+        Ok(Answered { answer, outcome })
     }
 
     async fn bypass(self: Arc<Self>, call: Call) -> Result<Answered, CallError> {

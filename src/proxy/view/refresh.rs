@@ -190,7 +190,7 @@ impl View {
         let (call, check) = self.call(block, asked, sent);
         let is_finalized = block == Tag::Finalized.as_str();
         self.metrics.upkeep(1);
-        let answer = self.upstream.call(call).await.inspect_err(|error| self.heed_loss(error))?;
+        let answer = self.upstream.call(call).await?;
         match (answer, check.verdict()) {
             (Answer::Result(_), Some(Verdict::Overdue)) => Err(UpstreamError::Busy),
             (Answer::Result(_), verdict) => Ok(self.named(verdict, is_finalized)),
@@ -205,7 +205,7 @@ impl View {
             .map(|number| self.call(&number.to_string(), AskedBlock::ByNumber(number), sent))
             .unzip();
         self.metrics.upkeep(calls.len() as u64);
-        let answers = self.upstream.call_all(calls).await.inspect_err(|error| self.heed_loss(error));
+        let answers = self.upstream.call_all(calls).await;
         let Ok(answers) = answers else { return Vec::new() };
         let accepted = answers.into_iter().zip(checks).filter(|(answer, _)| answer.is_ok());
         accepted.filter_map(|(_, check)| Some(self.named(check.verdict(), false)?.link())).collect()
@@ -242,13 +242,6 @@ impl View {
     fn keep(&self, named: Named) {
         if named.keeps && (named.thin.is_proved() || !self.verifier.demands_proof(Kind::Blocks)) {
             self.cache.insert_thin(named.thin);
-        }
-    }
-
-    /// Whoever answers after contact was lost must say who it is.
-    fn heed_loss(&self, error: &UpstreamError) {
-        if error.lost_contact() {
-            self.identity.doubt();
         }
     }
 }
