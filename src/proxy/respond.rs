@@ -123,6 +123,11 @@ fn now<F>(answered: Result<Answered, CallError>) -> Either<Ready<Result<Answered
     Either::Left(ready(answered))
 }
 
+/// Is there something in it that can be checked?
+fn is_content(answer: &Answer) -> bool {
+    matches!(answer, Answer::Result(result) if result != "null")
+}
+
 fn hit(bytes: Bytes, source: Source) -> Answered {
     Answered { answer: Answer::Result(bytes), outcome: Outcome::Hit(source) }
 }
@@ -267,7 +272,7 @@ impl Inner {
             if denies_block && !asked.names_hash() && answer == Answer::Result(Bytes::from_static(b"null")) {
                 return Ok(None);
             }
-            let is_content = matches!(&answer, Answer::Result(result) if result != "null");
+            let is_content = is_content(&answer);
             if is_content && !asked.takes(fetch) {
                 // Not to be cut: in the form that was asked for it is the node's to give.
                 return self.forward_as_asked(asked, arrival).await.map(Some);
@@ -278,7 +283,7 @@ impl Inner {
             return Ok(Some(Answered { answer, outcome: outcome(false) }));
         }
         let answer = if self.demands_proof(asked) {
-            self.prove(asked, &value, arrival, fetch.canonical(sent)).await?
+            self.prove_fetched(asked, fetch, &value, sent, arrival).await?
         } else {
             // Not for long: the answer is in hand, and the purchase goes on without it.
             let _ = time::timeout(BUY_PATIENCE, self.buy_the_rest(&value, arrival)).await;
@@ -295,6 +300,33 @@ impl Inner {
         self.fetcher.verifier.demands_proof(asked.want.kind())
     }
 
+    /// The answer, proved. Something that came alone is first held against its block when that has come for
+    /// the proof: if it is not what stands there, it is asked for once more, now against the block, so that
+    /// whoever says it again is found out at once and another is asked.
+    async fn prove_fetched(
+        &self,
+        asked: &Cacheable,
+        fetch: Fetch,
+        fetched: &Fetched,
+        sent: Stamp,
+        arrival: Stamp,
+    ) -> Result<Option<Bytes>, CallError> {
+        let is_lone = matches!(fetched, Fetched::Transaction(_) | Fetched::Receipt(_));
+        let proved = self.fetcher.proved(asked.want, fetched, arrival, fetch.canonical(sent)).await;
+        if !is_lone || !matches!(proved, Ok(None)) {
+            return self.judge_proof(asked, fetched, proved);
+        }
+        let again = self.fetcher.fetch(fetch, self.fetcher.view.clock().now()).await;
+        let Landed { value, sent, .. } = again.map_err(CallError::Upstream)?;
+        match value {
+            Fetched::Other(answer) if self.fetcher.verifier.rejects() && is_content(&answer) => {
+                Err(CallError::Unproved)
+            }
+            Fetched::Other(_) => Ok(None),
+            value => self.prove(asked, &value, arrival, fetch.canonical(sent)).await,
+        }
+    }
+
     /// The answer, proved; what cannot be is handed on, unless it must be proved.
     async fn prove(
         &self,
@@ -303,8 +335,18 @@ impl Inner {
         arrival: Stamp,
         canonical: Option<Stamp>,
     ) -> Result<Option<Bytes>, CallError> {
+        let proved = self.fetcher.proved(asked.want, fetched, arrival, canonical).await;
+        self.judge_proof(asked, fetched, proved)
+    }
+
+    fn judge_proof(
+        &self,
+        asked: &Cacheable,
+        fetched: &Fetched,
+        proved: Result<Option<Bytes>, UpstreamError>,
+    ) -> Result<Option<Bytes>, CallError> {
         let rejects = self.fetcher.verifier.rejects();
-        match self.fetcher.proved(asked.want, fetched, arrival, canonical).await {
+        match proved {
             Ok(Some(proved)) => Ok(Some(proved)),
             Ok(None) if rejects => Err(CallError::Unproved),
             Err(error) if rejects => Err(CallError::Upstream(error)),
@@ -328,8 +370,7 @@ impl Inner {
         };
         let check = self.fetcher.check(question, self.fetcher.view.clock().now());
         let answer = self.fetcher.ask(call, &check).await.map_err(CallError::Upstream)?;
-        let is_content = matches!(&answer, Answer::Result(result) if result != "null");
-        if !demands_proof || !is_content {
+        if !demands_proof || !is_content(&answer) {
             return Ok(Answered { answer, outcome: Outcome::Miss });
         }
         let proved = match check.verdict() {

@@ -6,7 +6,7 @@ use holdfast::{
     config::Config,
     devchain::{DevChain, Fault, Lie, Pruned},
     upstream::{EndpointConfig, Health, IdentityState, RateConfig},
-    verify::OnMismatch,
+    verify::{Demand, OnMismatch},
 };
 use serde_json::{Value, json};
 use tokio::time::{self, Instant};
@@ -304,6 +304,31 @@ async fn a_later_nothing_does_not_replace_an_earlier_something() {
     first.fail(Fault::Lie(Lie::Disguised(3))).on(BLOCK).always();
     second.fail(Fault::Null).on(BLOCK).always();
     assert_eq!(program.ask(BLOCK, json!([hash(&first, 5), true])).await["strange"], "0x1");
+}
+
+/// Alone, nothing speaks against it; against the block that comes for its proof, something does.
+#[tokio::test(start_paused = true)]
+async fn what_its_block_contradicts_is_asked_of_another() {
+    let wrong = [("transactionIndex", json!("0x2")), ("blockNumber", json!("0x9"))];
+    for method in [RECEIPT, "eth_getTransactionByHash"] {
+        for (member, lie) in &wrong {
+            let (first, second) = twins();
+            let mut config = in_order();
+            config.verify.level = Demand::Full;
+            config.verify.on_mismatch = OnMismatch::Reject;
+            let program = in_memory::program_over(&[&first, &second], &config);
+            introduced(&program).await;
+            let lie = Lie::Everywhere((*member).to_owned(), lie.clone());
+            first.fail(Fault::Lie(lie)).on(method).always();
+            let transaction = first.transactions_of(first.hash_at(100).unwrap())[0];
+            let params = json!([format!("{transaction:#x}")]);
+            assert_eq!(
+                program.ask(method, params.clone()).await,
+                truth(&second, method, &params),
+                "{member}"
+            );
+        }
+    }
 }
 
 /// A node that starts over, or was restored from a backup.
