@@ -132,17 +132,6 @@ impl<'a> Run<'a> {
 
     async fn step(&mut self, step: &Step) -> Result<(), String> {
         match step {
-            Step::Wait(millis) => time::sleep(time::Duration::from_millis(*millis)).await,
-            Step::Mine(blocks, transactions) => self.world.mine(*blocks, *transactions),
-            Step::Reorg { depth, length } => self.world.reorg(*depth, *length),
-            Step::Shuffle { depth, deal } => self.world.shuffle(*depth, deal),
-            Step::IncludeDropped => self.world.include_dropped(),
-            Step::Lag(lag) => self.world.set_lag(*lag),
-            Step::Rollback(depth) => self.world.rollback(*depth),
-            Step::Finality(finality) => self.world.set_finality(*finality),
-            Step::Fail(failure, times) => self.world.fail(*failure, *times),
-            Step::Slow { late, millis } => self.world.slow(*late, time::Duration::from_millis(*millis)),
-            Step::ClearFaults => self.world.chain.clear_faults(),
             Step::Ask(question) => {
                 let call = self.world.call(*question);
                 let (status, body) = self.program.send_for_status(request(&call, 1).to_string()).await;
@@ -158,6 +147,7 @@ impl<'a> Run<'a> {
             Step::Join => self.join().await?,
             // What is pending, and another chain behind the same address, are the other model's business.
             Step::Send | Step::Restart => {}
+            change => self.world.undergo(change).await,
         }
         Ok(())
     }

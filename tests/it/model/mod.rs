@@ -23,10 +23,7 @@ use proptest::{
     test_runner::{Config as Runs, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner},
 };
 use serde_json::{Value, json};
-use tokio::{
-    task::JoinHandle,
-    time::{self, Instant},
-};
+use tokio::{task::JoinHandle, time::Instant};
 
 use self::{
     step::{Step, step},
@@ -110,17 +107,6 @@ impl Run {
 
     async fn step(&mut self, step: &Step) -> Result<(), String> {
         match step {
-            Step::Wait(millis) => time::sleep(Duration::from_millis(*millis)).await,
-            Step::Mine(blocks, transactions) => self.world.mine(*blocks, *transactions),
-            Step::Reorg { depth, length } => self.world.reorg(*depth, *length),
-            Step::Shuffle { depth, deal } => self.world.shuffle(*depth, deal),
-            Step::IncludeDropped => self.world.include_dropped(),
-            Step::Lag(lag) => self.world.set_lag(*lag),
-            Step::Rollback(depth) => self.world.rollback(*depth),
-            Step::Finality(finality) => self.world.set_finality(*finality),
-            Step::Fail(failure, times) => self.world.fail(*failure, *times),
-            Step::Slow { late, millis } => self.world.slow(*late, Duration::from_millis(*millis)),
-            Step::ClearFaults => self.world.chain.clear_faults(),
             Step::Ask(question) => {
                 let asked = self.asked(self.world.call(*question));
                 let body = send_body(self.program.clone(), request(&asked.call, 1).to_string()).await;
@@ -145,6 +131,7 @@ impl Run {
             Step::Join => self.join().await?,
             Step::Send => self.send().await,
             Step::Restart => self.world.restart(),
+            change => self.world.undergo(change).await,
         }
         Ok(())
     }

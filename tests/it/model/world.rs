@@ -3,10 +3,10 @@
 use bytes::Bytes;
 use holdfast::devchain::{Config, DevChain, Fault, Finality as Mode};
 use serde_json::{Value, json};
-use std::{collections::HashMap, sync::Arc};
-use tokio::time::Instant;
+use std::{collections::HashMap, sync::Arc, time::Duration};
+use tokio::time::{self, Instant};
 
-use super::step::{Failure, Finality, Place, Question};
+use super::step::{Failure, Finality, Place, Question, Step};
 
 type Hash = alloy_primitives::B256;
 
@@ -163,6 +163,26 @@ impl World {
 
     // ## Changes
 
+    /// What happens to the node, whoever asks it what.
+    pub async fn undergo(&mut self, change: &Step) {
+        match change {
+            Step::Wait(millis) => time::sleep(Duration::from_millis(*millis)).await,
+            Step::Mine(blocks, transactions) => self.mine(*blocks, *transactions),
+            Step::Reorg { depth, length } => self.reorg(*depth, *length),
+            Step::Shuffle { depth, deal } => self.shuffle(*depth, deal),
+            Step::IncludeDropped => self.include_dropped(),
+            Step::Lag(lag) => self.set_lag(*lag),
+            Step::Rollback(depth) => self.rollback(*depth),
+            Step::Finality(finality) => self.set_finality(*finality),
+            Step::Fail(failure, times) => self.fail(*failure, *times),
+            Step::Slow { late, millis } => self.slow(*late, Duration::from_millis(*millis)),
+            Step::ClearFaults => self.chain.clear_faults(),
+            Step::Ask(_) | Step::Batch(_) | Step::Start(_) | Step::Join | Step::Send | Step::Restart => {
+                unreachable!("not a change of the node")
+            }
+        }
+    }
+
     pub fn mine(&mut self, blocks: usize, transactions: usize) {
         self.chain.mine_many(blocks, transactions);
         self.note();
@@ -256,9 +276,9 @@ impl World {
         self.chain.fail(fault).any().times(usize::try_from(times).unwrap());
     }
 
-    pub fn slow(&mut self, late: bool, wait: std::time::Duration) {
+    pub fn slow(&mut self, late: bool, wait: Duration) {
         // Several of these in a row are more than a call has time for.
-        self.faulty |= wait >= std::time::Duration::from_secs(1);
+        self.faulty |= wait >= Duration::from_secs(1);
         let fault = if late { Fault::Delay(wait) } else { Fault::Queue(wait) };
         self.chain.fail(fault).on("eth_get*").once();
     }
