@@ -4,23 +4,26 @@
 //! too much. Whoever reads takes a [`Lease`] and lets it grow with what it holds. Growing never
 //! waits: readers that wait for each other's bytes could wait for ever.
 
-use std::sync::Arc;
-
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
-/// The grain of the accounting: what a semaphore of 32-bit permits can count.
-const UNIT: usize = 1024;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
 
 /// Bytes that may be held together.
 #[derive(Clone, Debug)]
-pub struct ByteBudget(Arc<Semaphore>);
+pub struct ByteBudget(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    max: u64,
+    held: AtomicU64,
+}
 
 /// Bytes held by one reader; given back when dropped.
 #[derive(Debug)]
 pub struct Lease {
     budget: ByteBudget,
-    permit: Option<OwnedSemaphorePermit>,
-    held: usize,
+    held: u64,
 }
 
 /// All bytes are taken.
@@ -31,15 +34,14 @@ pub struct Exhausted;
 // === impl ByteBudget ===
 
 impl ByteBudget {
-    /// Allows `bytes` at a time, rounded up to whole KiB.
+    /// Allows `bytes` at a time.
     pub fn new(bytes: u64) -> Self {
-        let units = usize::try_from(bytes.div_ceil(UNIT as u64)).unwrap_or(usize::MAX);
-        Self(Arc::new(Semaphore::new(units.min(Semaphore::MAX_PERMITS))))
+        Self(Arc::new(Shared { max: bytes, held: AtomicU64::new(0) }))
     }
 
     /// A lease of nothing yet.
     pub fn lease(&self) -> Lease {
-        Lease { budget: self.clone(), permit: None, held: 0 }
+        Lease { budget: self.clone(), held: 0 }
     }
 }
 
@@ -51,18 +53,24 @@ impl Lease {
     /// # Errors
     /// If they are not to be had now; what was held stays held.
     pub fn grow(&mut self, bytes: usize) -> Result<(), Exhausted> {
-        let held = self.held.saturating_add(bytes);
-        let units = held.div_ceil(UNIT) - self.held.div_ceil(UNIT);
-        if units > 0 {
-            let units = u32::try_from(units).map_err(|_| Exhausted)?;
-            let more = self.budget.0.clone().try_acquire_many_owned(units).map_err(|_| Exhausted)?;
-            match &mut self.permit {
-                Some(permit) => permit.merge(more),
-                None => self.permit = Some(more),
-            }
+        let Shared { max, held } = &*self.budget.0;
+        let bytes = bytes as u64;
+        // What is too much is there for a moment, and somebody else may find too little meanwhile: they are as near to
+        // the limit as this one.
+        if held.fetch_add(bytes, Relaxed).saturating_add(bytes) > *max {
+            held.fetch_sub(bytes, Relaxed);
+            return Err(Exhausted);
         }
-        self.held = held;
+        self.held += bytes;
         Ok(())
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if self.held > 0 {
+            self.budget.0.held.fetch_sub(self.held, Relaxed);
+        }
     }
 }
 
@@ -82,5 +90,16 @@ mod tests {
         one.grow(3072).unwrap();
         drop(one);
         budget.lease().grow(4096).unwrap();
+    }
+
+    #[test]
+    fn what_was_refused_is_not_held() {
+        let budget = ByteBudget::new(10);
+        let mut lease = budget.lease();
+        lease.grow(4).unwrap();
+        for _ in 0..100 {
+            assert_eq!(lease.grow(7), Err(Exhausted));
+        }
+        lease.grow(6).unwrap();
     }
 }

@@ -24,6 +24,8 @@
 //! listen      bind, accept, TLS, connection cap, time-outs, drain: for http, admin and devchain
 //! secret      values that must not be shown
 //! budget      one limit for all bytes being read
+//! timeout     gives up on what takes too long; sets no timer for what is ready at once
+//! histogram   how long things took, for metrics
 //! shown       how values read in messages
 //! seldom      says seldom what happens often
 //! ```
@@ -37,6 +39,7 @@ pub mod cli;
 pub mod config;
 pub mod devchain;
 pub mod eth;
+pub mod histogram;
 pub mod http;
 pub mod jsonrpc;
 pub mod listen;
@@ -44,5 +47,6 @@ pub mod proxy;
 pub mod secret;
 mod seldom;
 pub mod shown;
+pub mod timeout;
 pub mod upstream;
 pub mod verify;

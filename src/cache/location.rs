@@ -3,6 +3,7 @@
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use hashbrown::HashTable;
+use smallvec::SmallVec;
 
 use crate::eth::{BlockHash, BlockNumber, TxHash, TxPosition};
 
@@ -86,7 +87,7 @@ impl LocationIndex {
     }
 
     /// Where `transaction` may be: to be checked against the content found there.
-    pub(super) fn get(&self, transaction: &TxHash) -> Vec<Location> {
+    pub(super) fn get(&self, transaction: &TxHash) -> SmallVec<[Location; 2]> {
         let (fingerprint, shard) = self.read(transaction);
         shard
             .iter_hash(fingerprint)

@@ -190,7 +190,7 @@ async fn has(upstream: &Upstream, method: &'static str, head: &BlockHash) -> Res
 async fn ask(
     upstream: &Upstream,
     method: &'static str,
-    params: impl Into<bytes::Bytes>,
+    params: impl Into<bytestring::ByteString>,
 ) -> Result<Said, UpstreamError> {
     #[derive(Deserialize)]
     struct NodeError {

@@ -28,12 +28,13 @@ pub enum HashError {
 
 fn parse(text: &str) -> Result<B256, HashError> {
     let digits = text.strip_prefix("0x").ok_or(HashError::NoPrefix)?;
-    if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-        return Err(HashError::Digit);
-    }
     let mut hash = B256::ZERO;
-    hex::decode_to_slice(digits, hash.as_mut_slice()).map_err(|_| HashError::Length(digits.len()))?;
-    Ok(hash)
+    // The decoder would take another prefix for nothing.
+    if digits.len() == 64 && hex::decode_to_slice(digits, hash.as_mut_slice()).is_ok() {
+        return Ok(hash);
+    }
+    let is_hex = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    Err(if is_hex { HashError::Length(digits.len()) } else { HashError::Digit })
 }
 
 // === impl BlockHash ===

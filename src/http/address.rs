@@ -54,6 +54,9 @@ pub(super) struct Households {
 /// of that was sent by the client and could be anything.
 pub(super) fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[Network]) -> IpAddr {
     let mut client = peer.to_canonical();
+    if trusted.is_empty() {
+        return client;
+    }
     let hops = headers.get_all(FORWARDED_FOR).iter().rev();
     let mut hops = hops.flat_map(|value| value.as_bytes().rsplit(|byte| *byte == b','));
     while trusted.iter().any(|network| network.0.contains(&client)) {

@@ -53,6 +53,7 @@ pub(super) fn check<B>(
     let serves = |host: &[u8]| {
         let host = std::str::from_utf8(host).ok().and_then(without_port).ok_or(HostError)?;
         let is_served = host.eq_ignore_ascii_case("localhost")
+            || host == "127.0.0.1"
             || allowed.iter().any(|allowed| allowed.fits(host))
             || bare(host).parse::<IpAddr>().is_ok_and(|ip| !is_loopback || ip.to_canonical().is_loopback());
         if is_served { Ok(()) } else { Err(HostError) }

@@ -15,7 +15,6 @@ use std::{
 use futures_util::future::Either;
 use http::Response;
 use pin_project_lite::pin_project;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower::{Layer, Service};
 
 use super::{HttpError, RpcBody, auth::Admitted};
@@ -29,30 +28,26 @@ const SHARE: usize = 4;
 
 /// How many requests there may be at a time. Clones share it.
 #[derive(Clone, Debug)]
-pub(super) struct InFlightLimit {
-    permits: Arc<Semaphore>,
-    max: Arc<Mutex<usize>>,
-    /// The same as `max`, for those who only look.
-    now: Arc<AtomicUsize>,
-    crowd: Arc<Crowd>,
+pub(super) struct InFlightLimit(Arc<Places>);
+
+#[derive(Debug)]
+struct Places {
+    max: AtomicUsize,
+    taken: AtomicUsize,
+    crowd: Crowd,
 }
 
 /// A request's place. Free again when dropped.
 #[derive(Debug)]
 pub(super) struct Permit {
-    _permit: OwnedSemaphorePermit,
-    _seat: Option<Seat>,
+    places: Arc<Places>,
+    /// Whose seat it is, if it was crowded.
+    seat: Option<Client>,
 }
 
 /// How many requests each client has, of those that came while it was crowded. Looked at only then.
 #[derive(Debug, Default)]
 struct Crowd(Mutex<HashMap<Client, usize>>);
-
-#[derive(Debug)]
-struct Seat {
-    crowd: Arc<Crowd>,
-    client: Client,
-}
 
 /// Puts an [`InFlight`] around a service.
 #[derive(Clone, Debug)]
@@ -78,45 +73,39 @@ pin_project! {
 
 impl InFlightLimit {
     pub(super) fn new(max: usize) -> Self {
-        Self {
-            permits: Arc::new(Semaphore::new(max)),
-            max: Arc::new(Mutex::new(max)),
-            now: Arc::new(AtomicUsize::new(max)),
-            crowd: Arc::default(),
-        }
+        let (max, taken) = (AtomicUsize::new(max), AtomicUsize::new(0));
+        Self(Arc::new(Places { max, taken, crowd: Crowd::default() }))
     }
 
     /// A place for a request of this client, if there is one.
     fn take(&self, client: Option<Client>) -> Option<Permit> {
-        let permit = self.permits.clone().try_acquire_owned().ok()?;
-        let max = self.now.load(Relaxed);
-        let is_crowded = self.permits.available_permits() < max / CROWDED;
-        let seat = match client.filter(|_| is_crowded) {
-            Some(client) => Some(Crowd::sit(&self.crowd, client, (max / SHARE).max(1))?),
-            None => None,
-        };
-        Some(Permit { _permit: permit, _seat: seat })
+        let places = &self.0;
+        let max = places.max.load(Relaxed);
+        let taken = places.taken.fetch_add(1, Relaxed) + 1;
+        // Given back when dropped, whatever is found now.
+        let mut permit = Permit { places: places.clone(), seat: None };
+        if taken > max {
+            return None;
+        }
+        if let Some(client) = client.filter(|_| max - taken < max / CROWDED) {
+            places.crowd.sit(client, (max / SHARE).max(1)).then(|| permit.seat = Some(client))?;
+        }
+        Some(permit)
     }
 
-    /// Allows so many from now on. Permits that are out are withdrawn as they come back, before anybody else
-    /// gets them; that needs a runtime.
+    /// Allows so many from now on. Where there are more already, there is no place until enough of them are done.
     pub(super) fn set(&self, max: usize) {
-        let mut now = self.max.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = std::mem::replace(&mut *now, max);
-        self.now.store(max, Relaxed);
-        if max >= before {
-            self.permits.add_permits(max - before);
-            return;
-        }
-        let surplus = before - max;
-        let out = surplus - self.permits.forget_permits(surplus);
-        if let Some(out) = u32::try_from(out).ok().filter(|out| *out > 0) {
-            let permits = self.permits.clone();
-            tokio::spawn(async move {
-                if let Ok(returned) = permits.acquire_many_owned(out).await {
-                    returned.forget();
-                }
-            });
+        self.0.max.store(max, Relaxed);
+    }
+}
+
+// === impl Permit ===
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.places.taken.fetch_sub(1, Relaxed);
+        if let Some(client) = self.seat {
+            self.places.crowd.rise(client);
         }
     }
 }
@@ -124,33 +113,27 @@ impl InFlightLimit {
 // === impl Crowd ===
 
 impl Crowd {
-    /// A seat for this client, unless it has so many already.
-    fn sit(this: &Arc<Self>, client: Client, most: usize) -> Option<Seat> {
-        let mut seats = this.lock();
+    /// Seats this client, unless it has so many seats already.
+    fn sit(&self, client: Client, most: usize) -> bool {
+        let mut seats = self.lock();
         let taken = seats.entry(client).or_default();
-        if *taken >= most {
-            return None;
+        let sits = *taken < most;
+        *taken += usize::from(sits);
+        sits
+    }
+
+    fn rise(&self, client: Client) {
+        let mut seats = self.lock();
+        if let Some(taken) = seats.get_mut(&client) {
+            *taken -= 1;
+            if *taken == 0 {
+                seats.remove(&client);
+            }
         }
-        *taken += 1;
-        Some(Seat { crowd: this.clone(), client })
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Client, usize>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-// === impl Seat ===
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        let mut seats = self.crowd.lock();
-        if let Some(taken) = seats.get_mut(&self.client) {
-            *taken -= 1;
-            if *taken == 0 {
-                seats.remove(&self.client);
-            }
-        }
     }
 }
 
@@ -218,8 +201,8 @@ mod tests {
         (0..count).map_while(|_| limit.take(None)).collect()
     }
 
-    #[tokio::test]
-    async fn one_client_leaves_room_for_others() {
+    #[test]
+    fn one_client_leaves_room_for_others() {
         let limit = InFlightLimit::new(64);
         let [greedy, modest] = [1, 2].map(|key| Some(Client::Key(key)));
         let mut taken: Vec<_> = (0..1000).filter_map(|_| limit.take(greedy)).collect();
@@ -228,37 +211,32 @@ mod tests {
         assert_eq!(taken.len(), 32 + 16 + 10);
         // Once they are done, it is as if nothing had been.
         drop(taken);
-        assert!(limit.crowd.lock().is_empty());
+        assert!(limit.0.crowd.lock().is_empty());
         assert_eq!((0..1000).filter_map(|_| limit.take(modest)).collect::<Vec<_>>().len(), 32 + 16);
     }
 
-    #[tokio::test]
-    async fn a_lower_limit_holds_once_those_above_it_are_done() {
+    #[test]
+    fn a_lower_limit_holds_once_those_above_it_are_done() {
         let limit = InFlightLimit::new(4);
         let mut taken = take(&limit, 3);
         limit.set(1);
-        tokio::task::yield_now().await;
         assert!(take(&limit, 1).is_empty());
         for _ in 0..2 {
             taken.pop();
-            tokio::task::yield_now().await;
             assert!(take(&limit, 1).is_empty());
         }
         taken.pop();
         assert_eq!(take(&limit, 9).len(), 1);
     }
 
-    #[tokio::test]
-    async fn limits_that_go_up_and_down_come_out_even() {
+    #[test]
+    fn limits_that_go_up_and_down_come_out_even() {
         let limit = InFlightLimit::new(4);
         let taken = take(&limit, 4);
         for max in [1, 6, 2, 5, 3] {
             limit.set(max);
         }
-        tokio::task::yield_now().await;
         drop(taken);
-        tokio::task::yield_now().await;
-        tokio::task::yield_now().await;
         assert_eq!(take(&limit, 9).len(), 3);
     }
 }

@@ -34,8 +34,8 @@ impl Live {
         self.config.store(Arc::new(config.clone()));
     }
 
-    pub(super) fn config(&self) -> arc_swap::Guard<Arc<Config>> {
-        self.config.load()
+    pub(super) fn config(&self) -> Arc<Config> {
+        self.config.load_full()
     }
 
     pub(super) fn in_flight(&self) -> &InFlightLimit {

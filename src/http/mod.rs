@@ -10,6 +10,7 @@ mod auth;
 mod body;
 mod cache_status;
 mod config;
+mod cors;
 mod error;
 mod host;
 mod in_flight;
@@ -21,6 +22,7 @@ mod read;
 pub mod rescue;
 mod rpc;
 mod stack;
+mod trace;
 
 use self::body::RpcBody;
 pub use self::{

@@ -1,16 +1,22 @@
 //! Answers a packet: its entries side by side, its replies in order.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering::Relaxed},
+use std::{
+    future::{Future, poll_fn, ready},
+    sync::Arc,
+    task::Poll,
 };
 
-use futures_util::{StreamExt, stream};
+use futures_util::{
+    FutureExt, StreamExt,
+    future::{Either, OptionFuture},
+    stream::FuturesOrdered,
+};
 use http::{HeaderValue, Response, StatusCode, Version, header};
-use tower::{Service, ServiceExt};
+use tokio::task::coop::consume_budget;
+use tower::Service;
 
 use super::{
-    HttpError, RpcBody,
+    Config, HttpError, RpcBody,
     cache_status::{self, CacheTally},
     rescue::{self, Verdict},
 };
@@ -18,17 +24,13 @@ use crate::{
     budget::ByteBudget,
     eth::is_write,
     jsonrpc::{Answer, Code, Entry, ErrorObject, Packet, RawId, ReplyWriter},
-    proxy::{Answered, CallError, Caller, Outcome, PacketContext, Request},
+    proxy::{Answered, CallError, Caller, Outcome, PacketContext, ReadCall, Request},
 };
 
 /// Runs the entries of packets on a service that answers calls.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Packets<P> {
     pub(super) proxy: P,
-    /// Entries of one batch that run at a time.
-    pub(super) concurrency: usize,
-    /// The largest sum of a batch's answers, in bytes.
-    pub(super) max_answer: u64,
     /// Bytes of large answers that wait to be taken, all together.
     pub(super) waiting: ByteBudget,
 }
@@ -45,27 +47,43 @@ struct Reply {
     outcome: Option<Outcome>,
 }
 
+/// An entry of a packet, made out.
+enum Item {
+    Call(ReadCall),
+    /// There is nothing to be done: what comes back, if anything does.
+    Done(Option<Reply>),
+}
+
+/// What has become of a batch so far.
+struct Batch {
+    writer: ReplyWriter,
+    tally: CacheTally,
+    /// The largest sum of the answers, in bytes.
+    max_answer: u64,
+    /// An answer did not fit. What has not begun is not begun from then on: its answer would be thrown away.
+    is_full: bool,
+}
+
 // === impl Packets ===
 
 impl<P> Packets<P>
 where
     P: Service<Request, Response = Answered, Error = CallError> + Clone,
 {
+    /// The answer to a packet, under the limits of the moment.
     pub(super) async fn answer(
         &self,
+        limits: &Config,
         packet: Packet,
-        caller: &Caller,
+        caller: Caller,
         version: Version,
     ) -> Result<Response<RpcBody>, HttpError> {
         let response = match packet {
-            Packet::Single(entry) => {
-                let context = Arc::new(context(std::slice::from_ref(&entry)));
-                match self.run(entry, caller.clone(), context).await {
-                    None => no_content(),
-                    Some(reply) => single(reply, version),
-                }
-            }
-            Packet::Batch(entries) => self.batch(entries, caller, version).await,
+            Packet::Single(entry) => match self.one(Item::from(entry), caller).await {
+                None => no_content(),
+                Some(reply) => single(reply, version),
+            },
+            Packet::Batch(entries) => self.batch(limits, entries, &caller, version).await,
         };
         let size = response.body().len();
         if size < LARGE {
@@ -77,95 +95,154 @@ where
         Ok(response.map(|body| body.with_lease(lease)))
     }
 
-    async fn batch(&self, entries: Vec<Entry>, caller: &Caller, version: Version) -> Response<RpcBody> {
-        let mut writer = ReplyWriter::batch();
-        let mut tally = CacheTally::default();
-        let full = AtomicBool::new(false);
-        let mut entries = entries.into_iter().peekable();
-        while entries.peek().is_some() {
-            let segment = next_segment(&mut entries);
-            let context = Arc::new(context(&segment));
-            let mut replies = stream::iter(segment)
-                .map(|entry| self.run_unless(&full, entry, caller.clone(), context.clone()))
-                .buffered(self.concurrency.max(1));
-            while let Some(reply) = replies.next().await {
-                let Some(Reply { id, answer, outcome }) = reply else { continue };
-                tally.add(outcome);
-                let answer = answer.unwrap_or_else(|verdict| Answer::from(&verdict.error));
-                let fits = (writer.len() + answer.len()) as u64 <= self.max_answer;
-                full.fetch_or(!fits, Relaxed);
-                writer.write(&id, if fits { answer } else { self.too_much() });
+    async fn one(&self, item: Item, caller: Caller) -> Option<Reply> {
+        match item {
+            Item::Done(reply) => reply,
+            Item::Call(call) => {
+                let packet = Arc::new(PacketContext::alone(caller));
+                begin(&mut self.proxy.clone(), call, packet).await
             }
         }
+    }
+
+    async fn batch(
+        &self,
+        limits: &Config,
+        entries: Vec<Entry>,
+        caller: &Caller,
+        version: Version,
+    ) -> Response<RpcBody> {
+        let mut batch = Batch::new(limits.max_batch_answer.as_u64());
+        let mut items = entries.into_iter().map(Item::from).peekable();
+        while items.peek().is_some() {
+            let segment = next_segment(&mut items);
+            self.segment(segment, caller, limits.batch_concurrency.max(1), &mut batch).await;
+        }
+        let Batch { writer, tally, .. } = batch;
         writer
             .finish()
             .map_or_else(no_content, |rope| json(RpcBody::new(rope, version), tally.cache_status()))
     }
 
-    /// Once an answer did not fit, what has not begun is not begun: its answer would be thrown away.
-    async fn run_unless(
-        &self,
-        full: &AtomicBool,
-        entry: Entry,
-        caller: Caller,
-        context: Arc<PacketContext>,
-    ) -> Option<Reply> {
-        match entry {
-            Entry::Call(call) if full.load(Relaxed) => {
-                call.id.map(|id| Reply { id, answer: Ok(self.too_much()), outcome: None })
-            }
-            entry => self.run(entry, caller, context).await,
-        }
-    }
-
-    /// What no longer fits becomes an error: its own, so that the others keep their answers.
-    fn too_much(&self) -> Answer {
-        let message =
-            format!("the answers of this batch exceed {} bytes; ask for fewer at once", self.max_answer);
-        Answer::from(&ErrorObject::new(Code::InvalidRequest, message))
-    }
-
-    /// Nothing comes back for a notification.
-    async fn run(&self, entry: Entry, caller: Caller, packet: Arc<PacketContext>) -> Option<Reply> {
-        match entry {
-            Entry::Refused { id, error } => {
-                Some(Reply { id, answer: Ok(Answer::from(&error)), outcome: None })
-            }
-            Entry::Ignored => None,
-            // Nobody learns what a read found that nobody waits for.
-            Entry::Call(call) if call.id.is_none() && !is_write(call.method.as_str()) => None,
-            Entry::Call(call) => {
-                let id = call.id.clone();
-                let request = Request { call, caller, packet };
-                let (answer, outcome) = match rescue::guarded(self.proxy.clone().oneshot(request)).await {
-                    Ok(Ok(Answered { answer, outcome })) => (Ok(answer), Some(outcome)),
-                    Ok(Err(error)) => (Err(rescue::call_error(&error)), None),
-                    Err(verdict) => (Err(verdict), None),
+    /// Runs entries side by side, so many at a time. What is there at the first look, as answers from memory are,
+    /// is written at once: it waits in no queue unless an entry before it does.
+    async fn segment(&self, items: Vec<Item>, caller: &Caller, concurrency: usize, batch: &mut Batch) {
+        let mut proxy = self.proxy.clone();
+        let calls = items.iter().filter_map(|item| match item {
+            Item::Call(call) => Some(call),
+            Item::Done(_) => None,
+        });
+        let packet = Arc::new(PacketContext::new(caller.clone(), calls));
+        let mut items = items.into_iter();
+        let mut waiting = FuturesOrdered::new();
+        let mut next = Box::pin(OptionFuture::from(None));
+        loop {
+            while waiting.len() < concurrency {
+                let Some(item) = items.next() else { break };
+                let reply = match item {
+                    Item::Done(reply) => Poll::Ready(reply),
+                    Item::Call(call) if batch.is_full => Poll::Ready(batch.too_much(call.id)),
+                    Item::Call(call) => {
+                        next.set(Some(begin(&mut proxy, call, packet.clone())).into());
+                        poll_fn(|cx| Poll::Ready(next.as_mut().poll(cx))).await.map(Option::flatten)
+                    }
                 };
-                id.map(|id| Reply { id, answer, outcome })
+                match reply {
+                    Poll::Ready(reply) if waiting.is_empty() => batch.write(reply),
+                    Poll::Ready(reply) => waiting.push_back(Either::Left(ready(reply))),
+                    // What is polled stays where it is: it moves on with its box.
+                    Poll::Pending => {
+                        let begun = std::mem::replace(&mut next, Box::pin(OptionFuture::from(None)));
+                        waiting.push_back(Either::Right(begun.map(Option::flatten)));
+                    }
+                }
+                // A long batch out of memory has nothing to wait for, and others have.
+                consume_budget().await;
+            }
+            match waiting.next().await {
+                Some(reply) => batch.write(reply),
+                None => return,
             }
         }
     }
 }
 
-fn context(entries: &[Entry]) -> PacketContext {
-    PacketContext::new(entries.iter().filter_map(|entry| match entry {
-        Entry::Call(call) => Some(call),
-        Entry::Refused { .. } | Entry::Ignored => None,
-    }))
+/// Begins a call. Nothing comes back for a notification; a panic spoils nothing else.
+fn begin<P>(
+    proxy: &mut P,
+    call: ReadCall,
+    packet: Arc<PacketContext>,
+) -> impl Future<Output = Option<Reply>> + use<P>
+where
+    P: Service<Request, Response = Answered, Error = CallError>,
+{
+    let id = call.id.clone();
+    rescue::guarded(|| proxy.call(Request { call, packet })).map(|answered| {
+        let (answer, outcome) = match answered {
+            Ok(Ok(Answered { answer, outcome })) => (Ok(answer), Some(outcome)),
+            Ok(Err(error)) => (Err(rescue::call_error(&error)), None),
+            Err(panic) => (Err(rescue::panicked(&*panic)), None),
+        };
+        id.map(|id| Reply { id, answer, outcome })
+    })
 }
 
 /// Takes the entries that may run side by side: reads up to the next write, or one write alone.
 ///
 /// A write is a barrier in both directions, so that a batch reads what it wrote and its
 /// transactions reach the node in their order.
-fn next_segment(entries: &mut std::iter::Peekable<impl Iterator<Item = Entry>>) -> Vec<Entry> {
-    let writes = |entry: &Entry| matches!(entry, Entry::Call(call) if is_write(call.method.as_str()));
-    let mut segment: Vec<_> = std::iter::from_fn(|| entries.next_if(|entry| !writes(entry))).collect();
+fn next_segment(items: &mut std::iter::Peekable<impl Iterator<Item = Item>>) -> Vec<Item> {
+    let writes = |item: &Item| matches!(item, Item::Call(call) if is_write(call.method.as_str()));
+    let mut segment: Vec<_> = std::iter::from_fn(|| items.next_if(|item| !writes(item))).collect();
     if segment.is_empty() {
-        segment.extend(entries.next());
+        segment.extend(items.next());
     }
     segment
+}
+
+// === impl Item ===
+
+impl From<Entry> for Item {
+    fn from(entry: Entry) -> Self {
+        match entry {
+            Entry::Refused { id, error } => {
+                Self::Done(Some(Reply { id, answer: Ok(Answer::from(&error)), outcome: None }))
+            }
+            Entry::Ignored => Self::Done(None),
+            // Nobody learns what a read found that nobody waits for.
+            Entry::Call(call) if call.id.is_none() && !is_write(call.method.as_str()) => Self::Done(None),
+            Entry::Call(call) => Self::Call(call.into()),
+        }
+    }
+}
+
+// === impl Batch ===
+
+impl Batch {
+    fn new(max_answer: u64) -> Self {
+        Self { writer: ReplyWriter::batch(), tally: CacheTally::default(), max_answer, is_full: false }
+    }
+
+    fn write(&mut self, reply: Option<Reply>) {
+        let Some(Reply { id, answer, outcome }) = reply else { return };
+        self.tally.add(outcome);
+        let answer = answer.unwrap_or_else(|verdict| Answer::from(&verdict.error));
+        let fits = (self.writer.len() + answer.len()) as u64 <= self.max_answer;
+        self.is_full |= !fits;
+        self.writer.write(&id, if fits { answer } else { self.refusal() });
+    }
+
+    /// Instead of what is not begun.
+    fn too_much(&self, id: Option<RawId>) -> Option<Reply> {
+        id.map(|id| Reply { id, answer: Ok(self.refusal()), outcome: None })
+    }
+
+    /// What no longer fits becomes an error: its own, so that the others keep their answers.
+    fn refusal(&self) -> Answer {
+        let message =
+            format!("the answers of this batch exceed {} bytes; ask for fewer at once", self.max_answer);
+        Answer::from(&ErrorObject::new(Code::InvalidRequest, message))
+    }
 }
 
 fn single(Reply { id, answer, outcome }: Reply, version: Version) -> Response<RpcBody> {

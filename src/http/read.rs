@@ -1,68 +1,53 @@
 //! Reads a request's body as far as the limits let it.
 
-use std::{pin::pin, time::Duration};
+use std::pin::pin;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use http::{HeaderMap, header};
 use http_body::Body;
 use http_body_util::BodyExt;
-use tokio::time;
 
-use super::HttpError;
-use crate::budget::{ByteBudget, Lease};
+use super::{Config, HttpError};
+use crate::{
+    budget::{ByteBudget, Lease},
+    timeout::{Elapsed, timeout},
+};
 
-/// The limits of one body.
-#[derive(Clone, Debug)]
-pub(super) struct BodyLimits {
-    pub(super) max: u64,
-    pub(super) timeout: Duration,
-    pub(super) budget: ByteBudget,
+/// The whole body, and the lease on its bytes. One that is announced as too long is not begun.
+pub(super) async fn body<B: Body>(
+    limits: &Config,
+    budget: &ByteBudget,
+    announced: Option<u64>,
+    body: B,
+) -> Result<(Bytes, Lease), HttpError> {
+    let max = limits.max_body.as_u64();
+    if announced.is_some_and(|length| length > max) {
+        return Err(HttpError::BodyTooLarge { max });
+    }
+    match timeout(limits.body_timeout, collect(body, max, budget.lease())).await {
+        Ok(read) => read,
+        Err(Elapsed) => Err(HttpError::BodyTimeout { after: limits.body_timeout }),
+    }
 }
 
-// === impl BodyLimits ===
-
-impl BodyLimits {
-    /// The whole body, and the lease on its bytes.
-    pub(super) async fn read<B>(&self, headers: &HeaderMap, body: B) -> Result<(Bytes, Lease), HttpError>
-    where
-        B: Body,
-    {
-        let announced =
-            headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-        if announced.is_some_and(|length| length > self.max) {
-            return Err(self.too_large());
+async fn collect<B: Body>(body: B, max: u64, mut lease: Lease) -> Result<(Bytes, Lease), HttpError> {
+    let mut body = pin!(body);
+    let mut first = Bytes::new();
+    let mut whole = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| HttpError::BodyBroken)?;
+        let Ok(mut data) = frame.into_data() else { continue };
+        let length = data.remaining();
+        if (first.len() + whole.len() + length) as u64 > max {
+            return Err(HttpError::BodyTooLarge { max });
         }
-        match time::timeout(self.timeout, self.collect(body)).await {
-            Ok(read) => read,
-            Err(_) => Err(HttpError::BodyTimeout { after: self.timeout }),
+        lease.grow(length).map_err(|_| HttpError::Overloaded)?;
+        // Most bodies are one frame, which needs no copy.
+        if first.is_empty() && whole.is_empty() {
+            first = data.copy_to_bytes(length);
+            continue;
         }
+        whole.extend_from_slice(&std::mem::take(&mut first));
+        whole.put(data);
     }
-
-    async fn collect<B: Body>(&self, body: B) -> Result<(Bytes, Lease), HttpError> {
-        let mut body = pin!(body);
-        let mut lease = self.budget.lease();
-        let mut first = Bytes::new();
-        let mut whole = BytesMut::new();
-        while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|_| HttpError::BodyBroken)?;
-            let Ok(mut data) = frame.into_data() else { continue };
-            let length = data.remaining();
-            if (first.len() + whole.len() + length) as u64 > self.max {
-                return Err(self.too_large());
-            }
-            lease.grow(length).map_err(|_| HttpError::Overloaded)?;
-            // Most bodies are one frame, which needs no copy.
-            if first.is_empty() && whole.is_empty() {
-                first = data.copy_to_bytes(length);
-                continue;
-            }
-            whole.extend_from_slice(&std::mem::take(&mut first));
-            whole.put(data);
-        }
-        Ok((if whole.is_empty() { first } else { whole.freeze() }, lease))
-    }
-
-    fn too_large(&self) -> HttpError {
-        HttpError::BodyTooLarge { max: self.max }
-    }
+    Ok((if whole.is_empty() { first } else { whole.freeze() }, lease))
 }

@@ -15,7 +15,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures_util::FutureExt;
+use futures_util::{
+    FutureExt,
+    future::{CatchUnwind, Either, Ready, ready},
+};
 use http::{HeaderValue, Response, StatusCode, header};
 use pin_project_lite::pin_project;
 use tower::{Layer, Service};
@@ -156,12 +159,16 @@ pub fn panicked(payload: &(dyn Any + Send)) -> Verdict {
     Verdict::new(StatusCode::INTERNAL_SERVER_ERROR, Code::Internal, message)
 }
 
-/// Runs a call so that its panic spoils only itself.
-///
-/// # Errors
-/// If it panicked: what the client is told.
-pub async fn guarded<T>(call: impl Future<Output = T>) -> Result<T, Verdict> {
-    AssertUnwindSafe(call).catch_unwind().await.map_err(|payload| panicked(payload.as_ref()))
+/// A future whose panic spoils only itself, as did the one of its making.
+pub type Guarded<F> =
+    Either<CatchUnwind<AssertUnwindSafe<F>>, Ready<Result<<F as Future>::Output, Box<dyn Any + Send>>>>;
+
+/// Begins a call so that its panic spoils only itself: it comes out as the error, to be [judged](panicked).
+pub fn guarded<F: Future>(call: impl FnOnce() -> F) -> Guarded<F> {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(call) => Either::Left(AssertUnwindSafe(call).catch_unwind()),
+        Err(payload) => Either::Right(ready(Err(payload))),
+    }
 }
 
 // === impl Verdict ===

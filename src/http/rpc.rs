@@ -1,53 +1,51 @@
 //! Reads a request, hands its packet on, and brings the replies back.
 
-use std::task::{Context, Poll};
+use std::{
+    sync::Arc,
+    task::{Context, Poll},
+};
 
 use futures_util::future::BoxFuture;
-use http::{HeaderMap, Method, Response, header, request::Parts};
+use http::{HeaderMap, Method, Response, Version, header, request::Parts};
 use http_body::Body;
 use tower::Service;
 
-use super::{HttpError, Live, RpcBody, auth::Admitted, packet::Packets, read::BodyLimits};
+use super::{HttpError, Live, RpcBody, auth::Admitted, packet::Packets, read};
 use crate::{
+    budget::ByteBudget,
     jsonrpc::Packet,
-    proxy::{self, Answered, CallError},
+    proxy::{self, Answered, CallError, Caller},
 };
 
-/// The innermost service of the edge.
-#[derive(Clone, Debug)]
-pub(super) struct Rpc<P> {
-    pub(super) packets: Packets<P>,
-    pub(super) body: BodyLimits,
-    pub(super) max_batch: usize,
-    pub(super) live: Live,
+/// The innermost service of the edge. Cheap to clone: each request has one.
+#[derive(Debug)]
+pub(super) struct Rpc<P>(Arc<Inner<P>>);
+
+#[derive(Debug)]
+struct Inner<P> {
+    packets: Packets<P>,
+    budget: ByteBudget,
+    live: Live,
+}
+
+/// What counts of a request's head.
+struct Head {
+    version: Version,
+    /// How long its body is said to be.
+    announced: Option<u64>,
 }
 
 // === impl Rpc ===
 
-impl<P> Rpc<P>
-where
-    P: Service<proxy::Request, Response = Answered, Error = CallError> + Clone,
-{
-    /// The service for one request, under the limits of this moment.
-    fn now(&self) -> Self {
-        let mut now = self.clone();
-        let limits = self.live.config();
-        now.body.max = limits.max_body.as_u64();
-        now.body.timeout = limits.body_timeout;
-        now.max_batch = limits.max_batch;
-        now.packets.concurrency = limits.batch_concurrency;
-        now.packets.max_answer = limits.max_batch_answer.as_u64();
-        now
+impl<P> Rpc<P> {
+    pub(super) fn new(packets: Packets<P>, budget: ByteBudget, live: Live) -> Self {
+        Self(Arc::new(Inner { packets, budget, live }))
     }
+}
 
-    async fn respond<B: Body>(self, admitted: Admitted<B>) -> Result<Response<RpcBody>, HttpError> {
-        let Admitted { request, caller } = admitted;
-        let (parts, body) = request.into_parts();
-        check_head(&parts)?;
-        // The lease is held until the packet, which is made of these bytes, has been answered.
-        let (body, _lease) = self.body.read(&parts.headers, body).await?;
-        let packet = Packet::read(&body, self.max_batch).map_err(HttpError::Packet)?;
-        self.packets.answer(packet, &caller, parts.version).await
+impl<P> Clone for Rpc<P> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
     }
 }
 
@@ -68,30 +66,61 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Admitted<B>) -> Self::Future {
-        Box::pin(self.now().respond(request))
+    fn call(&mut self, Admitted { request, caller }: Admitted<B>) -> Self::Future {
+        // The rest of the head is not carried along.
+        let (parts, body) = request.into_parts();
+        let head = Head::check(&parts);
+        Box::pin(self.0.clone().respond(head, body, caller))
     }
 }
 
-/// Is this a request that a packet can come out of?
-fn check_head(parts: &Parts) -> Result<(), HttpError> {
-    if is_websocket(&parts.headers) {
-        return Err(HttpError::WebSocket);
+// === impl Inner ===
+
+impl<P> Inner<P>
+where
+    P: Service<proxy::Request, Response = Answered, Error = CallError> + Clone,
+{
+    async fn respond<B: Body>(
+        self: Arc<Self>,
+        head: Result<Head, HttpError>,
+        body: B,
+        caller: Caller,
+    ) -> Result<Response<RpcBody>, HttpError> {
+        let Head { version, announced } = head?;
+        // A request is answered under the limits that it came under.
+        let limits = self.live.config();
+        // The lease is held until the packet, which is made of these bytes, has been answered.
+        let (body, _lease) = read::body(&limits, &self.budget, announced, body).await?;
+        let packet = Packet::read(&body, limits.max_batch).map_err(HttpError::Packet)?;
+        self.packets.answer(&limits, packet, caller, version).await
     }
-    if parts.method != Method::POST {
-        let accept = parts.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
-        let browser =
-            parts.method == Method::GET && accept.is_some_and(|accept| accept.contains("text/html"));
-        return Err(HttpError::MethodNotAllowed { browser });
+}
+
+// === impl Head ===
+
+impl Head {
+    /// Is this a request that a packet can come out of?
+    fn check(parts: &Parts) -> Result<Self, HttpError> {
+        if is_websocket(&parts.headers) {
+            return Err(HttpError::WebSocket);
+        }
+        if parts.method != Method::POST {
+            let accept = parts.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+            let browser =
+                parts.method == Method::GET && accept.is_some_and(|accept| accept.contains("text/html"));
+            return Err(HttpError::MethodNotAllowed { browser });
+        }
+        if !is_json(&parts.headers) {
+            return Err(HttpError::ContentType);
+        }
+        let encoding = parts.headers.get(header::CONTENT_ENCODING);
+        if encoding.is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+            return Err(HttpError::ContentEncoding);
+        }
+        let announced = parts.headers.get(header::CONTENT_LENGTH);
+        let announced = announced.and_then(|length| length.to_str().ok()?.parse().ok());
+        Ok(Self { version: parts.version, announced })
     }
-    if !is_json(&parts.headers) {
-        return Err(HttpError::ContentType);
-    }
-    let encoding = parts.headers.get(header::CONTENT_ENCODING);
-    if encoding.is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
-        return Err(HttpError::ContentEncoding);
-    }
-    Ok(())
 }
 
 fn is_websocket(headers: &HeaderMap) -> bool {

@@ -1,6 +1,7 @@
 //! One call of a client: method, params, id.
 
 use bytes::Bytes;
+use bytestring::ByteString;
 
 use super::{RawId, Scanner};
 
@@ -17,30 +18,28 @@ pub struct Call {
 
 /// A method's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MethodName(Bytes);
+pub struct MethodName(ByteString);
 
 /// The text of a JSON array.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Params(Bytes);
+pub struct Params(ByteString);
 
 // === impl MethodName ===
 
 impl MethodName {
-    /// Takes text that is known to be UTF-8: a scanned slice, or a `String`.
-    pub(super) fn new(name: Bytes) -> Self {
-        debug_assert!(std::str::from_utf8(&name).is_ok());
+    pub(super) fn new(name: ByteString) -> Self {
         Self(name)
     }
 
     /// The name as text.
     pub fn as_str(&self) -> &str {
-        std::str::from_utf8(&self.0).expect("a method name is cut out of text checked to be UTF-8")
+        &self.0
     }
 }
 
 impl From<&'static str> for MethodName {
     fn from(name: &'static str) -> Self {
-        Self(Bytes::from_static(name.as_bytes()))
+        Self(ByteString::from_static(name))
     }
 }
 
@@ -48,10 +47,10 @@ impl From<&'static str> for MethodName {
 
 impl Params {
     /// No parameters.
-    pub const EMPTY: Self = Self(Bytes::from_static(b"[]"));
+    pub const EMPTY: Self = Self(ByteString::from_static("[]"));
 
     /// Takes the text of a scanned JSON array.
-    pub(super) fn new(raw: Bytes) -> Self {
+    pub(super) fn new(raw: ByteString) -> Self {
         Self(raw)
     }
 
@@ -59,10 +58,10 @@ impl Params {
     ///
     /// # Panics
     /// In debug builds, if it is not a JSON array.
-    pub fn from_own(raw: impl Into<Bytes>) -> Self {
+    pub fn from_own(raw: impl Into<ByteString>) -> Self {
         let raw = raw.into();
         debug_assert!(
-            serde_json::from_slice::<Vec<serde::de::IgnoredAny>>(&raw).is_ok(),
+            serde_json::from_str::<Vec<serde::de::IgnoredAny>>(&raw).is_ok(),
             "not an array: {raw:?}"
         );
         Self(raw)
@@ -70,12 +69,12 @@ impl Params {
 
     /// The array's JSON text.
     pub fn as_bytes(&self) -> &Bytes {
-        &self.0
+        self.0.as_bytes()
     }
 
     /// The JSON texts of the elements, in order.
     pub fn elements(&self) -> impl Iterator<Item = &str> {
-        let text = std::str::from_utf8(&self.0).expect("params are cut out of text checked to be UTF-8");
+        let text = &*self.0;
         let mut scanner = Scanner::new(text);
         scanner.peek();
         scanner.enter();

@@ -1,8 +1,9 @@
 //! Reads a request body: one call, or a batch of them.
 
-use std::ops::Range;
+use std::{borrow::Cow, ops::Range};
 
 use bytes::Bytes;
+use bytestring::ByteString;
 
 use super::{Call, Code, ErrorObject, Kind, MethodName, Params, RawId, Scanner, SyntaxError, unescape};
 
@@ -71,9 +72,9 @@ impl Packet {
     /// # Errors
     /// If the body is not JSON, or is a batch with no entries or more than `max_batch`.
     pub fn read(body: &Bytes, max_batch: usize) -> Result<Self, PacketError> {
-        let text =
-            std::str::from_utf8(body).map_err(|error| PacketError::NotUtf8 { at: error.valid_up_to() })?;
-        let mut scanner = Scanner::new(text);
+        let text = ByteString::try_from(body.clone())
+            .map_err(|error| PacketError::NotUtf8 { at: error.valid_up_to() })?;
+        let mut scanner = Scanner::new(&text);
         let packet = if scanner.peek() == Some(b'[') {
             scanner.enter();
             let mut entries = Vec::new();
@@ -82,11 +83,11 @@ impl Packet {
                 if entries.len() == max_batch {
                     return Err(PacketError::BatchTooLong { max: max_batch });
                 }
-                entries.push(Entry::read(&mut scanner, text, body)?);
+                entries.push(Entry::read(&mut scanner, &text)?);
             }
             Self::Batch(entries)
         } else {
-            Self::Single(Entry::read(&mut scanner, text, body)?)
+            Self::Single(Entry::read(&mut scanner, &text)?)
         };
         scanner.end()?;
         match packet {
@@ -99,7 +100,7 @@ impl Packet {
 // === impl Entry ===
 
 impl Entry {
-    fn read(scanner: &mut Scanner<'_>, text: &str, body: &Bytes) -> Result<Self, SyntaxError> {
+    fn read(scanner: &mut Scanner<'_>, text: &ByteString) -> Result<Self, SyntaxError> {
         if scanner.peek() != Some(b'{') {
             scanner.value()?;
             return Ok(Self::invalid(RawId::NULL, "a request is a JSON object"));
@@ -108,8 +109,8 @@ impl Entry {
 
         let id = match members.id {
             None => None,
-            Some(range) => match Kind::of(&body[range.clone()]) {
-                Kind::Number | Kind::String | Kind::Null => Some(RawId::new(body.slice(range))),
+            Some(range) => match Kind::of(&text.as_bytes()[range.clone()]) {
+                Kind::Number | Kind::String | Kind::Null => Some(RawId::new(text.as_bytes().slice(range))),
                 Kind::Bool | Kind::Array | Kind::Object => {
                     return Ok(Self::invalid(RawId::NULL, "id must be a number, a string or null"));
                 }
@@ -122,20 +123,18 @@ impl Entry {
             _ => return Ok(Self::invalid(id_or_null(), r#"jsonrpc must be "2.0""#)),
         }
         let method = match members.method {
-            Some(range) if Kind::of(&body[range.clone()]) == Kind::String => {
-                match unescape(&text[range.clone()]) {
-                    std::borrow::Cow::Borrowed(_) => {
-                        MethodName::new(body.slice(range.start + 1..range.end - 1))
-                    }
-                    std::borrow::Cow::Owned(name) => MethodName::new(name.into()),
-                }
+            Some(range) if Kind::of(&text.as_bytes()[range.clone()]) == Kind::String => {
+                MethodName::new(match unescape(&text[range]) {
+                    Cow::Borrowed(name) => text.slice_ref(name),
+                    Cow::Owned(name) => name.into(),
+                })
             }
             _ => return Ok(Self::invalid(id_or_null(), "method must be a string")),
         };
         let params = match members.params {
             None => Params::EMPTY,
-            Some(range) => match Kind::of(&body[range.clone()]) {
-                Kind::Array => Params::new(body.slice(range)),
+            Some(range) => match Kind::of(&text.as_bytes()[range.clone()]) {
+                Kind::Array => Params::new(text.slice_ref(&text[range])),
                 // Old clients say `null` for none; nodes take it.
                 Kind::Null => Params::EMPTY,
                 _ => {
@@ -164,12 +163,19 @@ impl Members {
         let mut first = true;
         while let Some(name) = scanner.next_member(&mut first)? {
             let value = scanner.value()?;
-            match unescape(&text[name]).as_ref() {
-                "jsonrpc" => members.version = Some(value),
-                "id" => members.id = Some(value),
-                "method" => members.method = Some(value),
-                "params" => members.params = Some(value),
-                _ => {}
+            // Nobody writes these with escapes, but one may.
+            match &text[name.clone()] {
+                r#""jsonrpc""# => members.version = Some(value),
+                r#""id""# => members.id = Some(value),
+                r#""method""# => members.method = Some(value),
+                r#""params""# => members.params = Some(value),
+                _ => match unescape(&text[name]).as_ref() {
+                    "jsonrpc" => members.version = Some(value),
+                    "id" => members.id = Some(value),
+                    "method" => members.method = Some(value),
+                    "params" => members.params = Some(value),
+                    _ => {}
+                },
             }
         }
         Ok(members)

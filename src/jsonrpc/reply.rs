@@ -35,6 +35,8 @@ impl ReplyWriter {
 
     /// Appends one reply.
     pub fn write(&mut self, id: &RawId, answer: Answer) {
+        let around = br#",{"jsonrpc":"2.0","id":,"result":}]"#.len() + id.as_bytes().len();
+        self.out.reserve(around, answer.len());
         if self.batch {
             self.out.copy(if self.any { b"," } else { b"[" });
         }

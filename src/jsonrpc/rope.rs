@@ -99,6 +99,11 @@ impl RopeWriter {
         self.len
     }
 
+    /// Makes room for so many bytes that are copied, and for a piece.
+    pub(super) fn reserve(&mut self, copied: usize, piece: usize) {
+        self.tail.reserve(copied + if piece < REFERENCE_FROM { piece } else { 0 });
+    }
+
     pub(super) fn copy(&mut self, bytes: &[u8]) {
         self.len += bytes.len();
         self.tail.extend_from_slice(bytes);
@@ -115,6 +120,9 @@ impl RopeWriter {
     }
 
     pub(super) fn finish(mut self) -> Rope {
+        if self.whole.is_empty() {
+            return self.tail.freeze().into();
+        }
         self.flush();
         let front = self.whole.pop_front().unwrap_or_default();
         Rope { front, rest: self.whole, remaining: self.len }

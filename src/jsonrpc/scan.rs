@@ -223,6 +223,7 @@ impl<'a> Scanner<'a> {
     fn string(&mut self) -> Result<(), SyntaxError> {
         self.at += 1;
         loop {
+            self.at += plain(&self.text[self.at..]);
             match self.text.get(self.at) {
                 Some(b'"') => {
                     self.at += 1;
@@ -292,6 +293,28 @@ impl<'a> Scanner<'a> {
     }
 }
 
+/// How many bytes come before the first that ends a string or must be looked at: a quote, a backslash, a
+/// control character. Eight at a time: strings are most of what is scanned.
+fn plain(text: &[u8]) -> usize {
+    const ONES: u64 = u64::MAX / 0xff;
+    const HIGH: u64 = ONES * 0x80;
+    let is_zero = |word: u64| word.wrapping_sub(ONES) & !word;
+    let (words, rest) = text.as_chunks();
+    let mut passed = 0;
+    for word in words {
+        let word = u64::from_le_bytes(*word);
+        let control = word.wrapping_sub(ONES * 0x20) & !word;
+        // A borrow can mark bytes above one that is marked rightly, never below it.
+        let marked = (is_zero(word ^ ONES * 0x22) | is_zero(word ^ ONES * 0x5c) | control) & HIGH;
+        if marked != 0 {
+            return passed + marked.trailing_zeros() as usize / 8;
+        }
+        passed += 8;
+    }
+    let is_special = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..=0x1f);
+    passed + rest.iter().position(is_special).unwrap_or(rest.len())
+}
+
 // === impl Nesting ===
 
 impl Nesting {
@@ -324,7 +347,7 @@ impl Nesting {
 /// Borrows unless there are escapes. Half of a surrogate pair becomes U+FFFD, as in Go.
 pub fn unescape(raw: &str) -> Cow<'_, str> {
     let inner = &raw[1..raw.len() - 1];
-    if !inner.contains('\\') {
+    if !inner.as_bytes().contains(&b'\\') {
         return Cow::Borrowed(inner);
     }
     let mut text = String::with_capacity(inner.len());
@@ -385,6 +408,16 @@ mod tests {
     /// serde_json's reading of the same question. `IgnoredAny` skips as `RawValue` does.
     fn serde_accepts(text: &str) -> bool {
         serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
+    }
+
+    proptest! {
+        #[test]
+        fn plain_bytes_are_passed_up_to_the_first_other(
+            text in proptest::collection::vec(prop_oneof![4 => 0x20u8..=0xff, 1 => any::<u8>()], 0..40)
+        ) {
+            let first = text.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1f));
+            prop_assert_eq!(plain(&text), first.unwrap_or(text.len()));
+        }
     }
 
     #[test]

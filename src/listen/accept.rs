@@ -4,7 +4,6 @@ use std::{future::Future, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use http::{Request, Response};
 use http_body::Body;
-use hyper_util::server::graceful::GracefulShutdown;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore, watch},
@@ -67,7 +66,7 @@ impl Listener {
         self.address
     }
 
-    /// Serves every connection with a clone of `service` until `stop`; then closes the socket and
+    /// Serves every connection with a clone of `service`, which must always be ready, until `stop`; then closes the socket and
     /// returns when every request whose head was read is answered, or `drain_timeout` has passed: what
     /// connections are left then are cut off.
     pub async fn serve<S, B>(self, service: S, stop: impl Future<Output = ()>)
@@ -82,24 +81,25 @@ impl Listener {
     {
         let Self { tcp, config, tls, metrics, .. } = self;
         let drain_timeout = config.drain_timeout;
-        let graceful = GracefulShutdown::new();
         let acceptor = Acceptor {
             tcp,
             slots: Arc::new(Semaphore::new(config.max)),
             pressure: Arc::default(),
             warned: None,
         };
-        let (until_stopped, accepting) = watch::channel(());
+        let (stop_all, stopping) = watch::channel(false);
         // Dropped when this ends, however it ends: no connection is served longer.
         let (_until, open) = watch::channel(());
         let pressure = acceptor.pressure.clone();
-        let connections = Connections::new(config, tls, metrics, pressure, accepting, open);
+        let connections = Connections::new(config, tls, metrics, pressure, stopping, open);
         tokio::select! {
-            () = acceptor.run(&connections, &graceful, service) => {}
+            () = acceptor.run(&connections, service) => {}
             () = stop => {}
         }
-        drop(until_stopped);
-        if time::timeout(drain_timeout, graceful.shutdown()).await.is_err() {
+        // Each connection listens to this until it ends, and nobody else does from here on.
+        drop(connections);
+        stop_all.send_replace(true);
+        if time::timeout(drain_timeout, stop_all.closed()).await.is_err() {
             warn!(?drain_timeout, "connections are cut off: their requests take too long");
         }
     }
@@ -116,7 +116,7 @@ struct Acceptor {
 // === impl Acceptor ===
 
 impl Acceptor {
-    async fn run<S, B>(mut self, connections: &Connections, graceful: &GracefulShutdown, service: S)
+    async fn run<S, B>(mut self, connections: &Connections, service: S)
     where
         S: Service<Request<RequestBody>, Response = Response<B>, Error: Into<BoxError>>
             + Clone
@@ -131,7 +131,7 @@ impl Acceptor {
             // another's idle connection.
             let stream = self.accept().await;
             let slot = self.slot().await;
-            tokio::spawn(connections.serve(stream, service.clone(), graceful.watcher(), slot));
+            tokio::spawn(connections.serve(stream, service.clone(), slot));
         }
     }
 

@@ -3,18 +3,18 @@
 use std::{
     future::Future,
     net::IpAddr,
-    pin::Pin,
-    sync::Arc,
+    pin::{Pin, pin},
+    sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll, ready},
 };
 
+use futures_util::{StreamExt, stream::FuturesUnordered};
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::{conn::auto, graceful::Watcher},
-    service::TowerToHyperService,
+    server::conn::auto,
 };
 use pin_project_lite::pin_project;
 use tokio::{
@@ -48,16 +48,18 @@ pub(super) struct Connections {
     tls: Option<Tls>,
     metrics: Metrics,
     pressure: Arc<Pressure>,
-    /// Closed when connections are no longer accepted.
-    accepting: watch::Receiver<()>,
+    /// Changes when connections are no longer accepted.
+    stopping: watch::Receiver<bool>,
     /// Closed when connections are no longer served.
     open: watch::Receiver<()>,
 }
 
 /// Counts requests on their way through `inner`.
-#[derive(Clone)]
+///
+/// hyper calls through a shared reference; a clone of the service for each request would count up and down what
+/// every layer shares. The lock is one connection's own, and nobody waits while holding it.
 struct Counted<S> {
-    inner: S,
+    inner: Mutex<S>,
     activity: Arc<Activity>,
     /// Unknown if it was gone before it was served.
     peer: Option<IpAddr>,
@@ -79,7 +81,7 @@ impl Connections {
         tls: Option<Tls>,
         metrics: Metrics,
         pressure: Arc<Pressure>,
-        accepting: watch::Receiver<()>,
+        stopping: watch::Receiver<bool>,
         open: watch::Receiver<()>,
     ) -> Self {
         let mut http = auto::Builder::new(TokioExecutor::new());
@@ -95,14 +97,13 @@ impl Connections {
             .max_concurrent_streams(MAX_STREAMS)
             .max_header_list_size(MAX_HEAD)
             .max_send_buf_size(MAX_SEND_BUFFER);
-        Self { http: Arc::new(http), config: Arc::new(config), tls, metrics, pressure, accepting, open }
+        Self { http: Arc::new(http), config: Arc::new(config), tls, metrics, pressure, stopping, open }
     }
 
     pub(super) fn serve<S, B>(
         &self,
         stream: TcpStream,
         service: S,
-        watcher: Watcher,
         slot: OwnedSemaphorePermit,
     ) -> impl Future<Output = ()> + Send + use<S, B>
     where
@@ -114,46 +115,68 @@ impl Connections {
         B: Body<Error: std::error::Error + Send + Sync> + Send + 'static,
         B::Data: Send,
     {
-        let mut this = self.clone();
+        let this = self.clone();
         async move {
             let _slot = slot;
             let _open = this.metrics.opened();
             let activity = Arc::new(Activity::default());
             let peer = stream.peer_addr().ok().map(|peer| peer.ip());
-            let service =
-                TowerToHyperService::new(Counted { inner: service, activity: activity.clone(), peer });
+            let service = Counted { inner: Mutex::new(service), activity: activity.clone(), peer };
             let served = async {
+                let mut stopping = this.stopping.clone();
                 let stream = match &this.tls {
                     None => Stream::plain(stream, activity.clone()),
                     Some(tls) => tokio::select! {
                         secured = Stream::secure(stream, activity.clone(), tls, &this.metrics) => secured?,
                         // No request of its can have been read yet.
-                        _ = this.accepting.changed() => return None,
+                        _ = stopping.changed() => return None,
                     },
                 };
-                let connection = this.http.serve_connection(TokioIo::new(stream), service);
-                watcher.watch(connection.into_owned()).await.err()
+                let mut connection = pin!(this.http.serve_connection(TokioIo::new(stream), service));
+                let mut stop = seldom_polled(stopping.changed());
+                tokio::select! {
+                    biased;
+                    ended = connection.as_mut() => return ended.err(),
+                    _ = stop.next() => connection.as_mut().graceful_shutdown(),
+                }
+                connection.await.err()
             };
+            let mut open = this.open.clone();
+            let mut ended = seldom_polled(async {
+                tokio::select! {
+                    reason = activity.expired(&this.config, &this.pressure) => Some(reason),
+                    // Nothing is ever sent: it changes by being closed.
+                    _ = open.changed() => None,
+                }
+            });
             tokio::select! {
+                biased;
                 error = served => {
                     if let Some(error) = error {
                         debug!(error, "connection ended");
                     }
                 }
-                reason = activity.expired(&this.config, &this.pressure) => {
-                    debug!(reason = reason.as_str(), "connection closed");
-                    this.metrics.closed(reason);
-                }
-                // Nothing is ever sent: it changes by being closed.
-                _ = this.open.changed() => debug!("connection cut off"),
+                Some(reason) = ended.next() => match reason {
+                    Some(reason) => {
+                        debug!(reason = reason.as_str(), "connection closed");
+                        this.metrics.closed(reason);
+                    }
+                    None => debug!("connection cut off"),
+                },
             }
         }
     }
 }
 
+/// Something that happens once, and is looked at only when it says that it has: not each time that its connection
+/// does anything.
+fn seldom_polled<F: Future>(future: F) -> FuturesUnordered<F> {
+    std::iter::once(future).collect()
+}
+
 // === impl Counted ===
 
-impl<S, B> Service<Request<Incoming>> for Counted<S>
+impl<S, B> hyper::service::Service<Request<Incoming>> for Counted<S>
 where
     S: Service<Request<RequestBody>, Response = Response<B>>,
 {
@@ -161,14 +184,11 @@ where
     type Error = S::Error;
     type Future = CountedFuture<S::Future>;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
         let in_flight = Some(self.activity.begin_request(request.version()));
         let request = request.map(|body| RequestBody::new(body, self.activity.clone(), self.peer));
-        CountedFuture { inner: self.inner.call(request), in_flight }
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        CountedFuture { inner: inner.call(request), in_flight }
     }
 }
 

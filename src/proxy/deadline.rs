@@ -10,10 +10,10 @@ use std::{
 
 use arc_swap::ArcSwap;
 use pin_project_lite::pin_project;
-use tokio::time::{self, Timeout};
 use tower::{Layer, Service};
 
 use super::CallError;
+use crate::timeout::{Timeout, timeout};
 
 /// Puts a [`Deadline`] around a service.
 #[derive(Clone, Debug)]
@@ -61,7 +61,7 @@ where
 
     fn call(&mut self, request: R) -> Self::Future {
         let after = **self.after.load();
-        ResponseFuture { inner: time::timeout(after, self.inner.call(request)), after }
+        ResponseFuture { inner: timeout(after, self.inner.call(request)), after }
     }
 }
 
@@ -81,6 +81,7 @@ where
 
 #[cfg(test)]
 mod tests {
+    use tokio::time;
     use tokio_test_free::poll_once;
     use tower_test::mock;
 

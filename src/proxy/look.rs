@@ -2,7 +2,7 @@
 
 mod pieces;
 
-use std::sync::Arc;
+use std::{cell::RefCell, sync::Arc};
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -20,7 +20,10 @@ use super::{
 use crate::{
     cache::{Cache, Location},
     chain::{Link, Lookup, Stamp},
-    eth::{Block, BlockHash, BlockNumber, BlockRef, Extra, NumberOrTag, Operation, Tag, TxHash, TxPosition},
+    eth::{
+        Block, BlockHash, BlockNumber, BlockRef, Extra, NumberOrTag, Operation, Receipts, Tag, TxHash,
+        TxPosition,
+    },
     verify::{Demand, Kind, Verified},
 };
 
@@ -90,6 +93,14 @@ pub(super) struct Memory<'a> {
     pub(super) demands: [Demand; 2],
     pub(super) vain: &'a Fetcher,
     pub(super) derivations: &'a Derivations,
+    pub(super) last: Last,
+}
+
+/// What was found last: one look asks for the same thing more than once.
+#[derive(Debug, Default)]
+pub(super) struct Last {
+    block: RefCell<Option<Arc<Verified<Block>>>>,
+    receipts: RefCell<Option<Arc<Verified<Receipts>>>>,
 }
 
 pub(super) const NULL: Bytes = Bytes::from_static(b"null");
@@ -137,7 +148,7 @@ impl Memory<'_> {
 
     fn block(&self, block: BlockRef, full: bool, packet: &PacketContext) -> Look {
         let derives = self.derivations.allow(Derivation::Hashes);
-        let content = |hash| match (self.cache.block(hash), full) {
+        let content = |hash| match (self.block_of(hash), full) {
             (Some(block), true) => Some(self.block_piece(&block, block.full())),
             (Some(block), false) if derives => Some(self.block_piece(&block, hashes_only(&block))),
             (_, false) => {
@@ -181,14 +192,14 @@ impl Memory<'_> {
 
     fn block_receipts(&self, block: BlockRef, packet: &PacketContext) -> Look {
         let content = |hash| {
-            let receipts = self.cache.receipts(hash)?;
+            let receipts = self.receipts_of(hash)?;
             let renew = self.receipts_renew(&receipts);
             Some(Piece { bytes: receipts.all(), source: Source::Receipts, renew })
         };
         match self.in_block(block, packet, content, Fetch::Receipts, Fetch::ReceiptsAt) {
             // Nothing but their block proves them.
             Look::Fetch(alone @ Fetch::Receipts(hash))
-                if self.demands_proof(Kind::Receipts) && self.cache.block(hash).is_none() =>
+                if self.demands_proof(Kind::Receipts) && self.block_of(hash).is_none() =>
             {
                 Look::Buy(Fetch::Block(hash), alone)
             }
@@ -303,7 +314,7 @@ impl Memory<'_> {
 
     /// Is this block known to have left the chain?
     fn is_orphan(&self, hash: BlockHash, arrival: Stamp) -> bool {
-        let number = self.cache.block(hash).map(|block| block.header().number);
+        let number = self.block_of(hash).map(|block| block.header().number);
         let Some(number) = number.or_else(|| Some(self.cache.thin(hash)?.header().number)) else {
             return false;
         };
@@ -319,7 +330,7 @@ impl Memory<'_> {
     fn transaction(&self, hash: TxHash, arrival: Stamp, packet: &PacketContext) -> Look {
         let content = |Location { home, index }| self.transaction_piece(home.block, index, false);
         let alone = Fetch::Transaction(hash);
-        match self.locate(hash, arrival) {
+        match self.locate(hash, Wanted::Transaction, arrival) {
             Located::Here { location, surely } => match content(location) {
                 Some(piece) => piece.look(),
                 None => {
@@ -340,7 +351,7 @@ impl Memory<'_> {
     fn receipt(&self, hash: TxHash, arrival: Stamp, packet: &PacketContext) -> Look {
         let content = |Location { home, index }| self.receipt_piece(hash, home.block, index);
         let alone = Fetch::Receipt(hash);
-        match self.locate(hash, arrival) {
+        match self.locate(hash, Wanted::Receipt, arrival) {
             Located::Here { location, surely } => match content(location) {
                 Some(piece) => piece.look(),
                 None if self.has_block_receipts => {
@@ -374,7 +385,7 @@ impl Memory<'_> {
         arrival: Stamp,
         (alone, whole): (Fetch, Fetch),
     ) -> Look {
-        let locate = |hash| match self.locate(hash, arrival) {
+        let locate = |hash| match self.locate(hash, wanted, arrival) {
             Located::Here { location, .. } | Located::Stale(location) => Some(location.home.block),
             Located::Nowhere => None,
         };
@@ -395,10 +406,10 @@ impl Memory<'_> {
     }
 
     /// Where a transaction is on the canonical chain, by the hints that lead to it.
-    fn locate(&self, hash: TxHash, arrival: Stamp) -> Located {
+    fn locate(&self, hash: TxHash, wanted: Wanted, arrival: Stamp) -> Located {
         let mut stale = None;
         for location in self.cache.locations(hash) {
-            if !self.holds(location, hash) {
+            if !self.holds(location, hash, wanted) {
                 continue;
             }
             let block = location.home.block;
@@ -414,13 +425,35 @@ impl Memory<'_> {
         stale.map_or(Located::Nowhere, Located::Stale)
     }
 
-    /// Is it really that transaction which stands there? The index knows only a part of its hash.
-    fn holds(&self, Location { home, index }: Location, hash: TxHash) -> bool {
-        if let Some(block) = self.cache.block(home.block) {
-            return block.transaction_hash(index) == Some(hash);
+    /// The block with this hash.
+    fn block_of(&self, hash: BlockHash) -> Option<Arc<Verified<Block>>> {
+        let mut last = self.last.block.borrow_mut();
+        if last.as_ref().is_none_or(|last| last.hash() != hash) {
+            *last = self.cache.block(hash);
         }
-        if let Some(receipts) = self.cache.receipts(home.block) {
-            return receipts.transaction_hash(index) == Some(hash);
+        last.clone()
+    }
+
+    /// The receipts of the block with this hash.
+    fn receipts_of(&self, hash: BlockHash) -> Option<Arc<Verified<Receipts>>> {
+        let mut last = self.last.receipts.borrow_mut();
+        if last.as_ref().is_none_or(|last| last.block() != Some(hash)) {
+            *last = self.cache.receipts(hash);
+        }
+        last.clone()
+    }
+
+    /// Is it really that transaction which stands there? The index knows only a part of its hash.
+    fn holds(&self, Location { home, index }: Location, hash: TxHash, wanted: Wanted) -> bool {
+        let in_block = || Some(self.block_of(home.block)?.transaction_hash(index) == Some(hash));
+        let in_receipts = || Some(self.receipts_of(home.block)?.transaction_hash(index) == Some(hash));
+        // First where the answer is.
+        let held = match wanted {
+            Wanted::Transaction => in_block().or_else(in_receipts),
+            Wanted::Receipt => in_receipts().or_else(in_block),
+        };
+        if let Some(held) = held {
+            return held;
         }
         self.cache.lone_transaction(home.block, index).is_some_and(|lone| lone.hash() == hash)
             || self.cache.lone_receipt(home.block, index).is_some_and(|lone| lone.hash() == hash)

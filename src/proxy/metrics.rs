@@ -4,16 +4,12 @@ use std::{sync::Arc, time::Duration};
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
-    metrics::{
-        counter::Counter,
-        family::Family,
-        histogram::{Histogram, exponential_buckets},
-    },
+    metrics::{counter::Counter, family::Family},
     registry::Registry,
 };
 
 use super::{Answered, CallError, Outcome, audit::Audited, method::MethodLabel};
-use crate::{chain::HeadChange, jsonrpc::Answer};
+use crate::{chain::HeadChange, histogram::Histogram, jsonrpc::Answer};
 
 /// What came of a call, as it is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,8 +110,7 @@ impl Default for Inner {
         Self {
             calls,
             by_method,
-            // 16 µs to 34 s: an answer from memory to the deadline of a call.
-            seconds: Histogram::new(exponential_buckets(0.000_016, 2.0, 22)),
+            seconds: Histogram::default(),
             heads: Family::default(),
             upkeep: Counter::default(),
             follow: Counter::default(),
@@ -172,7 +167,7 @@ impl Metrics {
 
     pub(super) fn call_ended(&self, method: MethodLabel, counted: Counted, elapsed: Duration) {
         self.0.by_method[method.index()][counted.index()].inc();
-        self.0.seconds.observe(elapsed.as_secs_f64());
+        self.0.seconds.observe(elapsed);
     }
 
     pub(super) fn head_observed(&self, change: HeadChange) {

@@ -44,7 +44,7 @@ pub use self::{
     packet::PacketContext,
     policy::{GlobError, Policy},
     rate::{Allowance, Bucket, Rate, RateError},
-    request::{Answered, Caller, Outcome, Request, Source},
+    request::{Answered, Caller, Outcome, ReadCall, Request, Source},
     sight::{Seen, Sight},
     stack::{Proxy, ProxyParts, proxy},
     turns::Client,

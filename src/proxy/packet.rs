@@ -2,26 +2,32 @@
 
 use std::{collections::HashMap, sync::OnceLock};
 
-use super::Derivation;
+use super::{Caller, Derivation, ReadCall, want::Want};
 use crate::{
     chain::{Clock, Link, Stamp},
     eth::{BlockHash, Operation, Tag, TxHash},
-    jsonrpc::Call,
 };
 
-/// The setting that the calls of a packet are answered in: they arrived together, their tags mean
-/// the same blocks, and what they want together decides what is fetched.
+/// The setting that the calls of a packet are answered in: one client sent them, they arrived together,
+/// their tags mean the same blocks, and what they want together decides what is fetched.
 ///
 /// Where a packet holds a write, what follows it has a setting of its own.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct PacketContext {
+    caller: Caller,
     arrival: OnceLock<Stamp>,
-    latest: OnceLock<Link>,
-    safe: OnceLock<Link>,
-    finalized: OnceLock<Link>,
+    tags: Tags,
     transactions: Vec<TxHash>,
     receipts: Vec<TxHash>,
     wanted: OnceLock<HashMap<(Wanted, BlockHash), u32>>,
+}
+
+/// What tags mean, as soon as one call has found out.
+#[derive(Debug, Default)]
+struct Tags {
+    latest: OnceLock<Link>,
+    safe: OnceLock<Link>,
+    finalized: OnceLock<Link>,
 }
 
 /// What a call wants of a block.
@@ -46,13 +52,27 @@ impl Wanted {
 // === impl PacketContext ===
 
 impl PacketContext {
+    /// The setting of one call alone.
+    pub fn alone(caller: Caller) -> Self {
+        Self {
+            caller,
+            arrival: OnceLock::new(),
+            tags: Tags::default(),
+            transactions: Vec::new(),
+            receipts: Vec::new(),
+            wanted: OnceLock::new(),
+        }
+    }
+
     /// The setting of these calls.
-    pub fn new<'a>(calls: impl Iterator<Item = &'a Call>) -> Self {
-        let mut context = Self::default();
+    pub fn new<'a>(caller: Caller, calls: impl Iterator<Item = &'a ReadCall>) -> Self {
+        let mut context = Self::alone(caller);
         for call in calls {
-            match Operation::read(call.method.as_str(), &call.params) {
-                Some(Ok(Operation::TransactionByHash(wanted))) => context.transactions.push(wanted.hash),
-                Some(Ok(Operation::Receipt(wanted))) => context.receipts.push(wanted.hash),
+            match call.want {
+                Some(Ok(Want::Operation(Operation::TransactionByHash(wanted)))) => {
+                    context.transactions.push(wanted.hash);
+                }
+                Some(Ok(Want::Operation(Operation::Receipt(wanted)))) => context.receipts.push(wanted.hash),
                 _ => {}
             }
         }
@@ -62,6 +82,11 @@ impl PacketContext {
             wanted.dedup();
         }
         context
+    }
+
+    /// Who makes these calls.
+    pub fn caller(&self) -> &Caller {
+        &self.caller
     }
 
     /// Has any of its calls been looked at?
@@ -86,9 +111,9 @@ impl PacketContext {
 
     fn pinned(&self, tag: Tag) -> Option<&OnceLock<Link>> {
         match tag {
-            Tag::Latest => Some(&self.latest),
-            Tag::Safe => Some(&self.safe),
-            Tag::Finalized => Some(&self.finalized),
+            Tag::Latest => Some(&self.tags.latest),
+            Tag::Safe => Some(&self.tags.safe),
+            Tag::Finalized => Some(&self.tags.finalized),
             Tag::Earliest | Tag::Pending => None,
         }
     }

@@ -121,7 +121,7 @@ impl Policy {
         if denied || !self.all.lets_through(method) {
             return Err(CallError::MethodNotAllowed { method: shown(method) });
         }
-        if let Some(origin) = &request.caller.origin
+        if let Some(origin) = &request.packet.caller().origin
             && !self.all.trusts(origin)
             && any(&self.all.signing, method)
         {
@@ -141,8 +141,7 @@ impl Default for Policy {
 
 impl ForAll {
     fn lets_through(&self, method: &str) -> bool {
-        let is_operation = Operation::METHODS.contains(&method);
-        let served = is_operation || (!self.strict && any(&self.allow, method));
+        let served = Operation::METHODS.contains(&method) || (!self.strict && any(&self.allow, method));
         served && !any(&self.deny, method)
     }
 
@@ -183,7 +182,7 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        match request.caller.policy.check(&request) {
+        match request.packet.caller().policy.check(&request) {
             Ok(()) => Either::Left(self.0.call(request)),
             Err(refusal) => Either::Right(ready(Err(refusal))),
         }
@@ -197,7 +196,7 @@ mod tests {
     use super::*;
     use crate::{
         jsonrpc::{Call, MethodName, Params},
-        proxy::{Caller, MethodsConfig},
+        proxy::{Caller, MethodsConfig, PacketContext},
     };
 
     fn glob(glob: &str) -> Glob {
@@ -215,7 +214,7 @@ mod tests {
     ) -> Result<(), CallError> {
         let call = Call { id: None, method: MethodName::from(method), params: Params::EMPTY };
         let caller = Caller { origin: origin.map(HeaderValue::from_static), ..Caller::default() };
-        policy.check(&Request { call, caller, packet: Default::default() })
+        policy.check(&Request { call: call.into(), packet: PacketContext::alone(caller).into() })
     }
 
     #[test]

@@ -4,18 +4,33 @@ use std::sync::Arc;
 
 use http::HeaderValue;
 
-use super::{Bucket, Client, PacketContext, Policy};
-use crate::jsonrpc::{Answer, Call};
+use super::{Bucket, Client, PacketContext, Policy, method::MethodLabel, want::Want};
+use crate::{
+    eth::{Extra, Operation, ParamError},
+    jsonrpc::{Answer, Call, MethodName, Params, RawId},
+};
 
-/// A call, who makes it, and what it came with.
+/// A call, and what it came with.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// What is asked.
-    pub call: Call,
-    /// Who asks.
-    pub caller: Caller,
-    /// What else was asked with it.
+    pub call: ReadCall,
+    /// Who asks, and what else.
     pub packet: Arc<PacketContext>,
+}
+
+/// A call whose meaning has been made out, once for all who want to know it.
+#[derive(Clone, Debug)]
+pub struct ReadCall {
+    /// `None` for a notification.
+    pub id: Option<RawId>,
+    /// The method's name.
+    pub method: MethodName,
+    /// The parameters.
+    pub params: Params,
+    pub(super) label: MethodLabel,
+    /// What memory can have something to say to; `None` where it can not.
+    pub(super) want: Option<Result<Want, ParamError>>,
 }
 
 /// What is known of a client, and what it may do.
@@ -72,6 +87,19 @@ pub enum Source {
     View,
     /// Who the upstream is.
     Identity,
+}
+
+// === impl ReadCall ===
+
+impl From<Call> for ReadCall {
+    fn from(Call { id, method, params }: Call) -> Self {
+        let label = MethodLabel::of(method.as_str());
+        let want = match Operation::read(method.as_str(), &params) {
+            Some(read) => Some(read.map(Want::Operation)),
+            None => Extra::read(method.as_str(), &params).map(|extra| Ok(Want::Extra(extra))),
+        };
+        Self { id, method, params, label, want }
+    }
 }
 
 // === impl Outcome ===

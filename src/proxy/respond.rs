@@ -13,12 +13,12 @@ use tokio::time;
 use tower::Service;
 
 use super::{
-    Answered, CallError, Client, Outcome, PacketContext, Request, Source,
+    Answered, CallError, Client, Outcome, PacketContext, ReadCall, Request, Source,
     audit::Audit,
     coalesce::Landed,
     config::Config,
     fetch::{Fetch, Fetched, Fetcher},
-    look::{Look, Memory, Piece},
+    look::{Last, Look, Memory, Piece},
     packet::Wanted,
     plan::Tally,
     turns::Turns,
@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     chain::{Lookup, Stamp},
-    eth::{BlockHash, Extra, Operation, Place, Tag, is_reset, is_write},
+    eth::{BlockHash, Place, Tag, is_reset, is_write},
     jsonrpc::{Answer, Params},
     upstream::{Call, Identity, Need, Upstream, UpstreamError},
     verify::{Kind, Verdict},
@@ -81,14 +81,13 @@ impl Service<Request> for Responder {
 
     fn call(&mut self, request: Request) -> Self::Future {
         let inner = &self.0;
-        let crate::jsonrpc::Call { method, params, .. } = request.call;
-        let (packet, client) = (request.packet, request.caller.client);
-        let want = match Operation::read(method.as_str(), &params) {
-            Some(Err(error)) => return now(Err(CallError::Params(error))),
-            Some(Ok(operation)) => Some(Want::Operation(operation)),
-            None => Extra::read(method.as_str(), &params).map(Want::Extra),
-        };
+        let Request { call: ReadCall { method, params, want, .. }, packet } = request;
+        let client = packet.caller().client;
         if let Some(want) = want {
+            let want = match want {
+                Ok(want) => want,
+                Err(error) => return now(Err(CallError::Params(error))),
+            };
             if !packet.has_arrived() {
                 let view = &inner.fetcher.view;
                 view.notice_clock_jumps(packet.arrival(view.clock()));
@@ -148,6 +147,7 @@ impl Inner {
             demands: [Kind::Blocks, Kind::Receipts].map(|kind| fetcher.verifier.demands(kind)),
             vain: fetcher,
             derivations: &fetcher.derivations,
+            last: Last::default(),
         };
         match want {
             Want::Operation(operation) => memory.operation(operation, packet),

@@ -14,6 +14,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use arc_swap::ArcSwapOption;
 use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 use tracing::{info, warn};
@@ -44,6 +45,8 @@ pub(super) struct View {
     metrics: Metrics,
     refreshes: Coalesce<Tag, Result<(), UpstreamError>>,
     times: Mutex<Times>,
+    /// Both clocks at the last refresh. Not among the times: each packet looks at it, and must not wait for a lock.
+    clocks: ArcSwapOption<(Stamp, SystemTime)>,
     /// The head is another. A permit is kept for the one who waits.
     moved: Notify,
     /// Something is being done that nobody waits for.
@@ -64,8 +67,6 @@ struct Times {
     /// When the node last had no block for the tag.
     no_safe: Option<Stamp>,
     no_finalized: Option<Stamp>,
-    /// Both clocks at the last refresh.
-    clocks: Option<(Stamp, SystemTime)>,
     /// Whose chain the tracker follows.
     who: Option<Arc<WhoIs>>,
 }
@@ -95,6 +96,7 @@ impl View {
             metrics,
             refreshes: Coalesce::default(),
             times: Mutex::default(),
+            clocks: ArcSwapOption::empty(),
             moved: Notify::new(),
             working: AtomicBool::new(false),
             generation: AtomicU64::new(0),
@@ -274,11 +276,12 @@ impl View {
 
     /// After a jump of the wall clock nothing is fresh: the machine slept, and its own clock with it.
     pub(super) fn notice_clock_jumps(&self, now: Stamp) {
-        let Some((then, wall)) = self.times().clocks else { return };
-        let jumped = has_jumped(now.time.duration_since(then.time), wall, SystemTime::now());
+        let jumped = self.clocks.load().as_deref().is_some_and(|(then, wall)| {
+            has_jumped(now.time.duration_since(then.time), *wall, SystemTime::now())
+        });
         if jumped {
             info!("the wall clock jumped: the view of the chain is taken as stale");
-            self.times().clocks = None;
+            self.clocks.store(None);
             self.change(|tracker| tracker.unsettle(now));
         }
     }

@@ -166,13 +166,12 @@ impl Filter {
 
     /// The same call under the id that its home knows.
     fn translate(&self, call: Call) -> Call {
-        let mut params = Vec::from(b"[");
-        params.extend_from_slice(&self.id);
+        let mut params = format!("[{}", String::from_utf8_lossy(&self.id));
         for rest in call.params.elements().skip(1) {
-            params.push(b',');
-            params.extend_from_slice(rest.as_bytes());
+            params.push(',');
+            params.push_str(rest);
         }
-        params.push(b']');
+        params.push(']');
         Call { params: Params::from_own(params), ..call }
     }
 }

@@ -78,7 +78,7 @@ fn a_location_lasts_as_long_as_anything_that_tells_it() {
 
     cache.clear();
     cache.settle();
-    assert_eq!(cache.locations(transaction), []);
+    assert!(cache.locations(transaction).is_empty());
     assert_eq!(cache.located().0, 0, "a location outlived what told it");
 }
 

@@ -97,7 +97,7 @@ impl Block {
     pub fn transaction_hash(&self, index: TxPosition) -> Option<TxHash> {
         let transaction = self.transactions.get(usize::try_from(index.0).ok()?)?;
         let quoted = std::str::from_utf8(&self.bytes[transaction.hash.range()]).ok()?;
-        quoted.trim_matches('"').parse().ok()
+        quoted.strip_prefix('"')?.strip_suffix('"')?.parse().ok()
     }
 
     /// The hashes of all transactions, in order.

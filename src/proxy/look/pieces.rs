@@ -36,7 +36,7 @@ impl Memory<'_> {
         or_null: bool,
     ) -> Option<Piece> {
         if self.derivations.allow(Derivation::Transaction)
-            && let Some(block) = self.cache.block(hash)
+            && let Some(block) = self.block_of(hash)
         {
             return match block.transaction(index) {
                 Some(bytes) => Some(self.block_piece(&block, bytes)),
@@ -59,7 +59,7 @@ impl Memory<'_> {
         index: TxPosition,
     ) -> Option<Piece> {
         if self.derivations.allow(Derivation::Receipt)
-            && let Some(receipts) = self.cache.receipts(hash)
+            && let Some(receipts) = self.receipts_of(hash)
         {
             let renew = self.receipts_renew(&receipts);
             return Some(Piece { bytes: receipts.receipt(index)?, source: Source::Receipts, renew });
@@ -98,7 +98,7 @@ impl Memory<'_> {
 
     /// Has this block, which is said to stand at a number, another? Then nobody says so from here on.
     pub(super) fn disowns(&self, hash: BlockHash, number: BlockNumber) -> bool {
-        let held = self.cache.block(hash).map(|block| block.header().number);
+        let held = self.block_of(hash).map(|block| block.header().number);
         let held = held.or_else(|| Some(self.cache.thin(hash)?.header().number));
         let disowned = held.is_some_and(|held| held != number);
         if disowned {

@@ -66,7 +66,7 @@ impl View {
         if let Some((number, hash)) = alarmed {
             self.alarm(number, &format!("{hash} left the chain"));
         }
-        self.times().clocks = Some((sent, wall));
+        self.clocks.store(Some(Arc::new((sent, wall))));
         self.metrics.head_observed(change);
         self.heed(change, link);
         self.keep(named);

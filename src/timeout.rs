@@ -1,0 +1,81 @@
+//! Gives up on what takes too long.
+//!
+//! As tokio's, but the timer is set only once something has to be waited for: most calls are answered, and most
+//! bodies are there, at the first look.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use pin_project_lite::pin_project;
+use tokio::time::{Sleep, sleep};
+
+/// It took too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Elapsed;
+
+pin_project! {
+    /// Resolves as the future does, or to [`Elapsed`].
+    #[derive(Debug)]
+    pub struct Timeout<F> {
+        #[pin]
+        future: F,
+        #[pin]
+        timer: Option<Sleep>,
+        after: Duration,
+    }
+}
+
+/// Waits for `future`, but not for longer than `after`, counted from when it is first polled.
+pub fn timeout<F: Future>(after: Duration, future: F) -> Timeout<F> {
+    Timeout { future, timer: None, after }
+}
+
+// === impl Timeout ===
+
+impl<F: Future> Future for Timeout<F> {
+    type Output = Result<F::Output, Elapsed>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        if let Poll::Ready(output) = this.future.poll(cx) {
+            return Poll::Ready(Ok(output));
+        }
+        if this.timer.is_none() {
+            this.timer.set(Some(sleep(*this.after)));
+        }
+        match this.timer.as_pin_mut() {
+            Some(timer) => timer.poll(cx).map(|()| Err(Elapsed)),
+            None => Poll::Pending,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn what_is_ready_needs_no_timer() {
+        // There is no runtime that could set one.
+        let mut ready = std::pin::pin!(timeout(Duration::ZERO, ready(1)));
+        assert_eq!(
+            ready.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop())),
+            Poll::Ready(Ok(1))
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_takes_too_long_is_given_up() {
+        let begun = Instant::now();
+        assert_eq!(timeout(Duration::from_secs(3), pending::<()>()).await, Err(Elapsed));
+        assert_eq!(begun.elapsed(), Duration::from_secs(3));
+    }
+}
