@@ -20,6 +20,10 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// silent for longest: they begin anew with a full bucket.
 const MOST_CLIENTS: u64 = 65_536;
 
+/// How often it is looked at who has no key, where one is needed: a person who tries, and a program that has the
+/// wrong one and says so in its log; not one that guesses.
+const STRANGERS: &str = "60/m";
+
 /// No client is remembered for longer than this without a call, however slowly its bucket fills.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -146,6 +150,11 @@ impl Households {
             .time_to_idle(idle)
             .build();
         Self { allowance, buckets }
+    }
+
+    /// For those who may not come in.
+    pub(super) fn of_strangers() -> Self {
+        Self::new(Allowance::new(STRANGERS.parse().expect("it is a rate"), None))
     }
 
     pub(super) fn allowance(&self) -> Allowance {

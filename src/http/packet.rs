@@ -112,6 +112,8 @@ where
     ) -> Option<Reply> {
         match entry {
             Entry::Call(call) if full.load(Relaxed) => {
+                // It has its answer, whatever is left.
+                let _ = caller.charge();
                 call.id.map(|id| Reply { id, answer: Ok(self.too_much()), outcome: None })
             }
             entry => self.run(entry, caller, context).await,
@@ -128,12 +130,23 @@ where
     /// Nothing comes back for a notification.
     async fn run(&self, entry: Entry, caller: Caller, packet: Arc<PacketContext>) -> Option<Reply> {
         match entry {
+            // What is no call costs one all the same: a batch may hold a thousand.
             Entry::Refused { id, error } => {
-                Some(Reply { id, answer: Ok(Answer::from(&error)), outcome: None })
+                let answer = match caller.charge() {
+                    Ok(()) => Ok(Answer::from(&error)),
+                    Err(wait) => Err(rescue::call_error(&CallError::RateLimited { wait })),
+                };
+                Some(Reply { id, answer, outcome: None })
             }
-            Entry::Ignored => None,
+            Entry::Ignored => {
+                let _ = caller.charge();
+                None
+            }
             // Nobody learns what a read found that nobody waits for.
-            Entry::Call(call) if call.id.is_none() && !is_write(call.method.as_str()) => None,
+            Entry::Call(call) if call.id.is_none() && !is_write(call.method.as_str()) => {
+                let _ = caller.charge();
+                None
+            }
             Entry::Call(call) => {
                 let id = call.id.clone();
                 let request = Request { call, caller, packet };

@@ -9,6 +9,7 @@ use tower::Service;
 
 use super::{HttpError, Live, RpcBody, auth::Admitted, packet::Packets, read::BodyLimits};
 use crate::{
+    budget::Lease,
     jsonrpc::Packet,
     proxy::{self, Answered, CallError},
 };
@@ -43,11 +44,23 @@ where
     async fn respond<B: Body>(self, admitted: Admitted<B>) -> Result<Response<RpcBody>, HttpError> {
         let Admitted { request, caller } = admitted;
         let (parts, body) = request.into_parts();
-        check_head(&parts)?;
         // The lease is held until the packet, which is made of these bytes, has been answered.
-        let (body, _lease) = self.body.read(&parts.headers, body).await?;
-        let packet = Packet::read(&body, self.max_batch).map_err(HttpError::Packet)?;
+        let (packet, _lease) = match self.read(&parts, body).await {
+            Ok(read) => read,
+            Err(HttpError::Overloaded) => return Err(HttpError::Overloaded),
+            // Each entry of a packet costs its client a call, and so does what is none: garbage is not free.
+            Err(error) => {
+                caller.charge().map_err(|wait| HttpError::RateLimited { wait })?;
+                return Err(error);
+            }
+        };
         self.packets.answer(packet, &caller, parts.version).await
+    }
+
+    async fn read<B: Body>(&self, parts: &Parts, body: B) -> Result<(Packet, Lease), HttpError> {
+        check_head(parts)?;
+        let (body, lease) = self.body.read(&parts.headers, body).await?;
+        Ok((Packet::read(&body, self.max_batch).map_err(HttpError::Packet)?, lease))
     }
 }
 
