@@ -147,7 +147,7 @@ impl Reload {
     /// Whatever of `config` can fail. Changes nothing.
     fn prepare(&self, config: &Config) -> Result<Prepared, Problem> {
         let certificate = certificate(&config.tls)?;
-        let endpoints = endpoints(&config.upstream, &self.parts.budget)?;
+        let endpoints = endpoints(config, &self.parts.budget)?;
         Ok(Prepared { certificate, endpoints })
     }
 
