@@ -10,6 +10,7 @@ mod auth;
 mod body;
 mod cache_status;
 mod config;
+mod cors;
 mod error;
 mod host;
 mod in_flight;

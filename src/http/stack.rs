@@ -1,20 +1,16 @@
 //! The edge's layers, in the order a request meets them.
 
-use std::{convert::Infallible, net::IpAddr, time::Duration};
+use std::{convert::Infallible, net::IpAddr};
 
-use http::{HeaderName, HeaderValue, Method, Request, Response, header};
+use http::{HeaderName, Request, Response};
 use http_body::Body;
 use tower::{Service, ServiceBuilder};
-use tower_http::{
-    cors::{AllowHeaders, AllowOrigin, CorsLayer, ExposeHeaders},
-    request_id::PropagateRequestIdLayer,
-    trace::TraceLayer,
-};
+use tower_http::{request_id::PropagateRequestIdLayer, trace::TraceLayer};
 use tracing::{Span, debug_span};
 
 use super::{
-    Access, Live, auth::AuthLayer, in_flight::InFlightLayer, packet::Packets, read::BodyLimits,
-    rescue::RescueLayer, rpc::Rpc,
+    Access, Live, auth::AuthLayer, cors::CorsLayer, in_flight::InFlightLayer, packet::Packets,
+    read::BodyLimits, rescue::RescueLayer, rpc::Rpc,
 };
 use crate::{
     budget::ByteBudget,
@@ -23,10 +19,7 @@ use crate::{
     proxy::{self, Answered, CallError},
 };
 
-const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-
-/// Browsers ask again after this; they cap it at two hours or a day themselves.
-const PREFLIGHT_MAX_AGE: Duration = Duration::from_secs(24 * 60 * 60);
+pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The body of a response, with what the layers put around it.
 pub trait AnswerBody: Body<Data = Rope, Error = Infallible> + Send + 'static {}
@@ -69,6 +62,7 @@ where
 {
     let config = live.config();
     let in_flight = InFlightLayer::new(live.in_flight());
+    let cors = CorsLayer(live.clone());
     let rpc = Rpc {
         packets: Packets {
             proxy,
@@ -92,7 +86,7 @@ where
         )
         .layer(PropagateRequestIdLayer::new(REQUEST_ID))
         // Above rescue: a page must be able to read errors too. Preflights end here.
-        .layer(cors(&config.allowed_origins))
+        .layer(cors)
         // Above everything that can fail: nothing under here escapes as a raw error or a panic.
         .layer(RescueLayer { hint: browser_hint(edge.admin).into() })
         // Above what is scarce: who may not come in takes nobody's place. What they may do goes on in the caller:
@@ -106,26 +100,6 @@ where
 fn request_span<B>(request: &Request<B>) -> Span {
     let id = request.headers().get(REQUEST_ID).and_then(|id| id.to_str().ok());
     debug_span!("request", method = %request.method(), version = ?request.version(), id)
-}
-
-fn cors(origins: &[String]) -> CorsLayer {
-    let origins = if origins.iter().any(|origin| origin == "*") {
-        AllowOrigin::any()
-    } else {
-        AllowOrigin::list(origins.iter().filter_map(|origin| HeaderValue::from_str(origin).ok()))
-    };
-    CorsLayer::new()
-        .allow_origin(origins)
-        .allow_methods([Method::POST, Method::OPTIONS])
-        .allow_headers(AllowHeaders::mirror_request())
-        // A page on the web that uses a sidecar on its visitor's machine is what this is for.
-        .allow_private_network(true)
-        .expose_headers(ExposeHeaders::list([
-            HeaderName::from_static("cache-status"),
-            REQUEST_ID,
-            header::RETRY_AFTER,
-        ]))
-        .max_age(PREFLIGHT_MAX_AGE)
 }
 
 fn browser_hint(admin: Option<String>) -> String {

@@ -1,0 +1,78 @@
+//! Which web pages may read answers.
+
+use std::{
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use http::{HeaderName, HeaderValue, Method, Request, Response, header};
+use tower::{Layer, Service};
+use tower_http::cors::{self, AllowHeaders, AllowOrigin, ExposeHeaders};
+
+use super::{Live, stack::REQUEST_ID};
+
+/// Browsers ask again after this; they cap it at two hours or a day themselves.
+const PREFLIGHT_MAX_AGE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Puts a [`Cors`] around a service.
+#[derive(Clone, Debug)]
+pub(super) struct CorsLayer(pub(super) Live);
+
+/// Answers preflights, and marks answers for the pages that may read them at the time.
+#[derive(Clone, Debug)]
+pub(super) struct Cors<S> {
+    inner: S,
+    live: Live,
+}
+
+/// What is said to pages, of which these may read answers; any, if `*` is among them.
+pub(super) fn rules(origins: &[String]) -> cors::CorsLayer {
+    let origins = if origins.iter().any(|origin| origin == "*") {
+        AllowOrigin::any()
+    } else {
+        AllowOrigin::list(origins.iter().filter_map(|origin| HeaderValue::from_str(origin).ok()))
+    };
+    cors::CorsLayer::new()
+        .allow_origin(origins)
+        .allow_methods([Method::POST, Method::OPTIONS])
+        .allow_headers(AllowHeaders::mirror_request())
+        // A page on the web that uses a sidecar on its visitor's machine is what this is for.
+        .allow_private_network(true)
+        .expose_headers(ExposeHeaders::list([
+            HeaderName::from_static("cache-status"),
+            REQUEST_ID,
+            header::RETRY_AFTER,
+        ]))
+        .max_age(PREFLIGHT_MAX_AGE)
+}
+
+// === impl CorsLayer ===
+
+impl<S> Layer<S> for CorsLayer {
+    type Service = Cors<S>;
+
+    fn layer(&self, inner: S) -> Cors<S> {
+        Cors { inner, live: self.0.clone() }
+    }
+}
+
+// === impl Cors ===
+
+impl<S, A, B> Service<Request<A>> for Cors<S>
+where
+    S: Service<Request<A>, Response = Response<B>>,
+    B: Default,
+{
+    type Response = Response<B>;
+    type Error = S::Error;
+    type Future = cors::ResponseFuture<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<A>) -> Self::Future {
+        // Around the service of this one request: nothing is cloned that a layer of fixed rules would not.
+        self.live.cors().layer(&mut self.inner).call(request)
+    }
+}
