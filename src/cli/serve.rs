@@ -16,7 +16,9 @@ use crate::{
 
 /// Serve clients in front of a node.
 ///
-/// The node need not be up: /ready on the admin listener says when it is.
+/// The node need not be up: /ready on the admin listener says when it is. What is not a flag is a key of the file, or
+/// comes from the environment: HOLDFAST_HTTP__MAX_BATCH=100 is max_batch in [http], HOLDFAST_UPSTREAM_URL the node.
+/// SIGHUP reads the file again; SIGTERM and ctrl-c end it in order.
 #[derive(Debug, Args)]
 pub(super) struct Serve {
     /// What can be set in the file too.
