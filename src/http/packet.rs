@@ -7,6 +7,7 @@ use std::sync::{
 
 use futures_util::{StreamExt, stream};
 use http::{HeaderValue, Response, StatusCode, Version, header};
+use tokio::task;
 use tower::{Service, ServiceExt};
 
 use super::{
@@ -36,6 +37,10 @@ pub(super) struct Packets<P> {
 /// Answers from here on count while they wait to be taken; as many smaller ones as there can be
 /// requests at a time come to 64 MiB.
 const LARGE: usize = 64 * 1024;
+
+/// Entries of a batch between which others get their turn: where all is in memory, nothing else makes it pause, and a
+/// few clients with huge batches would keep everybody behind them waiting.
+const TURN: usize = 32;
 
 /// What goes back for one entry.
 struct Reply {
@@ -81,6 +86,7 @@ where
         let mut writer = ReplyWriter::batch();
         let mut tally = CacheTally::default();
         let full = AtomicBool::new(false);
+        let mut written = 0_usize;
         let mut entries = entries.into_iter().peekable();
         while entries.peek().is_some() {
             let segment = next_segment(&mut entries);
@@ -89,6 +95,10 @@ where
                 .map(|entry| self.run_unless(&full, entry, caller.clone(), context.clone()))
                 .buffered(self.concurrency.max(1));
             while let Some(reply) = replies.next().await {
+                written += 1;
+                if written % TURN == 0 {
+                    task::yield_now().await;
+                }
                 let Some(Reply { id, answer, outcome }) = reply else { continue };
                 tally.add(outcome);
                 let answer = answer.unwrap_or_else(|verdict| Answer::from(&verdict.error));
