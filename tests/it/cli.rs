@@ -291,22 +291,15 @@ async fn a_hangup_while_it_starts_does_not_kill_it() {
     let config = file("holdfast.toml", &toml);
     let program = Program::start(holdfast(&["serve", "--config", config.to_str().unwrap()]));
     let (url, id) = (node.url(), program.id());
-    // Not awaited: in the end it waits for a reader that does not come.
     std::thread::spawn(move || {
         // Opens once the program reads its configuration, and no sooner.
-        for time in 0.. {
-            let Ok(mut pipe) = std::fs::File::options().write(true).open(&secret) else { return };
-            if time == 0 {
-                rustix::process::kill_process(id, rustix::process::Signal::HUP).unwrap();
-                std::thread::sleep(std::time::Duration::from_millis(50));
-            }
-            if std::io::Write::write_all(&mut pipe, url.as_bytes()).is_err() {
-                return;
-            }
-            drop(pipe);
-            // Else the next writer may be taken for the same.
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
+        let mut pipe = std::fs::File::options().write(true).open(&secret).unwrap();
+        rustix::process::kill_process(id, rustix::process::Signal::HUP).unwrap();
+        // For whoever reads it again.
+        let next = file("url", &url);
+        std::fs::rename(next, &secret).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        std::io::Write::write_all(&mut pipe, url.as_bytes()).unwrap();
     });
     program.says("is listening").await;
     // What was sent is not lost either.
