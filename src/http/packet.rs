@@ -96,7 +96,7 @@ where
                 .buffered(self.concurrency.max(1));
             while let Some(reply) = replies.next().await {
                 written += 1;
-                if written % TURN == 0 {
+                if written.is_multiple_of(TURN) {
                     task::yield_now().await;
                 }
                 let Some(Reply { id, answer, outcome }) = reply else { continue };
