@@ -4,4 +4,4 @@ mod reload;
 mod report;
 mod start;
 
-pub use self::start::{App, StartError};
+pub use self::start::{App, StartError, check};

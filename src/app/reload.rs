@@ -6,13 +6,13 @@
 //! | takes effect at once | how |
 //! |---|---|
 //! | `strict`, `methods.*`, `call_timeout`, `chain.max_staleness` | from the next call on |
-//! | `http.max_body`, `http.body_timeout`, `http.max_batch`, `http.batch_concurrency`, `http.max_batch_answer`, `http.max_in_flight`, `http.rate`, `http.burst`, `http.keys`, `http.trusted_proxies`, `http.allowed_hosts` | from the next request on |
+//! | `http.max_body`, `http.body_timeout`, `http.max_batch`, `http.batch_concurrency`, `http.max_batch_answer`, `http.max_in_flight`, `http.rate`, `http.burst`, `http.keys`, `http.trusted_proxies`, `http.allowed_hosts`, `http.allowed_origins` | from the next request on |
 //! | `upstream.endpoints`, and what their secrets say | from the next upstream call on |
 //! | `tls.cert`, `tls.key`, and what is in these files | from the next connection on |
 //! | `log.level` | at once |
 //!
 //! Everything else waits for a restart: whoever changes it is warned, by the names of the keys. Among it are
-//! the addresses, `cache`, `connections`, `verify`, whether there is TLS at all, and `http.allowed_origins`.
+//! the addresses, `cache`, `connections`, `verify`, and whether there is TLS at all.
 //!
 //! To let another key change: apply it in [`Reload::apply`] (prepare before, in [`Reload::prepare`], whatever
 //! can fail), and name it in [`LIVE`].
@@ -41,7 +41,7 @@ use crate::{
 };
 
 /// The keys that [`Reload::apply`] applies; `a.*` is all under `a`. A key that is not here waits for a restart.
-const LIVE: [&str; 18] = [
+const LIVE: [&str; 19] = [
     "strict",
     "call_timeout",
     "methods.*",
@@ -57,6 +57,7 @@ const LIVE: [&str; 18] = [
     "http.keys",
     "http.trusted_proxies",
     "http.allowed_hosts",
+    "http.allowed_origins",
     "upstream.endpoints",
     "tls.cert",
     "tls.key",
@@ -147,7 +148,7 @@ impl Reload {
     /// Whatever of `config` can fail. Changes nothing.
     fn prepare(&self, config: &Config) -> Result<Prepared, Problem> {
         let certificate = certificate(&config.tls)?;
-        let endpoints = endpoints(&config.upstream, &self.parts.budget)?;
+        let endpoints = endpoints(config, &self.parts.budget)?;
         Ok(Prepared { certificate, endpoints })
     }
 

@@ -76,7 +76,7 @@ impl App {
     pub async fn start(config: Config) -> Result<Self, StartError> {
         let mut registry = Registry::with_prefix("holdfast");
         let budget = ByteBudget::new(config.max_bytes_in_flight.as_u64());
-        let endpoints = endpoints(&config.upstream, &budget).map_err(StartError::Config)?;
+        let endpoints = endpoints(&config, &budget).map_err(StartError::Config)?;
         let feed = feed(&config.upstream).map_err(StartError::Config)?;
         let names: Vec<_> = endpoints.iter().map(|endpoint| endpoint.name.to_string()).collect();
         let upstream_metrics = upstream::Metrics::register(&mut registry);
@@ -200,6 +200,19 @@ impl App {
     }
 }
 
+/// Would it start with this configuration? Reads whatever it names, and connects to nothing; whether its addresses can
+/// be had is not asked, since the program may be running.
+///
+/// # Errors
+/// If it would not: what [`App::start`] would say.
+pub fn check(config: &Config) -> Result<(), StartError> {
+    let budget = ByteBudget::new(config.max_bytes_in_flight.as_u64());
+    endpoints(config, &budget).map_err(StartError::Config)?;
+    feed(&config.upstream).map_err(StartError::Config)?;
+    certificate(&config.tls).map_err(StartError::Config)?;
+    Ok(())
+}
+
 /// The certificate to show, if there is one.
 pub(super) fn certificate(config: &TlsConfig) -> Result<Option<TlsIdentity>, Problem> {
     config.read().map_err(|error| Problem::new(format!("tls.{}", error.key()), error))
@@ -222,10 +235,9 @@ pub(super) fn is_consistent(endpoints: &[EndpointConfig]) -> bool {
 }
 
 /// The nodes, and how they are reached.
-pub(super) fn endpoints(
-    config: &upstream::Config,
-    budget: &ByteBudget,
-) -> Result<Vec<EndpointParts>, Problem> {
+pub(super) fn endpoints(config: &Config, budget: &ByteBudget) -> Result<Vec<EndpointParts>, Problem> {
+    let listeners = [("listen", config.listen), ("admin", config.admin)];
+    let config = &config.upstream;
     if config.endpoints.is_empty() {
         return Err(Problem::new(
             "upstream.endpoints",
@@ -236,6 +248,11 @@ pub(super) fn endpoints(
     for (at, endpoint) in config.endpoints.iter().enumerate() {
         let leaf = HttpLeaf::try_new(endpoint, config, budget.clone())
             .map_err(|error| Problem::new(format!("upstream.endpoints.{at}"), error))?;
+        if let Some((key, own)) = listeners.into_iter().find(|(_, own)| leaf.url().is_listener(*own)) {
+            let message =
+                format!("{own} is where Holdfast itself listens ({key}); name the node, or listen elsewhere");
+            return Err(Problem::new(format!("upstream.endpoints.{at}"), message));
+        }
         let mut name = leaf.url().to_string();
         // What tells two of them apart may be what must not be shown.
         if endpoints.iter().any(|known| *known.name == name) {

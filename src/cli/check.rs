@@ -9,7 +9,7 @@ use tower::util::BoxCloneSyncService;
 
 use super::{Failure, run, say, serve::Settings};
 use crate::{
-    app::StartError,
+    app::{self, StartError},
     budget::ByteBudget,
     config::{Config, LogConfig, Problem},
     eth::{BlockHash, Operation, Tag},
@@ -25,8 +25,9 @@ const USEFUL: [&str; 3] = ["eth_getBlockReceipts", "eth_feeHistory", "eth_getLog
 
 /// Check the configuration and the node: is it there, what does it know?
 ///
-/// Exits with 0 if all is well, with 1 if the node is not what it should be, and with 64 if the
-/// configuration is wrong.
+/// Reads all that `serve` would read, certificate and key included, and asks the node; changes nothing, and can be run
+/// beside a running instance. Exits with 0 if all is well, with 1 if the node is not what it should be, and with 64 if
+/// the configuration is wrong.
 #[derive(Debug, Args)]
 pub(super) struct Check {
     /// What can be set in the file too.
@@ -59,12 +60,9 @@ impl Check {
 }
 
 async fn check(config: Config) -> Result<(), Failure> {
-    line("configuration", "ok");
+    app::check(&config)?;
+    line("configuration", "ok")?;
     let endpoints = &config.upstream.endpoints;
-    if endpoints.is_empty() {
-        let message = "name a node with --upstream or in the file";
-        return Err(StartError::Config(Problem::new("upstream.endpoints", message)).into());
-    }
     let mut outcome = Ok(());
     for (at, endpoint) in endpoints.iter().enumerate() {
         let checked = check_endpoint(&config, at, endpoint).await;
@@ -80,7 +78,7 @@ async fn check_endpoint(config: &Config, at: usize, endpoint: &EndpointConfig) -
     let budget = ByteBudget::new(config.max_bytes_in_flight.as_u64());
     let leaf = HttpLeaf::try_new(endpoint, &config.upstream, budget)
         .map_err(|error| StartError::Config(Problem::new(format!("upstream.endpoints.{at}"), error)))?;
-    line("upstream", leaf.url().to_string());
+    line("upstream", leaf.url().to_string())?;
     let parts = EndpointParts {
         name: leaf.url().to_string().into(),
         leaf: BoxCloneSyncService::new(leaf),
@@ -93,43 +91,43 @@ async fn check_endpoint(config: &Config, at: usize, endpoint: &EndpointConfig) -
         Ok(said) => said,
         Err(error) => return fail("reachable", format!("no: {error}")),
     };
-    line("reachable", format!("yes, in {:.1} ms", begun.elapsed().as_secs_f64() * 1000.0));
+    line("reachable", format!("yes, in {:.1} ms", begun.elapsed().as_secs_f64() * 1000.0))?;
     if let Ok(Said::Result(serde_json::Value::String(client))) =
         ask(&upstream, "web3_clientVersion", "[]").await
     {
-        line("client", client);
+        line("client", client)?;
     }
     match (quantity(&chain_id), config.chain_id) {
         (None, _) => return fail("chain id", does_not_say(&chain_id)),
         (Some(got), Some(wanted)) if got != wanted => {
             return fail("chain id", format!("{got}, but chain_id is {wanted}"));
         }
-        (Some(got), _) => line("chain id", got.to_string()),
+        (Some(got), _) => line("chain id", got.to_string())?,
     }
     let latest = match ask(&upstream, "eth_getBlockByNumber", r#"["latest",false]"#).await {
         Ok(said) => said,
         Err(error) => return fail("head", format!("no answer: {error}")),
     };
-    let Some(head) = head(&latest) else {
+    let Some((head, told)) = head(&latest) else {
         return fail("head", does_not_say(&latest));
     };
-    tags(&upstream).await;
+    line("head", told)?;
+    tags(&upstream).await?;
     methods(&upstream, &head).await
 }
 
-/// Tells of the head, and returns its hash.
-fn head(latest: &Said) -> Option<BlockHash> {
+/// The head's hash, and what there is to tell of it.
+fn head(latest: &Said) -> Option<(BlockHash, String)> {
     let Said::Result(block) = latest else { return None };
     let head = Head::deserialize(block).ok()?;
     let number = hex(head.number.as_deref()?)?;
     let hash = head.hash?.parse().ok()?;
     let age = head.timestamp.as_deref().and_then(hex).and_then(age);
     let age = age.map_or_else(String::new, |age| format!(", {} s old", age.as_secs()));
-    line("head", format!("block {number}{age}"));
-    Some(hash)
+    Some((hash, format!("block {number}{age}")))
 }
 
-async fn tags(upstream: &Upstream) {
+async fn tags(upstream: &Upstream) -> Result<(), Failure> {
     let mut known = Vec::new();
     for tag in Tag::ALL {
         let params = format!(r#"["{}",false]"#, tag.as_str());
@@ -142,7 +140,7 @@ async fn tags(upstream: &Upstream) {
             number.map_or_else(|| format!("{} unknown", tag.as_str()), |n| format!("{} {n}", tag.as_str())),
         );
     }
-    line("tags", known.join(", "));
+    line("tags", known.join(", "))
 }
 
 async fn methods(upstream: &Upstream, head: &BlockHash) -> Result<(), Failure> {
@@ -157,10 +155,9 @@ async fn methods(upstream: &Upstream, head: &BlockHash) -> Result<(), Failure> {
         let has = has(upstream, method, head).await?;
         useful.push(format!("{method} {}", if has { "yes" } else { "no" }));
     }
-    line("also", useful.join(", "));
+    line("also", useful.join(", "))?;
     if missing.is_empty() {
-        line("operations", "all six");
-        return Ok(());
+        return line("operations", "all six");
     }
     fail("operations", format!("the node lacks {}", missing.join(", ")))
 }
@@ -232,13 +229,13 @@ fn age(timestamp: u64) -> Option<Duration> {
     now.checked_sub(Duration::from_secs(timestamp))
 }
 
-fn line(what: &str, how: impl AsRef<str>) {
+fn line(what: &str, how: impl AsRef<str>) -> Result<(), Failure> {
     // Much of it is the node's own text, which must not steer a terminal.
     let how = how.as_ref().replace(char::is_control, "\u{fffd}");
-    say(format_args!("{what:<14}{how}"));
+    say(format_args!("{what:<14}{how}"))
 }
 
 fn fail(what: &str, how: String) -> Result<(), Failure> {
-    line(what, how);
+    line(what, how)?;
     Err(Failure::Said)
 }

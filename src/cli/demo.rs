@@ -9,7 +9,10 @@ use clap::Args;
 use tokio::time;
 use tower::util::BoxCloneSyncService;
 
-use super::{Failure, address, run, say, signal::StopSignals};
+use super::{
+    Early, Failure, address, log, say,
+    signal::{ReloadSignal, StopSignals},
+};
 use crate::{
     app::{App, StartError},
     budget::ByteBudget,
@@ -48,17 +51,18 @@ pub(super) struct Demo {
 // === impl Demo ===
 
 impl Demo {
-    pub(super) fn run(self) -> Result<(), Failure> {
+    pub(super) fn run(self, early: Early) -> Result<(), Failure> {
         let sources = Sources::none()
             .with_flag("listen", Some(self.listen))
             .with_flag("admin", Some(self.admin))
             .with_flag("log.level", Some(self.log_level));
         let config = sources.load()?;
-        run(&config.log.clone(), demo(config))
+        log::start(&config.log);
+        early.block_on(|hangup| demo(config, hangup))
     }
 }
 
-async fn demo(mut config: Config) -> Result<(), Failure> {
+async fn demo(mut config: Config, mut hangup: ReloadSignal) -> Result<(), Failure> {
     let mut signals =
         StopSignals::listen().map_err(|error| Failure::Other(format!("cannot take signals: {error}")))?;
     let chain = chain();
@@ -67,18 +71,20 @@ async fn demo(mut config: Config) -> Result<(), Failure> {
     config.upstream.endpoints = vec![EndpointConfig { consistent: true, ..EndpointConfig::at(node.url()) }];
     let app = App::start(config).await?;
     app.ready().await;
-    introduce(&app, &node, &chain);
+    introduce(&app, &node, &chain)?;
 
     let mut sizes = [5, 3, 8, 0, 6, 4, 7].into_iter().cycle();
     let mining = chain.clone().mine_every(BLOCK_TIME, move || sizes.next().unwrap_or_default());
-    tokio::select! {
-        () = mining => {}
-        () = traffic(&chain, app.rpc_address()) => {}
-        () = tell(&chain) => {}
-        () = signals.next() => {}
-    }
+    let told = tokio::select! {
+        () = mining => Ok(()),
+        () = traffic(&chain, app.rpc_address()) => Ok(()),
+        told = tell(&chain) => told,
+        () = signals.next() => Ok(()),
+        // There is nothing to read again; whoever watched has closed the terminal.
+        () = hangup.next() => Ok(()),
+    };
     signals.or_again(app.stop()).await;
-    Ok(())
+    told
 }
 
 /// A chain whose newest block is of now.
@@ -94,21 +100,21 @@ fn chain() -> DevChain {
     chain
 }
 
-fn introduce(app: &App, node: &DevNode, chain: &DevChain) {
+fn introduce(app: &App, node: &DevNode, chain: &DevChain) -> Result<(), Failure> {
     let (rpc, admin) = (app.rpc_address(), app.admin_address());
     say(format_args!(
         "A development chain with a block every {} s, and Holdfast in front of it.\n",
         BLOCK_TIME.as_secs()
-    ));
-    say(format_args!("  proxy   http://{rpc}   point a wallet here (chain id {})", chain.config().chain_id));
-    say(format_args!("  admin   http://{admin}   /status, /metrics, /ready"));
-    say(format_args!("  node    {}   the chain itself, to compare\n", node.url()));
-    say(format_args!("Try, in another terminal:\n"));
-    let Some(block) = chain.block_ref(chain.head().number - 1) else { return };
+    ))?;
+    say(format_args!("  proxy   http://{rpc}   point a wallet here (chain id {})", chain.config().chain_id))?;
+    say(format_args!("  admin   http://{admin}   /status, /metrics, /ready"))?;
+    say(format_args!("  node    {}   the chain itself, to compare\n", node.url()))?;
+    say(format_args!("Try, in another terminal:\n"))?;
+    let Some(block) = chain.block_ref(chain.head().number - 1) else { return Ok(()) };
     for call in six_calls(chain, block) {
-        say(format_args!("  curl -s http://{rpc} -H 'content-type: application/json' -d '{call}'\n"));
+        say(format_args!("  curl -s http://{rpc} -H 'content-type: application/json' -d '{call}'\n"))?;
     }
-    say(format_args!("It goes on until ctrl-c.\n"));
+    say(format_args!("It goes on until ctrl-c.\n"))
 }
 
 /// One call of each operation, about a real block and its first transaction.
@@ -154,10 +160,10 @@ async fn traffic(chain: &DevChain, proxy: SocketAddr) {
 }
 
 /// A line for each block.
-async fn tell(chain: &DevChain) {
+async fn tell(chain: &DevChain) -> Result<(), Failure> {
     loop {
         let block = chain.mined().await;
         let transactions = chain.transactions_of(block.hash).len();
-        say(format_args!("block {:<6} {:#x}  {transactions} transactions", block.number, block.hash));
+        say(format_args!("block {:<6} {:#x}  {transactions} transactions", block.number, block.hash))?;
     }
 }

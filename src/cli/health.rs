@@ -60,14 +60,43 @@ impl Health {
             let failed = |reason: String| Failure::Other(format!("{admin}: {reason}"));
             let (status, text) = asked
                 .map_err(|_| failed(format!("no answer within {} s", TIMEOUT.as_secs())))?
-                .map_err(|error| failed(error.to_string()))?;
-            say(text.trim());
+                .map_err(|error| failed(explained(&*error, self.tls)))?;
+            say(text.trim())?;
             if status == StatusCode::OK { Ok(()) } else { Err(Failure::Said) }
         })
     }
 }
 
 type Asked = Result<(StatusCode, String), Box<dyn std::error::Error>>;
+
+/// In words that say what to do, where the library's are about HTTP.
+fn explained(error: &(dyn std::error::Error + 'static), tls: bool) -> String {
+    let http = error.downcast_ref::<hyper::Error>();
+    if let Some(error) = http.filter(|_| !tls) {
+        if error.is_parse() {
+            return "what listens there does not speak HTTP; name the admin listener, and add --tls if it speaks TLS \
+                    (tls.admin)"
+                .to_owned();
+        }
+        if error.is_incomplete_message() || error.is_canceled() || error.is_closed() {
+            return "the connection was closed without an answer; name the admin listener, and add --tls if it speaks \
+                    TLS (tls.admin)"
+                .to_owned();
+        }
+    }
+    match http {
+        None if tls && error.downcast_ref::<std::io::Error>().is_some_and(is_no_tls) => {
+            format!(
+                "what listens there does not speak TLS ({error}); leave out --tls unless tls.admin is set"
+            )
+        }
+        _ => error.to_string(),
+    }
+}
+
+fn is_no_tls(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::InvalidData | std::io::ErrorKind::UnexpectedEof)
+}
 
 async fn get(admin: SocketAddr, tls: bool, path: &str) -> Asked {
     let stream = TcpStream::connect(admin).await?;

@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use clap::{Args, Subcommand};
 
-use super::{Failure, say};
+use super::{Failure, say, written};
 use crate::http::{KeyConfig, NewKey};
 
 /// Make keys for clients.
@@ -54,11 +54,10 @@ impl New {
              authorization: Bearer {key}\n  x-api-key: {key}\n  http://127.0.0.1:8555/k/{key}\n\n\
              For the configuration:\n"
         );
-        // Whoever has closed the other end does not want it.
-        let _ = std::io::stderr().write_all(shown.as_bytes());
+        // First: what opens the door must not be lost when the door is built.
+        written(std::io::stderr().write_all(shown.as_bytes()))?;
         // Begins with an empty line: the file may not end with a line of its own.
-        say(format_args!("\n[[http.keys]]\nname = \"{name}\"\nsha256 = \"{hash}\""));
-        Ok(())
+        say(format_args!("\n[[http.keys]]\nname = \"{name}\"\nsha256 = \"{hash}\""))
     }
 }
 

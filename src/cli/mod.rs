@@ -9,6 +9,7 @@ mod serve;
 mod signal;
 
 use std::{
+    env,
     fmt::Display,
     future::Future,
     io::{self, Write},
@@ -17,7 +18,9 @@ use std::{
 };
 
 use clap::{Parser, Subcommand, error::ErrorKind};
+use tokio::runtime::Runtime;
 
+use self::signal::ReloadSignal;
 use crate::{
     app::StartError,
     config::{ConfigError, LogConfig},
@@ -63,38 +66,51 @@ enum Failure {
     /// Everything has been said already.
     #[error("")]
     Said,
+    #[error("cannot write the output: {0}")]
+    Output(#[source] io::Error),
     #[error("{0}")]
     Other(String),
 }
 
+/// What `serve` and `demo` have from the first moment on: whoever starts many, or reads a list of processes, may send
+/// SIGHUP to one that has not yet read what it was started with, and it must not die of that.
+struct Early {
+    runtime: Runtime,
+    hangup: ReloadSignal,
+}
+
 /// Runs the command line that this process was started with.
 pub fn main() -> ExitCode {
+    // Looked at before the command line is understood, which takes longer than it takes to be sent a signal.
+    let early = env::args_os().nth(1).filter(|command| command == "serve" || command == "demo");
+    let early = early.map(|_| Early::start());
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version come this way too, and are no mistakes.
-            let _ = error.print();
             let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-            return ExitCode::from(if asked { 0 } else { EXIT_USAGE });
+            let printed = written(error.print());
+            return if asked { exit(printed) } else { ExitCode::from(EXIT_USAGE) };
         }
     };
-    let done = match cli.command {
-        Command::Serve(serve) => serve.run(),
-        Command::Demo(demo) => demo.run(),
+    let early = || early.unwrap_or_else(Early::start);
+    exit(match cli.command {
+        Command::Serve(serve) => early().and_then(|early| serve.run(early)),
+        Command::Demo(demo) => early().and_then(|early| demo.run(early)),
         Command::Check(check) => check.run(),
         Command::Health(health) => health.run(),
         Command::Key(key) => key.run(),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            let message = failure.to_string();
-            if !message.is_empty() {
-                eprintln!("holdfast: {message}");
-            }
-            ExitCode::from(failure.exit_code())
-        }
+    })
+}
+
+fn exit(done: Result<(), Failure>) -> ExitCode {
+    let Err(failure) = done else { return ExitCode::SUCCESS };
+    let message = failure.to_string();
+    if !message.is_empty() {
+        // Where this cannot be written either, the code must do: `eprintln!` would panic.
+        let _ = writeln!(io::stderr(), "holdfast: {message}");
     }
+    ExitCode::from(failure.exit_code())
 }
 
 // === impl Failure ===
@@ -103,22 +119,46 @@ impl Failure {
     fn exit_code(&self) -> u8 {
         match self {
             Self::Config(_) | Self::Start(StartError::Config(_)) => EXIT_USAGE,
-            Self::Start(StartError::Bind(_)) | Self::Said | Self::Other(_) => 1,
+            Self::Start(StartError::Bind(_)) | Self::Said | Self::Output(_) | Self::Other(_) => 1,
         }
+    }
+}
+
+// === impl Early ===
+
+impl Early {
+    fn start() -> Result<Self, Failure> {
+        let runtime = runtime()?;
+        let hangup = {
+            let _entered = runtime.enter();
+            ReloadSignal::listen().map_err(|error| Failure::Other(format!("cannot take signals: {error}")))?
+        };
+        Ok(Self { runtime, hangup })
+    }
+
+    /// Runs `command`, which gets to know of what was sent since the start.
+    fn block_on<F>(self, command: impl FnOnce(ReloadSignal) -> F) -> Result<(), Failure>
+    where
+        F: Future<Output = Result<(), Failure>>,
+    {
+        block_on(self.runtime, command(self.hangup))
     }
 }
 
 /// Runs `command` with the log on.
 fn run(log: &LogConfig, command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     log::start(log);
-    block_on(command)
+    block_on(runtime()?, command)
 }
 
-fn block_on(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
+fn runtime() -> Result<Runtime, Failure> {
+    tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failure::Other(format!("cannot start the runtime: {error}")))?;
+        .map_err(|error| Failure::Other(format!("cannot start the runtime: {error}")))
+}
+
+fn block_on(runtime: Runtime, command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     let done = runtime.block_on(command);
     // All that must be finished is; a name look-up that hangs in a thread must not hold up the end.
     runtime.shutdown_background();
@@ -126,8 +166,19 @@ fn block_on(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Fa
 }
 
 /// Prints a line. Nobody need read it: `println!` would panic at a pipe that was closed.
-fn say(line: impl Display) {
-    let _ = writeln!(io::stdout(), "{line}");
+///
+/// # Errors
+/// If it is lost otherwise, on a disk that is full, say: a script must not go on as if it were there.
+fn say(line: impl Display) -> Result<(), Failure> {
+    written(writeln!(io::stdout(), "{line}"))
+}
+
+fn written(result: io::Result<()>) -> Result<(), Failure> {
+    match result {
+        // Whoever has closed the other end does not want it.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::Output(error)),
+        _ => Ok(()),
+    }
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::PathBuf};
 use clap::Args;
 
 use super::{
-    Failure, address, block_on,
+    Early, Failure, address,
     log::{self, LogLevel},
     signal::{ReloadSignal, StopSignals},
 };
@@ -16,7 +16,9 @@ use crate::{
 
 /// Serve clients in front of a node.
 ///
-/// The node need not be up: /ready on the admin listener says when it is.
+/// The node need not be up: /ready on the admin listener says when it is. What is not a flag is a key of the file, or
+/// comes from the environment: HOLDFAST_HTTP__MAX_BATCH=100 is max_batch in [http], HOLDFAST_UPSTREAM_URL the node.
+/// SIGHUP reads the file again; SIGTERM and ctrl-c end it in order.
 #[derive(Debug, Args)]
 pub(super) struct Serve {
     /// What can be set in the file too.
@@ -67,23 +69,32 @@ pub(super) struct Settings {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// The node's URL. It is never shown whole: it may hold a key
+    /// The node's URL, such as http://127.0.0.1:8545; give it several times for several nodes of one chain. It is never
+    /// shown whole: it may hold a key
     #[arg(long, value_name = "URL")]
     upstream: Vec<String>,
 
-    /// Refuse a node of any other chain
-    #[arg(long, value_name = "ID")]
+    /// Refuse a node of any other chain than this: 1, or as nodes write it, 0x1
+    #[arg(long, value_name = "ID", value_parser = chain_id)]
     chain_id: Option<u64>,
+}
+
+fn chain_id(text: &str) -> Result<u64, String> {
+    let read = match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    read.map_err(|_| "expected a number such as 1, 11155111 or 0x1".to_owned())
 }
 
 // === impl Serve ===
 
 impl Serve {
-    pub(super) fn run(self) -> Result<(), Failure> {
+    pub(super) fn run(self, early: Early) -> Result<(), Failure> {
         let sources = self.sources();
         let config = sources.clone().load()?;
         let level = log::start(&config.log);
-        block_on(serve(config, sources, level))
+        early.block_on(|reloads| serve(config, sources, level, reloads))
     }
 
     fn sources(self) -> Sources {
@@ -101,10 +112,14 @@ impl Serve {
     }
 }
 
-async fn serve(config: Config, sources: Sources, level: LogLevel) -> Result<(), Failure> {
-    let no_signals = |error| Failure::Other(format!("cannot take signals: {error}"));
-    let mut signals = StopSignals::listen().map_err(no_signals)?;
-    let mut reloads = ReloadSignal::listen().map_err(no_signals)?;
+async fn serve(
+    config: Config,
+    sources: Sources,
+    level: LogLevel,
+    mut reloads: ReloadSignal,
+) -> Result<(), Failure> {
+    let mut signals =
+        StopSignals::listen().map_err(|error| Failure::Other(format!("cannot take signals: {error}")))?;
     let app = App::start(config).await?;
     loop {
         tokio::select! {

@@ -1,6 +1,6 @@
 //! What is wrong with a configuration, said so that it can be mended.
 
-use std::{fmt, path::PathBuf};
+use std::{fmt, io, path::PathBuf};
 
 use figment::{
     Metadata, Source,
@@ -17,6 +17,21 @@ pub enum ConfigError {
     NoFile {
         /// Its path.
         path: PathBuf,
+    },
+    /// It is there, and is none.
+    #[error("{}: this is a directory; name the file in it", path.display())]
+    Directory {
+        /// Its path.
+        path: PathBuf,
+    },
+    /// It cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Unread {
+        /// Its path.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
     },
     /// Something in it is wrong.
     #[error("{0}")]
@@ -79,7 +94,8 @@ impl Problem {
             Kind::UnknownVariant(found, expected) => format!("{found:?} is not one of {}", listed(expected)),
             Kind::InvalidType(..) if path == ["upstream"] => NO_TABLE.to_owned(),
             Kind::InvalidType(found, expected) | Kind::InvalidValue(found, expected) => {
-                format!("expected {}, found {}", in_plain_words(expected), shown(found, &path))
+                let expected = in_plain_words(expected);
+                format!("expected {expected}, found {}{}", shown(found, &path), in_decimal(found))
             }
             Kind::MissingField(name) => {
                 path.push(name.to_string());
@@ -118,9 +134,18 @@ fn in_plain_words(expected: &str) -> &str {
         "usize" | "u64" | "u32" => "a whole number",
         "a nonzero u32" => "a whole number from 1 on",
         "parsable string" => "a size such as \"5 MiB\"",
+        "a duration" => "a time such as \"500ms\", \"10s\" or \"1m 30s\"",
+        "a sequence" => "a list",
         table if table.starts_with("struct ") => "a table",
         other => other,
     }
+}
+
+/// What a number would be that was written as nodes write theirs.
+fn in_decimal(found: &Actual) -> String {
+    let Actual::Str(text) = found else { return String::new() };
+    let number = text.strip_prefix("0x").and_then(|digits| u64::from_str_radix(digits, 16).ok());
+    number.map_or_else(String::new, |number| format!("; that is {number}"))
 }
 
 /// The value that was found; not if it is text about upstreams or keys, which may hold one.

@@ -1,6 +1,9 @@
 //! Where the configuration comes from, the later the stronger.
 
-use std::{env, path::PathBuf};
+use std::{
+    env, fs, io,
+    path::{Path, PathBuf},
+};
 
 use figment::{
     Figment,
@@ -27,6 +30,23 @@ pub struct Sources {
     environment: bool,
     flags: Vec<(&'static str, Value)>,
     upstreams: Vec<String>,
+}
+
+/// Said here, because the reader of the file says it in its own words.
+fn can_be_read(path: &Path) -> Result<(), ConfigError> {
+    let failed = |source: io::Error| match source.kind() {
+        io::ErrorKind::NotFound => ConfigError::NoFile { path: path.to_owned() },
+        _ => ConfigError::Unread { path: path.to_owned(), source },
+    };
+    let kind = fs::metadata(path).map_err(failed)?.file_type();
+    if kind.is_dir() {
+        return Err(ConfigError::Directory { path: path.to_owned() });
+    }
+    // What comes out of a pipe comes once.
+    if kind.is_file() {
+        fs::File::open(path).map_err(failed)?;
+    }
+    Ok(())
 }
 
 // === impl Sources ===
@@ -75,9 +95,7 @@ impl Sources {
     pub fn load(self) -> Result<Config, ConfigError> {
         let mut figment = Figment::new();
         if let Some(path) = &self.file {
-            if !path.is_file() {
-                return Err(ConfigError::NoFile { path: path.clone() });
-            }
+            can_be_read(path)?;
             figment = figment.merge(Toml::file_exact(path));
         }
         let (mut upstreams, mut named_by) = (self.upstreams, FLAG_UPSTREAM);

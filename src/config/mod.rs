@@ -153,6 +153,13 @@ impl Config {
                 return Err(Problem::new(key, "must be at least 1ms"));
             }
         }
+        if self.listen == self.admin && self.listen.port() != 0 {
+            let message = format!(
+                "{} is where clients connect (listen); give operators a port of their own",
+                self.admin
+            );
+            return Err(Problem::new("admin", message));
+        }
         if let Err(message) = self.log.check() {
             return Err(Problem::new("log.level", message));
         }

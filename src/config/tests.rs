@@ -105,8 +105,17 @@ fn errors_name_the_file_the_key_and_what_would_be_right() {
         ("[http]\nmax_bodi = 1", "FILE: http.max_bodi: there is no such key; known here are"),
         ("[http]\nmax_batch = 'many'", "FILE: http.max_batch: expected"),
         ("[http]\nmax_batch = 0", "FILE: http.max_batch: must be at least 1"),
-        ("call_timeout = 5", "FILE: call_timeout: expected"),
-        ("call_timeout = 'soon'", "FILE: call_timeout: expected"),
+        (
+            "call_timeout = 5",
+            "FILE: call_timeout: expected a time such as \"500ms\", \"10s\" or \"1m 30s\", found signed int `5`",
+        ),
+        (
+            "call_timeout = '10'",
+            "FILE: call_timeout: expected a time such as \"500ms\", \"10s\" or \"1m 30s\", found",
+        ),
+        ("call_timeout = 'soon'", "FILE: call_timeout: expected a time such as"),
+        ("chain_id = '0x2a'", "FILE: chain_id: expected a whole number, found string \"0x2a\"; that is 42"),
+        ("admin = '127.0.0.1:8555'", "FILE: admin: 127.0.0.1:8555 is where clients connect (listen)"),
         ("listen = 'here'", "FILE: listen: "),
         ("[log]\nformat = 'xml'", "FILE: log.format: \"xml\" is not one of `text` or `json`"),
         ("[log]\nlevel = 'chatty'", "FILE: log.level: \"chatty\" is not one of error, warn"),
@@ -247,4 +256,6 @@ fn errors_name_the_flag() {
 fn a_file_that_is_not_there_is_named() {
     let error = Sources::none().with_file(Some("no/such.toml".into())).load().unwrap_err();
     assert_eq!(error.to_string(), "no/such.toml: no such file");
+    let error = Sources::none().with_file(Some(std::env::temp_dir())).load().unwrap_err();
+    assert!(error.to_string().ends_with(": this is a directory; name the file in it"), "{error}");
 }

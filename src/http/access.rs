@@ -40,6 +40,8 @@ pub(super) struct Rules {
     policy: Arc<Policy>,
     /// As often as they like, if `None`.
     households: Option<Households>,
+    /// How often it is looked at who has no key that is known, where one is needed.
+    strangers: Households,
 }
 
 /// Somebody who may come in.
@@ -65,7 +67,7 @@ impl Access {
     ///
     /// For whoever reloads the configuration, this is all: `access.replace(&config.http, Policy::new(&config.proxy()))`,
     /// with any clone, such as the one that the app keeps. Replaced are keys, rates, hosts, trusted
-    /// proxies and methods; `allowed_origins` and the limits of requests are not.
+    /// proxies and methods; `allowed_origins` and the limits of requests are [`Live`](super::Live)'s.
     pub fn replace(&self, config: &Config, policy: Policy) {
         let before = self.0.rules.load();
         if !before.keys.is_empty() && config.keys.is_empty() {
@@ -92,6 +94,7 @@ impl Access {
                 Refusal::NoKey => HttpError::NoKey,
                 Refusal::BadKey => HttpError::BadKey,
                 Refusal::Host => HttpError::Host(host::HostError),
+                Refusal::TooOften { wait } => HttpError::TooManyStrangers { wait },
             }
         })
     }
@@ -121,7 +124,9 @@ impl Rules {
             let policy = Arc::new(policy.narrowed(key.allow.as_deref(), &key.deny));
             Key { name: key.name.clone(), hash: key.sha256, policy, bucket }
         });
+        let strangers = before.map_or_else(Households::of_strangers, |before| before.strangers.clone());
         Self {
+            strangers,
             keys: keys.collect(),
             hosts: config.allowed_hosts.clone(),
             trusted_proxies: config.trusted_proxies.clone(),
@@ -139,16 +144,30 @@ impl Rules {
         host::check(request, &self.hosts, is_loopback).map_err(|_| Refusal::Host)?;
         let origin = request.headers().get(header::ORIGIN).cloned();
         if !self.keys.is_empty() {
-            let key = self.key(request)?;
+            let key = self.key(request).map_err(|refusal| self.turn_away(refusal, request, peer))?;
             debug!(key = key.name, "request admitted");
             let client = Some(key.hash.client());
             return Ok(Caller { origin, policy: key.policy.clone(), bucket: key.bucket.clone(), client });
         }
-        let address = peer.map(|peer| client_address(peer, request.headers(), &self.trusted_proxies));
+        let address = self.address(request, peer);
         let bucket =
             self.households.as_ref().zip(address).map(|(households, address)| households.bucket(address));
         let client = address.map(client_at);
         Ok(Caller { origin, policy: self.policy.clone(), bucket, client })
+    }
+
+    fn address<B>(&self, request: &Request<B>, peer: Option<IpAddr>) -> Option<IpAddr> {
+        peer.map(|peer| client_address(peer, request.headers(), &self.trusted_proxies))
+    }
+
+    /// Counts somebody without a key that is known. Whoever has one is let in all the same, however many at the same
+    /// address have none: else any of them could shut out the others.
+    fn turn_away<B>(&self, refusal: Refusal, request: &Request<B>, peer: Option<IpAddr>) -> Refusal {
+        let bucket = self.address(request, peer).map(|address| self.strangers.bucket(address));
+        match bucket.map_or(Ok(()), |bucket| bucket.take()) {
+            Ok(()) => refusal,
+            Err(wait) => Refusal::TooOften { wait },
+        }
     }
 
     /// The first of the request's keys that is one of ours.

@@ -8,7 +8,7 @@ use std::{
 };
 
 use http::{HeaderMap, HeaderName};
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 use moka::{policy::EvictionPolicy, sync::Cache};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -19,6 +19,10 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// Clients that are remembered at a time, some 20 MB of them. Of more, those are forgotten that have been
 /// silent for longest: they begin anew with a full bucket.
 const MOST_CLIENTS: u64 = 65_536;
+
+/// How often it is looked at who has no key, where one is needed: a person who tries, and a program that has the
+/// wrong one and says so in its log; not one that guesses.
+const STRANGERS: &str = "60/m";
 
 /// No client is remembered for longer than this without a call, however slowly its bucket fills.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
@@ -86,9 +90,24 @@ impl FromStr for Network {
     type Err = NetworkError;
 
     fn from_str(text: &str) -> Result<Self, NetworkError> {
-        let one = || text.parse().ok().map(|address: IpAddr| IpNet::from(address.to_canonical()));
+        let one = || text.parse().ok().map(|address: IpAddr| IpNet::from(address));
         let network = text.parse::<IpNet>().ok().or_else(one);
-        network.map(Self).ok_or_else(|| NetworkError { text: text.to_owned() })
+        network.map(Self::of).ok_or_else(|| NetworkError { text: text.to_owned() })
+    }
+}
+
+impl Network {
+    /// The length of what stands before an IPv4 address where it is written as one of IPv6: `::ffff:0:0/96`.
+    const MAPPED: u8 = 96;
+
+    /// As IPv4 if it is one within IPv6: peers are compared like that too, whichever way a listener names them.
+    fn of(network: IpNet) -> Self {
+        let mapped = match network {
+            IpNet::V6(v6) => v6.addr().to_ipv4_mapped().zip(v6.prefix_len().checked_sub(Self::MAPPED)),
+            IpNet::V4(_) => None,
+        };
+        let v4 = mapped.and_then(|(address, length)| Ipv4Net::new(address, length).ok());
+        Self(v4.map_or(network, IpNet::V4))
     }
 }
 
@@ -136,6 +155,11 @@ impl Households {
         Self { allowance, buckets }
     }
 
+    /// For those who may not come in.
+    pub(super) fn of_strangers() -> Self {
+        Self::new(Allowance::new(STRANGERS.parse().expect("it is a rate"), None))
+    }
+
     pub(super) fn allowance(&self) -> Allowance {
         self.allowance
     }
@@ -172,6 +196,24 @@ mod tests {
         assert_eq!(client("9.9.9.9", &["1.2.3.4"], &["10.0.0.0/8"]), "9.9.9.9");
         assert_eq!(client("10.0.0.1", &["1.2.3.4"], &["10.0.0.0/8"]), "1.2.3.4");
         assert_eq!(client("10.0.0.1", &[], &["10.0.0.0/8"]), "10.0.0.1");
+    }
+
+    #[test]
+    fn ipv4_within_ipv6_is_ipv4() {
+        for trusted in ["::ffff:10.0.0.1", "::ffff:10.0.0.1/128", "::ffff:10.0.0.0/104", "::ffff:0:0/96"] {
+            for peer in ["10.0.0.1", "::ffff:10.0.0.1"] {
+                assert_eq!(client(peer, &["1.2.3.4"], &[trusted]), "1.2.3.4", "{peer} by {trusted}");
+                assert_eq!(
+                    client(peer, &["1.2.3.4, ::ffff:10.0.0.1"], &[trusted]),
+                    "1.2.3.4",
+                    "{peer} by {trusted}"
+                );
+            }
+            assert_eq!(client("2001:db8::1", &["1.2.3.4"], &[trusted]), "2001:db8::1", "{trusted}");
+        }
+        assert_eq!("::ffff:10.0.0.0/104".parse::<Network>().unwrap().to_string(), "10.0.0.0/8");
+        // Wider than what stands for IPv4: it is about IPv6.
+        assert_eq!("::/0".parse::<Network>().unwrap().to_string(), "::/0");
     }
 
     #[test]

@@ -52,6 +52,18 @@ pub enum HttpError {
     /// It is no packet.
     #[error(transparent)]
     Packet(PacketError),
+    /// It held no call, and its client may not send more of these either.
+    #[error("too many calls; come back in {}", Time(*wait))]
+    RateLimited {
+        /// Until it may.
+        wait: Duration,
+    },
+    /// Without a key that is known, too often from one address.
+    #[error("too many requests without a key that is known here; come back with one, or in {}", Time(*wait))]
+    TooManyStrangers {
+        /// Until one more is looked at.
+        wait: Duration,
+    },
     /// Too many requests, or bytes, are in hand already.
     #[error("too many requests at once; try again shortly")]
     Overloaded,

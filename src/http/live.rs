@@ -3,17 +3,18 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use tower_http::cors::CorsLayer;
 
-use super::{Config, in_flight::InFlightLimit};
+use super::{Config, cors, in_flight::InFlightLimit};
 
 /// The edge's limits, as they are now. Clones share them.
 ///
-/// A request keeps the limits that it came under. `allowed_origins` is read when the stack is built, and
-/// does not change after.
+/// A request keeps the limits that it came under.
 #[derive(Clone, Debug)]
 pub struct Live {
     config: Arc<ArcSwap<Config>>,
     in_flight: InFlightLimit,
+    cors: Arc<ArcSwap<CorsLayer>>,
 }
 
 // === impl Live ===
@@ -24,6 +25,7 @@ impl Live {
         Self {
             config: Arc::new(ArcSwap::from_pointee(config.clone())),
             in_flight: InFlightLimit::new(config.max_in_flight),
+            cors: Arc::new(ArcSwap::from_pointee(cors::rules(&config.allowed_origins))),
         }
     }
 
@@ -31,11 +33,17 @@ impl Live {
     /// they are let finish.
     pub fn apply(&self, config: &Config) {
         self.in_flight.set(config.max_in_flight);
+        self.cors.store(Arc::new(cors::rules(&config.allowed_origins)));
         self.config.store(Arc::new(config.clone()));
     }
 
     pub(super) fn config(&self) -> Arc<Config> {
         self.config.load_full()
+    }
+
+    /// What is said to web pages.
+    pub(super) fn cors(&self) -> arc_swap::Guard<Arc<CorsLayer>> {
+        self.cors.load()
     }
 
     pub(super) fn in_flight(&self) -> &InFlightLimit {

@@ -1,5 +1,7 @@
 //! Counts requests that were not let in.
 
+use std::time::Duration;
+
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family},
@@ -12,6 +14,10 @@ pub(super) enum Refusal {
     NoKey,
     BadKey,
     Host,
+    /// No key that is known, and too many such requests before.
+    TooOften {
+        wait: Duration,
+    },
 }
 
 /// The edge's counters. A default one counts for nobody.
@@ -33,6 +39,7 @@ impl Refusal {
             Self::NoKey => "no_key",
             Self::BadKey => "bad_key",
             Self::Host => "host",
+            Self::TooOften { .. } => "no_key_too_often",
         }
     }
 }

@@ -12,7 +12,7 @@ use futures_util::{
     stream::FuturesOrdered,
 };
 use http::{HeaderValue, Response, StatusCode, Version, header};
-use tokio::task::coop::consume_budget;
+use tokio::task;
 use tower::Service;
 
 use super::{
@@ -39,6 +39,10 @@ pub(super) struct Packets<P> {
 /// requests at a time come to 64 MiB.
 const LARGE: usize = 64 * 1024;
 
+/// Entries of a batch between which others get their turn: where all is in memory, nothing else makes it pause, and a
+/// few clients with huge batches would keep everybody behind them waiting.
+const TURN: usize = 32;
+
 /// What goes back for one entry.
 struct Reply {
     id: RawId,
@@ -50,8 +54,12 @@ struct Reply {
 /// An entry of a packet, made out.
 enum Item {
     Call(ReadCall),
-    /// There is nothing to be done: what comes back, if anything does.
-    Done(Option<Reply>),
+    Refused {
+        id: RawId,
+        error: ErrorObject,
+    },
+    /// Nothing comes back for it, and nothing is done.
+    Nothing,
 }
 
 /// What has become of a batch so far.
@@ -97,11 +105,11 @@ where
 
     async fn one(&self, item: Item, caller: Caller) -> Option<Reply> {
         match item {
-            Item::Done(reply) => reply,
             Item::Call(call) => {
                 let packet = Arc::new(PacketContext::alone(caller));
                 begin(&mut self.proxy.clone(), call, packet).await
             }
+            no_call => no_call.reply(&caller),
         }
     }
 
@@ -130,34 +138,37 @@ where
         let mut proxy = self.proxy.clone();
         let calls = items.iter().filter_map(|item| match item {
             Item::Call(call) => Some(call),
-            Item::Done(_) => None,
+            Item::Refused { .. } | Item::Nothing => None,
         });
         let packet = Arc::new(PacketContext::new(caller.clone(), calls));
         let mut items = items.into_iter();
         let mut waiting = FuturesOrdered::new();
+        let mut begun = 0_usize;
         let mut next = Box::pin(OptionFuture::from(None));
         loop {
             while waiting.len() < concurrency {
                 let Some(item) = items.next() else { break };
                 let reply = match item {
-                    Item::Done(reply) => Poll::Ready(reply),
-                    Item::Call(call) if batch.is_full => Poll::Ready(batch.too_much(call.id)),
+                    Item::Call(call) if batch.is_full => Poll::Ready(batch.too_much(call.id, caller)),
                     Item::Call(call) => {
                         next.set(Some(begin(&mut proxy, call, packet.clone())).into());
                         poll_fn(|cx| Poll::Ready(next.as_mut().poll(cx))).await.map(Option::flatten)
                     }
+                    no_call => Poll::Ready(no_call.reply(caller)),
                 };
                 match reply {
                     Poll::Ready(reply) if waiting.is_empty() => batch.write(reply),
                     Poll::Ready(reply) => waiting.push_back(Either::Left(ready(reply))),
                     // What is polled stays where it is: it moves on with its box.
                     Poll::Pending => {
-                        let begun = std::mem::replace(&mut next, Box::pin(OptionFuture::from(None)));
-                        waiting.push_back(Either::Right(begun.map(Option::flatten)));
+                        let waits = std::mem::replace(&mut next, Box::pin(OptionFuture::from(None)));
+                        waiting.push_back(Either::Right(waits.map(Option::flatten)));
                     }
                 }
-                // A long batch out of memory has nothing to wait for, and others have.
-                consume_budget().await;
+                begun += 1;
+                if begun.is_multiple_of(TURN) {
+                    task::yield_now().await;
+                }
             }
             match waiting.next().await {
                 Some(reply) => batch.write(reply),
@@ -205,14 +216,25 @@ fn next_segment(items: &mut std::iter::Peekable<impl Iterator<Item = Item>>) -> 
 impl From<Entry> for Item {
     fn from(entry: Entry) -> Self {
         match entry {
-            Entry::Refused { id, error } => {
-                Self::Done(Some(Reply { id, answer: Ok(Answer::from(&error)), outcome: None }))
-            }
-            Entry::Ignored => Self::Done(None),
+            Entry::Refused { id, error } => Self::Refused { id, error },
+            Entry::Ignored => Self::Nothing,
             // Nobody learns what a read found that nobody waits for.
-            Entry::Call(call) if call.id.is_none() && !is_write(call.method.as_str()) => Self::Done(None),
+            Entry::Call(call) if call.id.is_none() && !is_write(call.method.as_str()) => Self::Nothing,
             Entry::Call(call) => Self::Call(call.into()),
         }
+    }
+}
+
+impl Item {
+    /// What comes back for what is no call. It costs one all the same: a batch may hold a thousand.
+    fn reply(self, caller: &Caller) -> Option<Reply> {
+        let charged = caller.charge();
+        let Self::Refused { id, error } = self else { return None };
+        let answer = match charged {
+            Ok(()) => Ok(Answer::from(&error)),
+            Err(wait) => Err(rescue::call_error(&CallError::RateLimited { wait })),
+        };
+        Some(Reply { id, answer, outcome: None })
     }
 }
 
@@ -233,7 +255,9 @@ impl Batch {
     }
 
     /// Instead of what is not begun.
-    fn too_much(&self, id: Option<RawId>) -> Option<Reply> {
+    fn too_much(&self, id: Option<RawId>, caller: &Caller) -> Option<Reply> {
+        // It has its answer, whatever is left.
+        let _ = caller.charge();
         id.map(|id| Reply { id, answer: Ok(self.refusal()), outcome: None })
     }
 

@@ -141,6 +141,9 @@ pub fn http_error(error: &HttpError) -> Verdict {
         HttpError::BodyTimeout { .. } => refused(StatusCode::REQUEST_TIMEOUT),
         HttpError::BodyBroken => refused(StatusCode::BAD_REQUEST),
         HttpError::Packet(packet) => Verdict::ok(packet.code(), message),
+        HttpError::RateLimited { wait } | HttpError::TooManyStrangers { wait } => {
+            Verdict::new(StatusCode::TOO_MANY_REQUESTS, Code::RateLimited, message).retry_after(*wait)
+        }
         HttpError::Overloaded => {
             Verdict::new(StatusCode::SERVICE_UNAVAILABLE, Code::Overloaded, message).retry_after(RETRY_SOON)
         }

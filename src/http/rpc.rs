@@ -10,9 +10,9 @@ use http::{HeaderMap, Method, Response, Version, header, request::Parts};
 use http_body::Body;
 use tower::Service;
 
-use super::{HttpError, Live, RpcBody, auth::Admitted, packet::Packets, read};
+use super::{Config, HttpError, Live, RpcBody, auth::Admitted, packet::Packets, read};
 use crate::{
-    budget::ByteBudget,
+    budget::{ByteBudget, Lease},
     jsonrpc::Packet,
     proxy::{self, Answered, CallError, Caller},
 };
@@ -86,13 +86,31 @@ where
         body: B,
         caller: Caller,
     ) -> Result<Response<RpcBody>, HttpError> {
-        let Head { version, announced } = head?;
         // A request is answered under the limits that it came under.
         let limits = self.live.config();
         // The lease is held until the packet, which is made of these bytes, has been answered.
-        let (body, _lease) = read::body(&limits, &self.budget, announced, body).await?;
-        let packet = Packet::read(&body, limits.max_batch).map_err(HttpError::Packet)?;
+        let (version, packet, _lease) = match self.read(&limits, head, body).await {
+            Ok(read) => read,
+            Err(HttpError::Overloaded) => return Err(HttpError::Overloaded),
+            // Each entry of a packet costs its client a call, and so does what is none: garbage is not free.
+            Err(error) => {
+                caller.charge().map_err(|wait| HttpError::RateLimited { wait })?;
+                return Err(error);
+            }
+        };
         self.packets.answer(&limits, packet, caller, version).await
+    }
+
+    async fn read<B: Body>(
+        &self,
+        limits: &Config,
+        head: Result<Head, HttpError>,
+        body: B,
+    ) -> Result<(Version, Packet, Lease), HttpError> {
+        let Head { version, announced } = head?;
+        let (body, lease) = read::body(limits, &self.budget, announced, body).await?;
+        let packet = Packet::read(&body, limits.max_batch).map_err(HttpError::Packet)?;
+        Ok((version, packet, lease))
     }
 }
 

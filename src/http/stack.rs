@@ -59,7 +59,6 @@ where
         + 'static,
     B: Body<Data: Send> + Peer + Send + 'static,
 {
-    let config = live.config();
     let in_flight = InFlightLayer::new(live.in_flight());
     let rpc = Rpc::new(Packets { proxy, waiting: edge.waiting }, edge.budget, live.clone());
     ServiceBuilder::new()
@@ -67,7 +66,7 @@ where
         .layer(TraceLayer)
         .layer(PropagateRequestIdLayer::new(REQUEST_ID))
         // Above rescue: a page must be able to read errors too. Preflights end here.
-        .layer(CorsLayer::new(&config.allowed_origins))
+        .layer(CorsLayer(live.clone()))
         // Above everything that can fail: nothing under here escapes as a raw error or a panic.
         .layer(RescueLayer { hint: browser_hint(edge.admin).into() })
         // Above what is scarce: who may not come in takes nobody's place. What they may do goes on in the caller:

@@ -13,8 +13,25 @@ use tower::{Layer, Service};
 use super::{CallError, Config, Request};
 use crate::eth::Operation;
 
-/// What a node with unlocked accounts must not do for any website that asks.
-const SIGNING: [&str; 4] = ["eth_accounts", "eth_sendTransaction", "eth_sign*", "personal_*"];
+/// What a node with unlocked accounts must not do for any website that asks: tell which they are, and use them. Of
+/// these only `eth_*` is let through by default; whoever allows the others has not allowed them to every page.
+const SIGNING: [&str; 10] = [
+    "eth_accounts",
+    "eth_requestAccounts",
+    "eth_coinbase",
+    // Of the node's own accounts, as geth has it.
+    "eth_pendingTransactions",
+    "eth_sendTransaction",
+    // Signs once more, with another price.
+    "eth_resend",
+    "eth_sign*",
+    "personal_*",
+    "wallet_*",
+    "account_*",
+];
+
+/// What steers the node itself is no page's either.
+const STEERING: [&str; 3] = ["admin_*", "miner_*", "debug_set*"];
 
 /// A method's name is echoed in the refusal; not more of it than a name has.
 const SHOWN_METHOD: usize = 64;
@@ -47,7 +64,7 @@ struct ForAll {
     strict: bool,
     allow: Vec<Glob>,
     deny: Vec<Glob>,
-    signing: Vec<Glob>,
+    not_for_pages: Vec<Glob>,
     trusted_origins: Vec<String>,
 }
 
@@ -103,7 +120,11 @@ impl Policy {
             strict: config.strict,
             allow: globs(&config.methods.allow),
             deny: globs(&config.methods.deny),
-            signing: SIGNING.iter().filter_map(|glob| Glob::try_new(glob).ok()).collect(),
+            not_for_pages: SIGNING
+                .iter()
+                .chain(&STEERING)
+                .filter_map(|glob| Glob::try_new(glob).ok())
+                .collect(),
             trusted_origins: config.methods.trusted_origins.clone(),
         };
         Self { all: Arc::new(all), allow: None, deny: Vec::new() }
@@ -123,7 +144,7 @@ impl Policy {
         }
         if let Some(origin) = &request.packet.caller().origin
             && !self.all.trusts(origin)
-            && any(&self.all.signing, method)
+            && any(&self.all.not_for_pages, method)
         {
             return Err(CallError::OriginNotTrusted { method: shown(method) });
         }
@@ -282,20 +303,38 @@ mod tests {
     #[test]
     fn web_pages_may_not_sign_unless_they_are_trusted() {
         let methods = MethodsConfig {
+            allow: vec!["*".to_owned()],
             trusted_origins: vec!["https://app.example.org".to_owned()],
             ..MethodsConfig::default()
         };
         let config = Config { methods, ..Config::default() };
-        for method in
-            ["eth_sendTransaction", "eth_sign", "eth_signTypedData_v4", "eth_signTransaction", "eth_accounts"]
-        {
+        for method in [
+            "eth_accounts",
+            "eth_requestAccounts",
+            "eth_coinbase",
+            "eth_pendingTransactions",
+            "eth_sendTransaction",
+            "eth_resend",
+            "eth_sign",
+            "eth_signTransaction",
+            "eth_signTypedData",
+            "eth_signTypedData_v4",
+            "personal_unlockAccount",
+            "wallet_requestPermissions",
+            "account_signTransaction",
+            "admin_addPeer",
+            "miner_setEtherbase",
+            "debug_setHead",
+        ] {
             let evil = check(&config, method, Some("https://evil.example.org"));
             assert!(matches!(evil, Err(CallError::OriginNotTrusted { .. })), "{method}");
             assert!(check(&config, method, Some("null")).is_err(), "{method}");
             assert!(check(&config, method, Some("https://app.example.org")).is_ok(), "{method}");
             assert!(check(&config, method, None).is_ok(), "{method}");
         }
-        assert!(check(&config, "eth_sendRawTransaction", Some("https://evil.example.org")).is_ok());
+        for method in ["eth_sendRawTransaction", "eth_call", "eth_gasPrice", "debug_traceTransaction"] {
+            assert!(check(&config, method, Some("https://evil.example.org")).is_ok(), "{method}");
+        }
     }
 
     #[test]

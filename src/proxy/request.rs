@@ -1,6 +1,6 @@
 //! A call on its way through, and what came of it.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use http::HeaderValue;
 
@@ -87,6 +87,18 @@ pub enum Source {
     View,
     /// Who the upstream is.
     Identity,
+}
+
+// === impl Caller ===
+
+impl Caller {
+    /// Takes a call out of what it may still do.
+    ///
+    /// # Errors
+    /// If there is none left: how long until there is.
+    pub fn charge(&self) -> Result<(), Duration> {
+        self.bucket.as_ref().map_or(Ok(()), Bucket::take)
+    }
 }
 
 // === impl ReadCall ===

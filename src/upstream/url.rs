@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    net::{Ipv4Addr, Ipv6Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     str::FromStr,
 };
 
@@ -63,6 +63,26 @@ impl EndpointUrl {
                     || host.parse::<Ipv6Addr>().is_ok_and(|ip| ip.is_loopback())
             }
             None => false,
+        }
+    }
+}
+
+impl EndpointUrl {
+    /// Would whoever asks it ask a listener of ours at this address? Says so only of addresses of loopback, and of its
+    /// name: what another name means is not known before it is looked up.
+    pub fn is_listener(&self, listener: SocketAddr) -> bool {
+        // A port that the system chooses is nobody's yet.
+        let is_port = listener.port() != 0 && self.0.port_or_known_default() == Some(listener.port());
+        if !is_port || !self.is_loopback() {
+            return false;
+        }
+        let host = self.0.host_str().unwrap_or_default().trim_matches(['[', ']']).parse::<IpAddr>();
+        match (listener.ip().to_canonical(), host) {
+            // Of both kinds, as systems have it.
+            (IpAddr::V6(own), _) if own.is_unspecified() => true,
+            (IpAddr::V4(own), Ok(host)) if own.is_unspecified() => host.is_ipv4(),
+            (own, Ok(host)) => own == host,
+            (own, Err(_)) => own.is_unspecified() || own.is_loopback(),
         }
     }
 }
@@ -135,6 +155,34 @@ mod tests {
         assert_eq!(shown("http://127.0.0.1:8545"), Err(UrlError::WsScheme));
         assert_eq!(shown("wss://user:SECRET@example.com"), Err(UrlError::Credentials));
         assert_eq!(shown("127.0.0.1:8546"), Err(UrlError::Malformed));
+    }
+
+    #[test]
+    fn a_listener_of_ours_is_known() {
+        for (url, listener, is_ours) in [
+            ("http://127.0.0.1:8555", "127.0.0.1:8555", true),
+            ("http://127.0.0.1:8555/k/x", "0.0.0.0:8555", true),
+            ("http://localhost:8555", "127.0.0.1:8555", true),
+            ("http://localhost:8555", "[::1]:8555", true),
+            ("https://[::1]:8555", "[::]:8555", true),
+            ("http://127.0.0.1:8555", "[::]:8555", true),
+            ("http://127.0.0.1:8555", "[::ffff:127.0.0.1]:8555", true),
+            ("http://127.0.0.1", "127.0.0.1:80", true),
+            ("http://127.0.0.1:8545", "127.0.0.1:8555", false),
+            ("http://127.0.0.2:8555", "127.0.0.1:8555", false),
+            ("http://[::1]:8555", "127.0.0.1:8555", false),
+            ("http://[::1]:8555", "0.0.0.0:8555", false),
+            ("http://10.0.0.1:8555", "0.0.0.0:8555", false),
+            ("http://node:8555", "127.0.0.1:8555", false),
+            ("http://localhost:8555", "10.0.0.1:8555", false),
+        ] {
+            let listener = listener.parse().unwrap();
+            assert_eq!(
+                url.parse::<EndpointUrl>().unwrap().is_listener(listener),
+                is_ours,
+                "{url} {listener}"
+            );
+        }
     }
 
     #[test]

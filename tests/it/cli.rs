@@ -1,9 +1,12 @@
 //! The command line, as people meet it.
 
+use std::path::Path;
+
 use holdfast::devchain::{Fault, Lie};
 use serde_json::json;
 
 use crate::support::{
+    authority::Authority,
     client,
     program::{Program, file, holdfast, output, text},
     proxy, tools, upstream,
@@ -166,7 +169,29 @@ async fn what_is_wrong_with_the_configuration_is_named_and_exits_with_64() {
         ),
         (vec!["serve", "--upstream", "http://127.0.0.1:1", "--log-level", "chatty"], "log.level: \"chatty\""),
         (vec!["serve", "--upsteam", "http://127.0.0.1:1"], "--upstream"),
-        (vec!["check"], "upstream.endpoints: name a node"),
+        (vec!["serve", "--config", "tests"], "tests: this is a directory; name the file in it"),
+        (
+            vec!["serve", "--upstream", "http://127.0.0.1:1", "--max-staleness", "10"],
+            "chain.max_staleness: expected a time such as \"500ms\", \"10s\"",
+        ),
+        (
+            vec!["serve", "--upstream", "http://127.0.0.1:1", "--chain-id", "mainnet"],
+            "expected a number such as 1, 11155111 or 0x1",
+        ),
+        (
+            vec!["serve", "--upstream", "http://localhost:8555"],
+            "upstream.endpoints.0: 127.0.0.1:8555 is where Holdfast itself listens (listen); name the node",
+        ),
+        (
+            vec!["serve", "--upstream", "http://127.0.0.1:8556/"],
+            "upstream.endpoints.0: 127.0.0.1:8556 is where Holdfast itself listens (admin); name the node",
+        ),
+        (
+            vec!["serve", "--upstream", "http://127.0.0.1:1", "--listen", "127.0.0.1:8556"],
+            "admin: 127.0.0.1:8556 is where clients connect",
+        ),
+        (vec!["check"], "upstream.endpoints: no node is named; use --upstream"),
+        (vec!["check", "--upstream", "http://127.0.0.1:8555"], "is where Holdfast itself listens"),
         (vec!["demo", "--log-level", "chatty"], "log.level: \"chatty\""),
         (vec!["frobnicate"], "unrecognized subcommand"),
         (vec![], "Usage"),
@@ -186,9 +211,138 @@ async fn what_is_wrong_with_the_configuration_is_named_and_exits_with_64() {
 }
 
 #[tokio::test]
+async fn a_chain_id_may_be_written_as_nodes_write_it() {
+    let node = upstream::devchain().run().await;
+    let id = format!("{:#x}", node.config().chain_id);
+    let ran = output(holdfast(&["check", "--upstream", &node.url(), "--chain-id", &id])).await;
+    assert_eq!(ran.status.code(), Some(0), "{}", text(&ran.stdout));
+}
+
+#[tokio::test]
+async fn check_refuses_what_serve_would_refuse_and_says_ok_only_then() {
+    let node = upstream::devchain().run().await;
+    let authority = Authority::new();
+    let (one, other) = (authority.pair(), authority.pair());
+    let tls =
+        |cert: &Path, key: &Path| format!("[tls]\ncert = '{}'\nkey = '{}'\n", cert.display(), key.display());
+    for (toml, problem) in [
+        (tls(&one.cert, &one.key), None),
+        (tls(&one.cert, &other.key), Some("tls.key: the key in")),
+        (tls(&one.cert, &one.cert), Some("tls.key: there is no private key in")),
+        (tls(&one.key, &one.key), Some("tls.cert: there is no certificate in")),
+        (tls(Path::new("no/such.pem"), &one.key), Some("tls.cert: cannot read no/such.pem")),
+        ("[[http.keys]]\nname = 'a'\nsha256 = 'abc'\n".to_owned(), Some("http.keys.0.sha256: expected")),
+    ] {
+        let config = file("holdfast.toml", &toml);
+        let ran =
+            output(holdfast(&["check", "--upstream", &node.url(), "--config", config.to_str().unwrap()]))
+                .await;
+        let (report, said) = (text(&ran.stdout), text(&ran.stderr));
+        match problem {
+            None => assert_eq!(ran.status.code(), Some(0), "{toml}: {report}{said}"),
+            Some(problem) => {
+                assert_eq!(ran.status.code(), Some(64), "{toml}: {report}{said}");
+                assert!(said.contains(problem), "{toml}: {said}");
+                assert!(!report.contains("ok"), "{toml}: {report}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_written_is_not_passed_over() {
+    if !Path::new("/dev/full").exists() {
+        return;
+    }
+    let node = upstream::devchain().run().await;
+    let url = node.url();
+    for arguments in [
+        vec!["key", "new"],
+        vec!["check", "--upstream", &url],
+        vec!["demo", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"],
+        vec!["--help"],
+        vec!["--version"],
+    ] {
+        let mut command = holdfast(&arguments);
+        command.stdout(std::fs::File::options().write(true).open("/dev/full").unwrap());
+        let ran = output(command).await;
+        assert_eq!(ran.status.code(), Some(1), "{arguments:?}");
+        let said = text(&ran.stderr);
+        assert!(said.contains("holdfast: cannot write the output: "), "{arguments:?}: {said}");
+    }
+    // A key that nobody has seen is of no use, so its lines are not written either.
+    let mut command = holdfast(&["key", "new"]);
+    command.stderr(std::fs::File::options().write(true).open("/dev/full").unwrap());
+    let ran = output(command).await;
+    assert_eq!((ran.status.code(), text(&ran.stdout).as_str()), (Some(1), ""));
+}
+
+#[tokio::test]
+async fn a_hangup_while_it_starts_does_not_kill_it() {
+    let node = upstream::devchain().run().await;
+    let secret = file("url", "");
+    std::fs::remove_file(&secret).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(&secret).status();
+    assert!(made.unwrap().success());
+    let toml = format!(
+        "listen = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\n[[upstream.endpoints]]\nurl = {{ file = '{}' }}\n",
+        secret.display()
+    );
+    let config = file("holdfast.toml", &toml);
+    let program = Program::start(holdfast(&["serve", "--config", config.to_str().unwrap()]));
+    let (url, id) = (node.url(), program.id());
+    std::thread::spawn(move || {
+        // Opens once the program reads its configuration, and no sooner.
+        let mut pipe = std::fs::File::options().write(true).open(&secret).unwrap();
+        rustix::process::kill_process(id, rustix::process::Signal::HUP).unwrap();
+        // For whoever reads it again.
+        let next = file("url", &url);
+        std::fs::rename(next, &secret).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        std::io::Write::write_all(&mut pipe, url.as_bytes()).unwrap();
+    });
+    program.says("is listening").await;
+    // What was sent is not lost either.
+    program.says("configuration read again").await;
+}
+
+#[tokio::test]
+async fn health_says_what_is_there_instead() {
+    let node = upstream::devchain().run().await;
+    let proxy = proxy::new().upstream(&node).run().await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mute = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (other, silent) =
+        (listener.local_addr().unwrap().to_string(), mute.local_addr().unwrap().to_string());
+    tokio::spawn(async move {
+        for greeting in ["SSH-2.0-OpenSSH_9.9\r\n", "", "220 mail.example.org ESMTP\r\n"].into_iter().cycle()
+        {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut head = [0; 1024];
+            let _ = tokio::io::AsyncReadExt::read(&mut stream, &mut head).await;
+            let _ = tokio::io::AsyncWriteExt::write_all(&mut stream, greeting.as_bytes()).await;
+        }
+    });
+    let plain = proxy.app.admin_address().to_string();
+    for (arguments, said) in [
+        (vec!["--admin", &other], "what listens there does not speak HTTP; name the admin listener"),
+        (vec!["--admin", &other], "the connection was closed without an answer; name the admin listener"),
+        (vec!["--admin", &other, "--tls"], "what listens there does not speak TLS"),
+        (vec!["--admin", &plain, "--tls"], "what listens there does not speak TLS"),
+        (vec!["--admin", &silent], "no answer within 2 s"),
+    ] {
+        let ran = output(holdfast(&[&["health"][..], &arguments].concat())).await;
+        assert_eq!(ran.status.code(), Some(1));
+        assert!(text(&ran.stderr).contains(said), "{arguments:?}: {}", text(&ran.stderr));
+    }
+    drop(mute);
+}
+
+#[tokio::test]
 async fn an_address_that_is_taken_is_named() {
     let node = upstream::devchain().run().await;
-    let taken = node.address().to_string();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let taken = listener.local_addr().unwrap().to_string();
     let ran = output(holdfast(&["serve", "--upstream", &node.url(), "--listen", &taken])).await;
     assert_eq!(ran.status.code(), Some(1));
     let said = text(&ran.stderr);
@@ -227,6 +381,10 @@ async fn help_is_help() {
         let ran = output(holdfast(arguments)).await;
         assert_eq!(ran.status.code(), Some(0), "{arguments:?}");
         assert!(text(&ran.stdout).contains("Usage: holdfast"), "{}", text(&ran.stdout));
+        if arguments[0] == "serve" {
+            let said = text(&ran.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(said.contains("give it several times for several nodes"), "{said}");
+        }
     }
     let version = output(holdfast(&["--version"])).await;
     assert_eq!(text(&version.stdout).trim(), concat!("holdfast ", env!("CARGO_PKG_VERSION")));

@@ -121,6 +121,35 @@ async fn limits_change() {
 }
 
 #[tokio::test]
+async fn the_pages_that_may_read_change() {
+    let node = upstream::devchain().run().await;
+    let path = file("holdfast.toml", "");
+    let process = process::serve(&node).file(&path).run().await;
+    let page = "https://page.example.org";
+    let mut connection = Raw::connect(process.address()).await;
+    let mut allowed = async || {
+        let body = client::call("eth_chainId");
+        connection.write(post(&body).replacen("\r\n", &format!("\r\norigin: {page}\r\n"), 1)).await;
+        let answer = connection.response().await;
+        assert!(answer.outcome().is_ok());
+        answer.header("access-control-allow-origin").map(str::to_owned)
+    };
+    assert_eq!(allowed().await.as_deref(), Some("*"));
+    let said = reload(&process, &path, "[http]\nallowed_origins = []\n").await;
+    assert!(said.contains(r#"changed="http.allowed_origins""#), "{said}");
+    assert_eq!(allowed().await, None);
+    reload(&process, &path, &format!("[http]\nallowed_origins = ['{page}']\n")).await;
+    assert_eq!(allowed().await.as_deref(), Some(page));
+    // Preflights too.
+    let preflight =
+        process.client().request(reqwest::Method::OPTIONS).header("origin", "https://other.example.org");
+    let answer = client::Response::of(preflight.header("access-control-request-method", "POST")).await;
+    assert_eq!(answer.header("access-control-allow-origin"), None);
+    reload(&process, &path, "").await;
+    assert_eq!(allowed().await.as_deref(), Some("*"));
+}
+
+#[tokio::test]
 async fn the_log_level_changes() {
     let told = "finished processing request";
     let node = upstream::devchain().run().await;
@@ -183,11 +212,11 @@ async fn what_cannot_change_is_named_and_the_rest_does() {
     let path = file("holdfast.toml", "");
     let process = process::serve(&node).file(&path).run().await;
     let client = process.client();
-    let toml = "strict = true\ndrain_delay = '1m'\n[cache]\nsize = '1 MiB'\n[http]\nallowed_origins = []\n";
+    let toml = "strict = true\ndrain_delay = '1m'\n[cache]\nsize = '1 MiB'\n[connections]\nmax = 7\n";
     // As often as it is read: it is still so.
     for _ in 0..2 {
         let said = reload(&process, &path, toml).await;
-        let warned = "cache.size, drain_delay, http.allowed_origins";
+        let warned = "cache.size, connections.max, drain_delay";
         eventually("a warning", async || process.said().contains(warned)).await;
         assert!(!said.contains("refused"), "{said}");
         assert_eq!(client.call("eth_gasPrice", json!([])).await.code(), Some(-32601));

@@ -45,3 +45,23 @@ async fn a_client_with_huge_batches_of_misses_leaves_turns_to_others() {
     }
     flood.iter().for_each(tokio::task::JoinHandle::abort);
 }
+
+#[tokio::test]
+async fn a_client_with_huge_batches_of_hits_leaves_turns_to_others() {
+    let chain = upstream::devchain().blocks(9, 2).chain();
+    let program = in_memory::program(&chain, &Config::default());
+    let hash = json!([format!("{:#x}", chain.hash_at(3).unwrap()), true]);
+    program.ask("eth_getBlockByHash", hash.clone()).await;
+    let batch: Vec<_> = (0..1000)
+        .map(|id| json!({ "jsonrpc": "2.0", "id": id, "method": "eth_getBlockByHash", "params": hash }))
+        .collect();
+    // On one thread: what does not pause keeps it to the end.
+    let greedy = tokio::spawn({
+        let program = program.clone();
+        async move { program.send(json!(batch).to_string()).await }
+    });
+    let modest = tokio::spawn(async move { program.ask("eth_getBlockByHash", hash).await });
+    assert!(modest.await.unwrap()["hash"].is_string());
+    assert!(!greedy.is_finished(), "the batch was served first, and whole");
+    assert_eq!(greedy.await.unwrap().0, 200);
+}

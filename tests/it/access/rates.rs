@@ -9,8 +9,11 @@ use holdfast::http::KeyConfig;
 use serde_json::{Value, json};
 use tokio::time;
 
-use super::{KEY, OTHER, batch, chain_id, key, status};
-use crate::support::{client, eventually, in_memory, process, proxy, upstream};
+use super::{KEY, OTHER, batch, chain_id, key, refused, status};
+use crate::support::{
+    client::{self, Response},
+    eventually, in_memory, process, proxy, upstream,
+};
 
 #[tokio::test(start_paused = true)]
 async fn a_client_may_call_as_often_as_its_rate_says() {
@@ -58,19 +61,19 @@ async fn a_batch_costs_as_many_as_it_has_calls_and_only_what_is_over_is_refused(
     assert_eq!((status, headers.contains_key("retry-after")), (200, false));
     assert!(answers.as_array().unwrap().iter().all(|answer| answer["result"].is_string()), "{answers}");
 
-    // Forty are left. Refused ones, from memory, forwarded: a call is a call; what is none costs nothing.
+    // Forty are left. Refused ones, from memory, forwarded: a call is a call, and what is none costs one too.
     let mut calls: Vec<_> = ["eth_chainId", "net_version", "eth_gasPrice", "debug_evil"].repeat(15);
-    calls.truncate(50);
+    calls.truncate(49);
     let mut body: Value = serde_json::from_str(&batch(&calls)).unwrap();
     body.as_array_mut().unwrap().insert(0, json!("nonsense"));
     let (status, _, answers) = program.response(body.to_string()).await;
     let answers = answers.as_array().unwrap();
-    assert_eq!((status, answers.len()), (200, 51));
+    assert_eq!((status, answers.len()), (200, 50));
     assert_eq!(answers[0]["error"]["code"], -32600);
     let codes = answers[1..].iter().map(|answer| answer["error"]["code"].as_i64());
     let limited: Vec<_> =
         codes.enumerate().filter(|(_, code)| *code == Some(-32005)).map(|(at, _)| at).collect();
-    assert_eq!(limited, (40..50).collect::<Vec<_>>());
+    assert_eq!(limited, (39..49).collect::<Vec<_>>());
     assert!(answers[1]["result"].is_string() && answers[4]["error"]["code"] == -32601);
     assert!(answers[1..].iter().zip(0..).all(|(answer, id)| answer["id"] == id));
 
@@ -82,6 +85,65 @@ async fn a_batch_costs_as_many_as_it_has_calls_and_only_what_is_over_is_refused(
     time::advance(Duration::from_secs(60)).await;
     assert_eq!(program.send(write).await.0, 204);
     assert_eq!(chain.mempool().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_call_is_not_free() {
+    let read = json!({ "jsonrpc": "2.0", "method": "eth_chainId", "params": [] });
+    let bad_notification = json!({ "jsonrpc": "2.0", "method": "eth_chainId", "params": {} });
+    let nobody_waits = json!([read, bad_notification, read, bad_notification, read]).to_string();
+    for (body, costs) in [
+        ("nonsense", 1),
+        ("[1,2", 1),
+        ("[]", 1),
+        ("{}", 1),
+        ("[1,2,3,4]", 4),
+        (r#"[{"id":7,"jsonrpc":"1.0"},{"id":[],"jsonrpc":"2.0"},null]"#, 3),
+        (&read.to_string(), 1),
+        (&nobody_waits, 5),
+    ] {
+        let chain = upstream::devchain().chain();
+        let mut config = in_memory::consistent();
+        config.http.keys = vec![KeyConfig { rate: "10/h".parse().ok(), ..key("one", KEY) }];
+        let program = in_memory::program(&chain, &config).with_key(KEY);
+        program.send(body.to_owned()).await;
+        let answers = join_all((0..10).map(|_| program.call("eth_chainId", json!([])))).await;
+        let left = answers.iter().filter(|(status, _)| *status == 200).count();
+        assert_eq!(left, 10 - costs, "{body}");
+
+        // And once nothing is left, it says so.
+        let (status, answer) = program.send(body.to_owned()).await;
+        let answer = String::from_utf8(answer.to_vec()).unwrap();
+        match status {
+            204 => {}
+            200 => assert_eq!(answer.matches("-32005").count(), costs, "{body}: {answer}"),
+            status => assert!(status == 429 && answer.contains("-32005"), "{body}: {status} {answer}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn those_without_a_key_are_limited_by_address_and_nobody_else_is() {
+    let node = upstream::devchain().run().await;
+    let proxy =
+        proxy::new().upstream(&node).config(|config| config.http.keys = vec![key("one", KEY)]).run().await;
+    let client = client::http(&proxy);
+    let mut answers = Vec::new();
+    while answers.last().is_none_or(|answer: &Response| answer.status == 401) && answers.len() < 1000 {
+        let request = chain_id(client.post());
+        let request = if answers.len() % 2 == 0 { request } else { request.header("x-api-key", OTHER) };
+        answers.push(Response::of(request).await);
+    }
+    assert!(answers.len() > 60, "{answers:?}");
+    let last = answers.last().unwrap();
+    assert_eq!((last.status.as_u16(), last.code()), (429, Some(-32005)));
+    assert_eq!(last.header("retry-after"), Some("1"));
+    assert!(last.message().contains("without a key that is known"), "{}", last.message());
+    assert!(proxy.metric(&refused("no_key_too_often")).await > 0);
+    // Neighbours at the same address that have a key are not shut out, nor strangers elsewhere.
+    assert_eq!(status(chain_id(client.post()).header("x-api-key", KEY)).await, 200);
+    let elsewhere = client::from("127.0.0.9".parse().unwrap(), &proxy.url());
+    assert_eq!(status(chain_id(elsewhere.post())).await, 401);
 }
 
 #[tokio::test]
