@@ -10,7 +10,7 @@ use http::{HeaderName, HeaderValue, Method, Request, Response, header};
 use tower::{Layer, Service};
 use tower_http::cors::{self, AllowHeaders, AllowOrigin, ExposeHeaders};
 
-use super::{Live, stack::REQUEST_ID};
+use super::{Live, trace::REQUEST_ID};
 
 /// Browsers ask again after this; they cap it at two hours or a day themselves.
 const PREFLIGHT_MAX_AGE: Duration = Duration::from_secs(24 * 60 * 60);

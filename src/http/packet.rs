@@ -288,6 +288,7 @@ fn single(Reply { id, answer, outcome }: Reply, version: Version) -> Response<Rp
 fn json(body: RpcBody, cache_status: HeaderValue) -> Response<RpcBody> {
     let mut response = Response::new(body);
     let headers = response.headers_mut();
+    headers.reserve(2);
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(cache_status::NAME, cache_status);
     response

@@ -44,10 +44,14 @@ async fn collect<B: Body>(body: B, max: u64, mut lease: Lease) -> Result<(Bytes,
         // Most bodies are one frame, which needs no copy.
         if first.is_empty() && whole.is_empty() {
             first = data.copy_to_bytes(length);
-            continue;
+        } else {
+            whole.extend_from_slice(&std::mem::take(&mut first));
+            whole.put(data);
         }
-        whole.extend_from_slice(&std::mem::take(&mut first));
-        whole.put(data);
+        // All that was announced is there: nothing is gained by waiting to hear that nothing follows.
+        if body.is_end_stream() {
+            break;
+        }
     }
     Ok((if whole.is_empty() { first } else { whole.freeze() }, lease))
 }

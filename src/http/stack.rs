@@ -2,10 +2,9 @@
 
 use std::{convert::Infallible, net::IpAddr};
 
-use http::{HeaderName, Request, Response};
+use http::{Request, Response};
 use http_body::Body;
 use tower::{Service, ServiceBuilder};
-use tower_http::request_id::PropagateRequestIdLayer;
 
 use super::{
     Access, Live, auth::AuthLayer, cors::CorsLayer, in_flight::InFlightLayer, packet::Packets,
@@ -17,8 +16,6 @@ use crate::{
     listen::Peer,
     proxy::{self, Answered, CallError},
 };
-
-pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The body of a response, with what the layers put around it.
 pub trait AnswerBody: Body<Data = Rope, Error = Infallible> + Send + 'static {}
@@ -64,9 +61,8 @@ where
     ServiceBuilder::new()
         // Outermost: sees what every other layer makes of a request.
         .layer(TraceLayer)
-        .layer(PropagateRequestIdLayer::new(REQUEST_ID))
         // Above rescue: a page must be able to read errors too. Preflights end here.
-        .layer(CorsLayer(live.clone()))
+        .layer(CorsLayer(live))
         // Above everything that can fail: nothing under here escapes as a raw error or a panic.
         .layer(RescueLayer { hint: browser_hint(edge.admin).into() })
         // Above what is scarce: who may not come in takes nobody's place. What they may do goes on in the caller:

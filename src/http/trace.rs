@@ -1,4 +1,4 @@
-//! A span around each request, where anybody looks at them.
+//! Requests that can be told from others: by the id they came with, and by a span where anybody looks at them.
 
 use std::{
     future::Future,
@@ -7,30 +7,32 @@ use std::{
 };
 
 use futures_util::future::Either;
-use http::{Request, Response};
+use http::{HeaderName, HeaderValue, Request, Response};
 use pin_project_lite::pin_project;
 use tokio::time::Instant;
 use tower::{Layer, Service};
 use tracing::{Level, Span, debug, debug_span, enabled};
 
-use super::stack::REQUEST_ID;
+/// Comes back as it came.
+pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Puts a [`Trace`] around a service.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TraceLayer;
 
-/// Says at the level of debug what requests come and what becomes of them; costs nothing where that is not logged.
-/// Says no paths: they may hold keys.
+/// Brings back the id of requests that have one, and says at the level of debug what requests come and what becomes
+/// of them: no paths, which may hold keys. Costs nothing where there is neither.
 #[derive(Clone, Debug)]
 pub(super) struct Trace<S>(S);
 
 pin_project! {
-    /// Runs inside its span.
+    /// Runs inside its span, and brings the id back.
     pub(super) struct Traced<F> {
         #[pin]
         inner: F,
         span: Span,
         begun: Instant,
+        id: Option<HeaderValue>,
     }
 }
 
@@ -59,14 +61,16 @@ where
     }
 
     fn call(&mut self, request: Request<A>) -> Self::Future {
-        if !enabled!(Level::DEBUG) {
+        let id = request.headers().get(REQUEST_ID).cloned();
+        if id.is_none() && !enabled!(Level::DEBUG) {
             return Either::Left(self.0.call(request));
         }
-        let id = request.headers().get(REQUEST_ID).and_then(|id| id.to_str().ok());
-        let span = debug_span!("request", method = %request.method(), version = ?request.version(), id);
+        let shown = id.as_ref().and_then(|id| id.to_str().ok());
+        let span =
+            debug_span!("request", method = %request.method(), version = ?request.version(), id = shown);
         let begun = Instant::now();
         let inner = span.in_scope(|| self.0.call(request));
-        Either::Right(Traced { inner, span, begun })
+        Either::Right(Traced { inner, span, begun, id })
     }
 }
 
@@ -81,8 +85,11 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let _inside = this.span.enter();
-        let response = ready!(this.inner.poll(cx))?;
-        debug!(status = response.status().as_u16(), elapsed = ?this.begun.elapsed(), "answered");
+        let mut response = ready!(this.inner.poll(cx))?;
+        if let Some(id) = this.id.take() {
+            response.headers_mut().entry(REQUEST_ID).or_insert(id);
+        }
+        debug!(status = response.status().as_u16(), elapsed = ?this.begun.elapsed(), "request answered");
         Poll::Ready(Ok(response))
     }
 }

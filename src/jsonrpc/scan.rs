@@ -117,8 +117,13 @@ impl<'a> Scanner<'a> {
     /// # Errors
     /// If the text is not JSON.
     pub fn value(&mut self) -> Result<Range<usize>, SyntaxError> {
-        self.peek();
+        let first = self.peek();
         let start = self.at;
+        // What opens nothing has nothing to remember.
+        match first {
+            Some(b'{' | b'[') => {}
+            _ => return self.scalar().map(|()| start..self.at),
+        }
         let mut open = Nesting::default();
         loop {
             match self.peek() {
@@ -141,12 +146,7 @@ impl<'a> Scanner<'a> {
                         continue;
                     }
                 }
-                Some(b'"') => self.string()?,
-                Some(b'-' | b'0'..=b'9') => self.number()?,
-                Some(b't') => self.literal(b"true")?,
-                Some(b'f') => self.literal(b"false")?,
-                Some(b'n') => self.literal(b"null")?,
-                _ => return Err(self.expected("a value")),
+                _ => self.scalar()?,
             }
             // A value has ended: so may the brackets around it.
             loop {
@@ -218,6 +218,17 @@ impl<'a> Scanner<'a> {
         }
         self.at += 1;
         Ok(name)
+    }
+
+    fn scalar(&mut self) -> Result<(), SyntaxError> {
+        match self.text.get(self.at) {
+            Some(b'"') => self.string(),
+            Some(b'-' | b'0'..=b'9') => self.number(),
+            Some(b't') => self.literal(b"true"),
+            Some(b'f') => self.literal(b"false"),
+            Some(b'n') => self.literal(b"null"),
+            _ => Err(self.expected("a value")),
+        }
     }
 
     fn string(&mut self) -> Result<(), SyntaxError> {
@@ -305,7 +316,7 @@ fn plain(text: &[u8]) -> usize {
         let word = u64::from_le_bytes(*word);
         let control = word.wrapping_sub(ONES * 0x20) & !word;
         // A borrow can mark bytes above one that is marked rightly, never below it.
-        let marked = (is_zero(word ^ ONES * 0x22) | is_zero(word ^ ONES * 0x5c) | control) & HIGH;
+        let marked = (is_zero(word ^ (ONES * 0x22)) | is_zero(word ^ (ONES * 0x5c)) | control) & HIGH;
         if marked != 0 {
             return passed + marked.trailing_zeros() as usize / 8;
         }
