@@ -13,6 +13,8 @@ mod config;
 mod endpoint;
 mod error;
 mod filters;
+mod followed;
+mod genesis;
 mod heads;
 mod hedge;
 mod http;
@@ -21,15 +23,16 @@ mod limited;
 mod local;
 mod metrics;
 mod pool;
+mod reach;
 mod stack;
 mod url;
 mod wire;
 
 pub use self::{
     breaker::Health,
-    call::{Answers, Call, Calls, Mismatch},
+    call::{AnsweredBy, Answers, Call, Calls, Mismatch},
     config::{Config, EndpointConfig, RateConfig},
-    endpoint::EndpointStatus,
+    endpoint::{EndpointId, EndpointStatus},
     error::{Retry, UpstreamError},
     heads::{FeedError, HeadFeed, Subscription},
     hedge::Percentile,
@@ -38,6 +41,7 @@ pub use self::{
     local::DevChainLeaf,
     metrics::Metrics,
     pool::{Identity, Need},
+    reach::Reach,
     stack::{EndpointParts, Leaf, Upstream},
     url::EndpointUrl,
 };

@@ -1,10 +1,6 @@
 //! All endpoints of one chain, and the choice among them.
 
-use std::{
-    pin::pin,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use futures_util::future::{join_all, select_ok};
@@ -18,7 +14,8 @@ use tracing::{debug, info};
 use super::{
     Call, Calls, Config, Metrics, UpstreamError,
     choice::two_choices,
-    endpoint::{Accepted, Attempted, Cost, Eligible, Endpoint, EndpointStatus},
+    endpoint::{Accepted, Attempted, Cost, Eligible, Endpoint, EndpointId, EndpointStatus},
+    followed::Followed,
     hedge::{Hedge, Raced, race, worth},
     identity::{IdentityError, IdentityState, Pin, Recognition, WhoIs},
     limited,
@@ -46,8 +43,8 @@ const BACKOFF: Duration = Duration::from_millis(10);
 pub(super) struct Pool {
     endpoints: ArcSwap<Vec<Arc<Endpoint>>>,
     pin: Arc<Pin>,
-    /// The endpoint that the view of the chain follows, by name.
-    followed: Mutex<Option<Arc<str>>>,
+    /// The endpoint that the view of the chain follows.
+    followed: Followed,
     retries: TpsBudget,
     /// How long a call waits for an endpoint that is at its rate.
     max_wait: Duration,
@@ -62,11 +59,13 @@ pub(super) struct Pool {
 pub struct Need {
     /// It should have this block: not be behind it, not have forgotten it.
     pub block: Option<BlockNumber>,
+    /// It should not be behind this head: what it says is of the newest block that it has.
+    pub head: Option<BlockNumber>,
     /// It must be the one that the view of the chain follows, or whoever takes its place.
     pub followed: bool,
     /// The answer is a head: what it shows is all that the endpoint has.
     pub is_head: bool,
-    /// A `null` may only mean that this endpoint has not got it yet: another one is asked once.
+    /// A `null` may only mean that this endpoint has not got it yet: one other is asked, once.
     pub null_elsewhere: bool,
 }
 
@@ -77,11 +76,16 @@ pub struct Identity(Arc<Pool>);
 // === impl Pool ===
 
 impl Pool {
-    pub(super) fn new(endpoints: Vec<Endpoint>, pin: Arc<Pin>, config: &Config, metrics: Metrics) -> Self {
+    pub(super) fn new(
+        endpoints: Vec<Arc<Endpoint>>,
+        pin: Arc<Pin>,
+        config: &Config,
+        metrics: Metrics,
+    ) -> Self {
         Self {
-            endpoints: ArcSwap::from_pointee(endpoints.into_iter().map(Arc::new).collect()),
+            endpoints: ArcSwap::from_pointee(endpoints),
             pin,
-            followed: Mutex::default(),
+            followed: Followed::default(),
             retries: TpsBudget::new(RETRY_MEMORY, LEAST_RETRIES, RETRY_SHARE),
             max_wait: config.max_wait,
             hedge: config.hedge.map(Hedge::new),
@@ -109,9 +113,16 @@ impl Pool {
                 }
             };
             let attempted = self.attempt(&endpoint, &sending, need, &mut tried).await;
+            if need.followed && attempted.iter().any(is_failure) {
+                self.leave(endpoint.id());
+            }
             let mut again = Vec::new();
+            // For a `null` one other is asked, and nobody paid: it is no failure that could become a flood.
+            let mut is_retry = false;
             for ((at, call), outcome) in left.iter().zip(&sending).zip(attempted) {
-                if is_worth_another(call, &outcome) {
+                let was_null = done[*at].as_ref().is_some_and(is_null);
+                if let Some(why) = another(call, &outcome).filter(|_| !was_null) {
+                    is_retry |= why == Another::Retry;
                     again.push(*at);
                 }
                 // A later failure, or a later `null`, does not make an earlier answer worse.
@@ -120,8 +131,11 @@ impl Pool {
                 }
             }
             left = again;
-            let others = self.endpoints.load().iter().any(|endpoint| !tried.contains(endpoint.name()));
-            if left.is_empty() || !others || tried.len() >= MOST_ATTEMPTS || !self.retries.withdraw() {
+            let others = self.endpoints.load().iter().any(|endpoint| !tried.contains(&endpoint.id()));
+            if left.is_empty() || !others || tried.len() >= MOST_ATTEMPTS {
+                break;
+            }
+            if is_retry && !self.retries.withdraw() {
                 break;
             }
             time::sleep(BACKOFF.mul_f64(fastrand::f64() * f64::from(1u32 << attempt))).await;
@@ -135,11 +149,14 @@ impl Pool {
     }
 
     /// Sends one call to this endpoint, once, and to no other. `None` if it is not there, or cannot be asked.
-    pub(super) async fn send_to(&self, name: &str, call: Call) -> Option<Result<Accepted, UpstreamError>> {
-        let named = || self.endpoints.load().iter().find(|endpoint| &**endpoint.name() == name).cloned();
-        let pick = |now| {
-            let endpoint = named().ok_or(None)?;
-            match endpoint.eligible(1, None, now) {
+    pub(super) async fn send_to(
+        &self,
+        id: EndpointId,
+        call: Call,
+    ) -> Option<Result<Accepted, UpstreamError>> {
+        let pick = |now, _| {
+            let endpoint = self.get(id).ok_or(None)?;
+            match endpoint.eligible(1, Need::default(), now) {
                 Eligible::Yes(_) => Ok(endpoint),
                 Eligible::After(wait) => Err(Some(wait)),
                 Eligible::No => Err(None),
@@ -160,8 +177,8 @@ impl Pool {
         self.endpoints.load().len() == 1
     }
 
-    pub(super) fn has(&self, name: &str) -> bool {
-        self.endpoints.load().iter().any(|endpoint| &**endpoint.name() == name)
+    pub(super) fn get(&self, id: EndpointId) -> Option<Arc<Endpoint>> {
+        self.endpoints.load().iter().find(|endpoint| endpoint.id() == id).cloned()
     }
 
     /// Sends calls to this endpoint and, if it takes long and they may be sent twice, to another one too.
@@ -170,9 +187,9 @@ impl Pool {
         endpoint: &Endpoint,
         calls: &Calls,
         need: Need,
-        tried: &mut Vec<Arc<str>>,
+        tried: &mut Vec<EndpointId>,
     ) -> Attempted {
-        tried.push(endpoint.name().clone());
+        tried.push(endpoint.id());
         let Some(hedge) = &self.hedge else { return endpoint.attempt(calls).await };
         let begun = Instant::now();
         let mut first = pin!(hedge.timed(endpoint.attempt(calls)));
@@ -184,7 +201,7 @@ impl Pool {
             return attempted;
         }
         let Some(other) = self.second(calls.len() as u32, need, tried) else { return first.await };
-        tried.push(other.name().clone());
+        tried.push(other.id());
         self.metrics.hedged();
         debug!(slow = %endpoint.name(), upstream = %other.name(), ?after, "asking another as well");
         let second = pin!(hedge.timed(other.attempt(calls)));
@@ -198,7 +215,7 @@ impl Pool {
     }
 
     /// Another endpoint that can be asked at once and has what is needed, if it may be.
-    fn second(&self, calls: u32, need: Need, tried: &[Arc<str>]) -> Option<Arc<Endpoint>> {
+    fn second(&self, calls: u32, need: Need, tried: &[EndpointId]) -> Option<Arc<Endpoint>> {
         if tried.len() >= MOST_ATTEMPTS {
             return None;
         }
@@ -213,24 +230,25 @@ impl Pool {
         &self,
         calls: u32,
         need: Need,
-        tried: &[Arc<str>],
+        tried: &[EndpointId],
     ) -> Result<Arc<Endpoint>, UpstreamError> {
-        match self.wait_for(|now| self.pick(calls, need, tried, now)).await {
+        match self.wait_for(|now, left| self.pick(calls, need, tried, now, left)).await {
             Ok(endpoint) => Ok(endpoint),
             Err(Some(wait)) => Err(UpstreamError::RateLimited { retry_after: Some(wait) }),
             Err(None) => Err(self.why_none()),
         }
     }
 
-    /// Picks until there is one, for as long as a call waits; else how long it would have to, if that is known.
+    /// Picks until there is one, for as long as a call waits; else how long it would have to, if that is known. The
+    /// one who picks is told how long it is now and how much longer the call waits.
     async fn wait_for(
         &self,
-        pick: impl Fn(Instant) -> Result<Arc<Endpoint>, Option<Duration>>,
+        pick: impl Fn(Instant, Duration) -> Result<Arc<Endpoint>, Option<Duration>>,
     ) -> Result<Arc<Endpoint>, Option<Duration>> {
         let patience = Instant::now() + self.max_wait;
         loop {
             let now = Instant::now();
-            match pick(now) {
+            match pick(now, patience.saturating_duration_since(now)) {
                 Err(Some(wait)) if now + wait <= patience => time::sleep(wait).await,
                 picked => return picked,
             }
@@ -242,14 +260,21 @@ impl Pool {
         &self,
         calls: u32,
         need: Need,
-        tried: &[Arc<str>],
+        tried: &[EndpointId],
         now: Instant,
+        left: Duration,
     ) -> Result<Arc<Endpoint>, Option<Duration>> {
         let (eligible, wait) = self.eligible(calls, need, tried, now);
         if need.followed {
-            return self.pick_followed(&eligible).ok_or(wait);
+            return self.pick_followed(&eligible, calls, need, tried, now, left).map_err(|own| own.or(wait));
         }
-        two_choices(&eligible).cloned().ok_or(wait)
+        let endpoint = two_choices(&eligible).cloned().ok_or(wait)?;
+        for (cost, other) in &eligible {
+            if cost.is_unsure() && other.priority() <= endpoint.priority() {
+                other.hurry();
+            }
+        }
+        Ok(endpoint)
     }
 
     /// Those that can be asked now, and how long until the next can, if that is known.
@@ -257,14 +282,14 @@ impl Pool {
         &self,
         calls: u32,
         need: Need,
-        tried: &[Arc<str>],
+        tried: &[EndpointId],
         now: Instant,
     ) -> (Vec<(Cost, Arc<Endpoint>)>, Option<Duration>) {
         let endpoints = self.endpoints.load();
         let mut wait = None::<Duration>;
         let mut eligible = Vec::with_capacity(endpoints.len());
-        for endpoint in endpoints.iter().filter(|endpoint| !tried.contains(endpoint.name())) {
-            match endpoint.eligible(calls, need.block, now) {
+        for endpoint in endpoints.iter().filter(|endpoint| !tried.contains(&endpoint.id())) {
+            match endpoint.eligible(calls, need, now) {
                 Eligible::Yes(cost) => eligible.push((cost, endpoint.clone())),
                 Eligible::After(after) => wait = Some(wait.map_or(after, |wait| wait.min(after))),
                 Eligible::No => {}
@@ -273,32 +298,96 @@ impl Pool {
         (eligible, wait)
     }
 
-    /// The one that is followed, as long as it can be asked; then another is. For what that one is known to
-    /// lack, one that may have it is asked, and none is followed for that.
-    fn pick_followed(&self, eligible: &[(Cost, Arc<Endpoint>)]) -> Option<Arc<Endpoint>> {
-        let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_followed =
-            |(_, endpoint): &&(Cost, Arc<Endpoint>)| followed.as_deref() == Some(&**endpoint.name());
-        if let Some((cost, endpoint)) = eligible.iter().find(is_followed) {
-            let has_it = || eligible.iter().filter(|(cost, _)| !cost.lacks()).cloned().collect::<Vec<_>>();
-            let elsewhere = if cost.lacks() { two_choices(&has_it()).cloned() } else { None };
-            return Some(elsewhere.unwrap_or_else(|| endpoint.clone()));
+    /// The one that is followed, as long as it can be asked or waited for; then another is. For what that one is
+    /// known to lack, or has been asked for already, another is asked, and not followed for that.
+    fn pick_followed(
+        &self,
+        eligible: &[(Cost, Arc<Endpoint>)],
+        calls: u32,
+        need: Need,
+        tried: &[EndpointId],
+        now: Instant,
+        left: Duration,
+    ) -> Result<Arc<Endpoint>, Option<Duration>> {
+        let mut followed = self.followed.lock();
+        if let Some(current) = followed.endpoint().and_then(|id| self.get(id)) {
+            if tried.contains(&current.id()) {
+                return two_choices(eligible).cloned().ok_or(None);
+            }
+            match current.eligible(calls, need, now) {
+                Eligible::Yes(cost) if cost.lacks() => {
+                    let has_it: Vec<_> = eligible.iter().filter(|(cost, _)| !cost.lacks()).cloned().collect();
+                    return Ok(two_choices(&has_it).cloned().unwrap_or(current));
+                }
+                Eligible::Yes(_) => return Ok(current),
+                Eligible::After(wait) if wait <= left => return Err(Some(wait)),
+                // So many wait for it that this one has waited long enough: it does well all the same.
+                Eligible::After(wait) if wait <= self.max_wait => {
+                    return two_choices(eligible).cloned().ok_or(Some(wait));
+                }
+                Eligible::After(_) | Eligible::No => {}
+            }
         }
-        let endpoint = two_choices(eligible)?;
-        if let Some(before) = followed.replace(endpoint.name().clone()) {
-            info!(upstream = %endpoint.name(), %before, "the chain is followed elsewhere from now on");
+        let endpoint = two_choices(eligible).cloned().ok_or(None)?;
+        if followed.follow(endpoint.id(), now).is_some() {
+            info!(upstream = %endpoint.name(), "the chain is followed elsewhere from now on");
         }
-        Some(endpoint.clone())
+        Ok(endpoint)
     }
 
-    /// The endpoint that is followed lags: another is followed that may be further, if there is one.
-    pub(super) fn unfollow(&self) {
-        let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
-        let (eligible, _) = self.eligible(1, Need::default(), followed.as_slice(), Instant::now());
-        if let Some(endpoint) = two_choices(&eligible) {
-            let before = followed.replace(endpoint.name().clone());
-            debug!(upstream = %endpoint.name(), ?before, "the one that was followed lags");
+    /// This endpoint failed, or lags: if it is the one that is followed, another is from now on, if there is one.
+    pub(super) fn leave(&self, id: EndpointId) {
+        let now = Instant::now();
+        let mut followed = self.followed.lock();
+        if followed.endpoint() != Some(id) {
+            return;
         }
+        let (mut eligible, _) = self.eligible(1, Need::default(), &[id], now);
+        // Nobody knows who the others are: then they are no better.
+        eligible.retain(|(cost, _)| cost.is_fit());
+        if let Some(endpoint) = two_choices(&eligible) {
+            followed.follow(endpoint.id(), now);
+            info!(upstream = %endpoint.name(), "the chain is followed elsewhere from now on");
+        }
+    }
+
+    /// Beside a call for the head, now and then: does one that comes before the one that is followed do well again, and
+    /// is it as far? Then it is followed from now on. Waits for nothing.
+    pub(super) fn look_back(self: &Arc<Self>, calls: &Calls) {
+        let [call] = &calls[..] else { return };
+        let now = Instant::now();
+        let Some((first, from)) = self.first_again(now).filter(|_| call.need.is_head) else { return };
+        let (this, calls) = (self.clone(), calls.clone());
+        tokio::spawn(async move {
+            let attempted = first.attempt(&calls).await;
+            let is_well = attempted.iter().all(|outcome| outcome.is_ok() && !is_null(outcome));
+            let shown = first.head_since(now);
+            let mut followed = this.followed.lock();
+            if is_well
+                && shown.is_some()
+                && followed.endpoint() == Some(from.id())
+                && shown >= from.head()
+                && this.get(first.id()).is_some()
+            {
+                followed.follow(first.id(), Instant::now());
+                info!(upstream = %first.name(), "the chain is followed again at the first in order");
+            }
+        });
+    }
+
+    /// The first in order that could be followed instead, and the one that is; `None` if it is not time to look.
+    fn first_again(&self, now: Instant) -> Option<(Arc<Endpoint>, Arc<Endpoint>)> {
+        let mut followed = self.followed.lock();
+        let current = self.get(followed.endpoint()?)?;
+        let (eligible, _) = self.eligible(1, Need::default(), &[current.id()], now);
+        let well = eligible.iter().filter(|(cost, _)| cost.is_fit() && cost.is_well());
+        let first = well.map(|(_, endpoint)| endpoint).min_by_key(|endpoint| endpoint.priority())?;
+        (first.priority() < current.priority() && followed.looks_back(now)).then(|| (first.clone(), current))
+    }
+
+    /// Has this endpoint shown a block as high as this?
+    pub(super) fn has_reached(&self, id: EndpointId, block: BlockNumber) -> bool {
+        self.get(id).is_some_and(|endpoint| endpoint.head() >= Some(block))
     }
 
     /// Nobody can be asked: the reason that tells most.
@@ -318,9 +407,9 @@ impl Pool {
         loop {
             changed.mark_unchanged();
             let endpoints = self.endpoints.load_full();
-            let watching = join_all(endpoints.iter().filter_map(|endpoint| {
+            let watching = join_all(endpoints.iter().zip(0..).filter_map(|(endpoint, at)| {
                 let recognition = endpoint.recognition()?;
-                Some(recognition.watch(|call| ask_one(endpoint, call)))
+                Some(recognition.watch(before(&endpoints, at), |call| ask_one(endpoint, call)))
             }));
             tokio::select! {
                 _ = watching => std::future::pending().await,
@@ -350,16 +439,34 @@ impl Pool {
         self.endpoints.load().iter().map(|endpoint| endpoint.status()).collect()
     }
 
-    pub(super) fn followed(&self) -> Option<Arc<str>> {
-        self.followed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(super) fn followed(&self) -> Option<EndpointId> {
+        self.followed.lock().endpoint()
     }
 
-    /// From here on these are the endpoints.
-    pub(super) fn replace(&self, endpoints: Vec<Endpoint>) {
-        let before = self.endpoints.swap(Arc::new(endpoints.into_iter().map(Arc::new).collect()));
+    pub(super) fn endpoints(&self) -> Vec<Arc<Endpoint>> {
+        self.endpoints.load().to_vec()
+    }
+
+    pub(super) fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// From here on these are the endpoints. Those that were there before go on as they are.
+    pub(super) fn replace(&self, endpoints: Vec<Arc<Endpoint>>) {
+        let before = self.endpoints.swap(Arc::new(endpoints));
+        let endpoints = self.endpoints.load_full();
+        let is_there = |id| endpoints.iter().any(|endpoint| endpoint.id() == id);
+        let known = |endpoint: &&Arc<Endpoint>| {
+            endpoint
+                .recognition()
+                .is_some_and(|recognition| matches!(recognition.state(), IdentityState::Known(_)))
+        };
+        self.pin.retain(is_there, || endpoints.iter().find(known).map(|endpoint| endpoint.id()));
         self.changed.send_replace(());
-        for recognition in before.iter().filter_map(|endpoint| endpoint.recognition()) {
-            recognition.retire();
+        for gone in before.iter().filter(|endpoint| !is_there(endpoint.id())) {
+            if let Some(recognition) = gone.recognition() {
+                recognition.retire();
+            }
         }
     }
 
@@ -373,19 +480,36 @@ async fn ask_one(endpoint: &Endpoint, call: Call) -> Result<Answer, UpstreamErro
     Ok(attempted.pop().unwrap_or(Err(UpstreamError::Empty))?.answer)
 }
 
+/// Those that come before this one in order, and by place where they are equal.
+fn before(endpoints: &[Arc<Endpoint>], at: usize) -> Vec<&Recognition> {
+    let place = |at: usize| (endpoints[at].priority(), at);
+    let before = (0..endpoints.len()).filter(|other| place(*other) < place(at));
+    before.filter_map(|other| endpoints[other].recognition()).collect()
+}
+
 /// What calls that travel together need.
 fn together(calls: &Calls) -> Need {
     Need {
         block: calls.iter().filter_map(|call| call.need.block).max(),
+        head: calls.iter().filter_map(|call| call.need.head).max(),
         followed: calls.iter().any(|call| call.need.followed),
         is_head: false,
         null_elsewhere: false,
     }
 }
 
+/// Why another endpoint is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Another {
+    /// This one did not answer, or not so that it helps.
+    Retry,
+    /// This one may only not have got it yet.
+    Null,
+}
+
 /// Might another endpoint do better, and is it safe to ask one?
-pub(super) fn is_worth_another(call: &Call, outcome: &Result<Accepted, UpstreamError>) -> bool {
-    match outcome {
+fn another(call: &Call, outcome: &Result<Accepted, UpstreamError>) -> Option<Another> {
+    let is_worth_it = match outcome {
         Ok(Accepted { answer: Answer::Error(error), .. }) => {
             call.is_repeatable() && (limited::is_rate_limit(error) || limited::is_pruned(error))
         }
@@ -393,10 +517,30 @@ pub(super) fn is_worth_another(call: &Call, outcome: &Result<Accepted, UpstreamE
         Ok(Accepted { verdict: Some(Verdict::Unproved(Failure::Unprovable { .. }, _)), .. }) => {
             call.is_repeatable()
         }
-        Ok(Accepted { answer: Answer::Result(result), .. }) => call.need.null_elsewhere && result == "null",
+        Ok(Accepted { answer, .. }) => {
+            return (call.need.null_elsewhere && is_null_answer(answer)).then_some(Another::Null);
+        }
         Err(error) if !call.is_repeatable() => error.never_sent(),
         Err(error) => error.retry() != super::Retry::Never,
-    }
+    };
+    is_worth_it.then_some(Another::Retry)
+}
+
+pub(super) fn is_worth_another(call: &Call, outcome: &Result<Accepted, UpstreamError>) -> bool {
+    another(call, outcome).is_some()
+}
+
+/// Did the endpoint fail, rather than be at its rate or have nothing better to say?
+fn is_failure(outcome: &Result<Accepted, UpstreamError>) -> bool {
+    matches!(outcome, Err(error) if error.is_endpoints_fault() && !matches!(error, UpstreamError::RateLimited { .. }))
+}
+
+fn is_null(outcome: &Result<Accepted, UpstreamError>) -> bool {
+    matches!(outcome, Ok(accepted) if is_null_answer(&accepted.answer))
+}
+
+fn is_null_answer(answer: &Answer) -> bool {
+    matches!(answer, Answer::Result(result) if result == "null")
 }
 
 // === impl Identity ===

@@ -22,6 +22,7 @@ mod clients;
 mod connections;
 mod drain;
 mod edge;
+mod endpoints;
 mod entity;
 mod equal;
 mod faults;
