@@ -14,6 +14,7 @@ use tracing::{info, warn};
 use super::{
     reload::{self, Reload},
     report::Report,
+    tasks,
 };
 use crate::{
     admin::Admin,
@@ -135,6 +136,7 @@ impl App {
         let service = http::stack(edge_live.clone(), edge, proxy);
         let rpc = Served::start(rpc, |listener, stop| listener.serve(service, stop));
         let reload_metrics = reload::Metrics::register(&mut registry);
+        tasks::register(&mut registry);
         let hosts = HostCheck::new(access.clone(), admin.address().ip());
         let service = Admin::new(report.clone(), registry, hosts);
         let admin = Served::start(admin, |listener, stop| listener.serve(service, stop));
