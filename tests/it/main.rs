@@ -41,6 +41,7 @@ mod prove;
 mod readme;
 mod regressions;
 mod reload;
+mod reload_upstream;
 mod secrets;
 mod soak;
 mod startup;
