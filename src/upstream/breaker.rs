@@ -11,9 +11,9 @@ use tokio::time::Instant;
 /// So many failures in a row, and an endpoint is left alone. One or two happen to every node.
 const TOO_MANY: u32 = 5;
 
-/// For so many failures a call counts that waited for nothing: the second in a row is too many, since each costs
-/// its caller the whole of its time.
-const HANG: u32 = 3;
+/// For so many failures a call counts that waited for nothing when one before it had already: the two of them are too
+/// many, since each costs its caller the whole of its time.
+const HANG: u32 = TOO_MANY - 1;
 
 /// How long it is left alone at first; doubled each time, up to the last. Short, so that a node that is
 /// back is noticed within seconds of the next call.
@@ -41,9 +41,9 @@ enum State {
 /// How a call failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Blow {
-    /// By saying so, or by what it said.
+    /// In any way.
     Failure,
-    /// Nothing came, and to nobody else either.
+    /// Nothing came, as to the last one, and it was sent after that.
     Hang,
 }
 
@@ -245,7 +245,7 @@ mod tests {
     fn two_calls_in_a_row_that_wait_for_nothing_are_too_many() {
         let now = Instant::now();
         let mut breaker = Breaker::new();
-        breaker.fail(Blow::Hang, now);
+        breaker.fail(Blow::Failure, now);
         assert!(breaker.lets_pass(now));
         breaker.fail(Blow::Hang, now);
         assert!(!breaker.lets_pass(now));

@@ -86,8 +86,8 @@ struct State {
     paused: Option<Instant>,
     /// Pauses in a row of which it did not say how long they are.
     limits: u32,
-    /// When it last answered.
-    answered: Option<Instant>,
+    /// When it last let a call wait for nothing, if it has answered nothing since.
+    hung: Option<Instant>,
     /// Answers in a row that could not be right.
     wrong: u32,
     /// When it last failed, or said what cannot be right.
@@ -194,7 +194,7 @@ impl Endpoint {
                 bucket: config.rate.map(bucket),
                 paused: None,
                 limits: 0,
-                answered: None,
+                hung: None,
                 wrong: 0,
                 failed: None,
                 last_error: None,
@@ -390,8 +390,7 @@ impl Endpoint {
                 }
                 state.learn(call, answer, verdict.as_ref(), now);
                 state.breaker.succeed();
-                (state.wrong, state.limits, state.last_error) = (0, 0, None);
-                state.answered = Some(now);
+                (state.wrong, state.limits, state.last_error, state.hung) = (0, 0, None, None);
             }
             Err(UpstreamError::RateLimited { retry_after }) => state.pause(*retry_after, now),
             Err(UpstreamError::Rejected(mismatch)) => {
@@ -401,10 +400,13 @@ impl Endpoint {
             }
             Err(error) => {
                 if error.is_endpoints_fault() {
-                    let hangs = matches!(error, UpstreamError::TimedOut { .. })
-                        // What answers others meanwhile is slow at this, and does not hang.
-                        && state.answered.is_none_or(|answered| answered <= begun);
-                    state.breaker.fail(if hangs { Blow::Hang } else { Blow::Failure }, now);
+                    let hangs = matches!(error, UpstreamError::TimedOut { .. });
+                    // Those that wait at the same time, on one connection that is dead, wait for the same.
+                    let again = hangs && state.hung.is_some_and(|hung| hung <= begun);
+                    state.breaker.fail(if again { Blow::Hang } else { Blow::Failure }, now);
+                    if hangs {
+                        state.hung = Some(now);
+                    }
                     state.failed = Some(now);
                     state.last_error = Some(error.clone());
                 }

@@ -26,7 +26,7 @@ use tokio::{
 };
 use tracing::{error, info, warn};
 
-use super::{Call, UpstreamError, endpoint::EndpointId, genesis, limited};
+use super::{Call, UpstreamError, endpoint::EndpointId, genesis};
 use crate::{
     eth::BlockHash,
     jsonrpc::{Answer, Params},
@@ -407,10 +407,6 @@ where
     };
     let genesis = match genesis? {
         Answer::Result(block) => block_hash(&block),
-        // It has one, and will say it when it is asked less often.
-        Answer::Error(error) if limited::is_rate_limit(&error) => {
-            return Err(UpstreamError::RateLimited { retry_after: None });
-        }
         Answer::Error(_) => None,
     };
     Ok(WhoIs { chain_id, genesis, chain_id_answer, net_version_answer })
