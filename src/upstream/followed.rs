@@ -12,13 +12,20 @@
 //! only if the head that it shows is not behind the other's.
 
 use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use tokio::time::Instant;
+use tracing::info;
 
-use super::endpoint::EndpointId;
+use super::{
+    Calls, Need,
+    again::is_null,
+    choice::two_choices,
+    endpoint::{Cost, Eligible, Endpoint, EndpointId},
+    pool::Pool,
+};
 
 /// Between a change, or a look at those that come first, and the next look. Long beside what a node needs to come back
 /// and be gone again, short beside what a spare may cost.
@@ -66,5 +73,96 @@ impl State {
             self.settled = Some(now);
         }
         is_due
+    }
+}
+
+// === impl Pool ===
+
+impl Pool {
+    /// The one that is followed, as long as it can be asked or waited for; then another is. For what that one is
+    /// known to lack, or has been asked for already, another is asked, and not followed for that.
+    pub(super) fn pick_followed(
+        &self,
+        eligible: &[(Cost, Arc<Endpoint>)],
+        calls: u32,
+        need: Need,
+        tried: &[EndpointId],
+        now: Instant,
+        left: Duration,
+    ) -> Result<Arc<Endpoint>, Option<Duration>> {
+        let mut followed = self.followed.lock();
+        if let Some(current) = followed.endpoint().and_then(|id| self.get(id)) {
+            if tried.contains(&current.id()) {
+                return two_choices(eligible).cloned().ok_or(None);
+            }
+            match current.eligible(calls, need, now) {
+                Eligible::Yes(cost) if cost.lacks() => {
+                    let has_it: Vec<_> = eligible.iter().filter(|(cost, _)| !cost.lacks()).cloned().collect();
+                    return Ok(two_choices(&has_it).cloned().unwrap_or(current));
+                }
+                Eligible::Yes(_) => return Ok(current),
+                Eligible::After(wait) if wait <= left => return Err(Some(wait)),
+                // So many wait for it that this one has waited long enough: it does well all the same.
+                Eligible::After(wait) if wait <= self.max_wait => {
+                    return two_choices(eligible).cloned().ok_or(Some(wait));
+                }
+                Eligible::After(_) | Eligible::No => {}
+            }
+        }
+        let endpoint = two_choices(eligible).cloned().ok_or(None)?;
+        if followed.follow(endpoint.id(), now).is_some() {
+            info!(upstream = %endpoint.name(), "the chain is followed elsewhere from now on");
+        }
+        Ok(endpoint)
+    }
+
+    /// This endpoint failed, or lags: if it is the one that is followed, another is from now on, if there is one.
+    pub(super) fn leave(&self, id: EndpointId) {
+        let now = Instant::now();
+        let mut followed = self.followed.lock();
+        if followed.endpoint() != Some(id) {
+            return;
+        }
+        let (mut eligible, _) = self.eligible(1, Need::default(), &[id], now);
+        // Nobody knows who the others are: then they are no better.
+        eligible.retain(|(cost, _)| cost.is_fit());
+        if let Some(endpoint) = two_choices(&eligible) {
+            followed.follow(endpoint.id(), now);
+            info!(upstream = %endpoint.name(), "the chain is followed elsewhere from now on");
+        }
+    }
+
+    /// Beside a call for the head, now and then: does one that comes before the one that is followed do well again, and
+    /// is it as far? Then it is followed from now on. Waits for nothing.
+    pub(super) fn look_back(self: &Arc<Self>, calls: &Calls) {
+        let [call] = &calls[..] else { return };
+        let now = Instant::now();
+        let Some((first, from)) = self.first_again(now).filter(|_| call.need.is_head) else { return };
+        let (this, calls) = (self.clone(), calls.clone());
+        tokio::spawn(async move {
+            let attempted = first.attempt(&calls).await;
+            let is_well = attempted.iter().all(|outcome| outcome.is_ok() && !is_null(outcome));
+            let shown = first.head_since(now);
+            let mut followed = this.followed.lock();
+            if is_well
+                && shown.is_some()
+                && followed.endpoint() == Some(from.id())
+                && shown >= from.head()
+                && this.get(first.id()).is_some()
+            {
+                followed.follow(first.id(), Instant::now());
+                info!(upstream = %first.name(), "the chain is followed again at the first in order");
+            }
+        });
+    }
+
+    /// The first in order that could be followed instead, and the one that is; `None` if it is not time to look.
+    fn first_again(&self, now: Instant) -> Option<(Arc<Endpoint>, Arc<Endpoint>)> {
+        let mut followed = self.followed.lock();
+        let current = self.get(followed.endpoint()?)?;
+        let (eligible, _) = self.eligible(1, Need::default(), &[current.id()], now);
+        let well = eligible.iter().filter(|(cost, _)| cost.is_fit() && cost.is_well());
+        let first = well.map(|(_, endpoint)| endpoint).min_by_key(|endpoint| endpoint.priority())?;
+        (first.priority() < current.priority() && followed.looks_back(now)).then(|| (first.clone(), current))
     }
 }

@@ -4,6 +4,8 @@
 //! HTTP, [`DevChainLeaf`] to a development chain in this process; a [`HeadFeed`] hears of new heads. Ids on this side are our own. What a
 //! client sees of a failure is decided elsewhere; here it gets its name ([`UpstreamError`]).
 
+mod again;
+mod agreement;
 mod batch;
 mod breaker;
 mod bucket;
@@ -29,6 +31,7 @@ mod url;
 mod wire;
 
 pub use self::{
+    agreement::Identity,
     breaker::Health,
     call::{AnsweredBy, Answers, Call, Calls, Mismatch},
     config::{Config, EndpointConfig, RateConfig},
@@ -40,7 +43,7 @@ pub use self::{
     identity::{IdentityError, IdentityState, Stranger, WhoIs, is_development},
     local::DevChainLeaf,
     metrics::Metrics,
-    pool::{Identity, Need},
+    pool::Need,
     reach::Reach,
     stack::{EndpointParts, Leaf, Upstream},
     url::EndpointUrl,

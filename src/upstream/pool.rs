@@ -3,28 +3,24 @@
 use std::{pin::pin, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
-use futures_util::future::{join_all, select_ok};
+use futures_util::future::join_all;
 use tokio::{
     sync::watch,
     time::{self, Instant},
 };
 use tower::retry::budget::{Budget, TpsBudget};
-use tracing::{debug, info};
+use tracing::debug;
 
 use super::{
     Call, Calls, Config, Metrics, UpstreamError,
+    again::{Another, another, is_failure, is_null},
     choice::two_choices,
     endpoint::{Accepted, Attempted, Cost, Eligible, Endpoint, EndpointId, EndpointStatus},
     followed::Followed,
     hedge::{Hedge, Raced, race, worth},
-    identity::{IdentityError, IdentityState, Pin, Recognition, WhoIs},
-    limited,
+    identity::{IdentityState, Pin, Recognition},
 };
-use crate::{
-    eth::BlockNumber,
-    jsonrpc::Answer,
-    verify::{Failure, Verdict},
-};
+use crate::{eth::BlockNumber, jsonrpc::Answer};
 
 /// A call is sent to so many endpoints at most, whatever their number.
 const MOST_ATTEMPTS: usize = 3;
@@ -41,17 +37,17 @@ const BACKOFF: Duration = Duration::from_millis(10);
 /// All endpoints.
 #[derive(Debug)]
 pub(super) struct Pool {
-    endpoints: ArcSwap<Vec<Arc<Endpoint>>>,
-    pin: Arc<Pin>,
+    pub(super) endpoints: ArcSwap<Vec<Arc<Endpoint>>>,
+    pub(super) pin: Arc<Pin>,
     /// The endpoint that the view of the chain follows.
-    followed: Followed,
+    pub(super) followed: Followed,
     retries: TpsBudget,
     /// How long a call waits for an endpoint that is at its rate.
-    max_wait: Duration,
+    pub(super) max_wait: Duration,
     /// When to ask another as well. `None` where that is off.
     hedge: Option<Hedge>,
     metrics: Metrics,
-    changed: watch::Sender<()>,
+    pub(super) changed: watch::Sender<()>,
 }
 
 /// What a call needs of the endpoint that answers it.
@@ -68,10 +64,6 @@ pub struct Need {
     /// A `null` may only mean that this endpoint has not got it yet: one other is asked, once.
     pub null_elsewhere: bool,
 }
-
-/// Who all endpoints are together: one chain. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct Identity(Arc<Pool>);
 
 // === impl Pool ===
 
@@ -278,7 +270,7 @@ impl Pool {
     }
 
     /// Those that can be asked now, and how long until the next can, if that is known.
-    fn eligible(
+    pub(super) fn eligible(
         &self,
         calls: u32,
         need: Need,
@@ -296,93 +288,6 @@ impl Pool {
             }
         }
         (eligible, wait)
-    }
-
-    /// The one that is followed, as long as it can be asked or waited for; then another is. For what that one is
-    /// known to lack, or has been asked for already, another is asked, and not followed for that.
-    fn pick_followed(
-        &self,
-        eligible: &[(Cost, Arc<Endpoint>)],
-        calls: u32,
-        need: Need,
-        tried: &[EndpointId],
-        now: Instant,
-        left: Duration,
-    ) -> Result<Arc<Endpoint>, Option<Duration>> {
-        let mut followed = self.followed.lock();
-        if let Some(current) = followed.endpoint().and_then(|id| self.get(id)) {
-            if tried.contains(&current.id()) {
-                return two_choices(eligible).cloned().ok_or(None);
-            }
-            match current.eligible(calls, need, now) {
-                Eligible::Yes(cost) if cost.lacks() => {
-                    let has_it: Vec<_> = eligible.iter().filter(|(cost, _)| !cost.lacks()).cloned().collect();
-                    return Ok(two_choices(&has_it).cloned().unwrap_or(current));
-                }
-                Eligible::Yes(_) => return Ok(current),
-                Eligible::After(wait) if wait <= left => return Err(Some(wait)),
-                // So many wait for it that this one has waited long enough: it does well all the same.
-                Eligible::After(wait) if wait <= self.max_wait => {
-                    return two_choices(eligible).cloned().ok_or(Some(wait));
-                }
-                Eligible::After(_) | Eligible::No => {}
-            }
-        }
-        let endpoint = two_choices(eligible).cloned().ok_or(None)?;
-        if followed.follow(endpoint.id(), now).is_some() {
-            info!(upstream = %endpoint.name(), "the chain is followed elsewhere from now on");
-        }
-        Ok(endpoint)
-    }
-
-    /// This endpoint failed, or lags: if it is the one that is followed, another is from now on, if there is one.
-    pub(super) fn leave(&self, id: EndpointId) {
-        let now = Instant::now();
-        let mut followed = self.followed.lock();
-        if followed.endpoint() != Some(id) {
-            return;
-        }
-        let (mut eligible, _) = self.eligible(1, Need::default(), &[id], now);
-        // Nobody knows who the others are: then they are no better.
-        eligible.retain(|(cost, _)| cost.is_fit());
-        if let Some(endpoint) = two_choices(&eligible) {
-            followed.follow(endpoint.id(), now);
-            info!(upstream = %endpoint.name(), "the chain is followed elsewhere from now on");
-        }
-    }
-
-    /// Beside a call for the head, now and then: does one that comes before the one that is followed do well again, and
-    /// is it as far? Then it is followed from now on. Waits for nothing.
-    pub(super) fn look_back(self: &Arc<Self>, calls: &Calls) {
-        let [call] = &calls[..] else { return };
-        let now = Instant::now();
-        let Some((first, from)) = self.first_again(now).filter(|_| call.need.is_head) else { return };
-        let (this, calls) = (self.clone(), calls.clone());
-        tokio::spawn(async move {
-            let attempted = first.attempt(&calls).await;
-            let is_well = attempted.iter().all(|outcome| outcome.is_ok() && !is_null(outcome));
-            let shown = first.head_since(now);
-            let mut followed = this.followed.lock();
-            if is_well
-                && shown.is_some()
-                && followed.endpoint() == Some(from.id())
-                && shown >= from.head()
-                && this.get(first.id()).is_some()
-            {
-                followed.follow(first.id(), Instant::now());
-                info!(upstream = %first.name(), "the chain is followed again at the first in order");
-            }
-        });
-    }
-
-    /// The first in order that could be followed instead, and the one that is; `None` if it is not time to look.
-    fn first_again(&self, now: Instant) -> Option<(Arc<Endpoint>, Arc<Endpoint>)> {
-        let mut followed = self.followed.lock();
-        let current = self.get(followed.endpoint()?)?;
-        let (eligible, _) = self.eligible(1, Need::default(), &[current.id()], now);
-        let well = eligible.iter().filter(|(cost, _)| cost.is_fit() && cost.is_well());
-        let first = well.map(|(_, endpoint)| endpoint).min_by_key(|endpoint| endpoint.priority())?;
-        (first.priority() < current.priority() && followed.looks_back(now)).then(|| (first.clone(), current))
     }
 
     /// Has this endpoint shown a block as high as this?
@@ -443,10 +348,6 @@ impl Pool {
         self.followed.lock().endpoint()
     }
 
-    pub(super) fn endpoints(&self) -> Vec<Arc<Endpoint>> {
-        self.endpoints.load().to_vec()
-    }
-
     pub(super) fn metrics(&self) -> &Metrics {
         &self.metrics
     }
@@ -468,10 +369,6 @@ impl Pool {
                 recognition.retire();
             }
         }
-    }
-
-    pub(super) fn pin(&self) -> &Arc<Pin> {
-        &self.pin
     }
 }
 
@@ -495,127 +392,5 @@ fn together(calls: &Calls) -> Need {
         followed: calls.iter().any(|call| call.need.followed),
         is_head: false,
         null_elsewhere: false,
-    }
-}
-
-/// Why another endpoint is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Another {
-    /// This one did not answer, or not so that it helps.
-    Retry,
-    /// This one may only not have got it yet.
-    Null,
-}
-
-/// Might another endpoint do better, and is it safe to ask one?
-fn another(call: &Call, outcome: &Result<Accepted, UpstreamError>) -> Option<Another> {
-    let is_worth_it = match outcome {
-        Ok(Accepted { answer: Answer::Error(error), .. }) => {
-            call.is_repeatable() && (limited::is_rate_limit(error) || limited::is_pruned(error))
-        }
-        // It may be right, and another may say it so that it can be seen.
-        Ok(Accepted { verdict: Some(Verdict::Unproved(Failure::Unprovable { .. }, _)), .. }) => {
-            call.is_repeatable()
-        }
-        Ok(Accepted { answer, .. }) => {
-            return (call.need.null_elsewhere && is_null_answer(answer)).then_some(Another::Null);
-        }
-        Err(error) if !call.is_repeatable() => error.never_sent(),
-        Err(error) => error.retry() != super::Retry::Never,
-    };
-    is_worth_it.then_some(Another::Retry)
-}
-
-pub(super) fn is_worth_another(call: &Call, outcome: &Result<Accepted, UpstreamError>) -> bool {
-    another(call, outcome).is_some()
-}
-
-/// Did the endpoint fail, rather than be at its rate or have nothing better to say?
-fn is_failure(outcome: &Result<Accepted, UpstreamError>) -> bool {
-    matches!(outcome, Err(error) if error.is_endpoints_fault() && !matches!(error, UpstreamError::RateLimited { .. }))
-}
-
-fn is_null(outcome: &Result<Accepted, UpstreamError>) -> bool {
-    matches!(outcome, Ok(accepted) if is_null_answer(&accepted.answer))
-}
-
-fn is_null_answer(answer: &Answer) -> bool {
-    matches!(answer, Answer::Result(result) if result == "null")
-}
-
-// === impl Identity ===
-
-impl Identity {
-    pub(super) fn new(pool: Arc<Pool>) -> Self {
-        Self(pool)
-    }
-
-    /// What is known now: who they are, if one of them has said it.
-    pub fn state(&self) -> IdentityState {
-        let endpoints = self.0.endpoints.load();
-        let states: Vec<_> =
-            endpoints.iter().filter_map(|endpoint| Some(endpoint.recognition()?.state())).collect();
-        let known = states.iter().find(|state| matches!(state, IdentityState::Known(_)));
-        let failed = || states.iter().find(|state| matches!(state, IdentityState::Unknown(Some(_))));
-        let stranger = || states.iter().find(|state| matches!(state, IdentityState::Stranger(_)));
-        known.or_else(stranger).or_else(failed).cloned().unwrap_or(IdentityState::Unknown(None))
-    }
-
-    /// Resolves once one of them is known to be who it should be.
-    pub async fn known(&self) {
-        loop {
-            let mut changed = self.0.changed.subscribe();
-            let endpoints = self.0.endpoints.load_full();
-            let known =
-                endpoints.iter().filter_map(|endpoint| endpoint.recognition()).map(Recognition::known);
-            let known: Vec<_> = known.map(Box::pin).collect();
-            if known.is_empty() {
-                return;
-            }
-            tokio::select! {
-                _ = futures_util::future::select_all(known) => return,
-                _ = changed.changed() => {}
-            }
-        }
-    }
-
-    /// The chain as last known, though nobody may be in reach now.
-    pub fn pinned(&self) -> Option<Arc<WhoIs>> {
-        self.0.pin.pinned()
-    }
-
-    /// Something speaks against them: whoever answers next must say who it is.
-    pub fn doubt(&self) {
-        for endpoint in self.0.endpoints.load().iter() {
-            endpoint.doubt();
-        }
-    }
-
-    /// Makes sure that one of them can be asked: at once if one is known, else by the next attempts.
-    ///
-    /// # Errors
-    /// If none can.
-    pub async fn confirm(&self) -> Result<Arc<WhoIs>, IdentityError> {
-        loop {
-            let mut changed = self.0.changed.subscribe();
-            let endpoints = self.0.endpoints.load_full();
-            let recognitions: Vec<_> =
-                endpoints.iter().filter_map(|endpoint| endpoint.recognition()).collect();
-            if let (Some(who), true) =
-                (self.0.pin.pinned(), recognitions.iter().any(|recognition| recognition.is_sure()))
-            {
-                return Ok(who);
-            }
-            if recognitions.is_empty() {
-                return Err(IdentityError::Upstream(UpstreamError::Busy));
-            }
-            let confirming = recognitions.into_iter().map(|recognition| Box::pin(recognition.confirm()));
-            tokio::select! {
-                biased;
-                // Others are asked from now on.
-                _ = changed.changed() => {}
-                confirmed = select_ok(confirming) => return confirmed.map(|(who, _)| who),
-            }
-        }
     }
 }

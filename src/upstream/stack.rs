@@ -140,8 +140,8 @@ impl Upstream {
     /// From here on these are the endpoints. Calls under way end where they are; an endpoint that was there before, since
     /// it is reached with the same, stays what it is: with its breaker, its pause, its name, its filters.
     pub fn replace(&self, endpoints: Vec<EndpointParts>, config: &Config) {
-        let pin = self.pool.pin().clone();
-        let before = self.pool.endpoints();
+        let pin = self.pool.pin.clone();
+        let before = self.pool.endpoints.load().to_vec();
         self.pool.replace(assemble(before, endpoints, Some(&pin), config, self.pool.metrics()));
     }
 }

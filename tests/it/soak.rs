@@ -33,8 +33,8 @@ const BESIDE: u64 = 64 << 20;
 /// Upstream connections at a time.
 const UPSTREAM: u64 = 16;
 
-/// Until what nobody needs any more is gone: connections to nodes are kept for 50 s, those of clients for less.
-const REST: Duration = Duration::from_secs(75);
+/// Until what nobody needs any more is gone: a connection to a node is kept for 50 s, and looked at as often.
+const REST: Duration = Duration::from_secs(120);
 
 /// Of the connections to a node some are open before anything begins, or not yet.
 const FEW: u64 = 2;
