@@ -21,3 +21,28 @@ pub(super) fn impersonated(chain_id: u64, genesis: BlockHash) -> Option<&'static
     let known = KNOWN.iter().find(|(known, ..)| *known == chain_id);
     known.filter(|(_, _, first)| BlockHash(*first) != genesis).map(|(_, name, _)| *name)
 }
+
+#[cfg(test)]
+mod tests {
+    use alloy_consensus::constants::{
+        HOLESKY_GENESIS_HASH, HOODI_GENESIS_HASH, MAINNET_GENESIS_HASH, SEPOLIA_GENESIS_HASH,
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_known_id_has_one_first_block() {
+        let ethereum = [
+            (1, MAINNET_GENESIS_HASH),
+            (17000, HOLESKY_GENESIS_HASH),
+            (560048, HOODI_GENESIS_HASH),
+            (11155111, SEPOLIA_GENESIS_HASH),
+        ];
+        for (chain_id, genesis) in ethereum {
+            assert_eq!(impersonated(chain_id, BlockHash(genesis)), None);
+            assert_eq!(impersonated(100, BlockHash(genesis)), Some("Gnosis Chain"));
+        }
+        assert_eq!(impersonated(1, BlockHash(SEPOLIA_GENESIS_HASH)), Some("Ethereum Mainnet"));
+        assert_eq!(impersonated(31337, BlockHash(SEPOLIA_GENESIS_HASH)), None);
+    }
+}

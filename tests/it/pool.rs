@@ -397,6 +397,7 @@ async fn nobody_is_left_alone_for_years() {
     assert_eq!(program.call(BALANCE, somebody()).await.0, 200);
 }
 
+/// With 200, as everything that a node says: the statuses are for what this program has to say itself.
 #[tokio::test(start_paused = true)]
 async fn when_all_limit_their_rate_the_nodes_own_error_is_handed_on() {
     let (first, second) = twins();
