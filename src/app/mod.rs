@@ -3,5 +3,6 @@
 mod reload;
 mod report;
 mod start;
+mod tasks;
 
 pub use self::start::{App, StartError, check};

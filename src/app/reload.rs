@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `strict`, `methods.*`, `call_timeout`, `chain.max_staleness` | from the next call on |
 //! | `http.max_body`, `http.body_timeout`, `http.max_batch`, `http.batch_concurrency`, `http.max_batch_answer`, `http.max_in_flight`, `http.rate`, `http.burst`, `http.keys`, `http.trusted_proxies`, `http.allowed_hosts`, `http.allowed_origins` | from the next request on |
-//! | `upstream.endpoints`, and what their secrets say | from the next upstream call on |
+//! | `upstream.endpoints`, and what their secrets say; `upstream.connect_timeout`, `upstream.timeout`, `upstream.max_answer` | from the next upstream call on |
 //! | `tls.cert`, `tls.key`, and what is in these files | from the next connection on |
 //! | `log.level` | at once |
 //!
@@ -28,20 +28,21 @@ use prometheus_client::{
     registry::Registry,
 };
 use serde_json::Value;
+use tokio::sync::watch;
 use tracing::{error, info, warn};
 
-use super::start::{certificate, endpoints, is_consistent};
+use super::start::{certificate, endpoints, feed, is_consistent};
 use crate::{
     budget::ByteBudget,
     config::{Config, ConfigError, LogConfig, Problem},
     http::{self, Access},
     listen::{Tls, TlsIdentity},
     proxy::{self, Policy},
-    upstream::{self, EndpointConfig, EndpointParts, Upstream},
+    upstream::{EndpointParts, HeadFeed, Upstream},
 };
 
 /// The keys that [`Reload::apply`] applies; `a.*` is all under `a`. A key that is not here waits for a restart.
-const LIVE: [&str; 19] = [
+const LIVE: [&str; 22] = [
     "strict",
     "call_timeout",
     "methods.*",
@@ -58,6 +59,9 @@ const LIVE: [&str; 19] = [
     "http.trusted_proxies",
     "http.allowed_hosts",
     "http.allowed_origins",
+    "upstream.connect_timeout",
+    "upstream.timeout",
+    "upstream.max_answer",
     "upstream.endpoints",
     "tls.cert",
     "tls.key",
@@ -85,7 +89,8 @@ pub(super) struct Parts {
     pub(super) access: Access,
     pub(super) tls: Option<Tls>,
     pub(super) upstream: Upstream,
-    pub(super) upstream_metrics: upstream::Metrics,
+    /// Where new heads are told of.
+    pub(super) feed: watch::Sender<Option<HeadFeed>>,
     /// For what the endpoints read.
     pub(super) budget: ByteBudget,
 }
@@ -105,6 +110,7 @@ struct Labels {
 struct Prepared {
     certificate: Option<TlsIdentity>,
     endpoints: Vec<EndpointParts>,
+    feed: Option<HeadFeed>,
 }
 
 // === impl Reload ===
@@ -131,7 +137,7 @@ impl Reload {
         let mut waiting = differences(&self.started, &config);
         waiting.retain(|key| !self.is_live(key, &config));
 
-        let new_certificate = self.apply(&current, &config, prepared);
+        let new_certificate = self.apply(&config, prepared);
         set_log(&config.log);
         *current = config;
         self.metrics.count("applied");
@@ -149,21 +155,24 @@ impl Reload {
     fn prepare(&self, config: &Config) -> Result<Prepared, Problem> {
         let certificate = certificate(&config.tls)?;
         let endpoints = endpoints(config, &self.parts.budget)?;
-        Ok(Prepared { certificate, endpoints })
+        let feed = feed(&config.upstream)?;
+        Ok(Prepared { certificate, endpoints, feed })
     }
 
     /// Applies what can change; cannot fail. Says whether another certificate is shown.
-    fn apply(&self, before: &Config, config: &Config, prepared: Prepared) -> bool {
-        let Parts { proxy, http, access, tls, upstream, upstream_metrics, .. } = &self.parts;
+    fn apply(&self, config: &Config, prepared: Prepared) -> bool {
+        let Parts { proxy, http, access, tls, upstream, feed, .. } = &self.parts;
         proxy.apply(&config.proxy());
         http.apply(&config.http);
         access.replace(&config.http, Policy::new(&config.proxy()));
-        let named = &config.upstream.endpoints;
-        // The same endpoints go on as they are, unless what they are reached with is written elsewhere.
-        if *named != before.upstream.endpoints || !named.iter().all(EndpointConfig::is_plain) {
-            proxy.set_consistent(is_consistent(named));
-            upstream.replace(prepared.endpoints, &self.started.upstream, upstream_metrics);
-        }
+        proxy.set_consistent(is_consistent(&config.upstream.endpoints));
+        // Those that are reached with the same go on as they are, with what is known of them.
+        upstream.replace(prepared.endpoints, &config.upstream);
+        feed.send_if_modified(|feed| {
+            let is_another = *feed != prepared.feed;
+            *feed = prepared.feed;
+            is_another
+        });
         match (tls, prepared.certificate) {
             (Some(tls), Some(certificate)) => tls.show(certificate),
             _ => false,
@@ -243,6 +252,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::upstream::EndpointConfig;
 
     #[test]
     fn what_differs_is_named_and_not_shown() {

@@ -106,7 +106,7 @@ fn upstreams(upstream: &Upstream) -> serde_json::Value {
             "url": &*endpoint.name,
             "priority": endpoint.priority,
             "state": state,
-            "followed": followed.as_ref() == Some(&endpoint.name),
+            "followed": followed == Some(endpoint.id),
             "head": endpoint.head.map(|head| head.0),
             "last_mismatch": endpoint.last_mismatch,
             "reason": stranger.or_else(|| endpoint.last_error.as_ref().map(ToString::to_string)),

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use prometheus_client::registry::Registry;
 use tokio::{
-    sync::oneshot,
+    sync::{oneshot, watch},
     task::JoinHandle,
     time::{self, Instant},
 };
@@ -14,6 +14,7 @@ use tracing::{info, warn};
 use super::{
     reload::{self, Reload},
     report::Report,
+    tasks,
 };
 use crate::{
     admin::Admin,
@@ -23,7 +24,7 @@ use crate::{
     http::{self, Access, Edge, HostCheck},
     listen::{self, BindError, Listener, Tls, TlsConfig, TlsIdentity, raise_file_limit},
     proxy::{self, Policy, Proxy, ProxyParts},
-    upstream::{self, EndpointConfig, EndpointParts, HeadFeed, HttpLeaf, Identity, Upstream},
+    upstream::{self, EndpointConfig, EndpointParts, HeadFeed, HttpLeaf, Identity, Reach, Upstream},
     verify::{self, Verifier},
 };
 
@@ -78,9 +79,10 @@ impl App {
         let budget = ByteBudget::new(config.max_bytes_in_flight.as_u64());
         let endpoints = endpoints(&config, &budget).map_err(StartError::Config)?;
         let feed = feed(&config.upstream).map_err(StartError::Config)?;
-        let names: Vec<_> = endpoints.iter().map(|endpoint| endpoint.name.to_string()).collect();
         let upstream_metrics = upstream::Metrics::register(&mut registry);
         let upstream = Upstream::new(endpoints, config.chain_id, &config.upstream, &upstream_metrics);
+        let names: Vec<_> = upstream.status().0.iter().map(|endpoint| endpoint.name.to_string()).collect();
+        let feed = watch::Sender::new(feed);
 
         let tls = certificate(&config.tls).map_err(StartError::Config)?.map(Tls::new);
         let connections = connections_that_fit(&config);
@@ -118,7 +120,7 @@ impl App {
             started: Instant::now(),
             draining: false.into(),
         });
-        let follow = tokio::spawn(follower.run(feed));
+        let follow = tokio::spawn(follower.run(feed.subscribe()));
         // Of its own: those who take nothing must not keep others from being read.
         let waiting = ByteBudget::new(config.max_bytes_in_flight.as_u64());
         let scheme = if config.tls.admin { "https" } else { "http" };
@@ -134,6 +136,7 @@ impl App {
         let service = http::stack(edge_live.clone(), edge, proxy);
         let rpc = Served::start(rpc, |listener, stop| listener.serve(service, stop));
         let reload_metrics = reload::Metrics::register(&mut registry);
+        tasks::register(&mut registry);
         let hosts = HostCheck::new(access.clone(), admin.address().ip());
         let service = Admin::new(report.clone(), registry, hosts);
         let admin = Served::start(admin, |listener, stop| listener.serve(service, stop));
@@ -153,7 +156,7 @@ impl App {
             access: access.clone(),
             tls,
             upstream,
-            upstream_metrics,
+            feed,
             budget,
         };
         let reload = Reload::new(config, parts, reload_metrics);
@@ -244,28 +247,25 @@ pub(super) fn endpoints(config: &Config, budget: &ByteBudget) -> Result<Vec<Endp
             "no node is named; use --upstream http://127.0.0.1:8545, say",
         ));
     }
-    let mut endpoints = Vec::<EndpointParts>::with_capacity(config.endpoints.len());
-    for (at, endpoint) in config.endpoints.iter().enumerate() {
-        let leaf = HttpLeaf::try_new(endpoint, config, budget.clone())
-            .map_err(|error| Problem::new(format!("upstream.endpoints.{at}"), error))?;
-        if let Some((key, own)) = listeners.into_iter().find(|(_, own)| leaf.url().is_listener(*own)) {
-            let message =
-                format!("{own} is where Holdfast itself listens ({key}); name the node, or listen elsewhere");
-            return Err(Problem::new(format!("upstream.endpoints.{at}"), message));
+    let part = |(at, endpoint): (usize, &EndpointConfig)| {
+        let problem = |error: String| Problem::new(format!("upstream.endpoints.{at}"), error);
+        let reach = Reach::resolve(endpoint).map_err(|error| problem(error.to_string()))?;
+        if let Some((key, own)) = listeners.into_iter().find(|(_, own)| reach.url().is_listener(*own)) {
+            return Err(problem(format!(
+                "{own} is where Holdfast itself listens ({key}); name the node, or listen elsewhere"
+            )));
         }
-        let mut name = leaf.url().to_string();
-        // What tells two of them apart may be what must not be shown.
-        if endpoints.iter().any(|known| *known.name == name) {
-            name = format!("{name} ({at})");
-        }
+        let leaf =
+            HttpLeaf::try_new(&reach, config, budget.clone()).map_err(|error| problem(error.to_string()))?;
         let leaf = BoxCloneSyncService::new(leaf);
-        endpoints.push(EndpointParts { name: name.into(), leaf, config: endpoint.clone() });
-    }
-    Ok(endpoints)
+        let name = reach.url().to_string().into();
+        Ok(EndpointParts { name, reach: Some(reach), leaf, config: endpoint.clone() })
+    };
+    config.endpoints.iter().enumerate().map(part).collect()
 }
 
 /// Where the first endpoint that does tells of new heads.
-fn feed(config: &upstream::Config) -> Result<Option<HeadFeed>, Problem> {
+pub(super) fn feed(config: &upstream::Config) -> Result<Option<HeadFeed>, Problem> {
     for (at, endpoint) in config.endpoints.iter().enumerate() {
         let feed = HeadFeed::try_new(endpoint, config);
         let feed = feed.map_err(|error| Problem::new(format!("upstream.endpoints.{at}"), error))?;

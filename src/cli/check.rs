@@ -14,7 +14,7 @@ use crate::{
     config::{Config, LogConfig, Problem},
     eth::{BlockHash, Operation, Tag},
     jsonrpc::{Answer, Params},
-    upstream::{Call, EndpointConfig, EndpointParts, HttpLeaf, Metrics, Upstream, UpstreamError},
+    upstream::{Call, EndpointConfig, EndpointParts, HttpLeaf, Metrics, Reach, Upstream, UpstreamError},
 };
 
 /// What a node says of a method it does not have.
@@ -76,11 +76,13 @@ async fn check(config: Config) -> Result<(), Failure> {
 
 async fn check_endpoint(config: &Config, at: usize, endpoint: &EndpointConfig) -> Result<(), Failure> {
     let budget = ByteBudget::new(config.max_bytes_in_flight.as_u64());
-    let leaf = HttpLeaf::try_new(endpoint, &config.upstream, budget)
-        .map_err(|error| StartError::Config(Problem::new(format!("upstream.endpoints.{at}"), error)))?;
-    line("upstream", leaf.url().to_string())?;
+    let problem = |error| StartError::Config(Problem::new(format!("upstream.endpoints.{at}"), error));
+    let reach = Reach::resolve(endpoint).map_err(problem)?;
+    let leaf = HttpLeaf::try_new(&reach, &config.upstream, budget).map_err(problem)?;
+    line("upstream", reach.url().to_string())?;
     let parts = EndpointParts {
-        name: leaf.url().to_string().into(),
+        name: reach.url().to_string().into(),
+        reach: Some(reach),
         leaf: BoxCloneSyncService::new(leaf),
         config: endpoint.clone(),
     };

@@ -120,6 +120,7 @@ fn upstream_error(error: &UpstreamError) -> Verdict {
         | UpstreamError::Unreadable(_)
         | UpstreamError::WrongId
         | UpstreamError::Empty
+        | UpstreamError::Malformed { .. }
         | UpstreamError::Stranger(_)
         | UpstreamError::NodeError(_)
         | UpstreamError::TooLarge { .. } => {

@@ -25,7 +25,7 @@ use crate::{
         Block, BlockHash, BlockNumber, LoneReceipt, LoneTransaction, Receipts, ThinBlock, TxHash, TxPosition,
     },
     jsonrpc::{Answer, MethodName, Params},
-    upstream::{Call, Identity, Need, Upstream, UpstreamError},
+    upstream::{AnsweredBy, Call, Identity, Need, Upstream, UpstreamError},
     verify::{Asked, AskedBlock, Check, Verdict, Verified, Verifier},
 };
 
@@ -124,7 +124,9 @@ impl Fetch {
         };
         let anybody = self.is_timeless() || block.is_some_and(|block| Some(block) <= finalized);
         let block = block.filter(|block| Some(*block) <= head);
-        Need { block, followed: !anybody, is_head: false, null_elsewhere: anybody }
+        // That there is none yet, only one can say who is as far as the view.
+        let head = head.filter(|_| matches!(self, Self::Transaction(_) | Self::Receipt(_)));
+        Need { block, head, followed: !anybody, is_head: false, null_elsewhere: anybody }
     }
 
     pub(super) fn asked(self) -> Asked {
@@ -292,13 +294,17 @@ impl Fetcher {
         let check = self.check(fetch.asked(), sent);
         let finalized = self.view.tracker().finalized().map(|(number, _)| number);
         let need = fetch.need(finalized, head.map(|head| head.number));
-        let answer = self.ask(fetch.call().with_need(need), &check).await?;
+        let by = AnsweredBy::default();
+        let answer = self.ask(fetch.call().with_need(need).with_answered_by(&by), &check).await?;
         match &answer {
             Answer::Error(error) if matches!(fetch, Fetch::Receipts(_) | Fetch::ReceiptsAt(_)) => {
                 self.note_lack(error);
             }
             Answer::Result(result) if result == "null" => {
-                if let (Fetch::Receipt(transaction), Some(head)) = (fetch, head) {
+                // Under this head only if whoever said it has got as far: the one that showed it may have failed since.
+                if let (Fetch::Receipt(transaction), Some(head)) = (fetch, head)
+                    && by.get().is_some_and(|by| self.upstream.has_reached(by, head.number))
+                {
                     self.absences.note(transaction, head.hash, sent, &self.view.tracker());
                 }
             }

@@ -80,9 +80,9 @@ impl Follower {
         Self { fetcher, follow: config.follow, interval: config.follow_interval, news: News::new() }
     }
 
-    /// Follows until dropped, by what `feed` tells if there is one; ends at once if nothing is to be
-    /// followed.
-    pub async fn run(self, feed: Option<HeadFeed>) {
+    /// Follows until dropped, by what `feed` tells while there is one, which may change; ends at once if nothing is
+    /// to be followed.
+    pub async fn run(self, feed: watch::Receiver<Option<HeadFeed>>) {
         if self.follow != Follow::Off {
             tokio::join!(self.keep_new(), self.listen(feed), self.keep_stocked());
         }
@@ -157,9 +157,28 @@ impl Follower {
 
     // ## News
 
-    /// Keeps a subscription, if there is a feed.
-    async fn listen(&self, feed: Option<HeadFeed>) {
-        let Some(feed) = feed else { return };
+    /// Keeps a subscription to whatever the feed is.
+    async fn listen(&self, mut feeds: watch::Receiver<Option<HeadFeed>>) {
+        loop {
+            let feed = feeds.borrow_and_update().clone();
+            tokio::select! {
+                () = self.listen_to(feed) => {}
+                changed = feeds.changed() => {
+                    // What the one before told, this one need not; until it does, nobody tells anything.
+                    self.news.subscribed.send_replace(false);
+                    if changed.is_err() {
+                        // Nobody is left who could change it.
+                        let feed = feeds.borrow().clone();
+                        return self.listen_to(feed).await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Keeps a subscription to this feed, for ever.
+    async fn listen_to(&self, feed: Option<HeadFeed>) {
+        let Some(feed) = feed else { return std::future::pending().await };
         let mut backoff = Backoff::new(FIRST_RECONNECT);
         let mut warned = false;
         loop {

@@ -457,8 +457,8 @@ impl Inner {
     async fn bypass(self: Arc<Self>, call: Call) -> Result<Answered, CallError> {
         self.confirm().await?;
         // One that is known to be behind would answer for a head that is no more.
-        let block = self.fetcher.view.tracker().head().map(|head| head.number);
-        self.forward(call.with_need(Need { block, ..Need::default() }), Outcome::Bypass).await
+        let head = self.fetcher.view.tracker().head().map(|head| head.number);
+        self.forward(call.with_need(Need { head, ..Need::default() }), Outcome::Bypass).await
     }
 
     /// Waits for the upstream to say who it is; a node that does not know its network is asked each time.

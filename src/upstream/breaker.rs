@@ -1,7 +1,7 @@
 //! When an endpoint that fails is left alone, and when it is tried again.
 //!
 //! Pure: time comes as an argument. Closed, calls pass and failures are counted; too many in a row
-//! open it. Open, nothing passes until its time is over. Then one call at a time may try: an answer closes
+//! open it, and fewer if nothing came at all. Open, nothing passes until its time is over. Then one call at a time may try: an answer closes
 //! it, a failure opens it again, for longer.
 
 use std::time::Duration;
@@ -10,6 +10,10 @@ use tokio::time::Instant;
 
 /// So many failures in a row, and an endpoint is left alone. One or two happen to every node.
 const TOO_MANY: u32 = 5;
+
+/// For so many failures a call counts that waited for nothing when one before it had already: the two of them are too
+/// many, since each costs its caller the whole of its time.
+const HANG: u32 = TOO_MANY - 1;
 
 /// How long it is left alone at first; doubled each time, up to the last. Short, so that a node that is
 /// back is noticed within seconds of the next call.
@@ -32,6 +36,15 @@ enum State {
     Closed { failures: u32 },
     Open { until: Instant },
     HalfOpen { since: Instant },
+}
+
+/// How a call failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Blow {
+    /// In any way.
+    Failure,
+    /// Nothing came, as to the last one, and it was sent after that.
+    Hang,
 }
 
 /// What a breaker is, for those who look.
@@ -82,11 +95,11 @@ impl Breaker {
     }
 
     /// A call failed.
-    pub(super) fn fail(&mut self, now: Instant) {
+    pub(super) fn fail(&mut self, blow: Blow, now: Instant) {
         match self.state {
             // ## Closed => (Closed | Open)
-            State::Closed { failures } if failures + 1 < TOO_MANY => {
-                self.state = State::Closed { failures: failures + 1 };
+            State::Closed { failures } if failures + blow.weight() < TOO_MANY => {
+                self.state = State::Closed { failures: failures + blow.weight() };
             }
             // ## (Closed | HalfOpen) => Open
             State::Closed { .. } | State::HalfOpen { .. } => {
@@ -123,6 +136,17 @@ impl Breaker {
     }
 }
 
+// === impl Blow ===
+
+impl Blow {
+    fn weight(self) -> u32 {
+        match self {
+            Self::Failure => 1,
+            Self::Hang => HANG,
+        }
+    }
+}
+
 // === impl Health ===
 
 impl Health {
@@ -144,13 +168,17 @@ mod tests {
 
     #[derive(Clone, Copy, Debug)]
     enum Event {
-        Call { fails: bool },
+        Call(Option<Blow>),
         Wait(u64),
     }
 
     fn event() -> impl Strategy<Value = Event> {
         prop_oneof![
-            3 => any::<bool>().prop_map(|fails| Event::Call { fails }),
+            3 => prop_oneof![
+                3 => Just(None),
+                2 => Just(Some(Blow::Failure)),
+                1 => Just(Some(Blow::Hang)),
+            ].prop_map(Event::Call),
             1 => prop_oneof![Just(100u64), Just(600), Just(6_000), Just(31_000)].prop_map(Event::Wait),
         ]
     }
@@ -163,27 +191,28 @@ mod tests {
         ) {
             let mut now = Instant::now();
             let mut breaker = Breaker::new();
-            let (mut in_a_row, mut shut) = (0u32, None::<Instant>);
+            // What failures in a row weigh, and how often it has opened since the last answer.
+            let (mut weigh, mut opened, mut shut) = (0u32, 0u32, None::<Instant>);
             for event in events {
                 match event {
                     Event::Wait(millis) => now += Duration::from_millis(millis),
-                    Event::Call { fails } => {
+                    Event::Call(blow) => {
                         let passes = breaker.lets_pass(now);
                         prop_assert_eq!(passes, shut.is_none_or(|until| now >= until));
                         if !passes {
                             continue;
                         }
                         breaker.begin(now);
-                        if fails {
-                            breaker.fail(now);
-                            in_a_row += 1;
-                            if in_a_row >= TOO_MANY {
-                                let doublings = (in_a_row - TOO_MANY).min(16);
-                                shut = Some(now + (FIRST * 2u32.pow(doublings)).min(LAST));
+                        if let Some(blow) = blow {
+                            breaker.fail(blow, now);
+                            weigh += if blow == Blow::Hang { HANG } else { 1 };
+                            if weigh >= TOO_MANY {
+                                shut = Some(now + (FIRST * 2u32.pow(opened.min(16))).min(LAST));
+                                opened += 1;
                             }
                         } else {
                             breaker.succeed();
-                            (in_a_row, shut) = (0, None);
+                            (weigh, opened, shut) = (0, 0, None);
                         }
                     }
                 }
@@ -197,7 +226,7 @@ mod tests {
             let now = Instant::now();
             let mut breaker = Breaker::new();
             for _ in 0..TOO_MANY {
-                breaker.fail(now);
+                breaker.fail(Blow::Failure, now);
             }
             prop_assert_eq!(breaker.health(now), Health::Open);
             let later = now + FIRST;
@@ -213,10 +242,20 @@ mod tests {
     }
 
     #[test]
+    fn two_calls_in_a_row_that_wait_for_nothing_are_too_many() {
+        let now = Instant::now();
+        let mut breaker = Breaker::new();
+        breaker.fail(Blow::Failure, now);
+        assert!(breaker.lets_pass(now));
+        breaker.fail(Blow::Hang, now);
+        assert!(!breaker.lets_pass(now));
+    }
+
+    #[test]
     fn a_try_that_is_given_up_makes_room_for_the_next() {
         let now = Instant::now();
         let mut breaker = Breaker::new();
-        (0..TOO_MANY).for_each(|_| breaker.fail(now));
+        (0..TOO_MANY).for_each(|_| breaker.fail(Blow::Failure, now));
         let later = now + FIRST;
         breaker.begin(later);
         breaker.abandon(now);

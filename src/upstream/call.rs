@@ -1,6 +1,8 @@
 //! What is asked of an upstream.
 
-use super::{Need, UpstreamError, filters::FilterCall};
+use std::sync::{Arc, OnceLock};
+
+use super::{EndpointId, Need, UpstreamError, filters::FilterCall};
 use crate::{
     eth::is_write,
     jsonrpc::{Answer, MethodName, Params},
@@ -24,7 +26,13 @@ pub struct Call {
     pub check: Option<Check>,
     /// What the endpoint that answers it must have.
     pub need: Need,
+    /// Where it is written who answered, for whoever wants to know.
+    pub(super) by: Option<AnsweredBy>,
 }
+
+/// Who answered a call. It travels with it, like its check.
+#[derive(Clone, Debug, Default)]
+pub struct AnsweredBy(Arc<OnceLock<EndpointId>>);
 
 /// An answer that cannot be right.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -41,7 +49,7 @@ pub struct Mismatch {
 impl Call {
     /// A call whose every answer counts.
     pub fn new(method: impl Into<MethodName>, params: Params) -> Self {
-        Self { method: method.into(), params, check: None, need: Need::default() }
+        Self { method: method.into(), params, check: None, need: Need::default(), by: None }
     }
 
     /// The same call, whose answer must pass this.
@@ -52,6 +60,11 @@ impl Call {
     /// The same call, for an endpoint that has this.
     pub fn with_need(self, need: Need) -> Self {
         Self { need, ..self }
+    }
+
+    /// The same call; who answers it will be told here.
+    pub fn with_answered_by(self, by: &AnsweredBy) -> Self {
+        Self { by: Some(by.clone()), ..self }
     }
 
     /// What it has to do with filters.
@@ -65,5 +78,19 @@ impl Call {
         const DEEDS: [&str; 4] = ["personal_", "admin_", "engine_", "eth_submit"];
         let method = self.method.as_str();
         !is_write(method) && self.filter().is_none() && !DEEDS.iter().any(|deed| method.starts_with(deed))
+    }
+}
+
+// === impl AnsweredBy ===
+
+impl AnsweredBy {
+    /// Who it was; `None` as long as nobody has.
+    pub fn get(&self) -> Option<EndpointId> {
+        self.0.get().copied()
+    }
+
+    pub(super) fn settle(&self, by: EndpointId) {
+        // A call has one answer that counts.
+        let _ = self.0.set(by);
     }
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
 
-use super::{EndpointError, HeadFeed, Percentile, http};
+use super::{EndpointError, HeadFeed, Percentile, Reach};
 use crate::secret::Secret;
 
 /// How upstreams are asked.
@@ -108,18 +108,12 @@ impl EndpointConfig {
         }
     }
 
-    /// Is all that it is reached with written in the configuration itself?
-    pub fn is_plain(&self) -> bool {
-        let secrets = self.headers.values().chain(&self.ws).chain([&self.url]);
-        secrets.into_iter().all(|secret| matches!(secret, Secret::Plain(_)))
-    }
-
     /// Can it be used as it is configured? Looks up its secrets, and connects to nothing.
     ///
     /// # Errors
     /// If the endpoint's secrets, URLs or headers are no good.
     pub fn check(&self) -> Result<(), EndpointError> {
-        http::resolve(self)?;
+        Reach::resolve(self)?;
         HeadFeed::try_new(self, &Config::default()).map(drop)
     }
 }

@@ -1,7 +1,10 @@
 //! One node among those that can be asked: how it does, what it has, and whether it may be asked now.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -14,11 +17,13 @@ use tower::{
 use tracing::{Instrument, debug, debug_span, warn, warn_span};
 
 use super::{
-    Call, Calls, EndpointConfig, Leaf, Metrics, UpstreamError,
-    breaker::{Breaker, Health},
+    Call, Calls, EndpointConfig, Leaf, Need, RateConfig, Reach, UpstreamError,
+    breaker::{Blow, Breaker, Health},
     bucket::Bucket,
     identity::{IdentityError, IdentityState, Pin, Recognition},
     limited,
+    metrics::EndpointMetrics,
+    stack::Manner,
 };
 use crate::{
     eth::BlockNumber,
@@ -33,7 +38,7 @@ const DEFAULT_RTT: Duration = Duration::from_millis(100);
 /// How long a slow answer weighs.
 const DECAY: Duration = Duration::from_secs(10);
 
-/// Where a node limits its rate and does not say for how long.
+/// Where a node limits its rate and does not say for how long; doubled each time it does so again at once.
 const LIMITED: Duration = Duration::from_secs(1);
 
 /// How long a head that an endpoint showed says that it is behind: it may have caught up since.
@@ -49,26 +54,40 @@ const GRUDGE: Duration = Duration::from_secs(5);
 /// reads upwards would ask in vain for every one.
 const GONE_TOGETHER: u64 = 64;
 
+/// Which endpoint it is, for as long as the program runs: names may be given to another, places may change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct EndpointId(u64);
+
 /// One node.
 #[derive(Debug)]
 pub(super) struct Endpoint {
+    id: EndpointId,
     name: Arc<str>,
-    priority: u32,
-    weight: u32,
+    /// What it is reached with. `None` where that cannot be told, and it is the same as no other.
+    reach: Option<Reach>,
+    priority: AtomicU32,
+    weight: AtomicU32,
+    /// How its leaf was made.
+    manner: Mutex<Manner>,
     leaf: Mutex<PeakEwma<Leaf>>,
     state: Mutex<State>,
     /// Who it is. `None` where nobody cares.
     recognition: Option<Recognition>,
-    metrics: Metrics,
+    metrics: EndpointMetrics,
     said: Seldom,
 }
 
 #[derive(Debug)]
 struct State {
     breaker: Breaker,
+    rate: Option<RateConfig>,
     bucket: Option<Bucket>,
     /// It asked for a pause until then.
     paused: Option<Instant>,
+    /// Pauses in a row of which it did not say how long they are.
+    limits: u32,
+    /// When it last let a call wait for nothing, if it has answered nothing since.
+    hung: Option<Instant>,
     /// Answers in a row that could not be right.
     wrong: u32,
     /// When it last failed, or said what cannot be right.
@@ -89,8 +108,8 @@ struct State {
 pub(super) struct Accepted {
     pub(super) answer: Answer,
     pub(super) verdict: Option<Verdict>,
-    /// The endpoint that gave it, by name.
-    pub(super) by: Arc<str>,
+    /// The endpoint that gave it.
+    pub(super) by: EndpointId,
 }
 
 /// What an attempt came to, for each call.
@@ -127,6 +146,8 @@ struct Begun<'a> {
 /// How an endpoint does, for those who look.
 #[derive(Clone, Debug)]
 pub struct EndpointStatus {
+    /// Which it is.
+    pub id: EndpointId,
     /// Its name: its URL without what is secret in it.
     pub name: Arc<str>,
     /// Its place in the order.
@@ -150,22 +171,30 @@ pub struct EndpointStatus {
 impl Endpoint {
     pub(super) fn new(
         name: Arc<str>,
+        reach: Option<Reach>,
         leaf: Leaf,
+        manner: Manner,
         config: &EndpointConfig,
         pin: Option<&Arc<Pin>>,
-        metrics: Metrics,
+        metrics: EndpointMetrics,
     ) -> Self {
-        let decay = DECAY.as_nanos() as f64;
+        let id = EndpointId::next();
         Self {
-            recognition: pin.map(|pin| Recognition::new(name.clone(), pin.clone())),
+            recognition: pin.map(|pin| Recognition::new(id, name.clone(), pin.clone())),
+            id,
             name,
-            priority: config.priority,
-            weight: config.weight.max(1),
-            leaf: Mutex::new(PeakEwma::new(leaf, DEFAULT_RTT, decay, CompleteOnResponse::default())),
+            reach,
+            priority: config.priority.into(),
+            weight: config.weight.max(1).into(),
+            manner: Mutex::new(manner),
+            leaf: Mutex::new(measured(leaf)),
             state: Mutex::new(State {
                 breaker: Breaker::new(),
-                bucket: config.rate.map(|rate| Bucket::new(rate.per_second, rate.burst)),
+                rate: config.rate,
+                bucket: config.rate.map(bucket),
                 paused: None,
+                limits: 0,
+                hung: None,
                 wrong: 0,
                 failed: None,
                 last_error: None,
@@ -179,16 +208,54 @@ impl Endpoint {
         }
     }
 
+    /// Takes what is said of it anew. What is known of it stays: it is the same node.
+    pub(super) fn adopt(&self, config: &EndpointConfig, leaf: Leaf, manner: Manner) {
+        self.priority.store(config.priority, Relaxed);
+        self.weight.store(config.weight.max(1), Relaxed);
+        {
+            let mut state = self.state();
+            if state.rate != config.rate {
+                (state.rate, state.bucket) = (config.rate, config.rate.map(bucket));
+            }
+        }
+        let mut before = self.manner.lock().unwrap_or_else(PoisonError::into_inner);
+        // Else it goes on with the connections it has.
+        if *before != manner {
+            *before = manner;
+            *self.lock_leaf() = measured(leaf);
+        }
+    }
+
+    pub(super) fn id(&self) -> EndpointId {
+        self.id
+    }
+
     pub(super) fn name(&self) -> &Arc<str> {
         &self.name
     }
 
+    /// Is this what it is reached with?
+    pub(super) fn is_reached_by(&self, reach: Option<&Reach>) -> bool {
+        reach.is_some() && self.reach.as_ref() == reach
+    }
+
     pub(super) fn priority(&self) -> u32 {
-        self.priority
+        self.priority.load(Relaxed)
     }
 
     pub(super) fn weight(&self) -> u32 {
-        self.weight
+        self.weight.load(Relaxed)
+    }
+
+    /// The highest block that it has shown.
+    pub(super) fn head(&self) -> Option<BlockNumber> {
+        self.state().head
+    }
+
+    /// The head that it has shown since then, if it has.
+    pub(super) fn head_since(&self, then: Instant) -> Option<BlockNumber> {
+        let state = self.state();
+        state.head.filter(|_| state.head_seen.is_some_and(|seen| seen >= then))
     }
 
     pub(super) fn recognition(&self) -> Option<&Recognition> {
@@ -199,7 +266,8 @@ impl Endpoint {
         let state = self.state();
         EndpointStatus {
             name: self.name.clone(),
-            priority: self.priority,
+            id: self.id,
+            priority: self.priority(),
             identity: self.recognition.as_ref().map(Recognition::state),
             health: state.breaker.health(Instant::now()),
             head: state.head,
@@ -214,8 +282,8 @@ impl Endpoint {
         self.state().last_error.clone()
     }
 
-    /// May it be asked for so many calls that need this block?
-    pub(super) fn eligible(&self, calls: u32, block: Option<BlockNumber>, now: Instant) -> Eligible {
+    /// May it be asked for so many calls that need this?
+    pub(super) fn eligible(&self, calls: u32, need: Need, now: Instant) -> Eligible {
         let known = self.recognition.as_ref().map(Recognition::state);
         if matches!(known, Some(IdentityState::Stranger(_))) {
             return Eligible::No;
@@ -233,7 +301,8 @@ impl Endpoint {
             Some(failed) if now < failed + GRUDGE => state.breaker.failures() + DISTRUST * state.wrong,
             _ => 0,
         };
-        let lacks = block.is_some_and(|block| state.lacks(block, now));
+        let lacks = need.block.is_some_and(|block| state.has_forgotten(block))
+            || need.block.max(need.head).is_some_and(|block| state.is_behind(block, now));
         drop(state);
         let unsure = self.recognition.as_ref().is_some_and(|recognition| !recognition.is_sure());
         Eligible::Yes(Cost { lacks, unsure, failures, load: self.lock_leaf().load() })
@@ -269,14 +338,27 @@ impl Endpoint {
         let attempted = match answers {
             Ok(answers) => {
                 let accepted = answers.into_iter().zip(calls);
-                join_all(accepted.map(async |(answer, call)| accept(call, answer?, &self.name).await)).await
+                join_all(accepted.map(async |(answer, call)| self.accept(call, answer?).await)).await
             }
             Err(error) => vec![Err(error); calls.len()],
         };
         for (call, attempted) in calls.iter().zip(&attempted) {
-            self.heed(call, attempted);
+            self.heed(call, attempted, now);
         }
         attempted
+    }
+
+    /// Has an answer checked, by a check of its own: another endpoint may be asked at the same time.
+    async fn accept(&self, call: &Call, answer: Answer) -> Result<Accepted, UpstreamError> {
+        let by = self.id;
+        let Some(check) = call.check.as_ref().map(|check| check.again()) else {
+            return Ok(Accepted { answer, verdict: None, by });
+        };
+        // Who it was stands in what is said of it.
+        match check.accept(&answer).instrument(warn_span!("upstream", upstream = %self.name)).await {
+            Ok(()) => Ok(Accepted { answer, verdict: check.verdict(), by }),
+            Err(failure) => Err(UpstreamError::Rejected(Box::new(super::Mismatch { failure, answer }))),
+        }
     }
 
     async fn send(&self, calls: Calls) -> Result<super::Answers, UpstreamError> {
@@ -293,8 +375,8 @@ impl Endpoint {
         answers
     }
 
-    /// Takes in what an attempt says about the endpoint.
-    fn heed(&self, call: &Call, attempted: &Result<Accepted, UpstreamError>) {
+    /// Takes in what an attempt that began then says about the endpoint.
+    fn heed(&self, call: &Call, attempted: &Result<Accepted, UpstreamError>, begun: Instant) {
         let now = Instant::now();
         self.metrics.call_ended(attempted.as_ref().map(|accepted| &accepted.answer));
         let mut state = self.state();
@@ -303,17 +385,14 @@ impl Endpoint {
                 if let Answer::Error(error) = answer
                     && limited::is_rate_limit(error)
                 {
-                    state.paused = state.paused.max(Some(now + LIMITED));
+                    state.pause(None, now);
                     return;
                 }
                 state.learn(call, answer, verdict.as_ref(), now);
                 state.breaker.succeed();
-                (state.wrong, state.last_error) = (0, None);
+                (state.wrong, state.limits, state.last_error, state.hung) = (0, 0, None, None);
             }
-            Err(UpstreamError::RateLimited { retry_after }) => {
-                let until = now + retry_after.unwrap_or(LIMITED).min(limited::LONGEST);
-                state.paused = state.paused.max(Some(until));
-            }
+            Err(UpstreamError::RateLimited { retry_after }) => state.pause(*retry_after, now),
             Err(UpstreamError::Rejected(mismatch)) => {
                 state.last_mismatch = Some(mismatch.failure.to_string());
                 state.wrong = (state.wrong + 1).min(DISTRUST);
@@ -321,7 +400,13 @@ impl Endpoint {
             }
             Err(error) => {
                 if error.is_endpoints_fault() {
-                    state.breaker.fail(now);
+                    let hangs = matches!(error, UpstreamError::TimedOut { .. });
+                    // Those that wait at the same time, on one connection that is dead, wait for the same.
+                    let again = hangs && state.hung.is_some_and(|hung| hung <= begun);
+                    state.breaker.fail(if again { Blow::Hang } else { Blow::Failure }, now);
+                    if hangs {
+                        state.hung = Some(now);
+                    }
                     state.failed = Some(now);
                     state.last_error = Some(error.clone());
                 }
@@ -340,6 +425,13 @@ impl Endpoint {
             && self.last_error().is_some()
         {
             recognition.doubt();
+            recognition.hurry();
+        }
+    }
+
+    /// A call would rather ask it, if it were sure who it is: so it is asked that, for the calls to come.
+    pub(super) fn hurry(&self) {
+        if let Some(recognition) = self.recognition.as_ref().filter(|recognition| recognition.is_doubted()) {
             recognition.hurry();
         }
     }
@@ -369,16 +461,20 @@ impl Endpoint {
     }
 }
 
-/// Has an answer checked, by a check of its own: another endpoint may be asked at the same time.
-async fn accept(call: &Call, answer: Answer, by: &Arc<str>) -> Result<Accepted, UpstreamError> {
-    let by = by.clone();
-    let Some(check) = call.check.as_ref().map(|check| check.again()) else {
-        return Ok(Accepted { answer, verdict: None, by });
-    };
-    // Who it was stands in what is said of it.
-    match check.accept(&answer).instrument(warn_span!("upstream", upstream = %by)).await {
-        Ok(()) => Ok(Accepted { answer, verdict: check.verdict(), by }),
-        Err(failure) => Err(UpstreamError::Rejected(Box::new(super::Mismatch { failure, answer }))),
+fn measured(leaf: Leaf) -> PeakEwma<Leaf> {
+    PeakEwma::new(leaf, DEFAULT_RTT, DECAY.as_nanos() as f64, CompleteOnResponse::default())
+}
+
+fn bucket(rate: RateConfig) -> Bucket {
+    Bucket::new(rate.per_second, rate.burst)
+}
+
+// === impl EndpointId ===
+
+impl EndpointId {
+    fn next() -> Self {
+        static GIVEN: AtomicU64 = AtomicU64::new(0);
+        Self(GIVEN.fetch_add(1, Relaxed))
     }
 }
 
@@ -398,6 +494,16 @@ impl Cost {
         !self.lacks && !self.unsure
     }
 
+    /// Is it not known who it is?
+    pub(super) fn is_unsure(self) -> bool {
+        self.unsure
+    }
+
+    /// Has it not failed of late?
+    pub(super) fn is_well(self) -> bool {
+        self.failures == 0
+    }
+
     /// Is it known not to have what is asked for?
     pub(super) fn lacks(self) -> bool {
         self.lacks
@@ -407,11 +513,27 @@ impl Cost {
 // === impl State ===
 
 impl State {
-    /// Is it known not to have this block?
-    fn lacks(&self, block: BlockNumber, now: Instant) -> bool {
+    /// Is it known to be behind this block?
+    fn is_behind(&self, block: BlockNumber, now: Instant) -> bool {
         let is_news = self.head_seen.is_some_and(|seen| now < seen + BEHIND);
-        let behind = is_news && self.head.is_some_and(|head| head < block);
-        behind || self.floor.is_some_and(|floor| block < floor)
+        is_news && self.head.is_some_and(|head| head < block)
+    }
+
+    /// Is it known to have forgotten this block?
+    fn has_forgotten(&self, block: BlockNumber) -> bool {
+        self.floor.is_some_and(|floor| block < floor)
+    }
+
+    /// It was asked too often, and may have said when to come back. One that does not say is left alone for longer
+    /// each time: it may mean the day's quota.
+    fn pause(&mut self, retry_after: Option<Duration>, now: Instant) {
+        let is_new = self.paused.is_none_or(|until| until <= now);
+        let after = retry_after.unwrap_or_else(|| {
+            let doublings = if is_new { self.limits } else { self.limits.saturating_sub(1) };
+            LIMITED * 2u32.pow(doublings.min(6))
+        });
+        self.limits += u32::from(is_new && retry_after.is_none());
+        self.paused = self.paused.max(Some(now + after.min(limited::LONGEST)));
     }
 
     /// Takes in what an answer shows of what it has.

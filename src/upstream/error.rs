@@ -10,6 +10,9 @@ use crate::{jsonrpc::AnswerError, shown::Time};
 /// A node's message goes into a line of the log; not more of it than one has.
 const SHOWN_MESSAGE: usize = 200;
 
+/// Of a result that should have been a number, so much tells enough.
+const SHOWN_RESULT: usize = 40;
+
 /// Why there is no answer. An error object of the node's own is an answer, not one of these.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum UpstreamError {
@@ -46,6 +49,16 @@ pub enum UpstreamError {
     /// An answer with neither result nor error, or a batch that leaves it out.
     #[error("the answer has neither result nor error")]
     Empty,
+    /// A result that is not what this method's can be.
+    #[error("the answer to {method} is not {expected}: {got}")]
+    Malformed {
+        /// What was asked.
+        method: &'static str,
+        /// What it must be.
+        expected: &'static str,
+        /// The beginning of what it is.
+        got: String,
+    },
     /// More than is read.
     #[error("the answer is larger than {limit} bytes")]
     TooLarge {
@@ -91,12 +104,16 @@ impl UpstreamError {
         }
         let message =
             serde_json::from_slice(object).map_or_else(|_| String::new(), |Said { message }| message);
-        let line = message.chars().map(|shown| if shown.is_control() { ' ' } else { shown });
-        Self::NodeError(line.take(SHOWN_MESSAGE).collect())
+        Self::NodeError(line(&message, SHOWN_MESSAGE))
+    }
+
+    /// A result that cannot be read; its beginning is shown.
+    pub(super) fn malformed(method: &'static str, expected: &'static str, result: &[u8]) -> Self {
+        Self::Malformed { method, expected, got: line(&String::from_utf8_lossy(result), SHOWN_RESULT) }
     }
 
     /// Every reason, as it is named in logs and metrics.
-    pub const REASONS: [&str; 15] = [
+    pub const REASONS: [&str; 16] = [
         "connect",
         "broken",
         "timeout",
@@ -106,6 +123,7 @@ impl UpstreamError {
         "unreadable",
         "wrong_id",
         "empty",
+        "malformed",
         "too_large",
         "rejected",
         "abandoned",
@@ -126,6 +144,7 @@ impl UpstreamError {
             Self::Unreadable(_) => "unreadable",
             Self::WrongId => "wrong_id",
             Self::Empty => "empty",
+            Self::Malformed { .. } => "malformed",
             Self::TooLarge { .. } => "too_large",
             Self::Rejected(_) => "rejected",
             Self::Abandoned => "abandoned",
@@ -163,4 +182,9 @@ impl UpstreamError {
     pub fn lost_contact(&self) -> bool {
         matches!(self, Self::Connect(_) | Self::Broken(_))
     }
+}
+
+/// A node's own words as they may stand in a line, not more than so many characters.
+fn line(text: &str, most: usize) -> String {
+    text.chars().map(|shown| if shown.is_control() { ' ' } else { shown }).take(most).collect()
 }

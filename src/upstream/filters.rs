@@ -16,9 +16,9 @@ use std::{
 
 use bytes::Bytes;
 use moka::{policy::EvictionPolicy, sync::Cache};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use super::{Call, UpstreamError, endpoint::Accepted, pool::Pool};
+use super::{Call, EndpointId, UpstreamError, endpoint::Accepted, pool::Pool};
 use crate::jsonrpc::{Answer, Params};
 
 /// Filters that are known at a time, all clients together. What is forgotten can be made again.
@@ -51,8 +51,7 @@ pub(super) struct Filters {
 /// A filter of a node.
 #[derive(Clone, Debug)]
 struct Filter {
-    /// The endpoint's name.
-    home: Arc<str>,
+    home: EndpointId,
     /// Its id there, as JSON.
     id: Bytes,
     /// One call at a time, in the order in which they came: one takes what the next would have told, or ends it.
@@ -93,7 +92,16 @@ impl Filters {
         Self { known, ids: Ids::default() }
     }
 
-    /// Sends a call that has to do with filters where it belongs.
+    /// Waits for the turn of a call that names a filter, which lasts until what is returned is dropped. To be had
+    /// before anything that others could use meanwhile: those who wait for one filter hold nothing but their places.
+    pub(super) async fn turn(&self, call: &Call) -> Option<OwnedMutexGuard<()>> {
+        let (FilterCall::Poll | FilterCall::Uninstall) = call.filter()? else { return None };
+        let named = text(call.params.elements().next()?.as_bytes())?;
+        let turn = self.known.get(&named)?.turn;
+        Some(turn.lock_owned().await)
+    }
+
+    /// Sends a call that has to do with filters where it belongs. It must have its [turn](Self::turn).
     pub(super) async fn call(
         &self,
         pool: &Pool,
@@ -148,15 +156,14 @@ impl Filters {
 impl Filter {
     /// Asks its home, and nobody else. A home that is lost has lost its filters.
     async fn ask(&self, pool: &Pool, call: Call, named: &str) -> Result<Answer, UpstreamError> {
-        let _turn = self.turn.lock().await;
-        if !pool.has(&self.home) {
+        if pool.get(self.home).is_none() {
             return Ok(not_found());
         }
         let call = if text(&self.id).as_deref() == Some(named) { call } else { self.translate(call) };
         if pool.is_single() {
             return pool.send_one(call).await.map(|accepted| accepted.answer);
         }
-        match pool.send_to(&self.home, call).await {
+        match pool.send_to(self.home, call).await {
             Some(Ok(accepted)) => Ok(accepted.answer),
             Some(Err(UpstreamError::Connect(_) | UpstreamError::Stranger(_))) | None => Ok(not_found()),
             // It may be there still, and have what was asked for.

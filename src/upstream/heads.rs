@@ -37,7 +37,7 @@ const SUBSCRIBE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_subscribe","par
 const SUBSCRIBE_ID: &str = "1";
 
 /// Where a node tells of new heads.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeadFeed {
     url: EndpointUrl,
     headers: HeaderMap,

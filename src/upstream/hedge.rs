@@ -15,7 +15,7 @@ use futures_util::future::{Either, select};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use tokio::time::Instant;
 
-use super::{Calls, UpstreamError, endpoint::Accepted, endpoint::Attempted, pool};
+use super::{Calls, UpstreamError, again, endpoint::Accepted, endpoint::Attempted};
 use crate::jsonrpc::Answer;
 
 /// So many of the last answers count. Enough to tell a percentile, few enough to follow a node that changes.
@@ -152,7 +152,7 @@ where
 fn is_good(calls: &Calls, attempted: &Attempted) -> bool {
     calls.iter().zip(attempted).all(|(call, outcome)| {
         matches!(outcome, Ok(Accepted { answer: Answer::Result(_), .. }))
-            && !pool::is_worth_another(call, outcome)
+            && !again::is_worth_another(call, outcome)
     })
 }
 

@@ -9,12 +9,12 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
-use http::{HeaderMap, HeaderName, HeaderValue, header};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, ClientBuilder, redirect};
 use tower::Service;
 
 use super::{
-    Answers, Calls, Config, EndpointConfig, EndpointUrl, UpstreamError,
+    Answers, Calls, Config, EndpointConfig, EndpointUrl, Reach, UpstreamError,
     url::UrlError,
     wire::{self, Ids, Incoming, Outgoing},
 };
@@ -92,31 +92,21 @@ pub enum EndpointError {
 // === impl HttpLeaf ===
 
 impl HttpLeaf {
-    /// Prepares a client for `endpoint`; connects to nothing yet.
+    /// Prepares a client for whom this reaches; connects to nothing yet.
     ///
     /// # Errors
-    /// If the endpoint's secrets, URL or headers are no good.
-    pub fn try_new(
-        endpoint: &EndpointConfig,
-        config: &Config,
-        budget: ByteBudget,
-    ) -> Result<Self, EndpointError> {
-        let (url, headers) = resolve(endpoint)?;
-        let client =
-            client(&url, headers, config).map_err(|error| EndpointError::Client(root_cause(&error)))?;
+    /// If there is no TLS to be had.
+    pub fn try_new(reach: &Reach, config: &Config, budget: ByteBudget) -> Result<Self, EndpointError> {
+        let client = client(reach.url(), reach.headers().clone(), config)
+            .map_err(|error| EndpointError::Client(root_cause(&error)))?;
         Ok(Self(Arc::new(Inner {
             client,
-            url,
+            url: reach.url().clone(),
             ids: Ids::default(),
             timeout: config.timeout,
             max_answer: usize::try_from(config.max_answer.as_u64()).unwrap_or(usize::MAX),
             budget,
         })))
-    }
-
-    /// Where it asks.
-    pub fn url(&self) -> &EndpointUrl {
-        &self.0.url
     }
 }
 
@@ -158,15 +148,6 @@ fn client_builder(url: &EndpointUrl, headers: HeaderMap, config: &Config) -> Cli
 pub(super) fn install_tls() {
     // Fails if it was installed before, which is just as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
-}
-
-/// Where to ask, and what to send with every request.
-pub(super) fn resolve(endpoint: &EndpointConfig) -> Result<(EndpointUrl, HeaderMap), EndpointError> {
-    let url = endpoint.url.resolve().map_err(EndpointError::UrlSecret)?;
-    let mut headers = headers(endpoint)?;
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
-    Ok((url.parse().map_err(EndpointError::Url)?, headers))
 }
 
 /// The headers that the configuration names.

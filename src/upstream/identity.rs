@@ -1,9 +1,15 @@
 //! Which chain an endpoint serves, and whether it still does.
 //!
-//! Chain id and genesis are read at first contact and pinned, by the first endpoint that says them; every
-//! other endpoint must say the same. Whenever contact was lost they are read again before anything else
-//! is asked: what comes back after a restart may be another node. Once known, nothing is asked until a
-//! call needs it.
+//! Chain id and genesis are read at first contact and pinned, by the first in order that says them; every
+//! other endpoint must say the same. Those that come later in order wait for the ones before, but not for long: one
+//! that is down does not keep the others from serving, and what they say is pinned then. A genesis that the first
+//! does not say, since it has pruned it, is that of the next that does. Whenever contact was lost they are read again
+//! before anything else is asked: what comes back after a restart may be another node. Once known, nothing is asked
+//! until a call needs it.
+//!
+//! What is pinned stays pinned while the program runs, whoever is taken away: what is in memory is of that chain. Only
+//! on development chains, where all that is in memory is forgotten with the chain, may the one that pinned it start
+//! another; if all that agreed with it are gone, whoever comes in their place may.
 
 use std::{
     future::Future,
@@ -12,6 +18,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use serde::Deserialize;
 use tokio::{
     sync::{Notify, watch},
@@ -19,7 +26,7 @@ use tokio::{
 };
 use tracing::{error, info, warn};
 
-use super::{Call, UpstreamError};
+use super::{Call, UpstreamError, endpoint::EndpointId, genesis};
 use crate::{
     eth::BlockHash,
     jsonrpc::{Answer, Params},
@@ -31,6 +38,10 @@ const LAST_PAUSE: Duration = Duration::from_secs(5);
 
 /// The same, while another endpoint of the chain is known: providers bill also for this.
 const SPARE_PAUSE: Duration = Duration::from_secs(60);
+
+/// How long those that come before in order are waited for at first contact. A node that is up has said who it is
+/// long before, wherever it is; one that hangs must not keep the others from serving.
+const PRECEDENCE: Duration = Duration::from_secs(1);
 
 /// A call that wants an answer may hurry an attempt, but not more often than this.
 const LEAST_PAUSE: Duration = Duration::from_millis(50);
@@ -102,8 +113,14 @@ pub enum IdentityError {
 #[derive(Debug)]
 pub(super) struct Pin {
     expected: Option<u64>,
-    /// Who said it, by its name, and what.
-    pinned: Mutex<Option<(Arc<str>, Arc<WhoIs>)>>,
+    pinned: Mutex<Option<Pinned>>,
+}
+
+#[derive(Clone, Debug)]
+struct Pinned {
+    /// Who said it. `None` if it is gone, and all that agreed with it.
+    by: Option<EndpointId>,
+    who: Arc<WhoIs>,
 }
 
 #[derive(Clone, Debug)]
@@ -123,6 +140,7 @@ struct Progress {
 /// What is known of one endpoint.
 #[derive(Debug)]
 pub(super) struct Recognition {
+    id: EndpointId,
     name: Arc<str>,
     pin: Arc<Pin>,
     progress: watch::Sender<Progress>,
@@ -139,37 +157,58 @@ impl Pin {
 
     /// The chain as last known, though nobody may be in reach now.
     pub(super) fn pinned(&self) -> Option<Arc<WhoIs>> {
-        self.lock().as_ref().map(|(_, who)| who.clone())
+        self.lock().as_ref().map(|pinned| pinned.who.clone())
+    }
+
+    /// Is there nothing left to pin?
+    fn is_settled(&self) -> bool {
+        self.lock().as_ref().is_some_and(|pinned| pinned.by.is_some() && pinned.who.genesis.is_some())
+    }
+
+    /// Some endpoints are gone. Another that has said the same takes the place of the one that pinned it.
+    pub(super) fn retain(
+        &self,
+        is_there: impl Fn(EndpointId) -> bool,
+        agrees: impl FnOnce() -> Option<EndpointId>,
+    ) {
+        if let Some(pinned) = &mut *self.lock()
+            && !pinned.by.is_some_and(is_there)
+        {
+            pinned.by = agrees();
+        }
     }
 
     /// Is this who all must be? The first one that is asked decides.
-    fn judge(&self, name: &Arc<str>, who: WhoIs) -> Result<Arc<WhoIs>, Stranger> {
+    fn judge(&self, id: EndpointId, who: WhoIs) -> Result<Arc<WhoIs>, Stranger> {
         let mut pinned = self.lock();
-        let expected = self.expected.or(pinned.as_ref().map(|(_, pinned)| pinned.chain_id));
-        if let Some(expected) = expected.filter(|expected| *expected != who.chain_id) {
+        if let Some(expected) = self.expected.filter(|expected| *expected != who.chain_id) {
             return Err(Stranger::ChainId { expected, got: who.chain_id });
         }
-        let Some((by, before)) = pinned.as_ref() else {
+        let Some(Pinned { by, who: before }) = pinned.clone() else {
             let who = Arc::new(who);
-            *pinned = Some((name.clone(), who.clone()));
+            *pinned = Some(Pinned { by: Some(id), who: who.clone() });
             return Ok(who);
         };
         // A development chain is started anew at will; two at a time are two chains all the same.
-        let may_change = is_development(who.chain_id) && by == name;
+        let are_development = is_development(who.chain_id) && is_development(before.chain_id);
+        let may_change = are_development && by.is_none_or(|by| by == id);
+        let is_orphaned = are_development && by.is_none();
+        if before.chain_id != who.chain_id && !is_orphaned {
+            return Err(Stranger::ChainId { expected: before.chain_id, got: who.chain_id });
+        }
         if let (Some(expected), Some(got)) = (before.genesis, who.genesis)
             && expected != got
             && !may_change
         {
             return Err(Stranger::Genesis { expected, got });
         }
-        let who = who.completed(Some(before));
-        let who = if who == **before { before.clone() } else { Arc::new(who) };
-        let by = by.clone();
-        *pinned = Some((by, who.clone()));
+        let who = who.completed(Some(&before));
+        let who = if who == *before { before } else { Arc::new(who) };
+        *pinned = Some(Pinned { by: by.or(Some(id)), who: who.clone() });
         Ok(who)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<(Arc<str>, Arc<WhoIs>)>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Pinned>> {
         self.pinned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -177,10 +216,10 @@ impl Pin {
 // === impl Recognition ===
 
 impl Recognition {
-    pub(super) fn new(name: Arc<str>, pin: Arc<Pin>) -> Self {
+    pub(super) fn new(id: EndpointId, name: Arc<str>, pin: Arc<Pin>) -> Self {
         let state = IdentityState::Unknown(None);
         let progress = Progress { attempts: 0, state, doubted: false, doubts: 0, begun: 0, retired: false };
-        Self { name, pin, progress: watch::Sender::new(progress), wanted: Notify::new() }
+        Self { id, name, pin, progress: watch::Sender::new(progress), wanted: Notify::new() }
     }
 
     /// What is known now.
@@ -192,6 +231,17 @@ impl Recognition {
     pub(super) fn is_sure(&self) -> bool {
         let progress = self.progress.borrow();
         matches!(progress.state, IdentityState::Known(_)) && !progress.doubted
+    }
+
+    /// Was it who it should be, until something happened that speaks against it?
+    pub(super) fn is_doubted(&self) -> bool {
+        let progress = self.progress.borrow();
+        matches!(progress.state, IdentityState::Known(_)) && progress.doubted
+    }
+
+    /// Resolves once it was asked, whatever came of it.
+    async fn attempted(&self) {
+        let _ = self.progress.subscribe().wait_for(|progress| progress.attempts > 0).await;
     }
 
     /// Resolves once it is known to be who it should be.
@@ -249,21 +299,32 @@ impl Recognition {
         }
     }
 
-    /// Asks who it is until it says so, and again whenever it is wanted after a doubt.
-    pub(super) async fn watch<F>(&self, ask: impl Fn(Call) -> F)
+    /// Asks who it is until it says so, and again whenever it is wanted after a doubt. Those `before` it in order
+    /// come first in saying which chain this is.
+    pub(super) async fn watch<F>(&self, before: Vec<&Self>, ask: impl Fn(Call) -> F)
     where
         F: Future<Output = Result<Answer, UpstreamError>>,
     {
         let mut pause = FIRST_PAUSE;
+        let mut known = self.is_sure();
         loop {
-            let doubts = self.progress.borrow().doubts;
-            self.conclude(who_is(&ask).await, doubts);
-            let sure = matches!(self.progress.borrow().state, IdentityState::Known(_));
-            if sure {
+            if known {
                 pause = FIRST_PAUSE;
                 // Free when idle: only a call that finds it doubted wakes this.
                 self.wanted.notified().await;
-            } else {
+                if self.is_sure() {
+                    continue;
+                }
+            }
+            let doubts = self.progress.borrow().doubts;
+            let who = who_is(&ask).await;
+            if !self.pin.is_settled() {
+                let before = before.iter().map(|before| before.attempted());
+                let _ = time::timeout(PRECEDENCE, join_all(before)).await;
+            }
+            self.conclude(who, doubts);
+            known = matches!(self.progress.borrow().state, IdentityState::Known(_));
+            if !known {
                 time::sleep(LEAST_PAUSE).await;
                 let _ = time::timeout(pause, self.wanted.notified()).await;
                 // Where another endpoint is known, nobody waits for this one.
@@ -276,7 +337,7 @@ impl Recognition {
     fn conclude(&self, answered: Result<WhoIs, UpstreamError>, doubts: u64) {
         self.progress.send_modify(|progress| {
             let state = match answered {
-                Ok(who) => match self.pin.judge(&self.name, who) {
+                Ok(who) => match self.pin.judge(self.id, who) {
                     Ok(who) => IdentityState::Known(who),
                     Err(stranger) => IdentityState::Stranger(stranger),
                 },
@@ -297,8 +358,16 @@ fn say(upstream: &str, before: &IdentityState, now: &IdentityState, attempts: u6
     match (before, now) {
         (IdentityState::Known(before), IdentityState::Known(now)) if before == now => {}
         (_, IdentityState::Known(who)) => {
-            let genesis = who.genesis.map(|genesis| genesis.to_string());
-            info!(upstream, chain_id = who.chain_id, genesis, "upstream identified");
+            let first = who.genesis.map(|genesis| genesis.to_string());
+            info!(upstream, chain_id = who.chain_id, genesis = first, "upstream identified");
+            if let Some(name) = who.genesis.and_then(|first| genesis::impersonated(who.chain_id, first)) {
+                warn!(
+                    upstream,
+                    chain_id = who.chain_id,
+                    "the chain id is that of {name}, and block 0 is not: this is another chain, or the upstream is not \
+                     what it says; it is taken at its word. A development chain should have the id 31337 or 1337"
+                );
+            }
         }
         (IdentityState::Stranger(before), IdentityState::Stranger(now)) if before == now => {}
         (_, IdentityState::Stranger(stranger)) => error!(upstream, "{stranger}: it is not used"),
@@ -329,7 +398,9 @@ where
     let chain_id = serde_json::from_slice::<String>(&chain_id_answer)
         .ok()
         .and_then(|text| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok())
-        .ok_or(UpstreamError::Empty)?;
+        .ok_or_else(|| {
+            UpstreamError::malformed("eth_chainId", "a quantity such as \"0x1\"", &chain_id_answer)
+        })?;
     let net_version_answer = match net_version? {
         Answer::Result(answer) => Some(answer),
         Answer::Error(_) => None,

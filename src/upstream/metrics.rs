@@ -1,6 +1,13 @@
 //! Counts and times upstream attempts.
+//!
+//! In all, and for each endpoint: whoever has three wants to know which of them fails, and which lies. What was
+//! counted for one goes with it, so that reloads do not leave names behind.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -23,6 +30,9 @@ pub struct Metrics(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     calls: Family<Labels, Counter>,
+    endpoint_calls: Family<EndpointLabels, Counter>,
+    endpoint_mismatches: Family<MismatchLabels, Counter>,
+    names: Mutex<BTreeMap<String, Named>>,
     seconds: Histogram,
     in_flight: Gauge,
     hedges: Counter,
@@ -34,6 +44,35 @@ struct Labels {
     outcome: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EndpointLabels {
+    endpoint: String,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct MismatchLabels {
+    endpoint: String,
+    reason: &'static str,
+}
+
+/// What is counted under a name.
+#[derive(Debug, Default)]
+struct Named {
+    /// For so many endpoints: one that is replaced may outlive the beginning of the next.
+    endpoints: usize,
+    /// What was wrong with what they said, each once.
+    reasons: BTreeSet<&'static str>,
+}
+
+/// The counters of one endpoint; they are gone with it.
+#[derive(Debug)]
+pub(super) struct EndpointMetrics {
+    all: Metrics,
+    /// As the configuration names it, without what is secret.
+    name: String,
+}
+
 /// Counts a request as in flight until dropped.
 pub(super) struct InFlight(Gauge);
 
@@ -43,6 +82,9 @@ impl Default for Inner {
     fn default() -> Self {
         Self {
             calls: Family::default(),
+            endpoint_calls: Family::default(),
+            endpoint_mismatches: Family::default(),
+            names: Mutex::default(),
             // 1 ms to 32 s: a node next door to the slowest answer that is waited for.
             seconds: Histogram::new(exponential_buckets(0.001, 2.0, 16)),
             in_flight: Gauge::default(),
@@ -52,10 +94,17 @@ impl Default for Inner {
     }
 }
 
+impl Inner {
+    fn names(&self) -> MutexGuard<'_, BTreeMap<String, Named>> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 // === impl Metrics ===
 
 impl Metrics {
-    /// Registers `upstream_calls_total{outcome}`, `upstream_seconds`, `upstream_in_flight`, `upstream_hedges_total`
+    /// Registers `upstream_calls_total{outcome}`, `endpoint_calls_total{endpoint,outcome}`,
+    /// `endpoint_mismatches_total{endpoint,reason}`, `upstream_seconds`, `upstream_in_flight`, `upstream_hedges_total`
     /// and `upstream_hedge_wins_total`.
     pub fn register(registry: &mut Registry) -> Self {
         let inner = Inner::default();
@@ -63,6 +112,16 @@ impl Metrics {
             "upstream_calls",
             "Calls sent to the upstream, by what came of them",
             inner.calls.clone(),
+        );
+        registry.register(
+            "endpoint_calls",
+            "The same for each endpoint that there is",
+            inner.endpoint_calls.clone(),
+        );
+        registry.register(
+            "endpoint_mismatches",
+            "Answers of an endpoint that could not be right, by what was wrong with them",
+            inner.endpoint_mismatches.clone(),
         );
         registry.register("upstream_seconds", "Time an upstream request took", inner.seconds.clone());
         registry.register("upstream_in_flight", "Upstream requests under way", inner.in_flight.clone());
@@ -77,24 +136,20 @@ impl Metrics {
             inner.hedge_wins.clone(),
         );
         // There from the start: a counter that appears with its first error hides that error from `rate()`.
-        for outcome in ["result", "error"].into_iter().chain(UpstreamError::REASONS) {
+        for outcome in outcomes() {
             drop(inner.calls.get_or_create(&Labels { outcome }));
         }
         Self(Arc::new(inner))
     }
 
-    pub(super) fn begin(&self) -> InFlight {
-        self.0.in_flight.inc();
-        InFlight(self.0.in_flight.clone())
-    }
-
-    pub(super) fn call_ended(&self, answer: Result<&Answer, &UpstreamError>) {
-        let outcome = match answer {
-            Ok(Answer::Result(_)) => "result",
-            Ok(Answer::Error(_)) => "error",
-            Err(error) => error.as_str(),
-        };
-        self.0.calls.get_or_create(&Labels { outcome }).inc();
+    /// The counters of the endpoint of this name.
+    pub(super) fn of(&self, name: &str) -> EndpointMetrics {
+        self.0.names().entry(name.to_owned()).or_default().endpoints += 1;
+        for outcome in outcomes() {
+            let labels = EndpointLabels { endpoint: name.to_owned(), outcome };
+            drop(self.0.endpoint_calls.get_or_create(&labels));
+        }
+        EndpointMetrics { all: self.clone(), name: name.to_owned() }
     }
 
     pub(super) fn hedged(&self) {
@@ -104,9 +159,59 @@ impl Metrics {
     pub(super) fn hedge_won(&self) {
         self.0.hedge_wins.inc();
     }
+}
+
+fn outcomes() -> impl Iterator<Item = &'static str> {
+    ["result", "error"].into_iter().chain(UpstreamError::REASONS)
+}
+
+// === impl EndpointMetrics ===
+
+impl EndpointMetrics {
+    pub(super) fn begin(&self) -> InFlight {
+        let in_flight = &self.all.0.in_flight;
+        in_flight.inc();
+        InFlight(in_flight.clone())
+    }
 
     pub(super) fn request_ended(&self, elapsed: Duration) {
-        self.0.seconds.observe(elapsed.as_secs_f64());
+        self.all.0.seconds.observe(elapsed.as_secs_f64());
+    }
+
+    pub(super) fn call_ended(&self, answer: Result<&Answer, &UpstreamError>) {
+        let inner = &self.all.0;
+        let outcome = match answer {
+            Ok(Answer::Result(_)) => "result",
+            Ok(Answer::Error(_)) => "error",
+            Err(error) => error.as_str(),
+        };
+        inner.calls.get_or_create(&Labels { outcome }).inc();
+        inner.endpoint_calls.get_or_create(&EndpointLabels { endpoint: self.name.clone(), outcome }).inc();
+        if let Err(UpstreamError::Rejected(mismatch)) = answer {
+            let reason = mismatch.failure.as_str();
+            inner.names().entry(self.name.clone()).or_default().reasons.insert(reason);
+            let labels = MismatchLabels { endpoint: self.name.clone(), reason };
+            inner.endpoint_mismatches.get_or_create(&labels).inc();
+        }
+    }
+}
+
+impl Drop for EndpointMetrics {
+    fn drop(&mut self) {
+        let inner = &self.all.0;
+        let mut names = inner.names();
+        let Some(named) = names.get_mut(&self.name) else { return };
+        named.endpoints -= 1;
+        if named.endpoints > 0 {
+            return;
+        }
+        for outcome in outcomes() {
+            inner.endpoint_calls.remove(&EndpointLabels { endpoint: self.name.clone(), outcome });
+        }
+        for reason in std::mem::take(&mut named.reasons) {
+            inner.endpoint_mismatches.remove(&MismatchLabels { endpoint: self.name.clone(), reason });
+        }
+        names.remove(&self.name);
     }
 }
 

@@ -4,6 +4,8 @@
 //! HTTP, [`DevChainLeaf`] to a development chain in this process; a [`HeadFeed`] hears of new heads. Ids on this side are our own. What a
 //! client sees of a failure is decided elsewhere; here it gets its name ([`UpstreamError`]).
 
+mod again;
+mod agreement;
 mod batch;
 mod breaker;
 mod bucket;
@@ -13,6 +15,8 @@ mod config;
 mod endpoint;
 mod error;
 mod filters;
+mod followed;
+mod genesis;
 mod heads;
 mod hedge;
 mod http;
@@ -21,15 +25,17 @@ mod limited;
 mod local;
 mod metrics;
 mod pool;
+mod reach;
 mod stack;
 mod url;
 mod wire;
 
 pub use self::{
+    agreement::Identity,
     breaker::Health,
-    call::{Answers, Call, Calls, Mismatch},
+    call::{AnsweredBy, Answers, Call, Calls, Mismatch},
     config::{Config, EndpointConfig, RateConfig},
-    endpoint::EndpointStatus,
+    endpoint::{EndpointId, EndpointStatus},
     error::{Retry, UpstreamError},
     heads::{FeedError, HeadFeed, Subscription},
     hedge::Percentile,
@@ -37,7 +43,8 @@ pub use self::{
     identity::{IdentityError, IdentityState, Stranger, WhoIs, is_development},
     local::DevChainLeaf,
     metrics::Metrics,
-    pool::{Identity, Need},
+    pool::Need,
+    reach::Reach,
     stack::{EndpointParts, Leaf, Upstream},
     url::EndpointUrl,
 };

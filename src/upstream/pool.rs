@@ -1,33 +1,26 @@
 //! All endpoints of one chain, and the choice among them.
 
-use std::{
-    pin::pin,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
-use futures_util::future::{join_all, select_ok};
+use futures_util::future::join_all;
 use tokio::{
     sync::watch,
     time::{self, Instant},
 };
 use tower::retry::budget::{Budget, TpsBudget};
-use tracing::{debug, info};
+use tracing::debug;
 
 use super::{
     Call, Calls, Config, Metrics, UpstreamError,
+    again::{Another, another, is_failure, is_null},
     choice::two_choices,
-    endpoint::{Accepted, Attempted, Cost, Eligible, Endpoint, EndpointStatus},
+    endpoint::{Accepted, Attempted, Cost, Eligible, Endpoint, EndpointId, EndpointStatus},
+    followed::Followed,
     hedge::{Hedge, Raced, race, worth},
-    identity::{IdentityError, IdentityState, Pin, Recognition, WhoIs},
-    limited,
+    identity::{IdentityState, Pin, Recognition},
 };
-use crate::{
-    eth::BlockNumber,
-    jsonrpc::Answer,
-    verify::{Failure, Verdict},
-};
+use crate::{eth::BlockNumber, jsonrpc::Answer};
 
 /// A call is sent to so many endpoints at most, whatever their number.
 const MOST_ATTEMPTS: usize = 3;
@@ -44,17 +37,17 @@ const BACKOFF: Duration = Duration::from_millis(10);
 /// All endpoints.
 #[derive(Debug)]
 pub(super) struct Pool {
-    endpoints: ArcSwap<Vec<Arc<Endpoint>>>,
-    pin: Arc<Pin>,
-    /// The endpoint that the view of the chain follows, by name.
-    followed: Mutex<Option<Arc<str>>>,
+    pub(super) endpoints: ArcSwap<Vec<Arc<Endpoint>>>,
+    pub(super) pin: Arc<Pin>,
+    /// The endpoint that the view of the chain follows.
+    pub(super) followed: Followed,
     retries: TpsBudget,
     /// How long a call waits for an endpoint that is at its rate.
-    max_wait: Duration,
+    pub(super) max_wait: Duration,
     /// When to ask another as well. `None` where that is off.
     hedge: Option<Hedge>,
     metrics: Metrics,
-    changed: watch::Sender<()>,
+    pub(super) changed: watch::Sender<()>,
 }
 
 /// What a call needs of the endpoint that answers it.
@@ -62,26 +55,29 @@ pub(super) struct Pool {
 pub struct Need {
     /// It should have this block: not be behind it, not have forgotten it.
     pub block: Option<BlockNumber>,
+    /// It should not be behind this head: what it says is of the newest block that it has.
+    pub head: Option<BlockNumber>,
     /// It must be the one that the view of the chain follows, or whoever takes its place.
     pub followed: bool,
     /// The answer is a head: what it shows is all that the endpoint has.
     pub is_head: bool,
-    /// A `null` may only mean that this endpoint has not got it yet: another one is asked once.
+    /// A `null` may only mean that this endpoint has not got it yet: one other is asked, once.
     pub null_elsewhere: bool,
 }
-
-/// Who all endpoints are together: one chain. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct Identity(Arc<Pool>);
 
 // === impl Pool ===
 
 impl Pool {
-    pub(super) fn new(endpoints: Vec<Endpoint>, pin: Arc<Pin>, config: &Config, metrics: Metrics) -> Self {
+    pub(super) fn new(
+        endpoints: Vec<Arc<Endpoint>>,
+        pin: Arc<Pin>,
+        config: &Config,
+        metrics: Metrics,
+    ) -> Self {
         Self {
-            endpoints: ArcSwap::from_pointee(endpoints.into_iter().map(Arc::new).collect()),
+            endpoints: ArcSwap::from_pointee(endpoints),
             pin,
-            followed: Mutex::default(),
+            followed: Followed::default(),
             retries: TpsBudget::new(RETRY_MEMORY, LEAST_RETRIES, RETRY_SHARE),
             max_wait: config.max_wait,
             hedge: config.hedge.map(Hedge::new),
@@ -109,9 +105,16 @@ impl Pool {
                 }
             };
             let attempted = self.attempt(&endpoint, &sending, need, &mut tried).await;
+            if need.followed && attempted.iter().any(is_failure) {
+                self.leave(endpoint.id());
+            }
             let mut again = Vec::new();
+            // For a `null` one other is asked, and nobody paid: it is no failure that could become a flood.
+            let mut is_retry = false;
             for ((at, call), outcome) in left.iter().zip(&sending).zip(attempted) {
-                if is_worth_another(call, &outcome) {
+                let was_null = done[*at].as_ref().is_some_and(is_null);
+                if let Some(why) = another(call, &outcome).filter(|_| !was_null) {
+                    is_retry |= why == Another::Retry;
                     again.push(*at);
                 }
                 // A later failure, or a later `null`, does not make an earlier answer worse.
@@ -120,8 +123,11 @@ impl Pool {
                 }
             }
             left = again;
-            let others = self.endpoints.load().iter().any(|endpoint| !tried.contains(endpoint.name()));
-            if left.is_empty() || !others || tried.len() >= MOST_ATTEMPTS || !self.retries.withdraw() {
+            let others = self.endpoints.load().iter().any(|endpoint| !tried.contains(&endpoint.id()));
+            if left.is_empty() || !others || tried.len() >= MOST_ATTEMPTS {
+                break;
+            }
+            if is_retry && !self.retries.withdraw() {
                 break;
             }
             time::sleep(BACKOFF.mul_f64(fastrand::f64() * f64::from(1u32 << attempt))).await;
@@ -135,11 +141,14 @@ impl Pool {
     }
 
     /// Sends one call to this endpoint, once, and to no other. `None` if it is not there, or cannot be asked.
-    pub(super) async fn send_to(&self, name: &str, call: Call) -> Option<Result<Accepted, UpstreamError>> {
-        let named = || self.endpoints.load().iter().find(|endpoint| &**endpoint.name() == name).cloned();
-        let pick = |now| {
-            let endpoint = named().ok_or(None)?;
-            match endpoint.eligible(1, None, now) {
+    pub(super) async fn send_to(
+        &self,
+        id: EndpointId,
+        call: Call,
+    ) -> Option<Result<Accepted, UpstreamError>> {
+        let pick = |now, _| {
+            let endpoint = self.get(id).ok_or(None)?;
+            match endpoint.eligible(1, Need::default(), now) {
                 Eligible::Yes(_) => Ok(endpoint),
                 Eligible::After(wait) => Err(Some(wait)),
                 Eligible::No => Err(None),
@@ -160,8 +169,8 @@ impl Pool {
         self.endpoints.load().len() == 1
     }
 
-    pub(super) fn has(&self, name: &str) -> bool {
-        self.endpoints.load().iter().any(|endpoint| &**endpoint.name() == name)
+    pub(super) fn get(&self, id: EndpointId) -> Option<Arc<Endpoint>> {
+        self.endpoints.load().iter().find(|endpoint| endpoint.id() == id).cloned()
     }
 
     /// Sends calls to this endpoint and, if it takes long and they may be sent twice, to another one too.
@@ -170,9 +179,9 @@ impl Pool {
         endpoint: &Endpoint,
         calls: &Calls,
         need: Need,
-        tried: &mut Vec<Arc<str>>,
+        tried: &mut Vec<EndpointId>,
     ) -> Attempted {
-        tried.push(endpoint.name().clone());
+        tried.push(endpoint.id());
         let Some(hedge) = &self.hedge else { return endpoint.attempt(calls).await };
         let begun = Instant::now();
         let mut first = pin!(hedge.timed(endpoint.attempt(calls)));
@@ -184,7 +193,7 @@ impl Pool {
             return attempted;
         }
         let Some(other) = self.second(calls.len() as u32, need, tried) else { return first.await };
-        tried.push(other.name().clone());
+        tried.push(other.id());
         self.metrics.hedged();
         debug!(slow = %endpoint.name(), upstream = %other.name(), ?after, "asking another as well");
         let second = pin!(hedge.timed(other.attempt(calls)));
@@ -198,7 +207,7 @@ impl Pool {
     }
 
     /// Another endpoint that can be asked at once and has what is needed, if it may be.
-    fn second(&self, calls: u32, need: Need, tried: &[Arc<str>]) -> Option<Arc<Endpoint>> {
+    fn second(&self, calls: u32, need: Need, tried: &[EndpointId]) -> Option<Arc<Endpoint>> {
         if tried.len() >= MOST_ATTEMPTS {
             return None;
         }
@@ -213,24 +222,25 @@ impl Pool {
         &self,
         calls: u32,
         need: Need,
-        tried: &[Arc<str>],
+        tried: &[EndpointId],
     ) -> Result<Arc<Endpoint>, UpstreamError> {
-        match self.wait_for(|now| self.pick(calls, need, tried, now)).await {
+        match self.wait_for(|now, left| self.pick(calls, need, tried, now, left)).await {
             Ok(endpoint) => Ok(endpoint),
             Err(Some(wait)) => Err(UpstreamError::RateLimited { retry_after: Some(wait) }),
             Err(None) => Err(self.why_none()),
         }
     }
 
-    /// Picks until there is one, for as long as a call waits; else how long it would have to, if that is known.
+    /// Picks until there is one, for as long as a call waits; else how long it would have to, if that is known. The
+    /// one who picks is told how long it is now and how much longer the call waits.
     async fn wait_for(
         &self,
-        pick: impl Fn(Instant) -> Result<Arc<Endpoint>, Option<Duration>>,
+        pick: impl Fn(Instant, Duration) -> Result<Arc<Endpoint>, Option<Duration>>,
     ) -> Result<Arc<Endpoint>, Option<Duration>> {
         let patience = Instant::now() + self.max_wait;
         loop {
             let now = Instant::now();
-            match pick(now) {
+            match pick(now, patience.saturating_duration_since(now)) {
                 Err(Some(wait)) if now + wait <= patience => time::sleep(wait).await,
                 picked => return picked,
             }
@@ -242,29 +252,36 @@ impl Pool {
         &self,
         calls: u32,
         need: Need,
-        tried: &[Arc<str>],
+        tried: &[EndpointId],
         now: Instant,
+        left: Duration,
     ) -> Result<Arc<Endpoint>, Option<Duration>> {
         let (eligible, wait) = self.eligible(calls, need, tried, now);
         if need.followed {
-            return self.pick_followed(&eligible).ok_or(wait);
+            return self.pick_followed(&eligible, calls, need, tried, now, left).map_err(|own| own.or(wait));
         }
-        two_choices(&eligible).cloned().ok_or(wait)
+        let endpoint = two_choices(&eligible).cloned().ok_or(wait)?;
+        for (cost, other) in &eligible {
+            if cost.is_unsure() && other.priority() <= endpoint.priority() {
+                other.hurry();
+            }
+        }
+        Ok(endpoint)
     }
 
     /// Those that can be asked now, and how long until the next can, if that is known.
-    fn eligible(
+    pub(super) fn eligible(
         &self,
         calls: u32,
         need: Need,
-        tried: &[Arc<str>],
+        tried: &[EndpointId],
         now: Instant,
     ) -> (Vec<(Cost, Arc<Endpoint>)>, Option<Duration>) {
         let endpoints = self.endpoints.load();
         let mut wait = None::<Duration>;
         let mut eligible = Vec::with_capacity(endpoints.len());
-        for endpoint in endpoints.iter().filter(|endpoint| !tried.contains(endpoint.name())) {
-            match endpoint.eligible(calls, need.block, now) {
+        for endpoint in endpoints.iter().filter(|endpoint| !tried.contains(&endpoint.id())) {
+            match endpoint.eligible(calls, need, now) {
                 Eligible::Yes(cost) => eligible.push((cost, endpoint.clone())),
                 Eligible::After(after) => wait = Some(wait.map_or(after, |wait| wait.min(after))),
                 Eligible::No => {}
@@ -273,32 +290,9 @@ impl Pool {
         (eligible, wait)
     }
 
-    /// The one that is followed, as long as it can be asked; then another is. For what that one is known to
-    /// lack, one that may have it is asked, and none is followed for that.
-    fn pick_followed(&self, eligible: &[(Cost, Arc<Endpoint>)]) -> Option<Arc<Endpoint>> {
-        let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_followed =
-            |(_, endpoint): &&(Cost, Arc<Endpoint>)| followed.as_deref() == Some(&**endpoint.name());
-        if let Some((cost, endpoint)) = eligible.iter().find(is_followed) {
-            let has_it = || eligible.iter().filter(|(cost, _)| !cost.lacks()).cloned().collect::<Vec<_>>();
-            let elsewhere = if cost.lacks() { two_choices(&has_it()).cloned() } else { None };
-            return Some(elsewhere.unwrap_or_else(|| endpoint.clone()));
-        }
-        let endpoint = two_choices(eligible)?;
-        if let Some(before) = followed.replace(endpoint.name().clone()) {
-            info!(upstream = %endpoint.name(), %before, "the chain is followed elsewhere from now on");
-        }
-        Some(endpoint.clone())
-    }
-
-    /// The endpoint that is followed lags: another is followed that may be further, if there is one.
-    pub(super) fn unfollow(&self) {
-        let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
-        let (eligible, _) = self.eligible(1, Need::default(), followed.as_slice(), Instant::now());
-        if let Some(endpoint) = two_choices(&eligible) {
-            let before = followed.replace(endpoint.name().clone());
-            debug!(upstream = %endpoint.name(), ?before, "the one that was followed lags");
-        }
+    /// Has this endpoint shown a block as high as this?
+    pub(super) fn has_reached(&self, id: EndpointId, block: BlockNumber) -> bool {
+        self.get(id).is_some_and(|endpoint| endpoint.head() >= Some(block))
     }
 
     /// Nobody can be asked: the reason that tells most.
@@ -318,9 +312,9 @@ impl Pool {
         loop {
             changed.mark_unchanged();
             let endpoints = self.endpoints.load_full();
-            let watching = join_all(endpoints.iter().filter_map(|endpoint| {
+            let watching = join_all(endpoints.iter().zip(0..).filter_map(|(endpoint, at)| {
                 let recognition = endpoint.recognition()?;
-                Some(recognition.watch(|call| ask_one(endpoint, call)))
+                Some(recognition.watch(before(&endpoints, at), |call| ask_one(endpoint, call)))
             }));
             tokio::select! {
                 _ = watching => std::future::pending().await,
@@ -350,21 +344,36 @@ impl Pool {
         self.endpoints.load().iter().map(|endpoint| endpoint.status()).collect()
     }
 
-    pub(super) fn followed(&self) -> Option<Arc<str>> {
-        self.followed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(super) fn followed(&self) -> Option<EndpointId> {
+        self.followed.lock().endpoint()
     }
 
-    /// From here on these are the endpoints.
-    pub(super) fn replace(&self, endpoints: Vec<Endpoint>) {
-        let before = self.endpoints.swap(Arc::new(endpoints.into_iter().map(Arc::new).collect()));
-        self.changed.send_replace(());
-        for recognition in before.iter().filter_map(|endpoint| endpoint.recognition()) {
-            recognition.retire();
+    pub(super) fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// From here on these are the endpoints. Those that were there before go on as they are.
+    pub(super) fn replace(&self, endpoints: Vec<Arc<Endpoint>>) {
+        let endpoints = Arc::new(endpoints);
+        let before = self.endpoints.swap(endpoints.clone());
+        let ids = |of: &[Arc<Endpoint>]| of.iter().map(|endpoint| endpoint.id()).collect::<Vec<_>>();
+        if ids(&before) == ids(&endpoints) {
+            // Whoever is being asked who it is need not be asked anew.
+            return;
         }
-    }
-
-    pub(super) fn pin(&self) -> &Arc<Pin> {
-        &self.pin
+        let is_there = |id| endpoints.iter().any(|endpoint| endpoint.id() == id);
+        let known = |endpoint: &&Arc<Endpoint>| {
+            endpoint
+                .recognition()
+                .is_some_and(|recognition| matches!(recognition.state(), IdentityState::Known(_)))
+        };
+        self.pin.retain(is_there, || endpoints.iter().find(known).map(|endpoint| endpoint.id()));
+        self.changed.send_replace(());
+        for gone in before.iter().filter(|endpoint| !is_there(endpoint.id())) {
+            if let Some(recognition) = gone.recognition() {
+                recognition.retire();
+            }
+        }
     }
 }
 
@@ -373,105 +382,20 @@ async fn ask_one(endpoint: &Endpoint, call: Call) -> Result<Answer, UpstreamErro
     Ok(attempted.pop().unwrap_or(Err(UpstreamError::Empty))?.answer)
 }
 
+/// Those that come before this one in order, and by place where they are equal.
+fn before(endpoints: &[Arc<Endpoint>], at: usize) -> Vec<&Recognition> {
+    let place = |at: usize| (endpoints[at].priority(), at);
+    let before = (0..endpoints.len()).filter(|other| place(*other) < place(at));
+    before.filter_map(|other| endpoints[other].recognition()).collect()
+}
+
 /// What calls that travel together need.
 fn together(calls: &Calls) -> Need {
     Need {
         block: calls.iter().filter_map(|call| call.need.block).max(),
+        head: calls.iter().filter_map(|call| call.need.head).max(),
         followed: calls.iter().any(|call| call.need.followed),
         is_head: false,
         null_elsewhere: false,
-    }
-}
-
-/// Might another endpoint do better, and is it safe to ask one?
-pub(super) fn is_worth_another(call: &Call, outcome: &Result<Accepted, UpstreamError>) -> bool {
-    match outcome {
-        Ok(Accepted { answer: Answer::Error(error), .. }) => {
-            call.is_repeatable() && (limited::is_rate_limit(error) || limited::is_pruned(error))
-        }
-        // It may be right, and another may say it so that it can be seen.
-        Ok(Accepted { verdict: Some(Verdict::Unproved(Failure::Unprovable { .. }, _)), .. }) => {
-            call.is_repeatable()
-        }
-        Ok(Accepted { answer: Answer::Result(result), .. }) => call.need.null_elsewhere && result == "null",
-        Err(error) if !call.is_repeatable() => error.never_sent(),
-        Err(error) => error.retry() != super::Retry::Never,
-    }
-}
-
-// === impl Identity ===
-
-impl Identity {
-    pub(super) fn new(pool: Arc<Pool>) -> Self {
-        Self(pool)
-    }
-
-    /// What is known now: who they are, if one of them has said it.
-    pub fn state(&self) -> IdentityState {
-        let endpoints = self.0.endpoints.load();
-        let states: Vec<_> =
-            endpoints.iter().filter_map(|endpoint| Some(endpoint.recognition()?.state())).collect();
-        let known = states.iter().find(|state| matches!(state, IdentityState::Known(_)));
-        let failed = || states.iter().find(|state| matches!(state, IdentityState::Unknown(Some(_))));
-        let stranger = || states.iter().find(|state| matches!(state, IdentityState::Stranger(_)));
-        known.or_else(stranger).or_else(failed).cloned().unwrap_or(IdentityState::Unknown(None))
-    }
-
-    /// Resolves once one of them is known to be who it should be.
-    pub async fn known(&self) {
-        loop {
-            let mut changed = self.0.changed.subscribe();
-            let endpoints = self.0.endpoints.load_full();
-            let known =
-                endpoints.iter().filter_map(|endpoint| endpoint.recognition()).map(Recognition::known);
-            let known: Vec<_> = known.map(Box::pin).collect();
-            if known.is_empty() {
-                return;
-            }
-            tokio::select! {
-                _ = futures_util::future::select_all(known) => return,
-                _ = changed.changed() => {}
-            }
-        }
-    }
-
-    /// The chain as last known, though nobody may be in reach now.
-    pub fn pinned(&self) -> Option<Arc<WhoIs>> {
-        self.0.pin.pinned()
-    }
-
-    /// Something speaks against them: whoever answers next must say who it is.
-    pub fn doubt(&self) {
-        for endpoint in self.0.endpoints.load().iter() {
-            endpoint.doubt();
-        }
-    }
-
-    /// Makes sure that one of them can be asked: at once if one is known, else by the next attempts.
-    ///
-    /// # Errors
-    /// If none can.
-    pub async fn confirm(&self) -> Result<Arc<WhoIs>, IdentityError> {
-        loop {
-            let mut changed = self.0.changed.subscribe();
-            let endpoints = self.0.endpoints.load_full();
-            let recognitions: Vec<_> =
-                endpoints.iter().filter_map(|endpoint| endpoint.recognition()).collect();
-            if let (Some(who), true) =
-                (self.0.pin.pinned(), recognitions.iter().any(|recognition| recognition.is_sure()))
-            {
-                return Ok(who);
-            }
-            if recognitions.is_empty() {
-                return Err(IdentityError::Upstream(UpstreamError::Busy));
-            }
-            let confirming = recognitions.into_iter().map(|recognition| Box::pin(recognition.confirm()));
-            tokio::select! {
-                biased;
-                // Others are asked from now on.
-                _ = changed.changed() => {}
-                confirmed = select_ok(confirming) => return confirmed.map(|(who, _)| who),
-            }
-        }
     }
 }

@@ -7,10 +7,10 @@ use tokio::{sync::Semaphore, time};
 use tower::{Service, ServiceBuilder, ServiceExt, layer::layer_fn, service_fn, util::BoxCloneSyncService};
 
 use super::{
-    Answers, Call, Calls, Config, EndpointConfig, EndpointStatus, Identity, Metrics, UpstreamError,
-    batch::Batcher, endpoint::Endpoint, filters::Filters, identity::Pin, pool::Pool,
+    Answers, Call, Calls, Config, EndpointConfig, EndpointId, EndpointStatus, Identity, Metrics, Reach,
+    UpstreamError, batch::Batcher, endpoint::Endpoint, filters::Filters, identity::Pin, pool::Pool,
 };
-use crate::jsonrpc::Answer;
+use crate::{eth::BlockNumber, jsonrpc::Answer};
 
 /// A node as a service: one call or several in, an answer for each out.
 pub type Leaf = BoxCloneSyncService<Calls, Answers, UpstreamError>;
@@ -26,12 +26,22 @@ pub struct Upstream {
 /// An endpoint, and how it is reached.
 #[derive(Clone, Debug)]
 pub struct EndpointParts {
-    /// What logs call it: its URL without what is secret in it.
+    /// What logs and metrics call it, if no other is called so: its URL without what is secret in it.
     pub name: Arc<str>,
+    /// What it is reached with, by which it is known again; `None` where that cannot be told.
+    pub reach: Option<Reach>,
     /// How it is reached.
     pub leaf: Leaf,
     /// What is said of it.
     pub config: EndpointConfig,
+}
+
+/// What a leaf is made by, beside what it reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Manner {
+    connect_timeout: Duration,
+    timeout: Duration,
+    max_answer: u64,
 }
 
 // === impl Upstream ===
@@ -46,27 +56,29 @@ impl Upstream {
         metrics: &Metrics,
     ) -> Self {
         let pin = Arc::new(Pin::new(chain_id));
-        let endpoints = endpoints.into_iter().map(|parts| endpoint(parts, Some(&pin), config, metrics));
-        Self::over(Pool::new(endpoints.collect(), pin, config, metrics.clone()), config)
+        let endpoints = assemble(Vec::new(), endpoints, Some(&pin), config, metrics);
+        Self::over(Pool::new(endpoints, pin, config, metrics.clone()), config)
     }
 
     /// One endpoint that is asked whoever it is.
     pub fn of_one(parts: EndpointParts, config: &Config, metrics: &Metrics) -> Self {
-        let endpoint = endpoint(parts, None, config, metrics);
-        let pool = Pool::new(vec![endpoint], Arc::new(Pin::new(None)), config, metrics.clone());
+        let endpoints = assemble(Vec::new(), vec![parts], None, config, metrics);
+        let pool = Pool::new(endpoints, Arc::new(Pin::new(None)), config, metrics.clone());
         Self::over(pool, config)
     }
 
     fn over(pool: Pool, config: &Config) -> Self {
         let (in_flight, wait) = (config.max_in_flight, config.max_wait);
-        let pool = Arc::new(pool);
+        let (pool, filters) = (Arc::new(pool), Arc::new(Filters::new()));
         let service = ServiceBuilder::new()
-            // First, so that the time spent waiting for a slot is not taken from the attempts.
+            // Before a slot is taken: whoever waits for another call of the same filter needs none yet.
+            .layer(layer_fn(|inner| turns(inner, filters.clone())))
+            // Above the attempts, so that the time spent waiting for a slot is not taken from the attempts.
             .layer(layer_fn(|inner| slots(inner, in_flight, wait)))
             // Chooses an endpoint for these calls, and another for those that fail there. What an endpoint does
             // with a call is in `endpoint`: who it is, breaker, rate, time-out, leaf, acceptance. What names a filter
             // goes where that lives.
-            .service(attempts(pool.clone()));
+            .service(attempts(pool.clone(), filters.clone()));
         let service = BoxCloneSyncService::new(service);
         let batcher = (config.batch > 1).then(|| Batcher::new(service.clone(), config.batch));
         Self { pool, service, batcher }
@@ -104,9 +116,14 @@ impl Upstream {
         async move { pool.watch().await }
     }
 
-    /// The endpoint that is followed lags: the next refresh may ask another.
-    pub fn unfollow(&self) {
-        self.pool.unfollow();
+    /// This endpoint lags: if it is the one that is followed, the next refresh may ask another.
+    pub fn unfollow(&self, lags: EndpointId) {
+        self.pool.leave(lags);
+    }
+
+    /// Has this endpoint shown a block as high as this?
+    pub fn has_reached(&self, endpoint: EndpointId, block: BlockNumber) -> bool {
+        self.pool.has_reached(endpoint, block)
     }
 
     /// Why nobody answers, if all of them have failed and none has answered since. Who asks this has them asked
@@ -116,25 +133,56 @@ impl Upstream {
     }
 
     /// How the endpoints do, and which of them is followed.
-    pub fn status(&self) -> (Vec<EndpointStatus>, Option<Arc<str>>) {
+    pub fn status(&self) -> (Vec<EndpointStatus>, Option<EndpointId>) {
         (self.pool.status(), self.pool.followed())
     }
 
-    /// From here on these are the endpoints. Calls under way end where they are.
-    pub fn replace(&self, endpoints: Vec<EndpointParts>, config: &Config, metrics: &Metrics) {
-        let pin = self.pool.pin().clone();
-        let endpoints = endpoints.into_iter().map(|parts| endpoint(parts, Some(&pin), config, metrics));
-        self.pool.replace(endpoints.collect());
+    /// From here on these are the endpoints. Calls under way end where they are; an endpoint that was there before, since
+    /// it is reached with the same, stays what it is: with its breaker, its pause, its name, its filters.
+    pub fn replace(&self, endpoints: Vec<EndpointParts>, config: &Config) {
+        let pin = self.pool.pin.clone();
+        let before = self.pool.endpoints.load().to_vec();
+        self.pool.replace(assemble(before, endpoints, Some(&pin), config, self.pool.metrics()));
     }
 }
 
-fn endpoint(parts: EndpointParts, pin: Option<&Arc<Pin>>, config: &Config, metrics: &Metrics) -> Endpoint {
-    let timeout = config.timeout;
-    let leaf = ServiceBuilder::new()
+/// The endpoints for these parts, in their order: those that were there before, and new ones.
+fn assemble(
+    mut before: Vec<Arc<Endpoint>>,
+    parts: Vec<EndpointParts>,
+    pin: Option<&Arc<Pin>>,
+    config: &Config,
+    metrics: &Metrics,
+) -> Vec<Arc<Endpoint>> {
+    let manner = Manner::from(config);
+    let mut again = |parts: &EndpointParts| {
+        let at = before.iter().position(|endpoint| endpoint.is_reached_by(parts.reach.as_ref()))?;
+        Some(before.remove(at))
+    };
+    let again: Vec<_> = parts.iter().map(&mut again).collect();
+    let mut names: Vec<_> = again.iter().flatten().map(|endpoint| endpoint.name().clone()).collect();
+    let assembled = parts.into_iter().zip(again).map(|(parts, again)| {
         // Whatever the leaf does, it does not do it for longer.
-        .layer(layer_fn(|inner| deadline(inner, timeout)))
-        .service(parts.leaf);
-    Endpoint::new(parts.name, BoxCloneSyncService::new(leaf), &parts.config, pin, metrics.clone())
+        let leaf = BoxCloneSyncService::new(deadline(parts.leaf, manner.timeout));
+        if let Some(endpoint) = again {
+            endpoint.adopt(&parts.config, leaf, manner);
+            return endpoint;
+        }
+        let name = unused(parts.name, &names);
+        names.push(name.clone());
+        let metrics = metrics.of(&name);
+        Arc::new(Endpoint::new(name, parts.reach, leaf, manner, &parts.config, pin, metrics))
+    });
+    assembled.collect()
+}
+
+/// A name that none of these has: what tells two of them apart may be what must not be shown.
+fn unused(name: Arc<str>, names: &[Arc<str>]) -> Arc<str> {
+    if !names.contains(&name) {
+        return name;
+    }
+    let mut numbered = (2..).map(|number| Arc::from(format!("{name} ({number})")));
+    numbered.find(|numbered| !names.contains(numbered)).unwrap_or(name)
 }
 
 /// What every layer here is: cheap to clone, with a boxed future, which a network call can afford.
@@ -154,6 +202,20 @@ impl<S> Layered for S where
 
 type Attempt = BoxFuture<'static, Result<Answers, UpstreamError>>;
 
+/// Has a call that names a filter wait for those before it.
+fn turns(inner: impl Layered, filters: Arc<Filters>) -> impl Layered {
+    service_fn(move |calls: Calls| -> Attempt {
+        let (inner, filters) = (inner.clone(), filters.clone());
+        Box::pin(async move {
+            let _turn = match &calls[..] {
+                [call] => filters.turn(call).await,
+                _ => None,
+            };
+            inner.oneshot(calls).await
+        })
+    })
+}
+
 /// Bounds the requests in flight, and the time spent waiting to be one of them.
 fn slots(inner: impl Layered, max: usize, wait: Duration) -> impl Layered {
     let slots = Arc::new(Semaphore::new(max));
@@ -170,8 +232,7 @@ fn slots(inner: impl Layered, max: usize, wait: Duration) -> impl Layered {
 }
 
 /// Sends calls to as many endpoints as it takes, and leaves what was found of each answer with its call.
-fn attempts(pool: Arc<Pool>) -> impl Layered {
-    let filters = Arc::new(Filters::new());
+fn attempts(pool: Arc<Pool>, filters: Arc<Filters>) -> impl Layered {
     service_fn(move |mut calls: Calls| -> Attempt {
         let (pool, filters) = (pool.clone(), filters.clone());
         Box::pin(async move {
@@ -180,11 +241,15 @@ fn attempts(pool: Arc<Pool>) -> impl Layered {
             {
                 return Ok(vec![filters.call(&pool, calls.remove(0), kind).await]);
             }
+            pool.look_back(&calls);
             let attempted = pool.send(calls.clone()).await;
             let settled = calls.into_iter().zip(attempted).map(|(call, outcome)| {
                 let accepted = outcome?;
                 if let Some(check) = &call.check {
                     check.settle(accepted.verdict);
+                }
+                if let Some(by) = &call.by {
+                    by.settle(accepted.by);
                 }
                 Ok(accepted.answer)
             });
@@ -203,6 +268,18 @@ fn deadline(inner: impl Layered, after: Duration) -> impl Layered {
     })
 }
 
+// === impl Manner ===
+
+impl From<&Config> for Manner {
+    fn from(config: &Config) -> Self {
+        Self {
+            connect_timeout: config.connect_timeout,
+            timeout: config.timeout,
+            max_answer: config.max_answer.as_u64(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
@@ -219,7 +296,12 @@ mod tests {
         F: Future<Output = Result<Answers, UpstreamError>> + Send + 'static,
     {
         let leaf = BoxCloneSyncService::new(service_fn(leaf));
-        let parts = EndpointParts { name: "test".into(), leaf, config: EndpointConfig::at("http://test") };
+        let parts = EndpointParts {
+            name: "test".into(),
+            reach: None,
+            leaf,
+            config: EndpointConfig::at("http://test"),
+        };
         Upstream::of_one(parts, config, &Metrics::default())
     }
 

@@ -11,7 +11,7 @@ use std::{
 use holdfast::{
     config::Config,
     devchain::{DevChain, Fault},
-    upstream::{self, DevChainLeaf, EndpointConfig, EndpointParts, UpstreamError},
+    upstream::{EndpointConfig, EndpointParts, UpstreamError},
 };
 use serde_json::{Value, json};
 use tower::{ServiceExt, service_fn, util::BoxCloneSyncService};
@@ -54,11 +54,7 @@ async fn not_found(program: &InMemory, method: &str, id: &Value) {
 }
 
 fn parts(chains: &[(&str, &DevChain)]) -> Vec<EndpointParts> {
-    let part = |(name, chain): &(&str, &DevChain)| EndpointParts {
-        name: (*name).into(),
-        leaf: BoxCloneSyncService::new(DevChainLeaf::new((*chain).clone())),
-        config: EndpointConfig::at(""),
-    };
+    let part = |(name, chain): &(&str, &DevChain)| in_memory::endpoint(chain, name, EndpointConfig::at(""));
     chains.iter().map(part).collect()
 }
 
@@ -190,6 +186,8 @@ async fn where_nothing_listens_any_more_there_is_no_filter() {
     for (endpoint, configured) in endpoints.iter_mut().zip(&config.upstream.endpoints) {
         endpoint.config = configured.clone();
     }
+    // Another than before.
+    endpoints[0].reach = None;
     let (reached, is_off) = (endpoints[0].leaf.clone(), is_down.clone());
     endpoints[0].leaf = BoxCloneSyncService::new(service_fn(move |calls| {
         let (reached, is_off) = (reached.clone(), is_off.load(Relaxed));
@@ -200,7 +198,7 @@ async fn where_nothing_listens_any_more_there_is_no_filter() {
             reached.oneshot(calls).await
         }
     }));
-    program.upstream.replace(endpoints, &config.upstream, &upstream::Metrics::default());
+    program.upstream.replace(endpoints, &config.upstream);
     introduced(&program).await;
     let filter = program.ask(NEW, json!([])).await;
     assert_eq!((first.count(NEW), second.count(NEW)), (1, 0));
@@ -244,9 +242,8 @@ async fn a_node_that_is_taken_away_takes_its_filters_along() {
     let config = Config::default();
     let program = in_memory::program(&first, &config);
     assert_eq!(program.ask(NEW, json!([])).await, "0x1");
-    let metrics = upstream::Metrics::default();
     let replace = |chains: &[(&str, &DevChain)]| {
-        program.upstream.replace(parts(chains), &config.upstream, &metrics);
+        program.upstream.replace(parts(chains), &config.upstream);
     };
     // With a second one beside it, it keeps what it has.
     replace(&[("devchain 0", &first), ("devchain 1", &second)]);

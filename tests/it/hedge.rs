@@ -12,7 +12,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::{
-    pool::{hash, in_order, introduced, somebody, truth, twins},
+    pool::{followed, hash, in_order, introduced, somebody, truth, twins},
     support::in_memory::{self, InMemory},
 };
 
@@ -149,7 +149,7 @@ async fn the_one_that_is_followed_is_waited_for() {
     assert_eq!(program.ask("eth_blockNumber", json!([])).await, "0x78");
     program.ask("eth_getBlockByNumber", json!(["0x70", true])).await;
     assert_eq!(second.calls_total(), 0);
-    assert_eq!(program.upstream.status().1.as_deref(), Some("devchain 0"));
+    assert_eq!(followed(&program).as_deref(), Some("devchain 0"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -23,13 +23,13 @@ use crate::support::{
 };
 
 /// Writes another configuration, has it read, and waits until that is said.
-async fn reload(process: &Process, path: &Path, toml: &str) -> String {
+pub async fn reload(process: &Process, path: &Path, toml: &str) -> String {
     fs::write(path, toml).unwrap();
     reread(process).await
 }
 
 /// What is said at a signal.
-async fn reread(process: &Process) -> String {
+pub async fn reread(process: &Process) -> String {
     let before = process.said().len();
     process.signal(Signal::HUP);
     let mut said = String::new();

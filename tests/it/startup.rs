@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::support::{
     client::{self, Client},
-    eventually,
+    eventually, process,
     program::{Program, holdfast},
     proxy::{self, Proxy},
     upstream,
@@ -170,5 +170,21 @@ async fn it_warns_of_operators_from_anywhere() {
         let program = Program::start(holdfast(&arguments));
         program.says("is listening").await;
         assert_eq!(program.said().contains("the admin listener is not on loopback"), warns, "{admin}");
+    }
+}
+
+#[tokio::test]
+async fn a_known_chain_id_over_another_first_block_is_warned_of() {
+    for (chain_id, warns) in [(1, true), (31337, false)] {
+        let node = upstream::devchain().config(|config| config.chain_id = chain_id).run().await;
+        let process = process::serve(&node).run().await;
+        process.says("upstream identified").await;
+        assert!(process.client().ask("eth_gasPrice", json!([])).await.is_ok());
+        assert_eq!(
+            process.said().contains("that of Ethereum Mainnet, and block 0 is not"),
+            warns,
+            "{}",
+            process.said()
+        );
     }
 }

@@ -13,7 +13,7 @@ use crate::{
     eth::{BlockNumber, Tag, ThinBlock},
     jsonrpc::{Answer, Params},
     proxy::known::KnownAt,
-    upstream::{Call, Need, UpstreamError},
+    upstream::{AnsweredBy, Call, EndpointId, Need, UpstreamError},
     verify::{Asked, AskedBlock, Check, Checked, Kind, Verdict, Verified},
 };
 
@@ -32,6 +32,8 @@ struct Named {
     thin: Verified<ThinBlock>,
     /// Whether its checks let it be kept.
     keeps: bool,
+    /// Who named it.
+    by: Option<EndpointId>,
 }
 
 // === impl View ===
@@ -68,7 +70,7 @@ impl View {
         }
         self.clocks.store(Some(Arc::new((sent, wall))));
         self.metrics.head_observed(change);
-        self.heed(change, link);
+        self.heed(change, link, named.by);
         self.keep(named);
         if !matches!(change, HeadChange::Outdated | HeadChange::Same | HeadChange::Lag) {
             self.times().moved = Some(now);
@@ -81,7 +83,7 @@ impl View {
         Ok(())
     }
 
-    fn heed(&self, change: HeadChange, head: Link) {
+    fn heed(&self, change: HeadChange, head: Link, by: Option<EndpointId>) {
         match change {
             HeadChange::Reorg(depth) => {
                 info!(head = %head.number.0, hash = %head.hash, depth, "the chain was reorganised");
@@ -95,7 +97,9 @@ impl View {
             HeadChange::Lag => {
                 debug!(head = %head.number.0, "the upstream is behind the head it showed");
                 // Another one may not be.
-                self.upstream.unfollow();
+                if let Some(by) = by {
+                    self.upstream.unfollow(by);
+                }
             }
             HeadChange::First | HeadChange::Same | HeadChange::Extended(_) | HeadChange::Outdated => {}
         }
@@ -188,12 +192,15 @@ impl View {
         sent: Stamp,
     ) -> Result<Option<Named>, UpstreamError> {
         let (call, check) = self.call(block, asked, sent);
+        let by = AnsweredBy::default();
         let is_finalized = block == Tag::Finalized.as_str();
         self.metrics.upkeep(1);
-        let answer = self.upstream.call(call).await?;
+        let answer = self.upstream.call(call.with_answered_by(&by)).await?;
         match (answer, check.verdict()) {
             (Answer::Result(_), Some(Verdict::Overdue)) => Err(UpstreamError::Busy),
-            (Answer::Result(_), verdict) => Ok(self.named(verdict, is_finalized)),
+            (Answer::Result(_), verdict) => {
+                Ok(self.named(verdict, is_finalized).map(|named| Named { by: by.get(), ..named }))
+            }
             (Answer::Error(_), _) => Ok(None),
         }
     }
@@ -220,7 +227,7 @@ impl View {
             AskedBlock::ByHash(_) | AskedBlock::ByTag => None,
         };
         let is_head = named == Tag::Latest.as_str();
-        let need = Need { block, followed: true, is_head, null_elsewhere: false };
+        let need = Need { block, followed: true, is_head, ..Need::default() };
         (call.with_check(check.clone()).with_need(need), check)
     }
 
@@ -229,10 +236,10 @@ impl View {
     /// finality waits for proof; and so does everything, where nothing less will do.
     fn named(&self, verdict: Option<Verdict>, is_finalized: bool) -> Option<Named> {
         match verdict? {
-            Verdict::Passed(Checked::Thin(thin)) => Some(Named { thin, keeps: true }),
+            Verdict::Passed(Checked::Thin(thin)) => Some(Named { thin, keeps: true, by: None }),
             Verdict::Unproved(_, Some(Checked::Thin(thin))) => {
                 let waits = is_finalized || self.verifier.demands_proof(Kind::Blocks);
-                (!waits || !self.verifier.is_sure()).then_some(Named { thin, keeps: false })
+                (!waits || !self.verifier.is_sure()).then_some(Named { thin, keeps: false, by: None })
             }
             _ => None,
         }

@@ -11,7 +11,7 @@ use holdfast::{
     http::{self, Access, Edge},
     jsonrpc::Rope,
     proxy::{self, Policy, ProxyParts},
-    upstream::{self, DevChainLeaf, EndpointConfig, EndpointParts, Upstream},
+    upstream::{self, DevChainLeaf, EndpointConfig, EndpointParts, Reach, Upstream},
     verify::{self, Verifier},
 };
 use http_body_util::{BodyExt, Full};
@@ -46,7 +46,12 @@ pub fn program(chain: &DevChain, config: &Config) -> InMemory {
 /// A node as an endpoint.
 pub fn endpoint(chain: &DevChain, name: &str, config: EndpointConfig) -> EndpointParts {
     let leaf = BoxCloneSyncService::new(DevChainLeaf::new(chain.clone()));
-    EndpointParts { name: name.into(), leaf, config }
+    EndpointParts { name: name.into(), reach: Some(reach(name)), leaf, config }
+}
+
+/// What a node of this name would be reached with.
+pub fn reach(name: &str) -> Reach {
+    Reach::resolve(&EndpointConfig::at(format!("http://{}.test", name.replace(' ', "-")))).unwrap()
 }
 
 /// The same in front of several nodes, which are configured in the same order.
@@ -74,7 +79,7 @@ pub fn program_over(chains: &[&DevChain], config: &Config) -> InMemory {
         admin: None,
     };
     let proxy = proxy::proxy(&config.proxy(), parts);
-    tokio::spawn(proxy.follower.run(None));
+    tokio::spawn(proxy.follower.run(tokio::sync::watch::channel(None).1));
     let stack = http::stack(http::Live::new(&config.http), edge, proxy.service);
     let service =
         ServiceExt::<::http::Request<Full<Bytes>>>::map_response(stack, |response: ::http::Response<_>| {
@@ -169,10 +174,16 @@ impl InMemory {
         replies.into_iter().map(result).collect()
     }
 
-    /// One of the proxy's own samples, by its name without the program's.
-    pub fn metric(&self, sample: &str) -> u64 {
+    /// All of the proxy's own samples.
+    pub fn metrics(&self) -> String {
         let mut text = String::new();
         encode(&mut text, &self.metrics).unwrap();
+        text
+    }
+
+    /// One of them, by its name without the program's.
+    pub fn metric(&self, sample: &str) -> u64 {
+        let text = self.metrics();
         let line = text.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));
         line.map_or(0, |value| value.parse().unwrap())
     }

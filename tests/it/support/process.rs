@@ -16,7 +16,7 @@ use super::{
 
 /// `holdfast serve`, to be started.
 pub struct Builder {
-    upstream: String,
+    upstreams: Vec<String>,
     environment: Vec<(String, String)>,
     ulimit: Option<&'static str>,
     file: Option<PathBuf>,
@@ -37,13 +37,16 @@ pub fn serve(node: &Node) -> Builder {
 
 /// In front of whatever is there.
 pub fn serve_url(upstream: &str) -> Builder {
-    Builder {
-        upstream: upstream.to_owned(),
-        environment: Vec::new(),
-        ulimit: None,
-        file: None,
-        wait_until_ready: true,
-    }
+    serve_all(vec![upstream.to_owned()])
+}
+
+/// In front of what this file of configuration names.
+pub fn serve_file(file: &Path) -> Builder {
+    serve_all(Vec::new()).file(file)
+}
+
+fn serve_all(upstreams: Vec<String>) -> Builder {
+    Builder { upstreams, environment: Vec::new(), ulimit: None, file: None, wait_until_ready: true }
 }
 
 // === impl Builder ===
@@ -57,6 +60,12 @@ impl Builder {
     /// Sets any variable of its environment.
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// In front of this node too.
+    pub fn also(mut self, node: &Node) -> Self {
+        self.upstreams.push(node.url());
         self
     }
 
@@ -78,8 +87,10 @@ impl Builder {
     /// Returns when it can answer calls.
     pub async fn run(self) -> Process {
         let nowhere = "127.0.0.1:0";
-        let mut arguments =
-            vec!["serve", "--listen", nowhere, "--admin", nowhere, "--upstream", &self.upstream];
+        let mut arguments = vec!["serve", "--listen", nowhere, "--admin", nowhere];
+        for upstream in &self.upstreams {
+            arguments.extend(["--upstream", upstream]);
+        }
         if let Some(file) = &self.file {
             arguments.extend(["--config", file.to_str().unwrap()]);
         }

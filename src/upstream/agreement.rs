@@ -1,0 +1,92 @@
+//! Who all endpoints are together.
+
+use std::sync::Arc;
+
+use futures_util::future::{select_all, select_ok};
+
+use super::{
+    UpstreamError,
+    identity::{IdentityError, IdentityState, Recognition, WhoIs},
+    pool::Pool,
+};
+
+/// Who all endpoints are together: one chain. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Identity(Arc<Pool>);
+
+// === impl Identity ===
+
+impl Identity {
+    pub(super) fn new(pool: Arc<Pool>) -> Self {
+        Self(pool)
+    }
+
+    /// What is known now: who they are, if one of them has said it.
+    pub fn state(&self) -> IdentityState {
+        let endpoints = self.0.endpoints.load();
+        let states: Vec<_> =
+            endpoints.iter().filter_map(|endpoint| Some(endpoint.recognition()?.state())).collect();
+        let known = states.iter().find(|state| matches!(state, IdentityState::Known(_)));
+        let failed = || states.iter().find(|state| matches!(state, IdentityState::Unknown(Some(_))));
+        let stranger = || states.iter().find(|state| matches!(state, IdentityState::Stranger(_)));
+        known.or_else(stranger).or_else(failed).cloned().unwrap_or(IdentityState::Unknown(None))
+    }
+
+    /// Resolves once one of them is known to be who it should be.
+    pub async fn known(&self) {
+        loop {
+            let mut changed = self.0.changed.subscribe();
+            let endpoints = self.0.endpoints.load_full();
+            let known =
+                endpoints.iter().filter_map(|endpoint| endpoint.recognition()).map(Recognition::known);
+            let known: Vec<_> = known.map(Box::pin).collect();
+            if known.is_empty() {
+                return;
+            }
+            tokio::select! {
+                _ = select_all(known) => return,
+                _ = changed.changed() => {}
+            }
+        }
+    }
+
+    /// The chain as last known, though nobody may be in reach now.
+    pub fn pinned(&self) -> Option<Arc<WhoIs>> {
+        self.0.pin.pinned()
+    }
+
+    /// Something speaks against them: whoever answers next must say who it is.
+    pub fn doubt(&self) {
+        for endpoint in self.0.endpoints.load().iter() {
+            endpoint.doubt();
+        }
+    }
+
+    /// Makes sure that one of them can be asked: at once if one is known, else by the next attempts.
+    ///
+    /// # Errors
+    /// If none can.
+    pub async fn confirm(&self) -> Result<Arc<WhoIs>, IdentityError> {
+        loop {
+            let mut changed = self.0.changed.subscribe();
+            let endpoints = self.0.endpoints.load_full();
+            let recognitions: Vec<_> =
+                endpoints.iter().filter_map(|endpoint| endpoint.recognition()).collect();
+            if let (Some(who), true) =
+                (self.0.pin.pinned(), recognitions.iter().any(|recognition| recognition.is_sure()))
+            {
+                return Ok(who);
+            }
+            if recognitions.is_empty() {
+                return Err(IdentityError::Upstream(UpstreamError::Busy));
+            }
+            let confirming = recognitions.into_iter().map(|recognition| Box::pin(recognition.confirm()));
+            tokio::select! {
+                biased;
+                // Others are asked from now on.
+                _ = changed.changed() => {}
+                confirmed = select_ok(confirming) => return confirmed.map(|(who, _)| who),
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Which endpoint the view of the chain follows.
+//!
+//! Two nodes need not be on one branch, nor equally far. So the view follows one of them, and whatever depends on
+//! the branch is asked of that one. It is waited for while it is at its rate or has asked for a pause, as long as a
+//! call waits at all. It is left for another when it fails, when it shows a head behind the one it showed before, when
+//! it is taken away, and when it wants to be left alone for longer than a call waits. What another is asked for besides,
+//! since it may have it or say it better, does not make it the one that is followed.
+//!
+//! Once the first in order does well again it is followed again: whoever named an order meant it, and a spare may be
+//! billed. So that two that fail by turns do not have the view swing between them, that is looked into at most
+//! once in [`LOOK_BACK`], beside a refresh of the head and without anybody waiting for it; and the first is followed
+//! only if the head that it shows is not behind the other's.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+use tracing::info;
+
+use super::{
+    Calls, Need,
+    again::is_null,
+    choice::two_choices,
+    endpoint::{Cost, Eligible, Endpoint, EndpointId},
+    pool::Pool,
+};
+
+/// Between a change, or a look at those that come first, and the next look. Long beside what a node needs to come back
+/// and be gone again, short beside what a spare may cost.
+const LOOK_BACK: Duration = Duration::from_secs(60);
+
+/// The one that is followed, shared by all calls.
+#[derive(Debug, Default)]
+pub(super) struct Followed(Mutex<State>);
+
+/// Held while one is chosen, so that two calls do not choose two.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    endpoint: Option<EndpointId>,
+    /// When it changed, or those that come before it were last looked at.
+    settled: Option<Instant>,
+}
+
+// === impl Followed ===
+
+impl Followed {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl State ===
+
+impl State {
+    /// The one that is followed.
+    pub(super) fn endpoint(&self) -> Option<EndpointId> {
+        self.endpoint
+    }
+
+    /// From here on this one is; returns the one before, if it was another.
+    pub(super) fn follow(&mut self, endpoint: EndpointId, now: Instant) -> Option<EndpointId> {
+        let before = self.endpoint.replace(endpoint).filter(|before| *before != endpoint);
+        self.settled = Some(now);
+        before
+    }
+
+    /// Is it time to look at those that come before it? Whoever asks this looks.
+    pub(super) fn looks_back(&mut self, now: Instant) -> bool {
+        let is_due = self.settled.is_some_and(|settled| now >= settled + LOOK_BACK);
+        if is_due {
+            self.settled = Some(now);
+        }
+        is_due
+    }
+}
+
+// === impl Pool ===
+
+impl Pool {
+    /// The one that is followed, as long as it can be asked or waited for; then another is. For what that one is
+    /// known to lack, or has been asked for already, another is asked, and not followed for that.
+    pub(super) fn pick_followed(
+        &self,
+        eligible: &[(Cost, Arc<Endpoint>)],
+        calls: u32,
+        need: Need,
+        tried: &[EndpointId],
+        now: Instant,
+        left: Duration,
+    ) -> Result<Arc<Endpoint>, Option<Duration>> {
+        let mut followed = self.followed.lock();
+        if let Some(current) = followed.endpoint().and_then(|id| self.get(id)) {
+            if tried.contains(&current.id()) {
+                return two_choices(eligible).cloned().ok_or(None);
+            }
+            match current.eligible(calls, need, now) {
+                Eligible::Yes(cost) if cost.lacks() => {
+                    let has_it: Vec<_> = eligible.iter().filter(|(cost, _)| !cost.lacks()).cloned().collect();
+                    return Ok(two_choices(&has_it).cloned().unwrap_or(current));
+                }
+                Eligible::Yes(_) => return Ok(current),
+                Eligible::After(wait) if wait <= left => return Err(Some(wait)),
+                // So many wait for it that this one has waited long enough: it does well all the same.
+                Eligible::After(wait) if wait <= self.max_wait => {
+                    return two_choices(eligible).cloned().ok_or(Some(wait));
+                }
+                Eligible::After(_) | Eligible::No => {}
+            }
+        }
+        let endpoint = two_choices(eligible).cloned().ok_or(None)?;
+        if followed.follow(endpoint.id(), now).is_some() {
+            info!(upstream = %endpoint.name(), "the chain is followed elsewhere from now on");
+        }
+        Ok(endpoint)
+    }
+
+    /// This endpoint failed, or lags: if it is the one that is followed, another is from now on, if there is one.
+    pub(super) fn leave(&self, id: EndpointId) {
+        let now = Instant::now();
+        let mut followed = self.followed.lock();
+        if followed.endpoint() != Some(id) {
+            return;
+        }
+        let (mut eligible, _) = self.eligible(1, Need::default(), &[id], now);
+        // Nobody knows who the others are: then they are no better.
+        eligible.retain(|(cost, _)| cost.is_fit());
+        if let Some(endpoint) = two_choices(&eligible) {
+            followed.follow(endpoint.id(), now);
+            info!(upstream = %endpoint.name(), "the chain is followed elsewhere from now on");
+        }
+    }
+
+    /// Beside a call for the head, now and then: does one that comes before the one that is followed do well again, and
+    /// is it as far? Then it is followed from now on. Waits for nothing.
+    pub(super) fn look_back(self: &Arc<Self>, calls: &Calls) {
+        let [call] = &calls[..] else { return };
+        let now = Instant::now();
+        let Some((first, from)) = self.first_again(now).filter(|_| call.need.is_head) else { return };
+        let (this, calls) = (self.clone(), calls.clone());
+        tokio::spawn(async move {
+            let attempted = first.attempt(&calls).await;
+            let is_well = attempted.iter().all(|outcome| outcome.is_ok() && !is_null(outcome));
+            let shown = first.head_since(now);
+            let mut followed = this.followed.lock();
+            if is_well
+                && shown.is_some()
+                && followed.endpoint() == Some(from.id())
+                && shown >= from.head()
+                && this.get(first.id()).is_some()
+            {
+                followed.follow(first.id(), Instant::now());
+                info!(upstream = %first.name(), "the chain is followed again at the first in order");
+            }
+        });
+    }
+
+    /// The first in order that could be followed instead, and the one that is; `None` if it is not time to look.
+    fn first_again(&self, now: Instant) -> Option<(Arc<Endpoint>, Arc<Endpoint>)> {
+        let mut followed = self.followed.lock();
+        let current = self.get(followed.endpoint()?)?;
+        let (eligible, _) = self.eligible(1, Need::default(), &[current.id()], now);
+        let well = eligible.iter().filter(|(cost, _)| cost.is_fit() && cost.is_well());
+        let first = well.map(|(_, endpoint)| endpoint).min_by_key(|endpoint| endpoint.priority())?;
+        (first.priority() < current.priority() && followed.looks_back(now)).then(|| (first.clone(), current))
+    }
+}

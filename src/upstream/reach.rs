@@ -1,0 +1,66 @@
+//! What an endpoint is reached with.
+
+use http::{HeaderMap, HeaderValue, header};
+
+use super::{EndpointConfig, EndpointError, EndpointUrl, http as leaf};
+
+/// An endpoint's URL and headers, with its secrets looked up: where these are equal it is the same node, wherever
+/// the configuration has them from. Shows nothing of what is secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reach {
+    url: EndpointUrl,
+    headers: HeaderMap,
+}
+
+// === impl Reach ===
+
+impl Reach {
+    /// Looks up what the endpoint is reached with; connects to nothing.
+    ///
+    /// # Errors
+    /// If the endpoint's secrets, URL or headers are no good.
+    pub fn resolve(endpoint: &EndpointConfig) -> Result<Self, EndpointError> {
+        let url = endpoint.url.resolve().map_err(EndpointError::UrlSecret)?;
+        let mut headers = leaf::headers(endpoint)?;
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+        Ok(Self { url: url.parse().map_err(EndpointError::Url)?, headers })
+    }
+
+    /// Where it is.
+    pub fn url(&self) -> &EndpointUrl {
+        &self.url
+    }
+
+    pub(super) fn headers(&self) -> &HeaderMap {
+        &self.headers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::secret::Secret;
+
+    fn with_token(url: &str, token: Secret) -> Reach {
+        let headers = [("authorization".to_owned(), token)].into();
+        Reach::resolve(&EndpointConfig { headers, ..EndpointConfig::at(url) }).unwrap()
+    }
+
+    #[test]
+    fn it_is_the_same_wherever_it_is_written_and_shows_nothing() {
+        let path = std::env::temp_dir().join(format!("holdfast-reach-{}", std::process::id()));
+        std::fs::write(&path, "SECRET-TOKEN\n").unwrap();
+        let plain = with_token("http://127.0.0.1/SECRET-KEY", Secret::Plain("SECRET-TOKEN".to_owned()));
+        let from_file = with_token("http://127.0.0.1/SECRET-KEY", Secret::File(path.clone()));
+        assert_eq!(plain, from_file);
+        std::fs::write(&path, "SECRET-OTHER").unwrap();
+        let changed = with_token("http://127.0.0.1/SECRET-KEY", Secret::File(path.clone()));
+        std::fs::remove_file(path).unwrap();
+        assert_ne!(plain, changed);
+        let elsewhere = with_token("http://127.0.0.1/SECRET-TWO", Secret::Plain("SECRET-TOKEN".to_owned()));
+        assert_ne!(plain, elsewhere, "they look alike, and are two");
+        let shown = format!("{plain:?} {changed:?} {elsewhere:?}");
+        assert!(!shown.contains("SECRET"), "{shown}");
+    }
+}

@@ -1,0 +1,510 @@
+//! Which endpoint is followed and which is believed, and what stays of one when the list changes.
+
+use std::{sync::Arc, time::Duration};
+
+use holdfast::{
+    config::Config,
+    devchain::{DevChain, Fault, Lie, Recorded},
+    upstream::{EndpointConfig, EndpointParts, Health, IdentityState, RateConfig},
+};
+use serde_json::{Value, json};
+use tokio::time::{self, Instant};
+
+use crate::{
+    pool::{followed, hash, in_order, introduced, somebody, truth, twins},
+    support::{
+        in_memory::{self, InMemory},
+        upstream,
+    },
+};
+
+const BLOCK: &str = "eth_getBlockByHash";
+const BLOCK_AT: &str = "eth_getBlockByNumber";
+const RECEIPT: &str = "eth_getTransactionReceipt";
+const BALANCE: &str = "eth_getBalance";
+const CHANGES: &str = "eth_getFilterChanges";
+
+const FIRST: Option<&str> = Some("devchain 0");
+const SECOND: Option<&str> = Some("devchain 1");
+
+/// How often a node was asked for its head.
+fn heads(chain: &DevChain) -> usize {
+    let is_head = |call: &&Recorded| call.method == BLOCK_AT && call.params.contains("latest");
+    chain.calls().iter().filter(is_head).count()
+}
+
+async fn head(program: &InMemory) -> Value {
+    program.ask("eth_blockNumber", json!([])).await
+}
+
+fn parts(chains: &[(&str, &DevChain)], config: &Config) -> Vec<EndpointParts> {
+    let part = |(at, (name, chain)): (usize, &(&str, &DevChain))| {
+        let endpoint = config.upstream.endpoints.get(at).cloned();
+        in_memory::endpoint(chain, name, endpoint.unwrap_or_else(|| EndpointConfig::at("")))
+    };
+    chains.iter().enumerate().map(part).collect()
+}
+
+fn health(program: &InMemory, at: usize) -> Health {
+    program.upstream.status().0[at].health
+}
+
+fn is_known(program: &InMemory, at: usize) -> bool {
+    matches!(program.upstream.status().0[at].identity, Some(IdentityState::Known(_)))
+}
+
+// ## Who is followed
+
+#[tokio::test(start_paused = true)]
+async fn at_its_rate_the_one_that_is_followed_is_waited_for() {
+    let (first, second) = twins();
+    let mut config = in_order();
+    config.chain.max_staleness = Duration::from_millis(10);
+    config.upstream.endpoints[0].rate = Some(RateConfig { per_second: 2, burst: 5 });
+    let program = in_memory::program_over(&[&first, &second], &config);
+    introduced(&program).await;
+    second.clear_calls();
+    let begun = Instant::now();
+    for _ in 0..12 {
+        head(&program).await;
+        assert_eq!(followed(&program).as_deref(), FIRST);
+        time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(heads(&second), 0);
+    assert!(begun.elapsed() > Duration::from_secs(4), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_is_waited_for_if_it_is_short_and_else_another_is_followed() {
+    for (retry_after, then) in [(None, FIRST), (Some(1), FIRST), (Some(30), SECOND)] {
+        let (first, second) = twins();
+        let program = in_memory::program_over(&[&first, &second], &in_order());
+        introduced(&program).await;
+        first.fail(Fault::RateLimited { retry_after }).on(BALANCE).once();
+        program.ask(BALANCE, somebody()).await;
+        let begun = Instant::now();
+        program.ask(BLOCK_AT, json!(["0x70", true])).await;
+        assert!(begun.elapsed() <= Duration::from_secs(1), "{retry_after:?}: {:?}", begun.elapsed());
+        assert_eq!(followed(&program).as_deref(), then, "{retry_after:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_limits_its_rate_for_good_is_not_waited_for_time_and_again() {
+    let (first, second) = twins();
+    let mut config = in_order();
+    config.chain.max_staleness = Duration::from_millis(10);
+    let program = in_memory::program_over(&[&first, &second], &config);
+    introduced(&program).await;
+    first.fail(Fault::RateLimited { retry_after: None }).any().always();
+    let begun = Instant::now();
+    for _ in 0..20 {
+        time::sleep(Duration::from_millis(50)).await;
+        head(&program).await;
+    }
+    assert_eq!(followed(&program).as_deref(), SECOND);
+    assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_heads_cannot_be_proved_the_view_does_not_swing_between_two() {
+    let (first, second) = twins();
+    let program = in_memory::program_over(&[&first, &second], &in_order());
+    introduced(&program).await;
+    for node in [&first, &second] {
+        // As if a fork had brought a member that nobody knows here.
+        node.fail(Fault::Lie(Lie::Disguised(3))).on(BLOCK_AT).always();
+    }
+    for _ in 0..10 {
+        time::sleep(Duration::from_secs(2)).await;
+        program.call("eth_blockNumber", json!([])).await;
+        assert_eq!(followed(&program).as_deref(), FIRST);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_in_order_is_followed_again_when_it_is_as_far() {
+    let (first, second) = twins();
+    let program = in_memory::program_over(&[&first, &second], &in_order());
+    introduced(&program).await;
+    first.fail(Fault::Reset).any().always();
+    time::sleep(Duration::from_secs(2)).await;
+    head(&program).await;
+    assert_eq!(followed(&program).as_deref(), SECOND);
+    first.clear_faults();
+    first.lag(5);
+    let watch = async |seconds: u64| {
+        for _ in 0..seconds / 2 {
+            time::sleep(Duration::from_secs(2)).await;
+            assert_eq!(head(&program).await, "0x78");
+            // What is asked of anybody finds that it is back.
+            program.ask(BALANCE, somebody()).await;
+        }
+    };
+    watch(200).await;
+    assert_eq!(followed(&program).as_deref(), SECOND, "it is back, and behind");
+    first.lag(0);
+    let asked = heads(&first);
+    watch(130).await;
+    assert_eq!(followed(&program).as_deref(), FIRST);
+    let before = heads(&second);
+    watch(20).await;
+    assert_eq!(heads(&second), before, "the spare has rest");
+    // And as long as it was not, it was seldom asked.
+    assert!(asked < 8, "{asked} times");
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_one_that_lagged_is_left() {
+    let (first, second) = twins();
+    let program = in_memory::program_over(&[&first, &second], &in_order());
+    introduced(&program).await;
+    let (endpoints, _) = program.upstream.status();
+    program.upstream.unfollow(endpoints[1].id);
+    assert_eq!(followed(&program).as_deref(), FIRST);
+    program.upstream.unfollow(endpoints[0].id);
+    assert_eq!(followed(&program).as_deref(), SECOND);
+}
+
+// ## Who is asked
+
+#[tokio::test(start_paused = true)]
+async fn one_whose_connection_broke_is_found_again() {
+    let (first, second) = twins();
+    let program = in_memory::program_over(&[&first, &second], &in_order());
+    introduced(&program).await;
+    first.fail(Fault::Reset).on(BALANCE).once();
+    program.ask(BALANCE, somebody()).await;
+    time::sleep(Duration::from_secs(6)).await;
+    for _ in 0..2 {
+        program.ask(BALANCE, somebody()).await;
+        time::sleep(Duration::from_millis(100)).await;
+    }
+    first.clear_calls();
+    program.ask(BALANCE, somebody()).await;
+    assert_eq!(first.count(BALANCE), 1, "nothing has been wrong with it for long");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_state_that_is_gone_is_not_a_block_that_is_gone() {
+    let (first, second) = twins();
+    let program = in_memory::program_over(&[&first, &second], &in_order());
+    introduced(&program).await;
+    let gone = Fault::Error { code: -32000, message: "missing trie node".to_owned() };
+    first.fail(gone).on("eth_call").once();
+    program.call("eth_call", json!([{}, "0x1"])).await;
+    for number in [10, 11, 12] {
+        program.ask(BLOCK_AT, json!([format!("{number:#x}"), true])).await;
+        program.ask(BALANCE, somebody()).await;
+    }
+    assert_eq!((first.count(BALANCE), second.count(BALANCE)), (3, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn for_a_null_one_other_is_asked_and_no_retry_is_spent() {
+    let nodes = [(); 3].map(|()| twins().0);
+    let mut config = in_order();
+    config.upstream.endpoints =
+        (0..3).map(|priority| EndpointConfig { priority, ..EndpointConfig::at("") }).collect();
+    let program = in_memory::program_over(&nodes.each_ref(), &config);
+    introduced(&program).await;
+    for number in 0..300 {
+        assert_eq!(program.ask(BLOCK, json!([format!("0x{number:064x}"), true])).await, Value::Null);
+    }
+    let asked: u64 = nodes.iter().map(|node| node.count(BLOCK)).sum();
+    assert_eq!(asked, 600);
+    nodes[0].fail(Fault::Status(500)).on(BALANCE).once();
+    program.ask(BALANCE, somebody()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn absence_is_believed_only_of_one_that_is_as_far_as_the_view() {
+    let (first, second) = twins();
+    let program = in_memory::program_over(&[&first, &second], &in_order());
+    introduced(&program).await;
+    first.mine(1);
+    second.mine(1);
+    second.lag(1);
+    time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(head(&program).await, "0x79");
+    let transaction = first.transactions_of(first.hash_at(121).unwrap())[0];
+    let params = json!([format!("{transaction:#x}")]);
+    first.fail(Fault::Status(500)).on(RECEIPT).once();
+    let asked = || first.count(RECEIPT) + second.count(RECEIPT);
+    assert_eq!(program.ask(RECEIPT, params.clone()).await, Value::Null, "it has not got it yet");
+    assert_eq!(asked(), 2);
+    program.ask(RECEIPT, params.clone()).await;
+    assert_eq!(asked(), 3, "what one said that is behind is remembered");
+    // Of one that is as far, it is.
+    let nothing = json!([format!("0x{}", "ab".repeat(32))]);
+    time::sleep(Duration::from_secs(30)).await;
+    second.lag(0);
+    head(&program).await;
+    time::sleep(Duration::from_secs(2)).await;
+    head(&program).await;
+    let before = asked();
+    for _ in 0..3 {
+        assert_eq!(program.ask(RECEIPT, nothing.clone()).await, Value::Null);
+    }
+    assert_eq!(asked(), before + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_hangs_costs_its_time_twice() {
+    let (first, second) = twins();
+    let program = in_memory::program_over(&[&first, &second], &in_order());
+    introduced(&program).await;
+    first.fail(Fault::Hang).any().always();
+    let mut took = Vec::new();
+    for _ in 0..5 {
+        let begun = Instant::now();
+        program.ask(BALANCE, somebody()).await;
+        took.push(begun.elapsed() >= Duration::from_secs(2));
+    }
+    assert_eq!(took, [true, true, false, false, false]);
+    assert_eq!(health(&program, 0), Health::Open);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_is_slow_at_something_does_not_hang() {
+    let (first, second) = twins();
+    let program = in_memory::program_over(&[&first, &second], &in_order());
+    introduced(&program).await;
+    first.fail(Fault::Hang).on("eth_getLogs").always();
+    for _ in 0..3 {
+        let slow = {
+            let program = program.clone();
+            tokio::spawn(async move { program.call("eth_getLogs", json!([{}])).await })
+        };
+        time::sleep(Duration::from_secs(1)).await;
+        program.ask(BALANCE, somebody()).await;
+        slow.await.unwrap();
+    }
+    assert_eq!(health(&program, 0), Health::Closed);
+}
+
+// ## Who they are
+
+/// Of the same chain id, and another chain.
+fn impostor() -> DevChain {
+    upstream::devchain()
+        .config(|config| {
+            config.chain_id = 1;
+            config.seed += 1;
+        })
+        .blocks(9, 1)
+        .chain()
+}
+
+#[tokio::test(start_paused = true)]
+async fn which_chain_it_is_the_first_in_order_says() {
+    let ((first, _), second) = (twins(), impostor());
+    // It takes its time.
+    first.fail(Fault::Queue(Duration::from_millis(300))).any().always();
+    let program = in_memory::program_over(&[&first, &second], &in_order());
+    introduced(&program).await;
+    assert_eq!([is_known(&program, 0), is_known(&program, 1)], [true, false]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_is_down_does_not_keep_the_others_from_saying_it() {
+    for fault in [Fault::Hang, Fault::Reset] {
+        let (first, second) = twins();
+        first.fail(fault.clone()).any().always();
+        let program = in_memory::program_over(&[&first, &second], &in_order());
+        let begun = Instant::now();
+        assert_eq!(head(&program).await, "0x78");
+        assert!(begun.elapsed() <= Duration::from_secs(2), "{fault:?}: {:?}", begun.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_genesis_that_the_first_does_not_say_is_that_of_the_next_in_order() {
+    let ((first, second), third) = (twins(), impostor());
+    let block_zero = Fault::Error { code: 4444, message: "pruned history unavailable".to_owned() };
+    first.fail(block_zero).on(BLOCK_AT).once();
+    second.fail(Fault::Queue(Duration::from_millis(300))).any().times(3);
+    let mut config = in_order();
+    config.upstream.endpoints =
+        (0..3).map(|priority| EndpointConfig { priority, ..EndpointConfig::at("") }).collect();
+    let program = in_memory::program_over(&[&first, &second, &third], &config);
+    introduced(&program).await;
+    assert_eq!([0, 1, 2].map(|at| is_known(&program, at)), [true, true, false]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_malformed_chain_id_is_shown_for_what_it_is() {
+    let (node, _) = twins();
+    node.fail(Fault::Lie(Lie::Field("any".to_owned(), json!("one")))).on("eth_chainId").always();
+    let program = in_memory::program(&node, &Config::default());
+    let (status, reply) = program.call(BALANCE, somebody()).await;
+    let message = reply["error"]["message"].as_str().unwrap();
+    assert_eq!(status, 502);
+    assert!(
+        message.contains(r#"the answer to eth_chainId is not a quantity such as "0x1": "one""#),
+        "{message}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn on_a_development_chain_what_takes_the_place_of_all_may_be_another() {
+    let node = |chain_id, seed: u64| {
+        let config = upstream::devchain().config(|config| {
+            config.chain_id = chain_id;
+            config.seed += seed;
+        });
+        config.blocks(9 + seed as usize, 2).chain()
+    };
+    for (ids, is_taken) in
+        [([31337, 31337], true), ([31337, 1337], true), ([1, 1], false), ([31337, 5], false)]
+    {
+        let (before, after) = (node(ids[0], 0), node(ids[1], 1));
+        let config = in_order();
+        let program = in_memory::program(&before, &config);
+        let gone = hash(&before, 5);
+        program.ask(BLOCK, json!([gone, true])).await;
+        // Beside it, it is a stranger on any chain.
+        program
+            .upstream
+            .replace(parts(&[("devchain 0", &before), ("new", &after)], &config), &config.upstream);
+        introduced(&program).await;
+        assert!(!is_known(&program, 1), "{ids:?}");
+        program.upstream.replace(parts(&[("other", &after)], &config), &config.upstream);
+        let (_, reply) = program.call("eth_blockNumber", json!([])).await;
+        assert_eq!(reply["result"] == "0xa", is_taken, "{ids:?}: {reply}");
+        if is_taken {
+            assert_eq!(program.ask(BLOCK, json!([gone, true])).await, Value::Null, "of the chain before");
+            let params = json!([hash(&after, 5), true]);
+            assert_eq!(program.ask(BLOCK, params.clone()).await, truth(&after, BLOCK, &params));
+        }
+    }
+}
+
+// ## What stays when the list changes
+
+#[tokio::test(start_paused = true)]
+async fn an_endpoint_that_stays_is_what_it_was() {
+    let (first, second) = twins();
+    let mut config = in_order();
+    let program = in_memory::program_over(&[&first, &second], &config);
+    introduced(&program).await;
+    first.fail(Fault::Status(500)).on(BALANCE).always();
+    for _ in 0..6 {
+        program.ask(BALANCE, somebody()).await;
+    }
+    second.fail(Fault::RateLimited { retry_after: Some(30) }).on(BALANCE).once();
+    program.call(BALANCE, somebody()).await;
+    let before = program.upstream.status().0;
+    assert!(before[0].health != Health::Closed && before[1].paused.is_some());
+    first.clear_calls();
+    second.clear_calls();
+    // Turned round, with other weights and times.
+    config.upstream.endpoints.reverse();
+    config.upstream.endpoints.iter_mut().for_each(|endpoint| endpoint.weight = 7);
+    config.upstream.timeout = Duration::from_millis(700);
+    let turned = parts(&[("devchain 1", &second), ("devchain 0", &first)], &config);
+    program.upstream.replace(turned, &config.upstream);
+    let after = program.upstream.status().0;
+    assert_eq!([after[0].id, after[1].id], [before[1].id, before[0].id]);
+    assert!(after[1].health != Health::Closed && after[0].paused.is_some());
+    assert!(is_known(&program, 0) && is_known(&program, 1));
+    time::sleep(Duration::from_secs(40)).await;
+    assert_eq!(first.count("eth_chainId") + second.count("eth_chainId"), 0, "it was known who they are");
+    // The new time counts for the old endpoint.
+    first.clear_faults();
+    for node in [&first, &second] {
+        node.fail(Fault::Hang).on(BALANCE).always();
+    }
+    let begun = Instant::now();
+    assert_eq!(program.call(BALANCE, somebody()).await.0, 504);
+    assert!(begun.elapsed() < Duration::from_millis(1_500), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_that_look_alike_keep_their_names_and_their_filters() {
+    let (first, second) = twins();
+    let mut config = in_order();
+    config.upstream.endpoints = vec![EndpointConfig::at(""), EndpointConfig::at("")];
+    let alike = |order: [usize; 2]| {
+        let nodes = [("one", &first), ("two", &second)];
+        let mut parts = parts(&order.map(|at| nodes[at]), &config);
+        parts.iter_mut().for_each(|part| part.name = Arc::from("http://alike/…"));
+        parts
+    };
+    let program = in_memory::program_over(&[&first], &config);
+    program.upstream.replace(alike([0, 1]), &config.upstream);
+    introduced(&program).await;
+    let names = || program.upstream.status().0.iter().map(|at| at.name.to_string()).collect::<Vec<_>>();
+    assert_eq!(names(), ["http://alike/…", "http://alike/… (2)"]);
+    second.fail(Fault::Status(500)).on("eth_new*").always();
+    let filter = loop {
+        let (_, reply) = program.call("eth_newBlockFilter", json!([])).await;
+        if reply["result"].is_string() {
+            break reply["result"].clone();
+        }
+    };
+    second.clear_faults();
+    program.upstream.replace(alike([1, 0]), &config.upstream);
+    assert_eq!(names(), ["http://alike/… (2)", "http://alike/…"]);
+    first.mine(1);
+    assert_eq!(program.ask(CHANGES, json!([filter])).await, json!([hash(&first, 121)]));
+    assert_eq!(second.count(CHANGES), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_counted_for_an_endpoint_goes_with_it() {
+    let (first, second) = twins();
+    let config = in_order();
+    let program = in_memory::program_over(&[&first, &second], &config);
+    introduced(&program).await;
+    first.fail(Fault::Lie(Lie::Field("gasUsed".to_owned(), json!("0x1")))).on(BLOCK).once();
+    program.ask(BLOCK, json!([hash(&first, 5), true])).await;
+    first.fail(Fault::Status(500)).on(BALANCE).once();
+    program.ask(BALANCE, somebody()).await;
+    let counted = |endpoint: &str, outcome: &str| {
+        program.metric(&format!(r#"endpoint_calls_total{{endpoint="{endpoint}",outcome="{outcome}"}}"#))
+    };
+    for (outcome, count) in [("rejected", 1), ("status", 1), ("timeout", 0)] {
+        assert_eq!((counted("devchain 0", outcome), counted("devchain 1", outcome)), (count, 0), "{outcome}");
+    }
+    let lies = r#"endpoint_mismatches_total{endpoint="devchain 0",reason="header_hash"}"#;
+    assert_eq!(program.metric(lies), 1, "{}", program.metrics());
+    program.upstream.replace(parts(&[("devchain 1", &second)], &config), &config.upstream);
+    time::sleep(Duration::from_secs(1)).await;
+    program.ask(BALANCE, somebody()).await;
+    let metrics = program.metrics();
+    assert!(!metrics.contains("devchain 0"), "{metrics}");
+    assert!(counted("devchain 1", "result") > 0);
+}
+
+// ## Filters
+
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_for_a_filter_takes_no_place_from_others() {
+    let (first, second) = twins();
+    let mut config = in_order();
+    config.upstream.max_in_flight = 2;
+    config.upstream.timeout = Duration::from_secs(20);
+    let program = in_memory::program_over(&[&first, &second], &config);
+    introduced(&program).await;
+    let filter = program.ask("eth_newBlockFilter", json!([])).await;
+    first.fail(Fault::Queue(Duration::from_secs(5))).on(CHANGES).always();
+    let polls: Vec<_> = (0..8)
+        .map(|_| {
+            let (program, filter) = (program.clone(), filter.clone());
+            tokio::spawn(async move { program.call(CHANGES, json!([filter])).await })
+        })
+        .collect();
+    time::sleep(Duration::from_millis(10)).await;
+    let begun = Instant::now();
+    program.ask(BALANCE, somebody()).await;
+    assert!(begun.elapsed() < Duration::from_millis(100), "{:?}", begun.elapsed());
+    let mut answered = 0;
+    for poll in polls {
+        let (status, reply) = poll.await.unwrap();
+        answered += usize::from(reply["result"].is_array());
+        assert_ne!(status, 503, "{reply}");
+    }
+    // In their turns, as far as the time of a call goes.
+    assert!(answered >= 5, "{answered}");
+}

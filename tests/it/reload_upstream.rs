@@ -1,0 +1,202 @@
+//! SIGHUP and the nodes behind: which of them stay what they are, which change, and that nobody in front notices.
+
+use std::{
+    fs,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use holdfast::{devchain::Fault, http::KeyHash};
+use serde_json::{Value, json};
+
+use crate::{
+    reload::{reload, reread},
+    support::{
+        authority::{Authority, Pair},
+        client::Raw,
+        eventually, process,
+        program::file,
+        upstream,
+    },
+};
+
+const BALANCE: &str = "eth_getBalance";
+const KEYS: [&str; 2] = ["hf_ONE", "hf_TWO"];
+
+fn somebody() -> Value {
+    json!([format!("0x{}", "11".repeat(20)), "latest"])
+}
+
+fn node() -> upstream::Builder {
+    upstream::devchain().config(|config| config.chain_id = 5).blocks(5, 2)
+}
+
+#[tokio::test]
+async fn a_node_whose_secrets_are_the_same_stays_wherever_they_are_written() {
+    let node = node().run().await;
+    let (url, token) = (file("url", &format!("{}/KEY\n", node.url())), file("token", "TOKEN"));
+    let toml = |more: &str| {
+        format!(
+            "{more}\n[[upstream.endpoints]]\nurl = {{ file = '{}' }}\nheaders = {{ x-token = {{ file = '{}' }} }}\n",
+            url.display(),
+            token.display()
+        )
+    };
+    let path = file("holdfast.toml", &toml(""));
+    let process = process::serve_file(&path).run().await;
+    let client = process.client();
+    let filter = client.ask("eth_newBlockFilter", json!([])).await.unwrap();
+    let asked = node.count("eth_chainId");
+    node.fail(Fault::RateLimited { retry_after: Some(30) }).on(BALANCE).once();
+    assert_eq!(client.call(BALANCE, somebody()).await.status, 429);
+    reread(&process).await;
+    reload(&process, &path, &toml("[upstream]\ntimeout = '3s'")).await;
+    let status = client.get(&format!("{}/status", process.admin_url())).await.json();
+    assert_eq!(status["upstreams"][0]["state"], "limited", "{status}");
+    assert_eq!(node.count("eth_chainId"), asked, "it was known who it is");
+    // With another token it is asked anew; and nothing is shown of either.
+    fs::write(&token, "OTHER-TOKEN").unwrap();
+    reread(&process).await;
+    eventually("it is asked who it is", async || node.count("eth_chainId") == asked + 1).await;
+    assert!(client.ask(BALANCE, somebody()).await.is_ok());
+    assert!(client.ask("eth_getFilterChanges", json!([filter.trim_matches('"')])).await.is_err());
+    let metrics = client.get(&format!("{}/metrics", process.admin_url())).await;
+    for shown in [process.said(), metrics.text().to_owned(), status.to_string()] {
+        assert!(!shown.contains("KEY") && !shown.contains("TOKEN"), "{shown}");
+    }
+    let calls = metrics.text().lines().filter(|line| line.contains(r#"outcome="timeout"#)).count();
+    assert_eq!(calls, 2, "one in all, one for the endpoint that there is");
+}
+
+#[tokio::test]
+async fn new_heads_are_heard_of_where_the_new_configuration_says() {
+    let (first, second) = (node().run().await, node().run().await);
+    let toml = |ws: Option<&upstream::Node>| {
+        let ws = ws.map_or_else(String::new, |node| format!("ws = '{}'\n", node.ws_url()));
+        // So seldom that nothing is polled for while this runs.
+        let chain = "[chain]\nfollow = 'heads'\nfollow_interval = '10m'\n[log]\nlevel = 'info,holdfast::proxy=debug'\n";
+        format!("{chain}[[upstream.endpoints]]\nurl = '{}'\n{ws}", first.url())
+    };
+    let path = file("holdfast.toml", &toml(Some(&first)));
+    let process = process::serve_file(&path).run().await;
+    let told = async |times: usize| {
+        eventually("a subscription", async || {
+            process.said().matches("new heads are told of").count() == times
+        })
+        .await;
+    };
+    let heads = || first.calls().iter().filter(|call| call.params.contains("latest")).count();
+    told(1).await;
+    for (ws, times) in [(Some(&second), 2), (None, 2), (Some(&first), 3)] {
+        let said = reload(&process, &path, &toml(ws)).await;
+        assert!(said.contains("upstream.endpoints"), "{said}");
+        told(times).await;
+        let Some(ws) = ws else { continue };
+        // What follows a subscription by itself is over when the head is known.
+        eventually("the head", async || heads() > 0).await;
+        let before = heads();
+        ws.mine(1);
+        eventually("the news", async || heads() > before).await;
+    }
+    // The same again is no reason to hang up.
+    reread(&process).await;
+    assert_eq!(process.said().matches("new heads are told of").count(), 3);
+}
+
+/// A configuration with these nodes behind, in this order, and both keys in some order.
+fn toml(nodes: &[&upstream::Node], pair: &Pair, keys: [&str; 2]) -> String {
+    let mut toml = format!("[tls]\ncert = '{}'\nkey = '{}'\n", pair.cert.display(), pair.key.display());
+    for (priority, node) in nodes.iter().enumerate() {
+        toml += &format!("[[upstream.endpoints]]\nurl = '{}'\npriority = {priority}\n", node.url());
+    }
+    for key in keys {
+        let sha256 = json!(KeyHash::of(key.as_bytes()));
+        toml +=
+            &format!("[[http.keys]]\nname = '{}'\nsha256 = {sha256}\n", key.to_lowercase().replace('_', "-"));
+    }
+    toml
+}
+
+fn post(key: &str, method: &str, params: &Value) -> String {
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string();
+    let length = body.len();
+    format!(
+        "POST / HTTP/1.1\r\nhost: localhost\r\nx-api-key: {key}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_keys_and_certificate_change_under_load_and_nobody_notices() {
+    let (first, second) = (node().run().await, node().run().await);
+    let (authority, path) = (Arc::new(Authority::new()), file("holdfast.toml", ""));
+    let pair = authority.pair();
+    fs::write(&path, toml(&[&first], &pair, KEYS)).unwrap();
+    let process = process::serve_file(&path).run().await;
+    let kept = json!([format!("{:#x}", first.hash_at(3).unwrap()), true]);
+    let mut client = authority.connect(process.address(), &[]).await.unwrap();
+    client.write(post(KEYS[0], "eth_getBlockByHash", &kept)).await;
+    let before = client.response().await;
+    assert!(before.header("cache-status").unwrap().contains("stored"), "{before:?}");
+    let fetched = || first.count("eth_getBlockByHash") + second.count("eth_getBlockByHash");
+    assert_eq!(fetched(), 1);
+
+    let (done, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let clients: Vec<_> = (0..6)
+        .map(|number| {
+            let (address, authority) = (process.address(), authority.clone());
+            let (done, asked, kept, body) = (done.clone(), asked.clone(), kept.clone(), before.body.clone());
+            tokio::spawn(async move {
+                let mut client: Raw<_> = authority.connect(address, &[]).await.unwrap();
+                while !done.load(Relaxed) {
+                    let calls = [
+                        (BALANCE, somebody()),
+                        ("eth_blockNumber", json!([])),
+                        ("eth_getBlockByHash", kept.clone()),
+                    ];
+                    for (method, params) in calls {
+                        client.write(post(KEYS[number % 2], method, &params)).await;
+                        let answer = client.response().await;
+                        assert!(answer.outcome().is_ok(), "{method}: {answer:?}");
+                        assert!(params != kept || answer.body == body, "{answer:?}");
+                        asked.fetch_add(1, Relaxed);
+                    }
+                }
+            })
+        })
+        .collect();
+    let orders: [&[&upstream::Node]; 4] = [&[&first, &second], &[&second], &[&second, &first], &[&first]];
+    for round in 0..24 {
+        authority.renew(&pair);
+        let keys = if round % 2 == 0 { [KEYS[1], KEYS[0]] } else { KEYS };
+        let said = reload(&process, &path, &toml(orders[round % orders.len()], &pair, keys)).await;
+        assert!(said.contains("new_certificate=true") && said.contains("upstream.endpoints"), "{said}");
+        let before = asked.load(Relaxed);
+        eventually("calls go on", async || asked.load(Relaxed) > before + 20).await;
+    }
+    done.store(true, Relaxed);
+    for client in clients {
+        client.await.unwrap();
+    }
+    assert_eq!(fetched(), 1, "what is kept is kept");
+    assert!(first.count(BALANCE) > 0 && second.count(BALANCE) > 0);
+    assert_eq!(process.metric("holdfast_connections_accepted_total").await, 7);
+    assert_eq!(process.metric(r#"holdfast_config_reloads_total{outcome="applied"}"#).await, 24);
+    // A name that is gone is not counted for any more.
+    eventually("the second to be forgotten", async || {
+        let metrics = process.client().get(&format!("{}/metrics", process.admin_url())).await;
+        !metrics.text().contains(&format!("{:?}", second.url()))
+            && metrics.text().contains(&format!("{:?}", first.url()))
+    })
+    .await;
+    tokio::time::timeout(Duration::from_secs(20), shows_the_newest(&process, &authority, &pair))
+        .await
+        .unwrap();
+}
+
+async fn shows_the_newest(process: &process::Process, authority: &Authority, pair: &Pair) {
+    let shown = authority.connect(process.address(), &[]).await.unwrap().certificate();
+    assert_eq!(shown, pair.certificate());
+}
