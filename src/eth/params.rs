@@ -68,7 +68,9 @@ impl<'a, I: Iterator<Item = &'a str>> Reader<'a, I> {
         if Kind::of(param.raw.as_bytes()) != Kind::String {
             return Err(param.invalid(format_args!("expected {expected}")));
         }
-        unescape(param.raw).parse().map_err(|error| param.invalid(error))
+        // Nothing that is looked for here has a backslash in it, so escapes come second.
+        let plain = &param.raw[1..param.raw.len() - 1];
+        plain.parse().or_else(|_| unescape(param.raw).parse()).map_err(|error| param.invalid(error))
     }
 
     /// `true` or `false`.

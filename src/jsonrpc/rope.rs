@@ -7,6 +7,9 @@ use bytes::{Buf, Bytes, BytesMut};
 /// From here on a piece is cheaper to reference than to copy.
 const REFERENCE_FROM: usize = 4096;
 
+/// What is copied together, where there is much of it: more would have to be moved each time it grows.
+const TOGETHER: usize = 16 * 1024;
+
 /// Bytes in a row, written to a socket with one vectored write.
 #[derive(Clone, Debug, Default)]
 pub struct Rope {
@@ -101,7 +104,14 @@ impl RopeWriter {
 
     /// Makes room for so many bytes that are copied, and for a piece.
     pub(super) fn reserve(&mut self, copied: usize, piece: usize) {
-        self.tail.reserve(copied + if piece < REFERENCE_FROM { piece } else { 0 });
+        let more = copied + if piece < REFERENCE_FROM { piece } else { 0 };
+        if more <= self.tail.capacity() - self.tail.len() {
+            return;
+        }
+        // The first is often the only one.
+        let room = if self.len == 0 { more } else { more.max(TOGETHER) };
+        self.flush();
+        self.tail = BytesMut::with_capacity(room);
     }
 
     pub(super) fn copy(&mut self, bytes: &[u8]) {
@@ -130,7 +140,7 @@ impl RopeWriter {
 
     fn flush(&mut self) {
         if !self.tail.is_empty() {
-            self.whole.push_back(self.tail.split().freeze());
+            self.whole.push_back(std::mem::take(&mut self.tail).freeze());
         }
     }
 }

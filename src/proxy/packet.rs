@@ -1,6 +1,9 @@
 //! What the calls of one packet share.
 
-use std::{collections::HashMap, sync::OnceLock};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::OnceLock,
+};
 
 use super::{Caller, Derivation, ReadCall, want::Want};
 use crate::{
@@ -76,11 +79,6 @@ impl PacketContext {
                 _ => {}
             }
         }
-        // Asked twice is wanted once.
-        for wanted in [&mut context.transactions, &mut context.receipts] {
-            wanted.sort_unstable();
-            wanted.dedup();
-        }
         context
     }
 
@@ -130,6 +128,8 @@ impl PacketContext {
             for (kind, hashes) in
                 [(Wanted::Transaction, &self.transactions), (Wanted::Receipt, &self.receipts)]
             {
+                // Asked twice is wanted once.
+                let hashes: HashSet<_> = hashes.iter().copied().collect();
                 // One alone is nothing to plan.
                 for hash in hashes.iter().filter(|_| hashes.len() > 1) {
                     if let Some(block) = locate(*hash) {
