@@ -25,7 +25,7 @@ const TINY: &str = "64 KiB";
 /// Load of one kind.
 #[derive(Clone, Debug)]
 pub struct Load {
-    name: &'static str,
+    pub name: &'static str,
     pub mode: &'static str,
     pub bodies: Vec<String>,
     pub others: Option<Vec<String>>,
@@ -63,7 +63,7 @@ pub struct Asked {
 // === impl Load ===
 
 impl Load {
-    fn new(name: &'static str, mode: &'static str, bodies: Vec<String>) -> Self {
+    pub fn new(name: &'static str, mode: &'static str, bodies: Vec<String>) -> Self {
         Self { name, mode, bodies, others: None, header: None, connections: CONNECTIONS, idle: 0 }
     }
 
@@ -276,6 +276,6 @@ impl Asked {
 }
 
 /// A call whose id is not yet known.
-fn call(method: &str, params: &str) -> String {
+pub fn call(method: &str, params: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":@,"method":"{method}","params":[{params}]}}"#)
 }

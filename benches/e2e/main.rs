@@ -9,6 +9,7 @@
 mod cases;
 #[path = "../shared/docs.rs"]
 mod docs;
+mod growth;
 mod measure;
 mod plot;
 mod report;
@@ -50,6 +51,10 @@ struct Arguments {
     /// Writes tables and plots into docs
     #[arg(long)]
     save: bool,
+
+    /// What grows with what is kept, and with who is connected, instead
+    #[arg(long)]
+    growth: bool,
 
     /// Names the cases, and ends
     #[arg(long)]
@@ -115,17 +120,15 @@ fn main() {
     pin(usize::from(arguments.core == 0));
 
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    if arguments.growth {
+        return grow(&arguments, &holdfasts[0], &runtime);
+    }
     let asked = Asked::new();
     let node = runtime.block_on(DevNode::start(asked.chain.clone(), ([127, 0, 0, 1], 0).into())).unwrap();
     let wanted =
         |case: &Case| arguments.cases.is_empty() || arguments.cases.iter().any(|name| case.name == name);
-    let mut report = Report {
-        machine: report::machine(),
-        seconds: if arguments.quick { 1 } else { arguments.seconds },
-        left_out,
-        cases: Vec::new(),
-    };
-    let rounds = if arguments.quick { 3 } else { arguments.rounds };
+    let (rounds, seconds) = arguments.extent();
+    let mut report = Report { machine: report::machine(), seconds, left_out, cases: Vec::new() };
     for case in asked.cases().into_iter().filter(wanted) {
         let kinds = holdfasts.iter().chain(others.iter().filter(|kind| kind.is_there() && case.takes(kind)));
         eprintln!("{}: {}", case.name, case.title);
@@ -149,6 +152,23 @@ fn main() {
     }
 }
 
+fn grow(arguments: &Arguments, binary: &Kind, runtime: &tokio::runtime::Runtime) {
+    let (rounds, seconds) = arguments.extent();
+    let bench = growth::Bench { binary, core: arguments.core, rounds, seconds };
+    let growth = bench.run(runtime, arguments.quick);
+    let (tables, plot) = (growth.tables(), growth.plot());
+    println!("{tables}");
+    let json = serde_json::to_string_pretty(&growth).unwrap();
+    fs::write(docs::results().join("growth.json"), &json).unwrap();
+    fs::write(docs::results().join("growth.svg"), &plot).unwrap();
+    if arguments.save {
+        docs::refresh("growth", &tables);
+        fs::create_dir_all(docs::at("docs/performance")).unwrap();
+        fs::write(docs::at("docs/performance/growth.json"), json).unwrap();
+        fs::write(docs::at("docs/performance/growth.svg"), plot).unwrap();
+    }
+}
+
 fn others(arguments: &Arguments) -> Vec<Kind> {
     if arguments.alone { vec![Kind::Limit] } else { vec![Kind::Limit, Kind::NginxLua, Kind::NginxCache] }
 }
@@ -156,8 +176,19 @@ fn others(arguments: &Arguments) -> Vec<Kind> {
 /// What is built as it ships, and other builds to compare with.
 fn holdfasts(arguments: &Arguments) -> Vec<Kind> {
     // Cargo has built the program for us already, but with the features that tests want of its dependencies.
-    let built = Command::new(env!("CARGO")).args(["build", "--release", "--quiet"]).status().unwrap();
-    assert!(built.success(), "the program cannot be built");
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--release", "--quiet"]).current_dir(docs::at(""));
+    // What Cargo tells a benchmark of its package would make build scripts run again, here and at the next build.
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_"]
+            .iter()
+            .any(|it| text.starts_with(it))
+        {
+            build.env_remove(&name);
+        }
+    }
+    assert!(build.status().unwrap().success(), "the program cannot be built");
     // A copy: somebody may build it anew meanwhile.
     let binary = folder().join("holdfast");
     fs::copy(docs::at("target/release/holdfast"), &binary).unwrap();
@@ -247,6 +278,15 @@ fn warm(case: &Case, server: &Server) {
     }
     for _ in 0..3 {
         connection.post(with_id(&case.load.bodies[0], 1).as_bytes());
+    }
+}
+
+// === impl Arguments ===
+
+impl Arguments {
+    /// How many rounds, of how many seconds.
+    fn extent(&self) -> (u32, u32) {
+        if self.quick { (3, 1) } else { (self.rounds, self.seconds) }
     }
 }
 

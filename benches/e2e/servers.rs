@@ -15,6 +15,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::{Request, Response, body::Incoming, header, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
+use serde_json::Value;
 
 use crate::folder;
 
@@ -181,6 +182,19 @@ impl Server {
     /// A connection for requests one after the other.
     pub fn connect(&self) -> Connection {
         Connection::open(self.address)
+    }
+
+    /// How many entries and bytes Holdfast counts in its cache.
+    pub fn cached(&self) -> (u64, u64) {
+        // What was put in is counted a little later.
+        thread::sleep(Duration::from_secs(1));
+        let answer = self.admin.and_then(|admin| get(admin, "/status")).unwrap_or_default();
+        let status: Value = answer
+            .split_once("\r\n\r\n")
+            .and_then(|(_, body)| serde_json::from_str(body).ok())
+            .unwrap_or_default();
+        let count = |name: &str| status["cache"][name].as_u64().unwrap_or(0);
+        (count("entries"), count("bytes"))
     }
 
     /// Opens connections, each of which has asked something once.
