@@ -44,19 +44,25 @@ pub struct World {
     begun: Instant,
     changed: Instant,
     events: Vec<Event>,
+    received: Vec<Received>,
     straw: StrawMan,
+}
+
+/// A call that the node received, and the block that its transaction was in then, if it names one that was in any.
+pub struct Received {
+    call: Recorded,
+    block: Option<B256>,
 }
 
 /// What a workload cost.
 pub struct Cost {
     pub events: Vec<Event>,
     /// Calls of the program for its clients, as the node received them.
-    pub content: Vec<Recorded>,
+    pub content: Vec<Received>,
     pub upkeep: usize,
     pub straw: u64,
     /// Answers of the straw man that were wrong for longer than is allowed.
     pub straw_wrong: u64,
-    chain: DevChain,
 }
 
 /// Keeps every answer under its method and parameters for ever, but for nulls and what a tag means.
@@ -78,7 +84,16 @@ impl World {
         let program = in_memory::program(&chain, &Config::default());
         let (begun, changed) = (Instant::now(), Instant::now());
         let random = fastrand::Rng::with_seed(seed);
-        Self { chain, random, program, begun, changed, events: Vec::new(), straw: StrawMan::default() }
+        Self {
+            chain,
+            random,
+            program,
+            begun,
+            changed,
+            events: Vec::new(),
+            received: Vec::new(),
+            straw: StrawMan::default(),
+        }
     }
 
     pub async fn sleep(&self, time: Duration) {
@@ -88,6 +103,7 @@ impl World {
     /// Changes the chain.
     pub fn change<T>(&mut self, change: impl FnOnce(&DevChain) -> T) -> T {
         self.changed = Instant::now();
+        self.receive();
         change(&self.chain)
     }
 
@@ -122,6 +138,7 @@ impl World {
         } else {
             self.program.batch(&calls).await
         };
+        self.receive();
         let settled = self.changed.elapsed() > STALENESS || self.events.len() == asks.len();
         if settled && !writes {
             assert_eq!(answers, truths, "{calls:?}");
@@ -132,10 +149,29 @@ impl World {
         answers
     }
 
-    pub fn cost(self) -> Cost {
-        let (upkeep, content): (Vec<_>, Vec<_>) = self.chain.calls().into_iter().partition(is_upkeep);
+    /// Notes what the node was asked, while it is as it was then.
+    fn receive(&mut self) {
+        let block_of = |call: &Recorded| {
+            let params: Value = serde_json::from_str(&call.params).ok()?;
+            let name = params[0].as_str()?;
+            let is_lone =
+                matches!(call.method.as_str(), "eth_getTransactionByHash" | "eth_getTransactionReceipt");
+            match name.parse::<B256>() {
+                Ok(hash) if is_lone => self.chain.location(hash).map(|(block, _)| block),
+                Ok(hash) => Some(hash),
+                Err(_) => self.chain.hash_at(u64::from_str_radix(name.strip_prefix("0x")?, 16).ok()?),
+            }
+        };
+        let calls = self.chain.calls();
+        self.received.extend(calls.into_iter().map(|call| Received { block: block_of(&call), call }));
+        self.chain.clear_calls();
+    }
+
+    pub fn cost(mut self) -> Cost {
+        self.receive();
+        let (upkeep, content): (Vec<_>, Vec<_>) = self.received.into_iter().partition(Received::is_upkeep);
         let (straw, straw_wrong) = (self.straw.calls, self.straw.wrong);
-        Cost { events: self.events, content, upkeep: upkeep.len(), straw, straw_wrong, chain: self.chain }
+        Cost { events: self.events, content, upkeep: upkeep.len(), straw, straw_wrong }
     }
 
     fn event(&self, ask: &Ask) -> Event {
@@ -172,57 +208,49 @@ impl World {
     }
 }
 
-/// Who the node is, heads, finality and gaps: clients get blocks cut out of whole ones, so only upkeep asks for thin ones.
-fn is_upkeep(call: &Recorded) -> bool {
-    match call.method.as_str() {
-        "eth_chainId" | "net_version" => true,
-        "eth_getBlockByNumber" | "eth_getBlockByHash" => call.params.ends_with("false]"),
-        _ => false,
+// === impl Received ===
+
+impl Received {
+    /// Who the node is, heads, finality and gaps: clients get blocks cut out of whole ones, so only upkeep asks for
+    /// thin ones.
+    fn is_upkeep(&self) -> bool {
+        match self.call.method.as_str() {
+            "eth_chainId" | "net_version" => true,
+            "eth_getBlockByNumber" | "eth_getBlockByHash" => self.call.params.ends_with("false]"),
+            _ => false,
+        }
+    }
+
+    fn is_any(&self, methods: &[&str]) -> bool {
+        methods.contains(&self.call.method.as_str())
     }
 }
 
 // === impl Cost ===
 
 impl Cost {
-    /// The calls by what they were for, as far as the end tells.
+    /// The calls by what they were for.
     pub fn breakdown(&self) -> String {
-        let count = |of: &dyn Fn(&Recorded) -> bool| self.content.iter().filter(|call| of(call)).count();
-        let is = |call: &Recorded, method: &str| call.method == method;
-        let block_of = |call: &Recorded| {
-            let (hash,): (TxHash,) = serde_json::from_str(&call.params).ok()?;
-            self.chain.location(hash).map(|(block, _)| block)
+        let of = |methods: &'static [&str]| self.content.iter().filter(|it| it.is_any(methods));
+        let blocks = || of(&["eth_getBlockByHash", "eth_getBlockByNumber"]);
+        let receipts = || of(&["eth_getBlockReceipts"]);
+        // Alone, of a block that was fetched whole before or after.
+        let twice = |alone: &'static [&str], whole: HashSet<B256>| {
+            of(alone).filter(|it| it.block.is_some_and(|block| whole.contains(&block))).count()
         };
-        // By hash or by number, whichever it was fetched by.
-        let named = |call: &Recorded| -> Option<B256> {
-            let params: Value = serde_json::from_str(&call.params).ok()?;
-            let name = params[0].as_str()?;
-            if name.len() == 66 {
-                return name.parse().ok();
-            }
-            self.chain.hash_at(u64::from_str_radix(name.trim_start_matches("0x"), 16).ok()?)
-        };
-        let whole = |methods: &[&str]| -> HashSet<B256> {
-            self.content
-                .iter()
-                .filter(|call| methods.contains(&call.method.as_str()))
-                .filter_map(named)
-                .collect()
-        };
-        let (blocks, receipts) =
-            (whole(&["eth_getBlockByHash", "eth_getBlockByNumber"]), whole(&["eth_getBlockReceipts"]));
-        let alone = |method: &'static str, bought: &HashSet<B256>| {
-            let all: Vec<_> = self.content.iter().filter(|call| is(call, method)).map(block_of).collect();
-            let twice = all.iter().flatten().filter(|block| bought.contains(*block)).count();
-            (all.len(), twice)
-        };
-        let (transactions, t_twice) = alone("eth_getTransactionByHash", &blocks);
-        let (lone_receipts, r_twice) = alone("eth_getTransactionReceipt", &receipts);
+        let (transaction, receipt): (&[_], &[_]) =
+            (&["eth_getTransactionByHash"], &["eth_getTransactionReceipt"]);
         format!(
-            "{} blocks, {} receipts of blocks, {transactions} transactions alone ({t_twice} of blocks that were fetched too), \
-             {lone_receipts} receipts alone or null ({r_twice} of blocks whose receipts were fetched too), {} forwarded",
-            count(&|call| is(call, "eth_getBlockByHash") || is(call, "eth_getBlockByNumber")),
-            count(&|call| is(call, "eth_getBlockReceipts")),
-            count(&|call| is(call, "eth_sendRawTransaction")),
+            "{} blocks, {} receipts of blocks; alone {} transactions ({} of blocks that were fetched too) and {} receipts ({} \
+             of blocks whose receipts were fetched too); {} nulls, {} forwarded",
+            blocks().count(),
+            receipts().count(),
+            of(transaction).filter(|it| it.block.is_some()).count(),
+            twice(transaction, blocks().filter_map(|it| it.block).collect()),
+            of(receipt).filter(|it| it.block.is_some()).count(),
+            twice(receipt, receipts().filter_map(|it| it.block).collect()),
+            of(receipt).chain(of(transaction)).filter(|it| it.block.is_none()).count(),
+            of(&["eth_sendRawTransaction"]).count(),
         )
     }
 }
