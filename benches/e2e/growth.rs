@@ -130,11 +130,9 @@ impl Bench<'_> {
         self.binary.start(world.node, self.core, &settings)
     }
 
-    fn rounds(&self, server: &Server, load: &Load, world: &World) -> Vec<Round> {
+    fn rounds(&self, server: &Server, load: &Load) -> Vec<Round> {
         load.write();
-        let calls = || world.chain.calls_total();
-        measure::round(server, load, 1, 1, calls);
-        (0..self.rounds).map(|round| measure::round(server, load, self.seconds, round + 2, calls)).collect()
+        (0..self.rounds).map(|round| measure::steady_round(server, load, self.seconds, round + 1)).collect()
     }
 
     fn kept(&self, world: &World, blocks: u64) -> Kept {
@@ -145,7 +143,7 @@ impl Bench<'_> {
         let content = world.fill(&server, numbers);
         let grown_mib = rss_mib(server.pid) - before;
         let (_, counted) = server.cached();
-        let rounds = self.rounds(&server, &Load::new("kept", "random", world.transactions(numbers)), world);
+        let rounds = self.rounds(&server, &Load::new("kept", "random", world.transactions(numbers)));
         Kept { blocks, content_mib: mib(content), counted_mib: mib(counted), grown_mib, rounds }
     }
 
@@ -157,7 +155,7 @@ impl Bench<'_> {
         let connected = |connections| {
             eprintln!("{connections} connections");
             let load = Load { connections, ..Load::new("connected", "random", bodies.clone()) };
-            Connected { connections, rounds: self.rounds(&server, &load, world) }
+            Connected { connections, rounds: self.rounds(&server, &load) }
         };
         CONNECTIONS.into_iter().map(connected).collect()
     }

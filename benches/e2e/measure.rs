@@ -1,6 +1,6 @@
 //! What a process and a core have used, and what a run of load found.
 
-use std::{fs, process::Command};
+use std::{fs, process::Command, thread, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -87,6 +87,37 @@ pub fn round(
         others: ((core - own) / said.micros).max(0.0),
         involuntary: after.involuntary - used.involuntary,
     }
+}
+
+/// As [`round()`], but leaves out what it takes to connect: requests are those that Holdfast counts itself, and both
+/// they and the CPU are looked at only when all are connected.
+pub fn steady_round(server: &Server, load: &Load, seconds: u32, seed: u32) -> Round {
+    let lead = if load.connections > 1000 { 5 } else { 1 };
+    thread::scope(|scope| {
+        // A second more than is needed: nobody leaves before the last look.
+        let loading = scope.spawn(|| wrk(server, load, lead + seconds + 1, seed));
+        thread::sleep(Duration::from_secs(lead.into()));
+        let (used, calls) = (Used::now(server.pid, server.core), server.calls());
+        thread::sleep(Duration::from_secs(seconds.into()));
+        let (after, calls_after) = (Used::now(server.pid, server.core), server.calls());
+        let said = loading.join().unwrap();
+        let requests = (calls_after - calls).max(1.0);
+        let own = (after.own - used.own) as f64 * TICK_MICROS;
+        let core = (after.core - used.core) as f64 * TICK_MICROS;
+        let micros = f64::from(seconds) * 1e6;
+        Round {
+            cpu_us: own / requests,
+            requests_per_second: requests / f64::from(seconds),
+            p50_us: said.p50,
+            p99_us: said.p99,
+            rss_mib: rss_mib(server.pid),
+            upstream_per_1000: 0.0,
+            bytes_per_response: said.bytes / said.requests.max(1.0),
+            failed: said.failed,
+            others: ((core - own) / micros).max(0.0),
+            involuntary: after.involuntary - used.involuntary,
+        }
+    })
 }
 
 fn wrk(server: &Server, load: &Load, seconds: u32, seed: u32) -> Said {

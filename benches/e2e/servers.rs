@@ -184,6 +184,13 @@ impl Server {
         Connection::open(self.address)
     }
 
+    /// How many calls Holdfast has counted.
+    pub fn calls(&self) -> f64 {
+        let text = self.admin.and_then(|admin| get(admin, "/metrics")).unwrap_or_default();
+        let samples = text.lines().filter(|line| line.starts_with("holdfast_calls_total"));
+        samples.filter_map(|line| line.rsplit_once(' ')?.1.trim().parse::<f64>().ok()).sum()
+    }
+
     /// How many entries and bytes Holdfast counts in its cache.
     pub fn cached(&self) -> (u64, u64) {
         // What was put in is counted a little later.
