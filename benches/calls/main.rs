@@ -129,7 +129,7 @@ fn main() {
     println!("\n{table}");
     fs::write(docs::results().join("calls.md"), &table).unwrap();
     if save {
-        docs::refresh("calls", &table);
+        docs::refresh(docs::PAGE, "calls", &table);
     }
     if !rows.iter().all(|row| row.target.is_none_or(|(_, worst)| row.is_within(worst))) {
         exit(1);

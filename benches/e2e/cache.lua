@@ -5,8 +5,11 @@ local answers = ngx.shared.answers
 -- The result's own text: the node writes it last.
 local function cut(reply)
   local at = reply:find('"result":', 1, true)
-  local last = reply:find("}[^}]*$")
-  return at and last and reply:sub(at + 9, last - 1)
+  local last = #reply
+  while last > 0 and reply:byte(last) ~= 125 do
+    last = last - 1
+  end
+  return at and reply:sub(at + 9, last - 1)
 end
 
 local function fetch(body)

@@ -19,6 +19,9 @@ const YOUNG_BLOCKS: usize = 32;
 
 const CONNECTIONS: usize = 64;
 
+/// Few enough that no two ask for the same block at a time: that would be one fetch.
+const FEW: usize = 16;
+
 /// Holds next to nothing, so that whatever comes in turn is a miss.
 const TINY: &str = "64 KiB";
 
@@ -233,8 +236,8 @@ impl Asked {
             Case {
                 warm: self.blocks(true)[..5].to_vec(),
                 settings: Settings {
-                    flags: vec!["--cache-size".to_owned(), "8 MiB".to_owned()],
-                    dict: Some("8m"),
+                    flags: vec!["--cache-size".to_owned(), "2 MiB".to_owned()],
+                    dict: Some("2m"),
                     ..Settings::default()
                 },
                 with_limit: false,
@@ -262,13 +265,13 @@ impl Asked {
             miss(
                 "miss-block",
                 "miss: block",
-                Load::new("miss-block", "cycle", self.blocks(true)),
+                Load { connections: FEW, ..Load::new("miss-block", "cycle", self.blocks(true)) },
                 &["--verify", "structural", small_cache, "1 MiB"],
             ),
             miss(
                 "miss-block-proved",
                 "miss: block, proved",
-                Load { connections: 8, ..Load::new("miss-block-proved", "cycle", self.blocks(true)) },
+                Load { connections: FEW, ..Load::new("miss-block-proved", "cycle", self.blocks(true)) },
                 &[small_cache, "1 MiB"],
             ),
         ]

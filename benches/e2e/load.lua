@@ -6,7 +6,7 @@
 -- first file, then one of the second in order).
 
 local head, bodies, others, id
-local mode, at = "random", 0
+local mode, at, other = "random", 0, 0
 
 local function read(path)
   local all = {}
@@ -42,6 +42,8 @@ function init(args)
   bodies = read(args[4])
   others = args[5] and read(args[5])
   at = math.random(#bodies)
+  -- Where the last run ended nobody knows: anywhere, so that few are still remembered.
+  other = others and math.random(#others) or 0
   if mode == "same" then
     id = 0
     local whole = packed(bodies[1])
@@ -53,7 +55,10 @@ function request()
   if mode == "random" then return packed(bodies[math.random(#bodies)]) end
   at = at + 1
   if mode == "cycle" then return packed(bodies[at % #bodies + 1]) end
-  if at % 10 == 0 then return packed(others[(at / 10) % #others + 1]) end
+  if at % 10 == 0 then
+    other = other + 1
+    return packed(others[other % #others + 1])
+  end
   return packed(bodies[math.random(#bodies)])
 end
 

@@ -145,8 +145,10 @@ fn main() {
     }
     if arguments.save {
         assert!(arguments.cases.is_empty() && !arguments.alone, "only a whole run is saved");
+        let in_readme = "![CPU per request, as a multiple of a bare HTTP server](docs/performance/e2e.svg)";
+        docs::refresh("README.md", "plot", in_readme);
         let picture = "![CPU per request, as a multiple of a bare HTTP server](performance/e2e.svg)";
-        docs::refresh("e2e", &format!("{picture}\n\n{tables}"));
+        docs::refresh(docs::PAGE, "e2e", &format!("{picture}\n\n{tables}"));
         fs::create_dir_all(docs::at("docs/performance")).unwrap();
         fs::write(docs::at("docs/performance/e2e.json"), json).unwrap();
         fs::write(docs::at("docs/performance/e2e.svg"), plot.unwrap_or_default()).unwrap();
@@ -163,7 +165,7 @@ fn grow(arguments: &Arguments, binary: &Kind, runtime: &tokio::runtime::Runtime)
     fs::write(docs::results().join("growth.json"), &json).unwrap();
     fs::write(docs::results().join("growth.svg"), &plot).unwrap();
     if arguments.save {
-        docs::refresh("growth", &format!("![CPU for a hit](performance/growth.svg)\n\n{tables}"));
+        docs::refresh(docs::PAGE, "growth", &format!("![CPU for a hit](performance/growth.svg)\n\n{tables}"));
         fs::create_dir_all(docs::at("docs/performance")).unwrap();
         fs::write(docs::at("docs/performance/growth.json"), json).unwrap();
         fs::write(docs::at("docs/performance/growth.svg"), plot).unwrap();

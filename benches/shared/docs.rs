@@ -1,10 +1,13 @@
-//! The parts of `docs/performance.md` that benchmarks write.
+//! The parts of pages that benchmarks write.
 
 use std::{fs, path::PathBuf};
 
+/// Where figures are shown.
+pub const PAGE: &str = "docs/performance.md";
+
 /// Replaces what stands between the markers of `part`.
-pub fn refresh(part: &str, text: &str) {
-    let path = at("docs/performance.md");
+pub fn refresh(page: &str, part: &str, text: &str) {
+    let path = at(page);
     let page = fs::read_to_string(&path).unwrap();
     let (begin, end) = (format!("<!-- {part}: begin -->\n"), format!("<!-- {part}: end -->"));
     let (before, rest) =
