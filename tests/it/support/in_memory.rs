@@ -19,7 +19,7 @@ use prometheus_client::{encoding::text::encode, registry::Registry};
 use serde_json::{Value, json};
 use tower::{ServiceExt, util::BoxCloneSyncService};
 
-type Body = http_body_util::combinators::UnsyncBoxBody<Rope, Infallible>;
+pub type Body = http_body_util::combinators::UnsyncBoxBody<Rope, Infallible>;
 
 /// A client and, right behind it, the program and its node. Cheap to clone.
 #[derive(Clone)]
@@ -121,7 +121,8 @@ impl InMemory {
         (status, response.into_body().collect().await.unwrap().to_bytes())
     }
 
-    async fn respond(&self, body: impl Into<Bytes>) -> ::http::Response<Body> {
+    /// Sends a body, and returns the answer as it comes.
+    pub async fn respond(&self, body: impl Into<Bytes>) -> ::http::Response<Body> {
         let request = ::http::Request::post(&self.path).header("content-type", "application/json");
         let request = request.body(Full::from(body.into())).unwrap();
         let Ok(response) = self.service.clone().oneshot(request).await;

@@ -1,0 +1,137 @@
+//! How often the node behind is asked: `cargo bench --bench calls`. No clock is involved, so the figures are
+//! the same on every machine.
+//!
+//! Scripted workloads run against the whole program in memory, under time that is only pretended. What the node
+//! receives is held against the best plan (`plan.rs` says what that may know) and against a cache
+//! keyed by method and parameters.
+
+#![expect(clippy::unwrap_used, reason = "a measurement that cannot go on should say where")]
+
+#[path = "../shared/docs.rs"]
+mod docs;
+#[allow(dead_code, reason = "shared with the tests, which need more of it")]
+#[path = "../../tests/it/support/in_memory.rs"]
+mod in_memory;
+mod plan;
+mod workloads;
+mod world;
+
+use std::{fs, process::exit};
+
+use self::{
+    plan::{Foresight, best},
+    world::{Cost, STALENESS},
+};
+
+/// What a workload came to.
+struct Row {
+    name: &'static str,
+    asked: u64,
+    content: u64,
+    upkeep: u64,
+    best: u64,
+    prefetching: u64,
+    straw: u64,
+    straw_wrong: u64,
+    /// Of the ratio to the best plan, and what is allowed at worst.
+    target: Option<(f64, f64)>,
+}
+
+// === impl Row ===
+
+impl Row {
+    fn new(name: &'static str, target: Option<(f64, f64)>, cost: Cost) -> Self {
+        let plan = best(&cost.events, STALENESS, Foresight::Choose);
+        println!("{name}: the best plan: {plan:?}");
+        println!("{:width$}  Holdfast: {}", "", cost.breakdown(), width = name.len());
+        Self {
+            name,
+            target,
+            asked: cost.events.len() as u64,
+            content: cost.content.len() as u64,
+            upkeep: cost.upkeep as u64,
+            best: plan.calls(),
+            prefetching: best(&cost.events, STALENESS, Foresight::Prefetch).calls(),
+            straw: cost.straw,
+            straw_wrong: cost.straw_wrong,
+        }
+    }
+
+    fn ratio(&self) -> f64 {
+        self.content as f64 / self.best as f64
+    }
+
+    /// Rounded as it is shown: a target of 1.5 is not missed by a call in a thousand.
+    fn is_within(&self, bound: f64) -> bool {
+        (self.ratio() * 100.0).round() <= bound * 100.0
+    }
+
+    fn verdict(&self) -> String {
+        match self.target {
+            None => String::new(),
+            Some((target, _)) if self.is_within(target) => format!("≤ {target}: met"),
+            Some((target, worst)) if self.is_within(worst) => {
+                format!("≤ {target}: missed, within the worst allowed ({worst})")
+            }
+            Some((target, _)) => format!("≤ {target}: **missed**"),
+        }
+    }
+
+    fn show(&self) -> String {
+        let share = |calls: u64| format!("{:.1}", calls as f64 / self.asked as f64 * 1000.0);
+        format!(
+            "| {} | {} | {} | {} | {} | {} | {} | {:.2} | {} |\n",
+            self.name,
+            self.asked,
+            share(self.content),
+            share(self.upkeep),
+            share(self.best),
+            share(self.prefetching),
+            if self.straw_wrong > 0 {
+                format!("{} ({} answers wrong)", share(self.straw), self.straw_wrong)
+            } else {
+                share(self.straw)
+            },
+            self.ratio(),
+            self.verdict(),
+        )
+    }
+}
+
+fn main() {
+    let save = std::env::args().any(|argument| argument == "--save");
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let mut rows = runtime.block_on(async {
+        vec![
+            Row::new("indexer, one by one", Some((1.5, 1.5)), workloads::indexer(false).await),
+            Row::new("indexer, in batches", Some((1.0, 1.0)), workloads::indexer(true).await),
+            Row::new("explorer", None, workloads::explorer().await),
+            Row::new("wallets, with reorgs", None, workloads::wallets().await),
+            Row::new("fork tests, run twice", None, workloads::fork_tests().await),
+        ]
+    });
+    let sum = |part: fn(&Row) -> u64| rows.iter().map(part).sum();
+    rows.push(Row {
+        name: "all together",
+        asked: sum(|row| row.asked),
+        content: sum(|row| row.content),
+        upkeep: sum(|row| row.upkeep),
+        best: sum(|row| row.best),
+        prefetching: sum(|row| row.prefetching),
+        straw: sum(|row| row.straw),
+        straw_wrong: sum(|row| row.straw_wrong),
+        target: Some((1.25, 1.5)),
+    });
+    let mut table = "| calls upstream for 1,000 of clients | clients' calls | Holdfast | its upkeep | best plan | with prefetching | keyed by parameters | Holdfast ÷ best plan | target |\n".to_owned();
+    table += "|---|---|---|---|---|---|---|---|---|\n";
+    rows.iter().for_each(|row| table += &row.show());
+    println!("\n{table}");
+    fs::write(docs::results().join("calls.md"), &table).unwrap();
+    if save {
+        docs::refresh(docs::PAGE, "calls", &table);
+    }
+    if !rows.iter().all(|row| row.target.is_none_or(|(_, worst)| row.is_within(worst))) {
+        exit(1);
+    }
+}

@@ -1,0 +1,76 @@
+//! Runs hits through the service that the listener calls, for `benches/instructions` to count: `hits CASE COUNT`.
+
+#![expect(clippy::unwrap_used, reason = "a measurement that cannot go on should say where")]
+
+#[allow(dead_code, reason = "shared with the tests, which need more of it")]
+#[path = "../tests/it/support/in_memory.rs"]
+mod in_memory;
+
+use bytes::{Buf, Bytes};
+use holdfast::{
+    config::Config,
+    devchain::{self, DevChain},
+};
+use http_body_util::BodyExt;
+
+fn call(id: usize, method: &str, params: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":[{params}]}}"#)
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let [case, count] = &arguments[..] else {
+        println!("usage: hits tx|receipt|hashes|block|batch COUNT; benches/instructions does");
+        return;
+    };
+    let count: usize = count.parse().unwrap();
+    let chain = DevChain::new(devchain::Config::default());
+    let hash = chain.mine(200).hash;
+    // It is final then.
+    chain.mine_many(20, 0);
+    let transactions: Vec<String> =
+        chain.transactions_of(hash).iter().map(|hash| format!(r#""{hash:#x}""#)).collect();
+    let body = |at: usize| {
+        let transaction = &transactions[at % transactions.len()];
+        let id = 1_000_000 + at;
+        match case.as_str() {
+            "tx" => call(id, "eth_getTransactionByHash", transaction),
+            "receipt" => call(id, "eth_getTransactionReceipt", transaction),
+            "hashes" => call(id, "eth_getBlockByNumber", r#""0x1",false"#),
+            "block" => call(id, "eth_getBlockByHash", &format!(r#""{hash:#x}",true"#)),
+            "batch" => {
+                let entry =
+                    |(to, hash): (usize, &String)| call(id * 100 + to, "eth_getTransactionByHash", hash);
+                format!(
+                    "[{}]",
+                    transactions.iter().enumerate().take(100).map(entry).collect::<Vec<_>>().join(",")
+                )
+            }
+            other => panic!("no such case: {other}"),
+        }
+    };
+    // Made before: how they are made is not to be counted with each hit. As many in every run, for the same reason.
+    let bodies: Vec<Bytes> = (0..64).map(|at| body(at).into()).collect();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let program = in_memory::program(&chain, &Config::default());
+        for warm in [
+            call(1, "eth_getBlockByNumber", r#""0x1",true"#),
+            call(2, "eth_getBlockReceipts", r#""0x1""#),
+            body(0),
+        ] {
+            program.send(warm).await;
+        }
+        for at in 0..count {
+            let response = program.respond(bodies[at % bodies.len()].clone()).await;
+            let status = response.headers()["cache-status"].to_str().unwrap();
+            assert!(status.contains("hit") && !status.contains("miss"), "{status}");
+            let mut body = response.into_body();
+            while let Some(frame) = body.frame().await {
+                let Ok(mut rope) = frame.unwrap().into_data() else { continue };
+                // Taken as a socket takes it: not copied.
+                rope.advance(rope.remaining());
+            }
+        }
+    });
+}
