@@ -61,7 +61,7 @@ pub struct Cost {
     pub content: Vec<Received>,
     pub upkeep: usize,
     pub straw: u64,
-    /// Answers of the straw man that were wrong for longer than is allowed.
+    /// Answers of the straw man that were not what the node would have said at that moment.
     pub straw_wrong: u64,
 }
 
