@@ -101,7 +101,8 @@ impl Sources {
         let (mut upstreams, mut named_by) = (self.upstreams, FLAG_UPSTREAM);
         if self.environment {
             let beside = [ENV_CONFIG, ENV_UPSTREAM_URL].map(|name| &name[ENV_PREFIX.len()..]);
-            figment = figment.merge(Env::prefixed(ENV_PREFIX).ignore(&beside).split("__"));
+            let set = Env::prefixed(ENV_PREFIX).ignore(&beside).filter(|key| !is_service_link(key.as_str()));
+            figment = figment.merge(set.split("__"));
             if let (true, Ok(url)) = (upstreams.is_empty(), env::var(ENV_UPSTREAM_URL)) {
                 upstreams.push(url);
                 named_by = ENV_UPSTREAM_URL;
@@ -131,4 +132,13 @@ impl Sources {
         }
         Ok(config)
     }
+}
+
+/// Is this what Kubernetes tells every pod of a service named `holdfast` (`HOLDFAST_PORT=tcp://…`,
+/// `HOLDFAST_SERVICE_HOST`, `HOLDFAST_PORT_8555_TCP_ADDR`)? Nobody has set it, and no key of ours is named so.
+fn is_service_link(key: &str) -> bool {
+    let key = key.to_ascii_lowercase();
+    !key.contains("__") && ["service_", "port_"].iter().any(|part| key.contains(part))
+        || key == "port"
+        || key.ends_with("_port")
 }

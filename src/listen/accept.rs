@@ -2,6 +2,7 @@
 
 use std::{future::Future, io, net::SocketAddr, sync::Arc, time::Duration};
 
+use futures_util::FutureExt;
 use http::{Request, Response};
 use http_body::Body;
 use tokio::{
@@ -81,8 +82,9 @@ impl Listener {
     {
         let Self { tcp, config, tls, metrics, .. } = self;
         let drain_timeout = config.drain_timeout;
-        let acceptor = Acceptor {
+        let mut acceptor = Acceptor {
             tcp,
+            arrived: None,
             slots: Arc::new(Semaphore::new(config.max)),
             pressure: Arc::default(),
             warned: None,
@@ -93,9 +95,10 @@ impl Listener {
         let pressure = acceptor.pressure.clone();
         let connections = Connections::new(config, tls, metrics, pressure, stopping, open);
         tokio::select! {
-            () = acceptor.run(&connections, service) => {}
+            () = acceptor.run(&connections, &service) => {}
             () = stop => {}
         }
+        acceptor.last(&connections, &service);
         // Each connection listens to this until it ends, and nobody else does from here on.
         drop(connections);
         stop_all.send_replace(true);
@@ -107,6 +110,8 @@ impl Listener {
 
 struct Acceptor {
     tcp: TcpListener,
+    /// Has connected, and has no place yet.
+    arrived: Option<TcpStream>,
     slots: Arc<Semaphore>,
     /// Asks one idle connection to make room.
     pressure: Arc<Pressure>,
@@ -116,7 +121,7 @@ struct Acceptor {
 // === impl Acceptor ===
 
 impl Acceptor {
-    async fn run<S, B>(mut self, connections: &Connections, service: S)
+    async fn run<S, B>(&mut self, connections: &Connections, service: &S)
     where
         S: Service<Request<RequestBody>, Response = Response<B>, Error: Into<BoxError>>
             + Clone
@@ -129,8 +134,31 @@ impl Acceptor {
         loop {
             // Accepted before there is a place for it: only somebody's arrival is worth closing
             // another's idle connection.
-            let stream = self.accept().await;
+            if self.arrived.is_none() {
+                self.arrived = Some(self.accept().await);
+            }
             let slot = self.slot().await;
+            if let Some(stream) = self.arrived.take() {
+                tokio::spawn(connections.serve(stream, service.clone(), slot));
+            }
+        }
+    }
+
+    /// Serves those who have connected by now and find a place; nobody after them can connect. They cannot have known
+    /// that it ends, and would lose what they have sent.
+    fn last<S, B>(mut self, connections: &Connections, service: &S)
+    where
+        S: Service<Request<RequestBody>, Response = Response<B>, Error: Into<BoxError>>
+            + Clone
+            + Send
+            + 'static,
+        S::Future: Send + 'static,
+        B: Body<Error: std::error::Error + Send + Sync> + Send + 'static,
+        B::Data: Send,
+    {
+        while let Some(stream) = self.arrived.take().or_else(|| self.accept().now_or_never())
+            && let Ok(slot) = self.slots.clone().try_acquire_owned()
+        {
             tokio::spawn(connections.serve(stream, service.clone(), slot));
         }
     }

@@ -137,6 +137,11 @@ impl Activity {
         InFlight { activity: self.clone() }
     }
 
+    /// Has nothing been asked on it yet?
+    pub(super) fn is_new(&self) -> bool {
+        self.requests.load(Relaxed) == 0
+    }
+
     /// A request's body was dropped before its end. With HTTP/2 that concerns no other stream.
     pub(super) fn body_left_unread(&self) {
         self.unread.store(!self.multiplexed.load(Relaxed), Relaxed);

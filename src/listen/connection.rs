@@ -6,6 +6,7 @@ use std::{
     pin::{Pin, pin},
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
@@ -20,6 +21,8 @@ use pin_project_lite::pin_project;
 use tokio::{
     net::TcpStream,
     sync::{OwnedSemaphorePermit, watch},
+    task::coop::{Unconstrained, unconstrained},
+    time,
 };
 use tower::{BoxError, Service};
 use tracing::debug;
@@ -39,6 +42,9 @@ const MAX_STREAMS: u32 = 128;
 
 /// What one HTTP/2 stream may hold ready for a peer that does not take it.
 const MAX_SEND_BUFFER: usize = 128 * 1024;
+
+/// Whoever has connected and asked nothing when all is to end may just be asking: so long they are heard.
+const HEARING: Duration = Duration::from_millis(250);
 
 /// What all connections of a listener share.
 #[derive(Clone)]
@@ -137,8 +143,16 @@ impl Connections {
                 tokio::select! {
                     biased;
                     ended = connection.as_mut() => return ended.err(),
-                    _ = stop.next() => connection.as_mut().graceful_shutdown(),
+                    _ = stop.next() => {}
                 }
+                if activity.is_new() {
+                    tokio::select! {
+                        biased;
+                        ended = connection.as_mut() => return ended.err(),
+                        () = time::sleep(HEARING) => {}
+                    }
+                }
+                connection.as_mut().graceful_shutdown();
                 connection.await.err()
             };
             let mut open = this.open.clone();
@@ -169,9 +183,9 @@ impl Connections {
 }
 
 /// Something that happens once, and is looked at only when it says that it has: not each time that its connection
-/// does anything.
-fn seldom_polled<F: Future>(future: F) -> FuturesUnordered<F> {
-    std::iter::once(future).collect()
+/// does anything. However busy that is: a peer that floods it must not use up the time to find that out.
+fn seldom_polled<F: Future>(future: F) -> FuturesUnordered<Unconstrained<F>> {
+    std::iter::once(unconstrained(future)).collect()
 }
 
 // === impl Counted ===

@@ -359,6 +359,16 @@ async fn the_environment_and_the_file_configure_it() {
     let mut command = holdfast(&["serve"]);
     command.env("HOLDFAST_CONFIG", config).env("HOLDFAST_UPSTREAM_URL", node.url());
     command.env("HOLDFAST_HTTP__MAX_BATCH", "2");
+    // What Kubernetes tells the pods of a service of this name is not meant for us.
+    for (name, value) in [
+        ("HOLDFAST_PORT", "tcp://10.0.0.1:8555"),
+        ("HOLDFAST_PORT_8555_TCP_ADDR", "10.0.0.1"),
+        ("HOLDFAST_SERVICE_HOST", "10.0.0.1"),
+        ("HOLDFAST_SERVICE_PORT_RPC", "8555"),
+        ("HOLDFAST_ADMIN_SERVICE_PORT", "8556"),
+    ] {
+        command.env(name, value);
+    }
     let mut program = Program::start(command);
     let line = program.line("is listening").await;
     let line: serde_json::Value = serde_json::from_str(&line).expect("the log is JSON");

@@ -1,12 +1,22 @@
 //! It ends in order: nobody who has asked goes without an answer.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use futures_util::future::join_all;
 use holdfast::devchain::Fault;
 use rustix::process::Signal;
 use serde_json::json;
-use tokio::net::TcpStream;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    task::JoinSet,
+};
 
 use crate::support::{
     client::{self, Raw, post},
@@ -129,6 +139,69 @@ async fn a_signal_ends_it_when_all_are_answered() {
         process.says("stopped").await;
         assert!(TcpStream::connect(process.address()).await.is_err());
     }
+}
+
+/// Whatever is on its way when the signal comes: on connections that are used again, and on new ones all the time.
+#[tokio::test]
+async fn under_load_every_call_that_reached_the_node_is_answered() {
+    let node = upstream::devchain().run().await;
+    let mut process = process::serve(&node).set("DRAIN_DELAY", "0s").run().await;
+    let (address, client) = (process.address(), process.client());
+    node.clear_calls();
+    node.fail(Fault::Delay(Duration::from_millis(20))).on("eth_gasPrice").always();
+    let answers = Arc::new(AtomicU64::new(0));
+    let mut clients = JoinSet::new();
+    for at in 0..24 {
+        let (answers, client) = (answers.clone(), client.clone());
+        clients.spawn(async move {
+            loop {
+                let answer = if at % 2 == 0 {
+                    let sent = client.post().body(client::call("eth_gasPrice")).send().await;
+                    match sent {
+                        Ok(answer) => answer.text().await.unwrap_or_default(),
+                        Err(_) => return,
+                    }
+                } else {
+                    let Ok(mut stream) = TcpStream::connect(address).await else { return };
+                    let request =
+                        post(&client::call("eth_gasPrice")).replacen("\r\n", "\r\nconnection: close\r\n", 1);
+                    let mut answer = String::new();
+                    let asked = stream.write_all(request.as_bytes()).await;
+                    if asked.is_err() || stream.read_to_string(&mut answer).await.is_err() {
+                        return;
+                    }
+                    answer
+                };
+                if !answer.contains("\"result\"") {
+                    return;
+                }
+                answers.fetch_add(1, Relaxed);
+            }
+        });
+    }
+    eventually("they are at it", async || answers.load(Relaxed) > 200).await;
+    process.signal(Signal::TERM);
+    clients.join_all().await;
+    assert_eq!(process.exit_code().await, Some(0), "{}", process.said());
+    assert_eq!(
+        answers.load(Relaxed),
+        node.count("eth_gasPrice"),
+        "a call that was carried out was not answered"
+    );
+}
+
+/// Nobody has told them that it is over.
+#[tokio::test]
+async fn whoever_has_connected_before_the_end_is_heard() {
+    let node = upstream::devchain().run().await;
+    let proxy = proxy::new().upstream(&node).run().await;
+    let mut before = Raw::connect(proxy.address()).await;
+    eventually("it is accepted", async || proxy.metric("holdfast_connections").await >= 1).await;
+    let address = proxy.address();
+    let stopping = tokio::spawn(proxy.app.stop());
+    eventually("no more connections", async || TcpStream::connect(address).await.is_err()).await;
+    assert_eq!(before.call("eth_chainId").await.status, 200);
+    stopping.await.unwrap();
 }
 
 #[tokio::test]

@@ -72,6 +72,18 @@ async fn the_commands_of_the_readme_work() {
                 let answer: serde_json::Value = serde_json::from_slice(&output(shell).await.stdout).unwrap();
                 assert_eq!(answer["result"]["number"], "0x3", "{curl}");
             }
+            // Long, and of no use on a busy machine; but they are there.
+            bench if bench.contains("bench") => {
+                let words: Vec<_> = bench.split_whitespace().collect();
+                let there = match words[..] {
+                    ["cargo", "bench", "--bench", name, ..] => {
+                        read("Cargo.toml").contains(&format!("name = \"{name}\""))
+                    }
+                    [script, ..] => Path::new(env!("CARGO_MANIFEST_DIR")).join(script).is_file(),
+                    [] => false,
+                };
+                assert!(there, "{bench}");
+            }
             command => run(command, &node).await,
         }
     }
