@@ -60,13 +60,17 @@ where
     B: Body<Data: Send> + Peer + Send + 'static,
 {
     let in_flight = InFlightLayer::new(live.in_flight());
-    let rpc = Rpc::new(Packets { proxy, waiting: edge.waiting }, edge.budget, live.clone());
+    let rpc = Rpc::new(
+        Packets { proxy, waiting: edge.waiting, metrics: edge.access.metrics().clone() },
+        edge.budget,
+        live.clone(),
+    );
     ServiceBuilder::new()
         // Outermost: sees what every other layer makes of a request.
         .layer(TraceLayer)
         .layer(PropagateRequestIdLayer::new(REQUEST_ID))
         // Above rescue: a page must be able to read errors too. Preflights end here.
-        .layer(CorsLayer(live.clone()))
+        .layer(CorsLayer(live))
         // Above everything that can fail: nothing under here escapes as a raw error or a panic.
         .layer(RescueLayer { hint: browser_hint(edge.admin).into() })
         // Above what is scarce: who may not come in takes nobody's place. What they may do goes on in the caller:

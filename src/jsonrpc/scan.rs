@@ -305,7 +305,7 @@ fn plain(text: &[u8]) -> usize {
         let word = u64::from_le_bytes(*word);
         let control = word.wrapping_sub(ONES * 0x20) & !word;
         // A borrow can mark bytes above one that is marked rightly, never below it.
-        let marked = (is_zero(word ^ ONES * 0x22) | is_zero(word ^ ONES * 0x5c) | control) & HIGH;
+        let marked = (is_zero(word ^ (ONES * 0x22)) | is_zero(word ^ (ONES * 0x5c)) | control) & HIGH;
         if marked != 0 {
             return passed + marked.trailing_zeros() as usize / 8;
         }
