@@ -20,7 +20,8 @@ use crate::{
     verify::Verified,
 };
 
-/// Where more time buys little: on mainnet's blocks level 9 takes three times as long for 2 % less.
+/// Of mainnet's blocks a third or less remains, of their receipts a tenth. Level 4 leaves up to 8 % more, level 9 takes
+/// two to four times as long and leaves more, too.
 const LEVEL: u32 = 6;
 
 /// Room for what a flush adds at the end, with some to spare: a flush that fills its room is not known to be complete.

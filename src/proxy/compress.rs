@@ -77,8 +77,8 @@ impl Compressor {
             if fetcher.cache.deflated(&whole).is_none()
                 && let Some(deflated) = Deflated::new(&whole, &text)
             {
-                fetcher.metrics.deflated();
                 fetcher.cache.insert_deflated(&whole, deflated);
+                fetcher.metrics.deflated();
             }
             drop(place);
         });

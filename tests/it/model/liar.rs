@@ -111,7 +111,7 @@ impl<'a> Run<'a> {
         }
         let node = devchain::Config { chain_id: 1, keep_calls: 0, ..devchain::Config::default() };
         let world = World::new(node);
-        let program = in_memory::program(&world.chain, &config);
+        let program = in_memory::program(&world.chain, &config).accepting_gzip_mostly();
         Self { world, program, setting, seen, started: Vec::new() }
     }
 

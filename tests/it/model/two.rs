@@ -125,7 +125,8 @@ impl<'a> Run<'a> {
         // Nobody has a branch that was never his.
         node.keep_orphans = false;
         let nodes = [World::new(node.clone()), World::new(node)];
-        let program = in_memory::program_over(&[&nodes[0].chain, &nodes[1].chain], &config);
+        let program =
+            in_memory::program_over(&[&nodes[0].chain, &nodes[1].chain], &config).accepting_gzip_mostly();
         Self {
             nodes,
             program,
