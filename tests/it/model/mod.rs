@@ -113,10 +113,12 @@ impl Run {
 
     async fn step(&mut self, step: &Step) -> Result<(), String> {
         match step {
-            Step::Ask(question) => {
-                let asked = self.asked(self.world.call(*question));
-                let body = send_body(self.program.clone(), request(&asked.call, 1).to_string()).await;
-                self.judge(asked, &body)?;
+            Step::Ask(question) | Step::AskOften(question) => {
+                for _ in 0..step.times() {
+                    let asked = self.asked(self.world.call(*question));
+                    let body = send_body(self.program.clone(), request(&asked.call, 1).to_string()).await;
+                    self.judge(asked, &body)?;
+                }
             }
             Step::Start(question) => {
                 let asked = self.asked(self.world.call(*question));
@@ -278,7 +280,8 @@ fn check(setting: Setting, programs: u32) {
     });
     let compressed = COMPRESSED.load(Relaxed);
     println!("{compressed} answers came as gzip");
-    assert!(compressed > 0 || programs < 100, "no answer came as gzip: it is not tested any more");
+    let few = programs < 100 || std::env::var_os("MODEL_PROGRAMS").is_some();
+    assert!(compressed > 0 || few, "no answer came as gzip: it is not tested any more");
 }
 
 /// Runs `programs` programs, or as many as `MODEL_PROGRAMS` says in proportion.
