@@ -151,7 +151,7 @@ async fn the_pages_that_may_read_change() {
 
 #[tokio::test]
 async fn the_log_level_changes() {
-    let told = "finished processing request";
+    let told = "answered";
     let node = upstream::devchain().run().await;
     let path = file("holdfast.toml", "");
     let process = process::serve(&node).file(&path).run().await;
