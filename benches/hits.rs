@@ -75,7 +75,7 @@ fn main() {
 fn run_hits(runtime: &Runtime, program: &InMemory, bodies: &[Bytes], count: usize) {
     runtime.block_on(async {
         for at in 0..count {
-            let response = program.respond(bodies[at % bodies.len()].clone()).await;
+            let response = program.respond_raw(bodies[at % bodies.len()].clone(), None).await;
             let status = response.headers()["cache-status"].to_str().unwrap();
             assert!(status.contains("hit") && !status.contains("miss"), "{status}");
             let mut body = response.into_body();

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use super::location::{ENTRY_BYTES, Home};
+use super::{
+    deflated::{Deflated, Form},
+    location::{ENTRY_BYTES, Home},
+};
 use crate::{
     eth::{Block, BlockHash, LoneReceipt, LoneTransaction, Receipts, ThinBlock, TxHash, TxPosition},
     verify::Verified,
@@ -19,6 +22,7 @@ pub(super) enum Key {
     Receipts(BlockHash),
     Transaction(BlockHash, TxPosition),
     Receipt(BlockHash, TxPosition),
+    Deflated(BlockHash, Form),
 }
 
 /// The kinds of entries.
@@ -34,6 +38,8 @@ pub enum Kind {
     Transaction,
     /// A receipt that came alone.
     Receipt,
+    /// A block or its receipts, deflated.
+    Deflated,
 }
 
 /// An entry. Cheap to clone.
@@ -50,13 +56,15 @@ pub(super) enum Content {
     Receipts(Arc<Verified<Receipts>>),
     Transaction(Arc<Verified<LoneTransaction>>),
     Receipt(Arc<Verified<LoneReceipt>>),
+    Deflated(Arc<Deflated>),
 }
 
 // === impl Kind ===
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 5] = [Self::Block, Self::Thin, Self::Receipts, Self::Transaction, Self::Receipt];
+    pub const ALL: [Self; 6] =
+        [Self::Block, Self::Thin, Self::Receipts, Self::Transaction, Self::Receipt, Self::Deflated];
 
     /// Its name in logs, metrics and headers.
     pub fn as_str(self) -> &'static str {
@@ -66,6 +74,7 @@ impl Kind {
             Self::Receipts => "receipts",
             Self::Transaction => "transaction",
             Self::Receipt => "receipt",
+            Self::Deflated => "deflated",
         }
     }
 }
@@ -80,6 +89,7 @@ impl Entity {
             Content::Receipts(_) => Kind::Receipts,
             Content::Transaction(_) => Kind::Transaction,
             Content::Receipt(_) => Kind::Receipt,
+            Content::Deflated(_) => Kind::Deflated,
         }
     }
 
@@ -91,6 +101,7 @@ impl Entity {
             Content::Receipts(receipts) => receipts.weight(),
             Content::Transaction(transaction) => transaction.weight(),
             Content::Receipt(receipt) => receipt.weight(),
+            Content::Deflated(deflated) => deflated.weight(),
         };
         OVERHEAD + content + self.located() * ENTRY_BYTES
     }
@@ -99,7 +110,7 @@ impl Entity {
     fn located(&self) -> usize {
         match &self.content {
             Content::Block(block) => block.len(),
-            Content::Thin(_) => 0,
+            Content::Thin(_) | Content::Deflated(_) => 0,
             Content::Receipts(receipts) => receipts.len(),
             Content::Transaction(_) | Content::Receipt(_) => 1,
         }
@@ -112,7 +123,7 @@ impl Entity {
         };
         match &self.content {
             Content::Block(block) => numbered(block.transaction_hashes().collect()),
-            Content::Thin(_) => Vec::new(),
+            Content::Thin(_) | Content::Deflated(_) => Vec::new(),
             Content::Receipts(receipts) => numbered(receipts.transaction_hashes().collect()),
             Content::Transaction(transaction) => {
                 transaction.place().map(|place| (transaction.hash(), place.index)).into_iter().collect()

@@ -2,15 +2,18 @@
 //!
 //! What is kept here does not change: a block, its transactions, its receipts. Nothing here says
 //! what is canonical: a location is a hint, to be believed only when `chain` confirms its block at
-//! the moment of the answer. Only [`Verified`](crate::verify::Verified) content can be put in.
+//! the moment of the answer. Only [`Verified`](crate::verify::Verified) content can be put in, and a [`Deflated`]
+//! form of it.
 
 mod config;
+mod deflated;
 mod entity;
 mod location;
 mod store;
 
 pub use self::{
     config::Config,
+    deflated::{Deflated, Whole},
     entity::Kind,
     location::{Home, Location},
     store::Cache,

@@ -1,13 +1,14 @@
 //! The store: bounded by bytes, the least recently used goes first.
 
-use std::sync::Arc;
+use std::{any::Any, ptr, sync::Arc};
 
 use hashbrown::DefaultHashBuilder;
 use moka::{notification::RemovalCause, policy::EvictionPolicy, sync};
 use smallvec::SmallVec;
 
 use super::{
-    Config, Home, Kind, Location,
+    Config, Deflated, Home, Kind, Location, Whole,
+    deflated::Form,
     entity::{Content, Entity, Key},
     location::LocationIndex,
 };
@@ -129,6 +130,7 @@ impl Cache {
     pub fn remove_unproved_receipts(&self, block: BlockHash) {
         if self.receipts(block).is_some_and(|receipts| !receipts.is_proved()) {
             self.store.invalidate(&Key::Receipts(block));
+            self.remove_deflated(block, &[Form::Receipts]);
         }
     }
 
@@ -137,6 +139,7 @@ impl Cache {
         for key in [Key::Block(block), Key::Thin(block), Key::Receipts(block)] {
             self.store.invalidate(&key);
         }
+        self.remove_deflated(block, &Form::ALL);
         if let Some(index) = index {
             self.store.invalidate(&Key::Transaction(block, index));
             self.store.invalidate(&Key::Receipt(block, index));
@@ -187,6 +190,43 @@ impl Cache {
         }
     }
 
+    /// The deflated form of what is being served; never one that was made of anything else.
+    pub fn deflated(&self, whole: &Whole) -> Option<Arc<Deflated>> {
+        match self.store.get(&Key::Deflated(whole.home.block, whole.form))?.content {
+            // What is kept may have been replaced since that form was made, or be replaced while it is made.
+            Content::Deflated(deflated) if deflated.is_of(whole) => Some(deflated),
+            _ => None,
+        }
+    }
+
+    /// Keeps a deflated form for as long as its content is kept: not at all, if that has gone meanwhile.
+    pub fn insert_deflated(&self, whole: &Whole, deflated: Deflated) {
+        if !self.keeps(whole) || !deflated.is_of(whole) {
+            return;
+        }
+        let Home { block, number } = whole.home;
+        let content = Content::Deflated(Arc::new(deflated));
+        self.insert(Key::Deflated(block, whole.form), block, number, content);
+    }
+
+    /// Is this the very content that is kept?
+    fn keeps(&self, whole: &Whole) -> bool {
+        let block = whole.home.block;
+        let is = |content: &(dyn Any + Send + Sync)| ptr::addr_eq(content, Arc::as_ptr(&whole.content));
+        let is_block = || self.block(block).is_some_and(|block| is(&*block));
+        match whole.form {
+            Form::Full => is_block(),
+            Form::Hashes => is_block() || self.thin(block).is_some_and(|thin| is(&*thin)),
+            Form::Receipts => self.receipts(block).is_some_and(|receipts| is(&*receipts)),
+        }
+    }
+
+    fn remove_deflated(&self, block: BlockHash, forms: &[Form]) {
+        for form in forms {
+            self.store.invalidate(&Key::Deflated(block, *form));
+        }
+    }
+
     /// Where a transaction may be. Hints: whoever uses one asks the content, and `chain`.
     pub fn locations(&self, transaction: TxHash) -> SmallVec<[Location; 2]> {
         self.locations.get(&transaction)
@@ -224,5 +264,12 @@ impl Cache {
             self.locations.insert(&transaction, &entity.home, index);
         }
         self.store.insert(key, entity);
+        // What was made of the content before is of no use any more.
+        match key {
+            Key::Block(block) => self.remove_deflated(block, &[Form::Full, Form::Hashes]),
+            Key::Thin(block) => self.remove_deflated(block, &[Form::Hashes]),
+            Key::Receipts(block) => self.remove_deflated(block, &[Form::Receipts]),
+            Key::Transaction(..) | Key::Receipt(..) | Key::Deflated(..) => {}
+        }
     }
 }

@@ -56,6 +56,11 @@ struct Key {
 // === impl Access ===
 
 impl Access {
+    /// Who counts for the edge.
+    pub(super) fn metrics(&self) -> &Metrics {
+        &self.0.metrics
+    }
+
     /// The rules of a [checked](Config::check) configuration, with the policy that counts for all.
     pub fn new(config: &Config, policy: Policy, metrics: Metrics) -> Self {
         let rules = ArcSwap::from_pointee(Rules::new(config, policy, None));
@@ -147,13 +152,19 @@ impl Rules {
             let key = self.key(request).map_err(|refusal| self.turn_away(refusal, request, peer))?;
             debug!(key = key.name, "request admitted");
             let client = Some(key.hash.client());
-            return Ok(Caller { origin, policy: key.policy.clone(), bucket: key.bucket.clone(), client });
+            return Ok(Caller {
+                origin,
+                policy: key.policy.clone(),
+                bucket: key.bucket.clone(),
+                client,
+                gzip: false,
+            });
         }
         let address = self.address(request, peer);
         let bucket =
             self.households.as_ref().zip(address).map(|(households, address)| households.bucket(address));
         let client = address.map(client_at);
-        Ok(Caller { origin, policy: self.policy.clone(), bucket, client })
+        Ok(Caller { origin, policy: self.policy.clone(), bucket, client, gzip: false })
     }
 
     fn address<B>(&self, request: &Request<B>, peer: Option<IpAddr>) -> Option<IpAddr> {

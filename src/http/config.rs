@@ -26,6 +26,8 @@ pub struct Config {
     pub batch_concurrency: usize,
     /// The largest sum of a batch's answers.
     pub max_batch_answer: ByteSize,
+    /// Are answers from memory sent as gzip, to clients who take it?
+    pub compress: bool,
     /// Requests at a time; more are shed.
     pub max_in_flight: usize,
     /// Web pages that may read answers: `*`, or a list of origins.
@@ -62,6 +64,7 @@ impl Default for Config {
             max_batch: 1000,
             batch_concurrency: 32,
             max_batch_answer: ByteSize::mib(64),
+            compress: true,
             max_in_flight: 1024,
             allowed_origins: vec!["*".to_owned()],
             allowed_hosts: Vec::new(),

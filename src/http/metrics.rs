@@ -1,4 +1,4 @@
-//! Counts requests that were not let in.
+//! Counts requests that were not let in, and answers that went out as gzip.
 
 use std::time::Duration;
 
@@ -24,6 +24,8 @@ pub(super) enum Refusal {
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     refused: Family<Labels, Counter>,
+    compressed: Counter,
+    saved: Counter,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -47,7 +49,7 @@ impl Refusal {
 // === impl Metrics ===
 
 impl Metrics {
-    /// Registers `requests_refused_total{reason}`.
+    /// Registers `requests_refused_total{reason}`, `answers_compressed_total` and `answer_bytes_saved_total`.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         registry.register(
@@ -55,7 +57,19 @@ impl Metrics {
             "Requests that were not let in, by reason; calls over a rate are in calls_total",
             metrics.refused.clone(),
         );
+        registry.register("answers_compressed", "Answers that went out as gzip", metrics.compressed.clone());
+        registry.register(
+            "answer_bytes_saved",
+            "By how many bytes they were shorter than plain ones",
+            metrics.saved.clone(),
+        );
         metrics
+    }
+
+    /// An answer went out as gzip.
+    pub(super) fn compressed(&self, plain: usize, sent: usize) {
+        self.compressed.inc();
+        self.saved.inc_by(plain.saturating_sub(sent) as u64);
     }
 
     pub(super) fn refused(&self, refusal: Refusal) {

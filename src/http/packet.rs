@@ -16,14 +16,16 @@ use tokio::task;
 use tower::Service;
 
 use super::{
-    Config, HttpError, RpcBody,
+    Config, HttpError, Metrics, RpcBody,
     cache_status::{self, CacheTally},
+    gzip::{self, Mark},
     rescue::{self, Verdict},
 };
 use crate::{
     budget::ByteBudget,
+    cache::Deflated,
     eth::is_write,
-    jsonrpc::{Answer, Code, Entry, ErrorObject, Packet, RawId, ReplyWriter},
+    jsonrpc::{Answer, Code, Entry, ErrorObject, Packet, RawId, ReplyWriter, Rope},
     proxy::{Answered, CallError, Caller, Outcome, PacketContext, ReadCall, Request},
 };
 
@@ -33,6 +35,15 @@ pub(super) struct Packets<P> {
     pub(super) proxy: P,
     /// Bytes of large answers that wait to be taken, all together.
     pub(super) waiting: ByteBudget,
+    pub(super) metrics: Metrics,
+}
+
+/// How a response is to look.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    pub(super) version: Version,
+    /// Does it depend on what the client says that it accepts?
+    pub(super) varies: bool,
 }
 
 /// Answers from here on count while they wait to be taken; as many smaller ones as there can be
@@ -49,6 +60,7 @@ struct Reply {
     answer: Result<Answer, Verdict>,
     /// Where the answer came from; `None` if there is none.
     outcome: Option<Outcome>,
+    deflated: Option<Arc<Deflated>>,
 }
 
 /// An entry of a packet, made out.
@@ -65,6 +77,8 @@ enum Item {
 /// What has become of a batch so far.
 struct Batch {
     writer: ReplyWriter,
+    /// What of it there is a deflated form of.
+    marks: Vec<Mark>,
     tally: CacheTally,
     /// The largest sum of the answers, in bytes.
     max_answer: u64,
@@ -84,15 +98,18 @@ where
         limits: &Config,
         packet: Packet,
         caller: Caller,
-        version: Version,
+        shape: Shape,
     ) -> Result<Response<RpcBody>, HttpError> {
-        let response = match packet {
+        let mut response = match packet {
             Packet::Single(entry) => match self.one(Item::from(entry), caller).await {
                 None => no_content(),
-                Some(reply) => single(reply, version),
+                Some(reply) => self.single(reply, shape.version),
             },
-            Packet::Batch(entries) => self.batch(limits, entries, &caller, version).await,
+            Packet::Batch(entries) => self.batch(limits, entries, &caller, shape.version).await,
         };
+        if shape.varies {
+            response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept-encoding"));
+        }
         let size = response.body().len();
         if size < LARGE {
             return Ok(response);
@@ -126,10 +143,8 @@ where
             let segment = next_segment(&mut items);
             self.segment(segment, caller, limits.batch_concurrency.max(1), &mut batch).await;
         }
-        let Batch { writer, tally, .. } = batch;
-        writer
-            .finish()
-            .map_or_else(no_content, |rope| json(RpcBody::new(rope, version), tally.cache_status()))
+        let Batch { writer, marks, tally, .. } = batch;
+        writer.finish().map_or_else(no_content, |rope| self.json(rope, &marks, version, tally.cache_status()))
     }
 
     /// Runs entries side by side, so many at a time. What is there at the first look, as answers from memory are,
@@ -178,6 +193,50 @@ where
     }
 }
 
+// === impl Packets ===
+
+impl<P> Packets<P> {
+    fn single(&self, Reply { id, answer, outcome, deflated }: Reply, version: Version) -> Response<RpcBody> {
+        let mut writer = ReplyWriter::single();
+        let (answer, verdict) = match answer {
+            Ok(answer) => (answer, None),
+            Err(verdict) => (Answer::from(&verdict.error), Some(verdict)),
+        };
+        let start = writer.write(&id, answer);
+        let mark = deflated.map(|deflated| Mark { start, deflated });
+        let cache_status =
+            HeaderValue::from_static(outcome.map_or(cache_status::UNANSWERED, Outcome::cache_status));
+        let mut response =
+            self.json(writer.finish().unwrap_or_default(), mark.as_slice(), version, cache_status);
+        if let Some(verdict) = verdict {
+            verdict.mark(&mut response);
+        }
+        response
+    }
+
+    /// As gzip, if there is a deflated form of anything in it; only callers who take gzip are handed one.
+    fn json(
+        &self,
+        plain: Rope,
+        marks: &[Mark],
+        version: Version,
+        cache_status: HeaderValue,
+    ) -> Response<RpcBody> {
+        let size = plain.len();
+        let rope = if marks.is_empty() { plain } else { gzip::stitch(plain, marks) };
+        let sent = rope.len();
+        let mut response = Response::new(RpcBody::new(rope, version));
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(cache_status::NAME, cache_status);
+        if !marks.is_empty() {
+            headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            self.metrics.compressed(size, sent);
+        }
+        response
+    }
+}
+
 /// Begins a call. Nothing comes back for a notification; a panic spoils nothing else.
 fn begin<P>(
     proxy: &mut P,
@@ -189,12 +248,12 @@ where
 {
     let id = call.id.clone();
     rescue::guarded(|| proxy.call(Request { call, packet })).map(|answered| {
-        let (answer, outcome) = match answered {
-            Ok(Ok(Answered { answer, outcome })) => (Ok(answer), Some(outcome)),
-            Ok(Err(error)) => (Err(rescue::call_error(&error)), None),
-            Err(panic) => (Err(rescue::panicked(&*panic)), None),
+        let (answer, outcome, deflated) = match answered {
+            Ok(Ok(Answered { answer, outcome, deflated })) => (Ok(answer), Some(outcome), deflated),
+            Ok(Err(error)) => (Err(rescue::call_error(&error)), None, None),
+            Err(panic) => (Err(rescue::panicked(&*panic)), None, None),
         };
-        id.map(|id| Reply { id, answer, outcome })
+        id.map(|id| Reply { id, answer, outcome, deflated })
     })
 }
 
@@ -234,7 +293,7 @@ impl Item {
             Ok(()) => Ok(Answer::from(&error)),
             Err(wait) => Err(rescue::call_error(&CallError::RateLimited { wait })),
         };
-        Some(Reply { id, answer, outcome: None })
+        Some(Reply { id, answer, outcome: None, deflated: None })
     }
 }
 
@@ -242,23 +301,34 @@ impl Item {
 
 impl Batch {
     fn new(max_answer: u64) -> Self {
-        Self { writer: ReplyWriter::batch(), tally: CacheTally::default(), max_answer, is_full: false }
+        Self {
+            writer: ReplyWriter::batch(),
+            marks: Vec::new(),
+            tally: CacheTally::default(),
+            max_answer,
+            is_full: false,
+        }
     }
 
     fn write(&mut self, reply: Option<Reply>) {
-        let Some(Reply { id, answer, outcome }) = reply else { return };
+        let Some(Reply { id, answer, outcome, deflated }) = reply else { return };
         self.tally.add(outcome);
         let answer = answer.unwrap_or_else(|verdict| Answer::from(&verdict.error));
         let fits = (self.writer.len() + answer.len()) as u64 <= self.max_answer;
         self.is_full |= !fits;
-        self.writer.write(&id, if fits { answer } else { self.refusal() });
+        if !fits {
+            self.writer.write(&id, self.refusal());
+            return;
+        }
+        let start = self.writer.write(&id, answer);
+        self.marks.extend(deflated.map(|deflated| Mark { start, deflated }));
     }
 
     /// Instead of what is not begun.
     fn too_much(&self, id: Option<RawId>, caller: &Caller) -> Option<Reply> {
         // It has its answer, whatever is left.
         let _ = caller.charge();
-        id.map(|id| Reply { id, answer: Ok(self.refusal()), outcome: None })
+        id.map(|id| Reply { id, answer: Ok(self.refusal()), outcome: None, deflated: None })
     }
 
     /// What no longer fits becomes an error: its own, so that the others keep their answers.
@@ -267,31 +337,6 @@ impl Batch {
             format!("the answers of this batch exceed {} bytes; ask for fewer at once", self.max_answer);
         Answer::from(&ErrorObject::new(Code::InvalidRequest, message))
     }
-}
-
-fn single(Reply { id, answer, outcome }: Reply, version: Version) -> Response<RpcBody> {
-    let mut writer = ReplyWriter::single();
-    let (answer, verdict) = match answer {
-        Ok(answer) => (answer, None),
-        Err(verdict) => (Answer::from(&verdict.error), Some(verdict)),
-    };
-    writer.write(&id, answer);
-    let cache_status =
-        HeaderValue::from_static(outcome.map_or(cache_status::UNANSWERED, Outcome::cache_status));
-    let mut response = json(RpcBody::new(writer.finish().unwrap_or_default(), version), cache_status);
-    if let Some(verdict) = verdict {
-        verdict.mark(&mut response);
-    }
-    response
-}
-
-fn json(body: RpcBody, cache_status: HeaderValue) -> Response<RpcBody> {
-    let mut response = Response::new(body);
-    let headers = response.headers_mut();
-    headers.reserve(2);
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(cache_status::NAME, cache_status);
-    response
 }
 
 fn no_content() -> Response<RpcBody> {

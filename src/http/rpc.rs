@@ -10,7 +10,13 @@ use http::{HeaderMap, Method, Response, Version, header, request::Parts};
 use http_body::Body;
 use tower::Service;
 
-use super::{Config, HttpError, Live, RpcBody, auth::Admitted, packet::Packets, read};
+use super::{
+    Config, HttpError, Live, RpcBody,
+    auth::Admitted,
+    encoding::Accepted,
+    packet::{Packets, Shape},
+    read,
+};
 use crate::{
     budget::{ByteBudget, Lease},
     jsonrpc::Packet,
@@ -31,6 +37,7 @@ struct Inner<P> {
 /// What counts of a request's head.
 struct Head {
     version: Version,
+    accepted: Accepted,
     /// How long its body is said to be.
     announced: Option<u64>,
 }
@@ -84,12 +91,12 @@ where
         self: Arc<Self>,
         head: Result<Head, HttpError>,
         body: B,
-        caller: Caller,
+        mut caller: Caller,
     ) -> Result<Response<RpcBody>, HttpError> {
         // A request is answered under the limits that it came under.
         let limits = self.live.config();
         // The lease is held until the packet, which is made of these bytes, has been answered.
-        let (version, packet, _lease) = match self.read(&limits, head, body).await {
+        let (version, accepted, packet, _lease) = match self.read(&limits, head, body).await {
             Ok(read) => read,
             Err(HttpError::Overloaded) => return Err(HttpError::Overloaded),
             // Each entry of a packet costs its client a call, and so does what is none: garbage is not free.
@@ -98,7 +105,11 @@ where
                 return Err(error);
             }
         };
-        self.packets.answer(&limits, packet, caller, version).await
+        caller.gzip = limits.compress && accepted == Accepted::Gzip;
+        // Without the header an answer is what it always was: nothing is said of what others might get. No cache keeps
+        // the answer to a POST unless it is told to, and none is.
+        let varies = limits.compress && accepted != Accepted::Unsaid;
+        self.packets.answer(&limits, packet, caller, Shape { version, varies }).await
     }
 
     async fn read<B: Body>(
@@ -106,11 +117,11 @@ where
         limits: &Config,
         head: Result<Head, HttpError>,
         body: B,
-    ) -> Result<(Version, Packet, Lease), HttpError> {
-        let Head { version, announced } = head?;
+    ) -> Result<(Version, Accepted, Packet, Lease), HttpError> {
+        let Head { version, accepted, announced } = head?;
         let (body, lease) = read::body(limits, &self.budget, announced, body).await?;
         let packet = Packet::read(&body, limits.max_batch).map_err(HttpError::Packet)?;
-        Ok((version, packet, lease))
+        Ok((version, accepted, packet, lease))
     }
 }
 
@@ -137,7 +148,7 @@ impl Head {
         }
         let announced = parts.headers.get(header::CONTENT_LENGTH);
         let announced = announced.and_then(|length| length.to_str().ok()?.parse().ok());
-        Ok(Self { version: parts.version, announced })
+        Ok(Self { version: parts.version, accepted: Accepted::of(&parts.headers), announced })
     }
 }
 

@@ -57,7 +57,11 @@ where
     B: Body<Data: Send> + Peer + Send + 'static,
 {
     let in_flight = InFlightLayer::new(live.in_flight());
-    let rpc = Rpc::new(Packets { proxy, waiting: edge.waiting }, edge.budget, live.clone());
+    let rpc = Rpc::new(
+        Packets { proxy, waiting: edge.waiting, metrics: edge.access.metrics().clone() },
+        edge.budget,
+        live.clone(),
+    );
     ServiceBuilder::new()
         // Outermost: sees what every other layer makes of a request.
         .layer(TraceLayer)

@@ -31,7 +31,7 @@ async fn obey(request: proxy::Request) -> Result<Answered, CallError> {
     }
     let size = request.call.params.elements().next().and_then(|size| size.parse().ok()).unwrap_or(0);
     let text = format!("\"{}\"", "x".repeat(size));
-    Ok(Answered { answer: Answer::Result(text.into()), outcome: Outcome::Bypass })
+    Ok(Answered::new(Answer::Result(text.into()), Outcome::Bypass))
 }
 
 fn parts(config: &Config) -> Edge {
@@ -158,7 +158,7 @@ async fn writes_in_a_batch_keep_their_order_and_hold_back_what_follows() {
             log.lock().unwrap().push((method.clone(), others));
             time::sleep(Duration::from_secs(1)).await;
             running.fetch_sub(1, Relaxed);
-            Ok(Answered { answer: Answer::Result("0".into()), outcome: Outcome::Bypass })
+            Ok(Answered::new(Answer::Result("0".into()), Outcome::Bypass))
         }
     });
     let edge = stack(Live::new(&Config::default()), parts(&Config::default()), proxy);

@@ -20,6 +20,6 @@ pub use self::{
     id::RawId,
     packet::{Entry, Packet, PacketError},
     reply::ReplyWriter,
-    rope::Rope,
+    rope::{Rope, RopeWriter},
     scan::{Kind, Scanner, SyntaxError, unescape},
 };

@@ -33,8 +33,8 @@ impl ReplyWriter {
         !self.any
     }
 
-    /// Appends one reply.
-    pub fn write(&mut self, id: &RawId, answer: Answer) {
+    /// Appends one reply, and tells where in the whole text its answer begins.
+    pub fn write(&mut self, id: &RawId, answer: Answer) -> usize {
         let around = br#",{"jsonrpc":"2.0","id":,"result":}]"#.len() + id.as_bytes().len();
         self.out.reserve(around, answer.len());
         if self.batch {
@@ -53,8 +53,10 @@ impl ReplyWriter {
                 error
             }
         };
+        let start = self.out.len();
         self.out.push(body);
         self.out.copy(b"}");
+        start
     }
 
     /// The whole text; `None` if there was nothing to answer, as with notifications.

@@ -21,7 +21,7 @@ pub struct Rope {
 
 /// Collects a [`Rope`].
 #[derive(Debug, Default)]
-pub(super) struct RopeWriter {
+pub struct RopeWriter {
     whole: VecDeque<Bytes>,
     tail: BytesMut,
     len: usize,
@@ -98,8 +98,14 @@ impl Buf for Rope {
 // === impl RopeWriter ===
 
 impl RopeWriter {
-    pub(super) fn len(&self) -> usize {
+    /// How many bytes have been written.
+    pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// Has nothing been written?
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     /// Makes room for so many bytes that are copied, and for a piece.
@@ -114,13 +120,14 @@ impl RopeWriter {
         self.tail = BytesMut::with_capacity(room);
     }
 
-    pub(super) fn copy(&mut self, bytes: &[u8]) {
+    /// Copies, however much it is.
+    pub fn copy(&mut self, bytes: &[u8]) {
         self.len += bytes.len();
         self.tail.extend_from_slice(bytes);
     }
 
     /// Copies what is small, references what is large.
-    pub(super) fn push(&mut self, bytes: Bytes) {
+    pub fn push(&mut self, bytes: Bytes) {
         if bytes.len() < REFERENCE_FROM {
             return self.copy(&bytes);
         }
@@ -129,7 +136,8 @@ impl RopeWriter {
         self.whole.push_back(bytes);
     }
 
-    pub(super) fn finish(mut self) -> Rope {
+    /// All of it, in the order it was written.
+    pub fn finish(mut self) -> Rope {
         if self.whole.is_empty() {
             return self.tail.freeze().into();
         }

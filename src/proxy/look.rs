@@ -18,7 +18,7 @@ use super::{
     view::View,
 };
 use crate::{
-    cache::{Cache, Location},
+    cache::{Cache, Location, Whole},
     chain::{Link, Lookup, Stamp},
     eth::{
         Block, BlockHash, BlockNumber, BlockRef, Extra, NumberOrTag, Operation, Receipts, Tag, TxHash,
@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// What memory says to a call.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) enum Look {
     /// The answer.
     Hit(Piece),
@@ -149,13 +149,20 @@ impl Memory<'_> {
     fn block(&self, block: BlockRef, full: bool, packet: &PacketContext) -> Look {
         let derives = self.derivations.allow(Derivation::Hashes);
         let content = |hash| match (self.block_of(hash), full) {
-            (Some(block), true) => Some(self.block_piece(&block, block.full())),
-            (Some(block), false) if derives => Some(self.block_piece(&block, hashes_only(&block))),
+            (Some(block), true) => {
+                let piece = self.block_piece(&block, block.full());
+                Some(piece.of_whole(packet, || Some(Whole::full(&block))))
+            }
+            (Some(block), false) if derives => {
+                let piece = self.block_piece(&block, hashes_only(&block));
+                Some(piece.of_whole(packet, || Some(Whole::hashes(&block))))
+            }
             (_, false) => {
                 let thin = self.cache.thin(hash)?;
                 let renew =
                     self.renews(Kind::Blocks, &thin, thin.header().number).then_some(Fetch::Thin(hash));
-                Some(Piece { bytes: thin.bytes(), source: Source::Head, renew })
+                let piece = Piece { bytes: thin.bytes(), source: Source::Head, whole: None, renew };
+                Some(piece.of_whole(packet, || Some(Whole::thin(&thin))))
             }
             (None, true) => None,
         };
@@ -194,7 +201,8 @@ impl Memory<'_> {
         let content = |hash| {
             let receipts = self.receipts_of(hash)?;
             let renew = self.receipts_renew(&receipts);
-            Some(Piece { bytes: receipts.all(), source: Source::Receipts, renew })
+            let piece = Piece { bytes: receipts.all(), source: Source::Receipts, whole: None, renew };
+            Some(piece.of_whole(packet, || Whole::receipts(&receipts)))
         };
         match self.in_block(block, packet, content, Fetch::Receipts, Fetch::ReceiptsAt) {
             // Nothing but their block proves them.
@@ -219,7 +227,7 @@ impl Memory<'_> {
     ) -> Look {
         let content = |hash| {
             let (count, source) = count(self.cache, hash)?;
-            Some(Piece { bytes: counted(count), source, renew: None })
+            Some(Piece { bytes: counted(count), source, whole: None, renew: None })
         };
         let look = self.in_block(block, packet, content, Fetch::Block, Fetch::BlockAt);
         let Look::Fetch(fetch) = look else { return look };

@@ -41,6 +41,7 @@ struct Inner {
     contrary: Counter,
     alarms: Counter,
     audits: Family<AuditLabels, Counter>,
+    deflated: Counter,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -67,7 +68,7 @@ const OUTCOMES: [&str; 9] =
 impl Counted {
     pub(super) fn of(answered: &Result<Answered, CallError>) -> Self {
         match answered {
-            Ok(Answered { answer: Answer::Result(_), outcome }) => Self::Answered(*outcome),
+            Ok(Answered { answer: Answer::Result(_), outcome, .. }) => Self::Answered(*outcome),
             Ok(Answered { answer: Answer::Error(_), .. }) => Self::NodeError,
             Err(
                 CallError::MethodNotAllowed { .. }
@@ -117,6 +118,7 @@ impl Default for Inner {
             contrary: Counter::default(),
             alarms: Counter::default(),
             audits: Family::default(),
+            deflated: Counter::default(),
         }
     }
 }
@@ -125,7 +127,8 @@ impl Default for Inner {
 
 impl Metrics {
     /// Registers `calls_total{method,outcome}`, `call_seconds`, `heads_total{reason}`, `upkeep_calls_total`,
-    /// `follow_calls_total`, `contrary_answers_total`, `finality_alarms_total` and `audits_total{outcome}`.
+    /// `follow_calls_total`, `contrary_answers_total`, `finality_alarms_total`, `audits_total{outcome}` and
+    /// `contents_deflated_total`.
     pub fn register(registry: &mut Registry) -> Self {
         let inner = Inner::default();
         registry.register(
@@ -155,6 +158,11 @@ impl Metrics {
             "audits",
             "Answers from memory that were asked for once more, by what came of it",
             inner.audits.clone(),
+        );
+        registry.register(
+            "contents_deflated",
+            "Blocks and receipts in memory that were deflated, for all who take them as gzip",
+            inner.deflated.clone(),
         );
         Self(Arc::new(inner))
     }
@@ -198,6 +206,10 @@ impl Metrics {
 
     pub(super) fn alarm(&self) {
         self.0.alarms.inc();
+    }
+
+    pub(super) fn deflated(&self) {
+        self.0.deflated.inc();
     }
 
     pub(super) fn audited(&self, audited: Audited) {

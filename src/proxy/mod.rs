@@ -7,6 +7,7 @@
 mod absence;
 mod audit;
 mod coalesce;
+mod compress;
 mod config;
 mod deadline;
 mod derive;

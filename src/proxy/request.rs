@@ -6,6 +6,7 @@ use http::HeaderValue;
 
 use super::{Bucket, Client, PacketContext, Policy, method::MethodLabel, want::Want};
 use crate::{
+    cache::Deflated,
     eth::{Extra, Operation, ParamError},
     jsonrpc::{Answer, Call, MethodName, Params, RawId},
 };
@@ -44,15 +45,19 @@ pub struct Caller {
     pub bucket: Option<Bucket>,
     /// Who it is; nobody in particular, if `None`.
     pub client: Option<Client>,
+    /// Would it rather have answers as gzip?
+    pub gzip: bool,
 }
 
 /// An answer and where it came from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Answered {
     /// Goes to the client.
     pub answer: Answer,
     /// Goes to the log, the counters and the `cache-status` header.
     pub outcome: Outcome,
+    /// The same answer deflated, for a caller who takes gzip, where there is such a form.
+    pub deflated: Option<Arc<Deflated>>,
 }
 
 /// Where an answer came from.
@@ -98,6 +103,15 @@ impl Caller {
     /// If there is none left: how long until there is.
     pub fn charge(&self) -> Result<(), Duration> {
         self.bucket.as_ref().map_or(Ok(()), Bucket::take)
+    }
+}
+
+// === impl Answered ===
+
+impl Answered {
+    /// An answer in its plain form.
+    pub fn new(answer: Answer, outcome: Outcome) -> Self {
+        Self { answer, outcome, deflated: None }
     }
 }
 

@@ -16,6 +16,7 @@ use super::{
     Answered, CallError, Client, Outcome, PacketContext, ReadCall, Request, Source,
     audit::Audit,
     coalesce::Landed,
+    compress::Compressor,
     config::Config,
     fetch::{Fetch, Fetched, Fetcher},
     look::{Last, Look, Memory, Piece},
@@ -53,6 +54,7 @@ struct Inner {
     tally: Tally,
     audit: Audit,
     turns: Turns,
+    compressor: Compressor,
     config: Config,
 }
 
@@ -66,7 +68,16 @@ impl Responder {
         let tally = Tally::new(config.plan.buy_after);
         let audit = Audit::new(fetcher.verifier.config().audit);
         let turns = Turns::new(config.max_per_client);
-        Self(Arc::new(Inner { fetcher, upstream, identity, tally, audit, turns, config }))
+        Self(Arc::new(Inner {
+            fetcher,
+            upstream,
+            identity,
+            tally,
+            audit,
+            turns,
+            compressor: Compressor::default(),
+            config,
+        }))
     }
 }
 
@@ -128,7 +139,7 @@ fn is_content(answer: &Answer) -> bool {
 }
 
 fn hit(bytes: Bytes, source: Source) -> Answered {
-    Answered { answer: Answer::Result(bytes), outcome: Outcome::Hit(source) }
+    Answered::new(Answer::Result(bytes), Outcome::Hit(source))
 }
 
 // === impl Inner ===
@@ -168,9 +179,10 @@ impl Inner {
         }))
     }
 
-    fn hit(&self, want: Want, Piece { bytes, source, .. }: Piece) -> Answered {
+    fn hit(&self, want: Want, Piece { bytes, source, whole, .. }: Piece) -> Answered {
         self.audit.consider(&self.fetcher, want, &bytes, source);
-        hit(bytes, source)
+        let deflated = whole.and_then(|whole| self.compressor.deflated(&self.fetcher, whole, &bytes));
+        Answered { deflated, ..hit(bytes, source) }
     }
 
     /// Looks, asks for what is missing, and looks again.
@@ -280,7 +292,7 @@ impl Inner {
             if is_content && self.demands_proof(asked) && self.fetcher.verifier.rejects() {
                 return Err(CallError::Unproved);
             }
-            return Ok(Some(Answered { answer, outcome: outcome(false) }));
+            return Ok(Some(Answered::new(answer, outcome(false))));
         }
         let answer = if self.demands_proof(asked) {
             self.prove_fetched(asked, fetch, &value, sent, arrival).await?
@@ -291,7 +303,7 @@ impl Inner {
         };
         let outcome = outcome(self.fetcher.is_kept(&value));
         match answer {
-            Some(bytes) => Ok(Some(Answered { answer: Answer::Result(bytes), outcome })),
+            Some(bytes) => Ok(Some(Answered::new(Answer::Result(bytes), outcome))),
             None => self.forward_as_asked(asked, arrival).await.map(Some),
         }
     }
@@ -371,7 +383,7 @@ impl Inner {
         let check = self.fetcher.check(question, self.fetcher.view.clock().now());
         let answer = self.fetcher.ask(call, &check).await.map_err(CallError::Upstream)?;
         if !demands_proof || !is_content(&answer) {
-            return Ok(Answered { answer, outcome: Outcome::Miss });
+            return Ok(Answered::new(answer, Outcome::Miss));
         }
         let proved = match check.verdict() {
             Some(Verdict::Passed(checked) | Verdict::Unproved(_, Some(checked))) => {
@@ -380,7 +392,7 @@ impl Inner {
             _ if rejects => return Err(CallError::Unproved),
             _ => None,
         };
-        Ok(Answered { answer: proved.map_or(answer, Answer::Result), outcome: Outcome::Miss })
+        Ok(Answered::new(proved.map_or(answer, Answer::Result), Outcome::Miss))
     }
 
     /// Fetches a whole block, or all its receipts; tells whether that worked.
@@ -451,7 +463,7 @@ impl Inner {
 
     async fn forward(&self, call: Call, outcome: Outcome) -> Result<Answered, CallError> {
         let answer = self.upstream.call(call).await.map_err(CallError::Upstream)?;
-        Ok(Answered { answer, outcome })
+        Ok(Answered::new(answer, outcome))
     }
 
     async fn bypass(self: Arc<Self>, call: Call) -> Result<Answered, CallError> {

@@ -136,8 +136,8 @@ fn from_page(client: &client::Client, body: impl Into<reqwest::Body>) -> Request
 }
 
 fn list(response: &Response, name: &str) -> Vec<String> {
-    let value = response.header(name).unwrap_or_default();
-    value.split(',').map(|item| item.trim().to_lowercase()).collect()
+    let lines = response.headers.get_all(name).iter().map(|value| value.to_str().unwrap());
+    lines.flat_map(|line| line.split(',')).map(|item| item.trim().to_lowercase()).collect()
 }
 
 fn assert_readable_by_pages(response: &Response) {

@@ -31,6 +31,7 @@ mod filters;
 mod floors;
 mod follow;
 mod fuzz_bodies;
+mod gzip;
 mod hedge;
 mod malformed;
 mod matrix;

@@ -171,6 +171,21 @@ async fn the_log_level_changes() {
 }
 
 #[tokio::test]
+async fn compression_is_switched_off_and_on() {
+    let node = upstream::devchain().run().await;
+    let path = file("holdfast.toml", "");
+    let process = process::serve(&node).file(&path).run().await;
+    let client = process.client();
+    for (toml, on) in [("", true), ("http.compress = false", false), ("http.compress = true", true)] {
+        reload(&process, &path, toml).await;
+        // This client takes gzip. Where it could get it, it is told that this depends on it.
+        let response = client.call("eth_chainId", json!([])).await;
+        let mut vary = response.headers.get_all("vary").iter();
+        assert_eq!(vary.any(|vary| vary == "accept-encoding"), on, "{toml}");
+    }
+}
+
+#[tokio::test]
 async fn a_bad_configuration_is_refused_as_a_whole() {
     let node = upstream::devchain().run().await;
     let path = file("holdfast.toml", "");

@@ -4,16 +4,22 @@ use bytes::Bytes;
 
 use super::{Look, Memory, NULL};
 use crate::{
+    cache::Whole,
     eth::{Block, BlockHash, BlockNumber, Receipts, TxHash, TxPosition},
-    proxy::{Derivation, Source, fetch::Fetch},
+    proxy::{Derivation, PacketContext, Source, fetch::Fetch},
     verify::{Demand, Kind, Verified},
 };
 
+/// Below this a text fits into one packet of the network or little more, deflated or not.
+const WORTHWHILE: usize = 1024;
+
 /// An answer, cut out of something in memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(in crate::proxy) struct Piece {
     pub(in crate::proxy) bytes: Bytes,
     pub(in crate::proxy) source: Source,
+    /// What has a deflated form, or may come to have one, for a caller who takes it.
+    pub(in crate::proxy) whole: Option<Whole>,
     /// What it is cut out of must be fetched once more.
     pub(super) renew: Option<Fetch>,
 }
@@ -24,7 +30,7 @@ impl Memory<'_> {
     pub(super) fn block_piece(&self, block: &Verified<Block>, bytes: Bytes) -> Piece {
         let header = block.header();
         let renew = self.renews(Kind::Blocks, block, header.number).then_some(Fetch::Block(header.hash));
-        Piece { bytes, source: Source::Block, renew }
+        Piece { bytes, source: Source::Block, whole: None, renew }
     }
 
     /// A transaction out of its block, or one that came alone. That there is none at a position is said
@@ -41,7 +47,7 @@ impl Memory<'_> {
             return match block.transaction(index) {
                 Some(bytes) => Some(self.block_piece(&block, bytes)),
                 None if or_null && block.is_proved() => {
-                    Some(Piece { bytes: NULL, source: Source::Block, renew: None })
+                    Some(Piece { bytes: NULL, source: Source::Block, whole: None, renew: None })
                 }
                 None => None,
             };
@@ -49,7 +55,7 @@ impl Memory<'_> {
         let lone = self.cache.lone_transaction(hash, index)?;
         let number = lone.place()?.number;
         let renew = self.renews(Kind::Blocks, &lone, number).then_some(Fetch::TransactionIn(hash, index));
-        Some(Piece { bytes: lone.bytes(), source: Source::Transaction, renew })
+        Some(Piece { bytes: lone.bytes(), source: Source::Transaction, whole: None, renew })
     }
 
     pub(super) fn receipt_piece(
@@ -62,12 +68,17 @@ impl Memory<'_> {
             && let Some(receipts) = self.receipts_of(hash)
         {
             let renew = self.receipts_renew(&receipts);
-            return Some(Piece { bytes: receipts.receipt(index)?, source: Source::Receipts, renew });
+            return Some(Piece {
+                bytes: receipts.receipt(index)?,
+                source: Source::Receipts,
+                whole: None,
+                renew,
+            });
         }
         let lone = self.cache.lone_receipt(hash, index)?;
         let renew =
             self.renews(Kind::Receipts, &lone, lone.place().number).then_some(Fetch::Receipt(transaction));
-        Some(Piece { bytes: lone.bytes(), source: Source::Receipt, renew })
+        Some(Piece { bytes: lone.bytes(), source: Source::Receipt, whole: None, renew })
     }
 
     pub(super) fn receipts_renew(&self, receipts: &Verified<Receipts>) -> Option<Fetch> {
@@ -112,7 +123,15 @@ impl Memory<'_> {
 
 impl Piece {
     pub(super) fn of_view(bytes: Bytes) -> Self {
-        Self { bytes, source: Source::View, renew: None }
+        Self { bytes, source: Source::View, whole: None, renew: None }
+    }
+
+    /// The same, for whoever asks in `packet`: a whole text, unless it is too short to gain anything.
+    pub(super) fn of_whole(self, packet: &PacketContext, whole: impl FnOnce() -> Option<Whole>) -> Self {
+        if !packet.caller().gzip || self.bytes.len() < WORTHWHILE {
+            return self;
+        }
+        Self { whole: whole(), ..self }
     }
 
     pub(super) fn look(self) -> Look {

@@ -111,7 +111,7 @@ impl<'a> Run<'a> {
         }
         let node = devchain::Config { chain_id: 1, keep_calls: 0, ..devchain::Config::default() };
         let world = World::new(node);
-        let program = in_memory::program(&world.chain, &config);
+        let program = in_memory::program(&world.chain, &config).accepting_gzip_mostly();
         Self { world, program, setting, seen, started: Vec::new() }
     }
 
@@ -132,10 +132,12 @@ impl<'a> Run<'a> {
 
     async fn step(&mut self, step: &Step) -> Result<(), String> {
         match step {
-            Step::Ask(question) => {
-                let call = self.world.call(*question);
-                let (status, body) = self.program.send_for_status(request(&call, 1).to_string()).await;
-                self.judge(&[call], &status, &body)?;
+            Step::Ask(question) | Step::AskOften(question) => {
+                for _ in 0..step.times() {
+                    let call = self.world.call(*question);
+                    let (status, body) = self.program.send_for_status(request(&call, 1).to_string()).await;
+                    self.judge(&[call], &status, &body)?;
+                }
             }
             Step::Batch(questions) => {
                 let calls: Vec<_> = questions.iter().map(|question| self.world.call(*question)).collect();

@@ -9,7 +9,10 @@ mod step;
 mod two;
 mod world;
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use holdfast::{
@@ -30,6 +33,9 @@ use self::{
     world::{Call, World},
 };
 use crate::support::in_memory::{self, InMemory};
+
+/// Answers that came as gzip, over all programs.
+static COMPRESSED: AtomicU64 = AtomicU64::new(0);
 
 /// Codes with which the proxy says that the upstream could not answer.
 const FAILURES: [i64; 5] = [-32005, -32010, -32011, -32012, -32013];
@@ -100,17 +106,19 @@ impl Run {
     fn new(setting: Setting) -> Self {
         let (config, node) = settings(setting);
         let world = World::new(node);
-        let program = in_memory::program(&world.chain, &config);
+        let program = in_memory::program(&world.chain, &config).accepting_gzip_mostly();
         let staleness = if setting.development { Duration::ZERO } else { config.chain.max_staleness };
         Self { world, program, setting, staleness, started: Vec::new(), written: 0, shown: 0 }
     }
 
     async fn step(&mut self, step: &Step) -> Result<(), String> {
         match step {
-            Step::Ask(question) => {
-                let asked = self.asked(self.world.call(*question));
-                let body = send_body(self.program.clone(), request(&asked.call, 1).to_string()).await;
-                self.judge(asked, &body)?;
+            Step::Ask(question) | Step::AskOften(question) => {
+                for _ in 0..step.times() {
+                    let asked = self.asked(self.world.call(*question));
+                    let body = send_body(self.program.clone(), request(&asked.call, 1).to_string()).await;
+                    self.judge(asked, &body)?;
+                }
             }
             Step::Start(question) => {
                 let asked = self.asked(self.world.call(*question));
@@ -260,7 +268,9 @@ fn run(setting: Setting, steps: &[Step]) -> Result<(), String> {
         for (position, step) in steps.iter().enumerate() {
             run.step(step).await.map_err(|error| format!("step {position} ({step:?}): {error}"))?;
         }
-        run.join().await.map_err(|error| format!("at the end: {error}"))
+        run.join().await.map_err(|error| format!("at the end: {error}"))?;
+        COMPRESSED.fetch_add(run.program.metric("answers_compressed_total"), Relaxed);
+        Ok(())
     })
 }
 
@@ -268,6 +278,10 @@ fn check(setting: Setting, programs: u32) {
     check_programs(programs, &proptest::collection::vec(step(), 1..60), &setting, |steps| {
         run(setting, steps)
     });
+    let compressed = COMPRESSED.load(Relaxed);
+    println!("{compressed} answers came as gzip");
+    let few = programs < 100 || std::env::var_os("MODEL_PROGRAMS").is_some();
+    assert!(compressed > 0 || few, "no answer came as gzip: it is not tested any more");
 }
 
 /// Runs `programs` programs, or as many as `MODEL_PROGRAMS` says in proportion.

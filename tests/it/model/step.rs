@@ -37,6 +37,8 @@ pub enum Step {
     ClearFaults,
     /// One call, awaited.
     Ask(Question),
+    /// The same call over and over: what is in use comes in other forms.
+    AskOften(Question),
     /// Several in one packet, awaited.
     Batch(Vec<Question>),
     /// One call that is not awaited yet.
@@ -92,6 +94,15 @@ pub enum Place {
     Finalized,
     Earliest,
     Pending,
+}
+
+// === impl Step ===
+
+impl Step {
+    /// How often the same is asked.
+    pub fn times(&self) -> usize {
+        if matches!(self, Self::AskOften(_)) { 6 } else { 1 }
+    }
 }
 
 fn place() -> impl Strategy<Value = Place> {
@@ -156,6 +167,7 @@ pub fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(late, millis)| Step::Slow { late, millis }),
         1 => Just(Step::ClearFaults),
         24 => question().prop_map(Step::Ask),
+        4 => question().prop_map(Step::AskOften),
         5 => proptest::collection::vec(question(), 2..8).prop_map(Step::Batch),
         6 => question().prop_map(Step::Start),
         4 => Just(Step::Join),

@@ -125,7 +125,8 @@ impl<'a> Run<'a> {
         // Nobody has a branch that was never his.
         node.keep_orphans = false;
         let nodes = [World::new(node.clone()), World::new(node)];
-        let program = in_memory::program_over(&[&nodes[0].chain, &nodes[1].chain], &config);
+        let program =
+            in_memory::program_over(&[&nodes[0].chain, &nodes[1].chain], &config).accepting_gzip_mostly();
         Self {
             nodes,
             program,
@@ -185,10 +186,12 @@ impl<'a> Run<'a> {
                 self.faulty = true;
             }
             Step::ClearFaults => self.clear_faults(),
-            Step::Ask(question) => {
-                let asked = self.asked(self.nodes[nodes[0]].call(*question));
-                let body = send_body(self.program.clone(), request(&asked.call, 1).to_string()).await;
-                self.judge(&[asked], &body)?;
+            Step::Ask(question) | Step::AskOften(question) => {
+                for _ in 0..step.times() {
+                    let asked = self.asked(self.nodes[nodes[0]].call(*question));
+                    let body = send_body(self.program.clone(), request(&asked.call, 1).to_string()).await;
+                    self.judge(&[asked], &body)?;
+                }
             }
             Step::Batch(questions) => {
                 let asked: Vec<_> = questions

@@ -177,7 +177,13 @@ impl World {
             Step::Fail(failure, times) => self.fail(*failure, *times),
             Step::Slow { late, millis } => self.slow(*late, Duration::from_millis(*millis)),
             Step::ClearFaults => self.chain.clear_faults(),
-            Step::Ask(_) | Step::Batch(_) | Step::Start(_) | Step::Join | Step::Send | Step::Restart => {
+            Step::Ask(_)
+            | Step::AskOften(_)
+            | Step::Batch(_)
+            | Step::Start(_)
+            | Step::Join
+            | Step::Send
+            | Step::Restart => {
                 unreachable!("not a change of the node")
             }
         }

@@ -1,8 +1,16 @@
 //! The whole program without a socket: request bytes in, response bytes out, time under control.
 
-use std::{convert::Infallible, sync::Arc};
+use std::{
+    convert::Infallible,
+    io::Read,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
 
 use bytes::Bytes;
+use flate2::read::GzDecoder;
 use holdfast::{
     budget::ByteBudget,
     cache::Cache,
@@ -14,6 +22,7 @@ use holdfast::{
     upstream::{self, DevChainLeaf, EndpointConfig, EndpointParts, Reach, Upstream},
     verify::{self, Verifier},
 };
+use http_body::Body as _;
 use http_body_util::{BodyExt, Full};
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use serde_json::{Value, json};
@@ -27,8 +36,18 @@ pub struct InMemory {
     service: BoxCloneSyncService<::http::Request<Full<Bytes>>, ::http::Response<Body>, Infallible>,
     metrics: Arc<Registry>,
     path: String,
+    accepts: Accepts,
     /// How the nodes are doing.
     pub upstream: Upstream,
+}
+
+/// What is said in `accept-encoding`.
+#[derive(Clone)]
+enum Accepts {
+    Unsaid,
+    Always(&'static str),
+    /// `gzip` in three of four requests, counted over all clones.
+    Mostly(Arc<AtomicUsize>),
 }
 
 /// A configuration whose upstream is declared to be one node.
@@ -70,7 +89,8 @@ pub fn program_over(chains: &[&DevChain], config: &Config) -> InMemory {
     let verifier = Verifier::new(config.verify.clone(), verify::Metrics::register(&mut registry));
     let parts = ProxyParts { upstream: upstream.clone(), cache, verifier, consistent, metrics };
     let bytes = config.max_bytes_in_flight.as_u64();
-    let access = Access::new(&config.http, Policy::new(&config.proxy()), http::Metrics::default());
+    let metrics = http::Metrics::register(&mut registry);
+    let access = Access::new(&config.http, Policy::new(&config.proxy()), metrics);
     let edge = Edge {
         budget: ByteBudget::new(bytes),
         waiting: ByteBudget::new(bytes),
@@ -89,6 +109,7 @@ pub fn program_over(chains: &[&DevChain], config: &Config) -> InMemory {
         service: BoxCloneSyncService::new(service),
         metrics: Arc::new(registry),
         path: "/".to_owned(),
+        accepts: Accepts::Unsaid,
         upstream,
     }
 }
@@ -101,29 +122,65 @@ impl InMemory {
         Self { path: format!("/k/{key}"), ..self }
     }
 
+    /// Says so with each request. What comes as gzip is decoded.
+    pub fn accepting(self, encodings: &'static str) -> Self {
+        Self { accepts: Accepts::Always(encodings), ..self }
+    }
+
+    /// Takes gzip now and then, more often than not.
+    pub fn accepting_gzip_mostly(self) -> Self {
+        Self { accepts: Accepts::Mostly(Arc::default()), ..self }
+    }
+
     /// Sends a body, and returns status, headers and body of the answer.
     pub async fn response(&self, body: impl Into<Bytes>) -> (u16, ::http::HeaderMap, Value) {
         let (parts, body) = self.respond(body).await.into_parts();
-        let body = body.collect().await.unwrap().to_bytes();
         (parts.status.as_u16(), parts.headers, serde_json::from_slice(&body).unwrap())
     }
 
     /// Sends a body, and returns status and body of the answer.
     pub async fn send(&self, body: impl Into<Bytes>) -> (u16, Bytes) {
         let (parts, body) = self.respond(body).await.into_parts();
-        (parts.status.as_u16(), body.collect().await.unwrap().to_bytes())
+        (parts.status.as_u16(), body)
     }
 
     /// Sends a body, and returns `cache-status` and body of the answer.
     pub async fn send_for_status(&self, body: impl Into<Bytes>) -> (String, Bytes) {
         let response = self.respond(body).await;
         let status = response.headers()["cache-status"].to_str().unwrap().to_owned();
-        (status, response.into_body().collect().await.unwrap().to_bytes())
+        (status, response.into_body())
+    }
+
+    /// Sends a body, and returns the whole answer, decoded.
+    pub async fn respond(&self, body: impl Into<Bytes>) -> ::http::Response<Bytes> {
+        let accepted = match &self.accepts {
+            Accepts::Unsaid => None,
+            Accepts::Always(encodings) => Some(*encodings),
+            Accepts::Mostly(count) => (count.fetch_add(1, Relaxed) % 4 != 3).then_some("gzip"),
+        };
+        let (parts, body) = self.respond_raw(body, accepted).await.into_parts();
+        let announced = body.size_hint().exact();
+        let mut body = body.collect().await.unwrap().to_bytes();
+        assert_eq!(announced, Some(body.len() as u64));
+        if parts.headers.contains_key("content-encoding") {
+            assert!(accepted.is_some_and(|accepted| accepted.contains("gzip")), "nobody asked for it");
+            let mut plain = Vec::new();
+            GzDecoder::new(&body[..]).read_to_end(&mut plain).unwrap();
+            body = plain.into();
+        }
+        ::http::Response::from_parts(parts, body)
     }
 
     /// Sends a body, and returns the answer as it comes.
-    pub async fn respond(&self, body: impl Into<Bytes>) -> ::http::Response<Body> {
-        let request = ::http::Request::post(&self.path).header("content-type", "application/json");
+    pub async fn respond_raw(
+        &self,
+        body: impl Into<Bytes>,
+        accepted: Option<&'static str>,
+    ) -> ::http::Response<Body> {
+        let mut request = ::http::Request::post(&self.path).header("content-type", "application/json");
+        if let Some(encodings) = accepted {
+            request = request.header("accept-encoding", encodings);
+        }
         let request = request.body(Full::from(body.into())).unwrap();
         let Ok(response) = self.service.clone().oneshot(request).await;
         response
@@ -134,8 +191,7 @@ impl InMemory {
         let call = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
         let response = self.respond(call.to_string()).await;
         let status = response.headers()["cache-status"].to_str().unwrap().to_owned();
-        let body = response.into_body().collect().await.unwrap().to_bytes();
-        let reply: Value = serde_json::from_slice(&body).unwrap();
+        let reply: Value = serde_json::from_slice(response.body()).unwrap();
         (status, reply["result"].clone())
     }
 

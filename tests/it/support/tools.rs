@@ -64,10 +64,35 @@ pub fn python_script(test: &str, script: &str) -> Option<Command> {
 }
 
 pub fn curl(test: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let curl = std::env::split_paths(&path).map(|folder| folder.join("curl")).find(|curl| curl.exists());
-    if curl.is_none() {
-        left_out(test, "curl");
+    on_path(test, "curl")
+}
+
+/// A script of `tests/clients` that needs nothing but what runs it.
+pub fn bare_script(test: &str, runner: &[&str], script: &str) -> Option<Command> {
+    let mut command = Command::new(on_path(test, runner[0])?);
+    command.args(&runner[1..]);
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(script));
+    Some(command)
+}
+
+fn on_path(test: &str, program: &str) -> Option<PathBuf> {
+    let path = found_on_path(program);
+    if path.is_none() {
+        left_out(test, program);
     }
-    curl
+    path
+}
+
+/// Where a program is that `tests/run` does not install; said, if it is not there.
+pub fn at_hand(test: &str, program: &str) -> bool {
+    let is_there = found_on_path(program).is_some();
+    if !is_there {
+        let _ = writeln!(io::stderr(), "LEFT OUT: {test}: {program} is not at hand");
+    }
+    is_there
+}
+
+fn found_on_path(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|program| program.exists())
 }

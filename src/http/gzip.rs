@@ -1,0 +1,202 @@
+//! Stitches a gzip stream (RFC 1952) around texts that were deflated before.
+//!
+//! A deflate stream is a run of blocks, and a block may be stored as it is. What is written anew for each answer, ids and
+//! brackets, goes into stored blocks; what is kept deflated goes between them as it is, since it begins and ends on a
+//! byte and refers to nothing before it. Nothing is compressed here, and what is deflated is neither read nor copied: its
+//! checksum is known, and joined to that of the rest.
+
+use std::sync::Arc;
+
+use bytes::Buf;
+use crc32fast::Hasher;
+
+use crate::{
+    cache::Deflated,
+    jsonrpc::{Rope, RopeWriter},
+};
+
+/// Deflate, no name, no time, from an unknown system.
+const HEAD: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
+
+/// A stored block has sixteen bits for its length.
+const MOST_STORED: usize = 0xffff;
+
+/// Where in a plain text something stands that there is a deflated form of.
+#[derive(Clone, Debug)]
+pub(super) struct Mark {
+    pub(super) start: usize,
+    pub(super) deflated: Arc<Deflated>,
+}
+
+struct Stitcher {
+    out: RopeWriter,
+    /// Of the plain text so far.
+    checksum: Hasher,
+    plain: Rope,
+    read: usize,
+}
+
+/// `plain` as a gzip stream. The marks are in order, and do not overlap.
+pub(super) fn stitch(plain: Rope, marks: &[Mark]) -> Rope {
+    let size = plain.len();
+    let mut stitcher = Stitcher { out: RopeWriter::default(), checksum: Hasher::new(), plain, read: 0 };
+    stitcher.out.copy(&HEAD);
+    for Mark { start, deflated } in marks {
+        stitcher.store(start - stitcher.read, false);
+        stitcher.insert(deflated);
+    }
+    stitcher.store(size - stitcher.read, true);
+    let Stitcher { mut out, checksum, .. } = stitcher;
+    out.copy(&checksum.finalize().to_le_bytes());
+    // Modulo 2³², as it is defined.
+    out.copy(&(size as u32).to_le_bytes());
+    out.finish()
+}
+
+// === impl Stitcher ===
+
+impl Stitcher {
+    /// Passes on so many bytes as they are. The stream ends with what is last.
+    fn store(&mut self, mut count: usize, is_last: bool) {
+        self.read += count;
+        while count > 0 || is_last {
+            let len = count.min(MOST_STORED);
+            count -= len;
+            let is_final = is_last && count == 0;
+            let bits = len as u16;
+            self.out.copy(&[u8::from(is_final)]);
+            self.out.copy(&bits.to_le_bytes());
+            self.out.copy(&(!bits).to_le_bytes());
+            let mut left = len;
+            while left > 0 {
+                let piece = self.plain.take_piece(left);
+                left -= piece.len();
+                self.checksum.update(&piece);
+                self.out.push(piece);
+            }
+            if is_final {
+                return;
+            }
+        }
+    }
+
+    /// Instead of the plain bytes that come next.
+    fn insert(&mut self, deflated: &Deflated) {
+        debug_assert_eq!(
+            self.plain.clone().copy_to_bytes(deflated.len()).chunk(),
+            inflated(deflated),
+            "what is deflated is what is being served"
+        );
+        self.plain.advance(deflated.len());
+        self.read += deflated.len();
+        self.checksum.combine(deflated.checksum());
+        self.out.push(deflated.bytes().clone());
+    }
+}
+
+/// What a deflated form stands for: every test that gets an answer as gzip checks that it is the same text.
+fn inflated(deflated: &Deflated) -> Vec<u8> {
+    let mut text = Vec::with_capacity(deflated.len() + 1);
+    let mut inflate = flate2::Decompress::new(false);
+    let _ = inflate.decompress_vec(deflated.bytes(), &mut text, flate2::FlushDecompress::Sync);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use bytes::Bytes;
+    use flate2::read::{GzDecoder, MultiGzDecoder};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        cache::Whole,
+        jsonrpc::{Answer, Entry, Packet, RawId, ReplyWriter},
+    };
+
+    fn text(rope: &Rope) -> Vec<u8> {
+        rope.clone().copy_to_bytes(rope.len()).to_vec()
+    }
+
+    fn deflated(text: &[u8]) -> Arc<Deflated> {
+        Arc::new(Deflated::new(&Whole::of_nothing(), text).unwrap())
+    }
+
+    fn decoded(stream: &[u8]) -> Vec<u8> {
+        let mut all = Vec::new();
+        MultiGzDecoder::new(stream).read_to_end(&mut all).unwrap();
+        let mut one = Vec::new();
+        let mut decoder = GzDecoder::new(stream);
+        decoder.read_to_end(&mut one).unwrap();
+        assert!(one == all && decoder.into_inner().is_empty(), "one member, and nothing after it");
+        all
+    }
+
+    /// Text that compresses, some more and some less.
+    fn body(len: usize, seed: u64, alphabet: u8) -> Vec<u8> {
+        let mut random = fastrand::Rng::with_seed(seed);
+        (0..len).map(|_| b'0' + random.u8(0..alphabet)).collect()
+    }
+
+    fn id(text: &str) -> RawId {
+        let body = Bytes::from(format!(r#"{{"jsonrpc":"2.0","id":{text},"method":"m"}}"#));
+        match Packet::read(&body, 1).unwrap() {
+            Packet::Single(Entry::Call(call)) => call.id.unwrap(),
+            packet => panic!("{packet:?}"),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_stream_decodes_to_the_plain_text(
+            answers in proptest::collection::vec(
+                (
+                    prop_oneof![0usize..3000, Just(65_535), 65_530usize..65_540, 60_000usize..200_000],
+                    any::<u64>(),
+                    1u8..70,
+                    any::<bool>(),
+                    prop_oneof!["-?[1-9][0-9]{0,30}", "\\PC{0,40}".prop_map(|text| serde_json::json!(text).to_string())],
+                ),
+                1..8
+            ),
+            is_batch: bool,
+        ) {
+            let mut writer = if is_batch { ReplyWriter::batch() } else { ReplyWriter::single() };
+            let mut marks = Vec::new();
+            let most = if is_batch { answers.len() } else { 1 };
+            for (len, seed, alphabet, is_deflated, text) in &answers[..most] {
+                let bytes = body(*len, *seed, *alphabet);
+                let deflated = is_deflated.then(|| deflated(&bytes));
+                let start = writer.write(&id(text), Answer::Result(bytes.into()));
+                marks.extend(deflated.map(|deflated| Mark { start, deflated }));
+            }
+            let plain = writer.finish().unwrap();
+            let stream = stitch(plain.clone(), &marks);
+            prop_assert_eq!(stream.len(), text(&stream).len());
+            prop_assert!(decoded(&text(&stream)) == text(&plain));
+        }
+    }
+
+    #[test]
+    fn marks_may_touch_each_other_and_both_ends() {
+        let parts = [body(5000, 1, 16), body(70_000, 2, 16)];
+        let marks = [
+            Mark { start: 0, deflated: deflated(&parts[0]) },
+            Mark { start: 5000, deflated: deflated(&parts[1]) },
+        ];
+        let plain = Rope::from(Bytes::from(parts.concat()));
+        let stream = stitch(plain.clone(), &marks);
+        assert!(decoded(&text(&stream)) == text(&plain));
+        assert!(stream.len() < plain.len() * 6 / 10, "{} bytes of {}", stream.len(), plain.len());
+        assert!(decoded(&text(&stitch(Rope::default(), &[]))).is_empty());
+    }
+
+    #[test]
+    #[should_panic(expected = "what is deflated is what is being served")]
+    fn tests_notice_what_is_not_the_same_text() {
+        let mark = Mark { start: 0, deflated: deflated(b"0123") };
+        stitch(Rope::from(Bytes::from_static(b"0124")), &[mark]);
+    }
+}

@@ -1,0 +1,480 @@
+//! Answers from memory as gzip: stitched around what was deflated once, and always of what is being served.
+
+use std::{process::Command, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use bytesize::ByteSize;
+use flate2::{Decompress, FlushDecompress};
+use holdfast::{
+    cache::{self, Cache, Deflated, Kind, Whole},
+    config::Config,
+    devchain::DevChain,
+    eth::{Block, BlockHash, BlockNumber},
+    proxy::Orphans,
+    verify::{self, AskedBlock, Verified},
+};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use crate::support::{
+    client::{self, Response},
+    eventually,
+    in_memory::{self, InMemory},
+    program::{output, text},
+    proxy, tools, upstream,
+};
+
+fn call(method: &str, params: &Value, id: &Value) -> String {
+    json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string()
+}
+
+fn is_gzip(response: &http::Response<Bytes>) -> bool {
+    response.headers().get("content-encoding").is_some_and(|encoding| encoding == "gzip")
+}
+
+/// Asks until the answer comes as gzip; tells how often it came plain.
+async fn until_gzip(program: &InMemory, body: &str) -> (Bytes, usize) {
+    for plain in 0..1000 {
+        let response = program.respond(body.to_owned()).await;
+        if is_gzip(&response) {
+            return (response.into_body(), plain);
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("it stays plain: {body}");
+}
+
+fn hash_at(chain: &DevChain, number: u64) -> String {
+    chain.hash_at(number).unwrap().to_string()
+}
+
+#[tokio::test]
+async fn whole_blocks_and_receipts_go_out_as_gzip_once_they_are_in_use() {
+    let chain = upstream::devchain().blocks(3, 40).chain();
+    let program = in_memory::program(&chain, &Config::default());
+    let gzip = program.clone().accepting("gzip, deflate, br");
+    let hash = hash_at(&chain, 2);
+    let asked = [
+        ("eth_getBlockByNumber", json!(["0x2", true])),
+        ("eth_getBlockByNumber", json!(["0x2", false])),
+        ("eth_getBlockReceipts", json!([hash])),
+    ];
+    for ((method, params), made) in asked.into_iter().zip(1..) {
+        let body = call(method, &params, &json!("an \"id\" é"));
+        // The first two uses from memory note it and make it.
+        while gzip.respond(body.clone()).await.headers()["cache-status"]
+            .as_bytes()
+            .starts_with(b"holdfast; fwd")
+        {}
+        let response = gzip.respond(body.clone()).await;
+        assert!(!is_gzip(&response), "{method}: not on its second use, but after it");
+        assert_eq!(response.headers()["vary"], "accept-encoding");
+        eventually("a deflated form", || async { program.metric("contents_deflated_total") == made }).await;
+        let (answer, plain) = until_gzip(&gzip, &body).await;
+        assert!(plain <= 1, "{method}: {plain}");
+        let told = program.respond(body.clone()).await;
+        assert!(!is_gzip(&told) && !told.headers().contains_key("vary"), "{:?}", told.headers());
+        assert!(told.body() == &answer, "{method}");
+        let response = gzip.respond(body).await;
+        assert_eq!(response.headers()["vary"], "accept-encoding");
+        assert_eq!(response.headers()["content-type"], "application/json");
+        assert!(response.headers()["cache-status"].as_bytes().starts_with(b"holdfast; hit"));
+    }
+    // Asked by number or by hash it is the same block.
+    let by_hash = call("eth_getBlockByHash", &json!([hash, true]), &json!(1));
+    assert!(is_gzip(&gzip.respond(by_hash).await));
+    assert_eq!(program.metric("contents_deflated_total"), 3, "each is deflated once");
+    let sent = program.metric("answers_compressed_total");
+    assert!(sent >= 7 && program.metric("answer_bytes_saved_total") > sent * 1024, "{sent}");
+}
+
+#[tokio::test]
+async fn a_batch_is_gzip_if_anything_in_it_is_deflated() {
+    let chain = upstream::devchain().blocks(3, 40).chain();
+    let program = in_memory::program(&chain, &Config::default());
+    let gzip = program.clone().accepting("gzip");
+    let block = call("eth_getBlockByNumber", &json!(["0x2", true]), &json!(1));
+    let receipts = call("eth_getBlockReceipts", &json!(["0x2"]), &json!(2.5));
+    let id = call("eth_chainId", &json!([]), &json!("x"));
+    let wrong = call("eth_getBlockByNumber", &json!(["0x02", true]), &Value::Null);
+    let other = call("eth_getBlockByNumber", &json!(["0x3", true]), &json!(3));
+    for body in [&block, &receipts] {
+        until_gzip(&gzip, body).await;
+    }
+    let transaction = call("eth_getTransactionByBlockNumberAndIndex", &json!(["0x2", "0x1"]), &json!(3));
+    for (calls, expected) in [
+        (vec![&id, &block, &wrong, &receipts, &other], true),
+        (vec![&block, &block, &receipts], true),
+        (vec![&id, &transaction, &wrong], false),
+    ] {
+        let calls: Vec<_> = calls.into_iter().map(String::as_str).collect();
+        let body = format!("[{}]", calls.join(","));
+        let answer = gzip.respond(body.clone()).await;
+        assert_eq!(is_gzip(&answer), expected, "{}", calls.len());
+        assert!(answer.body() == program.respond(body).await.body());
+    }
+}
+
+#[tokio::test]
+async fn who_does_not_take_gzip_costs_nothing_and_gets_none() {
+    let chain = upstream::devchain().blocks(3, 40).chain();
+    let off = Config {
+        http: holdfast::http::Config { compress: false, ..Default::default() },
+        ..Config::default()
+    };
+    for (config, accepted, varies) in [
+        (Config::default(), None, false),
+        (Config::default(), Some("identity"), true),
+        (Config::default(), Some("gzip;q=0, *"), true),
+        (Config::default(), Some("gzip;q=0.5, identity"), true),
+        (Config::default(), Some("deflate, br, zstd"), true),
+        (off, Some("gzip"), false),
+    ] {
+        let program = in_memory::program(&chain, &config);
+        let program = accepted.map_or(program.clone(), |accepted| program.accepting(accepted));
+        for _ in 0..6 {
+            let body = call("eth_getBlockByNumber", &json!(["0x2", true]), &json!(1));
+            let response = program.respond(body).await;
+            assert!(!is_gzip(&response), "{accepted:?}");
+            assert_eq!(response.headers().contains_key("vary"), varies, "{accepted:?}");
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert_eq!(program.metric("contents_deflated_total"), 0, "{accepted:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_small_or_a_part_or_an_error_is_plain() {
+    let chain = upstream::devchain().blocks(3, 40).chain();
+    chain.mine(0);
+    let program = in_memory::program(&chain, &Config::default()).accepting("gzip");
+    let transaction = chain.transactions_of(chain.hash_at(2).unwrap())[1].to_string();
+    for (method, params) in [
+        ("eth_getTransactionByHash", json!([transaction])),
+        ("eth_getTransactionReceipt", json!([transaction])),
+        ("eth_getTransactionByBlockNumberAndIndex", json!(["0x2", "0x1"])),
+        ("eth_getBlockTransactionCountByNumber", json!(["0x2"])),
+        ("eth_getBlockReceipts", json!(["0x4"])),
+        ("eth_getBlockByNumber", json!(["0x02", true])),
+        ("eth_getBlockByNumber", json!(["0xffff", true])),
+    ] {
+        for _ in 0..6 {
+            assert!(!is_gzip(&program.respond(call(method, &params, &json!(1))).await), "{method}");
+        }
+    }
+    for garbage in ["garbage", "", "[]"] {
+        assert!(!is_gzip(&program.respond(garbage).await), "{garbage:?}");
+    }
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert_eq!(program.metric("contents_deflated_total"), 0);
+}
+
+#[tokio::test]
+async fn a_block_that_left_the_chain_is_told_by_hash_and_not_by_number() {
+    for orphans in [Orphans::Serve, Orphans::Drop] {
+        let chain = upstream::devchain().blocks(5, 40).chain();
+        let mut config = in_memory::consistent();
+        config.chain.max_staleness = Duration::ZERO;
+        config.chain.orphans = orphans;
+        let program = in_memory::program(&chain, &config);
+        let gzip = program.clone().accepting("gzip");
+        let old = hash_at(&chain, 5);
+        let by_number = call("eth_getBlockByNumber", &json!(["0x5", true]), &json!(1));
+        let by_hash = call("eth_getBlockByHash", &json!([old, true]), &json!(1));
+        until_gzip(&gzip, &by_number).await;
+        until_gzip(&gzip, &by_hash).await;
+
+        chain.reorg(1, 2);
+        let new = hash_at(&chain, 5);
+        assert_ne!(old, new);
+        let told = |response: &http::Response<Bytes>| -> Value {
+            serde_json::from_slice::<Value>(response.body()).unwrap()["result"]["hash"].clone()
+        };
+        assert_eq!(told(&gzip.respond(by_number.clone()).await), new, "{orphans:?}");
+        let answer = gzip.respond(by_hash.clone()).await;
+        assert_eq!(told(&answer), old, "{orphans:?}");
+        assert_eq!(
+            is_gzip(&answer),
+            orphans == Orphans::Serve,
+            "{orphans:?}: what is dropped is the node's to tell"
+        );
+        assert!(answer.body() == program.respond(by_hash).await.body());
+        let (answer, _) = until_gzip(&gzip, &by_number).await;
+        assert!(answer == program.respond(by_number).await.body());
+    }
+}
+
+#[tokio::test]
+async fn over_sockets_the_length_is_right_and_clients_decode_it() {
+    let node = upstream::devchain().blocks(3, 200).run().await;
+    let proxy = proxy::new().upstream(&node).run().await;
+    let body = call("eth_getBlockByNumber", &json!(["0x2", true]), &json!(1));
+    for client in [client::http(&proxy), client::http2(&proxy)] {
+        let post = || client.post().header("content-type", "application/json").body(body.clone());
+        let plain = Response::of(post().header("accept-encoding", "identity")).await;
+        assert_eq!(plain.header("content-encoding"), None);
+        // This client asks for gzip by itself, and takes the header away when it decodes.
+        let saved = proxy.metric("holdfast_answers_compressed_total").await;
+        eventually("an answer as gzip", || async {
+            assert!(Response::of(post()).await.body == plain.body);
+            proxy.metric("holdfast_answers_compressed_total").await > saved
+        })
+        .await;
+    }
+    let mut raw = client::Raw::connect(proxy.address()).await;
+    let head = client::post_head(body.len()).replace("host:", "accept-encoding: gzip\r\nhost:");
+    for _ in 0..3 {
+        // On one connection: a length that is wrong by one would spoil the next answer.
+        raw.write(format!("{head}{body}")).await;
+        let response = raw.response().await;
+        assert_eq!(response.header("content-encoding"), Some("gzip"));
+        assert!(response.header("vary").is_some_and(|vary| vary.contains("accept-encoding")));
+        assert_eq!(response.header("content-length"), Some(response.body.len().to_string().as_str()));
+        assert!(response.body.len() < 100_000, "{}", response.body.len());
+    }
+}
+
+#[tokio::test]
+async fn cors_and_compression_both_say_what_an_answer_depends_on() {
+    let node = upstream::devchain().blocks(3, 40).run().await;
+    let proxy = proxy::new()
+        .upstream(&node)
+        .config(|config| config.http.allowed_origins = vec!["https://app.example.org".to_owned()])
+        .run()
+        .await;
+    let post = client::http(&proxy).post().header("content-type", "application/json");
+    let post = post.header("origin", "https://app.example.org").header("accept-encoding", "gzip");
+    let response = Response::of(post.body(client::call("eth_chainId"))).await;
+    let vary: Vec<_> = response.headers.get_all("vary").iter().map(|vary| vary.to_str().unwrap()).collect();
+    let vary = vary.join(", ");
+    assert!(vary.contains("accept-encoding") && vary.contains("origin"), "{vary}");
+}
+
+/// Runs a script of `tests/clients` with a block in use whose every form is deflated.
+async fn run(mut command: Command) {
+    let node = upstream::devchain().blocks(3, 100).run().await;
+    let proxy = proxy::new().upstream(&node).run().await;
+    let client = client::http(&proxy);
+    let hash = hash_at(&node, 2);
+    eventually("all forms", || async {
+        for (method, params) in [
+            ("eth_getBlockByHash", json!([hash, true])),
+            ("eth_getBlockByHash", json!([hash, false])),
+            ("eth_getBlockReceipts", json!([hash])),
+        ] {
+            client.call(method, params).await;
+        }
+        proxy.metric("holdfast_contents_deflated_total").await == 3
+    })
+    .await;
+    command.args([&proxy.url(), &hash]);
+    let ran = output(command).await;
+    assert!(ran.status.success(), "{}{}", text(&ran.stdout), text(&ran.stderr));
+    print!("{}", text(&ran.stdout));
+}
+
+#[tokio::test]
+async fn python_decodes_it() {
+    const TEST: &str = "gzip::python_decodes_it";
+    if let Some(command) = tools::bare_script(TEST, &["python3", "-B"], "gunzip.py") {
+        run(command).await;
+    }
+    // With requests, which web3.py uses.
+    if let Some(command) = tools::python_script(TEST, "gunzip.py") {
+        run(command).await;
+    }
+}
+
+#[tokio::test]
+async fn node_decodes_it() {
+    if let Some(command) = tools::bare_script("gzip::node_decodes_it", &["node"], "gunzip.mjs") {
+        run(command).await;
+    }
+}
+
+#[tokio::test]
+async fn go_decodes_it() {
+    const TEST: &str = "gzip::go_decodes_it";
+    if !tools::at_hand(TEST, "go") {
+        return;
+    }
+    if let Some(command) = tools::bare_script(TEST, &["go", "run"], "gunzip.go") {
+        run(command).await;
+    }
+}
+
+#[tokio::test]
+async fn curl_decodes_it() {
+    let Some(curl) = tools::curl("gzip::curl_decodes_it") else { return };
+    let mut command = Command::new("sh");
+    let script = r#"
+        set -e
+        body="{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"eth_getBlockByHash\",\"params\":[\"$2\",true]}"
+        ask() { "$0" -sS --fail -H 'content-type: application/json' -d "$body" "$@"; }
+        url=$1
+        shift 2
+        ask -D - -o /dev/null --compressed "$url" | grep -i '^content-encoding: gzip'
+        test "$(ask --compressed "$url" | sha256sum)" = "$(ask "$url" | sha256sum)"
+        test "$(ask --http2-prior-knowledge --compressed "$url" | sha256sum)" = "$(ask "$url" | sha256sum)"
+        # What is not curl's own decoder.
+        test "$(ask -H 'accept-encoding: gzip' "$url" | gunzip | sha256sum)" = "$(ask "$url" | sha256sum)"
+    "#;
+    command.arg("-c").arg(script).arg(curl);
+    run(command).await;
+}
+
+// === the cache: a deflated form is of what is being served, or there is none ===
+
+/// A block in two wordings: the same hash, and other bytes.
+fn wordings(chain: &DevChain, number: u64) -> [Verified<Block>; 2] {
+    let hash = chain.hash_at(number).unwrap();
+    let text = chain.block_json(hash, true).unwrap();
+    let spaced = Bytes::from(String::from_utf8(text.to_vec()).unwrap().replace("\":", "\": "));
+    assert_ne!(text, spaced);
+    [text, spaced].map(|text| verify::block(&text, AskedBlock::ByHash(BlockHash(hash))).unwrap())
+}
+
+fn inflated(deflated: &Deflated) -> Vec<u8> {
+    let mut text = Vec::with_capacity(deflated.len() + 1);
+    let mut inflate = Decompress::new(false);
+    inflate.decompress_vec(deflated.bytes(), &mut text, FlushDecompress::Sync).unwrap();
+    text
+}
+
+fn deflate(cache: &Cache, block: &Arc<Verified<Block>>) {
+    let whole = Whole::full(block);
+    cache.insert_deflated(&whole, Deflated::new(&whole, &block.full()).unwrap());
+}
+
+fn cache(size: ByteSize) -> Cache {
+    Cache::new(&cache::Config { size })
+}
+
+#[test]
+fn a_deflated_form_goes_with_its_content() {
+    let chain = upstream::devchain().blocks(2, 20).chain();
+    let cache = cache(ByteSize::mib(8));
+    let [first, second] = wordings(&chain, 1);
+    let has = |block: &Arc<Verified<Block>>| cache.deflated(&Whole::full(block)).is_some();
+
+    let first = cache.insert_block(first);
+    deflate(&cache, &first);
+    assert!(has(&first));
+    assert!(cache.deflated(&Whole::hashes(&first)).is_none(), "another text of the same content");
+
+    // Replaced: neither is the new one's, nor is the old one's kept.
+    let second = cache.insert_block(second);
+    assert!(!has(&first) && !has(&second));
+    cache.settle();
+    assert_eq!(cache.count(Kind::Deflated), 0);
+    // It was being made when its content was replaced.
+    deflate(&cache, &first);
+    assert!(!has(&first) && !has(&second));
+    assert_eq!(cache.count(Kind::Deflated), 0);
+    // It is made of the new one, and the old one is still being served to somebody.
+    deflate(&cache, &second);
+    assert!(!has(&first) && has(&second));
+
+    // What is proved and what is not have the same rules; removed, as after an audit that found something else.
+    cache.remove(second.hash(), None);
+    assert!(!has(&second));
+    cache.settle();
+    assert_eq!((cache.count(Kind::Deflated), cache.count(Kind::Block)), (0, 0));
+    deflate(&cache, &second);
+    assert!(!has(&second), "it does not come back by way of what was being made of it");
+
+    let [third, _] = wordings(&chain, 1);
+    let third = cache.insert_block(third);
+    deflate(&cache, &third);
+    assert!(has(&third));
+    cache.clear();
+    assert!(!has(&third));
+    deflate(&cache, &third);
+    assert!(!has(&third));
+}
+
+#[test]
+fn deflated_receipts_go_with_their_content() {
+    let chain = upstream::devchain().blocks(2, 20).chain();
+    let cache = cache(ByteSize::mib(8));
+    let hash = chain.hash_at(1).unwrap();
+    let json = chain.receipts_json(hash).unwrap();
+    let read = || verify::receipts(&json, BlockHash(hash), BlockNumber(1), None).unwrap();
+    let insert = || cache.insert_receipts(BlockHash(hash), BlockNumber(1), read());
+    let receipts = insert();
+    let whole = Whole::receipts(&receipts).unwrap();
+    cache.insert_deflated(&whole, Deflated::new(&whole, &receipts.all()).unwrap());
+    assert!(cache.deflated(&whole).is_some_and(|deflated| inflated(&deflated) == receipts.all()));
+    cache.remove_unproved_receipts(BlockHash(hash));
+    assert!(cache.deflated(&whole).is_none());
+
+    let receipts = insert();
+    let whole = Whole::receipts(&receipts).unwrap();
+    cache.insert_deflated(&whole, Deflated::new(&whole, &receipts.all()).unwrap());
+    assert!(cache.deflated(&whole).is_some());
+    insert();
+    assert!(cache.deflated(&whole).is_none());
+}
+
+#[test]
+fn a_deflated_form_weighs_like_anything_else() {
+    let chain = upstream::devchain().blocks(60, 10).chain();
+    let limit = ByteSize::kib(600);
+    let cache = cache(limit);
+    for number in 1..=60 {
+        let [block, _] = wordings(&chain, number);
+        let block = cache.insert_block(block);
+        cache.settle();
+        let before = cache.sizes().1;
+        deflate(&cache, &block);
+        cache.settle();
+        let (_, after) = cache.sizes();
+        assert!(after <= limit.as_u64(), "{after}");
+        if number == 1 {
+            let deflated = cache.deflated(&Whole::full(&block)).unwrap();
+            assert!(after - before >= deflated.bytes().len() as u64, "{before}, {after}");
+            assert!(deflated.bytes().len() < deflated.len() * 7 / 10, "{}", deflated.bytes().len());
+        }
+    }
+    assert!(cache.count(Kind::Deflated) > 1 && cache.count(Kind::Deflated) < 60);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #[test]
+    fn whatever_happens_what_is_deflated_is_what_is_served(
+        steps in proptest::collection::vec((0usize..7, 0usize..2, 0usize..4), 1..60)
+    ) {
+        let chain = upstream::devchain().blocks(2, 3).chain();
+        let cache = cache(ByteSize::kib(48));
+        let blocks = [wordings(&chain, 1), wordings(&chain, 2)];
+        // What somebody has got hold of, and serves or deflates at his leisure.
+        let mut held: Vec<Arc<Verified<Block>>> = Vec::new();
+        let mut made: Vec<(Whole, Deflated)> = Vec::new();
+        for (step, which, of) in steps {
+            let hash = blocks[which][0].hash();
+            match step {
+                0 | 1 => held.push(cache.insert_block(blocks[which][of % 2].clone())),
+                2 => held.extend(cache.block(hash)),
+                3 if !held.is_empty() => {
+                    let block = &held[of % held.len()];
+                    let whole = Whole::full(block);
+                    let deflated = Deflated::new(&whole, &block.full()).unwrap();
+                    made.push((whole, deflated));
+                }
+                4 if !made.is_empty() => {
+                    let (whole, deflated) = made.swap_remove(of % made.len());
+                    cache.insert_deflated(&whole, deflated);
+                }
+                5 => cache.remove(hash, None),
+                6 => drop(held.pop()),
+                _ => {}
+            }
+            for block in &held {
+                if let Some(deflated) = cache.deflated(&Whole::full(block)) {
+                    prop_assert!(inflated(&deflated) == block.full());
+                }
+            }
+        }
+    }
+}
