@@ -105,7 +105,8 @@ where
                 None => no_content(),
                 Some(reply) => self.single(reply, shape.version),
             },
-            Packet::Batch(entries) => self.batch(limits, entries, &caller, shape.version).await,
+            // On the heap, so that a call alone does not carry the room for a batch along.
+            Packet::Batch(entries) => Box::pin(self.batch(limits, entries, &caller, shape.version)).await,
         };
         if shape.varies {
             response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept-encoding"));
@@ -240,13 +241,13 @@ impl<P> Packets<P> {
 /// Begins a call. Nothing comes back for a notification; a panic spoils nothing else.
 fn begin<P>(
     proxy: &mut P,
-    call: ReadCall,
+    mut call: ReadCall,
     packet: Arc<PacketContext>,
 ) -> impl Future<Output = Option<Reply>> + use<P>
 where
     P: Service<Request, Response = Answered, Error = CallError>,
 {
-    let id = call.id.clone();
+    let id = call.id.take();
     rescue::guarded(|| proxy.call(Request { call, packet })).map(|answered| {
         let (answer, outcome, deflated) = match answered {
             Ok(Ok(Answered { answer, outcome, deflated })) => (Ok(answer), Some(outcome), deflated),

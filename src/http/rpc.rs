@@ -6,7 +6,7 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use http::{HeaderMap, Method, Response, Version, header, request::Parts};
+use http::{HeaderMap, HeaderValue, Method, Response, Version, header, request::Parts};
 use http_body::Body;
 use tower::Service;
 
@@ -40,6 +40,17 @@ struct Head {
     accepted: Accepted,
     /// How long its body is said to be.
     announced: Option<u64>,
+}
+
+/// The headers that count, found in one pass: most requests have fewer headers than there are of these.
+#[derive(Default)]
+struct Named<'a> {
+    upgrade: Option<&'a HeaderValue>,
+    content_type: Option<&'a HeaderValue>,
+    content_encoding: Option<&'a HeaderValue>,
+    content_length: Option<&'a HeaderValue>,
+    /// Is anything said of encodings that are taken?
+    accepts: bool,
 }
 
 // === impl Rpc ===
@@ -130,7 +141,9 @@ where
 impl Head {
     /// Is this a request that a packet can come out of?
     fn check(parts: &Parts) -> Result<Self, HttpError> {
-        if is_websocket(&parts.headers) {
+        let Named { upgrade, content_type, content_encoding, content_length, accepts } =
+            Named::of(&parts.headers);
+        if upgrade.is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(b"websocket")) {
             return Err(HttpError::WebSocket);
         }
         if parts.method != Method::POST {
@@ -139,29 +152,43 @@ impl Head {
                 parts.method == Method::GET && accept.is_some_and(|accept| accept.contains("text/html"));
             return Err(HttpError::MethodNotAllowed { browser });
         }
-        if !is_json(&parts.headers) {
+        if !content_type.is_some_and(is_json) {
             return Err(HttpError::ContentType);
         }
-        let encoding = parts.headers.get(header::CONTENT_ENCODING);
-        if encoding.is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        if content_encoding.is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
             return Err(HttpError::ContentEncoding);
         }
-        let announced = parts.headers.get(header::CONTENT_LENGTH);
-        let announced = announced.and_then(|length| length.to_str().ok()?.parse().ok());
-        Ok(Self { version: parts.version, accepted: Accepted::of(&parts.headers), announced })
+        let announced = content_length.and_then(|length| length.to_str().ok()?.parse().ok());
+        let accepted = if accepts { Accepted::of(&parts.headers) } else { Accepted::Unsaid };
+        Ok(Self { version: parts.version, accepted, announced })
     }
 }
 
-fn is_websocket(headers: &HeaderMap) -> bool {
-    headers
-        .get(header::UPGRADE)
-        .is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(b"websocket"))
+// === impl Named ===
+
+impl<'a> Named<'a> {
+    fn of(headers: &'a HeaderMap) -> Self {
+        let mut named = Self::default();
+        for (name, value) in headers {
+            let place = match name {
+                name if name == header::UPGRADE => &mut named.upgrade,
+                name if name == header::CONTENT_TYPE => &mut named.content_type,
+                name if name == header::CONTENT_ENCODING => &mut named.content_encoding,
+                name if name == header::CONTENT_LENGTH => &mut named.content_length,
+                name => {
+                    named.accepts |= name == header::ACCEPT_ENCODING;
+                    continue;
+                }
+            };
+            // Of several the first counts.
+            place.get_or_insert(value);
+        }
+        named
+    }
 }
 
 /// `application/json`, with or without parameters such as a charset.
-fn is_json(headers: &HeaderMap) -> bool {
-    headers.get(header::CONTENT_TYPE).is_some_and(|content_type| {
-        let essence = content_type.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
-        essence.trim_ascii().eq_ignore_ascii_case(b"application/json")
-    })
+fn is_json(content_type: &HeaderValue) -> bool {
+    let essence = content_type.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
+    essence.trim_ascii().eq_ignore_ascii_case(b"application/json")
 }

@@ -1,27 +1,85 @@
 //! The id of a call, as the client wrote it.
 
+use std::{fmt, ops::Range};
+
 use bytes::Bytes;
+
+/// As much as a `Bytes` takes anyway. Nobody writes longer ones, but one may.
+const SHORT: usize = 30;
 
 /// A JSON number, string or `null`, kept as the bytes it came as.
 ///
 /// `1.0`, `1e3`, 2^70 and `"\u0061"` are ids, and a client may compare them as text: so they are
 /// never read, only echoed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RawId(Bytes);
+#[derive(Clone)]
+pub struct RawId(Text);
+
+#[derive(Clone)]
+enum Text {
+    /// Kept where it is: a share in the request would have to be counted.
+    Short {
+        bytes: [u8; SHORT],
+        len: u8,
+    },
+    Long(Bytes),
+}
 
 // === impl RawId ===
 
 impl RawId {
     /// What an answer carries when the id could not be made out.
-    pub const NULL: Self = Self(Bytes::from_static(b"null"));
+    pub const NULL: Self = {
+        let mut bytes = [0; SHORT];
+        (bytes[0], bytes[1], bytes[2], bytes[3]) = (b'n', b'u', b'l', b'l');
+        Self(Text::Short { bytes, len: 4 })
+    };
 
-    /// Takes the text of a scanned JSON number, string or `null`.
-    pub(super) fn new(raw: Bytes) -> Self {
-        Self(raw)
+    /// Takes a scanned JSON number, string or `null` out of a text.
+    pub(super) fn new(text: &Bytes, range: Range<usize>) -> Self {
+        let raw = &text[range.clone()];
+        if raw.len() > SHORT {
+            return Self(Text::Long(text.slice(range)));
+        }
+        let mut bytes = [0; SHORT];
+        bytes[..raw.len()].copy_from_slice(raw);
+        Self(Text::Short { bytes, len: raw.len() as u8 })
     }
 
     /// The id's JSON text.
     pub fn as_bytes(&self) -> &[u8] {
-        &self.0
+        match &self.0 {
+            Text::Short { bytes, len } => &bytes[..usize::from(*len)],
+            Text::Long(bytes) => bytes,
+        }
+    }
+}
+
+impl PartialEq for RawId {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
+}
+
+impl Eq for RawId {}
+
+impl fmt::Debug for RawId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RawId({})", String::from_utf8_lossy(self.as_bytes()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_what_it_was_however_long() {
+        for len in [1, SHORT - 1, SHORT, SHORT + 1, 1000] {
+            let text = Bytes::from(format!("x{}x", "7".repeat(len)));
+            let id = RawId::new(&text, 1..len + 1);
+            assert_eq!(id.as_bytes(), &text[1..=len]);
+            assert_eq!(id, id.clone());
+        }
+        assert_eq!(RawId::NULL.as_bytes(), b"null");
     }
 }

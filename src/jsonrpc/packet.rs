@@ -110,7 +110,7 @@ impl Entry {
         let id = match members.id {
             None => None,
             Some(range) => match Kind::of(&text.as_bytes()[range.clone()]) {
-                Kind::Number | Kind::String | Kind::Null => Some(RawId::new(text.as_bytes().slice(range))),
+                Kind::Number | Kind::String | Kind::Null => Some(RawId::new(text.as_bytes(), range)),
                 Kind::Bool | Kind::Array | Kind::Object => {
                     return Ok(Self::invalid(RawId::NULL, "id must be a number, a string or null"));
                 }

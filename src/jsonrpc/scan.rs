@@ -77,6 +77,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Passes white space, then tells the next byte without passing it.
+    #[inline]
     pub fn peek(&mut self) -> Option<u8> {
         while let Some(b' ' | b'\n' | b'\r' | b'\t') = self.text.get(self.at) {
             self.at += 1;
@@ -190,6 +191,7 @@ impl<'a> Scanner<'a> {
         SyntaxError { at: if cut { self.text.len() } else { self.at }, expected }
     }
 
+    #[inline]
     fn more(&mut self, first: &mut bool, close: u8, expected: &'static str) -> Result<bool, SyntaxError> {
         let was_first = std::mem::take(first);
         match self.peek() {
@@ -231,6 +233,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
+    #[inline]
     fn string(&mut self) -> Result<(), SyntaxError> {
         self.at += 1;
         loop {
@@ -306,6 +309,7 @@ impl<'a> Scanner<'a> {
 
 /// How many bytes come before the first that ends a string or must be looked at: a quote, a backslash, a
 /// control character. Eight at a time: strings are most of what is scanned.
+#[inline]
 fn plain(text: &[u8]) -> usize {
     const ONES: u64 = u64::MAX / 0xff;
     const HIGH: u64 = ONES * 0x80;
