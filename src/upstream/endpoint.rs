@@ -54,6 +54,10 @@ const GRUDGE: Duration = Duration::from_secs(5);
 /// reads upwards would ask in vain for every one.
 const GONE_TOGETHER: u64 = 64;
 
+/// So many refusals in a row of calls that run a client's code, without an answer to anybody in between, are not of that
+/// code's making: the next ones speak against the endpoint.
+const REFUSALS: u32 = 20;
+
 /// How long what an endpoint has forgotten is not asked of it: behind a balancer it may have been another node that had,
 /// and a node may be given its history back.
 const FORGOTTEN: Duration = Duration::from_secs(10 * 60);
@@ -92,6 +96,8 @@ struct State {
     limits: u32,
     /// When it last let a call wait for nothing, if it has answered nothing since.
     hung: Option<Instant>,
+    /// Refusals in a row that may have been of a client's making.
+    refused: u32,
     /// Answers in a row that could not be right.
     wrong: u32,
     /// When it last failed, or said what cannot be right.
@@ -199,6 +205,7 @@ impl Endpoint {
                 paused: None,
                 limits: 0,
                 hung: None,
+                refused: 0,
                 wrong: 0,
                 failed: None,
                 last_error: None,
@@ -394,7 +401,8 @@ impl Endpoint {
                 }
                 state.learn(call, answer, verdict.as_ref(), now);
                 state.breaker.succeed();
-                (state.wrong, state.limits, state.last_error, state.hung) = (0, 0, None, None);
+                (state.wrong, state.refused, state.limits) = (0, 0, 0);
+                (state.last_error, state.hung) = (None, None);
             }
             Err(UpstreamError::RateLimited { retry_after }) => state.pause(*retry_after, now),
             Err(UpstreamError::Rejected(mismatch)) => {
@@ -403,7 +411,9 @@ impl Endpoint {
                 state.failed = Some(now);
             }
             Err(error) => {
-                if again::is_fault(call, error) {
+                let refused = matches!(error, UpstreamError::Refused { .. }) && call.executes();
+                state.refused = state.refused.saturating_add(u32::from(refused));
+                if again::is_fault(call, error) || (refused && state.refused > REFUSALS) {
                     let hangs = matches!(error, UpstreamError::TimedOut { .. });
                     // Those that wait at the same time, on one connection that is dead, wait for the same.
                     let again = hangs && state.hung.is_some_and(|hung| hung <= begun);

@@ -84,6 +84,22 @@ async fn one_that_refuses_everything_is_left() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn one_that_refuses_everything_is_left_though_nothing_but_code_is_run() {
+    for refusal in REFUSALS {
+        let (first, second) = twins();
+        let program = in_memory::program_over(&[&first, &second], &in_order());
+        introduced(&program).await;
+        first.fail(refused(refusal)).any().always();
+        for _ in 0..300 {
+            time::sleep(Duration::from_millis(10)).await;
+            let (_, reply) = program.call(CALL, contract()).await;
+            assert!(reply["result"].is_string(), "{refusal:?}: {reply}");
+        }
+        assert_ne!(health(&program, 0), Health::Closed, "{refusal:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn where_nobody_has_better_the_nodes_own_error_is_handed_on() {
     for refusal in REFUSALS {
         let (first, second) = twins();
@@ -237,8 +253,8 @@ async fn with_a_null_in_hand_nobody_is_waited_for() {
     introduced(&program).await;
     for number in 0..6 {
         let begun = Instant::now();
-        let unknown = json!([format!("{:#066x}", number + 1)]);
-        let (_, reply) = program.call("eth_getTransactionByHash", unknown).await;
+        let unknown = json!([format!("{:#066x}", number + 1), true]);
+        let (_, reply) = program.call(BLOCK, unknown).await;
         assert_eq!(reply["result"], Value::Null, "{reply}");
         assert!(begun.elapsed() < Duration::from_millis(100), "{:?}", begun.elapsed());
     }
