@@ -8,7 +8,7 @@ use std::time::Duration;
 ///
 /// A fault of the transport ([`Fault::Hang`], [`Fault::Status`], …) strikes the whole HTTP answer, even if
 /// only one call of a batch met it; a fault of content strikes that call's entry. A call that is struck
-/// by [`Fault::Hang`], [`Fault::Reset`], [`Fault::Status`], [`Fault::RateLimited`] or [`Fault::Error`] is not
+/// by [`Fault::Hang`], [`Fault::Reset`], [`Fault::Status`], [`Fault::Refused`], [`Fault::RateLimited`] or [`Fault::Error`] is not
 /// carried out; under all others it is.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fault {
@@ -26,6 +26,15 @@ pub enum Fault {
     ResetMidBody,
     /// Answers with this HTTP status and a page of HTML.
     Status(u16),
+    /// Answers with this HTTP status and a JSON-RPC error, as gateways do.
+    Refused {
+        /// The HTTP status.
+        status: u16,
+        /// The error's code.
+        code: i64,
+        /// Its text.
+        message: String,
+    },
     /// Answers with status 429, and with `retry-after` in seconds if one is given.
     RateLimited {
         /// Whole seconds.
@@ -122,7 +131,10 @@ impl Fault {
 
     /// Whether the call is not carried out.
     pub(super) const fn spares_the_call(&self) -> bool {
-        matches!(self, Self::Hang | Self::Reset | Self::Status(_) | Self::RateLimited { .. })
+        matches!(
+            self,
+            Self::Hang | Self::Reset | Self::Status(_) | Self::Refused { .. } | Self::RateLimited { .. }
+        )
     }
 }
 

@@ -159,6 +159,10 @@ fn dispatch(fault: Option<&Fault>, body: Bytes) -> Served {
                 format!("<html><head><title>{status}</title></head><body><h1>{status}</h1></body></html>");
             Served::page(*status, "text/html", page.into())
         }
+        Some(Fault::Refused { status, code, message }) => {
+            let error = Reply::new(None, Err(RpcError::new(*code, message.clone())));
+            Served::page(*status, "application/json", error.to_bytes())
+        }
         Some(Fault::RateLimited { retry_after }) => {
             let mut headers = vec![("content-type", "text/plain".to_owned())];
             headers.extend(retry_after.map(|seconds| ("retry-after", seconds.to_string())));

@@ -104,6 +104,7 @@ fn upstream_error(error: &UpstreamError) -> Verdict {
             Verdict::new(StatusCode::TOO_MANY_REQUESTS, Code::RateLimited, error.to_string())
                 .retry_after(wait)
         }
+        UpstreamError::Unasked(error) => upstream_error(error),
         UpstreamError::Busy => {
             Verdict::new(StatusCode::SERVICE_UNAVAILABLE, Code::Overloaded, error.to_string())
                 .retry_after(RETRY_SOON)
@@ -116,6 +117,7 @@ fn upstream_error(error: &UpstreamError) -> Verdict {
         UpstreamError::Connect(_)
         | UpstreamError::Broken(_)
         | UpstreamError::Status(_)
+        | UpstreamError::Refused { .. }
         | UpstreamError::Packed(_)
         | UpstreamError::Unreadable(_)
         | UpstreamError::WrongId

@@ -1,5 +1,7 @@
 //! What is worth asking of another endpoint, and may be.
 
+use http::StatusCode;
+
 use super::{Call, Retry, UpstreamError, endpoint::Accepted, limited};
 use crate::{
     jsonrpc::Answer,
@@ -19,7 +21,10 @@ pub(super) enum Another {
 pub(super) fn another(call: &Call, outcome: &Result<Accepted, UpstreamError>) -> Option<Another> {
     let is_worth_it = match outcome {
         Ok(Accepted { answer: Answer::Error(error), .. }) => {
-            call.is_repeatable() && (limited::is_rate_limit(error) || limited::is_pruned(error))
+            call.is_repeatable()
+                && (limited::is_rate_limit(call, error)
+                    || limited::is_pruned(error)
+                    || is_in_doubt(call, error))
         }
         // It may be right, and another may say it so that it can be seen.
         Ok(Accepted { verdict: Some(Verdict::Unproved(Failure::Unprovable { .. }, _)), .. }) => {
@@ -29,6 +34,7 @@ pub(super) fn another(call: &Call, outcome: &Result<Accepted, UpstreamError>) ->
             return (call.need.null_elsewhere && is_null_answer(answer)).then_some(Another::Null);
         }
         Err(error) if !call.is_repeatable() => error.never_sent(),
+        Err(UpstreamError::TooLarge { together, .. }) => call.has_known_shape() && !together,
         Err(error) => error.retry() != Retry::Never,
     };
     is_worth_it.then_some(Another::Retry)
@@ -40,8 +46,46 @@ pub(super) fn is_worth_another(call: &Call, outcome: &Result<Accepted, UpstreamE
 }
 
 /// Did the endpoint fail, rather than be at its rate or have nothing better to say?
-pub(super) fn is_failure(outcome: &Result<Accepted, UpstreamError>) -> bool {
-    matches!(outcome, Err(error) if error.is_endpoints_fault() && !matches!(error, UpstreamError::RateLimited { .. }))
+pub(super) fn is_failure(call: &Call, outcome: &Result<Accepted, UpstreamError>) -> bool {
+    match outcome {
+        Ok(Accepted { answer: Answer::Error(error), .. }) => call.need.is_head && is_in_doubt(call, error),
+        Ok(_) | Err(UpstreamError::RateLimited { .. }) => false,
+        // Whatever it says instead of who it is, there is nothing to be had from it.
+        Err(UpstreamError::Unasked(error)) => !matches!(**error, UpstreamError::RateLimited { .. }),
+        Err(error) => is_fault(call, error),
+    }
+}
+
+/// Does this failure of a call speak against the endpoint, so that it is left alone after a few?
+///
+/// A client chooses its calls: what it can have any node say to it must not take the node from the others.
+pub(super) fn is_fault(call: &Call, error: &UpstreamError) -> bool {
+    match error {
+        // A head, a block, a count are never as large as that, and another may say it with less around it.
+        UpstreamError::TooLarge { together, .. } => call.has_known_shape() && !together,
+        UpstreamError::Refused { status, .. } => match *status {
+            // Whoever asks, and whatever for.
+            StatusCode::UNAUTHORIZED
+            | StatusCode::PAYMENT_REQUIRED
+            | StatusCode::PROXY_AUTHENTICATION_REQUIRED
+            | StatusCode::BAD_GATEWAY
+            | StatusCode::SERVICE_UNAVAILABLE => true,
+            // A provider may sell some methods only to some; these it sells to all.
+            StatusCode::FORBIDDEN => call.is_everyday() || call.executes(),
+            _ => call.is_everyday(),
+        },
+        error => error.is_endpoints_fault(),
+    }
+}
+
+/// Is this an error of which one other endpoint is asked for its opinion? Not where the client's own code may have made it.
+fn is_in_doubt(call: &Call, error: &[u8]) -> bool {
+    call.is_repeatable() && !call.executes() && limited::is_internal(error)
+}
+
+/// Is this such an error?
+pub(super) fn was_in_doubt(call: &Call, outcome: &Result<Accepted, UpstreamError>) -> bool {
+    matches!(outcome, Ok(Accepted { answer: Answer::Error(error), .. }) if is_in_doubt(call, error))
 }
 
 pub(super) fn is_null(outcome: &Result<Accepted, UpstreamError>) -> bool {

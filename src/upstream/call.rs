@@ -72,6 +72,41 @@ impl Call {
         FilterCall::of(self.method.as_str())
     }
 
+    /// Is its answer of a known shape, and of no more than a block's size?
+    pub(super) fn has_known_shape(&self) -> bool {
+        const KNOWN: [&str; 5] =
+            ["eth_getBlock", "eth_getTransaction", "eth_getUncle", "eth_blockNumber", "eth_chainId"];
+        KNOWN.iter().any(|known| self.method.as_str().starts_with(known))
+    }
+
+    /// Is it a read that every node has an answer to, whoever asks?
+    pub(super) fn is_everyday(&self) -> bool {
+        const EVERYDAY: [&str; 8] = [
+            "eth_getBalance",
+            "eth_getCode",
+            "eth_getStorageAt",
+            "eth_gasPrice",
+            "eth_maxPriorityFeePerGas",
+            "eth_feeHistory",
+            "net_version",
+            "web3_clientVersion",
+        ];
+        self.has_known_shape() || EVERYDAY.contains(&self.method.as_str())
+    }
+
+    /// Does it run code of the client's choice, which then has a say in the error?
+    pub(super) fn executes(&self) -> bool {
+        const EXECUTE: [&str; 6] =
+            ["eth_call", "eth_estimateGas", "eth_createAccessList", "eth_simulate", "debug_", "trace_"];
+        EXECUTE.iter().any(|executes| self.method.as_str().starts_with(executes))
+    }
+
+    /// May its answer be as large as the client likes?
+    pub(super) fn is_wide(&self) -> bool {
+        let method = self.method.as_str();
+        ["Logs", "ilter", "debug_", "trace_", "Receipts"].iter().any(|wide| method.contains(wide))
+    }
+
     /// May it be sent twice? Not if it can change what reads see, or what a filter tells next.
     pub(super) fn is_repeatable(&self) -> bool {
         // Beside what reads see, these may change what a node is or mines.

@@ -17,7 +17,7 @@ use tower::{
 use tracing::{Instrument, debug, debug_span, warn, warn_span};
 
 use super::{
-    Call, Calls, EndpointConfig, Leaf, Need, RateConfig, Reach, UpstreamError,
+    Call, Calls, EndpointConfig, Leaf, Need, RateConfig, Reach, UpstreamError, again,
     breaker::{Blow, Breaker, Health},
     bucket::Bucket,
     identity::{IdentityError, IdentityState, Pin, Recognition},
@@ -54,6 +54,14 @@ const GRUDGE: Duration = Duration::from_secs(5);
 /// reads upwards would ask in vain for every one.
 const GONE_TOGETHER: u64 = 64;
 
+/// So many refusals in a row of calls that run a client's code, without an answer to anybody in between, are not of that
+/// code's making: the next ones speak against the endpoint.
+const REFUSALS: u32 = 20;
+
+/// How long what an endpoint has forgotten is not asked of it: behind a balancer it may have been another node that had,
+/// and a node may be given its history back.
+const FORGOTTEN: Duration = Duration::from_secs(10 * 60);
+
 /// Which endpoint it is, for as long as the program runs: names may be given to another, places may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EndpointId(u64);
@@ -88,6 +96,8 @@ struct State {
     limits: u32,
     /// When it last let a call wait for nothing, if it has answered nothing since.
     hung: Option<Instant>,
+    /// Refusals in a row that may have been of a client's making.
+    refused: u32,
     /// Answers in a row that could not be right.
     wrong: u32,
     /// When it last failed, or said what cannot be right.
@@ -99,8 +109,8 @@ struct State {
     head: Option<BlockNumber>,
     /// When it last said that this is its head: a block that was asked for says nothing of those above it.
     head_seen: Option<Instant>,
-    /// What is below it has forgotten, as far as can be told.
-    floor: Option<BlockNumber>,
+    /// What is below it has forgotten, as far as can be told, and when it last said so.
+    floor: Option<(BlockNumber, Instant)>,
 }
 
 /// An answer that passed its check, and what that found.
@@ -195,6 +205,7 @@ impl Endpoint {
                 paused: None,
                 limits: 0,
                 hung: None,
+                refused: 0,
                 wrong: 0,
                 failed: None,
                 last_error: None,
@@ -301,7 +312,7 @@ impl Endpoint {
             Some(failed) if now < failed + GRUDGE => state.breaker.failures() + DISTRUST * state.wrong,
             _ => 0,
         };
-        let lacks = need.block.is_some_and(|block| state.has_forgotten(block))
+        let lacks = need.block.is_some_and(|block| state.has_forgotten(block, now))
             || need.block.max(need.head).is_some_and(|block| state.is_behind(block, now));
         drop(state);
         let unsure = self.recognition.as_ref().is_some_and(|recognition| !recognition.is_sure());
@@ -317,7 +328,7 @@ impl Endpoint {
                 IdentityError::Upstream(error) => error,
                 IdentityError::Stranger(stranger) => UpstreamError::Stranger(stranger),
             };
-            return vec![Err(error); calls.len()];
+            return vec![Err(UpstreamError::Unasked(Box::new(error))); calls.len()];
         }
         self.ask(calls).await
     }
@@ -383,14 +394,15 @@ impl Endpoint {
         match attempted {
             Ok(Accepted { answer, verdict, .. }) => {
                 if let Answer::Error(error) = answer
-                    && limited::is_rate_limit(error)
+                    && limited::is_rate_limit(call, error)
                 {
                     state.pause(None, now);
                     return;
                 }
                 state.learn(call, answer, verdict.as_ref(), now);
                 state.breaker.succeed();
-                (state.wrong, state.limits, state.last_error, state.hung) = (0, 0, None, None);
+                (state.wrong, state.refused, state.limits) = (0, 0, 0);
+                (state.last_error, state.hung) = (None, None);
             }
             Err(UpstreamError::RateLimited { retry_after }) => state.pause(*retry_after, now),
             Err(UpstreamError::Rejected(mismatch)) => {
@@ -399,7 +411,9 @@ impl Endpoint {
                 state.failed = Some(now);
             }
             Err(error) => {
-                if error.is_endpoints_fault() {
+                let refused = matches!(error, UpstreamError::Refused { .. }) && call.executes();
+                state.refused = state.refused.saturating_add(u32::from(refused));
+                if again::is_fault(call, error) || (refused && state.refused > REFUSALS) {
                     let hangs = matches!(error, UpstreamError::TimedOut { .. });
                     // Those that wait at the same time, on one connection that is dead, wait for the same.
                     let again = hangs && state.hung.is_some_and(|hung| hung <= begun);
@@ -520,8 +534,8 @@ impl State {
     }
 
     /// Is it known to have forgotten this block?
-    fn has_forgotten(&self, block: BlockNumber) -> bool {
-        self.floor.is_some_and(|floor| block < floor)
+    fn has_forgotten(&self, block: BlockNumber, now: Instant) -> bool {
+        self.floor.is_some_and(|(floor, said)| block < floor && now < said + FORGOTTEN)
     }
 
     /// It was asked too often, and may have said when to come back. One that does not say is left alone for longer
@@ -541,7 +555,12 @@ impl State {
         if let (Answer::Error(error), Some(block)) = (answer, call.need.block)
             && limited::is_pruned(error)
         {
-            self.floor = self.floor.max(Some(BlockNumber(block.0.saturating_add(GONE_TOGETHER))));
+            let floor = BlockNumber(block.0.saturating_add(GONE_TOGETHER));
+            let before = self.floor.filter(|(_, said)| now < *said + FORGOTTEN);
+            // What is said of a lower block says nothing new of those above it.
+            if before.is_none_or(|(before, _)| before <= floor) {
+                self.floor = Some((floor, now));
+            }
         }
         let Some(Verdict::Passed(checked) | Verdict::Unproved(_, Some(checked))) = verdict else { return };
         let shown = match checked {

@@ -2,10 +2,14 @@
 
 use std::{error::Error, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use http::StatusCode;
 
 use super::{Mismatch, Stranger};
-use crate::{jsonrpc::AnswerError, shown::Time};
+use crate::{
+    jsonrpc::{Answer, AnswerError},
+    shown::Time,
+};
 
 /// A node's message goes into a line of the log; not more of it than one has.
 const SHOWN_MESSAGE: usize = 200;
@@ -31,6 +35,14 @@ pub enum UpstreamError {
     /// An HTTP error without a JSON-RPC answer in it.
     #[error("HTTP status {0}")]
     Status(StatusCode),
+    /// An HTTP error that is not about the call, with an error object in it. Handed on if nobody else answers.
+    #[error("HTTP status {status}, {}", Self::node_error(error))]
+    Refused {
+        /// The status.
+        status: StatusCode,
+        /// The object, as it came.
+        error: Bytes,
+    },
     /// HTTP 429.
     #[error("the upstream limits the rate of requests")]
     RateLimited {
@@ -64,6 +76,8 @@ pub enum UpstreamError {
     TooLarge {
         /// The limit in force.
         limit: u64,
+        /// Were several calls answered at once? Then each alone may be small enough.
+        together: bool,
     },
     /// An answer that cannot be right.
     #[error("the answer cannot be right: {0}")]
@@ -74,6 +88,9 @@ pub enum UpstreamError {
     /// The node's own error, where only a result helps. Begins like its message.
     #[error("the node answers with an error: {0}")]
     NodeError(String),
+    /// It was not asked, since it does not say who it is: nothing was sent.
+    #[error(transparent)]
+    Unasked(Box<UpstreamError>),
     /// It is another chain's.
     #[error(transparent)]
     Stranger(Stranger),
@@ -113,11 +130,12 @@ impl UpstreamError {
     }
 
     /// Every reason, as it is named in logs and metrics.
-    pub const REASONS: [&str; 16] = [
+    pub const REASONS: [&str; 17] = [
         "connect",
         "broken",
         "timeout",
         "status",
+        "refused",
         "rate_limited",
         "packed",
         "unreadable",
@@ -139,6 +157,7 @@ impl UpstreamError {
             Self::Broken(_) => "broken",
             Self::TimedOut { .. } => "timeout",
             Self::Status(_) => "status",
+            Self::Refused { .. } => "refused",
             Self::RateLimited { .. } => "rate_limited",
             Self::Packed(_) => "packed",
             Self::Unreadable(_) => "unreadable",
@@ -149,6 +168,7 @@ impl UpstreamError {
             Self::Rejected(_) => "rejected",
             Self::Abandoned => "abandoned",
             Self::NodeError(_) => "node_error",
+            Self::Unasked(error) => error.as_str(),
             Self::Stranger(_) => "stranger",
             Self::Busy => "busy",
         }
@@ -159,23 +179,49 @@ impl UpstreamError {
         match self {
             Self::RateLimited { retry_after: Some(after) } => Retry::After(*after),
             Self::TooLarge { .. } | Self::Busy => Retry::Never,
+            Self::Unasked(error) => error.retry(),
             _ => Retry::Elsewhere,
         }
     }
 
     /// Did the upstream fail, rather than have nothing to say?
     pub fn is_failure(&self) -> bool {
-        !matches!(self, Self::Empty | Self::NodeError(_))
+        match self {
+            Self::Unasked(error) => error.is_failure(),
+            error => !matches!(error, Self::Empty | Self::NodeError(_)),
+        }
     }
 
     /// Did the call provably never reach the upstream? Only then may a write be sent again.
     pub fn never_sent(&self) -> bool {
-        matches!(self, Self::Connect(_))
+        matches!(self, Self::Connect(_) | Self::Unasked(_))
+    }
+
+    /// The node's own error, if it came with a refusal; what else it is, to those who do not care whether it was sent.
+    pub(super) fn into_answer(self) -> Result<Answer, Self> {
+        match self {
+            Self::Refused { error, .. } => Ok(Answer::Error(error)),
+            Self::Unasked(error) => error.into_answer(),
+            error => Err(error),
+        }
+    }
+
+    /// The same, without what was said to one call and is nothing to another.
+    pub(super) fn in_general(self) -> Self {
+        match self {
+            Self::Refused { status, .. } => Self::Status(status),
+            Self::Unasked(error) => error.in_general(),
+            error => error,
+        }
     }
 
     /// Does it speak against the endpoint, rather than of what was asked of it or of our own limits?
     pub(super) fn is_endpoints_fault(&self) -> bool {
-        self.is_failure() && !matches!(self, Self::TooLarge { .. } | Self::Busy | Self::Abandoned)
+        match self {
+            Self::Unasked(error) => error.is_endpoints_fault(),
+            Self::TooLarge { .. } | Self::Busy | Self::Abandoned => false,
+            error => error.is_failure(),
+        }
     }
 
     /// Might there be another node behind the address now than before?

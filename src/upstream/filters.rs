@@ -21,8 +21,10 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 use super::{Call, EndpointId, UpstreamError, endpoint::Accepted, pool::Pool};
 use crate::jsonrpc::{Answer, Params};
 
-/// Filters that are known at a time, all clients together. What is forgotten can be made again.
-const MOST: u64 = 10_000;
+/// Filters that are known at a time, all clients together: a call does not say here whose it is. One client that makes
+/// more than these has the others' forgotten that were polled longest ago; what is forgotten can be made again, and
+/// clients do so. Where clients are strangers to each other, a limit on the rate of their calls bounds it.
+pub(super) const MOST: u64 = 10_000;
 
 /// A filter that nobody polls is forgotten. Nodes forget it sooner: geth after 5 minutes.
 const IDLE: Duration = Duration::from_secs(10 * 60);
@@ -115,7 +117,10 @@ impl Filters {
     }
 
     async fn create(&self, pool: &Pool, call: Call) -> Result<Answer, UpstreamError> {
-        let Accepted { answer, by, .. } = pool.send_one(call).await?;
+        let (answer, by) = match pool.send_one(call).await {
+            Ok(Accepted { answer, by, .. }) => (answer, by),
+            Err(error) => return error.into_answer(),
+        };
         let Answer::Result(id) = answer else { return Ok(answer) };
         let Some(given) = text(&id) else { return Ok(Answer::Result(id)) };
         let filter = Filter { home: by, id: id.clone(), turn: Arc::default() };
@@ -132,12 +137,12 @@ impl Filters {
     async fn ask(&self, pool: &Pool, call: Call, kind: FilterCall) -> Result<Answer, UpstreamError> {
         let Some(named) = call.params.elements().next().map(|id| text(id.as_bytes())) else {
             // Whoever is asked says what is missing.
-            return pool.send_one(call).await.map(|accepted| accepted.answer);
+            return send(pool, call).await;
         };
         let found = named.and_then(|named| Some((self.known.get(&named)?, named)));
         let answer = match found {
             // Alone, a node knows what it has, from before our time too.
-            None if pool.is_single() => pool.send_one(call).await?.answer,
+            None if pool.is_single() => send(pool, call).await?,
             None => not_found(),
             Some((filter, named)) => {
                 let answer = filter.ask(pool, call, &named).await?;
@@ -161,13 +166,16 @@ impl Filter {
         }
         let call = if text(&self.id).as_deref() == Some(named) { call } else { self.translate(call) };
         if pool.is_single() {
-            return pool.send_one(call).await.map(|accepted| accepted.answer);
+            return send(pool, call).await;
         }
         match pool.send_to(self.home, call).await {
             Some(Ok(accepted)) => Ok(accepted.answer),
-            Some(Err(UpstreamError::Connect(_) | UpstreamError::Stranger(_))) | None => Ok(not_found()),
-            // It may be there still, and have what was asked for.
-            Some(Err(error)) => Err(error),
+            None => Ok(not_found()),
+            Some(Err(error)) => match error.into_answer() {
+                Err(UpstreamError::Connect(_) | UpstreamError::Stranger(_)) => Ok(not_found()),
+                // It may be there still, and have what was asked for.
+                other => other,
+            },
         }
     }
 
@@ -181,6 +189,11 @@ impl Filter {
         params.push(']');
         Call { params: Params::from_own(params), ..call }
     }
+}
+
+async fn send(pool: &Pool, call: Call) -> Result<Answer, UpstreamError> {
+    let outcome = pool.send_one(call).await;
+    outcome.map(|accepted| accepted.answer).or_else(UpstreamError::into_answer)
 }
 
 fn is_true(answer: &Answer) -> bool {

@@ -135,10 +135,11 @@ impl Pool {
     /// Beside a call for the head, now and then: does one that comes before the one that is followed do well again, and
     /// is it as far? Then it is followed from now on. Waits for nothing.
     pub(super) fn look_back(self: &Arc<Self>, calls: &Calls) {
-        let [call] = &calls[..] else { return };
+        // Before it is asked whether it is time: whoever asks that looks.
+        let Some(head) = calls.iter().find(|call| call.need.is_head) else { return };
         let now = Instant::now();
-        let Some((first, from)) = self.first_again(now).filter(|_| call.need.is_head) else { return };
-        let (this, calls) = (self.clone(), calls.clone());
+        let Some((first, from)) = self.first_again(now) else { return };
+        let (this, calls) = (self.clone(), vec![head.clone()]);
         tokio::spawn(async move {
             let attempted = first.attempt(&calls).await;
             let is_well = attempted.iter().all(|outcome| outcome.is_ok() && !is_null(outcome));

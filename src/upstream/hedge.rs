@@ -168,7 +168,7 @@ pub(super) fn worth(outcome: &Result<Accepted, UpstreamError>) -> u8 {
         Ok(Accepted { answer: Answer::Result(_), .. }) => 3,
         Ok(Accepted { answer: Answer::Error(_), .. }) => 2,
         // It may be handed on all the same.
-        Err(UpstreamError::Rejected(_)) => 1,
+        Err(UpstreamError::Rejected(_) | UpstreamError::Refused { .. }) => 1,
         Err(_) => 0,
     }
 }

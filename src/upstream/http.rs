@@ -78,6 +78,12 @@ pub enum EndpointError {
         #[source]
         source: SecretError,
     },
+    /// Two that cannot both be sent.
+    #[error(
+        "the url holds a user or a password, and headers.authorization is set: only one of them can be sent; \
+         remove the other"
+    )]
+    TwoCredentials,
     /// Has a line break in it, say. The value is not repeated.
     #[error("headers.{name}: the value cannot stand in an HTTP header")]
     HeaderValue {
@@ -180,7 +186,7 @@ impl Service<Calls> for HttpLeaf {
         let leaf = self.0.clone();
         Box::pin(async move {
             let outgoing = Outgoing::write(&calls, &leaf.ids);
-            let incoming = leaf.send(outgoing.body.clone()).await?;
+            let incoming = leaf.send(outgoing.body.clone(), calls.len() > 1).await?;
             outgoing.read(&incoming)
         })
     }
@@ -189,18 +195,18 @@ impl Service<Calls> for HttpLeaf {
 // === impl Inner ===
 
 impl Inner {
-    async fn send(&self, body: Bytes) -> Result<Incoming, UpstreamError> {
+    async fn send(&self, body: Bytes, together: bool) -> Result<Incoming, UpstreamError> {
         let request = self.client.post(self.url.as_url().clone()).body(body);
         let response = request.send().await.map_err(|error| self.named(error))?;
         let status = response.status();
         let retry_after = wire::retry_after(response.headers());
-        let body = self.read(response).await?;
+        let body = self.read(response, together).await?;
         Ok(Incoming { status, retry_after, body })
     }
 
     /// Reads the body as far as the limits let it.
-    async fn read(&self, mut response: reqwest::Response) -> Result<Bytes, UpstreamError> {
-        let too_large = || UpstreamError::TooLarge { limit: self.max_answer as u64 };
+    async fn read(&self, mut response: reqwest::Response, together: bool) -> Result<Bytes, UpstreamError> {
+        let too_large = || UpstreamError::TooLarge { limit: self.max_answer as u64, together };
         let announced = response.content_length().and_then(|length| usize::try_from(length).ok());
         if announced.is_some_and(|length| length > self.max_answer) {
             return Err(too_large());

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::Call;
+use crate::eth::is_write;
+
 /// No provider is left alone for longer, whatever it says.
 pub(super) const LONGEST: Duration = Duration::from_secs(60);
 
@@ -11,16 +14,48 @@ pub(super) const LONGEST: Duration = Duration::from_secs(60);
 const RATE_CODES: [i64; 4] = [-32005, -32007, -32029, 429];
 
 /// What messages say where codes do not.
-const RATE_WORDS: [&str; 5] = [
+const RATE_WORDS: [&str; 6] = [
     "rate limit",
     "limit exceeded",
     "too many requests",
+    "requests per second",
     "exceeded its compute units",
     "request limit reached",
 ];
 
-/// Under the same codes some say that an answer would be too large, which another node would say too.
-const SIZE_WORDS: [&str; 4] = ["query returned", "block range", "response size", "more than"];
+/// Under the same codes and words some say that an answer would be too large, which another node would say too.
+const SIZE_WORDS: [&str; 7] = [
+    "limit exceeded",
+    "query returned",
+    "query exceeds",
+    "block range",
+    "response size",
+    "more than",
+    "max results",
+];
+
+/// What nobody says of an answer's size.
+const PACE_WORDS: [&str; 7] = [
+    "rate limit",
+    "request rate",
+    "per second",
+    "/second",
+    "too many requests",
+    "request count",
+    "request limit",
+];
+
+/// What a contract or a pool of transactions says, in words that a client has chosen or may.
+const OWN_WORDS: [&str; 4] = ["revert", "vm exception", "vm execution", "account limit"];
+
+/// A revert; the same in OpenEthereum's and Nethermind's numbers.
+const EXECUTION_CODES: [i64; 2] = [3, -32015];
+
+/// No such method, and params that are none: any other node would say so too.
+const CALL_CODES: [i64; 2] = [-32601, -32602];
+
+/// The node has failed in itself; or there is a Holdfast in between that has nobody to ask, or too much to do.
+const INTERNAL_CODES: [i64; 3] = [-32603, -32010, -32013];
 
 /// EIP-4444: history that is gone.
 const PRUNED_CODE: i64 = 4444;
@@ -35,16 +70,32 @@ struct Said {
 }
 
 /// Does the node say that it was asked too often?
-pub(super) fn is_rate_limit(error: &[u8]) -> bool {
+///
+/// That leaves it alone for all clients, so nothing that one of them can have it say may look like it.
+pub(super) fn is_rate_limit(call: &Call, error: &[u8]) -> bool {
     read(error).is_some_and(|said| {
-        let limits = RATE_CODES.contains(&said.code) || said.mentions(&RATE_WORDS);
-        limits && !said.mentions(&SIZE_WORDS)
+        let by_words = !is_write(call.method.as_str()) && said.mentions(&RATE_WORDS);
+        let limits = (RATE_CODES.contains(&said.code) || by_words) && !said.is_of_execution();
+        let is_size = call.is_wide() && said.mentions(&SIZE_WORDS) && !said.mentions(&PACE_WORDS);
+        limits && !is_size
     })
 }
 
 /// Does the node say that it has forgotten?
 pub(super) fn is_pruned(error: &[u8]) -> bool {
-    read(error).is_some_and(|said| said.code == PRUNED_CODE || said.mentions(&PRUNED_WORDS))
+    read(error).is_some_and(|said| {
+        (said.code == PRUNED_CODE || said.mentions(&PRUNED_WORDS)) && !said.is_of_execution()
+    })
+}
+
+/// Does it speak of the call, and of nothing else?
+pub(super) fn is_about_the_call(error: &[u8]) -> bool {
+    read(error).is_some_and(|said| CALL_CODES.contains(&said.code) || said.is_of_execution())
+}
+
+/// Does the node, or what stands before it, speak of a failure in itself?
+pub(super) fn is_internal(error: &[u8]) -> bool {
+    read(error).is_some_and(|said| INTERNAL_CODES.contains(&said.code) && !said.is_of_execution())
 }
 
 fn read(error: &[u8]) -> Option<Said> {
@@ -54,6 +105,11 @@ fn read(error: &[u8]) -> Option<Said> {
 // === impl Said ===
 
 impl Said {
+    /// Is it what the client's own code, or its own transaction, led to?
+    fn is_of_execution(&self) -> bool {
+        EXECUTION_CODES.contains(&self.code) || self.mentions(&OWN_WORDS)
+    }
+
     fn mentions(&self, words: &[&str]) -> bool {
         let message = self.message.to_ascii_lowercase();
         words.iter().any(|words| message.contains(words))
@@ -63,27 +119,74 @@ impl Said {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::jsonrpc::Params;
+
+    fn limits(method: &'static str, error: &str) -> bool {
+        is_rate_limit(&Call::new(method, Params::EMPTY), error.as_bytes())
+    }
 
     #[test]
-    fn what_providers_say_is_understood() {
+    fn what_providers_say_of_their_rate_is_understood() {
         for error in [
-            r#"{"code":-32005,"message":"daily request count exceeded"}"#,
-            r#"{"code":-32007,"message":"50/second request limit reached"}"#,
+            // Infura
+            r#"{"code":-32005,"message":"daily request count exceeded, request rate limited"}"#,
+            r#"{"code":-32005,"message":"project ID request rate exceeded"}"#,
+            // QuickNode
+            r#"{"code":-32007,"message":"50/second request limit reached - reduce calls per second"}"#,
+            // Alchemy
             r#"{"code":429,"message":"Your app has exceeded its compute units per second capacity"}"#,
+            r#"{"code":429,"message":"more than 10 requests per second"}"#,
+            // Others
             r#"{"code":-32000,"message":"Rate limit exceeded"}"#,
+            r#"{"code":-32016,"message":"over rate limit"}"#,
+            r#"{"code":-32029,"message":"Too Many Requests"}"#,
+            r#"{"code":-32097,"message":"more than 10 requests per second are not allowed"}"#,
         ] {
-            assert!(is_rate_limit(error.as_bytes()), "{error}");
+            for method in ["eth_getBalance", "eth_call", "eth_getLogs"] {
+                assert!(limits(method, error), "{method} {error}");
+            }
         }
-        for error in [
-            r#"{"code":3,"message":"execution reverted"}"#,
-            r#"{"code":-32000,"message":"gas limit is too low"}"#,
-            r#"{"code":-32005,"message":"query returned more than 10000 results"}"#,
-            r#"{"code":"x"}"#,
-            "[]",
+        let request_limit = r#"{"code":-32005,"message":"limit exceeded"}"#;
+        assert!(limits("eth_getBalance", request_limit), "it has no size to speak of");
+    }
+
+    #[test]
+    fn what_a_client_can_have_a_node_say_is_no_rate() {
+        for (method, error) in [
+            ("eth_call", r#"{"code":3,"message":"execution reverted: rate limit exceeded"}"#),
+            ("eth_call", r#"{"code":3,"message":"too many requests"}"#),
+            ("eth_call", r#"{"code":-32000,"message":"execution reverted: rate limit"}"#),
+            ("eth_call", r#"{"code":-32603,"message":"VM Exception while processing: too many requests"}"#),
+            ("eth_call", r#"{"code":-32015,"message":"rate limit"}"#),
+            ("eth_call", r#"{"code":-32005,"message":"execution reverted"}"#),
+            ("eth_estimateGas", r#"{"code":-32000,"message":"gas limit is too low"}"#),
+            ("eth_sendRawTransaction", r#"{"code":-32000,"message":"account limit exceeded"}"#),
+            ("eth_sendRawTransaction", r#"{"code":-32000,"message":"in-flight transaction limit exceeded"}"#),
+            ("eth_getLogs", r#"{"code":-32005,"message":"query returned more than 10000 results"}"#),
+            ("eth_getLogs", r#"{"code":-32005,"message":"limit exceeded"}"#),
+            ("eth_getLogs", r#"{"code":-32005,"message":"block range limit exceeded"}"#),
+            ("eth_getFilterLogs", r#"{"code":-32005,"message":"query returned more than 10000 results"}"#),
+            ("trace_filter", r#"{"code":-32005,"message":"response size should not be greater than 1"}"#),
+            ("eth_getBalance", r#"{"code":"x"}"#),
+            ("eth_getBalance", "[]"),
         ] {
-            assert!(!is_rate_limit(error.as_bytes()), "{error}");
+            assert!(!limits(method, error), "{method} {error}");
         }
+        assert!(
+            limits("eth_sendRawTransaction", r#"{"code":429,"message":"too many requests"}"#),
+            "by its code"
+        );
+    }
+
+    #[test]
+    fn what_is_gone_and_what_failed_is_not_what_a_contract_says() {
         assert!(is_pruned(br#"{"code":4444,"message":"pruned history unavailable"}"#));
+        assert!(is_pruned(br#"{"code":-32000,"message":"missing trie node 00"}"#));
         assert!(!is_pruned(br#"{"code":-32000,"message":"header not found"}"#));
+        assert!(!is_pruned(br#"{"code":3,"message":"execution reverted: missing trie node"}"#));
+        assert!(is_internal(br#"{"code":-32603,"message":"internal error"}"#));
+        assert!(is_internal(br#"{"code":-32010,"message":"no upstream could answer"}"#));
+        assert!(!is_internal(br#"{"code":-32603,"message":"reverted with reason string 'x'"}"#));
+        assert!(!is_internal(br#"{"code":-32000,"message":"header not found"}"#));
     }
 }

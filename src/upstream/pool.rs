@@ -13,7 +13,7 @@ use tracing::debug;
 
 use super::{
     Call, Calls, Config, Metrics, UpstreamError,
-    again::{Another, another, is_failure, is_null},
+    again::{Another, another, is_failure, is_null, was_in_doubt},
     choice::two_choices,
     endpoint::{Accepted, Attempted, Cost, Eligible, Endpoint, EndpointId, EndpointStatus},
     followed::Followed,
@@ -92,10 +92,11 @@ impl Pool {
         let mut done: Vec<Option<Result<Accepted, UpstreamError>>> = vec![None; calls.len()];
         let mut left: Vec<usize> = (0..calls.len()).collect();
         let mut tried = Vec::new();
+        let mut patience = self.max_wait;
         for attempt in 0..MOST_ATTEMPTS {
             let sending: Calls = left.iter().map(|at| calls[*at].clone()).collect();
             let need = together(&sending);
-            let endpoint = match self.choose(sending.len() as u32, need, &tried).await {
+            let endpoint = match self.choose(sending.len() as u32, need, &tried, patience).await {
                 Ok(endpoint) => endpoint,
                 Err(error) => {
                     for at in left {
@@ -105,7 +106,8 @@ impl Pool {
                 }
             };
             let attempted = self.attempt(&endpoint, &sending, need, &mut tried).await;
-            if need.followed && attempted.iter().any(is_failure) {
+            let failed = |(call, outcome)| is_failure(call, outcome);
+            if need.followed && sending.iter().zip(&attempted).any(failed) {
                 self.leave(endpoint.id());
             }
             let mut again = Vec::new();
@@ -113,16 +115,22 @@ impl Pool {
             let mut is_retry = false;
             for ((at, call), outcome) in left.iter().zip(&sending).zip(attempted) {
                 let was_null = done[*at].as_ref().is_some_and(is_null);
-                if let Some(why) = another(call, &outcome).filter(|_| !was_null) {
+                // Of an error, too, one other is asked for its opinion.
+                let doubted = done[*at].as_ref().is_some_and(|before| was_in_doubt(call, before));
+                let why = another(call, &outcome);
+                if let Some(why) = why.filter(|_| !was_null && !doubted) {
                     is_retry |= why == Another::Retry;
                     again.push(*at);
                 }
-                // A later failure, or a later `null`, does not make an earlier answer worse.
-                if done[*at].as_ref().is_none_or(|before| worth(&outcome) >= worth(before)) {
+                // A later failure, or a later `null`, does not make an earlier answer worse; nor does an opinion that is none.
+                let keeps = doubted && why.is_some();
+                if !keeps && done[*at].as_ref().is_none_or(|before| worth(&outcome) >= worth(before)) {
                     done[*at] = Some(outcome);
                 }
             }
             left = again;
+            // With an answer in hand, though it is `null`, only those are asked that can be now.
+            patience = if is_retry { self.max_wait } else { Duration::ZERO };
             let others = self.endpoints.load().iter().any(|endpoint| !tried.contains(&endpoint.id()));
             if left.is_empty() || !others || tried.len() >= MOST_ATTEMPTS {
                 break;
@@ -154,7 +162,7 @@ impl Pool {
                 Eligible::No => Err(None),
             }
         };
-        match self.wait_for(pick).await {
+        match self.wait_for(self.max_wait, pick).await {
             Ok(endpoint) => {
                 let mut attempted = endpoint.attempt(&vec![call]).await;
                 Some(attempted.pop().unwrap_or(Err(UpstreamError::Empty)))
@@ -223,8 +231,9 @@ impl Pool {
         calls: u32,
         need: Need,
         tried: &[EndpointId],
+        patience: Duration,
     ) -> Result<Arc<Endpoint>, UpstreamError> {
-        match self.wait_for(|now, left| self.pick(calls, need, tried, now, left)).await {
+        match self.wait_for(patience, |now, left| self.pick(calls, need, tried, now, left)).await {
             Ok(endpoint) => Ok(endpoint),
             Err(Some(wait)) => Err(UpstreamError::RateLimited { retry_after: Some(wait) }),
             Err(None) => Err(self.why_none()),
@@ -235,13 +244,14 @@ impl Pool {
     /// one who picks is told how long it is now and how much longer the call waits.
     async fn wait_for(
         &self,
+        patience: Duration,
         pick: impl Fn(Instant, Duration) -> Result<Arc<Endpoint>, Option<Duration>>,
     ) -> Result<Arc<Endpoint>, Option<Duration>> {
-        let patience = Instant::now() + self.max_wait;
+        let until = Instant::now() + patience;
         loop {
             let now = Instant::now();
-            match pick(now, patience.saturating_duration_since(now)) {
-                Err(Some(wait)) if now + wait <= patience => time::sleep(wait).await,
+            match pick(now, until.saturating_duration_since(now)) {
+                Err(Some(wait)) if now + wait <= until => time::sleep(wait).await,
                 picked => return picked,
             }
         }
@@ -303,7 +313,9 @@ impl Pool {
             IdentityState::Unknown(_) | IdentityState::Known(_) => None,
         };
         let failed = endpoints.iter().find_map(|endpoint| endpoint.last_error());
-        failed.or_else(|| endpoints.iter().find_map(stranger)).unwrap_or(UpstreamError::Busy)
+        failed
+            .or_else(|| endpoints.iter().find_map(stranger))
+            .map_or(UpstreamError::Busy, UpstreamError::in_general)
     }
 
     /// Asks every endpoint who it is, for as long as this runs, also those that come later.
@@ -379,7 +391,8 @@ impl Pool {
 
 async fn ask_one(endpoint: &Endpoint, call: Call) -> Result<Answer, UpstreamError> {
     let mut attempted = endpoint.ask(&vec![call]).await;
-    Ok(attempted.pop().unwrap_or(Err(UpstreamError::Empty))?.answer)
+    let outcome = attempted.pop().unwrap_or(Err(UpstreamError::Empty));
+    outcome.map(|accepted| accepted.answer).or_else(UpstreamError::into_answer)
 }
 
 /// Those that come before this one in order, and by place where they are equal.

@@ -24,7 +24,11 @@ impl Reach {
         let mut headers = leaf::headers(endpoint)?;
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
-        Ok(Self { url: url.parse().map_err(EndpointError::Url)?, headers })
+        let url: EndpointUrl = url.parse().map_err(EndpointError::Url)?;
+        if url.has_credentials() && headers.contains_key(header::AUTHORIZATION) {
+            return Err(EndpointError::TwoCredentials);
+        }
+        Ok(Self { url, headers })
     }
 
     /// Where it is.
@@ -45,6 +49,21 @@ mod tests {
     fn with_token(url: &str, token: Secret) -> Reach {
         let headers = [("authorization".to_owned(), token)].into();
         Reach::resolve(&EndpointConfig { headers, ..EndpointConfig::at(url) }).unwrap()
+    }
+
+    #[test]
+    fn credentials_stand_in_one_place() {
+        let with = |url: &str, header: &str| {
+            let headers = [(header.to_owned(), Secret::Plain("Bearer SECRET".to_owned()))].into();
+            EndpointConfig { headers, ..EndpointConfig::at(url) }.check()
+        };
+        for url in ["http://user:SECRET@127.0.0.1", "http://user@127.0.0.1", "http://:SECRET@127.0.0.1"] {
+            let error = with(url, "Authorization").unwrap_err();
+            assert!(matches!(error, EndpointError::TwoCredentials), "{error}");
+            assert!(!error.to_string().contains("SECRET"), "{error}");
+            assert!(with(url, "x-key").is_ok());
+        }
+        assert!(with("http://127.0.0.1/SECRET", "authorization").is_ok());
     }
 
     #[test]

@@ -244,7 +244,11 @@ fn attempts(pool: Arc<Pool>, filters: Arc<Filters>) -> impl Layered {
             pool.look_back(&calls);
             let attempted = pool.send(calls.clone()).await;
             let settled = calls.into_iter().zip(attempted).map(|(call, outcome)| {
-                let accepted = outcome?;
+                let accepted = match outcome {
+                    Ok(accepted) => accepted,
+                    // Nobody had anything better to say.
+                    Err(error) => return error.into_answer(),
+                };
                 if let Some(check) = &call.check {
                     check.settle(accepted.verdict);
                 }
@@ -288,6 +292,7 @@ mod tests {
     use crate::{
         eth::{Block, BlockHash, BlockNumber, Receipts},
         jsonrpc::Params,
+        upstream::{Health, filters},
         verify::{self, Asked, AskedBlock, Known, Verified, Verifier},
     };
 
@@ -370,5 +375,78 @@ mod tests {
             other => panic!("{other:?}"),
         }
         assert!(upstream.call(call()).await.is_ok());
+    }
+
+    /// Two that are asked whoever they are, the first one first.
+    fn in_order(leaves: [Leaf; 2], config: &Config) -> Upstream {
+        let parts = leaves.into_iter().zip(0..).map(|(leaf, priority)| EndpointParts {
+            name: format!("test {priority}").into(),
+            reach: None,
+            leaf,
+            config: EndpointConfig { priority, ..EndpointConfig::at("http://test") },
+        });
+        let endpoints = assemble(Vec::new(), parts.collect(), None, config, &Metrics::default());
+        Upstream::over(Pool::new(endpoints, Arc::new(Pin::new(None)), config, Metrics::default()), config)
+    }
+
+    /// A leaf that says the same to each call.
+    fn says(answer: Result<Answer, UpstreamError>) -> Leaf {
+        BoxCloneSyncService::new(service_fn(move |calls: Calls| {
+            std::future::ready(Ok(vec![answer.clone(); calls.len()]))
+        }))
+    }
+
+    fn result(text: &'static str) -> Result<Answer, UpstreamError> {
+        Ok(Answer::Result(Bytes::from_static(text.as_bytes())))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_cannot_be_as_large_is_asked_of_another_and_what_can_is_not() {
+        let too_large = |together| Err(UpstreamError::TooLarge { limit: 1, together });
+        for (method, elsewhere) in [
+            ("eth_blockNumber", true),
+            ("eth_getBlockByNumber", true),
+            ("eth_getTransactionReceipt", true),
+            ("eth_getBlockReceipts", true),
+            ("eth_getBlockTransactionCountByNumber", true),
+            ("eth_getLogs", false),
+            ("debug_traceBlockByNumber", false),
+        ] {
+            let upstream = in_order([says(too_large(false)), says(result("\"0x0\""))], &Config::default());
+            for _ in 0..8 {
+                let answer = upstream.call(Call::new(method, Params::EMPTY)).await;
+                assert_eq!(answer.is_ok(), elsewhere, "{method}: {answer:?}");
+            }
+            let is_left = upstream.status().0[0].health != Health::Closed;
+            assert_eq!(is_left, elsewhere, "{method}");
+        }
+        // Together they are, wherever they are asked for; that is nobody's fault.
+        let upstream = in_order([says(too_large(true)), says(result("\"0x0\""))], &Config::default());
+        for _ in 0..8 {
+            let answers = upstream.call_all(vec![call(), call()]).await.unwrap();
+            assert!(answers.iter().all(Result::is_err), "{answers:?}");
+        }
+        assert_eq!(upstream.status().0[0].health, Health::Closed);
+    }
+
+    #[tokio::test]
+    async fn no_more_filters_are_known_than_so_many_and_the_oldest_are_forgotten() {
+        let upstream = in_order([says(result("\"0x1\"")), says(result("\"0x1\""))], &Config::default());
+        let make = async || match upstream.call(Call::new("eth_newBlockFilter", Params::EMPTY)).await {
+            Ok(Answer::Result(id)) => id,
+            other => panic!("{other:?}"),
+        };
+        let poll = async |id: &Bytes| {
+            let params = Params::from_own(format!("[{}]", String::from_utf8_lossy(id)));
+            upstream.call(Call::new("eth_getFilterChanges", params)).await.unwrap()
+        };
+        let oldest = make().await;
+        assert!(matches!(poll(&oldest).await, Answer::Result(_)));
+        let mut newest = oldest.clone();
+        for _ in 0..filters::MOST + 2_000 {
+            newest = make().await;
+        }
+        assert!(matches!(poll(&newest).await, Answer::Result(_)));
+        assert!(matches!(poll(&oldest).await, Answer::Error(error) if error.ends_with(b"not found\"}")));
     }
 }

@@ -43,12 +43,17 @@ impl EndpointUrl {
         self.0.scheme() == "https"
     }
 
+    /// Does it hold a user or a password?
+    pub(super) fn has_credentials(&self) -> bool {
+        !self.0.username().is_empty() || self.0.password().is_some()
+    }
+
     /// Reads the URL of a WebSocket.
     pub(super) fn of_socket(text: &str) -> Result<Self, UrlError> {
         let url = Url::parse(text.trim()).map_err(|_| UrlError::Malformed)?;
         match (url.scheme(), url.has_host()) {
-            ("ws" | "wss", true) if url.username().is_empty() && url.password().is_none() => Ok(Self(url)),
-            ("ws" | "wss", true) => Err(UrlError::Credentials),
+            ("ws" | "wss", true) if Self(url.clone()).has_credentials() => Err(UrlError::Credentials),
+            ("ws" | "wss", true) => Ok(Self(url)),
             _ => Err(UrlError::WsScheme),
         }
     }

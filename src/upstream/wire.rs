@@ -68,12 +68,19 @@ impl Outgoing {
             let answers = read_answers(&incoming.body).map_err(UpstreamError::Unreadable)?;
             return self.assign(answers);
         }
-        // Some nodes send their JSON-RPC errors with an HTTP error: then it is still their answer.
-        read_answers(&incoming.body)
+        // Some nodes send their JSON-RPC errors with an HTTP error.
+        let answers = read_answers(&incoming.body)
             .ok()
             .and_then(|answers| self.assign(answers).ok())
             .filter(|answers| answers.iter().all(|answer| matches!(answer, Ok(Answer::Error(_)))))
-            .ok_or(UpstreamError::Status(incoming.status))
+            .ok_or(UpstreamError::Status(incoming.status))?;
+        let judged = answers.into_iter().map(|answer| match answer {
+            Ok(Answer::Error(error)) if !is_about_the_call(incoming.status, &error) => {
+                Err(UpstreamError::Refused { status: incoming.status, error })
+            }
+            answer => answer,
+        });
+        Ok(judged.collect())
     }
 
     fn assign(&self, answers: Vec<IncomingAnswer>) -> Result<Answers, UpstreamError> {
@@ -98,6 +105,20 @@ impl Outgoing {
         }
         Ok(assigned.into_iter().map(|answer| answer.unwrap_or(Err(UpstreamError::Empty))).collect())
     }
+}
+
+/// Is an error object that came with this HTTP error the answer to the call, which any other node would give too? Else the
+/// one that sent it has failed, however politely: a key has expired, a quota is used up, there is nobody behind it.
+fn is_about_the_call(status: StatusCode, error: &[u8]) -> bool {
+    const STATUSES: [StatusCode; 6] = [
+        StatusCode::BAD_REQUEST,
+        StatusCode::NOT_FOUND,
+        StatusCode::METHOD_NOT_ALLOWED,
+        StatusCode::PAYLOAD_TOO_LARGE,
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        StatusCode::UNPROCESSABLE_ENTITY,
+    ];
+    STATUSES.contains(&status) || limited::is_about_the_call(error)
 }
 
 /// The seconds of a `retry-after` header; the other form, a date, is not used by nodes.
@@ -168,12 +189,55 @@ mod tests {
         assert!(matches!(read(200, "[]").unwrap()[0], Err(UpstreamError::Empty)));
     }
 
+    /// What an HTTP status and the code of an error object make of each other.
     #[test]
-    fn a_nodes_error_is_an_answer_whatever_the_status() {
-        for status in [200, 400, 500] {
-            let answers = outgoing(1).read(&incoming(status, r#"{"id":1,"error":{"code":3}}"#)).unwrap();
-            assert!(matches!(&answers[0], Ok(Answer::Error(error)) if error == r#"{"code":3}"#));
+    fn an_error_about_the_call_is_an_answer_and_any_other_with_an_http_error_is_a_failure() {
+        const ANY: [i64; 8] = [3, -32601, -32602, -32600, -32000, -32603, -32010, -32013];
+        const OF_THE_CALL: [i64; 3] = [3, -32601, -32602];
+        for (status, answers) in [
+            (200, &ANY[..]),
+            (400, &ANY),
+            (404, &ANY),
+            (405, &ANY),
+            (413, &ANY),
+            (415, &ANY),
+            (422, &ANY),
+            // "Must be authenticated!" is a -32600 of a provider's: not of the call's.
+            (401, &OF_THE_CALL),
+            (402, &OF_THE_CALL),
+            (403, &OF_THE_CALL),
+            (407, &OF_THE_CALL),
+            (301, &OF_THE_CALL),
+            (500, &OF_THE_CALL),
+            (502, &OF_THE_CALL),
+            (503, &OF_THE_CALL),
+            (504, &OF_THE_CALL),
+        ] {
+            for code in ANY {
+                let object = format!(r#"{{"code":{code},"message":"no"}}"#);
+                let body = format!(r#"{{"id":1,"error":{object}}}"#);
+                let read = outgoing(1).read(&incoming(status, &body)).unwrap().remove(0);
+                match read {
+                    Ok(Answer::Error(error)) => {
+                        assert!(answers.contains(&code), "{status} {code}");
+                        assert_eq!(error, object);
+                    }
+                    Err(UpstreamError::Refused { status: with, error }) => {
+                        assert!(!answers.contains(&code), "{status} {code}");
+                        assert_eq!((with.as_u16(), &error[..]), (status, object.as_bytes()));
+                    }
+                    other => panic!("{status} {code}: {other:?}"),
+                }
+            }
         }
+        // What a contract said is the call's own, under whatever code.
+        let reverted = r#"{"id":1,"error":{"code":-32000,"message":"execution reverted: no"}}"#;
+        assert!(outgoing(1).read(&incoming(500, reverted)).unwrap()[0].is_ok());
+        assert!(matches!(outgoing(1).read(&incoming(429, reverted)), Err(UpstreamError::RateLimited { .. })));
+    }
+
+    #[test]
+    fn what_a_node_cannot_make_out_it_says_once() {
         let answers = outgoing(3).read(&incoming(200, r#"{"id":null,"error":{"code":-32600}}"#)).unwrap();
         assert_eq!(answers.len(), 3);
     }

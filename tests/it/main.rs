@@ -37,6 +37,7 @@ mod malformed;
 mod matrix;
 mod model;
 mod node;
+mod polite;
 mod pool;
 mod prove;
 mod readme;

@@ -1,0 +1,276 @@
+//! Endpoints that fail in due form: with an error object, where another has an answer.
+
+use std::time::Duration;
+
+use holdfast::{devchain::Fault, upstream::Health};
+use serde_json::{Value, json};
+use tokio::time::{self, Instant};
+
+use crate::{
+    pool::{followed, hash, in_order, introduced, somebody, truth, twins},
+    support::in_memory::{self, InMemory},
+};
+
+const BLOCK: &str = "eth_getBlockByHash";
+const BLOCK_AT: &str = "eth_getBlockByNumber";
+const BALANCE: &str = "eth_getBalance";
+const CALL: &str = "eth_call";
+const SEND: &str = "eth_sendRawTransaction";
+
+const SECOND: Option<&str> = Some("devchain 1");
+
+/// What gateways and providers say who have nothing better: the status, the code, the message.
+const REFUSALS: [(u16, i64, &str); 9] = [
+    (401, -32600, "Must be authenticated!"),
+    (402, -32003, "payment required"),
+    (403, -32002, "this key has expired"),
+    (403, -32052, "API key is not allowed to access blockchain"),
+    (500, -32603, "internal error"),
+    (502, -32010, "the upstream failed: cannot connect: Connection refused"),
+    (503, -32013, "too many calls at once"),
+    (503, -32000, "no backends available"),
+    (504, -32011, "the upstream is too slow"),
+];
+
+fn refused((status, code, message): (u16, i64, &str)) -> Fault {
+    Fault::Refused { status, code, message: message.to_owned() }
+}
+
+fn error(code: i64, message: &str) -> Fault {
+    Fault::Error { code, message: message.to_owned() }
+}
+
+fn contract() -> Value {
+    json!([{ "to": format!("0x{}", "22".repeat(20)), "data": "0x" }, "latest"])
+}
+
+fn health(program: &InMemory, at: usize) -> Health {
+    program.upstream.status().0[at].health
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_refuses_everything_is_left() {
+    for refusal in REFUSALS {
+        let (first, second) = twins();
+        let mut config = in_order();
+        config.chain.max_staleness = Duration::from_millis(100);
+        let program = in_memory::program_over(&[&first, &second], &config);
+        introduced(&program).await;
+        first.fail(refused(refusal)).any().always();
+        for number in 5..45 {
+            time::sleep(Duration::from_millis(200)).await;
+            let params = json!([hash(&first, number), true]);
+            let (status, reply) = program.call(BLOCK, params.clone()).await;
+            assert_eq!((status, &reply["result"]), (200, &truth(&second, BLOCK, &params)), "{refusal:?}");
+            assert_eq!(program.ask(BALANCE, somebody()).await, truth(&second, BALANCE, &somebody()));
+            assert_eq!(program.ask("eth_blockNumber", json!([])).await, "0x78", "{refusal:?}");
+            assert_eq!(
+                program.ask(BLOCK_AT, json!(["latest", false])).await["number"],
+                "0x78",
+                "{refusal:?}"
+            );
+        }
+        assert_eq!(followed(&program).as_deref(), SECOND, "{refusal:?}");
+        assert_ne!(health(&program, 0), Health::Closed, "{refusal:?}");
+        assert!(program.upstream.lost().is_none(), "there is another");
+        first.clear_faults();
+        let begun = Instant::now();
+        while health(&program, 0) != Health::Closed {
+            program.ask(BALANCE, somebody()).await;
+            time::sleep(Duration::from_millis(100)).await;
+            assert!(begun.elapsed() < Duration::from_secs(10), "it is not noticed that the node is back");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_refuses_everything_is_left_though_nothing_but_code_is_run() {
+    for refusal in REFUSALS {
+        let (first, second) = twins();
+        let program = in_memory::program_over(&[&first, &second], &in_order());
+        introduced(&program).await;
+        first.fail(refused(refusal)).any().always();
+        for _ in 0..300 {
+            time::sleep(Duration::from_millis(10)).await;
+            let (_, reply) = program.call(CALL, contract()).await;
+            assert!(reply["result"].is_string(), "{refusal:?}: {reply}");
+        }
+        assert_ne!(health(&program, 0), Health::Closed, "{refusal:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_nobody_has_better_the_nodes_own_error_is_handed_on() {
+    for refusal in REFUSALS {
+        let (first, second) = twins();
+        for nodes in [vec![&first], vec![&first, &second]] {
+            let program = in_memory::program_over(&nodes, &in_order());
+            introduced(&program).await;
+            for node in &nodes {
+                node.fail(refused(refusal)).on(BALANCE).always();
+            }
+            let (status, reply) = program.call(BALANCE, somebody()).await;
+            let (_, code, message) = refusal;
+            assert_eq!((status, &reply["error"]), (200, &json!({ "code": code, "message": message })));
+            nodes.iter().for_each(|node| node.clear_faults());
+        }
+        // What one was refused is nothing to others.
+        let program = in_memory::program_over(&[&first], &in_order());
+        introduced(&program).await;
+        first.fail(refused(refusal)).any().always();
+        for _ in 0..20 {
+            program.call(BALANCE, somebody()).await;
+        }
+        let (_, reply) = program.call(CALL, contract()).await;
+        assert!(reply["error"].is_object(), "{reply}");
+        if health(&program, 0) == Health::Open {
+            assert_eq!(reply["error"]["code"], -32010, "{reply}");
+        }
+        assert!(program.upstream.lost().is_some(), "{refusal:?}");
+        first.clear_faults();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_of_the_call_alone_costs_the_others_nothing() {
+    let (first, second) = twins();
+    let program = in_memory::program_over(&[&first, &second], &in_order());
+    introduced(&program).await;
+    second.clear_calls();
+    for fault in [
+        refused((500, 3, "execution reverted: no")),
+        refused((500, -32000, "execution reverted: no")),
+        refused((403, -32601, "the method is not available")),
+        refused((400, -32000, "no such block")),
+        error(3, "execution reverted: rate limit exceeded"),
+        error(-32603, "internal error"),
+        error(-32000, "out of gas"),
+    ] {
+        first.fail(fault.clone()).on(CALL).always();
+        for _ in 0..10 {
+            assert!(program.call(CALL, contract()).await.1["error"].is_object());
+        }
+        assert_eq!((second.count(CALL), health(&program, 0)), (0, Health::Closed), "{fault:?}");
+        let begun = Instant::now();
+        program.ask(BALANCE, somebody()).await;
+        assert_eq!((second.count(BALANCE), begun.elapsed().as_millis()), (0, 0), "{fault:?}");
+        first.clear_faults();
+    }
+    // What a provider does not sell to everybody, another may have; and the rest it sells.
+    first.fail(refused((403, -32600, "not available on the free tier"))).on("eth_getProof").always();
+    for _ in 0..10 {
+        program.call("eth_getProof", json!([format!("0x{}", "11".repeat(20)), [], "latest"])).await;
+    }
+    assert_eq!(health(&program, 0), Health::Closed);
+    assert!(second.count("eth_getProof") > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_contracts_and_pools_say_of_limits_pauses_nobody() {
+    for (method, params, fault) in [
+        (CALL, contract(), error(3, "execution reverted: rate limit exceeded")),
+        (CALL, contract(), error(-32000, "execution reverted: too many requests")),
+        (SEND, json!(["0x00"]), error(-32000, "account limit exceeded")),
+        ("eth_getLogs", json!([{}]), error(-32005, "query returned more than 10000 results")),
+        ("eth_getLogs", json!([{}]), error(-32005, "limit exceeded")),
+    ] {
+        let (only, _) = twins();
+        let program = in_memory::program_over(&[&only], &in_order());
+        introduced(&program).await;
+        only.fail(fault.clone()).on(method).always();
+        for _ in 0..10 {
+            assert!(program.call(method, params.clone()).await.1["error"].is_object());
+            let begun = Instant::now();
+            program.ask(BALANCE, somebody()).await;
+            assert_eq!(begun.elapsed(), Duration::ZERO, "{fault:?}: another client has to wait");
+        }
+        assert_eq!(program.upstream.status().0[0].paused, None, "{fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_an_internal_error_one_other_is_asked_for_its_opinion() {
+    for code in [-32603, -32010, -32013] {
+        let (first, second) = twins();
+        let mut config = in_order();
+        config.chain.max_staleness = Duration::from_millis(100);
+        let program = in_memory::program_over(&[&first, &second], &config);
+        introduced(&program).await;
+        first.fail(error(code, "first")).any().always();
+        assert_eq!(program.ask(BALANCE, somebody()).await, truth(&second, BALANCE, &somebody()));
+        let params = json!([hash(&first, 7), true]);
+        assert_eq!(program.ask(BLOCK, params.clone()).await, truth(&second, BLOCK, &params));
+        time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(program.ask("eth_blockNumber", json!([])).await, "0x78");
+        assert_eq!(followed(&program).as_deref(), SECOND, "a head it does not have");
+        for failing in [error(code, "second"), error(-32005, "rate limit"), Fault::Status(500)] {
+            second.fail(failing).on("eth_gasPrice").always();
+            let (_, reply) = program.call("eth_gasPrice", json!([])).await;
+            assert_eq!(reply["error"], json!({ "code": code, "message": "first" }), "{reply}");
+            second.clear_faults();
+            time::sleep(Duration::from_secs(120)).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transaction_that_is_refused_is_not_sent_twice() {
+    let errors = [error(-32603, "internal error"), error(-32010, "nobody"), error(-32013, "busy")];
+    for fault in REFUSALS.map(refused).into_iter().chain(errors) {
+        let (first, second) = twins();
+        let program = in_memory::program_over(&[&first, &second], &in_order());
+        introduced(&program).await;
+        first.fail(fault.clone()).on(SEND).always();
+        let (_, reply) = program.call(SEND, json!(["0x00"])).await;
+        let (Fault::Refused { message, .. } | Fault::Error { message, .. }) = &fault else { unreachable!() };
+        assert_eq!(reply["error"]["message"], *message, "{fault:?}");
+        assert_eq!((first.count(SEND), second.count(SEND)), (1, 0), "{fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transaction_that_never_left_is_sent_elsewhere() {
+    for fault in [Fault::Status(500), Fault::Garbage, Fault::Hang, error(-32000, "still starting")] {
+        for _ in 0..6 {
+            let (first, second) = twins();
+            let program = in_memory::program_over(&[&first, &second], &in_order());
+            introduced(&program).await;
+            program.upstream.identity().doubt();
+            // It does not say who it is, so it is not asked for more.
+            first.fail(fault.clone()).any().always();
+            let (_, reply) = program.call(SEND, json!(["0x00"])).await;
+            assert_eq!((first.count(SEND), second.count(SEND)), (0, 1), "{fault:?}: {reply}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_a_null_in_hand_nobody_is_waited_for() {
+    let (first, second) = twins();
+    let mut config = in_order();
+    config.upstream.endpoints[1].rate = Some(holdfast::upstream::RateConfig { per_second: 1, burst: 1 });
+    let program = in_memory::program_over(&[&first, &second], &config);
+    introduced(&program).await;
+    for number in 0..6 {
+        let begun = Instant::now();
+        let unknown = json!([format!("{:#066x}", number + 1), true]);
+        let (_, reply) = program.call(BLOCK, unknown).await;
+        assert_eq!(reply["result"], Value::Null, "{reply}");
+        assert!(begun.elapsed() < Duration::from_millis(100), "{:?}", begun.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_forgotten_is_asked_for_again_after_a_while() {
+    let (first, second) = twins();
+    let program = in_memory::program_over(&[&first, &second], &in_order());
+    introduced(&program).await;
+    let asked = |params: &str| first.calls().iter().filter(|call| call.params.contains(params)).count();
+    first.fail(error(4444, "pruned history unavailable")).on(BLOCK_AT).once();
+    for (number, times, wait) in [(10, 1, 0), (11, 0, 0), (12, 0, 500), (13, 1, 101), (14, 1, 0)] {
+        time::sleep(Duration::from_secs(wait)).await;
+        let params = json!([format!("{number:#x}"), true]);
+        assert_eq!(program.ask(BLOCK_AT, params.clone()).await, truth(&second, BLOCK_AT, &params));
+        assert_eq!(asked(&params[0].to_string()), times, "{number}");
+    }
+}
