@@ -115,6 +115,7 @@ fn upstream_error(error: &UpstreamError) -> Verdict {
         ),
         UpstreamError::Connect(_)
         | UpstreamError::Broken(_)
+        | UpstreamError::Hangs { .. }
         | UpstreamError::Status(_)
         | UpstreamError::Packed(_)
         | UpstreamError::Unreadable(_)

@@ -17,7 +17,7 @@ use super::{
     choice::two_choices,
     endpoint::{Accepted, Attempted, Cost, Eligible, Endpoint, EndpointId, EndpointStatus},
     followed::Followed,
-    hedge::{Hedge, Raced, race, worth},
+    hedge::{Hedge, Raced, is_better, is_unproved, race},
     identity::{IdentityState, Pin, Recognition},
 };
 use crate::{eth::BlockNumber, jsonrpc::Answer};
@@ -113,12 +113,15 @@ impl Pool {
             let mut is_retry = false;
             for ((at, call), outcome) in left.iter().zip(&sending).zip(attempted) {
                 let was_null = done[*at].as_ref().is_some_and(is_null);
-                if let Some(why) = another(call, &outcome).filter(|_| !was_null) {
+                // A head that cannot be proved is as good as another's, and another's may be older.
+                let is_settled = was_null || (call.need.is_head && is_unproved(&outcome));
+                if let Some(why) = another(call, &outcome).filter(|_| !is_settled) {
                     is_retry |= why == Another::Retry;
                     again.push(*at);
                 }
-                // A later failure, or a later `null`, does not make an earlier answer worse.
-                if done[*at].as_ref().is_none_or(|before| worth(&outcome) >= worth(before)) {
+                // A later failure, or a later `null`, does not make an earlier answer worse; nor is a later answer
+                // better for being later.
+                if done[*at].as_ref().is_none_or(|before| is_better(&outcome, before)) {
                     done[*at] = Some(outcome);
                 }
             }
@@ -296,14 +299,18 @@ impl Pool {
     }
 
     /// Nobody can be asked: the reason that tells most.
-    fn why_none(&self) -> UpstreamError {
+    pub(super) fn why_none(&self) -> UpstreamError {
         let endpoints = self.endpoints.load();
         let stranger = |endpoint: &Arc<Endpoint>| match endpoint.recognition()?.state() {
             IdentityState::Stranger(stranger) => Some(UpstreamError::Stranger(stranger)),
             IdentityState::Unknown(_) | IdentityState::Known(_) => None,
         };
         let failed = endpoints.iter().find_map(|endpoint| endpoint.last_error());
-        failed.or_else(|| endpoints.iter().find_map(stranger)).unwrap_or(UpstreamError::Busy)
+        match failed.or_else(|| endpoints.iter().find_map(stranger)) {
+            // That was another call's time, and this one has not waited for anything.
+            Some(UpstreamError::TimedOut { after }) => UpstreamError::Hangs { after },
+            error => error.unwrap_or(UpstreamError::Busy),
+        }
     }
 
     /// Asks every endpoint who it is, for as long as this runs, also those that come later.
