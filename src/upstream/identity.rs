@@ -500,7 +500,7 @@ mod tests {
         const TIMES: usize = 50_000;
         let pin = Arc::new(Pin::new(None));
         let one = Arc::new(Recognition::new(EndpointId::next(), "one".into(), pin.clone()));
-        let (done, both) = mpsc::channel();
+        let (done, both) = mpsc::sync_channel(2);
         let (saying, said) = (one.clone(), done.clone());
         thread::spawn(move || {
             (0..TIMES).for_each(|_| saying.conclude(Ok(who()), 0));
