@@ -95,7 +95,11 @@ impl Identity {
             }
             // None of them is let say anything now: whoever waited for that would wait for the last one's try.
             let now = Instant::now();
-            if endpoints.iter().all(|endpoint| endpoint.is_left_alone(now)) {
+            // At first contact there is nothing to serve without it, and it is waited for.
+            let is_met = self.0.pin.pinned().is_some();
+            if is_met && endpoints.iter().all(|endpoint| endpoint.is_left_alone(now)) {
+                // Whoever comes next may find one that is back.
+                recognitions.iter().for_each(|recognition| recognition.hurry());
                 return Err(IdentityError::Upstream(self.0.why_none()));
             }
             let confirming = recognitions.into_iter().map(|recognition| Box::pin(recognition.confirm()));
