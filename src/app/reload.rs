@@ -166,9 +166,16 @@ impl Reload {
         proxy.apply(&config.proxy());
         http.apply(&config.http);
         access.replace(&config.http, Policy::new(&config.proxy()));
-        proxy.set_consistent(is_consistent(&config.upstream.endpoints));
+        // One node that does not contradict itself is one only while no other is asked.
+        let consistent = is_consistent(&config.upstream.endpoints);
+        if !consistent {
+            proxy.set_consistent(false);
+        }
         // Those that are reached with the same go on as they are, with what is known of them.
         upstream.replace(prepared.endpoints, &config.upstream);
+        if consistent {
+            proxy.set_consistent(true);
+        }
         feed.send_if_modified(|feed| {
             let is_another = *feed != prepared.feed;
             *feed = prepared.feed;

@@ -42,13 +42,13 @@ impl admin::Report for Report {
         if self.draining.load(Relaxed) {
             return Err("shutting down".to_owned());
         }
+        let degraded = |error| {
+            format!("degraded: no upstream answers ({error}); what is final and in memory is still served")
+        };
         match self.identity.state() {
-            IdentityState::Known(_) => match self.upstream.lost() {
-                None => Ok(()),
-                Some(error) => Err(format!(
-                    "degraded: no upstream answers ({error}); what is final and in memory is still served"
-                )),
-            },
+            IdentityState::Known(_) => self.upstream.lost().map_or(Ok(()), |error| Err(degraded(error))),
+            // It is known what is in memory, though not any more who answers.
+            IdentityState::Unknown(Some(error)) if self.identity.pinned().is_some() => Err(degraded(error)),
             IdentityState::Unknown(None) => Err("the upstream has not been reached yet".to_owned()),
             IdentityState::Unknown(Some(error)) => Err(format!("the upstream does not answer: {error}")),
             IdentityState::Stranger(stranger) => Err(stranger.to_string()),
@@ -130,6 +130,7 @@ fn view(seen: &Seen) -> serde_json::Value {
     json!({
         "head": seen.head.map(|head| json!({ "number": head.number.0, "hash": head.hash.to_string() })),
         "age_seconds": seen.age.map(|age| age.as_secs_f64()),
+        "head_age_seconds": seen.head_age.map(|age| age.as_secs_f64()),
         "max_staleness_seconds": seen.max_staleness.as_secs_f64(),
         "lags": seen.lags,
         "finalized": seen.finalized.map(|(number, hash)| json!({ "number": number.0, "hash": hash.to_string() })),

@@ -116,6 +116,7 @@ fn upstream_error(error: &UpstreamError) -> Verdict {
         ),
         UpstreamError::Connect(_)
         | UpstreamError::Broken(_)
+        | UpstreamError::Hangs { .. }
         | UpstreamError::Status(_)
         | UpstreamError::Refused { .. }
         | UpstreamError::Packed(_)

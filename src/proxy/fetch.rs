@@ -107,8 +107,9 @@ impl Fetch {
     }
 
     /// What depends on which branch is canonical is asked of the endpoint whose heads are followed; content by
-    /// its hash, and what is final, of anybody, and of another where one has not got it. Only what is there can
-    /// be lacking: the next block is not, however often it is asked for.
+    /// its hash, and what is final, of anybody. Where one has not got what must be there, be it by its hash or at or
+    /// below the head, another is asked. Only what is there can be lacking: the next block is not, however often it is
+    /// asked for.
     fn need(self, finalized: Option<BlockNumber>, head: Option<BlockNumber>) -> Need {
         let block = match self {
             Self::BlockAt(number)
@@ -126,7 +127,7 @@ impl Fetch {
         let block = block.filter(|block| Some(*block) <= head);
         // That there is none yet, only one can say who is as far as the view.
         let head = head.filter(|_| matches!(self, Self::Transaction(_) | Self::Receipt(_)));
-        Need { block, head, followed: !anybody, is_head: false, null_elsewhere: anybody }
+        Need { block, head, followed: !anybody, is_head: false, null_elsewhere: anybody || block.is_some() }
     }
 
     pub(super) fn asked(self) -> Asked {

@@ -372,7 +372,8 @@ impl Inner {
         // As canonical as anything else that is asked for by what is canonical.
         let head = self.fetcher.view.tracker().head().map(|head| head.number);
         let block = asked.want.number().filter(|number| Some(*number) <= head);
-        let need = Need { block, followed: !asked.names_hash(), ..Need::default() };
+        let followed = !asked.names_hash();
+        let need = Need { block, followed, null_elsewhere: block.is_some(), ..Need::default() };
         let call = asked.call.clone().with_need(need);
         let Some(question) = asked.question() else {
             if asked.counts() && demands_proof && rejects {

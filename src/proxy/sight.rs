@@ -20,6 +20,8 @@ pub struct Seen {
     pub head: Option<Link>,
     /// How long ago the refresh behind it was sent; `None` if it may have changed since.
     pub age: Option<Duration>,
+    /// How long ago the head became what it is.
+    pub head_age: Option<Duration>,
     /// Is the upstream behind the head that it showed?
     pub lags: bool,
     /// The newest final block.
@@ -51,11 +53,13 @@ impl Sight {
 
     /// What is known now.
     pub fn seen(&self) -> Seen {
+        let head_age = self.0.view.head_age();
         let tracker = self.0.view.tracker();
         let (window, final_numbers) = tracker.sizes();
         Seen {
             head: tracker.head(),
             age: tracker.refreshed().map(|sent| sent.time.elapsed()),
+            head_age,
             lags: tracker.lags(),
             finalized: tracker.finalized(),
             window,

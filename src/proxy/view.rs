@@ -4,6 +4,7 @@
 //! `finalized` have times of their own and are asked when a call needs them, `finalized` besides
 //! now and then, so that what is old becomes final.
 
+mod pace;
 mod refresh;
 
 use std::{
@@ -19,6 +20,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 use tracing::{info, warn};
 
+use self::pace::Pace;
 use super::{Metrics, coalesce::Coalesce, config::ChainConfig};
 use crate::{
     cache::Cache,
@@ -67,6 +69,8 @@ struct Times {
     /// When the node last had no block for the tag.
     no_safe: Option<Stamp>,
     no_finalized: Option<Stamp>,
+    /// How fast the chain goes.
+    pace: Pace,
     /// Whose chain the tracker follows.
     who: Option<Arc<WhoIs>>,
 }
@@ -263,10 +267,16 @@ impl View {
         if !self.working.swap(true, Relaxed) {
             let this = self.clone();
             tokio::spawn(async move {
+                // However it ends: what died must not keep everything else from being done.
+                let _working = Working(this);
                 let _ = work.await;
-                this.working.store(false, Relaxed);
             });
         }
+    }
+
+    /// How long ago the head became what it is.
+    pub(super) fn head_age(&self) -> Option<Duration> {
+        self.times().pace.age(self.clock.now().time)
     }
 
     /// Which chain this is, counted: what was asked of the one before is nothing to this one.
@@ -308,6 +318,15 @@ impl View {
 
     fn times(&self) -> std::sync::MutexGuard<'_, Times> {
         self.times.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Something that nobody waits for is being done, until this is dropped.
+struct Working(Arc<View>);
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        self.0.working.store(false, Relaxed);
     }
 }
 

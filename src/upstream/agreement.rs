@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use futures_util::future::{select_all, select_ok};
+use tokio::time::Instant;
 
 use super::{
-    UpstreamError,
+    EndpointId, UpstreamError,
     identity::{IdentityError, IdentityState, Recognition, WhoIs},
     pool::Pool,
 };
@@ -62,7 +63,19 @@ impl Identity {
         }
     }
 
-    /// Makes sure that one of them can be asked: at once if one is known, else by the next attempts.
+    /// Makes sure of this one, whoever the others are.
+    ///
+    /// # Errors
+    /// If it is gone, or is not who it should be, or does not say.
+    pub async fn confirm_one(&self, id: EndpointId) -> Result<Arc<WhoIs>, IdentityError> {
+        match self.0.get(id).as_ref().and_then(|endpoint| endpoint.recognition()) {
+            Some(recognition) => recognition.confirm().await,
+            None => Err(IdentityError::Upstream(UpstreamError::Empty)),
+        }
+    }
+
+    /// Makes sure that one of them can be asked: at once if one is known, else by the next attempts. Where all are left
+    /// alone, since they failed too often, nobody waits.
     ///
     /// # Errors
     /// If none can.
@@ -79,6 +92,15 @@ impl Identity {
             }
             if recognitions.is_empty() {
                 return Err(IdentityError::Upstream(UpstreamError::Busy));
+            }
+            // None of them is let say anything now: whoever waited for that would wait for the last one's try.
+            let now = Instant::now();
+            // At first contact there is nothing to serve without it, and it is waited for.
+            let is_met = self.0.pin.pinned().is_some();
+            if is_met && endpoints.iter().all(|endpoint| endpoint.is_left_alone(now)) {
+                // Whoever comes next may find one that is back.
+                recognitions.iter().for_each(|recognition| recognition.hurry());
+                return Err(IdentityError::Upstream(self.0.why_none()));
             }
             let confirming = recognitions.into_iter().map(|recognition| Box::pin(recognition.confirm()));
             tokio::select! {

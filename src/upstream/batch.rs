@@ -97,6 +97,7 @@ fn is_worth_another_try(error: &UpstreamError) -> bool {
         error,
         UpstreamError::Busy
             | UpstreamError::TimedOut { .. }
+            | UpstreamError::Hangs { .. }
             | UpstreamError::RateLimited { .. }
             | UpstreamError::Rejected(_)
     )

@@ -79,8 +79,11 @@ impl Breaker {
         match self.state {
             // ## Closed => Closed
             State::Closed { .. } => {}
-            // ## (Open | HalfOpen) => HalfOpen
-            State::Open { .. } | State::HalfOpen { .. } => {
+            // ## Open => HalfOpen, also before its time: who it is may be asked then, and whoever came meanwhile would
+            // wait for the same.
+            State::Open { .. } => self.state = State::HalfOpen { since: now },
+            // ## HalfOpen => HalfOpen
+            State::HalfOpen { .. } => {
                 if self.lets_pass(now) {
                     self.state = State::HalfOpen { since: now };
                 }

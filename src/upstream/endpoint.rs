@@ -433,14 +433,18 @@ impl Endpoint {
         }
     }
 
-    /// It failed, and nobody may be asking: it is asked who it is, to see whether it is back.
+    /// It failed, and nobody may be asking: it is asked who it is, to see whether it is back. Nobody waits for that.
     pub(super) fn probe(&self) {
         if let Some(recognition) = &self.recognition
             && self.last_error().is_some()
         {
-            recognition.doubt();
-            recognition.hurry();
+            recognition.probe();
         }
+    }
+
+    /// Has it failed so often that it is left alone for now?
+    pub(super) fn is_left_alone(&self, now: Instant) -> bool {
+        !self.state().breaker.lets_pass(now)
     }
 
     /// A call would rather ask it, if it were sure who it is: so it is asked that, for the calls to come.
@@ -486,7 +490,7 @@ fn bucket(rate: RateConfig) -> Bucket {
 // === impl EndpointId ===
 
 impl EndpointId {
-    fn next() -> Self {
+    pub(super) fn next() -> Self {
         static GIVEN: AtomicU64 = AtomicU64::new(0);
         Self(GIVEN.fetch_add(1, Relaxed))
     }

@@ -32,6 +32,12 @@ pub enum UpstreamError {
         /// The limit in force.
         after: Duration,
     },
+    /// It let calls wait for nothing, and is left alone for now: nothing was sent.
+    #[error("it is left alone for now, since it gave no answer within {}", Time(*after))]
+    Hangs {
+        /// The limit in force.
+        after: Duration,
+    },
     /// An HTTP error without a JSON-RPC answer in it.
     #[error("HTTP status {0}")]
     Status(StatusCode),
@@ -130,10 +136,11 @@ impl UpstreamError {
     }
 
     /// Every reason, as it is named in logs and metrics.
-    pub const REASONS: [&str; 17] = [
+    pub const REASONS: [&str; 18] = [
         "connect",
         "broken",
         "timeout",
+        "hangs",
         "status",
         "refused",
         "rate_limited",
@@ -156,6 +163,7 @@ impl UpstreamError {
             Self::Connect(_) => "connect",
             Self::Broken(_) => "broken",
             Self::TimedOut { .. } => "timeout",
+            Self::Hangs { .. } => "hangs",
             Self::Status(_) => "status",
             Self::Refused { .. } => "refused",
             Self::RateLimited { .. } => "rate_limited",

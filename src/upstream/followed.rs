@@ -17,15 +17,16 @@ use std::{
 };
 
 use tokio::time::Instant;
-use tracing::info;
+use tracing::{debug, info, warn};
 
 use super::{
-    Calls, Need,
+    Call, Calls, Need,
     again::is_null,
     choice::two_choices,
     endpoint::{Cost, Eligible, Endpoint, EndpointId},
     pool::Pool,
 };
+use crate::{seldom::Seldom, verify::Verdict};
 
 /// Between a change, or a look at those that come first, and the next look. Long beside what a node needs to come back
 /// and be gone again, short beside what a spare may cost.
@@ -33,7 +34,10 @@ const LOOK_BACK: Duration = Duration::from_secs(60);
 
 /// The one that is followed, shared by all calls.
 #[derive(Debug, Default)]
-pub(super) struct Followed(Mutex<State>);
+pub(super) struct Followed {
+    state: Mutex<State>,
+    said: Seldom,
+}
 
 /// Held while one is chosen, so that two calls do not choose two.
 #[derive(Debug, Default)]
@@ -46,8 +50,18 @@ pub(super) struct State {
 // === impl Followed ===
 
 impl Followed {
+    /// Two that fail by turns would else fill the log.
+    fn say(&self, upstream: &Endpoint) {
+        let upstream = upstream.name();
+        if self.said.is_due("elsewhere") {
+            info!(%upstream, "the chain is followed elsewhere from now on");
+        } else {
+            debug!(%upstream, "the chain is followed elsewhere from now on");
+        }
+    }
+
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -111,7 +125,7 @@ impl Pool {
         }
         let endpoint = two_choices(eligible).cloned().ok_or(None)?;
         if followed.follow(endpoint.id(), now).is_some() {
-            info!(upstream = %endpoint.name(), "the chain is followed elsewhere from now on");
+            self.followed.say(&endpoint);
         }
         Ok(endpoint)
     }
@@ -128,7 +142,32 @@ impl Pool {
         eligible.retain(|(cost, _)| cost.is_fit());
         if let Some(endpoint) = two_choices(&eligible) {
             followed.follow(endpoint.id(), now);
-            info!(upstream = %endpoint.name(), "the chain is followed elsewhere from now on");
+            self.followed.say(endpoint);
+        }
+    }
+
+    /// Asks one that is known and well, and is not this one, once.
+    pub(super) async fn ask_another(
+        &self,
+        than: EndpointId,
+        call: Call,
+    ) -> Option<(EndpointId, Option<Verdict>)> {
+        let (mut eligible, _) = self.eligible(1, Need::default(), &[than], Instant::now());
+        eligible.retain(|(cost, _)| cost.is_fit() && cost.is_well());
+        let other = two_choices(&eligible)?;
+        let accepted = other.attempt(&vec![call]).await.pop()?.ok()?;
+        Some((other.id(), accepted.verdict))
+    }
+
+    /// The head of this endpoint stands still, and the other is further: that one is followed, if this one was.
+    pub(super) fn follow_instead(&self, of: EndpointId, other: EndpointId) {
+        let Some(other) = self.get(other) else { return };
+        let mut followed = self.followed.lock();
+        if followed.endpoint() == Some(of) {
+            followed.follow(other.id(), Instant::now());
+            if self.followed.said.is_due("further") {
+                warn!(upstream = %other.name(), "the head stood still where the chain was followed, and is further here: it is followed here from now on");
+            }
         }
     }
 

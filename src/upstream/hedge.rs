@@ -16,7 +16,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use tokio::time::Instant;
 
 use super::{Calls, UpstreamError, again, endpoint::Accepted, endpoint::Attempted};
-use crate::jsonrpc::Answer;
+use crate::{jsonrpc::Answer, verify::Verdict};
 
 /// So many of the last answers count. Enough to tell a percentile, few enough to follow a node that changes.
 const MOST: usize = 256;
@@ -161,9 +161,25 @@ fn better(one: Attempted, two: Attempted) -> Attempted {
     one.into_iter().zip(two).map(|(one, two)| if worth(&two) > worth(&one) { two } else { one }).collect()
 }
 
+/// Does this outcome replace one that came before? Of two results of the same worth the first stays; of two failures
+/// the last tells more.
+pub(super) fn is_better(
+    outcome: &Result<Accepted, UpstreamError>,
+    before: &Result<Accepted, UpstreamError>,
+) -> bool {
+    let is_result = matches!(before, Ok(Accepted { answer: Answer::Result(_), .. }));
+    worth(outcome) > worth(before) || (!is_result && worth(outcome) == worth(before))
+}
+
+/// Is it an answer that could not be proved?
+pub(super) fn is_unproved(outcome: &Result<Accepted, UpstreamError>) -> bool {
+    matches!(outcome, Ok(Accepted { verdict: Some(Verdict::Unproved(..)), .. }))
+}
+
 /// What an outcome is worth beside another of the same call.
-pub(super) fn worth(outcome: &Result<Accepted, UpstreamError>) -> u8 {
+fn worth(outcome: &Result<Accepted, UpstreamError>) -> u8 {
     match outcome {
+        Ok(Accepted { answer: Answer::Result(result), .. }) if result != "null" && !is_unproved(outcome) => 5,
         Ok(Accepted { answer: Answer::Result(result), .. }) if result != "null" => 4,
         Ok(Accepted { answer: Answer::Result(_), .. }) => 3,
         Ok(Accepted { answer: Answer::Error(_), .. }) => 2,

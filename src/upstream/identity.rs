@@ -13,7 +13,10 @@
 
 use std::{
     future::Future,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -145,6 +148,8 @@ pub(super) struct Recognition {
     pin: Arc<Pin>,
     progress: watch::Sender<Progress>,
     wanted: Notify,
+    /// Somebody wants to know whether it answers, though nothing speaks against who it is.
+    probed: AtomicBool,
 }
 
 // === impl Pin ===
@@ -166,15 +171,18 @@ impl Pin {
     }
 
     /// Some endpoints are gone. Another that has said the same takes the place of the one that pinned it.
+    /// Who that is must be found without the lock: what an endpoint has said stands behind one of its own, under which
+    /// others come here.
     pub(super) fn retain(
         &self,
         is_there: impl Fn(EndpointId) -> bool,
         agrees: impl FnOnce() -> Option<EndpointId>,
     ) {
+        let agrees = agrees();
         if let Some(pinned) = &mut *self.lock()
             && !pinned.by.is_some_and(is_there)
         {
-            pinned.by = agrees();
+            pinned.by = agrees;
         }
     }
 
@@ -219,7 +227,14 @@ impl Recognition {
     pub(super) fn new(id: EndpointId, name: Arc<str>, pin: Arc<Pin>) -> Self {
         let state = IdentityState::Unknown(None);
         let progress = Progress { attempts: 0, state, doubted: false, doubts: 0, begun: 0, retired: false };
-        Self { id, name, pin, progress: watch::Sender::new(progress), wanted: Notify::new() }
+        Self {
+            id,
+            name,
+            pin,
+            progress: watch::Sender::new(progress),
+            wanted: Notify::new(),
+            probed: AtomicBool::new(false),
+        }
     }
 
     /// What is known now.
@@ -269,6 +284,13 @@ impl Recognition {
         self.wanted.notify_one();
     }
 
+    /// Asks soon, whatever is known of it, and lets nobody wait for that: one that still does not answer stays who it
+    /// was.
+    pub(super) fn probe(&self) {
+        self.probed.store(true, Relaxed);
+        self.wanted.notify_one();
+    }
+
     /// Makes sure of it: at once if it is known, else by the next attempt.
     pub(super) async fn confirm(&self) -> Result<Arc<WhoIs>, IdentityError> {
         let mut progress = self.progress.subscribe();
@@ -312,7 +334,7 @@ impl Recognition {
                 pause = FIRST_PAUSE;
                 // Free when idle: only a call that finds it doubted wakes this.
                 self.wanted.notified().await;
-                if self.is_sure() {
+                if !self.probed.swap(false, Relaxed) && self.is_sure() {
                     continue;
                 }
             }
@@ -335,14 +357,17 @@ impl Recognition {
     }
 
     fn conclude(&self, answered: Result<WhoIs, UpstreamError>, doubts: u64) {
+        // Before the progress is changed, and not under its lock; see [`Pin::retain`].
+        let state = match answered {
+            Ok(who) => match self.pin.judge(self.id, who) {
+                Ok(who) => IdentityState::Known(who),
+                Err(stranger) => IdentityState::Stranger(stranger),
+            },
+            // It was only to be seen whether it answers: it does not, and is no other for that.
+            Err(_) if self.is_sure() => return,
+            Err(error) => IdentityState::Unknown(Some(error)),
+        };
         self.progress.send_modify(|progress| {
-            let state = match answered {
-                Ok(who) => match self.pin.judge(self.id, who) {
-                    Ok(who) => IdentityState::Known(who),
-                    Err(stranger) => IdentityState::Stranger(stranger),
-                },
-                Err(error) => IdentityState::Unknown(Some(error)),
-            };
             say(&self.name, &progress.state, &state, progress.attempts);
             progress.attempts += 1;
             progress.begun = doubts;
@@ -452,5 +477,67 @@ impl WhoIs {
             "net_version" => self.net_version_answer.clone(),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc, thread};
+
+    use super::*;
+
+    fn who() -> WhoIs {
+        WhoIs {
+            chain_id: 1,
+            genesis: None,
+            chain_id_answer: Bytes::from_static(b"\"0x1\""),
+            net_version_answer: None,
+        }
+    }
+
+    #[test]
+    fn those_who_say_who_they_are_and_those_who_change_the_list_do_not_wait_for_each_other() {
+        const TIMES: usize = 50_000;
+        let pin = Arc::new(Pin::new(None));
+        let one = Arc::new(Recognition::new(EndpointId::next(), "one".into(), pin.clone()));
+        let (done, both) = mpsc::sync_channel(2);
+        let (saying, said) = (one.clone(), done.clone());
+        thread::spawn(move || {
+            (0..TIMES).for_each(|_| saying.conclude(Ok(who()), 0));
+            said.send(()).unwrap();
+        });
+        thread::spawn(move || {
+            let agrees = || matches!(one.state(), IdentityState::Known(_)).then_some(one.id);
+            (0..TIMES).for_each(|_| pin.retain(|_| false, agrees));
+            done.send(()).unwrap();
+        });
+        for _ in 0..2 {
+            both.recv_timeout(Duration::from_secs(30)).expect("they hold each other up");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_is_probed_in_vain_stays_who_it_was_and_is_asked_each_time() {
+        let pin = Arc::new(Pin::new(None));
+        let one = Arc::new(Recognition::new(EndpointId::next(), "one".into(), pin));
+        one.conclude(Ok(who()), 0);
+        let asked = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let (watched, counted) = (one.clone(), asked.clone());
+        tokio::spawn(async move {
+            let ask = |call: Call| {
+                counted.fetch_add(usize::from(call.method.as_str() == "eth_chainId"), Relaxed);
+                std::future::ready(Err(UpstreamError::Busy))
+            };
+            watched.watch(Vec::new(), ask).await;
+        });
+        for times in 1..4 {
+            one.probe();
+            time::sleep(Duration::from_secs(1)).await;
+            assert_eq!(asked.load(Relaxed), times);
+            assert!(one.is_sure());
+        }
+        one.hurry();
+        time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(asked.load(Relaxed), 3, "it is known who it is");
     }
 }

@@ -17,7 +17,7 @@ use super::{
     choice::two_choices,
     endpoint::{Accepted, Attempted, Cost, Eligible, Endpoint, EndpointId, EndpointStatus},
     followed::Followed,
-    hedge::{Hedge, Raced, race, worth},
+    hedge::{Hedge, Raced, is_better, is_unproved, race},
     identity::{IdentityState, Pin, Recognition},
 };
 use crate::{eth::BlockNumber, jsonrpc::Answer};
@@ -117,14 +117,17 @@ impl Pool {
                 let was_null = done[*at].as_ref().is_some_and(is_null);
                 // Of an error, too, one other is asked for its opinion.
                 let doubted = done[*at].as_ref().is_some_and(|before| was_in_doubt(call, before));
+                // A head that cannot be proved is as good as another's, and another's may be older.
+                let is_settled = was_null || doubted || (call.need.is_head && is_unproved(&outcome));
                 let why = another(call, &outcome);
-                if let Some(why) = why.filter(|_| !was_null && !doubted) {
+                if let Some(why) = why.filter(|_| !is_settled) {
                     is_retry |= why == Another::Retry;
                     again.push(*at);
                 }
-                // A later failure, or a later `null`, does not make an earlier answer worse; nor does an opinion that is none.
+                // A later failure, or a later `null`, does not make an earlier answer worse; nor does an opinion that is
+                // none, nor is a later answer better for being later.
                 let keeps = doubted && why.is_some();
-                if !keeps && done[*at].as_ref().is_none_or(|before| worth(&outcome) >= worth(before)) {
+                if !keeps && done[*at].as_ref().is_none_or(|before| is_better(&outcome, before)) {
                     done[*at] = Some(outcome);
                 }
             }
@@ -306,16 +309,19 @@ impl Pool {
     }
 
     /// Nobody can be asked: the reason that tells most.
-    fn why_none(&self) -> UpstreamError {
+    pub(super) fn why_none(&self) -> UpstreamError {
         let endpoints = self.endpoints.load();
         let stranger = |endpoint: &Arc<Endpoint>| match endpoint.recognition()?.state() {
             IdentityState::Stranger(stranger) => Some(UpstreamError::Stranger(stranger)),
             IdentityState::Unknown(_) | IdentityState::Known(_) => None,
         };
         let failed = endpoints.iter().find_map(|endpoint| endpoint.last_error());
-        failed
-            .or_else(|| endpoints.iter().find_map(stranger))
-            .map_or(UpstreamError::Busy, UpstreamError::in_general)
+        let error = failed.or_else(|| endpoints.iter().find_map(stranger));
+        match error.map_or(UpstreamError::Busy, UpstreamError::in_general) {
+            // That was another call's time, and this one has not waited for anything.
+            UpstreamError::TimedOut { after } => UpstreamError::Hangs { after },
+            error => error,
+        }
     }
 
     /// Asks every endpoint who it is, for as long as this runs, also those that come later.

@@ -10,7 +10,7 @@ use super::{
     Answers, Call, Calls, Config, EndpointConfig, EndpointId, EndpointStatus, Identity, Metrics, Reach,
     UpstreamError, batch::Batcher, endpoint::Endpoint, filters::Filters, identity::Pin, pool::Pool,
 };
-use crate::{eth::BlockNumber, jsonrpc::Answer};
+use crate::{eth::BlockNumber, jsonrpc::Answer, verify::Verdict};
 
 /// A node as a service: one call or several in, an answer for each out.
 pub type Leaf = BoxCloneSyncService<Calls, Answers, UpstreamError>;
@@ -119,6 +119,22 @@ impl Upstream {
     /// This endpoint lags: if it is the one that is followed, the next refresh may ask another.
     pub fn unfollow(&self, lags: EndpointId) {
         self.pool.leave(lags);
+    }
+
+    /// Is there one endpoint only?
+    pub fn is_single(&self) -> bool {
+        self.pool.is_single()
+    }
+
+    /// Asks one that is well and is not this one, once: who answered, and what its check found. `None` if there is none,
+    /// or it fails.
+    pub async fn ask_another(&self, than: EndpointId, call: Call) -> Option<(EndpointId, Option<Verdict>)> {
+        self.pool.ask_another(than, call).await
+    }
+
+    /// If this endpoint is followed, the other is from now on: it is further.
+    pub fn follow_instead(&self, of: EndpointId, other: EndpointId) {
+        self.pool.follow_instead(of, other);
     }
 
     /// Has this endpoint shown a block as high as this?

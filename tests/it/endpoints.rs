@@ -165,9 +165,10 @@ async fn the_first_in_order_is_followed_again_when_it_is_as_far() {
     assert_eq!(followed(&program).as_deref(), FIRST);
     let before = heads(&second);
     watch(20).await;
-    assert_eq!(heads(&second), before, "the spare has rest");
-    // And as long as it was not, it was seldom asked.
-    assert!(asked < 8, "{asked} times");
+    // The chain stands still here, and the spare is asked now and then whether it does there too.
+    assert!(heads(&second) <= before + 1, "the spare has rest");
+    // And as long as it was not, it was seldom asked: to be followed again, and since the chain stood still.
+    assert!(asked < 12, "{asked} times");
 }
 
 #[tokio::test(start_paused = true)]

@@ -14,6 +14,7 @@ mod support;
 
 mod access;
 mod admin;
+mod astray;
 mod batch;
 mod cache;
 mod calls;

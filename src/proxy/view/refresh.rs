@@ -13,7 +13,7 @@ use crate::{
     eth::{BlockNumber, Tag, ThinBlock},
     jsonrpc::{Answer, Params},
     proxy::known::KnownAt,
-    upstream::{AnsweredBy, Call, EndpointId, Need, UpstreamError},
+    upstream::{AnsweredBy, Call, EndpointId, IdentityError, Need, UpstreamError},
     verify::{Asked, AskedBlock, Check, Checked, Kind, Verdict, Verified},
 };
 
@@ -41,6 +41,64 @@ struct Named {
 impl View {
     pub(super) async fn refresh_head(self: Arc<Self>, sent: Stamp) -> Result<(), UpstreamError> {
         let wall = SystemTime::now();
+        let shown = match self.ask_head(sent).await {
+            // From here on it is not asked any more: another is.
+            Err(UpstreamError::Stranger(_)) => self.ask_head(sent).await,
+            shown => shown,
+        };
+        let (named, between) = shown?;
+        let link = named.link();
+        let now = self.clock.now();
+        let (change, alarmed) = self.change(|tracker| {
+            let final_before = tracker.finalized();
+            let change = tracker.observe_head(link, &between, sent, now);
+            (change, final_before.filter(|_| tracker.finalized().is_none()))
+        });
+        if let Some((number, hash)) = alarmed {
+            self.alarm(number, &format!("{hash} left the chain"));
+        }
+        self.clocks.store(Some(Arc::new((sent, wall))));
+        self.metrics.head_observed(change);
+        let named_by = named.by;
+        self.heed(change, link, named_by);
+        self.keep(named);
+        if !matches!(change, HeadChange::Outdated | HeadChange::Same | HeadChange::Lag) {
+            let mut times = self.times();
+            times.moved = Some(now);
+            times.pace.moves(link.number, now.time);
+            drop(times);
+            self.moved.notify_one();
+        } else if let Some(by) = named_by.filter(|_| change == HeadChange::Same) {
+            self.look_elsewhere(by, link.number, now);
+        }
+        if self.finalized_is_due(link.number, now) {
+            let this = self.clone();
+            tokio::spawn(async move { this.refresh(Tag::Finalized, now).await });
+        }
+        Ok(())
+    }
+
+    /// A head that stands still for too long may be one node's only: now and then another is asked for its own, without
+    /// anybody waiting for it, and followed if that is further.
+    fn look_elsewhere(self: &Arc<Self>, by: EndpointId, head: BlockNumber, now: Stamp) {
+        if self.upstream.is_single() || !self.times().pace.looks_elsewhere(now.time) {
+            return;
+        }
+        let this = self.clone();
+        tokio::spawn(async move {
+            let (call, _) = this.call(Tag::Latest.as_str(), AskedBlock::ByTag, now);
+            this.metrics.upkeep(1);
+            let Some((other, verdict)) = this.upstream.ask_another(by, call).await else { return };
+            let further = this.named(verdict, false).map(|named| named.link().number);
+            if further > Some(head) && this.tracker().head().is_some_and(|now| now.number == head) {
+                this.upstream.follow_instead(by, other);
+                let _ = this.refresh(Tag::Latest, this.clock.now()).await;
+            }
+        });
+    }
+
+    /// A head, and what is between it and what is known, as far as that comes.
+    async fn ask_head(self: &Arc<Self>, sent: Stamp) -> Result<(Named, Vec<Link>), UpstreamError> {
         let Some(named) = self.ask(Tag::Latest.as_str(), AskedBlock::ByTag, sent).await? else {
             return Err(UpstreamError::Empty);
         };
@@ -57,30 +115,9 @@ impl View {
             closed = gap;
         }
         if self.tracker().is_detached(link, &between) {
-            self.recognise().await?;
+            self.recognise(named.by).await?;
         }
-        let now = self.clock.now();
-        let (change, alarmed) = self.change(|tracker| {
-            let final_before = tracker.finalized();
-            let change = tracker.observe_head(link, &between, sent, now);
-            (change, final_before.filter(|_| tracker.finalized().is_none()))
-        });
-        if let Some((number, hash)) = alarmed {
-            self.alarm(number, &format!("{hash} left the chain"));
-        }
-        self.clocks.store(Some(Arc::new((sent, wall))));
-        self.metrics.head_observed(change);
-        self.heed(change, link, named.by);
-        self.keep(named);
-        if !matches!(change, HeadChange::Outdated | HeadChange::Same | HeadChange::Lag) {
-            self.times().moved = Some(now);
-            self.moved.notify_one();
-        }
-        if self.finalized_is_due(link.number, now) {
-            let this = self.clone();
-            tokio::spawn(async move { this.refresh(Tag::Finalized, now).await });
-        }
-        Ok(())
+        Ok((named, between))
     }
 
     fn heed(&self, change: HeadChange, head: Link, by: Option<EndpointId>) {
@@ -105,12 +142,16 @@ impl View {
         }
     }
 
-    /// What does not link may be another chain altogether: who is it that answers? Nothing that a
-    /// stranger says moves anything.
-    async fn recognise(&self) -> Result<(), UpstreamError> {
+    /// What does not link may be another chain altogether: who is it that answered? That another one is who it should
+    /// be says nothing of it, and nothing that a stranger says moves anything.
+    async fn recognise(&self, by: Option<EndpointId>) -> Result<(), UpstreamError> {
         self.identity.doubt();
-        // Whoever waits for this asks for the identity too, and is told what is wrong with it.
-        let who = self.identity.confirm().await.map_err(|_| UpstreamError::Empty)?;
+        let by = by.ok_or(UpstreamError::Empty)?;
+        let who = self.identity.confirm_one(by).await.map_err(|error| match error {
+            IdentityError::Stranger(stranger) => UpstreamError::Stranger(stranger),
+            // Whoever waits for this asks for the identity too, and is told what is wrong with it.
+            IdentityError::Upstream(_) => UpstreamError::Empty,
+        })?;
         self.follow(&who);
         Ok(())
     }
@@ -129,15 +170,16 @@ impl View {
     pub(super) async fn refresh_finalized(self: Arc<Self>, sent: Stamp) -> Result<(), UpstreamError> {
         let head = self.tracker().head().map_or(BlockNumber(0), |head| head.number);
         let before = self.times().finalized.replace((sent, head));
-        let Some(named) = self.ask(Tag::Finalized.as_str(), AskedBlock::ByTag, sent).await? else {
+        let shown = match self.ask_finalized(sent).await {
+            // From here on it is not asked any more: another is.
+            Err(UpstreamError::Stranger(_)) => self.ask_finalized(sent).await,
+            shown => shown,
+        };
+        let Some(named) = shown? else {
             self.times().no_finalized = Some(sent);
             return Err(UpstreamError::Empty);
         };
         let link = named.link();
-        let known = self.tracker().lookup(link.number, sent);
-        if matches!(known, Lookup::Final(hash) if hash != link.hash) {
-            self.recognise().await?;
-        }
         if self.tracker().head().is_none_or(|head| head.number < link.number) {
             // Above the head it does not count yet, and so it was not asked for yet.
             self.times().finalized = before;
@@ -150,6 +192,7 @@ impl View {
                 // What was final before must still be there; asked anew, not remembered.
                 if let Ok(Some(again)) =
                     self.ask(&number.to_string(), AskedBlock::ByNumber(number), now).await
+                    && (again.thin.hash() == hash || self.recognise(again.by).await.is_ok())
                     && self.change(|tracker| tracker.confirm_final(number, again.thin.hash(), now))
                         == Finalized::Alarm
                 {
@@ -163,6 +206,18 @@ impl View {
             Finalized::Unchanged | Finalized::Advanced { previous: None } => {}
         }
         Ok(())
+    }
+
+    async fn ask_finalized(self: &Arc<Self>, sent: Stamp) -> Result<Option<Named>, UpstreamError> {
+        let named = self.ask(Tag::Finalized.as_str(), AskedBlock::ByTag, sent).await?;
+        if let Some(named) = &named {
+            let link = named.link();
+            let known = self.tracker().lookup(link.number, sent);
+            if matches!(known, Lookup::Final(hash) if hash != link.hash) {
+                self.recognise(named.by).await?;
+            }
+        }
+        Ok(named)
     }
 
     fn alarm(&self, number: BlockNumber, what: &str) {

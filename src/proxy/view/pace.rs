@@ -1,0 +1,125 @@
+//! How fast a chain goes, and when a head that stands still is worth a look elsewhere.
+//!
+//! Pure: time comes as an argument. A node can go on answering and show no new block, cut off from its peers; only
+//! another can tell that from a chain that has none.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::eth::BlockNumber;
+
+/// Where nothing is known yet, blocks are taken to come as on Ethereum.
+const USUAL: Duration = Duration::from_secs(12);
+
+/// So many usual intervals without a block are too long: some blocks are always missing.
+const MISSING: u32 = 4;
+
+/// However fast the chain is, nobody looks elsewhere before this; nor however slow, later than that.
+const SHORTEST: Duration = Duration::from_secs(15);
+const LONGEST: Duration = Duration::from_secs(300);
+
+/// Between two looks: as long as the first took, doubled up to this. Others may be billed.
+const LOOKS: Duration = Duration::from_secs(60);
+
+/// What one new observation weighs beside all before it, as a divisor.
+const MEMORY: u32 = 8;
+
+/// What is known of the pace.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Pace {
+    /// The head, and when it was first seen.
+    head: Option<(BlockNumber, Instant)>,
+    /// The usual time between two blocks.
+    interval: Option<Duration>,
+    /// When somebody last looked elsewhere since the head moved, and how long after that is the next time.
+    looked: Option<(Instant, Duration)>,
+}
+
+// === impl Pace ===
+
+impl Pace {
+    /// This is the head from now on.
+    pub(super) fn moves(&mut self, head: BlockNumber, now: Instant) {
+        let grown = self.head.and_then(|(before, since)| {
+            let blocks = u32::try_from(head.0.checked_sub(before.0)?).ok().filter(|blocks| *blocks > 0)?;
+            Some(now.duration_since(since) / blocks)
+        });
+        self.interval = match (self.interval, grown) {
+            (Some(usual), Some(grown)) => Some((usual * (MEMORY - 1) + grown) / MEMORY),
+            (usual, grown) => usual.or(grown),
+        };
+        (self.head, self.looked) = (Some((head, now)), None);
+    }
+
+    /// Has it stood still for too long, and nobody has looked elsewhere for a while? Then this one does.
+    pub(super) fn looks_elsewhere(&mut self, now: Instant) -> bool {
+        let patience = (self.interval.unwrap_or(USUAL) * MISSING).clamp(SHORTEST, LONGEST);
+        let Some((_, since)) = self.head else { return false };
+        let (last, pause) = self.looked.unwrap_or((since, patience));
+        let is_due = now.duration_since(last) >= pause;
+        if is_due {
+            let next = self.looked.map_or(pause, |_| (pause * 2).min(LOOKS.max(patience)));
+            self.looked = Some((now, next));
+        }
+        is_due
+    }
+
+    /// How long ago the head became what it is.
+    pub(super) fn age(&self, now: Instant) -> Option<Duration> {
+        self.head.map(|(_, since)| now.duration_since(since))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn going(interval: Duration, start: Instant) -> (Pace, Instant) {
+        let mut pace = Pace::default();
+        for block in 0..50u32 {
+            pace.moves(BlockNumber(block.into()), start + interval * block);
+        }
+        (pace, start + interval * 49)
+    }
+
+    /// The seconds at which somebody looks, of so many after the last block.
+    fn looks(mut pace: Pace, last: Instant, seconds: u64) -> Vec<u64> {
+        (0..seconds).filter(|second| pace.looks_elsewhere(last + Duration::from_secs(*second))).collect()
+    }
+
+    #[test]
+    fn what_is_too_long_depends_on_the_chain() {
+        let start = Instant::now();
+        for (interval, first) in [(250, 15), (2_000, 15), (12_000, 48), (60_000, 240), (3_600_000, 300)] {
+            let (pace, last) = going(Duration::from_millis(interval), start);
+            assert_eq!(looks(pace, last, 400).first(), Some(&first), "{interval} ms");
+        }
+        let mut pace = Pace::default();
+        assert!(!pace.looks_elsewhere(start), "there is no head");
+        pace.moves(BlockNumber(7), start);
+        assert_eq!(looks(pace, start, 400).first(), Some(&48));
+    }
+
+    #[test]
+    fn the_looks_become_rare_and_end_with_the_next_block() {
+        let (mut pace, last) = going(Duration::from_secs(2), Instant::now());
+        assert_eq!(looks(pace, last, 250), [15, 30, 60, 120, 180, 240]);
+        assert!(pace.looks_elsewhere(last + Duration::from_secs(20)));
+        pace.moves(BlockNumber(50), last + Duration::from_secs(21));
+        assert!(!pace.looks_elsewhere(last + Duration::from_secs(30)));
+        assert_eq!(pace.age(last + Duration::from_secs(30)), Some(Duration::from_secs(9)));
+    }
+
+    #[test]
+    fn blocks_that_came_while_nobody_looked_are_not_slow_ones() {
+        let start = Instant::now();
+        let (mut pace, last) = going(Duration::from_secs(2), start);
+        let later = last + Duration::from_secs(3600);
+        pace.moves(BlockNumber(49 + 1800), later);
+        assert_eq!(looks(pace, later, 60).first(), Some(&15));
+        // Nor does a chain that went back say anything.
+        pace.moves(BlockNumber(3), later);
+        assert_eq!(looks(pace, later, 60).first(), Some(&15));
+    }
+}

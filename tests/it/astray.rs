@@ -1,0 +1,231 @@
+//! One of two nodes goes astray without failing: it is another chain's, stands still, has forgotten, or says nothing.
+
+use std::time::Duration;
+
+use holdfast::{
+    config::Config,
+    devchain::{DevChain, Fault, Finality, Lie, Pruned, Recorded},
+    upstream::Health,
+};
+use serde_json::{Value, json};
+use tokio::time::{self, Instant};
+
+use crate::{
+    pool::{followed, hash, in_order, introduced, somebody, truth, twins},
+    support::in_memory::{self, InMemory},
+};
+
+const BLOCK_AT: &str = "eth_getBlockByNumber";
+const BALANCE: &str = "eth_getBalance";
+
+async fn head(program: &InMemory) -> Value {
+    program.ask("eth_blockNumber", json!([])).await
+}
+
+/// How often a node was asked for its head.
+fn heads(chain: &DevChain) -> usize {
+    let is_head = |call: &&Recorded| call.method == BLOCK_AT && call.params.contains("latest");
+    chain.calls().iter().filter(is_head).count()
+}
+
+/// Behind its address there is another chain from now on, as high as this one or higher.
+fn becomes_another(node: &DevChain, blocks: usize) {
+    let mut config = node.config();
+    config.seed += 1;
+    node.restart(config);
+    node.mine_many(blocks, 2);
+}
+
+// ## Another chain
+
+#[tokio::test(start_paused = true)]
+async fn a_stranger_among_two_moves_nothing() {
+    for blocks in [100, 120, 125, 300] {
+        let (first, second) = twins();
+        let program = in_memory::program_over(&[&first, &second], &in_order());
+        introduced(&program).await;
+        let window = json!([hash(&second, 119), false]);
+        program.ask(BLOCK_AT, json!(["finalized", false])).await;
+        program.ask(BLOCK_AT, json!(["0x77", false])).await;
+        becomes_another(&first, blocks);
+        for _ in 0..5 {
+            time::sleep(Duration::from_secs(2)).await;
+            let latest = program.ask(BLOCK_AT, json!(["latest", false])).await;
+            assert_eq!(latest["hash"], hash(&second, 120), "{blocks} blocks");
+            assert_eq!(head(&program).await, "0x78", "{blocks} blocks");
+            assert_eq!(program.ask(BLOCK_AT, json!(["0x77", false])).await["hash"], window[0]);
+        }
+        assert_eq!(followed(&program).as_deref(), Some("devchain 1"));
+        assert_eq!(program.metric("finality_alarms_total"), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_strangers_finality_moves_nothing() {
+    let (first, second) = twins();
+    let program = in_memory::program_over(&[&first, &second], &in_order());
+    introduced(&program).await;
+    let before = program.ask(BLOCK_AT, json!(["finalized", false])).await;
+    becomes_another(&first, 120);
+    time::sleep(Duration::from_secs(2)).await;
+    let after = program.ask(BLOCK_AT, json!(["finalized", false])).await;
+    assert_eq!(after, before);
+    assert_eq!(program.metric("finality_alarms_total"), 0);
+}
+
+// ## One that says nothing
+
+#[tokio::test(start_paused = true)]
+async fn whoever_asks_whether_it_is_ready_does_not_make_the_others_wait() {
+    for count in [1, 2] {
+        let (first, second) = twins();
+        let nodes = &[&first, &second][..count];
+        let mut config = in_order();
+        // A call has half a minute, in which each of them must come to its end.
+        config.upstream.timeout = Duration::from_secs(if count == 1 { 25 } else { 10 });
+        let program = in_memory::program_over(nodes, &config);
+        introduced(&program).await;
+        for node in nodes {
+            node.fail(Fault::Hang).any().always();
+        }
+        let is_shut = || program.upstream.status().0.iter().all(|endpoint| endpoint.health != Health::Closed);
+        while !is_shut() {
+            program.call(BALANCE, somebody()).await;
+        }
+        for second in 0..20 {
+            assert!(program.upstream.lost().is_some());
+            time::sleep(Duration::from_millis(400)).await;
+            for (method, params) in [(BALANCE, somebody()), (BLOCK_AT, json!(["0x5", true]))] {
+                let begun = Instant::now();
+                let (status, reply) = program.call(method, params).await;
+                let took = begun.elapsed();
+                assert!(took < Duration::from_secs(1), "{count} nodes, {second}: {took:?}");
+                assert_eq!((status, &reply["error"]["code"]), (502, &json!(-32010)), "{reply}");
+            }
+        }
+        // And it is found again by the same asking.
+        nodes.iter().for_each(|node| node.clear_faults());
+        let begun = Instant::now();
+        while program.upstream.lost().is_some() {
+            time::sleep(Duration::from_secs(1)).await;
+            assert!(begun.elapsed() < Duration::from_secs(60));
+        }
+        program.ask(BALANCE, somebody()).await;
+    }
+}
+
+// ## One that stands still
+
+/// Blocks come to both, then to the second only.
+async fn until_it_stands_still(program: &InMemory, first: &DevChain, second: &DevChain, block: Duration) {
+    for _ in 0..20 {
+        time::sleep(block).await;
+        first.mine(1);
+        second.mine(1);
+        head(program).await;
+    }
+    assert_eq!(followed(program).as_deref(), Some("devchain 0"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_stands_still_is_left_for_one_that_goes_on() {
+    for (block, patience) in [(2, 30), (12, 80)] {
+        let (first, second) = twins();
+        let program = in_memory::program_over(&[&first, &second], &in_order());
+        introduced(&program).await;
+        let block = Duration::from_secs(block);
+        until_it_stands_still(&program, &first, &second, block).await;
+        let frozen = Instant::now();
+        while head(&program).await != format!("{:#x}", second.head().number) || frozen.elapsed() < 2 * block {
+            time::sleep(block).await;
+            second.mine(1);
+            assert!(frozen.elapsed() < Duration::from_secs(patience), "{:?}", frozen.elapsed());
+        }
+        assert_eq!(followed(&program).as_deref(), Some("devchain 1"));
+        // It stays there, although the other comes first in order.
+        for _ in 0..100 {
+            time::sleep(block).await;
+            second.mine(1);
+            assert_eq!(head(&program).await, format!("{:#x}", second.head().number));
+        }
+        assert_eq!(program.metric("finality_alarms_total"), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chain_that_stands_still_is_looked_at_elsewhere_now_and_then_only() {
+    let (first, second) = twins();
+    let program = in_memory::program_over(&[&first, &second], &in_order());
+    introduced(&program).await;
+    until_it_stands_still(&program, &first, &second, Duration::from_secs(2)).await;
+    assert_eq!(heads(&second), 0, "a chain that moves is nobody else's business");
+    for _ in 0..600 {
+        time::sleep(Duration::from_secs(1)).await;
+        head(&program).await;
+    }
+    assert_eq!(followed(&program).as_deref(), Some("devchain 0"));
+    assert!((1..15).contains(&heads(&second)), "{} times", heads(&second));
+}
+
+// ## One that has forgotten
+
+#[tokio::test(start_paused = true)]
+async fn history_that_the_first_has_forgotten_is_asked_of_the_second() {
+    let asked = [
+        (BLOCK_AT, json!(["0x5", true])),
+        (BLOCK_AT, json!(["0x6", false])),
+        ("eth_getBlockTransactionCountByNumber", json!(["0x7"])),
+        ("eth_getUncleCountByBlockNumber", json!(["0x8"])),
+        ("eth_getTransactionByBlockNumberAndIndex", json!(["0x9", "0x0"])),
+        ("eth_getBlockReceipts", json!(["0xa"])),
+    ];
+    for finality in [Finality::Trailing, Finality::Error, Finality::Null] {
+        let forgetful = || {
+            let (first, second) = twins();
+            first.prune_below(50, Pruned::Null);
+            [&first, &second].iter().for_each(|node| node.set_finalized(finality));
+            let program = in_memory::program_over(&[&first, &second], &in_order());
+            (first, second, program)
+        };
+        // Each as the very first call, all of them one after the other, and all at once.
+        for (method, params) in &asked {
+            let (_first, second, program) = forgetful();
+            let answer = program.ask(method, params.clone()).await;
+            assert_eq!(answer, truth(&second, method, params), "{finality:?}: {method}");
+        }
+        let (_first, second, program) = forgetful();
+        for (method, params) in &asked {
+            let answer = program.ask(method, params.clone()).await;
+            assert_eq!(answer, truth(&second, method, params), "{finality:?}: {method}");
+        }
+        let (_first, second, program) = forgetful();
+        let answers = program.batch(&asked).await;
+        for ((method, params), answer) in asked.iter().zip(answers) {
+            assert_eq!(answer, truth(&second, method, params), "{finality:?}: {method}");
+        }
+    }
+}
+
+// ## Where heads cannot be proved
+
+#[tokio::test(start_paused = true)]
+async fn where_heads_cannot_be_proved_another_that_lags_is_not_believed_instead() {
+    for batch in [1, 10] {
+        let (first, second) = twins();
+        let mut config: Config = in_order();
+        config.upstream.batch = batch;
+        let program = in_memory::program_over(&[&first, &second], &config);
+        introduced(&program).await;
+        for node in [&first, &second] {
+            // As if a fork had brought a member that nobody knows here.
+            node.fail(Fault::Lie(Lie::Disguised(3))).on(BLOCK_AT).always();
+        }
+        second.lag(5);
+        for number in 121..140u64 {
+            time::sleep(Duration::from_secs(2)).await;
+            first.mine(1);
+            second.mine(1);
+            assert_eq!(head(&program).await, format!("{number:#x}"));
+        }
+    }
+}
