@@ -149,7 +149,7 @@ impl Connections {
                     tokio::select! {
                         biased;
                         ended = connection.as_mut() => return ended.err(),
-                        () = time::sleep(HEARING) => {}
+                        () = unconstrained(time::sleep(HEARING)) => {}
                     }
                 }
                 connection.as_mut().graceful_shutdown();

@@ -83,6 +83,14 @@ pub(super) struct Fetcher {
     vain: moka::sync::Cache<Fetch, ()>,
 }
 
+/// So far below the head all nodes have the same, whichever of the newest blocks they have heard of.
+const SETTLED: u64 = 64;
+
+/// Is this number far enough below the head to be the same on every branch?
+pub(super) fn is_settled(number: BlockNumber, head: Option<BlockNumber>) -> bool {
+    head.is_some_and(|head| number.0.saturating_add(SETTLED) <= head.0)
+}
+
 // === impl Fetch ===
 
 impl Fetch {
@@ -125,9 +133,12 @@ impl Fetch {
         };
         let anybody = self.is_timeless() || block.is_some_and(|block| Some(block) <= finalized);
         let block = block.filter(|block| Some(*block) <= head);
+        // At an index there may be nothing, and what one of another branch has there is no better.
+        let must_be = anybody
+            || block.is_some_and(|block| !matches!(self, Self::TransactionAt(..)) || is_settled(block, head));
         // That there is none yet, only one can say who is as far as the view.
         let head = head.filter(|_| matches!(self, Self::Transaction(_) | Self::Receipt(_)));
-        Need { block, head, followed: !anybody, is_head: false, null_elsewhere: anybody || block.is_some() }
+        Need { block, head, followed: !anybody, is_head: false, null_elsewhere: must_be }
     }
 
     pub(super) fn asked(self) -> Asked {

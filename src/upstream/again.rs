@@ -17,6 +17,9 @@ pub(super) enum Another {
     Null,
 }
 
+/// Parameters that a node or what stands before it may refuse for their size.
+const LARGE_CALL: usize = 256 * 1024;
+
 /// Might another endpoint do better, and is it safe to ask one?
 pub(super) fn another(call: &Call, outcome: &Result<Accepted, UpstreamError>) -> Option<Another> {
     let is_worth_it = match outcome {
@@ -24,6 +27,7 @@ pub(super) fn another(call: &Call, outcome: &Result<Accepted, UpstreamError>) ->
             call.is_repeatable()
                 && (limited::is_rate_limit(call, error)
                     || limited::is_pruned(error)
+                    || call.need.is_head
                     || is_in_doubt(call, error))
         }
         // It may be right, and another may say it so that it can be seen.
@@ -31,10 +35,12 @@ pub(super) fn another(call: &Call, outcome: &Result<Accepted, UpstreamError>) ->
             call.is_repeatable()
         }
         Ok(Accepted { answer, .. }) => {
-            return (call.need.null_elsewhere && is_null_answer(answer)).then_some(Another::Null);
+            let must_be = call.need.null_elsewhere || call.need.is_head;
+            return (must_be && is_null_answer(answer)).then_some(Another::Null);
         }
         Err(error) if !call.is_repeatable() => error.never_sent(),
         Err(UpstreamError::TooLarge { together, .. }) => call.has_known_shape() && !together,
+        Err(UpstreamError::Status(status)) if is_about_size(*status) => false,
         Err(error) => error.retry() != Retry::Never,
     };
     is_worth_it.then_some(Another::Retry)
@@ -48,7 +54,11 @@ pub(super) fn is_worth_another(call: &Call, outcome: &Result<Accepted, UpstreamE
 /// Did the endpoint fail, rather than be at its rate or have nothing better to say?
 pub(super) fn is_failure(call: &Call, outcome: &Result<Accepted, UpstreamError>) -> bool {
     match outcome {
-        Ok(Accepted { answer: Answer::Error(error), .. }) => call.need.is_head && is_in_doubt(call, error),
+        // A chain has a head: whoever has none to tell of is no good to follow.
+        Ok(Accepted { answer: Answer::Error(error), .. }) => {
+            call.need.is_head && !limited::is_rate_limit(call, error)
+        }
+        Ok(Accepted { answer, .. }) if call.need.is_head => is_null_answer(answer),
         Ok(_) | Err(UpstreamError::RateLimited { .. }) => false,
         // Whatever it says instead of who it is, there is nothing to be had from it.
         Err(UpstreamError::Unasked(error)) => !matches!(**error, UpstreamError::RateLimited { .. }),
@@ -63,7 +73,10 @@ pub(super) fn is_fault(call: &Call, error: &UpstreamError) -> bool {
     match error {
         // A head, a block, a count are never as large as that, and another may say it with less around it.
         UpstreamError::TooLarge { together, .. } => call.has_known_shape() && !together,
-        UpstreamError::Refused { status, .. } => match *status {
+        // Cut off while it was being sent, perhaps for what was sent.
+        UpstreamError::Broken(_) if call.params.as_bytes().len() > LARGE_CALL => false,
+        UpstreamError::Refused { status, .. } | UpstreamError::Status(status) => match *status {
+            status if is_about_size(status) => false,
             // Whoever asks, and whatever for.
             StatusCode::UNAUTHORIZED
             | StatusCode::PAYMENT_REQUIRED
@@ -76,6 +89,17 @@ pub(super) fn is_fault(call: &Call, error: &UpstreamError) -> bool {
         },
         error => error.is_endpoints_fault(),
     }
+}
+
+/// Is it what was sent that is too large, or makes no sense?
+fn is_about_size(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::BAD_REQUEST
+            | StatusCode::PAYLOAD_TOO_LARGE
+            | StatusCode::URI_TOO_LONG
+            | StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE
+    )
 }
 
 /// Is this an error of which one other endpoint is asked for its opinion? Not where the client's own code may have made it.

@@ -146,14 +146,15 @@ impl Pool {
         }
     }
 
-    /// Asks one that is known and well, and is not this one, once.
+    /// Asks one that is well, and is not this one, once.
     pub(super) async fn ask_another(
         &self,
         than: EndpointId,
         call: Call,
     ) -> Option<(EndpointId, Option<Verdict>)> {
         let (mut eligible, _) = self.eligible(1, Need::default(), &[than], Instant::now());
-        eligible.retain(|(cost, _)| cost.is_fit() && cost.is_well());
+        // Who it is it is asked first, if that is in doubt; nobody waits for this.
+        eligible.retain(|(cost, _)| cost.is_well());
         let other = two_choices(&eligible)?;
         let accepted = other.attempt(&vec![call]).await.pop()?.ok()?;
         Some((other.id(), accepted.verdict))

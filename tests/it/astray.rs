@@ -229,3 +229,19 @@ async fn where_heads_cannot_be_proved_another_that_lags_is_not_believed_instead(
         }
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn nothing_at_an_index_is_not_asked_of_another_branch() {
+    let (first, second) = twins();
+    let program = in_memory::program_over(&[&first, &second], &in_order());
+    introduced(&program).await;
+    // On the branch that is followed the last block is empty from now on; the second has not heard of it.
+    let empty = first.reorg_with(1, vec![Vec::new()]);
+    time::sleep(Duration::from_secs(2)).await;
+    let latest = program.ask(BLOCK_AT, json!(["latest", false])).await;
+    assert_eq!(latest["hash"], format!("{:#x}", empty.hash));
+    for index in ["0x0", "0x1", "0x2"] {
+        let said = program.ask("eth_getTransactionByBlockNumberAndIndex", json!(["0x78", index])).await;
+        assert_eq!(said, Value::Null, "{index}");
+    }
+}

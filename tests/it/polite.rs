@@ -145,6 +145,8 @@ async fn what_is_of_the_call_alone_costs_the_others_nothing() {
         error(3, "execution reverted: rate limit exceeded"),
         error(-32603, "internal error"),
         error(-32000, "out of gas"),
+        Fault::Status(413),
+        Fault::Status(400),
     ] {
         first.fail(fault.clone()).on(CALL).always();
         for _ in 0..10 {
@@ -272,5 +274,24 @@ async fn what_was_forgotten_is_asked_for_again_after_a_while() {
         let params = json!([format!("{number:#x}"), true]);
         assert_eq!(program.ask(BLOCK_AT, params.clone()).await, truth(&second, BLOCK_AT, &params));
         assert_eq!(asked(&params[0].to_string()), times, "{number}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_has_no_head_to_tell_of_is_left() {
+    for fault in [error(-32000, "no healthy upstream"), Fault::Null] {
+        let (first, second) = twins();
+        let mut config = in_order();
+        config.chain.max_staleness = Duration::from_millis(100);
+        let program = in_memory::program_over(&[&first, &second], &config);
+        introduced(&program).await;
+        first.fail(fault.clone()).on(BLOCK_AT).always();
+        for _ in 0..5 {
+            time::sleep(Duration::from_secs(1)).await;
+            second.mine(1);
+            let head = json!(format!("{:#x}", second.head().number));
+            assert_eq!(program.ask("eth_blockNumber", json!([])).await, head, "{fault:?}");
+        }
+        assert_eq!(followed(&program).as_deref(), SECOND, "{fault:?}");
     }
 }
