@@ -133,9 +133,8 @@ impl Fetch {
         };
         let anybody = self.is_timeless() || block.is_some_and(|block| Some(block) <= finalized);
         let block = block.filter(|block| Some(*block) <= head);
-        // At an index there may be nothing, and what one of another branch has there is no better.
-        let must_be = anybody
-            || block.is_some_and(|block| !matches!(self, Self::TransactionAt(..)) || is_settled(block, head));
+        // Nearer to the head another may be on another branch, and what it has there is no better than nothing.
+        let must_be = anybody || block.is_some_and(|block| is_settled(block, head));
         // That there is none yet, only one can say who is as far as the view.
         let head = head.filter(|_| matches!(self, Self::Transaction(_) | Self::Receipt(_)));
         Need { block, head, followed: !anybody, is_head: false, null_elsewhere: must_be }

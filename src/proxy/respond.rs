@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     chain::{Lookup, Stamp},
-    eth::{BlockHash, Operation, Place, Tag, is_reset, is_write},
+    eth::{BlockHash, Place, Tag, is_reset, is_write},
     jsonrpc::{Answer, Params},
     upstream::{Call, Identity, Need, Upstream, UpstreamError},
     verify::{Kind, Verdict},
@@ -373,9 +373,8 @@ impl Inner {
         let head = self.fetcher.view.tracker().head().map(|head| head.number);
         let block = asked.want.number().filter(|number| Some(*number) <= head);
         let followed = !asked.names_hash();
-        // At an index there may be nothing, and what one of another branch has there is no better.
-        let names_index = matches!(asked.want, Want::Operation(Operation::TransactionByBlockNumber(_)));
-        let null_elsewhere = block.is_some_and(|block| !names_index || is_settled(block, head));
+        // Nearer to the head another may be on another branch, and what it has there is no better than nothing.
+        let null_elsewhere = block.is_some_and(|block| is_settled(block, head));
         let need = Need { block, followed, null_elsewhere, ..Need::default() };
         let call = asked.call.clone().with_need(need);
         let Some(question) = asked.question() else {
