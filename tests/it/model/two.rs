@@ -42,9 +42,9 @@ enum Happens {
     Both(Step),
     /// To one of them; a question is one about what it knows.
     One(usize, Step),
-    /// It takes over the other's branch.
+    /// It takes over the other's branch, or the other its, where that would undo what is final.
     Heal(usize),
-    /// It takes over the other's branch, and both see all of it, and no faults are left, until they count as one.
+    /// The same, and both see all of it, and no faults are left, until they count as one.
     Peace(usize),
 }
 
@@ -256,8 +256,10 @@ impl<'a> Run<'a> {
         self.share_floor();
     }
 
-    /// It takes over the other's branch.
+    /// It takes over the other's branch, unless that would undo what is final with it: then the other takes over its.
     fn heal(&mut self, node: usize) {
+        let undone = self.nodes[1 - node].chain.head().number < self.nodes[node].floor;
+        let node = if undone { 1 - node } else { node };
         let head = self.heads()[1 - node];
         self.nodes[node].chain.set_head(head);
         self.nodes[node].note();
