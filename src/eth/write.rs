@@ -13,6 +13,10 @@ pub fn is_reset(method: &str) -> bool {
 /// In a batch such a call is a barrier: what follows it runs after it, so that a client reads its
 /// own writes.
 pub fn is_write(method: &str) -> bool {
+    // What most calls are.
+    if method.starts_with("eth_get") {
+        return false;
+    }
     const FAMILIES: [&str; 7] =
         ["evm_", "anvil_", "hardhat_", "miner_", "tenderly_", "eth_resend", "eth_cancel"];
     // Whoever's it is: bundles (`eth_`, `mev_`), accounts (`personal_`), what other chains have beside (`zks_`).

@@ -4,6 +4,7 @@ use std::{
     future::{Future, poll_fn, ready},
     sync::Arc,
     task::Poll,
+    vec,
 };
 
 use futures_util::{
@@ -56,16 +57,22 @@ const TURN: usize = 32;
 
 /// What goes back for one entry.
 struct Reply {
-    id: RawId,
     answer: Result<Answer, Verdict>,
     /// Where the answer came from; `None` if there is none.
     outcome: Option<Outcome>,
     deflated: Option<Arc<Deflated>>,
 }
 
+/// Entries of a batch that may run side by side.
+struct Segment {
+    packet: Arc<PacketContext>,
+    slots: Vec<Slot>,
+}
+
 /// An entry of a packet, made out.
-enum Item {
-    Call(ReadCall),
+enum Slot {
+    /// The call at this place among the packet's calls.
+    Call(usize),
     Refused {
         id: RawId,
         error: ErrorObject,
@@ -101,9 +108,9 @@ where
         shape: Shape,
     ) -> Result<Response<RpcBody>, HttpError> {
         let mut response = match packet {
-            Packet::Single(entry) => match self.one(Item::from(entry), caller).await {
+            Packet::Single(entry) => match self.one(entry, caller).await {
                 None => no_content(),
-                Some(reply) => self.single(reply, shape.version),
+                Some((id, reply)) => self.single(&id, reply, shape.version),
             },
             // On the heap, so that a call alone does not carry the room for a batch along.
             Packet::Batch(entries) => Box::pin(self.batch(limits, entries, &caller, shape.version)).await,
@@ -121,13 +128,18 @@ where
         Ok(response.map(|body| body.with_lease(lease)))
     }
 
-    async fn one(&self, item: Item, caller: Caller) -> Option<Reply> {
-        match item {
-            Item::Call(call) => {
-                let packet = Arc::new(PacketContext::alone(caller));
-                begin(&mut self.proxy.clone(), call, packet).await
+    async fn one(&self, entry: Entry, caller: Caller) -> Option<(RawId, Reply)> {
+        match made_out(entry) {
+            Ok(mut call) => {
+                let id = call.id.take();
+                let reply = begin(&mut self.proxy.clone(), Request::alone(caller, call)).await;
+                Some((id?, reply))
             }
-            no_call => no_call.reply(&caller),
+            Err(Slot::Refused { id, error }) => Some((id, Reply::refused(&error, &caller))),
+            Err(_) => {
+                let _ = caller.charge();
+                None
+            }
         }
     }
 
@@ -139,10 +151,10 @@ where
         version: Version,
     ) -> Response<RpcBody> {
         let mut batch = Batch::new(limits.max_batch_answer.as_u64());
-        let mut items = entries.into_iter().map(Item::from).peekable();
-        while items.peek().is_some() {
-            let segment = next_segment(&mut items);
-            self.segment(segment, caller, limits.batch_concurrency.max(1), &mut batch).await;
+        let mut entries = entries.into_iter();
+        while !entries.as_slice().is_empty() {
+            let segment = Segment::next(&mut entries, caller);
+            self.segment(&segment, limits.batch_concurrency.max(1), &mut batch).await;
         }
         let Batch { writer, marks, tally, .. } = batch;
         writer.finish().map_or_else(no_content, |rope| self.json(rope, &marks, version, tally.cache_status()))
@@ -150,35 +162,35 @@ where
 
     /// Runs entries side by side, so many at a time. What is there at the first look, as answers from memory are,
     /// is written at once: it waits in no queue unless an entry before it does.
-    async fn segment(&self, items: Vec<Item>, caller: &Caller, concurrency: usize, batch: &mut Batch) {
+    async fn segment(&self, segment: &Segment, concurrency: usize, batch: &mut Batch) {
         let mut proxy = self.proxy.clone();
-        let calls = items.iter().filter_map(|item| match item {
-            Item::Call(call) => Some(call),
-            Item::Refused { .. } | Item::Nothing => None,
-        });
-        let packet = Arc::new(PacketContext::new(caller.clone(), calls));
-        let mut items = items.into_iter();
+        let caller = segment.packet.caller();
         let mut waiting = FuturesOrdered::new();
         let mut begun = 0_usize;
+        let mut ids = segment.slots.iter().map(|slot| segment.id(slot));
         let mut next = Box::pin(OptionFuture::from(None));
         loop {
             while waiting.len() < concurrency {
-                let Some(item) = items.next() else { break };
-                let reply = match item {
-                    Item::Call(call) if batch.is_full => Poll::Ready(batch.too_much(call.id, caller)),
-                    Item::Call(call) => {
-                        next.set(Some(begin(&mut proxy, call, packet.clone())).into());
-                        poll_fn(|cx| Poll::Ready(next.as_mut().poll(cx))).await.map(Option::flatten)
+                let Some(slot) = segment.slots.get(begun) else { break };
+                let reply = match slot {
+                    Slot::Call(_) if batch.is_full => Poll::Ready(Some(batch.too_much(caller))),
+                    Slot::Call(index) => {
+                        next.set(Some(begin(&mut proxy, segment.packet.request(*index))).into());
+                        poll_fn(|cx| Poll::Ready(next.as_mut().poll(cx))).await
                     }
-                    no_call => Poll::Ready(no_call.reply(caller)),
+                    Slot::Refused { error, .. } => Poll::Ready(Some(Reply::refused(error, caller))),
+                    Slot::Nothing => {
+                        let _ = caller.charge();
+                        Poll::Ready(None)
+                    }
                 };
                 match reply {
-                    Poll::Ready(reply) if waiting.is_empty() => batch.write(reply),
+                    Poll::Ready(reply) if waiting.is_empty() => batch.write(ids.next().flatten(), reply),
                     Poll::Ready(reply) => waiting.push_back(Either::Left(ready(reply))),
                     // What is polled stays where it is: it moves on with its box.
                     Poll::Pending => {
                         let waits = std::mem::replace(&mut next, Box::pin(OptionFuture::from(None)));
-                        waiting.push_back(Either::Right(waits.map(Option::flatten)));
+                        waiting.push_back(Either::Right(waits));
                     }
                 }
                 begun += 1;
@@ -187,7 +199,7 @@ where
                 }
             }
             match waiting.next().await {
-                Some(reply) => batch.write(reply),
+                Some(reply) => batch.write(ids.next().flatten(), reply),
                 None => return,
             }
         }
@@ -197,13 +209,18 @@ where
 // === impl Packets ===
 
 impl<P> Packets<P> {
-    fn single(&self, Reply { id, answer, outcome, deflated }: Reply, version: Version) -> Response<RpcBody> {
+    fn single(
+        &self,
+        id: &RawId,
+        Reply { answer, outcome, deflated }: Reply,
+        version: Version,
+    ) -> Response<RpcBody> {
         let mut writer = ReplyWriter::single();
         let (answer, verdict) = match answer {
             Ok(answer) => (answer, None),
             Err(verdict) => (Answer::from(&verdict.error), Some(verdict)),
         };
-        let start = writer.write(&id, answer);
+        let start = writer.write(id, answer);
         let mark = deflated.map(|deflated| Mark { start, deflated });
         let cache_status =
             HeaderValue::from_static(outcome.map_or(cache_status::UNANSWERED, Outcome::cache_status));
@@ -238,63 +255,78 @@ impl<P> Packets<P> {
     }
 }
 
-/// Begins a call. Nothing comes back for a notification; a panic spoils nothing else.
-fn begin<P>(
-    proxy: &mut P,
-    mut call: ReadCall,
-    packet: Arc<PacketContext>,
-) -> impl Future<Output = Option<Reply>> + use<P>
+/// Begins a call; a panic spoils nothing else.
+fn begin<P>(proxy: &mut P, request: Request) -> impl Future<Output = Reply> + use<P>
 where
     P: Service<Request, Response = Answered, Error = CallError>,
 {
-    let id = call.id.take();
-    rescue::guarded(|| proxy.call(Request { call, packet })).map(|answered| {
-        let (answer, outcome, deflated) = match answered {
-            Ok(Ok(Answered { answer, outcome, deflated })) => (Ok(answer), Some(outcome), deflated),
-            Ok(Err(error)) => (Err(rescue::call_error(&error)), None, None),
-            Err(panic) => (Err(rescue::panicked(&*panic)), None, None),
-        };
-        id.map(|id| Reply { id, answer, outcome, deflated })
+    rescue::guarded(|| proxy.call(request)).map(|answered| match answered {
+        Ok(Ok(Answered { answer, outcome, deflated })) => {
+            Reply { answer: Ok(answer), outcome: Some(outcome), deflated }
+        }
+        Ok(Err(error)) => Reply::failed(rescue::call_error(&error)),
+        Err(panic) => Reply::failed(rescue::panicked(&*panic)),
     })
 }
 
-/// Takes the entries that may run side by side: reads up to the next write, or one write alone.
-///
-/// A write is a barrier in both directions, so that a batch reads what it wrote and its
-/// transactions reach the node in their order.
-fn next_segment(items: &mut std::iter::Peekable<impl Iterator<Item = Item>>) -> Vec<Item> {
-    let writes = |item: &Item| matches!(item, Item::Call(call) if is_write(call.method.as_str()));
-    let mut segment: Vec<_> = std::iter::from_fn(|| items.next_if(|item| !writes(item))).collect();
-    if segment.is_empty() {
-        segment.extend(items.next());
+/// The call that an entry is, or what it is instead.
+fn made_out(entry: Entry) -> Result<ReadCall, Slot> {
+    match entry {
+        Entry::Refused { id, error } => Err(Slot::Refused { id, error }),
+        Entry::Ignored => Err(Slot::Nothing),
+        // Nobody learns what a read found that nobody waits for.
+        Entry::Call(call) if call.id.is_none() && !is_write(call.method.as_str()) => Err(Slot::Nothing),
+        Entry::Call(call) => Ok(call.into()),
     }
-    segment
 }
 
-// === impl Item ===
+// === impl Segment ===
 
-impl From<Entry> for Item {
-    fn from(entry: Entry) -> Self {
-        match entry {
-            Entry::Refused { id, error } => Self::Refused { id, error },
-            Entry::Ignored => Self::Nothing,
-            // Nobody learns what a read found that nobody waits for.
-            Entry::Call(call) if call.id.is_none() && !is_write(call.method.as_str()) => Self::Nothing,
-            Entry::Call(call) => Self::Call(call.into()),
+impl Segment {
+    /// Takes the entries that may run side by side: reads up to the next write, or one write alone.
+    ///
+    /// A write is a barrier in both directions, so that a batch reads what it wrote and its
+    /// transactions reach the node in their order.
+    fn next(entries: &mut vec::IntoIter<Entry>, caller: &Caller) -> Self {
+        let writes = |entry: &Entry| matches!(entry, Entry::Call(call) if is_write(call.method.as_str()));
+        let reads = entries.as_slice().iter().take_while(|entry| !writes(entry)).count();
+        let len = reads.max(1);
+        let (mut slots, mut calls) = (Vec::with_capacity(len), Vec::with_capacity(len));
+        for entry in entries.by_ref().take(len) {
+            slots.push(match made_out(entry) {
+                Ok(call) => {
+                    calls.push(call);
+                    Slot::Call(calls.len() - 1)
+                }
+                Err(slot) => slot,
+            });
+        }
+        Self { packet: Arc::new(PacketContext::new(caller.clone(), calls)), slots }
+    }
+
+    /// Under which the reply to an entry is written; `None` if nobody waits for one.
+    fn id<'a>(&'a self, slot: &'a Slot) -> Option<&'a RawId> {
+        match slot {
+            Slot::Call(index) => self.packet.calls()[*index].id.as_ref(),
+            Slot::Refused { id, .. } => Some(id),
+            Slot::Nothing => None,
         }
     }
 }
 
-impl Item {
-    /// What comes back for what is no call. It costs one all the same: a batch may hold a thousand.
-    fn reply(self, caller: &Caller) -> Option<Reply> {
-        let charged = caller.charge();
-        let Self::Refused { id, error } = self else { return None };
-        let answer = match charged {
-            Ok(()) => Ok(Answer::from(&error)),
-            Err(wait) => Err(rescue::call_error(&CallError::RateLimited { wait })),
-        };
-        Some(Reply { id, answer, outcome: None, deflated: None })
+// === impl Reply ===
+
+impl Reply {
+    fn failed(verdict: Verdict) -> Self {
+        Self { answer: Err(verdict), outcome: None, deflated: None }
+    }
+
+    /// To what is no call. It costs one all the same: a batch may hold a thousand.
+    fn refused(error: &ErrorObject, caller: &Caller) -> Self {
+        match caller.charge() {
+            Ok(()) => Self { answer: Ok(Answer::from(error)), outcome: None, deflated: None },
+            Err(wait) => Self::failed(rescue::call_error(&CallError::RateLimited { wait })),
+        }
     }
 }
 
@@ -311,25 +343,25 @@ impl Batch {
         }
     }
 
-    fn write(&mut self, reply: Option<Reply>) {
-        let Some(Reply { id, answer, outcome, deflated }) = reply else { return };
+    fn write(&mut self, id: Option<&RawId>, reply: Option<Reply>) {
+        let (Some(id), Some(Reply { answer, outcome, deflated })) = (id, reply) else { return };
         self.tally.add(outcome);
         let answer = answer.unwrap_or_else(|verdict| Answer::from(&verdict.error));
         let fits = (self.writer.len() + answer.len()) as u64 <= self.max_answer;
         self.is_full |= !fits;
         if !fits {
-            self.writer.write(&id, self.refusal());
+            self.writer.write(id, self.refusal());
             return;
         }
-        let start = self.writer.write(&id, answer);
+        let start = self.writer.write(id, answer);
         self.marks.extend(deflated.map(|deflated| Mark { start, deflated }));
     }
 
     /// Instead of what is not begun.
-    fn too_much(&self, id: Option<RawId>, caller: &Caller) -> Option<Reply> {
+    fn too_much(&self, caller: &Caller) -> Reply {
         // It has its answer, whatever is left.
         let _ = caller.charge();
-        id.map(|id| Reply { id, answer: Ok(self.refusal()), outcome: None, deflated: None })
+        Reply { answer: Ok(self.refusal()), outcome: None, deflated: None }
     }
 
     /// What no longer fits becomes an error: its own, so that the others keep their answers.

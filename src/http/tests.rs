@@ -23,13 +23,13 @@ use crate::{
 
 /// A proxy that does what the method's name says.
 async fn obey(request: proxy::Request) -> Result<Answered, CallError> {
-    match request.call.method.as_str() {
+    match request.call().method.as_str() {
         "panic" => panic!("asked to"),
         "hang" => std::future::pending().await,
         "sleep" => time::sleep(Duration::from_secs(1)).await,
         _ => {}
     }
-    let size = request.call.params.elements().next().and_then(|size| size.parse().ok()).unwrap_or(0);
+    let size = request.call().params.elements().next().and_then(|size| size.parse().ok()).unwrap_or(0);
     let text = format!("\"{}\"", "x".repeat(size));
     Ok(Answered::new(Answer::Result(text.into()), Outcome::Bypass))
 }
@@ -153,7 +153,7 @@ async fn writes_in_a_batch_keep_their_order_and_hold_back_what_follows() {
     let proxy = service_fn(move |request: proxy::Request| {
         let (running, log) = (seen.clone(), order.clone());
         async move {
-            let method = request.call.method.as_str().to_owned();
+            let method = request.call().method.as_str().to_owned();
             let others = running.fetch_add(1, Relaxed);
             log.lock().unwrap().push((method.clone(), others));
             time::sleep(Duration::from_secs(1)).await;

@@ -161,21 +161,24 @@ impl Members {
         let mut members = Self::default();
         scanner.enter();
         let mut first = true;
-        while let Some(name) = scanner.next_member(&mut first)? {
-            let value = scanner.value()?;
-            // Nobody writes these with escapes, but one may.
-            match &text[name.clone()] {
-                r#""jsonrpc""# => members.version = Some(value),
-                r#""id""# => members.id = Some(value),
-                r#""method""# => members.method = Some(value),
-                r#""params""# => members.params = Some(value),
-                _ => match unescape(&text[name]).as_ref() {
-                    "jsonrpc" => members.version = Some(value),
-                    "id" => members.id = Some(value),
-                    "method" => members.method = Some(value),
-                    "params" => members.params = Some(value),
-                    _ => {}
+        while scanner.another_member(&mut first)? {
+            let member = match () {
+                // As nearly everybody writes them; the rest may have spaces, or escapes.
+                () if scanner.pass(br#""jsonrpc":"#) => Some(&mut members.version),
+                () if scanner.pass(br#""id":"#) => Some(&mut members.id),
+                () if scanner.pass(br#""method":"#) => Some(&mut members.method),
+                () if scanner.pass(br#""params":"#) => Some(&mut members.params),
+                () => match unescape(&text[scanner.name()?]).as_ref() {
+                    "jsonrpc" => Some(&mut members.version),
+                    "id" => Some(&mut members.id),
+                    "method" => Some(&mut members.method),
+                    "params" => Some(&mut members.params),
+                    _ => None,
                 },
+            };
+            let value = scanner.value()?;
+            if let Some(member) = member {
+                *member = Some(value);
             }
         }
         Ok(members)
@@ -202,7 +205,8 @@ impl From<SyntaxError> for PacketError {
 
 /// Is this JSON value the string `expected`, in whatever spelling?
 fn is_text(raw: &str, expected: &str) -> bool {
-    Kind::of(raw.as_bytes()) == Kind::String && unescape(raw) == expected
+    Kind::of(raw.as_bytes()) == Kind::String
+        && (raw[1..].starts_with(expected) && raw.len() == expected.len() + 2 || unescape(raw) == expected)
 }
 
 #[cfg(test)]

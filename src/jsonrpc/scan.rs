@@ -90,6 +90,24 @@ impl<'a> Scanner<'a> {
         self.at += 1;
     }
 
+    /// Inside an object: `true` if another member follows, whose [name](Self::name) and value the caller passes; at
+    /// the closing brace, passes it and returns `false`.
+    ///
+    /// # Errors
+    /// If the text is not JSON.
+    #[inline]
+    pub fn another_member(&mut self, first: &mut bool) -> Result<bool, SyntaxError> {
+        Ok(self.more(first, b'}', "',' or '}'")? && self.peek().is_some())
+    }
+
+    /// Passes what comes next if it is spelled just so.
+    #[inline]
+    pub fn pass<const N: usize>(&mut self, spelled: &[u8; N]) -> bool {
+        let passed = self.text[self.at..].first_chunk() == Some(spelled);
+        self.at += if passed { N } else { 0 };
+        passed
+    }
+
     /// Inside an object: passes to the next member's value and returns where its name stands,
     /// quotes included; at the closing brace, passes it and returns `None`.
     ///
@@ -208,7 +226,11 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    fn name(&mut self) -> Result<Range<usize>, SyntaxError> {
+    /// Passes a member's name and the colon after it, and returns where the name stands, quotes included.
+    ///
+    /// # Errors
+    /// If the text is not JSON.
+    pub fn name(&mut self) -> Result<Range<usize>, SyntaxError> {
         if self.peek() != Some(b'"') {
             return Err(self.expected("a member's name in quotes"));
         }
@@ -362,7 +384,7 @@ impl Nesting {
 /// Borrows unless there are escapes. Half of a surrogate pair becomes U+FFFD, as in Go.
 pub fn unescape(raw: &str) -> Cow<'_, str> {
     let inner = &raw[1..raw.len() - 1];
-    if !inner.as_bytes().contains(&b'\\') {
+    if plain(inner.as_bytes()) == inner.len() {
         return Cow::Borrowed(inner);
     }
     let mut text = String::with_capacity(inner.len());

@@ -43,7 +43,7 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        match request.packet.caller().charge() {
+        match request.packet().caller().charge() {
             Ok(()) => Either::Left(self.0.call(request)),
             Err(wait) => Either::Right(ready(Err(CallError::RateLimited { wait }))),
         }

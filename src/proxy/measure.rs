@@ -60,7 +60,7 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        let method = request.call.label;
+        let method = request.call().label;
         let begun = Instant::now();
         ResponseFuture { inner: self.inner.call(request), method, begun, metrics: self.metrics.clone() }
     }

@@ -2,10 +2,11 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::OnceLock,
+    slice,
+    sync::{Arc, OnceLock},
 };
 
-use super::{Caller, Derivation, ReadCall, want::Want};
+use super::{Caller, Derivation, ReadCall, Request, want::Want};
 use crate::{
     chain::{Clock, Link, Stamp},
     eth::{BlockHash, Operation, Tag, TxHash},
@@ -20,9 +21,15 @@ pub struct PacketContext {
     caller: Caller,
     arrival: OnceLock<Stamp>,
     tags: Tags,
-    transactions: Vec<TxHash>,
-    receipts: Vec<TxHash>,
+    calls: Calls,
     wanted: OnceLock<HashMap<(Wanted, BlockHash), u32>>,
+}
+
+#[derive(Debug)]
+enum Calls {
+    /// Most packets; needs no room of its own.
+    One(ReadCall),
+    Many(Vec<ReadCall>),
 }
 
 /// What tags mean, as soon as one call has found out.
@@ -50,36 +57,45 @@ impl Wanted {
             Self::Receipt => Derivation::Receipt,
         }
     }
+
+    /// The transaction of which a call wants this, if it names one.
+    fn named_by(self, want: &Want) -> Option<TxHash> {
+        match (self, want) {
+            (Self::Transaction, Want::Operation(Operation::TransactionByHash(wanted))) => Some(wanted.hash),
+            (Self::Receipt, Want::Operation(Operation::Receipt(wanted))) => Some(wanted.hash),
+            _ => None,
+        }
+    }
 }
 
 // === impl PacketContext ===
 
 impl PacketContext {
     /// The setting of one call alone.
-    pub fn alone(caller: Caller) -> Self {
-        Self {
-            caller,
-            arrival: OnceLock::new(),
-            tags: Tags::default(),
-            transactions: Vec::new(),
-            receipts: Vec::new(),
-            wanted: OnceLock::new(),
-        }
+    pub fn alone(caller: Caller, call: ReadCall) -> Self {
+        Self::of(caller, Calls::One(call))
     }
 
     /// The setting of these calls.
-    pub fn new<'a>(caller: Caller, calls: impl Iterator<Item = &'a ReadCall>) -> Self {
-        let mut context = Self::alone(caller);
-        for call in calls {
-            match call.want {
-                Some(Ok(Want::Operation(Operation::TransactionByHash(wanted)))) => {
-                    context.transactions.push(wanted.hash);
-                }
-                Some(Ok(Want::Operation(Operation::Receipt(wanted)))) => context.receipts.push(wanted.hash),
-                _ => {}
-            }
+    pub fn new(caller: Caller, calls: Vec<ReadCall>) -> Self {
+        Self::of(caller, Calls::Many(calls))
+    }
+
+    fn of(caller: Caller, calls: Calls) -> Self {
+        Self { caller, arrival: OnceLock::new(), tags: Tags::default(), calls, wanted: OnceLock::new() }
+    }
+
+    /// Its calls, in order.
+    pub fn calls(&self) -> &[ReadCall] {
+        match &self.calls {
+            Calls::One(call) => slice::from_ref(call),
+            Calls::Many(calls) => calls,
         }
-        context
+    }
+
+    /// The call at this place.
+    pub fn request(self: &Arc<Self>, index: usize) -> Request {
+        Request::of(self.clone(), index)
     }
 
     /// Who makes these calls.
@@ -125,11 +141,13 @@ impl PacketContext {
     ) -> u32 {
         let counts = self.wanted.get_or_init(|| {
             let mut counts = HashMap::new();
-            for (kind, hashes) in
-                [(Wanted::Transaction, &self.transactions), (Wanted::Receipt, &self.receipts)]
-            {
+            for kind in [Wanted::Transaction, Wanted::Receipt] {
                 // Asked twice is wanted once.
-                let hashes: HashSet<_> = hashes.iter().copied().collect();
+                let hashes: HashSet<_> = self
+                    .calls()
+                    .iter()
+                    .filter_map(|call| kind.named_by(call.want.as_ref()?.as_ref().ok()?))
+                    .collect();
                 // One alone is nothing to plan.
                 for hash in hashes.iter().filter(|_| hashes.len() > 1) {
                     if let Some(block) = locate(*hash) {

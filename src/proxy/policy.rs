@@ -137,12 +137,12 @@ impl Policy {
     }
 
     fn check(&self, request: &Request) -> Result<(), CallError> {
-        let method = request.call.method.as_str();
+        let method = request.call().method.as_str();
         let denied = self.allow.as_ref().is_some_and(|allow| !any(allow, method)) || any(&self.deny, method);
         if denied || !self.all.lets_through(method) {
             return Err(CallError::MethodNotAllowed { method: shown(method) });
         }
-        if let Some(origin) = &request.packet.caller().origin
+        if let Some(origin) = &request.packet().caller().origin
             && !self.all.trusts(origin)
             && any(&self.all.not_for_pages, method)
         {
@@ -203,7 +203,7 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        match request.packet.caller().policy.check(&request) {
+        match request.packet().caller().policy.check(&request) {
             Ok(()) => Either::Left(self.0.call(request)),
             Err(refusal) => Either::Right(ready(Err(refusal))),
         }
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
     use crate::{
         jsonrpc::{Call, MethodName, Params},
-        proxy::{Caller, MethodsConfig, PacketContext},
+        proxy::{Caller, MethodsConfig},
     };
 
     fn glob(glob: &str) -> Glob {
@@ -235,7 +235,7 @@ mod tests {
     ) -> Result<(), CallError> {
         let call = Call { id: None, method: MethodName::from(method), params: Params::EMPTY };
         let caller = Caller { origin: origin.map(HeaderValue::from_static), ..Caller::default() };
-        policy.check(&Request { call: call.into(), packet: PacketContext::alone(caller).into() })
+        policy.check(&Request::alone(caller, call.into()))
     }
 
     #[test]

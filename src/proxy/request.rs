@@ -11,13 +11,11 @@ use crate::{
     jsonrpc::{Answer, Call, MethodName, Params, RawId},
 };
 
-/// A call, and what it came with.
+/// A call, where it stands in its packet: it goes through all layers, and is not carried along.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// What is asked.
-    pub call: ReadCall,
-    /// Who asks, and what else.
-    pub packet: Arc<PacketContext>,
+    packet: Arc<PacketContext>,
+    index: usize,
 }
 
 /// A call whose meaning has been made out, once for all who want to know it.
@@ -92,6 +90,29 @@ pub enum Source {
     View,
     /// Who the upstream is.
     Identity,
+}
+
+// === impl Request ===
+
+impl Request {
+    /// A call that came alone.
+    pub fn alone(caller: Caller, call: ReadCall) -> Self {
+        Self { packet: Arc::new(PacketContext::alone(caller, call)), index: 0 }
+    }
+
+    pub(super) fn of(packet: Arc<PacketContext>, index: usize) -> Self {
+        Self { packet, index }
+    }
+
+    /// What is asked.
+    pub fn call(&self) -> &ReadCall {
+        &self.packet.calls()[self.index]
+    }
+
+    /// Who asks, and what else.
+    pub fn packet(&self) -> &Arc<PacketContext> {
+        &self.packet
+    }
 }
 
 // === impl Caller ===

@@ -92,19 +92,19 @@ impl Service<Request> for Responder {
 
     fn call(&mut self, request: Request) -> Self::Future {
         let inner = &self.0;
-        let Request { call: ReadCall { method, params, want, .. }, packet } = request;
+        let (ReadCall { method, params, want, .. }, packet) = (request.call(), request.packet());
         let client = packet.caller().client;
         if let Some(want) = want {
             let want = match want {
-                Ok(want) => want,
-                Err(error) => return now(Err(CallError::Params(error))),
+                Ok(want) => *want,
+                Err(error) => return now(Err(CallError::Params(error.clone()))),
             };
             if !packet.has_arrived() {
                 let view = &inner.fetcher.view;
                 view.notice_clock_jumps(packet.arrival(view.clock()));
             }
             // A hit is answered here and now.
-            if let Look::Hit(piece) = inner.look(want, &packet) {
+            if let Look::Hit(piece) = inner.look(want, packet) {
                 if inner.config.chain.refresh_ahead {
                     inner.fetcher.view.refresh_ahead(packet.arrival(inner.fetcher.view.clock()));
                 }
@@ -112,20 +112,22 @@ impl Service<Request> for Responder {
             }
             let call = match want {
                 Want::Operation(operation) => Call::new(operation.method(), operation.params()),
-                Want::Extra(_) => Call::new(method, params),
+                Want::Extra(_) => Call::new(method.clone(), params.clone()),
             };
+            let packet = packet.clone();
             return inner.in_turn(client, inner.clone().answer(Cacheable { want, call, packet }));
         }
-        if LOCAL.contains(&method.as_str()) && params == Params::EMPTY {
+        let call = || Call::new(method.clone(), params.clone());
+        if LOCAL.contains(&method.as_str()) && *params == Params::EMPTY {
             if let Some(answer) = inner.identity.pinned().and_then(|who| who.answer(method.as_str())) {
                 return now(Ok(hit(answer, Source::Identity)));
             }
-            return inner.in_turn(client, inner.clone().local(Call::new(method, params)));
+            return inner.in_turn(client, inner.clone().local(call()));
         }
         if is_write(method.as_str()) {
-            return inner.in_turn(client, inner.clone().write(Call::new(method, params)));
+            return inner.in_turn(client, inner.clone().write(call()));
         }
-        inner.in_turn(client, inner.clone().bypass(Call::new(method, params)))
+        inner.in_turn(client, inner.clone().bypass(call()))
     }
 }
 
