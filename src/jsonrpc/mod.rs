@@ -12,6 +12,7 @@ mod packet;
 mod reply;
 mod rope;
 mod scan;
+mod string;
 
 pub use self::{
     answer::{Answer, AnswerError, IncomingAnswer, IncomingId, read_answers},
@@ -21,5 +22,6 @@ pub use self::{
     packet::{Entry, Packet, PacketError},
     reply::ReplyWriter,
     rope::{Rope, RopeWriter},
-    scan::{Kind, Scanner, SyntaxError, unescape},
+    scan::{Kind, Scanner, SyntaxError},
+    string::unescape,
 };

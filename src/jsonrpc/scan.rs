@@ -3,7 +3,9 @@
 //! Nothing is built and nothing recurses: open brackets are remembered as single bits, so five
 //! megabytes of `[` cost 640 KB and no stack. The grammar is RFC 8259, strictly.
 
-use std::{borrow::Cow, ops::Range};
+use std::ops::Range;
+
+use super::string::plain;
 
 /// The text is not JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -329,29 +331,6 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// How many bytes come before the first that ends a string or must be looked at: a quote, a backslash, a
-/// control character. Eight at a time: strings are most of what is scanned.
-#[inline]
-fn plain(text: &[u8]) -> usize {
-    const ONES: u64 = u64::MAX / 0xff;
-    const HIGH: u64 = ONES * 0x80;
-    let is_zero = |word: u64| word.wrapping_sub(ONES) & !word;
-    let (words, rest) = text.as_chunks();
-    let mut passed = 0;
-    for word in words {
-        let word = u64::from_le_bytes(*word);
-        let control = word.wrapping_sub(ONES * 0x20) & !word;
-        // A borrow can mark bytes above one that is marked rightly, never below it.
-        let marked = (is_zero(word ^ (ONES * 0x22)) | is_zero(word ^ (ONES * 0x5c)) | control) & HIGH;
-        if marked != 0 {
-            return passed + marked.trailing_zeros() as usize / 8;
-        }
-        passed += 8;
-    }
-    let is_special = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..=0x1f);
-    passed + rest.iter().position(is_special).unwrap_or(rest.len())
-}
-
 // === impl Nesting ===
 
 impl Nesting {
@@ -379,57 +358,6 @@ impl Nesting {
     }
 }
 
-/// The text that a scanned string stands for; `raw` includes its quotes.
-///
-/// Borrows unless there are escapes. Half of a surrogate pair becomes U+FFFD, as in Go.
-pub fn unescape(raw: &str) -> Cow<'_, str> {
-    let inner = &raw[1..raw.len() - 1];
-    if plain(inner.as_bytes()) == inner.len() {
-        return Cow::Borrowed(inner);
-    }
-    let mut text = String::with_capacity(inner.len());
-    let mut rest = inner;
-    while let Some(slash) = rest.find('\\') {
-        text.push_str(&rest[..slash]);
-        let code = rest.as_bytes()[slash + 1];
-        rest = &rest[slash + 2..];
-        text.push(match code {
-            b'b' => '\u{8}',
-            b'f' => '\u{c}',
-            b'n' => '\n',
-            b'r' => '\r',
-            b't' => '\t',
-            b'u' => utf16_unit(&mut rest),
-            other => char::from(other),
-        });
-    }
-    text.push_str(rest);
-    Cow::Owned(text)
-}
-
-/// Reads the four digits after `\u`, and those of a second unit where the first asks for one.
-fn utf16_unit(rest: &mut &str) -> char {
-    let unit = |digits: &str| u16::from_str_radix(digits, 16).unwrap_or(0xFFFD);
-    let first = unit(&rest[..4]);
-    *rest = &rest[4..];
-    let second = rest.strip_prefix("\\u").map(|next| unit(&next[..4]));
-    let units = [first, second.unwrap_or(0)];
-    let read = match second {
-        Some(_) if (0xD800..0xDC00).contains(&first) => &units[..],
-        _ => &units[..1],
-    };
-    let decoded = char::decode_utf16(read.iter().copied()).next();
-    match decoded {
-        Some(Ok(character)) => {
-            if character.len_utf16() == 2 {
-                *rest = &rest[6..];
-            }
-            character
-        }
-        _ => char::REPLACEMENT_CHARACTER,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -445,16 +373,6 @@ mod tests {
     /// serde_json's reading of the same question. `IgnoredAny` skips as `RawValue` does.
     fn serde_accepts(text: &str) -> bool {
         serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
-    }
-
-    proptest! {
-        #[test]
-        fn plain_bytes_are_passed_up_to_the_first_other(
-            text in proptest::collection::vec(prop_oneof![4 => 0x20u8..=0xff, 1 => any::<u8>()], 0..40)
-        ) {
-            let first = text.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1f));
-            prop_assert_eq!(plain(&text), first.unwrap_or(text.len()));
-        }
     }
 
     #[test]
@@ -486,15 +404,6 @@ mod tests {
             assert!(scans(&good).is_ok(), "{depth}");
             assert!(scans(&bad).is_err(), "{depth}");
         }
-    }
-
-    #[test]
-    fn escapes_become_their_characters() {
-        assert_eq!(unescape(r#""eth\u005fcall""#), "eth_call");
-        assert_eq!(unescape(r#""\ud83e\udd84""#), "\u{1f984}");
-        assert_eq!(unescape(r#""\ud800x""#), "\u{fffd}x");
-        assert_eq!(unescape(r#""\ud800\u0061""#), "\u{fffd}a");
-        assert_eq!(unescape(r#""\ud800\ud800\udc00""#), "\u{fffd}\u{10000}");
     }
 
     fn json_like() -> impl Strategy<Value = String> {
@@ -553,12 +462,6 @@ mod tests {
         fn any_value_is_one_value(value in json(), pretty: bool) {
             let text = if pretty { serde_json::to_string_pretty(&value) } else { serde_json::to_string(&value) }.unwrap();
             prop_assert_eq!(scans(&text), Ok(0..text.len()));
-        }
-
-        #[test]
-        fn any_string_is_read_as_serde_json_reads_it(text: String) {
-            let raw = serde_json::to_string(&text).unwrap();
-            prop_assert_eq!(unescape(&raw), text);
         }
     }
 }

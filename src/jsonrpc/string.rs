@@ -1,0 +1,136 @@
+//! What is between the quotes of a JSON string.
+
+use std::borrow::Cow;
+
+/// The text that a scanned string stands for; `raw` includes its quotes.
+///
+/// Borrows unless there are escapes. Half of a surrogate pair becomes U+FFFD, as in Go.
+pub fn unescape(raw: &str) -> Cow<'_, str> {
+    let inner = &raw[1..raw.len() - 1];
+    if plain(inner.as_bytes()) == inner.len() {
+        return Cow::Borrowed(inner);
+    }
+    let mut text = String::with_capacity(inner.len());
+    let mut rest = inner;
+    while let Some(slash) = rest.find('\\') {
+        text.push_str(&rest[..slash]);
+        let code = rest.as_bytes()[slash + 1];
+        rest = &rest[slash + 2..];
+        text.push(match code {
+            b'b' => '\u{8}',
+            b'f' => '\u{c}',
+            b'n' => '\n',
+            b'r' => '\r',
+            b't' => '\t',
+            b'u' => utf16_unit(&mut rest),
+            other => char::from(other),
+        });
+    }
+    text.push_str(rest);
+    Cow::Owned(text)
+}
+
+/// Reads the four digits after `\u`, and those of a second unit where the first asks for one.
+fn utf16_unit(rest: &mut &str) -> char {
+    let unit = |digits: &str| u16::from_str_radix(digits, 16).unwrap_or(0xFFFD);
+    let first = unit(&rest[..4]);
+    *rest = &rest[4..];
+    let second = rest.strip_prefix("\\u").map(|next| unit(&next[..4]));
+    let units = [first, second.unwrap_or(0)];
+    let read = match second {
+        Some(_) if (0xD800..0xDC00).contains(&first) => &units[..],
+        _ => &units[..1],
+    };
+    let decoded = char::decode_utf16(read.iter().copied()).next();
+    match decoded {
+        Some(Ok(character)) => {
+            if character.len_utf16() == 2 {
+                *rest = &rest[6..];
+            }
+            character
+        }
+        _ => char::REPLACEMENT_CHARACTER,
+    }
+}
+
+/// How many bytes come before the first that ends a string or must be looked at: a quote, a backslash, a
+/// control character. Strings are most of what is scanned: short ones end in the first eight bytes, hashes and data
+/// are passed 32 at a time.
+#[inline]
+pub(super) fn plain(text: &[u8]) -> usize {
+    let mut passed = 0;
+    if let Some(word) = text.first_chunk() {
+        match special_in(*word) {
+            Some(at) => return at,
+            None => passed += 8,
+        }
+    }
+    while text[passed..].first_chunk().is_some_and(|wide| !has_special(wide)) {
+        passed += 32;
+    }
+    while let Some(word) = text[passed..].first_chunk() {
+        match special_in(*word) {
+            Some(at) => return passed + at,
+            None => passed += 8,
+        }
+    }
+    let rest = &text[passed..];
+    passed + rest.iter().position(|byte| is_special(*byte)).unwrap_or(rest.len())
+}
+
+fn is_special(byte: u8) -> bool {
+    byte == b'"' || byte == b'\\' || byte < 0x20
+}
+
+/// Without a branch between its bytes, so that they are compared all at once.
+fn has_special(wide: &[u8; 32]) -> bool {
+    let marks = wide.map(|byte| u8::from(byte == b'"') | u8::from(byte == b'\\') | u8::from(byte < 0x20));
+    marks.iter().fold(0, |any, mark| any | mark) != 0
+}
+
+/// The place of the first one.
+#[inline]
+fn special_in(word: [u8; 8]) -> Option<usize> {
+    const ONES: u64 = u64::MAX / 0xff;
+    const HIGH: u64 = ONES * 0x80;
+    let word = u64::from_le_bytes(word);
+    let is_zero = |word: u64| word.wrapping_sub(ONES) & !word;
+    let control = word.wrapping_sub(ONES * 0x20) & !word;
+    // A borrow can mark bytes above one that is marked rightly, never below it.
+    let marked = (is_zero(word ^ (ONES * 0x22)) | is_zero(word ^ (ONES * 0x5c)) | control) & HIGH;
+    (marked != 0).then(|| marked.trailing_zeros() as usize / 8)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn escapes_become_their_characters() {
+        assert_eq!(unescape(r#""eth\u005fcall""#), "eth_call");
+        assert_eq!(unescape(r#""\ud83e\udd84""#), "\u{1f984}");
+        assert_eq!(unescape(r#""\ud800x""#), "\u{fffd}x");
+        assert_eq!(unescape(r#""\ud800\u0061""#), "\u{fffd}a");
+        assert_eq!(unescape(r#""\ud800\ud800\udc00""#), "\u{fffd}\u{10000}");
+    }
+
+    proptest! {
+        #[test]
+        fn plain_bytes_are_passed_up_to_the_first_other(
+            before in proptest::collection::vec(prop_oneof![20 => 0x23u8..=0x5b, 1 => any::<u8>()], 0..120),
+            mixed in proptest::collection::vec(prop_oneof![4 => 0x20u8..=0xff, 1 => any::<u8>()], 0..40),
+        ) {
+            let text = [before, mixed].concat();
+            let first = text.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1f));
+            prop_assert_eq!(plain(&text), first.unwrap_or(text.len()));
+        }
+
+        #[test]
+        fn any_string_is_read_as_serde_json_reads_it(text: String) {
+            let raw = serde_json::to_string(&text).unwrap();
+            prop_assert_eq!(unescape(&raw), text);
+        }
+    }
+}
