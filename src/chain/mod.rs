@@ -5,7 +5,11 @@
 //! final for good, and single numbers that were asked for and are believed for a while. Time comes
 //! in as [`Stamp`]s; what it says holds for the moment it is asked about and no longer.
 
+mod asked;
+mod branch;
 mod final_index;
+mod finality;
+mod rules;
 mod stamp;
 mod tracker;
 mod window;
@@ -14,7 +18,10 @@ mod window;
 mod tests;
 
 pub use self::{
+    branch::{Gap, HeadChange},
+    finality::Finalized,
+    rules::Rules,
     stamp::{Clock, Stamp},
-    tracker::{Contrary, Finalized, Gap, HeadChange, Lookup, Rules, Tracker},
-    window::Link,
+    tracker::{Lookup, Tracker},
+    window::{Contrary, Link},
 };

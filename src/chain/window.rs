@@ -22,6 +22,11 @@ pub(super) struct Window {
     cap: usize,
 }
 
+/// An answer names another block than the tracked one at its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("another block is tracked at this number")]
+pub struct Contrary;
+
 // === impl Window ===
 
 impl Window {

@@ -3,17 +3,14 @@
 use std::{future::Future, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
-use http::{Request, Response};
-use http_body::Body;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore, watch},
     time::{self, Instant},
 };
-use tower::{BoxError, Service};
 use tracing::{debug, warn};
 
-use super::{Config, Metrics, RequestBody, Tls, connection::Connections, pressure::Pressure};
+use super::{Config, HttpService, Metrics, Tls, connection::Connections, pressure::Pressure};
 
 /// How long to wait after the system has refused a connection for want of files or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -67,19 +64,10 @@ impl Listener {
         self.address
     }
 
-    /// Serves every connection with a clone of `service`, which must always be ready, until `stop`; then closes the socket and
-    /// returns when every request whose head was read is answered, or `drain_timeout` has passed: what
-    /// connections are left then are cut off.
-    pub async fn serve<S, B>(self, service: S, stop: impl Future<Output = ()>)
-    where
-        S: Service<Request<RequestBody>, Response = Response<B>, Error: Into<BoxError>>
-            + Clone
-            + Send
-            + 'static,
-        S::Future: Send + 'static,
-        B: Body<Error: std::error::Error + Send + Sync> + Send + 'static,
-        B::Data: Send,
-    {
+    /// Serves every connection with a clone of `service` until `stop`; then closes the socket and returns
+    /// when every request whose head was read is answered, or `drain_timeout` has passed: what connections
+    /// are left then are cut off.
+    pub async fn serve(self, service: impl HttpService, stop: impl Future<Output = ()>) {
         let Self { tcp, config, tls, metrics, .. } = self;
         let drain_timeout = config.drain_timeout;
         let mut acceptor = Acceptor {
@@ -121,16 +109,7 @@ struct Acceptor {
 // === impl Acceptor ===
 
 impl Acceptor {
-    async fn run<S, B>(&mut self, connections: &Connections, service: &S)
-    where
-        S: Service<Request<RequestBody>, Response = Response<B>, Error: Into<BoxError>>
-            + Clone
-            + Send
-            + 'static,
-        S::Future: Send + 'static,
-        B: Body<Error: std::error::Error + Send + Sync> + Send + 'static,
-        B::Data: Send,
-    {
+    async fn run(&mut self, connections: &Connections, service: &impl HttpService) {
         loop {
             // Accepted before there is a place for it: only somebody's arrival is worth closing
             // another's idle connection.
@@ -146,16 +125,7 @@ impl Acceptor {
 
     /// Serves those who have connected by now and find a place; nobody after them can connect. They cannot have known
     /// that it ends, and would lose what they have sent.
-    fn last<S, B>(mut self, connections: &Connections, service: &S)
-    where
-        S: Service<Request<RequestBody>, Response = Response<B>, Error: Into<BoxError>>
-            + Clone
-            + Send
-            + 'static,
-        S::Future: Send + 'static,
-        B: Body<Error: std::error::Error + Send + Sync> + Send + 'static,
-        B::Data: Send,
-    {
+    fn last(mut self, connections: &Connections, service: &impl HttpService) {
         while let Some(stream) = self.arrived.take().or_else(|| self.accept().now_or_never())
             && let Ok(slot) = self.slots.clone().try_acquire_owned()
         {

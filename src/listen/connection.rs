@@ -11,7 +11,6 @@ use std::{
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use http::{Request, Response};
-use http_body::Body;
 use hyper::body::Incoming;
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
@@ -24,11 +23,11 @@ use tokio::{
     task::coop::{Unconstrained, unconstrained},
     time,
 };
-use tower::{BoxError, Service};
+use tower::Service;
 use tracing::debug;
 
 use super::{
-    Config, Metrics, RequestBody, Tls,
+    Config, HttpService, Metrics, RequestBody, Tls,
     activity::{Activity, InFlight, WatchedBody},
     handshake::Stream,
     pressure::Pressure,
@@ -106,21 +105,12 @@ impl Connections {
         Self { http: Arc::new(http), config: Arc::new(config), tls, metrics, pressure, stopping, open }
     }
 
-    pub(super) fn serve<S, B>(
+    pub(super) fn serve<S: HttpService>(
         &self,
         stream: TcpStream,
         service: S,
         slot: OwnedSemaphorePermit,
-    ) -> impl Future<Output = ()> + Send + use<S, B>
-    where
-        S: Service<Request<RequestBody>, Response = Response<B>, Error: Into<BoxError>>
-            + Clone
-            + Send
-            + 'static,
-        S::Future: Send + 'static,
-        B: Body<Error: std::error::Error + Send + Sync> + Send + 'static,
-        B::Data: Send,
-    {
+    ) -> impl Future<Output = ()> + Send + use<S> {
         let this = self.clone();
         async move {
             let _slot = slot;

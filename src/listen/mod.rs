@@ -14,6 +14,7 @@ mod linger;
 mod metrics;
 mod peer;
 mod pressure;
+mod service;
 mod tls;
 
 pub use self::{
@@ -23,5 +24,6 @@ pub use self::{
     linger::RequestBody,
     metrics::Metrics,
     peer::Peer,
+    service::HttpService,
     tls::{Tls, TlsConfig, TlsError, TlsIdentity},
 };

@@ -11,7 +11,7 @@ use std::{
 use tracing::warn;
 
 use super::{
-    Metrics,
+    Metrics, ProxyParts,
     absence::Absences,
     coalesce::{Coalesce, Landed},
     derive::Derivations,
@@ -170,19 +170,13 @@ impl Fetch {
 // === impl Fetcher ===
 
 impl Fetcher {
-    pub(super) fn new(
-        view: Arc<View>,
-        cache: Cache,
-        upstream: Upstream,
-        identity: Identity,
-        verifier: Verifier,
-        metrics: Metrics,
-    ) -> Self {
+    pub(super) fn new(view: Arc<View>, parts: &ProxyParts) -> Self {
+        let ProxyParts { upstream, cache, verifier, metrics, .. } = parts.clone();
         Self {
             view,
             cache,
+            identity: upstream.identity(),
             upstream,
-            identity,
             verifier,
             metrics,
             derivations: Derivations::default(),

@@ -5,6 +5,7 @@
 //! followed before anybody asks.
 
 mod absence;
+mod admit;
 mod audit;
 mod coalesce;
 mod compress;
@@ -16,7 +17,6 @@ mod fetch;
 mod follow;
 mod keep;
 mod known;
-mod limit;
 mod live;
 mod look;
 mod measure;
@@ -27,6 +27,7 @@ mod plan;
 mod policy;
 mod proof;
 mod rate;
+mod recall;
 mod request;
 mod respond;
 mod sight;

@@ -1,14 +1,8 @@
 //! Decides which methods are let through.
 
-use std::{
-    future::{Ready, ready},
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::sync::Arc;
 
-use futures_util::future::Either;
 use http::HeaderValue;
-use tower::{Layer, Service};
 
 use super::{CallError, Config, Request};
 use crate::eth::Operation;
@@ -67,14 +61,6 @@ struct ForAll {
     not_for_pages: Vec<Glob>,
     trusted_origins: Vec<String>,
 }
-
-/// Puts a [`Policed`] around a service.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PolicyLayer;
-
-/// Refuses what its caller's policy does not allow.
-#[derive(Clone, Debug)]
-pub(super) struct Policed<S>(S);
 
 // === impl Glob ===
 
@@ -136,7 +122,8 @@ impl Policy {
         Self { all: self.all.clone(), allow: allow.map(globs), deny: globs(deny) }
     }
 
-    fn check(&self, request: &Request) -> Result<(), CallError> {
+    /// Lets a call through or says why not.
+    pub(super) fn check(&self, request: &Request) -> Result<(), CallError> {
         let method = request.call().method.as_str();
         let denied = self.allow.as_ref().is_some_and(|allow| !any(allow, method)) || any(&self.deny, method);
         if denied || !self.all.lets_through(method) {
@@ -175,38 +162,6 @@ fn shown(method: &str) -> String {
     match method.char_indices().nth(SHOWN_METHOD) {
         None => method.to_owned(),
         Some((end, _)) => format!("{}…", &method[..end]),
-    }
-}
-
-// === impl PolicyLayer ===
-
-impl<S> Layer<S> for PolicyLayer {
-    type Service = Policed<S>;
-
-    fn layer(&self, inner: S) -> Policed<S> {
-        Policed(inner)
-    }
-}
-
-// === impl Policed ===
-
-impl<S> Service<Request> for Policed<S>
-where
-    S: Service<Request, Error = CallError>,
-{
-    type Response = S::Response;
-    type Error = CallError;
-    type Future = Either<S::Future, Ready<Result<S::Response, CallError>>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
-        self.0.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: Request) -> Self::Future {
-        match request.packet().caller().policy.check(&request) {
-            Ok(()) => Either::Left(self.0.call(request)),
-            Err(refusal) => Either::Right(ready(Err(refusal))),
-        }
     }
 }
 

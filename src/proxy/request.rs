@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use http::HeaderValue;
 
 use super::{Bucket, Client, PacketContext, Policy, method::MethodLabel, want::Want};
@@ -133,6 +134,11 @@ impl Answered {
     /// An answer in its plain form.
     pub fn new(answer: Answer, outcome: Outcome) -> Self {
         Self { answer, outcome, deflated: None }
+    }
+
+    /// A result out of memory.
+    pub(super) fn hit(result: Bytes, source: Source) -> Self {
+        Self::new(Answer::Result(result), Outcome::Hit(source))
     }
 }
 

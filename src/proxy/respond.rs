@@ -1,40 +1,35 @@
 //! Answers a call that is allowed: from memory, or by what must be asked for it.
 
 use std::{
-    future::{Ready, ready},
+    future::ready,
     sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
 
 use bytes::Bytes;
-use futures_util::future::{BoxFuture, Either};
+use futures_util::future::BoxFuture;
 use tokio::time;
 use tower::Service;
 
 use super::{
-    Answered, CallError, Client, Outcome, PacketContext, ReadCall, Request, Source,
-    audit::Audit,
+    Answered, CallError, Client, Outcome, ReadCall, Request, Source,
     coalesce::Landed,
-    compress::Compressor,
     config::Config,
     fetch::{Fetch, Fetched, Fetcher, is_settled},
-    look::{Last, Look, Memory, Piece},
+    look::Look,
     packet::Wanted,
-    plan::Tally,
+    recall::{Recollection, is_local},
     turns::Turns,
     want::{Cacheable, Want, cut},
 };
 use crate::{
     chain::{Lookup, Stamp},
     eth::{BlockHash, Place, Tag, is_reset, is_write},
-    jsonrpc::{Answer, Params},
+    jsonrpc::Answer,
     upstream::{Call, Identity, Need, Upstream, UpstreamError},
-    verify::{Kind, Verdict},
+    verify::Verdict,
 };
-
-/// Methods whose answer cannot change.
-const LOCAL: [&str; 2] = ["eth_chainId", "net_version"];
 
 /// Canonicity is asked again after each wait; past this it has changed too often, and the node is asked.
 const MOST_LOOKS: u32 = 3;
@@ -42,49 +37,39 @@ const MOST_LOOKS: u32 = 3;
 /// How long an answer that is in hand waits for the rest of its block, which others are likely to want.
 const BUY_PATIENCE: Duration = Duration::from_secs(1);
 
-/// The innermost service of a call.
+/// The innermost service of a call: answers what memory alone could not.
 #[derive(Clone, Debug)]
 pub(super) struct Responder(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
+    memory: Arc<Recollection>,
+    /// The memory's.
     fetcher: Arc<Fetcher>,
     upstream: Upstream,
     identity: Identity,
-    tally: Tally,
-    audit: Audit,
     turns: Turns,
-    compressor: Compressor,
-    config: Config,
 }
-
-/// A hit is there at once; the rest takes its time.
-type Answering = Either<Ready<Result<Answered, CallError>>, BoxFuture<'static, Result<Answered, CallError>>>;
 
 // === impl Responder ===
 
 impl Responder {
-    pub(super) fn new(fetcher: Arc<Fetcher>, upstream: Upstream, identity: Identity, config: Config) -> Self {
-        let tally = Tally::new(config.plan.buy_after);
-        let audit = Audit::new(fetcher.verifier.config().audit);
+    pub(super) fn new(
+        memory: Arc<Recollection>,
+        upstream: Upstream,
+        identity: Identity,
+        config: &Config,
+    ) -> Self {
+        let fetcher = memory.fetcher().clone();
         let turns = Turns::new(config.max_per_client);
-        Self(Arc::new(Inner {
-            fetcher,
-            upstream,
-            identity,
-            tally,
-            audit,
-            turns,
-            compressor: Compressor::default(),
-            config,
-        }))
+        Self(Arc::new(Inner { memory, fetcher, upstream, identity, turns }))
     }
 }
 
 impl Service<Request> for Responder {
     type Response = Answered;
     type Error = CallError;
-    type Future = Answering;
+    type Future = BoxFuture<'static, Result<Answered, CallError>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), CallError>> {
         Poll::Ready(Ok(()))
@@ -94,45 +79,22 @@ impl Service<Request> for Responder {
         let inner = &self.0;
         let (ReadCall { method, params, want, .. }, packet) = (request.call(), request.packet());
         let client = packet.caller().client;
-        if let Some(want) = want {
-            let want = match want {
-                Ok(want) => *want,
-                Err(error) => return now(Err(CallError::Params(error.clone()))),
-            };
-            if !packet.has_arrived() {
-                let view = &inner.fetcher.view;
-                view.notice_clock_jumps(packet.arrival(view.clock()));
-            }
-            // A hit is answered here and now.
-            if let Look::Hit(piece) = inner.look(want, packet) {
-                if inner.config.chain.refresh_ahead {
-                    inner.fetcher.view.refresh_ahead(packet.arrival(inner.fetcher.view.clock()));
-                }
-                return now(Ok(inner.hit(want, piece)));
-            }
-            let call = match want {
-                Want::Operation(operation) => Call::new(operation.method(), operation.params()),
-                Want::Extra(_) => Call::new(method.clone(), params.clone()),
-            };
-            let packet = packet.clone();
-            return inner.in_turn(client, inner.clone().answer(Cacheable { want, call, packet }));
-        }
         let call = || Call::new(method.clone(), params.clone());
-        if LOCAL.contains(&method.as_str()) && *params == Params::EMPTY {
-            if let Some(answer) = inner.identity.pinned().and_then(|who| who.answer(method.as_str())) {
-                return now(Ok(hit(answer, Source::Identity)));
+        match want {
+            Some(Ok(want)) => {
+                let call = match want {
+                    Want::Operation(operation) => Call::new(operation.method(), operation.params()),
+                    Want::Extra(_) => call(),
+                };
+                let asked = Cacheable { want: *want, call, packet: packet.clone() };
+                inner.in_turn(client, inner.clone().answer(asked))
             }
-            return inner.in_turn(client, inner.clone().local(call()));
+            Some(Err(error)) => Box::pin(ready(Err(CallError::Params(error.clone())))),
+            None if is_local(method, params) => inner.in_turn(client, inner.clone().local(call())),
+            None if is_write(method.as_str()) => inner.in_turn(client, inner.clone().write(call())),
+            None => inner.in_turn(client, inner.clone().bypass(call())),
         }
-        if is_write(method.as_str()) {
-            return inner.in_turn(client, inner.clone().write(call()));
-        }
-        inner.in_turn(client, inner.clone().bypass(call()))
     }
-}
-
-fn now<F>(answered: Result<Answered, CallError>) -> Either<Ready<Result<Answered, CallError>>, F> {
-    Either::Left(ready(answered))
 }
 
 /// Is there something in it that can be checked?
@@ -140,51 +102,20 @@ fn is_content(answer: &Answer) -> bool {
     matches!(answer, Answer::Result(result) if result != "null")
 }
 
-fn hit(bytes: Bytes, source: Source) -> Answered {
-    Answered::new(Answer::Result(bytes), Outcome::Hit(source))
-}
-
 // === impl Inner ===
 
 impl Inner {
-    fn look(&self, want: Want, packet: &PacketContext) -> Look {
-        let fetcher = &self.fetcher;
-        let memory = Memory {
-            cache: &fetcher.cache,
-            view: &fetcher.view,
-            absences: &fetcher.absences,
-            tally: &self.tally,
-            orphans: self.config.chain.orphans,
-            blocks: self.config.plan.blocks,
-            has_block_receipts: fetcher.has_block_receipts(),
-            demands: [Kind::Blocks, Kind::Receipts].map(|kind| fetcher.verifier.demands(kind)),
-            vain: fetcher,
-            derivations: &fetcher.derivations,
-            last: Last::default(),
-        };
-        match want {
-            Want::Operation(operation) => memory.operation(operation, packet),
-            Want::Extra(extra) => memory.extra(extra, packet),
-        }
-    }
-
     /// Does what must be asked of the upstream when it is this client's turn.
     fn in_turn(
         &self,
         client: Option<Client>,
         work: impl Future<Output = Result<Answered, CallError>> + Send + 'static,
-    ) -> Answering {
+    ) -> BoxFuture<'static, Result<Answered, CallError>> {
         let turns = self.turns.clone();
-        Either::Right(Box::pin(async move {
+        Box::pin(async move {
             let _turn = turns.take(client).await;
             work.await
-        }))
-    }
-
-    fn hit(&self, want: Want, Piece { bytes, source, whole, .. }: Piece) -> Answered {
-        self.audit.consider(&self.fetcher, want, &bytes, source);
-        let deflated = whole.and_then(|whole| self.compressor.deflated(&self.fetcher, whole, &bytes));
-        Answered { deflated, ..hit(bytes, source) }
+        })
     }
 
     /// Looks, asks for what is missing, and looks again.
@@ -199,8 +130,8 @@ impl Inner {
         }
         let mut denied = None;
         for _ in 0..MOST_LOOKS {
-            let waited = match self.look(asked.want, &asked.packet) {
-                Look::Hit(piece) => return Ok(self.hit(asked.want, piece)),
+            let waited = match self.memory.look(asked.want, &asked.packet) {
+                Look::Hit(piece) => return Ok(self.memory.hit(asked.want, piece)),
                 Look::Forward => break,
                 Look::Refresh(tag) => view.refresh(tag, arrival).await,
                 Look::Establish => view.establish(arrival).await,
@@ -220,7 +151,7 @@ impl Inner {
                 Look::Renew(fetch, piece) => {
                     if !self.fetcher.renew(fetch, arrival).await {
                         // What there is is still good.
-                        return Ok(self.hit(asked.want, piece));
+                        return Ok(self.memory.hit(asked.want, piece));
                     }
                     Ok(())
                 }
@@ -406,8 +337,8 @@ impl Inner {
         let worked = bought.is_ok_and(|landed| self.fetcher.is_kept(&landed.value));
         if !worked {
             match whole {
-                Fetch::Block(block) => self.tally.give_up(Wanted::Transaction, block),
-                Fetch::Receipts(block) => self.tally.give_up(Wanted::Receipt, block),
+                Fetch::Block(block) => self.memory.tally().give_up(Wanted::Transaction, block),
+                Fetch::Receipts(block) => self.memory.tally().give_up(Wanted::Receipt, block),
                 _ => {}
             }
         }
@@ -428,7 +359,7 @@ impl Inner {
             return;
         }
         let whole = self.whole(wanted, place, arrival);
-        if self.tally.rent(wanted, place.block, hash)
+        if self.memory.tally().rent(wanted, place.block, hash)
             && !self.has_whole(wanted, place.block)
             && !self.fetcher.is_vain(whole)
         {
@@ -481,7 +412,7 @@ impl Inner {
     /// Waits for the upstream to say who it is; a node that does not know its network is asked each time.
     async fn local(self: Arc<Self>, call: Call) -> Result<Answered, CallError> {
         match self.identity.confirm().await?.answer(call.method.as_str()) {
-            Some(answer) => Ok(hit(answer, Source::Identity)),
+            Some(answer) => Ok(Answered::hit(answer, Source::Identity)),
             None => self.forward(call, Outcome::Bypass).await,
         }
     }

@@ -5,8 +5,13 @@ use std::sync::Arc;
 use tower::{Service, ServiceBuilder};
 
 use super::{
-    Answered, CallError, Config, Follower, Live, Metrics, Request, Sight, deadline::DeadlineLayer,
-    fetch::Fetcher, limit::LimitLayer, measure::MeasureLayer, policy::PolicyLayer, respond::Responder,
+    Answered, CallError, Config, Follower, Live, Metrics, Request, Sight,
+    admit::AdmitLayer,
+    deadline::DeadlineLayer,
+    fetch::Fetcher,
+    measure::MeasureLayer,
+    recall::{RecallLayer, Recollection},
+    respond::Responder,
     view::View,
 };
 use crate::{cache::Cache, upstream::Upstream, verify::Verifier};
@@ -46,32 +51,23 @@ pub fn proxy(
 ) -> Proxy<
     impl Service<Request, Response = Answered, Error = CallError, Future: Send> + Clone + Send + Sync + 'static,
 > {
-    let ProxyParts { upstream, cache, verifier, consistent, metrics } = parts;
-    let identity = upstream.identity();
-    let view = Arc::new(View::new(
-        config.chain.clone(),
-        consistent,
-        cache.clone(),
-        upstream.clone(),
-        identity.clone(),
-        verifier.clone(),
-        metrics.clone(),
-    ));
+    let view = Arc::new(View::new(config.chain.clone(), &parts));
     let live = Live::new(config, view.clone());
-    let fetcher = Fetcher::new(view, cache, upstream.clone(), identity.clone(), verifier, metrics.clone());
-    let fetcher = Arc::new(fetcher);
+    let fetcher = Arc::new(Fetcher::new(view, &parts));
     let sight = Sight::new(fetcher.clone());
     let follower = Follower::new(fetcher.clone(), &config.chain);
+    let ProxyParts { upstream, metrics, .. } = parts;
+    let identity = upstream.identity();
+    let memory = Arc::new(Recollection::new(fetcher, identity.clone(), config));
     let service = ServiceBuilder::new()
         // Outermost, so that refusals are counted too.
         .layer(MeasureLayer(metrics))
-        // Above the policy: a call is a call, refused or from memory. Around each, so that a batch of a hundred
-        // costs a hundred.
-        .layer(LimitLayer)
         // Before anything that costs something.
-        .layer(PolicyLayer)
+        .layer(AdmitLayer)
+        // What is in memory is answered here and now.
+        .layer(RecallLayer(memory.clone()))
         // Around whatever may wait.
         .layer(DeadlineLayer(live.call_timeout.clone()))
-        .service(Responder::new(fetcher, upstream, identity, config.clone()));
+        .service(Responder::new(memory, upstream, identity, config));
     Proxy { service, follower, sight, live }
 }

@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 use tracing::{info, warn};
 
 use self::pace::Pace;
-use super::{Metrics, coalesce::Coalesce, config::ChainConfig};
+use super::{Metrics, ProxyParts, coalesce::Coalesce, config::ChainConfig};
 use crate::{
     cache::Cache,
     chain::{Clock, Rules, Stamp, Tracker},
@@ -78,15 +78,8 @@ struct Times {
 // === impl View ===
 
 impl View {
-    pub(super) fn new(
-        config: ChainConfig,
-        consistent: bool,
-        cache: Cache,
-        upstream: Upstream,
-        identity: Identity,
-        verifier: Verifier,
-        metrics: Metrics,
-    ) -> Self {
+    pub(super) fn new(config: ChainConfig, parts: &ProxyParts) -> Self {
+        let ProxyParts { upstream, cache, verifier, consistent, metrics } = parts.clone();
         let tracker = RwLock::new(Tracker::new(rules(&config, consistent, None)));
         Self {
             tracker,
@@ -94,8 +87,8 @@ impl View {
             config: Mutex::new(config),
             consistent: AtomicBool::new(consistent),
             cache,
+            identity: upstream.identity(),
             upstream,
-            identity,
             verifier,
             metrics,
             refreshes: Coalesce::default(),

@@ -38,6 +38,7 @@
 //! - Under Prague and later, which of the known sets of blob constants `blobGasPrice` follows.
 
 mod asked;
+mod chain_rules;
 mod check;
 mod config;
 mod failure;
@@ -50,11 +51,12 @@ mod verifier;
 
 pub use self::{
     asked::{Asked, AskedBlock, Checked, Known, Verdict},
+    chain_rules::{Anchor, InForce, Kind},
     check::Check,
     config::{Config, Demand, OnMismatch, Share},
     failure::{Failure, Part, Reason},
     metrics::Metrics,
     structural::{block, lone_receipt, lone_transaction, lone_transaction_at, receipts, thin_block},
     verified::{Level, Verified},
-    verifier::{Anchor, InForce, Kind, Verifier},
+    verifier::Verifier,
 };

@@ -1,23 +1,17 @@
-//! Decides what is demanded of an answer, and sees to its checks.
+//! Sees to the checks of an answer.
 
-use std::{
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
-    thread,
-};
+use std::{sync::Arc, thread};
 
 use bytes::Bytes;
 use tokio::{sync::Semaphore, task, time::Instant};
 use tracing::{error, warn};
 
 use super::{
-    Asked, AskedBlock, Check, Checked, Config, Demand, Failure, Known, Metrics, OnMismatch, Verdict,
-    Verified, provability::Provability, prove, structural,
+    Anchor, Asked, AskedBlock, Check, Checked, Config, Demand, Failure, InForce, Kind, Known, Metrics,
+    OnMismatch, Verdict, Verified, chain_rules::ChainRules, prove, structural,
 };
 use crate::{
-    eth::{Block, BlockHash, BlockNumber, Header, LoneTransaction, Receipts, ThinBlock},
+    eth::{Block, BlockNumber, LoneTransaction, Receipts, ThinBlock},
     seldom::Seldom,
 };
 
@@ -32,34 +26,10 @@ pub struct Verifier(Arc<Inner>);
 struct Inner {
     config: Config,
     metrics: Metrics,
-    chain: Mutex<Chain>,
-    /// What `chain` comes to for blocks and for receipts, for those who only look.
-    demands: [AtomicBool; 2],
+    rules: ChainRules,
     /// As many checks at a time as there are cores: more would only take longer each.
     cores: Arc<Semaphore>,
     said: Seldom,
-}
-
-/// What is known of a chain's rules.
-#[derive(Debug)]
-struct Chain {
-    id: Option<u64>,
-    anchor: Option<Anchor>,
-    blocks: Provability,
-    receipts: Provability,
-}
-
-/// What is in force, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InForce {
-    /// What is demanded by the configuration.
-    pub configured: Demand,
-    /// What is demanded of blocks.
-    pub blocks: Demand,
-    /// What is demanded of receipts.
-    pub receipts: Demand,
-    /// Why.
-    pub why: &'static str,
 }
 
 /// What came of a proof.
@@ -69,37 +39,16 @@ enum Judged<T> {
     Wrong(Failure),
 }
 
-/// What is sure of a chain, beyond a node's word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Anchor {
-    /// The chain that transactions must be for.
-    pub chain_id: u64,
-    /// Its block 0, where that is known.
-    pub genesis: Option<BlockHash>,
-}
-
-/// What can turn out not to be provable on a chain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Blocks, and the transactions in them.
-    Blocks,
-    /// Receipts.
-    Receipts,
-}
-
 // === impl Verifier ===
 
 impl Verifier {
     /// A verifier for a chain that is not known yet.
     pub fn new(config: Config, metrics: Metrics) -> Self {
-        let undecided = Provability::Undecided(Vec::new());
-        let chain = Chain { id: None, anchor: None, blocks: undecided.clone(), receipts: undecided };
         let cores = thread::available_parallelism().map_or(1, usize::from);
         Self(Arc::new(Inner {
-            demands: Default::default(),
+            rules: ChainRules::new(&config),
             config,
             metrics,
-            chain: Mutex::new(chain),
             cores: Arc::new(Semaphore::new(cores)),
             said: Seldom::default(),
         }))
@@ -121,21 +70,12 @@ impl Verifier {
     /// From here on answers are of this chain. Its anchor is what is sure of it, beyond the node's word: on a
     /// chain that is started anew at will, or goes on from another's history, there is none.
     pub fn follow(&self, chain_id: u64, anchor: Option<Anchor>) {
-        let mut chain = self.chain();
-        chain.anchor = anchor;
-        if chain.id == Some(chain_id) {
-            return;
-        }
-        let provability = Provability::new(chain_id, &self.0.config.ethereum_chains);
-        *chain = Chain { id: Some(chain_id), anchor, blocks: provability.clone(), receipts: provability };
-        for lacking in &self.0.demands {
-            lacking.store(false, Relaxed);
-        }
+        self.0.rules.follow(chain_id, anchor);
     }
 
     /// What is demanded of content of this kind: what is configured or, where nothing can be proved, less.
     pub fn demands(&self, kind: Kind) -> Demand {
-        if self.0.demands[kind as usize].load(Relaxed) { Demand::Structural } else { self.0.config.level }
+        self.0.rules.demands(kind)
     }
 
     /// Must content of this kind be proved?
@@ -145,7 +85,7 @@ impl Verifier {
 
     /// Is it sure that blocks which do not come out are wrong, or newer than this program?
     pub fn is_sure(&self) -> bool {
-        self.0.config.level != Demand::Structural && self.chain().blocks.is_sure()
+        self.0.rules.is_sure()
     }
 
     /// Is what is wrong, or cannot be proved where proof is demanded, to be kept from clients?
@@ -155,23 +95,7 @@ impl Verifier {
 
     /// What is in force, and why.
     pub fn in_force(&self) -> InForce {
-        let configured = self.0.config.level;
-        let chain = self.chain();
-        let (blocks, receipts) = (self.demands(Kind::Blocks), self.demands(Kind::Receipts));
-        let why = match &chain.blocks {
-            _ if configured == Demand::Structural => "it is configured so",
-            _ if chain.id.is_none() => "the chain is not known yet",
-            Provability::Known => "the chain is known to keep Ethereum's rules",
-            Provability::Shown if receipts == Demand::Structural => {
-                "blocks of this chain have been proved, but its receipts keep rules of their own"
-            }
-            Provability::Shown => "blocks of this chain have been proved",
-            Provability::Undecided(_) => "no block of this chain has been proved yet: its first ones decide",
-            Provability::Lacking => {
-                "no block of this chain could be proved, at three heights: it has rules of its own"
-            }
-        };
-        InForce { configured, blocks, receipts, why }
+        self.0.rules.in_force()
     }
 
     /// The check for a call's answer.
@@ -198,7 +122,7 @@ impl Verifier {
         receipts: Verified<Receipts>,
         block: Arc<Verified<Block>>,
     ) -> Option<Result<Verified<Receipts>, Failure>> {
-        if !self.proves(Kind::Receipts) || !block.is_proved() {
+        if !self.0.rules.proves(Kind::Receipts) || !block.is_proved() {
             return None;
         }
         let this = self.clone();
@@ -249,12 +173,12 @@ impl Verifier {
         Ok(match asked {
             Asked::Block(asked) => {
                 let block = structural::block(result, asked)?;
-                self.recognise(block.header())?;
+                self.0.rules.recognise(block.header())?;
                 self.block(block, known)
             }
             Asked::Thin(asked) => {
                 let thin = structural::thin_block(result, asked)?;
-                self.recognise(thin.header())?;
+                self.0.rules.recognise(thin.header())?;
                 self.thin(thin, known)
             }
             Asked::Receipts(asked) => self.receipts(result, asked, known)?,
@@ -280,14 +204,6 @@ impl Verifier {
         })
     }
 
-    /// A block proves itself, also one of another chain: of block 0 it is known which it must be.
-    fn recognise(&self, header: &Header) -> Result<(), Failure> {
-        match self.chain().anchor.and_then(|anchor| anchor.genesis) {
-            Some(genesis) if header.number == BlockNumber(0) => structural::hash(genesis, header.hash),
-            _ => Ok(()),
-        }
-    }
-
     fn block(&self, block: Verified<Block>, known: &dyn Known) -> Verdict {
         let header = *block.header();
         if let Some(held) = known.block(header.hash)
@@ -297,7 +213,7 @@ impl Verifier {
             return Verdict::Passed(Checked::Block((*held).clone()));
         }
         let block = block.settled(known.was_final(header.number));
-        let chain_id = self.anchored_chain();
+        let chain_id = self.0.rules.anchored_chain();
         // A block without transactions comes out on chains where no other does.
         let at = (!block.is_empty()).then_some(header.number);
         self.judge(Kind::Blocks, at, block, |block| prove::block(block, chain_id)).verdict(Checked::Block)
@@ -309,10 +225,6 @@ impl Verifier {
         self.judge(Kind::Blocks, None, thin, prove::thin_block).verdict(Checked::Thin)
     }
 
-    fn anchored_chain(&self) -> Option<u64> {
-        self.chain().anchor.map(|anchor| anchor.chain_id)
-    }
-
     fn transaction(
         &self,
         transaction: Verified<LoneTransaction>,
@@ -322,7 +234,7 @@ impl Verifier {
             structural::belongs(place, transaction.hash(), known.block(place.block).as_deref())?;
         }
         let settled = transaction.place().is_some_and(|place| known.was_final(place.number));
-        let chain_id = self.anchored_chain();
+        let chain_id = self.0.rules.anchored_chain();
         let prove = |transaction| prove::lone_transaction(transaction, chain_id);
         Ok(self.judge(Kind::Blocks, None, transaction.settled(settled), prove).verdict(Checked::Transaction))
     }
@@ -374,82 +286,24 @@ impl Verifier {
         value: Verified<T>,
         prove: impl FnOnce(Verified<T>) -> Result<Verified<T>, Failure>,
     ) -> Judged<T> {
-        if !self.proves(kind) {
+        if !self.0.rules.proves(kind) {
             return Judged::Passed(value);
         }
         let failure = match prove(value.clone()) {
             Ok(proved) => {
-                self.vote(kind, at, None);
+                self.0.rules.vote(kind, at, None);
                 return Judged::Passed(proved);
             }
             Err(failure) => failure,
         };
-        self.vote(kind, at, Some(&failure));
-        let mut chain = self.chain();
-        let provability = chain.of(kind);
+        self.0.rules.vote(kind, at, Some(&failure));
+        let provability = self.0.rules.provability(kind);
         if provability.is_lacking() {
             Judged::Passed(value)
         } else if failure.is_unprovable() || !provability.is_sure() {
             Judged::Unproved(failure, value)
         } else {
             Judged::Wrong(failure)
-        }
-    }
-
-    fn vote(&self, kind: Kind, at: Option<BlockNumber>, failure: Option<&Failure>) {
-        let Some(at) = at else { return };
-        let mut chain = self.chain();
-        let id = chain.id.unwrap_or_default();
-        if !chain.of(kind).vote(at, failure.is_none()) {
-            return;
-        }
-        self.0.demands[kind as usize].store(true, Relaxed);
-        if kind == Kind::Blocks {
-            // Nothing but a proved block proves receipts.
-            self.0.demands[Kind::Receipts as usize].store(true, Relaxed);
-        }
-        if let Some(failure) = failure {
-            warn!(
-                chain_id = id,
-                %failure,
-                "{} of this chain cannot be proved by Ethereum's rules: from here on only their structure is \
-                 checked. If the chain keeps those rules, name it in verify.ethereum_chains",
-                kind.as_str()
-            );
-        }
-    }
-
-    /// Is proof of these asked for, and possible?
-    fn proves(&self, kind: Kind) -> bool {
-        let mut chain = self.chain();
-        self.0.config.level != Demand::Structural
-            && !chain.blocks.is_lacking()
-            && !chain.of(kind).is_lacking()
-    }
-
-    fn chain(&self) -> MutexGuard<'_, Chain> {
-        self.0.chain.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-// === impl Chain ===
-
-impl Chain {
-    fn of(&mut self, kind: Kind) -> &mut Provability {
-        match kind {
-            Kind::Blocks => &mut self.blocks,
-            Kind::Receipts => &mut self.receipts,
-        }
-    }
-}
-
-// === impl Kind ===
-
-impl Kind {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Blocks => "blocks",
-            Self::Receipts => "receipts",
         }
     }
 }

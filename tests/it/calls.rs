@@ -67,14 +67,16 @@ fn tall_chain() -> DevChain {
     chain
 }
 
+/// Two ways over a tall chain: from the head down each block is linked by the one before it.
+fn walks() -> [(&'static str, Vec<u64>); 2] {
+    [("final", (1..=20).collect()), ("linked", (21..=40).rev().collect())]
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_walk_over_blocks_and_their_receipts_costs_three_calls_a_block() {
     let chain = tall_chain();
     let program = in_memory::program(&chain, &Config::default());
-    let up: Vec<u64> = (1..=20).collect();
-    // From the head down each block is linked by the one before it.
-    let down: Vec<u64> = (21..=40).rev().collect();
-    for (name, numbers) in [("final", up), ("linked", down)] {
+    for (name, numbers) in walks() {
         program.ask("eth_blockNumber", json!([])).await;
         chain.clear_calls();
         let begun = Instant::now();
@@ -96,9 +98,7 @@ async fn a_walk_over_blocks_and_their_receipts_costs_three_calls_a_block() {
 async fn a_walk_in_batches_costs_two_calls_a_block() {
     let chain = tall_chain();
     let program = in_memory::program(&chain, &Config::default());
-    let up: Vec<u64> = (1..=20).collect();
-    let down: Vec<u64> = (21..=40).rev().collect();
-    for (name, numbers) in [("final", up), ("linked", down)] {
+    for (name, numbers) in walks() {
         program.ask("eth_blockNumber", json!([])).await;
         chain.clear_calls();
         for number in numbers {

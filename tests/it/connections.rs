@@ -1,12 +1,17 @@
 //! Peers that take their time, or all the places, or nothing of what they asked for.
 
-use std::time::Duration;
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use holdfast::{devchain::Fault, listen::raise_file_limit};
 use serde_json::json;
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf},
     net::TcpStream,
     time::{self, Instant},
 };
@@ -124,7 +129,7 @@ async fn a_body_without_end_is_cut_off_at_the_limit() {
     let (sent, _) = time::timeout(PATIENCE, async { tokio::join!(send, reader.read_to_end(&mut read)) })
         .await
         .expect("it is cut off");
-    let _: std::io::Result<std::convert::Infallible> = sent;
+    let _: io::Result<std::convert::Infallible> = sent;
     let answer = String::from_utf8_lossy(&read);
     assert!(answer.starts_with("HTTP/1.1 413 "), "{answer:?}");
 }
@@ -176,7 +181,16 @@ async fn h2_client(
 }
 
 async fn h2_ask(send: &mut h2::client::SendRequest<Bytes>, body: &'static str) -> h2::client::ResponseFuture {
-    let request = http::Request::post("http://localhost/").header("content-type", "application/json");
+    h2_ask_with(send, http::HeaderMap::new(), body).await
+}
+
+async fn h2_ask_with(
+    send: &mut h2::client::SendRequest<Bytes>,
+    headers: http::HeaderMap,
+    body: &'static str,
+) -> h2::client::ResponseFuture {
+    let mut request = http::Request::post("http://localhost/").header("content-type", "application/json");
+    request.headers_mut().unwrap().extend(headers);
     *send = send.clone().ready().await.unwrap();
     let (response, mut stream) = send.send_request(request.body(()).unwrap(), false).unwrap();
     stream.send_data(Bytes::from_static(body.as_bytes()), true).unwrap();
@@ -252,6 +266,76 @@ async fn a_slow_reader_that_takes_something_is_not_closed() {
     assert!(taken > direct.len());
     assert!(begun.elapsed() > DELAY * 2, "too fast to show anything: {:?}", begun.elapsed());
     assert_eq!(proxy.metric(&proxy::closed("stalled")).await, 0);
+}
+
+/// A connection of which nothing is ever read.
+struct Unread(TcpStream);
+
+impl AsyncRead for Unread {
+    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Poll::Pending
+    }
+}
+
+impl AsyncWrite for Unread {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+#[tokio::test]
+async fn an_open_window_is_no_way_to_have_answers_wait_uncounted() {
+    let node = upstream::devchain().blocks(1, 1000).run().await;
+    let limit = bytesize::ByteSize::mib(8);
+    let proxy = proxy::new().upstream(&node).config(|config| config.max_bytes_in_flight = limit).run().await;
+    let client = client::http(&proxy);
+
+    let stream = TcpStream::connect(proxy.address()).await.unwrap();
+    let mut greedy = h2::client::Builder::new();
+    greedy.initial_window_size(1 << 30).initial_connection_window_size(1 << 30);
+    let (mut send, connection) = greedy.handshake::<_, Bytes>(Unread(stream)).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let mut untaken = Vec::new();
+    for _ in 0..90 {
+        untaken.push(h2_ask(&mut send, BIG).await);
+    }
+    // What the system has no room for stays where it is counted: not in the connection's own memory.
+    eventually("large answers are refused", async || client.send(BIG).await.status == 503).await;
+    assert_eq!(client.call("eth_chainId", json!([])).await.status, 200);
+
+    connection.abort();
+    eventually("there is room again", async || client.send(BIG).await.status == 200).await;
+}
+
+#[tokio::test]
+async fn an_http_2_client_has_bounds_for_its_heads_and_its_requests() {
+    let node = upstream::devchain().run().await;
+    let proxy = proxy::new().upstream(&node).run().await;
+    let call: &'static str = client::call("eth_chainId").leak();
+    let padded = |bytes: usize| {
+        let value = http::HeaderValue::from_str(&"x".repeat(1 << 10)).unwrap();
+        (0..bytes >> 10).map(|at| (format!("x-{at}").parse().unwrap(), value.clone())).collect()
+    };
+    let (mut send, connection) = h2_client(&proxy, 65_535).await;
+    tokio::spawn(connection);
+    let fits = h2_ask_with(&mut send, padded(48 << 10), call).await.await.unwrap();
+    assert_eq!(fits.status(), 200);
+    let refused = h2_ask_with(&mut send, padded(256 << 10), call).await.await;
+    assert!(refused.as_ref().map_or(true, |answer| answer.status() == 431), "{refused:?}");
+    // It has been told by now.
+    assert!(send.current_max_send_streams() <= 128, "{}", send.current_max_send_streams());
+
+    let (mut send, connection) = h2_client(&proxy, 65_535).await;
+    tokio::spawn(connection);
+    assert_eq!(h2_ask(&mut send, call).await.await.unwrap().status(), 200);
 }
 
 // ## Many connections

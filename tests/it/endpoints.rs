@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::time::{self, Instant};
 
 use crate::{
-    pool::{followed, hash, in_order, introduced, somebody, truth, twins},
+    pool::{followed, hash, health, in_order, introduced, somebody, truth, twins},
     support::{
         in_memory::{self, InMemory},
         upstream,
@@ -43,10 +43,6 @@ fn parts(chains: &[(&str, &DevChain)], config: &Config) -> Vec<EndpointParts> {
         in_memory::endpoint(chain, name, endpoint.unwrap_or_else(|| EndpointConfig::at("")))
     };
     chains.iter().enumerate().map(part).collect()
-}
-
-fn health(program: &InMemory, at: usize) -> Health {
-    program.upstream.status().0[at].health
 }
 
 fn is_known(program: &InMemory, at: usize) -> bool {

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use tokio::time::{self, Instant};
 
 use crate::{
-    pool::{followed, hash, in_order, introduced, somebody, truth, twins},
-    support::in_memory::{self, InMemory},
+    pool::{first_is_back, followed, hash, health, in_order, introduced, somebody, truth, twins},
+    support::in_memory,
 };
 
 const BLOCK: &str = "eth_getBlockByHash";
@@ -44,10 +44,6 @@ fn contract() -> Value {
     json!([{ "to": format!("0x{}", "22".repeat(20)), "data": "0x" }, "latest"])
 }
 
-fn health(program: &InMemory, at: usize) -> Health {
-    program.upstream.status().0[at].health
-}
-
 #[tokio::test(start_paused = true)]
 async fn one_that_refuses_everything_is_left() {
     for refusal in REFUSALS {
@@ -74,12 +70,7 @@ async fn one_that_refuses_everything_is_left() {
         assert_ne!(health(&program, 0), Health::Closed, "{refusal:?}");
         assert!(program.upstream.lost().is_none(), "there is another");
         first.clear_faults();
-        let begun = Instant::now();
-        while health(&program, 0) != Health::Closed {
-            program.ask(BALANCE, somebody()).await;
-            time::sleep(Duration::from_millis(100)).await;
-            assert!(begun.elapsed() < Duration::from_secs(10), "it is not noticed that the node is back");
-        }
+        first_is_back(&program).await;
     }
 }
 

@@ -70,8 +70,18 @@ pub fn followed(program: &InMemory) -> Option<String> {
     Some(endpoint.name.to_string())
 }
 
-fn health(program: &InMemory, at: usize) -> Health {
+pub fn health(program: &InMemory, at: usize) -> Health {
     program.upstream.status().0[at].health
+}
+
+/// Asks until it is noticed that the first node answers again: ten seconds at the most.
+pub async fn first_is_back(program: &InMemory) {
+    let begun = Instant::now();
+    while health(program, 0) != Health::Closed {
+        program.ask(BALANCE, somebody()).await;
+        time::sleep(Duration::from_millis(100)).await;
+        assert!(begun.elapsed() < Duration::from_secs(10), "it is not noticed that the node is back");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -155,12 +165,7 @@ async fn one_that_fails_is_left_alone_and_found_again() {
     }
     assert!(first.calls_total() <= 1, "{} calls went to a node that fails", first.calls_total());
     first.clear_faults();
-    let begun = Instant::now();
-    while health(&program, 0) != Health::Closed {
-        program.ask(BALANCE, somebody()).await;
-        time::sleep(Duration::from_millis(100)).await;
-        assert!(begun.elapsed() < Duration::from_secs(10), "it is not noticed that the node is back");
-    }
+    first_is_back(&program).await;
 }
 
 #[tokio::test(start_paused = true)]

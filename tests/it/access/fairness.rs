@@ -7,7 +7,10 @@ use serde_json::json;
 use tokio::time::{self, Instant};
 
 use super::{KEY, OTHER, key};
-use crate::support::{in_memory, upstream};
+use crate::support::{
+    client::{self, Raw, post_head},
+    eventually, in_memory, proxy, upstream,
+};
 
 const BALANCE: &str = "eth_getBalance";
 
@@ -64,4 +67,23 @@ async fn a_client_with_huge_batches_of_hits_leaves_turns_to_others() {
     assert!(modest.await.unwrap()["hash"].is_string());
     assert!(!greedy.is_finished(), "the batch was served first, and whole");
     assert_eq!(greedy.await.unwrap().0, 200);
+}
+
+#[tokio::test]
+async fn one_address_does_not_take_all_the_places() {
+    let node = upstream::devchain().run().await;
+    let proxy = proxy::new().upstream(&node).config(|config| config.http.max_in_flight = 8).run().await;
+    let mut holders = Vec::new();
+    for _ in 0..8 {
+        let mut holder = Raw::connect(proxy.address()).await;
+        holder.write(post_head(1000)).await;
+        holders.push(holder);
+    }
+    let same = client::http(&proxy);
+    eventually("it is shed", async || same.call("eth_chainId", json!([])).await.status == 503).await;
+    let other = client::from("127.0.0.9".parse().unwrap(), &proxy.url());
+    for _ in 0..10 {
+        assert_eq!(other.call("eth_chainId", json!([])).await.status, 200);
+        assert_eq!(same.call("eth_chainId", json!([])).await.status, 503);
+    }
 }

@@ -44,6 +44,25 @@ async fn a_key_is_taken_in_each_of_its_places() {
 }
 
 #[tokio::test]
+async fn a_key_fits_its_whole_hash_or_not_at_all() {
+    let hash = KeyHash::of(KEY.as_bytes()).to_string();
+    let nearly = |at: usize| {
+        let digit = if &hash[at..=at] == "0" { "1" } else { "0" };
+        let sha256 = [&hash[..at], digit, &hash[at + 1..]].concat().parse().unwrap();
+        KeyConfig { sha256, ..key(&format!("nearly-{at}"), KEY) }
+    };
+    let node = upstream::devchain().run().await;
+    let proxy = proxy::new()
+        .upstream(&node)
+        .config(|config| config.http.keys = (0..hash.len()).map(nearly).collect())
+        .run()
+        .await;
+    for request in with_key(&client::http(&proxy), &proxy, KEY) {
+        assert_eq!(status(request).await, StatusCode::UNAUTHORIZED);
+    }
+}
+
+#[tokio::test]
 async fn without_a_key_nobody_comes_in_and_the_key_is_not_echoed() {
     let node = upstream::devchain().run().await;
     let proxy =

@@ -1,0 +1,136 @@
+//! What is final, by the upstream's word or by depth.
+
+use super::{Contrary, Stamp, final_index::FinalIndex, window::Window};
+use crate::eth::{BlockHash, BlockNumber};
+
+/// What came of an answer about `finalized`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finalized {
+    /// It is as it was, or lower, or nothing, or not to be counted yet.
+    Unchanged,
+    /// It rose. What was final before should be asked again.
+    Advanced {
+        /// What was final before.
+        previous: Option<(BlockNumber, BlockHash)>,
+    },
+    /// It names another block than the branch that is tracked: one of them is out of date.
+    Contrary,
+    /// What was final is not. Everything known of canonicity has been forgotten.
+    Alarm,
+}
+
+/// The highest block that is final, and which hashes stand at or below it for good.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Finality {
+    highest: Option<(BlockNumber, BlockHash)>,
+    /// When the highest became known.
+    since: Option<Stamp>,
+    index: FinalIndex,
+    /// All was forgotten then: nothing sent before counts. A reorg or a write does not move this, for
+    /// what was final before one is so after it.
+    forgotten: Option<Stamp>,
+}
+
+// === impl Finality ===
+
+impl Finality {
+    /// Knows nothing, and never will of what was sent before this moment.
+    pub(super) fn forgotten(now: Stamp) -> Self {
+        Self { forgotten: Some(now), ..Self::default() }
+    }
+
+    /// The highest block that is final.
+    pub(super) fn highest(&self) -> Option<(BlockNumber, BlockHash)> {
+        self.highest
+    }
+
+    /// Is whatever stands at this number final?
+    pub(super) fn covers(&self, number: BlockNumber) -> bool {
+        self.highest.is_some_and(|(highest, _)| number <= highest)
+    }
+
+    /// Does what was sent then still tell what is final?
+    pub(super) fn counts(&self, sent: Stamp) -> bool {
+        !self.forgotten.is_some_and(|since| sent.is_before(since))
+    }
+
+    /// The hash that stands at this number for good, where it is known.
+    pub(super) fn get(&self, number: BlockNumber) -> Option<BlockHash> {
+        self.index.get(number)
+    }
+
+    /// How many numbers have a hash that is final.
+    pub(super) fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Takes in that `hash` stands at a number that is [covered](Self::covers), as an answer said that
+    /// was sent then.
+    ///
+    /// # Errors
+    /// If another block is final there, or none can be.
+    pub(super) fn observe_number(
+        &mut self,
+        number: BlockNumber,
+        hash: BlockHash,
+        window: &Window,
+        sent: Stamp,
+    ) -> Result<(), Contrary> {
+        match self.index.get(number) {
+            Some(known) if known == hash => Ok(()),
+            Some(_) => Err(Contrary),
+            None if window.excludes(number, hash) => Err(Contrary),
+            None => {
+                // Sent before that was known, it may be from a branch that was left since.
+                if self.since.is_some_and(|since| !sent.is_before(since)) {
+                    let _ = self.index.insert(number, hash);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes in that this block is final, and with it all that the window holds below. After an
+    /// [alarm](Finalized::Alarm) nothing here is to be believed.
+    pub(super) fn advance(
+        &mut self,
+        number: BlockNumber,
+        hash: BlockHash,
+        window: &Window,
+        now: Stamp,
+    ) -> Finalized {
+        if self.confirm(number, hash) == Finalized::Alarm {
+            return Finalized::Alarm;
+        }
+        if self.covers(number) || window.top().is_none_or(|top| top.number < number) {
+            return Finalized::Unchanged;
+        }
+        if window.excludes(number, hash) {
+            return Finalized::Contrary;
+        }
+        // The window is one branch: what stands in it below a final block is final too.
+        let passed = window.up_to(number).map(|link| (link.number, link.hash)).chain([(number, hash)]);
+        for (number, hash) in passed {
+            if self.index.insert(number, hash).is_err() {
+                return Finalized::Alarm;
+            }
+        }
+        self.since = Some(now);
+        Finalized::Advanced { previous: self.highest.replace((number, hash)) }
+    }
+
+    /// Takes in what stands at a number that was final before.
+    pub(super) fn confirm(&self, number: BlockNumber, hash: BlockHash) -> Finalized {
+        match self.index.get(number) {
+            Some(known) if known != hash => Finalized::Alarm,
+            _ => Finalized::Unchanged,
+        }
+    }
+
+    /// Forgets that this block stands there.
+    pub(super) fn disown(&mut self, number: BlockNumber, hash: BlockHash) {
+        if self.index.get(number) == Some(hash) {
+            self.index.remove(number);
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Answers from memory what is there, before anything that may wait.
+
+use std::{
+    future::{Ready, ready},
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use futures_util::future::Either;
+use tower::{Layer, Service};
+
+use super::{
+    Answered, CallError, PacketContext, ReadCall, Request, Source,
+    audit::Audit,
+    compress::Compressor,
+    config::Config,
+    fetch::Fetcher,
+    look::{Last, Look, Memory, Piece},
+    plan::Tally,
+    want::Want,
+};
+use crate::{
+    jsonrpc::{MethodName, Params},
+    upstream::Identity,
+    verify::Kind,
+};
+
+/// Methods whose answer cannot change.
+const LOCAL: [&str; 2] = ["eth_chainId", "net_version"];
+
+/// Puts a [`Recall`] around a service.
+#[derive(Clone, Debug)]
+pub(super) struct RecallLayer(pub(super) Arc<Recollection>);
+
+/// Answers what is in memory, and hands on what is not.
+#[derive(Clone, Debug)]
+pub(super) struct Recall<S> {
+    inner: S,
+    memory: Arc<Recollection>,
+}
+
+/// What is in memory, and what happens when it is told.
+#[derive(Debug)]
+pub(super) struct Recollection {
+    fetcher: Arc<Fetcher>,
+    identity: Identity,
+    tally: Tally,
+    audit: Audit,
+    compressor: Compressor,
+    config: Config,
+}
+
+/// Is this about who the node is?
+pub(super) fn is_local(method: &MethodName, params: &Params) -> bool {
+    LOCAL.contains(&method.as_str()) && *params == Params::EMPTY
+}
+
+// === impl RecallLayer ===
+
+impl<S> Layer<S> for RecallLayer {
+    type Service = Recall<S>;
+
+    fn layer(&self, inner: S) -> Recall<S> {
+        Recall { inner, memory: self.0.clone() }
+    }
+}
+
+// === impl Recall ===
+
+impl<S> Service<Request> for Recall<S>
+where
+    S: Service<Request, Response = Answered, Error = CallError>,
+{
+    type Response = Answered;
+    type Error = CallError;
+    type Future = Either<Ready<Result<Answered, CallError>>, S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        match self.memory.recall(&request) {
+            Some(answered) => Either::Left(ready(Ok(answered))),
+            None => Either::Right(self.inner.call(request)),
+        }
+    }
+}
+
+// === impl Recollection ===
+
+impl Recollection {
+    pub(super) fn new(fetcher: Arc<Fetcher>, identity: Identity, config: &Config) -> Self {
+        Self {
+            tally: Tally::new(config.plan.buy_after),
+            audit: Audit::new(fetcher.verifier.config().audit),
+            compressor: Compressor::default(),
+            config: config.clone(),
+            fetcher,
+            identity,
+        }
+    }
+
+    pub(super) fn fetcher(&self) -> &Arc<Fetcher> {
+        &self.fetcher
+    }
+
+    pub(super) fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    fn recall(&self, request: &Request) -> Option<Answered> {
+        let ReadCall { method, params, want, .. } = request.call();
+        let packet = request.packet();
+        let Some(want) = want else {
+            let who = is_local(method, params).then(|| self.identity.pinned())??;
+            return who.answer(method.as_str()).map(|answer| Answered::hit(answer, Source::Identity));
+        };
+        let want = *want.as_ref().ok()?;
+        let view = &self.fetcher.view;
+        if !packet.has_arrived() {
+            view.notice_clock_jumps(packet.arrival(view.clock()));
+        }
+        let Look::Hit(piece) = self.look(want, packet) else { return None };
+        if self.config.chain.refresh_ahead {
+            view.refresh_ahead(packet.arrival(view.clock()));
+        }
+        Some(self.hit(want, piece))
+    }
+
+    /// What memory says to a call.
+    pub(super) fn look(&self, want: Want, packet: &PacketContext) -> Look {
+        let fetcher = &self.fetcher;
+        let memory = Memory {
+            cache: &fetcher.cache,
+            view: &fetcher.view,
+            absences: &fetcher.absences,
+            tally: &self.tally,
+            orphans: self.config.chain.orphans,
+            blocks: self.config.plan.blocks,
+            has_block_receipts: fetcher.has_block_receipts(),
+            demands: [Kind::Blocks, Kind::Receipts].map(|kind| fetcher.verifier.demands(kind)),
+            vain: fetcher,
+            derivations: &fetcher.derivations,
+            last: Last::default(),
+        };
+        match want {
+            Want::Operation(operation) => memory.operation(operation, packet),
+            Want::Extra(extra) => memory.extra(extra, packet),
+        }
+    }
+
+    /// What was found, as an answer: audited now and then, and deflated where it can be.
+    pub(super) fn hit(&self, want: Want, Piece { bytes, source, whole, .. }: Piece) -> Answered {
+        self.audit.consider(&self.fetcher, want, &bytes, source);
+        let deflated = whole.and_then(|whole| self.compressor.deflated(&self.fetcher, whole, &bytes));
+        Answered { deflated, ..Answered::hit(bytes, source) }
+    }
+}
