@@ -99,7 +99,9 @@ impl<'a> Scanner<'a> {
     /// If the text is not JSON.
     #[inline]
     pub fn another_member(&mut self, first: &mut bool) -> Result<bool, SyntaxError> {
-        Ok(self.more(first, b'}', "',' or '}'")? && self.peek().is_some())
+        let more = self.more(first, b'}', "',' or '}'")?;
+        self.peek();
+        Ok(more)
     }
 
     /// Passes what comes next if it is spelled just so.

@@ -91,7 +91,9 @@ fn what_is_not_a_request_is_refused_with_its_id_where_it_has_one() {
 fn bodies_that_cannot_be_answered_entry_by_entry() {
     assert_eq!(read("[]").unwrap_err(), PacketError::EmptyBatch);
     assert_eq!(read(&format!("[{}1]", "1,".repeat(10))).unwrap_err(), PacketError::BatchTooLong { max: 10 });
-    for body in ["", " ", "{", "[1,]", r#"{"id":1}x"#, "[1] [2]", "\u{feff}{}", "[{]"] {
+    for body in
+        ["", " ", "{", "[1,]", r#"{"id":1}x"#, "[1] [2]", "\u{feff}{}", "[{]", r#"{"id":1,"#, r#"{"id":1,}"#]
+    {
         assert!(matches!(read(body), Err(PacketError::NotJson(_))), "{body}");
     }
     let bytes = Bytes::from_static(b"[\"\xff\"]");
@@ -137,6 +139,15 @@ proptest! {
         writer.write(&call.id.unwrap(), Answer::Result(Bytes::from_static(b"0")));
         let reply: Vec<u8> = writer.finish().unwrap().take_piece(usize::MAX).to_vec();
         prop_assert_eq!(String::from_utf8(reply).unwrap(), format!(r#"{{"jsonrpc":"2.0","id":{id},"result":0}}"#));
+    }
+
+    #[test]
+    fn nothing_is_a_packet_that_is_not_json(tokens in proptest::collection::vec(proptest::sample::select(&[
+        "{", "}", "[", "]", ",", ":", "\"id\":", "\"id\"", "\"jsonrpc\":", "\"method\" :", "\"params\":", "1", "\"2.0\"", " ",
+    ][..]), 0..14)) {
+        let text = tokens.concat();
+        let is_json = serde_json::from_str::<serde::de::IgnoredAny>(&text).is_ok();
+        prop_assert_eq!(!matches!(read(&text), Err(PacketError::NotJson(_))), is_json, "{}", text);
     }
 
     #[test]
