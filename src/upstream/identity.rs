@@ -29,7 +29,7 @@ use tokio::{
 };
 use tracing::{error, info, warn};
 
-use super::{Call, UpstreamError, endpoint::EndpointId, genesis};
+use super::{Call, UpstreamError, endpoint::EndpointId, genesis, limited};
 use crate::{
     eth::BlockHash,
     jsonrpc::{Answer, Params},
@@ -415,7 +415,7 @@ where
         ask("net_version", "[]"),
         ask("eth_getBlockByNumber", r#"["0x0",false]"#),
     );
-    let chain_id_answer = match chain_id? {
+    let chain_id_answer = match chain_id.or_else(UpstreamError::into_answer)? {
         Answer::Result(answer) => answer,
         // A node that is still starting says so with an error, and so does one that wants another key.
         Answer::Error(error) => return Err(UpstreamError::node_error(&error)),
@@ -426,13 +426,23 @@ where
         .ok_or_else(|| {
             UpstreamError::malformed("eth_chainId", "a quantity such as \"0x1\"", &chain_id_answer)
         })?;
-    let net_version_answer = match net_version? {
+    let net_version_answer = match net_version.or_else(UpstreamError::into_answer)? {
         Answer::Result(answer) => Some(answer),
         Answer::Error(_) => None,
     };
-    let genesis = match genesis? {
-        Answer::Result(block) => block_hash(&block),
-        Answer::Error(_) => None,
+    // Whoever has none to show says so; whoever cannot tell just now is asked again, and not taken at half a word.
+    let genesis = match genesis {
+        Ok(Answer::Result(block)) if block == "null" => None,
+        Ok(Answer::Result(block)) => Some(block_hash(&block).ok_or_else(|| {
+            UpstreamError::malformed("eth_getBlockByNumber", "a block with its hash", &block)
+        })?),
+        Ok(Answer::Error(error)) | Err(UpstreamError::Refused { error, .. })
+            if limited::is_absence(&error) =>
+        {
+            None
+        }
+        Ok(Answer::Error(error)) => return Err(UpstreamError::node_error(&error)),
+        Err(error) => return Err(error),
     };
     Ok(WhoIs { chain_id, genesis, chain_id_answer, net_version_answer })
 }
@@ -442,7 +452,7 @@ fn block_hash(block: &[u8]) -> Option<BlockHash> {
     struct Hashed {
         hash: String,
     }
-    serde_json::from_slice::<Option<Hashed>>(block).ok()??.hash.parse().ok()
+    serde_json::from_slice::<Hashed>(block).ok()?.hash.parse().ok()
 }
 
 // === impl WhoIs ===
@@ -513,6 +523,48 @@ mod tests {
         });
         for _ in 0..2 {
             both.recv_timeout(Duration::from_secs(30)).expect("they hold each other up");
+        }
+    }
+
+    #[tokio::test]
+    async fn only_a_definite_answer_means_that_there_is_no_first_block_to_show() {
+        let says = |block: Result<Answer, UpstreamError>| async move {
+            let ask = |call: Call| {
+                let answer = match call.method.as_str() {
+                    "eth_getBlockByNumber" => block.clone(),
+                    _ => Ok(Answer::Result(Bytes::from_static(b"\"0x1\""))),
+                };
+                std::future::ready(answer)
+            };
+            who_is(&ask).await.map(|who| who.genesis)
+        };
+        let error = |code, message| Bytes::from(format!(r#"{{"code":{code},"message":"{message}"}}"#));
+        let refused = |status, error| {
+            Err(UpstreamError::Refused { status: http::StatusCode::from_u16(status).unwrap(), error })
+        };
+        for none in [
+            Ok(Answer::Result(Bytes::from_static(b"null"))),
+            Ok(Answer::Error(error(4444, "pruned history unavailable"))),
+            Ok(Answer::Error(error(-32601, "the method does not exist"))),
+            Ok(Answer::Error(error(-32602, "block number out of range"))),
+            Ok(Answer::Error(error(-32000, "header not found"))),
+            Ok(Answer::Error(error(-32001, "resource not found"))),
+            Ok(Answer::Error(error(-32000, "unknown block"))),
+            refused(403, error(-32000, "archive data is not available on this plan")),
+        ] {
+            assert!(matches!(says(none.clone()).await, Ok(None)), "{none:?}");
+        }
+        for unclear in [
+            Ok(Answer::Error(error(-32005, "daily request count exceeded, request rate limited"))),
+            Ok(Answer::Error(error(-32000, "rate limit exceeded: block not found"))),
+            Ok(Answer::Error(error(-32603, "internal error"))),
+            Ok(Answer::Error(error(-32000, "request timed out"))),
+            Ok(Answer::Result(Bytes::from_static(b"{}"))),
+            refused(500, error(-32603, "internal error")),
+            refused(401, error(-32600, "Must be authenticated!")),
+            Err(UpstreamError::Status(http::StatusCode::BAD_GATEWAY)),
+        ] {
+            assert!(says(unclear.clone()).await.is_err(), "{unclear:?}");
         }
     }
 

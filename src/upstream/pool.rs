@@ -398,7 +398,7 @@ impl Pool {
 async fn ask_one(endpoint: &Endpoint, call: Call) -> Result<Answer, UpstreamError> {
     let mut attempted = endpoint.ask(&vec![call]).await;
     let outcome = attempted.pop().unwrap_or(Err(UpstreamError::Empty));
-    outcome.map(|accepted| accepted.answer).or_else(UpstreamError::into_answer)
+    outcome.map(|accepted| accepted.answer)
 }
 
 /// Those that come before this one in order, and by place where they are equal.
