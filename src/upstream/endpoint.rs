@@ -58,6 +58,10 @@ const GONE_TOGETHER: u64 = 64;
 /// code's making: the next ones speak against the endpoint.
 const REFUSALS: u32 = 20;
 
+/// What every node answers soon, it has answered by then if it answers at all. Shorter than what is left of a call's time
+/// after an attempt elsewhere that came to nothing: of two that hang, the second must show it too.
+const SILENCE: Duration = Duration::from_secs(3);
+
 /// How long what an endpoint has forgotten is not asked of it: behind a balancer it may have been another node that had,
 /// and a node may be given its history back.
 const FORGOTTEN: Duration = Duration::from_secs(10 * 60);
@@ -96,6 +100,8 @@ struct State {
     limits: u32,
     /// When it last let a call wait for nothing, if it has answered nothing since.
     hung: Option<Instant>,
+    /// When it last said anything to a call, be it wrong.
+    spoke: Option<Instant>,
     /// Refusals in a row that may have been of a client's making.
     refused: u32,
     /// Answers in a row that could not be right.
@@ -147,10 +153,14 @@ pub(super) enum Eligible {
     No,
 }
 
-/// An attempt; dropped before its end is heeded, it has said nothing about the endpoint.
+/// An attempt. Dropped before its end is heeded, it was cut off: by the time that its call has, or by a client that
+/// has gone.
 struct Begun<'a> {
     endpoint: &'a Endpoint,
     at: Instant,
+    /// Is it for what every node answers soon?
+    everyday: bool,
+    heeded: bool,
 }
 
 /// How an endpoint does, for those who look.
@@ -205,6 +215,7 @@ impl Endpoint {
                 paused: None,
                 limits: 0,
                 hung: None,
+                spoke: None,
                 refused: 0,
                 wrong: 0,
                 failed: None,
@@ -301,6 +312,11 @@ impl Endpoint {
         }
         let state = self.state();
         if !state.breaker.lets_pass(now) {
+            let is_tried_slowly = state.breaker.is_tried_slowly(now);
+            drop(state);
+            if is_tried_slowly {
+                self.probe();
+            }
             return Eligible::No;
         }
         let pause = state.paused.map_or(Duration::ZERO, |until| until.saturating_duration_since(now));
@@ -336,7 +352,8 @@ impl Endpoint {
     /// The same, whoever it is.
     pub(super) async fn ask(&self, calls: &Calls) -> Attempted {
         let now = Instant::now();
-        let _begun = Begun { endpoint: self, at: now };
+        let everyday = calls.iter().all(Call::is_everyday);
+        let mut begun = Begun { endpoint: self, at: now, everyday, heeded: false };
         {
             let mut state = self.state();
             state.breaker.begin(now);
@@ -356,6 +373,7 @@ impl Endpoint {
         for (call, attempted) in calls.iter().zip(&attempted) {
             self.heed(call, attempted, now);
         }
+        begun.heeded = true;
         attempted
     }
 
@@ -391,6 +409,9 @@ impl Endpoint {
         let now = Instant::now();
         self.metrics.call_ended(attempted.as_ref().map(|accepted| &accepted.answer));
         let mut state = self.state();
+        if !matches!(attempted, Err(error) if error.is_silence()) {
+            state.spoke = Some(now);
+        }
         match attempted {
             Ok(Accepted { answer, verdict, .. }) => {
                 if let Answer::Error(error) = answer
@@ -414,15 +435,7 @@ impl Endpoint {
                 let refused = matches!(error, UpstreamError::Refused { .. }) && call.executes();
                 state.refused = state.refused.saturating_add(u32::from(refused));
                 if again::is_fault(call, error) || (refused && state.refused > REFUSALS) {
-                    let hangs = matches!(error, UpstreamError::TimedOut { .. });
-                    // Those that wait at the same time, on one connection that is dead, wait for the same.
-                    let again = hangs && state.hung.is_some_and(|hung| hung <= begun);
-                    state.breaker.fail(if again { Blow::Hang } else { Blow::Failure }, now);
-                    if hangs {
-                        state.hung = Some(now);
-                    }
-                    state.failed = Some(now);
-                    state.last_error = Some(error.clone());
+                    state.fail(error, begun, now);
                 }
                 drop(state);
                 if error.lost_contact() {
@@ -430,6 +443,26 @@ impl Endpoint {
                 }
                 self.warn(error);
             }
+        }
+    }
+
+    /// An attempt that began then was cut off. That says something only if it waited long enough for one that is well to
+    /// answer, and nobody else got an answer meanwhile; and of a call that may take long anywhere not even then.
+    fn cut_off(&self, begun: Instant, everyday: bool) {
+        let now = Instant::now();
+        let waited = now.saturating_duration_since(begun);
+        let mut state = self.state();
+        if waited < SILENCE || state.spoke.is_some_and(|spoke| spoke >= begun) {
+            return;
+        }
+        if everyday {
+            let error = UpstreamError::TimedOut { after: Duration::from_secs(waited.as_secs()) };
+            state.fail(&error, begun, now);
+            drop(state);
+            self.warn(&error);
+        } else if let Some(recognition) = &self.recognition {
+            drop(state);
+            recognition.probe();
         }
     }
 
@@ -500,6 +533,9 @@ impl EndpointId {
 
 impl Drop for Begun<'_> {
     fn drop(&mut self) {
+        if !self.heeded {
+            self.endpoint.cut_off(self.at, self.everyday);
+        }
         self.endpoint.state().breaker.abandon(self.at);
     }
 }
@@ -540,6 +576,19 @@ impl State {
     /// Is it known to have forgotten this block?
     fn has_forgotten(&self, block: BlockNumber, now: Instant) -> bool {
         self.floor.is_some_and(|(floor, said)| block < floor && now < said + FORGOTTEN)
+    }
+
+    /// A call that began then failed in a way that speaks against it.
+    fn fail(&mut self, error: &UpstreamError, begun: Instant, now: Instant) {
+        let hangs = matches!(error, UpstreamError::TimedOut { .. });
+        // Those that wait at the same time, on one connection that is dead, wait for the same.
+        let again = hangs && self.hung.is_some_and(|hung| hung <= begun);
+        self.breaker.fail(if again { Blow::Hang } else { Blow::Failure }, now);
+        if hangs {
+            self.hung = Some(now);
+        }
+        self.failed = Some(now);
+        self.last_error = Some(error.clone());
     }
 
     /// It was asked too often, and may have said when to come back. One that does not say is left alone for longer

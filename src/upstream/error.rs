@@ -232,6 +232,14 @@ impl UpstreamError {
         }
     }
 
+    /// Did nothing come from the endpoint, or was it not asked?
+    pub(super) fn is_silence(&self) -> bool {
+        matches!(
+            self,
+            Self::Connect(_) | Self::TimedOut { .. } | Self::Hangs { .. } | Self::Busy | Self::Unasked(_)
+        )
+    }
+
     /// Might there be another node behind the address now than before?
     pub fn lost_contact(&self) -> bool {
         matches!(self, Self::Connect(_) | Self::Broken(_))

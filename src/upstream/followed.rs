@@ -24,6 +24,7 @@ use super::{
     again::is_null,
     choice::two_choices,
     endpoint::{Cost, Eligible, Endpoint, EndpointId},
+    identity::Recognition,
     pool::Pool,
 };
 use crate::{seldom::Seldom, verify::Verdict};
@@ -137,12 +138,14 @@ impl Pool {
         if followed.endpoint() != Some(id) {
             return;
         }
-        let (mut eligible, _) = self.eligible(1, Need::default(), &[id], now);
-        // Nobody knows who the others are: then they are no better.
-        eligible.retain(|(cost, _)| cost.is_fit());
-        if let Some(endpoint) = two_choices(&eligible) {
+        let (others, _) = self.eligible(1, Need::default(), &[id], now);
+        let fit: Vec<_> = others.iter().filter(|(cost, _)| cost.is_fit()).cloned().collect();
+        if let Some(endpoint) = two_choices(&fit) {
             followed.follow(endpoint.id(), now);
             self.followed.say(endpoint);
+        } else {
+            // Nobody knows who the others are: then they are no better, until they have said it.
+            others.iter().filter_map(|(_, other)| other.recognition()).for_each(Recognition::hurry);
         }
     }
 

@@ -25,7 +25,7 @@ use futures_util::future::join_all;
 use serde::Deserialize;
 use tokio::{
     sync::{Notify, watch},
-    time,
+    time::{self, Instant},
 };
 use tracing::{error, info, warn};
 
@@ -45,6 +45,10 @@ const SPARE_PAUSE: Duration = Duration::from_secs(60);
 /// How long those that come before in order are waited for at first contact. A node that is up has said who it is
 /// long before, wherever it is; one that hangs must not keep the others from serving.
 const PRECEDENCE: Duration = Duration::from_secs(1);
+
+/// Whoever wants to know whether an endpoint is back may have it asked so often: a page that watches readiness is to
+/// learn it soon, and must not become a load.
+const PROBE_PAUSE: Duration = Duration::from_secs(1);
 
 /// A call that wants an answer may hurry an attempt, but not more often than this.
 const LEAST_PAUSE: Duration = Duration::from_millis(50);
@@ -150,6 +154,8 @@ pub(super) struct Recognition {
     wanted: Notify,
     /// Somebody wants to know whether it answers, though nothing speaks against who it is.
     probed: AtomicBool,
+    /// When somebody last did.
+    last_probe: Mutex<Option<Instant>>,
 }
 
 // === impl Pin ===
@@ -234,6 +240,7 @@ impl Recognition {
             progress: watch::Sender::new(progress),
             wanted: Notify::new(),
             probed: AtomicBool::new(false),
+            last_probe: Mutex::default(),
         }
     }
 
@@ -285,8 +292,14 @@ impl Recognition {
     }
 
     /// Asks soon, whatever is known of it, and lets nobody wait for that: one that still does not answer stays who it
-    /// was.
+    /// was. Does nothing if that was wanted just now.
     pub(super) fn probe(&self) {
+        let now = Instant::now();
+        let mut last = self.last_probe.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.is_some_and(|last| now < last + PROBE_PAUSE) {
+            return;
+        }
+        *last = Some(now);
         self.probed.store(true, Relaxed);
         self.wanted.notify_one();
     }
