@@ -23,6 +23,7 @@ use super::{
     identity::{IdentityError, IdentityState, Pin, Recognition},
     limited,
     metrics::EndpointMetrics,
+    redact::Secrets,
     stack::Manner,
 };
 use crate::{
@@ -199,8 +200,9 @@ impl Endpoint {
         metrics: EndpointMetrics,
     ) -> Self {
         let id = EndpointId::next();
+        let secrets = reach.as_ref().map(Secrets::from).unwrap_or_default();
         Self {
-            recognition: pin.map(|pin| Recognition::new(id, name.clone(), pin.clone())),
+            recognition: pin.map(|pin| Recognition::new(id, name.clone(), secrets, pin.clone())),
             id,
             name,
             reach,

@@ -5,7 +5,7 @@ use std::{error::Error, sync::Arc, time::Duration};
 use bytes::Bytes;
 use http::StatusCode;
 
-use super::{Mismatch, Stranger};
+use super::{Mismatch, Stranger, redact::Secrets};
 use crate::{
     jsonrpc::{Answer, AnswerError},
     shown::Time,
@@ -211,6 +211,14 @@ impl UpstreamError {
             Self::Refused { error, .. } => Ok(Answer::Error(error)),
             Self::Unasked(error) => error.into_answer(),
             error => Err(error),
+        }
+    }
+
+    /// The same, without what the endpoint is reached with.
+    pub(super) fn redacted(self, secrets: &Secrets) -> Self {
+        match self {
+            Self::Refused { status, error } => Self::Refused { status, error: secrets.redact(&error) },
+            error => error,
         }
     }
 

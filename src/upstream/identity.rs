@@ -29,7 +29,7 @@ use tokio::{
 };
 use tracing::{error, info, warn};
 
-use super::{Call, UpstreamError, endpoint::EndpointId, genesis, limited};
+use super::{Call, UpstreamError, endpoint::EndpointId, genesis, limited, redact::Secrets};
 use crate::{
     eth::BlockHash,
     jsonrpc::{Answer, Params},
@@ -149,6 +149,7 @@ struct Progress {
 pub(super) struct Recognition {
     id: EndpointId,
     name: Arc<str>,
+    secrets: Secrets,
     pin: Arc<Pin>,
     progress: watch::Sender<Progress>,
     wanted: Notify,
@@ -230,12 +231,13 @@ impl Pin {
 // === impl Recognition ===
 
 impl Recognition {
-    pub(super) fn new(id: EndpointId, name: Arc<str>, pin: Arc<Pin>) -> Self {
+    pub(super) fn new(id: EndpointId, name: Arc<str>, secrets: Secrets, pin: Arc<Pin>) -> Self {
         let state = IdentityState::Unknown(None);
         let progress = Progress { attempts: 0, state, doubted: false, doubts: 0, begun: 0, retired: false };
         Self {
             id,
             name,
+            secrets,
             pin,
             progress: watch::Sender::new(progress),
             wanted: Notify::new(),
@@ -352,7 +354,7 @@ impl Recognition {
                 }
             }
             let doubts = self.progress.borrow().doubts;
-            let who = who_is(&ask).await;
+            let who = who_is(&ask, &self.secrets).await;
             if !self.pin.is_settled() {
                 let before = before.iter().map(|before| before.attempted());
                 let _ = time::timeout(PRECEDENCE, join_all(before)).await;
@@ -418,7 +420,7 @@ fn say(upstream: &str, before: &IdentityState, now: &IdentityState, attempts: u6
 }
 
 /// Asks for chain id, network id and genesis.
-async fn who_is<F>(ask: &impl Fn(Call) -> F) -> Result<WhoIs, UpstreamError>
+async fn who_is<F>(ask: &impl Fn(Call) -> F, secrets: &Secrets) -> Result<WhoIs, UpstreamError>
 where
     F: Future<Output = Result<Answer, UpstreamError>>,
 {
@@ -437,7 +439,11 @@ where
         .ok()
         .and_then(|text| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok())
         .ok_or_else(|| {
-            UpstreamError::malformed("eth_chainId", "a quantity such as \"0x1\"", &chain_id_answer)
+            UpstreamError::malformed(
+                "eth_chainId",
+                "a quantity such as \"0x1\"",
+                &secrets.redact(&chain_id_answer),
+            )
         })?;
     let net_version_answer = match net_version.or_else(UpstreamError::into_answer)? {
         Answer::Result(answer) => Some(answer),
@@ -447,7 +453,7 @@ where
     let genesis = match genesis {
         Ok(Answer::Result(block)) if block == "null" => None,
         Ok(Answer::Result(block)) => Some(block_hash(&block).ok_or_else(|| {
-            UpstreamError::malformed("eth_getBlockByNumber", "a block with its hash", &block)
+            UpstreamError::malformed("eth_getBlockByNumber", "a block with its hash", &secrets.redact(&block))
         })?),
         Ok(Answer::Error(error)) | Err(UpstreamError::Refused { error, .. })
             if limited::is_absence(&error) =>
@@ -522,7 +528,8 @@ mod tests {
     fn those_who_say_who_they_are_and_those_who_change_the_list_do_not_wait_for_each_other() {
         const TIMES: usize = 50_000;
         let pin = Arc::new(Pin::new(None));
-        let one = Arc::new(Recognition::new(EndpointId::next(), "one".into(), pin.clone()));
+        let one =
+            Arc::new(Recognition::new(EndpointId::next(), "one".into(), Secrets::default(), pin.clone()));
         let (done, both) = mpsc::sync_channel(2);
         let (saying, said) = (one.clone(), done.clone());
         thread::spawn(move || {
@@ -549,7 +556,7 @@ mod tests {
                 };
                 std::future::ready(answer)
             };
-            who_is(&ask).await.map(|who| who.genesis)
+            who_is(&ask, &Secrets::default()).await.map(|who| who.genesis)
         };
         let error = |code, message| Bytes::from(format!(r#"{{"code":{code},"message":"{message}"}}"#));
         let refused = |status, error| {
@@ -581,10 +588,20 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn what_is_shown_of_a_malformed_answer_holds_no_key() {
+        let url = "http://node.test/v3/SECRET-PATH".parse().unwrap();
+        let secrets = Secrets::of(&url, &http::HeaderMap::new());
+        let ask =
+            |_| std::future::ready(Ok(Answer::Result(Bytes::from_static(b"\"no access for SECRET-PATH\""))));
+        let error = who_is(&ask, &secrets).await.unwrap_err().to_string();
+        assert!(error.ends_with(r#": "no access for …""#), "{error}");
+    }
+
     #[tokio::test(start_paused = true)]
     async fn one_that_is_probed_in_vain_stays_who_it_was_and_is_asked_each_time() {
         let pin = Arc::new(Pin::new(None));
-        let one = Arc::new(Recognition::new(EndpointId::next(), "one".into(), pin));
+        let one = Arc::new(Recognition::new(EndpointId::next(), "one".into(), Secrets::default(), pin));
         one.conclude(Ok(who()), 0);
         let asked = Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let (watched, counted) = (one.clone(), asked.clone());

@@ -26,6 +26,7 @@ mod local;
 mod metrics;
 mod pool;
 mod reach;
+mod redact;
 mod stack;
 mod url;
 mod wire;
