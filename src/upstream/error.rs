@@ -5,7 +5,7 @@ use std::{error::Error, sync::Arc, time::Duration};
 use bytes::Bytes;
 use http::StatusCode;
 
-use super::{Mismatch, Stranger};
+use super::{Mismatch, Stranger, redact::Secrets};
 use crate::{
     jsonrpc::{Answer, AnswerError},
     shown::Time,
@@ -214,6 +214,14 @@ impl UpstreamError {
         }
     }
 
+    /// The same, without what the endpoint is reached with.
+    pub(super) fn redacted(self, secrets: &Secrets) -> Self {
+        match self {
+            Self::Refused { status, error } => Self::Refused { status, error: secrets.redact(&error) },
+            error => error,
+        }
+    }
+
     /// The same, without what was said to one call and is nothing to another.
     pub(super) fn in_general(self) -> Self {
         match self {
@@ -230,6 +238,14 @@ impl UpstreamError {
             Self::TooLarge { .. } | Self::Busy | Self::Abandoned => false,
             error => error.is_failure(),
         }
+    }
+
+    /// Did nothing come from the endpoint, or was it not asked?
+    pub(super) fn is_silence(&self) -> bool {
+        matches!(
+            self,
+            Self::Connect(_) | Self::TimedOut { .. } | Self::Hangs { .. } | Self::Busy | Self::Unasked(_)
+        )
     }
 
     /// Might there be another node behind the address now than before?

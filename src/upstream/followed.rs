@@ -20,11 +20,12 @@ use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::{
-    Call, Calls, Need,
+    Call, Calls,
     again::is_null,
     choice::two_choices,
     endpoint::{Cost, Eligible, Endpoint, EndpointId},
-    pool::Pool,
+    identity::Recognition,
+    pool::{Pool, Wanted},
 };
 use crate::{seldom::Seldom, verify::Verdict};
 
@@ -98,9 +99,7 @@ impl Pool {
     pub(super) fn pick_followed(
         &self,
         eligible: &[(Cost, Arc<Endpoint>)],
-        calls: u32,
-        need: Need,
-        tried: &[EndpointId],
+        Wanted { calls, need, tried }: Wanted<'_>,
         now: Instant,
         left: Duration,
     ) -> Result<Arc<Endpoint>, Option<Duration>> {
@@ -137,12 +136,14 @@ impl Pool {
         if followed.endpoint() != Some(id) {
             return;
         }
-        let (mut eligible, _) = self.eligible(1, Need::default(), &[id], now);
-        // Nobody knows who the others are: then they are no better.
-        eligible.retain(|(cost, _)| cost.is_fit());
-        if let Some(endpoint) = two_choices(&eligible) {
+        let (others, _) = self.eligible(Wanted::another_than(&[id]), now);
+        let fit: Vec<_> = others.iter().filter(|(cost, _)| cost.is_fit()).cloned().collect();
+        if let Some(endpoint) = two_choices(&fit) {
             followed.follow(endpoint.id(), now);
             self.followed.say(endpoint);
+        } else {
+            // Nobody knows who the others are: then they are no better, until they have said it.
+            others.iter().filter_map(|(_, other)| other.recognition()).for_each(Recognition::hurry);
         }
     }
 
@@ -152,7 +153,7 @@ impl Pool {
         than: EndpointId,
         call: Call,
     ) -> Option<(EndpointId, Option<Verdict>)> {
-        let (mut eligible, _) = self.eligible(1, Need::default(), &[than], Instant::now());
+        let (mut eligible, _) = self.eligible(Wanted::another_than(&[than]), Instant::now());
         // Who it is it is asked first, if that is in doubt; nobody waits for this.
         eligible.retain(|(cost, _)| cost.is_well());
         let other = two_choices(&eligible)?;
@@ -201,7 +202,7 @@ impl Pool {
     fn first_again(&self, now: Instant) -> Option<(Arc<Endpoint>, Arc<Endpoint>)> {
         let mut followed = self.followed.lock();
         let current = self.get(followed.endpoint()?)?;
-        let (eligible, _) = self.eligible(1, Need::default(), &[current.id()], now);
+        let (eligible, _) = self.eligible(Wanted::another_than(&[current.id()]), now);
         let well = eligible.iter().filter(|(cost, _)| cost.is_fit() && cost.is_well());
         let first = well.map(|(_, endpoint)| endpoint).min_by_key(|endpoint| endpoint.priority())?;
         (first.priority() < current.priority() && followed.looks_back(now)).then(|| (first.clone(), current))

@@ -5,6 +5,7 @@
 
 use std::{borrow::Cow, time::Duration};
 
+use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use http::{HeaderMap, HeaderValue, header};
 use serde::Deserialize;
@@ -22,7 +23,8 @@ use tokio_tungstenite::{
 };
 
 use super::{
-    Config, EndpointConfig, EndpointError, EndpointUrl, UpstreamError, http as endpoint, url::UrlError,
+    Config, EndpointConfig, EndpointError, EndpointUrl, UpstreamError, http as endpoint, redact::Secrets,
+    url::UrlError,
 };
 
 /// A header is 2 KB, but some nodes (anvil) send whole blocks.
@@ -128,7 +130,8 @@ impl HeadFeed {
         let connected = time::timeout(self.connect_timeout, connecting).await;
         let (socket, _) = connected.map_err(|_| FeedError::TimedOut(self.connect_timeout))??;
         let mut subscription = Subscription { socket };
-        let subscribed = time::timeout(self.timeout, subscription.begin()).await;
+        let secrets = Secrets::of(&self.url, &self.headers);
+        let subscribed = time::timeout(self.timeout, subscription.begin(&secrets)).await;
         subscribed.map_err(|_| FeedError::TimedOut(self.timeout))??;
         Ok(subscription)
     }
@@ -157,14 +160,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Subscription<S> {
         }
     }
 
-    async fn begin(&mut self) -> Result<(), FeedError> {
+    async fn begin(&mut self, secrets: &Secrets) -> Result<(), FeedError> {
         self.socket.send(Message::text(SUBSCRIBE)).await?;
         loop {
             let message = self.message().await?;
             match read(&message) {
                 Heard::Subscribed => return Ok(()),
                 Heard::Refused(error) => {
-                    return Err(FeedError::Refused(UpstreamError::node_error(error.as_bytes())));
+                    return Err(FeedError::Refused(UpstreamError::node_error(
+                        &secrets.redact(&Bytes::copy_from_slice(error.as_bytes())),
+                    )));
                 }
                 Heard::Event | Heard::Other => {}
             }
@@ -264,6 +269,16 @@ mod tests {
         assert_eq!(node.next().await.unwrap().unwrap(), Message::Pong("there?".into()));
         drop(node);
         assert!(listening.await.unwrap().is_err());
+    }
+
+    #[tokio::test]
+    async fn a_node_that_does_not_let_us_subscribe_repeats_no_key() {
+        let (mut subscription, mut node) = subscribed().await;
+        let refusal = r#"{"id":1,"error":{"code":-32600,"message":"no access for SECRET-PATH"}}"#;
+        node.send(Message::text(refusal)).await.unwrap();
+        let url = EndpointUrl::of_socket("ws://node.test/v3/SECRET-PATH").unwrap();
+        let refused = subscription.begin(&Secrets::of(&url, &HeaderMap::new())).await.unwrap_err();
+        assert_eq!(refused.to_string(), "the node answers with an error: no access for …");
     }
 
     #[tokio::test]

@@ -15,6 +15,7 @@ use tower::Service;
 
 use super::{
     Answers, Calls, Config, EndpointConfig, EndpointUrl, Reach, UpstreamError,
+    redact::Secrets,
     url::UrlError,
     wire::{self, Ids, Incoming, Outgoing},
 };
@@ -42,6 +43,7 @@ pub struct HttpLeaf(Arc<Inner>);
 struct Inner {
     client: Client,
     url: EndpointUrl,
+    secrets: Secrets,
     ids: Ids,
     timeout: Duration,
     max_answer: usize,
@@ -106,6 +108,7 @@ impl HttpLeaf {
         let client = client(reach.url(), reach.headers().clone(), config)
             .map_err(|error| EndpointError::Client(root_cause(&error)))?;
         Ok(Self(Arc::new(Inner {
+            secrets: secrets(&client, reach),
             client,
             url: reach.url().clone(),
             ids: Ids::default(),
@@ -114,6 +117,15 @@ impl HttpLeaf {
             budget,
         })))
     }
+}
+
+/// What it is reached with, also as the client puts it: a user and a password go into a header.
+fn secrets(client: &Client, reach: &Reach) -> Secrets {
+    let mut secrets = Secrets::from(reach);
+    if let Ok(sent) = client.post(reach.url().as_url().clone()).build() {
+        secrets.add_headers(sent.headers());
+    }
+    secrets
 }
 
 fn client(url: &EndpointUrl, headers: HeaderMap, config: &Config) -> reqwest::Result<Client> {
@@ -187,7 +199,12 @@ impl Service<Calls> for HttpLeaf {
         Box::pin(async move {
             let outgoing = Outgoing::write(&calls, &leaf.ids);
             let incoming = leaf.send(outgoing.body.clone(), calls.len() > 1).await?;
-            outgoing.read(&incoming)
+            let answers = outgoing.read(&incoming)?.into_iter();
+            let redacted = answers.map(|answer| match answer {
+                Ok(answer) => Ok(leaf.secrets.redact_answer(answer)),
+                Err(error) => Err(error.redacted(&leaf.secrets)),
+            });
+            Ok(redacted.collect())
         })
     }
 }

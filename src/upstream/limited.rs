@@ -61,6 +61,39 @@ const INTERNAL_CODES: [i64; 3] = [-32603, -32010, -32013];
 const PRUNED_CODE: i64 = 4444;
 const PRUNED_WORDS: [&str; 3] = ["pruned history", "history unavailable", "missing trie node"];
 
+/// What is not there: EIP-1474's number for it, and what messages say of a block that a node has not got, or not for this
+/// client.
+const ABSENT_CODE: i64 = -32001;
+const ABSENT_WORDS: [&str; 5] = ["header not found", "block not found", "unknown block", "archive", "pruned"];
+
+/// Under which nodes speak of what was asked for: a server error, a resource that is not there, a transaction that is
+/// refused. Under -32603 they speak of themselves.
+const NODE_CODES: [i64; 4] = [-32000, ABSENT_CODE, -32003, PRUNED_CODE];
+
+/// What only a node says, and of the call: nothing that stands before it knows of such things.
+const NODE_WORDS: [&str; 20] = [
+    "header not found",
+    "block not found",
+    "transaction not found",
+    "filter not found",
+    "unknown block",
+    "missing trie node",
+    "pruned",
+    "nonce too",
+    "insufficient funds for gas",
+    "insufficient funds for transfer",
+    "already known",
+    "known transaction",
+    "underpriced",
+    "intrinsic gas",
+    "exceeds block gas limit",
+    "less than block base fee",
+    "out of gas",
+    "invalid opcode",
+    "invalid jump",
+    "stack underflow",
+];
+
 /// What matters of an error object.
 #[derive(Deserialize)]
 struct Said {
@@ -93,6 +126,24 @@ pub(super) fn is_about_the_call(error: &[u8]) -> bool {
     read(error).is_some_and(|said| CALL_CODES.contains(&said.code) || said.is_of_execution())
 }
 
+/// Does a node speak, and of the call, whatever HTTP makes of that?
+pub(super) fn is_of_a_node(error: &[u8]) -> bool {
+    read(error).is_some_and(|said| {
+        NODE_CODES.contains(&said.code) && said.mentions(&NODE_WORDS) && !said.is_of_pace()
+    })
+}
+
+/// Does it say for good that a block is not to be had from it? Not if it only cannot tell just now.
+pub(super) fn is_absence(error: &[u8]) -> bool {
+    read(error).is_some_and(|said| {
+        let is_absent = [ABSENT_CODE, PRUNED_CODE].contains(&said.code)
+            || CALL_CODES.contains(&said.code)
+            || said.mentions(&ABSENT_WORDS)
+            || said.mentions(&PRUNED_WORDS);
+        is_absent && !INTERNAL_CODES.contains(&said.code) && !said.is_of_pace()
+    })
+}
+
 /// Does the node, or what stands before it, speak of a failure in itself?
 pub(super) fn is_internal(error: &[u8]) -> bool {
     read(error).is_some_and(|said| INTERNAL_CODES.contains(&said.code) && !said.is_of_execution())
@@ -108,6 +159,11 @@ impl Said {
     /// Is it what the client's own code, or its own transaction, led to?
     fn is_of_execution(&self) -> bool {
         EXECUTION_CODES.contains(&self.code) || self.mentions(&OWN_WORDS)
+    }
+
+    /// Does it speak of how often it was asked, whatever else it says?
+    fn is_of_pace(&self) -> bool {
+        RATE_CODES.contains(&self.code) || self.mentions(&RATE_WORDS) || self.mentions(&PACE_WORDS)
     }
 
     fn mentions(&self, words: &[&str]) -> bool {

@@ -5,10 +5,7 @@
 //! client sees of a failure is decided elsewhere; here it gets its name ([`UpstreamError`]).
 
 mod again;
-mod agreement;
 mod batch;
-mod breaker;
-mod bucket;
 mod call;
 mod choice;
 mod config;
@@ -16,7 +13,6 @@ mod endpoint;
 mod error;
 mod filters;
 mod followed;
-mod genesis;
 mod heads;
 mod hedge;
 mod http;
@@ -26,21 +22,20 @@ mod local;
 mod metrics;
 mod pool;
 mod reach;
+mod redact;
 mod stack;
 mod url;
 mod wire;
 
 pub use self::{
-    agreement::Identity,
-    breaker::Health,
     call::{AnsweredBy, Answers, Call, Calls, Mismatch},
     config::{Config, EndpointConfig, RateConfig},
-    endpoint::{EndpointId, EndpointStatus},
+    endpoint::{EndpointId, EndpointStatus, Health},
     error::{Retry, UpstreamError},
     heads::{FeedError, HeadFeed, Subscription},
     hedge::Percentile,
     http::{EndpointError, HttpLeaf},
-    identity::{IdentityError, IdentityState, Stranger, WhoIs, is_development},
+    identity::{Identity, IdentityError, IdentityState, Stranger, WhoIs, is_development},
     local::DevChainLeaf,
     metrics::Metrics,
     pool::Need,

@@ -50,6 +50,17 @@ pub(super) struct Pool {
     pub(super) changed: watch::Sender<()>,
 }
 
+/// For what an endpoint is picked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted<'a> {
+    /// So many calls.
+    pub(super) calls: u32,
+    /// What they need together.
+    pub(super) need: Need,
+    /// Not one of these.
+    pub(super) tried: &'a [EndpointId],
+}
+
 /// What a call needs of the endpoint that answers it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Need {
@@ -63,6 +74,15 @@ pub struct Need {
     pub is_head: bool,
     /// A `null` may only mean that this endpoint has not got it yet: one other is asked, once.
     pub null_elsewhere: bool,
+}
+
+// === impl Wanted ===
+
+impl<'a> Wanted<'a> {
+    /// One call that needs nothing but another endpoint than these.
+    pub(super) fn another_than(tried: &'a [EndpointId]) -> Self {
+        Self { calls: 1, need: Need::default(), tried }
+    }
 }
 
 // === impl Pool ===
@@ -96,7 +116,8 @@ impl Pool {
         for attempt in 0..MOST_ATTEMPTS {
             let sending: Calls = left.iter().map(|at| calls[*at].clone()).collect();
             let need = together(&sending);
-            let endpoint = match self.choose(sending.len() as u32, need, &tried, patience).await {
+            let wanted = Wanted { calls: sending.len() as u32, need, tried: &tried };
+            let endpoint = match self.choose(wanted, patience).await {
                 Ok(endpoint) => endpoint,
                 Err(error) => {
                     for at in left {
@@ -203,7 +224,8 @@ impl Pool {
         if let Ok(attempted) = time::timeout(after, &mut first).await {
             return attempted;
         }
-        let Some(other) = self.second(calls.len() as u32, need, tried) else { return first.await };
+        let wanted = Wanted { calls: calls.len() as u32, need, tried };
+        let Some(other) = self.second(wanted) else { return first.await };
         tried.push(other.id());
         self.metrics.hedged();
         debug!(slow = %endpoint.name(), upstream = %other.name(), ?after, "asking another as well");
@@ -218,25 +240,19 @@ impl Pool {
     }
 
     /// Another endpoint that can be asked at once and has what is needed, if it may be.
-    fn second(&self, calls: u32, need: Need, tried: &[EndpointId]) -> Option<Arc<Endpoint>> {
-        if tried.len() >= MOST_ATTEMPTS {
+    fn second(&self, wanted: Wanted<'_>) -> Option<Arc<Endpoint>> {
+        if wanted.tried.len() >= MOST_ATTEMPTS {
             return None;
         }
-        let (mut eligible, _) = self.eligible(calls, need, tried, Instant::now());
+        let (mut eligible, _) = self.eligible(wanted, Instant::now());
         eligible.retain(|(cost, _)| cost.is_fit());
         let other = two_choices(&eligible)?;
         self.retries.withdraw().then(|| other.clone())
     }
 
     /// An endpoint for these calls that is not among those tried; waits for one that is at its rate.
-    async fn choose(
-        &self,
-        calls: u32,
-        need: Need,
-        tried: &[EndpointId],
-        patience: Duration,
-    ) -> Result<Arc<Endpoint>, UpstreamError> {
-        match self.wait_for(patience, |now, left| self.pick(calls, need, tried, now, left)).await {
+    async fn choose(&self, wanted: Wanted<'_>, patience: Duration) -> Result<Arc<Endpoint>, UpstreamError> {
+        match self.wait_for(patience, |now, left| self.pick(wanted, now, left)).await {
             Ok(endpoint) => Ok(endpoint),
             Err(Some(wait)) => Err(UpstreamError::RateLimited { retry_after: Some(wait) }),
             Err(None) => Err(self.why_none()),
@@ -263,15 +279,13 @@ impl Pool {
     /// The best endpoint now; else how long until there is one, if that is known.
     fn pick(
         &self,
-        calls: u32,
-        need: Need,
-        tried: &[EndpointId],
+        wanted: Wanted<'_>,
         now: Instant,
         left: Duration,
     ) -> Result<Arc<Endpoint>, Option<Duration>> {
-        let (eligible, wait) = self.eligible(calls, need, tried, now);
-        if need.followed {
-            return self.pick_followed(&eligible, calls, need, tried, now, left).map_err(|own| own.or(wait));
+        let (eligible, wait) = self.eligible(wanted, now);
+        if wanted.need.followed {
+            return self.pick_followed(&eligible, wanted, now, left).map_err(|own| own.or(wait));
         }
         let endpoint = two_choices(&eligible).cloned().ok_or(wait)?;
         for (cost, other) in &eligible {
@@ -285,9 +299,7 @@ impl Pool {
     /// Those that can be asked now, and how long until the next can, if that is known.
     pub(super) fn eligible(
         &self,
-        calls: u32,
-        need: Need,
-        tried: &[EndpointId],
+        Wanted { calls, need, tried }: Wanted<'_>,
         now: Instant,
     ) -> (Vec<(Cost, Arc<Endpoint>)>, Option<Duration>) {
         let endpoints = self.endpoints.load();
@@ -398,7 +410,7 @@ impl Pool {
 async fn ask_one(endpoint: &Endpoint, call: Call) -> Result<Answer, UpstreamError> {
     let mut attempted = endpoint.ask(&vec![call]).await;
     let outcome = attempted.pop().unwrap_or(Err(UpstreamError::Empty));
-    outcome.map(|accepted| accepted.answer).or_else(UpstreamError::into_answer)
+    outcome.map(|accepted| accepted.answer)
 }
 
 /// Those that come before this one in order, and by place where they are equal.

@@ -118,7 +118,10 @@ fn is_about_the_call(status: StatusCode, error: &[u8]) -> bool {
         StatusCode::UNSUPPORTED_MEDIA_TYPE,
         StatusCode::UNPROCESSABLE_ENTITY,
     ];
-    STATUSES.contains(&status) || limited::is_about_the_call(error)
+    STATUSES.contains(&status)
+        || limited::is_about_the_call(error)
+        // Some nodes, and what stands before them, make a server error of whatever is one to JSON-RPC.
+        || (status.is_server_error() && limited::is_of_a_node(error))
 }
 
 /// The seconds of a `retry-after` header; the other form, a date, is not used by nodes.
@@ -234,6 +237,53 @@ mod tests {
         let reverted = r#"{"id":1,"error":{"code":-32000,"message":"execution reverted: no"}}"#;
         assert!(outgoing(1).read(&incoming(500, reverted)).unwrap()[0].is_ok());
         assert!(matches!(outgoing(1).read(&incoming(429, reverted)), Err(UpstreamError::RateLimited { .. })));
+    }
+
+    #[test]
+    fn what_a_node_says_of_the_call_is_its_answer_whatever_the_status() {
+        for message in [
+            "header not found",
+            "block not found",
+            "Block with such an ID is pruned",
+            "missing trie node 1f (path )",
+            "pruned history unavailable",
+            "transaction not found",
+            "filter not found",
+            "nonce too low: next nonce 5, tx nonce 4",
+            "insufficient funds for gas * price + value: balance 0",
+            "already known",
+            "replacement transaction underpriced",
+            "intrinsic gas too low: gas 1, minimum needed 21000",
+            "execution reverted",
+            "out of gas",
+            "invalid opcode: INVALID",
+        ] {
+            let body = format!(r#"{{"id":1,"error":{{"code":-32000,"message":"{message}"}}}}"#);
+            for status in [400, 404, 500, 502, 503] {
+                assert!(outgoing(1).read(&incoming(status, &body)).unwrap()[0].is_ok(), "{status} {message}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_one_says_of_itself_is_no_answer_however_it_is_worded() {
+        for (status, code, message) in [
+            (500, -32000, "internal error"),
+            (500, -32000, "project not found"),
+            (500, -32603, "header not found: database is closed"),
+            (502, -32000, "backend not found"),
+            (503, -32000, "no healthy upstream"),
+            (503, -32000, "quota exceeded"),
+            (500, -32000, "rate limit exceeded for transaction not found in plan"),
+            (402, -32000, "insufficient funds for this plan"),
+            (401, -32000, "api key already known to be revoked"),
+            (403, -32000, "transaction not found in your allowance"),
+            (503, -32005, "block not found: too many requests"),
+        ] {
+            let body = format!(r#"{{"id":1,"error":{{"code":{code},"message":"{message}"}}}}"#);
+            let read = outgoing(1).read(&incoming(status, &body)).unwrap().remove(0);
+            assert!(matches!(read, Err(UpstreamError::Refused { .. })), "{status} {message}");
+        }
     }
 
     #[test]

@@ -50,5 +50,6 @@ mod soak;
 mod startup;
 mod time;
 mod tls;
+mod tries;
 mod verify;
 mod wire;

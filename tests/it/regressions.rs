@@ -832,11 +832,14 @@ async fn an_identity_that_is_told_by_halves_empties_nothing_and_unpins_nothing()
     let ask = json!([hash, true]);
     assert_eq!(program.call("eth_getBlockByHash", ask.clone()).await.0, 200);
 
-    // Contact is lost, and the next time block 0 cannot be had.
-    chain.fail(Fault::Reset).on("eth_gasPrice").once();
-    assert_eq!(program.call("eth_gasPrice", json!([])).await.0, 502);
-    chain.fail(Fault::Error { code: -32005, message: "busy".to_owned() }).on("eth_getBlockByNumber").once();
-    assert_eq!(program.call("eth_gasPrice", json!([])).await.0, 200);
+    // Contact is lost, and the next time block 0 cannot be had: for good, which must do, or just now, which must not.
+    for (code, message, then) in [(4444, "pruned history unavailable", 200), (-32005, "busy", 502)] {
+        chain.fail(Fault::Reset).on("eth_gasPrice").once();
+        assert_eq!(program.call("eth_gasPrice", json!([])).await.0, 502);
+        chain.fail(Fault::Error { code, message: message.to_owned() }).on("eth_getBlockByNumber").once();
+        assert_eq!(program.call("eth_gasPrice", json!([])).await.0, then, "{message}");
+        assert_eq!(program.call("eth_gasPrice", json!([])).await.0, 200, "{message}");
+    }
     chain.clear_calls();
     assert_eq!(program.call("eth_getBlockByHash", ask).await.0, 200);
     assert_eq!(chain.count("eth_getBlockByHash"), 0, "the cache was emptied");

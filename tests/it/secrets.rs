@@ -158,3 +158,83 @@ async fn the_url_that_heads_are_told_by_reaches_the_node_and_no_log() {
         assert!(!line.contains("SECRET"), "{line}");
     }
 }
+
+/// A node that answers whatever it does not know, or everything, with an error that repeats what it was asked with.
+async fn echoing(knows: &'static [&'static str]) -> SocketAddr {
+    let answer = move |head: &str, body: &serde_json::Value| {
+        let method = body["method"].as_str().unwrap_or_default();
+        let reply = match method {
+            known if !knows.contains(&known) => {
+                let error = json!({ "code": -32600, "message": format!("no access: {head}"), "data": head });
+                json!({ "jsonrpc": "2.0", "id": body["id"], "error": error })
+            }
+            "eth_getBlockByNumber" => json!({ "jsonrpc": "2.0", "id": body["id"], "result": null }),
+            _ => json!({ "jsonrpc": "2.0", "id": body["id"], "result": "0x1" }),
+        };
+        let status = if reply.get("error").is_some() { "401 Unauthorized" } else { "200 OK" };
+        let reply = reply.to_string();
+        format!(
+            "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
+             connection: close\r\n\r\n{reply}",
+            reply.len()
+        )
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            tokio::spawn(async move {
+                let (mut read, mut piece) = (String::new(), vec![0; 65536]);
+                loop {
+                    if let Some((head, body)) = read.split_once("\r\n\r\n")
+                        && let Ok(body) = serde_json::from_str(body)
+                    {
+                        let _ = stream.write_all(answer(head, &body).as_bytes()).await;
+                        return;
+                    }
+                    match stream.read(&mut piece).await {
+                        Ok(count @ 1..) => read.push_str(&String::from_utf8_lossy(&piece[..count])),
+                        _ => return,
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn a_node_that_repeats_its_keys_tells_nobody() {
+    const IDENTITY: &[&str] = &["eth_chainId", "net_version", "eth_getBlockByNumber"];
+    for (knows, credentials, headers) in [
+        (&[][..], "user:SECRET-PASS@", ""),
+        (&[], "", "headers = { authorization = 'Bearer SECRET-HEADER' }"),
+        (IDENTITY, "user:SECRET-PASS@", "headers = { x-key = 'SECRET-HEADER' }"),
+    ] {
+        let address = echoing(knows).await;
+        let config = format!(
+            "listen = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\nlog = {{ level = 'trace', format = 'json' }}\n\
+             [[upstream.endpoints]]\nurl = 'http://{credentials}{address}/v3/SECRET-PATH?key=SECRET-QUERY'\n{headers}\n"
+        );
+        let config = file("holdfast.toml", &config);
+        let mut program = Program::start(holdfast(&["serve", "--config", config.to_str().unwrap()]));
+        let line: serde_json::Value = serde_json::from_str(&program.line("is listening").await).unwrap();
+        let client = client::at(&format!("http://{}", line["listen"].as_str().unwrap()));
+        let said = client.call("eth_gasPrice", json!([])).await;
+        assert!(said.text().contains("no access"), "{}", said.text());
+        let admin = format!("http://{}", line["admin"].as_str().unwrap());
+        let mut shown = said.text().to_owned();
+        for path in ["/status", "/metrics", "/ready", "/"] {
+            shown += client.get(&format!("{admin}{path}")).await.text();
+        }
+        program.signal(rustix::process::Signal::TERM);
+        assert_eq!(program.exit_code().await, Some(0));
+        let log = program.said();
+        assert!(log.contains("no access"), "{log}");
+        // What the password is sent as, too.
+        for line in shown.lines().chain(log.lines()) {
+            assert!(!line.contains("SECRET") && !line.contains("U0VDUkVU"), "{line}");
+        }
+    }
+}

@@ -4,6 +4,7 @@
 //!
 //! `MODEL_PROGRAMS` sets how many programs are run, `MODEL_SEED` replays a failure.
 
+mod address;
 mod liar;
 mod step;
 mod two;

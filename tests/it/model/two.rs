@@ -1,5 +1,5 @@
-//! Two nodes of one chain behind one proxy: now of one mind, now on two branches, one behind the other or
-//! failing.
+//! Two nodes of one chain behind one proxy: now of one mind, now on two branches, one behind the other, failing, or
+//! with a stranger in its place.
 //!
 //! Every answer must be one that one of the two would have given at a moment that the promises allow. After
 //! they have been of one mind for a while, and well, they count as one node: then nothing fails, and no
@@ -15,8 +15,9 @@ use std::{
 
 use bytes::Bytes;
 use holdfast::{
+    devchain::DevChain,
     jsonrpc::{Answer, read_answers},
-    upstream::EndpointConfig,
+    upstream::{EndpointConfig, EndpointParts, IdentityState},
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -26,7 +27,9 @@ use tokio::{
 };
 
 use super::{
-    FAILURES, ORDINARY, check_programs, request, send_body, settings, shorten,
+    FAILURES, ORDINARY,
+    address::Address,
+    check_programs, request, send_body, settings, shorten,
     step::{Finality, Step, step},
     world::{Call, State, World},
 };
@@ -44,7 +47,11 @@ enum Happens {
     One(usize, Step),
     /// It takes over the other's branch, or the other its, where that would undo what is final.
     Heal(usize),
-    /// The same, and both see all of it, and no faults are left, until they count as one.
+    /// In its place there is one of another chain, under the same chain id, and so much higher.
+    Stranger(usize, usize),
+    /// Both stand in their places.
+    Return,
+    /// It heals, both stand in their places and see all of it, and no faults are left, until they count as one.
     Peace(usize),
 }
 
@@ -76,10 +83,15 @@ struct Seen {
     forked: AtomicUsize,
     /// Answers while they counted as one.
     as_one: AtomicUsize,
+    /// Answers while a stranger that was found out stood in the place of one.
+    strange: AtomicUsize,
 }
 
 struct Run<'a> {
     nodes: [World; 2],
+    addresses: [Address; 2],
+    /// In whose place a stranger stands.
+    strange: Option<usize>,
     program: InMemory,
     staleness: Duration,
     started: Vec<(Asked, JoinHandle<Bytes>)>,
@@ -109,6 +121,8 @@ fn happens() -> impl Strategy<Value = Happens> {
         20 => step().prop_map(Happens::Both),
         20 => (0usize..2, one).prop_map(|(node, step)| Happens::One(node, step)),
         2 => (0usize..2).prop_map(Happens::Heal),
+        2 => (0usize..2, 0usize..3).prop_map(|(node, higher)| Happens::Stranger(node, higher)),
+        2 => Just(Happens::Return),
         4 => (0usize..2).prop_map(Happens::Peace),
     ]
 }
@@ -125,9 +139,21 @@ impl<'a> Run<'a> {
         // Nobody has a branch that was never his.
         node.keep_orphans = false;
         let nodes = [World::new(node.clone()), World::new(node)];
-        let program =
-            in_memory::program_over(&[&nodes[0].chain, &nodes[1].chain], &config).accepting_gzip_mostly();
+        let addresses = nodes.each_ref().map(|node| Address::of(&node.chain));
+        let endpoints =
+            addresses.iter().zip(&config.upstream.endpoints).zip(0..).map(|((address, config), at)| {
+                let name = format!("devchain {at}");
+                EndpointParts {
+                    reach: Some(in_memory::reach(&name)),
+                    name: name.into(),
+                    leaf: address.leaf(),
+                    config: config.clone(),
+                }
+            });
+        let program = in_memory::program_of(endpoints.collect(), &config).accepting_gzip_mostly();
         Self {
+            addresses,
+            strange: None,
             nodes,
             program,
             staleness: config.chain.max_staleness,
@@ -145,7 +171,10 @@ impl<'a> Run<'a> {
             Happens::Both(step) => self.step(&[0, 1], step).await?,
             Happens::One(node, step) => self.step(&[*node], step).await?,
             Happens::Heal(node) => self.heal(*node),
+            Happens::Stranger(node, higher) => self.replace(*node, *higher),
+            Happens::Return => self.put_back(),
             Happens::Peace(node) => {
+                self.put_back();
                 self.heal(*node);
                 self.nodes.iter_mut().for_each(|node| node.set_lag(0));
                 self.clear_faults();
@@ -159,7 +188,8 @@ impl<'a> Run<'a> {
 
     fn note_agreement(&mut self) {
         let [one, other] = &self.nodes;
-        let agree = !self.faulty && one.states[one.last()].visible == other.states[other.last()].visible;
+        let is_well = !self.faulty && self.strange.is_none();
+        let agree = is_well && one.states[one.last()].visible == other.states[other.last()].visible;
         self.agreed = agree.then(|| self.agreed.unwrap_or_else(Instant::now));
     }
 
@@ -293,6 +323,37 @@ impl<'a> Run<'a> {
         self.nodes.iter_mut().for_each(|node| node.floor = floor);
     }
 
+    /// Puts a stranger there, unless one stands somewhere already, or it is not known yet which chain is the right one.
+    fn replace(&mut self, node: usize, higher: usize) {
+        let is_known = |at: usize| self.identity(at) == Some(true);
+        if self.strange.is_some() || !is_known(0) || !is_known(1) {
+            return;
+        }
+        let mut config = self.nodes[node].chain.config();
+        config.seed += 1;
+        let stranger = DevChain::new(config);
+        let blocks = usize::try_from(self.nodes[node].chain.head().number).unwrap() + higher;
+        stranger.mine_many(blocks, 1);
+        self.addresses[node].stands(Some(stranger));
+        self.strange = Some(node);
+    }
+
+    fn put_back(&mut self) {
+        if let Some(node) = self.strange.take() {
+            self.addresses[node].stands(None);
+            self.recovered = Some(Instant::now());
+        }
+    }
+
+    /// Is it known to be who it should be, or not to be?
+    fn identity(&self, node: usize) -> Option<bool> {
+        match self.program.upstream.status().0[node].identity {
+            Some(IdentityState::Known(_)) => Some(true),
+            Some(IdentityState::Stranger(_)) => Some(false),
+            Some(IdentityState::Unknown(_)) | None => None,
+        }
+    }
+
     fn clear_faults(&mut self) {
         self.nodes.iter().for_each(|node| node.chain.clear_faults());
         if self.faulty {
@@ -313,7 +374,9 @@ impl<'a> Run<'a> {
     }
 
     fn may_fail(&self) -> bool {
-        self.faulty || self.recovered.is_some_and(|recovered| recovered.elapsed() < RECOVERY)
+        self.faulty
+            || self.strange.is_some()
+            || self.recovered.is_some_and(|recovered| recovered.elapsed() < RECOVERY)
     }
 
     /// Have both been of one mind, and well, for as long as counts for a call that arrived then?
@@ -349,6 +412,8 @@ impl<'a> Run<'a> {
         self.seen.answers.fetch_add(1, Relaxed);
         self.seen.as_one.fetch_add(usize::from(as_one), Relaxed);
         self.seen.forked.fetch_add(usize::from(self.heads()[0] != self.heads()[1]), Relaxed);
+        let is_found_out = self.strange.is_some_and(|node| self.identity(node) == Some(false));
+        self.seen.strange.fetch_add(usize::from(is_found_out), Relaxed);
         let earliest = asked.arrived.checked_sub(self.staleness).unwrap_or(asked.arrived);
         let mut held = self
             .nodes
@@ -422,9 +487,9 @@ fn check(setting: Setting, programs: u32) {
         })
     });
     println!("{setting:?}: {seen:?}");
-    assert!(
-        seen.forked.load(Relaxed) > 0 && seen.as_one.load(Relaxed) > 0 && seen.failures.load(Relaxed) > 0
-    );
+    for happened in [&seen.forked, &seen.as_one, &seen.failures, &seen.strange] {
+        assert!(happened.load(Relaxed) > 0, "{seen:?}");
+    }
 }
 
 const IN_ORDER: Setting = Setting { in_order: true, switched: false, followed: false };

@@ -221,6 +221,8 @@ impl World {
                 let place = usize::from(*cards.next().unwrap()) % (blocks.len() + 1);
                 match blocks.get_mut(place) {
                     Some(block) => block.push(transaction),
+                    // Of two branches it may have been dropped from both.
+                    None if self.dropped.contains(&hash) => {}
                     None => self.dropped.push(hash),
                 }
             }

@@ -79,9 +79,14 @@ pub fn program_over(chains: &[&DevChain], config: &Config) -> InMemory {
         let config = config.upstream.endpoints.get(at).cloned();
         endpoint(chain, &format!("devchain {at}"), config.unwrap_or_else(|| EndpointConfig::at("")))
     });
+    program_of(endpoints.collect(), config)
+}
+
+/// The same in front of these endpoints, however they are reached.
+pub fn program_of(endpoints: Vec<EndpointParts>, config: &Config) -> InMemory {
     let mut registry = Registry::default();
     let metrics = upstream::Metrics::register(&mut registry);
-    let upstream = Upstream::new(endpoints.collect(), config.chain_id, &config.upstream, &metrics);
+    let upstream = Upstream::new(endpoints, config.chain_id, &config.upstream, &metrics);
     tokio::spawn(upstream.watch());
     let consistent = matches!(&config.upstream.endpoints[..], [endpoint] if endpoint.consistent);
     let cache = Cache::new(&config.cache);

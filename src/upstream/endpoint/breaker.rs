@@ -1,8 +1,10 @@
 //! When an endpoint that fails is left alone, and when it is tried again.
 //!
 //! Pure: time comes as an argument. Closed, calls pass and failures are counted; too many in a row
-//! open it, and fewer if nothing came at all. Open, nothing passes until its time is over. Then one call at a time may try: an answer closes
-//! it, a failure opens it again, for longer.
+//! open it, and fewer if nothing came at all. Open, nothing passes until its time is over. Then one call at a time may
+//! try: an answer closes it, a failure opens it again, for longer. A try that takes long says nothing yet, since some calls
+//! take long anywhere; nor may others try meanwhile, who would wait as long where nobody answers. Then the endpoint is to
+//! be asked something that takes no node long, for which nobody waits.
 
 use std::time::Duration;
 
@@ -20,7 +22,10 @@ const HANG: u32 = TOO_MANY - 1;
 const FIRST: Duration = Duration::from_millis(500);
 const LAST: Duration = Duration::from_secs(5);
 
-/// A try whose end nobody tells of does not count for ever.
+/// A try that takes longer is slow: a node that is well has said who it is by then, wherever it is.
+const SLOW: Duration = Duration::from_secs(1);
+
+/// Where nobody asks anything else, a try does not keep the others out for longer than this.
 const TRY: Duration = Duration::from_secs(30);
 
 /// Whether an endpoint is asked.
@@ -72,6 +77,11 @@ impl Breaker {
             State::Open { until } => now >= until,
             State::HalfOpen { since } => now >= since + TRY,
         }
+    }
+
+    /// Is it being tried, by a call that takes long?
+    pub(super) fn is_tried_slowly(&self, now: Instant) -> bool {
+        matches!(self.state, State::HalfOpen { since } if now >= since + SLOW)
     }
 
     /// A call is about to be sent.
@@ -242,6 +252,30 @@ mod tests {
             }
             prop_assert_eq!(passed, 1);
         }
+    }
+
+    #[test]
+    fn a_try_is_slow_until_it_or_whatever_is_asked_beside_it_ends() {
+        let now = Instant::now();
+        let mut breaker = Breaker::new();
+        breaker.begin(now);
+        assert!(!breaker.is_tried_slowly(now + LAST), "it is no try");
+        (0..TOO_MANY).for_each(|_| breaker.fail(Blow::Failure, now));
+        assert!(!breaker.is_tried_slowly(now + LAST), "nobody tries");
+        let tried = now + FIRST;
+        breaker.begin(tried);
+        let slow = tried + SLOW;
+        assert!(!breaker.is_tried_slowly(slow - Duration::from_millis(1)) && breaker.is_tried_slowly(slow));
+        assert!(!breaker.lets_pass(slow), "others would wait as long");
+        // What is asked beside it takes nothing from it, and counts as it does.
+        breaker.begin(slow);
+        breaker.abandon(slow);
+        assert!(breaker.is_tried_slowly(slow));
+        let mut failed = breaker;
+        failed.fail(Blow::Failure, slow);
+        assert!(!failed.is_tried_slowly(slow + LAST) && !failed.lets_pass(slow));
+        breaker.succeed();
+        assert!(!breaker.is_tried_slowly(slow) && breaker.lets_pass(slow));
     }
 
     #[test]

@@ -6,9 +6,8 @@ use futures_util::future::{select_all, select_ok};
 use tokio::time::Instant;
 
 use super::{
-    EndpointId, UpstreamError,
-    identity::{IdentityError, IdentityState, Recognition, WhoIs},
-    pool::Pool,
+    super::{EndpointId, UpstreamError, pool::Pool},
+    IdentityError, IdentityState, Recognition, WhoIs,
 };
 
 /// Who all endpoints are together: one chain. Cheap to clone.
@@ -18,7 +17,7 @@ pub struct Identity(Arc<Pool>);
 // === impl Identity ===
 
 impl Identity {
-    pub(super) fn new(pool: Arc<Pool>) -> Self {
+    pub(in crate::upstream) fn new(pool: Arc<Pool>) -> Self {
         Self(pool)
     }
 

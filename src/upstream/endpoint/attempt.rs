@@ -1,0 +1,201 @@
+//! Asks an endpoint, and takes in what comes of it: an answer, a failure, or that it was cut off.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::time::Instant;
+use tower::Service;
+use tracing::{Instrument, debug, debug_span, warn, warn_span};
+
+use super::{
+    super::{Answers, Call, Calls, Mismatch, UpstreamError, again, identity::IdentityError, limited},
+    Endpoint, EndpointId,
+    node::DISTRUST,
+};
+use crate::{jsonrpc::Answer, verify::Verdict};
+
+/// So many refusals in a row of calls that run a client's code, without an answer to anybody in between, are not of that
+/// code's making: the next ones speak against the endpoint.
+const REFUSALS: u32 = 20;
+
+/// What every node answers soon, it has answered by then if it answers at all. Shorter than what is left of a call's time
+/// after an attempt elsewhere that came to nothing: of two that hang, the second must show it too.
+const SILENCE: Duration = Duration::from_secs(3);
+
+/// An answer that passed its check, and what that found.
+#[derive(Clone, Debug)]
+pub(in crate::upstream) struct Accepted {
+    pub(in crate::upstream) answer: Answer,
+    pub(in crate::upstream) verdict: Option<Verdict>,
+    /// The endpoint that gave it.
+    pub(in crate::upstream) by: EndpointId,
+}
+
+/// What an attempt came to, for each call.
+pub(in crate::upstream) type Attempted = Vec<Result<Accepted, UpstreamError>>;
+
+/// An attempt. Dropped before its end is heeded, it was cut off: by the time that its call has, or by a client that
+/// has gone.
+struct Begun<'a> {
+    endpoint: &'a Endpoint,
+    at: Instant,
+    /// Is it for what every node answers soon?
+    everyday: bool,
+    heeded: bool,
+}
+
+// === impl Endpoint ===
+
+impl Endpoint {
+    /// Sends calls, and judges what comes. Not before it is known who it is.
+    pub(in crate::upstream) async fn attempt(&self, calls: &Calls) -> Attempted {
+        if let Some(recognition) = &self.recognition
+            && let Err(error) = recognition.confirm().await
+        {
+            let error = match error {
+                IdentityError::Upstream(error) => error,
+                IdentityError::Stranger(stranger) => UpstreamError::Stranger(stranger),
+            };
+            return vec![Err(UpstreamError::Unasked(Box::new(error))); calls.len()];
+        }
+        self.ask(calls).await
+    }
+
+    /// The same, whoever it is.
+    pub(in crate::upstream) async fn ask(&self, calls: &Calls) -> Attempted {
+        let now = Instant::now();
+        let everyday = calls.iter().all(Call::is_everyday);
+        let mut begun = Begun { endpoint: self, at: now, everyday, heeded: false };
+        {
+            let mut condition = self.condition();
+            condition.breaker.begin(now);
+            if let Some(bucket) = &mut condition.bucket {
+                bucket.take(calls.len() as u32, now);
+            }
+        }
+        let span = debug_span!("upstream", upstream = %self.name, calls = calls.len());
+        let answers = self.send(calls.clone()).instrument(span).await;
+        // Before it is checked, which takes its own time.
+        if !matches!(&answers, Err(error) if error.is_silence()) {
+            self.condition().spoke = Some(Instant::now());
+        }
+        let attempted = match answers {
+            Ok(answers) => {
+                let accepted = answers.into_iter().zip(calls);
+                join_all(accepted.map(async |(answer, call)| self.accept(call, answer?).await)).await
+            }
+            Err(error) => vec![Err(error); calls.len()],
+        };
+        for (call, attempted) in calls.iter().zip(&attempted) {
+            self.heed(call, attempted, now);
+        }
+        begun.heeded = true;
+        attempted
+    }
+
+    /// Has an answer checked, by a check of its own: another endpoint may be asked at the same time.
+    async fn accept(&self, call: &Call, answer: Answer) -> Result<Accepted, UpstreamError> {
+        let by = self.id;
+        let Some(check) = call.check.as_ref().map(|check| check.again()) else {
+            return Ok(Accepted { answer, verdict: None, by });
+        };
+        // Who it was stands in what is said of it.
+        match check.accept(&answer).instrument(warn_span!("upstream", upstream = %self.name)).await {
+            Ok(()) => Ok(Accepted { answer, verdict: check.verdict(), by }),
+            Err(failure) => Err(UpstreamError::Rejected(Box::new(Mismatch { failure, answer }))),
+        }
+    }
+
+    async fn send(&self, calls: Calls) -> Result<Answers, UpstreamError> {
+        let _in_flight = self.metrics.begin();
+        let begun = Instant::now();
+        let sent = {
+            // A leaf is always ready.
+            self.lock_leaf().call(calls)
+        };
+        let answers = sent.await;
+        let elapsed = begun.elapsed();
+        self.metrics.request_ended(elapsed);
+        debug!(?elapsed, ok = answers.is_ok(), "upstream answered");
+        answers
+    }
+
+    /// Takes in what an attempt that began then says about the endpoint.
+    fn heed(&self, call: &Call, attempted: &Result<Accepted, UpstreamError>, begun: Instant) {
+        let now = Instant::now();
+        self.metrics.call_ended(attempted.as_ref().map(|accepted| &accepted.answer));
+        let mut condition = self.condition();
+        match attempted {
+            Ok(Accepted { answer, verdict, .. }) => {
+                if let Answer::Error(error) = answer
+                    && limited::is_rate_limit(call, error)
+                {
+                    condition.pause(None, now);
+                    return;
+                }
+                condition.learn(call, answer, verdict.as_ref(), now);
+                condition.breaker.succeed();
+                (condition.wrong, condition.refused, condition.limits) = (0, 0, 0);
+                (condition.last_error, condition.hung) = (None, None);
+            }
+            Err(UpstreamError::RateLimited { retry_after }) => condition.pause(*retry_after, now),
+            Err(UpstreamError::Rejected(mismatch)) => {
+                condition.last_mismatch = Some(mismatch.failure.to_string());
+                condition.wrong = (condition.wrong + 1).min(DISTRUST);
+                condition.failed = Some(now);
+            }
+            Err(error) => {
+                let refused = matches!(error, UpstreamError::Refused { .. }) && call.executes();
+                condition.refused = condition.refused.saturating_add(u32::from(refused));
+                if again::is_fault(call, error) || (refused && condition.refused > REFUSALS) {
+                    condition.fail(error, begun, now);
+                }
+                drop(condition);
+                if error.lost_contact() {
+                    self.doubt();
+                }
+                self.warn(error);
+            }
+        }
+    }
+
+    /// An attempt that began then was cut off. That says something only if it waited long enough for one that is well to
+    /// answer, and nobody else got an answer meanwhile; and of a call that may take long anywhere not even then.
+    fn cut_off(&self, begun: Instant, everyday: bool) {
+        let now = Instant::now();
+        let waited = now.saturating_duration_since(begun);
+        let mut condition = self.condition();
+        if waited < SILENCE || condition.spoke.is_some_and(|spoke| spoke >= begun) {
+            return;
+        }
+        if everyday {
+            let error = UpstreamError::TimedOut { after: Duration::from_secs(waited.as_secs()) };
+            condition.fail(&error, begun, now);
+            drop(condition);
+            self.warn(&error);
+        } else if let Some(recognition) = &self.recognition {
+            drop(condition);
+            recognition.probe();
+        }
+    }
+
+    fn warn(&self, error: &UpstreamError) {
+        let upstream = &self.name;
+        if self.said.is_due(error.as_str()) {
+            warn!(%error, %upstream, "upstream failed");
+        } else {
+            debug!(%error, %upstream, "upstream failed");
+        }
+    }
+}
+
+// === impl Begun ===
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        if !self.heeded {
+            self.endpoint.cut_off(self.at, self.everyday);
+        }
+        self.endpoint.condition().breaker.abandon(self.at);
+    }
+}

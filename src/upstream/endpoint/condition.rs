@@ -1,0 +1,159 @@
+//! How an endpoint does and what it has, as far as its answers show.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{
+    super::{Call, RateConfig, UpstreamError, limited},
+    breaker::{Blow, Breaker},
+    bucket::Bucket,
+};
+use crate::{
+    eth::BlockNumber,
+    jsonrpc::Answer,
+    verify::{Checked, Verdict},
+};
+
+/// Where a node limits its rate and does not say for how long; doubled each time it does so again at once.
+const LIMITED: Duration = Duration::from_secs(1);
+
+/// How long a head that an endpoint showed says that it is behind: it may have caught up since.
+const BEHIND: Duration = Duration::from_secs(2);
+
+/// History is forgotten in one piece: with a block that is gone, so many above it are taken to be. Else who
+/// reads upwards would ask in vain for every one.
+const GONE_TOGETHER: u64 = 64;
+
+/// How long what an endpoint has forgotten is not asked of it: behind a balancer it may have been another node that had,
+/// and a node may be given its history back.
+const FORGOTTEN: Duration = Duration::from_secs(10 * 60);
+
+/// What is known of how an endpoint does.
+#[derive(Debug)]
+pub(super) struct Condition {
+    pub(super) breaker: Breaker,
+    pub(super) rate: Option<RateConfig>,
+    pub(super) bucket: Option<Bucket>,
+    /// It asked for a pause until then.
+    pub(super) paused: Option<Instant>,
+    /// Pauses in a row of which it did not say how long they are.
+    pub(super) limits: u32,
+    /// When it last let a call wait for nothing, if it has answered nothing since.
+    pub(super) hung: Option<Instant>,
+    /// When it last said anything to a call, be it wrong.
+    pub(super) spoke: Option<Instant>,
+    /// Refusals in a row that may have been of a client's making.
+    pub(super) refused: u32,
+    /// Answers in a row that could not be right.
+    pub(super) wrong: u32,
+    /// When it last failed, or said what cannot be right.
+    pub(super) failed: Option<Instant>,
+    pub(super) last_error: Option<UpstreamError>,
+    /// What was wrong with what it last said, if anything was.
+    pub(super) last_mismatch: Option<String>,
+    /// The highest block that it has shown.
+    pub(super) head: Option<BlockNumber>,
+    /// When it last said that this is its head: a block that was asked for says nothing of those above it.
+    pub(super) head_seen: Option<Instant>,
+    /// What is below it has forgotten, as far as can be told, and when it last said so.
+    pub(super) floor: Option<(BlockNumber, Instant)>,
+}
+
+// === impl Condition ===
+
+impl Condition {
+    /// Nothing is known yet, but how often it may be asked.
+    pub(super) fn new(rate: Option<RateConfig>) -> Self {
+        Self {
+            breaker: Breaker::new(),
+            rate,
+            bucket: rate.map(bucket),
+            paused: None,
+            limits: 0,
+            hung: None,
+            spoke: None,
+            refused: 0,
+            wrong: 0,
+            failed: None,
+            last_error: None,
+            last_mismatch: None,
+            head: None,
+            head_seen: None,
+            floor: None,
+        }
+    }
+
+    /// From now on it may be asked so often.
+    pub(super) fn set_rate(&mut self, rate: Option<RateConfig>) {
+        if self.rate != rate {
+            (self.rate, self.bucket) = (rate, rate.map(bucket));
+        }
+    }
+
+    /// Is it known to be behind this block?
+    pub(super) fn is_behind(&self, block: BlockNumber, now: Instant) -> bool {
+        let is_news = self.head_seen.is_some_and(|seen| now < seen + BEHIND);
+        is_news && self.head.is_some_and(|head| head < block)
+    }
+
+    /// Is it known to have forgotten this block?
+    pub(super) fn has_forgotten(&self, block: BlockNumber, now: Instant) -> bool {
+        self.floor.is_some_and(|(floor, said)| block < floor && now < said + FORGOTTEN)
+    }
+
+    /// A call that began then failed in a way that speaks against it.
+    pub(super) fn fail(&mut self, error: &UpstreamError, begun: Instant, now: Instant) {
+        let hangs = matches!(error, UpstreamError::TimedOut { .. });
+        // Those that wait at the same time, on one connection that is dead, wait for the same.
+        let again = hangs && self.hung.is_some_and(|hung| hung <= begun);
+        self.breaker.fail(if again { Blow::Hang } else { Blow::Failure }, now);
+        if hangs {
+            self.hung = Some(now);
+        }
+        self.failed = Some(now);
+        self.last_error = Some(error.clone());
+    }
+
+    /// It was asked too often, and may have said when to come back. One that does not say is left alone for longer
+    /// each time: it may mean the day's quota.
+    pub(super) fn pause(&mut self, retry_after: Option<Duration>, now: Instant) {
+        let is_new = self.paused.is_none_or(|until| until <= now);
+        let after = retry_after.unwrap_or_else(|| {
+            let doublings = if is_new { self.limits } else { self.limits.saturating_sub(1) };
+            LIMITED * 2u32.pow(doublings.min(6))
+        });
+        self.limits += u32::from(is_new && retry_after.is_none());
+        self.paused = self.paused.max(Some(now + after.min(limited::LONGEST)));
+    }
+
+    /// Takes in what an answer shows of what it has.
+    pub(super) fn learn(&mut self, call: &Call, answer: &Answer, verdict: Option<&Verdict>, now: Instant) {
+        if let (Answer::Error(error), Some(block)) = (answer, call.need.block)
+            && limited::is_pruned(error)
+        {
+            let floor = BlockNumber(block.0.saturating_add(GONE_TOGETHER));
+            let before = self.floor.filter(|(_, said)| now < *said + FORGOTTEN);
+            // What is said of a lower block says nothing new of those above it.
+            if before.is_none_or(|(before, _)| before <= floor) {
+                self.floor = Some((floor, now));
+            }
+        }
+        let Some(Verdict::Passed(checked) | Verdict::Unproved(_, Some(checked))) = verdict else { return };
+        let shown = match checked {
+            Checked::Block(block) => block.header().number,
+            Checked::Thin(thin) => thin.header().number,
+            Checked::Receipts { number, .. } => *number,
+            Checked::Transaction(_) | Checked::Receipt(_) => return,
+        };
+        // A head is asked for by its tag: then what it shows is all that it has.
+        if call.need.is_head {
+            (self.head, self.head_seen) = (Some(shown), Some(now));
+        }
+        self.head = self.head.max(Some(shown));
+    }
+}
+
+fn bucket(rate: RateConfig) -> Bucket {
+    Bucket::new(rate.per_second, rate.burst)
+}

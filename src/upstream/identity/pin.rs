@@ -1,0 +1,118 @@
+//! The chain that all endpoints must serve.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{super::EndpointId, WhoIs};
+use crate::eth::BlockHash;
+
+/// Chains that are started anew at will: another genesis there is no stranger.
+const DEVELOPMENT: [u64; 2] = [31337, 1337];
+
+/// Is this a chain that is started anew at will?
+pub fn is_development(chain_id: u64) -> bool {
+    DEVELOPMENT.contains(&chain_id)
+}
+
+/// An upstream of another chain. It is never used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Stranger {
+    /// Another chain id than configured, or than before.
+    #[error("the upstream serves chain {got}, not {expected}")]
+    ChainId {
+        /// The chain it should serve.
+        expected: u64,
+        /// The chain it serves.
+        got: u64,
+    },
+    /// The same chain id over another history.
+    #[error("the upstream's genesis block is {got}, not {expected}")]
+    Genesis {
+        /// The genesis known before.
+        expected: BlockHash,
+        /// The one it shows now.
+        got: BlockHash,
+    },
+}
+
+/// What all endpoints must agree on.
+#[derive(Debug)]
+pub(in crate::upstream) struct Pin {
+    expected: Option<u64>,
+    pinned: Mutex<Option<Pinned>>,
+}
+
+#[derive(Clone, Debug)]
+struct Pinned {
+    /// Who said it. `None` if it is gone, and all that agreed with it.
+    by: Option<EndpointId>,
+    who: Arc<WhoIs>,
+}
+
+// === impl Pin ===
+
+impl Pin {
+    /// Nothing is pinned yet; with `expected`, only that chain will do.
+    pub(in crate::upstream) fn new(expected: Option<u64>) -> Self {
+        Self { expected, pinned: Mutex::default() }
+    }
+
+    /// The chain as last known, though nobody may be in reach now.
+    pub(in crate::upstream) fn pinned(&self) -> Option<Arc<WhoIs>> {
+        self.lock().as_ref().map(|pinned| pinned.who.clone())
+    }
+
+    /// Is there nothing left to pin?
+    pub(super) fn is_settled(&self) -> bool {
+        self.lock().as_ref().is_some_and(|pinned| pinned.by.is_some() && pinned.who.genesis.is_some())
+    }
+
+    /// Some endpoints are gone. Another that has said the same takes the place of the one that pinned it.
+    /// Who that is must be found without the lock: what an endpoint has said stands behind one of its own, under which
+    /// others come here.
+    pub(in crate::upstream) fn retain(
+        &self,
+        is_there: impl Fn(EndpointId) -> bool,
+        agrees: impl FnOnce() -> Option<EndpointId>,
+    ) {
+        let agrees = agrees();
+        if let Some(pinned) = &mut *self.lock()
+            && !pinned.by.is_some_and(is_there)
+        {
+            pinned.by = agrees;
+        }
+    }
+
+    /// Is this who all must be? The first one that is asked decides.
+    pub(super) fn judge(&self, id: EndpointId, who: WhoIs) -> Result<Arc<WhoIs>, Stranger> {
+        let mut pinned = self.lock();
+        if let Some(expected) = self.expected.filter(|expected| *expected != who.chain_id) {
+            return Err(Stranger::ChainId { expected, got: who.chain_id });
+        }
+        let Some(Pinned { by, who: before }) = pinned.clone() else {
+            let who = Arc::new(who);
+            *pinned = Some(Pinned { by: Some(id), who: who.clone() });
+            return Ok(who);
+        };
+        // A development chain is started anew at will; two at a time are two chains all the same.
+        let are_development = is_development(who.chain_id) && is_development(before.chain_id);
+        let may_change = are_development && by.is_none_or(|by| by == id);
+        let is_orphaned = are_development && by.is_none();
+        if before.chain_id != who.chain_id && !is_orphaned {
+            return Err(Stranger::ChainId { expected: before.chain_id, got: who.chain_id });
+        }
+        if let (Some(expected), Some(got)) = (before.genesis, who.genesis)
+            && expected != got
+            && !may_change
+        {
+            return Err(Stranger::Genesis { expected, got });
+        }
+        let who = who.completed(Some(&before));
+        let who = if who == *before { before } else { Arc::new(who) };
+        *pinned = Some(Pinned { by: by.or(Some(id)), who: who.clone() });
+        Ok(who)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Pinned>> {
+        self.pinned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

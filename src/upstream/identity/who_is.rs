@@ -1,0 +1,169 @@
+//! What a node says when it is asked who it is.
+
+use bytes::Bytes;
+use serde::Deserialize;
+
+use super::super::{Call, UpstreamError, limited, redact::Secrets};
+use crate::{
+    eth::BlockHash,
+    jsonrpc::{Answer, Params},
+};
+
+/// Who the upstream says it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WhoIs {
+    /// The chain.
+    pub chain_id: u64,
+    /// The hash of block 0, where the node has it.
+    pub genesis: Option<BlockHash>,
+    /// The node's own answers, served on its behalf.
+    pub(super) chain_id_answer: Bytes,
+    pub(super) net_version_answer: Option<Bytes>,
+}
+
+/// Asks for chain id, network id and genesis.
+pub(super) async fn who_is<F>(ask: &impl Fn(Call) -> F, secrets: &Secrets) -> Result<WhoIs, UpstreamError>
+where
+    F: Future<Output = Result<Answer, UpstreamError>>,
+{
+    let ask = |method: &'static str, params: &'static str| ask(Call::new(method, Params::from_own(params)));
+    let (chain_id, net_version, genesis) = tokio::join!(
+        ask("eth_chainId", "[]"),
+        ask("net_version", "[]"),
+        ask("eth_getBlockByNumber", r#"["0x0",false]"#),
+    );
+    let chain_id_answer = match chain_id.or_else(UpstreamError::into_answer)? {
+        Answer::Result(answer) => answer,
+        // A node that is still starting says so with an error, and so does one that wants another key.
+        Answer::Error(error) => return Err(UpstreamError::node_error(&error)),
+    };
+    let chain_id = serde_json::from_slice::<String>(&chain_id_answer)
+        .ok()
+        .and_then(|text| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok())
+        .ok_or_else(|| {
+            UpstreamError::malformed(
+                "eth_chainId",
+                "a quantity such as \"0x1\"",
+                &secrets.redact(&chain_id_answer),
+            )
+        })?;
+    let net_version_answer = match net_version.or_else(UpstreamError::into_answer)? {
+        Answer::Result(answer) => Some(answer),
+        Answer::Error(_) => None,
+    };
+    // Whoever has none to show says so; whoever cannot tell just now is asked again, and not taken at half a word.
+    let genesis = match genesis {
+        Ok(Answer::Result(block)) if block == "null" => None,
+        Ok(Answer::Result(block)) => Some(block_hash(&block).ok_or_else(|| {
+            UpstreamError::malformed("eth_getBlockByNumber", "a block with its hash", &secrets.redact(&block))
+        })?),
+        Ok(Answer::Error(error)) | Err(UpstreamError::Refused { error, .. })
+            if limited::is_absence(&error) =>
+        {
+            None
+        }
+        Ok(Answer::Error(error)) => return Err(UpstreamError::node_error(&error)),
+        Err(error) => return Err(error),
+    };
+    Ok(WhoIs { chain_id, genesis, chain_id_answer, net_version_answer })
+}
+
+fn block_hash(block: &[u8]) -> Option<BlockHash> {
+    #[derive(Deserialize)]
+    struct Hashed {
+        hash: String,
+    }
+    serde_json::from_slice::<Hashed>(block).ok()?.hash.parse().ok()
+}
+
+// === impl WhoIs ===
+
+impl WhoIs {
+    /// With what was known before, where this time it was not said: a node that is busy, or that has
+    /// pruned its first block, does not change the chain by it.
+    pub(super) fn completed(self, before: Option<&Self>) -> Self {
+        let before = before.filter(|before| before.chain_id == self.chain_id);
+        Self {
+            genesis: self.genesis.or(before.and_then(|before| before.genesis)),
+            net_version_answer: self
+                .net_version_answer
+                .or_else(|| before.and_then(|before| before.net_version_answer.clone())),
+            ..self
+        }
+    }
+
+    /// Is this the same chain?
+    pub fn is_same_chain(&self, other: &Self) -> bool {
+        let same_genesis = match (self.genesis, other.genesis) {
+            (Some(one), Some(two)) => one == two,
+            _ => true,
+        };
+        self.chain_id == other.chain_id && same_genesis
+    }
+
+    /// The node's own answer to `method`, if it is one that cannot change.
+    pub fn answer(&self, method: &str) -> Option<Bytes> {
+        match method {
+            "eth_chainId" => Some(self.chain_id_answer.clone()),
+            "net_version" => self.net_version_answer.clone(),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn only_a_definite_answer_means_that_there_is_no_first_block_to_show() {
+        let says = |block: Result<Answer, UpstreamError>| async move {
+            let ask = |call: Call| {
+                let answer = match call.method.as_str() {
+                    "eth_getBlockByNumber" => block.clone(),
+                    _ => Ok(Answer::Result(Bytes::from_static(b"\"0x1\""))),
+                };
+                std::future::ready(answer)
+            };
+            who_is(&ask, &Secrets::default()).await.map(|who| who.genesis)
+        };
+        let error = |code, message| Bytes::from(format!(r#"{{"code":{code},"message":"{message}"}}"#));
+        let refused = |status, error| {
+            Err(UpstreamError::Refused { status: http::StatusCode::from_u16(status).unwrap(), error })
+        };
+        for none in [
+            Ok(Answer::Result(Bytes::from_static(b"null"))),
+            Ok(Answer::Error(error(4444, "pruned history unavailable"))),
+            Ok(Answer::Error(error(-32601, "the method does not exist"))),
+            Ok(Answer::Error(error(-32602, "block number out of range"))),
+            Ok(Answer::Error(error(-32000, "header not found"))),
+            Ok(Answer::Error(error(-32001, "resource not found"))),
+            Ok(Answer::Error(error(-32000, "unknown block"))),
+            refused(403, error(-32000, "archive data is not available on this plan")),
+        ] {
+            assert!(matches!(says(none.clone()).await, Ok(None)), "{none:?}");
+        }
+        for unclear in [
+            Ok(Answer::Error(error(-32005, "daily request count exceeded, request rate limited"))),
+            Ok(Answer::Error(error(-32000, "rate limit exceeded: block not found"))),
+            Ok(Answer::Error(error(-32603, "internal error"))),
+            Ok(Answer::Error(error(-32000, "request timed out"))),
+            Ok(Answer::Result(Bytes::from_static(b"{}"))),
+            refused(500, error(-32603, "internal error")),
+            refused(401, error(-32600, "Must be authenticated!")),
+            Err(UpstreamError::Status(http::StatusCode::BAD_GATEWAY)),
+        ] {
+            assert!(says(unclear.clone()).await.is_err(), "{unclear:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_shown_of_a_malformed_answer_holds_no_key() {
+        let url = "http://node.test/v3/SECRET-PATH".parse().unwrap();
+        let secrets = Secrets::of(&url, &http::HeaderMap::new());
+        let ask =
+            |_| std::future::ready(Ok(Answer::Result(Bytes::from_static(b"\"no access for SECRET-PATH\""))));
+        let error = who_is(&ask, &secrets).await.unwrap_err().to_string();
+        assert!(error.ends_with(r#": "no access for …""#), "{error}");
+    }
+}

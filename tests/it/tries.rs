@@ -1,0 +1,191 @@
+//! An endpoint that is in doubt, or has failed, is asked again: soon, cheaply, and by nobody's leave but its own answer.
+
+use std::time::Duration;
+
+use holdfast::{
+    config::Config,
+    devchain::{DevChain, Fault},
+    upstream::{Health, IdentityState},
+};
+use serde_json::json;
+use tokio::time::{self, Instant};
+
+use crate::{
+    pool::{followed, in_order, introduced, somebody, twins},
+    support::{
+        in_memory::{self, InMemory},
+        upstream,
+    },
+};
+
+const BLOCK_AT: &str = "eth_getBlockByNumber";
+const BALANCE: &str = "eth_getBalance";
+const CHAIN_ID: &str = "eth_chainId";
+
+fn health(program: &InMemory, at: usize) -> Health {
+    program.upstream.status().0[at].health
+}
+
+fn is_known(program: &InMemory, at: usize) -> bool {
+    matches!(program.upstream.status().0[at].identity, Some(IdentityState::Known(_)))
+}
+
+/// As it is without saying: an attempt has 25 s, a call 30.
+fn unhurried() -> Config {
+    let mut config = in_order();
+    config.upstream.timeout = Config::default().upstream.timeout;
+    config
+}
+
+// ## Who it is
+
+/// Of the same chain id, and another chain.
+fn impostor() -> DevChain {
+    let chain = upstream::devchain().config(|config| {
+        config.chain_id = 1;
+        config.seed += 1;
+    });
+    chain.blocks(9, 1).chain()
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_cannot_show_its_first_block_just_now_is_not_taken_for_one_that_has_none() {
+    let refused = |status, code, message: &str| Fault::Refused { status, code, message: message.to_owned() };
+    let error = |code, message: &str| Fault::Error { code, message: message.to_owned() };
+    for fault in [
+        error(-32005, "rate limit exceeded"),
+        error(-32603, "internal error"),
+        error(-32000, "request timed out"),
+        refused(503, -32000, "no backend"),
+        refused(500, -32603, "internal error"),
+        refused(401, -32600, "Must be authenticated!"),
+    ] {
+        let ((first, _), second) = (twins(), impostor());
+        second.fail(fault.clone()).on(BLOCK_AT).times(3);
+        let program = in_memory::program_over(&[&first, &second], &in_order());
+        introduced(&program).await;
+        for _ in 0..120 {
+            assert!(is_known(&program, 0) && !is_known(&program, 1), "{fault:?}");
+            time::sleep(Duration::from_secs(1)).await;
+        }
+        let state = program.upstream.status().0[1].identity.clone();
+        assert!(matches!(state, Some(IdentityState::Stranger(_))), "{fault:?}: {state:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_doubted_spare_is_asked_who_it_is_once_the_one_that_is_followed_is_left() {
+    let (first, second) = twins();
+    let program = in_memory::program_over(&[&first, &second], &in_order());
+    introduced(&program).await;
+    first.fail(Fault::Status(500)).on("eth_gasPrice").once();
+    second.fail(Fault::Reset).on("eth_gasPrice").once();
+    program.call("eth_gasPrice", json!([])).await;
+    second.clear_calls();
+    let leave_the_first = || {
+        program.upstream.unfollow(program.upstream.status().0[0].id);
+        followed(&program)
+    };
+    assert_eq!(leave_the_first().as_deref(), Some("devchain 0"), "nobody knows who the other is");
+    time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(second.count(CHAIN_ID), 1);
+    assert_eq!(leave_the_first().as_deref(), Some("devchain 1"), "without anybody having waited");
+}
+
+// ## Whether it is back
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_call_that_tries_one_does_not_keep_it_from_the_others() {
+    let (node, _) = twins();
+    let program = in_memory::program(&node, &Config::default());
+    introduced(&program).await;
+    node.fail(Fault::Status(503)).on(BALANCE).always();
+    while health(&program, 0) != Health::Open {
+        program.call(BALANCE, somebody()).await;
+    }
+    node.clear_faults();
+    node.fail(Fault::Queue(Duration::from_secs(20))).on("eth_getLogs").always();
+    time::sleep(Duration::from_secs(1)).await;
+    let trying = {
+        let program = program.clone();
+        tokio::spawn(async move { program.call("eth_getLogs", json!([{}])).await })
+    };
+    time::sleep(Duration::from_millis(10)).await;
+    assert_eq!(health(&program, 0), Health::HalfOpen);
+    let begun = Instant::now();
+    while program.call(BALANCE, somebody()).await.0 != 200 {
+        time::sleep(Duration::from_millis(100)).await;
+        assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    }
+    assert!(!trying.is_finished());
+    assert_eq!(trying.await.unwrap().0, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn however_often_it_is_asked_whether_it_is_ready_the_node_is_asked_once_a_second() {
+    // One that says who it is, one that was never known again after it was lost, one that lets everybody wait.
+    for (fault, most) in [(Fault::Status(503), 11), (Fault::Reset, 11), (Fault::Hang, 1)] {
+        let (node, _) = twins();
+        let program = in_memory::program(&node, &Config::default());
+        introduced(&program).await;
+        node.fail(fault.clone()).any().always();
+        while program.upstream.lost().is_none() {
+            program.call(BALANCE, somebody()).await;
+        }
+        time::sleep(Duration::from_secs(30)).await;
+        node.clear_calls();
+        for _ in 0..1000 {
+            assert!(program.upstream.lost().is_some());
+            time::sleep(Duration::from_millis(10)).await;
+        }
+        let asked = node.count(CHAIN_ID);
+        assert!((1..=most).contains(&asked), "{fault:?}: {asked} times in 10 s");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_that_hang_the_second_is_left_alone_too() {
+    for method in [BALANCE, "eth_call"] {
+        let (first, second) = twins();
+        let program = in_memory::program_over(&[&first, &second], &unhurried());
+        introduced(&program).await;
+        [&first, &second].iter().for_each(|node| node.fail(Fault::Hang).any().always());
+        let begun = Instant::now();
+        while [0, 1].iter().any(|at| health(&program, *at) == Health::Closed) {
+            program.call(method, somebody()).await;
+            assert!(begun.elapsed() < Duration::from_secs(150), "{method}");
+        }
+        // At most one call tries each of them, and nobody else waits.
+        for _ in 0..2 {
+            let program = program.clone();
+            tokio::spawn(async move { program.call(method, somebody()).await });
+        }
+        time::sleep(Duration::from_millis(100)).await;
+        let begun = Instant::now();
+        program.call(method, somebody()).await;
+        assert!(begun.elapsed() < Duration::from_secs(1), "{method}: {:?}", begun.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_hangs_up_soon_or_on_one_that_answers_others_says_nothing_against_it() {
+    let (node, _) = twins();
+    let program = in_memory::program(&node, &Config::default());
+    introduced(&program).await;
+    node.fail(Fault::Queue(Duration::from_secs(6))).on(BALANCE).always();
+    for (patience, others) in [(1, false), (5, true)] {
+        for _ in 0..20 {
+            let asking = program.call(BALANCE, somebody());
+            let asking = time::timeout(Duration::from_secs(patience), asking);
+            let other = async {
+                time::sleep(Duration::from_secs(1)).await;
+                if others {
+                    program.ask("eth_gasPrice", json!([])).await;
+                }
+            };
+            assert!(tokio::join!(asking, other).0.is_err());
+        }
+        assert_eq!(health(&program, 0), Health::Closed);
+        assert!(program.upstream.lost().is_none());
+    }
+}
