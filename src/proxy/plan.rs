@@ -5,21 +5,26 @@
 //! pays more than about twice the best plan, and an indexer that walks a block's receipts pays
 //! for two or three calls instead of two hundred.
 
-use std::sync::{Arc, Mutex, PoisonError};
-
-use moka::sync::Cache;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::packet::Wanted;
 use crate::eth::{BlockHash, TxHash};
 
-/// Blocks that are being counted; older ones start anew, which costs a call.
-const CAP: u64 = 1 << 13;
+/// Blocks that are being counted at a time. One that takes another's place starts anew, which costs a call.
+const PLACES: usize = 1 << 13;
 
 /// Counts distinct answers that were fetched alone, by block.
 #[derive(Debug)]
 pub(super) struct Tally {
     buy_after: u32,
-    rented: Cache<(Wanted, BlockHash), Arc<Mutex<Vec<TxHash>>>>,
+    rented: Box<[Mutex<Rented>]>,
+}
+
+/// What was fetched alone of a block.
+#[derive(Debug, Default)]
+struct Rented {
+    of: Option<(Wanted, BlockHash)>,
+    transactions: Vec<TxHash>,
 }
 
 // === impl Tally ===
@@ -27,7 +32,7 @@ pub(super) struct Tally {
 impl Tally {
     /// Buys with the `buy_after`th distinct answer; never, if that is 0.
     pub(super) fn new(buy_after: u32) -> Self {
-        Self { buy_after, rented: Cache::new(CAP) }
+        Self { buy_after, rented: (0..PLACES).map(|_| Mutex::default()).collect() }
     }
 
     /// Is it time to buy, if this answer and `together - 1` others are wanted now?
@@ -35,10 +40,13 @@ impl Tally {
         if self.buy_after == 0 {
             return false;
         }
-        let rented = self
-            .rented
-            .get(&(wanted, block))
-            .map_or(0, |rented| lock(&rented).iter().filter(|known| **known != transaction).count() as u32);
+        let place = self.place(wanted, block);
+        let rented = match place.of {
+            of if of == Some((wanted, block)) => {
+                place.transactions.iter().filter(|known| **known != transaction).count() as u32
+            }
+            _ => 0,
+        };
         rented + together >= self.buy_after
     }
 
@@ -47,20 +55,29 @@ impl Tally {
         if self.buy_after == 0 {
             return false;
         }
-        let rented = self.rented.get_with((wanted, block), Arc::default);
-        let mut rented = lock(&rented);
-        if !rented.contains(&transaction) && rented.len() < self.buy_after as usize {
-            rented.push(transaction);
+        let mut place = self.place(wanted, block);
+        if place.of != Some((wanted, block)) {
+            place.of = Some((wanted, block));
+            place.transactions.clear();
         }
-        rented.len() >= self.buy_after as usize
+        if !place.transactions.contains(&transaction) && place.transactions.len() < self.buy_after as usize {
+            place.transactions.push(transaction);
+        }
+        place.transactions.len() >= self.buy_after as usize
     }
 
     /// A block could not be had whole: no use to try with every answer.
     pub(super) fn give_up(&self, wanted: Wanted, block: BlockHash) {
-        self.rented.invalidate(&(wanted, block));
+        let mut place = self.place(wanted, block);
+        if place.of == Some((wanted, block)) {
+            *place = Rented::default();
+        }
     }
-}
 
-fn lock(rented: &Mutex<Vec<TxHash>>) -> std::sync::MutexGuard<'_, Vec<TxHash>> {
-    rented.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Where a block is counted: its hash is as good as any.
+    fn place(&self, wanted: Wanted, block: BlockHash) -> MutexGuard<'_, Rented> {
+        let [.., high, low] = block.0.0;
+        let at = usize::from(u16::from_be_bytes([high, low])) + wanted as usize;
+        self.rented[at % PLACES].lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }

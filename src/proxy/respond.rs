@@ -9,7 +9,6 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use tokio::time;
 use tower::Service;
 
 use super::{
@@ -27,6 +26,7 @@ use crate::{
     chain::{Lookup, Stamp},
     eth::{BlockHash, Place, Tag, is_reset, is_write},
     jsonrpc::Answer,
+    timeout::timeout,
     upstream::{Call, Identity, Need, Upstream, UpstreamError},
     verify::Verdict,
 };
@@ -231,7 +231,7 @@ impl Inner {
             self.prove_fetched(asked, fetch, &value, sent, arrival).await?
         } else {
             // Not for long: the answer is in hand, and the purchase goes on without it.
-            let _ = time::timeout(BUY_PATIENCE, self.buy_the_rest(&value, arrival)).await;
+            let _ = timeout(BUY_PATIENCE, self.buy_the_rest(&value, arrival)).await;
             cut(asked.want, &value)
         };
         let outcome = outcome(self.fetcher.is_kept(&value));

@@ -138,11 +138,11 @@ fn client(url: &EndpointUrl, headers: HeaderMap, config: &Config) -> reqwest::Re
     built
 }
 
-#[expect(clippy::disallowed_methods, reason = "the one place that builds a client, with every time-out set")]
+#[expect(clippy::disallowed_methods, reason = "the one place that builds a client, with its time-outs set")]
 fn client_builder(url: &EndpointUrl, headers: HeaderMap, config: &Config) -> ClientBuilder {
     let mut builder = Client::builder()
+        // The whole attempt has its time in `stack`.
         .connect_timeout(config.connect_timeout)
-        .timeout(config.timeout)
         .pool_idle_timeout(POOL_IDLE)
         .tcp_nodelay(true)
         // All calls share an HTTP/2 connection: if the other end falls silent on it, each of them would

@@ -3,14 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
-use tokio::{sync::Semaphore, time};
+use tokio::sync::Semaphore;
 use tower::{Service, ServiceBuilder, ServiceExt, layer::layer_fn, service_fn, util::BoxCloneSyncService};
 
 use super::{
     Answers, Call, Calls, Config, EndpointConfig, EndpointId, EndpointStatus, Identity, Metrics, Reach,
     UpstreamError, batch::Batcher, endpoint::Endpoint, filters::Filters, identity::Pin, pool::Pool,
 };
-use crate::{eth::BlockNumber, jsonrpc::Answer, verify::Verdict};
+use crate::{eth::BlockNumber, jsonrpc::Answer, timeout::timeout, verify::Verdict};
 
 /// A node as a service: one call or several in, an answer for each out.
 pub type Leaf = BoxCloneSyncService<Calls, Answers, UpstreamError>;
@@ -238,7 +238,7 @@ fn slots(inner: impl Layered, max: usize, wait: Duration) -> impl Layered {
     service_fn(move |calls: Calls| -> Attempt {
         let (inner, slots) = (inner.clone(), slots.clone());
         Box::pin(async move {
-            let _slot = match time::timeout(wait, slots.acquire()).await {
+            let _slot = match timeout(wait, slots.acquire()).await {
                 Ok(slot) => slot.expect("the semaphore is never closed"),
                 Err(_) => return Err(UpstreamError::Busy),
             };
@@ -283,7 +283,7 @@ fn deadline(inner: impl Layered, after: Duration) -> impl Layered {
     service_fn(move |calls: Calls| -> Attempt {
         let inner = inner.clone();
         Box::pin(async move {
-            time::timeout(after, inner.oneshot(calls)).await.unwrap_or(Err(UpstreamError::TimedOut { after }))
+            timeout(after, inner.oneshot(calls)).await.unwrap_or(Err(UpstreamError::TimedOut { after }))
         })
     })
 }
@@ -344,7 +344,7 @@ mod tests {
     async fn waiting_for_a_slot_is_bounded_and_ends_when_one_is_free() {
         let config = Config { max_in_flight: 1, ..Config::default() };
         let upstream = upstream(&config, |_| async {
-            time::sleep(Duration::from_secs(1)).await;
+            tokio::time::sleep(Duration::from_secs(1)).await;
             Ok(zero())
         });
         let (one, two) = tokio::join!(upstream.call(call()), upstream.call(call()));

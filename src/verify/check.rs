@@ -5,11 +5,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use tokio::time;
 use tracing::{debug, warn};
 
 use super::{Asked, Failure, Known, OnMismatch, Verdict, Verifier};
-use crate::{eth::BlockHash, jsonrpc::Answer};
+use crate::{eth::BlockHash, jsonrpc::Answer, timeout::timeout};
 
 /// Tells an answer from a lie. It travels with a call, so that "ask another upstream" can be decided
 /// where upstreams are chosen; what it found is kept here for whoever made the call, so that nothing is
@@ -31,11 +30,11 @@ impl Check {
         Self(Arc::new(Inner { verifier, asked, known, verdict: Mutex::default() }))
     }
 
-    /// Checks an answer. What is no content, an error or `null`, is nothing to check.
+    /// Checks an answer of this endpoint's. What is no content, an error or `null`, is nothing to check.
     ///
     /// # Errors
     /// If it cannot be right.
-    pub async fn accept(&self, answer: &Answer) -> Result<(), Failure> {
+    pub async fn accept(&self, upstream: &str, answer: &Answer) -> Result<(), Failure> {
         let Inner { verifier, asked, known, verdict } = &*self.0;
         let result = match answer {
             Answer::Result(result) if result != "null" => result,
@@ -46,21 +45,21 @@ impl Check {
         let found = match verifier.config().on_mismatch {
             OnMismatch::Reject => checking.await,
             OnMismatch::Pass => {
-                time::timeout(verifier.config().patience, checking).await.unwrap_or(Verdict::Overdue)
+                timeout(verifier.config().patience, checking).await.unwrap_or(Verdict::Overdue)
             }
         };
         match &found {
             Verdict::Passed(_) => {}
             Verdict::Overdue => {
                 verifier.metrics().overdue();
-                debug!(%asked, "an answer was not checked in time: it is handed on and not kept");
+                debug!(upstream, %asked, "an answer was not checked in time: it is handed on and not kept");
             }
             Verdict::Unproved(failure, _) => {
                 verifier.metrics().unprovable();
                 if verifier.is_sure() && verifier.is_news(failure.as_str()) {
-                    warn!(%asked, block = named(result), %failure, "an answer cannot be proved: it is not kept");
+                    warn!(upstream, %asked, block = named(result), %failure, "an answer cannot be proved: it is not kept");
                 } else {
-                    debug!(%asked, block = named(result), %failure, "an answer cannot be proved: it is not kept");
+                    debug!(upstream, %asked, block = named(result), %failure, "an answer cannot be proved: it is not kept");
                 }
             }
             Verdict::Wrong(failure) => {
@@ -68,9 +67,9 @@ impl Check {
                 // The one line that an operator needs: what was asked, what came, and what is wrong with it.
                 let block = named(result);
                 if verifier.is_news(failure.as_str()) {
-                    warn!(%asked, block, reason = failure.as_str(), %failure, "an answer cannot be right: it is not kept");
+                    warn!(upstream, %asked, block, reason = failure.as_str(), %failure, "an answer cannot be right: it is not kept");
                 } else {
-                    debug!(%asked, block, reason = failure.as_str(), %failure, "an answer cannot be right: it is not kept");
+                    debug!(upstream, %asked, block, reason = failure.as_str(), %failure, "an answer cannot be right: it is not kept");
                 }
                 return Err(failure.clone());
             }

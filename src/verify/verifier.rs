@@ -105,7 +105,13 @@ impl Verifier {
 
     /// Checks content: what takes no more than a hash here, the rest where it keeps nobody waiting but its own.
     pub(super) async fn check(&self, asked: Asked, result: Bytes, known: Arc<dyn Known>) -> Verdict {
-        let is_light = matches!(asked, Asked::Thin(_));
+        let is_light = match asked {
+            Asked::Thin(_) => true,
+            // Whose signature it is takes longer than to find that out elsewhere.
+            Asked::Transaction(_) | Asked::TransactionAt(..) => !self.0.rules.proves(Kind::Blocks),
+            Asked::Receipt(_) => !self.0.rules.proves(Kind::Receipts),
+            Asked::Block(_) | Asked::Receipts(_) => false,
+        };
         if is_light && result.len() <= SMALL {
             return self.examine(asked, &result, &*known);
         }

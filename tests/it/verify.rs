@@ -592,7 +592,7 @@ fn verifier(level: Demand, chain_id: u64) -> Verifier {
 
 async fn check(verifier: &Verifier, json: Bytes, held: Held) -> Result<Verified<Block>, Failure> {
     let check = verifier.check_for(Asked::Block(AskedBlock::ByTag), Arc::new(held));
-    check.accept(&Answer::Result(json)).await?;
+    check.accept("a node", &Answer::Result(json)).await?;
     match check.verdict() {
         Some(Verdict::Passed(Checked::Block(block)) | Verdict::Unproved(_, Some(Checked::Block(block)))) => {
             Ok(block)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 use tower::Service;
-use tracing::{Instrument, debug, debug_span, warn, warn_span};
+use tracing::{Instrument, debug, debug_span, warn};
 
 use super::{
     super::{Answers, Call, Calls, Mismatch, UpstreamError, again, identity::IdentityError, limited},
@@ -99,8 +99,7 @@ impl Endpoint {
         let Some(check) = call.check.as_ref().map(|check| check.again()) else {
             return Ok(Accepted { answer, verdict: None, by });
         };
-        // Who it was stands in what is said of it.
-        match check.accept(&answer).instrument(warn_span!("upstream", upstream = %self.name)).await {
+        match check.accept(&self.name, &answer).await {
             Ok(()) => Ok(Accepted { answer, verdict: check.verdict(), by }),
             Err(failure) => Err(UpstreamError::Rejected(Box::new(Mismatch { failure, answer }))),
         }
