@@ -4,6 +4,7 @@
 //! it reads counts as the beginning of a head, so that the same time-outs end it.
 
 use std::{
+    cell::RefCell,
     io,
     pin::Pin,
     sync::Arc,
@@ -25,6 +26,14 @@ use super::{
 /// What a client hears that speaks HTTP where TLS is spoken.
 const SPEAK_TLS: &str = "HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\n\
                          content-length: 44\r\nconnection: close\r\n\r\nTLS is spoken here: ask again with https://\n";
+
+/// Pieces of no more than this together are written as one: to copy them costs less than to tell the kernel of each.
+const JOINED: usize = 4 << 10;
+
+thread_local! {
+    /// Where they are put together: needed only while they are written.
+    static JOINT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 /// Why there is no secure connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -157,6 +166,7 @@ impl AsyncWrite for Stream {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
+            Self::Plain(io) if bufs.len() > 1 && is_small(bufs) => poll_write_joined(Pin::new(io), cx, bufs),
             Self::Plain(io) => Pin::new(io).poll_write_vectored(cx, bufs),
             Self::Tls(io) => Pin::new(io).poll_write_vectored(cx, bufs),
         }
@@ -182,6 +192,22 @@ impl AsyncWrite for Stream {
             Self::Tls(io) => Pin::new(io).poll_shutdown(cx),
         }
     }
+}
+
+fn is_small(bufs: &[io::IoSlice<'_>]) -> bool {
+    bufs.iter().map(|buf| buf.len()).sum::<usize>() <= JOINED
+}
+
+fn poll_write_joined(
+    io: Pin<&mut impl AsyncWrite>,
+    cx: &mut Context<'_>,
+    bufs: &[io::IoSlice<'_>],
+) -> Poll<io::Result<usize>> {
+    JOINT.with_borrow_mut(|joint| {
+        joint.clear();
+        bufs.iter().for_each(|buf| joint.extend_from_slice(buf));
+        io.poll_write(cx, joint)
+    })
 }
 
 // === impl UnderWay ===
