@@ -9,6 +9,7 @@ use tracing::{debug, warn};
 use super::{
     Config, HttpError, Metrics,
     address::{Households, Network, client_address, client_at},
+    find,
     host::{self, HostName},
     key::{self, KeyHash},
     metrics::Refusal,
@@ -147,7 +148,7 @@ impl Rules {
         is_loopback: bool,
     ) -> Result<Caller, Refusal> {
         host::check(request, &self.hosts, is_loopback).map_err(|_| Refusal::Host)?;
-        let origin = request.headers().get(header::ORIGIN).cloned();
+        let origin = find::first(request.headers(), &header::ORIGIN).cloned();
         if !self.keys.is_empty() {
             let key = self.key(request).map_err(|refusal| self.turn_away(refusal, request, peer))?;
             debug!(key = key.name, "request admitted");

@@ -10,7 +10,7 @@ use http::{HeaderName, HeaderValue, Method, Request, Response, header};
 use tower::{Layer, Service};
 use tower_http::cors::{self, AllowHeaders, AllowOrigin, ExposeHeaders};
 
-use super::{Live, trace::REQUEST_ID};
+use super::{Live, find, trace::REQUEST_ID};
 
 /// Browsers ask again after this; they cap it at two hours or a day themselves.
 const PREFLIGHT_MAX_AGE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -74,7 +74,7 @@ where
 
     fn call(&mut self, request: Request<A>) -> Self::Future {
         // Whoever names no origin is no page, and needs to be told nothing.
-        if !request.headers().contains_key(header::ORIGIN) && request.method() != Method::OPTIONS {
+        if find::first(request.headers(), &header::ORIGIN).is_none() && request.method() != Method::OPTIONS {
             return Either::Left(self.inner.call(request));
         }
         // Around the service of this one request: nothing is cloned that a layer of fixed rules would not.

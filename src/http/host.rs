@@ -63,7 +63,8 @@ pub(super) fn check<B>(
     if let Some(authority) = request.uri().authority() {
         serves(authority.as_str().as_bytes())?;
     }
-    request.headers().get_all(header::HOST).iter().try_for_each(|host| serves(host.as_bytes()))
+    let hosts = request.headers().iter().filter(|(name, _)| *name == header::HOST);
+    hosts.map(|(_, host)| host).try_for_each(|host| serves(host.as_bytes()))
 }
 
 /// The host of `host:port`; `None` if it is neither that nor a host alone.

@@ -13,6 +13,7 @@ mod config;
 mod cors;
 mod encoding;
 mod error;
+mod find;
 mod gzip;
 mod host;
 mod in_flight;

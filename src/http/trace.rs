@@ -13,6 +13,8 @@ use tokio::time::Instant;
 use tower::{Layer, Service};
 use tracing::{Level, Span, debug, debug_span, enabled};
 
+use super::find;
+
 /// Comes back as it came.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -61,7 +63,7 @@ where
     }
 
     fn call(&mut self, request: Request<A>) -> Self::Future {
-        let id = request.headers().get(REQUEST_ID).cloned();
+        let id = find::first(request.headers(), &REQUEST_ID).cloned();
         if id.is_none() && !enabled!(Level::DEBUG) {
             return Either::Left(self.0.call(request));
         }

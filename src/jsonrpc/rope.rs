@@ -1,6 +1,6 @@
 //! A body made of pieces: small ones run together, large ones referenced where they are.
 
-use std::{collections::VecDeque, io::IoSlice};
+use std::io::IoSlice;
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -13,16 +13,17 @@ const TOGETHER: usize = 16 * 1024;
 /// Bytes in a row, written to a socket with one vectored write.
 #[derive(Clone, Debug, Default)]
 pub struct Rope {
-    /// Most answers are one piece: they need no queue.
+    /// Most answers are one piece: they need no list.
     front: Bytes,
-    rest: VecDeque<Bytes>,
+    /// From the last to the next.
+    rest: Vec<Bytes>,
     remaining: usize,
 }
 
 /// Collects a [`Rope`].
 #[derive(Debug, Default)]
 pub struct RopeWriter {
-    whole: VecDeque<Bytes>,
+    whole: Vec<Bytes>,
     tail: BytesMut,
     len: usize,
 }
@@ -50,7 +51,7 @@ impl Rope {
 
     fn next_if_empty(&mut self) {
         while self.front.is_empty() {
-            match self.rest.pop_front() {
+            match self.rest.pop() {
                 Some(next) => self.front = next,
                 None => return,
             }
@@ -60,7 +61,7 @@ impl Rope {
 
 impl From<Bytes> for Rope {
     fn from(front: Bytes) -> Self {
-        Self { remaining: front.len(), front, rest: VecDeque::new() }
+        Self { remaining: front.len(), front, rest: Vec::new() }
     }
 }
 
@@ -74,7 +75,8 @@ impl Buf for Rope {
     }
 
     fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
-        let pieces = std::iter::once(&self.front).chain(&self.rest).filter(|piece| !piece.is_empty());
+        let pieces =
+            std::iter::once(&self.front).chain(self.rest.iter().rev()).filter(|piece| !piece.is_empty());
         let mut filled = 0;
         for (slice, piece) in slices.iter_mut().zip(pieces) {
             *slice = IoSlice::new(piece);
@@ -133,7 +135,7 @@ impl RopeWriter {
         }
         self.len += bytes.len();
         self.flush();
-        self.whole.push_back(bytes);
+        self.whole.push(bytes);
     }
 
     /// All of it, in the order it was written.
@@ -142,13 +144,14 @@ impl RopeWriter {
             return self.tail.freeze().into();
         }
         self.flush();
-        let front = self.whole.pop_front().unwrap_or_default();
+        self.whole.reverse();
+        let front = self.whole.pop().unwrap_or_default();
         Rope { front, rest: self.whole, remaining: self.len }
     }
 
     fn flush(&mut self) {
         if !self.tail.is_empty() {
-            self.whole.push_back(std::mem::take(&mut self.tail).freeze());
+            self.whole.push(std::mem::take(&mut self.tail).freeze());
         }
     }
 }

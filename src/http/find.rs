@@ -1,0 +1,35 @@
+//! Finds a header.
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+/// To look at so many names costs less than to hash one; most requests have fewer.
+const FEW: usize = 16;
+
+/// The first value of a header.
+pub(super) fn first<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
+    if headers.len() > FEW {
+        return headers.get(name);
+    }
+    headers.iter().find(|(candidate, _)| *candidate == name).map(|(_, value)| value)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::header;
+
+    use super::*;
+
+    #[test]
+    fn the_first_of_several_is_found_among_few_and_among_many() {
+        for others in [0, 3, FEW, 3 * FEW] {
+            let mut headers = HeaderMap::new();
+            for other in 0..others {
+                headers.append(format!("x-{other}").parse::<HeaderName>().unwrap(), HeaderValue::from(other));
+            }
+            assert_eq!(first(&headers, &header::HOST), None);
+            headers.append(header::HOST, HeaderValue::from_static("first"));
+            headers.append(header::HOST, HeaderValue::from_static("second"));
+            assert_eq!(first(&headers, &header::HOST).unwrap(), "first");
+        }
+    }
+}
