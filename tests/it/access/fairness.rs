@@ -61,7 +61,7 @@ async fn a_client_that_hangs_up_and_comes_again_has_no_more_turns() {
         let (rude, modest) = (program.clone().with_key(KEY), program.with_key(OTHER));
         modest.ask("eth_blockNumber", json!([])).await;
         chain.fail(Fault::Queue(SLOW)).on(method).always();
-        for round in 0..20 {
+        for round in 0..60 {
             let calls: Vec<_> = (0..200)
                 .map(|id| {
                     let unknown = round * 1000 + id + 1;
