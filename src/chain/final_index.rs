@@ -2,29 +2,43 @@
 
 use std::collections::BTreeMap;
 
+use tokio::time::Instant;
+
 use crate::eth::{BlockHash, BlockNumber};
 
-/// Entries kept: some 20 MB. Forgetting is always safe.
+/// Entries kept: some 25 MB. Forgetting is always safe.
 const CAP: usize = 1 << 18;
 
 /// Numbers whose hash is final.
 #[derive(Clone, Debug, Default)]
-pub(super) struct FinalIndex(BTreeMap<BlockNumber, BlockHash>);
+pub(super) struct FinalIndex(BTreeMap<BlockNumber, Entry>);
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    hash: BlockHash,
+    /// When it was asked for, if an answer is all that it is known by; the tracked branch vouches for the others.
+    heard: Option<Instant>,
+}
 
 // === impl FinalIndex ===
 
 impl FinalIndex {
     pub(super) fn get(&self, number: BlockNumber) -> Option<BlockHash> {
-        self.0.get(&number).copied()
+        self.0.get(&number).map(|entry| entry.hash)
     }
 
-    /// Notes a hash.
+    /// Notes a hash; `heard` is when it was asked for, if an answer is all that it is known by.
     ///
     /// # Errors
     /// If another hash stands there: one of the two was never final.
-    pub(super) fn insert(&mut self, number: BlockNumber, hash: BlockHash) -> Result<(), BlockHash> {
-        match self.0.insert(number, hash) {
-            Some(known) if known != hash => return Err(known),
+    pub(super) fn insert(
+        &mut self,
+        number: BlockNumber,
+        hash: BlockHash,
+        heard: Option<Instant>,
+    ) -> Result<(), BlockHash> {
+        match self.0.insert(number, Entry { hash, heard }) {
+            Some(known) if known.hash != hash => return Err(known.hash),
             _ => {}
         }
         if self.0.len() > CAP {
@@ -35,6 +49,11 @@ impl FinalIndex {
 
     pub(super) fn remove(&mut self, number: BlockNumber) {
         self.0.remove(&number);
+    }
+
+    /// Forgets what was heard since then.
+    pub(super) fn unhear(&mut self, since: Instant) {
+        self.0.retain(|_, entry| entry.heard.is_none_or(|heard| heard < since));
     }
 
     pub(super) fn len(&self) -> usize {

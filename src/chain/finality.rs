@@ -1,5 +1,7 @@
 //! What is final, by the upstream's word or by depth.
 
+use tokio::time::Instant;
+
 use super::{Contrary, Stamp, final_index::FinalIndex, window::Window};
 use crate::eth::{BlockHash, BlockNumber};
 
@@ -29,6 +31,8 @@ pub(super) struct Finality {
     /// All was forgotten then: nothing sent before counts. A reorg or a write does not move this, for
     /// what was final before one is so after it.
     forgotten: Option<Stamp>,
+    /// What was asked for between the two may have been answered by a stranger.
+    unheard: Option<(Instant, Instant)>,
 }
 
 // === impl Finality ===
@@ -82,8 +86,11 @@ impl Finality {
             None if window.excludes(number, hash) => Err(Contrary),
             None => {
                 // Sent before that was known, it may be from a branch that was left since.
-                if self.since.is_some_and(|since| !sent.is_before(since)) {
-                    let _ = self.index.insert(number, hash);
+                let is_news = self.since.is_some_and(|since| !sent.is_before(since));
+                let is_doubtful =
+                    self.unheard.is_some_and(|(since, until)| since <= sent.time && sent.time <= until);
+                if is_news && !is_doubtful {
+                    let _ = self.index.insert(number, hash, Some(sent.time));
                 }
                 Ok(())
             }
@@ -109,9 +116,11 @@ impl Finality {
             return Finalized::Contrary;
         }
         // The window is one branch: what stands in it below a final block is final too.
-        let passed = window.up_to(number).map(|link| (link.number, link.hash)).chain([(number, hash)]);
-        for (number, hash) in passed {
-            if self.index.insert(number, hash).is_err() {
+        let passed = window.up_to(number).map(|link| (link.number, link.hash, None));
+        // What stands in a hole of it has nothing but this word for it.
+        let heard = window.get(number).is_none().then_some(now.time);
+        for (number, hash, heard) in passed.chain([(number, hash, heard)]) {
+            if self.index.insert(number, hash, heard).is_err() {
                 return Finalized::Alarm;
             }
         }
@@ -125,6 +134,13 @@ impl Finality {
             Some(known) if known != hash => Finalized::Alarm,
             _ => Finalized::Unchanged,
         }
+    }
+
+    /// What was asked for since then, until now, may have been answered by a stranger: forgets what was heard so, and
+    /// what is still to be heard.
+    pub(super) fn unhear(&mut self, since: Instant, now: Instant) {
+        self.index.unhear(since);
+        self.unheard = Some((since, now));
     }
 
     /// Forgets that this block stands there.

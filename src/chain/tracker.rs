@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::{
     Contrary, Finalized, Gap, HeadChange, Rules, Stamp,
     asked::{Asked, AskedNumbers},
@@ -336,6 +338,13 @@ impl Tracker {
         *self = Self::new(self.rules.clone());
         self.not_before = Some(now);
         self.finality = Finality::forgotten(now);
+    }
+
+    /// Somebody who answered since then turned out a stranger: forgets what may be of its making, be it final. The window
+    /// is not: what links to it is of this chain.
+    pub fn disbelieve(&mut self, since: Instant, now: Stamp) {
+        self.finality.unhear(since, now.time);
+        self.unsettle(now);
     }
 
     /// Drops what was told beside the window, and what may still be told of before this moment.

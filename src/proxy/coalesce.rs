@@ -9,6 +9,7 @@ use std::{
 
 use tokio::sync::watch;
 
+use super::turns::Turn;
 use crate::chain::Stamp;
 
 /// One fetch in flight per key.
@@ -82,8 +83,11 @@ where
                     flights.insert(key, Flight { sent: now, landed: landed.clone() });
                     let landing = Landing { flights: self.flights.clone(), key, sent: now };
                     let fetch = fetch();
+                    // Of whoever starts it, though that one may not wait for the end.
+                    let turn = Turn::current();
                     tokio::spawn(async move {
                         let value = fetch.await;
+                        drop(turn);
                         // Off the list before the result is out: who comes now starts anew.
                         drop(landing);
                         land.send_replace(Some(value));

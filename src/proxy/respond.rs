@@ -112,10 +112,7 @@ impl Inner {
         work: impl Future<Output = Result<Answered, CallError>> + Send + 'static,
     ) -> BoxFuture<'static, Result<Answered, CallError>> {
         let turns = self.turns.clone();
-        Box::pin(async move {
-            let _turn = turns.take(client).await;
-            work.await
-        })
+        Box::pin(async move { turns.within(client, work).await })
     }
 
     /// Looks, asks for what is missing, and looks again.

@@ -52,6 +52,12 @@ pub fn proxy(
     impl Service<Request, Response = Answered, Error = CallError, Future: Send> + Clone + Send + Sync + 'static,
 > {
     let view = Arc::new(View::new(config.chain.clone(), &parts));
+    let heeding = Arc::downgrade(&view);
+    parts.upstream.identity().on_stranger(move |since| {
+        if let Some(view) = heeding.upgrade() {
+            view.disbelieve(since);
+        }
+    });
     let live = Live::new(config, view.clone());
     let fetcher = Arc::new(Fetcher::new(view, &parts));
     let sight = Sight::new(fetcher.clone());

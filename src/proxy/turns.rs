@@ -3,11 +3,17 @@
 //! The upstream takes so many calls at a time and no more, and who comes first is served first. One client with
 //! huge batches of what is not in memory would always be first. So a client has only so many turns at a time; its
 //! other calls wait for these, and for nobody else's. What is in memory needs no turn.
+//!
+//! A fetch goes on without the one who began it. So it keeps that one's turn until it lands: else whoever hangs up
+//! and comes again would have as many fetches under way as it likes.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use moka::{policy::EvictionPolicy, sync::Cache};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task_local,
+};
 
 /// Clients that are remembered at a time. One that is forgotten has its turns anew, which harms nobody.
 const MOST_CLIENTS: u64 = 1 << 14;
@@ -24,11 +30,29 @@ pub enum Client {
     Address(IpAddr),
 }
 
+/// A client's turn, for as long as somebody holds it.
+#[derive(Clone, Debug)]
+pub(super) struct Turn(#[expect(dead_code, reason = "given back when dropped")] Arc<OwnedSemaphorePermit>);
+
+task_local! {
+    /// The turn that a call is answered in. Not an argument: a fetch may begin many steps from where the turn was taken.
+    static CURRENT: Turn;
+}
+
 /// The turns of all clients.
 #[derive(Clone, Debug)]
 pub(super) struct Turns {
     at_a_time: usize,
     clients: Cache<Client, Arc<Semaphore>>,
+}
+
+// === impl Turn ===
+
+impl Turn {
+    /// The turn that the caller does its work in, if it needs one.
+    pub(super) fn current() -> Option<Self> {
+        CURRENT.try_with(Self::clone).ok()
+    }
 }
 
 // === impl Turns ===
@@ -44,11 +68,18 @@ impl Turns {
         Self { at_a_time, clients }
     }
 
-    /// Resolves when it is this client's turn, until what is returned is dropped. Who is nobody's client, such as
-    /// the program itself, need not wait.
-    pub(super) async fn take(&self, client: Option<Client>) -> Option<OwnedSemaphorePermit> {
+    /// Does work when it is this client's turn; whatever it leaves behind may hold that turn for longer. Who is nobody's
+    /// client, such as the program itself, need not wait.
+    pub(super) async fn within<T>(&self, client: Option<Client>, work: impl Future<Output = T>) -> T {
+        match self.take(client).await {
+            Some(turn) => CURRENT.scope(turn, work).await,
+            None => work.await,
+        }
+    }
+
+    async fn take(&self, client: Option<Client>) -> Option<Turn> {
         let turns = self.clients.get_with(client?, || Arc::new(Semaphore::new(self.at_a_time)));
-        turns.acquire_owned().await.ok()
+        turns.acquire_owned().await.ok().map(|permit| Turn(Arc::new(permit)))
     }
 }
 
@@ -69,5 +100,16 @@ mod tests {
         assert!(turns.take(None).now_or_never().is_some());
         drop(first);
         assert!(turns.take(one).now_or_never().is_some());
+    }
+    #[tokio::test]
+    async fn a_turn_lasts_as_long_as_what_was_begun_in_it() {
+        let turns = Turns::new(1);
+        let one = Some(Client::Key(1));
+        let held = turns.within(one, async { Turn::current() }).await;
+        assert!(held.is_some());
+        assert!(turns.take(one).now_or_never().is_none());
+        drop(held);
+        assert!(turns.take(one).now_or_never().is_some());
+        assert!(turns.within(None, async { Turn::current() }).await.is_none());
     }
 }

@@ -17,7 +17,7 @@ use std::{
 
 use arc_swap::ArcSwapOption;
 use futures_util::future::BoxFuture;
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
 use tracing::{info, warn};
 
 use self::pace::Pace;
@@ -180,6 +180,13 @@ impl View {
         }
         self.change(|tracker| if resets { tracker.forget(now) } else { tracker.unsettle(now) });
         now
+    }
+
+    /// Somebody turned out a stranger who may have been one since then: what it said of the chain is forgotten, as far as
+    /// it was believed.
+    pub(super) fn disbelieve(&self, since: Instant) {
+        let now = self.clock.now();
+        self.change(|tracker| tracker.disbelieve(since, now));
     }
 
     /// Did the node say, recently enough for this arrival, that it has no block for this tag?

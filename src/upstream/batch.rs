@@ -5,6 +5,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use futures_util::future::join_all;
 use tokio::{sync::oneshot, task};
 use tower::ServiceExt;
 
@@ -66,29 +67,40 @@ impl Batcher {
     }
 }
 
-/// Sends calls as one request; those that got no answer in it are sent once more, each alone.
-async fn send(inner: Leaf, together: Vec<Waiting>) {
+/// Sends calls as one request; those that got no answer in it are sent once more, each alone. Given up as soon as nobody
+/// waits any more: whoever comes and goes must not leave requests behind, each of which holds a slot.
+async fn send(inner: Leaf, mut together: Vec<Waiting>) {
+    together.retain(|waiting| !waiting.answer.is_closed());
+    if together.is_empty() {
+        return;
+    }
     let calls = together.iter().map(|waiting| waiting.call.clone()).collect();
     let alone = together.len() == 1;
-    let answers = match inner.clone().oneshot(calls).await {
+    let answered = tokio::select! {
+        answered = inner.clone().oneshot(calls) => answered,
+        _ = join_all(together.iter_mut().map(|waiting| waiting.answer.closed())) => return,
+    };
+    let answers = match answered {
         Ok(answers) => answers,
         Err(error) => vec![Err(error); together.len()],
     };
     for (Waiting { call, answer }, outcome) in together.into_iter().zip(answers) {
         match outcome {
             Err(error) if !alone && is_worth_another_try(&error) => {
-                let inner = inner.clone();
-                tokio::spawn(async move {
-                    let again = inner.oneshot(vec![call]).await;
-                    let _ = answer.send(
-                        again.and_then(|mut answers| answers.pop().unwrap_or(Err(UpstreamError::Empty))),
-                    );
-                });
+                tokio::spawn(send_alone(inner.clone(), Waiting { call, answer }));
             }
             // Nobody waits any more: then nobody misses it.
             outcome => drop(answer.send(outcome)),
         }
     }
+}
+
+async fn send_alone(inner: Leaf, Waiting { call, mut answer }: Waiting) {
+    let again = tokio::select! {
+        again = inner.oneshot(vec![call]) => again,
+        () = answer.closed() => return,
+    };
+    let _ = answer.send(again.and_then(|mut answers| answers.pop().unwrap_or(Err(UpstreamError::Empty))));
 }
 
 /// What a node does to a batch and may not do to a call alone.
@@ -108,7 +120,6 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
     use bytes::Bytes;
-    use futures_util::future::join_all;
     use tower::{service_fn, util::BoxCloneSyncService};
 
     use super::*;

@@ -11,10 +11,10 @@ use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, ClientBuilder, redirect};
-use tower::Service;
+use tower::{Service, layer::layer_fn};
 
 use super::{
-    Answers, Calls, Config, EndpointConfig, EndpointUrl, Reach, UpstreamError,
+    Answers, Calls, Config, EndpointConfig, EndpointUrl, Reach, UpstreamError, contact,
     redact::Secrets,
     url::UrlError,
     wire::{self, Ids, Incoming, Outgoing},
@@ -26,7 +26,7 @@ use crate::{
 
 /// Connections kept open while nothing is asked: shorter than the idle time-out of common nodes and
 /// balancers (geth 120 s, AWS 60 s), so that a call seldom meets a connection just being closed.
-const POOL_IDLE: Duration = Duration::from_secs(50);
+pub(super) const POOL_IDLE: Duration = Duration::from_secs(50);
 
 /// An HTTP/2 connection is pinged after a fourth of an attempt's time without a frame, and has as long
 /// to answer: it is found dead before its call is given up. A node that is merely slow answers pings.
@@ -119,6 +119,25 @@ impl HttpLeaf {
     }
 }
 
+/// Makes connections, and lets it be known.
+#[derive(Clone, Debug)]
+struct Noticed<S>(S);
+
+impl<S: Service<R>, R> Service<R> for Noticed<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, to: R) -> S::Future {
+        contact::connects();
+        self.0.call(to)
+    }
+}
+
 /// What it is reached with, also as the client puts it: a user and a password go into a header.
 fn secrets(client: &Client, reach: &Reach) -> Secrets {
     let mut secrets = Secrets::from(reach);
@@ -144,6 +163,8 @@ fn client_builder(url: &EndpointUrl, headers: HeaderMap, config: &Config) -> Cli
         // The whole attempt has its time in `stack`.
         .connect_timeout(config.connect_timeout)
         .pool_idle_timeout(POOL_IDLE)
+        // Innermost of what makes a connection, and only then: a call that finds one open does not come by here.
+        .connector_layer(layer_fn(Noticed))
         .tcp_nodelay(true)
         // All calls share an HTTP/2 connection: if the other end falls silent on it, each of them would
         // wait in vain, and none would lead to another connection.

@@ -1,17 +1,19 @@
 //! The leaf that asks a development chain in this process.
 
 use std::{
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
     time::Duration,
 };
 
 use futures_util::future::BoxFuture;
 use http::StatusCode;
+use tokio::time::Instant;
 use tower::Service;
 
 use super::{
-    Answers, Calls, UpstreamError,
+    Answers, Calls, UpstreamError, contact,
+    http::POOL_IDLE,
     wire::{Ids, Incoming, Outgoing},
 };
 use crate::devchain::{DevChain, Served};
@@ -26,6 +28,8 @@ const DRIP: usize = 16;
 pub struct DevChainLeaf {
     chain: DevChain,
     ids: Arc<Ids>,
+    /// When its connection, so to speak, was last used; `None` if there is none.
+    connection: Arc<Mutex<Option<Instant>>>,
 }
 
 // === impl DevChainLeaf ===
@@ -33,7 +37,25 @@ pub struct DevChainLeaf {
 impl DevChainLeaf {
     /// Asks `chain`.
     pub fn new(chain: DevChain) -> Self {
-        Self { chain, ids: Arc::default() }
+        Self { chain, ids: Arc::default(), connection: Arc::default() }
+    }
+
+    /// From here on it is as if the connection had been closed: the next call makes one.
+    pub fn disconnect(&self) {
+        *self.lock() = None;
+    }
+
+    /// Uses the connection, which lasts as long without use as one over HTTP.
+    fn connect(&self) {
+        let now = Instant::now();
+        let used = self.lock().replace(now);
+        if used.is_none_or(|used| now >= used + POOL_IDLE) {
+            contact::connects();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -48,8 +70,10 @@ impl Service<Calls> for DevChainLeaf {
 
     fn call(&mut self, calls: Calls) -> Self::Future {
         let outgoing = Outgoing::write(&calls, &self.ids);
-        let chain = self.chain.clone();
+        let this = self.clone();
         Box::pin(async move {
+            this.connect();
+            let chain = &this.chain;
             let incoming = receive(chain.serve(outgoing.body.clone()).await).await?;
             outgoing.read(&incoming)
         })

@@ -9,6 +9,7 @@ mod batch;
 mod call;
 mod choice;
 mod config;
+mod contact;
 mod endpoint;
 mod error;
 mod filters;

@@ -5,14 +5,19 @@ use std::time::Duration;
 use holdfast::{
     config::Config,
     devchain::{DevChain, Fault, Finality, Lie, Pruned, Recorded},
-    upstream::Health,
+    upstream::{DevChainLeaf, EndpointConfig, EndpointParts, Health},
 };
 use serde_json::{Value, json};
 use tokio::time::{self, Instant};
+use tower::util::BoxCloneSyncService;
 
 use crate::{
     pool::{followed, hash, in_order, introduced, somebody, truth, twins},
-    support::in_memory::{self, InMemory},
+    support::{
+        client, eventually,
+        in_memory::{self, InMemory},
+        proxy, upstream,
+    },
 };
 
 const BLOCK_AT: &str = "eth_getBlockByNumber";
@@ -71,6 +76,87 @@ async fn a_strangers_finality_moves_nothing() {
     let after = program.ask(BLOCK_AT, json!(["finalized", false])).await;
     assert_eq!(after, before);
     assert_eq!(program.metric("finality_alarms_total"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_stranger_said_of_final_blocks_before_it_was_found_out_is_forgotten() {
+    let (node, right) = twins();
+    let program = in_memory::program(&node, &Config::default());
+    introduced(&program).await;
+    program.ask(BLOCK_AT, json!(["finalized", false])).await;
+    let number = |number| json!([format!("{number:#x}"), true]);
+    program.ask(BLOCK_AT, number(5)).await;
+    time::sleep(Duration::from_secs(2)).await;
+    head(&program).await;
+    // A balancer, say, has another one answer over the same connection: nothing shows that yet.
+    becomes_another(&node, 120);
+    let believed = program.ask(BLOCK_AT, number(6)).await;
+    assert_eq!(believed, truth(&node, BLOCK_AT, &number(6)));
+    time::sleep(Duration::from_secs(2)).await;
+    // Its head does.
+    let (_, reply) = program.call(BLOCK_AT, json!(["latest", false])).await;
+    assert_eq!(reply["error"]["code"], -32010, "{reply}");
+    assert_eq!(
+        program.call(BLOCK_AT, number(6)).await.1["error"]["code"],
+        -32010,
+        "it is not served any more"
+    );
+    let before = program.ask(BLOCK_AT, number(5)).await;
+    assert_eq!(before, truth(&right, BLOCK_AT, &number(5)), "what was there before still is");
+    node.restart(right.config());
+    node.mine_many(120, 3);
+    while program.call(BLOCK_AT, json!(["latest", false])).await.1["error"].is_object() {
+        time::sleep(Duration::from_secs(1)).await;
+    }
+    assert_eq!(program.ask(BLOCK_AT, number(6)).await, truth(&right, BLOCK_AT, &number(6)));
+}
+
+/// Nothing fails: its connections are closed while nobody asks, and the next call connects anew.
+#[tokio::test]
+async fn a_node_that_was_replaced_while_nobody_asked_is_recognised_before_it_is_believed() {
+    let node = |seed| {
+        upstream::devchain().blocks(120, 2).config(move |config| {
+            config.chain_id = 1;
+            config.seed += seed;
+        })
+    };
+    let first = node(0).run().await;
+    let proxy = proxy::new().upstream(&first).run().await;
+    let client = client::http(&proxy);
+    client.ask(BLOCK_AT, json!(["finalized", false])).await.unwrap();
+    client.ask(BLOCK_AT, json!(["0x5", true])).await.unwrap();
+    let (address, chain) = (first.address(), DevChain::clone(&first));
+    drop(first);
+    let second = node(1).run_on(address).await;
+    time::sleep(Duration::from_millis(100)).await;
+    let reply = client.call(BLOCK_AT, json!(["0x6", true])).await;
+    assert_eq!(reply.code(), Some(-32010), "{:?}", reply.json());
+    drop(second);
+    let _again = node(0).run_on(address).await;
+    let right = truth(&chain, BLOCK_AT, &json!(["0x6", true]));
+    eventually("the right one is believed again", async || {
+        client.call(BLOCK_AT, json!(["0x6", true])).await.json()["result"] == right
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_closes_each_connection_is_asked_seldom_who_it_is() {
+    let (node, _) = twins();
+    let leaf = DevChainLeaf::new(node.clone());
+    let closing = leaf.clone();
+    let parts = in_memory::endpoint(&node, "closing", EndpointConfig::at(""));
+    let parts = EndpointParts { leaf: BoxCloneSyncService::new(leaf), ..parts };
+    let program = in_memory::program_of(vec![parts], &Config::default());
+    introduced(&program).await;
+    node.clear_calls();
+    for _ in 0..600 {
+        closing.disconnect();
+        program.ask(BALANCE, somebody()).await;
+        time::sleep(Duration::from_secs(1)).await;
+    }
+    let asked = node.calls().iter().filter(|call| call.method == "eth_chainId").count();
+    assert!((20..30).contains(&asked), "{asked} times in ten minutes");
 }
 
 // ## One that says nothing

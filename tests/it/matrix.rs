@@ -5,11 +5,12 @@ use std::time::Duration;
 use holdfast::{
     config::Config,
     devchain::{DevChain, Fault, Lie, Pruned},
-    upstream::EndpointConfig,
+    upstream::{DevChainLeaf, EndpointConfig, EndpointParts},
     verify::OnMismatch,
 };
 use serde_json::{Value, json};
 use tokio::time;
+use tower::util::BoxCloneSyncService;
 
 use self::{Outcome::*, Trouble::*};
 use crate::support::{client, in_memory, proxy, upstream};
@@ -41,6 +42,9 @@ enum Trouble {
     Html,
     Truncated,
     WrongId,
+    /// Its connections were closed for it, while nobody asked.
+    Replaced,
+    /// Without a sign, until its head shows it.
     WrongChain,
     Lagging,
     Forked,
@@ -68,7 +72,7 @@ enum Outcome {
 
 /// For each trouble what a hit and a miss come to: with that node alone, and with a healthy one second in order.
 /// A batch of both comes to both.
-const TABLE: [(Trouble, [Outcome; 2], [Outcome; 2]); 17] = [
+const TABLE: [(Trouble, [Outcome; 2], [Outcome; 2]); 18] = [
     // Trouble, alone: [hit, miss], with another: [hit, miss]
     (Refused, [Served, Code(-32010)], [Served, Served]),
     (Reset, [Served, Code(-32010)], [Served, Served]),
@@ -80,6 +84,7 @@ const TABLE: [(Trouble, [Outcome; 2], [Outcome; 2]); 17] = [
     (Html, [Served, Code(-32010)], [Served, Served]),
     (Truncated, [Served, Code(-32010)], [Served, Served]),
     (WrongId, [Served, Code(-32010)], [Served, Served]),
+    (Replaced, [Served, Code(-32010)], [Served, Served]),
     (WrongChain, [Served, Code(-32010)], [Served, Served]),
     (Lagging, [Served, Null], [Served, Served]),
     // Nobody can say which of two branches is the right one: the first in order is believed.
@@ -183,7 +188,7 @@ impl Trouble {
             Self::Html => Fault::Garbage,
             Self::Truncated => Fault::Truncated,
             Self::WrongId => Fault::WrongId,
-            Self::WrongChain => {
+            Self::Replaced | Self::WrongChain => {
                 let mut config = node.config();
                 config.seed += 1;
                 node.restart(config);
@@ -220,15 +225,29 @@ async fn every_trouble_comes_to_what_the_table_says() {
                 let nodes = [&first, &second];
                 let behind = &nodes[..count];
                 let what = format!("{trouble:?}, {count} nodes, {body}");
-                let program = in_memory::program_over(behind, &config(trouble));
+                let config = config(trouble);
+                let leaves = behind.iter().map(|node| DevChainLeaf::new((*node).clone()));
+                let leaves: Vec<_> = leaves.collect();
+                let endpoints = leaves.iter().zip(&config.upstream.endpoints).zip(behind);
+                let endpoints = endpoints.map(|((leaf, config), node)| EndpointParts {
+                    leaf: BoxCloneSyncService::new(leaf.clone()),
+                    ..in_memory::endpoint(node, &format!("devchain {}", config.priority), config.clone())
+                });
+                let program = in_memory::program_of(endpoints.collect(), &config);
                 for (method, params) in
                     [(BLOCK_AT, json!(["finalized", false])), (BLOCK_AT, json!([HIT, true]))]
                 {
                     program.ask(method, params).await;
                 }
                 time::sleep(Duration::from_secs(2)).await;
+                // A head that links shows whose all this was, until now.
+                program.ask("eth_blockNumber", json!([])).await;
                 trouble.befalls(&first);
+                if trouble == Replaced {
+                    leaves[0].disconnect();
+                }
                 if trouble.shows_by_its_head() {
+                    time::sleep(Duration::from_secs(2)).await;
                     program.call("eth_blockNumber", json!([])).await;
                 }
                 if trouble == WrongChain && count == 2 {

@@ -96,6 +96,29 @@ fn an_answer_is_final_only_if_it_was_sent_after_its_number_was_known_to_be() {
 }
 
 #[test]
+fn what_a_stranger_may_have_said_of_final_numbers_is_forgotten() {
+    let mut told = Told::shown(ethereum(), 95..=100);
+    told.finalized(block(97, 'a'));
+    told.number(block(50, 'a')).unwrap();
+    told.wait(SECOND);
+    let since = told.now().time;
+    told.number(block(51, 'b')).unwrap();
+    let under_way = told.now();
+    told.wait(SECOND);
+    let now = told.now();
+    told.tracker.disbelieve(since, now);
+    assert_eq!(told.at(50), Lookup::Final(hash(50, 'a')), "from before");
+    assert_eq!(told.at(51), Lookup::Unknown);
+    assert_eq!(told.at(96), Lookup::Final(hash(96, 'a')), "from the window");
+    let _ = told.late_number(block(52, 'b'), under_way);
+    assert_eq!(told.at(52), Lookup::Unknown, "and what is still under way does not count");
+    told.wait(SECOND);
+    told.number(block(51, 'a')).unwrap();
+    assert_eq!(told.at(51), Lookup::Final(hash(51, 'a')));
+    assert_eq!(told.at(99), Lookup::Tracked { hash: hash(99, 'a'), fresh: false });
+}
+
+#[test]
 fn nothing_is_final_on_development_chains() {
     let mut told = Told::shown(development(), 95..=100);
     assert_eq!(told.finalized(block(97, 'a')), Finalized::Unchanged);

@@ -61,6 +61,10 @@ impl View {
         self.metrics.head_observed(change);
         let named_by = named.by;
         self.heed(change, link, named_by);
+        if let (HeadChange::Same | HeadChange::Extended(_), Some(by)) = (change, named_by) {
+            // Only a node of this chain has a head that links to it.
+            self.identity.vouch(by, sent.time);
+        }
         self.keep(named);
         if !matches!(change, HeadChange::Outdated | HeadChange::Same | HeadChange::Lag) {
             let mut times = self.times();

@@ -47,23 +47,40 @@ struct Begun<'a> {
 // === impl Endpoint ===
 
 impl Endpoint {
-    /// Sends calls, and judges what comes. Not before it is known who it is.
+    /// Sends calls, and judges what comes. Not before it is known who it is; and what came over a connection that was made
+    /// anew, with none left from before, is not believed before that is known again.
     pub(in crate::upstream) async fn attempt(&self, calls: &Calls) -> Attempted {
-        if let Some(recognition) = &self.recognition
-            && let Err(error) = recognition.confirm().await
-        {
-            let error = match error {
-                IdentityError::Upstream(error) => error,
-                IdentityError::Stranger(stranger) => UpstreamError::Stranger(stranger),
-            };
-            return vec![Err(UpstreamError::Unasked(Box::new(error))); calls.len()];
+        let Some(recognition) = &self.recognition else { return self.ask(calls).await };
+        if self.contact.is_doubtful(Instant::now()) {
+            recognition.doubt();
         }
-        self.ask(calls).await
+        if let Err(error) = recognition.confirm().await {
+            return vec![Err(UpstreamError::Unasked(Box::new(error.into()))); calls.len()];
+        }
+        let renewals = self.contact.renewals();
+        let attempted = self.contact.noticing(self.ask(calls)).await;
+        let said_anything = |outcome| matches!(outcome, &Ok(_) | &Err(UpstreamError::Rejected(_)));
+        if self.contact.renewals() == renewals || !attempted.iter().any(said_anything) {
+            return attempted;
+        }
+        if self.contact.is_doubtful(Instant::now()) {
+            recognition.doubt();
+        }
+        match recognition.confirm().await {
+            Ok(_) => attempted,
+            Err(IdentityError::Stranger(stranger)) => {
+                vec![Err(UpstreamError::Stranger(stranger)); calls.len()]
+            }
+            // What may have been carried out is not to be called a failure for that.
+            Err(_) if !calls.iter().all(Call::is_repeatable) => attempted,
+            Err(IdentityError::Upstream(error)) => vec![Err(error); calls.len()],
+        }
     }
 
     /// The same, whoever it is.
     pub(in crate::upstream) async fn ask(&self, calls: &Calls) -> Attempted {
         let now = Instant::now();
+        let _in_use = self.contact.begin();
         let everyday = calls.iter().all(Call::is_everyday);
         let mut begun = Begun { endpoint: self, at: now, everyday, heeded: false };
         {

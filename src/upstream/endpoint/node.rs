@@ -14,6 +14,7 @@ use tower::load::{CompleteOnResponse, Load, PeakEwma};
 use super::{
     super::{
         EndpointConfig, Leaf, Need, Reach, UpstreamError,
+        contact::Contact,
         identity::{IdentityState, Pin, Recognition},
         metrics::EndpointMetrics,
         redact::Secrets,
@@ -53,6 +54,7 @@ pub(in crate::upstream) struct Endpoint {
     manner: Mutex<Manner>,
     leaf: Mutex<PeakEwma<Leaf>>,
     condition: Mutex<Condition>,
+    pub(super) contact: Arc<Contact>,
     /// Who it is. `None` where nobody cares.
     pub(super) recognition: Option<Recognition>,
     pub(super) metrics: EndpointMetrics,
@@ -106,6 +108,7 @@ impl Endpoint {
             manner: Mutex::new(manner),
             leaf: Mutex::new(measured(leaf)),
             condition: Mutex::new(Condition::new(config.rate)),
+            contact: Arc::default(),
             metrics,
             said: Seldom::default(),
         }

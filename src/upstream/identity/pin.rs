@@ -1,6 +1,11 @@
 //! The chain that all endpoints must serve.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+};
+
+use tokio::time::Instant;
 
 use super::{super::EndpointId, WhoIs};
 use crate::eth::BlockHash;
@@ -35,10 +40,11 @@ pub enum Stranger {
 }
 
 /// What all endpoints must agree on.
-#[derive(Debug)]
 pub(in crate::upstream) struct Pin {
     expected: Option<u64>,
     pinned: Mutex<Option<Pinned>>,
+    /// Who is told of an endpoint that turned out a stranger.
+    heeded_by: OnceLock<Box<dyn Fn(Instant) + Send + Sync>>,
 }
 
 #[derive(Clone, Debug)]
@@ -53,7 +59,20 @@ struct Pinned {
 impl Pin {
     /// Nothing is pinned yet; with `expected`, only that chain will do.
     pub(in crate::upstream) fn new(expected: Option<u64>) -> Self {
-        Self { expected, pinned: Mutex::default() }
+        Self { expected, pinned: Mutex::default(), heeded_by: OnceLock::new() }
+    }
+
+    /// Tells this one, from here on, of each endpoint that turns out a stranger: since when it may have been one. For one
+    /// who wants to know, not for more.
+    pub(in crate::upstream) fn on_stranger(&self, heed: impl Fn(Instant) + Send + Sync + 'static) {
+        let _ = self.heeded_by.set(Box::new(heed));
+    }
+
+    /// An endpoint turned out a stranger, and was last known not to be one then.
+    pub(super) fn estranged(&self, since: Instant) {
+        if let Some(heed) = self.heeded_by.get() {
+            heed(since);
+        }
     }
 
     /// The chain as last known, though nobody may be in reach now.
@@ -114,5 +133,14 @@ impl Pin {
 
     fn lock(&self) -> MutexGuard<'_, Option<Pinned>> {
         self.pinned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Pin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pin")
+            .field("expected", &self.expected)
+            .field("pinned", &self.pinned)
+            .finish_non_exhaustive()
     }
 }

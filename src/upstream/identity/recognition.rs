@@ -63,6 +63,17 @@ pub enum IdentityError {
     Upstream(UpstreamError),
 }
 
+// === impl UpstreamError ===
+
+impl From<IdentityError> for UpstreamError {
+    fn from(error: IdentityError) -> Self {
+        match error {
+            IdentityError::Stranger(stranger) => Self::Stranger(stranger),
+            IdentityError::Upstream(error) => error,
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Progress {
     attempts: u64,
@@ -73,6 +84,8 @@ struct Progress {
     doubts: u64,
     /// How often it had been when the last attempt began.
     begun: u64,
+    /// When it was asked what showed it to be who it should be, the last time that it did.
+    known: Option<Instant>,
     /// It is no longer one of the endpoints: nobody asks it any more.
     retired: bool,
 }
@@ -97,7 +110,8 @@ pub(in crate::upstream) struct Recognition {
 impl Recognition {
     pub(in crate::upstream) fn new(id: EndpointId, name: Arc<str>, secrets: Secrets, pin: Arc<Pin>) -> Self {
         let state = IdentityState::Unknown(None);
-        let progress = Progress { attempts: 0, state, doubted: false, doubts: 0, begun: 0, retired: false };
+        let progress =
+            Progress { attempts: 0, state, doubted: false, doubts: 0, begun: 0, known: None, retired: false };
         Self {
             id,
             name,
@@ -143,6 +157,16 @@ impl Recognition {
         self.progress.send_if_modified(|progress| {
             progress.doubted = true;
             progress.doubts += 1;
+            false
+        });
+    }
+
+    /// What it was asked then shows that it was who it should be, whatever it may turn out to be.
+    pub(super) fn vouch(&self, at: Instant) {
+        self.progress.send_if_modified(|progress| {
+            if progress.known.is_some() {
+                progress.known = progress.known.max(Some(at));
+            }
             false
         });
     }
@@ -217,13 +241,13 @@ impl Recognition {
                     continue;
                 }
             }
-            let doubts = self.progress.borrow().doubts;
+            let (doubts, begun) = (self.progress.borrow().doubts, Instant::now());
             let who = who_is(&ask, &self.secrets).await;
             if !self.pin.is_settled() {
                 let before = before.iter().map(|before| before.attempted());
                 let _ = time::timeout(PRECEDENCE, join_all(before)).await;
             }
-            self.conclude(who, doubts);
+            self.conclude(who, doubts, begun);
             known = matches!(self.progress.borrow().state, IdentityState::Known(_));
             if !known {
                 time::sleep(LEAST_PAUSE).await;
@@ -235,7 +259,8 @@ impl Recognition {
         }
     }
 
-    fn conclude(&self, answered: Result<WhoIs, UpstreamError>, doubts: u64) {
+    /// Takes in what came of an attempt that began then, after so many doubts.
+    fn conclude(&self, answered: Result<WhoIs, UpstreamError>, doubts: u64, begun: Instant) {
         // Before the progress is changed, and not under its lock; see [`Pin::retain`].
         let state = match answered {
             Ok(who) => match self.pin.judge(self.id, who) {
@@ -246,7 +271,17 @@ impl Recognition {
             Err(_) if self.is_sure() => return,
             Err(error) => IdentityState::Unknown(Some(error)),
         };
+        let known = self.progress.borrow().known;
+        if let (IdentityState::Stranger(_), Some(known)) = (&state, known) {
+            // First: whoever waits to hear who it is must not find what it said meanwhile.
+            self.pin.estranged(known);
+        }
         self.progress.send_modify(|progress| {
+            match state {
+                IdentityState::Known(_) => progress.known = Some(begun),
+                IdentityState::Stranger(_) => progress.known = None,
+                IdentityState::Unknown(_) => {}
+            }
             say(&self.name, &progress.state, &state, progress.attempts);
             progress.attempts += 1;
             progress.begun = doubts;
@@ -309,7 +344,7 @@ mod tests {
         let (done, both) = mpsc::sync_channel(2);
         let (saying, said) = (one.clone(), done.clone());
         thread::spawn(move || {
-            (0..TIMES).for_each(|_| saying.conclude(Ok(who()), 0));
+            (0..TIMES).for_each(|_| saying.conclude(Ok(who()), 0, Instant::now()));
             said.send(()).unwrap();
         });
         thread::spawn(move || {
@@ -326,7 +361,7 @@ mod tests {
     async fn one_that_is_probed_in_vain_stays_who_it_was_and_is_asked_each_time() {
         let pin = Arc::new(Pin::new(None));
         let one = Arc::new(Recognition::new(EndpointId::next(), "one".into(), Secrets::default(), pin));
-        one.conclude(Ok(who()), 0);
+        one.conclude(Ok(who()), 0, Instant::now());
         let asked = Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let (watched, counted) = (one.clone(), asked.clone());
         tokio::spawn(async move {

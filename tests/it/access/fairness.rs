@@ -49,6 +49,44 @@ async fn a_client_with_huge_batches_of_misses_leaves_turns_to_others() {
     flood.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
+/// Once by the block's hash, which begins fetches that others may join, and once forwarded, on its own.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_hangs_up_and_comes_again_has_no_more_turns() {
+    for (batch, method) in [(1, "eth_getBlockByHash"), (10, "eth_getBlockByHash"), (10, BALANCE)] {
+        let chain = upstream::devchain().blocks(9, 2).chain();
+        let mut config = Config::default();
+        config.upstream.batch = batch;
+        config.http.keys = vec![key("rude", KEY), key("modest", OTHER)];
+        let program = in_memory::program(&chain, &config);
+        let (rude, modest) = (program.clone().with_key(KEY), program.with_key(OTHER));
+        modest.ask("eth_blockNumber", json!([])).await;
+        chain.fail(Fault::Queue(SLOW)).on(method).always();
+        for round in 0..60 {
+            let calls: Vec<_> = (0..200)
+                .map(|id| {
+                    let unknown = round * 1000 + id + 1;
+                    let params = match method {
+                        BALANCE => json!([format!("0x{unknown:040x}"), "latest"]),
+                        _ => json!([format!("0x{unknown:064x}"), true]),
+                    };
+                    json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })
+                })
+                .collect();
+            let (rude, body) = (rude.clone(), json!(calls).to_string());
+            let sent = tokio::spawn(async move { rude.send(body).await });
+            time::sleep(Duration::from_millis(50)).await;
+            sent.abort();
+        }
+        time::sleep(Duration::from_millis(50)).await;
+        assert!(chain.most_at_once() <= 128, "{batch} {method}: {} at once", chain.most_at_once());
+        let begun = Instant::now();
+        let hash = format!("{:#x}", chain.hash_at(3).unwrap());
+        let params = json!([hash, "0x0"]);
+        modest.ask("eth_getTransactionByBlockHashAndIndex", params).await;
+        assert!(begun.elapsed() < Duration::from_millis(100), "{batch} {method}: {:?}", begun.elapsed());
+    }
+}
+
 #[tokio::test]
 async fn a_client_with_huge_batches_of_hits_leaves_turns_to_others() {
     let chain = upstream::devchain().blocks(9, 2).chain();
