@@ -2,13 +2,14 @@
 
 use std::{
     convert::Infallible,
+    io::IoSlice,
     pin::Pin,
     task::{Context, Poll},
 };
 
 use super::in_flight::Permit;
 use crate::{budget::Lease, jsonrpc::Rope};
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use http::Version;
 use http_body::{Body, Frame, SizeHint};
 
@@ -16,17 +17,31 @@ use http_body::{Body, Frame, SizeHint};
 /// only the next one shows that the peer takes anything. As large as its frames are.
 const PIECE: usize = 16 * 1024;
 
-/// Bytes of an answer, with the permits they were made under.
+/// An answer, with what it holds until it has been taken.
 ///
-/// Over HTTP/1.1 it is one frame, written with one vectored write.
+/// Over HTTP/1.1 it is one portion, written with one vectored write.
 #[derive(Debug, Default)]
 pub struct RpcBody {
     rope: Rope,
     piecewise: bool,
-    /// A request is in flight until its answer has been taken.
-    _permit: Option<Permit>,
-    /// And so are its bytes.
-    _lease: Option<Lease>,
+    held: Held,
+}
+
+/// A part of an answer on its way to the socket. The last one takes along what the answer holds: a connection lets go of
+/// the body as soon as it has been handed all of it, and of a portion when that has been sent.
+#[derive(Debug)]
+pub struct Portion {
+    rope: Rope,
+    _held: Held,
+}
+
+/// What is not free for others before an answer has been taken.
+#[derive(Debug, Default)]
+struct Held {
+    /// The request's place.
+    permit: Option<Permit>,
+    /// The bytes.
+    lease: Option<Lease>,
 }
 
 // === impl RpcBody ===
@@ -41,12 +56,14 @@ impl RpcBody {
         self.rope.len()
     }
 
-    pub(super) fn with_lease(self, lease: Lease) -> Self {
-        Self { _lease: Some(lease), ..self }
+    pub(super) fn with_lease(mut self, lease: Lease) -> Self {
+        self.held.lease = Some(lease);
+        self
     }
 
-    pub(super) fn with_permit(self, permit: Permit) -> Self {
-        Self { _permit: Some(permit), ..self }
+    pub(super) fn with_permit(mut self, permit: Permit) -> Self {
+        self.held.permit = Some(permit);
+        self
     }
 }
 
@@ -57,19 +74,20 @@ impl From<Bytes> for RpcBody {
 }
 
 impl Body for RpcBody {
-    type Data = Rope;
+    type Data = Portion;
     type Error = Infallible;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Rope>, Infallible>>> {
+    ) -> Poll<Option<Result<Frame<Portion>, Infallible>>> {
         if self.rope.is_empty() {
             return Poll::Ready(None);
         }
-        let data =
+        let rope =
             if self.piecewise { self.rope.take_piece(PIECE).into() } else { std::mem::take(&mut self.rope) };
-        Poll::Ready(Some(Ok(Frame::data(data))))
+        let held = if self.rope.is_empty() { std::mem::take(&mut self.held) } else { Held::default() };
+        Poll::Ready(Some(Ok(Frame::data(Portion { rope, _held: held }))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -78,5 +96,25 @@ impl Body for RpcBody {
 
     fn size_hint(&self) -> SizeHint {
         SizeHint::with_exact(self.rope.len() as u64)
+    }
+}
+
+// === impl Portion ===
+
+impl Buf for Portion {
+    fn remaining(&self) -> usize {
+        self.rope.remaining()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.rope.chunk()
+    }
+
+    fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        self.rope.chunks_vectored(slices)
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.rope.advance(count);
     }
 }

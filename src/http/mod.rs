@@ -31,6 +31,7 @@ use self::body::RpcBody;
 pub use self::{
     access::Access,
     address::{Network, NetworkError},
+    body::Portion,
     config::{Config, ConfigError},
     error::HttpError,
     host::{HostCheck, HostError, HostName, HostNameError},

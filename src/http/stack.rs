@@ -7,20 +7,19 @@ use http_body::Body;
 use tower::{Service, ServiceBuilder};
 
 use super::{
-    Access, Live, auth::AuthLayer, cors::CorsLayer, in_flight::InFlightLayer, packet::Packets,
+    Access, Live, Portion, auth::AuthLayer, cors::CorsLayer, in_flight::InFlightLayer, packet::Packets,
     rescue::RescueLayer, rpc::Rpc, trace::TraceLayer,
 };
 use crate::{
     budget::ByteBudget,
-    jsonrpc::Rope,
     listen::Peer,
     proxy::{self, Answered, CallError},
 };
 
 /// The body of a response, with what the layers put around it.
-pub trait AnswerBody: Body<Data = Rope, Error = Infallible> + Send + 'static {}
+pub trait AnswerBody: Body<Data = Portion, Error = Infallible> + Send + 'static {}
 
-impl<B> AnswerBody for B where B: Body<Data = Rope, Error = Infallible> + Send + 'static {}
+impl<B> AnswerBody for B where B: Body<Data = Portion, Error = Infallible> + Send + 'static {}
 
 /// What an edge is made of besides the service that answers calls.
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 //! Binds an address and accepts connections until told to stop.
 
-use std::{future::Future, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{future::Future, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
 use tokio::{
@@ -14,6 +14,9 @@ use super::{Config, HttpService, Metrics, Tls, connection::Connections, pressure
 
 /// How long to wait after the system has refused a connection for want of files or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// How soon a connection that nobody needs has made room; after that it is known that there is none.
+const ROOM_MADE: Duration = Duration::from_millis(100);
 
 /// An operator must learn of failing accepts, but not twenty times a second.
 const ACCEPT_WARN_EVERY: Duration = Duration::from_secs(10);
@@ -133,13 +136,20 @@ impl Acceptor {
         }
     }
 
-    /// Waits for a place under the cap, at the cost of an idle connection where there is one.
+    /// Waits for a place under the cap, at the cost of an idle connection where there is one, or of one whose peer hardly
+    /// takes what it asked for.
     async fn slot(&self) -> OwnedSemaphorePermit {
         if let Ok(slot) = self.slots.clone().try_acquire_owned() {
             return slot;
         }
         self.pressure.ask();
-        let slot = self.slots.clone().acquire_owned().await.expect("the semaphore is never closed");
+        let mut freed = pin!(self.slots.clone().acquire_owned());
+        let slot = loop {
+            match time::timeout(ROOM_MADE, freed.as_mut()).await {
+                Ok(slot) => break slot.expect("the semaphore is never closed"),
+                Err(_) => self.pressure.insist(),
+            }
+        };
         // It may have come from a connection that ended by itself.
         self.pressure.withdraw();
         slot

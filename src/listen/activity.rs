@@ -23,11 +23,22 @@ use tokio::{
     time::{self, Instant},
 };
 
-use super::{Config, linger::Linger, pressure::Pressure};
+use super::{
+    Config,
+    linger::Linger,
+    pressure::{Pressure, Turn},
+};
 
 /// How long a head may be under way before it has to make room for others: a head is a packet or two,
 /// and whoever needs longer for it is slow or means harm.
 const HEAD_GRACE: Duration = Duration::from_secs(1);
+
+/// This part of the time after which a reader that takes nothing is closed, it and those who take next to nothing are
+/// left alone; then they have to make room for others.
+const STALL_GRACE: u32 = 6;
+
+/// Whoever takes so many bytes a second is no such reader: it takes what it can.
+const ENOUGH: u64 = 16 * 1024;
 
 /// Why a connection was closed before its peer closed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,7 +51,7 @@ pub(super) enum Closed {
     Idle,
     /// An answer was ready and was not taken.
     Stalled,
-    /// It was idle or took its time over a head, and another wanted its place.
+    /// It was idle, took its time over a head or over an answer, and another wanted its place.
     Displaced,
 }
 
@@ -75,6 +86,16 @@ enum Phase {
     Busy,
     Stalled { writes: Option<u64>, frames: u64 },
     Closing,
+}
+
+/// How fast a peer takes what is ready for it.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    /// From when on, and what had been written by then.
+    since: Instant,
+    writes: u64,
+    /// Was it next to nothing, when last reckoned?
+    is_slow: bool,
 }
 
 pin_project! {
@@ -152,22 +173,30 @@ impl Activity {
         let limits =
             [config.first_byte_timeout, config.head_timeout, config.idle_timeout, config.stall_timeout];
         let tick = limits.into_iter().min().unwrap_or_default() / 4;
+        let grace = config.stall_timeout / STALL_GRACE;
         let mut phase = self.phase();
         let mut since = Instant::now();
+        let mut pace = self.pace();
         loop {
+            let turn = phase.turn(since.elapsed(), pace);
             let asked = tokio::select! {
-                () = time::sleep(phase.tick(tick)) => false,
-                () = pressure.asked(), if phase.gives_way(since.elapsed()) => true,
+                () = time::sleep(phase.tick(tick, grace)) => false,
+                () = pressure.asked(turn.unwrap_or(Turn::First)), if turn.is_some() => true,
             };
             let now = self.phase();
             if now != phase {
                 (phase, since) = (now, Instant::now());
             }
+            if !matches!(phase, Phase::Stalled { .. }) {
+                pace = self.pace();
+            } else if pace.since.elapsed() >= grace {
+                pace = self.pace_after(pace);
+            }
             let age = since.elapsed();
-            if asked {
-                if !phase.gives_way(age) {
+            if let Some(heard) = turn.filter(|_| asked) {
+                if phase.turn(age, pace) != turn {
                     // Begun something since it was last looked at: let another make room.
-                    pressure.decline();
+                    pressure.decline(heard);
                 } else if pressure.accept() {
                     return Closed::Displaced;
                 }
@@ -178,6 +207,18 @@ impl Activity {
                 return reason;
             }
         }
+    }
+
+    /// To be reckoned from now on.
+    fn pace(&self) -> Pace {
+        Pace { since: Instant::now(), writes: self.writes.load(Relaxed), is_slow: false }
+    }
+
+    /// What it was, to be reckoned anew from now on.
+    fn pace_after(&self, Pace { since, writes, .. }: Pace) -> Pace {
+        let now = self.pace();
+        let enough = u128::from(ENOUGH) * (now.since - since).as_millis() / 1000;
+        Pace { is_slow: u128::from(now.writes - writes) < enough, ..now }
     }
 
     fn phase(&self) -> Phase {
@@ -206,20 +247,22 @@ impl Activity {
 // === impl Phase ===
 
 impl Phase {
-    /// Can the connection be closed for another's sake, if this has gone on for `age`?
-    fn gives_way(self, age: Duration) -> bool {
+    /// Can the connection be closed for another's sake, if this has gone on for `age` and at this pace? And when is it its
+    /// turn?
+    fn turn(self, age: Duration, pace: Pace) -> Option<Turn> {
         match self {
-            Self::FirstByte | Self::Idle { .. } | Self::Closing => true,
-            Self::Head { .. } => age >= HEAD_GRACE,
-            Self::Busy | Self::Stalled { .. } => false,
+            Self::FirstByte | Self::Idle { .. } | Self::Closing => Some(Turn::First),
+            Self::Head { .. } => (age >= HEAD_GRACE).then_some(Turn::First),
+            Self::Stalled { .. } => pace.is_slow.then_some(Turn::Last),
+            Self::Busy => None,
         }
     }
 
-    /// When to look again, if no later than `tick`.
-    fn tick(self, tick: Duration) -> Duration {
+    /// When to look again, if no later than `tick`. From then on it hears those who want its place.
+    fn tick(self, tick: Duration, grace: Duration) -> Duration {
         match self {
-            // From then on it hears those who want its place.
             Self::Head { .. } => tick.min(HEAD_GRACE),
+            Self::Stalled { .. } => tick.min(grace),
             _ => tick,
         }
     }

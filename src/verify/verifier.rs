@@ -1,6 +1,10 @@
 //! Sees to the checks of an answer.
 
-use std::{sync::Arc, thread};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    thread,
+};
 
 use bytes::Bytes;
 use tokio::{sync::Semaphore, task, time::Instant};
@@ -113,7 +117,14 @@ impl Verifier {
             Asked::Block(_) | Asked::Receipts(_) => false,
         };
         if is_light && result.len() <= SMALL {
-            return self.examine(asked, &result, &*known);
+            // A check that dies spoils nothing but itself, here as elsewhere.
+            let examined = catch_unwind(AssertUnwindSafe(|| self.examine(asked, &result, &*known)));
+            return examined.unwrap_or_else(|payload| {
+                let text = payload.downcast_ref::<&str>().copied();
+                let died = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+                error!(died, "a check died: this is a bug");
+                Verdict::Overdue
+            });
         }
         let this = self.clone();
         self.apart(move || this.examine(asked, &result, &*known)).await.unwrap_or(Verdict::Overdue)

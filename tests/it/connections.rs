@@ -12,7 +12,7 @@ use holdfast::{devchain::Fault, listen::raise_file_limit};
 use serde_json::json;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf},
-    net::TcpStream,
+    net::{TcpSocket, TcpStream},
     time::{self, Instant},
 };
 
@@ -315,6 +315,64 @@ async fn an_open_window_is_no_way_to_have_answers_wait_uncounted() {
     eventually("there is room again", async || client.send(BIG).await.status == 200).await;
 }
 
+/// A connection whose system takes next to nothing of what is not read.
+async fn narrow(proxy: &proxy::Proxy) -> Raw {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    Raw(socket.connect(proxy.address()).await.unwrap())
+}
+
+/// A call for a large block, and a request for it so many times over that the systems between do not keep the answer for
+/// those who do not read it; and how large their answers are.
+fn big_and_bigger(node: &upstream::Node) -> ((String, usize), (String, usize)) {
+    let params = json!([format!("{:#x}", node.head().hash), true]);
+    let size = node.answer("eth_getBlockByHash", &params).unwrap().len();
+    let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "eth_getBlockByHash", "params": params });
+    let many = (12 << 20) / size;
+    ((call.to_string(), size), (post(&json!(vec![call; many]).to_string()), many * size))
+}
+
+#[tokio::test]
+async fn nor_is_a_socket_that_nobody_reads() {
+    let node = upstream::devchain().blocks(1, 1000).run().await;
+    let ((big, size), (bigger, much)) = big_and_bigger(&node);
+    // For two such answers, and not for one more of any size that counts.
+    let limit = bytesize::ByteSize::b((2 * much + size / 2) as u64);
+    let proxy = proxy::new().upstream(&node).config(|config| config.max_bytes_in_flight = limit).run().await;
+    let client = client::http(&proxy);
+    assert_eq!(client.send(big.clone()).await.status, 200);
+
+    let mut unread = [narrow(&proxy).await, narrow(&proxy).await];
+    for client in &mut unread {
+        client.write(&bigger).await;
+    }
+    eventually("large answers are refused", async || client.send(big.clone()).await.status == 503).await;
+    assert_eq!(client.call("eth_chainId", json!([])).await.status, 200);
+
+    drop(unread);
+    eventually("there is room again", async || client.send(big.clone()).await.status == 200).await;
+}
+
+#[tokio::test]
+async fn a_request_is_in_flight_until_its_answer_is_sent() {
+    let node = upstream::devchain().blocks(1, 1000).run().await;
+    let (_, (bigger, _)) = big_and_bigger(&node);
+    let proxy = proxy::new().upstream(&node).config(|config| config.http.max_in_flight = 2).run().await;
+    let client = client::http(&proxy);
+
+    let mut unread = [narrow(&proxy).await, narrow(&proxy).await];
+    for client in &mut unread {
+        client.write(&bigger).await;
+        // The answer is under way.
+        assert_eq!(client.0.read_u8().await.unwrap(), b'H');
+    }
+    assert_eq!(client.call("eth_chainId", json!([])).await.status, 503);
+
+    drop(unread);
+    eventually("there is room again", async || client.call("eth_chainId", json!([])).await.status == 200)
+        .await;
+}
+
 #[tokio::test]
 async fn an_http_2_client_has_bounds_for_its_heads_and_its_requests() {
     let node = upstream::devchain().run().await;
@@ -426,6 +484,37 @@ async fn heads_that_do_not_end_make_room_for_newcomers() {
     for mut client in half_sent {
         assert_eq!(client.read_to_end().await, "");
     }
+}
+
+#[tokio::test]
+async fn readers_that_take_next_to_nothing_make_room_for_newcomers() {
+    let node = upstream::devchain().blocks(1, 1000).run().await;
+    let proxy = proxy::new()
+        .upstream(&node)
+        .config(|config| {
+            config.connections.max = 3;
+            config.connections.stall_timeout = Duration::from_secs(12);
+        })
+        .run()
+        .await;
+    let (_, (bigger, _)) = big_and_bigger(&node);
+
+    // None of them stands still for so long that it would be closed.
+    let mut slow = tokio::task::JoinSet::new();
+    for _ in 0..3 {
+        let mut client = narrow(&proxy).await;
+        client.write(&bigger).await;
+        slow.spawn(async move {
+            while matches!(client.0.read(&mut [0; 2048]).await, Ok(1..)) {
+                time::sleep(SHORT).await;
+            }
+        });
+    }
+    eventually("all are connected", async || proxy.metric("holdfast_connections").await == 3).await;
+    let mut newcomer = Raw::connect(proxy.address()).await;
+    assert_eq!(newcomer.call("eth_chainId").await.status, 200);
+    assert_eq!(proxy.metric(&proxy::closed("displaced")).await, 1);
+    assert_eq!(proxy.metric(&proxy::closed("stalled")).await, 0);
 }
 
 #[tokio::test]

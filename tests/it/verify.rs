@@ -583,6 +583,41 @@ impl Known for Held {
     }
 }
 
+/// What must never happen, and is asked of it all the same.
+struct Panics;
+
+impl Known for Panics {
+    fn block(&self, _: BlockHash) -> Option<Arc<Verified<Block>>> {
+        panic!("asked for a block")
+    }
+
+    fn receipts(&self, _: BlockHash) -> Option<Arc<Verified<Receipts>>> {
+        panic!("asked for receipts")
+    }
+
+    fn at(&self, _: BlockNumber) -> Option<BlockHash> {
+        panic!("asked for a number")
+    }
+
+    fn was_final(&self, _: BlockNumber) -> bool {
+        panic!("asked for finality")
+    }
+}
+
+#[tokio::test]
+async fn a_check_that_dies_is_one_that_was_not_made_in_time() {
+    let chain = mainnet();
+    let verifier = verifier(Demand::Auto, 1);
+    // What is checked where it is, and what elsewhere.
+    let asked = [(Asked::Thin(AskedBlock::ByTag), false), (Asked::Block(AskedBlock::ByTag), true)];
+    for (asked, full) in asked {
+        let check = verifier.check_for(asked, Arc::new(Panics));
+        let answer = chain.answer(BLOCK_AT, ("latest", full)).unwrap();
+        check.accept("node", &Answer::Result(answer)).await.unwrap();
+        assert!(matches!(check.verdict(), Some(Verdict::Overdue)), "{asked}");
+    }
+}
+
 fn verifier(level: Demand, chain_id: u64) -> Verifier {
     let config = verify::Config { level, ..verify::Config::default() };
     let verifier = Verifier::new(config, verify::Metrics::default());

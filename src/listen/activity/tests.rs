@@ -163,3 +163,41 @@ async fn nobody_makes_room_for_a_wish_that_was_withdrawn() {
     let config = config();
     assert_eq!(Activity::default().expired(&config, &pressure).await, Closed::FirstByte);
 }
+
+/// Asks for the place of a connection whose peer takes so much every 100 ms.
+async fn asks_a_reader(takes: u64, lasts: Duration) -> Result<(Closed, Duration), time::error::Elapsed> {
+    let (activity, config, pressure) = (Activity::default(), config(), Pressure::default());
+    activity.reads.store(10, Relaxed);
+    activity.write_blocked.store(true, Relaxed);
+    let taking = async {
+        loop {
+            pressure.ask();
+            pressure.insist();
+            time::sleep(Duration::from_millis(100)).await;
+            activity.writes.fetch_add(takes, Relaxed);
+        }
+    };
+    let begun = Instant::now();
+    time::timeout(lasts, async {
+        tokio::select! {
+            () = taking => unreachable!(),
+            reason = activity.expired(&config, &pressure) => (reason, begun.elapsed()),
+        }
+    })
+    .await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_takes_next_to_nothing_makes_room_after_a_while() {
+    let grace = config().stall_timeout / STALL_GRACE;
+    for takes in [0, 1, 1000] {
+        let (reason, after) = asks_a_reader(takes, Duration::from_secs(20)).await.unwrap();
+        assert_eq!(reason, Closed::Displaced);
+        assert!(after >= grace && after < grace * 2, "{takes}: {after:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_takes_what_it_can_is_left_to_it() {
+    assert!(asks_a_reader(100_000, Duration::from_secs(600)).await.is_err());
+}

@@ -16,8 +16,7 @@ use holdfast::{
     cache::Cache,
     config::Config,
     devchain::DevChain,
-    http::{self, Access, Edge},
-    jsonrpc::Rope,
+    http::{self, Access, Edge, Portion},
     proxy::{self, Policy, ProxyParts},
     upstream::{self, DevChainLeaf, EndpointConfig, EndpointParts, Reach, Upstream},
     verify::{self, Verifier},
@@ -28,7 +27,7 @@ use prometheus_client::{encoding::text::encode, registry::Registry};
 use serde_json::{Value, json};
 use tower::{ServiceExt, util::BoxCloneSyncService};
 
-pub type Body = http_body_util::combinators::UnsyncBoxBody<Rope, Infallible>;
+pub type Body = http_body_util::combinators::UnsyncBoxBody<Portion, Infallible>;
 
 /// A client and, right behind it, the program and its node. Cheap to clone.
 #[derive(Clone)]
