@@ -53,15 +53,20 @@ fn utf16_unit(rest: &mut &str) -> char {
     }
 }
 
+/// Longer strings are likely to be much longer.
+const SHORT: usize = 24;
+
 /// How many bytes come before the first that ends a string or must be looked at: a quote, a backslash, a
-/// control character. Strings are most of what is scanned: short ones end in the first eight bytes, hashes and data
-/// are passed 32 at a time.
-#[inline]
+/// control character. Strings are most of what is scanned: names and numbers end soon, hashes and data are passed 32 at
+/// a time.
+#[inline(always)]
 pub(super) fn plain(text: &[u8]) -> usize {
     let mut passed = 0;
-    if let Some(word) = text.first_chunk() {
+    while passed < SHORT
+        && let Some(word) = text[passed..].first_chunk()
+    {
         match special_in(*word) {
-            Some(at) => return at,
+            Some(at) => return passed + at,
             None => passed += 8,
         }
     }

@@ -1,12 +1,12 @@
 //! Joins callers that want the same thing onto one upstream fetch.
 
 use std::{
-    collections::HashMap,
     future::Future,
     hash::Hash,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use hashbrown::HashMap;
 use tokio::sync::watch;
 
 use super::turns::Turn;
@@ -82,7 +82,8 @@ where
                     let (land, landed) = watch::channel(None);
                     flights.insert(key, Flight { sent: now, landed: landed.clone() });
                     let landing = Landing { flights: self.flights.clone(), key, sent: now };
-                    let fetch = fetch();
+                    // On the heap once and for all: it is large, and a task would be moved about with it.
+                    let fetch = Box::pin(fetch());
                     // Of whoever starts it, though that one may not wait for the end.
                     let turn = Turn::current();
                     tokio::spawn(async move {
