@@ -64,6 +64,26 @@ impl Lease {
         self.held += bytes;
         Ok(())
     }
+
+    /// How many bytes are held.
+    pub fn held(&self) -> usize {
+        usize::try_from(self.held).unwrap_or(usize::MAX)
+    }
+
+    /// Holds just so many bytes from here on, whatever the limit: they are there. Others find less, or nothing.
+    pub fn hold(&mut self, bytes: usize) {
+        let held = &self.budget.0.held;
+        let bytes = bytes as u64;
+        held.fetch_add(bytes, Relaxed);
+        held.fetch_sub(self.held, Relaxed);
+        self.held = bytes;
+    }
+
+    /// Takes over what another lease of the same budget holds.
+    pub fn absorb(&mut self, mut other: Self) {
+        debug_assert!(Arc::ptr_eq(&self.budget.0, &other.budget.0), "a lease of the same budget");
+        self.held += std::mem::take(&mut other.held);
+    }
 }
 
 impl Drop for Lease {
@@ -90,6 +110,22 @@ mod tests {
         one.grow(3072).unwrap();
         drop(one);
         budget.lease().grow(4096).unwrap();
+    }
+
+    #[test]
+    fn what_is_there_is_held_whatever_the_limit() {
+        let budget = ByteBudget::new(10);
+        let (mut one, mut two) = (budget.lease(), budget.lease());
+        one.hold(8);
+        two.hold(8);
+        assert_eq!(budget.lease().grow(1), Err(Exhausted));
+        one.absorb(two);
+        assert_eq!(one.held(), 16);
+        one.hold(9);
+        assert_eq!(one.grow(2), Err(Exhausted));
+        one.grow(1).unwrap();
+        drop(one);
+        budget.lease().grow(10).unwrap();
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! | takes effect at once | how |
 //! |---|---|
 //! | `strict`, `methods.*`, `call_timeout`, `chain.max_staleness` | from the next call on |
-//! | `http.max_body`, `http.body_timeout`, `http.max_batch`, `http.batch_concurrency`, `http.max_batch_answer`, `http.compress`, `http.max_in_flight`, `http.rate`, `http.burst`, `http.keys`, `http.trusted_proxies`, `http.allowed_hosts`, `http.allowed_origins` | from the next request on |
+//! | `http.max_body`, `http.body_timeout`, `http.max_batch`, `http.batch_concurrency`, `http.batch_timeout`, `http.max_batch_answer`, `http.compress`, `http.max_in_flight`, `http.rate`, `http.burst`, `http.keys`, `http.trusted_proxies`, `http.allowed_hosts`, `http.allowed_origins` | from the next request on |
 //! | `upstream.endpoints`, and what their secrets say; `upstream.connect_timeout`, `upstream.timeout`, `upstream.max_answer` | from the next upstream call on |
 //! | `tls.cert`, `tls.key`, and what is in these files | from the next connection on |
 //! | `log.level` | at once |
@@ -42,7 +42,7 @@ use crate::{
 };
 
 /// The keys that [`Reload::apply`] applies; `a.*` is all under `a`. A key that is not here waits for a restart.
-const LIVE: [&str; 23] = [
+const LIVE: [&str; 24] = [
     "strict",
     "call_timeout",
     "methods.*",
@@ -51,6 +51,7 @@ const LIVE: [&str; 23] = [
     "http.body_timeout",
     "http.max_batch",
     "http.batch_concurrency",
+    "http.batch_timeout",
     "http.max_batch_answer",
     "http.compress",
     "http.max_in_flight",

@@ -139,6 +139,7 @@ impl Config {
         let times = [
             ("call_timeout", self.call_timeout),
             ("http.body_timeout", self.http.body_timeout),
+            ("http.batch_timeout", self.http.batch_timeout),
             ("connections.first_byte_timeout", self.connections.first_byte_timeout),
             ("connections.head_timeout", self.connections.head_timeout),
             ("connections.idle_timeout", self.connections.idle_timeout),

@@ -24,6 +24,9 @@ pub struct Config {
     pub max_batch: usize,
     /// Calls of one batch that run at a time.
     pub batch_concurrency: usize,
+    /// After so long, no more calls of a batch are begun.
+    #[serde(with = "humantime_serde")]
+    pub batch_timeout: Duration,
     /// The largest sum of a batch's answers.
     pub max_batch_answer: ByteSize,
     /// Are answers from memory sent as gzip, to clients who take it?
@@ -63,6 +66,9 @@ impl Default for Config {
             body_timeout: Duration::from_secs(10),
             max_batch: 1000,
             batch_concurrency: 32,
+            // Twice what a call may take: of calls that run one after another, as writes do, each may fail slowly and
+            // another still has its turn.
+            batch_timeout: Duration::from_secs(60),
             max_batch_answer: ByteSize::mib(64),
             compress: true,
             max_in_flight: 1024,

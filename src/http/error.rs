@@ -68,3 +68,23 @@ pub enum HttpError {
     #[error("too many requests at once; try again shortly")]
     Overloaded,
 }
+
+/// Why a call of a batch has no answer while others of it have: it was not begun, or what came does not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LeftOut {
+    /// The answers are more than a batch may have.
+    #[error("the answers of this batch exceed {max} bytes; ask for fewer at once")]
+    TooMuch {
+        /// The limit in force.
+        max: u64,
+    },
+    /// The answers that wait to be taken, everybody's together, are more than there may be.
+    #[error("too many answers wait to be taken; try again shortly")]
+    Overloaded,
+    /// What the batch has done by now took too long.
+    #[error("not begun within {}, since the batch takes too long; send fewer calls at once", Time(*after))]
+    Overdue {
+        /// The limit in force.
+        after: Duration,
+    },
+}

@@ -7,6 +7,7 @@
 mod access;
 mod address;
 mod auth;
+mod batch;
 mod body;
 mod cache_status;
 mod config;
@@ -33,7 +34,7 @@ pub use self::{
     address::{Network, NetworkError},
     body::Portion,
     config::{Config, ConfigError},
-    error::HttpError,
+    error::{HttpError, LeftOut},
     host::{HostCheck, HostError, HostName, HostNameError},
     key::{KeyConfig, KeyHash, KeyHashError, NewKey},
     live::Live,

@@ -18,15 +18,15 @@ use tower::Service;
 
 use super::{
     Config, HttpError, Metrics, RpcBody,
-    cache_status::{self, CacheTally},
+    batch::{Batch, Done, Reply},
+    cache_status,
     gzip::{self, Mark},
-    rescue::{self, Verdict},
+    rescue,
 };
 use crate::{
     budget::ByteBudget,
-    cache::Deflated,
     eth::is_write,
-    jsonrpc::{Answer, Code, Entry, ErrorObject, Packet, RawId, ReplyWriter, Rope},
+    jsonrpc::{Answer, Entry, ErrorObject, Packet, RawId, ReplyWriter, Rope},
     proxy::{Answered, CallError, Caller, Outcome, PacketContext, ReadCall, Request},
 };
 
@@ -49,24 +49,18 @@ pub(super) struct Shape {
 
 /// Answers from here on count while they wait to be taken; as many smaller ones as there can be
 /// requests at a time come to 64 MiB.
-const LARGE: usize = 64 * 1024;
+pub(super) const LARGE: usize = 64 * 1024;
 
 /// Entries of a batch between which others get their turn: where all is in memory, nothing else makes it pause, and a
 /// few clients with huge batches would keep everybody behind them waiting.
 const TURN: usize = 32;
 
-/// What goes back for one entry.
-struct Reply {
-    answer: Result<Answer, Verdict>,
-    /// Where the answer came from; `None` if there is none.
-    outcome: Option<Outcome>,
-    deflated: Option<Arc<Deflated>>,
-}
-
 /// Entries of a batch that may run side by side.
 struct Segment {
     packet: Arc<PacketContext>,
     slots: Vec<Slot>,
+    /// It is one entry alone, and that is a write.
+    is_write: bool,
 }
 
 /// An entry of a packet, made out.
@@ -79,18 +73,6 @@ enum Slot {
     },
     /// Nothing comes back for it, and nothing is done.
     Nothing,
-}
-
-/// What has become of a batch so far.
-struct Batch {
-    writer: ReplyWriter,
-    /// What of it there is a deflated form of.
-    marks: Vec<Mark>,
-    tally: CacheTally,
-    /// The largest sum of the answers, in bytes.
-    max_answer: u64,
-    /// An answer did not fit. What has not begun is not begun from then on: its answer would be thrown away.
-    is_full: bool,
 }
 
 // === impl Packets ===
@@ -108,24 +90,20 @@ where
         shape: Shape,
     ) -> Result<Response<RpcBody>, HttpError> {
         let mut response = match packet {
-            Packet::Single(entry) => match self.one(entry, caller).await {
-                None => no_content(),
-                Some((id, reply)) => self.single(&id, reply, shape.version),
-            },
+            Packet::Single(entry) => {
+                let is_write = matches!(&entry, Entry::Call(call) if is_write(call.method.as_str()));
+                match self.one(entry, caller).await {
+                    None => no_content(),
+                    Some((id, reply)) => self.counted(self.single(&id, reply, shape.version), is_write)?,
+                }
+            }
             // On the heap, so that a call alone does not carry the room for a batch along.
             Packet::Batch(entries) => Box::pin(self.batch(limits, entries, &caller, shape.version)).await,
         };
         if shape.varies {
             response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept-encoding"));
         }
-        let size = response.body().len();
-        if size < LARGE {
-            return Ok(response);
-        }
-        // Clients that ask for much and take little would otherwise fill the memory with it.
-        let mut lease = self.waiting.lease();
-        lease.grow(size).map_err(|_| HttpError::Overloaded)?;
-        Ok(response.map(|body| body.with_lease(lease)))
+        Ok(response)
     }
 
     async fn one(&self, entry: Entry, caller: Caller) -> Option<(RawId, Reply)> {
@@ -150,21 +128,36 @@ where
         caller: &Caller,
         version: Version,
     ) -> Response<RpcBody> {
-        let mut batch = Batch::new(limits.max_batch_answer.as_u64());
+        let mut batch = Batch::new(limits, &self.waiting);
         let mut entries = entries.into_iter();
         while !entries.as_slice().is_empty() {
             let segment = Segment::next(&mut entries, caller);
             self.segment(&segment, limits.batch_concurrency.max(1), &mut batch).await;
         }
-        let Batch { writer, marks, tally, .. } = batch;
-        writer.finish().map_or_else(no_content, |rope| self.json(rope, &marks, version, tally.cache_status()))
+        let Some(Done { rope, marks, cache_status, lease }) = batch.finish() else { return no_content() };
+        let response = self.json(rope, &marks, version, cache_status);
+        let size = response.body().len();
+        if size < LARGE {
+            return response;
+        }
+        let mut lease = lease.unwrap_or_else(|| self.waiting.lease());
+        // Deflated it may be less.
+        lease.hold(size);
+        response.map(|body| body.with_lease(lease))
     }
 
     /// Runs entries side by side, so many at a time. What is there at the first look, as answers from memory are,
     /// is written at once: it waits in no queue unless an entry before it does.
-    async fn segment(&self, segment: &Segment, concurrency: usize, batch: &mut Batch) {
+    async fn segment(&self, segment: &Segment, concurrency: usize, batch: &mut Batch<'_>) {
         let mut proxy = self.proxy.clone();
         let caller = segment.packet.caller();
+        let is_write = segment.is_write;
+        // A write is alone: it waits for nothing before it.
+        let counted = |reply: Option<Reply>| match reply {
+            Some(reply) if !is_write => Some(reply.counted(&self.waiting)),
+            reply => reply,
+        };
+        batch.look_at_the_clock();
         let mut waiting = FuturesOrdered::new();
         let mut begun = 0_usize;
         let mut ids = segment.slots.iter().map(|slot| segment.id(slot));
@@ -172,36 +165,40 @@ where
         loop {
             while waiting.len() < concurrency {
                 let Some(slot) = segment.slots.get(begun) else { break };
-                let reply = match slot {
-                    Slot::Call(_) if batch.is_full => Poll::Ready(Some(batch.too_much(caller))),
-                    Slot::Call(index) => {
+                let reply = match (slot, batch.over()) {
+                    (Slot::Call(_), Some(reason)) => Poll::Ready(Some(Reply::not_begun(reason, caller))),
+                    (Slot::Call(index), None) => {
                         next.set(Some(begin(&mut proxy, segment.packet.request(*index))).into());
                         poll_fn(|cx| Poll::Ready(next.as_mut().poll(cx))).await
                     }
-                    Slot::Refused { error, .. } => Poll::Ready(Some(Reply::refused(error, caller))),
-                    Slot::Nothing => {
+                    (Slot::Refused { error, .. }, _) => Poll::Ready(Some(Reply::refused(error, caller))),
+                    (Slot::Nothing, _) => {
                         let _ = caller.charge();
                         Poll::Ready(None)
                     }
                 };
                 match reply {
-                    Poll::Ready(reply) if waiting.is_empty() => batch.write(ids.next().flatten(), reply),
-                    Poll::Ready(reply) => waiting.push_back(Either::Left(ready(reply))),
+                    Poll::Ready(reply) if waiting.is_empty() => {
+                        batch.write(ids.next().flatten(), reply, is_write);
+                    }
+                    Poll::Ready(reply) => waiting.push_back(Either::Left(ready(counted(reply)))),
                     // What is polled stays where it is: it moves on with its box.
                     Poll::Pending => {
                         let waits = std::mem::replace(&mut next, Box::pin(OptionFuture::from(None)));
-                        waiting.push_back(Either::Right(waits));
+                        waiting.push_back(Either::Right(waits.map(counted)));
                     }
                 }
                 begun += 1;
                 if begun.is_multiple_of(TURN) {
                     task::yield_now().await;
+                    batch.look_at_the_clock();
                 }
             }
             match waiting.next().await {
-                Some(reply) => batch.write(ids.next().flatten(), reply),
+                Some(reply) => batch.write(ids.next().flatten(), reply, is_write),
                 None => return,
             }
+            batch.look_at_the_clock();
         }
     }
 }
@@ -212,7 +209,7 @@ impl<P> Packets<P> {
     fn single(
         &self,
         id: &RawId,
-        Reply { answer, outcome, deflated }: Reply,
+        Reply { answer, outcome, deflated, .. }: Reply,
         version: Version,
     ) -> Response<RpcBody> {
         let mut writer = ReplyWriter::single();
@@ -230,6 +227,22 @@ impl<P> Packets<P> {
             verdict.mark(&mut response);
         }
         response
+    }
+
+    /// Large answers count while they wait to be taken: clients that ask for much and take little would otherwise fill the
+    /// memory with it. What a write came to is told in any case: whoever is told to try again would send it twice.
+    fn counted(&self, response: Response<RpcBody>, is_write: bool) -> Result<Response<RpcBody>, HttpError> {
+        let size = response.body().len();
+        if size < LARGE {
+            return Ok(response);
+        }
+        let mut lease = self.waiting.lease();
+        if is_write {
+            lease.hold(size);
+        } else {
+            lease.grow(size).map_err(|_| HttpError::Overloaded)?;
+        }
+        Ok(response.map(|body| body.with_lease(lease)))
     }
 
     /// As gzip, if there is a deflated form of anything in it; only callers who take gzip are handed one.
@@ -261,9 +274,7 @@ where
     P: Service<Request, Response = Answered, Error = CallError>,
 {
     rescue::guarded(|| proxy.call(request)).map(|answered| match answered {
-        Ok(Ok(Answered { answer, outcome, deflated })) => {
-            Reply { answer: Ok(answer), outcome: Some(outcome), deflated }
-        }
+        Ok(Ok(Answered { answer, outcome, deflated })) => Reply::new(answer, Some(outcome), deflated),
         Ok(Err(error)) => Reply::failed(rescue::call_error(&error)),
         Err(panic) => Reply::failed(rescue::panicked(&*panic)),
     })
@@ -301,7 +312,7 @@ impl Segment {
                 Err(slot) => slot,
             });
         }
-        Self { packet: Arc::new(PacketContext::new(caller.clone(), calls)), slots }
+        Self { packet: Arc::new(PacketContext::new(caller.clone(), calls)), slots, is_write: reads == 0 }
     }
 
     /// Under which the reply to an entry is written; `None` if nobody waits for one.
@@ -311,64 +322,6 @@ impl Segment {
             Slot::Refused { id, .. } => Some(id),
             Slot::Nothing => None,
         }
-    }
-}
-
-// === impl Reply ===
-
-impl Reply {
-    fn failed(verdict: Verdict) -> Self {
-        Self { answer: Err(verdict), outcome: None, deflated: None }
-    }
-
-    /// To what is no call. It costs one all the same: a batch may hold a thousand.
-    fn refused(error: &ErrorObject, caller: &Caller) -> Self {
-        match caller.charge() {
-            Ok(()) => Self { answer: Ok(Answer::from(error)), outcome: None, deflated: None },
-            Err(wait) => Self::failed(rescue::call_error(&CallError::RateLimited { wait })),
-        }
-    }
-}
-
-// === impl Batch ===
-
-impl Batch {
-    fn new(max_answer: u64) -> Self {
-        Self {
-            writer: ReplyWriter::batch(),
-            marks: Vec::new(),
-            tally: CacheTally::default(),
-            max_answer,
-            is_full: false,
-        }
-    }
-
-    fn write(&mut self, id: Option<&RawId>, reply: Option<Reply>) {
-        let (Some(id), Some(Reply { answer, outcome, deflated })) = (id, reply) else { return };
-        self.tally.add(outcome);
-        let answer = answer.unwrap_or_else(|verdict| Answer::from(&verdict.error));
-        let fits = (self.writer.len() + answer.len()) as u64 <= self.max_answer;
-        self.is_full |= !fits;
-        if !fits {
-            self.writer.write(id, self.refusal());
-            return;
-        }
-        let start = self.writer.write(id, answer);
-        self.marks.extend(deflated.map(|deflated| Mark { start, deflated }));
-    }
-
-    /// Instead of what is not begun.
-    fn too_much(&self, caller: &Caller) -> Reply {
-        // It has its answer, whatever is left.
-        let _ = caller.charge();
-        Reply { answer: Ok(self.refusal()), outcome: None, deflated: None }
-    }
-
-    /// What no longer fits becomes an error: its own, so that the others keep their answers.
-    fn refusal(&self) -> Answer {
-        let message =
-            format!("the answers of this batch exceed {} bytes; ask for fewer at once", self.max_answer);
-        Answer::from(&ErrorObject::new(Code::InvalidRequest, message))
     }
 }
 

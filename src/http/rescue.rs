@@ -24,7 +24,7 @@ use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 use tracing::error;
 
-use super::{HttpError, RpcBody, cache_status};
+use super::{HttpError, LeftOut, RpcBody, cache_status};
 use crate::{
     jsonrpc::{Answer, Code, ErrorObject, RawId, ReplyWriter},
     proxy::CallError,
@@ -152,6 +152,16 @@ pub fn http_error(error: &HttpError) -> Verdict {
             Verdict::new(StatusCode::SERVICE_UNAVAILABLE, Code::Overloaded, message).retry_after(RETRY_SOON)
         }
     }
+}
+
+/// Judges a call of a batch that was left out while others were answered.
+pub fn left_out(reason: LeftOut) -> ErrorObject {
+    let code = match reason {
+        LeftOut::TooMuch { .. } => Code::InvalidRequest,
+        LeftOut::Overloaded => Code::Overloaded,
+        LeftOut::Overdue { .. } => Code::UpstreamTimeout,
+    };
+    ErrorObject::new(code, reason.to_string())
 }
 
 /// Judges a panic: logs it with an id that the client is told too.

@@ -187,3 +187,94 @@ async fn answers_that_nobody_takes_are_bounded_together() {
     drop(untaken);
     assert_eq!(send(&edge, &large).await.0, StatusCode::OK);
 }
+
+#[tokio::test]
+async fn answers_of_a_batch_count_from_when_they_are_there() {
+    let edge = edge(&Config::default());
+    let large = call("fine", &json!([700 << 10]));
+    // Behind what is slow, or before it.
+    for batch in [json!([large, call("hang", &json!([]))]), json!([call("hang", &json!([])), large])] {
+        let hanging = tokio::spawn(edge.clone().oneshot(post(&batch.to_string())));
+        tokio::task::yield_now().await;
+        assert_eq!(send(&edge, &large.to_string()).await.0, StatusCode::SERVICE_UNAVAILABLE);
+        // Others' batches have what fits, and of the rest an error each.
+        let small = call("fine", &json!([10]));
+        let (status, replies) = send(&edge, &json!([small, large, small]).to_string()).await;
+        assert_eq!(status, StatusCode::OK);
+        assert_eq!(replies[0]["result"].as_str().unwrap().len(), 10);
+        assert_eq!(
+            (&replies[1]["error"]["code"], &replies[2]["error"]["code"]),
+            (&json!(-32013), &json!(-32013))
+        );
+        hanging.abort();
+        let _ = hanging.await;
+        assert_eq!(send(&edge, &json!([small, large, small]).to_string()).await.1[1]["error"], Value::Null);
+    }
+}
+
+#[tokio::test]
+async fn small_answers_that_wait_behind_a_slow_one_count_too() {
+    let edge = edge(&Config::default());
+    let mut batch = vec![call("hang", &json!([]))];
+    batch.extend(vec![call("fine", &json!([32 << 10])); 30]);
+    let hanging = tokio::spawn(edge.clone().oneshot(post(&json!(batch).to_string())));
+    tokio::task::yield_now().await;
+    let large = call("fine", &json!([100 << 10])).to_string();
+    assert_eq!(send(&edge, &large).await.0, StatusCode::SERVICE_UNAVAILABLE);
+    hanging.abort();
+    let _ = hanging.await;
+    assert_eq!(send(&edge, &large).await.0, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn what_a_write_came_to_is_told_whatever_else_waits() {
+    let config = Config { max_batch_answer: bytesize::ByteSize::kib(900), ..Config::default() };
+    let edge = edge(&config);
+    let large = call("fine", &json!([700 << 10]));
+    let Ok(untaken) = edge.clone().oneshot(post(&large.to_string())).await;
+    // Whoever is told to try again would send it twice.
+    let write = call("eth_sendRawTransaction", &json!([400 << 10]));
+    let (status, reply) = send(&edge, &write.to_string()).await;
+    assert_eq!((status, reply["result"].as_str().map(str::len)), (StatusCode::OK, Some(400 << 10)));
+    let read = call("fine", &json!([300 << 10]));
+    let (status, replies) = send(&edge, &json!([write, read, write]).to_string()).await;
+    assert_eq!((status, replies[0]["result"].as_str().map(str::len)), (StatusCode::OK, Some(400 << 10)));
+    // And what has not begun may well be sent again.
+    assert_eq!(
+        (&replies[1]["error"]["code"], &replies[2]["error"]["code"]),
+        (&json!(-32013), &json!(-32013))
+    );
+    drop(untaken);
+
+    // Likewise where its answer is more than a batch may have.
+    let (_, replies) = send(&edge, &json!([large, write, call("hang", &json!([]))]).to_string()).await;
+    assert_eq!(replies[1]["result"].as_str().map(str::len), Some(400 << 10));
+    assert_eq!(replies[2]["error"]["code"], -32600);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_begins_nothing_after_its_time() {
+    let begun = Arc::new(AtomicUsize::new(0));
+    let seen = begun.clone();
+    let proxy = service_fn(move |_: proxy::Request| {
+        seen.fetch_add(1, Relaxed);
+        async {
+            time::sleep(Duration::from_secs(25)).await;
+            Ok(Answered::new(Answer::Result("0".into()), Outcome::Bypass))
+        }
+    });
+    let config = Config::default();
+    let edge = stack(Live::new(&config), parts(&config), proxy);
+    for (method, each) in [("eth_sendRawTransaction", 1), ("read", config.batch_concurrency)] {
+        begun.store(0, Relaxed);
+        let batch = vec![call(method, &json!([])); 1000];
+        let start = time::Instant::now();
+        let (status, replies) = send(&edge, &json!(batch).to_string()).await;
+        assert_eq!(status, StatusCode::OK);
+        // Begun at 0 s, 25 s and 50 s; those of 50 s have their time.
+        assert_eq!((start.elapsed().as_secs(), begun.load(Relaxed)), (75, 3 * each), "{method}");
+        assert_eq!(replies.as_array().unwrap().len(), 1000);
+        assert_eq!(replies[3 * each - 1]["result"], 0);
+        assert!((3 * each..1000).all(|at| replies[at]["error"]["code"] == -32011), "{method}");
+    }
+}

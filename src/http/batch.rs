@@ -1,0 +1,189 @@
+//! What has become of a batch so far, and whether more of it is begun.
+
+use std::sync::Arc;
+
+use http::HeaderValue;
+use tokio::time::Instant;
+
+use super::{
+    Config, LeftOut,
+    cache_status::CacheTally,
+    gzip::Mark,
+    packet::LARGE,
+    rescue::{self, Verdict},
+};
+use crate::{
+    budget::{ByteBudget, Lease},
+    cache::Deflated,
+    jsonrpc::{Answer, ErrorObject, RawId, ReplyWriter, Rope},
+    proxy::{CallError, Caller, Outcome},
+};
+
+/// From here on an answer counts while it waits for those before it in its batch: as many smaller ones as run side by
+/// side do not come to a large one.
+const COUNTS: usize = LARGE / 32;
+
+/// What goes back for one entry.
+pub(super) struct Reply {
+    pub(super) answer: Result<Answer, Verdict>,
+    /// Where the answer came from; `None` if there is none.
+    pub(super) outcome: Option<Outcome>,
+    pub(super) deflated: Option<Arc<Deflated>>,
+    /// Of an answer that waits for those before it.
+    lease: Option<Lease>,
+    /// There is no answer for this reason, and none will be made to what follows.
+    left_out: Option<LeftOut>,
+}
+
+/// Collects the replies to a batch, and counts them among the bytes that wait to be taken as they come.
+///
+/// Once entries have begun, nothing is refused but entries, each on its own: whoever is told that a batch as a whole was
+/// refused would send the writes in it again.
+pub(super) struct Batch<'a> {
+    limits: &'a Config,
+    waiting: &'a ByteBudget,
+    begun: Instant,
+    writer: ReplyWriter,
+    /// What of it there is a deflated form of.
+    marks: Vec<Mark>,
+    tally: CacheTally,
+    /// Of all that is written, once that is much.
+    lease: Option<Lease>,
+    left_out: Option<LeftOut>,
+}
+
+/// A batch that is done.
+pub(super) struct Done {
+    pub(super) rope: Rope,
+    pub(super) marks: Vec<Mark>,
+    pub(super) cache_status: HeaderValue,
+    pub(super) lease: Option<Lease>,
+}
+
+// === impl Reply ===
+
+impl Reply {
+    pub(super) fn new(answer: Answer, outcome: Option<Outcome>, deflated: Option<Arc<Deflated>>) -> Self {
+        Self { answer: Ok(answer), outcome, deflated, lease: None, left_out: None }
+    }
+
+    pub(super) fn failed(verdict: Verdict) -> Self {
+        Self { answer: Err(verdict), outcome: None, deflated: None, lease: None, left_out: None }
+    }
+
+    /// To what is no call. It costs one all the same: a batch may hold a thousand.
+    pub(super) fn refused(error: &ErrorObject, caller: &Caller) -> Self {
+        match caller.charge() {
+            Ok(()) => Self::new(Answer::from(error), None, None),
+            Err(wait) => Self::failed(rescue::call_error(&CallError::RateLimited { wait })),
+        }
+    }
+
+    /// Instead of what is not begun.
+    pub(super) fn not_begun(reason: LeftOut, caller: &Caller) -> Self {
+        // It has its answer, whatever is left.
+        let _ = caller.charge();
+        Self::left_out(reason)
+    }
+
+    fn left_out(reason: LeftOut) -> Self {
+        let answer = Answer::from(&rescue::left_out(reason));
+        Self { left_out: Some(reason), ..Self::new(answer, None, None) }
+    }
+
+    /// Counts from here on, since it waits for what is before it.
+    pub(super) fn counted(self, waiting: &ByteBudget) -> Self {
+        let size = self.answer.as_ref().map_or(0, Answer::len);
+        if size < COUNTS {
+            return self;
+        }
+        let mut lease = waiting.lease();
+        match lease.grow(size) {
+            Ok(()) => Self { lease: Some(lease), ..self },
+            Err(_) => Self::left_out(LeftOut::Overloaded),
+        }
+    }
+}
+
+// === impl Batch ===
+
+impl<'a> Batch<'a> {
+    pub(super) fn new(limits: &'a Config, waiting: &'a ByteBudget) -> Self {
+        Self {
+            limits,
+            waiting,
+            begun: Instant::now(),
+            writer: ReplyWriter::batch(),
+            marks: Vec::new(),
+            tally: CacheTally::default(),
+            lease: None,
+            left_out: None,
+        }
+    }
+
+    /// Why what has not begun is not begun any more: its answer would be thrown away.
+    pub(super) fn over(&self) -> Option<LeftOut> {
+        self.left_out
+    }
+
+    /// Sees whether its time has come. To be called now and then: what has begun may take its own time.
+    pub(super) fn look_at_the_clock(&mut self) {
+        let after = self.limits.batch_timeout;
+        if self.left_out.is_none() && self.begun.elapsed() >= after {
+            self.left_out = Some(LeftOut::Overdue { after });
+        }
+    }
+
+    /// Appends the reply to an entry, or the error that it has become. What a write came to is told in any case.
+    pub(super) fn write(&mut self, id: Option<&RawId>, reply: Option<Reply>, is_write: bool) {
+        let (Some(id), Some(Reply { answer, outcome, deflated, lease, left_out })) = (id, reply) else {
+            return;
+        };
+        self.tally.add(outcome);
+        self.left_out = self.left_out.or(left_out);
+        let answer = answer.unwrap_or_else(|verdict| Answer::from(&verdict.error));
+        if let Err(reason) = self.make_room(answer.len(), lease, is_write) {
+            self.left_out = self.left_out.or(Some(reason));
+            self.writer.write(id, Answer::from(&rescue::left_out(reason)));
+            return;
+        }
+        let start = self.writer.write(id, answer);
+        self.marks.extend(deflated.map(|deflated| Mark { start, deflated }));
+    }
+
+    /// Sees that so many bytes more may be written; some of them count already.
+    fn make_room(&mut self, more: usize, counted: Option<Lease>, is_write: bool) -> Result<(), LeftOut> {
+        let written = self.writer.len();
+        let size = written + more;
+        let max = self.limits.max_batch_answer.as_u64();
+        if size as u64 > max {
+            let reason = LeftOut::TooMuch { max };
+            if !is_write {
+                return Err(reason);
+            }
+            self.left_out = self.left_out.or(Some(reason));
+        }
+        if size < LARGE {
+            return Ok(());
+        }
+        let lease = self.lease.get_or_insert_with(|| self.waiting.lease());
+        if let Some(counted) = counted {
+            lease.absorb(counted);
+        }
+        if is_write {
+            lease.hold(size);
+            return Ok(());
+        }
+        lease.grow(size.saturating_sub(lease.held())).map_err(|_| {
+            lease.hold(written);
+            LeftOut::Overloaded
+        })
+    }
+
+    /// All of it; `None` if nobody waits for anything.
+    pub(super) fn finish(self) -> Option<Done> {
+        let Self { writer, marks, tally, lease, .. } = self;
+        let rope = writer.finish()?;
+        Some(Done { rope, marks, cache_status: tally.cache_status(), lease })
+    }
+}
