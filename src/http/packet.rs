@@ -8,7 +8,7 @@ use std::{
 };
 
 use futures_util::{
-    FutureExt, StreamExt,
+    FutureExt, StreamExt, TryFutureExt,
     future::{Either, OptionFuture},
     stream::FuturesOrdered,
 };
@@ -82,56 +82,68 @@ where
     P: Service<Request, Response = Answered, Error = CallError> + Clone,
 {
     /// The answer to a packet, under the limits of the moment.
-    pub(super) async fn answer(
-        &self,
-        limits: &Config,
+    ///
+    /// What can be done at once is done before anything is waited for, so that a call alone carries along no more than
+    /// it waits for.
+    pub(super) fn answer<'a>(
+        &'a self,
+        limits: &'a Config,
         packet: Packet,
         caller: Caller,
-        shape: Shape,
-    ) -> Result<Response<RpcBody>, HttpError> {
-        let mut response = match packet {
-            Packet::Single(entry) => {
-                let is_write = matches!(&entry, Entry::Call(call) if is_write(call.method.as_str()));
-                match self.one(entry, caller).await {
-                    None => no_content(),
-                    Some((id, reply)) => self.counted(self.single(&id, reply, shape.version), is_write)?,
-                }
+        Shape { version, varies }: Shape,
+    ) -> impl Future<Output = Result<Response<RpcBody>, HttpError>> + use<'a, P> {
+        let answering = match packet {
+            Packet::Single(entry) => Either::Left(self.alone(entry, caller, version)),
+            // On the heap, as there is room for a hundred calls in it.
+            Packet::Batch(entries) => {
+                Either::Right(Box::pin(self.batch(limits, entries, caller, version)).map(Ok))
             }
-            // On the heap, so that a call alone does not carry the room for a batch along.
-            Packet::Batch(entries) => Box::pin(self.batch(limits, entries, &caller, shape.version)).await,
         };
-        if shape.varies {
-            response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept-encoding"));
-        }
-        Ok(response)
+        answering.map_ok(move |mut response| {
+            if varies {
+                response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept-encoding"));
+            }
+            response
+        })
     }
 
-    async fn one(&self, entry: Entry, caller: Caller) -> Option<(RawId, Reply)> {
-        match made_out(entry) {
+    fn alone(
+        &self,
+        entry: Entry,
+        caller: Caller,
+        version: Version,
+    ) -> impl Future<Output = Result<Response<RpcBody>, HttpError>> + use<'_, P> {
+        let is_write = matches!(&entry, Entry::Call(call) if is_write(call.method.as_str()));
+        let (id, replying) = match made_out(entry) {
             Ok(mut call) => {
                 let id = call.id.take();
-                let reply = begin(&mut self.proxy.clone(), Request::alone(caller, call)).await;
-                Some((id?, reply))
+                (id, Either::Left(begin(&mut self.proxy.clone(), Request::alone(caller, call)).map(Some)))
             }
-            Err(Slot::Refused { id, error }) => Some((id, Reply::refused(&error, &caller))),
+            Err(Slot::Refused { id, error }) => {
+                (Some(id), Either::Right(ready(Some(Reply::refused(&error, &caller)))))
+            }
             Err(_) => {
                 let _ = caller.charge();
-                None
+                (None, Either::Right(ready(None)))
             }
-        }
+        };
+        replying.map(move |reply| match (id, reply) {
+            (Some(id), Some(reply)) => self.counted(self.single(&id, reply, version), is_write),
+            _ => Ok(no_content()),
+        })
     }
 
     async fn batch(
         &self,
         limits: &Config,
         entries: Vec<Entry>,
-        caller: &Caller,
+        caller: Caller,
         version: Version,
     ) -> Response<RpcBody> {
         let mut batch = Batch::new(limits, &self.waiting);
         let mut entries = entries.into_iter();
         while !entries.as_slice().is_empty() {
-            let segment = Segment::next(&mut entries, caller);
+            let segment = Segment::next(&mut entries, &caller);
             self.segment(&segment, limits.batch_concurrency.max(1), &mut batch).await;
         }
         let Some(Done { rope, marks, cache_status, lease }) = batch.finish() else { return no_content() };

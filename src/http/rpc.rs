@@ -98,41 +98,53 @@ impl<P> Inner<P>
 where
     P: Service<proxy::Request, Response = Answered, Error = CallError> + Clone,
 {
-    async fn respond<B: Body>(
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "an async fn keeps its arguments twice, and every request has one"
+    )]
+    fn respond<B: Body>(
         self: Arc<Self>,
         head: Result<Head, HttpError>,
         body: B,
         mut caller: Caller,
-    ) -> Result<Response<RpcBody>, HttpError> {
-        // A request is answered under the limits that it came under.
-        let limits = self.live.config();
-        // The lease is held until the packet, which is made of these bytes, has been answered.
-        let (version, accepted, packet, _lease) = match self.read(&limits, head, body).await {
-            Ok(read) => read,
-            Err(HttpError::Overloaded) => return Err(HttpError::Overloaded),
-            // Each entry of a packet costs its client a call, and so does what is none: garbage is not free.
-            Err(error) => {
-                caller.charge().map_err(|wait| HttpError::RateLimited { wait })?;
-                return Err(error);
-            }
-        };
-        caller.gzip = limits.compress && accepted == Accepted::Gzip;
-        // Without the header an answer is what it always was: nothing is said of what others might get. No cache keeps
-        // the answer to a POST unless it is told to, and none is.
-        let varies = limits.compress && accepted != Accepted::Unsaid;
-        self.packets.answer(&limits, packet, caller, Shape { version, varies }).await
+    ) -> impl Future<Output = Result<Response<RpcBody>, HttpError>> {
+        async move {
+            // A request is answered under the limits that it came under.
+            let limits = self.live.config();
+            let read = self.read(&limits, head, body).await;
+            // The lease is held until the packet, which is made of these bytes, has been answered.
+            let (answering, _lease) = match read {
+                Ok((Head { version, accepted, .. }, packet, lease)) => {
+                    caller.gzip = limits.compress && accepted == Accepted::Gzip;
+                    // Without the header an answer is what it always was: nothing is said of what others might get. No
+                    // cache keeps the answer to a POST unless it is told to, and none is.
+                    let varies = limits.compress && accepted != Accepted::Unsaid;
+                    (self.packets.answer(&limits, packet, caller, Shape { version, varies }), lease)
+                }
+                Err(HttpError::Overloaded) => return Err(HttpError::Overloaded),
+                // Each entry of a packet costs its client a call, and so does what is none: garbage is not free.
+                Err(error) => {
+                    caller.charge().map_err(|wait| HttpError::RateLimited { wait })?;
+                    return Err(error);
+                }
+            };
+            answering.await
+        }
     }
 
-    async fn read<B: Body>(
+    #[expect(clippy::manual_async_fn, reason = "as above")]
+    fn read<B: Body>(
         &self,
         limits: &Config,
         head: Result<Head, HttpError>,
         body: B,
-    ) -> Result<(Version, Accepted, Packet, Lease), HttpError> {
-        let Head { version, accepted, announced } = head?;
-        let (body, lease) = read::body(limits, &self.budget, announced, body).await?;
-        let packet = Packet::read(&body, limits.max_batch).map_err(HttpError::Packet)?;
-        Ok((version, accepted, packet, lease))
+    ) -> impl Future<Output = Result<(Head, Packet, Lease), HttpError>> {
+        async move {
+            let head = head?;
+            let (body, lease) = read::body(limits, &self.budget, head.announced, body).await?;
+            let packet = Packet::read(&body, limits.max_batch).map_err(HttpError::Packet)?;
+            Ok((head, packet, lease))
+        }
     }
 }
 
