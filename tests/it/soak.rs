@@ -4,6 +4,8 @@
 //! Not among the ordinary tests, since it takes its time: `tests/run` runs it, for `SOAK_SECONDS`.
 
 use std::{
+    collections::HashMap,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -11,18 +13,32 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use holdfast::devchain::{DevChain, Fault};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
+    net::{TcpSocket, TcpStream},
+    task::JoinSet,
     time::{self, Instant},
 };
 
-use crate::support::{client, eventually, process, upstream};
+use crate::support::{client, eventually, process, proxy, upstream};
+
+/// The first block is a large one, and kept as well: for those who ask for much.
+const LARGE: u64 = 1;
 
 /// Blocks that are final and in memory: what is asked of them must be answered, whatever happens.
 const KEPT: u64 = 40;
+
+/// Where those who mean harm come from: the others are the others.
+const HOSTILE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 9));
+
+/// Requests at a time. Less than the hostile want, and their share leaves enough for the well-behaved.
+const IN_FLIGHT: u64 = 32;
+
+/// Bytes of answers that wait to be taken. Less than the hostile leave waiting.
+const WAITING: u64 = 8 << 20;
 
 /// In bytes. Small, so that it is full and churning within the time.
 const CACHE: u64 = 16 << 20;
@@ -32,6 +48,9 @@ const BESIDE: u64 = 64 << 20;
 
 /// Upstream connections at a time.
 const UPSTREAM: u64 = 16;
+
+/// Until a reader that takes nothing is closed.
+const STALL: Duration = Duration::from_secs(5);
 
 /// Until what nobody needs any more is gone: a connection to a node is kept for 50 s, and looked at as often.
 const REST: Duration = Duration::from_secs(120);
@@ -47,8 +66,24 @@ struct Seen {
     micros: Mutex<Vec<u64>>,
 }
 
+/// What the hostile got done.
+#[derive(Default)]
+struct Done {
+    /// Requests that were shed.
+    refused: AtomicU64,
+    /// Answers that were begun and not read.
+    unread: AtomicU64,
+    hung_up: AtomicU64,
+    reset: AtomicU64,
+}
+
+fn next(dice: &mut u64) -> u64 {
+    *dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *dice >> 24
+}
+
 fn final_question(chain: &DevChain, dice: u64) -> (&'static str, Value) {
-    let number = 1 + dice % KEPT;
+    let number = LARGE + 1 + dice % (KEPT - LARGE);
     let hash = chain.hash_at(number).unwrap();
     let transaction = format!("{:#x}", chain.transactions_of(hash)[(dice / KEPT % 3) as usize]);
     match dice / 128 % 4 {
@@ -59,18 +94,25 @@ fn final_question(chain: &DevChain, dice: u64) -> (&'static str, Value) {
     }
 }
 
-/// Asks for what is final and in memory, as fast as it is answered.
+/// Asks for what is final and in memory, as fast as it is answered, and compares it with what is true.
 async fn well_behaved(url: String, chain: DevChain, seen: Arc<Seen>, over: Arc<AtomicBool>, mut dice: u64) {
     let client = client::at(&url);
+    let mut truth = HashMap::new();
     while !over.load(Relaxed) {
-        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let (method, params) = final_question(&chain, dice >> 24);
+        let (method, params) = final_question(&chain, next(&mut dice));
+        let true_answer: &Value = truth
+            .entry((method, params.to_string()))
+            .or_insert_with(|| serde_json::from_slice(&chain.answer(method, &params).unwrap()).unwrap());
         let begun = Instant::now();
-        match client.ask(method, params.clone()).await {
-            Ok(_) => drop(seen.answers.fetch_add(1, Relaxed)),
+        let answer = client.ask(method, params.clone()).await;
+        seen.micros.lock().unwrap().push(u64::try_from(begun.elapsed().as_micros()).unwrap());
+        match answer {
+            Ok(text) if serde_json::from_str::<Value>(&text).ok().as_ref() == Some(true_answer) => {
+                seen.answers.fetch_add(1, Relaxed);
+            }
+            Ok(wrong) => seen.errors.lock().unwrap().push(format!("{method} {params}: {wrong} is wrong")),
             Err(error) => seen.errors.lock().unwrap().push(format!("{method} {params}: {error}")),
         }
-        seen.micros.lock().unwrap().push(u64::try_from(begun.elapsed().as_micros()).unwrap());
     }
 }
 
@@ -121,15 +163,25 @@ async fn troubled(nodes: [DevChain; 2], over: Arc<AtomicBool>) {
     nodes.iter().for_each(|node| node.clear_faults());
 }
 
+/// A connection of somebody who means harm, whose system keeps no more than so many bytes that are not read.
+async fn connect(address: SocketAddr, keeps: Option<u32>) -> std::io::Result<TcpStream> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind((HOSTILE, 0).into())?;
+    if let Some(bytes) = keeps {
+        socket.set_recv_buffer_size(bytes)?;
+    }
+    socket.connect(address).await
+}
+
 /// Connects, says this, and then neither reads nor ends, until it is thrown out.
-async fn hostile(address: std::net::SocketAddr, says: Vec<u8>, goes_on: bool, over: Arc<AtomicBool>) {
-    while !over.load(Relaxed) {
-        let Ok(mut stream) = TcpStream::connect(address).await else { continue };
+async fn hostile(address: SocketAddr, says: Vec<u8>, goes_on: bool) {
+    loop {
+        let Ok(mut stream) = connect(address, None).await else { continue };
         if stream.write_all(&says).await.is_err() {
             continue;
         }
         let mut thrown_out = [0; 1];
-        while !over.load(Relaxed) {
+        loop {
             if goes_on {
                 if stream.write_all(b"1\r\n[\r\n").await.is_err() {
                     break;
@@ -143,6 +195,94 @@ async fn hostile(address: std::net::SocketAddr, says: Vec<u8>, goes_on: bool, ov
             }
         }
     }
+}
+
+/// Asks for a large answer, and takes so many bytes of it now and then, or none, until it is thrown out.
+async fn greedy(address: SocketAddr, asks: String, takes: usize, done: Arc<Done>) {
+    loop {
+        let Ok(mut stream) = connect(address, Some(4096)).await else { continue };
+        if stream.write_all(asks.as_bytes()).await.is_err() {
+            continue;
+        }
+        let mut head = [0; 12];
+        // Only a peek, for those who read nothing.
+        match time::timeout(Duration::from_secs(5), stream.peek(&mut head)).await {
+            Ok(Ok(12)) if head.ends_with(b"200") => drop(done.unread.fetch_add(1, Relaxed)),
+            Ok(Ok(12)) => {
+                done.refused.fetch_add(1, Relaxed);
+                time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+            _ => continue,
+        }
+        if takes == 0 {
+            time::sleep(STALL * 2).await;
+        } else {
+            let mut piece = vec![0; takes];
+            while matches!(stream.read(&mut piece).await, Ok(1..)) {
+                time::sleep(Duration::from_millis(200)).await;
+            }
+        }
+    }
+}
+
+/// Asks for what must be fetched, and hangs up before it is there.
+async fn fickle(address: SocketAddr, chain: DevChain, done: Arc<Done>, mut dice: u64) {
+    loop {
+        let calls: Vec<_> = (0..20)
+            .map(|id| {
+                let number = KEPT + 1 + next(&mut dice) % (chain.head().number - KEPT);
+                let method = ["eth_getBlockByNumber", "eth_getBlockReceipts"][id % 2];
+                let params = [json!([format!("{number:#x}"), true]), json!([format!("{number:#x}")])];
+                json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params[id % 2] })
+            })
+            .collect();
+        let Ok(mut stream) = connect(address, None).await else { continue };
+        if stream.write_all(client::post(&json!(calls).to_string()).as_bytes()).await.is_ok() {
+            done.hung_up.fetch_add(1, Relaxed);
+        }
+        time::sleep(Duration::from_millis(next(&mut dice) % 30)).await;
+    }
+}
+
+/// Opens streams and resets them: at once, or when the answer has begun.
+async fn resets(address: SocketAddr, asks: Bytes, done: Arc<Done>) {
+    loop {
+        let Ok(stream) = connect(address, None).await else { continue };
+        let Ok((mut send, connection)) = h2::client::handshake(stream).await else { continue };
+        let connection = tokio::spawn(connection);
+        // Until it is thrown out: who resets too much is.
+        for turn in 0.. {
+            let Ok(ready) = send.clone().ready().await else { break };
+            send = ready;
+            let request = http::Request::post("http://localhost/").header("content-type", "application/json");
+            let Ok((response, mut stream)) = send.send_request(request.body(()).unwrap(), false) else {
+                break;
+            };
+            if stream.send_data(asks.clone(), true).is_err() {
+                break;
+            }
+            if turn % 2 == 0 {
+                let _ = time::timeout(Duration::from_secs(5), response).await;
+            }
+            stream.send_reset(h2::Reason::CANCEL);
+            done.reset.fetch_add(1, Relaxed);
+            time::sleep(Duration::from_millis(2)).await;
+        }
+        drop(send);
+        connection.abort();
+    }
+}
+
+/// Requests for much of what is in memory: of one large block, and of many small ones.
+fn large_questions() -> [String; 2] {
+    let call = |number: u64| {
+        json!({ "jsonrpc": "2.0", "id": 1, "method": "eth_getBlockByNumber",
+                "params": [format!("{number:#x}"), true] })
+    };
+    let large = json!(vec![call(LARGE); 20]);
+    let small: Value = (0..1000).map(|at| call(LARGE + 1 + at % (KEPT - LARGE))).collect();
+    [large, small].map(|batch| client::post(&batch.to_string()))
 }
 
 fn hostilities() -> Vec<(Vec<u8>, bool)> {
@@ -170,13 +310,19 @@ fn resident(process: &process::Process) -> u64 {
 #[ignore = "takes SOAK_SECONDS; tests/run runs it"]
 async fn all_at_once() {
     let seconds = std::env::var("SOAK_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(60);
-    let (node, other) = (upstream::devchain().blocks(300, 3), upstream::devchain().blocks(300, 3));
-    let (node, other) = (node.run().await, other.run().await);
+    let node = || upstream::devchain().blocks(LARGE as usize, 600).run();
+    let (node, other) = (node().await, node().await);
+    for node in [&node, &other] {
+        node.mine_many(299, 3);
+    }
     let process = process::serve(&node)
         .also(&other)
         .set("CACHE__SIZE", &CACHE.to_string())
         .set("UPSTREAM__TIMEOUT", "1s")
         .set("CONNECTIONS__MAX", "256")
+        .set("CONNECTIONS__STALL_TIMEOUT", &format!("{}s", STALL.as_secs()))
+        .set("HTTP__MAX_IN_FLIGHT", &IN_FLIGHT.to_string())
+        .set("MAX_BYTES_IN_FLIGHT", &WAITING.to_string())
         .set("UPSTREAM__MAX_IN_FLIGHT", &UPSTREAM.to_string())
         .run()
         .await;
@@ -192,7 +338,8 @@ async fn all_at_once() {
     let (files_before, tasks_before) = (process.open_files(), process.metric("holdfast_tasks").await);
     assert!(tasks_before > 0);
 
-    let (seen, over) = (Arc::new(Seen::default()), Arc::new(AtomicBool::new(false)));
+    let (seen, done) = (Arc::new(Seen::default()), Arc::new(Done::default()));
+    let over = Arc::new(AtomicBool::new(false));
     let chain = (*node).clone();
     let mut tasks = vec![tokio::spawn(troubled([chain.clone(), (*other).clone()], over.clone()))];
     for dice in 0..4 {
@@ -201,8 +348,21 @@ async fn all_at_once() {
     for _ in 0..2 {
         tasks.push(tokio::spawn(curious(url.clone(), chain.clone(), over.clone())));
     }
+    let mut hostile_tasks = JoinSet::new();
     for (says, goes_on) in hostilities().into_iter().cycle().take(70) {
-        tasks.push(tokio::spawn(hostile(address, says, goes_on, over.clone())));
+        hostile_tasks.spawn(hostile(address, says, goes_on));
+    }
+    for (at, asks) in large_questions().into_iter().cycle().take(30).enumerate() {
+        let takes = [0, 512][at / 2 % 2];
+        hostile_tasks.spawn(greedy(address, asks, takes, done.clone()));
+    }
+    for dice in 0..8 {
+        hostile_tasks.spawn(fickle(address, chain.clone(), done.clone(), dice));
+    }
+    let small =
+        json!({ "jsonrpc": "2.0", "id": 1, "method": "eth_getBlockByNumber", "params": ["0x2", true] });
+    for asks in [small.to_string(), client::call("eth_gasPrice")] {
+        hostile_tasks.spawn(resets(address, asks.into(), done.clone()));
     }
     let mut most = 0;
     let end = Instant::now() + Duration::from_secs(seconds);
@@ -212,8 +372,10 @@ async fn all_at_once() {
     }
     over.store(true, Relaxed);
     for task in tasks {
-        let _ = time::timeout(Duration::from_secs(40), task).await.expect("everybody goes home");
+        time::timeout(Duration::from_secs(40), task).await.expect("everybody goes home").unwrap();
     }
+    // Would go on for ever.
+    hostile_tasks.shutdown().await;
 
     let mut micros = std::mem::take(&mut *seen.micros.lock().unwrap());
     micros.sort_unstable();
@@ -224,6 +386,17 @@ async fn all_at_once() {
         at(0.5),
         at(0.99),
         most >> 20
+    );
+    let [refused, unread, hung_up, reset] =
+        [&done.refused, &done.unread, &done.hung_up, &done.reset].map(|count| count.load(Relaxed));
+    let stalled = process.metric(&proxy::closed("stalled")).await;
+    println!(
+        "{refused} requests refused, {unread} answers not read and {stalled} connections closed for it, \
+         {hung_up} misses left behind, {reset} streams reset"
+    );
+    assert!(
+        [refused, unread, stalled, hung_up, reset].iter().all(|count| *count > 0),
+        "nothing was put to the test"
     );
     assert!(answers > 0 && errors.is_empty(), "{} errors: {:?}", errors.len(), errors.first());
     assert!(most as f64 <= 1.35 * (CACHE + BESIDE) as f64, "{} MiB", most >> 20);
