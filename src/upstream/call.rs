@@ -2,9 +2,11 @@
 
 use std::sync::{Arc, OnceLock};
 
+use serde_json::Value;
+
 use super::{EndpointId, Need, UpstreamError, filters::FilterCall};
 use crate::{
-    eth::is_write,
+    eth::{BlockNumber, is_write},
     jsonrpc::{Answer, MethodName, Params},
     verify::{Check, Failure},
 };
@@ -105,6 +107,21 @@ impl Call {
     pub(super) fn is_wide(&self) -> bool {
         let method = self.method.as_str();
         ["Logs", "ilter", "debug_", "trace_", "Receipts"].iter().any(|wide| method.contains(wide))
+    }
+
+    /// Does it name a block by a number above this one? By a tag or a hash it does not.
+    pub(super) fn names_block_above(&self, head: BlockNumber) -> bool {
+        let number = |text: &Value| {
+            let digits = text.as_str()?.strip_prefix("0x")?;
+            // What is longer is an address, a hash, a key of a storage.
+            (digits.len() <= 16).then(|| u64::from_str_radix(digits, 16).ok()).flatten()
+        };
+        let params: Vec<Value> = serde_json::from_slice(self.params.as_bytes()).unwrap_or_default();
+        let members = params.iter().flat_map(|param| {
+            ["blockNumber", "fromBlock", "toBlock"].iter().filter_map(|name| param.get(name))
+        });
+        // The first is what is asked about: an address, a call, a count.
+        params.iter().skip(1).chain(members).filter_map(number).any(|number| number > head.0)
     }
 
     /// May it be sent twice? Not if it can change what reads see, or what a filter tells next.
