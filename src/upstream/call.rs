@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::{EndpointId, Need, UpstreamError, filters::FilterCall};
 use crate::{
+    budget::Lease,
     eth::{BlockNumber, is_write},
     jsonrpc::{Answer, MethodName, Params},
     verify::{Check, Failure},
@@ -30,7 +31,13 @@ pub struct Call {
     pub need: Need,
     /// Where it is written who answered, for whoever wants to know.
     pub(super) by: Option<AnsweredBy>,
+    /// Where the bytes that its answer takes are counted, until that was checked.
+    pub(super) held: Option<Held>,
 }
+
+/// The bytes of an answer, counted for as long as somebody has this. It travels with a call, like its check.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Held(Arc<OnceLock<Lease>>);
 
 /// Who answered a call. It travels with it, like its check.
 #[derive(Clone, Debug, Default)]
@@ -51,7 +58,7 @@ pub struct Mismatch {
 impl Call {
     /// A call whose every answer counts.
     pub fn new(method: impl Into<MethodName>, params: Params) -> Self {
-        Self { method: method.into(), params, check: None, need: Need::default(), by: None }
+        Self { method: method.into(), params, check: None, need: Need::default(), by: None, held: None }
     }
 
     /// The same call, whose answer must pass this.
@@ -67,6 +74,11 @@ impl Call {
     /// The same call; who answers it will be told here.
     pub fn with_answered_by(self, by: &AnsweredBy) -> Self {
         Self { by: Some(by.clone()), ..self }
+    }
+
+    /// The same call; the bytes of its answer are counted here.
+    pub(super) fn with_held(self, held: &Held) -> Self {
+        Self { held: Some(held.clone()), ..self }
     }
 
     /// What it has to do with filters.
@@ -130,6 +142,15 @@ impl Call {
         const DEEDS: [&str; 4] = ["personal_", "admin_", "engine_", "eth_submit"];
         let method = self.method.as_str();
         !is_write(method) && self.filter().is_none() && !DEEDS.iter().any(|deed| method.starts_with(deed))
+    }
+}
+
+// === impl Held ===
+
+impl Held {
+    pub(super) fn hold(&self, lease: Lease) {
+        // An attempt has one answer.
+        let _ = self.0.set(lease);
     }
 }
 

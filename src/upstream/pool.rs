@@ -437,7 +437,7 @@ impl Pool {
 }
 
 async fn ask_one(endpoint: &Endpoint, call: Call) -> Result<Answer, UpstreamError> {
-    let mut attempted = endpoint.ask(&vec![call]).await;
+    let mut attempted = endpoint.ask_who(&vec![call]).await;
     let outcome = attempted.pop().unwrap_or(Err(UpstreamError::Empty));
     outcome.map(|accepted| accepted.answer)
 }

@@ -204,6 +204,33 @@ async fn of_a_block_that_one_has_not_got_another_is_asked_once() {
     assert_eq!(second.calls().iter().filter(|call| call.method == "eth_call").count(), 3);
 }
 
+/// Such as a gateway, which knows that without a node behind it.
+#[tokio::test(start_paused = true)]
+async fn one_that_says_who_it_is_and_nothing_else_is_left_alone_all_the_same() {
+    let (node, _) = twins();
+    let program = in_memory::program(&node, &Config::default());
+    introduced(&program).await;
+    node.fail(Fault::Status(503)).on(BALANCE).always();
+    node.clear_calls();
+    for _ in 0..600 {
+        program.call(BALANCE, somebody()).await;
+        // As a page that watches readiness does.
+        program.upstream.lost();
+        time::sleep(Duration::from_millis(100)).await;
+    }
+    let (asked, named) = (node.count(BALANCE), node.count("eth_chainId"));
+    assert!(asked < 30, "{asked} calls in a minute, {named} times who it is");
+    let (_, reply) = program.call(BALANCE, somebody()).await;
+    assert_eq!(reply["error"]["code"], -32010, "{reply}");
+    // With nobody but that page it is ready again, and the next call finds it so.
+    node.clear_faults();
+    while program.upstream.lost().is_some() {
+        time::sleep(Duration::from_secs(1)).await;
+    }
+    program.ask(BALANCE, somebody()).await;
+    assert_eq!(health(&program, 0), Health::Closed);
+}
+
 #[tokio::test(start_paused = true)]
 async fn one_that_fails_is_left_alone_and_found_again() {
     let (first, second) = twins();
