@@ -40,13 +40,11 @@ impl Tally {
         if self.buy_after == 0 {
             return false;
         }
-        let place = self.place(wanted, block);
-        let rented = match place.of {
-            of if of == Some((wanted, block)) => {
-                place.transactions.iter().filter(|known| **known != transaction).count() as u32
-            }
-            _ => 0,
-        };
+        let of = Some((wanted, block));
+        let own = places(wanted, block).into_iter().map(|at| self.lock(at)).find(|place| place.of == of);
+        let rented = own.map_or(0, |place| {
+            place.transactions.iter().filter(|known| **known != transaction).count() as u32
+        });
         rented + together >= self.buy_after
     }
 
@@ -68,16 +66,69 @@ impl Tally {
 
     /// A block could not be had whole: no use to try with every answer.
     pub(super) fn give_up(&self, wanted: Wanted, block: BlockHash) {
-        let mut place = self.place(wanted, block);
-        if place.of == Some((wanted, block)) {
-            *place = Rented::default();
+        for at in places(wanted, block) {
+            let mut place = self.lock(at);
+            if place.of == Some((wanted, block)) {
+                *place = Rented::default();
+            }
         }
     }
 
-    /// Where a block is counted: its hash is as good as any.
+    /// Where a block is counted: in its own place, else where nothing is lost, or the less of two. One place alone would
+    /// be taken by turns by two blocks that are walked together, and neither would ever be bought.
     fn place(&self, wanted: Wanted, block: BlockHash) -> MutexGuard<'_, Rented> {
-        let [.., high, low] = block.0.0;
-        let at = usize::from(u16::from_be_bytes([high, low])) + wanted as usize;
-        self.rented[at % PLACES].lock().unwrap_or_else(PoisonError::into_inner)
+        let (of, [one, two]) = (Some((wanted, block)), places(wanted, block));
+        // One lock at a time: whoever takes both could meet somebody who takes them the other way round.
+        let first = self.lock(one);
+        if first.of == of {
+            return first;
+        }
+        let held = first.transactions.len();
+        drop(first);
+        let second = self.lock(two);
+        if second.of == of || second.transactions.len() < held {
+            return second;
+        }
+        drop(second);
+        self.lock(one)
+    }
+
+    fn lock(&self, at: usize) -> MutexGuard<'_, Rented> {
+        self.rented[at].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The two places where a block may be counted: its hash is as good as any.
+fn places(wanted: Wanted, block: BlockHash) -> [usize; 2] {
+    let [first, second, .., high, low] = block.0.0;
+    [[high, low], [first, second]]
+        .map(|part| (usize::from(u16::from_be_bytes(part)) + wanted as usize) % PLACES)
+}
+
+#[cfg(test)]
+mod tests {
+    use alloy_primitives::B256;
+
+    use super::*;
+
+    fn hash(first: u8, last: u8) -> B256 {
+        let mut bytes = [0; 32];
+        (bytes[0], bytes[31]) = (first, last);
+        B256::from(bytes)
+    }
+
+    #[test]
+    fn two_blocks_in_one_place_that_are_walked_together_are_both_bought() {
+        let tally = Tally::new(2);
+        let blocks = [1, 2].map(|first| BlockHash(hash(first, 7)));
+        let rent = |at| blocks.map(|block| tally.rent(Wanted::Receipt, block, TxHash(hash(at, at))));
+        assert_eq!(rent(1), [false, false]);
+        assert_eq!(rent(1), [false, false], "the same once more is nothing new");
+        let third = TxHash(hash(3, 3));
+        assert!(blocks.iter().all(|block| tally.buys(Wanted::Receipt, *block, third, 1)));
+        assert_eq!(rent(2), [true, true]);
+        tally.give_up(Wanted::Receipt, blocks[0]);
+        assert!(!tally.buys(Wanted::Receipt, blocks[0], third, 1));
+        assert!(tally.buys(Wanted::Receipt, blocks[1], third, 1));
     }
 }

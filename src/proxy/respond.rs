@@ -401,8 +401,9 @@ impl Inner {
 
     async fn bypass(self: Arc<Self>, call: Call) -> Result<Answered, CallError> {
         self.confirm().await?;
-        // One that is known to be behind would answer for a head that is no more.
+        // One that is behind would answer for a head that is no more, and say nothing of it.
         let head = self.fetcher.view.tracker().head().map(|head| head.number);
+        self.fetcher.view.look_around();
         self.forward(call.with_need(Need { head, ..Need::default() }), Outcome::Bypass).await
     }
 

@@ -104,7 +104,11 @@ fn is_about_size(status: StatusCode) -> bool {
 
 /// Is this an error of which one other endpoint is asked for its opinion? Not where the client's own code may have made it.
 fn is_in_doubt(call: &Call, error: &[u8]) -> bool {
-    call.is_repeatable() && !call.executes() && limited::is_internal(error)
+    call.is_repeatable()
+        && ((!call.executes() && limited::is_internal(error))
+            // One that is behind the head that everybody has been shown says so too.
+            || (limited::is_unknown_block(error)
+                && call.need.head.is_some_and(|head| !call.names_block_above(head))))
 }
 
 /// Is this such an error?

@@ -2,9 +2,12 @@
 
 use std::sync::{Arc, OnceLock};
 
+use serde_json::Value;
+
 use super::{EndpointId, Need, UpstreamError, filters::FilterCall};
 use crate::{
-    eth::is_write,
+    budget::Lease,
+    eth::{BlockNumber, is_write},
     jsonrpc::{Answer, MethodName, Params},
     verify::{Check, Failure},
 };
@@ -28,7 +31,13 @@ pub struct Call {
     pub need: Need,
     /// Where it is written who answered, for whoever wants to know.
     pub(super) by: Option<AnsweredBy>,
+    /// Where the bytes that its answer takes are counted, until that was checked.
+    pub(super) held: Option<Held>,
 }
+
+/// The bytes of an answer, counted for as long as somebody has this. It travels with a call, like its check.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Held(Arc<OnceLock<Lease>>);
 
 /// Who answered a call. It travels with it, like its check.
 #[derive(Clone, Debug, Default)]
@@ -49,7 +58,7 @@ pub struct Mismatch {
 impl Call {
     /// A call whose every answer counts.
     pub fn new(method: impl Into<MethodName>, params: Params) -> Self {
-        Self { method: method.into(), params, check: None, need: Need::default(), by: None }
+        Self { method: method.into(), params, check: None, need: Need::default(), by: None, held: None }
     }
 
     /// The same call, whose answer must pass this.
@@ -65,6 +74,11 @@ impl Call {
     /// The same call; who answers it will be told here.
     pub fn with_answered_by(self, by: &AnsweredBy) -> Self {
         Self { by: Some(by.clone()), ..self }
+    }
+
+    /// The same call; the bytes of its answer are counted here.
+    pub(super) fn with_held(self, held: &Held) -> Self {
+        Self { held: Some(held.clone()), ..self }
     }
 
     /// What it has to do with filters.
@@ -107,12 +121,36 @@ impl Call {
         ["Logs", "ilter", "debug_", "trace_", "Receipts"].iter().any(|wide| method.contains(wide))
     }
 
+    /// Does it name a block by a number above this one? By a tag or a hash it does not.
+    pub(super) fn names_block_above(&self, head: BlockNumber) -> bool {
+        let number = |text: &Value| {
+            let digits = text.as_str()?.strip_prefix("0x")?;
+            // What is longer is an address, a hash, a key of a storage.
+            (digits.len() <= 16).then(|| u64::from_str_radix(digits, 16).ok()).flatten()
+        };
+        let params: Vec<Value> = serde_json::from_slice(self.params.as_bytes()).unwrap_or_default();
+        let members = params.iter().flat_map(|param| {
+            ["blockNumber", "fromBlock", "toBlock"].iter().filter_map(|name| param.get(name))
+        });
+        // The first is what is asked about: an address, a call, a count.
+        params.iter().skip(1).chain(members).filter_map(number).any(|number| number > head.0)
+    }
+
     /// May it be sent twice? Not if it can change what reads see, or what a filter tells next.
     pub(super) fn is_repeatable(&self) -> bool {
         // Beside what reads see, these may change what a node is or mines.
         const DEEDS: [&str; 4] = ["personal_", "admin_", "engine_", "eth_submit"];
         let method = self.method.as_str();
         !is_write(method) && self.filter().is_none() && !DEEDS.iter().any(|deed| method.starts_with(deed))
+    }
+}
+
+// === impl Held ===
+
+impl Held {
+    pub(super) fn hold(&self, lease: Lease) {
+        // An attempt has one answer.
+        let _ = self.0.set(lease);
     }
 }
 

@@ -219,7 +219,11 @@ impl Service<Calls> for HttpLeaf {
         let leaf = self.0.clone();
         Box::pin(async move {
             let outgoing = Outgoing::write(&calls, &leaf.ids);
-            let incoming = leaf.send(outgoing.body.clone(), calls.len() > 1).await?;
+            let (incoming, lease) = leaf.send(outgoing.body.clone(), calls.len() > 1).await?;
+            // What was read waits for a core to be checked on, and is there until then.
+            if let Some(held) = calls.first().and_then(|call| call.held.as_ref()) {
+                held.hold(lease);
+            }
             let answers = outgoing.read(&incoming)?.into_iter();
             let redacted = answers.map(|answer| match answer {
                 Ok(answer) => Ok(leaf.secrets.redact_answer(answer)),
@@ -233,17 +237,21 @@ impl Service<Calls> for HttpLeaf {
 // === impl Inner ===
 
 impl Inner {
-    async fn send(&self, body: Bytes, together: bool) -> Result<Incoming, UpstreamError> {
+    async fn send(&self, body: Bytes, together: bool) -> Result<(Incoming, Lease), UpstreamError> {
         let request = self.client.post(self.url.as_url().clone()).body(body);
         let response = request.send().await.map_err(|error| self.named(error))?;
         let status = response.status();
         let retry_after = wire::retry_after(response.headers());
-        let body = self.read(response, together).await?;
-        Ok(Incoming { status, retry_after, body })
+        let (body, lease) = self.read(response, together).await?;
+        Ok((Incoming { status, retry_after, body }, lease))
     }
 
     /// Reads the body as far as the limits let it.
-    async fn read(&self, mut response: reqwest::Response, together: bool) -> Result<Bytes, UpstreamError> {
+    async fn read(
+        &self,
+        mut response: reqwest::Response,
+        together: bool,
+    ) -> Result<(Bytes, Lease), UpstreamError> {
         let too_large = || UpstreamError::TooLarge { limit: self.max_answer as u64, together };
         let announced = response.content_length().and_then(|length| usize::try_from(length).ok());
         if announced.is_some_and(|length| length > self.max_answer) {
@@ -258,7 +266,7 @@ impl Inner {
             grow(&mut lease, chunk.len())?;
             body.extend_from_slice(&chunk);
         }
-        Ok(body.freeze())
+        Ok((body.freeze(), lease))
     }
 
     /// Gives reqwest's error its name here, without the URL that it would show.
@@ -289,4 +297,32 @@ fn root_cause(error: &reqwest::Error) -> Arc<dyn std::error::Error + Send + Sync
         source = cause.source();
     }
     Arc::from(Box::<dyn std::error::Error + Send + Sync>::from(message))
+}
+
+#[cfg(test)]
+mod tests {
+    use tower::ServiceExt;
+
+    use super::*;
+    use crate::{
+        devchain::{self, DevChain, DevNode},
+        jsonrpc::{Answer, Params},
+        upstream::{Call, call::Held},
+    };
+
+    #[tokio::test]
+    async fn the_bytes_of_an_answer_are_counted_until_it_was_checked() {
+        let chain = DevChain::new(devchain::Config::default());
+        let node = DevNode::start(chain, ([127, 0, 0, 2], 0).into()).await.unwrap();
+        let reach = Reach::resolve(&EndpointConfig::at(node.url())).unwrap();
+        let budget = ByteBudget::new(1 << 20);
+        let leaf = HttpLeaf::try_new(&reach, &Config::default(), budget.clone()).unwrap();
+        let held = Held::default();
+        let call = Call::new("eth_getBlockByNumber", Params::from_own(r#"["latest",true]"#));
+        let answers = leaf.oneshot(vec![call.with_held(&held)]).await.unwrap();
+        assert!(matches!(answers[..], [Ok(Answer::Result(_))]));
+        assert!(budget.lease().grow(1 << 20).is_err(), "it is still there");
+        drop(held);
+        assert!(budget.lease().grow(1 << 20).is_ok(), "whoever keeps it counts it otherwise");
+    }
 }

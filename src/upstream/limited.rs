@@ -66,6 +66,10 @@ const PRUNED_WORDS: [&str; 3] = ["pruned history", "history unavailable", "missi
 const ABSENT_CODE: i64 = -32001;
 const ABSENT_WORDS: [&str; 5] = ["header not found", "block not found", "unknown block", "archive", "pruned"];
 
+/// What nodes say of a block that they have not got, or not yet.
+const UNKNOWN_BLOCK_WORDS: [&str; 4] =
+    ["header not found", "block not found", "unknown block", "beyond current head"];
+
 /// Under which nodes speak of what was asked for: a server error, a resource that is not there, a transaction that is
 /// refused. Under -32603 they speak of themselves.
 const NODE_CODES: [i64; 4] = [-32000, ABSENT_CODE, -32003, PRUNED_CODE];
@@ -142,6 +146,11 @@ pub(super) fn is_absence(error: &[u8]) -> bool {
             || said.mentions(&PRUNED_WORDS);
         is_absent && !INTERNAL_CODES.contains(&said.code) && !said.is_of_pace()
     })
+}
+
+/// Does the node say that it has not got a block? Not what a contract says.
+pub(super) fn is_unknown_block(error: &[u8]) -> bool {
+    read(error).is_some_and(|said| said.mentions(&UNKNOWN_BLOCK_WORDS) && !said.is_of_execution())
 }
 
 /// Does the node, or what stands before it, speak of a failure in itself?

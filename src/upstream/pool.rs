@@ -66,7 +66,8 @@ pub(super) struct Wanted<'a> {
 pub struct Need {
     /// It should have this block: not be behind it, not have forgotten it.
     pub block: Option<BlockNumber>,
-    /// It should not be behind this head: what it says is of the newest block that it has.
+    /// It should not be behind this head: what it says is of the newest block that it has. Where another is followed, it
+    /// should have shown that it is not.
     pub head: Option<BlockNumber>,
     /// It must be the one that the view of the chain follows, or whoever takes its place.
     pub followed: bool,
@@ -289,8 +290,18 @@ impl Pool {
         }
         let endpoint = two_choices(&eligible).cloned().ok_or(wait)?;
         for (cost, other) in &eligible {
-            if cost.is_unsure() && other.priority() <= endpoint.priority() {
+            let comes_first = other.priority() <= endpoint.priority();
+            if cost.is_unsure() && comes_first {
                 other.hurry();
+            }
+            if wanted.need.head.is_none() {
+                continue;
+            }
+            if !cost.lacks() && other.id() == endpoint.id() {
+                other.take_part();
+            } else if cost.lacks() && (comes_first || self.hedge.is_some()) {
+                // It would have had its share, or been asked as well.
+                other.set_aside();
             }
         }
         Ok(endpoint)
@@ -303,16 +314,34 @@ impl Pool {
         now: Instant,
     ) -> (Vec<(Cost, Arc<Endpoint>)>, Option<Duration>) {
         let endpoints = self.endpoints.load();
+        // What depends on the head is for the one whose head it is, and for those that have shown as much.
+        let level = need.head.filter(|_| !need.followed && endpoints.len() > 1);
+        let level = level.and_then(|head| Some((head, self.followed()?)));
         let mut wait = None::<Duration>;
         let mut eligible = Vec::with_capacity(endpoints.len());
         for endpoint in endpoints.iter().filter(|endpoint| !tried.contains(&endpoint.id())) {
             match endpoint.eligible(calls, need, now) {
-                Eligible::Yes(cost) => eligible.push((cost, endpoint.clone())),
+                Eligible::Yes(cost) => {
+                    let is_level = level.is_none_or(|(head, followed)| {
+                        endpoint.id() == followed || endpoint.head() >= Some(head)
+                    });
+                    eligible.push((if is_level { cost } else { cost.lacking() }, endpoint.clone()));
+                }
                 Eligible::After(after) => wait = Some(wait.map_or(after, |wait| wait.min(after))),
                 Eligible::No => {}
             }
         }
         (eligible, wait)
+    }
+
+    /// One that calls would be shared with, if it were known how far it is: whoever asks this asks it for its head.
+    pub(super) fn height_wanted(&self) -> Option<EndpointId> {
+        let endpoints = self.endpoints.load();
+        if endpoints.len() < 2 {
+            return None;
+        }
+        let now = Instant::now();
+        endpoints.iter().find(|endpoint| endpoint.height_is_due(now)).map(|endpoint| endpoint.id())
     }
 
     /// Has this endpoint shown a block as high as this?
@@ -408,7 +437,7 @@ impl Pool {
 }
 
 async fn ask_one(endpoint: &Endpoint, call: Call) -> Result<Answer, UpstreamError> {
-    let mut attempted = endpoint.ask(&vec![call]).await;
+    let mut attempted = endpoint.ask_who(&vec![call]).await;
     let outcome = attempted.pop().unwrap_or(Err(UpstreamError::Empty));
     outcome.map(|accepted| accepted.answer)
 }

@@ -6,7 +6,7 @@
 use std::fmt;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue};
+use http::HeaderMap;
 use serde::de::IgnoredAny;
 
 use super::{EndpointUrl, Reach};
@@ -18,12 +18,29 @@ const SHORTEST_PART: usize = 8;
 /// Of what is secret by its place less is enough; with still less, every other word would be one.
 const SHORTEST_SECRET: usize = 4;
 
+/// What is shorter is found only where it stands by itself: a few digits stand in the middle of any number.
+const LONG: usize = 16;
+
 /// What stands in its place.
 const SHOWN: &str = "…";
 
-/// What must not be repeated, each as it would stand in JSON, the longest first. Shows nothing of it.
+/// What JSON and an error object are made of. Whoever has such a password shows nothing by it.
+const COMMON: [&str; 7] = ["null", "true", "false", "code", "data", "error", "message"];
+
+/// By such a part of its name a header is a credential, whatever its value looks like.
+const CREDENTIALS: [&str; 8] = ["auth", "cookie", "key", "token", "secret", "pass", "credential", "sign"];
+
+/// What must not be repeated, the longest first. Shows nothing of it.
 #[derive(Clone, Default)]
 pub(super) struct Secrets(Vec<String>);
+
+/// One character of a JSON text, as it is meant.
+#[derive(Clone, Copy)]
+struct Unit {
+    meant: char,
+    /// How many bytes it takes, escapes and all.
+    bytes: usize,
+}
 
 // === impl Secrets ===
 
@@ -35,10 +52,10 @@ impl Secrets {
         let queried = url.query().into_iter().flat_map(|query| query.split('&'));
         // A key may stand there without a name.
         let queried = queried.map(|pair| pair.split_once('=').map_or(pair, |(_, value)| value));
-        let parts = segments.chain(queried).chain([url.username()]).flat_map(forms);
-        let parts = parts.filter(|part| part.len() >= SHORTEST_PART);
+        let parts = segments.chain(queried).flat_map(forms).filter(|part| !is_plain(part));
+        // A user is one, however plain.
+        let parts = parts.chain(forms(url.username())).filter(|part| part.len() >= SHORTEST_PART);
         let passwords = url.password().into_iter().flat_map(forms);
-        let passwords = passwords.filter(|password| password.len() >= SHORTEST_SECRET);
         let mut secrets = Self::default();
         secrets.add(parts.chain(passwords));
         secrets.add_headers(headers);
@@ -47,19 +64,21 @@ impl Secrets {
 
     /// And what is secret in these.
     pub(super) fn add_headers(&mut self, headers: &HeaderMap) {
-        let values = headers.values().filter(|value| value.is_sensitive());
-        for value in values.filter_map(|value| HeaderValue::to_str(value).ok()) {
-            let whole = Some(value).filter(|value| value.len() >= SHORTEST_SECRET);
+        for (name, value) in headers.iter().filter(|(_, value)| value.is_sensitive()) {
+            let Ok(value) = value.to_str() else { continue };
+            let is_credential = CREDENTIALS.iter().any(|part| name.as_str().contains(part));
+            let whole = Some(value).filter(|value| is_credential || !is_plain(value));
             // The word before it, as in `Bearer`, may be left out or written in another way.
-            let words = value.split_whitespace().filter(|word| word.len() >= SHORTEST_PART);
+            let words =
+                value.split_whitespace().filter(|word| word.len() >= SHORTEST_PART && !is_plain(word));
             self.add(whole.into_iter().chain(words).map(str::to_owned));
         }
     }
 
     fn add(&mut self, secrets: impl Iterator<Item = String>) {
-        let quoted = secrets.map(|secret| serde_json::Value::from(secret).to_string());
-        self.0.extend(quoted.map(|quoted| quoted[1..quoted.len() - 1].to_owned()));
-        self.0.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+        let is_common = |secret: &str| COMMON.iter().any(|common| secret.eq_ignore_ascii_case(common));
+        self.0.extend(secrets.filter(|secret| secret.len() >= SHORTEST_SECRET && !is_common(secret)));
+        self.0.sort_by(|one, two| two.len().cmp(&one.len()).then_with(|| one.cmp(two)));
         self.0.dedup();
     }
 
@@ -73,7 +92,9 @@ impl Secrets {
 
     /// The same JSON without what is secret: the same bytes, where nothing is.
     pub(super) fn redact(&self, json: &Bytes) -> Bytes {
-        let Some(redacted) = self.redact_text(json) else { return json.clone() };
+        let Some(redacted) = std::str::from_utf8(json).ok().and_then(|text| self.redact_text(text)) else {
+            return json.clone();
+        };
         if serde_json::from_str::<IgnoredAny>(&redacted).is_ok() {
             return redacted.into();
         }
@@ -81,30 +102,75 @@ impl Secrets {
         Bytes::from_static(br#"{"code":-32000,"message":"an error that repeats what is secret"}"#)
     }
 
-    /// The same text without what is secret, in whatever case it stands there; `None` where nothing is.
-    fn redact_text(&self, text: &[u8]) -> Option<String> {
-        let here = |at: usize| {
-            let is_here = |secret: &&String| {
-                text[at..]
-                    .get(..secret.len())
-                    .is_some_and(|part| part.eq_ignore_ascii_case(secret.as_bytes()))
-            };
-            self.0.iter().find(is_here)
-        };
-        let first = (0..text.len()).find(|at| here(*at).is_some())?;
-        let mut redacted = text[..first].to_vec();
-        let mut at = first;
-        while let Some(byte) = text.get(at) {
-            if let Some(secret) = here(at) {
-                redacted.extend_from_slice(SHOWN.as_bytes());
-                at += secret.len();
-            } else {
-                redacted.push(*byte);
-                at += 1;
+    /// The same text without what is secret, in whatever case and with whatever escapes it stands there; `None` where
+    /// nothing is.
+    fn redact_text(&self, text: &str) -> Option<String> {
+        let mut redacted = None::<String>;
+        let (mut at, mut before) = (0, '"');
+        while let Some(unit) = unit(&text[at..]) {
+            let found = self.0.iter().find_map(|secret| stands_here(secret, &text[at..], before));
+            if let Some(bytes) = found {
+                redacted.get_or_insert_with(|| text[..at].to_owned()).push_str(SHOWN);
+                (at, before) = (at + bytes, '…');
+                continue;
             }
+            if let Some(redacted) = &mut redacted {
+                redacted.push_str(&text[at..at + unit.bytes]);
+            }
+            (at, before) = (at + unit.bytes, unit.meant);
         }
-        Some(String::from_utf8_lossy(&redacted).into_owned())
+        redacted
     }
+}
+
+/// How many bytes of this text are the secret, if it begins with it; `before` is what stands before the text.
+fn stands_here(secret: &str, text: &str, before: char) -> Option<usize> {
+    let is_short = secret.len() < LONG;
+    let begins_word = |secret: &str| secret.starts_with(|first: char| first.is_alphanumeric());
+    if is_short && before.is_alphanumeric() && begins_word(secret) {
+        return None;
+    }
+    let (mut at, mut last) = (0, before);
+    for wanted in secret.chars() {
+        let unit = unit(&text[at..])?;
+        if !unit.meant.eq_ignore_ascii_case(&wanted) {
+            return None;
+        }
+        (at, last) = (at + unit.bytes, unit.meant);
+    }
+    let goes_on = unit(&text[at..]).is_some_and(|unit| unit.meant.is_alphanumeric());
+    (!(is_short && goes_on && last.is_alphanumeric())).then_some(at)
+}
+
+/// The first character of a JSON text, with its escape where it has one.
+fn unit(text: &str) -> Option<Unit> {
+    let first = text.chars().next()?;
+    let plain = Unit { meant: first, bytes: first.len_utf8() };
+    if first != '\\' {
+        return Some(plain);
+    }
+    let meant = match text.as_bytes().get(1)? {
+        b'u' => {
+            let code = text.get(2..6).and_then(|digits| u32::from_str_radix(digits, 16).ok());
+            // Half of a pair is no character, and in no key.
+            let meant = code.map(|code| char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER));
+            return Some(meant.map_or(plain, |meant| Unit { meant, bytes: 6 }));
+        }
+        b'n' => '\n',
+        b't' => '\t',
+        b'r' => '\r',
+        b'b' => '\u{8}',
+        b'f' => '\u{c}',
+        escaped if escaped.is_ascii() => char::from(*escaped),
+        _ => return Some(plain),
+    };
+    Some(Unit { meant, bytes: 2 })
+}
+
+/// Is it a word or a number that is too short and too plain to be a key: `ethereum`, `us-east`, `0000`?
+fn is_plain(value: &str) -> bool {
+    let is_word = value.chars().all(|letter| letter.is_ascii_lowercase() || "-_.".contains(letter));
+    value.len() < LONG && (is_word || value.chars().all(|digit| digit.is_ascii_digit()))
 }
 
 impl From<&Reach> for Secrets {
@@ -140,6 +206,9 @@ fn forms(part: &str) -> [String; 2] {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use serde_json::Value as Json;
+
     use super::*;
     use crate::{secret::Secret, upstream::EndpointConfig};
 
@@ -165,11 +234,12 @@ mod tests {
 
     #[test]
     fn what_is_left_is_json() {
-        let secrets = secrets("https://x.test/123456789", "none");
-        assert_eq!(secrets.redact(&Bytes::from_static(br#"{"data":"0x123456789"}"#)), r#"{"data":"0x…"}"#);
-        let number = secrets.redact(&Bytes::from_static(br#"{"code":-32000,"data":123456789}"#));
+        let secrets = secrets("https://x.test/1234567890123456", "none");
+        let said = Bytes::from_static(br#"{"data":"0x1234567890123456"}"#);
+        assert_eq!(secrets.redact(&said), r#"{"data":"0x…"}"#);
+        let number = secrets.redact(&Bytes::from_static(br#"{"code":-32000,"data":1234567890123456}"#));
         assert!(serde_json::from_slice::<serde_json::Value>(&number).is_ok(), "{number:?}");
-        assert!(!String::from_utf8_lossy(&number).contains("123456789"));
+        assert!(!String::from_utf8_lossy(&number).contains("1234567890123456"));
     }
 
     #[test]
@@ -178,5 +248,74 @@ mod tests {
         let secrets = Secrets::of(&url, &HeaderMap::new());
         let said = Bytes::from_static(br#""operator-one:p%40ss, p@ss""#);
         assert_eq!(secrets.redact(&said), "\"…:…, …\"");
+    }
+
+    #[test]
+    fn what_is_no_key_is_left_where_it_stands() {
+        let headers =
+            [("x-shard", "0000"), ("origin", "null"), ("x-region", "us-east"), ("x-api-key", "k3y4")];
+        let headers = headers.map(|(name, value)| (name.to_owned(), Secret::Plain(value.to_owned())));
+        let url = "https://x.test/v1/11155111?network=ethereum&plan=growth-plan";
+        let config = EndpointConfig { headers: headers.into(), ..EndpointConfig::at(url) };
+        let secrets = Secrets::from(&Reach::resolve(&config).unwrap());
+        for same in [
+            r#"{"code":3,"message":"execution reverted","data":"0x08c379a00000000000000020"}"#,
+            r#"{"code":-32000,"message":"ethereum node in us-east, growth-plan","data":null}"#,
+            r#"{"code":-32000,"message":"chain 11155111 shard 0000","data":{"chain":11155111}}"#,
+            r#"{"code":-32000,"message":"k3y4x and 0xk3y4"}"#,
+        ] {
+            assert_eq!(secrets.redact(&Bytes::from(same)), same);
+        }
+        assert_eq!(secrets.redact(&Bytes::from(r#"{"message":"key=k3y4"}"#)), r#"{"message":"key=…"}"#);
+    }
+
+    #[test]
+    fn a_key_is_found_however_json_escapes_it() {
+        let secrets = secrets("https://x.test/?key=SECRET%2FQUERY", "Bearer SECRET\"H\\x");
+        for (said, shown) in [
+            (r#""no key SECRET\/QUERY.""#, r#""no key ….""#),
+            (r#""no key SECRET\u002fQUERY""#, r#""no key …""#),
+            (r#""no key \u0053ECRET/QUERY\n""#, r#""no key …\n""#),
+            (r#""no key\nSECRET/QUERY""#, r#""no key\n…""#),
+            (r#""Bearer SECRET\"H\\x""#, r#""…""#),
+        ] {
+            assert_eq!(secrets.redact(&Bytes::from(said)), shown);
+        }
+    }
+
+    fn said() -> impl Strategy<Value = Json> {
+        let text = prop_oneof!["[a-c0-2/\"\\\\ \n…-]{0,12}", "0x[0-9a-c]{0,40}", Just("null".to_owned())];
+        let leaf = prop_oneof![
+            Just(Json::Null),
+            any::<bool>().prop_map(Json::from),
+            (0u64..4000).prop_map(Json::from),
+            text.clone().prop_map(Json::from),
+        ];
+        leaf.prop_recursive(3, 24, 4, move |inner| {
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..4).prop_map(Json::from),
+                proptest::collection::hash_map(text.clone(), inner, 0..4)
+                    .prop_map(|members| Json::Object(members.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_does_not_hold_a_secret_is_unchanged_and_what_is_left_is_json(
+            said in said(),
+            secret in prop_oneof!["[a-c0-2/\"\\\\-]{1,6}", "[a-c0-2]{16,18}", Just("null".to_owned())],
+        ) {
+            let mut secrets = Secrets::default();
+            secrets.add([secret.clone()].into_iter());
+            let bytes = Bytes::from(said.to_string());
+            let shown = secrets.redact(&bytes);
+            prop_assert!(serde_json::from_slice::<Json>(&shown).is_ok(), "{shown:?}");
+            let quoted = Json::from(secret.as_str()).to_string();
+            let holds = |form: &str| bytes.windows(form.len()).any(|part| part == form.as_bytes());
+            if !holds(&quoted[1..quoted.len() - 1]) && !holds(&secret) {
+                prop_assert_eq!(shown, bytes);
+            }
+        }
     }
 }

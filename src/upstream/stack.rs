@@ -132,6 +132,17 @@ impl Upstream {
         self.pool.ask_another(than, call).await
     }
 
+    /// One that calls about the head would be shared with, if it were known how far it is. Whoever asks this
+    /// [asks it](Self::ask_this) for its head.
+    pub fn height_wanted(&self) -> Option<EndpointId> {
+        self.pool.height_wanted()
+    }
+
+    /// Asks this one, once, for what its answer shows of it.
+    pub async fn ask_this(&self, id: EndpointId, call: Call) {
+        let _ = self.pool.send_to(id, call).await;
+    }
+
     /// If this endpoint is followed, the other is from now on: it is further.
     pub fn follow_instead(&self, of: EndpointId, other: EndpointId) {
         self.pool.follow_instead(of, other);

@@ -159,6 +159,36 @@ async fn a_node_that_closes_each_connection_is_asked_seldom_who_it_is() {
     assert!((20..30).contains(&asked), "{asked} times in ten minutes");
 }
 
+#[tokio::test(start_paused = true)]
+async fn beside_a_stranger_calls_fail_as_fast_as_without_and_it_is_seldom_asked() {
+    let (first, second) = twins();
+    let program = in_memory::program_over(&[&first, &second], &in_order());
+    introduced(&program).await;
+    becomes_another(&first, 120);
+    time::sleep(Duration::from_secs(2)).await;
+    head(&program).await;
+    second.fail(Fault::Reset).any().always();
+    while program.upstream.status().0[1].health == Health::Closed {
+        program.call(BALANCE, somebody()).await;
+    }
+    second.clear_faults();
+    second.fail(Fault::Hang).any().always();
+    first.clear_calls();
+    let begun = Instant::now();
+    let mut slow = 0;
+    for _ in 0..200 {
+        let called = Instant::now();
+        let (_, reply) = program.call(BALANCE, somebody()).await;
+        assert!(matches!(reply["error"]["code"].as_i64(), Some(-32010 | -32011)), "{reply}");
+        slow += u32::from(called.elapsed() > Duration::from_millis(100));
+        time::sleep(Duration::from_millis(20)).await;
+    }
+    // One now and then tries whether the other is back.
+    assert!(slow <= 5, "{slow} of 200 waited");
+    let asked = first.count("eth_chainId");
+    assert!(asked <= begun.elapsed().as_secs() + 1, "{asked} times in {:?}", begun.elapsed());
+}
+
 // ## One that says nothing
 
 #[tokio::test(start_paused = true)]

@@ -149,6 +149,88 @@ async fn equals_share_the_calls_by_weight() {
     assert!(second > 20 && first > second, "{first} and {second} calls");
 }
 
+/// A client that has been shown a head must not be answered for an older one, which nothing in the answer shows.
+#[tokio::test(start_paused = true)]
+async fn what_is_forwarded_is_not_answered_behind_the_head_that_was_shown() {
+    let (first, second) = twins();
+    let mut config = in_order();
+    config.upstream.endpoints = vec![EndpointConfig::at(""), EndpointConfig::at("")];
+    let program = in_memory::program_over(&[&first, &second], &config);
+    introduced(&program).await;
+    let behind = match followed(&program).as_deref() {
+        Some("devchain 0") => &second,
+        _ => &first,
+    };
+    behind.lag(1);
+    for _ in 0..50 {
+        let (one, two) = (first.mine(1).number, second.mine(1).number);
+        assert_eq!(one, two);
+        time::sleep(Duration::from_secs(2)).await;
+        let head = program.ask("eth_blockNumber", json!([])).await;
+        assert_eq!(head, format!("{one:#x}"));
+        for _ in 0..4 {
+            let fees = program.ask("eth_feeHistory", json!(["0x1", "latest", []])).await;
+            assert_eq!(fees["oldestBlock"], head);
+            program.ask(BALANCE, json!([somebody()[0], head])).await;
+            program.ask("eth_call", json!([{ "to": somebody()[0] }, head])).await;
+        }
+    }
+    // As far as the other again, it has its share.
+    behind.lag(0);
+    behind.clear_calls();
+    for _ in 0..200 {
+        time::sleep(Duration::from_millis(100)).await;
+        program.ask(BALANCE, somebody()).await;
+    }
+    let shared = behind.calls().iter().filter(|call| call.method == BALANCE).count();
+    let heads = behind.calls().iter().filter(|call| call.method == BLOCK_AT).count();
+    assert!(shared > 25 && heads <= 3, "{shared} calls, {heads} heads");
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_block_that_one_has_not_got_another_is_asked_once() {
+    let (first, second) = twins();
+    let program = in_memory::program_over(&[&first, &second], &in_order());
+    introduced(&program).await;
+    first.fail(Fault::Error { code: -32000, message: "header not found".to_owned() }).on("eth_call").always();
+    let call = |at: Value| json!([{ "to": somebody()[0] }, at]);
+    for at in [json!("0x78"), json!("latest"), json!({ "blockNumber": "0x50" })] {
+        assert_eq!(program.ask("eth_call", call(at.clone())).await, "0x", "{at}");
+    }
+    assert_eq!(second.calls().iter().filter(|call| call.method == "eth_call").count(), 3);
+    // What is above the head nobody can have.
+    let (_, reply) = program.call("eth_call", call(json!("0x79"))).await;
+    assert_eq!(reply["error"]["message"], "header not found");
+    assert_eq!(second.calls().iter().filter(|call| call.method == "eth_call").count(), 3);
+}
+
+/// Such as a gateway, which knows that without a node behind it.
+#[tokio::test(start_paused = true)]
+async fn one_that_says_who_it_is_and_nothing_else_is_left_alone_all_the_same() {
+    let (node, _) = twins();
+    let program = in_memory::program(&node, &Config::default());
+    introduced(&program).await;
+    node.fail(Fault::Status(503)).on(BALANCE).always();
+    node.clear_calls();
+    for _ in 0..600 {
+        program.call(BALANCE, somebody()).await;
+        // As a page that watches readiness does.
+        program.upstream.lost();
+        time::sleep(Duration::from_millis(100)).await;
+    }
+    let (asked, named) = (node.count(BALANCE), node.count("eth_chainId"));
+    assert!(asked < 30, "{asked} calls in a minute, {named} times who it is");
+    let (_, reply) = program.call(BALANCE, somebody()).await;
+    assert_eq!(reply["error"]["code"], -32010, "{reply}");
+    // With nobody but that page it is ready again, and the next call finds it so.
+    node.clear_faults();
+    while program.upstream.lost().is_some() {
+        time::sleep(Duration::from_secs(1)).await;
+    }
+    program.ask(BALANCE, somebody()).await;
+    assert_eq!(health(&program, 0), Health::Closed);
+}
+
 #[tokio::test(start_paused = true)]
 async fn one_that_fails_is_left_alone_and_found_again() {
     let (first, second) = twins();

@@ -8,7 +8,9 @@ use tower::Service;
 use tracing::{Instrument, debug, debug_span, warn};
 
 use super::{
-    super::{Answers, Call, Calls, Mismatch, UpstreamError, again, identity::IdentityError, limited},
+    super::{
+        Answers, Call, Calls, Mismatch, UpstreamError, again, call::Held, identity::IdentityError, limited,
+    },
     Endpoint, EndpointId,
     node::DISTRUST,
 };
@@ -34,6 +36,14 @@ pub(in crate::upstream) struct Accepted {
 /// What an attempt came to, for each call.
 pub(in crate::upstream) type Attempted = Vec<Result<Accepted, UpstreamError>>;
 
+/// What an endpoint is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    /// Who it is: what stands before a node may know that without it.
+    Who,
+    Anything,
+}
+
 /// An attempt. Dropped before its end is heeded, it was cut off: by the time that its call has, or by a client that
 /// has gone.
 struct Begun<'a> {
@@ -50,7 +60,7 @@ impl Endpoint {
     /// Sends calls, and judges what comes. Not before it is known who it is; and what came over a connection that was made
     /// anew, with none left from before, is not believed before that is known again.
     pub(in crate::upstream) async fn attempt(&self, calls: &Calls) -> Attempted {
-        let Some(recognition) = &self.recognition else { return self.ask(calls).await };
+        let Some(recognition) = &self.recognition else { return self.ask(calls, Asked::Anything).await };
         if self.contact.is_doubtful(Instant::now()) {
             recognition.doubt();
         }
@@ -58,7 +68,7 @@ impl Endpoint {
             return vec![Err(UpstreamError::Unasked(Box::new(error.into()))); calls.len()];
         }
         let renewals = self.contact.renewals();
-        let attempted = self.contact.noticing(self.ask(calls)).await;
+        let attempted = self.contact.noticing(self.ask(calls, Asked::Anything)).await;
         let said_anything = |outcome| matches!(outcome, &Ok(_) | &Err(UpstreamError::Rejected(_)));
         if self.contact.renewals() == renewals || !attempted.iter().any(said_anything) {
             return attempted;
@@ -77,8 +87,13 @@ impl Endpoint {
         }
     }
 
-    /// The same, whoever it is.
-    pub(in crate::upstream) async fn ask(&self, calls: &Calls) -> Attempted {
+    /// Asks it who it is.
+    pub(in crate::upstream) async fn ask_who(&self, calls: &Calls) -> Attempted {
+        self.ask(calls, Asked::Who).await
+    }
+
+    /// Sends calls, and judges what comes, whoever it is.
+    async fn ask(&self, calls: &Calls, asked: Asked) -> Attempted {
         let now = Instant::now();
         let _in_use = self.contact.begin();
         let everyday = calls.iter().all(Call::is_everyday);
@@ -91,7 +106,13 @@ impl Endpoint {
             }
         }
         let span = debug_span!("upstream", upstream = %self.name, calls = calls.len());
-        let answers = self.send(calls.clone()).instrument(span).await;
+        // Until its answer was checked, and taken in.
+        let held = Held::default();
+        let mut sent = calls.clone();
+        if let Some(call) = sent.first_mut() {
+            *call = call.clone().with_held(&held);
+        }
+        let answers = self.send(sent).instrument(span).await;
         // Before it is checked, which takes its own time.
         if !matches!(&answers, Err(error) if error.is_silence()) {
             self.condition().spoke = Some(Instant::now());
@@ -104,9 +125,10 @@ impl Endpoint {
             Err(error) => vec![Err(error); calls.len()],
         };
         for (call, attempted) in calls.iter().zip(&attempted) {
-            self.heed(call, attempted, now);
+            self.heed(call, attempted, asked, now);
         }
         begun.heeded = true;
+        drop(held);
         attempted
     }
 
@@ -137,7 +159,7 @@ impl Endpoint {
     }
 
     /// Takes in what an attempt that began then says about the endpoint.
-    fn heed(&self, call: &Call, attempted: &Result<Accepted, UpstreamError>, begun: Instant) {
+    fn heed(&self, call: &Call, attempted: &Result<Accepted, UpstreamError>, asked: Asked, begun: Instant) {
         let now = Instant::now();
         self.metrics.call_ended(attempted.as_ref().map(|accepted| &accepted.answer));
         let mut condition = self.condition();
@@ -149,10 +171,19 @@ impl Endpoint {
                     condition.pause(None, now);
                     return;
                 }
+                condition.hung = None;
+                if asked == Asked::Who {
+                    condition.breaker.stir(now);
+                    // As long as it is left alone, why is still to be told.
+                    if condition.breaker.lets_pass(now) {
+                        condition.last_error = None;
+                    }
+                    return;
+                }
+                condition.last_error = None;
                 condition.learn(call, answer, verdict.as_ref(), now);
                 condition.breaker.succeed();
                 (condition.wrong, condition.refused, condition.limits) = (0, 0, 0);
-                (condition.last_error, condition.hung) = (None, None);
             }
             Err(UpstreamError::RateLimited { retry_after }) => condition.pause(*retry_after, now),
             Err(UpstreamError::Rejected(mismatch)) => {

@@ -5,6 +5,9 @@
 //! try: an answer closes it, a failure opens it again, for longer. A try that takes long says nothing yet, since some calls
 //! take long anywhere; nor may others try meanwhile, who would wait as long where nobody answers. Then the endpoint is to
 //! be asked something that takes no node long, for which nobody waits.
+//!
+//! Who it is, an endpoint may say without a node behind it. So that answer closes nothing: it lets the next call try before
+//! the time is over, once; if that one fails, such answers make no difference until a call was answered.
 
 use std::time::Duration;
 
@@ -34,13 +37,23 @@ pub(super) struct Breaker {
     state: State,
     /// How long it will be left alone when it opens next.
     next: Duration,
+    /// It has said who it is since a call was last answered.
+    stirred: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    Closed { failures: u32 },
-    Open { until: Instant },
-    HalfOpen { since: Instant },
+    Closed {
+        failures: u32,
+    },
+    Open {
+        until: Instant,
+    },
+    /// Since then it is tried; it was to be left alone until the other.
+    HalfOpen {
+        since: Instant,
+        until: Instant,
+    },
 }
 
 /// How a call failed.
@@ -67,7 +80,7 @@ pub enum Health {
 
 impl Breaker {
     pub(super) fn new() -> Self {
-        Self { state: State::Closed { failures: 0 }, next: FIRST }
+        Self { state: State::Closed { failures: 0 }, next: FIRST, stirred: false }
     }
 
     /// May a call pass now? Changes nothing.
@@ -75,13 +88,13 @@ impl Breaker {
         match self.state {
             State::Closed { .. } => true,
             State::Open { until } => now >= until,
-            State::HalfOpen { since } => now >= since + TRY,
+            State::HalfOpen { since, .. } => now >= since + TRY,
         }
     }
 
     /// Is it being tried, by a call that takes long?
     pub(super) fn is_tried_slowly(&self, now: Instant) -> bool {
-        matches!(self.state, State::HalfOpen { since } if now >= since + SLOW)
+        matches!(self.state, State::HalfOpen { since, .. } if now >= since + SLOW)
     }
 
     /// A call is about to be sent.
@@ -91,11 +104,11 @@ impl Breaker {
             State::Closed { .. } => {}
             // ## Open => HalfOpen, also before its time: who it is may be asked then, and whoever came meanwhile would
             // wait for the same.
-            State::Open { .. } => self.state = State::HalfOpen { since: now },
+            State::Open { until } => self.state = State::HalfOpen { since: now, until },
             // ## HalfOpen => HalfOpen
-            State::HalfOpen { .. } => {
+            State::HalfOpen { until, .. } => {
                 if self.lets_pass(now) {
-                    self.state = State::HalfOpen { since: now };
+                    self.state = State::HalfOpen { since: now, until };
                 }
             }
         }
@@ -105,6 +118,20 @@ impl Breaker {
     pub(super) fn succeed(&mut self) {
         // ## _ => Closed
         *self = Self::new();
+    }
+
+    /// It said who it is.
+    pub(super) fn stir(&mut self, now: Instant) {
+        match self.state {
+            // ## Closed => Closed
+            State::Closed { .. } => {}
+            // ## (Open | HalfOpen) => Open: over the first time, after that as long as before.
+            State::Open { until } | State::HalfOpen { until, .. } => {
+                let until = if self.stirred { until } else { until.min(now) };
+                self.state = State::Open { until };
+                self.stirred = true;
+            }
+        }
     }
 
     /// A call failed.
@@ -127,7 +154,7 @@ impl Breaker {
     /// The call that began then is given up, if it has not ended. A try that shows nothing makes room for the next.
     pub(super) fn abandon(&mut self, begun: Instant) {
         // ## HalfOpen => Open, and over
-        if self.state == (State::HalfOpen { since: begun }) {
+        if matches!(self.state, State::HalfOpen { since, .. } if since == begun) {
             self.state = State::Open { until: begun };
         }
     }
@@ -182,6 +209,7 @@ mod tests {
     #[derive(Clone, Copy, Debug)]
     enum Event {
         Call(Option<Blow>),
+        Who,
         Wait(u64),
     }
 
@@ -192,6 +220,7 @@ mod tests {
                 2 => Just(Some(Blow::Failure)),
                 1 => Just(Some(Blow::Hang)),
             ].prop_map(Event::Call),
+            1 => Just(Event::Who),
             1 => prop_oneof![Just(100u64), Just(600), Just(6_000), Just(31_000)].prop_map(Event::Wait),
         ]
     }
@@ -206,9 +235,17 @@ mod tests {
             let mut breaker = Breaker::new();
             // What failures in a row weigh, and how often it has opened since the last answer.
             let (mut weigh, mut opened, mut shut) = (0u32, 0u32, None::<Instant>);
+            let mut stirred = false;
             for event in events {
                 match event {
                     Event::Wait(millis) => now += Duration::from_millis(millis),
+                    Event::Who => {
+                        breaker.begin(now);
+                        breaker.stir(now);
+                        if let Some(until) = shut.filter(|_| !stirred) {
+                            (shut, stirred) = (Some(until.min(now)), true);
+                        }
+                    }
                     Event::Call(blow) => {
                         let passes = breaker.lets_pass(now);
                         prop_assert_eq!(passes, shut.is_none_or(|until| now >= until));
@@ -226,6 +263,7 @@ mod tests {
                         } else {
                             breaker.succeed();
                             (weigh, opened, shut) = (0, 0, None);
+                            stirred = false;
                         }
                     }
                 }

@@ -39,6 +39,11 @@ impl Cost {
         self.unsure
     }
 
+    /// The same of one that may lack what is asked for.
+    pub(in crate::upstream) fn lacking(self) -> Self {
+        Self { lacks: true, ..self }
+    }
+
     /// Has it not failed of late?
     pub(in crate::upstream) fn is_well(self) -> bool {
         self.failures == 0

@@ -153,6 +153,23 @@ impl Endpoint {
         self.condition().head
     }
 
+    /// A call went elsewhere, since nobody knows how far this one is.
+    pub(in crate::upstream) fn set_aside(&self) {
+        let mut condition = self.condition();
+        condition.set_aside = condition.set_aside.saturating_add(1);
+    }
+
+    /// A call goes to it, since it is known to be as far as it must be.
+    pub(in crate::upstream) fn take_part(&self) {
+        let mut condition = self.condition();
+        (condition.set_aside, condition.height_in_vain) = (0, 0);
+    }
+
+    /// Is it time to ask how far it is? Whoever asks this does so.
+    pub(in crate::upstream) fn height_is_due(&self, now: Instant) -> bool {
+        self.condition().height_is_due(now)
+    }
+
     /// The head that it has shown since then, if it has.
     pub(in crate::upstream) fn head_since(&self, then: Instant) -> Option<BlockNumber> {
         let condition = self.condition();

@@ -6,7 +6,7 @@ use futures_util::future::{select_all, select_ok};
 use tokio::time::Instant;
 
 use super::{
-    super::{EndpointId, UpstreamError, pool::Pool},
+    super::{EndpointId, UpstreamError, endpoint::Endpoint, pool::Pool},
     IdentityError, IdentityState, Recognition, WhoIs,
 };
 
@@ -105,16 +105,29 @@ impl Identity {
             if recognitions.is_empty() {
                 return Err(IdentityError::Upstream(UpstreamError::Busy));
             }
+            let is_stranger =
+                |recognition: &Recognition| matches!(recognition.state(), IdentityState::Stranger(_));
             // None of them is let say anything now: whoever waited for that would wait for the last one's try.
             let now = Instant::now();
             // At first contact there is nothing to serve without it, and it is waited for.
             let is_met = self.0.pin.pinned().is_some();
-            if is_met && endpoints.iter().all(|endpoint| endpoint.is_left_alone(now)) {
-                // Whoever comes next may find one that is back.
-                recognitions.iter().for_each(|recognition| recognition.hurry());
-                return Err(IdentityError::Upstream(self.0.why_none()));
+            let is_out = |endpoint: &Arc<Endpoint>| {
+                endpoint.is_left_alone(now) || endpoint.recognition().is_some_and(is_stranger)
+            };
+            if is_met && endpoints.iter().all(is_out) {
+                // Whoever comes next may find one that is back. A stranger answers, and each time that it is asked is
+                // paid for: so it is now and then.
+                for recognition in recognitions {
+                    if is_stranger(recognition) { recognition.probe() } else { recognition.hurry() }
+                }
+                return Err(match self.0.why_none() {
+                    UpstreamError::Stranger(stranger) => IdentityError::Stranger(stranger),
+                    error => IdentityError::Upstream(error),
+                });
             }
-            let confirming = recognitions.into_iter().map(|recognition| Box::pin(recognition.confirm()));
+            let confirming =
+                recognitions.into_iter().filter(|recognition| !is_met || !is_stranger(recognition));
+            let confirming = confirming.map(|recognition| Box::pin(recognition.confirm()));
             tokio::select! {
                 biased;
                 // Others are asked from now on.
