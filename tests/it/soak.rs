@@ -38,7 +38,7 @@ const HOSTILE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 9));
 const IN_FLIGHT: u64 = 32;
 
 /// Bytes of answers that wait to be taken. Less than the hostile leave waiting.
-const WAITING: u64 = 8 << 20;
+const WAITING: u64 = 4 << 20;
 
 /// In bytes. Small, so that it is full and churning within the time.
 const CACHE: u64 = 16 << 20;
@@ -337,6 +337,7 @@ async fn all_at_once() {
     drop(client);
     let (files_before, tasks_before) = (process.open_files(), process.metric("holdfast_tasks").await);
     assert!(tasks_before > 0);
+    let before = resident(&process);
 
     let (seen, done) = (Arc::new(Seen::default()), Arc::new(Done::default()));
     let over = Arc::new(AtomicBool::new(false));
@@ -352,11 +353,11 @@ async fn all_at_once() {
     for (says, goes_on) in hostilities().into_iter().cycle().take(70) {
         hostile_tasks.spawn(hostile(address, says, goes_on));
     }
-    for (at, asks) in large_questions().into_iter().cycle().take(30).enumerate() {
+    for (at, asks) in large_questions().into_iter().cycle().take(20).enumerate() {
         let takes = [0, 512][at / 2 % 2];
         hostile_tasks.spawn(greedy(address, asks, takes, done.clone()));
     }
-    for dice in 0..8 {
+    for dice in 0..4 {
         hostile_tasks.spawn(fickle(address, chain.clone(), done.clone(), dice));
     }
     let small =
@@ -382,9 +383,10 @@ async fn all_at_once() {
     let (answers, errors) = (seen.answers.load(Relaxed), std::mem::take(&mut *seen.errors.lock().unwrap()));
     let at = |share: f64| micros[((micros.len() - 1) as f64 * share) as usize];
     println!(
-        "{seconds} s: {answers} answers of what is final, p50 {} µs, p99 {} µs; at most {} MiB resident",
+        "{seconds} s: {answers} answers of what is final, p50 {} µs, p99 {} µs; {} MiB resident before, at most {} MiB then",
         at(0.5),
         at(0.99),
+        before >> 20,
         most >> 20
     );
     let [refused, unread, hung_up, reset] =
