@@ -274,13 +274,46 @@ async fn a_chain_that_stands_still_is_looked_at_elsewhere_now_and_then_only() {
     let program = in_memory::program_over(&[&first, &second], &in_order());
     introduced(&program).await;
     until_it_stands_still(&program, &first, &second, Duration::from_secs(2)).await;
-    assert_eq!(heads(&second), 0, "a chain that moves is nobody else's business");
+    assert!(heads(&second) <= 1, "one that moves is compared once in a while");
     for _ in 0..600 {
         time::sleep(Duration::from_secs(1)).await;
         head(&program).await;
     }
     assert_eq!(followed(&program).as_deref(), Some("devchain 0"));
     assert!((1..15).contains(&heads(&second)), "{} times", heads(&second));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_goes_on_far_behind_is_left_for_one_that_is_further() {
+    let (first, second) = twins();
+    second.mine_many(20, 1);
+    let program = in_memory::program_over(&[&first, &second], &in_order());
+    introduced(&program).await;
+    let begun = Instant::now();
+    while head(&program).await != format!("{:#x}", second.head().number) {
+        assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+        time::sleep(Duration::from_secs(2)).await;
+        first.mine(1);
+        second.mine(1);
+    }
+    assert_eq!(followed(&program).as_deref(), Some("devchain 1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_hears_of_blocks_a_little_later_stays_followed() {
+    let (first, second) = twins();
+    second.mine(1);
+    second.mine(1);
+    let program = in_memory::program_over(&[&first, &second], &in_order());
+    introduced(&program).await;
+    for _ in 0..400 {
+        time::sleep(Duration::from_secs(2)).await;
+        first.mine(1);
+        second.mine(1);
+        head(&program).await;
+    }
+    assert_eq!(followed(&program).as_deref(), Some("devchain 0"));
+    assert!((1..5).contains(&heads(&second)), "{} times", heads(&second));
 }
 
 // ## One that has forgotten

@@ -1,4 +1,4 @@
-//! How fast a chain goes, and when a head that stands still is worth a look elsewhere.
+//! How fast a chain goes, and when a head is worth a look elsewhere: it stands still, or has not been compared for long.
 //!
 //! Pure: time comes as an argument. A node can go on answering and show no new block, cut off from its peers; only
 //! another can tell that from a chain that has none.
@@ -22,6 +22,13 @@ const LONGEST: Duration = Duration::from_secs(300);
 /// Between two looks: as long as the first took, doubled up to this. Others may be billed.
 const LOOKS: Duration = Duration::from_secs(60);
 
+/// One that goes on can be behind all the same: it is compared with another soon after the beginning, then this often.
+const COMPARED: Duration = Duration::from_secs(300);
+
+/// Nodes hear of a block within seconds of each other: by so many blocks another must be further to be followed instead,
+/// as long as this one goes on.
+const BEHIND: u64 = 4;
+
 /// What one new observation weighs beside all before it, as a divisor.
 const MEMORY: u32 = 8;
 
@@ -34,6 +41,8 @@ pub(super) struct Pace {
     interval: Option<Duration>,
     /// When somebody last looked elsewhere since the head moved, and how long after that is the next time.
     looked: Option<(Instant, Duration)>,
+    /// When it is compared with another again.
+    compares: Option<Instant>,
 }
 
 // === impl Pace ===
@@ -50,10 +59,23 @@ impl Pace {
             (usual, grown) => usual.or(grown),
         };
         (self.head, self.looked) = (Some((head, now)), None);
+        self.compares.get_or_insert(now + SHORTEST);
     }
 
-    /// Has it stood still for too long, and nobody has looked elsewhere for a while? Then this one does.
-    pub(super) fn looks_elsewhere(&mut self, now: Instant) -> bool {
+    /// Has it stood still for too long, or gone on for long, and nobody has looked elsewhere for a while? Then this one
+    /// does: by how many blocks must another be further to be followed instead?
+    pub(super) fn looks_elsewhere(&mut self, now: Instant) -> Option<u64> {
+        if self.stands_still(now) {
+            return Some(1);
+        }
+        let is_due = self.compares.is_some_and(|due| due <= now);
+        is_due.then(|| {
+            self.compares = Some(now + COMPARED);
+            BEHIND
+        })
+    }
+
+    fn stands_still(&mut self, now: Instant) -> bool {
         let patience = (self.interval.unwrap_or(USUAL) * MISSING).clamp(SHORTEST, LONGEST);
         let Some((_, since)) = self.head else { return false };
         let (last, pause) = self.looked.unwrap_or((since, patience));
@@ -85,7 +107,7 @@ mod tests {
 
     /// The seconds at which somebody looks, of so many after the last block.
     fn looks(mut pace: Pace, last: Instant, seconds: u64) -> Vec<u64> {
-        (0..seconds).filter(|second| pace.looks_elsewhere(last + Duration::from_secs(*second))).collect()
+        (0..seconds).filter(|second| pace.stands_still(last + Duration::from_secs(*second))).collect()
     }
 
     #[test]
@@ -96,7 +118,7 @@ mod tests {
             assert_eq!(looks(pace, last, 400).first(), Some(&first), "{interval} ms");
         }
         let mut pace = Pace::default();
-        assert!(!pace.looks_elsewhere(start), "there is no head");
+        assert!(!pace.stands_still(start), "there is no head");
         pace.moves(BlockNumber(7), start);
         assert_eq!(looks(pace, start, 400).first(), Some(&48));
     }
@@ -105,9 +127,9 @@ mod tests {
     fn the_looks_become_rare_and_end_with_the_next_block() {
         let (mut pace, last) = going(Duration::from_secs(2), Instant::now());
         assert_eq!(looks(pace, last, 250), [15, 30, 60, 120, 180, 240]);
-        assert!(pace.looks_elsewhere(last + Duration::from_secs(20)));
+        assert!(pace.stands_still(last + Duration::from_secs(20)));
         pace.moves(BlockNumber(50), last + Duration::from_secs(21));
-        assert!(!pace.looks_elsewhere(last + Duration::from_secs(30)));
+        assert!(!pace.stands_still(last + Duration::from_secs(30)));
         assert_eq!(pace.age(last + Duration::from_secs(30)), Some(Duration::from_secs(9)));
     }
 
@@ -121,5 +143,23 @@ mod tests {
         // Nor does a chain that went back say anything.
         pace.moves(BlockNumber(3), later);
         assert_eq!(looks(pace, later, 60).first(), Some(&15));
+    }
+
+    #[test]
+    fn one_that_goes_on_is_compared_now_and_then() {
+        let (start, mut pace) = (Instant::now(), Pace::default());
+        let mut compared = Vec::new();
+        for second in 0..1000 {
+            let now = start + Duration::from_secs(second);
+            if second.is_multiple_of(12) {
+                pace.moves(BlockNumber(second / 12), now);
+            }
+            match pace.looks_elsewhere(now) {
+                Some(BEHIND) => compared.push(second),
+                Some(other) => panic!("{other} at {second} s"),
+                None => {}
+            }
+        }
+        assert_eq!(compared, [15, 315, 615, 915]);
     }
 }

@@ -72,7 +72,8 @@ impl View {
             times.pace.moves(link.number, now.time);
             drop(times);
             self.moved.notify_one();
-        } else if let Some(by) = named_by.filter(|_| change == HeadChange::Same) {
+        }
+        if let (HeadChange::Same | HeadChange::Extended(_), Some(by)) = (change, named_by) {
             self.look_elsewhere(by, link.number, now);
         }
         if self.finalized_is_due(link.number, now) {
@@ -82,19 +83,23 @@ impl View {
         Ok(())
     }
 
-    /// A head that stands still for too long may be one node's only: now and then another is asked for its own, without
-    /// anybody waiting for it, and followed if that is further.
+    /// A head that stands still for too long may be one node's only, and one that goes on may be far behind: now and then
+    /// another is asked for its own, without anybody waiting for it, and followed if that is further.
     fn look_elsewhere(self: &Arc<Self>, by: EndpointId, head: BlockNumber, now: Stamp) {
-        if self.upstream.is_single() || !self.times().pace.looks_elsewhere(now.time) {
+        if self.upstream.is_single() {
             return;
         }
+        let Some(margin) = self.times().pace.looks_elsewhere(now.time) else { return };
         let this = self.clone();
         tokio::spawn(async move {
             let (call, _) = this.call(Tag::Latest.as_str(), AskedBlock::ByTag, now);
             this.metrics.upkeep(1);
             let Some((other, verdict)) = this.upstream.ask_another(by, call).await else { return };
             let further = this.named(verdict, false).map(|named| named.link().number);
-            if further > Some(head) && this.tracker().head().is_some_and(|now| now.number == head) {
+            let Some(now) = this.tracker().head() else { return };
+            // One that has moved does not stand still.
+            let is_due = margin > 1 || now.number == head;
+            if is_due && further >= Some(BlockNumber(now.number.0.saturating_add(margin))) {
                 this.upstream.follow_instead(by, other);
                 let _ = this.refresh(Tag::Latest, this.clock.now()).await;
             }
