@@ -23,6 +23,9 @@ use crate::{
     proxy::{self, Answered, CallError, Caller},
 };
 
+/// What an entry of a batch takes besides its bytes, from when it has been made out until all are answered.
+const ENTRY_ROOM: usize = 512;
+
 /// The innermost service of the edge. Cheap to clone: each request has one.
 #[derive(Debug)]
 pub(super) struct Rpc<P>(Arc<Inner<P>>);
@@ -141,8 +144,11 @@ where
     ) -> impl Future<Output = Result<(Head, Packet, Lease), HttpError>> {
         async move {
             let head = head?;
-            let (body, lease) = read::body(limits, &self.budget, head.announced, body).await?;
+            let (body, mut lease) = read::body(limits, &self.budget, head.announced, body).await?;
             let packet = Packet::read(&body, limits.max_batch).map_err(HttpError::Packet)?;
+            if let Packet::Batch(entries) = &packet {
+                lease.grow(entries.len() * ENTRY_ROOM).map_err(|_| HttpError::Overloaded)?;
+            }
             Ok((head, packet, lease))
         }
     }

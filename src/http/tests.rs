@@ -278,3 +278,18 @@ async fn a_batch_begins_nothing_after_its_time() {
         assert!((3 * each..1000).all(|at| replies[at]["error"]["code"] == -32011), "{method}");
     }
 }
+
+#[tokio::test]
+async fn the_entries_of_a_batch_count_besides_their_bytes() {
+    let config = Config::default();
+    let edge = Edge { budget: ByteBudget::new(64 << 10), ..parts(&config) };
+    let edge = stack(Live::new(&config), edge, service_fn(obey));
+    let batch =
+        |entries: usize| format!("[{}]", vec![r#"{"jsonrpc":"2.0","id":1,"method":"m"}"#; entries].join(","));
+    let (status, _) = send(&edge, &batch(50)).await;
+    assert_eq!(status, StatusCode::OK);
+    let (status, reply) = send(&edge, &batch(200)).await;
+    assert_eq!((status, &reply["error"]["code"]), (StatusCode::SERVICE_UNAVAILABLE, &json!(-32013)));
+    let (status, _) = send(&edge, &batch(50)).await;
+    assert_eq!(status, StatusCode::OK, "and are given back");
+}
