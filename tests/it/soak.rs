@@ -300,9 +300,11 @@ fn hostilities() -> Vec<(Vec<u8>, bool)> {
     ]
 }
 
+/// What is in memory, without the pages of the program's own file: a debug build touches many, and the system drops them
+/// when it wants their room. `cargo bench --bench e2e -- --growth` measures all of it, of the program as it ships.
 fn resident(process: &process::Process) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", process.id().as_raw_nonzero())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
 
