@@ -43,26 +43,42 @@ impl ByteBudget {
     pub fn lease(&self) -> Lease {
         Lease { budget: self.clone(), held: 0 }
     }
+
+    /// How many there may be.
+    pub fn max(&self) -> u64 {
+        self.0.max
+    }
+
+    /// How many are held by all together.
+    pub fn held(&self) -> u64 {
+        self.0.held.load(Relaxed)
+    }
 }
 
 // === impl Lease ===
 
 impl Lease {
-    /// Takes `bytes` more.
+    /// Takes `bytes` more; says how many were held before, by all together.
     ///
     /// # Errors
     /// If they are not to be had now; what was held stays held.
-    pub fn grow(&mut self, bytes: usize) -> Result<(), Exhausted> {
+    pub fn grow(&mut self, bytes: usize) -> Result<u64, Exhausted> {
         let Shared { max, held } = &*self.budget.0;
         let bytes = bytes as u64;
         // What is too much is there for a moment, and somebody else may find too little meanwhile: they are as near to
         // the limit as this one.
-        if held.fetch_add(bytes, Relaxed).saturating_add(bytes) > *max {
+        let before = held.fetch_add(bytes, Relaxed);
+        if before.saturating_add(bytes) > *max {
             held.fetch_sub(bytes, Relaxed);
             return Err(Exhausted);
         }
         self.held += bytes;
-        Ok(())
+        Ok(before)
+    }
+
+    /// What it is a lease of.
+    pub fn budget(&self) -> &ByteBudget {
+        &self.budget
     }
 
     /// How many bytes are held.

@@ -11,12 +11,12 @@ use super::{
     gzip::Mark,
     packet::LARGE,
     rescue::{self, Verdict},
+    waiting::{Untaken, Waiting},
 };
 use crate::{
-    budget::{ByteBudget, Lease},
     cache::Deflated,
     jsonrpc::{Answer, ErrorObject, RawId, ReplyWriter, Rope},
-    proxy::{CallError, Caller, Outcome},
+    proxy::{CallError, Caller, Client, Outcome},
 };
 
 /// From here on an answer counts while it waits for those before it in its batch: as many smaller ones as run side by
@@ -30,7 +30,7 @@ pub(super) struct Reply {
     pub(super) outcome: Option<Outcome>,
     pub(super) deflated: Option<Arc<Deflated>>,
     /// Of an answer that waits for those before it.
-    lease: Option<Lease>,
+    lease: Option<Untaken>,
     /// There is no answer for this reason, and none will be made to what follows.
     left_out: Option<LeftOut>,
 }
@@ -41,14 +41,15 @@ pub(super) struct Reply {
 /// refused would send the writes in it again.
 pub(super) struct Batch<'a> {
     limits: &'a Config,
-    waiting: &'a ByteBudget,
+    waiting: &'a Waiting,
+    client: Option<Client>,
     begun: Instant,
     writer: ReplyWriter,
     /// What of it there is a deflated form of.
     marks: Vec<Mark>,
     tally: CacheTally,
     /// Of all that is written, once that is much.
-    lease: Option<Lease>,
+    lease: Option<Untaken>,
     left_out: Option<LeftOut>,
 }
 
@@ -57,7 +58,7 @@ pub(super) struct Done {
     pub(super) rope: Rope,
     pub(super) marks: Vec<Mark>,
     pub(super) cache_status: HeaderValue,
-    pub(super) lease: Option<Lease>,
+    pub(super) lease: Option<Untaken>,
 }
 
 // === impl Reply ===
@@ -92,12 +93,12 @@ impl Reply {
     }
 
     /// Counts from here on, since it waits for what is before it.
-    pub(super) fn counted(self, waiting: &ByteBudget) -> Self {
+    pub(super) fn counted(self, waiting: &Waiting, client: Option<Client>) -> Self {
         let size = self.answer.as_ref().map_or(0, Answer::len);
         if size < COUNTS {
             return self;
         }
-        let mut lease = waiting.lease();
+        let mut lease = waiting.lease(client);
         match lease.grow(size) {
             Ok(()) => Self { lease: Some(lease), ..self },
             Err(_) => Self::left_out(LeftOut::Overloaded),
@@ -108,10 +109,11 @@ impl Reply {
 // === impl Batch ===
 
 impl<'a> Batch<'a> {
-    pub(super) fn new(limits: &'a Config, waiting: &'a ByteBudget) -> Self {
+    pub(super) fn new(limits: &'a Config, waiting: &'a Waiting, client: Option<Client>) -> Self {
         Self {
             limits,
             waiting,
+            client,
             begun: Instant::now(),
             writer: ReplyWriter::batch(),
             marks: Vec::new(),
@@ -152,7 +154,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Sees that so many bytes more may be written; some of them count already.
-    fn make_room(&mut self, more: usize, counted: Option<Lease>, is_write: bool) -> Result<(), LeftOut> {
+    fn make_room(&mut self, more: usize, counted: Option<Untaken>, is_write: bool) -> Result<(), LeftOut> {
         let written = self.writer.len();
         let size = written + more;
         let max = self.limits.max_batch_answer.as_u64();
@@ -166,7 +168,7 @@ impl<'a> Batch<'a> {
         if size < LARGE {
             return Ok(());
         }
-        let lease = self.lease.get_or_insert_with(|| self.waiting.lease());
+        let lease = self.lease.get_or_insert_with(|| self.waiting.lease(self.client));
         if let Some(counted) = counted {
             lease.absorb(counted);
         }

@@ -7,8 +7,8 @@ use std::{
     task::{Context, Poll},
 };
 
-use super::in_flight::Permit;
-use crate::{budget::Lease, jsonrpc::Rope};
+use super::{in_flight::Permit, waiting::Untaken};
+use crate::jsonrpc::Rope;
 use bytes::{Buf, Bytes};
 use http::Version;
 use http_body::{Body, Frame, SizeHint};
@@ -40,8 +40,8 @@ pub struct Portion {
 struct Held {
     /// The request's place.
     permit: Option<Permit>,
-    /// The bytes.
-    lease: Option<Lease>,
+    /// The bytes, if they are many. On the heap, as most answers have none.
+    lease: Option<Box<Untaken>>,
 }
 
 // === impl RpcBody ===
@@ -56,8 +56,8 @@ impl RpcBody {
         self.rope.len()
     }
 
-    pub(super) fn with_lease(mut self, lease: Lease) -> Self {
-        self.held.lease = Some(lease);
+    pub(super) fn with_lease(mut self, lease: Untaken) -> Self {
+        self.held.lease = Some(Box::new(lease));
         self
     }
 

@@ -2,11 +2,10 @@
 //! a client that has many already.
 
 use std::{
-    collections::HashMap,
     future::{Future, Ready, ready},
     pin::Pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
     task::{Context, Poll, ready},
@@ -17,14 +16,12 @@ use http::Response;
 use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 
-use super::{HttpError, RpcBody, auth::Admitted};
+use super::{
+    HttpError, RpcBody,
+    auth::Admitted,
+    crowd::{Crowd, Seats, share},
+};
 use crate::proxy::Client;
-
-/// When fewer than a half of all places are free, it is crowded …
-const CROWDED: usize = 2;
-
-/// … and then a client may have a fourth of all of them, beside those that it had before: there is room for others.
-const SHARE: usize = 4;
 
 /// How many requests there may be at a time. Clones share it.
 #[derive(Clone, Debug)]
@@ -41,13 +38,9 @@ struct Places {
 #[derive(Debug)]
 pub(super) struct Permit {
     places: Arc<Places>,
-    /// Whose seat it is, if it was crowded.
-    seat: Option<Client>,
+    /// If it was crowded.
+    seat: Option<Seats>,
 }
-
-/// How many requests each client has, of those that came while it was crowded. Looked at only then.
-#[derive(Debug, Default)]
-struct Crowd(Mutex<HashMap<Client, usize>>);
 
 /// Puts an [`InFlight`] around a service.
 #[derive(Clone, Debug)]
@@ -81,14 +74,15 @@ impl InFlightLimit {
     fn take(&self, client: Option<Client>) -> Option<Permit> {
         let places = &self.0;
         let max = places.max.load(Relaxed);
-        let taken = places.taken.fetch_add(1, Relaxed) + 1;
+        let taken = places.taken.fetch_add(1, Relaxed);
         // Given back when dropped, whatever is found now.
         let mut permit = Permit { places: places.clone(), seat: None };
-        if taken > max {
+        if taken >= max {
             return None;
         }
-        if let Some(client) = client.filter(|_| max - taken < max / CROWDED) {
-            places.crowd.sit(client, (max / SHARE).max(1)).then(|| permit.seat = Some(client))?;
+        if let (Some(client), Some(most)) = (client, share(taken as u64, max as u64)) {
+            let seat = permit.seat.insert(places.crowd.seats(client));
+            seat.take(1, most).then_some(())?;
         }
         Some(permit)
     }
@@ -104,36 +98,6 @@ impl InFlightLimit {
 impl Drop for Permit {
     fn drop(&mut self) {
         self.places.taken.fetch_sub(1, Relaxed);
-        if let Some(client) = self.seat {
-            self.places.crowd.rise(client);
-        }
-    }
-}
-
-// === impl Crowd ===
-
-impl Crowd {
-    /// Seats this client, unless it has so many seats already.
-    fn sit(&self, client: Client, most: usize) -> bool {
-        let mut seats = self.lock();
-        let taken = seats.entry(client).or_default();
-        let sits = *taken < most;
-        *taken += usize::from(sits);
-        sits
-    }
-
-    fn rise(&self, client: Client) {
-        let mut seats = self.lock();
-        if let Some(taken) = seats.get_mut(&client) {
-            *taken -= 1;
-            if *taken == 0 {
-                seats.remove(&client);
-            }
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Client, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -211,7 +175,7 @@ mod tests {
         assert_eq!(taken.len(), 32 + 16 + 10);
         // Once they are done, it is as if nothing had been.
         drop(taken);
-        assert!(limit.0.crowd.lock().is_empty());
+        assert!(limit.0.crowd.is_empty());
         assert_eq!((0..1000).filter_map(|_| limit.take(modest)).collect::<Vec<_>>().len(), 32 + 16);
     }
 

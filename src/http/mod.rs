@@ -12,6 +12,7 @@ mod body;
 mod cache_status;
 mod config;
 mod cors;
+mod crowd;
 mod encoding;
 mod error;
 mod find;
@@ -27,6 +28,7 @@ pub mod rescue;
 mod rpc;
 mod stack;
 mod trace;
+mod waiting;
 
 use self::body::RpcBody;
 pub use self::{

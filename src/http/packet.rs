@@ -22,12 +22,12 @@ use super::{
     cache_status,
     gzip::{self, Mark},
     rescue,
+    waiting::Waiting,
 };
 use crate::{
-    budget::ByteBudget,
     eth::is_write,
     jsonrpc::{Answer, Entry, ErrorObject, Packet, RawId, ReplyWriter, Rope},
-    proxy::{Answered, CallError, Caller, Outcome, PacketContext, ReadCall, Request},
+    proxy::{Answered, CallError, Caller, Client, Outcome, PacketContext, ReadCall, Request},
 };
 
 /// Runs the entries of packets on a service that answers calls.
@@ -35,7 +35,7 @@ use crate::{
 pub(super) struct Packets<P> {
     pub(super) proxy: P,
     /// Bytes of large answers that wait to be taken, all together.
-    pub(super) waiting: ByteBudget,
+    pub(super) waiting: Waiting,
     pub(super) metrics: Metrics,
 }
 
@@ -114,6 +114,7 @@ where
         version: Version,
     ) -> impl Future<Output = Result<Response<RpcBody>, HttpError>> + use<'_, P> {
         let is_write = matches!(&entry, Entry::Call(call) if is_write(call.method.as_str()));
+        let client = caller.client;
         let (id, replying) = match made_out(entry) {
             Ok(mut call) => {
                 let id = call.id.take();
@@ -128,7 +129,7 @@ where
             }
         };
         replying.map(move |reply| match (id, reply) {
-            (Some(id), Some(reply)) => self.counted(self.single(&id, reply, version), is_write),
+            (Some(id), Some(reply)) => self.counted(self.single(&id, reply, version), client, is_write),
             _ => Ok(no_content()),
         })
     }
@@ -140,7 +141,7 @@ where
         caller: Caller,
         version: Version,
     ) -> Response<RpcBody> {
-        let mut batch = Batch::new(limits, &self.waiting);
+        let mut batch = Batch::new(limits, &self.waiting, caller.client);
         let mut entries = entries.into_iter();
         while !entries.as_slice().is_empty() {
             let segment = Segment::next(&mut entries, &caller);
@@ -152,7 +153,7 @@ where
         if size < LARGE {
             return response;
         }
-        let mut lease = lease.unwrap_or_else(|| self.waiting.lease());
+        let mut lease = lease.unwrap_or_else(|| self.waiting.lease(caller.client));
         // Deflated it may be less.
         lease.hold(size);
         response.map(|body| body.with_lease(lease))
@@ -166,7 +167,7 @@ where
         let is_write = segment.is_write;
         // A write is alone: it waits for nothing before it.
         let counted = |reply: Option<Reply>| match reply {
-            Some(reply) if !is_write => Some(reply.counted(&self.waiting)),
+            Some(reply) if !is_write => Some(reply.counted(&self.waiting, caller.client)),
             reply => reply,
         };
         batch.look_at_the_clock();
@@ -243,12 +244,17 @@ impl<P> Packets<P> {
 
     /// Large answers count while they wait to be taken: clients that ask for much and take little would otherwise fill the
     /// memory with it. What a write came to is told in any case: whoever is told to try again would send it twice.
-    fn counted(&self, response: Response<RpcBody>, is_write: bool) -> Result<Response<RpcBody>, HttpError> {
+    fn counted(
+        &self,
+        response: Response<RpcBody>,
+        client: Option<Client>,
+        is_write: bool,
+    ) -> Result<Response<RpcBody>, HttpError> {
         let size = response.body().len();
         if size < LARGE {
             return Ok(response);
         }
-        let mut lease = self.waiting.lease();
+        let mut lease = self.waiting.lease(client);
         if is_write {
             lease.hold(size);
         } else {

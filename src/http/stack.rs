@@ -8,7 +8,7 @@ use tower::{Service, ServiceBuilder};
 
 use super::{
     Access, Live, Portion, auth::AuthLayer, cors::CorsLayer, in_flight::InFlightLayer, packet::Packets,
-    rescue::RescueLayer, rpc::Rpc, trace::TraceLayer,
+    rescue::RescueLayer, rpc::Rpc, trace::TraceLayer, waiting::Waiting,
 };
 use crate::{
     budget::ByteBudget,
@@ -57,7 +57,7 @@ where
 {
     let in_flight = InFlightLayer::new(live.in_flight());
     let rpc = Rpc::new(
-        Packets { proxy, waiting: edge.waiting, metrics: edge.access.metrics().clone() },
+        Packets { proxy, waiting: Waiting::new(edge.waiting), metrics: edge.access.metrics().clone() },
         edge.budget,
         live.clone(),
     );

@@ -189,6 +189,50 @@ async fn answers_that_nobody_takes_are_bounded_together() {
 }
 
 #[tokio::test]
+async fn answers_that_one_client_does_not_take_leave_room_for_those_of_others() {
+    let keys = [(); 2].map(|()| NewKey::random().unwrap());
+    let key = |key: &NewKey| KeyConfig {
+        name: "somebody".to_owned(),
+        sha256: key.hash(),
+        allow: None,
+        deny: Vec::new(),
+        rate: None,
+        burst: None,
+    };
+    let edge = edge(&Config { keys: keys.iter().map(key).collect(), ..Config::default() });
+    let ask = |key: &NewKey, packet: &Value| {
+        let mut request = post(&packet.to_string());
+        request.headers_mut().insert("x-api-key", key.reveal().parse().unwrap());
+        edge.clone().oneshot(request)
+    };
+    let [greedy, modest] = &keys;
+    let large = call("fine", &json!([100 << 10]));
+
+    // The budget of these tests is 1 MiB. Batches get what fits, and single calls then find nothing.
+    let mut untaken = Vec::new();
+    for _ in 0..4 {
+        untaken.push(ask(greedy, &json!(vec![large.clone(); 4])).await);
+    }
+    let Ok(refused) = ask(greedy, &large).await;
+    assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+    // What it wrote is told, and small answers do not count.
+    let Ok(told) = ask(greedy, &call("eth_sendRawTransaction", &json!([100 << 10]))).await;
+    let Ok(small) = ask(greedy, &call("fine", &json!([1000]))).await;
+    assert_eq!((told.status(), small.status()), (StatusCode::OK, StatusCode::OK));
+    drop(told);
+
+    for packet in [large.clone(), json!([large])] {
+        let Ok(answer) = ask(modest, &packet).await;
+        assert_eq!(answer.status(), StatusCode::OK);
+        let answer = answer.into_body().collect().await.unwrap().to_bytes();
+        assert!(answer.len() > 100 << 10, "{answer:?}");
+    }
+    drop(untaken);
+    let Ok(answer) = ask(greedy, &large).await;
+    assert_eq!(answer.status(), StatusCode::OK);
+}
+
+#[tokio::test]
 async fn answers_of_a_batch_count_from_when_they_are_there() {
     let edge = edge(&Config::default());
     let large = call("fine", &json!([700 << 10]));

@@ -285,7 +285,7 @@ impl Inner {
 }
 
 fn grow(lease: &mut Lease, bytes: usize) -> Result<(), UpstreamError> {
-    lease.grow(bytes).map_err(|_| UpstreamError::Busy)
+    lease.grow(bytes).map(drop).map_err(|_| UpstreamError::Busy)
 }
 
 /// The innermost cause: "connection refused" rather than "error sending request".

@@ -348,6 +348,9 @@ async fn nor_is_a_socket_that_nobody_reads() {
     }
     eventually("large answers are refused", async || client.send(big.clone()).await.status == 503).await;
     assert_eq!(client.call("eth_chainId", json!([])).await.status, 200);
+    // Those at another address do not suffer from it.
+    let other = client::from("127.0.0.9".parse().unwrap(), &proxy.url());
+    assert_eq!(other.send(big.clone()).await.status, 200);
 
     drop(unread);
     eventually("there is room again", async || client.send(big.clone()).await.status == 200).await;

@@ -1,0 +1,130 @@
+//! Who has how much of what is scarce, when it is crowded: one client must not have all that is left.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use crate::proxy::Client;
+
+/// When no more than a half of all is free, it is crowded …
+const CROWDED: u64 = 2;
+
+/// … and then a client may have a fourth of all, beside what it had before: there is room for others.
+const SHARE: u64 = 4;
+
+/// How much each client has, of what was taken while it was crowded. Looked at only then. Clones share it.
+///
+/// Of places or of bytes: it only counts. Who has nothing is not in it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Crowd(Arc<Mutex<HashMap<Client, u64>>>);
+
+/// What one client has of it; given back when dropped.
+#[derive(Debug)]
+pub(super) struct Seats {
+    crowd: Crowd,
+    client: Client,
+    taken: u64,
+}
+
+/// What a client may have where so much of `max` is taken already: as much as there is, if `None`.
+pub(super) fn share(taken: u64, max: u64) -> Option<u64> {
+    (max.saturating_sub(taken) <= max / CROWDED).then(|| (max / SHARE).max(1))
+}
+
+// === impl Crowd ===
+
+impl Crowd {
+    /// None yet.
+    pub(super) fn seats(&self, client: Client) -> Seats {
+        Seats { crowd: self.clone(), client, taken: 0 }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Client, u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cfg(test)]
+    pub(super) fn of(&self, client: Client) -> u64 {
+        self.lock().get(&client).copied().unwrap_or(0)
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+}
+
+// === impl Seats ===
+
+impl Seats {
+    /// Takes so many more, unless its client would have more than `most` then: whether it did.
+    pub(super) fn take(&mut self, count: u64, most: u64) -> bool {
+        if count == 0 {
+            return true;
+        }
+        let mut clients = self.crowd.lock();
+        let taken = clients.get(&self.client).copied().unwrap_or(0).saturating_add(count);
+        // Who is refused is not put in: those who have nothing could be very many.
+        let takes = taken <= most;
+        if takes {
+            clients.insert(self.client, taken);
+            self.taken += count;
+        }
+        takes
+    }
+
+    /// Gives back so many, or as many as there are.
+    pub(super) fn give_back(&mut self, count: u64) {
+        let count = count.min(self.taken);
+        if count == 0 {
+            return;
+        }
+        self.taken -= count;
+        let mut clients = self.crowd.lock();
+        if let Some(taken) = clients.get_mut(&self.client) {
+            *taken -= count;
+            if *taken == 0 {
+                clients.remove(&self.client);
+            }
+        }
+    }
+
+    /// Takes over what others of the same client hold.
+    pub(super) fn absorb(&mut self, mut other: Self) {
+        debug_assert_eq!(self.client, other.client, "seats of the same client");
+        self.taken += std::mem::take(&mut other.taken);
+    }
+}
+
+impl Drop for Seats {
+    fn drop(&mut self) {
+        self.give_back(self.taken);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_refused_is_not_remembered() {
+        let crowd = Crowd::default();
+        let mut seats = crowd.seats(Client::Key(1));
+        assert!(!seats.take(5, 4));
+        assert!(crowd.is_empty());
+        assert!(seats.take(4, 4) && !seats.take(1, 4));
+        assert_eq!(crowd.of(Client::Key(1)), 4);
+        drop(seats);
+        assert!(crowd.is_empty());
+    }
+
+    #[test]
+    fn it_is_crowded_from_the_half_on() {
+        assert_eq!([0, 1, 31].map(|taken| share(taken, 64)), [None; 3]);
+        assert_eq!([32, 64, 99].map(|taken| share(taken, 64)), [Some(16); 3]);
+        // Where there is one place, it is anybody's.
+        assert_eq!(share(0, 1), None);
+        assert_eq!(share(1, 2), Some(1));
+    }
+}
