@@ -61,8 +61,17 @@ impl Health {
             let (status, text) = asked
                 .map_err(|_| failed(format!("no answer within {} s", TIMEOUT.as_secs())))?
                 .map_err(|error| failed(explained(&*error, self.tls)))?;
+            let is_well = status == StatusCode::OK && text.trim() == &path[1..];
+            let is_ill = status == StatusCode::SERVICE_UNAVAILABLE && text.starts_with("not ready");
+            if !is_well && !is_ill {
+                let default = Config::default().admin;
+                return Err(failed(format!(
+                    "this is not the admin listener (it answers {path} with HTTP status {status}); name that one, \
+                     which is {default} unless admin is set"
+                )));
+            }
             say(text.trim())?;
-            if status == StatusCode::OK { Ok(()) } else { Err(Failure::Said) }
+            if is_well { Ok(()) } else { Err(Failure::Said) }
         })
     }
 }
