@@ -62,8 +62,10 @@ impl Health {
                 .map_err(|_| failed(format!("no answer within {} s", TIMEOUT.as_secs())))?
                 .map_err(|error| failed(explained(&*error, self.tls)))?;
             let is_well = status == StatusCode::OK && text.trim() == &path[1..];
-            let is_ill = status == StatusCode::SERVICE_UNAVAILABLE && text.starts_with("not ready");
-            if !is_well && !is_ill {
+            // Operators are told in plain text, clients in JSON; and the path is one that is served to operators.
+            let is_known =
+                !matches!(status, StatusCode::OK | StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED);
+            if !is_well && (!is_known || text.starts_with('{')) {
                 let default = Config::default().admin;
                 return Err(failed(format!(
                     "this is not the admin listener (it answers {path} with HTTP status {status}); name that one, \
