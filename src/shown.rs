@@ -6,6 +6,11 @@ use std::{fmt, time::Duration};
 #[derive(Clone, Copy, Debug)]
 pub struct Time(pub Duration);
 
+/// Shows how long to wait, as a person reads it: `850 ms`, `1.3 s`, `42 s`. Rounded up: coming back a moment too early
+/// would be refused again.
+#[derive(Clone, Copy, Debug)]
+pub struct Wait(pub Duration);
+
 // === impl Time ===
 
 impl fmt::Display for Time {
@@ -19,9 +24,39 @@ impl fmt::Display for Time {
     }
 }
 
+// === impl Wait ===
+
+impl fmt::Display for Wait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let step = match self.0.as_secs() {
+            0 => 1,
+            1..10 => 100,
+            _ => 1000,
+        };
+        let millis = self.0.as_nanos().div_ceil(1_000_000).next_multiple_of(step);
+        Time(Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))).fmt(f)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_wait_is_rounded_up() {
+        for (nanos, shown) in [
+            (849_777_091, "850 ms"),
+            (500_000_000, "500 ms"),
+            (1, "1 ms"),
+            (999_000_001, "1 s"),
+            (1_200_000_001, "1.3 s"),
+            (9_950_000_000, "10 s"),
+            (41_000_000_001, "42 s"),
+            (3_600_000_000_000, "3600 s"),
+        ] {
+            assert_eq!(Wait(Duration::from_nanos(nanos)).to_string(), shown);
+        }
+    }
 
     #[test]
     fn a_time_has_the_unit_that_fits_it() {

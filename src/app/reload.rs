@@ -31,7 +31,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
-use super::start::{certificate, endpoints, feed, is_consistent};
+use super::start::{certificate, endpoints, feed, is_consistent, warn_of_doubts};
 use crate::{
     budget::ByteBudget,
     config::{Config, ConfigError, LogConfig, Problem},
@@ -141,6 +141,7 @@ impl Reload {
 
         let new_certificate = self.apply(&config, prepared);
         set_log(&config.log);
+        warn_of_doubts(&config);
         *current = config;
         self.metrics.count("applied");
         if changed.is_empty() && !new_certificate {

@@ -95,6 +95,7 @@ impl App {
         let admin_tls = tls.clone().filter(|_| config.tls.admin);
         let admin = admin.await.map_err(StartError::Bind)?.with_tls(admin_tls);
         warn_if_exposed(admin.address());
+        warn_of_doubts(&config);
 
         let identity = upstream.identity();
         let watch = tokio::spawn(upstream.watch());
@@ -232,6 +233,13 @@ fn warn_if_exposed(admin: SocketAddr) {
     }
 }
 
+/// Works as it is configured, and is seldom meant so.
+pub(super) fn warn_of_doubts(config: &Config) {
+    for doubt in config.doubts() {
+        warn!("{doubt}");
+    }
+}
+
 /// Is it one node that does not contradict itself? Two do not agree from call to call.
 pub(super) fn is_consistent(endpoints: &[EndpointConfig]) -> bool {
     matches!(endpoints, [endpoint] if endpoint.consistent)
@@ -247,6 +255,7 @@ pub(super) fn endpoints(config: &Config, budget: &ByteBudget) -> Result<Vec<Endp
             "no node is named; use --upstream http://127.0.0.1:8545, say",
         ));
     }
+    let mut known: Vec<Reach> = Vec::new();
     let part = |(at, endpoint): (usize, &EndpointConfig)| {
         let problem = |error: String| Problem::new(format!("upstream.endpoints.{at}"), error);
         let reach = Reach::resolve(endpoint).map_err(|error| problem(error.to_string()))?;
@@ -255,6 +264,14 @@ pub(super) fn endpoints(config: &Config, budget: &ByteBudget) -> Result<Vec<Endp
                 "{own} is where Holdfast itself listens ({key}); name the node, or listen elsewhere"
             )));
         }
+        // It would be asked again where it has failed, and at twice its rate.
+        if let Some(same) = known.iter().position(|other| *other == reach) {
+            return Err(problem(format!(
+                "is reached with the same url and headers as upstream.endpoints.{same}; leave one out (one that is to \
+                 take more of the calls has a higher weight)"
+            )));
+        }
+        known.push(reach.clone());
         let leaf =
             HttpLeaf::try_new(&reach, config, budget.clone()).map_err(|error| problem(error.to_string()))?;
         let leaf = BoxCloneSyncService::new(leaf);

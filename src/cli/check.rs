@@ -62,6 +62,9 @@ impl Check {
 async fn check(config: Config) -> Result<(), Failure> {
     app::check(&config)?;
     line("configuration", "ok")?;
+    for doubt in config.doubts() {
+        line("warning", doubt.to_string())?;
+    }
     let endpoints = &config.upstream.endpoints;
     let mut outcome = Ok(());
     for (at, endpoint) in endpoints.iter().enumerate() {

@@ -61,8 +61,19 @@ impl Health {
             let (status, text) = asked
                 .map_err(|_| failed(format!("no answer within {} s", TIMEOUT.as_secs())))?
                 .map_err(|error| failed(explained(&*error, self.tls)))?;
+            let is_well = status == StatusCode::OK && text.trim() == &path[1..];
+            // Operators are told in plain text, clients in JSON; and the path is one that is served to operators.
+            let is_known =
+                !matches!(status, StatusCode::OK | StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED);
+            if !is_well && (!is_known || text.starts_with('{')) {
+                let default = Config::default().admin;
+                return Err(failed(format!(
+                    "this is not the admin listener (it answers {path} with HTTP status {status}); name that one, \
+                     which is {default} unless admin is set"
+                )));
+            }
             say(text.trim())?;
-            if status == StatusCode::OK { Ok(()) } else { Err(Failure::Said) }
+            if is_well { Ok(()) } else { Err(Failure::Said) }
         })
     }
 }

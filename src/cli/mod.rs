@@ -23,7 +23,7 @@ use tokio::runtime::Runtime;
 use self::signal::ReloadSignal;
 use crate::{
     app::StartError,
-    config::{ConfigError, LogConfig},
+    config::{AN_ADDRESS, ConfigError, LogConfig},
 };
 
 /// `EX_USAGE`: the command line or the configuration is wrong, and trying again will not help.
@@ -182,6 +182,5 @@ fn written(result: io::Result<()>) -> Result<(), Failure> {
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {
-    text.parse()
-        .map_err(|_| "expected an address and a port, such as 127.0.0.1:8555 or [::1]:8555".to_owned())
+    text.parse().map_err(|_| format!("expected {AN_ADDRESS}"))
 }

@@ -95,12 +95,15 @@ impl Problem {
             Kind::InvalidType(..) if path == ["upstream"] => NO_TABLE.to_owned(),
             Kind::InvalidType(found, expected) | Kind::InvalidValue(found, expected) => {
                 let expected = in_plain_words(expected);
-                format!("expected {expected}, found {}{}", shown(found, &path), in_decimal(found))
+                let hint = in_decimal(found) + &in_brackets(found, &path);
+                format!("expected {expected}, found {}{hint}", shown(found, &path))
             }
             Kind::MissingField(name) => {
                 path.push(name.to_string());
                 "is missing".to_owned()
             }
+            // The one thing that is read out of text there.
+            Kind::Message(_) if path == ["listen"] || path == ["admin"] => format!("expected {AN_ADDRESS}"),
             Kind::Message(message) => without_excerpt(message),
             other => other.to_string(),
         };
@@ -128,6 +131,9 @@ fn listed(expected: &'static [&'static str]) -> String {
 const NO_TABLE: &str = "expected a table; for a node alone use --upstream, HOLDFAST_UPSTREAM_URL, or url in \
                         [[upstream.endpoints]]";
 
+/// What a listener is told.
+pub(crate) const AN_ADDRESS: &str = "an address and a port, such as 127.0.0.1:8555 or [::1]:8555";
+
 /// What serde says to those who wrote the program.
 fn in_plain_words(expected: &str) -> &str {
     match expected {
@@ -136,6 +142,7 @@ fn in_plain_words(expected: &str) -> &str {
         "parsable string" => "a size such as \"5 MiB\"",
         "a duration" => "a time such as \"500ms\", \"10s\" or \"1m 30s\"",
         "a sequence" => "a list",
+        "socket address" => AN_ADDRESS,
         table if table.starts_with("struct ") => "a table",
         other => other,
     }
@@ -146,6 +153,17 @@ fn in_decimal(found: &Actual) -> String {
     let Actual::Str(text) = found else { return String::new() };
     let number = text.strip_prefix("0x").and_then(|digits| u64::from_str_radix(digits, 16).ok());
     number.map_or_else(String::new, |number| format!("; that is {number}"))
+}
+
+/// How a list of tables is begun, where one table was.
+fn in_brackets(found: &Actual, path: &[String]) -> String {
+    let path = path.join(".");
+    match found {
+        Actual::Map if path == "upstream.endpoints" || path == "http.keys" => {
+            format!("; begin each with [[{path}]], in two brackets")
+        }
+        _ => String::new(),
+    }
 }
 
 /// The value that was found; not if it is text about upstreams or keys, which may hold one.

@@ -12,12 +12,13 @@ use std::{net::SocketAddr, time::Duration};
 use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::error::AN_ADDRESS;
 pub use self::{
     error::{ConfigError, Problem},
     load::Sources,
     log::{LogConfig, LogFormat},
 };
-use crate::{cache, http, listen, proxy, upstream, verify};
+use crate::{cache, http, listen, proxy, shown::Time, upstream, verify};
 
 /// Of anything at a time. No machine has as much, and what counts and adds these is far from its end.
 const MOST: usize = 1 << 30;
@@ -106,6 +107,35 @@ impl Config {
         }
     }
 
+    /// What can be worked with, and is seldom meant.
+    pub fn doubts(&self) -> Vec<Problem> {
+        let mut doubts = Vec::new();
+        let (call, attempt) = (self.call_timeout, self.upstream.timeout);
+        if call <= attempt {
+            let message = format!(
+                "{} is not longer than upstream.timeout, {}: a call ends before a node that hangs is given up, and no \
+                 other is asked in its place; set it to more, or upstream.timeout to less",
+                Time(call),
+                Time(attempt)
+            );
+            doubts.push(Problem::new("call_timeout", message));
+        }
+        let all = self.max_bytes_in_flight;
+        let each = [
+            ("http.max_body", self.http.max_body),
+            ("http.max_batch_answer", self.http.max_batch_answer),
+            ("upstream.max_answer", self.upstream.max_answer),
+        ];
+        for (key, one) in each.into_iter().filter(|(_, one)| *one > all) {
+            let message = format!(
+                "{all} for all together is less than {key} allows a single one, {one}: what is larger is refused as \
+                 too much at once, however often it is tried; set it to {one} or more, or {key} to less"
+            );
+            doubts.push(Problem::new("max_bytes_in_flight", message));
+        }
+        doubts
+    }
+
     /// Finds what the types allow and the program cannot work with.
     fn check(&self) -> Result<(), Problem> {
         let positive = [
@@ -152,6 +182,21 @@ impl Config {
         for (key, value) in times {
             if value < Duration::from_millis(1) {
                 return Err(Problem::new(key, "must be at least 1ms"));
+            }
+        }
+        if let Some(depth) = self.chain.finality_depth {
+            let key = "chain.finality_depth";
+            if depth == 0 {
+                let message = "must be at least 1: the head can still be replaced; where only the node's word \
+                               counts, leave it out";
+                return Err(Problem::new(key, message));
+            }
+            if depth >= self.chain.window as u64 {
+                let message = format!(
+                    "must be less than chain.window, {}: a block is known to be so deep only while it is in there",
+                    self.chain.window
+                );
+                return Err(Problem::new(key, message));
             }
         }
         if self.listen == self.admin && self.listen.port() != 0 {

@@ -116,7 +116,12 @@ fn errors_name_the_file_the_key_and_what_would_be_right() {
         ("call_timeout = 'soon'", "FILE: call_timeout: expected a time such as"),
         ("chain_id = '0x2a'", "FILE: chain_id: expected a whole number, found string \"0x2a\"; that is 42"),
         ("admin = '127.0.0.1:8555'", "FILE: admin: 127.0.0.1:8555 is where clients connect (listen)"),
-        ("listen = 'here'", "FILE: listen: "),
+        ("listen = 'here'", "FILE: listen: expected an address and a port, such as 127.0.0.1:8555"),
+        ("listen = '8555'", "FILE: listen: expected an address and a port, such as 127.0.0.1:8555"),
+        (
+            "admin = 8556",
+            "FILE: admin: expected an address and a port, such as 127.0.0.1:8555 or [::1]:8555, found",
+        ),
         ("[log]\nformat = 'xml'", "FILE: log.format: \"xml\" is not one of `text` or `json`"),
         ("[log]\nlevel = 'chatty'", "FILE: log.level: \"chatty\" is not one of error, warn"),
         ("[log]\nlevel = 'a=b=c'", "FILE: log.level: \"a=b=c\": "),
@@ -137,6 +142,44 @@ fn errors_name_the_file_the_key_and_what_would_be_right() {
         (
             "[[upstream.endpoints]]\nurl = 'localhost:8545'",
             "FILE: upstream.endpoints.0: url: the scheme must be http or https",
+        ),
+        (
+            "[[upstream.endpoints]]\nurl = 'ws://127.0.0.1:8546'",
+            "FILE: upstream.endpoints.0: url: the scheme must be http or https, as in http://127.0.0.1:8545; a \
+             WebSocket's URL goes beside it, as ws in [[upstream.endpoints]]",
+        ),
+        (
+            "[upstream.endpoints]\nurl = 'http://127.0.0.1:8545'",
+            "FILE: upstream.endpoints: expected a list, found map; begin each with [[upstream.endpoints]], in two",
+        ),
+        (
+            "[http.keys]\nname = 'a'",
+            "FILE: http.keys: expected a list, found map; begin each with [[http.keys]], in two brackets",
+        ),
+        (
+            "[[upstream.endpoints]]\nurl = 'http://127.0.0.1'\nweight = 0",
+            "FILE: upstream.endpoints.0: weight: must be at least 1",
+        ),
+        (
+            "[[upstream.endpoints]]\nurl = 'http://127.0.0.1'\nrate = { per_second = 0, burst = 1 }",
+            "FILE: upstream.endpoints.0: rate.per_second: must be at least 1; leave rate out if there is no limit",
+        ),
+        (
+            "[[upstream.endpoints]]\nurl = 'http://127.0.0.1'\nrate = { per_second = 1, burst = 0 }",
+            "FILE: upstream.endpoints.0: rate.burst: must be at least 1; leave rate out if there is no limit",
+        ),
+        (
+            "[[upstream.endpoints]]\nurl = 'http://127.0.0.1'\nheaders = { Content-Length = '5' }",
+            "FILE: upstream.endpoints.0: headers.Content-Length: is set by Holdfast itself",
+        ),
+        (
+            "[[upstream.endpoints]]\nurl = 'http://127.0.0.1'\nheaders = { transfer-encoding = 'chunked' }",
+            "FILE: upstream.endpoints.0: headers.transfer-encoding: is set by Holdfast itself",
+        ),
+        ("[chain]\nfinality_depth = 0", "FILE: chain.finality_depth: must be at least 1"),
+        (
+            "[chain]\nwindow = 64\nfinality_depth = 64",
+            "FILE: chain.finality_depth: must be less than chain.window, 64",
         ),
         (
             "[chain]\nfollow = 'head'",
@@ -193,6 +236,30 @@ fn errors_name_the_file_the_key_and_what_would_be_right() {
         let error = load(toml).unwrap_err();
         assert!(error.starts_with(message), "for {toml:?}\nexpected {message}\n     got {error}");
     }
+}
+
+#[test]
+fn what_is_seldom_meant_is_doubted() {
+    let doubts = |toml: &str| {
+        let doubts = load(toml).unwrap().doubts();
+        doubts.iter().map(|doubt| doubt.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(doubts(""), [""; 0]);
+    assert_eq!(
+        doubts("[[upstream.endpoints]]\nurl = 'http://127.0.0.1'\nheaders = { host = 'a.b' }"),
+        [""; 0]
+    );
+    let [short] = &doubts("call_timeout = '10s'")[..] else { panic!() };
+    assert!(short.starts_with("call_timeout: 10 s is not longer than upstream.timeout, 25 s: "), "{short}");
+    assert_eq!(doubts("call_timeout = '10s'\n[upstream]\ntimeout = '8s'"), [""; 0]);
+    let [little] = &doubts("max_bytes_in_flight = '100 MiB'")[..] else { panic!() };
+    assert!(
+        little
+            .starts_with("max_bytes_in_flight: 100.0 MiB for all together is less than upstream.max_answer"),
+        "{little}"
+    );
+    assert!(little.ends_with("; set it to 128.0 MiB or more, or upstream.max_answer to less"), "{little}");
+    assert_eq!(doubts("max_bytes_in_flight = '1 MiB'").len(), 3);
 }
 
 #[test]

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use super::HostError;
-use crate::{jsonrpc::PacketError, shown::Time};
+use crate::{
+    jsonrpc::PacketError,
+    shown::{Time, Wait},
+};
 
 /// A request that could not be read.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -53,13 +56,13 @@ pub enum HttpError {
     #[error(transparent)]
     Packet(PacketError),
     /// It held no call, and its client may not send more of these either.
-    #[error("too many calls; come back in {}", Time(*wait))]
+    #[error("too many calls; come back in {}", Wait(*wait))]
     RateLimited {
         /// Until it may.
         wait: Duration,
     },
     /// Without a key that is known, too often from one address.
-    #[error("too many requests without a key that is known here; come back with one, or in {}", Time(*wait))]
+    #[error("too many requests without a key that is known here; come back with one, or in {}", Wait(*wait))]
     TooManyStrangers {
         /// Until one more is looked at.
         wait: Duration,

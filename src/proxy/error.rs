@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     eth::ParamError,
-    shown::Time,
+    shown::{Time, Wait},
     upstream::{IdentityError, Stranger, UpstreamError},
 };
 
@@ -26,7 +26,7 @@ pub enum CallError {
         method: String,
     },
     /// The client calls more often than it may.
-    #[error("too many calls; come back in {}", Time(whole_millis(*wait)))]
+    #[error("too many calls; come back in {}", Wait(*wait))]
     RateLimited {
         /// Until the next call would be let through.
         wait: Duration,
@@ -61,9 +61,4 @@ impl From<IdentityError> for CallError {
             IdentityError::Upstream(error) => Self::Upstream(error),
         }
     }
-}
-
-/// Rounded up: coming back a moment too early would be refused again.
-fn whole_millis(wait: Duration) -> Duration {
-    Duration::from_millis(u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX))
 }

@@ -111,8 +111,15 @@ impl EndpointConfig {
     /// Can it be used as it is configured? Looks up its secrets, and connects to nothing.
     ///
     /// # Errors
-    /// If the endpoint's secrets, URLs or headers are no good.
+    /// If the endpoint's secrets, URLs or headers are no good, or its share or rate is nothing.
     pub fn check(&self) -> Result<(), EndpointError> {
+        if self.weight == 0 {
+            return Err(EndpointError::Weight);
+        }
+        let of_rate = self.rate.map(|rate| [("per_second", rate.per_second), ("burst", rate.burst)]);
+        if let Some((key, _)) = of_rate.into_iter().flatten().find(|(_, value)| *value == 0) {
+            return Err(EndpointError::Rate { key });
+        }
         Reach::resolve(self)?;
         HeadFeed::try_new(self, &Config::default()).map(drop)
     }

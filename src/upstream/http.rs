@@ -2,6 +2,7 @@
 
 use std::{
     error::Error as _,
+    io,
     sync::Arc,
     task::{Context, Poll},
     time::Duration,
@@ -9,7 +10,7 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 use reqwest::{Client, ClientBuilder, redirect};
 use tower::{Service, layer::layer_fn};
 
@@ -34,6 +35,21 @@ const PING_PART: u32 = 4;
 
 /// How much of the announced length is believed before the bytes are there.
 const TRUSTED_LENGTH: usize = 1 << 20;
+
+/// Headers about the connection, or about how long and how packed a body is. A value out of the configuration would
+/// not be true of each request, and the node would wait for bytes that never come, say. `host` is not among them: it
+/// names one of several behind an address.
+const OF_THE_CLIENT: [HeaderName; 9] = [
+    header::CONNECTION,
+    header::CONTENT_ENCODING,
+    header::CONTENT_LENGTH,
+    header::EXPECT,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    HeaderName::from_static("keep-alive"),
+];
 
 /// A node reached over HTTP/1.1 or, where it is offered, HTTP/2.
 #[derive(Clone, Debug)]
@@ -91,6 +107,23 @@ pub enum EndpointError {
     HeaderValue {
         /// The header's name.
         name: String,
+    },
+    /// One that the client sets itself, by what it sends.
+    #[error("headers.{name}: is set by Holdfast itself, to fit what it sends; leave it out")]
+    HeaderNotYours {
+        /// The header's name.
+        name: String,
+    },
+    /// No share at all.
+    #[error(
+        "weight: must be at least 1; a node that is asked only when others fail has a higher priority than theirs"
+    )]
+    Weight,
+    /// No call at all.
+    #[error("rate.{key}: must be at least 1; leave rate out if there is no limit")]
+    Rate {
+        /// Which of its numbers.
+        key: &'static str,
     },
     /// No TLS to be had.
     #[error("cannot set up the HTTP client: {0}")]
@@ -196,6 +229,9 @@ pub(super) fn headers(endpoint: &EndpointConfig) -> Result<HeaderMap, EndpointEr
         let owned = || name.clone();
         let header = HeaderName::from_bytes(name.as_bytes())
             .map_err(|_| EndpointError::HeaderName { name: owned() })?;
+        if OF_THE_CLIENT.contains(&header) {
+            return Err(EndpointError::HeaderNotYours { name: owned() });
+        }
         let value =
             value.resolve().map_err(|source| EndpointError::HeaderSecret { name: owned(), source })?;
         let mut value =
@@ -293,10 +329,26 @@ fn root_cause(error: &reqwest::Error) -> Arc<dyn std::error::Error + Send + Sync
     let mut message = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
-        message = cause.to_string();
+        message = if is_no_tls(cause) { NO_TLS.to_owned() } else { cause.to_string() };
         source = cause.source();
     }
     Arc::from(Box::<dyn std::error::Error + Send + Sync>::from(message))
+}
+
+/// In words that say what to do, where the library's are about its messages.
+const NO_TLS: &str =
+    "what listens there does not speak TLS; if the node speaks plain http, its url begins with http://";
+
+/// Did the other side answer a handshake with something else?
+fn is_no_tls(cause: &(dyn std::error::Error + 'static)) -> bool {
+    // An `io::Error` does not name what it holds as its source, and may hold another.
+    if let Some(inner) = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+        return is_no_tls(inner);
+    }
+    matches!(
+        cause.downcast_ref(),
+        Some(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType))
+    )
 }
 
 #[cfg(test)]

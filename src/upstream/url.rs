@@ -23,6 +23,12 @@ pub enum UrlError {
     /// Neither http nor https.
     #[error("the scheme must be http or https, as in http://127.0.0.1:8545")]
     Scheme,
+    /// A WebSocket's, where calls are sent over HTTP.
+    #[error(
+        "the scheme must be http or https, as in http://127.0.0.1:8545; a WebSocket's URL goes beside it, as ws in \
+         [[upstream.endpoints]]"
+    )]
+    Socket,
     /// Neither ws nor wss, where one is wanted.
     #[error("the scheme must be ws or wss, as in ws://127.0.0.1:8546")]
     WsScheme,
@@ -99,6 +105,7 @@ impl FromStr for EndpointUrl {
         let url = Url::parse(text.trim()).map_err(|_| UrlError::Malformed)?;
         match (url.scheme(), url.has_host()) {
             ("http" | "https", true) => Ok(Self(url)),
+            ("ws" | "wss", _) => Err(UrlError::Socket),
             _ => Err(UrlError::Scheme),
         }
     }
@@ -143,7 +150,7 @@ mod tests {
     #[test]
     fn only_http_will_do() {
         for (url, error) in [
-            ("ws://127.0.0.1:8546", UrlError::Scheme),
+            ("ws://127.0.0.1:8546", UrlError::Socket),
             ("localhost:8545", UrlError::Scheme),
             ("127.0.0.1:8545", UrlError::Malformed),
             ("", UrlError::Malformed),

@@ -190,6 +190,16 @@ async fn what_is_wrong_with_the_configuration_is_named_and_exits_with_64() {
             vec!["serve", "--upstream", "http://127.0.0.1:1", "--listen", "127.0.0.1:8556"],
             "admin: 127.0.0.1:8556 is where clients connect",
         ),
+        (
+            vec![
+                "serve",
+                "--upstream",
+                "http://127.0.0.1:1/SECRET",
+                "--upstream",
+                "http://127.0.0.1:1/SECRET",
+            ],
+            "upstream.endpoints.1: is reached with the same url and headers as upstream.endpoints.0; leave one out",
+        ),
         (vec!["check"], "upstream.endpoints: no node is named; use --upstream"),
         (vec!["check", "--upstream", "http://127.0.0.1:8555"], "is where Holdfast itself listens"),
         (vec!["demo", "--log-level", "chatty"], "log.level: \"chatty\""),
@@ -208,6 +218,42 @@ async fn what_is_wrong_with_the_configuration_is_named_and_exits_with_64() {
     assert_eq!(ran.status.code(), Some(64));
     let said = text(&ran.stderr);
     assert!(said.contains("environment") && said.contains("http.max_batch: expected"), "{said}");
+    let mut command = holdfast(&["serve", "--upstream", "http://127.0.0.1:1"]);
+    command.env("HOLDFAST_LISTEN", "8555");
+    let said = text(&output(command).await.stderr);
+    assert!(said.contains("expected an address and a port, such as 127.0.0.1:8555"), "{said}");
+}
+
+#[tokio::test]
+async fn what_is_seldom_meant_is_said() {
+    let node = upstream::devchain().run().await;
+    let config = file("doubts.toml", "call_timeout = '10s'\nmax_bytes_in_flight = '100 MiB'\n");
+    let arguments = ["--upstream", &node.url(), "--config", config.to_str().unwrap()];
+    let ran = output(holdfast(&[&["check"][..], &arguments].concat())).await;
+    let report = text(&ran.stdout);
+    assert_eq!(ran.status.code(), Some(0), "{report}");
+    let listen = ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+    let program = Program::start(holdfast(&[&listen[..], &arguments].concat()));
+    program.says("is listening").await;
+    for said in
+        ["call_timeout: 10 s is not longer than upstream.timeout", "max_bytes_in_flight: 100.0 MiB for all"]
+    {
+        assert!(report.contains(said), "{report}");
+        assert!(program.said().contains(said), "{}", program.said());
+    }
+}
+
+#[tokio::test]
+async fn a_node_without_tls_is_told_from_one_that_is_down() {
+    let node = upstream::devchain().run().await;
+    let url = node.url().replace("http:", "https:");
+    let ran = output(holdfast(&["check", "--upstream", &url])).await;
+    let report = text(&ran.stdout);
+    assert_eq!(ran.status.code(), Some(1), "{report}");
+    assert!(
+        report.contains("cannot connect: what listens there does not speak TLS; if the node"),
+        "{report}"
+    );
 }
 
 #[tokio::test]
@@ -324,12 +370,15 @@ async fn health_says_what_is_there_instead() {
         }
     });
     let plain = proxy.app.admin_address().to_string();
+    let rpc = proxy.address().to_string();
     for (arguments, said) in [
         (vec!["--admin", &other], "what listens there does not speak HTTP; name the admin listener"),
         (vec!["--admin", &other], "the connection was closed without an answer; name the admin listener"),
         (vec!["--admin", &other, "--tls"], "what listens there does not speak TLS"),
         (vec!["--admin", &plain, "--tls"], "what listens there does not speak TLS"),
         (vec!["--admin", &silent], "no answer within 2 s"),
+        (vec!["--admin", &rpc], "this is not the admin listener (it answers /live with HTTP status 405"),
+        (vec!["--admin", &rpc, "--ready"], "; name that one, which is 127.0.0.1:8556 unless admin is set"),
     ] {
         let ran = output(holdfast(&[&["health"][..], &arguments].concat())).await;
         assert_eq!(ran.status.code(), Some(1));
