@@ -65,14 +65,14 @@ impl Pace {
     /// Has it stood still for too long, or gone on for long, and nobody has looked elsewhere for a while? Then this one
     /// does: by how many blocks must another be further to be followed instead?
     pub(super) fn looks_elsewhere(&mut self, now: Instant) -> Option<u64> {
-        if self.stands_still(now) {
-            return Some(1);
-        }
-        let is_due = self.compares.is_some_and(|due| due <= now);
-        is_due.then(|| {
-            self.compares = Some(now + COMPARED);
-            BEHIND
-        })
+        let margin = match self.stands_still(now) {
+            true => 1,
+            false if self.compares.is_some_and(|due| due <= now) => BEHIND,
+            false => return None,
+        };
+        // Whatever it is for, it is a comparison.
+        self.compares = Some(now + COMPARED);
+        Some(margin)
     }
 
     fn stands_still(&mut self, now: Instant) -> bool {
