@@ -9,6 +9,9 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
+/// So few are always to be had by whoever reads: others limit how many read at a time.
+pub const SMALL: usize = 64 << 10;
+
 /// Bytes that may be held together.
 #[derive(Clone, Debug)]
 pub struct ByteBudget(Arc<Shared>);
@@ -76,6 +79,20 @@ impl Lease {
         Ok(before)
     }
 
+    /// The same for what is being read, of which a [little](SMALL) is always to be had: whoever takes all the rest does
+    /// not keep small questions, and what a write came to, from everybody else.
+    ///
+    /// # Errors
+    /// If it is not little, and not to be had now.
+    pub fn grow_reading(&mut self, bytes: usize) -> Result<(), Exhausted> {
+        let all = self.held() + bytes;
+        if all <= SMALL {
+            self.hold(all);
+            return Ok(());
+        }
+        self.grow(bytes).map(drop)
+    }
+
     /// What it is a lease of.
     pub fn budget(&self) -> &ByteBudget {
         &self.budget
@@ -113,6 +130,20 @@ impl Drop for Lease {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_little_is_always_to_be_had_and_counts() {
+        let budget = ByteBudget::new(4096);
+        let mut greedy = budget.lease();
+        greedy.grow(4096).unwrap();
+        let mut modest = budget.lease();
+        modest.grow_reading(100).unwrap();
+        modest.grow_reading(SMALL - 100).unwrap();
+        assert_eq!(modest.grow_reading(1), Err(Exhausted));
+        assert_eq!(budget.held(), 4096 + SMALL as u64);
+        drop((greedy, modest));
+        assert_eq!(budget.held(), 0);
+    }
 
     #[test]
     fn leases_share_the_budget_and_give_back() {

@@ -40,7 +40,7 @@ async fn collect<B: Body>(body: B, max: u64, mut lease: Lease) -> Result<(Bytes,
         if (first.len() + whole.len() + length) as u64 > max {
             return Err(HttpError::BodyTooLarge { max });
         }
-        lease.grow(length).map_err(|_| HttpError::Overloaded)?;
+        lease.grow_reading(length).map_err(|_| HttpError::Overloaded)?;
         // Most bodies are one frame, which needs no copy.
         if first.is_empty() && whole.is_empty() {
             first = data.copy_to_bytes(length);

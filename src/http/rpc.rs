@@ -147,7 +147,7 @@ where
             let (body, mut lease) = read::body(limits, &self.budget, head.announced, body).await?;
             let packet = Packet::read(&body, limits.max_batch).map_err(HttpError::Packet)?;
             if let Packet::Batch(entries) = &packet {
-                lease.grow(entries.len() * ENTRY_ROOM).map_err(|_| HttpError::Overloaded)?;
+                lease.grow_reading(entries.len() * ENTRY_ROOM).map_err(|_| HttpError::Overloaded)?;
             }
             Ok((head, packet, lease))
         }

@@ -321,7 +321,7 @@ impl Inner {
 }
 
 fn grow(lease: &mut Lease, bytes: usize) -> Result<(), UpstreamError> {
-    lease.grow(bytes).map(drop).map_err(|_| UpstreamError::Busy)
+    lease.grow_reading(bytes).map(drop).map_err(|_| UpstreamError::Busy)
 }
 
 /// The innermost cause: "connection refused" rather than "error sending request".

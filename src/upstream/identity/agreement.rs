@@ -125,9 +125,11 @@ impl Identity {
                     error => IdentityError::Upstream(error),
                 });
             }
-            let confirming =
-                recognitions.into_iter().filter(|recognition| !is_met || !is_stranger(recognition));
-            let confirming = confirming.map(|recognition| Box::pin(recognition.confirm()));
+            // Once: who turns out a stranger meanwhile says so when asked, and there is always somebody to ask.
+            let others = recognitions.iter().filter(|recognition| !is_met || !is_stranger(recognition));
+            let others: Vec<_> = others.cloned().collect();
+            let asked = if others.is_empty() { recognitions } else { others };
+            let confirming = asked.into_iter().map(|recognition| Box::pin(recognition.confirm()));
             tokio::select! {
                 biased;
                 // Others are asked from now on.
