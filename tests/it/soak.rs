@@ -35,7 +35,7 @@ const KEPT: u64 = 40;
 const HOSTILE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 9));
 
 /// Requests at a time. Less than the hostile want, and their share leaves enough for the well-behaved.
-const IN_FLIGHT: u64 = 32;
+const IN_FLIGHT: u64 = 40;
 
 /// Bytes of answers that wait to be taken. Less than the hostile leave waiting.
 const WAITING: u64 = 4 << 20;
