@@ -55,7 +55,12 @@ impl Finality {
 
     /// Does what was sent then still tell what is final?
     pub(super) fn counts(&self, sent: Stamp) -> bool {
-        !self.forgotten.is_some_and(|since| sent.is_before(since))
+        !self.forgotten.is_some_and(|since| sent.is_before(since)) && !self.is_unheard(sent)
+    }
+
+    /// May a stranger have answered what was sent then?
+    fn is_unheard(&self, sent: Stamp) -> bool {
+        self.unheard.is_some_and(|(since, until)| since <= sent.time && sent.time <= until)
     }
 
     /// The hash that stands at this number for good, where it is known.
@@ -87,9 +92,7 @@ impl Finality {
             None => {
                 // Sent before that was known, it may be from a branch that was left since.
                 let is_news = self.since.is_some_and(|since| !sent.is_before(since));
-                let is_doubtful =
-                    self.unheard.is_some_and(|(since, until)| since <= sent.time && sent.time <= until);
-                if is_news && !is_doubtful {
+                if is_news && !self.is_unheard(sent) {
                     let _ = self.index.insert(number, hash, Some(sent.time));
                 }
                 Ok(())
@@ -140,7 +143,9 @@ impl Finality {
     /// what is still to be heard.
     pub(super) fn unhear(&mut self, since: Instant, now: Instant) {
         self.index.unhear(since);
-        self.unheard = Some((since, now));
+        // What lies between two such times is long answered, or unheard for nothing: it can be asked again.
+        let first = self.unheard.map_or(since, |(first, _)| first.min(since));
+        self.unheard = Some((first, now));
     }
 
     /// Forgets that this block stands there.

@@ -8,10 +8,10 @@ use tokio::time::Instant;
 use super::{
     Config, LeftOut,
     cache_status::CacheTally,
+    fair::{FairBytes, FairLease},
     gzip::Mark,
     packet::LARGE,
     rescue::{self, Verdict},
-    waiting::{Untaken, Waiting},
 };
 use crate::{
     cache::Deflated,
@@ -30,7 +30,7 @@ pub(super) struct Reply {
     pub(super) outcome: Option<Outcome>,
     pub(super) deflated: Option<Arc<Deflated>>,
     /// Of an answer that waits for those before it.
-    lease: Option<Untaken>,
+    lease: Option<FairLease>,
     /// There is no answer for this reason, and none will be made to what follows.
     left_out: Option<LeftOut>,
 }
@@ -41,7 +41,7 @@ pub(super) struct Reply {
 /// refused would send the writes in it again.
 pub(super) struct Batch<'a> {
     limits: &'a Config,
-    waiting: &'a Waiting,
+    waiting: &'a FairBytes,
     client: Option<Client>,
     begun: Instant,
     writer: ReplyWriter,
@@ -49,7 +49,7 @@ pub(super) struct Batch<'a> {
     marks: Vec<Mark>,
     tally: CacheTally,
     /// Of all that is written, once that is much.
-    lease: Option<Untaken>,
+    lease: Option<FairLease>,
     left_out: Option<LeftOut>,
 }
 
@@ -58,7 +58,7 @@ pub(super) struct Done {
     pub(super) rope: Rope,
     pub(super) marks: Vec<Mark>,
     pub(super) cache_status: HeaderValue,
-    pub(super) lease: Option<Untaken>,
+    pub(super) lease: Option<FairLease>,
 }
 
 // === impl Reply ===
@@ -93,7 +93,7 @@ impl Reply {
     }
 
     /// Counts from here on, since it waits for what is before it.
-    pub(super) fn counted(self, waiting: &Waiting, client: Option<Client>) -> Self {
+    pub(super) fn counted(self, waiting: &FairBytes, client: Option<Client>) -> Self {
         let size = self.answer.as_ref().map_or(0, Answer::len);
         if size < COUNTS {
             return self;
@@ -109,7 +109,7 @@ impl Reply {
 // === impl Batch ===
 
 impl<'a> Batch<'a> {
-    pub(super) fn new(limits: &'a Config, waiting: &'a Waiting, client: Option<Client>) -> Self {
+    pub(super) fn new(limits: &'a Config, waiting: &'a FairBytes, client: Option<Client>) -> Self {
         Self {
             limits,
             waiting,
@@ -154,7 +154,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Sees that so many bytes more may be written; some of them count already.
-    fn make_room(&mut self, more: usize, counted: Option<Untaken>, is_write: bool) -> Result<(), LeftOut> {
+    fn make_room(&mut self, more: usize, counted: Option<FairLease>, is_write: bool) -> Result<(), LeftOut> {
         let written = self.writer.len();
         let size = written + more;
         let max = self.limits.max_batch_answer.as_u64();

@@ -7,7 +7,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use super::{in_flight::Permit, waiting::Untaken};
+use super::{fair::FairLease, in_flight::Permit};
 use crate::jsonrpc::Rope;
 use bytes::{Buf, Bytes};
 use http::Version;
@@ -41,7 +41,7 @@ struct Held {
     /// The request's place.
     permit: Option<Permit>,
     /// The bytes, if they are many. On the heap, as most answers have none.
-    lease: Option<Box<Untaken>>,
+    lease: Option<Box<FairLease>>,
 }
 
 // === impl RpcBody ===
@@ -56,7 +56,7 @@ impl RpcBody {
         self.rope.len()
     }
 
-    pub(super) fn with_lease(mut self, lease: Untaken) -> Self {
+    pub(super) fn with_lease(mut self, lease: FairLease) -> Self {
         self.held.lease = Some(Box::new(lease));
         self
     }

@@ -70,6 +70,9 @@ pub enum HttpError {
     /// Too many requests, or bytes, are in hand already.
     #[error("too many requests at once; try again shortly")]
     Overloaded,
+    /// Its client has too much in hand already, and others are to have a place, too.
+    #[error("too many requests of yours at once; take their answers first, or send fewer")]
+    OverShare,
 }
 
 /// Why a call of a batch has no answer while others of it have: it was not begun, or what came does not fit.

@@ -70,21 +70,24 @@ impl InFlightLimit {
         Self(Arc::new(Places { max, taken, crowd: Crowd::default() }))
     }
 
-    /// A place for a request of this client, if there is one.
-    fn take(&self, client: Option<Client>) -> Option<Permit> {
+    /// A place for a request of this client.
+    ///
+    /// # Errors
+    /// If there is none, or none for this client.
+    fn take(&self, client: Option<Client>) -> Result<Permit, HttpError> {
         let places = &self.0;
         let max = places.max.load(Relaxed);
         let taken = places.taken.fetch_add(1, Relaxed);
         // Given back when dropped, whatever is found now.
         let mut permit = Permit { places: places.clone(), seat: None };
         if taken >= max {
-            return None;
+            return Err(HttpError::Overloaded);
         }
         if let (Some(client), Some(most)) = (client, share(taken as u64, max as u64)) {
             let seat = permit.seat.insert(places.crowd.seats(client));
-            seat.take(1, most).then_some(())?;
+            seat.take(1, most).then_some(()).ok_or(HttpError::OverShare)?;
         }
-        Some(permit)
+        Ok(permit)
     }
 
     /// Allows so many from now on. Where there are more already, there is no place until enough of them are done.
@@ -133,10 +136,10 @@ where
 
     fn call(&mut self, request: Admitted<B>) -> Self::Future {
         match self.limit.take(request.caller.client) {
-            Some(permit) => {
+            Ok(permit) => {
                 Either::Left(ResponseFuture { inner: self.inner.call(request), permit: Some(permit) })
             }
-            None => Either::Right(ready(Err(HttpError::Overloaded))),
+            Err(error) => Either::Right(ready(Err(error))),
         }
     }
 }
@@ -162,21 +165,21 @@ mod tests {
     use super::*;
 
     fn take(limit: &InFlightLimit, count: usize) -> Vec<Permit> {
-        (0..count).map_while(|_| limit.take(None)).collect()
+        (0..count).map_while(|_| limit.take(None).ok()).collect()
     }
 
     #[test]
     fn one_client_leaves_room_for_others() {
         let limit = InFlightLimit::new(64);
         let [greedy, modest] = [1, 2].map(|key| Some(Client::Key(key)));
-        let mut taken: Vec<_> = (0..1000).filter_map(|_| limit.take(greedy)).collect();
+        let mut taken: Vec<_> = (0..1000).filter_map(|_| limit.take(greedy).ok()).collect();
         assert_eq!(taken.len(), 32 + 16, "a half while there was room, and a fourth when it was crowded");
-        taken.extend((0..10).filter_map(|_| limit.take(modest)));
+        taken.extend((0..10).filter_map(|_| limit.take(modest).ok()));
         assert_eq!(taken.len(), 32 + 16 + 10);
         // Once they are done, it is as if nothing had been.
         drop(taken);
         assert!(limit.0.crowd.is_empty());
-        assert_eq!((0..1000).filter_map(|_| limit.take(modest)).collect::<Vec<_>>().len(), 32 + 16);
+        assert_eq!((0..1000).filter_map(|_| limit.take(modest).ok()).collect::<Vec<_>>().len(), 32 + 16);
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod cors;
 mod crowd;
 mod encoding;
 mod error;
+mod fair;
 mod find;
 mod gzip;
 mod host;
@@ -28,7 +29,6 @@ pub mod rescue;
 mod rpc;
 mod stack;
 mod trace;
-mod waiting;
 
 use self::body::RpcBody;
 pub use self::{

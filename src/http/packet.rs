@@ -20,9 +20,9 @@ use super::{
     Config, HttpError, Metrics, RpcBody,
     batch::{Batch, Done, Reply},
     cache_status,
+    fair::FairBytes,
     gzip::{self, Mark},
     rescue,
-    waiting::Waiting,
 };
 use crate::{
     eth::is_write,
@@ -35,7 +35,7 @@ use crate::{
 pub(super) struct Packets<P> {
     pub(super) proxy: P,
     /// Bytes of large answers that wait to be taken, all together.
-    pub(super) waiting: Waiting,
+    pub(super) waiting: FairBytes,
     pub(super) metrics: Metrics,
 }
 
@@ -258,7 +258,7 @@ impl<P> Packets<P> {
         if is_write {
             lease.hold(size);
         } else {
-            lease.grow(size).map_err(|_| HttpError::Overloaded)?;
+            lease.grow(size)?;
         }
         Ok(response.map(|body| body.with_lease(lease)))
     }

@@ -6,30 +6,27 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http_body::Body;
 use http_body_util::BodyExt;
 
-use super::{Config, HttpError};
-use crate::{
-    budget::{ByteBudget, Lease},
-    timeout::{Elapsed, timeout},
-};
+use super::{Config, HttpError, fair::FairLease};
+use crate::timeout::{Elapsed, timeout};
 
 /// The whole body, and the lease on its bytes. One that is announced as too long is not begun.
 pub(super) async fn body<B: Body>(
     limits: &Config,
-    budget: &ByteBudget,
+    lease: FairLease,
     announced: Option<u64>,
     body: B,
-) -> Result<(Bytes, Lease), HttpError> {
+) -> Result<(Bytes, FairLease), HttpError> {
     let max = limits.max_body.as_u64();
     if announced.is_some_and(|length| length > max) {
         return Err(HttpError::BodyTooLarge { max });
     }
-    match timeout(limits.body_timeout, collect(body, max, budget.lease())).await {
+    match timeout(limits.body_timeout, collect(body, max, lease)).await {
         Ok(read) => read,
         Err(Elapsed) => Err(HttpError::BodyTimeout { after: limits.body_timeout }),
     }
 }
 
-async fn collect<B: Body>(body: B, max: u64, mut lease: Lease) -> Result<(Bytes, Lease), HttpError> {
+async fn collect<B: Body>(body: B, max: u64, mut lease: FairLease) -> Result<(Bytes, FairLease), HttpError> {
     let mut body = pin!(body);
     let mut first = Bytes::new();
     let mut whole = BytesMut::new();
@@ -40,7 +37,7 @@ async fn collect<B: Body>(body: B, max: u64, mut lease: Lease) -> Result<(Bytes,
         if (first.len() + whole.len() + length) as u64 > max {
             return Err(HttpError::BodyTooLarge { max });
         }
-        lease.grow_reading(length).map_err(|_| HttpError::Overloaded)?;
+        lease.grow_reading(length)?;
         // Most bodies are one frame, which needs no copy.
         if first.is_empty() && whole.is_empty() {
             first = data.copy_to_bytes(length);

@@ -27,6 +27,7 @@ use tracing::error;
 use super::{HttpError, LeftOut, RpcBody, cache_status};
 use crate::{
     jsonrpc::{Answer, Code, ErrorObject, RawId, ReplyWriter},
+    listen::TurnedAway,
     proxy::CallError,
     upstream::{Retry, UpstreamError},
 };
@@ -148,7 +149,7 @@ pub fn http_error(error: &HttpError) -> Verdict {
         HttpError::RateLimited { wait } | HttpError::TooManyStrangers { wait } => {
             Verdict::new(StatusCode::TOO_MANY_REQUESTS, Code::RateLimited, message).retry_after(*wait)
         }
-        HttpError::Overloaded => {
+        HttpError::Overloaded | HttpError::OverShare => {
             Verdict::new(StatusCode::SERVICE_UNAVAILABLE, Code::Overloaded, message).retry_after(RETRY_SOON)
         }
     }
@@ -238,6 +239,9 @@ impl Verdict {
 /// A response for whatever went wrong with the request as a whole.
 fn respond(error: &HttpError, hint: &Bytes) -> Response<RpcBody> {
     let mut response = http_error(error).into_response();
+    if let HttpError::Overloaded = error {
+        response.extensions_mut().insert(TurnedAway);
+    }
     if let HttpError::MethodNotAllowed { browser: true } = error {
         *response.body_mut() = RpcBody::from(hint.clone());
         let plain = HeaderValue::from_static("text/plain; charset=utf-8");

@@ -14,13 +14,13 @@ use super::{
     Config, HttpError, Live, RpcBody,
     auth::Admitted,
     encoding::Accepted,
+    fair::{FairBytes, FairLease},
     packet::{Packets, Shape},
     read,
 };
 use crate::{
-    budget::{ByteBudget, Lease},
     jsonrpc::Packet,
-    proxy::{self, Answered, CallError, Caller},
+    proxy::{self, Answered, CallError, Caller, Client},
 };
 
 /// What an entry of a batch takes besides its bytes, from when it has been made out until all are answered.
@@ -33,7 +33,7 @@ pub(super) struct Rpc<P>(Arc<Inner<P>>);
 #[derive(Debug)]
 struct Inner<P> {
     packets: Packets<P>,
-    budget: ByteBudget,
+    bytes: FairBytes,
     live: Live,
 }
 
@@ -59,8 +59,8 @@ struct Named<'a> {
 // === impl Rpc ===
 
 impl<P> Rpc<P> {
-    pub(super) fn new(packets: Packets<P>, budget: ByteBudget, live: Live) -> Self {
-        Self(Arc::new(Inner { packets, budget, live }))
+    pub(super) fn new(packets: Packets<P>, bytes: FairBytes, live: Live) -> Self {
+        Self(Arc::new(Inner { packets, bytes, live }))
     }
 }
 
@@ -114,7 +114,7 @@ where
         async move {
             // A request is answered under the limits that it came under.
             let limits = self.live.config();
-            let read = self.read(&limits, head, body).await;
+            let read = self.read(&limits, head, body, caller.client).await;
             // The lease is held until the packet, which is made of these bytes, has been answered.
             let (answering, _lease) = match read {
                 Ok((Head { version, accepted, .. }, packet, lease)) => {
@@ -124,7 +124,7 @@ where
                     let varies = limits.compress && accepted != Accepted::Unsaid;
                     (self.packets.answer(&limits, packet, caller, Shape { version, varies }), lease)
                 }
-                Err(HttpError::Overloaded) => return Err(HttpError::Overloaded),
+                Err(error @ (HttpError::Overloaded | HttpError::OverShare)) => return Err(error),
                 // Each entry of a packet costs its client a call, and so does what is none: garbage is not free.
                 Err(error) => {
                     caller.charge().map_err(|wait| HttpError::RateLimited { wait })?;
@@ -141,13 +141,15 @@ where
         limits: &Config,
         head: Result<Head, HttpError>,
         body: B,
-    ) -> impl Future<Output = Result<(Head, Packet, Lease), HttpError>> {
+        client: Option<Client>,
+    ) -> impl Future<Output = Result<(Head, Packet, FairLease), HttpError>> {
         async move {
             let head = head?;
-            let (body, mut lease) = read::body(limits, &self.budget, head.announced, body).await?;
+            let (body, mut lease) =
+                read::body(limits, self.bytes.lease(client), head.announced, body).await?;
             let packet = Packet::read(&body, limits.max_batch).map_err(HttpError::Packet)?;
             if let Packet::Batch(entries) = &packet {
-                lease.grow_reading(entries.len() * ENTRY_ROOM).map_err(|_| HttpError::Overloaded)?;
+                lease.grow_reading(entries.len() * ENTRY_ROOM)?;
             }
             Ok((head, packet, lease))
         }

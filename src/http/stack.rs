@@ -7,8 +7,8 @@ use http_body::Body;
 use tower::{Service, ServiceBuilder};
 
 use super::{
-    Access, Live, Portion, auth::AuthLayer, cors::CorsLayer, in_flight::InFlightLayer, packet::Packets,
-    rescue::RescueLayer, rpc::Rpc, trace::TraceLayer, waiting::Waiting,
+    Access, Live, Portion, auth::AuthLayer, cors::CorsLayer, fair::FairBytes, in_flight::InFlightLayer,
+    packet::Packets, rescue::RescueLayer, rpc::Rpc, trace::TraceLayer,
 };
 use crate::{
     budget::ByteBudget,
@@ -57,8 +57,8 @@ where
 {
     let in_flight = InFlightLayer::new(live.in_flight());
     let rpc = Rpc::new(
-        Packets { proxy, waiting: Waiting::new(edge.waiting), metrics: edge.access.metrics().clone() },
-        edge.budget,
+        Packets { proxy, waiting: FairBytes::new(edge.waiting), metrics: edge.access.metrics().clone() },
+        FairBytes::new(edge.budget),
         live.clone(),
     );
     ServiceBuilder::new()

@@ -51,7 +51,7 @@ pub(super) enum Closed {
     Idle,
     /// An answer was ready and was not taken.
     Stalled,
-    /// It was idle, took its time over a head or over an answer, and another wanted its place.
+    /// It was idle, took its time over a head or over an answer, and another wanted its place, or what it held.
     Displaced,
 }
 
@@ -75,6 +75,8 @@ pub(super) struct Activity {
     unread: AtomicBool,
     /// All has been said, and the peer is left some time to hear it.
     closing: AtomicBool,
+    /// Who wants it to make room.
+    pressure: Arc<Pressure>,
 }
 
 /// What the watchdog compares between samples: unchanged means it has gone on.
@@ -148,6 +150,11 @@ impl Closed {
 // === impl Activity ===
 
 impl Activity {
+    /// Nothing yet.
+    pub(super) fn new(pressure: Arc<Pressure>) -> Self {
+        Self { pressure, ..Self::default() }
+    }
+
     pub(super) fn begin_request(self: &Arc<Self>, version: http::Version) -> InFlight {
         self.requests.fetch_add(1, Relaxed);
         self.unread.store(false, Relaxed);
@@ -169,7 +176,8 @@ impl Activity {
     }
 
     /// Resolves when the connection should be closed, and says why.
-    pub(super) async fn expired(&self, config: &Config, pressure: &Pressure) -> Closed {
+    pub(super) async fn expired(&self, config: &Config) -> Closed {
+        let pressure = &self.pressure;
         let limits =
             [config.first_byte_timeout, config.head_timeout, config.idle_timeout, config.stall_timeout];
         let tick = limits.into_iter().min().unwrap_or_default() / 4;
@@ -179,9 +187,13 @@ impl Activity {
         let mut pace = self.pace();
         loop {
             let turn = phase.turn(since.elapsed(), pace);
+            if turn == Some(Turn::Last) && pressure.relieve() {
+                return Closed::Displaced;
+            }
             let asked = tokio::select! {
                 () = time::sleep(phase.tick(tick, grace)) => false,
                 () = pressure.asked(turn.unwrap_or(Turn::First)), if turn.is_some() => true,
+                () = pressure.relief_wanted(), if turn == Some(Turn::Last) => false,
             };
             let now = self.phase();
             if now != phase {
@@ -280,6 +292,13 @@ impl Phase {
 }
 
 // === impl InFlight ===
+
+impl InFlight {
+    /// The request was turned away for want of what others hold.
+    pub(super) fn turned_away(&self) {
+        self.activity.pressure.turned_away();
+    }
+}
 
 impl Drop for InFlight {
     fn drop(&mut self) {

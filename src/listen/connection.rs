@@ -27,7 +27,7 @@ use tower::Service;
 use tracing::debug;
 
 use super::{
-    Config, HttpService, Metrics, RequestBody, Tls,
+    Config, HttpService, Metrics, RequestBody, Tls, TurnedAway,
     activity::{Activity, InFlight, WatchedBody},
     handshake::Stream,
     pressure::Pressure,
@@ -115,7 +115,7 @@ impl Connections {
         async move {
             let _slot = slot;
             let _open = this.metrics.opened();
-            let activity = Arc::new(Activity::default());
+            let activity = Arc::new(Activity::new(this.pressure.clone()));
             let peer = stream.peer_addr().ok().map(|peer| peer.ip());
             let service = Counted { inner: Mutex::new(service), activity: activity.clone(), peer };
             let served = async {
@@ -148,7 +148,7 @@ impl Connections {
             let mut open = this.open.clone();
             let mut ended = seldom_polled(async {
                 tokio::select! {
-                    reason = activity.expired(&this.config, &this.pressure) => Some(reason),
+                    reason = activity.expired(&this.config) => Some(reason),
                     // Nothing is ever sent: it changes by being closed.
                     _ = open.changed() => None,
                 }
@@ -206,6 +206,9 @@ where
         let this = self.project();
         let response = ready!(this.inner.poll(cx))?;
         let in_flight = this.in_flight.take().expect("a future is not polled after it is ready");
+        if response.extensions().get::<TurnedAway>().is_some() {
+            in_flight.turned_away();
+        }
         Poll::Ready(Ok(response.map(|body| WatchedBody::new(body, in_flight))))
     }
 }

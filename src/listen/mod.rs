@@ -24,6 +24,6 @@ pub use self::{
     linger::RequestBody,
     metrics::Metrics,
     peer::Peer,
-    service::HttpService,
+    service::{HttpService, TurnedAway},
     tls::{Tls, TlsConfig, TlsError, TlsIdentity},
 };

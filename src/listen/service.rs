@@ -8,6 +8,11 @@ use tower::{BoxError, Service};
 
 use super::RequestBody;
 
+/// Among a response's extensions: its request was turned away for want of what others hold until their answers are taken.
+/// Those who hardly take theirs then have to make room.
+#[derive(Clone, Copy, Debug)]
+pub struct TurnedAway;
+
 /// A service that a listener can serve connections with, each with a clone of its own. It must always be
 /// ready: nobody asks it.
 ///

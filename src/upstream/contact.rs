@@ -5,6 +5,7 @@
 //! reason to ask who is there, before anything is believed that came over it.
 
 use std::{
+    cell::Cell,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
@@ -22,13 +23,22 @@ const CALM: Duration = Duration::from_secs(60);
 
 task_local! {
     /// Whom the caller is about to ask. Not an argument: in between is a client of HTTP.
-    static ASKED: Arc<Contact>;
+    static ASKED: Asking;
+}
+
+/// One who asks, and whether it had to connect for it.
+#[derive(Debug)]
+struct Asking {
+    contact: Arc<Contact>,
+    connects: Cell<bool>,
 }
 
 /// The connections to one node.
 #[derive(Debug, Default)]
 pub(super) struct Contact {
     in_use: AtomicUsize,
+    /// Of these, how many were made for those who use them.
+    made: AtomicUsize,
     /// How often none was left from before.
     renewals: AtomicU64,
     doubt: Mutex<Doubt>,
@@ -47,7 +57,7 @@ pub(super) struct InUse<'a>(&'a Contact);
 
 /// The caller makes a connection, since none is left for it to use.
 pub(super) fn connects() {
-    let _ = ASKED.try_with(|asked| asked.renew());
+    let _ = ASKED.try_with(Asking::connect);
 }
 
 // === impl Contact ===
@@ -55,7 +65,7 @@ pub(super) fn connects() {
 impl Contact {
     /// Does what may make a connection. Whoever asks a node who it is does not: by its answer it is known who that is.
     pub(super) async fn noticing<T>(self: &Arc<Self>, asking: impl Future<Output = T>) -> T {
-        ASKED.scope(self.clone(), asking).await
+        ASKED.scope(Asking { contact: self.clone(), connects: Cell::new(false) }, asking).await
     }
 
     /// A connection is in use.
@@ -74,11 +84,31 @@ impl Contact {
         self.doubt.lock().unwrap_or_else(PoisonError::into_inner).is_due(now)
     }
 
-    fn renew(&self) {
+    /// So many connections are made for those who use one now.
+    fn renew(&self, made: usize) {
         // Whoever else is being asked is asked over a connection that is still there; this one is one more.
-        if self.in_use.load(Relaxed) <= 1 {
+        if self.in_use.load(Relaxed) <= made {
             self.doubt.lock().unwrap_or_else(PoisonError::into_inner).pending = true;
             self.renewals.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+// === impl Asking ===
+
+impl Asking {
+    fn connect(&self) {
+        let made = &self.contact.made;
+        let first = !self.connects.replace(true);
+        let others = if first { made.fetch_add(1, Relaxed) } else { made.load(Relaxed) - 1 };
+        self.contact.renew(others + 1);
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        if self.connects.get() {
+            self.contact.made.fetch_sub(1, Relaxed);
         }
     }
 }
@@ -124,6 +154,31 @@ mod tests {
         assert_eq!(contact.renewals(), 1);
         assert!(contact.is_doubtful(Instant::now()));
         assert!(!contact.is_doubtful(Instant::now()), "once is enough");
+    }
+
+    #[tokio::test]
+    async fn those_who_connect_at_the_same_time_have_no_connection_from_before() {
+        let contact = Arc::new(Contact::default());
+        let [_one, _two] = [contact.begin(), contact.begin()];
+        let connecting = || {
+            contact.noticing(async {
+                connects();
+                tokio::task::yield_now().await;
+            })
+        };
+        tokio::join!(connecting(), connecting());
+        assert_eq!(contact.renewals(), 1, "when the second of them connected");
+        // One that goes on to use what it made is none that connects.
+        contact.noticing(async { connects() }).await;
+        assert_eq!(contact.renewals(), 1);
+        // Nor are two connections for one call two who ask.
+        contact
+            .noticing(async {
+                connects();
+                connects();
+            })
+            .await;
+        assert_eq!(contact.renewals(), 1);
     }
 
     #[test]

@@ -23,7 +23,7 @@ use super::{
     Call, Calls,
     again::is_null,
     choice::two_choices,
-    endpoint::{Cost, Eligible, Endpoint, EndpointId},
+    endpoint::{Cost, Eligible, Endpoint, EndpointId, Has},
     identity::Recognition,
     pool::{Pool, Wanted},
 };
@@ -109,17 +109,18 @@ impl Pool {
                 return two_choices(eligible).cloned().ok_or(None);
             }
             match current.eligible(calls, need, now) {
-                Eligible::Yes(cost) if cost.lacks() => {
-                    let has_it: Vec<_> = eligible.iter().filter(|(cost, _)| !cost.lacks()).cloned().collect();
+                Eligible::Yes(cost) if cost.has() != Has::Yes => {
+                    let has_it = eligible.iter().filter(|(cost, _)| cost.has() == Has::Yes);
+                    let has_it: Vec<_> = has_it.cloned().collect();
                     return Ok(two_choices(&has_it).cloned().unwrap_or(current));
                 }
                 Eligible::Yes(_) => return Ok(current),
-                Eligible::After(wait) if wait <= left => return Err(Some(wait)),
+                Eligible::After(wait, _) if wait <= left => return Err(Some(wait)),
                 // So many wait for it that this one has waited long enough: it does well all the same.
-                Eligible::After(wait) if wait <= self.max_wait => {
+                Eligible::After(wait, _) if wait <= self.max_wait => {
                     return two_choices(eligible).cloned().ok_or(Some(wait));
                 }
-                Eligible::After(_) | Eligible::No => {}
+                Eligible::After(..) | Eligible::No => {}
             }
         }
         let endpoint = two_choices(eligible).cloned().ok_or(None)?;
@@ -136,7 +137,7 @@ impl Pool {
         if followed.endpoint() != Some(id) {
             return;
         }
-        let (others, _) = self.eligible(Wanted::another_than(&[id]), now);
+        let others = self.eligible(Wanted::another_than(&[id]), now).eligible;
         let fit: Vec<_> = others.iter().filter(|(cost, _)| cost.is_fit()).cloned().collect();
         if let Some(endpoint) = two_choices(&fit) {
             followed.follow(endpoint.id(), now);
@@ -153,7 +154,7 @@ impl Pool {
         than: EndpointId,
         call: Call,
     ) -> Option<(EndpointId, Option<Verdict>)> {
-        let (mut eligible, _) = self.eligible(Wanted::another_than(&[than]), Instant::now());
+        let mut eligible = self.eligible(Wanted::another_than(&[than]), Instant::now()).eligible;
         // Who it is it is asked first, if that is in doubt; nobody waits for this.
         eligible.retain(|(cost, _)| cost.is_well());
         let other = two_choices(&eligible)?;
@@ -202,7 +203,7 @@ impl Pool {
     fn first_again(&self, now: Instant) -> Option<(Arc<Endpoint>, Arc<Endpoint>)> {
         let mut followed = self.followed.lock();
         let current = self.get(followed.endpoint()?)?;
-        let (eligible, _) = self.eligible(Wanted::another_than(&[current.id()]), now);
+        let eligible = self.eligible(Wanted::another_than(&[current.id()]), now).eligible;
         let well = eligible.iter().filter(|(cost, _)| cost.is_fit() && cost.is_well());
         let first = well.map(|(_, endpoint)| endpoint).min_by_key(|endpoint| endpoint.priority())?;
         (first.priority() < current.priority() && followed.looks_back(now)).then(|| (first.clone(), current))

@@ -15,7 +15,7 @@ use super::{
     Call, Calls, Config, Metrics, UpstreamError,
     again::{Another, another, is_failure, is_null, was_in_doubt},
     choice::two_choices,
-    endpoint::{Accepted, Attempted, Cost, Eligible, Endpoint, EndpointId, EndpointStatus},
+    endpoint::{Accepted, Attempted, Cost, Eligible, Endpoint, EndpointId, EndpointStatus, Has},
     followed::Followed,
     hedge::{Hedge, Raced, is_better, is_unproved, race},
     identity::{IdentityState, Pin, Recognition},
@@ -59,6 +59,16 @@ pub(super) struct Wanted<'a> {
     pub(super) need: Need,
     /// Not one of these.
     pub(super) tried: &'a [EndpointId],
+}
+
+/// Who can be asked.
+pub(super) struct Candidates {
+    /// Now.
+    pub(super) eligible: Vec<(Cost, Arc<Endpoint>)>,
+    /// How long until another can, if that is known …
+    pub(super) wait: Option<Duration>,
+    /// … and until one can that may have what is needed.
+    better: Option<Duration>,
 }
 
 /// What a call needs of the endpoint that answers it.
@@ -183,7 +193,7 @@ impl Pool {
             let endpoint = self.get(id).ok_or(None)?;
             match endpoint.eligible(1, Need::default(), now) {
                 Eligible::Yes(_) => Ok(endpoint),
-                Eligible::After(wait) => Err(Some(wait)),
+                Eligible::After(wait, _) => Err(Some(wait)),
                 Eligible::No => Err(None),
             }
         };
@@ -245,7 +255,7 @@ impl Pool {
         if wanted.tried.len() >= MOST_ATTEMPTS {
             return None;
         }
-        let (mut eligible, _) = self.eligible(wanted, Instant::now());
+        let mut eligible = self.eligible(wanted, Instant::now()).eligible;
         eligible.retain(|(cost, _)| cost.is_fit());
         let other = two_choices(&eligible)?;
         self.retries.withdraw().then(|| other.clone())
@@ -284,9 +294,17 @@ impl Pool {
         now: Instant,
         left: Duration,
     ) -> Result<Arc<Endpoint>, Option<Duration>> {
-        let (eligible, wait) = self.eligible(wanted, now);
+        let Candidates { eligible, wait, better } = self.eligible(wanted, now);
         if wanted.need.followed {
             return self.pick_followed(&eligible, wanted, now, left).map_err(|own| own.or(wait));
+        }
+        // One that is at its rate is waited for where nobody else is known to have what is asked for.
+        if let Some(wait) = better.filter(|wait| *wait <= left)
+            && eligible.iter().all(|(cost, _)| cost.has() != Has::Yes)
+        {
+            let perhaps = eligible.iter().filter(|(cost, _)| cost.has() == Has::Perhaps);
+            perhaps.for_each(|(_, endpoint)| endpoint.is_missed());
+            return Err(Some(wait));
         }
         let endpoint = two_choices(&eligible).cloned().ok_or(wait)?;
         for (cost, other) in &eligible {
@@ -297,9 +315,9 @@ impl Pool {
             if wanted.need.head.is_none() {
                 continue;
             }
-            if !cost.lacks() && other.id() == endpoint.id() {
+            if cost.has() == Has::Yes && other.id() == endpoint.id() {
                 other.take_part();
-            } else if cost.lacks() && (comes_first || self.hedge.is_some()) {
+            } else if cost.has() != Has::Yes && (comes_first || self.hedge.is_some()) {
                 // It would have had its share, or been asked as well.
                 other.set_aside();
             }
@@ -307,17 +325,13 @@ impl Pool {
         Ok(endpoint)
     }
 
-    /// Those that can be asked now, and how long until the next can, if that is known.
-    pub(super) fn eligible(
-        &self,
-        Wanted { calls, need, tried }: Wanted<'_>,
-        now: Instant,
-    ) -> (Vec<(Cost, Arc<Endpoint>)>, Option<Duration>) {
+    /// Those that can be asked now, and those that can be later.
+    pub(super) fn eligible(&self, Wanted { calls, need, tried }: Wanted<'_>, now: Instant) -> Candidates {
         let endpoints = self.endpoints.load();
         // What depends on the head is for the one whose head it is, and for those that have shown as much.
         let level = need.head.filter(|_| !need.followed && endpoints.len() > 1);
         let level = level.and_then(|head| Some((head, self.followed()?)));
-        let mut wait = None::<Duration>;
+        let (mut wait, mut better) = (None, None);
         let mut eligible = Vec::with_capacity(endpoints.len());
         for endpoint in endpoints.iter().filter(|endpoint| !tried.contains(&endpoint.id())) {
             match endpoint.eligible(calls, need, now) {
@@ -325,13 +339,19 @@ impl Pool {
                     let is_level = level.is_none_or(|(head, followed)| {
                         endpoint.id() == followed || endpoint.head() >= Some(head)
                     });
-                    eligible.push((if is_level { cost } else { cost.lacking() }, endpoint.clone()));
+                    let shown = if is_level { Has::Yes } else { Has::Perhaps };
+                    eligible.push((cost.with(shown), endpoint.clone()));
                 }
-                Eligible::After(after) => wait = Some(wait.map_or(after, |wait| wait.min(after))),
+                Eligible::After(after, has) => {
+                    wait = sooner(wait, after);
+                    if has != Has::No {
+                        better = sooner(better, after);
+                    }
+                }
                 Eligible::No => {}
             }
         }
-        (eligible, wait)
+        Candidates { eligible, wait, better }
     }
 
     /// One that calls would be shared with, if it were known how far it is: whoever asks this asks it for its head.
@@ -385,13 +405,7 @@ impl Pool {
     /// Why nobody answers, if nobody does; and whoever failed is asked whether it is back.
     pub(super) fn lost(&self) -> Option<UpstreamError> {
         let endpoints = self.endpoints.load();
-        let is_out = |endpoint: &Arc<Endpoint>| {
-            let stranger = endpoint
-                .recognition()
-                .is_some_and(|recognition| matches!(recognition.state(), IdentityState::Stranger(_)));
-            stranger || endpoint.last_error().is_some()
-        };
-        if !endpoints.iter().all(is_out) {
+        if !endpoints.iter().all(|endpoint| endpoint.is_stranger() || endpoint.last_error().is_some()) {
             return None;
         }
         endpoints.iter().for_each(|endpoint| endpoint.probe());
@@ -434,6 +448,10 @@ impl Pool {
             }
         }
     }
+}
+
+fn sooner(wait: Option<Duration>, after: Duration) -> Option<Duration> {
+    Some(wait.map_or(after, |wait| wait.min(after)))
 }
 
 async fn ask_one(endpoint: &Endpoint, call: Call) -> Result<Answer, UpstreamError> {

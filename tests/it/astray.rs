@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use alloy_eips::Encodable2718;
+use alloy_primitives::hex;
 use holdfast::{
     config::Config,
     devchain::{DevChain, Fault, Finality, Lie, Pruned, Recorded},
-    upstream::{DevChainLeaf, EndpointConfig, EndpointParts, Health},
+    upstream::{DevChainLeaf, EndpointConfig, EndpointParts, Health, IdentityState},
 };
 use serde_json::{Value, json};
 use tokio::time::{self, Instant};
@@ -157,6 +159,52 @@ async fn a_node_that_closes_each_connection_is_asked_seldom_who_it_is() {
     }
     let asked = node.calls().iter().filter(|call| call.method == "eth_chainId").count();
     assert!((20..30).contains(&asked), "{asked} times in ten minutes");
+}
+
+/// What was sent has been carried out, perhaps: that it came over a new connection to a node that does not say now who it
+/// is must not cost its client the answer.
+#[tokio::test(start_paused = true)]
+async fn what_a_write_came_to_is_told_though_the_node_does_not_say_who_it_is() {
+    let (node, _) = twins();
+    let leaf = DevChainLeaf::new(node.clone());
+    let closing = leaf.clone();
+    let parts = in_memory::endpoint(&node, "closing", EndpointConfig::at(""));
+    let parts = EndpointParts { leaf: BoxCloneSyncService::new(leaf), ..parts };
+    let program = in_memory::program_of(vec![parts], &Config::default());
+    introduced(&program).await;
+    time::sleep(Duration::from_secs(2)).await;
+    node.fail(Fault::Hang).on("eth_chainId").always();
+    closing.disconnect();
+    let transaction = node.generate(1).remove(0);
+    let raw = format!("0x{}", hex::encode(transaction.encoded_2718()));
+    let told = program.ask("eth_sendRawTransaction", json!([raw])).await;
+    assert_eq!(told, format!("{:#x}", transaction.tx_hash()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn how_far_a_stranger_is_says_nothing_once_it_is_gone() {
+    let (first, second) = twins();
+    let program = in_memory::program_over(&[&first, &second], &in_order());
+    introduced(&program).await;
+    head(&program).await;
+    let highest = || program.upstream.status().0[0].head.map(|head| head.0);
+    assert_eq!(highest(), Some(120));
+    becomes_another(&first, 300);
+    time::sleep(Duration::from_secs(2)).await;
+    head(&program).await;
+    first.restart(second.config());
+    first.mine_many(120, 3);
+    let begun = Instant::now();
+    while program.upstream.status().0[0]
+        .identity
+        .as_ref()
+        .is_none_or(|who| !matches!(who, IdentityState::Known(_)))
+    {
+        program.ask(BALANCE, somebody()).await;
+        time::sleep(Duration::from_secs(1)).await;
+        assert!(begun.elapsed() < Duration::from_secs(120), "it is not noticed that it is back");
+    }
+    assert!(highest().is_none_or(|highest| highest <= 120), "{:?}", highest());
 }
 
 #[tokio::test(start_paused = true)]

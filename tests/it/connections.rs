@@ -521,6 +521,38 @@ async fn readers_that_take_next_to_nothing_make_room_for_newcomers() {
 }
 
 #[tokio::test]
+async fn readers_that_take_next_to_nothing_make_room_for_requests_that_are_turned_away() {
+    let node = upstream::devchain().blocks(1, 1000).run().await;
+    let proxy = proxy::new()
+        .upstream(&node)
+        .config(|config| {
+            config.http.max_in_flight = 2;
+            config.connections.stall_timeout = Duration::from_secs(12);
+        })
+        .run()
+        .await;
+    let (_, (bigger, _)) = big_and_bigger(&node);
+
+    let mut slow = tokio::task::JoinSet::new();
+    for _ in 0..2 {
+        let mut client = narrow(&proxy).await;
+        client.write(&bigger).await;
+        slow.spawn(async move {
+            while matches!(client.0.read(&mut [0; 2048]).await, Ok(1..)) {
+                time::sleep(SHORT).await;
+            }
+        });
+    }
+    // At another address: one client has its share.
+    let client = client::from("127.0.0.9".parse().unwrap(), &proxy.url());
+    let status = async || client.call("eth_chainId", json!([])).await.status;
+    eventually("their answers wait", async || status().await == 503).await;
+    eventually("there is room", async || status().await == 200).await;
+    assert_eq!(proxy.metric(&proxy::closed("stalled")).await, 0);
+    assert_eq!(proxy.metric(&proxy::closed("displaced")).await, 1);
+}
+
+#[tokio::test]
 async fn a_newcomer_waits_while_all_are_busy_and_is_served_then() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).config(|config| config.connections.max = 2).run().await;

@@ -119,6 +119,36 @@ fn what_a_stranger_may_have_said_of_final_numbers_is_forgotten() {
 }
 
 #[test]
+fn what_is_still_to_be_heard_of_one_stranger_is_not_heard_for_another() {
+    let mut told = Told::shown(ethereum(), 95..=100);
+    told.finalized(block(97, 'a'));
+    told.wait(SECOND);
+    let under_way = told.now();
+    // One after the other of two endpoints turns out to be one.
+    let mut since = under_way;
+    for _ in 0..2 {
+        told.wait(SECOND);
+        let now = told.now();
+        told.tracker.disbelieve(since.time, now);
+        told.wait(SECOND);
+        since = told.now();
+    }
+    let _ = told.late_number(block(51, 'b'), under_way);
+    assert_eq!(told.at(51), Lookup::Unknown);
+    // Nor what it says is final, in a hole of the window.
+    told.head(block(103, 'a'));
+    let highest = told.tracker.finalized();
+    let now = told.now();
+    assert_eq!(told.tracker.observe_finalized(Some(block(101, 'b')), under_way, now), Finalized::Unchanged);
+    assert_eq!(told.tracker.finalized(), highest);
+    let now = told.now();
+    assert_eq!(
+        told.tracker.observe_finalized(Some(block(101, 'a')), now, now),
+        Finalized::Advanced { previous: highest }
+    );
+}
+
+#[test]
 fn nothing_is_final_on_development_chains() {
     let mut told = Told::shown(development(), 95..=100);
     assert_eq!(told.finalized(block(97, 'a')), Finalized::Unchanged);

@@ -1,5 +1,8 @@
 use http_body_util::Full;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    task::JoinSet,
+};
 
 use super::*;
 
@@ -9,7 +12,7 @@ fn config() -> Config {
 
 async fn closes_after(activity: &Activity, config: &Config) -> (Closed, Duration) {
     let start = Instant::now();
-    let reason = activity.expired(config, &Pressure::default()).await;
+    let reason = activity.expired(config).await;
     (reason, start.elapsed())
 }
 
@@ -134,21 +137,20 @@ async fn a_write_that_does_not_move_is_given_up() {
 #[tokio::test(start_paused = true)]
 async fn an_idle_connection_makes_room_when_asked() {
     let idle = Activity::default();
-    let pressure = Pressure::default();
     let config = config();
-    let (reason, ()) = tokio::join!(idle.expired(&config, &pressure), async { pressure.ask() });
+    let (reason, ()) = tokio::join!(idle.expired(&config), async { idle.pressure.ask() });
     assert_eq!(reason, Closed::Displaced);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_head_under_way_makes_room_after_a_while() {
     let head = Activity::default();
-    let (pressure, config) = (Pressure::default(), config());
+    let config = config();
     let begun = Instant::now();
-    let (reason, ()) = tokio::join!(head.expired(&config, &pressure), async {
+    let (reason, ()) = tokio::join!(head.expired(&config), async {
         // Idle when it was last looked at: it is asked, and has begun a head since.
         head.reads.store(10, Relaxed);
-        pressure.ask();
+        head.pressure.ask();
     });
     assert_eq!(reason, Closed::Displaced);
     assert_about(begun.elapsed(), HEAD_GRACE);
@@ -157,22 +159,33 @@ async fn a_head_under_way_makes_room_after_a_while() {
 
 #[tokio::test(start_paused = true)]
 async fn nobody_makes_room_for_a_wish_that_was_withdrawn() {
-    let pressure = Pressure::default();
-    pressure.ask();
-    pressure.withdraw();
-    let config = config();
-    assert_eq!(Activity::default().expired(&config, &pressure).await, Closed::FirstByte);
+    let new = Activity::default();
+    new.pressure.ask();
+    new.pressure.withdraw();
+    assert_eq!(new.expired(&config()).await, Closed::FirstByte);
 }
 
-/// Asks for the place of a connection whose peer takes so much every 100 ms.
-async fn asks_a_reader(takes: u64, lasts: Duration) -> Result<(Closed, Duration), time::error::Elapsed> {
-    let (activity, config, pressure) = (Activity::default(), config(), Pressure::default());
+/// Somebody wants room.
+type Wish = fn(&Pressure);
+
+const A_NEWCOMER: Wish = |pressure| {
+    pressure.ask();
+    pressure.insist();
+};
+const ONE_TURNED_AWAY: Wish = Pressure::turned_away;
+
+/// Wants room of a connection whose peer takes so much every 100 ms.
+async fn asks_a_reader(
+    wish: Wish,
+    takes: u64,
+    lasts: Duration,
+) -> Result<(Closed, Duration), time::error::Elapsed> {
+    let (activity, config) = (Activity::default(), config());
     activity.reads.store(10, Relaxed);
     activity.write_blocked.store(true, Relaxed);
     let taking = async {
         loop {
-            pressure.ask();
-            pressure.insist();
+            wish(&activity.pressure);
             time::sleep(Duration::from_millis(100)).await;
             activity.writes.fetch_add(takes, Relaxed);
         }
@@ -181,7 +194,7 @@ async fn asks_a_reader(takes: u64, lasts: Duration) -> Result<(Closed, Duration)
     time::timeout(lasts, async {
         tokio::select! {
             () = taking => unreachable!(),
-            reason = activity.expired(&config, &pressure) => (reason, begun.elapsed()),
+            reason = activity.expired(&config) => (reason, begun.elapsed()),
         }
     })
     .await
@@ -190,14 +203,73 @@ async fn asks_a_reader(takes: u64, lasts: Duration) -> Result<(Closed, Duration)
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_takes_next_to_nothing_makes_room_after_a_while() {
     let grace = config().stall_timeout / STALL_GRACE;
-    for takes in [0, 1, 1000] {
-        let (reason, after) = asks_a_reader(takes, Duration::from_secs(20)).await.unwrap();
-        assert_eq!(reason, Closed::Displaced);
-        assert!(after >= grace && after < grace * 2, "{takes}: {after:?}");
+    for wish in [A_NEWCOMER, ONE_TURNED_AWAY] {
+        for takes in [0, 1, 1000] {
+            let (reason, after) = asks_a_reader(wish, takes, Duration::from_secs(20)).await.unwrap();
+            assert_eq!(reason, Closed::Displaced);
+            assert!(after >= grace && after < grace * 2, "{takes}: {after:?}");
+        }
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_takes_what_it_can_is_left_to_it() {
-    assert!(asks_a_reader(100_000, Duration::from_secs(600)).await.is_err());
+    for wish in [A_NEWCOMER, ONE_TURNED_AWAY] {
+        assert!(asks_a_reader(wish, 100_000, Duration::from_secs(600)).await.is_err());
+    }
+}
+
+/// So many readers of one listener that take next to nothing, for long enough to be known for it.
+async fn slow_readers(pressure: &Arc<Pressure>, count: usize) -> JoinSet<Closed> {
+    let config = Arc::new(config());
+    let mut readers = JoinSet::new();
+    for _ in 0..count {
+        let (activity, config) = (Activity::new(pressure.clone()), config.clone());
+        activity.reads.store(10, Relaxed);
+        activity.write_blocked.store(true, Relaxed);
+        readers.spawn(async move { activity.expired(&config).await });
+    }
+    time::sleep(config.stall_timeout / 2).await;
+    readers
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_readers_go_one_by_one_for_requests_that_are_turned_away() {
+    let pressure = Arc::new(Pressure::default());
+    let mut readers = slow_readers(&pressure, 5).await;
+    for gone in 1..=3 {
+        for _ in 0..50 {
+            pressure.turned_away();
+            time::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(readers.len(), 5);
+        let reasons: Vec<_> = std::iter::from_fn(|| readers.try_join_next()).map(Result::unwrap).collect();
+        assert_eq!(reasons, [Closed::Displaced], "{gone}");
+        readers.spawn(std::future::pending());
+        time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_holds_nothing_does_not_go_for_a_request_that_was_turned_away() {
+    let pressure = Arc::new(Pressure::default());
+    let (idle, config) = (Activity::new(pressure.clone()), config());
+    let turning_away = async {
+        loop {
+            pressure.turned_away();
+            time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::select! {
+        reason = idle.expired(&config) => assert_eq!(reason, Closed::FirstByte),
+        () = turning_away => unreachable!(),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_was_turned_away_long_ago_is_forgotten() {
+    let pressure = Arc::new(Pressure::default());
+    pressure.turned_away();
+    let mut readers = slow_readers(&pressure, 1).await;
+    assert_eq!(readers.join_next().await.unwrap().unwrap(), Closed::Stalled);
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::time::Instant;
+use tokio::time::{self, Instant};
 use tower::Service;
 use tracing::{Instrument, debug, debug_span, warn};
 
@@ -23,6 +23,10 @@ const REFUSALS: u32 = 20;
 /// What every node answers soon, it has answered by then if it answers at all. Shorter than what is left of a call's time
 /// after an attempt elsewhere that came to nothing: of two that hang, the second must show it too.
 const SILENCE: Duration = Duration::from_secs(3);
+
+/// So long it may take to learn who it was that answered what cannot be asked again: then the answer is told, whoever
+/// it was. The call has had its answer, and must not lose it to the end of its time.
+const RECOLLECTION: Duration = Duration::from_secs(1);
 
 /// An answer that passed its check, and what that found.
 #[derive(Clone, Debug)]
@@ -76,13 +80,22 @@ impl Endpoint {
         if self.contact.is_doubtful(Instant::now()) {
             recognition.doubt();
         }
-        match recognition.confirm().await {
+        let is_repeatable = calls.iter().all(Call::is_repeatable);
+        let confirmed = if is_repeatable {
+            recognition.confirm().await
+        } else {
+            match time::timeout(RECOLLECTION, recognition.confirm()).await {
+                Ok(confirmed) => confirmed,
+                Err(_) => return attempted,
+            }
+        };
+        match confirmed {
             Ok(_) => attempted,
             Err(IdentityError::Stranger(stranger)) => {
                 vec![Err(UpstreamError::Stranger(stranger)); calls.len()]
             }
             // What may have been carried out is not to be called a failure for that.
-            Err(_) if !calls.iter().all(Call::is_repeatable) => attempted,
+            Err(_) if !is_repeatable => attempted,
             Err(IdentityError::Upstream(error)) => vec![Err(error); calls.len()],
         }
     }
@@ -173,6 +186,10 @@ impl Endpoint {
                 }
                 condition.hung = None;
                 if asked == Asked::Who {
+                    if self.is_stranger() {
+                        // What another chain has says nothing of this one, whenever it is this one again.
+                        condition.forget_heights();
+                    }
                     condition.breaker.stir(now);
                     // As long as it is left alone, why is still to be told.
                     if condition.breaker.lets_pass(now) {

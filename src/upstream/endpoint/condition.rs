@@ -110,6 +110,11 @@ impl Condition {
         is_news && self.head.is_some_and(|head| head < block)
     }
 
+    /// Forgets what blocks it has and has not.
+    pub(super) fn forget_heights(&mut self) {
+        (self.head, self.head_seen, self.floor) = (None, None, None);
+    }
+
     /// Is it time to ask how far it is, for the calls that went elsewhere for that? Whoever asks this does so.
     pub(super) fn height_is_due(&mut self, now: Instant) -> bool {
         let is_due = self.set_aside >= WORTH_ITS_HEIGHT << self.height_in_vain.min(MOST_DOUBLINGS)

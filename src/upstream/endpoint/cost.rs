@@ -7,12 +7,22 @@ use tower::load::peak_ewma;
 /// What asking an endpoint costs: first by what speaks against it, then by its load.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub(in crate::upstream) struct Cost {
-    /// It lacks what is asked for.
-    pub(super) lacks: bool,
+    pub(super) has: Has,
     /// It is not known who it is.
     pub(super) unsure: bool,
     pub(super) failures: u32,
     pub(super) load: peak_ewma::Cost,
+}
+
+/// Has an endpoint what is asked for?
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::upstream) enum Has {
+    /// As far as is known.
+    Yes,
+    /// It would have to be shown first.
+    Perhaps,
+    /// It has shown that it has not.
+    No,
 }
 
 /// May an endpoint be asked?
@@ -21,7 +31,7 @@ pub(in crate::upstream) enum Eligible {
     /// At this cost.
     Yes(Cost),
     /// Not before this has passed.
-    After(Duration),
+    After(Duration, Has),
     /// No.
     No,
 }
@@ -31,7 +41,7 @@ pub(in crate::upstream) enum Eligible {
 impl Cost {
     /// Is it known, and has it what is asked for?
     pub(in crate::upstream) fn is_fit(self) -> bool {
-        !self.lacks && !self.unsure
+        self.has == Has::Yes && !self.unsure
     }
 
     /// Is it not known who it is?
@@ -39,9 +49,9 @@ impl Cost {
         self.unsure
     }
 
-    /// The same of one that may lack what is asked for.
-    pub(in crate::upstream) fn lacking(self) -> Self {
-        Self { lacks: true, ..self }
+    /// The same of one of which this is known, too.
+    pub(in crate::upstream) fn with(self, has: Has) -> Self {
+        Self { has: self.has.max(has), ..self }
     }
 
     /// Has it not failed of late?
@@ -49,8 +59,8 @@ impl Cost {
         self.failures == 0
     }
 
-    /// Is it known not to have what is asked for?
-    pub(in crate::upstream) fn lacks(self) -> bool {
-        self.lacks
+    /// Has it what is asked for?
+    pub(in crate::upstream) fn has(self) -> Has {
+        self.has
     }
 }

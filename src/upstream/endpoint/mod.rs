@@ -9,7 +9,7 @@ mod node;
 
 pub(super) use self::{
     attempt::{Accepted, Attempted},
-    cost::{Cost, Eligible},
+    cost::{Cost, Eligible, Has},
     node::Endpoint,
 };
 pub use self::{

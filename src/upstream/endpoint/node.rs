@@ -20,7 +20,7 @@ use super::{
         redact::Secrets,
         stack::Manner,
     },
-    Cost, Eligible, Health,
+    Cost, Eligible, Has, Health,
     condition::Condition,
 };
 use crate::{eth::BlockNumber, seldom::Seldom};
@@ -148,6 +148,11 @@ impl Endpoint {
         self.weight.load(Relaxed)
     }
 
+    /// Is it known to be another than it should be?
+    pub(in crate::upstream) fn is_stranger(&self) -> bool {
+        self.recognition.as_ref().is_some_and(Recognition::is_stranger)
+    }
+
     /// The highest block that it has shown.
     pub(in crate::upstream) fn head(&self) -> Option<BlockNumber> {
         self.condition().head
@@ -157,6 +162,11 @@ impl Endpoint {
     pub(in crate::upstream) fn set_aside(&self) {
         let mut condition = self.condition();
         condition.set_aside = condition.set_aside.saturating_add(1);
+    }
+
+    /// A call waits for another, since nobody knows how far this one is: that is worth a call at once.
+    pub(in crate::upstream) fn is_missed(&self) {
+        self.condition().set_aside = u32::MAX;
     }
 
     /// A call goes to it, since it is known to be as far as it must be.
@@ -202,8 +212,7 @@ impl Endpoint {
 
     /// May it be asked for so many calls that need this?
     pub(in crate::upstream) fn eligible(&self, calls: u32, need: Need, now: Instant) -> Eligible {
-        let known = self.recognition.as_ref().map(Recognition::state);
-        if matches!(known, Some(IdentityState::Stranger(_))) {
+        if self.is_stranger() {
             return Eligible::No;
         }
         let condition = self.condition();
@@ -215,10 +224,13 @@ impl Endpoint {
             }
             return Eligible::No;
         }
+        let lacks = need.block.is_some_and(|block| condition.has_forgotten(block, now))
+            || need.block.max(need.head).is_some_and(|block| condition.is_behind(block, now));
+        let has = if lacks { Has::No } else { Has::Yes };
         let pause = condition.paused.map_or(Duration::ZERO, |until| until.saturating_duration_since(now));
         let wait = condition.bucket.map_or(Duration::ZERO, |bucket| bucket.wait(calls, now)).max(pause);
         if !wait.is_zero() {
-            return Eligible::After(wait);
+            return Eligible::After(wait, has);
         }
         let failures = match condition.failed {
             Some(failed) if now < failed + GRUDGE => {
@@ -226,11 +238,9 @@ impl Endpoint {
             }
             _ => 0,
         };
-        let lacks = need.block.is_some_and(|block| condition.has_forgotten(block, now))
-            || need.block.max(need.head).is_some_and(|block| condition.is_behind(block, now));
         drop(condition);
         let unsure = self.recognition.as_ref().is_some_and(|recognition| !recognition.is_sure());
-        Eligible::Yes(Cost { lacks, unsure, failures, load: self.lock_leaf().load() })
+        Eligible::Yes(Cost { has, unsure, failures, load: self.lock_leaf().load() })
     }
 
     /// It failed, and nobody may be asking: it is asked who it is, to see whether it is back. Nobody waits for that.

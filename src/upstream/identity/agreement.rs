@@ -105,20 +105,16 @@ impl Identity {
             if recognitions.is_empty() {
                 return Err(IdentityError::Upstream(UpstreamError::Busy));
             }
-            let is_stranger =
-                |recognition: &Recognition| matches!(recognition.state(), IdentityState::Stranger(_));
             // None of them is let say anything now: whoever waited for that would wait for the last one's try.
             let now = Instant::now();
             // At first contact there is nothing to serve without it, and it is waited for.
             let is_met = self.0.pin.pinned().is_some();
-            let is_out = |endpoint: &Arc<Endpoint>| {
-                endpoint.is_left_alone(now) || endpoint.recognition().is_some_and(is_stranger)
-            };
+            let is_out = |endpoint: &Arc<Endpoint>| endpoint.is_left_alone(now) || endpoint.is_stranger();
             if is_met && endpoints.iter().all(is_out) {
                 // Whoever comes next may find one that is back. A stranger answers, and each time that it is asked is
                 // paid for: so it is now and then.
                 for recognition in recognitions {
-                    if is_stranger(recognition) { recognition.probe() } else { recognition.hurry() }
+                    if recognition.is_stranger() { recognition.probe() } else { recognition.hurry() }
                 }
                 return Err(match self.0.why_none() {
                     UpstreamError::Stranger(stranger) => IdentityError::Stranger(stranger),
@@ -126,7 +122,7 @@ impl Identity {
                 });
             }
             // Once: who turns out a stranger meanwhile says so when asked, and there is always somebody to ask.
-            let others = recognitions.iter().filter(|recognition| !is_met || !is_stranger(recognition));
+            let others = recognitions.iter().filter(|recognition| !is_met || !recognition.is_stranger());
             let others: Vec<_> = others.cloned().collect();
             let asked = if others.is_empty() { recognitions } else { others };
             let confirming = asked.into_iter().map(|recognition| Box::pin(recognition.confirm()));

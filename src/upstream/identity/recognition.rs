@@ -135,6 +135,11 @@ impl Recognition {
         matches!(progress.state, IdentityState::Known(_)) && !progress.doubted
     }
 
+    /// Is it another than it should be?
+    pub(in crate::upstream) fn is_stranger(&self) -> bool {
+        matches!(self.progress.borrow().state, IdentityState::Stranger(_))
+    }
+
     /// Was it who it should be, until something happened that speaks against it?
     pub(in crate::upstream) fn is_doubted(&self) -> bool {
         let progress = self.progress.borrow();

@@ -1,58 +1,96 @@
-//! Bytes of answers that wait to be taken: one limit for all together, and when much of it is taken, one for each client.
+//! Bytes that are held for clients, of what they ask and of answers that wait to be taken: one limit for all together, and
+//! when much of it is taken, one for each client.
 
-use super::crowd::{Crowd, Seats, share};
+use super::{
+    HttpError,
+    crowd::{Crowd, Seats, share},
+};
 use crate::{
-    budget::{ByteBudget, Exhausted, Lease},
+    budget::{ByteBudget, Lease, SMALL},
     proxy::Client,
 };
 
-/// How many bytes may wait. Clones share it.
+/// How many bytes may be held. Clones share it.
 #[derive(Clone, Debug)]
-pub(super) struct Waiting {
+pub(super) struct FairBytes {
     bytes: ByteBudget,
     crowd: Crowd,
 }
 
-/// What waits for one client; given back when dropped.
+/// What is held for one client; given back when dropped.
 #[derive(Debug)]
-pub(super) struct Untaken {
+pub(super) struct FairLease {
     lease: Lease,
     /// Of what came while it was crowded; `None` if it is nobody in particular.
     seats: Option<Seats>,
 }
 
-// === impl Waiting ===
+/// Why there are no bytes to be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Full {
+    /// All are taken.
+    All,
+    /// The client has its share of them.
+    Share,
+}
 
-impl Waiting {
+// === impl Full ===
+
+impl From<Full> for HttpError {
+    fn from(full: Full) -> Self {
+        match full {
+            Full::All => Self::Overloaded,
+            Full::Share => Self::OverShare,
+        }
+    }
+}
+
+// === impl FairBytes ===
+
+impl FairBytes {
     pub(super) fn new(bytes: ByteBudget) -> Self {
         Self { bytes, crowd: Crowd::default() }
     }
 
     /// Nothing yet.
-    pub(super) fn lease(&self, client: Option<Client>) -> Untaken {
-        Untaken { lease: self.bytes.lease(), seats: client.map(|client| self.crowd.seats(client)) }
+    pub(super) fn lease(&self, client: Option<Client>) -> FairLease {
+        FairLease { lease: self.bytes.lease(), seats: client.map(|client| self.crowd.seats(client)) }
     }
 }
 
-// === impl Untaken ===
+// === impl FairLease ===
 
-impl Untaken {
+impl FairLease {
     /// Takes `bytes` more.
     ///
     /// # Errors
     /// If they are not to be had now, or not by this client; what was held stays held.
-    pub(super) fn grow(&mut self, bytes: usize) -> Result<(), Exhausted> {
+    pub(super) fn grow(&mut self, bytes: usize) -> Result<(), Full> {
         // An answer counts as one that came while it was crowded by what was there before it: where nothing waits, one
         // that is larger than a client's share is as welcome as any.
-        let before = self.lease.grow(bytes)?;
+        let before = self.lease.grow(bytes).map_err(|_| Full::All)?;
         let Some(seats) = &mut self.seats else { return Ok(()) };
         match share(before, self.lease.budget().max()) {
             Some(most) if !seats.take(bytes as u64, most) => {
                 self.lease.hold(self.lease.held() - bytes);
-                Err(Exhausted)
+                Err(Full::Share)
             }
             _ => Ok(()),
         }
+    }
+
+    /// The same for what is being read, of which a [little](SMALL) is always to be had: whoever takes all the rest does
+    /// not keep small questions from everybody else.
+    ///
+    /// # Errors
+    /// If it is not little, and not to be had now, or not by this client.
+    pub(super) fn grow_reading(&mut self, bytes: usize) -> Result<(), Full> {
+        let all = self.held() + bytes;
+        if all <= SMALL {
+            self.lease.hold(all);
+            return Ok(());
+        }
+        self.grow(bytes)
     }
 
     /// How many bytes are held.
@@ -90,12 +128,12 @@ mod tests {
 
     const MAX: u64 = 1000;
 
-    fn waiting() -> Waiting {
-        Waiting::new(ByteBudget::new(MAX))
+    fn waiting() -> FairBytes {
+        FairBytes::new(ByteBudget::new(MAX))
     }
 
     /// As many answers of this size as there is room for.
-    fn fill(waiting: &Waiting, client: Option<Client>, bytes: usize) -> Vec<Untaken> {
+    fn fill(waiting: &FairBytes, client: Option<Client>, bytes: usize) -> Vec<FairLease> {
         let next = || {
             let mut lease = waiting.lease(client);
             lease.grow(bytes).ok().map(|()| lease)
@@ -115,6 +153,29 @@ mod tests {
         assert!(waiting.crowd.is_empty());
         // Who is nobody in particular is not limited.
         assert_eq!(fill(&waiting, None, 50).len(), 20);
+    }
+
+    #[test]
+    fn one_client_can_have_its_share_read_and_a_little() {
+        let bytes = FairBytes::new(ByteBudget::new(16 << 20));
+        let [greedy, modest] = [1, 2].map(|key| Some(Client::Key(key)));
+        let mut held = Vec::new();
+        let full = loop {
+            let mut lease = bytes.lease(greedy);
+            match lease.grow_reading(1 << 20) {
+                Ok(()) => held.push(lease),
+                Err(full) => break full,
+            }
+        };
+        assert_eq!((full, held.len()), (Full::Share, 8 + 4));
+        let mut small = bytes.lease(greedy);
+        small.grow_reading(SMALL).unwrap();
+        assert_eq!(small.grow_reading(1 << 20), Err(Full::Share));
+        bytes.lease(modest).grow_reading(3 << 20).unwrap();
+        assert_eq!(bytes.lease(None).grow_reading(4 << 20), Err(Full::All));
+        drop((held, small));
+        assert!(bytes.crowd.is_empty());
+        assert_eq!(bytes.bytes.held(), 0);
     }
 
     #[test]
@@ -158,7 +219,7 @@ mod tests {
         #[test]
         fn whatever_happens_shares_are_kept_and_all_is_given_back(steps in prop::collection::vec(step(), 0..80)) {
             let waiting = waiting();
-            let mut leases: Vec<(Option<u64>, Untaken)> = Vec::new();
+            let mut leases: Vec<(Option<u64>, FairLease)> = Vec::new();
             for step in steps {
                 let before = waiting.bytes.held();
                 match step {
