@@ -173,6 +173,8 @@ async fn what_a_write_came_to_is_told_though_the_node_does_not_say_who_it_is() {
     let program = in_memory::program_of(vec![parts], &Config::default());
     introduced(&program).await;
     time::sleep(Duration::from_secs(2)).await;
+    // Slow as it is, nobody can wait for long to hear that.
+    node.fail(Fault::Delay(Duration::from_secs(8))).on("eth_sendRawTransaction").always();
     node.fail(Fault::Hang).on("eth_chainId").always();
     closing.disconnect();
     let transaction = node.generate(1).remove(0);
