@@ -25,6 +25,7 @@ use tokio::{
 
 use super::{
     Config,
+    answers::{Answers, Taken, Untaken, WatchedData},
     linger::Linger,
     pressure::{Pressure, Turn},
 };
@@ -75,6 +76,8 @@ pub(super) struct Activity {
     unread: AtomicBool,
     /// All has been said, and the peer is left some time to hear it.
     closing: AtomicBool,
+    /// Those that are on their way, where there can be several at a time.
+    pub(super) answers: Answers,
     /// Who wants it to make room.
     pressure: Arc<Pressure>,
 }
@@ -91,11 +94,12 @@ enum Phase {
 }
 
 /// How fast a peer takes what is ready for it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Pace {
-    /// From when on, and what had been written by then.
+    /// From when on, and what had been written by then, in all and of each answer.
     since: Instant,
     writes: u64,
+    taken: Taken,
     /// Was it next to nothing, when last reckoned?
     is_slow: bool,
 }
@@ -113,6 +117,7 @@ pin_project! {
 /// Counts a request from its head until its answer has been taken.
 pub(super) struct InFlight {
     activity: Arc<Activity>,
+    version: http::Version,
 }
 
 pin_project! {
@@ -122,12 +127,13 @@ pin_project! {
         body: B,
         on_reader: bool,
         in_flight: InFlight,
+        untaken: Option<Arc<Untaken>>,
     }
 
     impl<B> PinnedDrop for WatchedBody<B> {
         fn drop(this: Pin<&mut Self>) {
             if this.on_reader {
-                this.in_flight.activity.on_reader.fetch_sub(1, Relaxed);
+                hand_over(&this.in_flight.activity, this.untaken.as_deref(), false);
             }
         }
     }
@@ -162,12 +168,17 @@ impl Activity {
         if version == http::Version::HTTP_2 {
             self.multiplexed.store(true, Relaxed);
         }
-        InFlight { activity: self.clone() }
+        InFlight { activity: self.clone(), version }
     }
 
     /// Has nothing been asked on it yet?
     pub(super) fn is_new(&self) -> bool {
         self.requests.load(Relaxed) == 0
+    }
+
+    /// Something of an answer has been taken.
+    pub(super) fn progress(&self) {
+        self.frames.fetch_add(1, Relaxed);
     }
 
     /// A request's body was dropped before its end. With HTTP/2 that concerns no other stream.
@@ -186,7 +197,7 @@ impl Activity {
         let mut since = Instant::now();
         let mut pace = self.pace();
         loop {
-            let turn = phase.turn(since.elapsed(), pace);
+            let turn = phase.turn(since.elapsed(), &pace);
             if turn == Some(Turn::Last) && pressure.relieve() {
                 return Closed::Displaced;
             }
@@ -202,11 +213,11 @@ impl Activity {
             if !matches!(phase, Phase::Stalled { .. }) {
                 pace = self.pace();
             } else if pace.since.elapsed() >= grace {
-                pace = self.pace_after(pace);
+                pace = self.pace_after(&pace);
             }
             let age = since.elapsed();
             if let Some(heard) = turn.filter(|_| asked) {
-                if phase.turn(age, pace) != turn {
+                if phase.turn(age, &pace) != turn {
                     // Begun something since it was last looked at: let another make room.
                     pressure.decline(heard);
                 } else if pressure.accept() {
@@ -223,14 +234,17 @@ impl Activity {
 
     /// To be reckoned from now on.
     fn pace(&self) -> Pace {
-        Pace { since: Instant::now(), writes: self.writes.load(Relaxed), is_slow: false }
+        let taken = self.answers.taken();
+        Pace { since: Instant::now(), writes: self.writes.load(Relaxed), taken, is_slow: false }
     }
 
     /// What it was, to be reckoned anew from now on.
-    fn pace_after(&self, Pace { since, writes, .. }: Pace) -> Pace {
+    fn pace_after(&self, before: &Pace) -> Pace {
         let now = self.pace();
-        let enough = u128::from(ENOUGH) * (now.since - since).as_millis() / 1000;
-        Pace { is_slow: u128::from(now.writes - writes) < enough, ..now }
+        let enough = u128::from(ENOUGH) * (now.since - before.since).as_millis() / 1000;
+        let is_slow =
+            u128::from(now.writes - before.writes) < enough || now.taken.is_any_left(&before.taken, enough);
+        Pace { is_slow, ..now }
     }
 
     fn phase(&self) -> Phase {
@@ -239,7 +253,7 @@ impl Activity {
         let blocked = self.write_blocked.load(Relaxed);
         if self.closing.load(Relaxed) {
             Phase::Closing
-        } else if blocked || self.on_reader.load(Relaxed) > 0 {
+        } else if blocked || self.on_reader.load(Relaxed) > 0 || self.answers.is_any_ready() {
             // While the socket is free, an HTTP/2 peer that takes nothing of its answers can have its
             // pings answered: bytes count only where they are what is waited for.
             let writes = blocked.then(|| self.writes.load(Relaxed));
@@ -261,7 +275,7 @@ impl Activity {
 impl Phase {
     /// Can the connection be closed for another's sake, if this has gone on for `age` and at this pace? And when is it its
     /// turn?
-    fn turn(self, age: Duration, pace: Pace) -> Option<Turn> {
+    fn turn(self, age: Duration, pace: &Pace) -> Option<Turn> {
         match self {
             Self::FirstByte | Self::Idle { .. } | Self::Closing => Some(Turn::First),
             Self::Head { .. } => (age >= HEAD_GRACE).then_some(Turn::First),
@@ -372,16 +386,30 @@ impl<IO: AsyncRead + AsyncWrite> AsyncWrite for Watched<IO> {
 
 // === impl WatchedBody ===
 
+/// Notes that it is the reader's turn, or no longer.
+fn hand_over(activity: &Activity, untaken: Option<&Untaken>, to_reader: bool) {
+    if to_reader {
+        activity.on_reader.fetch_add(1, Relaxed);
+    } else {
+        activity.on_reader.fetch_sub(1, Relaxed);
+    }
+    if let Some(untaken) = untaken {
+        untaken.set_ready(to_reader);
+    }
+}
+
 impl<B> WatchedBody<B> {
     /// The head of the answer is ready: from here it is the reader's turn.
     pub(super) fn new(body: B, in_flight: InFlight) -> Self {
-        in_flight.activity.on_reader.fetch_add(1, Relaxed);
-        Self { body, on_reader: true, in_flight }
+        let is_one_of_several = in_flight.version == http::Version::HTTP_2;
+        let untaken = is_one_of_several.then(|| Arc::new(Untaken::new(in_flight.activity.clone())));
+        hand_over(&in_flight.activity, untaken.as_deref(), true);
+        Self { body, on_reader: true, in_flight, untaken }
     }
 }
 
 impl<B: Body<Data: Buf>> Body for WatchedBody<B> {
-    type Data = B::Data;
+    type Data = WatchedData<B::Data>;
     type Error = B::Error;
 
     fn poll_frame(
@@ -393,14 +421,11 @@ impl<B: Body<Data: Buf>> Body for WatchedBody<B> {
         let frame = this.body.poll_frame(cx);
         if frame.is_pending() == *this.on_reader {
             *this.on_reader = !*this.on_reader;
-            if *this.on_reader {
-                activity.on_reader.fetch_add(1, Relaxed);
-            } else {
-                activity.on_reader.fetch_sub(1, Relaxed);
-            }
+            hand_over(activity, this.untaken.as_deref(), *this.on_reader);
         }
-        activity.frames.fetch_add(1, Relaxed);
-        frame
+        activity.progress();
+        let untaken = &*this.untaken;
+        frame.map_ok(|frame| frame.map_data(|data| WatchedData::new(data, untaken.clone())))
     }
 
     fn is_end_stream(&self) -> bool {

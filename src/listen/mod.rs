@@ -6,6 +6,7 @@
 
 mod accept;
 mod activity;
+mod answers;
 mod config;
 mod connection;
 mod file_limit;

@@ -552,6 +552,49 @@ async fn readers_that_take_next_to_nothing_make_room_for_requests_that_are_turne
     assert_eq!(proxy.metric(&proxy::closed("displaced")).await, 1);
 }
 
+/// One answer is taken, and the other is left lying beside it.
+#[tokio::test]
+async fn an_answer_that_is_left_lying_makes_room_whatever_else_is_taken_over_its_connection() {
+    let node = upstream::devchain().blocks(1, 1000).run().await;
+    let proxy = proxy::new()
+        .upstream(&node)
+        .config(|config| {
+            config.http.max_in_flight = 2;
+            config.connections.stall_timeout = Duration::from_secs(12);
+        })
+        .run()
+        .await;
+    let stream = TcpStream::connect(proxy.address()).await.unwrap();
+    let mut builder = h2::client::Builder::new();
+    builder.initial_window_size(65_535).initial_connection_window_size(1 << 30);
+    let (mut send, connection) = builder.handshake(stream).await.unwrap();
+    tokio::spawn(connection);
+    let _lying = h2_ask(&mut send, BIG).await.await.unwrap();
+    let taking = async {
+        while let Ok(response) = h2_ask(&mut send, BIG).await.await {
+            let mut body = response.into_body();
+            while let Some(Ok(piece)) = body.data().await {
+                let _ = body.flow_control().release_capacity(piece.len());
+                time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+    };
+    let client = client::from("127.0.0.9".parse().unwrap(), &proxy.url());
+    let status = async || client.call("eth_chainId", json!([])).await.status;
+    let others = async {
+        eventually("its answers wait", async || status().await == 503).await;
+        eventually("there is room", async || {
+            status().await == 200 && proxy.metric(&proxy::closed("displaced")).await == 1
+        })
+        .await;
+    };
+    tokio::select! {
+        () = others => {}
+        () = async { taking.await; std::future::pending().await } => {}
+    }
+    assert_eq!(proxy.metric(&proxy::closed("stalled")).await, 0);
+}
+
 #[tokio::test]
 async fn a_newcomer_waits_while_all_are_busy_and_is_served_then() {
     let node = upstream::devchain().run().await;
