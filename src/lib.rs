@@ -23,7 +23,8 @@
 //! jsonrpc     packet, call, id, reply, errors
 //! listen      bind, accept, TLS, connection cap, time-outs, drain: for http, admin and devchain
 //! secret      values that must not be shown
-//! budget      one limit for all bytes being read
+//! budget      one limit for all bytes being read, and each client's share of what is scarce
+//! client      who a client is
 //! timeout     gives up on what takes too long; sets no timer for what is ready at once
 //! histogram   how long things took, for metrics
 //! shown       how values read in messages
@@ -36,6 +37,7 @@ pub mod budget;
 pub mod cache;
 pub mod chain;
 pub mod cli;
+pub mod client;
 pub mod config;
 pub mod devchain;
 pub mod eth;

@@ -33,7 +33,7 @@ use tracing::{error, info, warn};
 
 use super::start::{certificate, endpoints, feed, is_consistent, warn_of_doubts};
 use crate::{
-    budget::ByteBudget,
+    budget::FairBytes,
     config::{Config, ConfigError, LogConfig, Problem},
     http::{self, Access},
     listen::{Tls, TlsIdentity},
@@ -94,7 +94,7 @@ pub(super) struct Parts {
     /// Where new heads are told of.
     pub(super) feed: watch::Sender<Option<HeadFeed>>,
     /// For what the endpoints read.
-    pub(super) budget: ByteBudget,
+    pub(super) budget: FairBytes,
 }
 
 /// How often the configuration was read again. A default one counts for nobody.

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     admin::Admin,
-    budget::ByteBudget,
+    budget::{ByteBudget, FairBytes},
     cache::Cache,
     config::{Config, ConfigError, LogConfig, Problem},
     http::{self, Access, Edge, HostCheck},
@@ -76,7 +76,7 @@ impl App {
     /// If the configuration names no usable upstream, or an address cannot be had.
     pub async fn start(config: Config) -> Result<Self, StartError> {
         let mut registry = Registry::with_prefix("holdfast");
-        let budget = ByteBudget::new(config.max_bytes_in_flight.as_u64());
+        let budget = FairBytes::new(ByteBudget::new(config.max_bytes_in_flight.as_u64()));
         let endpoints = endpoints(&config, &budget).map_err(StartError::Config)?;
         let feed = feed(&config.upstream).map_err(StartError::Config)?;
         let upstream_metrics = upstream::Metrics::register(&mut registry);
@@ -123,7 +123,7 @@ impl App {
         });
         let follow = tokio::spawn(follower.run(feed.subscribe()));
         // Of its own: those who take nothing must not keep others from being read.
-        let waiting = ByteBudget::new(config.max_bytes_in_flight.as_u64());
+        let waiting = FairBytes::new(ByteBudget::new(config.max_bytes_in_flight.as_u64()));
         let scheme = if config.tls.admin { "https" } else { "http" };
         let access =
             Access::new(&config.http, Policy::new(&config.proxy()), http::Metrics::register(&mut registry));
@@ -210,7 +210,7 @@ impl App {
 /// # Errors
 /// If it would not: what [`App::start`] would say.
 pub fn check(config: &Config) -> Result<(), StartError> {
-    let budget = ByteBudget::new(config.max_bytes_in_flight.as_u64());
+    let budget = FairBytes::new(ByteBudget::new(config.max_bytes_in_flight.as_u64()));
     endpoints(config, &budget).map_err(StartError::Config)?;
     feed(&config.upstream).map_err(StartError::Config)?;
     certificate(&config.tls).map_err(StartError::Config)?;
@@ -246,7 +246,7 @@ pub(super) fn is_consistent(endpoints: &[EndpointConfig]) -> bool {
 }
 
 /// The nodes, and how they are reached.
-pub(super) fn endpoints(config: &Config, budget: &ByteBudget) -> Result<Vec<EndpointParts>, Problem> {
+pub(super) fn endpoints(config: &Config, budget: &FairBytes) -> Result<Vec<EndpointParts>, Problem> {
     let listeners = [("listen", config.listen), ("admin", config.admin)];
     let config = &config.upstream;
     if config.endpoints.is_empty() {

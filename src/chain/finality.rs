@@ -92,7 +92,7 @@ impl Finality {
             None => {
                 // Sent before that was known, it may be from a branch that was left since.
                 let is_news = self.since.is_some_and(|since| !sent.is_before(since));
-                if is_news && !self.is_unheard(sent) {
+                if is_news {
                     let _ = self.index.insert(number, hash, Some(sent.time));
                 }
                 Ok(())

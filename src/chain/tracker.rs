@@ -145,11 +145,26 @@ impl Tracker {
 
     /// Takes in a head, with the blocks of its [`gap`](Self::gap) in any order.
     pub fn observe_head(&mut self, head: Link, gap: &[Link], sent: Stamp, now: Stamp) -> HeadChange {
+        self.observe(head, sent, now, |branch, rules| branch.observe_head(head, gap, rules, now))
+    }
+
+    /// Takes in a lower head that links to nothing, of somebody who is known not to have the one that is tracked.
+    pub fn observe_lower_head(&mut self, head: Link, sent: Stamp, now: Stamp) -> HeadChange {
+        self.observe(head, sent, now, |branch, rules| branch.observe_lower_head(head, rules, now))
+    }
+
+    fn observe(
+        &mut self,
+        head: Link,
+        sent: Stamp,
+        now: Stamp,
+        judge: impl FnOnce(&mut Branch, &Rules) -> HeadChange,
+    ) -> HeadChange {
         if self.fresh.is_some_and(|since| sent.is_before(since)) || !self.counts(sent) {
             return HeadChange::Outdated;
         }
         let before = self.head();
-        let change = self.branch.observe_head(head, gap, &self.rules, now);
+        let change = judge(&mut self.branch, &self.rules);
         self.fresh = Some(sent);
         self.seen = Some(now);
         if let HeadChange::First | HeadChange::Reorg(_) | HeadChange::Rollback(_) | HeadChange::Restarted =
@@ -268,11 +283,15 @@ impl Tracker {
         if !self.is_outdated(sent, self.finalized_tag) {
             self.finalized_tag = Some((link, sent));
         }
-        // What was final before a reorg or a write is so after it.
-        if !self.rules.finality || !self.finality.counts(sent) {
+        if !self.hears_of_finality(sent) {
             return Finalized::Unchanged;
         }
         self.finalize(link.number, link.hash, now)
+    }
+
+    /// Does what was asked for then tell what is final? What was final before a reorg or a write is so after it.
+    pub fn hears_of_finality(&self, sent: Stamp) -> bool {
+        self.rules.finality && self.finality.counts(sent)
     }
 
     /// Takes in what stands at a number that was final before.

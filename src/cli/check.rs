@@ -10,7 +10,7 @@ use tower::util::BoxCloneSyncService;
 use super::{Failure, run, say, serve::Settings};
 use crate::{
     app::{self, StartError},
-    budget::ByteBudget,
+    budget::{ByteBudget, FairBytes},
     config::{Config, LogConfig, Problem},
     eth::{BlockHash, Operation, Tag},
     jsonrpc::{Answer, Params},
@@ -78,7 +78,7 @@ async fn check(config: Config) -> Result<(), Failure> {
 }
 
 async fn check_endpoint(config: &Config, at: usize, endpoint: &EndpointConfig) -> Result<(), Failure> {
-    let budget = ByteBudget::new(config.max_bytes_in_flight.as_u64());
+    let budget = FairBytes::new(ByteBudget::new(config.max_bytes_in_flight.as_u64()));
     let problem = |error| StartError::Config(Problem::new(format!("upstream.endpoints.{at}"), error));
     let reach = Reach::resolve(endpoint).map_err(problem)?;
     let leaf = HttpLeaf::try_new(&reach, &config.upstream, budget).map_err(problem)?;

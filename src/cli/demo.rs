@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     app::{App, StartError},
-    budget::ByteBudget,
+    budget::{ByteBudget, FairBytes},
     config::{Config, Sources},
     devchain::{self, BlockRef, DevChain, DevNode},
     jsonrpc::Params,
@@ -141,7 +141,7 @@ fn six_calls(chain: &DevChain, block: BlockRef) -> Vec<String> {
 async fn traffic(chain: &DevChain, proxy: SocketAddr) {
     let config = upstream::Config::default();
     let endpoint = EndpointConfig::at(format!("http://{proxy}"));
-    let budget = ByteBudget::new(config.max_answer.as_u64());
+    let budget = FairBytes::new(ByteBudget::new(config.max_answer.as_u64()));
     let Ok(reach) = Reach::resolve(&endpoint) else { return };
     let Ok(leaf) = HttpLeaf::try_new(&reach, &config, budget) else { return };
     let leaf = BoxCloneSyncService::new(leaf);

@@ -12,7 +12,10 @@ use ipnet::{IpNet, Ipv4Net};
 use moka::{policy::EvictionPolicy, sync::Cache};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::proxy::{Allowance, Bucket, Client};
+use crate::{
+    client::Client,
+    proxy::{Allowance, Bucket},
+};
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 

@@ -8,15 +8,16 @@ use tokio::time::Instant;
 use super::{
     Config, LeftOut,
     cache_status::CacheTally,
-    fair::{FairBytes, FairLease},
     gzip::Mark,
     packet::LARGE,
     rescue::{self, Verdict},
 };
 use crate::{
+    budget::{FairBytes, FairLease, Full},
     cache::Deflated,
+    client::Client,
     jsonrpc::{Answer, ErrorObject, RawId, ReplyWriter, Rope},
-    proxy::{CallError, Caller, Client, Outcome},
+    proxy::{CallError, Caller, Outcome},
 };
 
 /// From here on an answer counts while it waits for those before it in its batch: as many smaller ones as run side by
@@ -59,6 +60,8 @@ pub(super) struct Done {
     pub(super) marks: Vec<Mark>,
     pub(super) cache_status: HeaderValue,
     pub(super) lease: Option<FairLease>,
+    /// Was any of it left out for what others hold?
+    pub(super) turned_away: bool,
 }
 
 // === impl Reply ===
@@ -101,7 +104,18 @@ impl Reply {
         let mut lease = waiting.lease(client);
         match lease.grow(size) {
             Ok(()) => Self { lease: Some(lease), ..self },
-            Err(_) => Self::left_out(LeftOut::Overloaded),
+            Err(full) => Self::left_out(full.into()),
+        }
+    }
+}
+
+// === impl LeftOut ===
+
+impl From<Full> for LeftOut {
+    fn from(full: Full) -> Self {
+        match full {
+            Full::All => Self::Overloaded,
+            Full::Share => Self::OverShare,
         }
     }
 }
@@ -176,16 +190,17 @@ impl<'a> Batch<'a> {
             lease.hold(size);
             return Ok(());
         }
-        lease.grow(size.saturating_sub(lease.held())).map_err(|_| {
+        lease.grow(size.saturating_sub(lease.held())).map_err(|full| {
             lease.hold(written);
-            LeftOut::Overloaded
+            full.into()
         })
     }
 
     /// All of it; `None` if nobody waits for anything.
     pub(super) fn finish(self) -> Option<Done> {
-        let Self { writer, marks, tally, lease, .. } = self;
+        let Self { writer, marks, tally, lease, left_out, .. } = self;
         let rope = writer.finish()?;
-        Some(Done { rope, marks, cache_status: tally.cache_status(), lease })
+        let turned_away = left_out == Some(LeftOut::Overloaded);
+        Some(Done { rope, marks, cache_status: tally.cache_status(), lease, turned_away })
     }
 }

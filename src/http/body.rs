@@ -7,8 +7,8 @@ use std::{
     task::{Context, Poll},
 };
 
-use super::{fair::FairLease, in_flight::Permit};
-use crate::jsonrpc::Rope;
+use super::in_flight::Permit;
+use crate::{budget::FairLease, jsonrpc::Rope};
 use bytes::{Buf, Bytes};
 use http::Version;
 use http_body::{Body, Frame, SizeHint};

@@ -67,9 +67,12 @@ pub enum HttpError {
         /// Until one more is looked at.
         wait: Duration,
     },
-    /// Too many requests, or bytes, are in hand already.
+    /// Too many requests, or answers that wait to be taken, are in hand already.
     #[error("too many requests at once; try again shortly")]
     Overloaded,
+    /// Too many bytes of requests and of the upstream's answers are being read.
+    #[error("too much is being read at once; try again shortly")]
+    TooMuchToRead,
     /// Its client has too much in hand already, and others are to have a place, too.
     #[error("too many requests of yours at once; take their answers first, or send fewer")]
     OverShare,
@@ -87,6 +90,9 @@ pub enum LeftOut {
     /// The answers that wait to be taken, everybody's together, are more than there may be.
     #[error("too many answers wait to be taken; try again shortly")]
     Overloaded,
+    /// Those of its client are, and others are to have room, too.
+    #[error("too many answers of yours wait to be taken; take them first, or ask for fewer at once")]
+    OverShare,
     /// What the batch has done by now took too long.
     #[error("not begun within {}, since the batch takes too long; send fewer calls at once", Time(*after))]
     Overdue {

@@ -16,12 +16,11 @@ use http::Response;
 use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 
-use super::{
-    HttpError, RpcBody,
-    auth::Admitted,
-    crowd::{Crowd, Seats, share},
+use super::{HttpError, RpcBody, auth::Admitted};
+use crate::{
+    budget::{Crowd, Seats, share},
+    client::Client,
 };
-use crate::proxy::Client;
 
 /// How many requests there may be at a time. Clones share it.
 #[derive(Clone, Debug)]
@@ -80,12 +79,13 @@ impl InFlightLimit {
         let taken = places.taken.fetch_add(1, Relaxed);
         // Given back when dropped, whatever is found now.
         let mut permit = Permit { places: places.clone(), seat: None };
-        if taken >= max {
-            return Err(HttpError::Overloaded);
-        }
         if let (Some(client), Some(most)) = (client, share(taken as u64, max as u64)) {
             let seat = permit.seat.insert(places.crowd.seats(client));
             seat.take(1, most).then_some(()).ok_or(HttpError::OverShare)?;
+        }
+        // Not before: who has its share is not one for whom others would have to go.
+        if taken >= max {
+            return Err(HttpError::Overloaded);
         }
         Ok(permit)
     }
@@ -175,7 +175,16 @@ mod tests {
         let mut taken: Vec<_> = (0..1000).filter_map(|_| limit.take(greedy).ok()).collect();
         assert_eq!(taken.len(), 32 + 16, "a half while there was room, and a fourth when it was crowded");
         taken.extend((0..10).filter_map(|_| limit.take(modest).ok()));
-        assert_eq!(taken.len(), 32 + 16 + 10);
+        assert_eq!(taken.len(), 32 + 16 + 8, "the last eighth is for those who have none");
+        assert_eq!(limit.take(modest).unwrap_err().to_string(), HttpError::OverShare.to_string());
+        taken.extend((3..10).filter_map(|key| limit.take(Some(Client::Key(key))).ok()));
+        taken.push(limit.take(None).unwrap());
+        assert_eq!(taken.len(), 64);
+        for (client, error) in
+            [(greedy, HttpError::OverShare), (Some(Client::Key(11)), HttpError::Overloaded)]
+        {
+            assert_eq!(limit.take(client).unwrap_err().to_string(), error.to_string());
+        }
         // Once they are done, it is as if nothing had been.
         drop(taken);
         assert!(limit.0.crowd.is_empty());

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use crate::proxy::{Client, Rate};
+use crate::{client::Client, proxy::Rate};
 
 /// Makes a key known for what it is, to people and to programs that look for lost secrets.
 const PREFIX: &str = "hf_";

@@ -20,14 +20,16 @@ use super::{
     Config, HttpError, Metrics, RpcBody,
     batch::{Batch, Done, Reply},
     cache_status,
-    fair::FairBytes,
     gzip::{self, Mark},
     rescue,
 };
 use crate::{
+    budget::{FairBytes, Full},
+    client::Client,
     eth::is_write,
     jsonrpc::{Answer, Entry, ErrorObject, Packet, RawId, ReplyWriter, Rope},
-    proxy::{Answered, CallError, Caller, Client, Outcome, PacketContext, ReadCall, Request},
+    listen::TurnedAway,
+    proxy::{Answered, CallError, Caller, Outcome, PacketContext, ReadCall, Request},
 };
 
 /// Runs the entries of packets on a service that answers calls.
@@ -147,8 +149,12 @@ where
             let segment = Segment::next(&mut entries, &caller);
             self.segment(&segment, limits.batch_concurrency.max(1), &mut batch).await;
         }
-        let Some(Done { rope, marks, cache_status, lease }) = batch.finish() else { return no_content() };
-        let response = self.json(rope, &marks, version, cache_status);
+        let Some(done) = batch.finish() else { return no_content() };
+        let Done { rope, marks, cache_status, lease, turned_away } = done;
+        let mut response = self.json(rope, &marks, version, cache_status);
+        if turned_away {
+            response.extensions_mut().insert(TurnedAway);
+        }
         let size = response.body().len();
         if size < LARGE {
             return response;
@@ -258,7 +264,10 @@ impl<P> Packets<P> {
         if is_write {
             lease.hold(size);
         } else {
-            lease.grow(size)?;
+            lease.grow(size).map_err(|full| match full {
+                Full::All => HttpError::Overloaded,
+                Full::Share => HttpError::OverShare,
+            })?;
         }
         Ok(response.map(|body| body.with_lease(lease)))
     }

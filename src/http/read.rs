@@ -6,8 +6,11 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http_body::Body;
 use http_body_util::BodyExt;
 
-use super::{Config, HttpError, fair::FairLease};
-use crate::timeout::{Elapsed, timeout};
+use super::{Config, HttpError};
+use crate::{
+    budget::{FairLease, Full},
+    timeout::{Elapsed, timeout},
+};
 
 /// The whole body, and the lease on its bytes. One that is announced as too long is not begun.
 pub(super) async fn body<B: Body>(
@@ -37,7 +40,7 @@ async fn collect<B: Body>(body: B, max: u64, mut lease: FairLease) -> Result<(By
         if (first.len() + whole.len() + length) as u64 > max {
             return Err(HttpError::BodyTooLarge { max });
         }
-        lease.grow_reading(length)?;
+        lease.grow_reading(length).map_err(refused)?;
         // Most bodies are one frame, which needs no copy.
         if first.is_empty() && whole.is_empty() {
             first = data.copy_to_bytes(length);
@@ -51,4 +54,12 @@ async fn collect<B: Body>(body: B, max: u64, mut lease: FairLease) -> Result<(By
         }
     }
     Ok((if whole.is_empty() { first } else { whole.freeze() }, lease))
+}
+
+/// What a client is told whose request does not fit.
+pub(super) fn refused(full: Full) -> HttpError {
+    match full {
+        Full::All => HttpError::TooMuchToRead,
+        Full::Share => HttpError::OverShare,
+    }
 }

@@ -105,7 +105,12 @@ fn upstream_error(error: &UpstreamError) -> Verdict {
             Verdict::new(StatusCode::TOO_MANY_REQUESTS, Code::RateLimited, error.to_string())
                 .retry_after(wait)
         }
-        UpstreamError::Unasked(error) => upstream_error(error),
+        // Whoever sent something that must not be sent twice wants to know.
+        UpstreamError::Unasked(error) => {
+            let mut verdict = upstream_error(error);
+            verdict.error.message = format!("{}; the call was not sent", verdict.error.message).into();
+            verdict
+        }
         UpstreamError::Busy => {
             Verdict::new(StatusCode::SERVICE_UNAVAILABLE, Code::Overloaded, error.to_string())
                 .retry_after(RETRY_SOON)
@@ -149,7 +154,7 @@ pub fn http_error(error: &HttpError) -> Verdict {
         HttpError::RateLimited { wait } | HttpError::TooManyStrangers { wait } => {
             Verdict::new(StatusCode::TOO_MANY_REQUESTS, Code::RateLimited, message).retry_after(*wait)
         }
-        HttpError::Overloaded | HttpError::OverShare => {
+        HttpError::Overloaded | HttpError::OverShare | HttpError::TooMuchToRead => {
             Verdict::new(StatusCode::SERVICE_UNAVAILABLE, Code::Overloaded, message).retry_after(RETRY_SOON)
         }
     }
@@ -159,7 +164,7 @@ pub fn http_error(error: &HttpError) -> Verdict {
 pub fn left_out(reason: LeftOut) -> ErrorObject {
     let code = match reason {
         LeftOut::TooMuch { .. } => Code::InvalidRequest,
-        LeftOut::Overloaded => Code::Overloaded,
+        LeftOut::Overloaded | LeftOut::OverShare => Code::Overloaded,
         LeftOut::Overdue { .. } => Code::UpstreamTimeout,
     };
     ErrorObject::new(code, reason.to_string())

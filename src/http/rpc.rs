@@ -14,13 +14,14 @@ use super::{
     Config, HttpError, Live, RpcBody,
     auth::Admitted,
     encoding::Accepted,
-    fair::{FairBytes, FairLease},
     packet::{Packets, Shape},
     read,
 };
 use crate::{
+    budget::{FairBytes, FairLease},
+    client::Client,
     jsonrpc::Packet,
-    proxy::{self, Answered, CallError, Caller, Client},
+    proxy::{self, Answered, CallError, Caller},
 };
 
 /// What an entry of a batch takes besides its bytes, from when it has been made out until all are answered.
@@ -124,7 +125,7 @@ where
                     let varies = limits.compress && accepted != Accepted::Unsaid;
                     (self.packets.answer(&limits, packet, caller, Shape { version, varies }), lease)
                 }
-                Err(error @ (HttpError::Overloaded | HttpError::OverShare)) => return Err(error),
+                Err(error @ (HttpError::TooMuchToRead | HttpError::OverShare)) => return Err(error),
                 // Each entry of a packet costs its client a call, and so does what is none: garbage is not free.
                 Err(error) => {
                     caller.charge().map_err(|wait| HttpError::RateLimited { wait })?;
@@ -149,7 +150,7 @@ where
                 read::body(limits, self.bytes.lease(client), head.announced, body).await?;
             let packet = Packet::read(&body, limits.max_batch).map_err(HttpError::Packet)?;
             if let Packet::Batch(entries) = &packet {
-                lease.grow_reading(entries.len() * ENTRY_ROOM)?;
+                lease.grow_reading(entries.len() * ENTRY_ROOM).map_err(read::refused)?;
             }
             Ok((head, packet, lease))
         }

@@ -7,11 +7,11 @@ use http_body::Body;
 use tower::{Service, ServiceBuilder};
 
 use super::{
-    Access, Live, Portion, auth::AuthLayer, cors::CorsLayer, fair::FairBytes, in_flight::InFlightLayer,
-    packet::Packets, rescue::RescueLayer, rpc::Rpc, trace::TraceLayer,
+    Access, Live, Portion, auth::AuthLayer, cors::CorsLayer, in_flight::InFlightLayer, packet::Packets,
+    rescue::RescueLayer, rpc::Rpc, trace::TraceLayer,
 };
 use crate::{
-    budget::ByteBudget,
+    budget::FairBytes,
     listen::Peer,
     proxy::{self, Answered, CallError},
 };
@@ -25,9 +25,9 @@ impl<B> AnswerBody for B where B: Body<Data = Portion, Error = Infallible> + Sen
 #[derive(Clone, Debug)]
 pub struct Edge {
     /// Bytes that are being read, from clients and upstreams together.
-    pub budget: ByteBudget,
+    pub budget: FairBytes,
     /// Bytes of answers that wait to be taken.
-    pub waiting: ByteBudget,
+    pub waiting: FairBytes,
     /// Who may come in; the one who keeps a clone can replace it.
     pub access: Access,
     /// Where it listens; nowhere, if it is called by the program itself.
@@ -57,8 +57,8 @@ where
 {
     let in_flight = InFlightLayer::new(live.in_flight());
     let rpc = Rpc::new(
-        Packets { proxy, waiting: FairBytes::new(edge.waiting), metrics: edge.access.metrics().clone() },
-        FairBytes::new(edge.budget),
+        Packets { proxy, waiting: edge.waiting, metrics: edge.access.metrics().clone() },
+        edge.budget,
         live.clone(),
     );
     ServiceBuilder::new()

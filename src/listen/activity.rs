@@ -61,6 +61,8 @@ pub(super) enum Closed {
 pub(super) struct Activity {
     reads: AtomicU64,
     writes: AtomicU64,
+    /// Of answers, where there can be several at a time: a peer that pings has what answers that written, too.
+    taken: AtomicU64,
     write_blocked: AtomicBool,
     /// Requests whose answer has not been taken whole.
     in_flight: AtomicUsize,
@@ -176,8 +178,9 @@ impl Activity {
         self.requests.load(Relaxed) == 0
     }
 
-    /// Something of an answer has been taken.
-    pub(super) fn progress(&self) {
+    /// So many bytes of an answer have been taken.
+    pub(super) fn take(&self, bytes: usize) {
+        self.taken.fetch_add(bytes as u64, Relaxed);
         self.frames.fetch_add(1, Relaxed);
     }
 
@@ -198,13 +201,13 @@ impl Activity {
         let mut pace = self.pace();
         loop {
             let turn = phase.turn(since.elapsed(), &pace);
-            if turn == Some(Turn::Last) && pressure.relieve() {
+            if turn == Some(Turn::Last) && pressure.relief.accept() {
                 return Closed::Displaced;
             }
             let asked = tokio::select! {
                 () = time::sleep(phase.tick(tick, grace)) => false,
                 () = pressure.asked(turn.unwrap_or(Turn::First)), if turn.is_some() => true,
-                () = pressure.relief_wanted(), if turn == Some(Turn::Last) => false,
+                () = pressure.relief.wanted(), if turn == Some(Turn::Last) => false,
             };
             let now = self.phase();
             if now != phase {
@@ -234,16 +237,17 @@ impl Activity {
 
     /// To be reckoned from now on.
     fn pace(&self) -> Pace {
-        let taken = self.answers.taken();
-        Pace { since: Instant::now(), writes: self.writes.load(Relaxed), taken, is_slow: false }
+        let writes = if self.multiplexed.load(Relaxed) { &self.taken } else { &self.writes };
+        let (writes, taken) = (writes.load(Relaxed), self.answers.taken());
+        Pace { since: Instant::now(), writes, taken, is_slow: false }
     }
 
     /// What it was, to be reckoned anew from now on.
     fn pace_after(&self, before: &Pace) -> Pace {
         let now = self.pace();
         let enough = u128::from(ENOUGH) * (now.since - before.since).as_millis() / 1000;
-        let is_slow =
-            u128::from(now.writes - before.writes) < enough || now.taken.is_any_left(&before.taken, enough);
+        let is_slow = u128::from(now.writes.saturating_sub(before.writes)) < enough
+            || now.taken.is_any_left(&before.taken, enough);
         Pace { is_slow, ..now }
     }
 
@@ -310,7 +314,7 @@ impl Phase {
 impl InFlight {
     /// The request was turned away for want of what others hold.
     pub(super) fn turned_away(&self) {
-        self.activity.pressure.turned_away();
+        self.activity.pressure.relief.want();
     }
 }
 
@@ -423,7 +427,7 @@ impl<B: Body<Data: Buf>> Body for WatchedBody<B> {
             *this.on_reader = !*this.on_reader;
             hand_over(activity, this.untaken.as_deref(), *this.on_reader);
         }
-        activity.progress();
+        activity.frames.fetch_add(1, Relaxed);
         let untaken = &*this.untaken;
         frame.map_ok(|frame| frame.map_data(|data| WatchedData::new(data, untaken.clone())))
     }

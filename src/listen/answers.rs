@@ -103,7 +103,7 @@ impl Untaken {
 
     fn take(&self, bytes: usize) {
         self.change(|progress| progress.taken += bytes as u64);
-        self.activity.progress();
+        self.activity.take(bytes);
     }
 
     fn change(&self, change: impl FnOnce(&mut Progress)) {

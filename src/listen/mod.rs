@@ -15,6 +15,7 @@ mod linger;
 mod metrics;
 mod peer;
 mod pressure;
+mod relief;
 mod service;
 mod tls;
 

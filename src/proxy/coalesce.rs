@@ -10,7 +10,7 @@ use hashbrown::HashMap;
 use tokio::sync::watch;
 
 use super::turns::Turn;
-use crate::chain::Stamp;
+use crate::{chain::Stamp, client::Client};
 
 /// One fetch in flight per key.
 ///
@@ -85,9 +85,9 @@ where
                     // On the heap once and for all: it is large, and a task would be moved about with it.
                     let fetch = Box::pin(fetch());
                     // Of whoever starts it, though that one may not wait for the end.
-                    let turn = Turn::current();
+                    let (turn, client) = (Turn::current(), Client::current());
                     tokio::spawn(async move {
-                        let value = fetch.await;
+                        let value = Client::serve(client, fetch).await;
                         drop(turn);
                         // Off the list before the result is out: who comes now starts anew.
                         drop(landing);

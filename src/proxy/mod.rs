@@ -49,5 +49,4 @@ pub use self::{
     request::{Answered, Caller, Outcome, ReadCall, Request, Source},
     sight::{Seen, Sight},
     stack::{Proxy, ProxyParts, proxy},
-    turns::Client,
 };

@@ -5,9 +5,10 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use http::HeaderValue;
 
-use super::{Bucket, Client, PacketContext, Policy, method::MethodLabel, want::Want};
+use super::{Bucket, PacketContext, Policy, method::MethodLabel, want::Want};
 use crate::{
     cache::Deflated,
+    client::Client,
     eth::{Extra, Operation, ParamError},
     jsonrpc::{Answer, Call, MethodName, Params, RawId},
 };

@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use tower::Service;
 
 use super::{
-    Answered, CallError, Client, Outcome, ReadCall, Request, Source,
+    Answered, CallError, Outcome, ReadCall, Request, Source,
     coalesce::Landed,
     config::Config,
     fetch::{Fetch, Fetched, Fetcher, is_settled},
@@ -24,6 +24,7 @@ use super::{
 };
 use crate::{
     chain::{Lookup, Stamp},
+    client::Client,
     eth::{BlockHash, Place, Tag, is_reset, is_write},
     jsonrpc::Answer,
     timeout::timeout,

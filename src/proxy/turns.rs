@@ -7,7 +7,7 @@
 //! A fetch goes on without the one who began it. So it keeps that one's turn until it lands: else whoever hangs up
 //! and comes again would have as many fetches under way as it likes.
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use moka::{policy::EvictionPolicy, sync::Cache};
 use tokio::{
@@ -15,20 +15,13 @@ use tokio::{
     task_local,
 };
 
+use crate::client::Client;
+
 /// Clients that are remembered at a time. One that is forgotten has its turns anew, which harms nobody.
 const MOST_CLIENTS: u64 = 1 << 14;
 
 /// Longer than any call waits.
 const IDLE: Duration = Duration::from_secs(120);
-
-/// Who a client is, as far as it must be told from others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Client {
-    /// Whoever has this key, by a part of its hash.
-    Key(u64),
-    /// Whoever is at this address, or in this network.
-    Address(IpAddr),
-}
 
 /// A client's turn, for as long as somebody holds it.
 #[derive(Clone, Debug)]
@@ -72,7 +65,7 @@ impl Turns {
     /// client, such as the program itself, need not wait.
     pub(super) async fn within<T>(&self, client: Option<Client>, work: impl Future<Output = T>) -> T {
         match self.take(client).await {
-            Some(turn) => CURRENT.scope(turn, work).await,
+            Some(turn) => Client::serve(client, CURRENT.scope(turn, work)).await,
             None => work.await,
         }
     }
@@ -85,6 +78,8 @@ impl Turns {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use futures_util::FutureExt;
 
     use super::*;

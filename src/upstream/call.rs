@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{EndpointId, Need, UpstreamError, filters::FilterCall};
 use crate::{
-    budget::Lease,
+    budget::FairLease,
     eth::{BlockNumber, is_write},
     jsonrpc::{Answer, MethodName, Params},
     verify::{Check, Failure},
@@ -37,7 +37,7 @@ pub struct Call {
 
 /// The bytes of an answer, counted for as long as somebody has this. It travels with a call, like its check.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Held(Arc<OnceLock<Lease>>);
+pub(super) struct Held(Arc<OnceLock<FairLease>>);
 
 /// Who answered a call. It travels with it, like its check.
 #[derive(Clone, Debug, Default)]
@@ -148,7 +148,7 @@ impl Call {
 // === impl Held ===
 
 impl Held {
-    pub(super) fn hold(&self, lease: Lease) {
+    pub(super) fn hold(&self, lease: FairLease) {
         // An attempt has one answer.
         let _ = self.0.set(lease);
     }

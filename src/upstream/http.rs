@@ -21,7 +21,8 @@ use super::{
     wire::{self, Ids, Incoming, Outgoing},
 };
 use crate::{
-    budget::{ByteBudget, Lease},
+    budget::{FairBytes, FairLease},
+    client::Client as ForWhom,
     secret::SecretError,
 };
 
@@ -63,7 +64,7 @@ struct Inner {
     ids: Ids,
     timeout: Duration,
     max_answer: usize,
-    budget: ByteBudget,
+    budget: FairBytes,
 }
 
 /// An endpoint that cannot be used as it is configured.
@@ -137,7 +138,7 @@ impl HttpLeaf {
     ///
     /// # Errors
     /// If there is no TLS to be had.
-    pub fn try_new(reach: &Reach, config: &Config, budget: ByteBudget) -> Result<Self, EndpointError> {
+    pub fn try_new(reach: &Reach, config: &Config, budget: FairBytes) -> Result<Self, EndpointError> {
         let client = client(reach.url(), reach.headers().clone(), config)
             .map_err(|error| EndpointError::Client(root_cause(&error)))?;
         Ok(Self(Arc::new(Inner {
@@ -273,7 +274,7 @@ impl Service<Calls> for HttpLeaf {
 // === impl Inner ===
 
 impl Inner {
-    async fn send(&self, body: Bytes, together: bool) -> Result<(Incoming, Lease), UpstreamError> {
+    async fn send(&self, body: Bytes, together: bool) -> Result<(Incoming, FairLease), UpstreamError> {
         let request = self.client.post(self.url.as_url().clone()).body(body);
         let response = request.send().await.map_err(|error| self.named(error))?;
         let status = response.status();
@@ -287,13 +288,13 @@ impl Inner {
         &self,
         mut response: reqwest::Response,
         together: bool,
-    ) -> Result<(Bytes, Lease), UpstreamError> {
+    ) -> Result<(Bytes, FairLease), UpstreamError> {
         let too_large = || UpstreamError::TooLarge { limit: self.max_answer as u64, together };
         let announced = response.content_length().and_then(|length| usize::try_from(length).ok());
         if announced.is_some_and(|length| length > self.max_answer) {
             return Err(too_large());
         }
-        let mut lease = self.budget.lease();
+        let mut lease = self.budget.lease(ForWhom::current());
         let mut body = BytesMut::with_capacity(announced.unwrap_or(0).min(TRUSTED_LENGTH));
         while let Some(chunk) = response.chunk().await.map_err(|error| self.named(error))? {
             if body.len() + chunk.len() > self.max_answer {
@@ -320,7 +321,7 @@ impl Inner {
     }
 }
 
-fn grow(lease: &mut Lease, bytes: usize) -> Result<(), UpstreamError> {
+fn grow(lease: &mut FairLease, bytes: usize) -> Result<(), UpstreamError> {
     lease.grow_reading(bytes).map(drop).map_err(|_| UpstreamError::Busy)
 }
 
@@ -357,6 +358,7 @@ mod tests {
 
     use super::*;
     use crate::{
+        budget::ByteBudget,
         devchain::{self, DevChain, DevNode},
         jsonrpc::{Answer, Params},
         upstream::{Call, call::Held},
@@ -367,14 +369,14 @@ mod tests {
         let chain = DevChain::new(devchain::Config::default());
         let node = DevNode::start(chain, ([127, 0, 0, 2], 0).into()).await.unwrap();
         let reach = Reach::resolve(&EndpointConfig::at(node.url())).unwrap();
-        let budget = ByteBudget::new(1 << 20);
+        let budget = FairBytes::new(ByteBudget::new(1 << 20));
         let leaf = HttpLeaf::try_new(&reach, &Config::default(), budget.clone()).unwrap();
         let held = Held::default();
         let call = Call::new("eth_getBlockByNumber", Params::from_own(r#"["latest",true]"#));
         let answers = leaf.oneshot(vec![call.with_held(&held)]).await.unwrap();
         assert!(matches!(answers[..], [Ok(Answer::Result(_))]));
-        assert!(budget.lease().grow(1 << 20).is_err(), "it is still there");
+        assert!(budget.lease(None).grow(1 << 20).is_err(), "it is still there");
         drop(held);
-        assert!(budget.lease().grow(1 << 20).is_ok(), "whoever keeps it counts it otherwise");
+        assert!(budget.lease(None).grow(1 << 20).is_ok(), "whoever keeps it counts it otherwise");
     }
 }

@@ -5,7 +5,7 @@ use std::{pin::pin, sync::Arc, time::Duration};
 use arc_swap::ArcSwap;
 use futures_util::future::join_all;
 use tokio::{
-    sync::watch,
+    sync::{Semaphore, watch},
     time::{self, Instant},
 };
 use tower::retry::budget::{Budget, TpsBudget};
@@ -34,6 +34,13 @@ const RETRY_MEMORY: Duration = Duration::from_secs(10);
 /// Before a second attempt: long enough for a herd to part, too short to be noticed. Doubled each time.
 const BACKOFF: Duration = Duration::from_millis(10);
 
+/// This part of all calls that may be under way may wait for the one endpoint that has what they need: the others are for
+/// those who need not, such as the view of the chain.
+const CHOOSY_SHARE: usize = 8;
+
+/// How soon one that waits looks again whether another will do by now.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
 /// All endpoints.
 #[derive(Debug)]
 pub(super) struct Pool {
@@ -44,6 +51,8 @@ pub(super) struct Pool {
     retries: TpsBudget,
     /// How long a call waits for an endpoint that is at its rate.
     pub(super) max_wait: Duration,
+    /// So many calls wait for one that has what they need, where others could be asked.
+    choosy: Semaphore,
     /// When to ask another as well. `None` where that is off.
     hedge: Option<Hedge>,
     metrics: Metrics,
@@ -67,7 +76,7 @@ pub(super) struct Candidates {
     pub(super) eligible: Vec<(Cost, Arc<Endpoint>)>,
     /// How long until another can, if that is known …
     pub(super) wait: Option<Duration>,
-    /// … and until one can that may have what is needed.
+    /// … and until one can that has what is needed.
     better: Option<Duration>,
 }
 
@@ -111,6 +120,7 @@ impl Pool {
             followed: Followed::default(),
             retries: TpsBudget::new(RETRY_MEMORY, LEAST_RETRIES, RETRY_SHARE),
             max_wait: config.max_wait,
+            choosy: Semaphore::new((config.max_in_flight / CHOOSY_SHARE).max(1)),
             hedge: config.hedge.map(Hedge::new),
             metrics,
             changed: watch::Sender::new(()),
@@ -263,7 +273,9 @@ impl Pool {
 
     /// An endpoint for these calls that is not among those tried; waits for one that is at its rate.
     async fn choose(&self, wanted: Wanted<'_>, patience: Duration) -> Result<Arc<Endpoint>, UpstreamError> {
-        match self.wait_for(patience, |now, left| self.pick(wanted, now, left)).await {
+        let choosy = wanted.need.head.and_then(|_| self.choosy.try_acquire().ok());
+        let pick = |now, left| self.pick(wanted, now, left, choosy.is_some());
+        match self.wait_for(patience, pick).await {
             Ok(endpoint) => Ok(endpoint),
             Err(Some(wait)) => Err(UpstreamError::RateLimited { retry_after: Some(wait) }),
             Err(None) => Err(self.why_none()),
@@ -281,7 +293,7 @@ impl Pool {
         loop {
             let now = Instant::now();
             match pick(now, until.saturating_duration_since(now)) {
-                Err(Some(wait)) if now + wait <= until => time::sleep(wait).await,
+                Err(Some(wait)) if now + wait <= until => time::sleep(wait.min(LOOK_AGAIN)).await,
                 picked => return picked,
             }
         }
@@ -293,17 +305,18 @@ impl Pool {
         wanted: Wanted<'_>,
         now: Instant,
         left: Duration,
+        is_choosy: bool,
     ) -> Result<Arc<Endpoint>, Option<Duration>> {
         let Candidates { eligible, wait, better } = self.eligible(wanted, now);
         if wanted.need.followed {
             return self.pick_followed(&eligible, wanted, now, left).map_err(|own| own.or(wait));
         }
         // One that is at its rate is waited for where nobody else is known to have what is asked for.
-        if let Some(wait) = better.filter(|wait| *wait <= left)
+        if let Some(wait) = better.filter(|wait| is_choosy && *wait <= left)
             && eligible.iter().all(|(cost, _)| cost.has() != Has::Yes)
         {
             let perhaps = eligible.iter().filter(|(cost, _)| cost.has() == Has::Perhaps);
-            perhaps.for_each(|(_, endpoint)| endpoint.is_missed());
+            perhaps.for_each(|(_, endpoint)| endpoint.keep_waiting());
             return Err(Some(wait));
         }
         let endpoint = two_choices(&eligible).cloned().ok_or(wait)?;
@@ -334,17 +347,14 @@ impl Pool {
         let (mut wait, mut better) = (None, None);
         let mut eligible = Vec::with_capacity(endpoints.len());
         for endpoint in endpoints.iter().filter(|endpoint| !tried.contains(&endpoint.id())) {
+            let is_level = level
+                .is_none_or(|(head, followed)| endpoint.id() == followed || endpoint.head() >= Some(head));
+            let shown = if is_level { Has::Yes } else { Has::Perhaps };
             match endpoint.eligible(calls, need, now) {
-                Eligible::Yes(cost) => {
-                    let is_level = level.is_none_or(|(head, followed)| {
-                        endpoint.id() == followed || endpoint.head() >= Some(head)
-                    });
-                    let shown = if is_level { Has::Yes } else { Has::Perhaps };
-                    eligible.push((cost.with(shown), endpoint.clone()));
-                }
+                Eligible::Yes(cost) => eligible.push((cost.with(shown), endpoint.clone())),
                 Eligible::After(after, has) => {
                     wait = sooner(wait, after);
-                    if has != Has::No {
+                    if has.max(shown) == Has::Yes {
                         better = sooner(better, after);
                     }
                 }

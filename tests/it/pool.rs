@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use holdfast::{
     config::Config,
     devchain::{DevChain, Fault, Lie, Pruned},
@@ -552,6 +553,62 @@ async fn what_is_forwarded_waits_for_its_turn_where_only_one_that_is_behind_coul
     }
     let heads = second.calls().iter().filter(|call| call.method == BLOCK_AT).count();
     assert!((1..20).contains(&heads), "asked {heads} times how far it is");
+}
+
+/// The view of the chain goes first, and of those who are not answered nobody is answered with what is no more.
+#[tokio::test(start_paused = true)]
+async fn many_calls_at_an_endpoints_rate_do_not_keep_the_view_from_being_new() {
+    let (first, second) = twins();
+    let mut config = in_order();
+    config.upstream.endpoints[0].rate = Some(RateConfig { per_second: 5, burst: 5 });
+    let program = in_memory::program_over(&[&first, &second], &config);
+    introduced(&program).await;
+    second.lag(5);
+    let hurried = async || loop {
+        time::sleep(Duration::from_millis(10)).await;
+        program.call(BALANCE, somebody()).await;
+    };
+    let crowd = join_all((0..50).map(|_| hurried()));
+    let heads = async {
+        for _ in 0..10 {
+            first.mine(1);
+            second.mine(1);
+            for _ in 0..4 {
+                time::sleep(Duration::from_millis(1_500)).await;
+                let head = program.ask("eth_blockNumber", json!([])).await;
+                assert_eq!(head, format!("{:#x}", first.head().number));
+            }
+            let fresh = json!([format!("{:#x}", first.head().number - 20), true]);
+            assert_eq!(program.ask(BLOCK_AT, fresh.clone()).await, truth(&first, BLOCK_AT, &fresh));
+        }
+    };
+    tokio::select! {
+        () = heads => {}
+        _ = crowd => {},
+    }
+    assert_eq!(program.metric("heads_total{reason=\"reorg\"}"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_is_behind_is_not_followed_backwards_however_little_is_known() {
+    for fault in [Fault::Reset, Fault::RateLimited { retry_after: Some(30) }] {
+        let (first, second) = twins();
+        second.lag(5);
+        let program = in_memory::program_over(&[&first, &second], &in_order());
+        introduced(&program).await;
+        assert_eq!(program.ask("eth_blockNumber", json!([])).await, "0x78");
+        first.fail(fault.clone()).any().always();
+        for _ in 0..5 {
+            time::sleep(Duration::from_secs(2)).await;
+            assert_eq!(program.ask("eth_blockNumber", json!([])).await, "0x78", "{fault:?}");
+        }
+        // It has gone back if it stays where it is.
+        time::sleep(Duration::from_secs(10)).await;
+        while program.ask("eth_blockNumber", json!([])).await != "0x73" {
+            time::sleep(Duration::from_secs(2)).await;
+        }
+        assert_eq!(program.metric("heads_total{reason=\"reorg\"}"), 0);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -133,9 +133,6 @@ fn what_is_still_to_be_heard_of_one_stranger_is_not_heard_for_another() {
         told.wait(SECOND);
         since = told.now();
     }
-    let _ = told.late_number(block(51, 'b'), under_way);
-    assert_eq!(told.at(51), Lookup::Unknown);
-    // Nor what it says is final, in a hole of the window.
     told.head(block(103, 'a'));
     let highest = told.tracker.finalized();
     let now = told.now();

@@ -172,7 +172,7 @@ const A_NEWCOMER: Wish = |pressure| {
     pressure.ask();
     pressure.insist();
 };
-const ONE_TURNED_AWAY: Wish = Pressure::turned_away;
+const ONE_TURNED_AWAY: Wish = |pressure| pressure.relief.want();
 
 /// Wants room of a connection whose peer takes so much every 100 ms.
 async fn asks_a_reader(
@@ -239,7 +239,7 @@ async fn slow_readers_go_one_by_one_for_requests_that_are_turned_away() {
     let mut readers = slow_readers(&pressure, 5).await;
     for gone in 1..=3 {
         for _ in 0..50 {
-            pressure.turned_away();
+            pressure.relief.want();
             time::sleep(Duration::from_millis(1)).await;
         }
         assert_eq!(readers.len(), 5);
@@ -256,7 +256,7 @@ async fn who_holds_nothing_does_not_go_for_a_request_that_was_turned_away() {
     let (idle, config) = (Activity::new(pressure.clone()), config());
     let turning_away = async {
         loop {
-            pressure.turned_away();
+            pressure.relief.want();
             time::sleep(Duration::from_millis(10)).await;
         }
     };
@@ -269,7 +269,7 @@ async fn who_holds_nothing_does_not_go_for_a_request_that_was_turned_away() {
 #[tokio::test(start_paused = true)]
 async fn a_request_that_was_turned_away_long_ago_is_forgotten() {
     let pressure = Arc::new(Pressure::default());
-    pressure.turned_away();
+    pressure.relief.want();
     let mut readers = slow_readers(&pressure, 1).await;
     assert_eq!(readers.join_next().await.unwrap().unwrap(), Closed::Stalled);
 }

@@ -115,6 +115,11 @@ impl Condition {
         (self.head, self.head_seen, self.floor) = (None, None, None);
     }
 
+    /// A call waits, since nobody knows how far it is.
+    pub(super) fn keep_waiting(&mut self) {
+        self.set_aside = self.set_aside.saturating_add(WORTH_ITS_HEIGHT);
+    }
+
     /// Is it time to ask how far it is, for the calls that went elsewhere for that? Whoever asks this does so.
     pub(super) fn height_is_due(&mut self, now: Instant) -> bool {
         let is_due = self.set_aside >= WORTH_ITS_HEIGHT << self.height_in_vain.min(MOST_DOUBLINGS)

@@ -164,9 +164,10 @@ impl Endpoint {
         condition.set_aside = condition.set_aside.saturating_add(1);
     }
 
-    /// A call waits for another, since nobody knows how far this one is: that is worth a call at once.
-    pub(in crate::upstream) fn is_missed(&self) {
-        self.condition().set_aside = u32::MAX;
+    /// A call waits for another endpoint, since nobody knows how far this one is: to know it is worth more than a call that
+    /// went elsewhere.
+    pub(in crate::upstream) fn keep_waiting(&self) {
+        self.condition().keep_waiting();
     }
 
     /// A call goes to it, since it is known to be as far as it must be.
@@ -228,7 +229,9 @@ impl Endpoint {
             || need.block.max(need.head).is_some_and(|block| condition.is_behind(block, now));
         let has = if lacks { Has::No } else { Has::Yes };
         let pause = condition.paused.map_or(Duration::ZERO, |until| until.saturating_duration_since(now));
-        let wait = condition.bucket.map_or(Duration::ZERO, |bucket| bucket.wait(calls, now)).max(pause);
+        // The view of the chain goes first: there is always one left for it, if there can be more than one at all.
+        let tokens = calls.saturating_add(u32::from(!need.followed));
+        let wait = condition.bucket.map_or(Duration::ZERO, |bucket| bucket.wait(tokens, now)).max(pause);
         if !wait.is_zero() {
             return Eligible::After(wait, has);
         }

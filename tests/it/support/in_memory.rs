@@ -12,7 +12,7 @@ use std::{
 use bytes::Bytes;
 use flate2::read::GzDecoder;
 use holdfast::{
-    budget::ByteBudget,
+    budget::{ByteBudget, FairBytes},
     cache::Cache,
     config::Config,
     devchain::DevChain,
@@ -96,8 +96,8 @@ pub fn program_of(endpoints: Vec<EndpointParts>, config: &Config) -> InMemory {
     let metrics = http::Metrics::register(&mut registry);
     let access = Access::new(&config.http, Policy::new(&config.proxy()), metrics);
     let edge = Edge {
-        budget: ByteBudget::new(bytes),
-        waiting: ByteBudget::new(bytes),
+        budget: FairBytes::new(ByteBudget::new(bytes)),
+        waiting: FairBytes::new(ByteBudget::new(bytes)),
         access,
         listen: None,
         admin: None,

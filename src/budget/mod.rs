@@ -1,8 +1,16 @@
-//! One limit for all bytes that are being read or fetched at a time.
+//! One limit for all bytes that are being read or fetched at a time, and shares of it.
 //!
 //! Bodies and answers each have a limit of their own; a thousand of them together would still be
 //! too much. Whoever reads takes a [`Lease`] and lets it grow with what it holds. Growing never
 //! waits: readers that wait for each other's bytes could wait for ever.
+
+mod crowd;
+mod fair;
+
+pub use self::{
+    crowd::{Crowd, Seats, share},
+    fair::{FairBytes, FairLease, Full},
+};
 
 use std::sync::{
     Arc,
@@ -79,20 +87,6 @@ impl Lease {
         Ok(before)
     }
 
-    /// The same for what is being read, of which a [little](SMALL) is always to be had: whoever takes all the rest does
-    /// not keep small questions, and what a write came to, from everybody else.
-    ///
-    /// # Errors
-    /// If it is not little, and not to be had now.
-    pub fn grow_reading(&mut self, bytes: usize) -> Result<(), Exhausted> {
-        let all = self.held() + bytes;
-        if all <= SMALL {
-            self.hold(all);
-            return Ok(());
-        }
-        self.grow(bytes).map(drop)
-    }
-
     /// What it is a lease of.
     pub fn budget(&self) -> &ByteBudget {
         &self.budget
@@ -130,20 +124,6 @@ impl Drop for Lease {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_little_is_always_to_be_had_and_counts() {
-        let budget = ByteBudget::new(4096);
-        let mut greedy = budget.lease();
-        greedy.grow(4096).unwrap();
-        let mut modest = budget.lease();
-        modest.grow_reading(100).unwrap();
-        modest.grow_reading(SMALL - 100).unwrap();
-        assert_eq!(modest.grow_reading(1), Err(Exhausted));
-        assert_eq!(budget.held(), 4096 + SMALL as u64);
-        drop((greedy, modest));
-        assert_eq!(budget.held(), 0);
-    }
 
     #[test]
     fn leases_share_the_budget_and_give_back() {

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use crate::proxy::Client;
+use crate::client::Client;
 
 /// When no more than a half of all is free, it is crowded …
 const CROWDED: u64 = 2;
@@ -13,30 +13,41 @@ const CROWDED: u64 = 2;
 /// … and then a client may have a fourth of all, beside what it had before: there is room for others.
 const SHARE: u64 = 4;
 
+/// When no more than an eighth is free, that is for those who have next to nothing: clients that fill the rest together, and
+/// come back at once when they are made to go, must not keep everybody else out.
+const FULL: u64 = 8;
+const LAST_SHARE: u64 = 64;
+
 /// How much each client has, of what was taken while it was crowded. Looked at only then. Clones share it.
 ///
 /// Of places or of bytes: it only counts. Who has nothing is not in it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Crowd(Arc<Mutex<HashMap<Client, u64>>>);
+pub struct Crowd(Arc<Mutex<HashMap<Client, u64>>>);
 
 /// What one client has of it; given back when dropped.
 #[derive(Debug)]
-pub(super) struct Seats {
+pub struct Seats {
     crowd: Crowd,
     client: Client,
     taken: u64,
 }
 
 /// What a client may have where so much of `max` is taken already: as much as there is, if `None`.
-pub(super) fn share(taken: u64, max: u64) -> Option<u64> {
-    (max.saturating_sub(taken) <= max / CROWDED).then(|| (max / SHARE).max(1))
+pub fn share(taken: u64, max: u64) -> Option<u64> {
+    let free = max.saturating_sub(taken);
+    let share = match free {
+        _ if free <= max / FULL => LAST_SHARE,
+        _ if free <= max / CROWDED => SHARE,
+        _ => return None,
+    };
+    Some((max / share).max(1))
 }
 
 // === impl Crowd ===
 
 impl Crowd {
     /// None yet.
-    pub(super) fn seats(&self, client: Client) -> Seats {
+    pub fn seats(&self, client: Client) -> Seats {
         Seats { crowd: self.clone(), client, taken: 0 }
     }
 
@@ -45,12 +56,12 @@ impl Crowd {
     }
 
     #[cfg(test)]
-    pub(super) fn of(&self, client: Client) -> u64 {
+    pub(crate) fn of(&self, client: Client) -> u64 {
         self.lock().get(&client).copied().unwrap_or(0)
     }
 
     #[cfg(test)]
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.lock().is_empty()
     }
 }
@@ -59,7 +70,7 @@ impl Crowd {
 
 impl Seats {
     /// Takes so many more, unless its client would have more than `most` then: whether it did.
-    pub(super) fn take(&mut self, count: u64, most: u64) -> bool {
+    pub fn take(&mut self, count: u64, most: u64) -> bool {
         if count == 0 {
             return true;
         }
@@ -75,7 +86,7 @@ impl Seats {
     }
 
     /// Gives back so many, or as many as there are.
-    pub(super) fn give_back(&mut self, count: u64) {
+    pub fn give_back(&mut self, count: u64) {
         let count = count.min(self.taken);
         if count == 0 {
             return;
@@ -91,7 +102,7 @@ impl Seats {
     }
 
     /// Takes over what others of the same client hold.
-    pub(super) fn absorb(&mut self, mut other: Self) {
+    pub fn absorb(&mut self, mut other: Self) {
         debug_assert_eq!(self.client, other.client, "seats of the same client");
         self.taken += std::mem::take(&mut other.taken);
     }
@@ -122,7 +133,8 @@ mod tests {
     #[test]
     fn it_is_crowded_from_the_half_on() {
         assert_eq!([0, 1, 31].map(|taken| share(taken, 64)), [None; 3]);
-        assert_eq!([32, 64, 99].map(|taken| share(taken, 64)), [Some(16); 3]);
+        assert_eq!([32, 55].map(|taken| share(taken, 64)), [Some(16); 2]);
+        assert_eq!([56, 64, 99].map(|taken| share(taken, 64)), [Some(1); 3]);
         // Where there is one place, it is anybody's.
         assert_eq!(share(0, 1), None);
         assert_eq!(share(1, 2), Some(1));

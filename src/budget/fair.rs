@@ -1,25 +1,25 @@
-//! Bytes that are held for clients, of what they ask and of answers that wait to be taken: one limit for all together, and
-//! when much of it is taken, one for each client.
+//! Bytes that are held for clients, of what they ask, what is fetched for them, and what waits to be taken: one limit for all
+//! together, and when much of it is taken, one for each client.
 
 use super::{
-    HttpError,
+    ByteBudget, Lease, SMALL,
     crowd::{Crowd, Seats, share},
 };
-use crate::{
-    budget::{ByteBudget, Lease, SMALL},
-    proxy::Client,
-};
+use crate::client::Client;
+
+/// This part of all is next to nothing.
+const NEXT_TO_NOTHING: u64 = 8;
 
 /// How many bytes may be held. Clones share it.
 #[derive(Clone, Debug)]
-pub(super) struct FairBytes {
+pub struct FairBytes {
     bytes: ByteBudget,
     crowd: Crowd,
 }
 
 /// What is held for one client; given back when dropped.
 #[derive(Debug)]
-pub(super) struct FairLease {
+pub struct FairLease {
     lease: Lease,
     /// Of what came while it was crowded; `None` if it is nobody in particular.
     seats: Option<Seats>,
@@ -27,33 +27,30 @@ pub(super) struct FairLease {
 
 /// Why there are no bytes to be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Full {
+pub enum Full {
     /// All are taken.
     All,
     /// The client has its share of them.
     Share,
 }
 
-// === impl Full ===
-
-impl From<Full> for HttpError {
-    fn from(full: Full) -> Self {
-        match full {
-            Full::All => Self::Overloaded,
-            Full::Share => Self::OverShare,
-        }
-    }
+/// What a client may have where so much is held, and so much of it by the one who asks for more. Where next to nothing is
+/// held besides, what is larger than a client's share is as welcome as any.
+fn crowded(held: u64, own: u64, max: u64) -> Option<u64> {
+    let besides = held.saturating_sub(own);
+    share(if besides <= max / NEXT_TO_NOTHING { besides } else { held }, max)
 }
 
 // === impl FairBytes ===
 
 impl FairBytes {
-    pub(super) fn new(bytes: ByteBudget) -> Self {
+    /// So many as the budget has.
+    pub fn new(bytes: ByteBudget) -> Self {
         Self { bytes, crowd: Crowd::default() }
     }
 
     /// Nothing yet.
-    pub(super) fn lease(&self, client: Option<Client>) -> FairLease {
+    pub fn lease(&self, client: Option<Client>) -> FairLease {
         FairLease { lease: self.bytes.lease(), seats: client.map(|client| self.crowd.seats(client)) }
     }
 }
@@ -65,12 +62,11 @@ impl FairLease {
     ///
     /// # Errors
     /// If they are not to be had now, or not by this client; what was held stays held.
-    pub(super) fn grow(&mut self, bytes: usize) -> Result<(), Full> {
-        // An answer counts as one that came while it was crowded by what was there before it: where nothing waits, one
-        // that is larger than a client's share is as welcome as any.
+    pub fn grow(&mut self, bytes: usize) -> Result<(), Full> {
+        let own = self.lease.held() as u64;
         let before = self.lease.grow(bytes).map_err(|_| Full::All)?;
         let Some(seats) = &mut self.seats else { return Ok(()) };
-        match share(before, self.lease.budget().max()) {
+        match crowded(before, own, self.lease.budget().max()) {
             Some(most) if !seats.take(bytes as u64, most) => {
                 self.lease.hold(self.lease.held() - bytes);
                 Err(Full::Share)
@@ -80,11 +76,11 @@ impl FairLease {
     }
 
     /// The same for what is being read, of which a [little](SMALL) is always to be had: whoever takes all the rest does
-    /// not keep small questions from everybody else.
+    /// not keep small questions, and what a write came to, from everybody else.
     ///
     /// # Errors
     /// If it is not little, and not to be had now, or not by this client.
-    pub(super) fn grow_reading(&mut self, bytes: usize) -> Result<(), Full> {
+    pub fn grow_reading(&mut self, bytes: usize) -> Result<(), Full> {
         let all = self.held() + bytes;
         if all <= SMALL {
             self.lease.hold(all);
@@ -94,25 +90,25 @@ impl FairLease {
     }
 
     /// How many bytes are held.
-    pub(super) fn held(&self) -> usize {
+    pub fn held(&self) -> usize {
         self.lease.held()
     }
 
     /// Holds just so many bytes from here on, whatever the limits: they are there. Others find less, and so do others of
     /// its client.
-    pub(super) fn hold(&mut self, bytes: usize) {
+    pub fn hold(&mut self, bytes: usize) {
         let (held, before) = (self.lease.held(), self.lease.budget().held());
         self.lease.hold(bytes);
         let Some(seats) = &mut self.seats else { return };
         // What came last goes first.
         seats.give_back(held.saturating_sub(bytes) as u64);
-        if share(before, self.lease.budget().max()).is_some() {
+        if crowded(before, held as u64, self.lease.budget().max()).is_some() {
             seats.take(bytes.saturating_sub(held) as u64, u64::MAX);
         }
     }
 
     /// Takes over what else waits for the same client.
-    pub(super) fn absorb(&mut self, other: Self) {
+    pub fn absorb(&mut self, other: Self) {
         self.lease.absorb(other.lease);
         if let (Some(seats), Some(others)) = (&mut self.seats, other.seats) {
             seats.absorb(others);
@@ -147,7 +143,7 @@ mod tests {
         let [greedy, modest] = [1, 2].map(|key| Some(Client::Key(key)));
         let untaken = fill(&waiting, greedy, 50);
         assert_eq!(untaken.len(), 10 + 5, "a half while there was room, and a fourth when it was crowded");
-        assert_eq!(fill(&waiting, modest, 50).len(), 5);
+        assert_eq!(fill(&waiting, modest, 50).len(), 3, "what is left is for those who have nothing");
         assert_eq!(fill(&waiting, None, 50).len(), 5);
         drop(untaken);
         assert!(waiting.crowd.is_empty());
@@ -171,10 +167,24 @@ mod tests {
         let mut small = bytes.lease(greedy);
         small.grow_reading(SMALL).unwrap();
         assert_eq!(small.grow_reading(1 << 20), Err(Full::Share));
-        bytes.lease(modest).grow_reading(3 << 20).unwrap();
+        bytes.lease(modest).grow_reading(1 << 20).unwrap();
         assert_eq!(bytes.lease(None).grow_reading(4 << 20), Err(Full::All));
         drop((held, small));
         assert!(bytes.crowd.is_empty());
+        assert_eq!(bytes.bytes.held(), 0);
+    }
+
+    #[test]
+    fn a_little_is_always_to_be_had_and_counts() {
+        let bytes = FairBytes::new(ByteBudget::new(4096));
+        let mut greedy = bytes.lease(None);
+        greedy.grow(4096).unwrap();
+        let mut modest = bytes.lease(None);
+        modest.grow_reading(100).unwrap();
+        modest.grow_reading(SMALL - 100).unwrap();
+        assert_eq!(modest.grow_reading(1), Err(Full::All));
+        assert_eq!(bytes.bytes.held(), 4096 + SMALL as u64);
+        drop((greedy, modest));
         assert_eq!(bytes.bytes.held(), 0);
     }
 
@@ -185,12 +195,16 @@ mod tests {
         let mut lease = waiting.lease(client);
         lease.grow(900).unwrap();
         assert!(waiting.crowd.is_empty());
-        // It sits down only now.
-        lease.grow(50).unwrap();
-        assert_eq!(waiting.crowd.of(Client::Key(1)), 50);
-        lease.hold(930);
-        assert_eq!(waiting.crowd.of(Client::Key(1)), 30);
-        drop(lease);
+        lease.grow(40).unwrap();
+        assert!(waiting.crowd.is_empty());
+        // Beside it there is room for little.
+        let mut beside = waiting.lease(client);
+        assert_eq!(beside.grow(20), Err(Full::Share));
+        beside.grow(10).unwrap();
+        assert_eq!(waiting.crowd.of(Client::Key(1)), 10);
+        beside.hold(4);
+        assert_eq!(waiting.crowd.of(Client::Key(1)), 4);
+        drop((lease, beside));
         assert!(waiting.crowd.is_empty());
         assert_eq!(waiting.bytes.held(), 0);
     }
@@ -226,10 +240,13 @@ mod tests {
                     Step::Open(client) => leases.push((client, waiting.lease(client.map(Client::Key)))),
                     Step::Grow(at, bytes) => if let Some((client, lease)) = leases.get_mut(at) {
                         let had = lease.held();
+                        let besides = before - had as u64;
+                        let held = if besides <= MAX / 8 { besides } else { before };
                         let seats = client.map_or(0, |client| waiting.crowd.of(Client::Key(client)));
                         let fits = before + bytes as u64 <= MAX;
-                        let crowded = before >= MAX / 2 && client.is_some() && bytes > 0;
-                        let may = fits && (!crowded || seats + bytes as u64 <= MAX / 4);
+                        let crowded = held >= MAX / 2 && client.is_some() && bytes > 0;
+                        let most = if MAX.saturating_sub(held) <= MAX / 8 { MAX / 64 } else { MAX / 4 };
+                        let may = fits && (!crowded || seats + bytes as u64 <= most);
                         prop_assert_eq!(lease.grow(bytes).is_ok(), may);
                         prop_assert_eq!(lease.held(), if may { had + bytes } else { had });
                         let now = client.map_or(0, |client| waiting.crowd.of(Client::Key(client)));

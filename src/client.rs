@@ -1,0 +1,36 @@
+//! Who a client is, as far as it must be told from others.
+
+use std::net::IpAddr;
+
+use tokio::task_local;
+
+/// One who has a share of what is scarce.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Client {
+    /// Whoever has this key, by a part of its hash.
+    Key(u64),
+    /// Whoever is at this address, or in this network.
+    Address(IpAddr),
+}
+
+task_local! {
+    /// For whom something is done. Not an argument: an answer is read many steps from where it was asked for.
+    static CURRENT: Client;
+}
+
+// === impl Client ===
+
+impl Client {
+    /// For whom the caller does its work, if it is for anybody in particular.
+    pub fn current() -> Option<Self> {
+        CURRENT.try_with(|client| *client).ok()
+    }
+
+    /// Does work for a client, or for nobody in particular.
+    pub async fn serve<T>(client: Option<Self>, work: impl Future<Output = T>) -> T {
+        match client {
+            Some(client) => CURRENT.scope(client, work).await,
+            None => work.await,
+        }
+    }
+}
