@@ -119,18 +119,6 @@ impl Branch {
         change
     }
 
-    /// Takes in a head of somebody who has not got the top of the window. It is behind, unless the window moved meanwhile.
-    pub(super) fn observe_lower_head(&mut self, head: Link, rules: &Rules, now: Stamp) -> HeadChange {
-        if self.window.top().is_none_or(|top| top.number <= head.number) {
-            return self.observe_head(head, &[], rules, now);
-        }
-        let change = self.observe_lag(head, rules, now);
-        if change != HeadChange::Lag {
-            self.lag = None;
-        }
-        change
-    }
-
     fn judge(&mut self, head: Link, gap: &[Link], rules: &Rules, now: Stamp) -> HeadChange {
         let (Some(top), Some(bottom)) = (self.window.top(), self.window.bottom()) else {
             self.window.push(&[head]);

@@ -145,26 +145,11 @@ impl Tracker {
 
     /// Takes in a head, with the blocks of its [`gap`](Self::gap) in any order.
     pub fn observe_head(&mut self, head: Link, gap: &[Link], sent: Stamp, now: Stamp) -> HeadChange {
-        self.observe(head, sent, now, |branch, rules| branch.observe_head(head, gap, rules, now))
-    }
-
-    /// Takes in a lower head that links to nothing, of somebody who is known not to have the one that is tracked.
-    pub fn observe_lower_head(&mut self, head: Link, sent: Stamp, now: Stamp) -> HeadChange {
-        self.observe(head, sent, now, |branch, rules| branch.observe_lower_head(head, rules, now))
-    }
-
-    fn observe(
-        &mut self,
-        head: Link,
-        sent: Stamp,
-        now: Stamp,
-        judge: impl FnOnce(&mut Branch, &Rules) -> HeadChange,
-    ) -> HeadChange {
         if self.fresh.is_some_and(|since| sent.is_before(since)) || !self.counts(sent) {
             return HeadChange::Outdated;
         }
         let before = self.head();
-        let change = judge(&mut self.branch, &self.rules);
+        let change = self.branch.observe_head(head, gap, &self.rules, now);
         self.fresh = Some(sent);
         self.seen = Some(now);
         if let HeadChange::First | HeadChange::Reorg(_) | HeadChange::Rollback(_) | HeadChange::Restarted =

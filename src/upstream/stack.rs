@@ -138,9 +138,9 @@ impl Upstream {
         self.pool.height_wanted()
     }
 
-    /// Asks this one, once, for what its answer shows of it. `None` if there is none.
-    pub async fn ask_this(&self, id: EndpointId, call: Call) -> Option<Answer> {
-        self.pool.send_to(id, call).await?.ok().map(|accepted| accepted.answer)
+    /// Asks this one, once, for what its answer shows of it.
+    pub async fn ask_this(&self, id: EndpointId, call: Call) {
+        let _ = self.pool.send_to(id, call).await;
     }
 
     /// If this endpoint is followed, the other is from now on: it is further.

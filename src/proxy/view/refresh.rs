@@ -26,15 +26,6 @@ const FINALIZED_TIME: Duration = Duration::from_secs(60);
 const MOST_GAPS: usize = 2;
 
 const GET_BLOCK: &str = "eth_getBlockByNumber";
-const GET_BLOCK_BY_HASH: &str = "eth_getBlockByHash";
-
-/// A head, and what shows how it stands to what is known.
-struct Shown {
-    named: Named,
-    between: Vec<Link>,
-    /// Whoever shows it has not got the head that is tracked.
-    is_behind: bool,
-}
 
 /// A block that a node named.
 struct Named {
@@ -55,16 +46,12 @@ impl View {
             Err(UpstreamError::Stranger(_)) => self.ask_head(sent).await,
             shown => shown,
         };
-        let Shown { named, between, is_behind } = shown?;
+        let (named, between) = shown?;
         let link = named.link();
         let now = self.clock.now();
         let (change, alarmed) = self.change(|tracker| {
             let final_before = tracker.finalized();
-            let change = if is_behind {
-                tracker.observe_lower_head(link, sent, now)
-            } else {
-                tracker.observe_head(link, &between, sent, now)
-            };
+            let change = tracker.observe_head(link, &between, sent, now);
             (change, final_before.filter(|_| tracker.finalized().is_none()))
         });
         if let Some((number, hash)) = alarmed {
@@ -130,7 +117,7 @@ impl View {
     }
 
     /// A head, and what is between it and what is known, as far as that comes.
-    async fn ask_head(self: &Arc<Self>, sent: Stamp) -> Result<Shown, UpstreamError> {
+    async fn ask_head(self: &Arc<Self>, sent: Stamp) -> Result<(Named, Vec<Link>), UpstreamError> {
         let Some(named) = self.ask(Tag::Latest.as_str(), AskedBlock::ByTag, sent).await? else {
             return Err(UpstreamError::Empty);
         };
@@ -146,24 +133,10 @@ impl View {
             }
             closed = gap;
         }
-        let mut is_behind = false;
         if self.tracker().is_detached(link, &between) {
             self.recognise(named.by).await?;
-            is_behind = self.is_behind(link, named.by, sent).await;
         }
-        Ok(Shown { named, between, is_behind })
-    }
-
-    /// Is a lower head that links to nothing one that is behind, rather than on another branch? Who is behind has not got
-    /// the head that is tracked; who has left it still has.
-    async fn is_behind(self: &Arc<Self>, head: Link, by: Option<EndpointId>, sent: Stamp) -> bool {
-        let top = self.tracker().head().filter(|top| head.number < top.number);
-        let (Some(top), Some(by)) = (top, by) else { return false };
-        let params = Params::from_own(format!(r#"["{}",false]"#, top.hash));
-        let check = self.check(AskedBlock::ByHash(top.hash), sent);
-        self.metrics.upkeep(1);
-        let answer = self.upstream.ask_this(by, Call::new(GET_BLOCK_BY_HASH, params).with_check(check)).await;
-        matches!(answer, Some(Answer::Result(none)) if none == "null")
+        Ok((named, between))
     }
 
     fn heed(&self, change: HeadChange, head: Link, by: Option<EndpointId>) {
@@ -324,13 +297,9 @@ impl View {
         accepted.filter_map(|(_, check)| Some(self.named(check.verdict(), false)?.link())).collect()
     }
 
-    fn check(self: &Arc<Self>, asked: AskedBlock, sent: Stamp) -> Check {
-        let known = KnownAt::new(self.cache.clone(), self.clone(), sent);
-        self.verifier.check_for(Asked::Thin(asked), Arc::new(known))
-    }
-
     fn call(self: &Arc<Self>, named: &str, asked: AskedBlock, sent: Stamp) -> (Call, Check) {
-        let check = self.check(asked, sent);
+        let known = KnownAt::new(self.cache.clone(), self.clone(), sent);
+        let check = self.verifier.check_for(Asked::Thin(asked), Arc::new(known));
         let call = Call::new(GET_BLOCK, Params::from_own(format!(r#"["{named}",false]"#)));
         let block = match asked {
             AskedBlock::ByNumber(number) => Some(number),
