@@ -37,7 +37,7 @@ const KEEPALIVE_RETRIES: u32 = 3;
 const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 
 /// How an answer may be packed.
-const PACKED: &str = "gzip, zstd";
+const PACKED: &str = "zstd,gzip";
 
 /// A connection that takes one request at a time.
 pub(super) type Connection = SendRequest<Full<Bytes>>;
@@ -175,4 +175,70 @@ pub(super) async fn unpack(response: Response<Incoming>) -> Response<Decompressi
     let responded = service_fn(async |carrier: Request<_>| Ok::<_, Infallible>(carrier.into_body()));
     let Ok(unpacked) = Decompression::new(responded).oneshot(Request::new(response)).await;
     unpacked
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+        time,
+    };
+
+    use super::*;
+    use crate::upstream::EndpointConfig;
+
+    fn direct(url: &str) -> Option<Direct> {
+        let reach = Reach::resolve(&EndpointConfig::at(url)).unwrap();
+        let sent = reqwest::Request::new(http::Method::POST, reach.url().as_url().clone());
+        Direct::try_new(&sent, &reach, Duration::from_secs(1))
+    }
+
+    #[test]
+    fn only_plain_http_is_asked_directly() {
+        assert!(direct("http://127.0.0.1:8545/KEY").is_some());
+        assert!(direct("http://[::1]:8545").is_some());
+        assert!(direct("https://127.0.0.1:8545").is_none());
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_used_again_as_long_as_it_is_young_and_open() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let direct = direct(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+        // Closes the first connection after three requests, and no other; tells on which each request came.
+        let (on, mut came) = tokio::sync::mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            for (connection, most) in (1..).zip([3, 9, 9]) {
+                let ((mut stream, _), on) = (listener.accept().await.unwrap(), on.clone());
+                tokio::spawn(async move {
+                    for _ in 0..most {
+                        let mut request = Vec::new();
+                        while !request.ends_with(b"\r\n\r\n{}") {
+                            if stream.read_buf(&mut request).await.unwrap() == 0 {
+                                return;
+                            }
+                        }
+                        on.send(connection).unwrap();
+                        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
+                        stream.write_all(answer).await.unwrap();
+                    }
+                });
+            }
+        });
+        for on in [1, 1, 1, 2, 3, 3] {
+            let (response, connection) = direct.send(Bytes::from_static(b"{}")).await.unwrap();
+            assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "{}");
+            direct.give_back(connection);
+            assert_eq!(came.recv().await, Some(on));
+            // Time for the news to travel that it was closed.
+            time::sleep(Duration::from_millis(20)).await;
+            if on == 2 {
+                // What has waited for too long is left alone: the node may be about to close it.
+                for idle in direct.idle().iter_mut() {
+                    idle.since -= POOL_IDLE;
+                }
+            }
+        }
+    }
 }

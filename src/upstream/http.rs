@@ -429,14 +429,58 @@ fn is_no_tls(cause: &(dyn Error + 'static)) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
     use tower::ServiceExt;
 
     use super::*;
     use crate::{
         devchain::{self, DevChain, DevNode},
         jsonrpc::{Answer, Params},
+        secret::Secret,
         upstream::{Call, call::Held},
     };
+
+    /// Answers one request, and tells what it was, line by line.
+    async fn overhear(listener: &TcpListener) -> Vec<String> {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut request = Vec::new();
+        while !request.ends_with(b"\r\n\r\n{}") {
+            assert_ne!(stream.read_buf(&mut request).await.unwrap(), 0);
+        }
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").await.unwrap();
+        let mut lines: Vec<_> = String::from_utf8(request).unwrap().lines().map(str::to_owned).collect();
+        lines.sort_unstable();
+        lines
+    }
+
+    #[tokio::test]
+    async fn what_is_sent_is_the_same_either_way() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = listener.local_addr().unwrap();
+        for (url, headers) in [
+            (format!("http://{at}"), &[][..]),
+            (format!("http://user:pa%20ss@{at}/v3/KEY?a=b&c=%20#d"), &["x-key"]),
+            (format!("http://{at}/"), &["host", "user-agent", "accept-encoding", "authorization"]),
+        ] {
+            let headers = headers.iter().map(|name| ((*name).to_owned(), Secret::Plain("mine".to_owned())));
+            let endpoint = EndpointConfig { headers: headers.collect(), ..EndpointConfig::at(&url) };
+            let (reach, config) = (Reach::resolve(&endpoint).unwrap(), Config::default());
+            let HttpLeaf(leaf) = HttpLeaf::try_new(&reach, &config, ByteBudget::new(1 << 20)).unwrap();
+            let mut leaf = Arc::into_inner(leaf).unwrap();
+            assert!(matches!(leaf.way, Way::Direct(_)));
+            let body = Bytes::from_static(b"{}");
+            let (directly, answered) = tokio::join!(overhear(&listener), leaf.send(body.clone(), false));
+            assert_eq!(answered.unwrap().0.body, body);
+            let client = client(reach.url(), reach.headers().clone(), &config).unwrap();
+            leaf.way = Way::Client(client, reach.url().clone());
+            let (otherwise, answered) = tokio::join!(overhear(&listener), leaf.send(body.clone(), false));
+            assert_eq!(answered.unwrap().0.body, body);
+            assert_eq!(directly, otherwise);
+        }
+    }
 
     #[tokio::test]
     async fn the_bytes_of_an_answer_are_counted_until_it_was_checked() {
@@ -446,8 +490,9 @@ mod tests {
         let budget = ByteBudget::new(1 << 20);
         let leaf = HttpLeaf::try_new(&reach, &Config::default(), budget.clone()).unwrap();
         let held = Held::default();
-        let call = Call::new("eth_getBlockByNumber", Params::from_own(r#"["latest",true]"#));
-        let answers = leaf.oneshot(vec![call.with_held(&held)]).await.unwrap();
+        let mut call = Call::new("eth_getBlockByNumber", Params::from_own(r#"["latest",true]"#));
+        call.hold_in(&held);
+        let answers = leaf.oneshot(vec![call]).await.unwrap();
         assert!(matches!(answers[..], [Ok(Answer::Result(_))]));
         assert!(budget.lease().grow(1 << 20).is_err(), "it is still there");
         drop(held);

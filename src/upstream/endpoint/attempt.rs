@@ -110,7 +110,7 @@ impl Endpoint {
         let held = Held::default();
         let mut sent = calls.clone();
         if let Some(call) = sent.first_mut() {
-            *call = call.clone().with_held(&held);
+            call.hold_in(&held);
         }
         let answers = self.send(sent).instrument(span).await;
         // Before it is checked, which takes its own time.
@@ -119,8 +119,13 @@ impl Endpoint {
         }
         let attempted = match answers {
             Ok(answers) => {
-                let accepted = answers.into_iter().zip(calls);
-                join_all(accepted.map(async |(answer, call)| self.accept(call, answer?).await)).await
+                let mut accepted = answers.into_iter().zip(calls);
+                let accept = async |(answer, call): (Result<_, _>, _)| self.accept(call, answer?).await;
+                match (calls.len(), accepted.next()) {
+                    // Most calls go alone, and need no list of those that are waited for.
+                    (1, Some(one)) => vec![accept(one).await],
+                    (_, first) => join_all(first.into_iter().chain(accepted).map(accept)).await,
+                }
             }
             Err(error) => vec![Err(error); calls.len()],
         };
