@@ -291,10 +291,11 @@ fn attempts(pool: Arc<Pool>, filters: Arc<Filters>) -> impl Layered {
 }
 
 /// Gives up on a leaf that takes too long.
-fn deadline(inner: impl Layered, after: Duration) -> impl Layered {
+fn deadline(mut inner: impl Layered, after: Duration) -> impl Layered {
     service_fn(move |calls: Calls| {
-        let inner = inner.clone();
-        async move { timeout(after, inner.oneshot(calls)).await.unwrap_or(Err(UpstreamError::TimedOut { after })) }
+        // A leaf is always ready.
+        let answering = inner.call(calls);
+        async move { timeout(after, answering).await.unwrap_or(Err(UpstreamError::TimedOut { after })) }
     })
 }
 
