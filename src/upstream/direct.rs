@@ -207,7 +207,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let direct = direct(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
         // Closes the first connection after three requests, and no other; tells on which each request came.
-        let (on, mut came) = tokio::sync::mpsc::unbounded_channel();
+        let (on, mut came) = tokio::sync::mpsc::channel(1);
         tokio::spawn(async move {
             for (connection, most) in (1..).zip([3, 9, 9]) {
                 let ((mut stream, _), on) = (listener.accept().await.unwrap(), on.clone());
@@ -219,7 +219,7 @@ mod tests {
                                 return;
                             }
                         }
-                        on.send(connection).unwrap();
+                        on.send(connection).await.unwrap();
                         let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
                         stream.write_all(answer).await.unwrap();
                     }
