@@ -3,11 +3,11 @@
 use std::{
     future::Future,
     hash::Hash,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
 use hashbrown::HashMap;
-use tokio::sync::watch;
+use tokio::sync::Semaphore;
 
 use super::turns::Turn;
 use crate::{chain::Stamp, client::Client};
@@ -18,13 +18,18 @@ use crate::{chain::Stamp, client::Client};
 /// that task dies, every waiter gets [`Abandoned`] and none hangs.
 #[derive(Clone, Debug)]
 pub(super) struct Coalesce<K, V> {
-    flights: Arc<Mutex<HashMap<K, Flight<V>>>>,
+    flights: Flights<K, V>,
 }
 
-#[derive(Clone, Debug)]
+type Flights<K, V> = Arc<Mutex<HashMap<K, Arc<Flight<V>>>>>;
+
+#[derive(Debug)]
 struct Flight<V> {
     sent: Stamp,
-    landed: watch::Receiver<Option<V>>,
+    /// What it came to; nothing, if its task died.
+    value: OnceLock<V>,
+    /// Has no permits, and is closed when the task has ended: those who wait for one then look what there is.
+    ended: Semaphore,
 }
 
 /// The fetch ended without a result: its task died.
@@ -42,11 +47,11 @@ pub(super) struct Landed<V> {
     pub(super) sent: Stamp,
 }
 
-/// Takes a flight off the list when its task ends, however it ends.
+/// Takes a flight off the list when its task ends, however it ends, and tells those who wait.
 struct Landing<K: Hash + Eq, V> {
-    flights: Arc<Mutex<HashMap<K, Flight<V>>>>,
+    flights: Flights<K, V>,
     key: K,
-    sent: Stamp,
+    flight: Arc<Flight<V>>,
 }
 
 // === impl Coalesce ===
@@ -74,14 +79,15 @@ where
     where
         F: Future<Output = V> + Send + 'static,
     {
-        let (mut landed, joined, sent) = {
+        let (flight, joined) = {
             let mut flights = lock(&self.flights);
             match flights.get(&key) {
-                Some(flight) if may_join(flight.sent) => (flight.landed.clone(), true, flight.sent),
+                Some(flight) if may_join(flight.sent) => (flight.clone(), true),
                 _ => {
-                    let (land, landed) = watch::channel(None);
-                    flights.insert(key, Flight { sent: now, landed: landed.clone() });
-                    let landing = Landing { flights: self.flights.clone(), key, sent: now };
+                    let flight =
+                        Arc::new(Flight { sent: now, value: OnceLock::new(), ended: Semaphore::new(0) });
+                    flights.insert(key, flight.clone());
+                    let landing = Landing { flights: self.flights.clone(), key, flight: flight.clone() };
                     // On the heap once and for all: it is large, and a task would be moved about with it.
                     let fetch = Box::pin(fetch());
                     // Of whoever starts it, though that one may not wait for the end.
@@ -89,16 +95,16 @@ where
                     tokio::spawn(async move {
                         let value = Client::serve(client, fetch).await;
                         drop(turn);
-                        // Off the list before the result is out: who comes now starts anew.
-                        drop(landing);
-                        land.send_replace(Some(value));
+                        landing.land(value);
                     });
-                    (landed, false, now)
+                    (flight, false)
                 }
             }
         };
-        let value = landed.wait_for(Option::is_some).await.map_err(|_| Abandoned)?.clone();
-        Ok(Landed { value: value.ok_or(Abandoned)?, joined, sent })
+        // There is none to be had: it waits for the end.
+        let _ = flight.ended.acquire().await;
+        let value = flight.value.get().cloned().ok_or(Abandoned)?;
+        Ok(Landed { value, joined, sent: flight.sent })
     }
 
     #[cfg(test)]
@@ -107,19 +113,29 @@ where
     }
 }
 
-fn lock<K, V>(flights: &Mutex<HashMap<K, Flight<V>>>) -> MutexGuard<'_, HashMap<K, Flight<V>>> {
+fn lock<K, V>(flights: &Flights<K, V>) -> MutexGuard<'_, HashMap<K, Arc<Flight<V>>>> {
     flights.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 // === impl Landing ===
 
+impl<K: Hash + Eq, V> Landing<K, V> {
+    fn land(self, value: V) {
+        // A task lands once.
+        let _ = self.flight.value.set(value);
+    }
+}
+
 impl<K: Hash + Eq, V> Drop for Landing<K, V> {
     fn drop(&mut self) {
         let mut flights = lock(&self.flights);
         // A later flight of the same key may have taken its place.
-        if flights.get(&self.key).is_some_and(|flight| flight.sent == self.sent) {
+        if flights.get(&self.key).is_some_and(|flight| Arc::ptr_eq(flight, &self.flight)) {
             flights.remove(&self.key);
         }
+        drop(flights);
+        // Off the list before the result is out: who comes now starts anew.
+        self.flight.ended.close();
     }
 }
 

@@ -20,7 +20,7 @@ use super::{
     packet::Wanted,
     recall::{Recollection, is_local},
     turns::Turns,
-    want::{Cacheable, Want, cut},
+    want::{Cacheable, cut},
 };
 use crate::{
     chain::{Lookup, Stamp},
@@ -83,11 +83,8 @@ impl Service<Request> for Responder {
         let call = || Call::new(method.clone(), params.clone());
         match want {
             Some(Ok(want)) => {
-                let call = match want {
-                    Want::Operation(operation) => Call::new(operation.method(), operation.params()),
-                    Want::Extra(_) => call(),
-                };
-                let asked = Cacheable { want: *want, call, packet: packet.clone() };
+                let (method, params) = (method.clone(), params.clone());
+                let asked = Cacheable { want: *want, method, params, packet: packet.clone() };
                 inner.in_turn(client, inner.clone().answer(asked))
             }
             Some(Err(error)) => Box::pin(ready(Err(CallError::Params(error.clone())))),
@@ -112,11 +109,12 @@ impl Inner {
         client: Option<Client>,
         work: impl Future<Output = Result<Answered, CallError>> + Send + 'static,
     ) -> BoxFuture<'static, Result<Answered, CallError>> {
-        let turns = self.turns.clone();
+        // On the heap once and for all: it is large, and would be moved with each step until it begins.
+        let (turns, work) = (self.turns.clone(), Box::pin(work));
         Box::pin(async move { turns.within(client, work).await })
     }
 
-    /// Looks, asks for what is missing, and looks again.
+    /// Looks, asks for what is missing, and looks again. What is seldom done is boxed: the rest is lighter for it.
     async fn answer(self: Arc<Self>, asked: Cacheable) -> Result<Answered, CallError> {
         self.confirm().await?;
         let view = &self.fetcher.view;
@@ -147,14 +145,14 @@ impl Inner {
                     }
                 },
                 Look::Renew(fetch, piece) => {
-                    if !self.fetcher.renew(fetch, arrival).await {
+                    if !Box::pin(self.fetcher.renew(fetch, arrival)).await {
                         // What there is is still good.
                         return Ok(self.memory.hit(asked.want, piece));
                     }
                     Ok(())
                 }
                 Look::Buy(whole, alone) => {
-                    if self.buy(whole, arrival).await {
+                    if Box::pin(self.buy(whole, arrival)).await {
                         continue;
                     }
                     match self.fetch(&asked, alone, arrival).await? {
@@ -176,7 +174,7 @@ impl Inner {
         }
         // The wait may have shown a stranger.
         self.confirm().await?;
-        self.forward_as_asked(&asked, arrival).await
+        Box::pin(self.forward_as_asked(&asked, arrival)).await
     }
 
     /// Is this an answer that cannot be right, and is handed on all the same?
@@ -218,7 +216,7 @@ impl Inner {
             let is_content = is_content(&answer);
             if is_content && !asked.takes(fetch) {
                 // Not to be cut: in the form that was asked for it is the node's to give.
-                return self.forward_as_asked(asked, arrival).await.map(Some);
+                return Box::pin(self.forward_as_asked(asked, arrival)).await.map(Some);
             }
             if is_content && self.demands_proof(asked) && self.fetcher.verifier.rejects() {
                 return Err(CallError::Unproved);
@@ -226,7 +224,7 @@ impl Inner {
             return Ok(Some(Answered::new(answer, outcome(false))));
         }
         let answer = if self.demands_proof(asked) {
-            self.prove_fetched(asked, fetch, &value, sent, arrival).await?
+            Box::pin(self.prove_fetched(asked, fetch, &value, sent, arrival)).await?
         } else {
             // Not for long: the answer is in hand, and the purchase goes on without it.
             let _ = timeout(BUY_PATIENCE, self.buy_the_rest(&value, arrival)).await;
@@ -235,7 +233,7 @@ impl Inner {
         let outcome = outcome(self.fetcher.is_kept(&value));
         match answer {
             Some(bytes) => Ok(Some(Answered::new(Answer::Result(bytes), outcome))),
-            None => self.forward_as_asked(asked, arrival).await.map(Some),
+            None => Box::pin(self.forward_as_asked(asked, arrival)).await.map(Some),
         }
     }
 
@@ -307,7 +305,7 @@ impl Inner {
         // Nearer to the head another may be on another branch, and what it has there is no better than nothing.
         let null_elsewhere = block.is_some_and(|block| is_settled(block, head));
         let need = Need { block, followed, null_elsewhere, ..Need::default() };
-        let call = asked.call.clone().with_need(need);
+        let call = asked.call().with_need(need);
         let Some(question) = asked.question() else {
             if asked.counts() && demands_proof && rejects {
                 return Err(CallError::Unproved);
@@ -361,7 +359,7 @@ impl Inner {
             && !self.has_whole(wanted, place.block)
             && !self.fetcher.is_vain(whole)
         {
-            self.buy(whole, arrival).await;
+            Box::pin(self.buy(whole, arrival)).await;
         }
     }
 

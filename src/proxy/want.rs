@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     eth::{Block, BlockHash, BlockNumber, BlockRef, Extra, NumberOrTag, Operation, Tag, TxPosition, ops},
+    jsonrpc::{MethodName, Params},
     upstream::Call,
     verify::{Asked, AskedBlock, Kind, Verified},
 };
@@ -56,13 +57,22 @@ impl Want {
 #[derive(Debug)]
 pub(super) struct Cacheable {
     pub(super) want: Want,
-    pub(super) call: Call,
+    pub(super) method: MethodName,
+    pub(super) params: Params,
     pub(super) packet: Arc<PacketContext>,
 }
 
 // === impl Cacheable ===
 
 impl Cacheable {
+    /// The call, as it is forwarded.
+    pub(super) fn call(&self) -> Call {
+        match self.want {
+            Want::Operation(operation) => Call::new(operation.method(), operation.params()),
+            Want::Extra(_) => Call::new(self.method.clone(), self.params.clone()),
+        }
+    }
+
     /// Does what is fetched so answer the call as it is, whole?
     pub(super) fn takes(&self, fetch: Fetch) -> bool {
         match self.want {

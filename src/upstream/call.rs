@@ -76,9 +76,9 @@ impl Call {
         Self { by: Some(by.clone()), ..self }
     }
 
-    /// The same call; the bytes of its answer are counted here.
-    pub(super) fn with_held(self, held: &Held) -> Self {
-        Self { held: Some(held.clone()), ..self }
+    /// The bytes of its answer are counted here.
+    pub(super) fn hold_in(&mut self, held: &Held) {
+        self.held = Some(held.clone());
     }
 
     /// What it has to do with filters.

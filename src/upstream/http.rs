@@ -1,8 +1,8 @@
 //! The leaf that asks a node over HTTP.
 
 use std::{
-    error::Error as _,
-    io,
+    error::Error,
+    io, iter,
     sync::Arc,
     task::{Context, Poll},
     time::Duration,
@@ -10,12 +10,15 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
-use http::{HeaderMap, HeaderName, HeaderValue, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
+use http_body::Body;
+use http_body_util::BodyExt;
 use reqwest::{Client, ClientBuilder, redirect};
-use tower::{Service, layer::layer_fn};
+use tower::{BoxError, Service, layer::layer_fn};
 
 use super::{
     Answers, Calls, Config, EndpointConfig, EndpointUrl, Reach, UpstreamError, contact,
+    direct::{Direct, Failure, unpack},
     redact::Secrets,
     url::UrlError,
     wire::{self, Ids, Incoming, Outgoing},
@@ -33,6 +36,9 @@ pub(super) const POOL_IDLE: Duration = Duration::from_secs(50);
 /// An HTTP/2 connection is pinged after a fourth of an attempt's time without a frame, and has as long
 /// to answer: it is found dead before its call is given up. A node that is merely slow answers pings.
 const PING_PART: u32 = 4;
+
+/// Who we say we are.
+pub(super) const AGENT: &str = concat!("holdfast/", env!("CARGO_PKG_VERSION"));
 
 /// How much of the announced length is believed before the bytes are there.
 const TRUSTED_LENGTH: usize = 1 << 20;
@@ -58,13 +64,20 @@ pub struct HttpLeaf(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    client: Client,
-    url: EndpointUrl,
+    way: Way,
     secrets: Secrets,
     ids: Ids,
     timeout: Duration,
     max_answer: usize,
     budget: FairBytes,
+}
+
+/// How it is reached.
+#[derive(Debug)]
+enum Way {
+    Direct(Box<Direct>),
+    /// Over TLS, or by way of a proxy.
+    Client(Client, EndpointUrl),
 }
 
 /// An endpoint that cannot be used as it is configured.
@@ -128,7 +141,7 @@ pub enum EndpointError {
     },
     /// No TLS to be had.
     #[error("cannot set up the HTTP client: {0}")]
-    Client(#[source] Arc<dyn std::error::Error + Send + Sync>),
+    Client(#[source] Arc<dyn Error + Send + Sync>),
 }
 
 // === impl HttpLeaf ===
@@ -139,12 +152,20 @@ impl HttpLeaf {
     /// # Errors
     /// If there is no TLS to be had.
     pub fn try_new(reach: &Reach, config: &Config, budget: FairBytes) -> Result<Self, EndpointError> {
-        let client = client(reach.url(), reach.headers().clone(), config)
+        let headers = reach.headers();
+        let client = client(reach.url(), headers.clone(), config)
             .map_err(|error| EndpointError::Client(root_cause(&error)))?;
+        let mut secrets = Secrets::from(reach);
+        let mut way = None;
+        // As the client puts it: a user and a password go into a header.
+        if let Ok(sent) = client.post(reach.url().as_url().clone()).build() {
+            secrets.add_headers(sent.headers());
+            way = Direct::try_new(&sent, reach, config.connect_timeout);
+        }
         Ok(Self(Arc::new(Inner {
-            secrets: secrets(&client, reach),
-            client,
-            url: reach.url().clone(),
+            way: way
+                .map_or_else(|| Way::Client(client, reach.url().clone()), |way| Way::Direct(Box::new(way))),
+            secrets,
             ids: Ids::default(),
             timeout: config.timeout,
             max_answer: usize::try_from(config.max_answer.as_u64()).unwrap_or(usize::MAX),
@@ -170,15 +191,6 @@ impl<S: Service<R>, R> Service<R> for Noticed<S> {
         contact::connects();
         self.0.call(to)
     }
-}
-
-/// What it is reached with, also as the client puts it: a user and a password go into a header.
-fn secrets(client: &Client, reach: &Reach) -> Secrets {
-    let mut secrets = Secrets::from(reach);
-    if let Ok(sent) = client.post(reach.url().as_url().clone()).build() {
-        secrets.add_headers(sent.headers());
-    }
-    secrets
 }
 
 fn client(url: &EndpointUrl, headers: HeaderMap, config: &Config) -> reqwest::Result<Client> {
@@ -209,7 +221,7 @@ fn client_builder(url: &EndpointUrl, headers: HeaderMap, config: &Config) -> Cli
         // A node that redirects is not the node that was configured, and would get its credentials.
         .redirect(redirect::Policy::none())
         .referer(false)
-        .user_agent(concat!("holdfast/", env!("CARGO_PKG_VERSION")))
+        .user_agent(AGENT)
         .default_headers(headers);
     if url.is_loopback() {
         builder = builder.no_proxy();
@@ -255,8 +267,9 @@ impl Service<Calls> for HttpLeaf {
     fn call(&mut self, calls: Calls) -> Self::Future {
         let leaf = self.0.clone();
         Box::pin(async move {
-            let outgoing = Outgoing::write(&calls, &leaf.ids);
-            let (incoming, lease) = leaf.send(outgoing.body.clone(), calls.len() > 1).await?;
+            let mut outgoing = Outgoing::write(&calls, &leaf.ids);
+            let body = std::mem::take(&mut outgoing.body);
+            let (incoming, lease) = leaf.send(body, calls.len() > 1).await?;
             // What was read waits for a core to be checked on, and is there until then.
             if let Some(held) = calls.first().and_then(|call| call.held.as_ref()) {
                 held.hold(lease);
@@ -275,28 +288,64 @@ impl Service<Calls> for HttpLeaf {
 
 impl Inner {
     async fn send(&self, body: Bytes, together: bool) -> Result<(Incoming, FairLease), UpstreamError> {
-        let request = self.client.post(self.url.as_url().clone()).body(body);
-        let response = request.send().await.map_err(|error| self.named(error))?;
+        match &self.way {
+            Way::Direct(direct) => {
+                let (response, connection) =
+                    direct.send(body).await.map_err(|failure| self.failed(failure))?;
+                let is_packed = response.headers().contains_key(header::CONTENT_ENCODING);
+                let received = if is_packed {
+                    let unpacked = unpack(response).await;
+                    Box::pin(self.receive(unpacked, together, |error| self.cut_off(error))).await?
+                } else {
+                    self.receive(response, together, |error| self.cut_off(error.into())).await?
+                };
+                direct.give_back(connection);
+                Ok(received)
+            }
+            Way::Client(client, url) => {
+                let request = client.post(url.as_url().clone()).body(body);
+                let response = request.send().await.map_err(|error| self.named(error))?;
+                self.receive(response.into(), together, |error| self.named(error)).await
+            }
+        }
+    }
+
+    /// Reads a response, and names what goes wrong meanwhile.
+    async fn receive<B>(
+        &self,
+        response: Response<B>,
+        together: bool,
+        named: impl Fn(B::Error) -> UpstreamError,
+    ) -> Result<(Incoming, FairLease), UpstreamError>
+    where
+        B: Body<Data = Bytes> + Unpin,
+    {
         let status = response.status();
         let retry_after = wire::retry_after(response.headers());
-        let (body, lease) = self.read(response, together).await?;
+        let (body, lease) = self.read(response.into_body(), together, named).await?;
         Ok((Incoming { status, retry_after, body }, lease))
     }
 
     /// Reads the body as far as the limits let it.
-    async fn read(
+    async fn read<B>(
         &self,
-        mut response: reqwest::Response,
+        mut unread: B,
         together: bool,
-    ) -> Result<(Bytes, FairLease), UpstreamError> {
+        named: impl Fn(B::Error) -> UpstreamError,
+    ) -> Result<(Bytes, FairLease), UpstreamError>
+    where
+        B: Body<Data = Bytes> + Unpin,
+    {
         let too_large = || UpstreamError::TooLarge { limit: self.max_answer as u64, together };
-        let announced = response.content_length().and_then(|length| usize::try_from(length).ok());
+        let announced = unread.size_hint().exact().and_then(|length| usize::try_from(length).ok());
         if announced.is_some_and(|length| length > self.max_answer) {
             return Err(too_large());
         }
         let mut lease = self.budget.lease(ForWhom::current());
         let mut body = BytesMut::with_capacity(announced.unwrap_or(0).min(TRUSTED_LENGTH));
-        while let Some(chunk) = response.chunk().await.map_err(|error| self.named(error))? {
+        while let Some(frame) = unread.frame().await {
+            // What follows a body is not asked for.
+            let Ok(chunk) = frame.map_err(&named)?.into_data() else { continue };
             if body.len() + chunk.len() > self.max_answer {
                 return Err(too_large());
             }
@@ -319,6 +368,29 @@ impl Inner {
             UpstreamError::Broken(root_cause(&error))
         }
     }
+
+    /// The same for a request that got no answer on the direct way.
+    fn failed(&self, failure: Failure) -> UpstreamError {
+        match failure {
+            Failure::Connect(error) => UpstreamError::Connect(root_cause(&*error)),
+            Failure::Broken(error) => self.cut_off(error.into()),
+        }
+    }
+
+    /// And for an answer that ends before its end.
+    fn cut_off(&self, error: BoxError) -> UpstreamError {
+        if !error.is::<hyper::Error>() {
+            return UpstreamError::Packed(root_cause(&*error));
+        }
+        let is_timeout = |cause: &(dyn Error + 'static)| {
+            cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::TimedOut)
+        };
+        if causes(&*error).any(is_timeout) {
+            UpstreamError::TimedOut { after: self.timeout }
+        } else {
+            UpstreamError::Broken(root_cause(&*error))
+        }
+    }
 }
 
 fn grow(lease: &mut FairLease, bytes: usize) -> Result<(), UpstreamError> {
@@ -326,14 +398,18 @@ fn grow(lease: &mut FairLease, bytes: usize) -> Result<(), UpstreamError> {
 }
 
 /// The innermost cause: "connection refused" rather than "error sending request".
-fn root_cause(error: &reqwest::Error) -> Arc<dyn std::error::Error + Send + Sync> {
-    let mut message = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        message = if is_no_tls(cause) { NO_TLS.to_owned() } else { cause.to_string() };
-        source = cause.source();
-    }
-    Arc::from(Box::<dyn std::error::Error + Send + Sync>::from(message))
+fn root_cause(error: &(dyn Error + 'static)) -> Arc<dyn Error + Send + Sync> {
+    let message = match causes(error).last() {
+        Some(cause) if is_no_tls(cause) => NO_TLS.to_owned(),
+        Some(cause) => cause.to_string(),
+        None => error.to_string(),
+    };
+    Arc::from(Box::<dyn Error + Send + Sync>::from(message))
+}
+
+/// An error and what it was caused by, the innermost last.
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    iter::successors(Some(error), |&error| error.source())
 }
 
 /// In words that say what to do, where the library's are about its messages.
@@ -341,7 +417,7 @@ const NO_TLS: &str =
     "what listens there does not speak TLS; if the node speaks plain http, its url begins with http://";
 
 /// Did the other side answer a handshake with something else?
-fn is_no_tls(cause: &(dyn std::error::Error + 'static)) -> bool {
+fn is_no_tls(cause: &(dyn Error + 'static)) -> bool {
     // An `io::Error` does not name what it holds as its source, and may hold another.
     if let Some(inner) = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
         return is_no_tls(inner);
@@ -354,6 +430,10 @@ fn is_no_tls(cause: &(dyn std::error::Error + 'static)) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
     use tower::ServiceExt;
 
     use super::*;
@@ -361,8 +441,49 @@ mod tests {
         budget::ByteBudget,
         devchain::{self, DevChain, DevNode},
         jsonrpc::{Answer, Params},
+        secret::Secret,
         upstream::{Call, call::Held},
     };
+
+    /// Answers one request, and tells what it was, line by line.
+    async fn overhear(listener: &TcpListener) -> Vec<String> {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut request = Vec::new();
+        while !request.ends_with(b"\r\n\r\n{}") {
+            assert_ne!(stream.read_buf(&mut request).await.unwrap(), 0);
+        }
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").await.unwrap();
+        let mut lines: Vec<_> = String::from_utf8(request).unwrap().lines().map(str::to_owned).collect();
+        lines.sort_unstable();
+        lines
+    }
+
+    #[tokio::test]
+    async fn what_is_sent_is_the_same_either_way() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = listener.local_addr().unwrap();
+        for (url, headers) in [
+            (format!("http://{at}"), &[][..]),
+            (format!("http://user:pa%20ss@{at}/v3/KEY?a=b&c=%20#d"), &["x-key"]),
+            (format!("http://{at}/"), &["host", "user-agent", "accept-encoding", "authorization"]),
+        ] {
+            let headers = headers.iter().map(|name| ((*name).to_owned(), Secret::Plain("mine".to_owned())));
+            let endpoint = EndpointConfig { headers: headers.collect(), ..EndpointConfig::at(&url) };
+            let (reach, config) = (Reach::resolve(&endpoint).unwrap(), Config::default());
+            let HttpLeaf(leaf) =
+                HttpLeaf::try_new(&reach, &config, FairBytes::new(ByteBudget::new(1 << 20))).unwrap();
+            let mut leaf = Arc::into_inner(leaf).unwrap();
+            assert!(matches!(leaf.way, Way::Direct(_)));
+            let body = Bytes::from_static(b"{}");
+            let (directly, answered) = tokio::join!(overhear(&listener), leaf.send(body.clone(), false));
+            assert_eq!(answered.unwrap().0.body, body);
+            let client = client(reach.url(), reach.headers().clone(), &config).unwrap();
+            leaf.way = Way::Client(client, reach.url().clone());
+            let (otherwise, answered) = tokio::join!(overhear(&listener), leaf.send(body.clone(), false));
+            assert_eq!(answered.unwrap().0.body, body);
+            assert_eq!(directly, otherwise);
+        }
+    }
 
     #[tokio::test]
     async fn the_bytes_of_an_answer_are_counted_until_it_was_checked() {
@@ -372,8 +493,9 @@ mod tests {
         let budget = FairBytes::new(ByteBudget::new(1 << 20));
         let leaf = HttpLeaf::try_new(&reach, &Config::default(), budget.clone()).unwrap();
         let held = Held::default();
-        let call = Call::new("eth_getBlockByNumber", Params::from_own(r#"["latest",true]"#));
-        let answers = leaf.oneshot(vec![call.with_held(&held)]).await.unwrap();
+        let mut call = Call::new("eth_getBlockByNumber", Params::from_own(r#"["latest",true]"#));
+        call.hold_in(&held);
+        let answers = leaf.oneshot(vec![call]).await.unwrap();
         assert!(matches!(answers[..], [Ok(Answer::Result(_))]));
         assert!(budget.lease(None).grow(1 << 20).is_err(), "it is still there");
         drop(held);

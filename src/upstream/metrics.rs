@@ -23,6 +23,9 @@ use prometheus_client::{
 use super::UpstreamError;
 use crate::jsonrpc::Answer;
 
+/// What most calls come to.
+const RESULT: &str = "result";
+
 /// The upstream's counters. A default one counts for nobody.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics(Arc<Inner>);
@@ -71,6 +74,8 @@ pub(super) struct EndpointMetrics {
     all: Metrics,
     /// As the configuration names it, without what is secret.
     name: String,
+    /// The counters of results, in all and here: not to be looked for with each.
+    results: [Counter; 2],
 }
 
 /// Counts a request as in flight until dropped.
@@ -149,7 +154,12 @@ impl Metrics {
             let labels = EndpointLabels { endpoint: name.to_owned(), outcome };
             drop(self.0.endpoint_calls.get_or_create(&labels));
         }
-        EndpointMetrics { all: self.clone(), name: name.to_owned() }
+        let (name, outcome) = (name.to_owned(), RESULT);
+        let results = [
+            self.0.calls.get_or_create(&Labels { outcome }).clone(),
+            self.0.endpoint_calls.get_or_create(&EndpointLabels { endpoint: name.clone(), outcome }).clone(),
+        ];
+        EndpointMetrics { all: self.clone(), name, results }
     }
 
     pub(super) fn hedged(&self) {
@@ -162,7 +172,7 @@ impl Metrics {
 }
 
 fn outcomes() -> impl Iterator<Item = &'static str> {
-    ["result", "error"].into_iter().chain(UpstreamError::REASONS)
+    [RESULT, "error"].into_iter().chain(UpstreamError::REASONS)
 }
 
 // === impl EndpointMetrics ===
@@ -181,7 +191,12 @@ impl EndpointMetrics {
     pub(super) fn call_ended(&self, answer: Result<&Answer, &UpstreamError>) {
         let inner = &self.all.0;
         let outcome = match answer {
-            Ok(Answer::Result(_)) => "result",
+            Ok(Answer::Result(_)) => {
+                for counter in &self.results {
+                    counter.inc();
+                }
+                return;
+            }
             Ok(Answer::Error(_)) => "error",
             Err(error) => error.as_str(),
         };

@@ -10,6 +10,7 @@ mod call;
 mod choice;
 mod config;
 mod contact;
+mod direct;
 mod endpoint;
 mod error;
 mod filters;

@@ -128,15 +128,21 @@ impl Pool {
     }
 
     /// Sends calls to an endpoint, and those that fail to others, as far as that is safe and may help.
-    pub(super) async fn send(&self, calls: Calls) -> Attempted {
+    pub(super) async fn send(&self, calls: &Calls) -> Attempted {
         self.retries.deposit();
         let mut done: Vec<Option<Result<Accepted, UpstreamError>>> = vec![None; calls.len()];
         let mut left: Vec<usize> = (0..calls.len()).collect();
         let mut tried = Vec::new();
         let mut patience = self.max_wait;
         for attempt in 0..MOST_ATTEMPTS {
-            let sending: Calls = left.iter().map(|at| calls[*at].clone()).collect();
-            let need = together(&sending);
+            let again: Calls;
+            let sending = if left.len() == calls.len() {
+                calls
+            } else {
+                again = left.iter().map(|at| calls[*at].clone()).collect();
+                &again
+            };
+            let need = together(sending);
             let wanted = Wanted { calls: sending.len() as u32, need, tried: &tried };
             let endpoint = match self.choose(wanted, patience).await {
                 Ok(endpoint) => endpoint,
@@ -147,15 +153,15 @@ impl Pool {
                     break;
                 }
             };
-            let attempted = self.attempt(&endpoint, &sending, need, &mut tried).await;
+            let attempted = self.attempt(&endpoint, sending, need, &mut tried).await;
             let failed = |(call, outcome)| is_failure(call, outcome);
             if need.followed && sending.iter().zip(&attempted).any(failed) {
                 self.leave(endpoint.id());
             }
-            let mut again = Vec::new();
+            let mut once_more = Vec::new();
             // For a `null` one other is asked, and nobody paid: it is no failure that could become a flood.
             let mut is_retry = false;
-            for ((at, call), outcome) in left.iter().zip(&sending).zip(attempted) {
+            for ((at, call), outcome) in left.iter().zip(sending).zip(attempted) {
                 let was_null = done[*at].as_ref().is_some_and(is_null);
                 // Of an error, too, one other is asked for its opinion.
                 let doubted = done[*at].as_ref().is_some_and(|before| was_in_doubt(call, before));
@@ -164,7 +170,7 @@ impl Pool {
                 let why = another(call, &outcome);
                 if let Some(why) = why.filter(|_| !is_settled) {
                     is_retry |= why == Another::Retry;
-                    again.push(*at);
+                    once_more.push(*at);
                 }
                 // A later failure, or a later `null`, does not make an earlier answer worse; nor does an opinion that is
                 // none, nor is a later answer better for being later.
@@ -173,7 +179,7 @@ impl Pool {
                     done[*at] = Some(outcome);
                 }
             }
-            left = again;
+            left = once_more;
             // With an answer in hand, though it is `null`, only those are asked that can be now.
             patience = if is_retry { self.max_wait } else { Duration::ZERO };
             let others = self.endpoints.load().iter().any(|endpoint| !tried.contains(&endpoint.id()));
@@ -190,7 +196,7 @@ impl Pool {
 
     /// Sends one call.
     pub(super) async fn send_one(&self, call: Call) -> Result<Accepted, UpstreamError> {
-        self.send(vec![call]).await.pop().unwrap_or(Err(UpstreamError::Empty))
+        self.send(&vec![call]).await.pop().unwrap_or(Err(UpstreamError::Empty))
     }
 
     /// Sends one call to this endpoint, once, and to no other. `None` if it is not there, or cannot be asked.
@@ -235,7 +241,21 @@ impl Pool {
         tried: &mut Vec<EndpointId>,
     ) -> Attempted {
         tried.push(endpoint.id());
-        let Some(hedge) = &self.hedge else { return endpoint.attempt(calls).await };
+        match &self.hedge {
+            None => endpoint.attempt(calls).await,
+            // Boxed: it has room for two attempts, and is off where nobody asks for it.
+            Some(hedge) => Box::pin(self.hedged(hedge, endpoint, calls, need, tried)).await,
+        }
+    }
+
+    async fn hedged(
+        &self,
+        hedge: &Hedge,
+        endpoint: &Endpoint,
+        calls: &Calls,
+        need: Need,
+        tried: &mut Vec<EndpointId>,
+    ) -> Attempted {
         let begun = Instant::now();
         let mut first = pin!(hedge.timed(endpoint.attempt(calls)));
         // The one that is followed has no equal: another's answer may be of another branch.
@@ -289,13 +309,14 @@ impl Pool {
         patience: Duration,
         pick: impl Fn(Instant, Duration) -> Result<Arc<Endpoint>, Option<Duration>>,
     ) -> Result<Arc<Endpoint>, Option<Duration>> {
-        let until = Instant::now() + patience;
+        let mut now = Instant::now();
+        let until = now + patience;
         loop {
-            let now = Instant::now();
             match pick(now, until.saturating_duration_since(now)) {
                 Err(Some(wait)) if now + wait <= until => time::sleep(wait.min(LOOK_AGAIN)).await,
                 picked => return picked,
             }
+            now = Instant::now();
         }
     }
 

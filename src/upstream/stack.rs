@@ -231,15 +231,16 @@ type Attempt = BoxFuture<'static, Result<Answers, UpstreamError>>;
 
 /// Has a call that names a filter wait for those before it.
 fn turns(inner: impl Layered, filters: Arc<Filters>) -> impl Layered {
-    service_fn(move |calls: Calls| -> Attempt {
+    // Not boxed here: what stands outermost is, by whoever holds it.
+    service_fn(move |calls: Calls| {
         let (inner, filters) = (inner.clone(), filters.clone());
-        Box::pin(async move {
+        async move {
             let _turn = match &calls[..] {
                 [call] => filters.turn(call).await,
                 _ => None,
             };
             inner.oneshot(calls).await
-        })
+        }
     })
 }
 
@@ -266,10 +267,10 @@ fn attempts(pool: Arc<Pool>, filters: Arc<Filters>) -> impl Layered {
             if let [call] = &calls[..]
                 && let Some(kind) = call.filter()
             {
-                return Ok(vec![filters.call(&pool, calls.remove(0), kind).await]);
+                return Ok(vec![Box::pin(filters.call(&pool, calls.remove(0), kind)).await]);
             }
             pool.look_back(&calls);
-            let attempted = pool.send(calls.clone()).await;
+            let attempted = pool.send(&calls).await;
             let settled = calls.into_iter().zip(attempted).map(|(call, outcome)| {
                 let accepted = match outcome {
                     Ok(accepted) => accepted,
@@ -290,12 +291,11 @@ fn attempts(pool: Arc<Pool>, filters: Arc<Filters>) -> impl Layered {
 }
 
 /// Gives up on a leaf that takes too long.
-fn deadline(inner: impl Layered, after: Duration) -> impl Layered {
-    service_fn(move |calls: Calls| -> Attempt {
-        let inner = inner.clone();
-        Box::pin(async move {
-            timeout(after, inner.oneshot(calls)).await.unwrap_or(Err(UpstreamError::TimedOut { after }))
-        })
+fn deadline(mut inner: impl Layered, after: Duration) -> impl Layered {
+    service_fn(move |calls: Calls| {
+        // A leaf is always ready.
+        let answering = inner.call(calls);
+        async move { timeout(after, answering).await.unwrap_or(Err(UpstreamError::TimedOut { after })) }
     })
 }
 

@@ -30,15 +30,16 @@ impl Check {
         Self(Arc::new(Inner { verifier, asked, known, verdict: Mutex::default() }))
     }
 
-    /// Checks an answer of this endpoint's. What is no content, an error or `null`, is nothing to check.
+    /// Checks an answer of this endpoint's, and tells what was found; that counts once it is [settled](Self::settle), as
+    /// another endpoint may be asked at the same time. What is no content, an error or `null`, is nothing to check.
     ///
     /// # Errors
     /// If it cannot be right.
-    pub async fn accept(&self, upstream: &str, answer: &Answer) -> Result<(), Failure> {
-        let Inner { verifier, asked, known, verdict } = &*self.0;
+    pub async fn examine(&self, upstream: &str, answer: &Answer) -> Result<Option<Verdict>, Failure> {
+        let Inner { verifier, asked, known, .. } = &*self.0;
         let result = match answer {
             Answer::Result(result) if result != "null" => result,
-            Answer::Result(_) | Answer::Error(_) => return Ok(()),
+            Answer::Result(_) | Answer::Error(_) => return Ok(None),
         };
         let checking = verifier.check(*asked, result.clone(), known.clone());
         // An answer that is handed on in any case need not wait for ever.
@@ -74,14 +75,7 @@ impl Check {
                 return Err(failure.clone());
             }
         }
-        *verdict.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
-        Ok(())
-    }
-
-    /// A check of the same, for another attempt at the same call.
-    pub fn again(&self) -> Self {
-        let Inner { verifier, asked, known, .. } = &*self.0;
-        Self::new(verifier.clone(), *asked, known.clone())
+        Ok(Some(found))
     }
 
     /// Of several attempts, this was found of the answer that counts.

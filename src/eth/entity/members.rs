@@ -1,6 +1,6 @@
 //! Finds the members of an object that matter, and reads the simplest of values.
 
-use std::ops::Range;
+use std::{borrow::Cow, ops::Range};
 
 use alloy_primitives::B256;
 
@@ -69,8 +69,9 @@ pub(super) fn pick<const N: usize>(
     let mut first = true;
     while let Some(name) = scanner.next_member(&mut first)? {
         let value = scanner.value()?;
+        let name = &text[name];
         // Another reader of these bytes would not care how a name is written either.
-        let name = unescape(&text[name]);
+        let name = if name.contains('\\') { unescape(name) } else { Cow::Borrowed(&name[1..name.len() - 1]) };
         if let Some(place) = names.iter().position(|candidate| *candidate == name) {
             if spans[place].is_some() {
                 return Err(ShapeError::Member(names[place]));

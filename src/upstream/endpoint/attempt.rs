@@ -123,17 +123,18 @@ impl Endpoint {
         let held = Held::default();
         let mut sent = calls.clone();
         if let Some(call) = sent.first_mut() {
-            *call = call.clone().with_held(&held);
+            call.hold_in(&held);
         }
-        let answers = self.send(sent).instrument(span).await;
-        // Before it is checked, which takes its own time.
-        if !matches!(&answers, Err(error) if error.is_silence()) {
-            self.condition().spoke = Some(Instant::now());
-        }
+        let answers = self.send(sent, now).instrument(span).await;
         let attempted = match answers {
             Ok(answers) => {
-                let accepted = answers.into_iter().zip(calls);
-                join_all(accepted.map(async |(answer, call)| self.accept(call, answer?).await)).await
+                let mut accepted = answers.into_iter().zip(calls);
+                let accept = async |(answer, call): (Result<_, _>, _)| self.accept(call, answer?).await;
+                match (calls.len(), accepted.next()) {
+                    // Most calls go alone, and need no list of those that are waited for.
+                    (1, Some(one)) => vec![accept(one).await],
+                    (_, first) => join_all(first.into_iter().chain(accepted).map(accept)).await,
+                }
             }
             Err(error) => vec![Err(error); calls.len()],
         };
@@ -145,28 +146,32 @@ impl Endpoint {
         attempted
     }
 
-    /// Has an answer checked, by a check of its own: another endpoint may be asked at the same time.
+    /// Has an answer checked.
     async fn accept(&self, call: &Call, answer: Answer) -> Result<Accepted, UpstreamError> {
         let by = self.id;
-        let Some(check) = call.check.as_ref().map(|check| check.again()) else {
+        let Some(check) = &call.check else {
             return Ok(Accepted { answer, verdict: None, by });
         };
-        match check.accept(&self.name, &answer).await {
-            Ok(()) => Ok(Accepted { answer, verdict: check.verdict(), by }),
+        match check.examine(&self.name, &answer).await {
+            Ok(verdict) => Ok(Accepted { answer, verdict, by }),
             Err(failure) => Err(UpstreamError::Rejected(Box::new(Mismatch { failure, answer }))),
         }
     }
 
-    async fn send(&self, calls: Calls) -> Result<Answers, UpstreamError> {
+    async fn send(&self, calls: Calls, begun: Instant) -> Result<Answers, UpstreamError> {
         let _in_flight = self.metrics.begin();
-        let begun = Instant::now();
         let sent = {
             // A leaf is always ready.
             self.lock_leaf().call(calls)
         };
         let answers = sent.await;
-        let elapsed = begun.elapsed();
+        let now = Instant::now();
+        let elapsed = now.saturating_duration_since(begun);
         self.metrics.request_ended(elapsed);
+        // Before it is checked, which takes its own time.
+        if !matches!(&answers, Err(error) if error.is_silence()) {
+            self.condition().spoke = Some(now);
+        }
         debug!(?elapsed, ok = answers.is_ok(), "upstream answered");
         answers
     }

@@ -86,20 +86,28 @@ impl Identity {
         }
     }
 
+    /// Who they are, if one of them surely is.
+    fn sure(&self) -> Option<Arc<WhoIs>> {
+        let is_sure = |endpoint: &Arc<Endpoint>| endpoint.recognition().is_some_and(Recognition::is_sure);
+        self.0.endpoints.load().iter().any(is_sure).then(|| self.0.pin.pinned()).flatten()
+    }
+
     /// Makes sure that one of them can be asked: at once if one is known, else by the next attempts. Where all are left
     /// alone, since they failed too often, nobody waits.
     ///
     /// # Errors
     /// If none can.
     pub async fn confirm(&self) -> Result<Arc<WhoIs>, IdentityError> {
+        // Most often there is nothing to wait for.
+        if let Some(who) = self.sure() {
+            return Ok(who);
+        }
         loop {
             let mut changed = self.0.changed.subscribe();
             let endpoints = self.0.endpoints.load_full();
             let recognitions: Vec<_> =
                 endpoints.iter().filter_map(|endpoint| endpoint.recognition()).collect();
-            if let (Some(who), true) =
-                (self.0.pin.pinned(), recognitions.iter().any(|recognition| recognition.is_sure()))
-            {
+            if let Some(who) = self.sure() {
                 return Ok(who);
             }
             if recognitions.is_empty() {

@@ -105,6 +105,18 @@ pub(in crate::upstream) struct Recognition {
     last_probe: Mutex<Option<Instant>>,
 }
 
+// === impl Progress ===
+
+impl Progress {
+    /// Who it is, if it is who it should be, and nothing has happened since that speaks against it.
+    fn sure(&self) -> Option<&Arc<WhoIs>> {
+        match &self.state {
+            IdentityState::Known(who) if !self.doubted => Some(who),
+            _ => None,
+        }
+    }
+}
+
 // === impl Recognition ===
 
 impl Recognition {
@@ -131,8 +143,7 @@ impl Recognition {
 
     /// Is it who it should be, and nothing has happened since that speaks against it?
     pub(in crate::upstream) fn is_sure(&self) -> bool {
-        let progress = self.progress.borrow();
-        matches!(progress.state, IdentityState::Known(_)) && !progress.doubted
+        self.progress.borrow().sure().is_some()
     }
 
     /// Is it another than it should be?
@@ -201,12 +212,16 @@ impl Recognition {
 
     /// Makes sure of it: at once if it is known, else by the next attempt.
     pub(in crate::upstream) async fn confirm(&self) -> Result<Arc<WhoIs>, IdentityError> {
+        // Most often there is nothing to wait for.
+        if let Some(who) = self.progress.borrow().sure() {
+            return Ok(who.clone());
+        }
         let mut progress = self.progress.subscribe();
         let (attempts, doubts) = {
             let now = progress.borrow_and_update();
-            match &now.state {
-                IdentityState::Known(who) if !now.doubted => return Ok(who.clone()),
-                _ => (now.attempts, now.doubts),
+            match now.sure() {
+                Some(who) => return Ok(who.clone()),
+                None => (now.attempts, now.doubts),
             }
         };
         // Kept for the next attempt, if one is under way.

@@ -1,0 +1,244 @@
+//! The short way to a node: plain HTTP/1.1, with no proxy in between. Most often it is the node next door.
+//!
+//! For every other way there is reqwest. That is ready, with each request, to follow redirects, to send it once more, to
+//! send it by way of a proxy; and this readiness costs more than the request itself. What is asked for here is always the
+//! same but for the body: its head is written once.
+
+use std::{
+    collections::VecDeque,
+    convert::Infallible,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::{HeaderValue, Request, Response, Uri, header, request::Parts, uri::Scheme};
+use http_body_util::Full;
+use hyper::{
+    body::Incoming,
+    client::conn::http1::{self, SendRequest},
+};
+use hyper_util::client::{legacy::connect::HttpConnector, proxy::matcher::Matcher};
+use tokio::time::Instant;
+use tower::{BoxError, ServiceExt, service_fn};
+use tower_http::decompression::{Decompression, DecompressionBody};
+
+use super::{
+    Reach, contact,
+    http::{AGENT, POOL_IDLE},
+};
+use crate::timeout::timeout;
+
+/// When a connection is found dead on which nothing comes any more, and on which nothing gets through: as reqwest has it.
+const KEEPALIVE: Duration = Duration::from_secs(15);
+const KEEPALIVE_RETRIES: u32 = 3;
+#[cfg(target_os = "linux")]
+const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
+
+/// How an answer may be packed.
+const PACKED: &str = "zstd,gzip";
+
+/// A connection that takes one request at a time.
+pub(super) type Connection = SendRequest<Full<Bytes>>;
+
+/// A node that is reached this way.
+#[derive(Debug)]
+pub(super) struct Direct {
+    connector: HttpConnector,
+    connect_timeout: Duration,
+    to: Uri,
+    head: Parts,
+    /// Those that wait for a request, the longest first.
+    idle: Mutex<VecDeque<Idle>>,
+}
+
+/// Why a request got no answer.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// There is no connection to be had.
+    Connect(BoxError),
+    /// It broke before the answer began.
+    Broken(hyper::Error),
+}
+
+#[derive(Debug)]
+struct Idle {
+    connection: Connection,
+    since: Instant,
+}
+
+// === impl Direct ===
+
+impl Direct {
+    /// Prepares what is sent, as reqwest would send it; connects to nothing yet. `None` if this is not the way there.
+    pub(super) fn try_new(sent: &reqwest::Request, reach: &Reach, connect_timeout: Duration) -> Option<Self> {
+        let to = Uri::try_from(sent.url().as_str()).ok()?;
+        let is_proxied = || !reach.url().is_loopback() && Matcher::from_system().intercept(&to).is_some();
+        if to.scheme() != Some(&Scheme::HTTP) || is_proxied() {
+            return None;
+        }
+        let mut head = Request::post(to.path_and_query()?.as_str()).body(()).ok()?.into_parts().0;
+        let headers = &mut head.headers;
+        headers.extend(sent.headers().clone());
+        headers.extend(reach.headers().clone());
+        // Unless the operator has another word on it.
+        let host = HeaderValue::from_str(to.authority()?.as_str()).ok()?;
+        headers.entry(header::HOST).or_insert(host);
+        headers.entry(header::USER_AGENT).or_insert(HeaderValue::from_static(AGENT));
+        headers.entry(header::ACCEPT_ENCODING).or_insert(HeaderValue::from_static(PACKED));
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        connector.set_keepalive(Some(KEEPALIVE));
+        connector.set_keepalive_interval(Some(KEEPALIVE));
+        connector.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
+        #[cfg(target_os = "linux")]
+        connector.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
+        Some(Self { connector, connect_timeout, to, head, idle: Mutex::default() })
+    }
+
+    /// Sends a request. Whoever has read the answer to its end gives the connection [back](Self::give_back); without it,
+    /// the connection is closed.
+    pub(super) async fn send(&self, body: Bytes) -> Result<(Response<Incoming>, Connection), Failure> {
+        let mut request = Request::from_parts(self.head.clone(), Full::new(body));
+        while let Some(mut connection) = self.take_idle() {
+            if connection.ready().await.is_err() {
+                continue;
+            }
+            match connection.try_send_request(request).await {
+                Ok(response) => return Ok((response, connection)),
+                Err(mut error) => match error.take_message() {
+                    // The node closed it before anything was sent: that is no fault of this call's.
+                    Some(unsent) => request = unsent,
+                    None => return Err(Failure::Broken(error.into_error())),
+                },
+            }
+        }
+        let mut connection = self.connect().await?;
+        let response = connection.send_request(request).await.map_err(Failure::Broken)?;
+        Ok((response, connection))
+    }
+
+    /// The answer was read to its end.
+    pub(super) fn give_back(&self, connection: Connection) {
+        let now = Instant::now();
+        let mut idle = self.idle();
+        while idle.front().is_some_and(|idle| idle.is_old(now)) {
+            idle.pop_front();
+        }
+        if !connection.is_closed() {
+            idle.push_back(Idle { connection, since: now });
+        }
+    }
+
+    /// The one that was used last: of those that are not needed, the time runs out.
+    fn take_idle(&self) -> Option<Connection> {
+        let mut idle = self.idle();
+        let last = idle.pop_back()?;
+        if last.is_old(Instant::now()) {
+            // So are all that have waited for longer.
+            idle.clear();
+            return None;
+        }
+        Some(last.connection)
+    }
+
+    async fn connect(&self) -> Result<Connection, Failure> {
+        contact::connects();
+        let connecting = self.connector.clone().oneshot(self.to.clone());
+        let stream = match timeout(self.connect_timeout, connecting).await {
+            Ok(connected) => connected.map_err(|error| Failure::Connect(error.into()))?,
+            Err(_) => return Err(Failure::Connect("operation timed out".into())),
+        };
+        let (sender, connection) = http1::handshake(stream).await.map_err(Failure::Broken)?;
+        // Ends when the sender is dropped, or the node has closed it. Whoever waits for an answer is told how.
+        tokio::spawn(connection.map(drop));
+        Ok(sender)
+    }
+
+    fn idle(&self) -> MutexGuard<'_, VecDeque<Idle>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Idle ===
+
+impl Idle {
+    fn is_old(&self, now: Instant) -> bool {
+        now >= self.since + POOL_IDLE
+    }
+}
+
+/// The same response, unpacked while it is read.
+pub(super) async fn unpack(response: Response<Incoming>) -> Response<DecompressionBody<Incoming>> {
+    // The layer stands around a service, and all there is of one is its response.
+    let responded = service_fn(async |carrier: Request<_>| Ok::<_, Infallible>(carrier.into_body()));
+    let Ok(unpacked) = Decompression::new(responded).oneshot(Request::new(response)).await;
+    unpacked
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+        time,
+    };
+
+    use super::*;
+    use crate::upstream::EndpointConfig;
+
+    fn direct(url: &str) -> Option<Direct> {
+        let reach = Reach::resolve(&EndpointConfig::at(url)).unwrap();
+        let sent = reqwest::Request::new(http::Method::POST, reach.url().as_url().clone());
+        Direct::try_new(&sent, &reach, Duration::from_secs(1))
+    }
+
+    #[test]
+    fn only_plain_http_is_asked_directly() {
+        assert!(direct("http://127.0.0.1:8545/KEY").is_some());
+        assert!(direct("http://[::1]:8545").is_some());
+        assert!(direct("https://127.0.0.1:8545").is_none());
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_used_again_as_long_as_it_is_young_and_open() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let direct = direct(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+        // Closes the first connection after three requests, and no other; tells on which each request came.
+        let (on, mut came) = tokio::sync::mpsc::channel(1);
+        tokio::spawn(async move {
+            for (connection, most) in (1..).zip([3, 9, 9]) {
+                let ((mut stream, _), on) = (listener.accept().await.unwrap(), on.clone());
+                tokio::spawn(async move {
+                    for _ in 0..most {
+                        let mut request = Vec::new();
+                        while !request.ends_with(b"\r\n\r\n{}") {
+                            if stream.read_buf(&mut request).await.unwrap() == 0 {
+                                return;
+                            }
+                        }
+                        on.send(connection).await.unwrap();
+                        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
+                        stream.write_all(answer).await.unwrap();
+                    }
+                });
+            }
+        });
+        for on in [1, 1, 1, 2, 3, 3] {
+            let (response, connection) = direct.send(Bytes::from_static(b"{}")).await.unwrap();
+            assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "{}");
+            direct.give_back(connection);
+            assert_eq!(came.recv().await, Some(on));
+            // Time for the news to travel that it was closed.
+            time::sleep(Duration::from_millis(20)).await;
+            if on == 2 {
+                // What has waited for too long is left alone: the node may be about to close it.
+                for idle in direct.idle().iter_mut() {
+                    idle.since -= POOL_IDLE;
+                }
+            }
+        }
+    }
+}
