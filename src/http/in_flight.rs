@@ -2,13 +2,13 @@
 //! a client that has many already.
 
 use std::{
-    future::{Future, Ready, ready},
+    future::Future,
     pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
 };
 
 use futures_util::future::Either;
@@ -20,6 +20,7 @@ use super::{
     HttpError, RpcBody,
     auth::Admitted,
     crowd::{Crowd, Seats, share},
+    refused::Refused,
 };
 use crate::proxy::Client;
 
@@ -38,8 +39,8 @@ struct Places {
 #[derive(Debug)]
 pub(super) struct Permit {
     places: Arc<Places>,
-    /// If it was crowded.
-    seat: Option<Seats>,
+    /// If it was crowded. On the heap, as most of the time it is not.
+    seat: Option<Box<Seats>>,
 }
 
 /// Puts an [`InFlight`] around a service.
@@ -84,7 +85,7 @@ impl InFlightLimit {
             return Err(HttpError::Overloaded);
         }
         if let (Some(client), Some(most)) = (client, share(taken as u64, max as u64)) {
-            let seat = permit.seat.insert(places.crowd.seats(client));
+            let seat = permit.seat.insert(Box::new(places.crowd.seats(client)));
             seat.take(1, most).then_some(()).ok_or(HttpError::OverShare)?;
         }
         Ok(permit)
@@ -128,7 +129,7 @@ where
 {
     type Response = Response<RpcBody>;
     type Error = HttpError;
-    type Future = Either<ResponseFuture<S::Future>, Ready<Result<Response<RpcBody>, HttpError>>>;
+    type Future = Either<ResponseFuture<S::Future>, Refused>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), HttpError>> {
         self.inner.poll_ready(cx)
@@ -139,7 +140,7 @@ where
             Ok(permit) => {
                 Either::Left(ResponseFuture { inner: self.inner.call(request), permit: Some(permit) })
             }
-            Err(error) => Either::Right(ready(Err(error))),
+            Err(error) => Either::Right(Refused::new(error)),
         }
     }
 }
@@ -154,9 +155,11 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let response = ready!(this.inner.poll(cx))?;
-        let permit = this.permit.take().expect("a future is not polled after it is ready");
-        Poll::Ready(Ok(response.map(|body| body.with_permit(permit))))
+        let mut polled = this.inner.poll(cx);
+        if let Poll::Ready(Ok(response)) = &mut polled {
+            response.body_mut().keep(this.permit.take());
+        }
+        polled
     }
 }
 

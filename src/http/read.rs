@@ -1,6 +1,6 @@
 //! Reads a request's body as far as the limits let it.
 
-use std::pin::pin;
+use std::pin::Pin;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http_body::Body;
@@ -9,13 +9,13 @@ use http_body_util::BodyExt;
 use super::{Config, HttpError, fair::FairLease};
 use crate::timeout::{Elapsed, timeout};
 
-/// The whole body, and the lease on its bytes. One that is announced as too long is not begun.
+/// The whole body, whose bytes the lease holds. One that is announced as too long is not begun.
 pub(super) async fn body<B: Body>(
     limits: &Config,
-    lease: FairLease,
+    lease: &mut FairLease,
     announced: Option<u64>,
-    body: B,
-) -> Result<(Bytes, FairLease), HttpError> {
+    body: Pin<&mut B>,
+) -> Result<Bytes, HttpError> {
     let max = limits.max_body.as_u64();
     if announced.is_some_and(|length| length > max) {
         return Err(HttpError::BodyTooLarge { max });
@@ -26,8 +26,11 @@ pub(super) async fn body<B: Body>(
     }
 }
 
-async fn collect<B: Body>(body: B, max: u64, mut lease: FairLease) -> Result<(Bytes, FairLease), HttpError> {
-    let mut body = pin!(body);
+async fn collect<B: Body>(
+    mut body: Pin<&mut B>,
+    max: u64,
+    lease: &mut FairLease,
+) -> Result<Bytes, HttpError> {
     let mut first = Bytes::new();
     let mut whole = BytesMut::new();
     while let Some(frame) = body.frame().await {
@@ -50,5 +53,5 @@ async fn collect<B: Body>(body: B, max: u64, mut lease: FairLease) -> Result<(By
             break;
         }
     }
-    Ok((if whole.is_empty() { first } else { whole.freeze() }, lease))
+    Ok(if whole.is_empty() { first } else { whole.freeze() })
 }
