@@ -23,8 +23,7 @@ pub struct PacketContext {
     /// On the heap, as most calls name none.
     tags: OnceLock<Box<Tags>>,
     calls: Calls,
-    /// On the heap, as it is counted only where something is missing.
-    wanted: OnceLock<Box<HashMap<(Wanted, BlockHash), u32>>>,
+    wanted: OnceLock<HashMap<(Wanted, BlockHash), u32>>,
 }
 
 #[derive(Debug)]
@@ -146,7 +145,7 @@ impl PacketContext {
         locate: impl Fn(TxHash) -> Option<BlockHash>,
     ) -> u32 {
         let counts = self.wanted.get_or_init(|| {
-            let mut counts = Box::<HashMap<_, _>>::default();
+            let mut counts = HashMap::new();
             for kind in [Wanted::Transaction, Wanted::Receipt] {
                 // Asked twice is wanted once.
                 let hashes: HashSet<_> = self
