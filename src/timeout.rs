@@ -23,8 +23,8 @@ pin_project! {
     pub struct Timeout<F> {
         #[pin]
         future: F,
-        #[pin]
-        timer: Option<Sleep>,
+        // On the heap: most never have one, and are smaller by it.
+        timer: Option<Pin<Box<Sleep>>>,
         after: Duration,
     }
 }
@@ -40,17 +40,12 @@ impl<F: Future> Future for Timeout<F> {
     type Output = Result<F::Output, Elapsed>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut this = self.project();
+        let this = self.project();
         if let Poll::Ready(output) = this.future.poll(cx) {
             return Poll::Ready(Ok(output));
         }
-        if this.timer.is_none() {
-            this.timer.set(Some(sleep(*this.after)));
-        }
-        match this.timer.as_pin_mut() {
-            Some(timer) => timer.poll(cx).map(|()| Err(Elapsed)),
-            None => Poll::Pending,
-        }
+        let timer = this.timer.get_or_insert_with(|| Box::pin(sleep(*this.after)));
+        timer.as_mut().poll(cx).map(|()| Err(Elapsed))
     }
 }
 

@@ -26,14 +26,14 @@ pub enum HashError {
     Digit,
 }
 
-fn parse(text: &str) -> Result<B256, HashError> {
-    let digits = text.strip_prefix("0x").ok_or(HashError::NoPrefix)?;
+fn parse(text: &[u8]) -> Result<B256, HashError> {
+    let digits = text.strip_prefix(b"0x").ok_or(HashError::NoPrefix)?;
     let mut hash = B256::ZERO;
     // The decoder would take another prefix for nothing.
     if digits.len() == 64 && hex::decode_to_slice(digits, hash.as_mut_slice()).is_ok() {
         return Ok(hash);
     }
-    let is_hex = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let is_hex = digits.iter().all(u8::is_ascii_hexdigit);
     Err(if is_hex { HashError::Length(digits.len()) } else { HashError::Digit })
 }
 
@@ -43,7 +43,7 @@ impl FromStr for BlockHash {
     type Err = HashError;
 
     fn from_str(text: &str) -> Result<Self, HashError> {
-        parse(text).map(Self)
+        parse(text.as_bytes()).map(Self)
     }
 }
 
@@ -62,11 +62,18 @@ impl fmt::Debug for BlockHash {
 
 // === impl TxHash ===
 
+impl TxHash {
+    /// As from text, which it is if it can be read.
+    pub(super) fn from_ascii(text: &[u8]) -> Result<Self, HashError> {
+        parse(text).map(Self)
+    }
+}
+
 impl FromStr for TxHash {
     type Err = HashError;
 
     fn from_str(text: &str) -> Result<Self, HashError> {
-        parse(text).map(Self)
+        parse(text.as_bytes()).map(Self)
     }
 }
 

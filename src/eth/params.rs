@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use super::{TxPosition, quantity};
+use super::{TxHash, TxPosition, quantity};
 use crate::jsonrpc::{Kind, Params, unescape};
 
 /// Parameters that are refused without asking a node.
@@ -49,6 +49,13 @@ struct Param<'a> {
     raw: &'a str,
     position: usize,
     name: &'static str,
+}
+
+/// The hash of a transaction that is the only parameter; `None` unless it stands there as nearly everybody writes it,
+/// without spaces and escapes. Whoever is told nothing [reads](read) on: what is wrong is said there.
+pub(super) fn lone_hash(params: &Params) -> Option<TxHash> {
+    let quoted = params.as_bytes().strip_prefix(b"[\"")?.strip_suffix(b"\"]")?;
+    TxHash::from_ascii(quoted).ok()
 }
 
 // === impl Reader ===

@@ -1,16 +1,16 @@
 //! Finds out who makes a request, and whether they may.
 
 use std::{
-    future::{Ready, ready},
     net::IpAddr,
     task::{Context, Poll},
 };
 
+use bytes::Bytes;
 use futures_util::future::Either;
 use http::{Request, Response};
 use tower::{Layer, Service};
 
-use super::{Access, HttpError, RpcBody};
+use super::{Access, HttpError, RpcBody, refused::Refused, rpc::Head};
 use crate::{listen::Peer, proxy::Caller};
 
 /// Puts an [`Auth`] around a service.
@@ -18,6 +18,8 @@ use crate::{listen::Peer, proxy::Caller};
 pub(super) struct AuthLayer {
     access: Access,
     is_loopback: bool,
+    /// What a person in front of a browser is told.
+    hint: Bytes,
 }
 
 /// Lets requests in that the rules in force allow, before anything of their bodies is read.
@@ -26,12 +28,15 @@ pub(super) struct Auth<S> {
     inner: S,
     access: Access,
     is_loopback: bool,
+    hint: Bytes,
 }
 
-/// A request that may come in.
+/// A request that may come in. Of its head only what counts is carried along.
 #[derive(Debug)]
 pub(super) struct Admitted<B> {
-    pub(super) request: Request<B>,
+    /// Or what is wrong with it.
+    pub(super) head: Result<Head, HttpError>,
+    pub(super) body: B,
     /// Who makes it.
     pub(super) caller: Caller,
 }
@@ -40,8 +45,9 @@ pub(super) struct Admitted<B> {
 
 impl AuthLayer {
     /// For requests to a listener on this address, if there is one.
-    pub(super) fn new(access: Access, listener: Option<IpAddr>) -> Self {
-        Self { access, is_loopback: listener.is_some_and(|address| address.to_canonical().is_loopback()) }
+    pub(super) fn new(access: Access, listener: Option<IpAddr>, hint: Bytes) -> Self {
+        let is_loopback = listener.is_some_and(|address| address.to_canonical().is_loopback());
+        Self { access, is_loopback, hint }
     }
 }
 
@@ -49,7 +55,7 @@ impl<S> Layer<S> for AuthLayer {
     type Service = Auth<S>;
 
     fn layer(&self, inner: S) -> Auth<S> {
-        Auth { inner, access: self.access.clone(), is_loopback: self.is_loopback }
+        Auth { inner, access: self.access.clone(), is_loopback: self.is_loopback, hint: self.hint.clone() }
     }
 }
 
@@ -62,7 +68,7 @@ where
 {
     type Response = Response<RpcBody>;
     type Error = HttpError;
-    type Future = Either<S::Future, Ready<Result<Response<RpcBody>, HttpError>>>;
+    type Future = Either<S::Future, Refused>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), HttpError>> {
         self.inner.poll_ready(cx)
@@ -70,8 +76,11 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         match self.access.admit(&request, request.body().peer(), self.is_loopback) {
-            Ok(caller) => Either::Left(self.inner.call(Admitted { request, caller })),
-            Err(refusal) => Either::Right(ready(Err(refusal))),
+            Ok(caller) => {
+                let head = Head::check(&request, &self.hint);
+                Either::Left(self.inner.call(Admitted { head, body: request.into_body(), caller }))
+            }
+            Err(refusal) => Either::Right(Refused::new(refusal)),
         }
     }
 }

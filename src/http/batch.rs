@@ -26,12 +26,13 @@ const COUNTS: usize = LARGE / 32;
 
 /// What goes back for one entry.
 pub(super) struct Reply {
-    pub(super) answer: Result<Answer, Verdict>,
+    /// On the heap, as few calls fail.
+    pub(super) answer: Result<Answer, Box<Verdict>>,
     /// Where the answer came from; `None` if there is none.
     pub(super) outcome: Option<Outcome>,
     pub(super) deflated: Option<Arc<Deflated>>,
     /// Of an answer that waits for those before it.
-    lease: Option<FairLease>,
+    lease: Option<Box<FairLease>>,
     /// There is no answer for this reason, and none will be made to what follows.
     left_out: Option<LeftOut>,
 }
@@ -72,7 +73,7 @@ impl Reply {
     }
 
     pub(super) fn failed(verdict: Verdict) -> Self {
-        Self { answer: Err(verdict), outcome: None, deflated: None, lease: None, left_out: None }
+        Self { answer: Err(Box::new(verdict)), outcome: None, deflated: None, lease: None, left_out: None }
     }
 
     /// To what is no call. It costs one all the same: a batch may hold a thousand.
@@ -103,7 +104,7 @@ impl Reply {
         }
         let mut lease = waiting.lease(client);
         match lease.grow(size) {
-            Ok(()) => Self { lease: Some(lease), ..self },
+            Ok(()) => Self { lease: Some(Box::new(lease)), ..self },
             Err(full) => Self::left_out(full.into()),
         }
     }
@@ -168,7 +169,12 @@ impl<'a> Batch<'a> {
     }
 
     /// Sees that so many bytes more may be written; some of them count already.
-    fn make_room(&mut self, more: usize, counted: Option<FairLease>, is_write: bool) -> Result<(), LeftOut> {
+    fn make_room(
+        &mut self,
+        more: usize,
+        counted: Option<Box<FairLease>>,
+        is_write: bool,
+    ) -> Result<(), LeftOut> {
         let written = self.writer.len();
         let size = written + more;
         let max = self.limits.max_batch_answer.as_u64();
@@ -184,7 +190,7 @@ impl<'a> Batch<'a> {
         }
         let lease = self.lease.get_or_insert_with(|| self.waiting.lease(self.client));
         if let Some(counted) = counted {
-            lease.absorb(counted);
+            lease.absorb(*counted);
         }
         if is_write {
             lease.hold(size);

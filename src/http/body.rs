@@ -56,14 +56,14 @@ impl RpcBody {
         self.rope.len()
     }
 
-    pub(super) fn with_lease(mut self, lease: FairLease) -> Self {
+    /// Holds these bytes until it has been taken.
+    pub(super) fn hold(&mut self, lease: FairLease) {
         self.held.lease = Some(Box::new(lease));
-        self
     }
 
-    pub(super) fn with_permit(mut self, permit: Permit) -> Self {
-        self.held.permit = Some(permit);
-        self
+    /// Keeps a request's place until it has been taken.
+    pub(super) fn keep(&mut self, permit: Option<Permit>) {
+        self.held.permit = permit;
     }
 }
 

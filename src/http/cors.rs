@@ -1,6 +1,7 @@
 //! Which web pages may read answers.
 
 use std::{
+    pin::Pin,
     task::{Context, Poll},
     time::Duration,
 };
@@ -66,7 +67,8 @@ where
 {
     type Response = Response<B>;
     type Error = S::Error;
-    type Future = Either<S::Future, cors::ResponseFuture<S::Future>>;
+    // On the heap, as few requests are a page's.
+    type Future = Either<S::Future, Pin<Box<cors::ResponseFuture<S::Future>>>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
@@ -78,6 +80,6 @@ where
             return Either::Left(self.inner.call(request));
         }
         // Around the service of this one request: nothing is cloned that a layer of fixed rules would not.
-        Either::Right(self.live.cors().layer(&mut self.inner).call(request))
+        Either::Right(Box::pin(self.live.cors().layer(&mut self.inner).call(request)))
     }
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::HostError;
 use crate::{
     jsonrpc::PacketError,
@@ -25,8 +27,8 @@ pub enum HttpError {
     /// Not POST.
     #[error("send JSON-RPC calls with POST")]
     MethodNotAllowed {
-        /// A browser is looking: it gets a line for people.
-        browser: bool,
+        /// A browser is looking: it gets this, which is for people.
+        hint: Option<Bytes>,
     },
     /// An upgrade to WebSocket.
     #[error("WebSocket is not served here; send JSON-RPC calls with POST")]

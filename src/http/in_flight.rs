@@ -2,13 +2,13 @@
 //! a client that has many already.
 
 use std::{
-    future::{Future, Ready, ready},
+    future::Future,
     pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
 };
 
 use futures_util::future::Either;
@@ -16,7 +16,7 @@ use http::Response;
 use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 
-use super::{HttpError, RpcBody, auth::Admitted};
+use super::{HttpError, RpcBody, auth::Admitted, refused::Refused};
 use crate::{
     budget::{Crowd, Seats, share},
     client::Client,
@@ -37,8 +37,8 @@ struct Places {
 #[derive(Debug)]
 pub(super) struct Permit {
     places: Arc<Places>,
-    /// If it was crowded.
-    seat: Option<Seats>,
+    /// If it was crowded. On the heap, as most of the time it is not.
+    seat: Option<Box<Seats>>,
 }
 
 /// Puts an [`InFlight`] around a service.
@@ -80,7 +80,7 @@ impl InFlightLimit {
         // Given back when dropped, whatever is found now.
         let mut permit = Permit { places: places.clone(), seat: None };
         if let (Some(client), Some(most)) = (client, share(taken as u64, max as u64)) {
-            let seat = permit.seat.insert(places.crowd.seats(client));
+            let seat = permit.seat.insert(Box::new(places.crowd.seats(client)));
             seat.take(1, most).then_some(()).ok_or(HttpError::OverShare)?;
         }
         // Not before: who has its share is not one for whom others would have to go.
@@ -128,7 +128,7 @@ where
 {
     type Response = Response<RpcBody>;
     type Error = HttpError;
-    type Future = Either<ResponseFuture<S::Future>, Ready<Result<Response<RpcBody>, HttpError>>>;
+    type Future = Either<ResponseFuture<S::Future>, Refused>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), HttpError>> {
         self.inner.poll_ready(cx)
@@ -139,7 +139,7 @@ where
             Ok(permit) => {
                 Either::Left(ResponseFuture { inner: self.inner.call(request), permit: Some(permit) })
             }
-            Err(error) => Either::Right(ready(Err(error))),
+            Err(error) => Either::Right(Refused::new(error)),
         }
     }
 }
@@ -154,9 +154,11 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let response = ready!(this.inner.poll(cx))?;
-        let permit = this.permit.take().expect("a future is not polled after it is ready");
-        Poll::Ready(Ok(response.map(|body| body.with_permit(permit))))
+        let mut polled = this.inner.poll(cx);
+        if let Poll::Ready(Ok(response)) = &mut polled {
+            response.body_mut().keep(this.permit.take());
+        }
+        polled
     }
 }
 

@@ -23,6 +23,7 @@ mod live;
 mod metrics;
 mod packet;
 mod read;
+mod refused;
 pub mod rescue;
 mod rpc;
 mod stack;

@@ -8,7 +8,7 @@ use std::{
 };
 
 use futures_util::{
-    FutureExt, StreamExt, TryFutureExt,
+    FutureExt, StreamExt,
     future::{Either, OptionFuture},
     stream::FuturesOrdered,
 };
@@ -92,28 +92,22 @@ where
         limits: &'a Config,
         packet: Packet,
         caller: Caller,
-        Shape { version, varies }: Shape,
+        shape: Shape,
     ) -> impl Future<Output = Result<Response<RpcBody>, HttpError>> + use<'a, P> {
-        let answering = match packet {
-            Packet::Single(entry) => Either::Left(self.alone(entry, caller, version)),
+        match packet {
+            Packet::Single(entry) => Either::Left(self.alone(entry, caller, shape)),
             // On the heap, as there is room for a hundred calls in it.
             Packet::Batch(entries) => {
-                Either::Right(Box::pin(self.batch(limits, entries, caller, version)).map(Ok))
+                Either::Right(Box::pin(self.batch(limits, entries, caller, shape)).map(Ok))
             }
-        };
-        answering.map_ok(move |mut response| {
-            if varies {
-                response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept-encoding"));
-            }
-            response
-        })
+        }
     }
 
     fn alone(
         &self,
         entry: Entry,
         caller: Caller,
-        version: Version,
+        shape: Shape,
     ) -> impl Future<Output = Result<Response<RpcBody>, HttpError>> + use<'_, P> {
         let is_write = matches!(&entry, Entry::Call(call) if is_write(call.method.as_str()));
         let client = caller.client;
@@ -131,8 +125,12 @@ where
             }
         };
         replying.map(move |reply| match (id, reply) {
-            (Some(id), Some(reply)) => self.counted(self.single(&id, reply, version), client, is_write),
-            _ => Ok(no_content()),
+            (Some(id), Some(reply)) => {
+                let mut response = self.single(&id, reply, shape);
+                self.count(&mut response, client, is_write)?;
+                Ok(response)
+            }
+            _ => Ok(no_content(shape)),
         })
     }
 
@@ -141,7 +139,7 @@ where
         limits: &Config,
         entries: Vec<Entry>,
         caller: Caller,
-        version: Version,
+        shape: Shape,
     ) -> Response<RpcBody> {
         let mut batch = Batch::new(limits, &self.waiting, caller.client);
         let mut entries = entries.into_iter();
@@ -149,9 +147,9 @@ where
             let segment = Segment::next(&mut entries, &caller);
             self.segment(&segment, limits.batch_concurrency.max(1), &mut batch).await;
         }
-        let Some(done) = batch.finish() else { return no_content() };
+        let Some(done) = batch.finish() else { return no_content(shape) };
         let Done { rope, marks, cache_status, lease, turned_away } = done;
-        let mut response = self.json(rope, &marks, version, cache_status);
+        let mut response = self.json(rope, &marks, shape, cache_status);
         if turned_away {
             response.extensions_mut().insert(TurnedAway);
         }
@@ -162,7 +160,8 @@ where
         let mut lease = lease.unwrap_or_else(|| self.waiting.lease(caller.client));
         // Deflated it may be less.
         lease.hold(size);
-        response.map(|body| body.with_lease(lease))
+        response.body_mut().hold(lease);
+        response
     }
 
     /// Runs entries side by side, so many at a time. What is there at the first look, as answers from memory are,
@@ -229,7 +228,7 @@ impl<P> Packets<P> {
         &self,
         id: &RawId,
         Reply { answer, outcome, deflated, .. }: Reply,
-        version: Version,
+        shape: Shape,
     ) -> Response<RpcBody> {
         let mut writer = ReplyWriter::single();
         let (answer, verdict) = match answer {
@@ -241,7 +240,7 @@ impl<P> Packets<P> {
         let cache_status =
             HeaderValue::from_static(outcome.map_or(cache_status::UNANSWERED, Outcome::cache_status));
         let mut response =
-            self.json(writer.finish().unwrap_or_default(), mark.as_slice(), version, cache_status);
+            self.json(writer.finish().unwrap_or_default(), mark.as_slice(), shape, cache_status);
         if let Some(verdict) = verdict {
             verdict.mark(&mut response);
         }
@@ -250,15 +249,15 @@ impl<P> Packets<P> {
 
     /// Large answers count while they wait to be taken: clients that ask for much and take little would otherwise fill the
     /// memory with it. What a write came to is told in any case: whoever is told to try again would send it twice.
-    fn counted(
+    fn count(
         &self,
-        response: Response<RpcBody>,
+        response: &mut Response<RpcBody>,
         client: Option<Client>,
         is_write: bool,
-    ) -> Result<Response<RpcBody>, HttpError> {
+    ) -> Result<(), HttpError> {
         let size = response.body().len();
         if size < LARGE {
-            return Ok(response);
+            return Ok(());
         }
         let mut lease = self.waiting.lease(client);
         if is_write {
@@ -269,7 +268,8 @@ impl<P> Packets<P> {
                 Full::Share => HttpError::OverShare,
             })?;
         }
-        Ok(response.map(|body| body.with_lease(lease)))
+        response.body_mut().hold(lease);
+        Ok(())
     }
 
     /// As gzip, if there is a deflated form of anything in it; only callers who take gzip are handed one.
@@ -277,13 +277,13 @@ impl<P> Packets<P> {
         &self,
         plain: Rope,
         marks: &[Mark],
-        version: Version,
+        shape: Shape,
         cache_status: HeaderValue,
     ) -> Response<RpcBody> {
         let size = plain.len();
         let rope = if marks.is_empty() { plain } else { gzip::stitch(plain, marks) };
         let sent = rope.len();
-        let mut response = Response::new(RpcBody::new(rope, version));
+        let mut response = Response::new(RpcBody::new(rope, shape.version));
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(cache_status::NAME, cache_status);
@@ -291,6 +291,7 @@ impl<P> Packets<P> {
             headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
             self.metrics.compressed(size, sent);
         }
+        shape.mark(&mut response);
         response
     }
 }
@@ -352,9 +353,20 @@ impl Segment {
     }
 }
 
-fn no_content() -> Response<RpcBody> {
+// === impl Shape ===
+
+impl Shape {
+    fn mark(self, response: &mut Response<RpcBody>) {
+        if self.varies {
+            response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept-encoding"));
+        }
+    }
+}
+
+fn no_content(shape: Shape) -> Response<RpcBody> {
     let mut response = Response::new(RpcBody::default());
     *response.status_mut() = StatusCode::NO_CONTENT;
     response.headers_mut().insert(cache_status::NAME, HeaderValue::from_static(cache_status::UNANSWERED));
+    shape.mark(&mut response);
     response
 }

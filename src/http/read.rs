@@ -1,6 +1,6 @@
 //! Reads a request's body as far as the limits let it.
 
-use std::pin::pin;
+use std::pin::Pin;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http_body::Body;
@@ -12,13 +12,13 @@ use crate::{
     timeout::{Elapsed, timeout},
 };
 
-/// The whole body, and the lease on its bytes. One that is announced as too long is not begun.
+/// The whole body, whose bytes the lease holds. One that is announced as too long is not begun.
 pub(super) async fn body<B: Body>(
     limits: &Config,
-    lease: FairLease,
+    lease: &mut FairLease,
     announced: Option<u64>,
-    body: B,
-) -> Result<(Bytes, FairLease), HttpError> {
+    body: Pin<&mut B>,
+) -> Result<Bytes, HttpError> {
     let max = limits.max_body.as_u64();
     if announced.is_some_and(|length| length > max) {
         return Err(HttpError::BodyTooLarge { max });
@@ -29,8 +29,11 @@ pub(super) async fn body<B: Body>(
     }
 }
 
-async fn collect<B: Body>(body: B, max: u64, mut lease: FairLease) -> Result<(Bytes, FairLease), HttpError> {
-    let mut body = pin!(body);
+async fn collect<B: Body>(
+    mut body: Pin<&mut B>,
+    max: u64,
+    lease: &mut FairLease,
+) -> Result<Bytes, HttpError> {
     let mut first = Bytes::new();
     let mut whole = BytesMut::new();
     while let Some(frame) = body.frame().await {
@@ -53,7 +56,7 @@ async fn collect<B: Body>(body: B, max: u64, mut lease: FairLease) -> Result<(By
             break;
         }
     }
-    Ok((if whole.is_empty() { first } else { whole.freeze() }, lease))
+    Ok(if whole.is_empty() { first } else { whole.freeze() })
 }
 
 /// What a client is told whose request does not fit.

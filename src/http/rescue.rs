@@ -14,7 +14,6 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use futures_util::{
     FutureExt,
     future::{CatchUnwind, Either, Ready, ready},
@@ -47,25 +46,18 @@ pub struct Verdict {
 }
 
 /// Puts a [`Rescue`] around a service.
-#[derive(Clone, Debug)]
-pub(super) struct RescueLayer {
-    /// What a person in front of a browser is told.
-    pub(super) hint: Bytes,
-}
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RescueLayer;
 
 /// Answers what failed below.
 #[derive(Clone, Debug)]
-pub(super) struct Rescue<S> {
-    inner: S,
-    hint: Bytes,
-}
+pub(super) struct Rescue<S>(S);
 
 pin_project! {
     /// Resolves to a response, always.
     pub(super) struct ResponseFuture<F> {
         #[pin]
         inner: F,
-        hint: Bytes,
     }
 }
 
@@ -242,12 +234,12 @@ impl Verdict {
 }
 
 /// A response for whatever went wrong with the request as a whole.
-fn respond(error: &HttpError, hint: &Bytes) -> Response<RpcBody> {
+fn respond(error: &HttpError) -> Response<RpcBody> {
     let mut response = http_error(error).into_response();
     if let HttpError::Overloaded = error {
         response.extensions_mut().insert(TurnedAway);
     }
-    if let HttpError::MethodNotAllowed { browser: true } = error {
+    if let HttpError::MethodNotAllowed { hint: Some(hint) } = error {
         *response.body_mut() = RpcBody::from(hint.clone());
         let plain = HeaderValue::from_static("text/plain; charset=utf-8");
         response.headers_mut().insert(header::CONTENT_TYPE, plain);
@@ -261,7 +253,7 @@ impl<S> Layer<S> for RescueLayer {
     type Service = Rescue<S>;
 
     fn layer(&self, inner: S) -> Rescue<S> {
-        Rescue { inner, hint: self.hint.clone() }
+        Rescue(inner)
     }
 }
 
@@ -281,7 +273,7 @@ where
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        ResponseFuture { inner: self.inner.call(request), hint: self.hint.clone() }
+        ResponseFuture { inner: self.0.call(request) }
     }
 }
 
@@ -298,7 +290,7 @@ where
         match catch_unwind(AssertUnwindSafe(|| this.inner.poll(cx))) {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(Ok(response))) => Poll::Ready(Ok(response)),
-            Ok(Poll::Ready(Err(error))) => Poll::Ready(Ok(respond(&error, this.hint))),
+            Ok(Poll::Ready(Err(error))) => Poll::Ready(Ok(respond(&error))),
             Err(payload) => Poll::Ready(Ok(panicked(payload.as_ref()).into_response())),
         }
     }

@@ -1,12 +1,14 @@
 //! Reads a request, hands its packet on, and brings the replies back.
 
 use std::{
+    pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll},
 };
 
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use http::{HeaderMap, HeaderValue, Method, Response, Version, header, request::Parts};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Version, header};
 use http_body::Body;
 use tower::Service;
 
@@ -19,7 +21,6 @@ use super::{
 };
 use crate::{
     budget::{FairBytes, FairLease},
-    client::Client,
     jsonrpc::Packet,
     proxy::{self, Answered, CallError, Caller},
 };
@@ -39,7 +40,8 @@ struct Inner<P> {
 }
 
 /// What counts of a request's head.
-struct Head {
+#[derive(Debug)]
+pub(super) struct Head {
     version: Version,
     accepted: Accepted,
     /// How long its body is said to be.
@@ -88,10 +90,7 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, Admitted { request, caller }: Admitted<B>) -> Self::Future {
-        // The rest of the head is not carried along.
-        let (parts, body) = request.into_parts();
-        let head = Head::check(&parts);
+    fn call(&mut self, Admitted { head, body, caller }: Admitted<B>) -> Self::Future {
         Box::pin(self.0.clone().respond(head, body, caller))
     }
 }
@@ -115,15 +114,24 @@ where
         async move {
             // A request is answered under the limits that it came under.
             let limits = self.live.config();
-            let read = self.read(&limits, head, body, caller.client).await;
-            // The lease is held until the packet, which is made of these bytes, has been answered.
-            let (answering, _lease) = match read {
-                Ok((Head { version, accepted, .. }, packet, lease)) => {
+            // Held until the packet, which is made of these bytes, has been answered.
+            let mut lease = self.bytes.lease(caller.client);
+            let read = match head {
+                Ok(head) => {
+                    // Where it is: handed on by value, each future on the way would have room for it.
+                    let body = pin!(body);
+                    let read = self.read(&limits, head.announced, body, &mut lease).await;
+                    read.map(|packet| (head, packet))
+                }
+                Err(error) => Err(error),
+            };
+            let answering = match read {
+                Ok((Head { version, accepted, .. }, packet)) => {
                     caller.gzip = limits.compress && accepted == Accepted::Gzip;
                     // Without the header an answer is what it always was: nothing is said of what others might get. No
                     // cache keeps the answer to a POST unless it is told to, and none is.
                     let varies = limits.compress && accepted != Accepted::Unsaid;
-                    (self.packets.answer(&limits, packet, caller, Shape { version, varies }), lease)
+                    self.packets.answer(&limits, packet, caller, Shape { version, varies })
                 }
                 Err(error @ (HttpError::TooMuchToRead | HttpError::OverShare)) => return Err(error),
                 // Each entry of a packet costs its client a call, and so does what is none: garbage is not free.
@@ -140,19 +148,17 @@ where
     fn read<B: Body>(
         &self,
         limits: &Config,
-        head: Result<Head, HttpError>,
-        body: B,
-        client: Option<Client>,
-    ) -> impl Future<Output = Result<(Head, Packet, FairLease), HttpError>> {
+        announced: Option<u64>,
+        body: Pin<&mut B>,
+        lease: &mut FairLease,
+    ) -> impl Future<Output = Result<Packet, HttpError>> {
         async move {
-            let head = head?;
-            let (body, mut lease) =
-                read::body(limits, self.bytes.lease(client), head.announced, body).await?;
+            let body = read::body(limits, lease, announced, body).await?;
             let packet = Packet::read(&body, limits.max_batch).map_err(HttpError::Packet)?;
             if let Packet::Batch(entries) = &packet {
                 lease.grow_reading(entries.len() * ENTRY_ROOM).map_err(read::refused)?;
             }
-            Ok((head, packet, lease))
+            Ok(packet)
         }
     }
 }
@@ -161,17 +167,16 @@ where
 
 impl Head {
     /// Is this a request that a packet can come out of?
-    fn check(parts: &Parts) -> Result<Self, HttpError> {
-        let Named { upgrade, content_type, content_encoding, content_length, accepts } =
-            Named::of(&parts.headers);
+    pub(super) fn check<B>(request: &Request<B>, hint: &Bytes) -> Result<Self, HttpError> {
+        let (method, headers) = (request.method(), request.headers());
+        let Named { upgrade, content_type, content_encoding, content_length, accepts } = Named::of(headers);
         if upgrade.is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(b"websocket")) {
             return Err(HttpError::WebSocket);
         }
-        if parts.method != Method::POST {
-            let accept = parts.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
-            let browser =
-                parts.method == Method::GET && accept.is_some_and(|accept| accept.contains("text/html"));
-            return Err(HttpError::MethodNotAllowed { browser });
+        if method != Method::POST {
+            let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+            let browser = method == Method::GET && accept.is_some_and(|accept| accept.contains("text/html"));
+            return Err(HttpError::MethodNotAllowed { hint: browser.then(|| hint.clone()) });
         }
         if !content_type.is_some_and(is_json) {
             return Err(HttpError::ContentType);
@@ -180,8 +185,8 @@ impl Head {
             return Err(HttpError::ContentEncoding);
         }
         let announced = content_length.and_then(|length| length.to_str().ok()?.parse().ok());
-        let accepted = if accepts { Accepted::of(&parts.headers) } else { Accepted::Unsaid };
-        Ok(Self { version: parts.version, accepted, announced })
+        let accepted = if accepts { Accepted::of(headers) } else { Accepted::Unsaid };
+        Ok(Self { version: request.version(), accepted, announced })
     }
 }
 

@@ -56,7 +56,8 @@ where
 {
     type Response = Response<B>;
     type Error = S::Error;
-    type Future = Either<S::Future, Traced<S::Future>>;
+    // On the heap, as few requests are looked at.
+    type Future = Either<S::Future, Pin<Box<Traced<S::Future>>>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.0.poll_ready(cx)
@@ -72,7 +73,7 @@ where
             debug_span!("request", method = %request.method(), version = ?request.version(), id = shown);
         let begun = Instant::now();
         let inner = span.in_scope(|| self.0.call(request));
-        Either::Right(Traced { inner, span, begun, id })
+        Either::Right(Box::pin(Traced { inner, span, begun, id }))
     }
 }
 

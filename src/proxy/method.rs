@@ -33,7 +33,7 @@ pub(super) struct MethodLabel(usize);
 impl MethodLabel {
     /// Every label, in order.
     pub(super) fn all() -> impl Iterator<Item = &'static str> {
-        Operation::METHODS.iter().copied().chain(COMMON).chain([OTHER])
+        Operation::METHODS.iter().chain(&COMMON).copied().chain([OTHER])
     }
 
     /// The label of a method; `other` for any that is not known beforehand.

@@ -20,7 +20,8 @@ use crate::{
 pub struct PacketContext {
     caller: Caller,
     arrival: OnceLock<Stamp>,
-    tags: Tags,
+    /// On the heap, as most calls name none.
+    tags: OnceLock<Box<Tags>>,
     calls: Calls,
     wanted: OnceLock<HashMap<(Wanted, BlockHash), u32>>,
 }
@@ -68,6 +69,19 @@ impl Wanted {
     }
 }
 
+// === impl Tags ===
+
+impl Tags {
+    fn pinned(&self, tag: Tag) -> Option<&OnceLock<Link>> {
+        match tag {
+            Tag::Latest => Some(&self.latest),
+            Tag::Safe => Some(&self.safe),
+            Tag::Finalized => Some(&self.finalized),
+            Tag::Earliest | Tag::Pending => None,
+        }
+    }
+}
+
 // === impl PacketContext ===
 
 impl PacketContext {
@@ -82,7 +96,7 @@ impl PacketContext {
     }
 
     fn of(caller: Caller, calls: Calls) -> Self {
-        Self { caller, arrival: OnceLock::new(), tags: Tags::default(), calls, wanted: OnceLock::new() }
+        Self { caller, arrival: OnceLock::new(), tags: OnceLock::new(), calls, wanted: OnceLock::new() }
     }
 
     /// Its calls, in order.
@@ -115,21 +129,12 @@ impl PacketContext {
 
     /// The block that a tag means in this packet; `None` until the first call has found out.
     pub(super) fn tag(&self, tag: Tag) -> Option<Link> {
-        self.pinned(tag).and_then(|pinned| pinned.get().copied())
+        self.tags.get()?.pinned(tag)?.get().copied()
     }
 
     /// From here on `tag` means this block, unless another call was first.
     pub(super) fn pin(&self, tag: Tag, link: Link) -> Link {
-        self.pinned(tag).map_or(link, |pinned| *pinned.get_or_init(|| link))
-    }
-
-    fn pinned(&self, tag: Tag) -> Option<&OnceLock<Link>> {
-        match tag {
-            Tag::Latest => Some(&self.tags.latest),
-            Tag::Safe => Some(&self.tags.safe),
-            Tag::Finalized => Some(&self.tags.finalized),
-            Tag::Earliest | Tag::Pending => None,
-        }
+        self.tags.get_or_init(Box::default).pinned(tag).map_or(link, |pinned| *pinned.get_or_init(|| link))
     }
 
     /// How many distinct answers this packet wants of a block, as far as `locate` knows where they are.

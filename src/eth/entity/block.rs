@@ -96,8 +96,8 @@ impl Block {
     /// The hash of one transaction; `None` past the end.
     pub fn transaction_hash(&self, index: TxPosition) -> Option<TxHash> {
         let transaction = self.transactions.get(usize::try_from(index.0).ok()?)?;
-        let quoted = std::str::from_utf8(&self.bytes[transaction.hash.range()]).ok()?;
-        quoted.strip_prefix('"')?.strip_suffix('"')?.parse().ok()
+        let quoted = &self.bytes[transaction.hash.range()];
+        TxHash::from_ascii(quoted.strip_prefix(b"\"")?.strip_suffix(b"\"")?).ok()
     }
 
     /// The hashes of all transactions, in order.

@@ -21,6 +21,9 @@ impl TransactionByHash {
     pub(in crate::eth) const METHOD: &str = "eth_getTransactionByHash";
 
     pub(in crate::eth) fn read(params: &Params) -> Result<Self, ParamError> {
+        if let Some(hash) = params::lone_hash(params) {
+            return Ok(Self { hash });
+        }
         let mut params = params::read(params);
         let hash = params.string(TX_HASH.0, TX_HASH.1)?;
         params.end()?;

@@ -1,0 +1,34 @@
+//! A request that is refused, as the future of its answer.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use http::Response;
+
+use super::{HttpError, RpcBody};
+
+/// Resolves to why it is refused, at once.
+///
+/// What is ready with a response would do as well, but takes the room of one in the future of every request, and that is
+/// moved through all layers.
+#[derive(Debug)]
+pub(super) struct Refused(Option<HttpError>);
+
+// === impl Refused ===
+
+impl Refused {
+    pub(super) fn new(reason: HttpError) -> Self {
+        Self(Some(reason))
+    }
+}
+
+impl Future for Refused {
+    type Output = Result<Response<RpcBody>, HttpError>;
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        Poll::Ready(Err(self.0.take().expect("a future is not polled after it is ready")))
+    }
+}
