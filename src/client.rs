@@ -15,7 +15,7 @@ pub enum Client {
 
 task_local! {
     /// For whom something is done. Not an argument: an answer is read many steps from where it was asked for.
-    static CURRENT: Client;
+    static CURRENT: Option<Client>;
 }
 
 // === impl Client ===
@@ -23,14 +23,11 @@ task_local! {
 impl Client {
     /// For whom the caller does its work, if it is for anybody in particular.
     pub fn current() -> Option<Self> {
-        CURRENT.try_with(|client| *client).ok()
+        CURRENT.try_with(|client| *client).ok().flatten()
     }
 
     /// Does work for a client, or for nobody in particular.
     pub async fn serve<T>(client: Option<Self>, work: impl Future<Output = T>) -> T {
-        match client {
-            Some(client) => CURRENT.scope(client, work).await,
-            None => work.await,
-        }
+        CURRENT.scope(client, work).await
     }
 }

@@ -32,15 +32,37 @@ pub struct Seats {
     taken: u64,
 }
 
-/// What a client may have where so much of `max` is taken already: as much as there is, if `None`.
-pub fn share(taken: u64, max: u64) -> Option<u64> {
-    let free = max.saturating_sub(taken);
-    let share = match free {
-        _ if free <= max / FULL => LAST_SHARE,
-        _ if free <= max / CROWDED => SHARE,
-        _ => return None,
-    };
-    Some((max / share).max(1))
+/// What a client may have when it is crowded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Now.
+    most: u64,
+    /// While there is room. Who has less and gets no more has no reason to be told so: there is none to be had.
+    fair: u64,
+}
+
+/// Why there is no more to be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Full {
+    /// All is taken.
+    All,
+    /// The client has its share.
+    Share,
+}
+
+// === impl Share ===
+
+impl Share {
+    /// What a client may have where so much of `max` is taken already: as much as there is, if `None`.
+    pub fn of(taken: u64, max: u64) -> Option<Self> {
+        let free = max.saturating_sub(taken);
+        let share = match free {
+            _ if free <= max / FULL => LAST_SHARE,
+            _ if free <= max / CROWDED => SHARE,
+            _ => return None,
+        };
+        Some(Self { most: (max / share).max(1), fair: (max / SHARE).max(1) })
+    }
 }
 
 // === impl Crowd ===
@@ -69,20 +91,29 @@ impl Crowd {
 // === impl Seats ===
 
 impl Seats {
-    /// Takes so many more, unless its client would have more than `most` then: whether it did.
-    pub fn take(&mut self, count: u64, most: u64) -> bool {
-        if count == 0 {
-            return true;
-        }
+    /// Takes so many more.
+    ///
+    /// # Errors
+    /// If its client would have more than that share then.
+    pub fn take(&mut self, count: u64, Share { most, fair }: Share) -> Result<(), Full> {
         let mut clients = self.crowd.lock();
         let taken = clients.get(&self.client).copied().unwrap_or(0).saturating_add(count);
         // Who is refused is not put in: those who have nothing could be very many.
-        let takes = taken <= most;
-        if takes {
-            clients.insert(self.client, taken);
-            self.taken += count;
+        match taken {
+            _ if count == 0 => {}
+            _ if taken <= most => {
+                clients.insert(self.client, taken);
+                self.taken += count;
+            }
+            _ if taken <= fair => return Err(Full::All),
+            _ => return Err(Full::Share),
         }
-        takes
+        Ok(())
+    }
+
+    /// Takes so many more, whatever the share: they are there.
+    pub fn hold(&mut self, count: u64) {
+        let _ = self.take(count, Share { most: u64::MAX, fair: u64::MAX });
     }
 
     /// Gives back so many, or as many as there are.
@@ -122,9 +153,11 @@ mod tests {
     fn who_is_refused_is_not_remembered() {
         let crowd = Crowd::default();
         let mut seats = crowd.seats(Client::Key(1));
-        assert!(!seats.take(5, 4));
+        let share = Share { most: 4, fair: 8 };
+        assert_eq!(seats.take(5, share), Err(Full::All));
+        assert_eq!(seats.take(9, share), Err(Full::Share));
         assert!(crowd.is_empty());
-        assert!(seats.take(4, 4) && !seats.take(1, 4));
+        assert_eq!((seats.take(4, share), seats.take(1, share)), (Ok(()), Err(Full::All)));
         assert_eq!(crowd.of(Client::Key(1)), 4);
         drop(seats);
         assert!(crowd.is_empty());
@@ -132,11 +165,12 @@ mod tests {
 
     #[test]
     fn it_is_crowded_from_the_half_on() {
-        assert_eq!([0, 1, 31].map(|taken| share(taken, 64)), [None; 3]);
-        assert_eq!([32, 55].map(|taken| share(taken, 64)), [Some(16); 2]);
-        assert_eq!([56, 64, 99].map(|taken| share(taken, 64)), [Some(1); 3]);
+        let most = |taken, max| Share::of(taken, max).map(|share| share.most);
+        assert_eq!([0, 1, 31].map(|taken| most(taken, 64)), [None; 3]);
+        assert_eq!([32, 55].map(|taken| most(taken, 64)), [Some(16); 2]);
+        assert_eq!([56, 64, 99].map(|taken| most(taken, 64)), [Some(1); 3]);
         // Where there is one place, it is anybody's.
-        assert_eq!(share(0, 1), None);
-        assert_eq!(share(1, 2), Some(1));
+        assert_eq!(most(0, 1), None);
+        assert_eq!(most(1, 2), Some(1));
     }
 }

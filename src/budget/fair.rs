@@ -3,7 +3,7 @@
 
 use super::{
     ByteBudget, Lease, SMALL,
-    crowd::{Crowd, Seats, share},
+    crowd::{Crowd, Full, Seats, Share},
 };
 use crate::client::Client;
 
@@ -25,20 +25,11 @@ pub struct FairLease {
     seats: Option<Seats>,
 }
 
-/// Why there are no bytes to be had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Full {
-    /// All are taken.
-    All,
-    /// The client has its share of them.
-    Share,
-}
-
 /// What a client may have where so much is held, and so much of it by the one who asks for more. Where next to nothing is
 /// held besides, what is larger than a client's share is as welcome as any.
-fn crowded(held: u64, own: u64, max: u64) -> Option<u64> {
+fn crowded(held: u64, own: u64, max: u64) -> Option<Share> {
     let besides = held.saturating_sub(own);
-    share(if besides <= max / NEXT_TO_NOTHING { besides } else { held }, max)
+    Share::of(if besides <= max / NEXT_TO_NOTHING { besides } else { held }, max)
 }
 
 // === impl FairBytes ===
@@ -66,13 +57,8 @@ impl FairLease {
         let own = self.lease.held() as u64;
         let before = self.lease.grow(bytes).map_err(|_| Full::All)?;
         let Some(seats) = &mut self.seats else { return Ok(()) };
-        match crowded(before, own, self.lease.budget().max()) {
-            Some(most) if !seats.take(bytes as u64, most) => {
-                self.lease.hold(self.lease.held() - bytes);
-                Err(Full::Share)
-            }
-            _ => Ok(()),
-        }
+        let Some(share) = crowded(before, own, self.lease.budget().max()) else { return Ok(()) };
+        seats.take(bytes as u64, share).inspect_err(|_| self.lease.hold(own as usize))
     }
 
     /// The same for what is being read, of which a [little](SMALL) is always to be had: whoever takes all the rest does
@@ -103,7 +89,7 @@ impl FairLease {
         // What came last goes first.
         seats.give_back(held.saturating_sub(bytes) as u64);
         if crowded(before, held as u64, self.lease.budget().max()).is_some() {
-            seats.take(bytes.saturating_sub(held) as u64, u64::MAX);
+            seats.hold(bytes.saturating_sub(held) as u64);
         }
     }
 
@@ -199,7 +185,7 @@ mod tests {
         assert!(waiting.crowd.is_empty());
         // Beside it there is room for little.
         let mut beside = waiting.lease(client);
-        assert_eq!(beside.grow(20), Err(Full::Share));
+        assert_eq!(beside.grow(20), Err(Full::All), "it has not got its share");
         beside.grow(10).unwrap();
         assert_eq!(waiting.crowd.of(Client::Key(1)), 10);
         beside.hold(4);

@@ -8,8 +8,8 @@ mod crowd;
 mod fair;
 
 pub use self::{
-    crowd::{Crowd, Seats, share},
-    fair::{FairBytes, FairLease, Full},
+    crowd::{Crowd, Full, Seats, Share},
+    fair::{FairBytes, FairLease},
 };
 
 use std::sync::{
@@ -101,8 +101,10 @@ impl Lease {
     pub fn hold(&mut self, bytes: usize) {
         let held = &self.budget.0.held;
         let bytes = bytes as u64;
-        held.fetch_add(bytes, Relaxed);
-        held.fetch_sub(self.held, Relaxed);
+        match bytes.checked_sub(self.held) {
+            Some(more) => held.fetch_add(more, Relaxed),
+            None => held.fetch_sub(self.held - bytes, Relaxed),
+        };
         self.held = bytes;
     }
 

@@ -18,7 +18,7 @@ use tower::{Layer, Service};
 
 use super::{HttpError, RpcBody, auth::Admitted, refused::Refused};
 use crate::{
-    budget::{Crowd, Seats, share},
+    budget::{Crowd, Full, Seats, Share},
     client::Client,
 };
 
@@ -79,9 +79,12 @@ impl InFlightLimit {
         let taken = places.taken.fetch_add(1, Relaxed);
         // Given back when dropped, whatever is found now.
         let mut permit = Permit { places: places.clone(), seat: None };
-        if let (Some(client), Some(most)) = (client, share(taken as u64, max as u64)) {
+        if let (Some(client), Some(share)) = (client, Share::of(taken as u64, max as u64)) {
             let seat = permit.seat.insert(Box::new(places.crowd.seats(client)));
-            seat.take(1, most).then_some(()).ok_or(HttpError::OverShare)?;
+            seat.take(1, share).map_err(|full| match full {
+                Full::All => HttpError::Overloaded,
+                Full::Share => HttpError::OverShare,
+            })?;
         }
         // Not before: who has its share is not one for whom others would have to go.
         if taken >= max {
@@ -178,7 +181,7 @@ mod tests {
         assert_eq!(taken.len(), 32 + 16, "a half while there was room, and a fourth when it was crowded");
         taken.extend((0..10).filter_map(|_| limit.take(modest).ok()));
         assert_eq!(taken.len(), 32 + 16 + 8, "the last eighth is for those who have none");
-        assert_eq!(limit.take(modest).unwrap_err().to_string(), HttpError::OverShare.to_string());
+        assert_eq!(limit.take(modest).unwrap_err().to_string(), HttpError::Overloaded.to_string());
         taken.extend((3..10).filter_map(|key| limit.take(Some(Client::Key(key))).ok()));
         taken.push(limit.take(None).unwrap());
         assert_eq!(taken.len(), 64);

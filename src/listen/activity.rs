@@ -247,7 +247,7 @@ impl Activity {
         let now = self.pace();
         let enough = u128::from(ENOUGH) * (now.since - before.since).as_millis() / 1000;
         let is_slow = u128::from(now.writes.saturating_sub(before.writes)) < enough
-            || now.taken.is_any_left(&before.taken, enough);
+            || now.taken.is_half_left(&before.taken, enough);
         Pace { is_slow, ..now }
     }
 

@@ -70,13 +70,16 @@ impl Answers {
 // === impl Taken ===
 
 impl Taken {
-    /// Is there one that was waiting before, and of which less than its part of so many bytes has been taken since?
-    /// Several share what a line can carry, and not evenly.
-    pub(super) fn is_any_left(&self, before: &Self, enough: u128) -> bool {
+    /// Of those that were waiting before, is less than its part of so many bytes taken since of at least a half? Several
+    /// share what a line can carry, and not evenly; and behind one connection there may be many people, of whom one
+    /// leaves an answer lying.
+    pub(super) fn is_half_left(&self, before: &Self, enough: u128) -> bool {
         const UNEVEN: u128 = 4;
         let waiting = || self.0.iter().filter_map(|(id, now)| Some(now - before.0.get(id)?));
-        let part = enough / (UNEVEN * (waiting().count() as u128).max(1));
-        waiting().any(|taken| u128::from(taken) < part.max(1))
+        let count = waiting().count();
+        let part = enough / (UNEVEN * (count as u128).max(1));
+        let left = waiting().filter(|taken| u128::from(*taken) < part.max(1)).count();
+        left > 0 && 2 * left >= count
     }
 }
 

@@ -209,14 +209,29 @@ impl Fetcher {
         arrival: Stamp,
         whenever_sent: bool,
     ) -> Result<Landed<Fetched>, UpstreamError> {
-        let now = self.view.clock().now();
-        let this = self.clone();
         let may_join = |sent| {
             if whenever_sent { !self.view.is_outwritten(sent) } else { self.view.may_join(sent, arrival) }
         };
+        let landed = self.take_off(fetch, may_join).await?;
+        // Whoever began it may have had its share of what is scarce; this one need not.
+        let landed = match landed {
+            Landed { value: Err(UpstreamError::Busy), joined: true, .. } => {
+                self.take_off(fetch, |_| false).await?
+            }
+            landed => landed,
+        };
+        Ok(Landed { value: landed.value?, joined: landed.joined, sent: landed.sent })
+    }
+
+    async fn take_off(
+        self: &Arc<Self>,
+        fetch: Fetch,
+        may_join: impl Fn(Stamp) -> bool,
+    ) -> Result<Landed<Result<Fetched, UpstreamError>>, UpstreamError> {
+        let now = self.view.clock().now();
+        let this = self.clone();
         let landed = self.flights.run(fetch, now, may_join, move || this.carry_out(fetch, now)).await;
-        let Landed { value, joined, sent } = landed.map_err(|_| UpstreamError::Abandoned)?;
-        Ok(Landed { value: value?, joined, sent })
+        landed.map_err(|_| UpstreamError::Abandoned)
     }
 
     /// Fetches once more what is in memory; tells whether it came. If it does not, because the node has

@@ -25,6 +25,7 @@ use super::{Metrics, ProxyParts, coalesce::Coalesce, config::ChainConfig};
 use crate::{
     cache::Cache,
     chain::{Clock, Rules, Stamp, Tracker},
+    client::Client,
     eth::{BlockNumber, Tag},
     upstream::{Identity, Upstream, UpstreamError, WhoIs, is_development},
     verify::{Anchor, Verifier},
@@ -231,13 +232,16 @@ impl View {
                 tag,
                 now,
                 |sent| this.may_join(sent, arrival),
-                move || async move {
-                    match tag {
-                        Tag::Latest => asking.refresh_head(now).await,
-                        Tag::Safe => asking.refresh_safe(now).await,
-                        Tag::Finalized => asking.refresh_finalized(now).await,
-                        Tag::Earliest | Tag::Pending => Ok(()),
-                    }
+                move || {
+                    // For everybody, whoever began it.
+                    Client::serve(None, async move {
+                        match tag {
+                            Tag::Latest => asking.refresh_head(now).await,
+                            Tag::Safe => asking.refresh_safe(now).await,
+                            Tag::Finalized => asking.refresh_finalized(now).await,
+                            Tag::Earliest | Tag::Pending => Ok(()),
+                        }
+                    })
                 },
             );
             refreshed.await.map_or(Err(UpstreamError::Abandoned), |landed| landed.value)

@@ -7,7 +7,8 @@
 use std::{
     collections::VecDeque,
     convert::Infallible,
-    sync::{Mutex, MutexGuard, PoisonError},
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
@@ -20,7 +21,7 @@ use hyper::{
     client::conn::http1::{self, SendRequest},
 };
 use hyper_util::client::{legacy::connect::HttpConnector, proxy::matcher::Matcher};
-use tokio::time::Instant;
+use tokio::time::{self, Instant};
 use tower::{BoxError, ServiceExt, service_fn};
 use tower_http::decompression::{Decompression, DecompressionBody};
 
@@ -36,6 +37,9 @@ const KEEPALIVE_RETRIES: u32 = 3;
 #[cfg(target_os = "linux")]
 const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 
+/// A connection that is not ready by then is not waited for.
+const READY: Duration = Duration::from_millis(20);
+
 /// How an answer may be packed.
 const PACKED: &str = "zstd,gzip";
 
@@ -43,14 +47,21 @@ const PACKED: &str = "zstd,gzip";
 pub(super) type Connection = SendRequest<Full<Bytes>>;
 
 /// A node that is reached this way.
-#[derive(Debug)]
 pub(super) struct Direct {
     connector: HttpConnector,
     connect_timeout: Duration,
     to: Uri,
     head: Parts,
-    /// Those that wait for a request, the longest first.
-    idle: Mutex<VecDeque<Idle>>,
+    pool: Arc<Mutex<Pool>>,
+}
+
+/// Connections that wait for a request.
+#[derive(Debug, Default)]
+struct Pool {
+    /// Those that have waited the longest first.
+    idle: VecDeque<Idle>,
+    /// Is somebody there who closes those that wait for too long?
+    tended: bool,
 }
 
 /// Why a request got no answer.
@@ -94,7 +105,7 @@ impl Direct {
         connector.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
         #[cfg(target_os = "linux")]
         connector.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
-        Some(Self { connector, connect_timeout, to, head, idle: Mutex::default() })
+        Some(Self { connector, connect_timeout, to, head, pool: Arc::default() })
     }
 
     /// Sends a request. Whoever has read the answer to its end gives the connection [back](Self::give_back); without it,
@@ -102,7 +113,8 @@ impl Direct {
     pub(super) async fn send(&self, body: Bytes) -> Result<(Response<Incoming>, Connection), Failure> {
         let mut request = Request::from_parts(self.head.clone(), Full::new(body));
         while let Some(mut connection) = self.take_idle() {
-            if connection.ready().await.is_err() {
+            // One that is still being sent what was answered before its end is not ready, and may not be for long.
+            if !matches!(timeout(READY, connection.ready()).await, Ok(Ok(()))) {
                 continue;
             }
             match connection.try_send_request(request).await {
@@ -121,23 +133,23 @@ impl Direct {
 
     /// The answer was read to its end.
     pub(super) fn give_back(&self, connection: Connection) {
-        let now = Instant::now();
-        let mut idle = self.idle();
-        while idle.front().is_some_and(|idle| idle.is_old(now)) {
-            idle.pop_front();
+        if connection.is_closed() {
+            return;
         }
-        if !connection.is_closed() {
-            idle.push_back(Idle { connection, since: now });
+        let mut pool = lock(&self.pool);
+        pool.idle.push_back(Idle { connection, since: Instant::now() });
+        if !std::mem::replace(&mut pool.tended, true) {
+            tokio::spawn(tend(Arc::downgrade(&self.pool)));
         }
     }
 
     /// The one that was used last: of those that are not needed, the time runs out.
     fn take_idle(&self) -> Option<Connection> {
-        let mut idle = self.idle();
-        let last = idle.pop_back()?;
+        let mut pool = lock(&self.pool);
+        let last = pool.idle.pop_back()?;
         if last.is_old(Instant::now()) {
             // So are all that have waited for longer.
-            idle.clear();
+            pool.idle.clear();
             return None;
         }
         Some(last.connection)
@@ -155,9 +167,33 @@ impl Direct {
         tokio::spawn(connection.map(drop));
         Ok(sender)
     }
+}
 
-    fn idle(&self) -> MutexGuard<'_, VecDeque<Idle>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+impl fmt::Debug for Direct {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // What is sent may hold a key.
+        f.debug_struct("Direct").field("pool", &self.pool).finish_non_exhaustive()
+    }
+}
+
+fn lock(pool: &Mutex<Pool>) -> MutexGuard<'_, Pool> {
+    pool.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Closes what waits for too long, as long as anything waits.
+async fn tend(pool: Weak<Mutex<Pool>>) {
+    loop {
+        time::sleep(POOL_IDLE).await;
+        let Some(pool) = pool.upgrade() else { return };
+        let now = Instant::now();
+        let mut pool = lock(&pool);
+        while pool.idle.front().is_some_and(|idle| idle.is_old(now)) {
+            pool.idle.pop_front();
+        }
+        if pool.idle.is_empty() {
+            pool.tended = false;
+            return;
+        }
     }
 }
 
@@ -183,7 +219,6 @@ mod tests {
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
         net::TcpListener,
-        time,
     };
 
     use super::*;
@@ -235,10 +270,48 @@ mod tests {
             time::sleep(Duration::from_millis(20)).await;
             if on == 2 {
                 // What has waited for too long is left alone: the node may be about to close it.
-                for idle in direct.idle().iter_mut() {
+                for idle in &mut lock(&direct.pool).idle {
                     idle.since -= POOL_IDLE;
                 }
             }
         }
+    }
+
+    #[tokio::test]
+    async fn what_was_answered_before_it_was_read_is_not_waited_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let direct = direct(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+        tokio::spawn(async move {
+            let mut open = Vec::new();
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut head = Vec::new();
+                stream.read_buf(&mut head).await.unwrap();
+                stream.write_all(b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+                open.push(stream);
+            }
+        });
+        for _ in 0..2 {
+            // More than the systems between take.
+            let (response, connection) = direct.send(Bytes::from(vec![b' '; 32 << 20])).await.unwrap();
+            assert_eq!(response.status(), 413);
+            direct.give_back(connection);
+        }
+        let small = time::timeout(Duration::from_secs(5), direct.send(Bytes::from_static(b"{}"))).await;
+        assert_eq!(small.expect("nobody waits for what is not ready").unwrap().0.status(), 413);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_for_too_long_is_closed_though_nobody_asks() {
+        let (near, far) = tokio::io::duplex(64);
+        let (sender, connection) = http1::handshake(hyper_util::rt::TokioIo::new(near)).await.unwrap();
+        let _open = (tokio::spawn(connection.map(drop)), far);
+        let direct = direct("http://127.0.0.1:1").unwrap();
+        direct.give_back(sender);
+        time::sleep(POOL_IDLE / 2).await;
+        assert_eq!(lock(&direct.pool).idle.len(), 1);
+        time::sleep(POOL_IDLE).await;
+        let pool = lock(&direct.pool);
+        assert!(pool.idle.is_empty() && !pool.tended);
     }
 }
