@@ -21,7 +21,7 @@ pub(super) struct Completions {
 const EXAMPLES: &str = "\
 Examples:
   holdfast completions bash > ~/.local/share/bash-completion/completions/holdfast
-  holdfast completions zsh > ~/.zfunc/_holdfast      with fpath+=~/.zfunc before compinit in ~/.zshrc
+  holdfast completions zsh > ~/.zfunc/_holdfast      if ~/.zfunc is in your fpath
   holdfast completions fish > ~/.config/fish/completions/holdfast.fish";
 
 // === impl Completions ===
