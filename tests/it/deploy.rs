@@ -7,8 +7,8 @@ use holdfast::config::Config;
 
 use crate::support::{
     client, process,
-    program::{Program, holdfast, output, text},
-    upstream,
+    program::{Program, file, holdfast, output, text},
+    tools, upstream,
 };
 
 const UNIT: &str = "config/deploy/holdfast.service";
@@ -112,10 +112,8 @@ fn variables(text: &str) -> Vec<(String, String)> {
                 let value = value.trim().trim_matches('\'');
                 let default = value.strip_prefix("${").and_then(|value| value.split_once(":-"));
                 default.map_or(value, |(_, default)| default.trim_end_matches('}'))
-            } else if let Some(value) = next.strip_prefix("value: ") {
-                value
             } else {
-                ""
+                next.strip_prefix("value: ").unwrap_or_default()
             };
             found.push((name, value.to_owned()));
         }
@@ -267,6 +265,21 @@ fn whoever_stops_it_waits_until_it_has_drained() {
     for seconds in [unit, compose, pod] {
         assert!(docs.contains(&format!("{seconds} s in")), "{seconds}");
     }
+}
+
+#[tokio::test]
+async fn systemd_finds_nothing_wrong_with_the_unit() {
+    if !tools::at_hand("systemd_finds_nothing_wrong_with_the_unit", "systemd-analyze") {
+        return;
+    }
+    let unit = read(UNIT).replace("/usr/local/bin/holdfast", env!("CARGO_BIN_EXE_holdfast"));
+    let unit = file("holdfast.service", &unit);
+    let mut verify = std::process::Command::new("systemd-analyze");
+    verify.arg("verify").arg(unit);
+    let said = text(&output(verify).await.stderr);
+    // Of other units of this machine it may say what it likes.
+    let of_ours: Vec<_> = said.lines().filter(|line| line.contains("holdfast")).collect();
+    assert!(of_ours.is_empty(), "{of_ours:#?}");
 }
 
 #[test]
