@@ -33,6 +33,10 @@ pub(super) struct Check {
     /// What can be set in the file too.
     #[command(flatten)]
     settings: Settings,
+
+    /// Only read the configuration, and ask no node: before a start or a reload, which no node need be up for
+    #[arg(long)]
+    offline: bool,
 }
 
 /// A node's answer, as far as this command reads it.
@@ -55,15 +59,18 @@ impl Check {
         let config = self.settings.sources().load()?;
         // The report says what failed; the log would say it twice.
         let quiet = LogConfig { level: "off".to_owned(), ..LogConfig::default() };
-        run(&quiet, check(config))
+        run(&quiet, check(config, self.offline))
     }
 }
 
-async fn check(config: Config) -> Result<(), Failure> {
+async fn check(config: Config, offline: bool) -> Result<(), Failure> {
     app::check(&config)?;
     line("configuration", "ok")?;
     for doubt in config.doubts() {
         line("warning", doubt.to_string())?;
+    }
+    if offline {
+        return Ok(());
     }
     let endpoints = &config.upstream.endpoints;
     let mut outcome = Ok(());

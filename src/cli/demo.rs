@@ -1,7 +1,7 @@
 //! `holdfast demo`
 
 use std::{
-    net::SocketAddr,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     time::{Duration, SystemTime},
 };
 
@@ -32,15 +32,15 @@ const ROUND: Duration = Duration::from_millis(500);
 
 /// Show it working: a development chain, the proxy in front of it, and calls to try.
 ///
-/// Needs no node and no network. Ends with ctrl-c.
+/// Needs no node and no network, reads no file, and of the environment only where to listen. Ends with ctrl-c.
 #[derive(Debug, Args)]
 pub(super) struct Demo {
     /// Where clients connect
-    #[arg(long, value_name = "ADDRESS", value_parser = address, default_value = "127.0.0.1:8555")]
+    #[arg(long, value_name = "ADDRESS", value_parser = address, default_value = "127.0.0.1:8555", env = "HOLDFAST_LISTEN")]
     listen: SocketAddr,
 
     /// Where operators connect
-    #[arg(long, value_name = "ADDRESS", value_parser = address, default_value = "127.0.0.1:8556")]
+    #[arg(long, value_name = "ADDRESS", value_parser = address, default_value = "127.0.0.1:8556", env = "HOLDFAST_ADMIN")]
     admin: SocketAddr,
 
     /// error, warn, info, debug or trace
@@ -77,7 +77,7 @@ async fn demo(mut config: Config, mut hangup: ReloadSignal) -> Result<(), Failur
     let mining = chain.clone().mine_every(BLOCK_TIME, move || sizes.next().unwrap_or_default());
     let told = tokio::select! {
         () = mining => Ok(()),
-        () = traffic(&chain, app.rpc_address()) => Ok(()),
+        () = traffic(&chain, from_here(app.rpc_address())) => Ok(()),
         told = tell(&chain) => told,
         () = signals.next() => Ok(()),
         // There is nothing to read again; whoever watched has closed the terminal.
@@ -101,7 +101,7 @@ fn chain() -> DevChain {
 }
 
 fn introduce(app: &App, node: &DevNode, chain: &DevChain) -> Result<(), Failure> {
-    let (rpc, admin) = (app.rpc_address(), app.admin_address());
+    let (rpc, admin) = (from_here(app.rpc_address()), from_here(app.admin_address()));
     say(format_args!(
         "A development chain with a block every {} s, and Holdfast in front of it.\n",
         BLOCK_TIME.as_secs()
@@ -115,6 +115,16 @@ fn introduce(app: &App, node: &DevNode, chain: &DevChain) -> Result<(), Failure>
         say(format_args!("  curl -s http://{rpc} -H 'content-type: application/json' -d '{call}'\n"))?;
     }
     say(format_args!("It goes on until ctrl-c.\n"))
+}
+
+/// Where this machine finds a listener that is on all interfaces, as in a container.
+fn from_here(mut address: SocketAddr) -> SocketAddr {
+    match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+        IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+        IpAddr::V4(_) | IpAddr::V6(_) => {}
+    }
+    address
 }
 
 /// One call of each operation, about a real block and its first transaction.

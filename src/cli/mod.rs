@@ -1,6 +1,7 @@
 //! The command line.
 
 mod check;
+mod completions;
 mod demo;
 mod health;
 mod key;
@@ -46,6 +47,7 @@ enum Command {
     Check(check::Check),
     Health(health::Health),
     Key(key::Key),
+    Completions(completions::Completions),
 }
 
 const EXAMPLES: &str = "\
@@ -100,6 +102,7 @@ pub fn main() -> ExitCode {
         Command::Check(check) => check.run(),
         Command::Health(health) => health.run(),
         Command::Key(key) => key.run(),
+        Command::Completions(completions) => completions.run(),
     })
 }
 

@@ -296,6 +296,54 @@ async fn check_refuses_what_serve_would_refuse_and_says_ok_only_then() {
 }
 
 #[tokio::test]
+async fn before_a_start_only_the_configuration_need_be_right() {
+    let nobody = ["check", "--offline", "--upstream", "http://127.0.0.1:1"];
+    let ran = output(holdfast(&nobody)).await;
+    assert_eq!((ran.status.code(), text(&ran.stdout).as_str()), (Some(0), "configuration ok\n"));
+
+    let unknown = file("unknown.toml", "no_such_key = 5\n");
+    let ran = output(holdfast(&[&nobody[..], &["--config", unknown.to_str().unwrap()]].concat())).await;
+    assert_eq!(ran.status.code(), Some(64));
+    // Nor does it start without any.
+    assert_eq!(output(holdfast(&["check", "--offline"])).await.status.code(), Some(64));
+}
+
+#[tokio::test]
+async fn the_demo_of_a_container_listens_where_the_image_says() {
+    let mut command = holdfast(&["demo"]);
+    command.env("HOLDFAST_LISTEN", "0.0.0.0:0").env("HOLDFAST_ADMIN", "0.0.0.0:0");
+    let demo = Program::start(command);
+    // What it prints to try must work as it stands.
+    let proxy = demo.line("proxy").await;
+    assert!(proxy.contains("http://127.0.0.1:"), "{proxy}");
+    demo.says("It goes on until ctrl-c").await;
+    assert!(!demo.said().contains("http://0.0.0.0"), "{}", demo.said());
+}
+
+#[tokio::test]
+async fn every_shell_completes_every_command() {
+    let help = text(&output(holdfast(&["--help"])).await.stdout);
+    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let commands: Vec<_> = commands
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    assert!(commands.contains(&"serve") && commands.contains(&"completions"), "{help}");
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let ran = output(holdfast(&["completions", shell])).await;
+        assert_eq!(ran.status.code(), Some(0), "{shell}");
+        let script = text(&ran.stdout);
+        for word in commands.iter().chain(&["--upstream", "--listen"]) {
+            // Fish and elvish name flags without their dashes in places.
+            assert!(script.contains(word.trim_start_matches('-')), "{shell}: {word}");
+        }
+    }
+    assert_eq!(output(holdfast(&["completions", "dos"])).await.status.code(), Some(64));
+    let help = text(&output(holdfast(&["completions", "--help"])).await.stdout);
+    assert!(help.contains("Examples:"), "{help}");
+}
+
+#[tokio::test]
 async fn what_cannot_be_written_is_not_passed_over() {
     if !Path::new("/dev/full").exists() {
         return;
@@ -306,6 +354,7 @@ async fn what_cannot_be_written_is_not_passed_over() {
         vec!["key", "new"],
         vec!["check", "--upstream", &url],
         vec!["demo", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"],
+        vec!["completions", "bash"],
         vec!["--help"],
         vec!["--version"],
     ] {

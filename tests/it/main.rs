@@ -21,6 +21,7 @@ mod calls;
 mod cli;
 mod clients;
 mod connections;
+mod deploy;
 mod drain;
 mod edge;
 mod endpoints;
