@@ -59,6 +59,7 @@ impl View {
         }
         self.clocks.store(Some(Arc::new((sent, wall))));
         self.metrics.head_observed(change);
+        self.reorgs.note(change, link, SystemTime::now());
         let named_by = named.by;
         self.heed(change, link, named_by);
         if let (HeadChange::Same | HeadChange::Extended(_), Some(by)) = (change, named_by) {
