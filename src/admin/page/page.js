@@ -82,9 +82,9 @@ function showWorth() {
   $('price').setAttribute('aria-invalid', String(!read))
   if (!read || savedCalls === null) return set('worth', DASH)
   const value = (Math.max(savedCalls, 0) * read.price) / 1e6
-  const [units, cents] = value.toFixed(2).split('.')
-  const written = value > 0 && value < 0.01 ? `< ${read.before}0.01` : `${read.before}${whole(Number(units))}.${cents}`
-  set('worth', written + (read.behind && THIN + read.behind))
+  // Small beginnings are shown as they are.
+  const [units, cents] = value.toFixed(value >= 0.01 || value === 0 ? 2 : 6).split('.')
+  set('worth', `${read.before}${whole(Number(units))}.${cents}${read.behind && THIN + read.behind}`)
 }
 
 function startWorth() {
@@ -105,6 +105,7 @@ const history = { fine: [], coarse: [] }
 let columns = []
 let shown = 'fine'
 let url = ''
+let anyCalls = false
 
 function sample(line) {
   if (!line) return null
@@ -138,8 +139,16 @@ function grouped(samples, size) {
 const middle = (values) => values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)] ?? null
 const most = (values) => (values.length ? Math.max(...values) : null)
 
+// Of the minute that is under way, the newest that is known.
+function samplesShown() {
+  const { fine, coarse } = history
+  const [last, newest] = [coarse[coarse.length - 1], fine[fine.length - 1]]
+  if (shown === 'fine' || !last || newest.time <= last.time) return history[shown]
+  return [...coarse, { ...newest, index: last.index + 1 }]
+}
+
 function points() {
-  const samples = history[shown]
+  const samples = samplesShown()
   const age = samples.length ? samples[samples.length - 1].time - samples[0].time : 0
   const size = shown === 'fine' ? (age > 10 * 60e3 ? 3 : age > 5 * 60e3 ? 2 : 1) : age > 6 * 3600e3 ? 5 : 1
   return grouped(samples, size).map(({ samples, before }) => {
@@ -193,14 +202,14 @@ let now = null
 const plots = Object.fromEntries(Object.entries(legends).map(([id, write]) => [id, new Plot($(id), (point) => write(point ?? now))]))
 
 function showPlots() {
-  const samples = history[shown]
+  const samples = samplesShown()
   const drawn = points()
   now = lately(drawn)
   const end = samples.length ? samples[samples.length - 1].time : Date.now()
   const age = samples.length ? end - samples[0].time : 0
   // What is young fills the plot all the same.
-  const length = Math.min(Math.max(age, shown === 'fine' ? 60e3 : 30 * 60e3), shown === 'fine' ? FINE : COARSE)
-  const shared = { span: [end - length, end], points: drawn, quiet: !drawn.some((point) => point.calls > 0), empty: url ? `No calls yet: point a wallet at ${url}` : 'Nothing yet' }
+  const length = Math.min(Math.max(age, shown === 'fine' ? 20e3 : 30 * 60e3), shown === 'fine' ? FINE : COARSE)
+  const shared = { span: [end - length, end], points: drawn, quiet: !drawn.some((point) => point.calls > 0), empty: anyCalls ? 'No calls in this time' : url ? `No calls yet: point a wallet at ${url}` : 'Nothing yet' }
   const over = `over the last ${span(length / 1e3)}`
 
   plots.ratio.show({
@@ -339,7 +348,8 @@ function showCache(status) {
   meter.setAttribute('aria-valuenow', (part * 100).toFixed(0))
   meter.setAttribute('aria-valuetext', `${bytes(cache.bytes)} of ${bytes(cache.capacity)}`)
   fill('cache', [
-    pair('Full', [percent(part), ' ', small(`${bytes(cache.bytes)} of ${bytes(cache.capacity)}`)]),
+    pair('Full', percent(part)),
+    pair('Size', [bytes(cache.bytes), ' ', small(`of ${bytes(cache.capacity)}`)]),
     pair('Entries', whole(cache.entries)),
     pair('Transactions', whole(cache.located_transactions)),
     pair('Served', bytes(status.bytes_from_memory)),
@@ -373,12 +383,13 @@ function showRefusals({ refusals }) {
   const counted = Object.entries(refusals.reasons).sort(([, a], [, b]) => b - a)
   const window = refusals.seconds >= 60 ? `the last ${span(refusals.seconds - (refusals.seconds % 60))}` : 'the last minute'
   const rows = counted.map(([reason, count]) =>
-    element('li', { className: 'split' }, element('span', {}, REFUSALS[reason] ?? reason), element('span', {}, whole(count))))
+    element('li', { className: 'count' }, element('span', {}, REFUSALS[reason] ?? reason), element('span', {}, whole(count))))
   fill('refusals', [...rows, none(rows.length ? `in ${window}` : `Nothing in ${window}.`)])
 }
 
 function show(status) {
   url = clientUrl(status)
+  anyCalls = status.calls > 0
   showTop(status)
   showSaved(status)
   showChain(status)

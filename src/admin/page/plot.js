@@ -39,7 +39,7 @@ export function ceiling(value) {
 function instants([from, to], width) {
   const minute = 60_000
   const steps = [10_000, 30_000, minute, 2 * minute, 5 * minute, 15 * minute, 60 * minute, 180 * minute, 360 * minute]
-  const step = steps.find((step) => ((to - from) / step) * 76 <= width) ?? 720 * minute
+  const step = steps.find((step) => ((to - from) / step) * (step < minute ? 72 : 56) <= width) ?? 720 * minute
   const shift = new Date(from).getTimezoneOffset() * minute
   const found = []
   for (let at = Math.ceil((from - shift) / step) * step + shift; at <= to; at += step) found.push(at)
