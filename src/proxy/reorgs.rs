@@ -19,8 +19,8 @@ const REMEMBERED: usize = 16;
 pub struct Reorg {
     /// When that was seen.
     pub at: SystemTime,
-    /// How many.
-    pub depth: usize,
+    /// How many; `None` if the new head was not seen to link to any block that was known.
+    pub depth: Option<usize>,
     /// The head since then.
     pub head: BlockNumber,
     /// Whether others came in their place.
@@ -62,8 +62,8 @@ impl ReorgKind {
 // === impl Reorgs ===
 
 impl Reorgs {
-    /// Notes what a head meant, if blocks left the chain for it.
-    pub(super) fn note(&self, change: HeadChange, head: Link, at: SystemTime) {
+    /// Notes what a head meant, if blocks left the chain for it: so many as were known, unless it `links` to some.
+    pub(super) fn note(&self, change: HeadChange, head: Link, links: bool, at: SystemTime) {
         let (kind, depth) = match change {
             HeadChange::Reorg(depth) => (ReorgKind::Reorg, depth),
             HeadChange::Rollback(depth) => (ReorgKind::Rollback, depth),
@@ -79,7 +79,7 @@ impl Reorgs {
         if remembered.last.len() == REMEMBERED {
             remembered.last.pop_front();
         }
-        remembered.last.push_back(Reorg { at, depth, head: head.number, kind });
+        remembered.last.push_back(Reorg { at, depth: links.then_some(depth), head: head.number, kind });
     }
 
     /// How many there have been.
@@ -107,14 +107,15 @@ mod tests {
         let reorgs = Reorgs::default();
         let hash = BlockHash(alloy_primitives::B256::ZERO);
         let head = |number| Link { number: BlockNumber(number), hash, parent: hash };
-        reorgs.note(HeadChange::Extended(1), head(1), SystemTime::UNIX_EPOCH);
+        reorgs.note(HeadChange::Extended(1), head(1), true, SystemTime::UNIX_EPOCH);
         assert_eq!((reorgs.count(), reorgs.last()), (0, vec![]));
         for number in 0..20 {
-            reorgs.note(HeadChange::Reorg(2), head(number), SystemTime::UNIX_EPOCH);
+            reorgs.note(HeadChange::Reorg(96), head(number), false, SystemTime::UNIX_EPOCH);
         }
-        reorgs.note(HeadChange::Rollback(3), head(17), SystemTime::UNIX_EPOCH);
+        reorgs.note(HeadChange::Rollback(3), head(17), true, SystemTime::UNIX_EPOCH);
         assert_eq!((reorgs.count(), reorgs.last().len()), (21, REMEMBERED));
-        let newest = reorgs.last()[0];
-        assert_eq!((newest.depth, newest.kind.as_str(), newest.head.0), (3, "rollback", 17));
+        let [newest, before] = [reorgs.last()[0], reorgs.last()[1]];
+        assert_eq!((newest.depth, newest.kind.as_str(), newest.head.0), (Some(3), "rollback", 17));
+        assert_eq!((before.depth, before.kind.as_str(), before.head.0), (None, "reorg", 19));
     }
 }

@@ -38,6 +38,7 @@ mod malformed;
 mod matrix;
 mod model;
 mod node;
+mod page;
 mod polite;
 mod pool;
 mod prove;

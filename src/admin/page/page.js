@@ -315,7 +315,7 @@ function showChain({ view, reorgs }) {
   fill('chain', rows.flat())
   const last = reorgs.last.slice(0, 5).map((reorg) =>
     element('li', { className: 'split' },
-      element('span', {}, `${plural(reorg.depth, 'block')} ${reorg.kind === 'rollback' ? 'taken back' : 'replaced'}`),
+      element('span', {}, `${reorg.depth == null ? 'Blocks' : plural(reorg.depth, 'block')} ${reorg.kind === 'rollback' ? 'taken back' : 'replaced'}`),
       element('span', { className: 'tag' }, `head ${whole(reorg.head)} · ${span(reorg.age_seconds)} ago`)))
   if (reorgs.count > last.length) last.push(none(`${whole(reorgs.count)} since the start`))
   fill('reorgs', last.length ? last : [none('None since the start.')])
