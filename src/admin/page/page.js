@@ -177,6 +177,8 @@ function lately(drawn) {
   const recent = drawn.filter((point) => point.time > last.time - (shown === 'fine' ? 10e3 : 15 * 60e3))
   const average = (name) => {
     const values = recent.map((point) => point[name]).filter((value) => value != null)
+    // Times are orders apart: one that is long would be all that is seen of an average.
+    if (name.startsWith('hits') || name.startsWith('misses')) return middle(values)
     return values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : null
   }
   return Object.fromEntries(Object.keys(last).map((name) => [name, name === 'time' ? null : average(name)]))
@@ -305,7 +307,7 @@ function showChain({ view, reorgs }) {
   if (head) {
     rows.push(pair('Head', whole(head.number), true))
     const age = view.head_age_seconds
-    rows.push(pair('Seen', age == null ? DASH : `${span(Math.floor(age))} ago`))
+    rows.push(pair('Seen', age == null ? DASH : age < 1 ? 'just now' : `${span(Math.floor(age))} ago`))
     if (view.lags) rows.push(pair('Upstream', 'behind the head it showed'))
     const behind = finalized && head.number - finalized.number
     rows.push(pair('Final', finalized ? [whole(finalized.number), ' ', small(behind > 0 ? `${whole(behind)} behind` : 'at the head')] : 'not told'))
@@ -356,14 +358,14 @@ function showCache(status) {
   ].flat())
 }
 
-const LEVELS = { auto: 'auto', full: 'full', structural: 'structure only', off: 'off' }
+const LEVELS = { auto: 'proved where possible', full: 'all proved', structural: 'structure only' }
 
 function showVerification({ verification }) {
   const level = (name) => LEVELS[name] ?? name
   fill('verification', [
+    pair('Level', verification.configured),
     pair('Blocks', level(verification.blocks)),
     pair('Receipts', level(verification.receipts)),
-    pair('Configured', level(verification.configured)),
   ].flat())
   const cut = verification.never_cut.length ? ` Never cut out of larger content here: ${verification.never_cut.join(', ')}.` : ''
   set('verification-why', `${verification.why ?? ''}${cut}`.trim())

@@ -28,11 +28,11 @@ function runs(points, has) {
   return found
 }
 
-// A round number that is not below: 1, 2 or 5 times a power of ten.
+// A round number that is not below, whose half is round too.
 export function ceiling(value) {
   if (!(value > 0)) return 1
   const power = 10 ** Math.floor(Math.log10(value))
-  return [1, 2, 5, 10].map((times) => times * power).find((round) => round >= value * 0.999)
+  return [1, 1.5, 2, 3, 4, 5, 6, 8, 10].map((times) => times * power).find((round) => round >= value * 0.999)
 }
 
 // Instants on the clock, so many that their labels have room.
