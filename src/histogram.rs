@@ -17,10 +17,10 @@ use prometheus_client::{
 };
 
 /// The first bucket's bound, in nanoseconds; each of the others is twice the one before it.
-const FIRST: u64 = 16_000;
+const FIRST: u64 = 1_000;
 
-/// 16 µs to 34 s: an answer from memory to the deadline of a call. One more for what is beyond.
-const BUCKETS: usize = 22;
+/// 1 µs to 34 s: below an answer from memory to the deadline of a call. One more for what is beyond.
+const BUCKETS: usize = 26;
 
 /// How long things took. Clones share the counts.
 #[derive(Clone, Debug, Default)]
@@ -32,14 +32,50 @@ struct Counts {
     nanoseconds: AtomicU64,
 }
 
+/// What was counted up to a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot([u64; BUCKETS + 1]);
+
 // === impl Histogram ===
 
 impl Histogram {
+    /// What has been counted so far.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot(std::array::from_fn(|bucket| self.0.buckets[bucket].load(Relaxed)))
+    }
+
     /// Counts one.
     pub fn observe(&self, took: Duration) {
         let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.0.buckets[bucket(nanoseconds)].fetch_add(1, Relaxed);
         self.0.nanoseconds.fetch_add(nanoseconds, Relaxed);
+    }
+}
+
+// === impl Snapshot ===
+
+impl Snapshot {
+    /// What was counted since an earlier one.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self(std::array::from_fn(|bucket| self.0[bucket].saturating_sub(earlier.0[bucket])))
+    }
+
+    /// The time that this part of all took no longer than: as near as buckets that double can tell. `None` if nothing
+    /// was counted.
+    pub fn quantile(&self, part: f64) -> Option<Duration> {
+        let all: u64 = self.0.iter().sum();
+        let rank = (part * all as f64).max(f64::MIN_POSITIVE);
+        let mut below = 0.0;
+        for (bucket, count) in self.0.iter().map(|count| *count as f64).enumerate() {
+            if count > 0.0 && below + count >= rank {
+                // Beyond the last bound nothing is known but that; within a bucket they are taken as evenly spread.
+                let upper = bound(bucket.min(BUCKETS - 1));
+                let lower = if bucket == 0 { 0.0 } else { bound((bucket - 1).min(BUCKETS - 1)) };
+                return Some(Duration::from_secs_f64(lower + (upper - lower) * (rank - below) / count));
+            }
+            below += count;
+        }
+        None
     }
 }
 
@@ -98,6 +134,24 @@ mod tests {
         ] {
             assert!(text.lines().any(|said| said == line), "{line} in {text}");
         }
+    }
+
+    #[test]
+    fn quantiles_are_of_what_was_counted_in_between() {
+        let histogram = Histogram::default();
+        histogram.observe(Duration::from_secs(100));
+        let before = histogram.snapshot();
+        assert_eq!(before.since(&before).quantile(0.5), None);
+        assert_eq!(before.quantile(0.5), Some(Duration::from_secs_f64(bound(BUCKETS - 1))));
+        for _ in 0..98 {
+            histogram.observe(Duration::from_micros(3));
+        }
+        histogram.observe(Duration::from_millis(1));
+        histogram.observe(Duration::from_millis(1));
+        let between = histogram.snapshot().since(&before);
+        let [half, most] = [0.5, 0.99].map(|part| between.quantile(part).unwrap());
+        assert!((Duration::from_micros(2)..=Duration::from_micros(4)).contains(&half), "{half:?}");
+        assert!((Duration::from_micros(512)..=Duration::from_micros(1024)).contains(&most), "{most:?}");
     }
 
     proptest! {

@@ -11,7 +11,7 @@
 //! cli         serve · demo · check · health · key
 //! app         puts the parts together: start, reload, report, stop
 //! config      file + environment + flags
-//! admin       live, ready, metrics, status
+//! admin       live, ready, metrics, status, and the page that shows it
 //! http        the edge: stack, who may come in, packet → replies, rescue (the one place where an error becomes a response)
 //! proxy       what happens to one call: measure, limit, policy, deadline, respond
 //! cache       content by block hash (moka, by bytes), where transactions are

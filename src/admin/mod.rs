@@ -1,4 +1,9 @@
-//! The admin listener: is it alive, is it ready, what does it count, what does it know.
+//! The admin listener: is it alive, is it ready, what does it count, what does it know; and a page that shows it.
+
+mod body;
+mod events;
+mod history;
+mod page;
 
 use std::{
     convert::Infallible,
@@ -7,12 +12,15 @@ use std::{
     task::{Context, Poll},
 };
 
-use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
-use http_body_util::Full;
 use prometheus_client::registry::Registry;
 use tower::Service;
 
+pub use self::{
+    body::Body,
+    events::{Clockwork, Events},
+    history::{Counts, History},
+};
 use crate::http::HostCheck;
 
 /// What the program tells of itself.
@@ -25,6 +33,9 @@ pub trait Report: Send + Sync + 'static {
 
     /// All there is to know, for people and programs.
     fn status(&self) -> serde_json::Value;
+
+    /// What has been counted, for the history. Taken every other second, whether anybody looks or not.
+    fn counts(&self) -> Counts;
 }
 
 /// Answers the admin routes. Cheap to clone.
@@ -33,24 +44,27 @@ pub struct Admin {
     report: Arc<dyn Report>,
     registry: Arc<Registry>,
     hosts: HostCheck,
+    events: Events,
 }
 
 const ROUTES: &str = "\
+/         a page that shows how it goes
 /live     200 while the process runs
 /ready    200 while calls can be answered, else 503 and the reason
 /status   what is known, as JSON
+/events   the same each second, as server-sent events
 /metrics  what is counted, for Prometheus
 ";
 
 // === impl Admin ===
 
 impl Admin {
-    /// Tells of `report` and counts from `registry`, to those who ask for one of `hosts`.
-    pub fn new(report: Arc<dyn Report>, registry: Registry, hosts: HostCheck) -> Self {
-        Self { report, registry: Arc::new(registry), hosts }
+    /// Tells of `report`, counts from `registry` and hands out `events`, to those who ask for one of `hosts`.
+    pub fn new(report: Arc<dyn Report>, registry: Registry, hosts: HostCheck, events: Events) -> Self {
+        Self { report, registry: Arc::new(registry), hosts, events }
     }
 
-    fn answer<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
+    fn answer<B>(&self, request: &Request<B>) -> Response<Body> {
         if let Err(refusal) = self.hosts.check(request) {
             return plain(StatusCode::FORBIDDEN, format!("{refusal}\n"));
         }
@@ -60,7 +74,6 @@ impl Admin {
             return response;
         }
         match request.uri().path() {
-            "/" => plain(StatusCode::OK, format!("holdfast {}\n\n{ROUTES}", env!("CARGO_PKG_VERSION"))),
             "/live" => plain(StatusCode::OK, "live\n".to_owned()),
             "/ready" => match self.report.ready() {
                 Ok(()) => plain(StatusCode::OK, "ready\n".to_owned()),
@@ -68,11 +81,25 @@ impl Admin {
             },
             "/status" => typed(StatusCode::OK, "application/json", format!("{:#}\n", self.report.status())),
             "/metrics" => self.metrics(),
-            _ => plain(StatusCode::NOT_FOUND, format!("there is nothing here; what there is:\n\n{ROUTES}")),
+            "/events" => self.events(request.method()),
+            path => page::asset(path).unwrap_or_else(|| {
+                plain(StatusCode::NOT_FOUND, format!("there is nothing here; what there is:\n\n{ROUTES}"))
+            }),
         }
     }
 
-    fn metrics(&self) -> Response<Full<Bytes>> {
+    fn events(&self, method: &Method) -> Response<Body> {
+        // Whoever asks for the head alone takes no place.
+        let body = if *method == Method::HEAD { Some(String::new().into()) } else { self.events.listen() };
+        let Some(body) = body else {
+            let most = events::MOST_STREAMS;
+            let text = format!("{most} streams of events are open, and there are no more; close a page\n");
+            return plain(StatusCode::SERVICE_UNAVAILABLE, text);
+        };
+        typed(StatusCode::OK, "text/event-stream", body)
+    }
+
+    fn metrics(&self) -> Response<Body> {
         let mut text = String::new();
         match prometheus_client::encoding::text::encode(&mut text, &self.registry) {
             Ok(()) => {
@@ -85,12 +112,12 @@ impl Admin {
     }
 }
 
-fn plain(status: StatusCode, text: String) -> Response<Full<Bytes>> {
+fn plain(status: StatusCode, text: String) -> Response<Body> {
     typed(status, "text/plain; charset=utf-8", text)
 }
 
-fn typed(status: StatusCode, content_type: &'static str, text: String) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::from(text));
+fn typed(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response<Body> {
+    let mut response = Response::new(body.into());
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     // What a probe or a person sees must be now.
@@ -99,7 +126,7 @@ fn typed(status: StatusCode, content_type: &'static str, text: String) -> Respon
 }
 
 impl<B> Service<Request<B>> for Admin {
-    type Response = Response<Full<Bytes>>;
+    type Response = Response<Body>;
     type Error = Infallible;
     type Future = Ready<Result<Self::Response, Infallible>>;
 

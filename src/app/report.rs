@@ -3,16 +3,18 @@
 use std::{
     net::SocketAddr,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
+    time::SystemTime,
 };
 
 use serde_json::json;
 use tokio::time::Instant;
 
 use crate::{
-    admin,
+    admin::{self, Counts, History},
     cache::Cache,
-    proxy::{self, Derivation, Seen, Sight},
-    upstream::{EndpointStatus, Health, Identity, IdentityState, Upstream},
+    http,
+    proxy::{self, Derivation, Reorg, Seen, Sight, Totals},
+    upstream::{self, EndpointStatus, Health, Identity, IdentityState, Upstream},
 };
 
 /// Gathers what the parts know.
@@ -20,10 +22,14 @@ use crate::{
 pub(super) struct Report {
     pub(super) identity: Identity,
     pub(super) calls: proxy::Metrics,
+    pub(super) upstream_calls: upstream::Metrics,
+    pub(super) requests: http::Metrics,
+    pub(super) history: History,
     pub(super) cache: Cache,
     pub(super) sight: Sight,
     pub(super) upstream: Upstream,
     pub(super) listen: SocketAddr,
+    pub(super) tls: bool,
     pub(super) started: Instant,
     pub(super) draining: AtomicBool,
 }
@@ -57,7 +63,7 @@ impl admin::Report for Report {
 
     fn status(&self) -> serde_json::Value {
         let ready = self.ready();
-        let (calls, hits) = self.calls.calls();
+        let totals = self.calls.totals();
         let (entries, bytes) = self.cache.sizes();
         let chain = match self.identity.state() {
             IdentityState::Known(who) => json!({
@@ -72,15 +78,74 @@ impl admin::Report for Report {
             "reason": ready.err(),
             "uptime_seconds": self.started.elapsed().as_secs(),
             "listen": self.listen.to_string(),
+            "url": format!("{}://{}", if self.tls { "https" } else { "http" }, self.listen),
             "chain": chain,
             "upstreams": upstreams(&self.upstream),
             "view": view(&self.sight.seen()),
             "verification": verification(&self.sight),
-            "calls": calls,
-            "hits": hits,
-            "cache": { "entries": entries, "bytes": bytes, "located_transactions": self.cache.located().0 },
+            "reorgs": reorgs(&self.sight),
+            "calls": totals.calls,
+            "hits": totals.hits,
+            "upstream_calls": self.upstream_calls.calls(),
+            "saved": saved(&totals),
+            "bytes_from_memory": totals.bytes_from_memory,
+            "cache": {
+                "entries": entries,
+                "bytes": bytes,
+                "capacity": self.cache.capacity(),
+                "located_transactions": self.cache.located().0,
+            },
+            "refusals": refusals(&self.history),
         })
     }
+
+    fn counts(&self) -> Counts {
+        let totals = self.calls.totals();
+        let calls = [("refused", totals.refused), ("limited", totals.limited), ("failed", totals.failed)];
+        Counts {
+            time: SystemTime::now(),
+            calls: totals.calls,
+            hits: totals.hits,
+            joined: totals.joined,
+            refused: totals.refused + totals.limited,
+            upstream: self.upstream_calls.calls(),
+            upkeep: totals.upkeep + totals.follow,
+            memory_seconds: totals.memory_seconds,
+            upstream_seconds: totals.upstream_seconds,
+            cache_bytes: self.cache.sizes().1,
+            head: self.sight.head().map(|head| head.0),
+            reorgs: self.sight.reorg_count(),
+            refusals: calls.into_iter().chain(self.requests.refusals()).collect(),
+        }
+    }
+}
+
+/// What was saved, and out of what that is reckoned: see [`Totals::saved`].
+fn saved(totals: &Totals) -> serde_json::Value {
+    json!({
+        "calls": totals.saved(),
+        "answered_without_asking": totals.without_asking(),
+        "upkeep_calls": totals.upkeep,
+        "follow_calls": totals.follow,
+    })
+}
+
+fn reorgs(sight: &Sight) -> serde_json::Value {
+    let one = |reorg: &Reorg| {
+        json!({
+            "kind": reorg.kind.as_str(),
+            "depth": reorg.depth,
+            "head": reorg.head.0,
+            "age_seconds": reorg.at.elapsed().unwrap_or_default().as_secs(),
+        })
+    };
+    json!({ "count": sight.reorg_count(), "last": sight.reorgs().iter().map(one).collect::<Vec<_>>() })
+}
+
+/// What was refused or failed in the last quarter of an hour.
+fn refusals(history: &History) -> serde_json::Value {
+    let (window, reasons) = history.refusals();
+    json!({ "seconds": window.as_secs(), "reasons": reasons })
 }
 
 fn upstreams(upstream: &Upstream) -> serde_json::Value {

@@ -17,7 +17,7 @@ use super::{
     tasks,
 };
 use crate::{
-    admin::Admin,
+    admin::{Admin, Events, History},
     budget::{ByteBudget, FairBytes},
     cache::Cache,
     config::{Config, ConfigError, LogConfig, Problem},
@@ -43,6 +43,8 @@ pub struct App {
     identity: Identity,
     watch: JoinHandle<()>,
     follow: JoinHandle<()>,
+    /// Ends the events of the admin listener with it.
+    clockwork: JoinHandle<()>,
     report: Arc<Report>,
     reload: Reload,
     drain_delay: Duration,
@@ -111,13 +113,19 @@ impl App {
         };
         let Proxy { service: proxy, follower, sight, live } = proxy::proxy(&config.proxy(), parts);
         let edge_live = http::Live::new(&config.http);
+        let request_metrics = http::Metrics::register(&mut registry);
+        let history = History::default();
         let report = Arc::new(Report {
             cache,
             sight,
             identity: identity.clone(),
             calls: call_metrics,
+            upstream_calls: upstream_metrics,
+            requests: request_metrics.clone(),
+            history: history.clone(),
             upstream: upstream.clone(),
             listen: rpc.address(),
+            tls: tls.is_some(),
             started: Instant::now(),
             draining: false.into(),
         });
@@ -125,8 +133,7 @@ impl App {
         // Of its own: those who take nothing must not keep others from being read.
         let waiting = FairBytes::new(ByteBudget::new(config.max_bytes_in_flight.as_u64()));
         let scheme = if config.tls.admin { "https" } else { "http" };
-        let access =
-            Access::new(&config.http, Policy::new(&config.proxy()), http::Metrics::register(&mut registry));
+        let access = Access::new(&config.http, Policy::new(&config.proxy()), request_metrics);
         let edge = Edge {
             budget: budget.clone(),
             waiting,
@@ -139,7 +146,9 @@ impl App {
         let reload_metrics = reload::Metrics::register(&mut registry);
         tasks::register(&mut registry);
         let hosts = HostCheck::new(access.clone(), admin.address().ip());
-        let service = Admin::new(report.clone(), registry, hosts);
+        let (events, clockwork) = Events::new(report.clone(), history);
+        let clockwork = tokio::spawn(clockwork.run());
+        let service = Admin::new(report.clone(), registry, hosts, events);
         let admin = Served::start(admin, |listener, stop| listener.serve(service, stop));
 
         info!(
@@ -161,7 +170,7 @@ impl App {
             budget,
         };
         let reload = Reload::new(config, parts, reload_metrics);
-        Ok(Self { rpc, admin, access, identity, watch, follow, report, reload, drain_delay })
+        Ok(Self { rpc, admin, access, identity, watch, follow, clockwork, report, reload, drain_delay })
     }
 
     /// Where clients connect.
@@ -199,6 +208,8 @@ impl App {
         self.rpc.stop().await;
         self.follow.abort();
         self.watch.abort();
+        // Those who listen are told to the end, and then no more: their streams would keep the listener.
+        self.clockwork.abort();
         self.admin.stop().await;
         info!("stopped");
     }

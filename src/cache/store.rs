@@ -242,6 +242,11 @@ impl Cache {
         (self.store.entry_count(), self.store.weighted_size())
     }
 
+    /// How many bytes there may be.
+    pub fn capacity(&self) -> u64 {
+        self.store.policy().max_capacity().unwrap_or(u64::MAX)
+    }
+
     /// How many transactions are located, and in how many bytes.
     pub fn located(&self) -> (usize, usize) {
         (self.locations.len(), self.locations.allocated())

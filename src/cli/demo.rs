@@ -107,7 +107,7 @@ fn introduce(app: &App, node: &DevNode, chain: &DevChain) -> Result<(), Failure>
         BLOCK_TIME.as_secs()
     ))?;
     say(format_args!("  proxy   http://{rpc}   point a wallet here (chain id {})", chain.config().chain_id))?;
-    say(format_args!("  admin   http://{admin}   /status, /metrics, /ready"))?;
+    say(format_args!("  admin   http://{admin}   open it in a browser; /status, /metrics, /ready"))?;
     say(format_args!("  node    {}   the chain itself, to compare\n", node.url()))?;
     say(format_args!("Try, in another terminal:\n"))?;
     let Some(block) = chain.block_ref(chain.head().number - 1) else { return Ok(()) };

@@ -36,6 +36,8 @@ struct Labels {
 // === impl Refusal ===
 
 impl Refusal {
+    const REASONS: [&str; 4] = ["no_key", "bad_key", "host", "no_key_too_often"];
+
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::NoKey => "no_key",
@@ -64,6 +66,12 @@ impl Metrics {
             metrics.saved.clone(),
         );
         metrics
+    }
+
+    /// How many requests were not let in so far, by reason.
+    pub fn refusals(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let count = |reason| (reason, self.refused.get(&Labels { reason }).map_or(0, |count| count.get()));
+        Refusal::REASONS.into_iter().map(count)
     }
 
     /// An answer went out as gzip.

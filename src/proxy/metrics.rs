@@ -1,15 +1,23 @@
 //! What the proxy counts.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use prometheus_client::{
-    encoding::EncodeLabelSet,
-    metrics::{counter::Counter, family::Family},
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
+    metrics::{
+        counter::{ConstCounter, Counter},
+        family::Family,
+    },
     registry::Registry,
 };
 
-use super::{Answered, CallError, Outcome, audit::Audited, method::MethodLabel};
-use crate::{chain::HeadChange, histogram::Histogram, jsonrpc::Answer};
+use super::{Answered, CallError, Outcome, Source, audit::Audited, method::MethodLabel};
+use crate::{
+    chain::HeadChange,
+    histogram::{Histogram, Snapshot},
+    jsonrpc::Answer,
+};
 
 /// What came of a call, as it is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,16 +33,59 @@ pub(super) enum Counted {
     Limited,
 }
 
+/// Where a call's answer was had, for its time: those from memory and those of the upstream are orders apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whence {
+    Memory,
+    Upstream,
+    /// From neither: it was not let through.
+    Refusal,
+}
+
 /// The proxy's counters. A default one counts for nobody.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics(Arc<Inner>);
+
+/// What there is of it so far, all methods together.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Totals {
+    /// Calls of clients.
+    pub calls: u64,
+    /// Answered from memory.
+    pub hits: u64,
+    /// Answered with what somebody else had asked for already.
+    pub joined: u64,
+    /// Not allowed, or asked wrongly.
+    pub refused: u64,
+    /// More than the client may ask.
+    pub limited: u64,
+    /// No answer could be had.
+    pub failed: u64,
+    /// Upstream calls that kept the view of the chain.
+    pub upkeep: u64,
+    /// Upstream calls for what nobody had asked for yet.
+    pub follow: u64,
+    /// Bytes of results that came from memory, as they are before gzip.
+    pub bytes_from_memory: u64,
+    /// How long answers from memory took.
+    pub memory_seconds: Snapshot,
+    /// How long those took that the upstream was waited for.
+    pub upstream_seconds: Snapshot,
+}
+
+/// Writes `upstream_calls_saved_total`, which is reckoned when somebody looks.
+#[derive(Debug)]
+struct Saved(Metrics);
 
 #[derive(Debug)]
 struct Inner {
     calls: Family<CallLabels, Counter>,
     /// `calls`, by method and outcome, found without a lock.
     by_method: Vec<[Counter; OUTCOMES.len()]>,
-    seconds: Histogram,
+    seconds: Family<FromLabels, Histogram>,
+    /// `seconds`, by where the answer was had.
+    by_from: [Histogram; 3],
+    bytes_from_memory: Counter,
     heads: Family<ReasonLabels, Counter>,
     upkeep: Counter,
     follow: Counter,
@@ -48,6 +99,11 @@ struct Inner {
 struct CallLabels {
     method: &'static str,
     outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FromLabels {
+    from: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -98,6 +154,48 @@ impl Counted {
     pub(super) fn as_str(self) -> &'static str {
         OUTCOMES[self.index()]
     }
+
+    fn from(self) -> Whence {
+        match self {
+            Self::Answered(Outcome::Hit(_)) => Whence::Memory,
+            Self::Answered(_) | Self::NodeError | Self::Failed => Whence::Upstream,
+            Self::Refused | Self::Limited => Whence::Refusal,
+        }
+    }
+}
+
+// === impl Whence ===
+
+impl Whence {
+    const ALL: [Self; 3] = [Self::Memory, Self::Upstream, Self::Refusal];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Upstream => "upstream",
+            Self::Refusal => "refusal",
+        }
+    }
+}
+
+// === impl Totals ===
+
+impl Totals {
+    /// Calls that were answered without an upstream call of their own: from memory, or with what somebody else had
+    /// asked for already. What `upstream_calls_saved_total` counts.
+    pub fn without_asking(&self) -> u64 {
+        self.hits + self.joined
+    }
+
+    /// Upstream calls saved: those, less what was asked for no call of a client, to know what is canonical and to have
+    /// new blocks before they are asked for. Below zero where more was asked so than was saved.
+    ///
+    /// What an answer took beyond one call (a retry, a hedge, a block for a proof, an audit, who the node is) is not in
+    /// it; all that was sent is in `upstream_calls_total`.
+    pub fn saved(&self) -> i64 {
+        let besides = self.upkeep + self.follow;
+        i64::try_from(i128::from(self.without_asking()) - i128::from(besides)).unwrap_or(i64::MAX)
+    }
 }
 
 // === impl Inner ===
@@ -108,10 +206,15 @@ impl Default for Inner {
         let by_method = MethodLabel::all()
             .map(|method| OUTCOMES.map(|outcome| calls.get_or_create_owned(&CallLabels { method, outcome })))
             .collect();
+        let seconds = Family::<FromLabels, Histogram>::default();
+        let by_from =
+            Whence::ALL.map(|from| seconds.get_or_create_owned(&FromLabels { from: from.as_str() }));
         Self {
             calls,
             by_method,
-            seconds: Histogram::default(),
+            seconds,
+            by_from,
+            bytes_from_memory: Counter::default(),
             heads: Family::default(),
             upkeep: Counter::default(),
             follow: Counter::default(),
@@ -126,9 +229,9 @@ impl Default for Inner {
 // === impl Metrics ===
 
 impl Metrics {
-    /// Registers `calls_total{method,outcome}`, `call_seconds`, `heads_total{reason}`, `upkeep_calls_total`,
-    /// `follow_calls_total`, `contrary_answers_total`, `finality_alarms_total`, `audits_total{outcome}` and
-    /// `contents_deflated_total`.
+    /// Registers `calls_total{method,outcome}`, `call_seconds{from}`, `memory_bytes_total`, `heads_total{reason}`,
+    /// `upkeep_calls_total`, `follow_calls_total`, `upstream_calls_saved_total`, `contrary_answers_total`,
+    /// `finality_alarms_total`, `audits_total{outcome}` and `contents_deflated_total`.
     pub fn register(registry: &mut Registry) -> Self {
         let inner = Inner::default();
         registry.register(
@@ -136,7 +239,16 @@ impl Metrics {
             "Calls of clients, by method and by what came of them",
             inner.calls.clone(),
         );
-        registry.register("call_seconds", "Time a call took, whatever came of it", inner.seconds.clone());
+        registry.register(
+            "call_seconds",
+            "Time a call took, by where its answer was had",
+            inner.seconds.clone(),
+        );
+        registry.register(
+            "memory_bytes",
+            "Bytes of results that came from memory, as they are before gzip",
+            inner.bytes_from_memory.clone(),
+        );
         registry.register("heads", "Heads observed, by what they meant", inner.heads.clone());
         registry.register(
             "upkeep_calls",
@@ -164,18 +276,40 @@ impl Metrics {
             "Blocks and receipts in memory that were deflated, for all who take them as gzip",
             inner.deflated.clone(),
         );
-        Self(Arc::new(inner))
+        let metrics = Self(Arc::new(inner));
+        registry.register_collector(Box::new(Saved(metrics.clone())));
+        metrics
     }
 
-    /// How many calls there have been, and how many of them were answered from memory.
-    pub fn calls(&self) -> (u64, u64) {
-        let all = self.0.by_method.iter().flatten().map(Counter::get).sum();
-        (all, self.0.by_method.iter().map(|outcomes| outcomes[0].get()).sum())
+    /// What has been counted so far.
+    pub fn totals(&self) -> Totals {
+        let all = |counted: Counted| -> u64 {
+            self.0.by_method.iter().map(|outcomes| outcomes[counted.index()].get()).sum()
+        };
+        let seconds = |from: Whence| self.0.by_from[from as usize].snapshot();
+        Totals {
+            calls: self.0.by_method.iter().flatten().map(Counter::get).sum(),
+            hits: all(Counted::Answered(Outcome::Hit(Source::View))),
+            joined: all(Counted::Answered(Outcome::Joined)),
+            refused: all(Counted::Refused),
+            limited: all(Counted::Limited),
+            failed: all(Counted::Failed),
+            upkeep: self.0.upkeep.get(),
+            follow: self.0.follow.get(),
+            bytes_from_memory: self.0.bytes_from_memory.get(),
+            memory_seconds: seconds(Whence::Memory),
+            upstream_seconds: seconds(Whence::Upstream),
+        }
     }
 
     pub(super) fn call_ended(&self, method: MethodLabel, counted: Counted, elapsed: Duration) {
         self.0.by_method[method.index()][counted.index()].inc();
-        self.0.seconds.observe(elapsed);
+        self.0.by_from[counted.from() as usize].observe(elapsed);
+    }
+
+    /// A result came from memory.
+    pub(super) fn recalled(&self, bytes: usize) {
+        self.0.bytes_from_memory.inc_by(bytes as u64);
     }
 
     pub(super) fn head_observed(&self, change: HeadChange) {
@@ -214,5 +348,20 @@ impl Metrics {
 
     pub(super) fn audited(&self, audited: Audited) {
         self.0.audits.get_or_create(&AuditLabels { outcome: audited.as_str() }).inc();
+    }
+}
+
+// === impl Saved ===
+
+impl Collector for Saved {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let saved = ConstCounter::new(self.0.totals().without_asking());
+        let encoder = encoder.encode_descriptor(
+            "upstream_calls_saved",
+            "Calls answered without an upstream call of their own; less upkeep_calls and follow_calls, what was saved",
+            None,
+            saved.metric_type(),
+        )?;
+        saved.encode(encoder)
     }
 }

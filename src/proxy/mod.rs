@@ -28,6 +28,7 @@ mod policy;
 mod proof;
 mod rate;
 mod recall;
+mod reorgs;
 mod request;
 mod respond;
 mod sight;
@@ -42,10 +43,11 @@ pub use self::{
     error::CallError,
     follow::Follower,
     live::Live,
-    metrics::Metrics,
+    metrics::{Metrics, Totals},
     packet::PacketContext,
     policy::{GlobError, Policy},
     rate::{Allowance, Bucket, Rate, RateError},
+    reorgs::{Reorg, ReorgKind},
     request::{Answered, Caller, Outcome, ReadCall, Request, Source},
     sight::{Seen, Sight},
     stack::{Proxy, ProxyParts, proxy},

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Derivation, fetch::Fetcher};
+use super::{Derivation, Reorg, fetch::Fetcher};
 use crate::{
     chain::Link,
     eth::{BlockHash, BlockNumber},
@@ -49,6 +49,21 @@ impl Sight {
     /// What is no longer cut out of larger content, since on this chain the cut is not what a node says.
     pub fn given_up(&self) -> impl Iterator<Item = Derivation> {
         Derivation::ALL.into_iter().filter(|derivation| !self.0.derivations.allow(*derivation))
+    }
+
+    /// The last times that blocks left the chain, the newest first.
+    pub fn reorgs(&self) -> Vec<Reorg> {
+        self.0.view.reorgs().last()
+    }
+
+    /// How often blocks have left the chain.
+    pub fn reorg_count(&self) -> u64 {
+        self.0.view.reorgs().count()
+    }
+
+    /// The number of the head.
+    pub fn head(&self) -> Option<BlockNumber> {
+        self.0.view.tracker().head().map(|head| head.number)
     }
 
     /// What is known now.

@@ -21,7 +21,7 @@ use tokio::{sync::Notify, time::Instant};
 use tracing::{info, warn};
 
 use self::pace::Pace;
-use super::{Metrics, ProxyParts, coalesce::Coalesce, config::ChainConfig};
+use super::{Metrics, ProxyParts, coalesce::Coalesce, config::ChainConfig, reorgs::Reorgs};
 use crate::{
     cache::Cache,
     chain::{Clock, Rules, Stamp, Tracker},
@@ -56,6 +56,7 @@ pub(super) struct View {
     working: AtomicBool,
     /// How many chains there have been.
     generation: AtomicU64,
+    reorgs: Reorgs,
 }
 
 /// When things were last asked for or changed.
@@ -98,6 +99,7 @@ impl View {
             moved: Notify::new(),
             working: AtomicBool::new(false),
             generation: AtomicU64::new(0),
+            reorgs: Reorgs::default(),
         }
     }
 
@@ -281,6 +283,11 @@ impl View {
     /// How long ago the head became what it is.
     pub(super) fn head_age(&self) -> Option<Duration> {
         self.times().pace.age(self.clock.now().time)
+    }
+
+    /// When blocks last left the chain.
+    pub(super) fn reorgs(&self) -> &Reorgs {
+        &self.reorgs
     }
 
     /// Which chain this is, counted: what was asked of the one before is nothing to this one.

@@ -147,6 +147,11 @@ impl Metrics {
         Self(Arc::new(inner))
     }
 
+    /// How many calls have been sent, whatever came of them.
+    pub fn calls(&self) -> u64 {
+        outcomes().map(|outcome| self.0.calls.get_or_create(&Labels { outcome }).get()).sum()
+    }
+
     /// The counters of the endpoint of this name.
     pub(super) fn of(&self, name: &str) -> EndpointMetrics {
         self.0.names().entry(name.to_owned()).or_default().endpoints += 1;

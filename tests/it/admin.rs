@@ -5,6 +5,7 @@ use serde_json::json;
 
 use crate::support::{
     client::{self, Client},
+    eventually,
     proxy::{self, Proxy},
     upstream,
 };
@@ -48,7 +49,12 @@ async fn calls_are_counted_by_method_and_outcome() {
         let line = format!("holdfast_calls_total{{{labels}}}");
         assert!((metric(&client, &proxy, &line).await - count).abs() < 0.1, "{line}");
     }
-    assert!(metric(&client, &proxy, "holdfast_call_seconds_count").await >= 8.0);
+    for (from, count) in [("memory", 3.0), ("upstream", 3.0), ("refusal", 2.0)] {
+        let line = format!("holdfast_call_seconds_count{{from=\"{from}\"}}");
+        assert!((metric(&client, &proxy, &line).await - count).abs() < 0.1, "{line}");
+    }
+    assert!((metric(&client, &proxy, "holdfast_upstream_calls_saved_total").await - 3.0).abs() < 0.1);
+    assert!(metric(&client, &proxy, "holdfast_memory_bytes_total").await > 1000.0);
     assert!(metric(&client, &proxy, r#"holdfast_upstream_calls_total{outcome="status"}"#).await >= 1.0);
     assert!(metric(&client, &proxy, r#"holdfast_upstream_calls_total{outcome="result"}"#).await >= 3.0);
     assert!(metric(&client, &proxy, "holdfast_connections").await >= 1.0);
@@ -94,4 +100,54 @@ async fn the_status_shows_the_view_of_the_chain() {
     assert!(view["age_seconds"].as_f64().unwrap() < 20.0);
     assert_eq!(status["calls"], 1);
     assert!(status["cache"]["entries"].is_u64());
+}
+
+#[tokio::test]
+async fn the_status_tells_what_was_saved_and_when_the_chain_was_reorganised() {
+    let node = upstream::devchain().blocks(20, 1).run().await;
+    let proxy = proxy::new().upstream(&node).run().await;
+    let client = client::http(&proxy);
+    for _ in 0..4 {
+        client.call("eth_getBlockByNumber", json!(["0x3", true])).await;
+    }
+    let status = client.get(&proxy.admin_url("/status")).await.json();
+    let saved = &status["saved"];
+    assert_eq!(saved["answered_without_asking"], 3);
+    let [upkeep, follow] = ["upkeep_calls", "follow_calls"].map(|calls| saved[calls].as_i64().unwrap());
+    assert!(upkeep > 0, "{saved}");
+    assert_eq!(saved["calls"], 3 - upkeep - follow, "less than nothing is told as it is: {saved}");
+    assert!(status["upstream_calls"].as_i64().unwrap() > upkeep, "{status}");
+    assert!(status["bytes_from_memory"].as_u64().unwrap() > 1000);
+    assert_eq!(status["cache"]["capacity"], 512 * 1024 * 1024);
+    assert_eq!(status["url"], proxy.url());
+    assert_eq!(status["reorgs"], json!({ "count": 0, "last": [] }));
+
+    let head = async || {
+        let head = node.head().number;
+        eventually("the head is seen", async || {
+            client.call("eth_getBlockByNumber", json!(["latest", false])).await;
+            let status = client.get(&proxy.admin_url("/status")).await.json();
+            status["view"]["head"]["hash"] == format!("{:#x}", node.head().hash)
+        })
+        .await;
+        head
+    };
+    node.mine(1);
+    head().await;
+    node.reorg(1, 1);
+    let same = head().await;
+    // Of this one nothing is seen that links to what was known.
+    node.reorg(2, 3);
+    let higher = head().await;
+    let reorgs = client.get(&proxy.admin_url("/status")).await.json()["reorgs"].clone();
+    assert_eq!(reorgs["count"], 2, "{reorgs}");
+    for (reorg, depth, head) in
+        [(&reorgs["last"][0], json!(null), higher), (&reorgs["last"][1], json!(1), same)]
+    {
+        assert_eq!(
+            (&reorg["kind"], &reorg["depth"], &reorg["head"]),
+            (&json!("reorg"), &depth, &json!(head))
+        );
+        assert!(reorg["age_seconds"].as_u64().unwrap() < 60);
+    }
 }

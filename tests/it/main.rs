@@ -39,6 +39,7 @@ mod malformed;
 mod matrix;
 mod model;
 mod node;
+mod page;
 mod polite;
 mod pool;
 mod prove;

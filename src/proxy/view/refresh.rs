@@ -49,16 +49,18 @@ impl View {
         let (named, between) = shown?;
         let link = named.link();
         let now = self.clock.now();
-        let (change, alarmed) = self.change(|tracker| {
+        let (change, links, alarmed) = self.change(|tracker| {
             let final_before = tracker.finalized();
+            let links = !tracker.is_detached(link, &between);
             let change = tracker.observe_head(link, &between, sent, now);
-            (change, final_before.filter(|_| tracker.finalized().is_none()))
+            (change, links, final_before.filter(|_| tracker.finalized().is_none()))
         });
         if let Some((number, hash)) = alarmed {
             self.alarm(number, &format!("{hash} left the chain"));
         }
         self.clocks.store(Some(Arc::new((sent, wall))));
         self.metrics.head_observed(change);
+        self.reorgs.note(change, link, links, SystemTime::now());
         let named_by = named.by;
         self.heed(change, link, named_by);
         if let (HeadChange::Same | HeadChange::Extended(_), Some(by)) = (change, named_by) {

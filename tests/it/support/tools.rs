@@ -67,6 +67,11 @@ pub fn curl(test: &str) -> Option<PathBuf> {
     on_path(test, "curl")
 }
 
+/// A browser without a screen.
+pub fn chromium(test: &str) -> Option<PathBuf> {
+    on_path(test, "chromium")
+}
+
 /// A script of `tests/clients` that needs nothing but what runs it.
 pub fn bare_script(test: &str, runner: &[&str], script: &str) -> Option<Command> {
     let mut command = Command::new(on_path(test, runner[0])?);

@@ -1,0 +1,271 @@
+//! What was counted, moment by moment: a quarter of an hour finely, a day coarsely.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+use serde_json::{Value, json};
+
+use crate::histogram::Snapshot;
+
+/// A plot of a quarter of an hour is some hundred points wide.
+pub(super) const STEP: Duration = Duration::from_secs(2);
+const FINE: usize = 15 * 60 / 2;
+
+/// A day by the minute.
+const COARSE_STEP: Duration = Duration::from_secs(60);
+const COARSE: usize = 24 * 60;
+
+/// What counts as recent, for what is counted in words and not plotted; by the minute.
+const RECENT: usize = 15;
+
+/// What was counted up to a moment, since the start.
+#[derive(Clone, Debug)]
+pub struct Counts {
+    /// When; by the wall's clock, for people.
+    pub time: SystemTime,
+    /// Calls of clients.
+    pub calls: u64,
+    /// Those answered from memory.
+    pub hits: u64,
+    /// Those answered with what somebody else had asked for already.
+    pub joined: u64,
+    /// Those that were not let through.
+    pub refused: u64,
+    /// Calls sent upstream, whatever for.
+    pub upstream: u64,
+    /// Those of them that no call of a client was waiting for.
+    pub upkeep: u64,
+    /// How long answers from memory took.
+    pub memory_seconds: Snapshot,
+    /// How long those took that the upstream was waited for.
+    pub upstream_seconds: Snapshot,
+    /// Bytes in the cache; now, not since the start.
+    pub cache_bytes: u64,
+    /// The head; now.
+    pub head: Option<u64>,
+    /// How often blocks have left the chain.
+    pub reorgs: u64,
+    /// What was refused or failed, by reason.
+    pub refusals: Vec<(&'static str, u64)>,
+}
+
+/// What was counted, and when. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct History(Arc<Mutex<Rings>>);
+
+#[derive(Debug, Default)]
+struct Rings {
+    fine: Ring<FINE>,
+    coarse: Ring<COARSE>,
+    /// One a minute, the newest last.
+    refusals: VecDeque<(SystemTime, Vec<(&'static str, u64)>)>,
+}
+
+/// The last so many samples, and what the next one is told apart from.
+#[derive(Debug, Default)]
+struct Ring<const N: usize> {
+    samples: VecDeque<Sample>,
+    last: Option<Counts>,
+}
+
+/// A line of the history: numbers since the start, and times since the sample before.
+#[derive(Clone, Debug)]
+struct Sample {
+    counts: [u64; 9],
+    head: Option<u64>,
+    /// Half of them, and 99 in 100: from memory, then of the upstream.
+    seconds: [Option<f32>; 4],
+}
+
+// === impl History ===
+
+impl History {
+    /// What the numbers of a line are.
+    pub(super) const COLUMNS: [&str; 14] = [
+        "time",
+        "calls",
+        "hits",
+        "joined",
+        "refused",
+        "upstream",
+        "upkeep",
+        "cache_bytes",
+        "reorgs",
+        "head",
+        "memory_p50",
+        "memory_p99",
+        "upstream_p50",
+        "upstream_p99",
+    ];
+
+    /// Takes a sample.
+    pub fn take(&self, counts: Counts) {
+        let mut rings = self.lock();
+        if rings.coarse.is_due(&counts, COARSE_STEP) {
+            if rings.refusals.len() > RECENT {
+                rings.refusals.pop_front();
+            }
+            rings.refusals.push_back((counts.time, counts.refusals.clone()));
+            rings.coarse.push(counts.clone());
+        }
+        rings.fine.push(counts);
+    }
+
+    /// All of it, the oldest first.
+    pub(super) fn to_json(&self) -> Value {
+        let rings = self.lock();
+        json!({ "columns": Self::COLUMNS, "fine": rings.fine.lines(), "coarse": rings.coarse.lines() })
+    }
+
+    /// The newest line, and the newest by the minute.
+    pub(super) fn newest(&self) -> (Value, Value) {
+        let rings = self.lock();
+        (rings.fine.newest(), rings.coarse.newest())
+    }
+
+    /// What was refused or failed of late, by reason, and how long that is.
+    pub fn refusals(&self) -> (Duration, BTreeMap<&'static str, u64>) {
+        let rings = self.lock();
+        let (Some((since, before)), Some(now)) = (rings.refusals.front(), &rings.fine.last) else {
+            return Default::default();
+        };
+        let before =
+            |reason: &str| before.iter().find(|(name, _)| *name == reason).map_or(0, |(_, count)| *count);
+        let counted =
+            now.refusals.iter().map(|(reason, count)| (*reason, count.saturating_sub(before(reason))));
+        (
+            now.time.duration_since(*since).unwrap_or_default(),
+            counted.filter(|(_, count)| *count > 0).collect(),
+        )
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Rings> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Ring ===
+
+impl<const N: usize> Ring<N> {
+    fn is_due(&self, counts: &Counts, step: Duration) -> bool {
+        let Some(last) = &self.last else { return true };
+        // A clock that was set back counts as well.
+        counts.time.duration_since(last.time).map_or(true, |passed| passed >= step)
+    }
+
+    fn push(&mut self, counts: Counts) {
+        if self.samples.len() == N {
+            self.samples.pop_front();
+        }
+        self.samples.push_back(Sample::of(&counts, self.last.as_ref()));
+        self.last = Some(counts);
+    }
+
+    fn lines(&self) -> Vec<Value> {
+        self.samples.iter().map(Sample::to_json).collect()
+    }
+
+    fn newest(&self) -> Value {
+        self.samples.back().map_or(Value::Null, Sample::to_json)
+    }
+}
+
+// === impl Sample ===
+
+impl Sample {
+    fn of(counts: &Counts, last: Option<&Counts>) -> Self {
+        let time = counts.time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let times = |now: Snapshot, before: Option<Snapshot>| {
+            let between = now.since(&before.unwrap_or_default());
+            [0.5, 0.99].map(|part| between.quantile(part).map(|time| time.as_secs_f32()))
+        };
+        let [memory, upstream] = [
+            times(counts.memory_seconds, last.map(|last| last.memory_seconds)),
+            times(counts.upstream_seconds, last.map(|last| last.upstream_seconds)),
+        ];
+        Self {
+            counts: [
+                u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
+                counts.calls,
+                counts.hits,
+                counts.joined,
+                counts.refused,
+                counts.upstream,
+                counts.upkeep,
+                counts.cache_bytes,
+                counts.reorgs,
+            ],
+            head: counts.head,
+            seconds: [memory[0], memory[1], upstream[0], upstream[1]],
+        }
+    }
+
+    fn to_json(&self) -> Value {
+        // Microseconds are as much as buckets tell, and a tenth of the text.
+        let seconds = self.seconds.map(|time| json!(time.map(|time| (f64::from(time) * 1e7).round() / 1e7)));
+        self.counts.iter().map(|count| json!(count)).chain([json!(self.head)]).chain(seconds).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::histogram::Histogram;
+
+    fn counts(seconds: u64, calls: u64) -> Counts {
+        Counts {
+            time: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds),
+            calls,
+            hits: 0,
+            joined: 0,
+            refused: 0,
+            upstream: 0,
+            upkeep: 0,
+            memory_seconds: Snapshot::default(),
+            upstream_seconds: Snapshot::default(),
+            cache_bytes: 0,
+            head: None,
+            reorgs: 0,
+            refusals: vec![("refused", calls), ("host", 0)],
+        }
+    }
+
+    #[test]
+    fn it_forgets_what_is_older_than_a_quarter_of_an_hour_and_a_day() {
+        let history = History::default();
+        for step in 0..50_000 {
+            history.take(counts(step * 2, step));
+        }
+        let all = history.to_json();
+        let [fine, coarse] = ["fine", "coarse"].map(|ring| all[ring].as_array().unwrap());
+        assert_eq!((fine.len(), coarse.len()), (FINE, COARSE));
+        assert_eq!(fine[FINE - 1][1], 49_999);
+        assert_eq!(fine[0][0], (49_999 - 449) * 2000);
+        assert_eq!(coarse[1][0].as_u64().unwrap() - coarse[0][0].as_u64().unwrap(), 60_000);
+        assert_eq!(fine[0].as_array().unwrap().len(), History::COLUMNS.len());
+        assert_eq!(history.newest().0, fine[FINE - 1]);
+        let (window, refusals) = history.refusals();
+        assert!((900..=960).contains(&window.as_secs()), "{window:?}");
+        assert_eq!(refusals, BTreeMap::from([("refused", window.as_secs() / 2)]));
+    }
+
+    #[test]
+    fn times_are_of_what_came_since_the_sample_before() {
+        let (history, histogram) = (History::default(), Histogram::default());
+        let take = |seconds| {
+            history.take(Counts { memory_seconds: histogram.snapshot(), ..counts(seconds, 0) });
+        };
+        histogram.observe(Duration::from_secs(1));
+        take(0);
+        histogram.observe(Duration::from_micros(3));
+        take(2);
+        take(4);
+        let half: Vec<_> =
+            history.to_json()["fine"].as_array().unwrap().iter().map(|line| line[10].as_f64()).collect();
+        assert!(half[0].unwrap() > 0.5 && half[1].unwrap() < 0.000_005, "{half:?}");
+        assert_eq!(half[2], None, "nothing came");
+    }
+}

@@ -1,0 +1,33 @@
+//! The status page: what is built in, and what a browser may do with it.
+
+use http::{HeaderValue, Response, StatusCode, header};
+
+use super::{Body, typed};
+
+/// The page needs its own style, its own script and the events; whatever else turned up in it could do nothing.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+     img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+const PAGE: &str = include_str!("page/page.html");
+const STYLE: &str = include_str!("page/page.css");
+const SCRIPT: &str = include_str!("page/page.js");
+const PLOT: &str = include_str!("page/plot.js");
+const ICON: &str = include_str!("page/icon.svg");
+
+/// The part of the page at this path, if there is one.
+pub(super) fn asset(path: &str) -> Option<Response<Body>> {
+    let (content_type, text) = match path {
+        "/" => ("text/html; charset=utf-8", PAGE),
+        "/page.css" => ("text/css; charset=utf-8", STYLE),
+        "/page.js" => ("text/javascript; charset=utf-8", SCRIPT),
+        "/plot.js" => ("text/javascript; charset=utf-8", PLOT),
+        "/icon.svg" => ("image/svg+xml", ICON),
+        _ => return None,
+    };
+    let mut response = typed(StatusCode::OK, content_type, text.to_owned());
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    Some(response)
+}

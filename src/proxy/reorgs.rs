@@ -1,0 +1,121 @@
+//! The last times that blocks left the chain, for people to look at.
+
+use std::{
+    collections::VecDeque,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::SystemTime,
+};
+
+use crate::{
+    chain::{HeadChange, Link},
+    eth::BlockNumber,
+};
+
+/// So many are remembered; more than a page shows.
+const REMEMBERED: usize = 16;
+
+/// Blocks left the chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reorg {
+    /// When that was seen.
+    pub at: SystemTime,
+    /// How many; `None` if the new head was not seen to link to any block that was known.
+    pub depth: Option<usize>,
+    /// The head since then.
+    pub head: BlockNumber,
+    /// Whether others came in their place.
+    pub kind: ReorgKind,
+}
+
+/// How blocks left the chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReorgKind {
+    /// Another branch took their place.
+    Reorg,
+    /// The chain went back.
+    Rollback,
+}
+
+/// What is remembered of them.
+#[derive(Debug, Default)]
+pub(super) struct Reorgs(Mutex<Remembered>);
+
+#[derive(Debug, Default)]
+struct Remembered {
+    all: u64,
+    /// The newest last.
+    last: VecDeque<Reorg>,
+}
+
+// === impl ReorgKind ===
+
+impl ReorgKind {
+    /// Its name, as in `heads_total{reason}`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Reorg => "reorg",
+            Self::Rollback => "rollback",
+        }
+    }
+}
+
+// === impl Reorgs ===
+
+impl Reorgs {
+    /// Notes what a head meant, if blocks left the chain for it: so many as were known, unless it `links` to some.
+    pub(super) fn note(&self, change: HeadChange, head: Link, links: bool, at: SystemTime) {
+        let (kind, depth) = match change {
+            HeadChange::Reorg(depth) => (ReorgKind::Reorg, depth),
+            HeadChange::Rollback(depth) => (ReorgKind::Rollback, depth),
+            HeadChange::Outdated
+            | HeadChange::First
+            | HeadChange::Same
+            | HeadChange::Extended(_)
+            | HeadChange::Lag
+            | HeadChange::Restarted => return,
+        };
+        let mut remembered = self.lock();
+        remembered.all += 1;
+        if remembered.last.len() == REMEMBERED {
+            remembered.last.pop_front();
+        }
+        remembered.last.push_back(Reorg { at, depth: links.then_some(depth), head: head.number, kind });
+    }
+
+    /// How many there have been.
+    pub(super) fn count(&self) -> u64 {
+        self.lock().all
+    }
+
+    /// The last of them, the newest first.
+    pub(super) fn last(&self) -> Vec<Reorg> {
+        self.lock().last.iter().rev().copied().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Remembered> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::eth::BlockHash;
+
+    #[test]
+    fn the_last_few_are_remembered_and_all_are_counted() {
+        let reorgs = Reorgs::default();
+        let hash = BlockHash(alloy_primitives::B256::ZERO);
+        let head = |number| Link { number: BlockNumber(number), hash, parent: hash };
+        reorgs.note(HeadChange::Extended(1), head(1), true, SystemTime::UNIX_EPOCH);
+        assert_eq!((reorgs.count(), reorgs.last()), (0, vec![]));
+        for number in 0..20 {
+            reorgs.note(HeadChange::Reorg(96), head(number), false, SystemTime::UNIX_EPOCH);
+        }
+        reorgs.note(HeadChange::Rollback(3), head(17), true, SystemTime::UNIX_EPOCH);
+        assert_eq!((reorgs.count(), reorgs.last().len()), (21, REMEMBERED));
+        let [newest, before] = [reorgs.last()[0], reorgs.last()[1]];
+        assert_eq!((newest.depth, newest.kind.as_str(), newest.head.0), (Some(3), "rollback", 17));
+        assert_eq!((before.depth, before.kind.as_str(), before.head.0), (None, "reorg", 19));
+    }
+}

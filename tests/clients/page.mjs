@@ -1,0 +1,182 @@
+// The status page in a real browser: node page.mjs ADMIN_URL PROXY_URL NODE_URL CHROMIUM SCREENSHOTS
+// Calls the proxy meanwhile, and looks whether the page tells of it.
+
+import assert from 'node:assert/strict'
+import { mkdir } from 'node:fs/promises'
+import path from 'node:path'
+import { chromium } from 'playwright-core'
+
+const [adminUrl, proxyUrl, nodeUrl, executablePath, screenshots] = process.argv.slice(2)
+if (!screenshots) {
+  console.error('usage: node page.mjs ADMIN_URL PROXY_URL NODE_URL CHROMIUM SCREENSHOTS')
+  process.exit(2)
+}
+setTimeout(() => {
+  console.log('FAIL timed out after 90 s')
+  process.exit(1)
+}, 90_000).unref()
+await mkdir(screenshots, { recursive: true })
+
+// Debian's browser, as root or not, that speaks to nobody by itself.
+const args = [
+  '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--disable-quic', '--no-first-run', '--disable-background-networking',
+  '--disable-component-update', '--disable-sync',
+]
+const browser = await chromium.launch({ executablePath, headless: true, args })
+
+const problems = []
+function watch(page, name, origins) {
+  page.on('console', (message) => {
+    if (['error', 'warning'].includes(message.type())) problems.push(`${name}: ${message.text()}`)
+  })
+  page.on('pageerror', (error) => problems.push(`${name}: ${error.stack}`))
+  page.on('request', (request) => {
+    if (!origins.includes(new URL(request.url()).origin)) problems.push(`${name}: asked for ${request.url()}`)
+  })
+  return page
+}
+
+async function open(name, options) {
+  const context = await browser.newContext(options)
+  const page = watch(await context.newPage(), name, [adminUrl])
+  await page.goto(`${adminUrl}/`)
+  await page.waitForFunction(() => document.getElementById('state-text').textContent === 'ready')
+  return page
+}
+
+async function step(name, run) {
+  try {
+    await run()
+    console.log(`ok ${name}`)
+  } catch (error) {
+    console.log(`FAIL ${name}: ${error.stack}\n${problems.join('\n')}\n${await page.innerText('body')}`)
+    await browser.close()
+    process.exit(1)
+  }
+}
+
+let id = 0
+async function call(method, params) {
+  const body = JSON.stringify({ jsonrpc: '2.0', id: (id += 1), method, params })
+  const response = await fetch(proxyUrl, { method: 'POST', headers: { 'content-type': 'application/json' }, body })
+  return response.json()
+}
+
+// What a dapp asks: the head, its receipts, and older blocks again and again.
+let loading = true
+async function load() {
+  while (loading) {
+    const { result: head } = await call('eth_getBlockByNumber', ['latest', false])
+    const older = Array.from({ length: 12 }, (_, at) => call('eth_getBlockByNumber', [`0x${((at * 3) % 36).toString(16)}`, at % 2 === 0]))
+    const receipts = head.transactions.slice(0, 4).map((hash) => call('eth_getTransactionReceipt', [hash]))
+    await Promise.all([...older, ...receipts, call('eth_getBlockByNumber', ['0x01', true])])
+    await new Promise((resolve) => setTimeout(resolve, 40))
+  }
+}
+
+const figure = (page, name) => page.textContent(`#${name}`)
+const count = async (page) => Number((await figure(page, 'saved')).replace('−', '-').replace(/\s/g, ''))
+
+const page = await open('light', { colorScheme: 'light', viewport: { width: 1200, height: 900 } })
+
+await step('before any call it says what to do', async () => {
+  assert.match(await figure(page, 'saved-how'), new RegExp(`No calls yet.*${proxyUrl}`))
+  assert.match(await page.textContent('#ratio .empty'), /No calls yet/)
+  assert.equal(await page.isVisible('#ratio .empty'), true)
+})
+
+const loaded = load()
+
+await step('figures change under load, and plots have lines', async () => {
+  await page.waitForFunction(() => Number(document.getElementById('saved').textContent.replace(/\s/g, '')) > 100)
+  const before = await count(page)
+  await page.waitForFunction((before) => Number(document.getElementById('saved').textContent.replace(/\s/g, '')) > before, before)
+  for (const plot of ['ratio', 'rate', 'latency']) {
+    await page.waitForSelector(`#${plot} path.first.line`)
+    assert.equal(await page.isVisible(`#${plot} .empty`), false)
+    assert.match(await page.getAttribute(`#${plot} svg`, 'aria-label'), /now [\d<]/)
+  }
+  assert.match(await figure(page, 'endpoints'), /answers/)
+  assert.match(await figure(page, 'chain'), /Head\d\d/)
+})
+
+await step('a price that is typed counts, and is kept', async () => {
+  await page.fill('#price', '1000000 €')
+  const [saved, worth] = await page.evaluate(() => ['saved', 'worth'].map((name) => document.getElementById(name).textContent))
+  assert.equal(worth.replace(/\s/g, ''), `${saved.replace(/\s/g, '')}.00€`)
+  await page.fill('#price', 'much')
+  assert.equal(await page.getAttribute('#price', 'aria-invalid'), 'true')
+  await page.reload()
+  await page.waitForFunction(() => document.getElementById('worth').textContent.includes('€'))
+  await page.fill('#price', '$2.00')
+})
+
+await step('it is used by the keyboard', async () => {
+  await page.keyboard.press('Escape')
+  await page.focus('[data-range=fine]')
+  await page.keyboard.press('Tab')
+  await page.keyboard.press('Enter')
+  assert.equal(await page.getAttribute('[data-range=coarse]', 'aria-pressed'), 'true')
+  const outline = await page.$eval('[data-range=coarse]', (button) => getComputedStyle(button).outlineStyle)
+  assert.equal(outline, 'solid')
+  await page.click('[data-range=fine]')
+})
+
+await step('what is refused and a reorg show', async () => {
+  await page.waitForFunction(() => /asked wrongly/.test(document.getElementById('refusals').textContent))
+  await page.waitForFunction(() => /1 block replaced/.test(document.getElementById('reorgs').textContent))
+})
+
+const dark = await open('dark', { colorScheme: 'dark', viewport: { width: 1200, height: 900 } })
+const phone = await open('phone', { colorScheme: 'light', viewport: { width: 360, height: 740 }, deviceScaleFactor: 2, isMobile: true, hasTouch: true })
+
+await step('it fits a phone, down to 320', async () => {
+  for (const width of [320, 360, 414]) {
+    await phone.setViewportSize({ width, height: 740 })
+    const beyond = await phone.evaluate(() => document.documentElement.scrollWidth - innerWidth)
+    assert.ok(beyond <= 0, `${width}: ${beyond} beyond`)
+  }
+  await phone.setViewportSize({ width: 360, height: 740 })
+})
+
+await step('screenshots', async () => {
+  await page.waitForTimeout(6000)
+  for (const [name, shown] of Object.entries({ light: page, dark, phone })) {
+    await shown.mouse.move(0, 0)
+    await shown.screenshot({ path: path.join(screenshots, `${name}.png`), fullPage: true })
+  }
+})
+
+await step('a stitched gzip answer is decoded by the browser', async () => {
+  // The page itself may speak to nobody but its own listener; this one may, for once.
+  const context = await browser.newContext({ bypassCSP: true })
+  const page = watch(await context.newPage(), 'gzip', [adminUrl, proxyUrl])
+  await page.goto(`${adminUrl}/`)
+  const encodings = []
+  page.on('response', async (response) => {
+    if (response.request().method() === 'POST') encodings.push((await response.allHeaders())['content-encoding'])
+  })
+  const body = JSON.stringify({ jsonrpc: '2.0', id: 'é☃', method: 'eth_getBlockByNumber', params: ['0x5', true] })
+  const ask = { method: 'POST', headers: { 'content-type': 'application/json' }, body }
+  const expected = (await (await fetch(nodeUrl, ask)).json()).result
+  for (let round = 0; round < 50 && encodings.filter((encoding) => encoding === 'gzip').length < 2; round += 1) {
+    const text = await page.evaluate(async ([url, ask]) => (await fetch(url, ask)).text(), [proxyUrl, ask])
+    assert.deepEqual(JSON.parse(text), { jsonrpc: '2.0', id: 'é☃', result: expected })
+    await page.waitForTimeout(50)
+  }
+  assert.ok(encodings.filter((encoding) => encoding === 'gzip').length >= 2, `never as gzip: ${encodings}`)
+  await context.close()
+})
+
+await step('without a connection it says so, and comes back by itself', async () => {
+  assert.deepEqual(problems, [])
+  await page.route('**/events', (route) => route.abort())
+  await page.reload()
+  await page.waitForFunction(() => /not connected/.test(document.getElementById('state-text').textContent))
+  await page.unroute('**/events')
+  await page.waitForFunction(() => document.getElementById('state-text').textContent === 'ready')
+})
+
+loading = false
+await loaded
+await browser.close()

@@ -1,0 +1,207 @@
+//! The status page: what is served of it, the events behind it, and a real browser that looks at it.
+
+use std::{path::Path, time::Duration};
+
+use serde_json::{Value, json};
+use tokio::time::{self, Instant};
+
+use crate::support::{
+    client::{self, Raw},
+    eventually,
+    program::{output, text},
+    proxy::{self, Proxy},
+    tools, upstream,
+};
+
+/// As many as listen at a time.
+const STREAMS: usize = 16;
+
+/// Listens, and has read what is told at first.
+async fn listen(proxy: &Proxy) -> Raw {
+    let mut stream = Raw::connect(proxy.app.admin_address()).await;
+    stream.write("GET /events HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+    let begin = stream.read_until("event: status", 1).await;
+    assert!(begin.starts_with("HTTP/1.1 200 "), "{begin}");
+    stream
+}
+
+/// What the newest event of this name says, of those in a text.
+fn newest(text: &str, event: &str) -> Value {
+    let begin = format!("event: {event}\ndata: ");
+    let (_, data) = text.rsplit_once(&begin).unwrap_or_else(|| panic!("no {event} in {text}"));
+    serde_json::from_str(data.lines().next().unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn the_page_is_served_whole_and_may_do_little() {
+    let node = upstream::devchain().run().await;
+    let proxy = proxy::new().upstream(&node).run().await;
+    let client = client::http(&proxy);
+    for (path, content_type) in [
+        ("/", "text/html; charset=utf-8"),
+        ("/page.css", "text/css; charset=utf-8"),
+        ("/page.js", "text/javascript; charset=utf-8"),
+        ("/plot.js", "text/javascript; charset=utf-8"),
+        ("/icon.svg", "image/svg+xml"),
+    ] {
+        let served = client.get(&proxy.admin_url(path)).await;
+        assert_eq!(
+            (served.status.as_u16(), served.header("content-type")),
+            (200, Some(content_type)),
+            "{path}"
+        );
+        assert_eq!(served.header("cache-control"), Some("no-store"));
+        assert_eq!(served.header("x-content-type-options"), Some("nosniff"));
+        let policy = served.header("content-security-policy").unwrap();
+        for rule in ["default-src 'none'", "script-src 'self'", "style-src 'self'", "connect-src 'self'"] {
+            assert!(policy.contains(rule), "{policy}");
+        }
+        // Names a namespace, and nobody who is asked for anything.
+        let elsewhere = served.text().replace("http://www.w3.org/2000/svg", "");
+        assert!(!elsewhere.contains("http://") && !elsewhere.contains("https://"), "{path}: {elsewhere}");
+    }
+    let page = client.get(&proxy.admin_url("/")).await;
+    for route in ["/status", "/metrics", "/ready", "/live"] {
+        assert!(page.text().contains(&format!("href=\"{route}\"")), "{route}");
+    }
+    for path in ["/page", "/page.html", "/page/page.js", "/../Cargo.toml"] {
+        assert_eq!(client.get(&proxy.admin_url(path)).await.status, 404, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn neither_page_nor_events_are_for_another_host() {
+    let node = upstream::devchain().run().await;
+    let proxy = proxy::new().upstream(&node).run().await;
+    for path in ["/", "/page.js", "/events"] {
+        let mut client = Raw::connect(proxy.app.admin_address()).await;
+        client.write(format!("GET {path} HTTP/1.1\r\nhost: evil.example.org\r\n\r\n")).await;
+        assert_eq!(client.response().await.status, 403, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn events_tell_the_history_and_then_what_changes() {
+    let node = upstream::devchain().blocks(3, 2).run().await;
+    let proxy = proxy::new().upstream(&node).run().await;
+    let client = client::http(&proxy);
+    let mut stream = Raw::connect(proxy.app.admin_address()).await;
+    stream.write("GET /events HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+    let begin = stream.read_until("\n\n", 2).await;
+    assert!(begin.contains("content-type: text/event-stream\r\n"), "{begin}");
+    assert!(begin.contains("cache-control: no-store\r\n"), "{begin}");
+    let history = newest(&begin, "history");
+    let columns = history["columns"].as_array().unwrap().clone();
+    assert!(history["fine"].is_array() && history["coarse"].is_array(), "{history}");
+    assert_eq!(newest(&begin, "status")["status"]["calls"], 0);
+
+    // Who looks costs nothing upstream.
+    let asked = node.calls().len();
+    stream.read_until("event: status", 3).await;
+    assert_eq!(node.calls().len(), asked);
+
+    for _ in 0..3 {
+        client.call("eth_getBlockByNumber", json!(["0x1", false])).await;
+    }
+    client.call("eth_getBlockByNumber", json!(["1", false])).await;
+    // Samples are two seconds apart; what a time was taken of may be in more than one.
+    let mut timed = [false; 2];
+    let told = time::timeout(client::PATIENCE, async {
+        loop {
+            let told = newest(&stream.read_until("\n\n", 1).await, "status");
+            let sampled =
+                |column: &str| told["fine"][columns.iter().position(|name| name == column).unwrap()].clone();
+            timed[0] |= sampled("memory_p50").is_f64();
+            timed[1] |= sampled("upstream_p50").is_f64();
+            if sampled("calls") == 4 {
+                let [hits, refused, head] = ["hits", "refused", "head"].map(sampled);
+                assert_eq!([hits, refused, head], [json!(2), json!(1), json!(3)]);
+                break told;
+            }
+        }
+    });
+    let status = told.await.unwrap()["status"].clone();
+    assert_eq!((&status["calls"], &status["saved"]["answered_without_asking"]), (&json!(4), &json!(2)));
+    assert_eq!(status["refusals"]["reasons"], json!({ "refused": 1 }));
+    assert_eq!(timed, [true; 2], "times of hits and of misses");
+}
+
+#[tokio::test]
+async fn so_many_listen_and_no_more() {
+    let node = upstream::devchain().run().await;
+    let proxy = proxy::new().upstream(&node).run().await;
+    let mut streams = Vec::new();
+    for _ in 0..STREAMS {
+        streams.push(listen(&proxy).await);
+    }
+    let client = client::http(&proxy);
+    let events = proxy.admin_url("/events");
+    let refused = client.get(&events).await;
+    assert_eq!(refused.status, 503);
+    assert!(refused.text().contains("16 streams"), "{}", refused.text());
+    // Nor does anything else go without.
+    assert_eq!(client.get(&proxy.admin_url("/ready")).await.status, 200);
+    let head = client::at(&events).request(reqwest::Method::HEAD).send().await.unwrap();
+    assert_eq!(
+        (head.status().as_u16(), head.headers()["content-type"].to_str().unwrap()),
+        (200, "text/event-stream")
+    );
+
+    // The first takes nothing of it all, and keeps nobody from being told.
+    let last = streams.last_mut().unwrap();
+    let begun = Instant::now();
+    last.read_until("event: status", 2).await;
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+
+    streams.pop();
+    eventually("a place is free again", async || {
+        let mut stream = Raw::connect(proxy.app.admin_address()).await;
+        stream.write("GET /events HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+        stream.read_until("\r\n\r\n", 1).await.starts_with("HTTP/1.1 200 ")
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn events_end_when_all_ends() {
+    let node = upstream::devchain().run().await;
+    let delay = Duration::from_secs(3);
+    let proxy = proxy::new().upstream(&node).config(|config| config.drain_delay = delay).run().await;
+    let mut stream = listen(&proxy).await;
+    let begun = Instant::now();
+    let stopping = tokio::spawn(proxy.app.stop());
+    let rest = stream.read_to_end().await;
+    stopping.await.unwrap();
+    assert!(begun.elapsed() < delay + Duration::from_secs(8), "{:?}", begun.elapsed());
+    assert_eq!(newest(&rest, "status")["status"]["reason"], "shutting down");
+    assert!(rest.ends_with("0\r\n\r\n"), "cut off: {rest}");
+}
+
+#[tokio::test]
+async fn a_browser_shows_it_live() {
+    const TEST: &str = "page::a_browser_shows_it_live";
+    let Some(browser) = tools::chromium(TEST) else { return };
+    let Some(mut command) = tools::node_script(TEST, "page.mjs") else { return };
+    let node = upstream::devchain().blocks(40, 25).run().await;
+    let proxy = proxy::new().upstream(&node).run().await;
+    let screenshots = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/screenshots");
+    command.args([&proxy.admin_url(""), &proxy.url(), &node.url()]).args([browser, screenshots]);
+    let looking = tokio::spawn(output(command));
+    // Something to be seen in the page: from the first call on the chain goes on, and once another way.
+    let mut rounds = 0;
+    while !looking.is_finished() {
+        time::sleep(Duration::from_secs(1)).await;
+        if proxy.metric(r#"holdfast_heads_total{reason="first"}"#).await == 0 {
+            continue;
+        }
+        rounds += 1;
+        if rounds == 3 {
+            node.reorg(1, 1);
+        } else {
+            node.mine(20);
+        }
+    }
+    let ran = looking.await.unwrap();
+    assert!(ran.status.success(), "{}{}", text(&ran.stdout), text(&ran.stderr));
+    print!("{}", text(&ran.stdout));
+}
