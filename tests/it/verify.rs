@@ -613,7 +613,7 @@ async fn a_check_that_dies_is_one_that_was_not_made_in_time() {
     for (asked, full) in asked {
         let check = verifier.check_for(asked, Arc::new(Panics));
         let answer = chain.answer(BLOCK_AT, ("latest", full)).unwrap();
-        check.accept("node", &Answer::Result(answer)).await.unwrap();
+        check.accept(&"node".into(), &Answer::Result(answer)).await.unwrap();
         assert!(matches!(check.verdict(), Some(Verdict::Overdue)), "{asked}");
     }
 }
@@ -627,7 +627,7 @@ fn verifier(level: Demand, chain_id: u64) -> Verifier {
 
 async fn check(verifier: &Verifier, json: Bytes, held: Held) -> Result<Verified<Block>, Failure> {
     let check = verifier.check_for(Asked::Block(AskedBlock::ByTag), Arc::new(held));
-    check.accept("a node", &Answer::Result(json)).await?;
+    check.accept(&"a node".into(), &Answer::Result(json)).await?;
     match check.verdict() {
         Some(Verdict::Passed(Checked::Block(block)) | Verdict::Unproved(_, Some(Checked::Block(block)))) => {
             Ok(block)
