@@ -38,6 +38,7 @@ fn the_documented_file_leaves_no_key_out() {
     let mut keys = Vec::new();
     let mut defaults = Config { chain_id: Some(1), ..Config::default() };
     defaults.chain.finality_depth = Some(1);
+    defaults.admin_token = Some(http::KeyHash::of(b"token"));
     defaults.tls.cert = Some("cert.pem".into());
     defaults.tls.key = Some("key.pem".into());
     defaults.http.rate = "1/s".parse().ok();
