@@ -50,9 +50,9 @@ impl fmt::Display for Span {
         let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
         match (days, hours, minutes) {
             (0, 0, 0) => write!(f, "{seconds} s"),
-            (0, 0, 1..10) if seconds % 60 > 0 => write!(f, "{minutes} min {} s", seconds % 60),
+            (0, 0, 1..10) if !seconds.is_multiple_of(60) => write!(f, "{minutes} min {} s", seconds % 60),
             (0, 0, _) => write!(f, "{minutes} min"),
-            (0, ..) if minutes % 60 > 0 => write!(f, "{hours} h {} min", minutes % 60),
+            (0, ..) if !minutes.is_multiple_of(60) => write!(f, "{hours} h {} min", minutes % 60),
             (0, ..) => write!(f, "{hours} h"),
             _ => write!(f, "{days} d"),
         }

@@ -160,7 +160,7 @@ impl Warm {
                 let from = self.blocks.from;
                 return Err(Failure::Other(format!("the chain ends at {last}, before {from}")));
             }
-            Run::new(self, last).to_the_end(stop).await
+            Run::new(self, last).run(stop).await
         })
     }
 
@@ -211,7 +211,8 @@ impl Run {
         }
     }
 
-    async fn to_the_end(self, mut stop: StopSignals) -> Result<(), Failure> {
+    /// Fetches all of them, or until it is told to stop.
+    async fn run(&self, mut stop: StopSignals) -> Result<(), Failure> {
         let begun = Instant::now();
         let workers = (0..self.warm.concurrency).map(|_| self.work());
         let mut working = std::pin::pin!(future::try_join_all(workers));
