@@ -30,7 +30,10 @@ use super::{
     run, say,
     signal::StopSignals,
 };
-use crate::{config::LogConfig, shown::Span};
+use crate::{
+    config::LogConfig,
+    shown::{Span, Wait},
+};
 
 /// The instance itself waits for its upstream; longer than it does.
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -52,6 +55,9 @@ const MOST_FAILED_IN_A_ROW: u32 = 10;
 
 /// What is under way when it is told to stop has so long.
 const ENDING: Duration = Duration::from_secs(10);
+
+/// What took longer is told in minutes.
+const MINUTE: Duration = Duration::from_secs(60);
 
 const DEFAULT_CONCURRENCY: u8 = 4;
 
@@ -377,7 +383,8 @@ impl Run {
             let Count { fetched, present } = &done.receipts;
             say(format_args!("receipts: of {fetched} blocks fetched, of {present} there already"))?;
         }
-        say(format_args!("{} fetched in {}", ByteSize(done.bytes), Span(took)))?;
+        let shown = if took < MINUTE { Wait(took).to_string() } else { Span(took).to_string() };
+        say(format_args!("{} fetched in {shown}", ByteSize(done.bytes)))?;
         if !done.unkept.is_empty() {
             let why = &done.why_unkept;
             say(format_args!("could not be kept: {} ({why})", Numbers(&done.unkept)))?;

@@ -242,7 +242,26 @@ impl Sight {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in "\\PC{0,80}", digits in "(0x)?[0-9a-f]{0,70}") {
+            for text in [text, digits] {
+                match text.parse() {
+                    Ok(Subject::Hash(hash)) => prop_assert_eq!(format!("{hash:#x}"), text.trim().to_lowercase()),
+                    Ok(Subject::Number(BlockNumber(number))) => {
+                        let digits = text.trim().trim_start_matches("0x").trim_start_matches('0');
+                        let written = if text.trim().starts_with("0x") { format!("{number:x}") } else { number.to_string() };
+                        prop_assert_eq!(written.trim_start_matches('0'), digits);
+                    }
+                    Err(_) => {}
+                }
+            }
+        }
+    }
 
     #[test]
     fn numbers_and_hashes_are_told_apart() {

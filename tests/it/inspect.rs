@@ -243,6 +243,10 @@ async fn off_loopback_a_token_is_wanted() {
     let ran = output(with_token).await;
     assert_eq!(ran.status.code(), Some(0), "{}", text(&ran.stderr));
     assert!(text(&ran.stdout).contains("forgotten: whole block"), "{}", text(&ran.stdout));
+    // Beside an instance it is no key of the configuration, which has the hash.
+    let mut check = holdfast(&["check", "--upstream", &node.url()]);
+    check.env("HOLDFAST_ADMIN_TOKEN", "hf_token");
+    assert_eq!(output(check).await.status.code(), Some(0));
 }
 
 #[tokio::test]

@@ -1,12 +1,13 @@
 //! How far it is, on a terminal or in a log.
 
 use std::{
+    fmt,
     io::{self, IsTerminal, Write},
     sync::{Mutex, PoisonError},
     time::Duration,
 };
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use tokio::time::Instant;
 
 use crate::shown::Span;
@@ -24,7 +25,7 @@ pub(super) struct Lines {
     told: Instant,
 }
 
-const BAR: &str = "{bar:32} {pos} of {len} blocks  {per_sec}  {eta} left  {msg}";
+const BAR: &str = "{bar:32} {pos} of {len} blocks  {rate}  {eta} left  {msg}";
 
 /// Often enough to see that it goes on, seldom enough to leave room for other lines.
 const LINES_APART: Duration = Duration::from_secs(10);
@@ -39,7 +40,11 @@ impl Progress {
         }
         let bar = ProgressBar::new(all);
         if let Ok(style) = ProgressStyle::with_template(BAR) {
-            bar.set_style(style.progress_chars("=> "));
+            let rate = |state: &ProgressState, text: &mut dyn fmt::Write| {
+                // A bar without its rate is still one.
+                let _ = write!(text, "{:.1}/s", state.per_sec());
+            };
+            bar.set_style(style.with_key("rate", rate).progress_chars("=> "));
         }
         bar.enable_steady_tick(Duration::from_millis(250));
         Self::Bar(bar)
