@@ -28,7 +28,7 @@ const problems = []
 function watch(page, name, origins) {
   page.on('console', (message) => {
     // A browser says so itself of an answer that is meant.
-    if (/status of 400/.test(message.text()) && message.location().url.includes('/lookup')) return
+    if (/status of 40[01]/.test(message.text()) && /\/(lookup|purge)\?/.test(message.location().url)) return
     if (['error', 'warning'].includes(message.type())) problems.push(`${name}: ${message.text()}`)
   })
   page.on('pageerror', (error) => problems.push(`${name}: ${error.stack}`))
@@ -173,6 +173,23 @@ await step('a block and a transaction are looked up by the keyboard, and forgott
 })
 
 const dark = await open('dark', { colorScheme: 'dark', viewport: { width: 1200, height: 900 } })
+await step('where a token is wanted it is asked for', async () => {
+  await dark.route('**/purge?*', (route) => (route.request().headers().authorization === 'Bearer hf_right' ? route.continue() : route.fulfill({ status: 401, body: 'this wants a token' })))
+  await call('eth_getBlockByNumber', ['0x6', true])
+  await dark.fill('#query', '6')
+  await dark.press('#query', 'Enter')
+  await dark.click('#found article > button')
+  assert.equal(await dark.isVisible('#found .token'), false)
+  await dark.click('#found .confirm .bad')
+  for (const [token, said] of [['hf_wrong', /wants the token/], ['hf_right', /was not the token/]]) {
+    await dark.waitForFunction((text) => new RegExp(text).test(document.querySelector('#found .confirm .how').textContent), said.source)
+    assert.equal(await dark.evaluate(() => document.activeElement.className), 'token')
+    await dark.keyboard.type(token)
+    if (token === 'hf_right') await dark.screenshot({ path: path.join(screenshots, 'token.png') })
+    await dark.keyboard.press('Enter')
+  }
+  await dark.waitForFunction(() => /Forgotten: \d/.test(document.getElementById('found').textContent))
+})
 const phone = await open('phone', { colorScheme: 'light', viewport: { width: 360, height: 740 }, deviceScaleFactor: 2, isMobile: true, hasTouch: true })
 
 await step('it fits a phone, down to 320', async () => {

@@ -125,7 +125,8 @@ function confirmPurge(article, forget, hash, found) {
       if (response.status === 401) {
         label.hidden = false
         what.textContent = token ? 'That was not the token.' : 'This wants the token of the configuration (admin_token).'
-        return field.focus()
+        field.focus()
+        return field.select()
       }
       if (purged.error) {
         what.textContent = purged.error
