@@ -1,6 +1,7 @@
 //! `holdfast warm`
 
 mod blocks;
+mod done;
 mod progress;
 
 use std::{
@@ -21,6 +22,7 @@ use tokio::{
 
 use self::{
     blocks::{Blocks, Numbers},
+    done::{Count, Done},
     progress::Progress,
 };
 use super::{
@@ -114,25 +116,6 @@ struct State {
     /// Why nothing more is tried.
     ended: Option<String>,
     done: Done,
-}
-
-/// What came of it so far.
-#[derive(Default)]
-struct Done {
-    blocks: Count,
-    receipts: Count,
-    bytes: u64,
-    failed: BTreeSet<u64>,
-    unkept: BTreeSet<u64>,
-    /// The last failure, and the last reason why something was not kept.
-    why_failed: String,
-    why_unkept: String,
-}
-
-#[derive(Default)]
-struct Count {
-    fetched: u64,
-    present: u64,
 }
 
 /// What came of one block.
@@ -424,26 +407,4 @@ impl Run {
 async fn capacity(target: Target, bytes: u64) -> Option<u64> {
     let status = target.client(ENDING).ok()?.get("/status").await.ok()?.value("/status").ok()?;
     status["cache"]["capacity"].as_u64().filter(|capacity| *capacity < bytes)
-}
-
-// === impl Done ===
-
-impl Done {
-    fn take(&mut self, number: u64, told: &Value) {
-        let pieces = [(&told["block"], &mut self.blocks), (&told["receipts"], &mut self.receipts)];
-        for (piece, count) in pieces {
-            match piece["outcome"].as_str() {
-                Some("fetched") => {
-                    count.fetched += 1;
-                    self.bytes += piece["bytes"].as_u64().unwrap_or_default();
-                }
-                Some("present") => count.present += 1,
-                Some(_) => {
-                    self.unkept.insert(number);
-                    self.why_unkept = piece["why"].as_str().unwrap_or_default().to_owned();
-                }
-                None => {}
-            }
-        }
-    }
 }
