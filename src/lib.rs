@@ -8,10 +8,10 @@
 //! `use` lines, and says so if one does not.
 //!
 //! ```text
-//! cli         serve · demo · check · health · key
+//! cli         serve · demo · check · health · inspect · warm · purge · key · completions
 //! app         puts the parts together: start, reload, report, stop
 //! config      file + environment + flags
-//! admin       live, ready, metrics, status, and the page that shows it
+//! admin       live, ready, metrics, status, a page; look-ups, and what operators change
 //! http        the edge: stack, who may come in, packet → replies, rescue (the one place where an error becomes a response)
 //! proxy       what happens to one call: measure, limit, policy, deadline, respond
 //! cache       content by block hash (moka, by bytes), where transactions are

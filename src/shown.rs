@@ -11,6 +11,10 @@ pub struct Time(pub Duration);
 #[derive(Clone, Copy, Debug)]
 pub struct Wait(pub Duration);
 
+/// Shows how long something has been, or will be: `12 s`, `3 min`, `2 h 5 min`, `3 d`.
+#[derive(Clone, Copy, Debug)]
+pub struct Span(pub Duration);
+
 // === impl Time ===
 
 impl fmt::Display for Time {
@@ -38,9 +42,42 @@ impl fmt::Display for Wait {
     }
 }
 
+// === impl Span ===
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0.as_secs();
+        let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
+        match (days, hours, minutes) {
+            (0, 0, 0) => write!(f, "{seconds} s"),
+            (0, 0, 1..10) if !seconds.is_multiple_of(60) => write!(f, "{minutes} min {} s", seconds % 60),
+            (0, 0, _) => write!(f, "{minutes} min"),
+            (0, ..) if !minutes.is_multiple_of(60) => write!(f, "{hours} h {} min", minutes % 60),
+            (0, ..) => write!(f, "{hours} h"),
+            _ => write!(f, "{days} d"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_span_has_one_unit_or_two() {
+        for (seconds, shown) in [
+            (0, "0 s"),
+            (59, "59 s"),
+            (60, "1 min"),
+            (61, "1 min 1 s"),
+            (601, "10 min"),
+            (3600, "1 h"),
+            (7500, "2 h 5 min"),
+            (300_000, "3 d"),
+        ] {
+            assert_eq!(Span(Duration::from_secs(seconds)).to_string(), shown);
+        }
+    }
 
     #[test]
     fn a_wait_is_rounded_up() {

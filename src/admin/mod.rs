@@ -1,8 +1,12 @@
 //! The admin listener: is it alive, is it ready, what does it count, what does it know; and a page that shows it.
+//!
+//! Whoever reaches it may read. What changes something is behind a [`Guard`].
 
 mod body;
 mod events;
+mod guard;
 mod history;
+mod operate;
 mod page;
 
 use std::{
@@ -12,6 +16,10 @@ use std::{
     task::{Context, Poll},
 };
 
+use futures_util::{
+    FutureExt,
+    future::{BoxFuture, Either},
+};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use prometheus_client::registry::Registry;
 use tower::Service;
@@ -19,7 +27,9 @@ use tower::Service;
 pub use self::{
     body::Body,
     events::{Clockwork, Events},
+    guard::{Guard, Refusal},
     history::{Counts, History},
+    operate::Operator,
 };
 use crate::http::HostCheck;
 
@@ -45,7 +55,13 @@ pub struct Admin {
     registry: Arc<Registry>,
     hosts: HostCheck,
     events: Events,
+    operator: Operator,
+    guard: Guard,
 }
+
+/// What an answer waits for: mostly nothing.
+type Answering =
+    Either<Ready<Result<Response<Body>, Infallible>>, BoxFuture<'static, Result<Response<Body>, Infallible>>>;
 
 const ROUTES: &str = "\
 /         a page that shows how it goes
@@ -54,24 +70,52 @@ const ROUTES: &str = "\
 /status   what is known, as JSON
 /events   the same each second, as server-sent events
 /metrics  what is counted, for Prometheus
+/lookup   what is in memory of a block or a transaction: /lookup?q=HASH or NUMBER
+
+with POST, from this host and with the token where one is wanted:
+/purge    forgets what is in memory of a block or a transaction: /purge?q=HASH
+/warm     has a block in memory before it is asked for: /warm?block=NUMBER&receipts=true
 ";
 
 // === impl Admin ===
 
 impl Admin {
-    /// Tells of `report`, counts from `registry` and hands out `events`, to those who ask for one of `hosts`.
-    pub fn new(report: Arc<dyn Report>, registry: Registry, hosts: HostCheck, events: Events) -> Self {
-        Self { report, registry: Arc::new(registry), hosts, events }
+    /// Tells of `report`, counts from `registry` and hands out `events`, to those who ask for one of `hosts`; does what
+    /// `operator` can for those whom `guard` lets.
+    pub fn new(
+        report: Arc<dyn Report>,
+        registry: Registry,
+        hosts: HostCheck,
+        events: Events,
+        operator: Operator,
+        guard: Guard,
+    ) -> Self {
+        Self { report, registry: Arc::new(registry), hosts, events, operator, guard }
     }
 
-    fn answer<B>(&self, request: &Request<B>) -> Response<Body> {
+    fn answer<B>(&self, request: &Request<B>) -> Answering {
         if let Err(refusal) = self.hosts.check(request) {
-            return plain(StatusCode::FORBIDDEN, format!("{refusal}\n"));
+            return at_once(plain(StatusCode::FORBIDDEN, format!("{refusal}\n")));
         }
+        let query = || request.uri().query().unwrap_or_default().to_owned();
+        let operator = self.operator.clone();
+        match (request.method(), request.uri().path()) {
+            (&Method::GET | &Method::HEAD, "/lookup") => later(operator.look_up(query())),
+            (&Method::POST, path @ ("/purge" | "/warm")) => match self.guard.check(request) {
+                Err(refusal) => at_once(refused(refusal)),
+                Ok(()) if path == "/purge" => later(operator.purge(query())),
+                Ok(()) => later(operator.warm(query())),
+            },
+            (_, path @ ("/purge" | "/warm")) => {
+                at_once(wrong_method("POST", format!("{path} changes something: it wants POST\n")))
+            }
+            _ => at_once(self.read(request)),
+        }
+    }
+
+    fn read<B>(&self, request: &Request<B>) -> Response<Body> {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET is served here\n".to_owned());
-            response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
-            return response;
+            return wrong_method("GET, HEAD", "only GET is served here\n".to_owned());
         }
         match request.uri().path() {
             "/live" => plain(StatusCode::OK, "live\n".to_owned()),
@@ -112,6 +156,28 @@ impl Admin {
     }
 }
 
+fn at_once(response: Response<Body>) -> Answering {
+    Either::Left(ready(Ok(response)))
+}
+
+fn later(answering: impl Future<Output = Response<Body>> + Send + 'static) -> Answering {
+    Either::Right(answering.map(Ok).boxed())
+}
+
+fn wrong_method(allowed: &'static str, text: String) -> Response<Body> {
+    let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, text);
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allowed));
+    response
+}
+
+fn refused(refusal: Refusal) -> Response<Body> {
+    let mut response = plain(refusal.status(), format!("{refusal}\n"));
+    if refusal.status() == StatusCode::UNAUTHORIZED {
+        response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    response
+}
+
 fn plain(status: StatusCode, text: String) -> Response<Body> {
     typed(status, "text/plain; charset=utf-8", text)
 }
@@ -128,13 +194,13 @@ fn typed(status: StatusCode, content_type: &'static str, body: impl Into<Body>) 
 impl<B> Service<Request<B>> for Admin {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Ready<Result<Self::Response, Infallible>>;
+    type Future = Answering;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        ready(Ok(self.answer(&request)))
+        self.answer(&request)
     }
 }

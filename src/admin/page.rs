@@ -11,6 +11,8 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
 const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
 const SCRIPT: &str = include_str!("page/page.js");
+const LOOKUP: &str = include_str!("page/lookup.js");
+const WORDS: &str = include_str!("page/words.js");
 const PLOT: &str = include_str!("page/plot.js");
 const ICON: &str = include_str!("page/icon.svg");
 
@@ -20,6 +22,8 @@ pub(super) fn asset(path: &str) -> Option<Response<Body>> {
         "/" => ("text/html; charset=utf-8", PAGE),
         "/page.css" => ("text/css; charset=utf-8", STYLE),
         "/page.js" => ("text/javascript; charset=utf-8", SCRIPT),
+        "/lookup.js" => ("text/javascript; charset=utf-8", LOOKUP),
+        "/words.js" => ("text/javascript; charset=utf-8", WORDS),
         "/plot.js" => ("text/javascript; charset=utf-8", PLOT),
         "/icon.svg" => ("image/svg+xml", ICON),
         _ => return None,

@@ -17,7 +17,7 @@ use super::{
     tasks,
 };
 use crate::{
-    admin::{Admin, Events, History},
+    admin::{Admin, Events, Guard, History, Operator},
     budget::{ByteBudget, FairBytes},
     cache::Cache,
     config::{Config, ConfigError, LogConfig, Problem},
@@ -111,10 +111,11 @@ impl App {
             consistent,
             metrics: call_metrics.clone(),
         };
-        let Proxy { service: proxy, follower, sight, live } = proxy::proxy(&config.proxy(), parts);
+        let Proxy { service: proxy, follower, sight, warmer, live } = proxy::proxy(&config.proxy(), parts);
         let edge_live = http::Live::new(&config.http);
         let request_metrics = http::Metrics::register(&mut registry);
         let history = History::default();
+        let operator = Operator::new(sight.clone(), warmer);
         let report = Arc::new(Report {
             cache,
             sight,
@@ -148,7 +149,8 @@ impl App {
         let hosts = HostCheck::new(access.clone(), admin.address().ip());
         let (events, clockwork) = Events::new(report.clone(), history);
         let clockwork = tokio::spawn(clockwork.run());
-        let service = Admin::new(report.clone(), registry, hosts, events);
+        let guard = Guard::new(admin.address().ip(), config.admin_token);
+        let service = Admin::new(report.clone(), registry, hosts, events, operator, guard);
         let admin = Served::start(admin, |listener, stop| listener.serve(service, stop));
 
         info!(
@@ -239,7 +241,8 @@ fn warn_if_exposed(admin: SocketAddr) {
         warn!(
             %admin,
             "the admin listener is not on loopback: whoever can connect reads /status and /metrics, with the node's \
-             address and what is asked how often; set admin to 127.0.0.1, or let only operators reach it"
+             address and what is asked how often (and changes nothing without the token of admin_token); set admin to \
+             127.0.0.1, or let only operators reach it"
         );
     }
 }

@@ -11,8 +11,8 @@ use crate::{
     verify::Verified,
 };
 
-/// What an entry costs beside its content: the key, moka's nodes and queues, reference counts.
-const OVERHEAD: usize = 320;
+/// What an entry costs beside its content: the key, moka's nodes and queues, reference counts, who said it.
+const OVERHEAD: usize = 352;
 
 /// Names an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -113,6 +113,14 @@ impl Entity {
             Content::Thin(_) | Content::Deflated(_) => 0,
             Content::Receipts(receipts) => receipts.len(),
             Content::Transaction(_) | Content::Receipt(_) => 1,
+        }
+    }
+
+    /// Is this transaction, or its receipt, at this position of it?
+    pub(super) fn holds(&self, transaction: TxHash, index: TxPosition) -> bool {
+        match &self.content {
+            Content::Block(block) => block.transaction_hash(index) == Some(transaction),
+            _ => self.locations().contains(&(transaction, index)),
         }
     }
 

@@ -8,6 +8,7 @@
 mod config;
 mod deflated;
 mod entity;
+mod held;
 mod location;
 mod store;
 
@@ -15,6 +16,7 @@ pub use self::{
     config::Config,
     deflated::{Deflated, Whole},
     entity::Kind,
+    held::Held,
     location::{Home, Location},
     store::Cache,
 };

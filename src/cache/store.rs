@@ -23,7 +23,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Cache {
     /// Keys are hashes already; the hasher is seeded all the same, and a fourth of the cost of the usual one.
-    store: sync::Cache<Key, Entity, DefaultHashBuilder>,
+    pub(super) store: sync::Cache<Key, Entity, DefaultHashBuilder>,
     locations: Arc<LocationIndex>,
 }
 
@@ -221,7 +221,7 @@ impl Cache {
         }
     }
 
-    fn remove_deflated(&self, block: BlockHash, forms: &[Form]) {
+    pub(super) fn remove_deflated(&self, block: BlockHash, forms: &[Form]) {
         for form in forms {
             self.store.invalidate(&Key::Deflated(block, *form));
         }

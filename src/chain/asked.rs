@@ -33,6 +33,11 @@ impl AskedNumbers {
         self.0.get(&number)
     }
 
+    /// Where a hash was said to stand; looks at all entries.
+    pub(super) fn number_of(&self, hash: BlockHash) -> Option<BlockNumber> {
+        self.0.iter().find(|(_, asked)| asked.hash == hash).map(|(number, _)| *number)
+    }
+
     /// Notes an answer, unless a newer one is there.
     pub(super) fn insert(&mut self, number: BlockNumber, asked: Asked) {
         if self.get(number).is_none_or(|known| known.sent.is_before(asked.sent)) {

@@ -27,6 +27,11 @@ impl FinalIndex {
         self.0.get(&number).map(|entry| entry.hash)
     }
 
+    /// Where a hash stands; looks at all entries.
+    pub(super) fn number_of(&self, hash: BlockHash) -> Option<BlockNumber> {
+        self.0.iter().find(|(_, entry)| entry.hash == hash).map(|(number, _)| *number)
+    }
+
     /// Notes a hash; `heard` is when it was asked for, if an answer is all that it is known by.
     ///
     /// # Errors

@@ -63,6 +63,11 @@ impl Finality {
         self.unheard.is_some_and(|(since, until)| since <= sent.time && sent.time <= until)
     }
 
+    /// Where this hash stands for good; looks at all that is known.
+    pub(super) fn number_of(&self, hash: BlockHash) -> Option<BlockNumber> {
+        self.index.number_of(hash)
+    }
+
     /// The hash that stands at this number for good, where it is known.
     pub(super) fn get(&self, number: BlockNumber) -> Option<BlockHash> {
         self.index.get(number)

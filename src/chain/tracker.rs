@@ -237,6 +237,13 @@ impl Tracker {
         }
     }
 
+    /// The number at which this block is taken to stand. Looks at all that is known: for people, not for calls.
+    pub fn number_of(&self, hash: BlockHash) -> Option<BlockNumber> {
+        let tracked = self.branch.window.up_to(BlockNumber(u64::MAX)).find(|link| link.hash == hash);
+        let tracked = tracked.map(|link| link.number);
+        tracked.or_else(|| self.finality.number_of(hash)).or_else(|| self.asked.number_of(hash))
+    }
+
     /// This block is known not to have this number, whoever said so: that it stands there is forgotten.
     pub fn disown(&mut self, number: BlockNumber, hash: BlockHash) {
         self.finality.disown(number, hash);

@@ -1,13 +1,16 @@
 //! The command line.
 
+mod admin;
 mod check;
 mod completions;
 mod demo;
 mod health;
+mod inspect;
 mod key;
 mod log;
 mod serve;
 mod signal;
+mod warm;
 
 use std::{
     env,
@@ -30,6 +33,9 @@ use crate::{
 /// `EX_USAGE`: the command line or the configuration is wrong, and trying again will not help.
 const EXIT_USAGE: u8 = 64;
 
+/// As a shell tells of a command that ctrl-c has ended.
+const EXIT_INTERRUPTED: u8 = 130;
+
 /// A caching sidecar for Ethereum reads.
 ///
 /// Point wallets, dapps and indexers at it instead of at a node or a paid provider.
@@ -46,6 +52,9 @@ enum Command {
     Demo(demo::Demo),
     Check(check::Check),
     Health(health::Health),
+    Inspect(inspect::Inspect),
+    Warm(warm::Warm),
+    Purge(inspect::Purge),
     Key(key::Key),
     Completions(completions::Completions),
 }
@@ -55,6 +64,8 @@ Examples:
   holdfast demo                                      try it, with no node at hand
   holdfast serve --upstream http://127.0.0.1:8545    in front of your node
   holdfast check --upstream http://127.0.0.1:8545    what does that node know?
+  holdfast inspect 19000000                          what is in memory of that block?
+  holdfast warm --blocks 19000000..latest            have them there before they are asked for
   holdfast key new --name wallet                     a key for a client
   holdfast serve --config holdfast.toml              everything else is in the file";
 
@@ -65,6 +76,9 @@ enum Failure {
     Config(#[from] ConfigError),
     #[error(transparent)]
     Start(#[from] StartError),
+    /// Told to stop before the end; what there is to say has been said.
+    #[error("")]
+    Interrupted,
     /// Everything has been said already.
     #[error("")]
     Said,
@@ -101,6 +115,9 @@ pub fn main() -> ExitCode {
         Command::Demo(demo) => early().and_then(|early| demo.run(early)),
         Command::Check(check) => check.run(),
         Command::Health(health) => health.run(),
+        Command::Inspect(inspect) => inspect.run(),
+        Command::Warm(warm) => warm.run(),
+        Command::Purge(purge) => purge.run(),
         Command::Key(key) => key.run(),
         Command::Completions(completions) => completions.run(),
     })
@@ -122,6 +139,7 @@ impl Failure {
     fn exit_code(&self) -> u8 {
         match self {
             Self::Config(_) | Self::Start(StartError::Config(_)) => EXIT_USAGE,
+            Self::Interrupted => EXIT_INTERRUPTED,
             Self::Start(StartError::Bind(_)) | Self::Said | Self::Output(_) | Self::Other(_) => 1,
         }
     }

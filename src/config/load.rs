@@ -21,6 +21,9 @@ pub(super) const ENV_PREFIX: &str = "HOLDFAST_";
 const ENV_CONFIG: &str = "HOLDFAST_CONFIG";
 const ENV_UPSTREAM_URL: &str = "HOLDFAST_UPSTREAM_URL";
 
+/// The token itself, for commands that ask a running instance; what is configured is its hash.
+pub(crate) const ENV_ADMIN_TOKEN: &str = "HOLDFAST_ADMIN_TOKEN";
+
 const FLAG_UPSTREAM: &str = "--upstream";
 
 /// A file, the environment, and what the flags say.
@@ -100,7 +103,8 @@ impl Sources {
         }
         let (mut upstreams, mut named_by) = (self.upstreams, FLAG_UPSTREAM);
         if self.environment {
-            let beside = [ENV_CONFIG, ENV_UPSTREAM_URL].map(|name| &name[ENV_PREFIX.len()..]);
+            let beside =
+                [ENV_CONFIG, ENV_UPSTREAM_URL, ENV_ADMIN_TOKEN].map(|name| &name[ENV_PREFIX.len()..]);
             let set = Env::prefixed(ENV_PREFIX).ignore(&beside).filter(|key| !is_service_link(key.as_str()));
             figment = figment.merge(set.split("__"));
             if let (true, Ok(url)) = (upstreams.is_empty(), env::var(ENV_UPSTREAM_URL)) {

@@ -12,7 +12,7 @@ use std::{net::SocketAddr, time::Duration};
 use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::error::AN_ADDRESS;
+pub(crate) use self::{error::AN_ADDRESS, load::ENV_ADMIN_TOKEN};
 pub use self::{
     error::{ConfigError, Problem},
     load::Sources,
@@ -31,6 +31,9 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Where operators connect.
     pub admin: SocketAddr,
+    /// The hash of the token that operators need to change something.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub admin_token: Option<http::KeyHash>,
     /// The chain that the upstream must serve.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chain_id: Option<u64>,
@@ -72,6 +75,7 @@ impl Default for Config {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 8555)),
             admin: SocketAddr::from(([127, 0, 0, 1], 8556)),
+            admin_token: None,
             chain_id: proxy.chain_id,
             strict: proxy.strict,
             call_timeout: proxy.call_timeout,

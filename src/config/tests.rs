@@ -38,6 +38,7 @@ fn the_documented_file_leaves_no_key_out() {
     let mut keys = Vec::new();
     let mut defaults = Config { chain_id: Some(1), ..Config::default() };
     defaults.chain.finality_depth = Some(1);
+    defaults.admin_token = Some(http::KeyHash::of(b"token"));
     defaults.tls.cert = Some("cert.pem".into());
     defaults.tls.key = Some("key.pem".into());
     defaults.http.rate = "1/s".parse().ok();
@@ -116,6 +117,7 @@ fn errors_name_the_file_the_key_and_what_would_be_right() {
         ("call_timeout = 'soon'", "FILE: call_timeout: expected a time such as"),
         ("chain_id = '0x2a'", "FILE: chain_id: expected a whole number, found string \"0x2a\"; that is 42"),
         ("admin = '127.0.0.1:8555'", "FILE: admin: 127.0.0.1:8555 is where clients connect (listen)"),
+        ("admin_token = 'hf_0123'", "FILE: admin_token: expected the SHA-256 of a key in 64 hex digits"),
         ("listen = 'here'", "FILE: listen: expected an address and a port, such as 127.0.0.1:8555"),
         ("listen = '8555'", "FILE: listen: expected an address and a port, such as 127.0.0.1:8555"),
         (
@@ -270,6 +272,8 @@ fn errors_do_not_show_secrets() {
         "[[http.keys]]\nname = 'a'\nsha256 = ['SECRET']\n",
         "[[http.keys]]\nname = 'a'\nkey = 'SECRET'\n",
         "[http]\nkeys = 'SECRET'\n",
+        "admin_token = 'SECRET'\n",
+        "admin_token = ['SECRET']\n",
         "[http]\nkeys = ['SECRET']\n",
         "[[upstream.endpoints]]\nurl = 'http://user:SECRET@127.0.0.1\n",
         "[[upstream.endpoints]]\nurl = ['SECRET']\n",

@@ -96,8 +96,13 @@ impl KeyHash {
         Self(Sha256::digest(key).into())
     }
 
+    /// The hash of the key that a request brings as `authorization: Bearer KEY`.
+    pub fn of_bearer(headers: &HeaderMap) -> Option<Self> {
+        bearer(headers).map(<[u8]>::trim_ascii).filter(|key| !key.is_empty()).map(Self::of)
+    }
+
     /// Compares in a time that does not depend on how much of them is equal.
-    pub(super) fn fits(&self, other: &Self) -> bool {
+    pub fn fits(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
     }
 }

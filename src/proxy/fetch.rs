@@ -263,6 +263,13 @@ impl Fetcher {
         }
     }
 
+    /// These may be tried again, whatever came of them.
+    pub(super) fn not_vain(&self, fetches: &[Fetch]) {
+        for fetch in fetches {
+            self.vain.invalidate(fetch);
+        }
+    }
+
     /// Was this fetched a while ago, and could not be kept?
     pub(super) fn is_vain(&self, fetch: Fetch) -> bool {
         self.vain.contains_key(&fetch)

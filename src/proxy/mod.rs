@@ -15,6 +15,7 @@ mod derive;
 mod error;
 mod fetch;
 mod follow;
+mod inspect;
 mod keep;
 mod known;
 mod live;
@@ -36,12 +37,14 @@ mod stack;
 mod turns;
 mod view;
 mod want;
+mod warm;
 
 pub use self::{
     config::{Blocks, ChainConfig, Config, Follow, MethodsConfig, Orphans, PlanConfig},
     derive::Derivation,
     error::CallError,
     follow::Follower,
+    inspect::{Inspected, InspectedBlock, InspectedTransaction, Standing, Subject, SubjectError},
     live::Live,
     metrics::{Metrics, Totals},
     packet::PacketContext,
@@ -51,4 +54,5 @@ pub use self::{
     request::{Answered, Caller, Outcome, ReadCall, Request, Source},
     sight::{Seen, Sight},
     stack::{Proxy, ProxyParts, proxy},
+    warm::{Piece as WarmedPiece, Warm, WarmError, Warmed, Warmer},
 };

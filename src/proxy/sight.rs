@@ -41,6 +41,10 @@ impl Sight {
         Self(fetcher)
     }
 
+    pub(super) fn fetcher(&self) -> &Fetcher {
+        &self.0
+    }
+
     /// What is demanded of content, and why.
     pub fn verification(&self) -> InForce {
         self.0.verifier.in_force()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tower::{Service, ServiceBuilder};
 
 use super::{
-    Answered, CallError, Config, Follower, Live, Metrics, Request, Sight,
+    Answered, CallError, Config, Follower, Live, Metrics, Request, Sight, Warmer,
     admit::AdmitLayer,
     deadline::DeadlineLayer,
     fetch::Fetcher,
@@ -40,6 +40,8 @@ pub struct Proxy<S> {
     pub follower: Follower,
     /// What it sees of the chain.
     pub sight: Sight,
+    /// Fetches for it what nobody has asked for yet.
+    pub warmer: Warmer,
     /// What can change while it answers.
     pub live: Live,
 }
@@ -61,6 +63,7 @@ pub fn proxy(
     let live = Live::new(config, view.clone());
     let fetcher = Arc::new(Fetcher::new(view, &parts));
     let sight = Sight::new(fetcher.clone());
+    let warmer = Warmer::new(fetcher.clone());
     let follower = Follower::new(fetcher.clone(), &config.chain);
     let ProxyParts { upstream, metrics, .. } = parts;
     let identity = upstream.identity();
@@ -75,5 +78,5 @@ pub fn proxy(
         // Around whatever may wait.
         .layer(DeadlineLayer(live.call_timeout.clone()))
         .service(Responder::new(memory, upstream, identity, config));
-    Proxy { service, follower, sight, live }
+    Proxy { service, follower, sight, warmer, live }
 }

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use super::{Failure, Kind, Level, Verified};
+use super::{Failure, Kind, Level, Origin, Verified};
 use crate::eth::{
     Block, BlockHash, BlockNumber, LoneReceipt, LoneTransaction, Receipts, ThinBlock, TxHash, TxPosition,
 };
@@ -105,6 +105,19 @@ impl Checked {
             Self::Receipts { receipts, .. } => receipts.level(),
             Self::Transaction(transaction) => transaction.level(),
             Self::Receipt(receipt) => receipt.level(),
+        }
+    }
+
+    /// The same, and who said it.
+    pub(super) fn said_by(self, origin: &Origin) -> Self {
+        match self {
+            Self::Block(block) => Self::Block(block.said_by(origin)),
+            Self::Thin(thin) => Self::Thin(thin.said_by(origin)),
+            Self::Receipts { block, number, receipts } => {
+                Self::Receipts { block, number, receipts: receipts.said_by(origin) }
+            }
+            Self::Transaction(transaction) => Self::Transaction(transaction.said_by(origin)),
+            Self::Receipt(receipt) => Self::Receipt(receipt.said_by(origin)),
         }
     }
 }

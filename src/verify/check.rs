@@ -3,11 +3,12 @@
 use std::{
     fmt,
     sync::{Arc, Mutex, PoisonError},
+    time::SystemTime,
 };
 
 use tracing::{debug, warn};
 
-use super::{Asked, Failure, Known, OnMismatch, Verdict, Verifier};
+use super::{Asked, Failure, Known, OnMismatch, Origin, Verdict, Verifier};
 use crate::{eth::BlockHash, jsonrpc::Answer, timeout::timeout};
 
 /// Tells an answer from a lie. It travels with a call, so that "ask another upstream" can be decided
@@ -35,7 +36,7 @@ impl Check {
     ///
     /// # Errors
     /// If it cannot be right.
-    pub async fn examine(&self, upstream: &str, answer: &Answer) -> Result<Option<Verdict>, Failure> {
+    pub async fn examine(&self, upstream: &Arc<str>, answer: &Answer) -> Result<Option<Verdict>, Failure> {
         let Inner { verifier, asked, known, .. } = &*self.0;
         let result = match answer {
             Answer::Result(result) if result != "null" => result,
@@ -53,14 +54,14 @@ impl Check {
             Verdict::Passed(_) => {}
             Verdict::Overdue => {
                 verifier.metrics().overdue();
-                debug!(upstream, %asked, "an answer was not checked in time: it is handed on and not kept");
+                debug!(%upstream, %asked, "an answer was not checked in time: it is handed on and not kept");
             }
             Verdict::Unproved(failure, _) => {
                 verifier.metrics().unprovable();
                 if verifier.is_sure() && verifier.is_news(failure.as_str()) {
-                    warn!(upstream, %asked, block = named(result), %failure, "an answer cannot be proved: it is not kept");
+                    warn!(%upstream, %asked, block = named(result), %failure, "an answer cannot be proved: it is not kept");
                 } else {
-                    debug!(upstream, %asked, block = named(result), %failure, "an answer cannot be proved: it is not kept");
+                    debug!(%upstream, %asked, block = named(result), %failure, "an answer cannot be proved: it is not kept");
                 }
             }
             Verdict::Wrong(failure) => {
@@ -68,14 +69,21 @@ impl Check {
                 // The one line that an operator needs: what was asked, what came, and what is wrong with it.
                 let block = named(result);
                 if verifier.is_news(failure.as_str()) {
-                    warn!(upstream, %asked, block, reason = failure.as_str(), %failure, "an answer cannot be right: it is not kept");
+                    warn!(%upstream, %asked, block, reason = failure.as_str(), %failure, "an answer cannot be right: it is not kept");
                 } else {
-                    debug!(upstream, %asked, block, reason = failure.as_str(), %failure, "an answer cannot be right: it is not kept");
+                    debug!(%upstream, %asked, block, reason = failure.as_str(), %failure, "an answer cannot be right: it is not kept");
                 }
                 return Err(failure.clone());
             }
         }
-        Ok(Some(found))
+        Ok(Some(match found {
+            // What is kept remembers who said it.
+            Verdict::Passed(checked) => {
+                let origin = Origin { endpoint: upstream.clone(), time: SystemTime::now() };
+                Verdict::Passed(checked.said_by(&origin))
+            }
+            found => found,
+        }))
     }
 
     /// Of several attempts, this was found of the answer that counts.

@@ -57,6 +57,6 @@ pub use self::{
     failure::{Failure, Part, Reason},
     metrics::Metrics,
     structural::{block, lone_receipt, lone_transaction, lone_transaction_at, receipts, thin_block},
-    verified::{Level, Verified},
+    verified::{Level, Origin, Verified},
     verifier::Verifier,
 };

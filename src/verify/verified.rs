@@ -1,6 +1,6 @@
 //! What has passed its checks.
 
-use std::ops::Deref;
+use std::{ops::Deref, sync::Arc, time::SystemTime};
 
 /// How far something was checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,6 +21,16 @@ pub struct Verified<T> {
     level: Level,
     /// Its block was final when it was said.
     settled: bool,
+    origin: Option<Origin>,
+}
+
+/// Who said something, and when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The endpoint's name.
+    pub endpoint: Arc<str>,
+    /// When its answer was checked.
+    pub time: SystemTime,
 }
 
 // === impl Level ===
@@ -40,7 +50,7 @@ impl Level {
 
 impl<T> Verified<T> {
     pub(super) fn structurally(value: T) -> Self {
-        Self { value, level: Level::Structural, settled: false }
+        Self { value, level: Level::Structural, settled: false, origin: None }
     }
 
     /// The same, found to be true so far.
@@ -51,6 +61,16 @@ impl<T> Verified<T> {
     /// The same, and whether its block was final when it was said.
     pub(super) fn settled(self, settled: bool) -> Self {
         Self { settled, ..self }
+    }
+
+    /// The same, and who said it; whoever said it first.
+    pub(super) fn said_by(self, origin: &Origin) -> Self {
+        Self { origin: self.origin.or_else(|| Some(origin.clone())), ..self }
+    }
+
+    /// Who said it, if an endpoint did.
+    pub fn origin(&self) -> Option<&Origin> {
+        self.origin.as_ref()
     }
 
     /// Was its block final when it was said? What cannot be proved is asked for once more when it is.

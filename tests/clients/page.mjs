@@ -27,6 +27,8 @@ const browser = await chromium.launch({ executablePath, headless: true, args })
 const problems = []
 function watch(page, name, origins) {
   page.on('console', (message) => {
+    // A browser says so itself of an answer that is meant.
+    if (/status of 40[01]/.test(message.text()) && /\/(lookup|purge)\?/.test(message.location().url)) return
     if (['error', 'warning'].includes(message.type())) problems.push(`${name}: ${message.text()}`)
   })
   page.on('pageerror', (error) => problems.push(`${name}: ${error.stack}`))
@@ -127,7 +129,67 @@ await step('what is refused and a reorg show', async () => {
   await page.waitForFunction(() => /1 block replaced/.test(document.getElementById('reorgs').textContent))
 })
 
+await step('a block and a transaction are looked up by the keyboard, and forgotten', async () => {
+  const { result: block } = await call('eth_getBlockByNumber', ['0x3', true])
+  await page.focus('#query')
+  await page.keyboard.type('3')
+  await page.keyboard.press('Enter')
+  await page.waitForSelector('#found article')
+  const found = await figure(page, 'found')
+  assert.match(found, /Block 3/)
+  for (const part of [block.hash, 'final', 'whole block', 'proved', `from ${nodeUrl}`]) assert.ok(found.includes(part), `${part} is not in ${found}`)
+  assert.match(await figure(page, 'said'), /Found, \d entr(y|ies) in memory/)
+
+  await page.fill('#query', block.transactions[1].hash)
+  await page.keyboard.press('Enter')
+  await page.waitForFunction(() => /Transaction/.test(document.getElementById('found').textContent))
+  assert.match(await figure(page, 'found'), /Position1/)
+  await page.screenshot({ path: path.join(screenshots, 'lookup.png') })
+
+  // Asked first; to keep it is as near as to forget it.
+  await page.click('#found article > button')
+  await page.waitForSelector('#found .confirm')
+  assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Yes, forget it')
+  await page.keyboard.press('Tab')
+  await page.keyboard.press('Enter')
+  assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Forget it')
+  await page.keyboard.press('Enter')
+  await page.keyboard.press('Enter')
+  await page.waitForFunction(() => /Forgotten: \d/.test(document.getElementById('found').textContent))
+  assert.equal(await page.evaluate(() => document.activeElement.id), 'query')
+
+  for (const [query, problem] of [['0x12345678901234567', /a hash has 64 hex digits/], ['latest', /expected the hash/]]) {
+    await page.fill('#query', query)
+    await page.keyboard.press('Enter')
+    await page.waitForSelector('#query-problem:not([hidden])')
+    await page.waitForFunction((text) => new RegExp(text).test(document.getElementById('query-problem').textContent), problem.source)
+    assert.equal(await page.getAttribute('#query', 'aria-invalid'), 'true')
+  }
+  await page.fill('#query', '')
+  assert.equal(await page.isVisible('#found'), false)
+  await page.fill('#query', '3')
+  await page.keyboard.press('Enter')
+  await page.waitForSelector('#found article')
+})
+
 const dark = await open('dark', { colorScheme: 'dark', viewport: { width: 1200, height: 900 } })
+await step('where a token is wanted it is asked for', async () => {
+  await dark.route('**/purge?*', (route) => (route.request().headers().authorization === 'Bearer hf_right' ? route.continue() : route.fulfill({ status: 401, body: 'this wants a token' })))
+  await call('eth_getBlockByNumber', ['0x6', true])
+  await dark.fill('#query', '6')
+  await dark.press('#query', 'Enter')
+  await dark.click('#found article > button')
+  assert.equal(await dark.isVisible('#found .token'), false)
+  await dark.click('#found .confirm .bad')
+  for (const [token, said] of [['hf_wrong', /wants the token/], ['hf_right', /was not the token/]]) {
+    await dark.waitForFunction((text) => new RegExp(text).test(document.querySelector('#found .confirm .how').textContent), said.source)
+    assert.equal(await dark.evaluate(() => document.activeElement.className), 'token')
+    await dark.keyboard.type(token)
+    if (token === 'hf_right') await dark.screenshot({ path: path.join(screenshots, 'token.png') })
+    await dark.keyboard.press('Enter')
+  }
+  await dark.waitForFunction(() => /Forgotten: \d/.test(document.getElementById('found').textContent))
+})
 const phone = await open('phone', { colorScheme: 'light', viewport: { width: 360, height: 740 }, deviceScaleFactor: 2, isMobile: true, hasTouch: true })
 
 await step('it fits a phone, down to 320', async () => {
@@ -140,6 +202,11 @@ await step('it fits a phone, down to 320', async () => {
 })
 
 await step('screenshots', async () => {
+  for (const shown of [dark, phone]) {
+    await shown.fill('#query', '3')
+    await shown.press('#query', 'Enter')
+    await shown.waitForSelector('#found article')
+  }
   await page.waitForTimeout(6000)
   for (const [name, shown] of Object.entries({ light: page, dark, phone })) {
     await shown.mouse.move(0, 0)

@@ -41,6 +41,8 @@ async fn the_page_is_served_whole_and_may_do_little() {
         ("/", "text/html; charset=utf-8"),
         ("/page.css", "text/css; charset=utf-8"),
         ("/page.js", "text/javascript; charset=utf-8"),
+        ("/lookup.js", "text/javascript; charset=utf-8"),
+        ("/words.js", "text/javascript; charset=utf-8"),
         ("/plot.js", "text/javascript; charset=utf-8"),
         ("/icon.svg", "image/svg+xml"),
     ] {

@@ -26,12 +26,21 @@ async fn run(command: &str, node: &upstream::Node) {
     let mut words = command.split_whitespace().peekable();
     let environment = words.next_if(|word| word.contains('=')).and_then(|pair| pair.split_once('='));
     assert_eq!(words.next(), Some("holdfast"), "{command}");
-    let arguments: Vec<_> = words.map(|word| word.replace("http://127.0.0.1:8545", &node.url())).collect();
+    let arguments: Vec<_> = words
+        .map(|word| word.replace("http://127.0.0.1:8545", &node.url()).replace("19000000", "1"))
+        .collect();
     let mut arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
     let url = node.url();
     if arguments.contains(&"--config") {
         arguments.extend(["--upstream", &url]);
     }
+    // What asks a running instance, of a chain that is not as high as Ethereum's.
+    let running = match arguments[0] {
+        "inspect" | "warm" => Some(proxy::new().upstream(node).run().await),
+        _ => None,
+    };
+    let admin = running.as_ref().map(|proxy| proxy.app.admin_address().to_string());
+    arguments.extend(admin.iter().flat_map(|admin| ["--admin", admin]));
     if arguments[0] == "serve" {
         arguments.extend(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
     }

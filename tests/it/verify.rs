@@ -613,7 +613,7 @@ async fn a_check_that_dies_is_one_that_was_not_made_in_time() {
     for (asked, full) in asked {
         let check = verifier.check_for(asked, Arc::new(Panics));
         let answer = chain.answer(BLOCK_AT, ("latest", full)).unwrap();
-        let found = check.examine("node", &Answer::Result(answer)).await.unwrap();
+        let found = check.examine(&"node".into(), &Answer::Result(answer)).await.unwrap();
         assert!(matches!(found, Some(Verdict::Overdue)), "{asked}");
     }
 }
@@ -627,7 +627,7 @@ fn verifier(level: Demand, chain_id: u64) -> Verifier {
 
 async fn check(verifier: &Verifier, json: Bytes, held: Held) -> Result<Verified<Block>, Failure> {
     let check = verifier.check_for(Asked::Block(AskedBlock::ByTag), Arc::new(held));
-    match check.examine("a node", &Answer::Result(json)).await? {
+    match check.examine(&"a node".into(), &Answer::Result(json)).await? {
         Some(Verdict::Passed(Checked::Block(block)) | Verdict::Unproved(_, Some(Checked::Block(block)))) => {
             Ok(block)
         }

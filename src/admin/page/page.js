@@ -1,68 +1,10 @@
 // Shows what the events tell. Nothing here asks anybody but the listener that the page came from.
 
+import { startLookUp } from './lookup.js'
 import { ceiling, Plot } from './plot.js'
-
-const $ = (id) => document.getElementById(id)
-
-// ## How things are written
-
-const THIN = '\u202f'
-const DASH = '–'
-
-const whole = (value) => {
-  const digits = Math.abs(Math.round(value)).toString().replace(/\B(?=(\d{3})+$)/g, THIN)
-  return value < 0 ? `−${digits}` : digits
-}
-// Three digits are as many as anybody compares.
-const three = (value) => (value >= 100 ? Math.round(value).toString() : value >= 10 ? value.toFixed(1) : value.toFixed(2)).replace(/\.0+$/, '')
-
-function scaled(value, step, units) {
-  let at = 0
-  while (value >= step * 0.9995 && at < units.length - 1) { value /= step; at += 1 }
-  return `${three(value)}${THIN}${units[at]}`
-}
-const bytes = (value) => scaled(value, 1024, ['B', 'KiB', 'MiB', 'GiB', 'TiB'])
-const seconds = (value) => (value >= 1 ? `${three(value)}${THIN}s` : value >= 1e-3 ? `${three(value * 1e3)}${THIN}ms` : `${three(value * 1e6)}${THIN}µs`)
-const rate = (value) => (value < 0.005 ? `0${THIN}/s` : value >= 1e4 ? `${scaled(value, 1000, ['', 'k', 'M'])}/s` : `${three(value)}${THIN}/s`)
-const percent = (value) => `${value >= 0.9995 ? '100' : value < 0.0005 ? '0' : (value * 100).toFixed(1)}${THIN}%`
-
-function span(value) {
-  const units = [[86400, 'd'], [3600, 'h'], [60, 'min'], [1, 's']]
-  const first = units.findIndex(([size]) => value >= size)
-  if (first < 0) return `0${THIN}s`
-  const [size, unit] = units[first]
-  const rest = Math.floor((value % size) / (units[first + 1]?.[0] ?? 1))
-  const more = rest > 0 && first < 2 ? ` ${rest}${THIN}${units[first + 1][1]}` : ''
-  return `${Math.floor(value / size)}${THIN}${unit}${more}`
-}
-const plural = (count, one, many = `${one}s`) => `${whole(count)} ${count === 1 ? one : many}`
-
-// ## Elements
-
-function element(name, properties = {}, ...children) {
-  const { data, ...rest } = properties
-  const made = Object.assign(document.createElement(name), rest)
-  Object.assign(made.dataset, data)
-  made.append(...children.filter((child) => child !== null && child !== ''))
-  return made
-}
-
-// Only what is different is touched: a selection stays, and nothing is read out twice.
-function set(id, text) {
-  if ($(id).textContent !== text) $(id).textContent = text
-}
-function fill(id, children) {
-  const next = element($(id).tagName, {}, ...children)
-  if (next.innerHTML !== $(id).innerHTML) $(id).replaceChildren(...next.childNodes)
-}
-const pair = (term, value, lead) => [element('dt', {}, term), element('dd', { className: lead ? 'lead' : '' }, ...[value].flat())]
-const none = (text) => element('li', { className: 'none' }, text)
-const small = (text) => element('small', {}, text)
-const dot = () => element('span', { className: 'dot', ariaHidden: 'true' })
-
-function say(text) {
-  set('said', text)
-}
+import {
+  $, bytes, DASH, dot, element, fill, none, pair, percent, plural, rate, say, scaled, seconds, set, small, span, THIN, whole,
+} from './words.js'
 
 // ## What it is worth
 
@@ -446,5 +388,6 @@ function connect() {
 }
 
 startWorth()
+startLookUp()
 showPlots()
 connect()

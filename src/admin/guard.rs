@@ -1,0 +1,168 @@
+//! Who may change something.
+//!
+//! Reading is free to whoever reaches the listener. To change something a request must not come from another web page,
+//! and must bring the token where one is set; and one must be set where others than this machine reach the listener.
+
+use std::net::IpAddr;
+
+use http::{HeaderMap, Request, StatusCode, header};
+
+use crate::http::KeyHash;
+
+const SEC_FETCH_SITE: &str = "sec-fetch-site";
+
+/// Lets those change something who may.
+#[derive(Clone, Debug)]
+pub struct Guard {
+    token: Option<KeyHash>,
+    is_loopback: bool,
+}
+
+/// Why a request may change nothing. Says what to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// A browser says that another page has sent it.
+    #[error(
+        "this came from a web page of another origin; only the page that is served here may change something"
+    )]
+    CrossOrigin,
+    /// Others than this machine reach the listener, and nothing tells operators from them.
+    #[error(
+        "nothing can be changed here: the admin listener is not on loopback and admin_token is not set; set it to the \
+         sha256 that `holdfast key new` prints, and send the key as authorization: Bearer KEY"
+    )]
+    NoTokenSet,
+    /// It brought none.
+    #[error(
+        "this wants a token: send authorization: Bearer TOKEN, the key whose sha256 is admin_token; commands take it \
+         from HOLDFAST_ADMIN_TOKEN"
+    )]
+    NoToken,
+    /// It brought another.
+    #[error("this is not the token: its sha256 is not admin_token")]
+    BadToken,
+}
+
+// === impl Guard ===
+
+impl Guard {
+    /// For a listener on this address, with the hash of the token that is wanted, if any.
+    pub fn new(listener: IpAddr, token: Option<KeyHash>) -> Self {
+        Self { token, is_loopback: listener.to_canonical().is_loopback() }
+    }
+
+    /// May this request change something?
+    ///
+    /// # Errors
+    /// If not: why.
+    pub(super) fn check<B>(&self, request: &Request<B>) -> Result<(), Refusal> {
+        if !is_same_origin(request) {
+            return Err(Refusal::CrossOrigin);
+        }
+        let brought = KeyHash::of_bearer(request.headers());
+        match (&self.token, brought) {
+            (None, _) if self.is_loopback => Ok(()),
+            (None, _) => Err(Refusal::NoTokenSet),
+            (Some(_), None) => Err(Refusal::NoToken),
+            (Some(token), Some(brought)) if token.fits(&brought) => Ok(()),
+            (Some(_), Some(_)) => Err(Refusal::BadToken),
+        }
+    }
+}
+
+/// Browsers say where a request comes from, and pages cannot keep them from it; what says nothing is no browser.
+fn is_same_origin<B>(request: &Request<B>) -> bool {
+    let headers = request.headers();
+    // Not same-site either: what listens on another port of this machine is of the same site.
+    let fetched = headers.get_all(SEC_FETCH_SITE).iter().all(|site| site == "same-origin" || site == "none");
+    let host =
+        host(request.headers()).or_else(|| request.uri().authority().map(|host| host.as_str().as_bytes()));
+    let origins = headers.get_all(header::ORIGIN).iter();
+    fetched && origins.into_iter().all(|origin| is_origin_of(origin.as_bytes(), host))
+}
+
+fn host(headers: &HeaderMap) -> Option<&[u8]> {
+    headers.get(header::HOST).map(|host| host.as_bytes())
+}
+
+fn is_origin_of(origin: &[u8], host: Option<&[u8]>) -> bool {
+    let own = [b"http://".as_slice(), b"https://"].into_iter().find_map(|scheme| origin.strip_prefix(scheme));
+    own.zip(host).is_some_and(|(own, host)| own.eq_ignore_ascii_case(host))
+}
+
+// === impl Refusal ===
+
+impl Refusal {
+    pub(super) fn status(self) -> StatusCode {
+        match self {
+            Self::CrossOrigin | Self::NoTokenSet => StatusCode::FORBIDDEN,
+            Self::NoToken | Self::BadToken => StatusCode::UNAUTHORIZED,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    fn check(guard: &Guard, headers: &[(&str, &str)]) -> Result<(), Refusal> {
+        let request = headers
+            .iter()
+            .fold(Request::post("/purge"), |request, (name, value)| request.header(*name, *value));
+        guard.check(&request.body(()).unwrap())
+    }
+
+    #[test]
+    fn other_pages_change_nothing() {
+        let guard = Guard::new(Ipv4Addr::LOCALHOST.into(), None);
+        let host = ("host", "127.0.0.1:8556");
+        for own in [
+            vec![host],
+            vec![host, ("origin", "http://127.0.0.1:8556")],
+            vec![
+                host,
+                ("origin", "HTTPS://127.0.0.1:8556".to_lowercase().as_str()),
+                ("sec-fetch-site", "same-origin"),
+            ],
+            vec![host, ("sec-fetch-site", "none")],
+        ] {
+            assert_eq!(check(&guard, &own), Ok(()), "{own:?}");
+        }
+        for other in [
+            vec![host, ("origin", "http://127.0.0.1:8555")],
+            vec![host, ("origin", "http://127.0.0.1")],
+            vec![host, ("origin", "http://evil.example.org")],
+            vec![host, ("origin", "null")],
+            vec![host, ("origin", "")],
+            vec![host, ("origin", "http://127.0.0.1:8556"), ("origin", "http://evil.example.org")],
+            vec![host, ("sec-fetch-site", "cross-site")],
+            vec![host, ("sec-fetch-site", "same-site")],
+            vec![("origin", "http://127.0.0.1:8556")],
+        ] {
+            assert_eq!(check(&guard, &other), Err(Refusal::CrossOrigin), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_wanted_off_loopback_and_wherever_it_is_set() {
+        let (near, far) = (Ipv4Addr::LOCALHOST.into(), Ipv4Addr::UNSPECIFIED.into());
+        let token = Some(KeyHash::of(b"hf_token"));
+        let right = [("authorization", "Bearer hf_token")];
+        assert_eq!(check(&Guard::new(near, None), &[]), Ok(()));
+        assert_eq!(check(&Guard::new(far, None), &right), Err(Refusal::NoTokenSet));
+        for listener in [near, far] {
+            let guard = Guard::new(listener, token);
+            assert_eq!(check(&guard, &right), Ok(()));
+            assert_eq!(check(&guard, &[]), Err(Refusal::NoToken));
+            assert_eq!(check(&guard, &[("authorization", "Basic hf_token")]), Err(Refusal::NoToken));
+            assert_eq!(check(&guard, &[("authorization", "Bearer hf_other")]), Err(Refusal::BadToken));
+            // The hash is in the configuration, and opens nothing.
+            let hash = format!("Bearer {}", KeyHash::of(b"hf_token"));
+            assert_eq!(check(&guard, &[("authorization", &hash)]), Err(Refusal::BadToken));
+            let page = [right[0], ("origin", "http://evil.example.org")];
+            assert_eq!(check(&guard, &page), Err(Refusal::CrossOrigin));
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! What operators look up, and what they change.
+
+use http::{HeaderValue, Response, StatusCode, header};
+use serde_json::{Value, json};
+use tokio::task;
+
+use super::{Body, plain, typed};
+use crate::{
+    cache::Held,
+    eth::BlockNumber,
+    http::rescue,
+    proxy::{
+        Inspected, InspectedBlock, InspectedTransaction, Sight, Subject, Warm, WarmError, Warmed,
+        WarmedPiece, Warmer,
+    },
+};
+
+/// No query that means anything is as long; what is longer is not looked at.
+const LONGEST_QUERY: usize = 256;
+
+/// Looks and changes.
+#[derive(Clone, Debug)]
+pub struct Operator {
+    sight: Sight,
+    warmer: Warmer,
+}
+
+/// What a query says.
+struct Query<'a>(&'a str);
+
+// === impl Operator ===
+
+impl Operator {
+    /// Looks at what `sight` sees, and has `warmer` fetch.
+    pub fn new(sight: Sight, warmer: Warmer) -> Self {
+        Self { sight, warmer }
+    }
+
+    /// `GET /lookup?q=`
+    pub(super) async fn look_up(self, query: String) -> Response<Body> {
+        let subject = match Query(&query).subject() {
+            Ok(subject) => subject,
+            Err(why) => return bad(&format!("{why}; as in /lookup?q=19000000")),
+        };
+        let found = apart(move || self.sight.inspect(subject)).await;
+        found.map_or_else(died, |found| told(StatusCode::OK, &inspected(subject, &found)))
+    }
+
+    /// `POST /purge?q=`
+    pub(super) async fn purge(self, query: String) -> Response<Body> {
+        let hash = match Query(&query).subject() {
+            Ok(Subject::Hash(hash)) => hash,
+            Ok(Subject::Number(number)) => {
+                let number = number.0;
+                return bad(&format!(
+                    "a purge wants the hash of a block or a transaction: \
+                     which blocks are at {number}, /lookup?q={number} tells"
+                ));
+            }
+            Err(why) => return bad(&why),
+        };
+        let Some(purged) = apart(move || self.sight.purge(hash)).await else { return died() };
+        let bytes: u64 = purged.iter().map(|held| held.bytes).sum();
+        tracing::info!(hash = %format_args!("{hash:#x}"), entries = purged.len(), bytes, "purged by an operator");
+        let purged: Vec<_> = purged.iter().map(held).collect();
+        told(StatusCode::OK, &json!({ "query": format!("{hash:#x}"), "purged": purged, "bytes": bytes }))
+    }
+
+    /// `POST /warm?block=[&receipts=true]`
+    pub(super) async fn warm(self, query: String) -> Response<Body> {
+        const EXPECTED: &str =
+            "expected /warm?block=19000000 (or block=latest), with &receipts=true if they are wanted";
+        let query = Query(&query);
+        let wanted = match query.get("block").map(str::trim) {
+            Some("latest") => Some(Warm::Latest),
+            Some(text) => match text.parse() {
+                Ok(Subject::Number(number)) => Some(Warm::Number(number)),
+                Ok(Subject::Hash(_)) | Err(_) => None,
+            },
+            None => None,
+        };
+        let receipts = match query.get("receipts") {
+            None | Some("false") => Some(false),
+            Some("true") => Some(true),
+            Some(_) => None,
+        };
+        let (Some(wanted), Some(receipts)) = (wanted, receipts) else { return bad(EXPECTED) };
+        match self.warmer.warm(wanted, receipts).await {
+            Ok(done) => told(StatusCode::OK, &warmed(&done)),
+            Err(WarmError::Crowded) => {
+                let mut response = told(StatusCode::SERVICE_UNAVAILABLE, &error(&WarmError::Crowded));
+                response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+                response
+            }
+            Err(WarmError::Call(call)) => {
+                let verdict = rescue::call_error(&call);
+                // What is an answer to a call is none here: nothing was put into memory.
+                let status = match verdict.status {
+                    StatusCode::OK => StatusCode::BAD_GATEWAY,
+                    status => status,
+                };
+                let mut response = told(status, &error(&call));
+                if let Some(wait) = verdict.retry_after {
+                    let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+                    response.headers_mut().insert(header::RETRY_AFTER, seconds.max(1).into());
+                }
+                response
+            }
+        }
+    }
+}
+
+/// Does what may take a moment beside those who answer clients; `None` if it died.
+async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    task::spawn_blocking(work).await.ok()
+}
+
+fn died() -> Response<Body> {
+    plain(StatusCode::INTERNAL_SERVER_ERROR, "the look-up died: this is a bug\n".to_owned())
+}
+
+fn bad(why: &str) -> Response<Body> {
+    told(StatusCode::BAD_REQUEST, &json!({ "error": why }))
+}
+
+fn error(error: &dyn std::error::Error) -> Value {
+    json!({ "error": error.to_string() })
+}
+
+fn told(status: StatusCode, value: &Value) -> Response<Body> {
+    typed(status, "application/json", format!("{value:#}\n"))
+}
+
+// ## As JSON
+
+fn inspected(subject: Subject, found: &Inspected) -> Value {
+    let query = match subject {
+        Subject::Hash(hash) => json!(format!("{hash:#x}")),
+        Subject::Number(number) => json!(number.0),
+    };
+    json!({
+        "query": query,
+        "blocks": found.blocks.iter().map(block).collect::<Vec<_>>(),
+        "transactions": found.transactions.iter().map(transaction).collect::<Vec<_>>(),
+        "head": found.head.map(|BlockNumber(head)| head),
+    })
+}
+
+fn block(block: &InspectedBlock) -> Value {
+    json!({
+        "hash": block.hash.to_string(),
+        "number": block.number.map(|BlockNumber(number)| number),
+        "standing": block.standing.as_str(),
+        "held": block.held.iter().map(held).collect::<Vec<_>>(),
+        "bytes": block.held.iter().map(|held| held.bytes).sum::<u64>(),
+    })
+}
+
+fn transaction(transaction: &InspectedTransaction) -> Value {
+    json!({
+        "hash": transaction.hash.to_string(),
+        "block": transaction.home.block.to_string(),
+        "number": transaction.home.number.0,
+        "index": transaction.index.0,
+        "standing": transaction.standing.as_str(),
+        "held": transaction.held.iter().map(held).collect::<Vec<_>>(),
+    })
+}
+
+fn held(held: &Held) -> Value {
+    let age = held.origin.as_ref().and_then(|origin| origin.time.elapsed().ok());
+    json!({
+        "kind": held.kind.as_str(),
+        "bytes": held.bytes,
+        "verified": held.level.map(|level| level.as_str()),
+        "endpoint": held.origin.as_ref().map(|origin| &*origin.endpoint),
+        "age_seconds": age.map(|age| age.as_secs()),
+        "transaction": held.transaction.map(|(hash, _)| hash.to_string()),
+        "index": held.transaction.map(|(_, index)| index.0),
+    })
+}
+
+fn warmed(warmed: &Warmed) -> Value {
+    let piece = |piece: &WarmedPiece| {
+        let mut told = json!({ "outcome": piece.as_str() });
+        match piece {
+            WarmedPiece::Present(held) | WarmedPiece::Fetched(held) => told["bytes"] = held.bytes.into(),
+            WarmedPiece::Unkept(why) => told["why"] = why.as_str().into(),
+            WarmedPiece::Above(head) => {
+                told["why"] = format!("the chain ends at {}", head.0).into();
+                told["head"] = head.0.into();
+            }
+        }
+        told
+    };
+    json!({
+        "number": warmed.number.0,
+        "hash": warmed.hash.map(|hash| hash.to_string()),
+        "block": piece(&warmed.block),
+        "receipts": warmed.receipts.as_ref().map(piece),
+    })
+}
+
+// === impl Query ===
+
+impl<'a> Query<'a> {
+    /// The value of this name. Nothing that means anything here needs to be escaped.
+    fn get(&self, name: &str) -> Option<&'a str> {
+        self.0.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
+    }
+
+    fn subject(&self) -> Result<Subject, String> {
+        if self.0.len() > LONGEST_QUERY {
+            return Err("this is longer than any hash or number".to_owned());
+        }
+        self.get("q")
+            .unwrap_or_default()
+            .parse()
+            .map_err(|error: crate::proxy::SubjectError| error.to_string())
+    }
+}

@@ -1,0 +1,154 @@
+// The box where a block or a transaction is looked up, and what is in memory of it is forgotten.
+
+import { $, bytes, dot, element, pair, plural, say, small, span, whole } from './words.js'
+
+const KINDS = {
+  block: 'whole block',
+  head: 'block with hashes',
+  receipts: 'all receipts',
+  transaction: 'lone transaction',
+  receipt: 'lone receipt',
+  deflated: 'deflated form',
+}
+const STANDINGS = {
+  final: ['good', 'final'],
+  tracked: ['good', 'on the tracked branch'],
+  asked: ['good', 'on the chain, as the upstream said a moment ago'],
+  orphaned: ['warn', 'orphaned: not on the chain'],
+  unknown: ['quiet', 'not known to be on the chain: a call by number would ask'],
+}
+const VERIFIED = {
+  proved: 'proved by Ethereum’s hashes',
+  partial: 'its own hash proved',
+  structural: 'structure checked',
+}
+
+// Kept for this page alone: it is gone when the page is.
+let token = ''
+
+function entry(held) {
+  const from = held.endpoint ? ['from ', element('code', {}, held.endpoint), held.age_seconds == null ? '' : `, ${span(held.age_seconds)} ago`] : ['made here']
+  return element('li', {},
+    element('span', { className: 'split' }, element('span', {}, KINDS[held.kind] ?? held.kind), element('span', { className: 'tag' }, bytes(held.bytes))),
+    held.verified ? small(VERIFIED[held.verified] ?? held.verified) : null, element('small', {}, ...from))
+}
+
+function thing(title, hash, rows, found) {
+  const [tone, standing] = STANDINGS[found.standing] ?? ['quiet', found.standing]
+  const held = found.held.length ? found.held.map(entry) : [element('li', { className: 'none' }, 'Nothing of it is in memory.')]
+  const made = element('article', {},
+    element('h3', {}, title),
+    element('p', {}, element('code', {}, hash)),
+    element('p', { className: 'state', data: { tone } }, dot(), standing),
+    rows.length ? element('dl', { className: 'pairs' }, ...rows.flat()) : null,
+    element('ul', { className: 'rows' }, ...held))
+  if (found.held.length) {
+    const forget = element('button', { type: 'button', className: 'plain' }, 'Forget it')
+    forget.addEventListener('click', () => confirmPurge(made, forget, hash, found))
+    made.append(forget)
+  }
+  return made
+}
+
+function told(found) {
+  const blocks = found.blocks.map((block) => thing(block.number == null ? 'Block' : `Block ${whole(block.number)}`, block.hash, [], block))
+  const places = found.transactions.map((place) => {
+    const rows = [pair('Block', [whole(place.number), ' ', element('code', {}, place.block)]), pair('Position', whole(place.index))]
+    return thing('Transaction', place.hash, rows, place)
+  })
+  const things = [...blocks, ...places]
+  if (things.length) return things
+  const above = typeof found.query === 'number' && found.head != null && found.query > found.head
+  return [element('p', { className: 'how' }, above ? `There is no such block yet: the head is at ${whole(found.head)}.` : 'Nothing is known of it: a call would ask the node.')]
+}
+
+function summary(found) {
+  const things = [...found.blocks, ...found.transactions]
+  const held = things.reduce((sum, thing) => sum + thing.held.length, 0)
+  return things.length ? `Found, ${held ? `${plural(held, 'entry', 'entries')} in memory` : 'nothing in memory'}` : 'Nothing is known of it'
+}
+
+function show(children) {
+  $('found').replaceChildren(...children)
+  $('found').hidden = children.length === 0
+}
+
+function problem(text) {
+  $('query').setAttribute('aria-invalid', String(Boolean(text)))
+  $('query-problem').textContent = text
+  $('query-problem').hidden = !text
+}
+
+async function read(response) {
+  const text = await response.text()
+  try { return JSON.parse(text) } catch { return { error: text.trim() || `HTTP status ${response.status}` } }
+}
+
+async function lookUp() {
+  const query = $('query').value.trim()
+  if (!query) {
+    problem('')
+    return show([])
+  }
+  try {
+    const found = await read(await fetch(`/lookup?q=${encodeURIComponent(query)}`))
+    if (found.error) {
+      show([])
+      return problem(found.error)
+    }
+    problem('')
+    show(told(found))
+    say(summary(found))
+  } catch {
+    problem('not connected')
+  }
+}
+
+// Asks first, in the place of the button, so that the keyboard stays where it is.
+function confirmPurge(article, forget, hash, found) {
+  const asked = element('form', { className: 'confirm' })
+  const sure = element('button', { type: 'submit', className: 'plain bad' }, 'Yes, forget it')
+  const keep = element('button', { type: 'button', className: 'plain' }, 'Keep it')
+  const what = element('p', { className: 'how', role: 'alert' }, `Forget ${plural(found.held.length, 'entry', 'entries')}? The next call asks the node anew.`)
+  const label = element('label', { className: 'how', hidden: true }, 'Token ')
+  const field = element('input', { type: 'password', autocomplete: 'off', className: 'token' })
+  label.append(field)
+  asked.append(what, label, sure, ' ', keep)
+  keep.addEventListener('click', () => { asked.replaceWith(forget); forget.focus() })
+  asked.addEventListener('submit', async (event) => {
+    event.preventDefault()
+    if (field.value) token = field.value.trim()
+    const headers = token ? { authorization: `Bearer ${token}` } : {}
+    try {
+      const response = await fetch(`/purge?q=${hash}`, { method: 'POST', headers })
+      const purged = await read(response)
+      if (response.status === 401) {
+        label.hidden = false
+        what.textContent = token ? 'That was not the token.' : 'This wants the token of the configuration (admin_token).'
+        field.focus()
+        return field.select()
+      }
+      if (purged.error) {
+        what.textContent = purged.error
+        return
+      }
+      await lookUp()
+      const text = `Forgotten: ${plural(purged.purged.length, 'entry', 'entries')}, ${bytes(purged.bytes)}`
+      $('found').prepend(element('p', { className: 'how' }, `${text}.`))
+      say(text)
+      $('query').focus()
+    } catch {
+      what.textContent = 'not connected'
+    }
+  })
+  forget.replaceWith(asked)
+  sure.focus()
+}
+
+export function startLookUp() {
+  $('lookup').addEventListener('submit', (event) => {
+    event.preventDefault()
+    lookUp()
+  })
+  $('query').addEventListener('input', () => { if (!$('query').value.trim()) lookUp() })
+}

@@ -1,0 +1,285 @@
+//! Asks the admin listener of a running instance.
+
+use std::{env, net::SocketAddr, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use clap::Args;
+use http::{HeaderValue, Method, Request, StatusCode, header};
+use http_body_util::{BodyExt, Empty};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use rustls::{
+    ClientConfig, DigitallySignedStruct, SignatureScheme,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    crypto::{WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature},
+    pki_types::{CertificateDer, ServerName, UnixTime},
+};
+use serde_json::Value;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    time,
+};
+use tokio_rustls::TlsConnector;
+
+use super::{Failure, address};
+use crate::{
+    config::{Config, ENV_ADMIN_TOKEN},
+    shown::Time,
+};
+
+/// Where a running instance is asked.
+#[derive(Clone, Copy, Debug, Args)]
+pub(super) struct Target {
+    /// The instance's admin listener [default: 127.0.0.1:8556]
+    #[arg(long, value_name = "ADDRESS", value_parser = address, env = "HOLDFAST_ADMIN")]
+    admin: Option<SocketAddr>,
+
+    /// The instance speaks TLS there (tls.admin); any certificate is taken
+    #[arg(long, env = "HOLDFAST_TLS__ADMIN")]
+    tls: bool,
+}
+
+/// A connection to an instance, made when it is needed and used again.
+pub(super) struct Client {
+    target: Target,
+    timeout: Duration,
+    token: Option<HeaderValue>,
+    connection: Option<SendRequest<Empty<Bytes>>>,
+}
+
+/// What it answered.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub(super) status: StatusCode,
+    /// When it says to come back.
+    pub(super) retry_after: Option<Duration>,
+    pub(super) text: String,
+}
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Takes whatever certificate it is shown: it asks an address, and a certificate seldom names loopback.
+#[derive(Debug)]
+struct Unverified(WebPkiSupportedAlgorithms);
+
+// === impl Target ===
+
+impl Target {
+    pub(super) fn address(&self) -> SocketAddr {
+        self.admin.unwrap_or(Config::default().admin)
+    }
+
+    /// The flags that name it, as far as they are needed.
+    pub(super) fn flags(&self) -> String {
+        let mut flags = String::new();
+        if self.address() != Config::default().admin {
+            flags.push_str(&format!(" --admin {}", self.address()));
+        }
+        if self.tls {
+            flags.push_str(" --tls");
+        }
+        flags
+    }
+
+    /// Asks with the token that the environment names, if it does, and waits so long for each answer.
+    ///
+    /// # Errors
+    /// If that is no token.
+    pub(super) fn client(self, timeout: Duration) -> Result<Client, Failure> {
+        let bad = || Failure::Other(format!("{ENV_ADMIN_TOKEN} holds what no header can"));
+        let token = match env::var(ENV_ADMIN_TOKEN) {
+            Ok(token) if !token.trim().is_empty() => {
+                let mut bearer: HeaderValue =
+                    format!("Bearer {}", token.trim()).parse().map_err(|_| bad())?;
+                bearer.set_sensitive(true);
+                Some(bearer)
+            }
+            Ok(_) | Err(env::VarError::NotPresent) => None,
+            Err(env::VarError::NotUnicode(_)) => return Err(bad()),
+        };
+        Ok(Client { target: self, timeout, token, connection: None })
+    }
+}
+
+// === impl Client ===
+
+impl Client {
+    /// Asks for what is there.
+    ///
+    /// # Errors
+    /// If nobody answers: what to do, in a line for people.
+    pub(super) async fn get(&mut self, path: &str) -> Result<Reply, String> {
+        self.ask(Method::GET, path).await
+    }
+
+    /// Has something done.
+    ///
+    /// # Errors
+    /// If nobody answers: what to do, in a line for people.
+    pub(super) async fn post(&mut self, path: &str) -> Result<Reply, String> {
+        self.ask(Method::POST, path).await
+    }
+
+    async fn ask(&mut self, method: Method, path: &str) -> Result<Reply, String> {
+        let (admin, tls, timeout) = (self.target.address(), self.target.tls, self.timeout);
+        let asked = time::timeout(timeout, self.send(method, path)).await;
+        asked
+            .unwrap_or_else(|_| {
+                self.connection = None;
+                Err(format!("no answer within {}", Time(timeout)).into())
+            })
+            .map_err(|error| format!("{admin}: {}", explained(&*error, tls)))
+    }
+
+    async fn send(&mut self, method: Method, path: &str) -> Result<Reply, BoxError> {
+        let mut connection = self.connection.take();
+        // One that was closed meanwhile is found out here, or by whoever asks once more.
+        if let Some(open) = &mut connection
+            && open.ready().await.is_err()
+        {
+            connection = None;
+        }
+        let mut connection = match connection {
+            Some(connection) => connection,
+            None => connect(self.target.address(), self.target.tls).await?,
+        };
+        let mut request = Request::builder().method(&method).uri(path);
+        request = request.header(header::HOST, self.target.address().to_string());
+        // To those who only look it is nothing, and so it is not shown to them.
+        if let Some(token) = self.token.clone().filter(|_| method == Method::POST) {
+            request = request.header(header::AUTHORIZATION, token);
+        }
+        let response = connection.send_request(request.body(Empty::new())?).await?;
+        let status = response.status();
+        let retry_after = response.headers().get(header::RETRY_AFTER);
+        let retry_after = retry_after.and_then(|after| after.to_str().ok()?.parse().ok());
+        let text = String::from_utf8_lossy(&response.into_body().collect().await?.to_bytes()).into_owned();
+        self.connection = Some(connection);
+        Ok(Reply { status, retry_after: retry_after.map(Duration::from_secs), text })
+    }
+}
+
+// === impl Reply ===
+
+impl Reply {
+    /// What was asked for.
+    ///
+    /// # Errors
+    /// If it was refused: why; or if this is somebody else, what to do.
+    pub(super) fn value(&self, path: &str) -> Result<Value, String> {
+        let value: Option<Value> = serde_json::from_str(&self.text).ok();
+        let said = value.as_ref().and_then(|value| value["error"].as_str());
+        match (self.status, value.as_ref(), said) {
+            (StatusCode::OK, Some(_), None) => return value.ok_or_else(String::new),
+            (_, _, Some(said)) => return Err(said.to_owned()),
+            // Operators are told in plain text.
+            (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, None, _) => {
+                return Err(self.text.trim().to_owned());
+            }
+            _ => {}
+        }
+        let path = path.split('?').next().unwrap_or(path);
+        Err(not_admin(path, self.status))
+    }
+}
+
+/// Whoever answers so is not the admin listener.
+pub(super) fn not_admin(path: &str, status: StatusCode) -> String {
+    let default = Config::default().admin;
+    format!(
+        "this is not the admin listener (it answers {path} with HTTP status {status}); name that one, which is \
+         {default} unless admin is set"
+    )
+}
+
+/// In words that say what to do, where the library's are about HTTP.
+fn explained(error: &(dyn std::error::Error + 'static), tls: bool) -> String {
+    let http = error.downcast_ref::<hyper::Error>();
+    if let Some(error) = http.filter(|_| !tls) {
+        if error.is_parse() {
+            return "what listens there does not speak HTTP; name the admin listener, and add --tls if it speaks TLS \
+                    (tls.admin)"
+                .to_owned();
+        }
+        if error.is_incomplete_message() || error.is_canceled() || error.is_closed() {
+            return "the connection was closed without an answer; name the admin listener, and add --tls if it speaks \
+                    TLS (tls.admin)"
+                .to_owned();
+        }
+    }
+    match http {
+        None if tls && error.downcast_ref::<std::io::Error>().is_some_and(is_no_tls) => {
+            format!(
+                "what listens there does not speak TLS ({error}); leave out --tls unless tls.admin is set"
+            )
+        }
+        _ => error.to_string(),
+    }
+}
+
+fn is_no_tls(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::InvalidData | std::io::ErrorKind::UnexpectedEof)
+}
+
+async fn connect(admin: SocketAddr, tls: bool) -> Result<SendRequest<Empty<Bytes>>, BoxError> {
+    let stream = TcpStream::connect(admin).await?;
+    if !tls {
+        return speak(stream).await;
+    }
+    let provider = ring::default_provider();
+    let unverified = Unverified(provider.signature_verification_algorithms);
+    let config = ClientConfig::builder_with_provider(Arc::new(provider))
+        .with_safe_default_protocol_versions()?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(unverified))
+        .with_no_client_auth();
+    let name = ServerName::from(admin.ip());
+    speak(TlsConnector::from(Arc::new(config)).connect(name, stream).await?).await
+}
+
+async fn speak<S>(stream: S) -> Result<SendRequest<Empty<Bytes>>, BoxError>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    Ok(sender)
+}
+
+// === impl Unverified ===
+
+impl ServerCertVerifier for Unverified {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, cert, signed, &self.0)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, signed, &self.0)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_schemes()
+    }
+}

@@ -1,0 +1,203 @@
+//! `holdfast inspect` and `holdfast purge`
+
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use clap::Args;
+use serde_json::Value;
+
+use super::{Failure, admin::Target, run, say};
+use crate::{config::LogConfig, proxy::Subject, shown::Span};
+
+/// A look at a large memory takes a moment.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Tell what a running instance has in memory of a block or a transaction.
+///
+/// Tells as what it is kept, how many bytes that takes, how far it was verified, which endpoint said it and when; and
+/// whether it is on the chain: final, on the tracked branch, as the upstream said a moment ago, orphaned, or not known.
+/// No node is asked anything.
+#[derive(Debug, Args)]
+#[command(after_help = INSPECT_EXAMPLES)]
+pub(super) struct Inspect {
+    /// The hash of a block or a transaction, or the number of a block
+    #[arg(value_name = "HASH|NUMBER", value_parser = subject)]
+    subject: Subject,
+
+    /// Print JSON, as /lookup has it
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    target: Target,
+}
+
+const INSPECT_EXAMPLES: &str = "\
+Examples:
+  holdfast inspect 19000000           what is known of the block at that height
+  holdfast inspect 0x8d5d…21d3        of a block or a transaction, by its whole hash
+  holdfast inspect 19000000 --json    the same for a program";
+
+/// Have a running instance forget what is in memory of a block or a transaction.
+///
+/// The next call that wants it asks the node anew. For a transaction, whatever it would be cut out of goes too: its
+/// block and that block's receipts. What is known of the chain stays.
+///
+/// Where the instance wants a token (admin_token), put it into the environment variable HOLDFAST_ADMIN_TOKEN.
+#[derive(Debug, Args)]
+#[command(after_help = PURGE_EXAMPLES)]
+pub(super) struct Purge {
+    /// The hash of a block or a transaction
+    #[arg(value_name = "HASH", value_parser = hash)]
+    hash: Subject,
+
+    #[command(flatten)]
+    target: Target,
+}
+
+const PURGE_EXAMPLES: &str = "\
+Examples:
+  holdfast purge 0x8d5d…21d3
+  HOLDFAST_ADMIN_TOKEN=hf_… holdfast purge 0x8d5d…21d3 --admin 10.0.0.5:8556";
+
+// === impl Inspect ===
+
+impl Inspect {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        run(&LogConfig::default(), async move {
+            let path = format!("/lookup?q={}", written(self.subject));
+            let reply = self.target.client(TIMEOUT)?.get(&path).await.map_err(Failure::Other)?;
+            let found = reply.value(&path).map_err(|why| at(&self.target, &why))?;
+            if self.json { say(format_args!("{found:#}")) } else { say(told(self.subject, &found)) }
+        })
+    }
+}
+
+// === impl Purge ===
+
+impl Purge {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        run(&LogConfig::default(), async move {
+            let path = format!("/purge?q={}", written(self.hash));
+            let reply = self.target.client(TIMEOUT)?.post(&path).await.map_err(Failure::Other)?;
+            let purged = reply.value(&path).map_err(|why| at(&self.target, &why))?;
+            let entries: Vec<_> = purged["purged"].as_array().into_iter().flatten().collect();
+            if entries.is_empty() {
+                return say("nothing was in memory of it");
+            }
+            for entry in &entries {
+                say(format_args!("forgotten: {}", entry_line(entry)))?;
+            }
+            let bytes = ByteSize(purged["bytes"].as_u64().unwrap_or_default());
+            say(format_args!("{} in all, {bytes}", entries.len()))
+        })
+    }
+}
+
+pub(super) fn at(target: &Target, why: &str) -> Failure {
+    Failure::Other(format!("{}: {why}", target.address()))
+}
+
+fn subject(text: &str) -> Result<Subject, String> {
+    text.parse().map_err(|error: crate::proxy::SubjectError| error.to_string())
+}
+
+fn hash(text: &str) -> Result<Subject, String> {
+    match subject(text)? {
+        hash @ Subject::Hash(_) => Ok(hash),
+        Subject::Number(_) => Err(
+            "expected the hash of a block or a transaction; `holdfast inspect` tells the hash at a number"
+                .to_owned(),
+        ),
+    }
+}
+
+fn written(subject: Subject) -> String {
+    match subject {
+        Subject::Hash(hash) => format!("{hash:#x}"),
+        Subject::Number(number) => number.0.to_string(),
+    }
+}
+
+/// What was found, in a few lines.
+fn told(subject: Subject, found: &Value) -> String {
+    let mut lines = Vec::new();
+    for block in found["blocks"].as_array().into_iter().flatten() {
+        let number = block["number"].as_u64().map_or_else(|| "?".to_owned(), |number| number.to_string());
+        lines.push(format!("block {number}  {}", text(&block["hash"])));
+        lines.push(format!("  {}", standing(&block["standing"])));
+        lines.extend(held(block, "nothing of it is in memory"));
+    }
+    for place in found["transactions"].as_array().into_iter().flatten() {
+        lines.push(format!("transaction {}", text(&place["hash"])));
+        lines.push(format!(
+            "  at index {} of block {}  {}",
+            place["index"],
+            place["number"],
+            text(&place["block"])
+        ));
+        lines.push(format!("  {}", standing(&place["standing"])));
+        lines.extend(held(place, "nothing of it is in memory"));
+    }
+    if lines.is_empty() {
+        lines.push(format!("nothing is known of {}", written(subject)));
+        if let (Subject::Number(number), Some(head)) = (subject, found["head"].as_u64()) {
+            let above = if number.0 > head { ", which is below it" } else { "" };
+            lines.push(format!("  the head is at {head}{above}"));
+        }
+    }
+    lines.join("\n")
+}
+
+fn held(of: &Value, nothing: &str) -> Vec<String> {
+    let entries = of["held"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if entries.is_empty() {
+        return vec![format!("  {nothing}")];
+    }
+    entries.iter().map(|entry| format!("  {}", entry_line(entry))).collect()
+}
+
+fn entry_line(entry: &Value) -> String {
+    let mut line = format!(
+        "{:<17} {:>10}",
+        kind(text(&entry["kind"])),
+        ByteSize(entry["bytes"].as_u64().unwrap_or_default()).to_string()
+    );
+    if let Some(verified) = entry["verified"].as_str() {
+        line.push_str(&format!("  {verified:<10}"));
+    }
+    if let Some(endpoint) = entry["endpoint"].as_str() {
+        line.push_str(&format!("  from {endpoint}"));
+    }
+    if let Some(age) = entry["age_seconds"].as_u64() {
+        line.push_str(&format!(", {} ago", Span(Duration::from_secs(age))));
+    }
+    line.trim_end().to_owned()
+}
+
+fn kind(kind: &str) -> &str {
+    match kind {
+        "block" => "whole block",
+        "head" => "block with hashes",
+        "receipts" => "all receipts",
+        "transaction" => "lone transaction",
+        "receipt" => "lone receipt",
+        "deflated" => "deflated form",
+        kind => kind,
+    }
+}
+
+fn standing(standing: &Value) -> &str {
+    match text(standing) {
+        "final" => "final",
+        "tracked" => "on the tracked branch",
+        "asked" => "on the chain, as the upstream said a moment ago",
+        "orphaned" => "orphaned: not on the chain",
+        "unknown" => "not known to be on the chain: a call by number would ask",
+        standing => standing,
+    }
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}

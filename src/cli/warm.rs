@@ -1,0 +1,410 @@
+//! `holdfast warm`
+
+mod blocks;
+mod done;
+mod progress;
+
+use std::{
+    collections::BTreeSet,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use bytesize::ByteSize;
+use clap::{Args, value_parser};
+use futures_util::future;
+use http::StatusCode;
+use serde_json::Value;
+use tokio::{
+    sync::watch,
+    time::{self, Instant},
+};
+
+use self::{
+    blocks::{Blocks, Numbers},
+    done::{Count, Done},
+    progress::Progress,
+};
+use super::{
+    Failure,
+    admin::{Client, Target},
+    inspect::at,
+    run, say,
+    signal::StopSignals,
+};
+use crate::{
+    config::LogConfig,
+    shown::{Span, Wait},
+};
+
+/// The instance itself waits for its upstream; longer than it does.
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// What fails for a moment is tried so often in all …
+const ATTEMPTS: u32 = 5;
+
+/// … the second time after this, and each time after twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+
+/// Whoever limits the rate is waited for as long as it says; for one block not longer than this.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// Where nobody says how long to wait.
+const USUAL_WAIT: Duration = Duration::from_secs(1);
+
+/// So many blocks in a row that cannot be had: the rest cannot either.
+const MOST_FAILED_IN_A_ROW: u32 = 10;
+
+/// What is under way when it is told to stop has so long.
+const ENDING: Duration = Duration::from_secs(10);
+
+/// What took longer is told in minutes.
+const MINUTE: Duration = Duration::from_secs(60);
+
+const DEFAULT_CONCURRENCY: u8 = 4;
+
+/// Have a running instance fetch blocks before anybody asks for them.
+///
+/// Each block is fetched as for any call: checked, kept, once, at the rate that an endpoint may be asked. What is in
+/// memory already is passed over and costs no upstream call; so a run that was stopped goes on where it was when it is
+/// started again, and says how. Blocks that are not final yet may be asked for again.
+///
+/// Exits with 0 if all blocks are in memory, with 1 if some are not, with 130 if it was stopped (ctrl-c).
+///
+/// Where the instance wants a token (admin_token), put it into the environment variable HOLDFAST_ADMIN_TOKEN.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Warm {
+    /// From block A to block B, both included; B can be "latest"
+    #[arg(long, value_name = "A..B", value_parser = str::parse::<Blocks>)]
+    blocks: Blocks,
+
+    /// Their receipts too
+    #[arg(long)]
+    receipts: bool,
+
+    /// Blocks at a time, up to 16
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_CONCURRENCY, value_parser = value_parser!(u8).range(1..=16))]
+    concurrency: u8,
+
+    #[command(flatten)]
+    target: Target,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  holdfast warm --blocks 19000000..19000999              a thousand blocks
+  holdfast warm --blocks 19000000..latest --receipts     all since then, and their receipts
+  holdfast warm --blocks 0..99 --concurrency 1           gently";
+
+/// What all who fetch share.
+struct Run {
+    warm: Warm,
+    progress: Progress,
+    stop: watch::Sender<bool>,
+    state: Mutex<State>,
+}
+
+struct State {
+    next: u64,
+    last: u64,
+    /// Under way.
+    taken: BTreeSet<u64>,
+    /// Nobody asks before this.
+    not_before: Option<Instant>,
+    failed_in_a_row: u32,
+    /// Why nothing more is tried.
+    ended: Option<String>,
+    done: Done,
+}
+
+/// What came of one block.
+enum Outcome {
+    /// As the instance told.
+    Told(Value),
+    /// It could not be had, for this reason.
+    Failed(String),
+    /// Nothing can.
+    Fatal(String),
+    /// It was left where it was.
+    Left,
+}
+
+// === impl Warm ===
+
+impl Warm {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        run(&LogConfig::default(), async move {
+            let mut stop = StopSignals::listen()
+                .map_err(|error| Failure::Other(format!("cannot take signals: {error}")))?;
+            let mut client = self.target.client(TIMEOUT)?;
+            let last = match self.blocks.to {
+                Some(last) => last,
+                None => tokio::select! {
+                    latest = self.latest(&mut client) => latest?,
+                    () = stop.next() => return Err(Failure::Interrupted),
+                },
+            };
+            if last < self.blocks.from {
+                let from = self.blocks.from;
+                return Err(Failure::Other(format!("the chain ends at {last}, before {from}")));
+            }
+            Run::new(self, last).run(stop).await
+        })
+    }
+
+    /// The number of the newest block, which is in memory then.
+    async fn latest(&self, client: &mut Client) -> Result<u64, Failure> {
+        let path = self.path("latest");
+        let reply = client.post(&path).await.map_err(Failure::Other)?;
+        let told = reply.value(&path).map_err(|why| at(&self.target, &why))?;
+        told["number"].as_u64().ok_or_else(|| at(&self.target, "the newest block has no number"))
+    }
+
+    fn path(&self, block: &str) -> String {
+        let receipts = if self.receipts { "&receipts=true" } else { "" };
+        format!("/warm?block={block}{receipts}")
+    }
+
+    /// The command that goes on from this block.
+    fn command(&self, from: u64) -> String {
+        let mut command = format!("holdfast warm --blocks {}", Blocks { from, ..self.blocks });
+        if self.receipts {
+            command.push_str(" --receipts");
+        }
+        if self.concurrency != DEFAULT_CONCURRENCY {
+            command.push_str(&format!(" --concurrency {}", self.concurrency));
+        }
+        command + &self.target.flags()
+    }
+}
+
+// === impl Run ===
+
+impl Run {
+    fn new(warm: Warm, last: u64) -> Self {
+        let state = State {
+            next: warm.blocks.from,
+            last,
+            taken: BTreeSet::new(),
+            not_before: None,
+            failed_in_a_row: 0,
+            ended: None,
+            done: Done::default(),
+        };
+        Self {
+            progress: Progress::new((last - warm.blocks.from).saturating_add(1)),
+            warm,
+            stop: watch::Sender::new(false),
+            state: Mutex::new(state),
+        }
+    }
+
+    /// Fetches all of them, or until it is told to stop.
+    async fn run(&self, mut stop: StopSignals) -> Result<(), Failure> {
+        let begun = Instant::now();
+        let workers = (0..self.warm.concurrency).map(|_| self.work());
+        let mut working = std::pin::pin!(future::try_join_all(workers));
+        let stopped = tokio::select! {
+            worked = &mut working => {
+                worked?;
+                false
+            }
+            () = stop.next() => true,
+        };
+        if stopped {
+            self.stop.send_replace(true);
+            self.progress.say("stopping when what is under way is there; ctrl-c again stops at once");
+            tokio::select! {
+                _ = time::timeout(ENDING, working) => {}
+                () = stop.next() => {}
+            }
+        }
+        self.progress.end();
+        self.report(stopped, begun.elapsed()).await
+    }
+
+    /// Fetches one block after another.
+    async fn work(&self) -> Result<(), Failure> {
+        let mut client = self.warm.target.client(TIMEOUT)?;
+        while let Some(number) = self.take() {
+            let outcome = self.warm(&mut client, number).await;
+            self.heed(number, outcome);
+        }
+        Ok(())
+    }
+
+    fn take(&self) -> Option<u64> {
+        let mut state = self.lock();
+        if *self.stop.borrow() || state.ended.is_some() || state.next > state.last {
+            return None;
+        }
+        let number = state.next;
+        state.next += 1;
+        state.taken.insert(number);
+        Some(number)
+    }
+
+    async fn warm(&self, client: &mut Client, number: u64) -> Outcome {
+        let path = self.warm.path(&number.to_string());
+        let begun = Instant::now();
+        let (mut attempt, mut pause) = (1, FIRST_PAUSE);
+        loop {
+            if !self.rest().await {
+                return Outcome::Left;
+            }
+            let reply = client.post(&path).await;
+            let (why, wait) = match reply {
+                Ok(reply) => {
+                    let why = match reply.value(&path) {
+                        Ok(told) => return Outcome::Told(told),
+                        Err(why) => why,
+                    };
+                    match reply.status {
+                        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
+                            (why, Some(reply.retry_after.unwrap_or(USUAL_WAIT)))
+                        }
+                        status if status.is_server_error() => (why, None),
+                        _ => return Outcome::Fatal(why),
+                    }
+                }
+                Err(why) if attempt == ATTEMPTS => return Outcome::Fatal(why),
+                Err(why) => (why, None),
+            };
+            match wait {
+                // All of them wait: it is the same one who is asked too often.
+                Some(wait) if begun.elapsed() + wait < PATIENCE => self.wait(wait, &why),
+                None if attempt < ATTEMPTS => {
+                    let mut stopped = self.stop.subscribe();
+                    let _ = time::timeout(pause, stopped.wait_for(|stopped| *stopped)).await;
+                    attempt += 1;
+                    pause *= 2;
+                }
+                _ => return Outcome::Failed(why),
+            }
+        }
+    }
+
+    /// Nobody asks for so long.
+    fn wait(&self, wait: Duration, why: &str) {
+        let until = Instant::now() + wait;
+        let mut state = self.lock();
+        if state.not_before.is_none_or(|before| before + USUAL_WAIT < until) {
+            self.progress.waits(Some(&format!("waiting {}: {why}", Span(wait))));
+        }
+        state.not_before = state.not_before.max(Some(until));
+    }
+
+    /// Waits until somebody may ask; tells whether to go on.
+    async fn rest(&self) -> bool {
+        let mut stopped = self.stop.subscribe();
+        loop {
+            if *stopped.borrow_and_update() {
+                return false;
+            }
+            let until = self.lock().not_before;
+            let Some(until) = until.filter(|until| *until > Instant::now()) else { return true };
+            let _ = time::timeout_at(until, stopped.changed()).await;
+            if !*stopped.borrow() {
+                self.progress.waits(None);
+            }
+        }
+    }
+
+    fn heed(&self, number: u64, outcome: Outcome) {
+        let mut state = self.lock();
+        state.taken.remove(&number);
+        let failed = match outcome {
+            Outcome::Told(told) if told["block"]["outcome"] == "above" => {
+                let why = told["block"]["why"].as_str().unwrap_or("there is no such block yet").to_owned();
+                state.done.failed.insert(number);
+                state.done.why_failed.clone_from(&why);
+                state.ended = Some(why);
+                return;
+            }
+            Outcome::Told(told) => {
+                state.done.take(number, &told);
+                None
+            }
+            Outcome::Failed(why) => Some(why),
+            Outcome::Fatal(why) => {
+                state.ended = Some(why.clone());
+                Some(why)
+            }
+            Outcome::Left => {
+                state.next = state.next.min(number);
+                return;
+            }
+        };
+        match failed {
+            None => state.failed_in_a_row = 0,
+            Some(why) => {
+                state.done.failed.insert(number);
+                state.failed_in_a_row += 1;
+                if state.failed_in_a_row == MOST_FAILED_IN_A_ROW {
+                    state.ended = Some(format!("{MOST_FAILED_IN_A_ROW} blocks in a row cannot be had"));
+                }
+                state.done.why_failed = why;
+            }
+        }
+        drop(state);
+        self.progress.step();
+    }
+
+    async fn report(&self, stopped: bool, took: Duration) -> Result<(), Failure> {
+        let bytes = self.lock().done.bytes;
+        let capacity = capacity(self.warm.target, bytes).await;
+        let state = self.lock();
+        let done = &state.done;
+        say(format_args!(
+            "blocks: {} fetched, {} there already, {} failed",
+            done.blocks.fetched,
+            done.blocks.present,
+            done.failed.len()
+        ))?;
+        if self.warm.receipts {
+            let Count { fetched, present } = &done.receipts;
+            say(format_args!("receipts: of {fetched} blocks fetched, of {present} there already"))?;
+        }
+        let shown = if took < MINUTE { Wait(took).to_string() } else { Span(took).to_string() };
+        say(format_args!("{} fetched in {shown}", ByteSize(done.bytes)))?;
+        if !done.unkept.is_empty() {
+            let why = &done.why_unkept;
+            say(format_args!("could not be kept: {} ({why})", Numbers(&done.unkept)))?;
+        }
+        if !done.failed.is_empty() {
+            let why = &done.why_failed;
+            say(format_args!("failed: {} ({why})", Numbers(&done.failed)))?;
+        }
+        if let Some(capacity) = capacity {
+            say(format_args!(
+                "this is more than the cache holds, {}: what came first is gone again; raise cache.size",
+                ByteSize(capacity)
+            ))?;
+        }
+        if let Some(why) = &state.ended {
+            say(format_args!("stopped early: {why}"))?;
+        }
+        let next = (state.next <= state.last).then_some(state.next);
+        let left = [state.taken.first().copied(), done.failed.first().copied(), next];
+        let left = left.into_iter().flatten().min();
+        if let Some(left) = left {
+            say(format_args!("to go on from there:\n  {}", self.warm.command(left)))?;
+        }
+        match (stopped, left.is_none() && done.unkept.is_empty()) {
+            (true, _) => Err(Failure::Interrupted),
+            (false, true) => Ok(()),
+            (false, false) => Err(Failure::Said),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the cache holds, if that is less than `bytes`.
+async fn capacity(target: Target, bytes: u64) -> Option<u64> {
+    let status = target.client(ENDING).ok()?.get("/status").await.ok()?.value("/status").ok()?;
+    status["cache"]["capacity"].as_u64().filter(|capacity| *capacity < bytes)
+}

@@ -1,0 +1,94 @@
+//! `--blocks A..B`
+
+use std::{collections::BTreeSet, fmt, str::FromStr};
+
+use crate::{eth::BlockNumber, proxy::Subject};
+
+/// From one block to another; both belong to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Blocks {
+    pub(super) from: u64,
+    /// The newest, if unset.
+    pub(super) to: Option<u64>,
+}
+
+/// Single numbers as people write them: `3, 5..8`.
+pub(super) struct Numbers<'a>(pub(super) &'a BTreeSet<u64>);
+
+const EXPECTED: &str = "expected A..B, both ends included, such as 19000000..19000999 or 19000000..latest";
+
+/// More of a list than this is no list for people.
+const MOST_SHOWN: usize = 10;
+
+// === impl Blocks ===
+
+impl FromStr for Blocks {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (from, to) = text.split_once("..").ok_or(EXPECTED)?;
+        let number = |text: &str| match text.parse() {
+            Ok(Subject::Number(BlockNumber(number))) => Ok(number),
+            Ok(Subject::Hash(_)) | Err(_) => Err(EXPECTED.to_owned()),
+        };
+        let from = number(from)?;
+        let to = if to.trim() == "latest" { None } else { Some(number(to)?) };
+        if to.is_some_and(|to| to < from) {
+            return Err(format!("{from} is after {}; write the lower one first", to.unwrap_or_default()));
+        }
+        Ok(Self { from, to })
+    }
+}
+
+impl fmt::Display for Blocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.to {
+            Some(to) => write!(f, "{}..{to}", self.from),
+            None => write!(f, "{}..latest", self.from),
+        }
+    }
+}
+
+// === impl Numbers ===
+
+impl fmt::Display for Numbers<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut runs: Vec<(u64, u64)> = Vec::new();
+        for number in self.0.iter().copied() {
+            match runs.last_mut() {
+                Some((_, last)) if *last + 1 == number => *last = number,
+                _ => runs.push((number, number)),
+            }
+        }
+        let shown = runs
+            .iter()
+            .take(MOST_SHOWN)
+            .map(|(first, last)| if first == last { first.to_string() } else { format!("{first}..{last}") });
+        f.write_str(&shown.collect::<Vec<_>>().join(", "))?;
+        if runs.len() > MOST_SHOWN { f.write_str(", …") } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ends_belong_to_it_and_the_newest_is_one() {
+        assert_eq!("3..5".parse(), Ok(Blocks { from: 3, to: Some(5) }));
+        assert_eq!("3..3".parse(), Ok(Blocks { from: 3, to: Some(3) }));
+        assert_eq!("0x10..latest".parse(), Ok(Blocks { from: 16, to: None }));
+        assert_eq!(Blocks { from: 3, to: None }.to_string(), "3..latest");
+        for text in ["", "3", "3..", "..5", "a..b", "3...5", "3..=5", "latest..5", "-1..5", "3..earliest"] {
+            assert_eq!(text.parse::<Blocks>(), Err(EXPECTED.to_owned()), "{text}");
+        }
+        assert_eq!("5..3".parse::<Blocks>(), Err("5 is after 3; write the lower one first".to_owned()));
+    }
+
+    #[test]
+    fn numbers_in_a_row_are_one_run() {
+        assert_eq!(Numbers(&BTreeSet::from([3, 5, 6, 7, 9])).to_string(), "3, 5..7, 9");
+        let many = (0..100).map(|at| at * 2).collect();
+        assert_eq!(Numbers(&many).to_string(), "0, 2, 4, 6, 8, 10, 12, 14, 16, 18, …");
+    }
+}
