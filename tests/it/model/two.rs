@@ -401,7 +401,9 @@ impl<'a> Run<'a> {
             Answer::Error(error) => {
                 let value: Value = serde_json::from_slice(error).map_err(|error| error.to_string())?;
                 let failed = value["code"].as_i64().is_some_and(|code| FAILURES.contains(&code));
-                if failed && (asked.may_fail || self.may_fail()) {
+                // Or there was trouble meanwhile: it may be over by the time that somebody looks at the answer.
+                let was_troubled = self.recovered.is_some_and(|recovered| recovered >= asked.arrived);
+                if failed && (asked.may_fail || was_troubled || self.may_fail()) {
                     self.seen.failures.fetch_add(1, Relaxed);
                     return Ok(());
                 }
