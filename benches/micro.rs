@@ -7,7 +7,7 @@ use std::hint::black_box;
 use bytes::{Buf, Bytes};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use holdfast::{
-    cache::{Cache, Config},
+    cache::{Cache, Config, Metrics},
     devchain::{self, DevChain},
     eth::{Block, Receipts, TxHash, TxPosition},
     jsonrpc::{Answer, Entry, Packet, RawId, ReplyWriter},
@@ -88,7 +88,7 @@ fn replies(criterion: &mut Criterion) {
 
 fn looking(criterion: &mut Criterion) {
     let chain = DevChain::new(devchain::Config::default());
-    let cache = Cache::new(&Config::default());
+    let cache = Cache::new(&Config::default(), Metrics::default());
     let mut located: Vec<TxHash> = Vec::new();
     for _ in 0..50 {
         let hash = chain.mine(TRANSACTIONS).hash;

@@ -122,6 +122,11 @@ impl Reload {
         Self { parts, metrics, current: Mutex::new(config.clone()), started: config }
     }
 
+    /// Calls that wait are answered now.
+    pub(super) fn end_calls(&self) {
+        self.parts.proxy.end();
+    }
+
     /// Takes what was read, or says why not. `set_log` has to set the log's level.
     pub(super) fn take(&self, read: Result<Config, ConfigError>, set_log: impl FnOnce(&LogConfig)) {
         let prepared = read.and_then(|config| Ok((self.prepare(&config)?, config)));

@@ -1,11 +1,21 @@
 //! What the program tells of itself.
 
 use std::{
+    fmt,
     net::SocketAddr,
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::SystemTime,
 };
 
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeMetric},
+    metrics::{gauge::ConstGauge, info::Info},
+    registry::Registry,
+};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -14,7 +24,7 @@ use crate::{
     cache::Cache,
     http,
     proxy::{self, Derivation, Reorg, Seen, Sight, Totals},
-    upstream::{self, EndpointStatus, Health, Identity, IdentityState, Upstream},
+    upstream::{self, EndpointStatus, Identity, IdentityState, Upstream},
 };
 
 /// Gathers what the parts know.
@@ -34,12 +44,33 @@ pub(super) struct Report {
     pub(super) draining: AtomicBool,
 }
 
+/// Tells whether it is ready when somebody asks.
+#[derive(Debug)]
+struct Ready(Arc<Report>);
+
 // === impl Report ===
 
 impl Report {
     /// From now on it is not ready, whatever the upstream says.
     pub(super) fn drain(&self) {
         self.draining.store(true, Relaxed);
+    }
+}
+
+/// Registers `ready` and `build_info{version}`.
+pub(super) fn register(report: &Arc<Report>, registry: &mut Registry) {
+    registry.register_collector(Box::new(Ready(report.clone())));
+    registry.register("build", "What runs", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
+}
+
+// === impl Ready ===
+
+impl Collector for Ready {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        use admin::Report as _;
+        let ready = ConstGauge::new(i64::from(self.0.ready().is_ok()));
+        let help = "1 if calls can be answered, as /ready says";
+        ready.encode(encoder.encode_descriptor("ready", help, None, ready.metric_type())?)
     }
 }
 
@@ -151,18 +182,6 @@ fn refusals(history: &History) -> serde_json::Value {
 fn upstreams(upstream: &Upstream) -> serde_json::Value {
     let (endpoints, followed) = upstream.status();
     let one = |endpoint: &EndpointStatus| {
-        let state = match &endpoint.identity {
-            Some(IdentityState::Stranger(_)) => "stranger",
-            Some(IdentityState::Unknown(_)) => "unknown",
-            Some(IdentityState::Known(_)) | None if endpoint.paused.is_some_and(|wait| !wait.is_zero()) => {
-                "limited"
-            }
-            Some(IdentityState::Known(_)) | None => match endpoint.health {
-                Health::Closed => "ok",
-                Health::HalfOpen => "trying",
-                Health::Open => "failing",
-            },
-        };
         let stranger = match &endpoint.identity {
             Some(IdentityState::Stranger(stranger)) => Some(stranger.to_string()),
             _ => None,
@@ -170,7 +189,7 @@ fn upstreams(upstream: &Upstream) -> serde_json::Value {
         json!({
             "url": &*endpoint.name,
             "priority": endpoint.priority,
-            "state": state,
+            "state": endpoint.state().as_str(),
             "followed": followed == Some(endpoint.id),
             "head": endpoint.head.map(|head| head.0),
             "last_mismatch": endpoint.last_mismatch,

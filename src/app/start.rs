@@ -1,6 +1,6 @@
 //! Starts the listeners, and ends them in order.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
 use prometheus_client::registry::Registry;
 use tokio::{
@@ -13,13 +13,13 @@ use tracing::{info, warn};
 
 use super::{
     reload::{self, Reload},
-    report::Report,
+    report::{self, Report},
     tasks,
 };
 use crate::{
     admin::{Admin, Events, Guard, History, Operator},
     budget::{ByteBudget, FairBytes},
-    cache::Cache,
+    cache::{self, Cache},
     config::{Config, ConfigError, LogConfig, Problem},
     http::{self, Access, Edge, HostCheck},
     listen::{self, BindError, Listener, Tls, TlsConfig, TlsIdentity, raise_file_limit},
@@ -33,6 +33,10 @@ const ADMIN_CONNECTIONS: usize = 64;
 
 /// Files beside connections: listeners, logs, the runtime's own.
 const OTHER_FILES: u64 = 64;
+
+/// The part of `drain_timeout` in which calls may wait for the upstream; in the rest they are told that they waited in
+/// vain, and can still take that in.
+const LAST_WORD: f64 = 0.9;
 
 /// The program, running.
 #[derive(Debug)]
@@ -48,6 +52,8 @@ pub struct App {
     report: Arc<Report>,
     reload: Reload,
     drain_delay: Duration,
+    /// From the end of that until calls that still wait are answered.
+    last_word: Duration,
 }
 
 /// A listener at work.
@@ -83,6 +89,7 @@ impl App {
         let feed = feed(&config.upstream).map_err(StartError::Config)?;
         let upstream_metrics = upstream::Metrics::register(&mut registry);
         let upstream = Upstream::new(endpoints, config.chain_id, &config.upstream, &upstream_metrics);
+        upstream.register(&mut registry);
         let names: Vec<_> = upstream.status().0.iter().map(|endpoint| endpoint.name.to_string()).collect();
         let feed = watch::Sender::new(feed);
 
@@ -102,7 +109,7 @@ impl App {
         let identity = upstream.identity();
         let watch = tokio::spawn(upstream.watch());
         let call_metrics = proxy::Metrics::register(&mut registry);
-        let cache = Cache::new(&config.cache);
+        let cache = Cache::new(&config.cache, cache::Metrics::register(&mut registry));
         let consistent = is_consistent(&config.upstream.endpoints);
         let parts = ProxyParts {
             upstream: upstream.clone(),
@@ -112,6 +119,7 @@ impl App {
             metrics: call_metrics.clone(),
         };
         let Proxy { service: proxy, follower, sight, warmer, live } = proxy::proxy(&config.proxy(), parts);
+        sight.register(&mut registry);
         let edge_live = http::Live::new(&config.http);
         let request_metrics = http::Metrics::register(&mut registry);
         let history = History::default();
@@ -142,10 +150,12 @@ impl App {
             listen: Some(rpc.address().ip()),
             admin: Some(format!("{scheme}://{}", admin.address())),
         };
+        http::register_in_hand(&edge_live, &edge, &mut registry);
         let service = http::stack(edge_live.clone(), edge, proxy);
         let rpc = Served::start(rpc, |listener, stop| listener.serve(service, stop));
         let reload_metrics = reload::Metrics::register(&mut registry);
         tasks::register(&mut registry);
+        report::register(&report, &mut registry);
         let hosts = HostCheck::new(access.clone(), admin.address().ip());
         let (events, clockwork) = Events::new(report.clone(), history);
         let clockwork = tokio::spawn(clockwork.run());
@@ -162,6 +172,7 @@ impl App {
             env!("CARGO_PKG_VERSION")
         );
         let drain_delay = config.drain_delay;
+        let last_word = config.connections.drain_timeout.mul_f64(LAST_WORD);
         let parts = reload::Parts {
             proxy: live,
             http: edge_live,
@@ -172,7 +183,19 @@ impl App {
             budget,
         };
         let reload = Reload::new(config, parts, reload_metrics);
-        Ok(Self { rpc, admin, access, identity, watch, follow, clockwork, report, reload, drain_delay })
+        Ok(Self {
+            rpc,
+            admin,
+            access,
+            identity,
+            watch,
+            follow,
+            clockwork,
+            report,
+            reload,
+            drain_delay,
+            last_word,
+        })
     }
 
     /// Where clients connect.
@@ -202,12 +225,16 @@ impl App {
     }
 
     /// Ends in order: not ready, still accepting for `drain_delay`; then every request whose head
-    /// was read is answered; then the admin listener, so that probes see it to the end.
+    /// was read is answered, though it be with an error where the upstream is too slow; then the admin listener, so that probes see it to the end.
     pub async fn stop(self) {
         self.report.drain();
         info!(drain_delay = ?self.drain_delay, "stopping");
         time::sleep(self.drain_delay).await;
-        self.rpc.stop().await;
+        let mut rpc = pin!(self.rpc.stop());
+        if time::timeout(self.last_word, &mut rpc).await.is_err() {
+            self.reload.end_calls();
+            rpc.await;
+        }
         self.follow.abort();
         self.watch.abort();
         // Those who listen are told to the end, and then no more: their streams would keep the listener.

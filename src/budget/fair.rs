@@ -40,6 +40,11 @@ impl FairBytes {
         Self { bytes, crowd: Crowd::default() }
     }
 
+    /// How many bytes are held, for all clients together.
+    pub fn held(&self) -> u64 {
+        self.bytes.held()
+    }
+
     /// Nothing yet.
     pub fn lease(&self, client: Option<Client>) -> FairLease {
         FairLease { lease: self.bytes.lease(), seats: client.map(|client| self.crowd.seats(client)) }

@@ -10,6 +10,7 @@ mod deflated;
 mod entity;
 mod held;
 mod location;
+mod metrics;
 mod store;
 
 pub use self::{
@@ -18,5 +19,6 @@ pub use self::{
     entity::Kind,
     held::Held,
     location::{Home, Location},
+    metrics::Metrics,
     store::Cache,
 };

@@ -7,7 +7,7 @@ use moka::{notification::RemovalCause, policy::EvictionPolicy, sync};
 use smallvec::SmallVec;
 
 use super::{
-    Config, Deflated, Home, Kind, Location, Whole,
+    Config, Deflated, Home, Kind, Location, Metrics, Whole,
     deflated::Form,
     entity::{Content, Entity, Key},
     location::LocationIndex,
@@ -25,28 +25,32 @@ pub struct Cache {
     /// Keys are hashes already; the hasher is seeded all the same, and a fourth of the cost of the usual one.
     pub(super) store: sync::Cache<Key, Entity, DefaultHashBuilder>,
     locations: Arc<LocationIndex>,
+    metrics: Metrics,
 }
 
 // === impl Cache ===
 
 impl Cache {
     /// An empty cache.
-    pub fn new(config: &Config) -> Self {
+    pub fn new(config: &Config, metrics: Metrics) -> Self {
         let locations = Arc::new(LocationIndex::new());
         let vouched = locations.clone();
+        let counting = metrics.clone();
+        metrics.may_be(config.size.as_u64());
         let store = sync::Cache::builder()
             .max_capacity(config.size.as_u64())
             .weigher(|_: &Key, entity: &Entity| u32::try_from(entity.weight()).unwrap_or(u32::MAX))
             // The other policy refuses new keys when full, and the newest block is the one everybody wants.
             .eviction_policy(EvictionPolicy::lru())
             // Locations count their holders, so a replaced entity gives back what it held like any other.
-            .eviction_listener(move |_, entity: Entity, _: RemovalCause| {
+            .eviction_listener(move |_, entity: Entity, cause: RemovalCause| {
+                counting.went(&entity, cause == RemovalCause::Size);
                 for (transaction, index) in entity.locations() {
                     vouched.remove(&transaction, &entity.home, index);
                 }
             })
             .build_with_hasher(DefaultHashBuilder::default());
-        Self { store, locations }
+        Self { store, locations, metrics }
     }
 
     /// Keeps a block, and returns it; what is proved does not yield to what is not.
@@ -268,6 +272,7 @@ impl Cache {
         for (transaction, index) in entity.locations() {
             self.locations.insert(&transaction, &entity.home, index);
         }
+        self.metrics.came(&entity);
         self.store.insert(key, entity);
         // What was made of the content before is of no use any more.
         match key {

@@ -7,6 +7,7 @@ mod block_id;
 mod entity;
 mod extra;
 mod hash;
+mod label;
 mod operation;
 pub mod ops;
 mod params;
@@ -18,6 +19,7 @@ pub use self::{
     entity::{Block, Header, LoneReceipt, LoneTransaction, Place, Receipts, ShapeError, ThinBlock},
     extra::{BlockRef, Extra},
     hash::{BlockHash, TxHash},
+    label::MethodLabel,
     operation::Operation,
     params::ParamError,
     quantity::{BlockNumber, TxPosition},

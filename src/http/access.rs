@@ -12,7 +12,6 @@ use super::{
     find,
     host::{self, HostName},
     key::{self, KeyHash},
-    metrics::Refusal,
 };
 use crate::proxy::{Allowance, Bucket, Caller, Policy};
 
@@ -93,16 +92,7 @@ impl Access {
         peer: Option<IpAddr>,
         is_loopback: bool,
     ) -> Result<Caller, HttpError> {
-        self.rules().admit(request, peer, is_loopback).map_err(|refusal| {
-            debug!(reason = refusal.as_str(), "request refused");
-            self.0.metrics.refused(refusal);
-            match refusal {
-                Refusal::NoKey => HttpError::NoKey,
-                Refusal::BadKey => HttpError::BadKey,
-                Refusal::Host => HttpError::Host(host::HostError),
-                Refusal::TooOften { wait } => HttpError::TooManyStrangers { wait },
-            }
-        })
+        self.rules().admit(request, peer, is_loopback)
     }
 }
 
@@ -146,11 +136,11 @@ impl Rules {
         request: &Request<B>,
         peer: Option<IpAddr>,
         is_loopback: bool,
-    ) -> Result<Caller, Refusal> {
-        host::check(request, &self.hosts, is_loopback).map_err(|_| Refusal::Host)?;
+    ) -> Result<Caller, HttpError> {
+        host::check(request, &self.hosts, is_loopback).map_err(HttpError::Host)?;
         let origin = find::first(request.headers(), &header::ORIGIN).cloned();
         if !self.keys.is_empty() {
-            let key = self.key(request).map_err(|refusal| self.turn_away(refusal, request, peer))?;
+            let key = self.key(request).map_err(|error| self.turn_away(error, request, peer))?;
             debug!(key = key.name, "request admitted");
             let client = Some(key.hash.client());
             return Ok(Caller {
@@ -174,17 +164,17 @@ impl Rules {
 
     /// Counts somebody without a key that is known. Whoever has one is let in all the same, however many at the same
     /// address have none: else any of them could shut out the others.
-    fn turn_away<B>(&self, refusal: Refusal, request: &Request<B>, peer: Option<IpAddr>) -> Refusal {
+    fn turn_away<B>(&self, error: HttpError, request: &Request<B>, peer: Option<IpAddr>) -> HttpError {
         let bucket = self.address(request, peer).map(|address| self.strangers.bucket(address));
         match bucket.map_or(Ok(()), |bucket| bucket.take()) {
-            Ok(()) => refusal,
-            Err(wait) => Refusal::TooOften { wait },
+            Ok(()) => error,
+            Err(wait) => HttpError::TooManyStrangers { wait },
         }
     }
 
     /// The first of the request's keys that is one of ours.
-    fn key<B>(&self, request: &Request<B>) -> Result<&Key, Refusal> {
-        let mut refusal = Refusal::NoKey;
+    fn key<B>(&self, request: &Request<B>) -> Result<&Key, HttpError> {
+        let mut error = HttpError::NoKey;
         for presented in key::presented(request) {
             let hash = KeyHash::of(presented);
             // All are compared, whichever it is: the time tells nobody which, nor how nearly.
@@ -195,8 +185,8 @@ impl Rules {
             if let Some(key) = found {
                 return Ok(key);
             }
-            refusal = Refusal::BadKey;
+            error = HttpError::BadKey;
         }
-        Err(refusal)
+        Err(error)
     }
 }

@@ -53,6 +53,8 @@ pub(super) struct Batch<'a> {
     /// Of all that is written, once that is much.
     lease: Option<FairLease>,
     left_out: Option<LeftOut>,
+    /// How many have no answer for it.
+    missing: u64,
 }
 
 /// A batch that is done.
@@ -61,8 +63,8 @@ pub(super) struct Done {
     pub(super) marks: Vec<Mark>,
     pub(super) cache_status: HeaderValue,
     pub(super) lease: Option<FairLease>,
-    /// Was any of it left out for what others hold?
-    pub(super) turned_away: bool,
+    /// Why some of it was left out, and how many calls: those for another reason, after the first, among them.
+    pub(super) left_out: Option<(LeftOut, u64)>,
 }
 
 // === impl Reply ===
@@ -135,6 +137,7 @@ impl<'a> Batch<'a> {
             tally: CacheTally::default(),
             lease: None,
             left_out: None,
+            missing: 0,
         }
     }
 
@@ -158,9 +161,11 @@ impl<'a> Batch<'a> {
         };
         self.tally.add(outcome);
         self.left_out = self.left_out.or(left_out);
+        self.missing += u64::from(left_out.is_some());
         let answer = answer.unwrap_or_else(|verdict| Answer::from(&verdict.error));
         if let Err(reason) = self.make_room(answer.len(), lease, is_write) {
             self.left_out = self.left_out.or(Some(reason));
+            self.missing += 1;
             self.writer.write(id, Answer::from(&rescue::left_out(reason)));
             return;
         }
@@ -204,9 +209,9 @@ impl<'a> Batch<'a> {
 
     /// All of it; `None` if nobody waits for anything.
     pub(super) fn finish(self) -> Option<Done> {
-        let Self { writer, marks, tally, lease, left_out, .. } = self;
+        let Self { writer, marks, tally, lease, left_out, missing, .. } = self;
         let rope = writer.finish()?;
-        let turned_away = left_out == Some(LeftOut::Overloaded);
-        Some(Done { rope, marks, cache_status: tally.cache_status(), lease, turned_away })
+        let left_out = left_out.map(|reason| (reason, missing));
+        Some(Done { rope, marks, cache_status: tally.cache_status(), lease, left_out })
     }
 }

@@ -102,3 +102,67 @@ pub enum LeftOut {
         after: Duration,
     },
 }
+
+// === impl HttpError ===
+
+impl HttpError {
+    /// Every reason, as it is named in logs and metrics.
+    pub const REASONS: [&str; 17] = [
+        "host",
+        "no_key",
+        "bad_key",
+        "no_key_too_often",
+        "http_method",
+        "websocket",
+        "content_type",
+        "content_encoding",
+        "body_too_large",
+        "body_timeout",
+        "body_broken",
+        "parse_error",
+        "invalid_request",
+        "rate_limited",
+        "overloaded",
+        "too_much_to_read",
+        "over_share",
+    ];
+
+    /// The reason's name.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Host(_) => "host",
+            Self::NoKey => "no_key",
+            Self::BadKey => "bad_key",
+            Self::TooManyStrangers { .. } => "no_key_too_often",
+            Self::MethodNotAllowed { .. } => "http_method",
+            Self::WebSocket => "websocket",
+            Self::ContentType => "content_type",
+            Self::ContentEncoding => "content_encoding",
+            Self::BodyTooLarge { .. } => "body_too_large",
+            Self::BodyTimeout { .. } => "body_timeout",
+            Self::BodyBroken => "body_broken",
+            Self::Packet(error) => error.code().as_str(),
+            Self::RateLimited { .. } => "rate_limited",
+            Self::Overloaded => "overloaded",
+            Self::TooMuchToRead => "too_much_to_read",
+            Self::OverShare => "over_share",
+        }
+    }
+}
+
+// === impl LeftOut ===
+
+impl LeftOut {
+    /// Every reason, as it is named in metrics.
+    pub const REASONS: [&str; 4] = ["too_much", "overloaded", "over_share", "overdue"];
+
+    /// The reason's name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::TooMuch { .. } => "too_much",
+            Self::Overloaded => "overloaded",
+            Self::OverShare => "over_share",
+            Self::Overdue { .. } => "overdue",
+        }
+    }
+}

@@ -93,6 +93,11 @@ impl InFlightLimit {
         Ok(permit)
     }
 
+    /// How many there are.
+    pub(super) fn taken(&self) -> usize {
+        self.0.taken.load(Relaxed)
+    }
+
     /// Allows so many from now on. Where there are more already, there is no place until enough of them are done.
     pub(super) fn set(&self, max: usize) {
         self.0.max.store(max, Relaxed);

@@ -1,29 +1,28 @@
-//! Counts requests that were not let in, and answers that went out as gzip.
+//! Counts requests and calls that were turned away, answers that went out as gzip, and what is in hand.
 
-use std::time::Duration;
+use std::{fmt, sync::Arc};
 
 use prometheus_client::{
-    encoding::EncodeLabelSet,
-    metrics::{counter::Counter, family::Family},
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
+    metrics::{
+        counter::{ConstCounter, Counter},
+        family::Family,
+        gauge::ConstGauge,
+    },
     registry::Registry,
 };
 
-/// Why a request was not let in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
-    NoKey,
-    BadKey,
-    Host,
-    /// No key that is known, and too many such requests before.
-    TooOften {
-        wait: Duration,
-    },
-}
+use super::{Edge, HttpError, LeftOut, Live, rescue};
 
 /// The edge's counters. A default one counts for nobody.
 #[derive(Clone, Debug, Default)]
-pub struct Metrics {
+pub struct Metrics(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
     refused: Family<Labels, Counter>,
+    left_out: Family<Labels, Counter>,
     compressed: Counter,
     saved: Counter,
 }
@@ -33,54 +32,95 @@ struct Labels {
     reason: &'static str,
 }
 
-// === impl Refusal ===
+/// Looks at what is in hand when somebody asks.
+#[derive(Debug)]
+struct InHand {
+    live: Live,
+    edge: Edge,
+}
 
-impl Refusal {
-    const REASONS: [&str; 4] = ["no_key", "bad_key", "host", "no_key_too_often"];
-
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::NoKey => "no_key",
-            Self::BadKey => "bad_key",
-            Self::Host => "host",
-            Self::TooOften { .. } => "no_key_too_often",
-        }
-    }
+/// Registers `requests_in_flight`, `reading_bytes`, `waiting_bytes` and `panics_total`.
+pub fn register_in_hand(live: &Live, edge: &Edge, registry: &mut Registry) {
+    registry.register_collector(Box::new(InHand { live: live.clone(), edge: edge.clone() }));
 }
 
 // === impl Metrics ===
 
 impl Metrics {
-    /// Registers `requests_refused_total{reason}`, `answers_compressed_total` and `answer_bytes_saved_total`.
+    /// Registers `requests_refused_total{reason}`, `calls_left_out_total{reason}`, `answers_compressed_total` and
+    /// `answer_bytes_saved_total`.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         registry.register(
             "requests_refused",
-            "Requests that were not let in, by reason; calls over a rate are in calls_total",
-            metrics.refused.clone(),
+            "Requests that were turned away as a whole, by reason; single calls are in calls_total",
+            metrics.0.refused.clone(),
         );
-        registry.register("answers_compressed", "Answers that went out as gzip", metrics.compressed.clone());
+        registry.register(
+            "calls_left_out",
+            "Calls of a batch that were not begun, or whose answer did not fit, while others were answered",
+            metrics.0.left_out.clone(),
+        );
+        registry.register(
+            "answers_compressed",
+            "Answers that went out as gzip",
+            metrics.0.compressed.clone(),
+        );
         registry.register(
             "answer_bytes_saved",
             "By how many bytes they were shorter than plain ones",
-            metrics.saved.clone(),
+            metrics.0.saved.clone(),
         );
+        // There from the start: a counter that appears with what it counts hides the first from `rate()`.
+        for reason in HttpError::REASONS {
+            drop(metrics.0.refused.get_or_create(&Labels { reason }));
+        }
+        for reason in LeftOut::REASONS {
+            drop(metrics.0.left_out.get_or_create(&Labels { reason }));
+        }
         metrics
     }
 
-    /// How many requests were not let in so far, by reason.
+    /// How many requests were turned away so far, by reason.
     pub fn refusals(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let count = |reason| (reason, self.refused.get(&Labels { reason }).map_or(0, |count| count.get()));
-        Refusal::REASONS.into_iter().map(count)
+        let count = |reason| (reason, self.0.refused.get(&Labels { reason }).map_or(0, |count| count.get()));
+        HttpError::REASONS.into_iter().map(count)
     }
 
     /// An answer went out as gzip.
     pub(super) fn compressed(&self, plain: usize, sent: usize) {
-        self.compressed.inc();
-        self.saved.inc_by(plain.saturating_sub(sent) as u64);
+        self.0.compressed.inc();
+        self.0.saved.inc_by(plain.saturating_sub(sent) as u64);
     }
 
-    pub(super) fn refused(&self, refusal: Refusal) {
-        self.refused.get_or_create(&Labels { reason: refusal.as_str() }).inc();
+    pub(super) fn refused(&self, error: &HttpError) {
+        self.0.refused.get_or_create(&Labels { reason: error.as_str() }).inc();
+    }
+
+    pub(super) fn left_out(&self, reason: LeftOut, calls: u64) {
+        self.0.left_out.get_or_create(&Labels { reason: reason.as_str() }).inc_by(calls);
+    }
+}
+
+// === impl InHand ===
+
+impl Collector for InHand {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let gauges = [
+            ("requests_in_flight", "Requests in hand", self.live.in_flight().taken() as u64),
+            (
+                "reading_bytes",
+                "Bytes of requests and of the upstream's answers that are being read",
+                self.edge.budget.held(),
+            ),
+            ("waiting_bytes", "Bytes of answers that wait to be taken", self.edge.waiting.held()),
+        ];
+        for (name, help, value) in gauges {
+            let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
+            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
+        }
+        let panics = ConstCounter::new(rescue::panics());
+        let help = "Calls that ran into a bug, and were answered with an error";
+        panics.encode(encoder.encode_descriptor("panics", help, None, panics.metric_type())?)
     }
 }

@@ -39,7 +39,7 @@ pub use self::{
     host::{HostCheck, HostError, HostName, HostNameError},
     key::{KeyConfig, KeyHash, KeyHashError, NewKey},
     live::Live,
-    metrics::Metrics,
+    metrics::{Metrics, register_in_hand},
     stack::{AnswerBody, Edge, stack},
 };
 

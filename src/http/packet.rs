@@ -17,7 +17,7 @@ use tokio::task;
 use tower::Service;
 
 use super::{
-    Config, HttpError, Metrics, RpcBody,
+    Config, HttpError, LeftOut, Metrics, RpcBody,
     batch::{Batch, Done, Reply},
     cache_status,
     gzip::{self, Mark},
@@ -148,10 +148,13 @@ where
             self.segment(&segment, limits.batch_concurrency.max(1), &mut batch).await;
         }
         let Some(done) = batch.finish() else { return no_content(shape) };
-        let Done { rope, marks, cache_status, lease, turned_away } = done;
+        let Done { rope, marks, cache_status, lease, left_out } = done;
         let mut response = self.json(rope, &marks, shape, cache_status);
-        if turned_away {
-            response.extensions_mut().insert(TurnedAway);
+        if let Some((reason, calls)) = left_out {
+            self.metrics.left_out(reason, calls);
+            if reason == LeftOut::Overloaded {
+                response.extensions_mut().insert(TurnedAway);
+            }
         }
         let size = response.body().len();
         if size < LARGE {

@@ -21,9 +21,9 @@ use futures_util::{
 use http::{HeaderValue, Response, StatusCode, header};
 use pin_project_lite::pin_project;
 use tower::{Layer, Service};
-use tracing::error;
+use tracing::{debug, error};
 
-use super::{HttpError, LeftOut, RpcBody, cache_status};
+use super::{HttpError, LeftOut, Metrics, RpcBody, cache_status};
 use crate::{
     jsonrpc::{Answer, Code, ErrorObject, RawId, ReplyWriter},
     listen::TurnedAway,
@@ -46,87 +46,74 @@ pub struct Verdict {
 }
 
 /// Puts a [`Rescue`] around a service.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RescueLayer;
-
-/// Answers what failed below.
 #[derive(Clone, Debug)]
-pub(super) struct Rescue<S>(S);
+pub(super) struct RescueLayer(pub(super) Metrics);
+
+/// Answers, and counts, what failed below.
+#[derive(Clone, Debug)]
+pub(super) struct Rescue<S> {
+    inner: S,
+    metrics: Metrics,
+}
 
 pin_project! {
     /// Resolves to a response, always.
     pub(super) struct ResponseFuture<F> {
         #[pin]
         inner: F,
+        metrics: Metrics,
     }
+}
+
+/// Calls that panicked so far.
+static PANICS: AtomicU64 = AtomicU64::new(0);
+
+pub(super) fn panics() -> u64 {
+    PANICS.load(Relaxed)
 }
 
 /// Judges a call that was not answered.
 pub fn call_error(error: &CallError) -> Verdict {
-    let message = error.to_string();
-    match error {
-        CallError::MethodNotAllowed { .. } | CallError::OriginNotTrusted { .. } => {
-            Verdict::ok(Code::MethodNotFound, message)
-        }
-        CallError::RateLimited { wait } => {
-            Verdict::new(StatusCode::TOO_MANY_REQUESTS, Code::RateLimited, message).retry_after(*wait)
-        }
-        CallError::Params(_) => Verdict::ok(Code::InvalidParams, format!("invalid params: {message}")),
-        CallError::Stranger(_) => Verdict::new(StatusCode::BAD_GATEWAY, Code::UpstreamFailed, message),
-        CallError::Deadline { .. } => {
-            Verdict::new(StatusCode::GATEWAY_TIMEOUT, Code::UpstreamTimeout, message)
-        }
-        CallError::Unproved => Verdict::ok(Code::UpstreamMismatch, message),
-        CallError::Upstream(error) => upstream_error(error),
-    }
+    let message = match error {
+        CallError::Params(error) => format!("invalid params: {error}"),
+        CallError::Upstream(error) => upstream_message(error),
+        _ => error.to_string(),
+    };
+    let code = error.code();
+    let status = match code {
+        Code::RateLimited => StatusCode::TOO_MANY_REQUESTS,
+        Code::UpstreamFailed => StatusCode::BAD_GATEWAY,
+        Code::UpstreamTimeout => StatusCode::GATEWAY_TIMEOUT,
+        Code::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
+        Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        Code::Parse
+        | Code::InvalidRequest
+        | Code::MethodNotFound
+        | Code::InvalidParams
+        | Code::UpstreamMismatch => StatusCode::OK,
+    };
+    let retry_after = match (error, code) {
+        (CallError::RateLimited { wait }, _) => Some(*wait),
+        (CallError::Upstream(error), Code::RateLimited) => Some(match error.retry() {
+            Retry::After(wait) => wait,
+            Retry::Never | Retry::Elsewhere => RETRY_SOON,
+        }),
+        (_, Code::Overloaded) => Some(RETRY_SOON),
+        _ => None,
+    };
+    Verdict { retry_after, ..Verdict::new(status, code, message) }
 }
 
-fn upstream_error(error: &UpstreamError) -> Verdict {
-    let message = format!("the upstream failed: {error}");
+fn upstream_message(error: &UpstreamError) -> String {
     match error {
-        UpstreamError::TimedOut { .. } => Verdict::new(
-            StatusCode::GATEWAY_TIMEOUT,
-            Code::UpstreamTimeout,
-            format!("the upstream is too slow: {error}"),
-        ),
-        UpstreamError::RateLimited { .. } => {
-            let wait = match error.retry() {
-                Retry::After(wait) => wait,
-                Retry::Never | Retry::Elsewhere => RETRY_SOON,
-            };
-            Verdict::new(StatusCode::TOO_MANY_REQUESTS, Code::RateLimited, error.to_string())
-                .retry_after(wait)
-        }
         // Whoever sent something that must not be sent twice wants to know.
-        UpstreamError::Unasked(error) => {
-            let mut verdict = upstream_error(error);
-            verdict.error.message = format!("{}; the call was not sent", verdict.error.message).into();
-            verdict
+        UpstreamError::Unasked(error) => format!("{}; the call was not sent", upstream_message(error)),
+        UpstreamError::TimedOut { .. } => format!("the upstream is too slow: {error}"),
+        UpstreamError::RateLimited { .. } | UpstreamError::Busy => error.to_string(),
+        UpstreamError::Rejected(mismatch) => {
+            format!("the upstream's answer failed verification: {mismatch}")
         }
-        UpstreamError::Busy => {
-            Verdict::new(StatusCode::SERVICE_UNAVAILABLE, Code::Overloaded, error.to_string())
-                .retry_after(RETRY_SOON)
-        }
-        UpstreamError::Abandoned => Verdict::new(StatusCode::INTERNAL_SERVER_ERROR, Code::Internal, message),
-        UpstreamError::Rejected(mismatch) => Verdict::ok(
-            Code::UpstreamMismatch,
-            format!("the upstream's answer failed verification: {mismatch}"),
-        ),
-        UpstreamError::Connect(_)
-        | UpstreamError::Broken(_)
-        | UpstreamError::Hangs { .. }
-        | UpstreamError::Status(_)
-        | UpstreamError::Refused { .. }
-        | UpstreamError::Packed(_)
-        | UpstreamError::Unreadable(_)
-        | UpstreamError::WrongId
-        | UpstreamError::Empty
-        | UpstreamError::Malformed { .. }
-        | UpstreamError::Stranger(_)
-        | UpstreamError::NodeError(_)
-        | UpstreamError::TooLarge { .. } => {
-            Verdict::new(StatusCode::BAD_GATEWAY, Code::UpstreamFailed, message)
-        }
+        _ => format!("the upstream failed: {error}"),
     }
 }
 
@@ -164,7 +151,6 @@ pub fn left_out(reason: LeftOut) -> ErrorObject {
 
 /// Judges a panic: logs it with an id that the client is told too.
 pub fn panicked(payload: &(dyn Any + Send)) -> Verdict {
-    static PANICS: AtomicU64 = AtomicU64::new(0);
     let text = payload.downcast_ref::<&str>().copied();
     let reason =
         text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("(no message)");
@@ -253,7 +239,7 @@ impl<S> Layer<S> for RescueLayer {
     type Service = Rescue<S>;
 
     fn layer(&self, inner: S) -> Rescue<S> {
-        Rescue(inner)
+        Rescue { inner, metrics: self.0.clone() }
     }
 }
 
@@ -273,7 +259,7 @@ where
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        ResponseFuture { inner: self.0.call(request) }
+        ResponseFuture { inner: self.inner.call(request), metrics: self.metrics.clone() }
     }
 }
 
@@ -290,7 +276,11 @@ where
         match catch_unwind(AssertUnwindSafe(|| this.inner.poll(cx))) {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(Ok(response))) => Poll::Ready(Ok(response)),
-            Ok(Poll::Ready(Err(error))) => Poll::Ready(Ok(respond(&error))),
+            Ok(Poll::Ready(Err(error))) => {
+                debug!(reason = error.as_str(), "request refused");
+                this.metrics.refused(&error);
+                Poll::Ready(Ok(respond(&error)))
+            }
             Err(payload) => Poll::Ready(Ok(panicked(payload.as_ref()).into_response())),
         }
     }

@@ -67,7 +67,7 @@ where
         // Above rescue: a page must be able to read errors too. Preflights end here.
         .layer(CorsLayer(live))
         // Above everything that can fail: nothing under here escapes as a raw error or a panic.
-        .layer(RescueLayer)
+        .layer(RescueLayer(edge.access.metrics().clone()))
         // Above what is scarce: who may not come in takes nobody's place. What they may do goes on in the caller:
         // rates are per call, and a request may hold a thousand, so they are kept in `proxy/stack.rs`.
         .layer(AuthLayer::new(edge.access, edge.listen, browser_hint(edge.admin).into()))

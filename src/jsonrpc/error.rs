@@ -55,6 +55,22 @@ impl Code {
         Self::Overloaded,
     ];
 
+    /// Its name in logs and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Parse => "parse_error",
+            Self::InvalidRequest => "invalid_request",
+            Self::MethodNotFound => "method_not_found",
+            Self::InvalidParams => "invalid_params",
+            Self::Internal => "internal",
+            Self::RateLimited => "rate_limited",
+            Self::UpstreamFailed => "upstream_failed",
+            Self::UpstreamTimeout => "upstream_timeout",
+            Self::UpstreamMismatch => "upstream_mismatch",
+            Self::Overloaded => "overloaded",
+        }
+    }
+
     /// The number on the wire.
     pub fn number(self) -> i32 {
         match self {

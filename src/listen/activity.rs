@@ -144,6 +144,9 @@ pin_project! {
 // === impl Closed ===
 
 impl Closed {
+    pub(super) const ALL: [Self; 5] =
+        [Self::FirstByte, Self::Head, Self::Idle, Self::Stalled, Self::Displaced];
+
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::FirstByte => "first_byte",

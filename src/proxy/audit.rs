@@ -87,6 +87,8 @@ impl Audit {
 // === impl Audited ===
 
 impl Audited {
+    pub(super) const ALL: [Self; 3] = [Self::Same, Self::Different, Self::Unknown];
+
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Same => "same",

@@ -9,29 +9,70 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
+use futures_util::future::BoxFuture;
 use pin_project_lite::pin_project;
+use tokio::sync::Semaphore;
 use tower::{Layer, Service};
 
 use super::CallError;
 use crate::timeout::{Timeout, timeout};
 
+/// How long calls may take, and whether they may still. Clones share it.
+#[derive(Clone, Debug)]
+pub(super) struct Limit(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    after: ArcSwap<Duration>,
+    /// Never has a permit, and is closed when calls have to end.
+    end: Semaphore,
+}
+
 /// Puts a [`Deadline`] around a service.
 #[derive(Clone, Debug)]
-pub(super) struct DeadlineLayer(pub(super) Arc<ArcSwap<Duration>>);
+pub(super) struct DeadlineLayer(pub(super) Limit);
 
-/// Gives up on a call after a time.
+/// Gives up on a call after a time, or when all have to end.
 #[derive(Clone, Debug)]
 pub(super) struct Deadline<S> {
     inner: S,
-    after: Arc<ArcSwap<Duration>>,
+    limit: Limit,
 }
 
 pin_project! {
-    /// Resolves with the answer or with [`CallError::Deadline`], whichever is first.
+    /// Resolves with the answer, with [`CallError::Deadline`] or with [`CallError::Stopping`], whichever is first.
     pub(super) struct ResponseFuture<F> {
         #[pin]
         inner: Timeout<F>,
         after: Duration,
+        limit: Limit,
+        // Made when the call has to wait: those from memory never do.
+        end: Option<BoxFuture<'static, ()>>,
+    }
+}
+
+// === impl Limit ===
+
+impl Limit {
+    pub(super) fn new(after: Duration) -> Self {
+        Self(Arc::new(Inner { after: ArcSwap::from_pointee(after), end: Semaphore::new(0) }))
+    }
+
+    /// From the next call on.
+    pub(super) fn set(&self, after: Duration) {
+        self.0.after.store(Arc::new(after));
+    }
+
+    /// Whoever waits has waited enough; calls still to come do not wait at all.
+    pub(super) fn end(&self) {
+        self.0.end.close();
+    }
+
+    fn ended(&self) -> BoxFuture<'static, ()> {
+        let inner = self.0.clone();
+        Box::pin(async move {
+            let _ = inner.end.acquire().await;
+        })
     }
 }
 
@@ -41,7 +82,7 @@ impl<S> Layer<S> for DeadlineLayer {
     type Service = Deadline<S>;
 
     fn layer(&self, inner: S) -> Deadline<S> {
-        Deadline { inner, after: self.0.clone() }
+        Deadline { inner, limit: self.0.clone() }
     }
 }
 
@@ -60,8 +101,9 @@ where
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        let after = **self.after.load();
-        ResponseFuture { inner: timeout(after, self.inner.call(request)), after }
+        let after = **self.limit.0.after.load();
+        let inner = timeout(after, self.inner.call(request));
+        ResponseFuture { inner, after, limit: self.limit.clone(), end: None }
     }
 }
 
@@ -75,7 +117,11 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        Poll::Ready(ready!(this.inner.poll(cx)).unwrap_or(Err(CallError::Deadline { after: *this.after })))
+        if let Poll::Ready(answered) = this.inner.poll(cx) {
+            return Poll::Ready(answered.unwrap_or(Err(CallError::Deadline { after: *this.after })));
+        }
+        ready!(this.end.get_or_insert_with(|| this.limit.ended()).as_mut().poll(cx));
+        Poll::Ready(Err(CallError::Stopping))
     }
 }
 
@@ -100,9 +146,9 @@ mod tests {
     async fn a_call_that_is_not_answered_ends_at_its_deadline() {
         let (service, mut handle) = mock::pair::<(), ()>();
         let service = tower::ServiceExt::map_err(service, |error| panic!("the mock failed: {error}"));
-        let mut service =
-            DeadlineLayer(Arc::new(ArcSwap::from_pointee(Duration::from_secs(30)))).layer(service);
-        handle.allow(2);
+        let limit = Limit::new(Duration::from_secs(30));
+        let mut service = DeadlineLayer(limit.clone()).layer(service);
+        handle.allow(4);
 
         let begun = time::Instant::now();
         std::future::poll_fn(|cx| service.poll_ready(cx)).await.unwrap();
@@ -117,5 +163,13 @@ mod tests {
         let (_, respond) = handle.next_request().await.unwrap();
         respond.send_response(());
         assert!(answered.await.is_ok());
+
+        std::future::poll_fn(|cx| service.poll_ready(cx)).await.unwrap();
+        let mut waits = Box::pin(service.call(()));
+        assert!(poll_once(&mut waits).await.is_none());
+        limit.end();
+        assert!(matches!(waits.await, Err(CallError::Stopping)));
+        std::future::poll_fn(|cx| service.poll_ready(cx)).await.unwrap();
+        assert!(matches!(service.call(()).await, Err(CallError::Stopping)));
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::{
     eth::ParamError,
+    jsonrpc::Code,
     shown::{Time, Wait},
     upstream::{IdentityError, Stranger, UpstreamError},
 };
@@ -52,6 +53,27 @@ pub enum CallError {
         /// The limit in force.
         after: Duration,
     },
+    /// There is no more time to wait for the upstream.
+    #[error("shutting down, and the upstream has not answered yet; ask again")]
+    Stopping,
+}
+
+// === impl CallError ===
+
+impl CallError {
+    /// What a program is told.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::MethodNotAllowed { .. } | Self::OriginNotTrusted { .. } => Code::MethodNotFound,
+            Self::RateLimited { .. } => Code::RateLimited,
+            Self::Params(_) => Code::InvalidParams,
+            Self::Stranger(_) => Code::UpstreamFailed,
+            Self::Deadline { .. } => Code::UpstreamTimeout,
+            Self::Stopping => Code::Overloaded,
+            Self::Unproved => Code::UpstreamMismatch,
+            Self::Upstream(error) => error.code(),
+        }
+    }
 }
 
 impl From<IdentityError> for CallError {

@@ -1,15 +1,13 @@
 //! What can change while calls are answered.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use arc_swap::ArcSwap;
-
-use super::{Config, view::View};
+use super::{Config, deadline::Limit, view::View};
 
 /// The part of a proxy that takes another configuration at once. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Live {
-    pub(super) call_timeout: Arc<ArcSwap<Duration>>,
+    pub(super) call_timeout: Limit,
     view: Arc<View>,
 }
 
@@ -17,7 +15,7 @@ pub struct Live {
 
 impl Live {
     pub(super) fn new(config: &Config, view: Arc<View>) -> Self {
-        Self { call_timeout: Arc::new(ArcSwap::from_pointee(config.call_timeout)), view }
+        Self { call_timeout: Limit::new(config.call_timeout), view }
     }
 
     /// Whether the upstream is one node that does not contradict itself, from now on.
@@ -25,10 +23,15 @@ impl Live {
         self.view.set_consistent(consistent);
     }
 
+    /// Calls that wait are answered now, with [`CallError::Stopping`](super::CallError::Stopping): soon nobody could be.
+    pub fn end(&self) {
+        self.call_timeout.end();
+    }
+
     /// Takes `call_timeout` and `chain.max_staleness` from the next call on, and nothing else. The policy comes
     /// with each [caller](super::Caller).
     pub fn apply(&self, config: &Config) {
-        self.call_timeout.store(Arc::new(config.call_timeout));
+        self.call_timeout.set(config.call_timeout);
         self.view.set_max_staleness(config.chain.max_staleness);
     }
 }

@@ -11,8 +11,8 @@ use tokio::time::Instant;
 use tower::{Layer, Service};
 use tracing::debug;
 
-use super::{Answered, CallError, Metrics, Outcome, Request, method::MethodLabel, metrics::Counted};
-use crate::jsonrpc::Answer;
+use super::{Answered, CallError, Metrics, Outcome, Request, counted::Counted};
+use crate::{eth::MethodLabel, jsonrpc::Answer};
 
 /// Puts a [`Measured`] around a service.
 #[derive(Clone, Debug)]
@@ -81,7 +81,12 @@ where
         let counted = Counted::of(&answered);
         let elapsed = this.begun.elapsed();
         this.metrics.call_ended(*this.method, counted, elapsed);
-        if let Ok(Answered { answer: Answer::Result(result), outcome: Outcome::Hit(_), .. }) = &answered {
+        if let Ok(Answered {
+            answer: Answer::Result(result),
+            outcome: Outcome::Hit(_) | Outcome::Derived(_),
+            ..
+        }) = &answered
+        {
             this.metrics.recalled(result.len());
         }
         debug!(method = this.method.as_str(), outcome = counted.as_str(), ?elapsed, "call");

@@ -12,35 +12,25 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::{Answered, CallError, Outcome, Source, audit::Audited, method::MethodLabel};
+use super::{
+    Outcome, Reorg, ReorgKind, Source,
+    audit::Audited,
+    counted::{Counted, Whence},
+};
 use crate::{
     chain::HeadChange,
+    eth::{MethodLabel, Tag},
     histogram::{Histogram, Snapshot},
-    jsonrpc::Answer,
+    jsonrpc::Code,
 };
 
-/// What came of a call, as it is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Counted {
-    Answered(Outcome),
-    /// Answered with the node's own error object.
-    NodeError,
-    /// Not allowed, or asked wrongly: the client's to mend.
-    Refused,
-    /// No answer could be had.
-    Failed,
-    /// More than the client may ask.
-    Limited,
-}
+const HEADS: [&str; 8] = ["outdated", "first", "same", "extended", "reorg", "lag", "rollback", "restarted"];
 
-/// Where a call's answer was had, for its time: those from memory and those of the upstream are orders apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Whence {
-    Memory,
-    Upstream,
-    /// From neither: it was not let through.
-    Refusal,
-}
+const REFRESHED: [&str; 2] = ["answered", "failed"];
+
+/// What a call comes to that nobody answers.
+const FAILURES: [Code; 5] =
+    [Code::UpstreamFailed, Code::UpstreamTimeout, Code::UpstreamMismatch, Code::Overloaded, Code::Internal];
 
 /// The proxy's counters. A default one counts for nobody.
 #[derive(Clone, Debug, Default)]
@@ -51,7 +41,7 @@ pub struct Metrics(Arc<Inner>);
 pub struct Totals {
     /// Calls of clients.
     pub calls: u64,
-    /// Answered from memory.
+    /// Answered from memory, cut or not.
     pub hits: u64,
     /// Answered with what somebody else had asked for already.
     pub joined: u64,
@@ -81,12 +71,14 @@ struct Saved(Metrics);
 struct Inner {
     calls: Family<CallLabels, Counter>,
     /// `calls`, by method and outcome, found without a lock.
-    by_method: Vec<[Counter; OUTCOMES.len()]>,
+    by_method: Vec<[Counter; Counted::COUNT]>,
     seconds: Family<FromLabels, Histogram>,
     /// `seconds`, by where the answer was had.
     by_from: [Histogram; 3],
     bytes_from_memory: Counter,
     heads: Family<ReasonLabels, Counter>,
+    refreshes: Family<RefreshLabels, Counter>,
+    reorgs: Family<ReorgLabels, Counter>,
     upkeep: Counter,
     follow: Counter,
     contrary: Counter,
@@ -112,70 +104,20 @@ struct ReasonLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct AuditLabels {
+struct RefreshLabels {
+    tag: &'static str,
     outcome: &'static str,
 }
 
-const OUTCOMES: [&str; 9] =
-    ["hit", "stored", "miss", "joined", "bypass", "node_error", "refused", "failed", "limited"];
-
-// === impl Counted ===
-
-impl Counted {
-    pub(super) fn of(answered: &Result<Answered, CallError>) -> Self {
-        match answered {
-            Ok(Answered { answer: Answer::Result(_), outcome, .. }) => Self::Answered(*outcome),
-            Ok(Answered { answer: Answer::Error(_), .. }) => Self::NodeError,
-            Err(
-                CallError::MethodNotAllowed { .. }
-                | CallError::OriginNotTrusted { .. }
-                | CallError::Params(_),
-            ) => Self::Refused,
-            Err(CallError::RateLimited { .. }) => Self::Limited,
-            Err(
-                CallError::Stranger(_)
-                | CallError::Upstream(_)
-                | CallError::Unproved
-                | CallError::Deadline { .. },
-            ) => Self::Failed,
-        }
-    }
-
-    fn index(self) -> usize {
-        match self {
-            Self::Answered(outcome) => outcome.index(),
-            Self::NodeError => 5,
-            Self::Refused => 6,
-            Self::Failed => 7,
-            Self::Limited => 8,
-        }
-    }
-
-    pub(super) fn as_str(self) -> &'static str {
-        OUTCOMES[self.index()]
-    }
-
-    fn from(self) -> Whence {
-        match self {
-            Self::Answered(Outcome::Hit(_)) => Whence::Memory,
-            Self::Answered(_) | Self::NodeError | Self::Failed => Whence::Upstream,
-            Self::Refused | Self::Limited => Whence::Refusal,
-        }
-    }
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReorgLabels {
+    kind: &'static str,
+    depth: &'static str,
 }
 
-// === impl Whence ===
-
-impl Whence {
-    const ALL: [Self; 3] = [Self::Memory, Self::Upstream, Self::Refusal];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Memory => "memory",
-            Self::Upstream => "upstream",
-            Self::Refusal => "refusal",
-        }
-    }
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AuditLabels {
+    outcome: &'static str,
 }
 
 // === impl Totals ===
@@ -204,7 +146,9 @@ impl Default for Inner {
     fn default() -> Self {
         let calls = Family::<CallLabels, Counter>::default();
         let by_method = MethodLabel::all()
-            .map(|method| OUTCOMES.map(|outcome| calls.get_or_create_owned(&CallLabels { method, outcome })))
+            .map(|method| {
+                Counted::names().map(|outcome| calls.get_or_create_owned(&CallLabels { method, outcome }))
+            })
             .collect();
         let seconds = Family::<FromLabels, Histogram>::default();
         let by_from =
@@ -216,6 +160,8 @@ impl Default for Inner {
             by_from,
             bytes_from_memory: Counter::default(),
             heads: Family::default(),
+            refreshes: Family::default(),
+            reorgs: Family::default(),
             upkeep: Counter::default(),
             follow: Counter::default(),
             contrary: Counter::default(),
@@ -226,11 +172,33 @@ impl Default for Inner {
     }
 }
 
+impl Inner {
+    /// There from the start: a counter that appears with what it counts hides the first from `rate()`.
+    fn begin(&self) {
+        for reason in HEADS {
+            drop(self.heads.get_or_create(&ReasonLabels { reason }));
+        }
+        for tag in [Tag::Latest, Tag::Safe, Tag::Finalized] {
+            for outcome in REFRESHED {
+                drop(self.refreshes.get_or_create(&RefreshLabels { tag: tag.as_str(), outcome }));
+            }
+        }
+        for kind in [ReorgKind::Reorg, ReorgKind::Rollback] {
+            for depth in Reorg::DEPTHS {
+                drop(self.reorgs.get_or_create(&ReorgLabels { kind: kind.as_str(), depth }));
+            }
+        }
+        for audited in Audited::ALL {
+            drop(self.audits.get_or_create(&AuditLabels { outcome: audited.as_str() }));
+        }
+    }
+}
+
 // === impl Metrics ===
 
 impl Metrics {
     /// Registers `calls_total{method,outcome}`, `call_seconds{from}`, `memory_bytes_total`, `heads_total{reason}`,
-    /// `upkeep_calls_total`, `follow_calls_total`, `upstream_calls_saved_total`, `contrary_answers_total`,
+    /// `view_refreshes_total{tag,outcome}`, `reorgs_total{kind,depth}`, `upkeep_calls_total`, `follow_calls_total`, `upstream_calls_saved_total`, `contrary_answers_total`,
     /// `finality_alarms_total`, `audits_total{outcome}` and `contents_deflated_total`.
     pub fn register(registry: &mut Registry) -> Self {
         let inner = Inner::default();
@@ -250,6 +218,16 @@ impl Metrics {
             inner.bytes_from_memory.clone(),
         );
         registry.register("heads", "Heads observed, by what they meant", inner.heads.clone());
+        registry.register(
+            "view_refreshes",
+            "Times that it was asked what a tag means, by tag and by whether an answer came",
+            inner.refreshes.clone(),
+        );
+        registry.register(
+            "reorgs",
+            "Times that blocks left the chain, by whether others took their place and by how many are known to have left",
+            inner.reorgs.clone(),
+        );
         registry.register(
             "upkeep_calls",
             "Upstream calls that keep the view of the chain",
@@ -276,6 +254,7 @@ impl Metrics {
             "Blocks and receipts in memory that were deflated, for all who take them as gzip",
             inner.deflated.clone(),
         );
+        inner.begin();
         let metrics = Self(Arc::new(inner));
         registry.register_collector(Box::new(Saved(metrics.clone())));
         metrics
@@ -289,11 +268,13 @@ impl Metrics {
         let seconds = |from: Whence| self.0.by_from[from as usize].snapshot();
         Totals {
             calls: self.0.by_method.iter().flatten().map(Counter::get).sum(),
-            hits: all(Counted::Answered(Outcome::Hit(Source::View))),
+            hits: all(Counted::Answered(Outcome::Hit(Source::View)))
+                + all(Counted::Answered(Outcome::Derived(Source::Block))),
             joined: all(Counted::Answered(Outcome::Joined)),
-            refused: all(Counted::Refused),
-            limited: all(Counted::Limited),
-            failed: all(Counted::Failed),
+            refused: all(Counted::Error(Code::MethodNotFound)) + all(Counted::Error(Code::InvalidParams)),
+            limited: all(Counted::Error(Code::RateLimited)),
+            failed: all(Counted::UpstreamLimited)
+                + FAILURES.map(|code| all(Counted::Error(code))).iter().sum::<u64>(),
             upkeep: self.0.upkeep.get(),
             follow: self.0.follow.get(),
             bytes_from_memory: self.0.bytes_from_memory.get(),
@@ -313,17 +294,31 @@ impl Metrics {
     }
 
     pub(super) fn head_observed(&self, change: HeadChange) {
+        let [outdated, first, same, extended, reorg, lag, rollback, restarted] = HEADS;
         let reason = match change {
-            HeadChange::Outdated => "outdated",
-            HeadChange::First => "first",
-            HeadChange::Same => "same",
-            HeadChange::Extended(_) => "extended",
-            HeadChange::Reorg(_) => "reorg",
-            HeadChange::Lag => "lag",
-            HeadChange::Rollback(_) => "rollback",
-            HeadChange::Restarted => "restarted",
+            HeadChange::Outdated => outdated,
+            HeadChange::First => first,
+            HeadChange::Same => same,
+            HeadChange::Extended(_) => extended,
+            HeadChange::Reorg(_) => reorg,
+            HeadChange::Lag => lag,
+            HeadChange::Rollback(_) => rollback,
+            HeadChange::Restarted => restarted,
         };
         self.0.heads.get_or_create(&ReasonLabels { reason }).inc();
+    }
+
+    /// It was asked what a tag means.
+    pub(super) fn refreshed(&self, tag: Tag, ok: bool) {
+        let [answered, failed] = REFRESHED;
+        let outcome = if ok { answered } else { failed };
+        self.0.refreshes.get_or_create(&RefreshLabels { tag: tag.as_str(), outcome }).inc();
+    }
+
+    /// Blocks left the chain.
+    pub(super) fn reorganised(&self, reorg: &Reorg) {
+        let labels = ReorgLabels { kind: reorg.kind.as_str(), depth: reorg.depth_label() };
+        self.0.reorgs.get_or_create(&labels).inc();
     }
 
     pub(super) fn upkeep(&self, calls: u64) {

@@ -10,7 +10,7 @@ use futures_util::future::Either;
 use tower::{Layer, Service};
 
 use super::{
-    Answered, CallError, PacketContext, ReadCall, Request, Source,
+    Answered, CallError, Outcome, PacketContext, ReadCall, Request, Source,
     audit::Audit,
     compress::Compressor,
     config::Config,
@@ -20,7 +20,7 @@ use super::{
     want::Want,
 };
 use crate::{
-    jsonrpc::{MethodName, Params},
+    jsonrpc::{Answer, MethodName, Params},
     upstream::Identity,
     verify::Kind,
 };
@@ -154,6 +154,7 @@ impl Recollection {
     pub(super) fn hit(&self, want: Want, Piece { bytes, source, whole, .. }: Piece) -> Answered {
         self.audit.consider(&self.fetcher, want, &bytes, source);
         let deflated = whole.and_then(|whole| self.compressor.deflated(&self.fetcher, whole, &bytes));
-        Answered { deflated, ..Answered::hit(bytes, source) }
+        let outcome = if want.is_cut_from(source) { Outcome::Derived(source) } else { Outcome::Hit(source) };
+        Answered { deflated, ..Answered::new(Answer::Result(bytes), outcome) }
     }
 }

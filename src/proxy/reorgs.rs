@@ -47,6 +47,25 @@ struct Remembered {
     last: VecDeque<Reorg>,
 }
 
+// === impl Reorg ===
+
+impl Reorg {
+    /// Depths as they are counted: what a chain does every day, what it seldom does, and what should be looked at.
+    pub(super) const DEPTHS: [&'static str; 6] = ["1", "2", "3-7", "8-31", "32+", "unknown"];
+
+    pub(super) fn depth_label(&self) -> &'static str {
+        let [one, two, few, many, most, unknown] = Self::DEPTHS;
+        match self.depth {
+            Some(0 | 1) => one,
+            Some(2) => two,
+            Some(3..8) => few,
+            Some(8..32) => many,
+            Some(_) => most,
+            None => unknown,
+        }
+    }
+}
+
 // === impl ReorgKind ===
 
 impl ReorgKind {
@@ -62,8 +81,9 @@ impl ReorgKind {
 // === impl Reorgs ===
 
 impl Reorgs {
-    /// Notes what a head meant, if blocks left the chain for it: so many as were known, unless it `links` to some.
-    pub(super) fn note(&self, change: HeadChange, head: Link, links: bool, at: SystemTime) {
+    /// Notes what a head meant, if blocks left the chain for it, and tells it: so many as were known, unless it `links` to
+    /// some.
+    pub(super) fn note(&self, change: HeadChange, head: Link, links: bool, at: SystemTime) -> Option<Reorg> {
         let (kind, depth) = match change {
             HeadChange::Reorg(depth) => (ReorgKind::Reorg, depth),
             HeadChange::Rollback(depth) => (ReorgKind::Rollback, depth),
@@ -72,14 +92,16 @@ impl Reorgs {
             | HeadChange::Same
             | HeadChange::Extended(_)
             | HeadChange::Lag
-            | HeadChange::Restarted => return,
+            | HeadChange::Restarted => return None,
         };
         let mut remembered = self.lock();
         remembered.all += 1;
         if remembered.last.len() == REMEMBERED {
             remembered.last.pop_front();
         }
-        remembered.last.push_back(Reorg { at, depth: links.then_some(depth), head: head.number, kind });
+        let reorg = Reorg { at, depth: links.then_some(depth), head: head.number, kind };
+        remembered.last.push_back(reorg);
+        Some(reorg)
     }
 
     /// How many there have been.

@@ -5,11 +5,11 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use http::HeaderValue;
 
-use super::{Bucket, PacketContext, Policy, method::MethodLabel, want::Want};
+use super::{Bucket, PacketContext, Policy, want::Want};
 use crate::{
     cache::Deflated,
     client::Client,
-    eth::{Extra, Operation, ParamError},
+    eth::{Extra, MethodLabel, Operation, ParamError},
     jsonrpc::{Answer, Call, MethodName, Params, RawId},
 };
 
@@ -65,6 +65,8 @@ pub struct Answered {
 pub enum Outcome {
     /// From memory.
     Hit(Source),
+    /// From memory, cut out of something larger than what was asked for.
+    Derived(Source),
     /// The upstream was asked, and what it said is kept.
     Stored,
     /// The upstream was asked, and what it said is not kept.
@@ -159,13 +161,13 @@ impl From<Call> for ReadCall {
 // === impl Outcome ===
 
 impl Outcome {
-    /// The names of all outcomes.
+    /// What clients are told; whether it had to be cut is of no use to them.
     pub const NAMES: [&str; 5] = ["hit", "stored", "miss", "joined", "bypass"];
 
     /// Its place among the names.
     pub fn index(self) -> usize {
         match self {
-            Self::Hit(_) => 0,
+            Self::Hit(_) | Self::Derived(_) => 0,
             Self::Stored => 1,
             Self::Miss => 2,
             Self::Joined => 3,
@@ -173,15 +175,10 @@ impl Outcome {
         }
     }
 
-    /// Its name in logs and metrics.
-    pub fn as_str(self) -> &'static str {
-        Self::NAMES[self.index()]
-    }
-
     /// The `cache-status` (RFC 9211) of a response that holds this answer alone.
     pub fn cache_status(self) -> &'static str {
         match self {
-            Self::Hit(source) => source.cache_status(),
+            Self::Hit(source) | Self::Derived(source) => source.cache_status(),
             Self::Stored => "holdfast; fwd=miss; stored",
             Self::Miss => "holdfast; fwd=miss",
             Self::Joined => "holdfast; fwd=miss; collapsed",

@@ -237,12 +237,15 @@ impl View {
                 move || {
                     // For everybody, whoever began it.
                     Client::serve(None, async move {
-                        match tag {
+                        let metrics = asking.metrics.clone();
+                        let refreshed = match tag {
                             Tag::Latest => asking.refresh_head(now).await,
                             Tag::Safe => asking.refresh_safe(now).await,
                             Tag::Finalized => asking.refresh_finalized(now).await,
-                            Tag::Earliest | Tag::Pending => Ok(()),
-                        }
+                            Tag::Earliest | Tag::Pending => return Ok(()),
+                        };
+                        metrics.refreshed(tag, refreshed.is_ok());
+                        refreshed
                     })
                 },
             );

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
-    PacketContext,
+    PacketContext, Source,
     fetch::{Fetch, Fetched},
     look::{NULL, counted, hashes_only},
 };
@@ -31,6 +31,20 @@ impl Want {
         match self {
             Self::Operation(Operation::Receipt(_)) | Self::Extra(Extra::BlockReceipts(_)) => Kind::Receipts,
             Self::Operation(_) | Self::Extra(_) => Kind::Blocks,
+        }
+    }
+
+    /// Is it answered with a part of this, rather than with all of it as it came?
+    pub(super) fn is_cut_from(self, source: Source) -> bool {
+        match (source, self) {
+            (Source::Block, Self::Operation(Operation::BlockByHash(wanted))) => !wanted.full,
+            (Source::Block, Self::Operation(Operation::BlockByNumber(wanted))) => !wanted.full,
+            (Source::Block | Source::Receipts, Self::Operation(_)) => true,
+            (
+                Source::Block | Source::Head,
+                Self::Extra(Extra::TransactionCount(_) | Extra::UncleCount(_)),
+            ) => true,
+            _ => false,
         }
     }
 

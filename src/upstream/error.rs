@@ -7,7 +7,7 @@ use http::StatusCode;
 
 use super::{Mismatch, Stranger, redact::Secrets};
 use crate::{
-    jsonrpc::{Answer, AnswerError},
+    jsonrpc::{Answer, AnswerError, Code},
     shown::Time,
 };
 
@@ -133,6 +133,31 @@ impl UpstreamError {
     /// A result that cannot be read; its beginning is shown.
     pub(super) fn malformed(method: &'static str, expected: &'static str, result: &[u8]) -> Self {
         Self::Malformed { method, expected, got: line(&String::from_utf8_lossy(result), SHOWN_RESULT) }
+    }
+
+    /// What a program is told of it.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::TimedOut { .. } => Code::UpstreamTimeout,
+            Self::RateLimited { .. } => Code::RateLimited,
+            Self::Busy => Code::Overloaded,
+            Self::Abandoned => Code::Internal,
+            Self::Rejected(_) => Code::UpstreamMismatch,
+            Self::Unasked(error) => error.code(),
+            Self::Connect(_)
+            | Self::Broken(_)
+            | Self::Hangs { .. }
+            | Self::Status(_)
+            | Self::Refused { .. }
+            | Self::Packed(_)
+            | Self::Unreadable(_)
+            | Self::WrongId
+            | Self::Empty
+            | Self::Malformed { .. }
+            | Self::Stranger(_)
+            | Self::NodeError(_)
+            | Self::TooLarge { .. } => Code::UpstreamFailed,
+        }
     }
 
     /// Every reason, as it is named in logs and metrics.

@@ -5,7 +5,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -21,7 +21,7 @@ use prometheus_client::{
 };
 
 use super::UpstreamError;
-use crate::jsonrpc::Answer;
+use crate::{eth::MethodLabel, jsonrpc::Answer};
 
 /// What most calls come to.
 const RESULT: &str = "result";
@@ -50,6 +50,7 @@ struct Labels {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct EndpointLabels {
     endpoint: String,
+    method: &'static str,
     outcome: &'static str,
 }
 
@@ -74,8 +75,9 @@ pub(super) struct EndpointMetrics {
     all: Metrics,
     /// As the configuration names it, without what is secret.
     name: String,
-    /// The counters of results, in all and here: not to be looked for with each.
-    results: [Counter; 2],
+    /// The counter of results in all, and those of each method here: not to be looked for with each.
+    all_results: Counter,
+    results: Vec<OnceLock<Counter>>,
 }
 
 /// Counts a request as in flight until dropped.
@@ -108,7 +110,7 @@ impl Inner {
 // === impl Metrics ===
 
 impl Metrics {
-    /// Registers `upstream_calls_total{outcome}`, `endpoint_calls_total{endpoint,outcome}`,
+    /// Registers `upstream_calls_total{outcome}`, `endpoint_calls_total{endpoint,method,outcome}`,
     /// `endpoint_mismatches_total{endpoint,reason}`, `upstream_seconds`, `upstream_in_flight`, `upstream_hedges_total`
     /// and `upstream_hedge_wins_total`.
     pub fn register(registry: &mut Registry) -> Self {
@@ -120,7 +122,7 @@ impl Metrics {
         );
         registry.register(
             "endpoint_calls",
-            "The same for each endpoint that there is",
+            "The same for each endpoint that there is, by method",
             inner.endpoint_calls.clone(),
         );
         registry.register(
@@ -155,16 +157,12 @@ impl Metrics {
     /// The counters of the endpoint of this name.
     pub(super) fn of(&self, name: &str) -> EndpointMetrics {
         self.0.names().entry(name.to_owned()).or_default().endpoints += 1;
-        for outcome in outcomes() {
-            let labels = EndpointLabels { endpoint: name.to_owned(), outcome };
-            drop(self.0.endpoint_calls.get_or_create(&labels));
+        EndpointMetrics {
+            all: self.clone(),
+            name: name.to_owned(),
+            all_results: self.0.calls.get_or_create_owned(&Labels { outcome: RESULT }),
+            results: MethodLabel::all().map(|_| OnceLock::new()).collect(),
         }
-        let (name, outcome) = (name.to_owned(), RESULT);
-        let results = [
-            self.0.calls.get_or_create(&Labels { outcome }).clone(),
-            self.0.endpoint_calls.get_or_create(&EndpointLabels { endpoint: name.clone(), outcome }).clone(),
-        ];
-        EndpointMetrics { all: self.clone(), name, results }
     }
 
     pub(super) fn hedged(&self) {
@@ -193,26 +191,31 @@ impl EndpointMetrics {
         self.all.0.seconds.observe(elapsed.as_secs_f64());
     }
 
-    pub(super) fn call_ended(&self, answer: Result<&Answer, &UpstreamError>) {
+    pub(super) fn call_ended(&self, method: &str, answer: Result<&Answer, &UpstreamError>) {
         let inner = &self.all.0;
+        let method = MethodLabel::of(method);
         let outcome = match answer {
             Ok(Answer::Result(_)) => {
-                for counter in &self.results {
-                    counter.inc();
-                }
+                self.all_results.inc();
+                self.results[method.index()].get_or_init(|| self.counter(method, RESULT)).inc();
                 return;
             }
             Ok(Answer::Error(_)) => "error",
             Err(error) => error.as_str(),
         };
         inner.calls.get_or_create(&Labels { outcome }).inc();
-        inner.endpoint_calls.get_or_create(&EndpointLabels { endpoint: self.name.clone(), outcome }).inc();
+        self.counter(method, outcome).inc();
         if let Err(UpstreamError::Rejected(mismatch)) = answer {
             let reason = mismatch.failure.as_str();
             inner.names().entry(self.name.clone()).or_default().reasons.insert(reason);
             let labels = MismatchLabels { endpoint: self.name.clone(), reason };
             inner.endpoint_mismatches.get_or_create(&labels).inc();
         }
+    }
+
+    fn counter(&self, method: MethodLabel, outcome: &'static str) -> Counter {
+        let labels = EndpointLabels { endpoint: self.name.clone(), method: method.as_str(), outcome };
+        self.all.0.endpoint_calls.get_or_create_owned(&labels)
     }
 }
 
@@ -225,8 +228,10 @@ impl Drop for EndpointMetrics {
         if named.endpoints > 0 {
             return;
         }
-        for outcome in outcomes() {
-            inner.endpoint_calls.remove(&EndpointLabels { endpoint: self.name.clone(), outcome });
+        for (method, outcome) in
+            MethodLabel::all().flat_map(|method| outcomes().map(move |outcome| (method, outcome)))
+        {
+            inner.endpoint_calls.remove(&EndpointLabels { endpoint: self.name.clone(), method, outcome });
         }
         for reason in std::mem::take(&mut named.reasons) {
             inner.endpoint_mismatches.remove(&MismatchLabels { endpoint: self.name.clone(), reason });

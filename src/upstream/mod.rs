@@ -15,6 +15,7 @@ mod endpoint;
 mod error;
 mod filters;
 mod followed;
+mod gauges;
 mod heads;
 mod hedge;
 mod http;
@@ -32,7 +33,7 @@ mod wire;
 pub use self::{
     call::{AnsweredBy, Answers, Call, Calls, Mismatch},
     config::{Config, EndpointConfig, RateConfig},
-    endpoint::{EndpointId, EndpointStatus, Health},
+    endpoint::{EndpointId, EndpointState, EndpointStatus, Health},
     error::{Retry, UpstreamError},
     heads::{FeedError, HeadFeed, Subscription},
     hedge::Percentile,

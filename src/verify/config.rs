@@ -64,6 +64,9 @@ impl Default for Config {
 // === impl Demand ===
 
 impl Demand {
+    /// Every demand.
+    pub const ALL: [Self; 3] = [Self::Auto, Self::Full, Self::Structural];
+
     /// Its name in the configuration and the status.
     pub fn as_str(self) -> &'static str {
         match self {

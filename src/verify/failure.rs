@@ -104,6 +104,24 @@ impl Failure {
         Self::Field { reason, part, field, expected: expected.to_string(), got: got.to_string() }
     }
 
+    /// Every name that speaks against an answer.
+    pub const REASONS: [&str; 14] = [
+        "shape",
+        "emptied",
+        "count",
+        "names",
+        "member",
+        "header_hash",
+        "transaction_hash",
+        "chain",
+        "signer",
+        "derived",
+        "transactions_root",
+        "withdrawals_root",
+        "receipts_root",
+        "bloom",
+    ];
+
     /// Its name in logs and metrics.
     pub fn as_str(&self) -> &'static str {
         match self {

@@ -80,6 +80,10 @@ impl Metrics {
             inner.overdue.clone(),
         );
         registry.register("check_seconds", "Time that the checks of an answer took", inner.seconds.clone());
+        // There from the start: a counter that appears with its first mismatch hides that from `increase()`.
+        for reason in Failure::REASONS {
+            drop(inner.mismatches.get_or_create(&ReasonLabels { reason }));
+        }
         Self(Arc::new(inner))
     }
 

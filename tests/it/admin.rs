@@ -30,6 +30,7 @@ async fn calls_are_counted_by_method_and_outcome() {
     for _ in 0..3 {
         client.call("eth_getBlockByNumber", json!(["0x1", false])).await;
     }
+    client.call("eth_getBlockByNumber", json!(["0x1", true])).await;
     client.call("eth_getBlockByNumber", json!(["1", false])).await;
     client.call("eth_chainId", json!([])).await;
     client.call("debug_evil{}", json!([])).await;
@@ -39,21 +40,22 @@ async fn calls_are_counted_by_method_and_outcome() {
 
     for (labels, count) in [
         (r#"method="eth_getBlockByNumber",outcome="stored""#, 1.0),
-        (r#"method="eth_getBlockByNumber",outcome="hit""#, 2.0),
-        (r#"method="eth_getBlockByNumber",outcome="refused""#, 1.0),
+        (r#"method="eth_getBlockByNumber",outcome="derived""#, 2.0),
+        (r#"method="eth_getBlockByNumber",outcome="hit""#, 1.0),
+        (r#"method="eth_getBlockByNumber",outcome="invalid_params""#, 1.0),
         (r#"method="eth_chainId",outcome="hit""#, 1.0),
-        (r#"method="other",outcome="refused""#, 1.0),
+        (r#"method="other",outcome="method_not_found""#, 1.0),
         (r#"method="other",outcome="node_error""#, 1.0),
-        (r#"method="eth_gasPrice",outcome="failed""#, 1.0),
+        (r#"method="eth_gasPrice",outcome="upstream_failed""#, 1.0),
     ] {
         let line = format!("holdfast_calls_total{{{labels}}}");
         assert!((metric(&client, &proxy, &line).await - count).abs() < 0.1, "{line}");
     }
-    for (from, count) in [("memory", 3.0), ("upstream", 3.0), ("refusal", 2.0)] {
+    for (from, count) in [("memory", 4.0), ("upstream", 3.0), ("refusal", 2.0)] {
         let line = format!("holdfast_call_seconds_count{{from=\"{from}\"}}");
         assert!((metric(&client, &proxy, &line).await - count).abs() < 0.1, "{line}");
     }
-    assert!((metric(&client, &proxy, "holdfast_upstream_calls_saved_total").await - 3.0).abs() < 0.1);
+    assert!((metric(&client, &proxy, "holdfast_upstream_calls_saved_total").await - 4.0).abs() < 0.1);
     assert!(metric(&client, &proxy, "holdfast_memory_bytes_total").await > 1000.0);
     assert!(metric(&client, &proxy, r#"holdfast_upstream_calls_total{outcome="status"}"#).await >= 1.0);
     assert!(metric(&client, &proxy, r#"holdfast_upstream_calls_total{outcome="result"}"#).await >= 3.0);

@@ -2,7 +2,7 @@
 
 use bytesize::ByteSize;
 use holdfast::{
-    cache::{Cache, Config, Kind},
+    cache::{Cache, Config, Kind, Metrics},
     devchain::DevChain,
     eth::{BlockHash, TxHash},
     verify::{self, AskedBlock},
@@ -27,7 +27,7 @@ fn insert_receipts(cache: &Cache, chain: &DevChain, number: u64) {
 }
 
 fn cache(size: ByteSize) -> Cache {
-    Cache::new(&Config { size })
+    Cache::new(&Config { size }, Metrics::default())
 }
 
 #[test]

@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use crate::support::{
-    client::{self, Raw, post},
+    client::{self, Raw, post, post_head},
     eventually, process, proxy, upstream,
 };
 
@@ -96,18 +96,36 @@ async fn every_request_whose_head_was_read_is_answered() {
     stopping.await.unwrap();
 }
 
+/// A node that does not answer in time is no reason to say nothing: a call has its error, and a batch what it has.
 #[tokio::test]
-async fn a_request_that_takes_too_long_is_cut_off() {
+async fn what_the_node_does_not_answer_in_time_is_answered_all_the_same() {
     let node = upstream::devchain().run().await;
-    let proxy =
-        proxy::new().upstream(&node).config(|config| config.connections.drain_timeout = DELAY).run().await;
-    let mut client = Raw::connect(proxy.address()).await;
+    let proxy = proxy::new()
+        .upstream(&node)
+        .config(|config| config.connections.drain_timeout = DELAY * 4)
+        .run()
+        .await;
+    let [mut alone, mut batch, mut unsent] = [
+        Raw::connect(proxy.address()).await,
+        Raw::connect(proxy.address()).await,
+        Raw::connect(proxy.address()).await,
+    ];
     node.fail(Fault::Hang).on("eth_gasPrice").always();
-    client.write(post(&client::call("eth_gasPrice"))).await;
-    eventually("the call arrives", async || node.count("eth_gasPrice") == 1).await;
+    let hangs = client::call("eth_gasPrice");
+    alone.write(post(&hangs)).await;
+    batch.write(post(&format!("[{},{hangs}]", client::call("eth_chainId")))).await;
+    unsent.write(post_head(hangs.len())).await;
+    eventually("the calls arrive", async || node.count("eth_gasPrice") == 2).await;
 
-    proxy.app.stop().await;
-    assert_eq!(client.read_to_end().await, "");
+    let stopping = tokio::spawn(proxy.app.stop());
+    let answer = alone.response().await;
+    assert_eq!((answer.status.as_u16(), answer.code()), (503, Some(-32013)));
+    let answers = batch.response().await.json();
+    assert!(answers[0]["result"].is_string(), "{answers}");
+    assert_eq!(answers[1]["error"]["code"], -32013, "{answers}");
+    // Who has not said what it wants is not waited for.
+    assert_eq!(unsent.read_to_end().await, "");
+    stopping.await.unwrap();
 }
 
 #[tokio::test]

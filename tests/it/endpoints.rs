@@ -477,11 +477,14 @@ async fn what_is_counted_for_an_endpoint_goes_with_it() {
     program.ask(BLOCK, json!([hash(&first, 5), true])).await;
     first.fail(Fault::Status(500)).on(BALANCE).once();
     program.ask(BALANCE, somebody()).await;
-    let counted = |endpoint: &str, outcome: &str| {
-        program.metric(&format!(r#"endpoint_calls_total{{endpoint="{endpoint}",outcome="{outcome}"}}"#))
+    let counted = |endpoint: &str, method: &str, outcome: &str| {
+        let labels = format!(r#"endpoint="{endpoint}",method="{method}",outcome="{outcome}""#);
+        program.metric(&format!("endpoint_calls_total{{{labels}}}"))
     };
-    for (outcome, count) in [("rejected", 1), ("status", 1), ("timeout", 0)] {
-        assert_eq!((counted("devchain 0", outcome), counted("devchain 1", outcome)), (count, 0), "{outcome}");
+    for (method, outcome, count) in [(BLOCK, "rejected", 1), (BALANCE, "status", 1), (BALANCE, "rejected", 0)]
+    {
+        let both = ["devchain 0", "devchain 1"].map(|endpoint| counted(endpoint, method, outcome));
+        assert_eq!(both, [count, 0], "{method} {outcome}");
     }
     let lies = r#"endpoint_mismatches_total{endpoint="devchain 0",reason="header_hash"}"#;
     assert_eq!(program.metric(lies), 1, "{}", program.metrics());
@@ -490,7 +493,7 @@ async fn what_is_counted_for_an_endpoint_goes_with_it() {
     program.ask(BALANCE, somebody()).await;
     let metrics = program.metrics();
     assert!(!metrics.contains("devchain 0"), "{metrics}");
-    assert!(counted("devchain 1", "result") > 0);
+    assert!(counted("devchain 1", BALANCE, "result") > 0);
 }
 
 // ## Filters

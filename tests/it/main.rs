@@ -38,6 +38,7 @@ mod hedge;
 mod inspect;
 mod malformed;
 mod matrix;
+mod metrics;
 mod model;
 mod node;
 mod page;

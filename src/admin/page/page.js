@@ -321,6 +321,19 @@ const REFUSALS = {
   bad_key: 'with an unknown key',
   host: 'for a host that is not served',
   no_key_too_often: 'without a key, too often',
+  http_method: 'not sent with POST',
+  websocket: 'for a WebSocket',
+  content_type: 'not sent as JSON',
+  content_encoding: 'sent packed',
+  body_too_large: 'too large to read',
+  body_timeout: 'too slow to come',
+  body_broken: 'broken off',
+  parse_error: 'no JSON',
+  invalid_request: 'no JSON-RPC, or too long a batch',
+  rate_limited: 'no call at all, over a rate',
+  overloaded: 'too many at once',
+  too_much_to_read: 'too much to read at once',
+  over_share: 'of a client with too many at once',
 }
 
 function showRefusals({ refusals }) {

@@ -60,7 +60,9 @@ impl View {
         }
         self.clocks.store(Some(Arc::new((sent, wall))));
         self.metrics.head_observed(change);
-        self.reorgs.note(change, link, links, SystemTime::now());
+        if let Some(reorg) = self.reorgs.note(change, link, links, SystemTime::now()) {
+            self.metrics.reorganised(&reorg);
+        }
         let named_by = named.by;
         self.heed(change, link, named_by);
         if let (HeadChange::Same | HeadChange::Extended(_), Some(by)) = (change, named_by) {

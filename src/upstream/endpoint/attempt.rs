@@ -179,7 +179,7 @@ impl Endpoint {
     /// Takes in what an attempt that began then says about the endpoint.
     fn heed(&self, call: &Call, attempted: &Result<Accepted, UpstreamError>, asked: Asked, begun: Instant) {
         let now = Instant::now();
-        self.metrics.call_ended(attempted.as_ref().map(|accepted| &accepted.answer));
+        self.metrics.call_ended(call.method.as_str(), attempted.as_ref().map(|accepted| &accepted.answer));
         let mut condition = self.condition();
         match attempted {
             Ok(Accepted { answer, verdict, .. }) => {

@@ -14,5 +14,5 @@ pub(super) use self::{
 };
 pub use self::{
     breaker::Health,
-    node::{EndpointId, EndpointStatus},
+    node::{EndpointId, EndpointState, EndpointStatus},
 };

@@ -46,7 +46,7 @@ async fn a_client_may_call_as_often_as_its_rate_says() {
     time::advance(Duration::from_secs(3600)).await;
     let after = join_all((0..10).map(|_| one.call("eth_chainId", json!([])))).await;
     assert_eq!(after.iter().filter(|(status, _)| *status == 200).count(), 3);
-    assert_eq!(program.metric(r#"calls_total{method="eth_chainId",outcome="limited"}"#), 10);
+    assert_eq!(program.metric(r#"calls_total{method="eth_chainId",outcome="rate_limited"}"#), 10);
 }
 
 #[tokio::test(start_paused = true)]
@@ -166,7 +166,7 @@ async fn without_keys_clients_are_told_apart_by_address() {
     assert_eq!(process.client().call("eth_chainId", json!([])).await.status, 429);
     let other = client::from("127.0.0.9".parse().unwrap(), &format!("http://{}", process.address()));
     assert_eq!(other.call("eth_chainId", json!([])).await.status, 200);
-    let limited = r#"holdfast_calls_total{method="eth_chainId",outcome="limited"}"#;
+    let limited = r#"holdfast_calls_total{method="eth_chainId",outcome="rate_limited"}"#;
     assert_eq!(process.metric(limited).await, 4);
     // Without a rate there is no limit.
     let free = proxy::new().upstream(&node).run().await;

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use flate2::read::GzDecoder;
 use holdfast::{
     budget::{ByteBudget, FairBytes},
-    cache::Cache,
+    cache::{self, Cache},
     config::Config,
     devchain::DevChain,
     http::{self, Access, Edge, Portion},
@@ -88,7 +88,7 @@ pub fn program_of(endpoints: Vec<EndpointParts>, config: &Config) -> InMemory {
     let upstream = Upstream::new(endpoints, config.chain_id, &config.upstream, &metrics);
     tokio::spawn(upstream.watch());
     let consistent = matches!(&config.upstream.endpoints[..], [endpoint] if endpoint.consistent);
-    let cache = Cache::new(&config.cache);
+    let cache = Cache::new(&config.cache, cache::Metrics::default());
     let metrics = proxy::Metrics::register(&mut registry);
     let verifier = Verifier::new(config.verify.clone(), verify::Metrics::register(&mut registry));
     let parts = ProxyParts { upstream: upstream.clone(), cache, verifier, consistent, metrics };

@@ -72,6 +72,16 @@ pub fn chromium(test: &str) -> Option<PathBuf> {
     on_path(test, "chromium")
 }
 
+/// What looks at metrics, and alerts.
+pub fn prometheus(test: &str) -> Option<PathBuf> {
+    on_path(test, "prometheus")
+}
+
+/// What tries its rules.
+pub fn promtool(test: &str) -> Option<PathBuf> {
+    on_path(test, "promtool")
+}
+
 /// A script of `tests/clients` that needs nothing but what runs it.
 pub fn bare_script(test: &str, runner: &[&str], script: &str) -> Option<Command> {
     let mut command = Command::new(on_path(test, runner[0])?);

@@ -1,6 +1,6 @@
 //! Method names as labels: only names known beforehand ever become one.
 
-use crate::eth::Operation;
+use super::Operation;
 
 /// Methods that are forwarded often enough to be worth a label of their own.
 const COMMON: [&str; 16] = [
@@ -26,27 +26,29 @@ const OTHER: &str = "other";
 
 /// The place of a method among the labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct MethodLabel(usize);
+pub struct MethodLabel(usize);
 
 // === impl MethodLabel ===
 
 impl MethodLabel {
     /// Every label, in order.
-    pub(super) fn all() -> impl Iterator<Item = &'static str> {
+    pub fn all() -> impl Iterator<Item = &'static str> {
         Operation::METHODS.iter().chain(&COMMON).copied().chain([OTHER])
     }
 
     /// The label of a method; `other` for any that is not known beforehand.
-    pub(super) fn of(method: &str) -> Self {
+    pub fn of(method: &str) -> Self {
         let other = Operation::METHODS.len() + COMMON.len();
         Self(Self::all().take(other).position(|label| label == method).unwrap_or(other))
     }
 
-    pub(super) fn index(self) -> usize {
+    /// Its place among all.
+    pub fn index(self) -> usize {
         self.0
     }
 
-    pub(super) fn as_str(self) -> &'static str {
+    /// Its text.
+    pub fn as_str(self) -> &'static str {
         Self::all().nth(self.0).unwrap_or(OTHER)
     }
 }

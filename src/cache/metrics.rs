@@ -1,0 +1,89 @@
+//! Counts what is kept, by kind.
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    registry::Registry,
+};
+
+use super::{Kind, entity::Entity};
+
+/// The cache's counters. A default one counts for nobody.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    entries: Family<Labels, Gauge>,
+    bytes: Family<Labels, Gauge>,
+    evictions: Family<Labels, Counter>,
+    capacity: Gauge,
+    /// All of these, by kind, found without a lock.
+    by_kind: [Counted; Kind::ALL.len()],
+}
+
+#[derive(Clone, Debug)]
+struct Counted {
+    entries: Gauge,
+    bytes: Gauge,
+    evictions: Counter,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Labels {
+    kind: &'static str,
+}
+
+// === impl Metrics ===
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let (entries, bytes, evictions) =
+            (Family::<_, Gauge>::default(), Family::<_, Gauge>::default(), Family::<_, Counter>::default());
+        let by_kind = Kind::ALL.map(|kind| {
+            let labels = Labels { kind: kind.as_str() };
+            Counted {
+                entries: entries.get_or_create_owned(&labels),
+                bytes: bytes.get_or_create_owned(&labels),
+                evictions: evictions.get_or_create_owned(&labels),
+            }
+        });
+        Self { entries, bytes, evictions, capacity: Gauge::default(), by_kind }
+    }
+}
+
+impl Metrics {
+    /// Registers `cache_entries{kind}`, `cache_bytes{kind}`, `cache_evictions_total{kind}` and `cache_capacity_bytes`.
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register("cache_entries", "Entries in memory", metrics.entries.clone());
+        registry.register("cache_bytes", "What they weigh", metrics.bytes.clone());
+        registry.register(
+            "cache_evictions",
+            "Entries that made room for others; not those that were replaced, or found to be of no use",
+            metrics.evictions.clone(),
+        );
+        registry.register("cache_capacity_bytes", "How many bytes there may be", metrics.capacity.clone());
+        metrics
+    }
+
+    pub(super) fn may_be(&self, bytes: u64) {
+        self.capacity.set(signed(bytes));
+    }
+
+    pub(super) fn came(&self, entity: &Entity) {
+        let counted = &self.by_kind[entity.kind() as usize];
+        counted.entries.inc();
+        counted.bytes.inc_by(signed(entity.weight() as u64));
+    }
+
+    pub(super) fn went(&self, entity: &Entity, evicted: bool) {
+        let counted = &self.by_kind[entity.kind() as usize];
+        counted.entries.dec();
+        counted.bytes.dec_by(signed(entity.weight() as u64));
+        if evicted {
+            counted.evictions.inc();
+        }
+    }
+}
+
+fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,133 @@
+//! What came of a call, in the words that it is counted and logged by.
+
+use super::{Answered, CallError, Outcome};
+use crate::jsonrpc::{Answer, Code};
+
+/// What came of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Counted {
+    Answered(Outcome),
+    /// Answered with the node's own error object.
+    NodeError,
+    /// The nodes, and not the client, are asked more often than they may be.
+    UpstreamLimited,
+    /// Answered with an error of ours.
+    Error(Code),
+}
+
+/// Where a call's answer was had, for its time: those from memory and those of the upstream are orders apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whence {
+    Memory,
+    Upstream,
+    /// From neither: it was not let through.
+    Refusal,
+}
+
+const ANSWERS: [&str; 8] =
+    ["hit", "derived", "stored", "miss", "joined", "bypass", "node_error", "upstream_limited"];
+
+/// The errors that a call, once it is read, can come to.
+const ERRORS: [Code; 8] = [
+    Code::MethodNotFound,
+    Code::InvalidParams,
+    Code::RateLimited,
+    Code::UpstreamFailed,
+    Code::UpstreamTimeout,
+    Code::UpstreamMismatch,
+    Code::Overloaded,
+    Code::Internal,
+];
+
+// === impl Counted ===
+
+impl Counted {
+    /// So many are told apart.
+    pub(super) const COUNT: usize = ANSWERS.len() + ERRORS.len();
+
+    /// The names of all, in order.
+    pub(super) fn names() -> [&'static str; Self::COUNT] {
+        let errors = ERRORS.iter().map(|code| code.as_str());
+        let mut names = ANSWERS.into_iter().chain(errors);
+        std::array::from_fn(|_| names.next().unwrap_or_default())
+    }
+
+    pub(super) fn of(answered: &Result<Answered, CallError>) -> Self {
+        match answered {
+            Ok(Answered { answer: Answer::Result(_), outcome, .. }) => Self::Answered(*outcome),
+            Ok(Answered { answer: Answer::Error(_), .. }) => Self::NodeError,
+            Err(CallError::Upstream(error)) if error.code() == Code::RateLimited => Self::UpstreamLimited,
+            Err(error) => Self::Error(error.code()),
+        }
+    }
+
+    /// Its place among the names.
+    pub(super) fn index(self) -> usize {
+        match self {
+            Self::Answered(Outcome::Hit(_)) => 0,
+            Self::Answered(Outcome::Derived(_)) => 1,
+            Self::Answered(Outcome::Stored) => 2,
+            Self::Answered(Outcome::Miss) => 3,
+            Self::Answered(Outcome::Joined) => 4,
+            Self::Answered(Outcome::Bypass) => 5,
+            Self::NodeError => 6,
+            Self::UpstreamLimited => 7,
+            Self::Error(code) => {
+                let internal = ERRORS.len() - 1;
+                ANSWERS.len() + ERRORS.iter().position(|known| *known == code).unwrap_or(internal)
+            }
+        }
+    }
+
+    pub(super) fn as_str(self) -> &'static str {
+        Self::names()[self.index()]
+    }
+
+    pub(super) fn from(self) -> Whence {
+        match self {
+            Self::Answered(Outcome::Hit(_) | Outcome::Derived(_)) => Whence::Memory,
+            Self::Error(Code::MethodNotFound | Code::InvalidParams | Code::RateLimited) => Whence::Refusal,
+            Self::Answered(_) | Self::NodeError | Self::UpstreamLimited | Self::Error(_) => Whence::Upstream,
+        }
+    }
+}
+
+// === impl Whence ===
+
+impl Whence {
+    pub(super) const ALL: [Self; 3] = [Self::Memory, Self::Upstream, Self::Refusal];
+
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Upstream => "upstream",
+            Self::Refusal => "refusal",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proxy::Source;
+
+    #[test]
+    fn each_has_a_name_of_its_own() {
+        let source = Source::Block;
+        let outcomes = [
+            Outcome::Hit(source),
+            Outcome::Derived(source),
+            Outcome::Stored,
+            Outcome::Miss,
+            Outcome::Joined,
+            Outcome::Bypass,
+        ];
+        let all = outcomes.map(Counted::Answered).into_iter();
+        let all: Vec<_> = all
+            .chain([Counted::NodeError, Counted::UpstreamLimited])
+            .chain(ERRORS.map(Counted::Error))
+            .collect();
+        assert_eq!(all.iter().map(|counted| counted.as_str()).collect::<Vec<_>>(), Counted::names());
+        assert_eq!(Counted::Error(Code::UpstreamTimeout).as_str(), "upstream_timeout");
+    }
+}

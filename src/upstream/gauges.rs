@@ -1,0 +1,68 @@
+//! How the endpoints do, looked at when somebody asks.
+
+use std::fmt;
+
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
+    metrics::{MetricType, gauge::ConstGauge},
+    registry::Registry,
+};
+
+use super::{EndpointState, Upstream};
+
+#[derive(Debug)]
+struct Endpoints(Upstream);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Labels {
+    endpoint: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StateLabels {
+    endpoint: String,
+    state: &'static str,
+}
+
+// === impl Upstream ===
+
+impl Upstream {
+    /// Registers `endpoint_state{endpoint,state}`, `endpoint_followed{endpoint}` and `endpoint_head{endpoint}`.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register_collector(Box::new(Endpoints(self.clone())));
+    }
+}
+
+// === impl Endpoints ===
+
+impl Collector for Endpoints {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let (endpoints, followed) = self.0.status();
+        let gauge = MetricType::Gauge;
+        let help = "1 for the state that an endpoint is in, 0 for the others";
+        let mut states = encoder.encode_descriptor("endpoint_state", help, None, gauge)?;
+        for endpoint in &endpoints {
+            for state in EndpointState::ALL {
+                let labels = StateLabels { endpoint: endpoint.name.to_string(), state: state.as_str() };
+                let is_in = i64::from(endpoint.state() == state);
+                ConstGauge::new(is_in).encode(states.encode_family(&labels)?)?;
+            }
+        }
+        let help = "1 for the endpoint whose head is followed";
+        let mut follows = encoder.encode_descriptor("endpoint_followed", help, None, gauge)?;
+        for endpoint in &endpoints {
+            let is_followed = i64::from(followed == Some(endpoint.id));
+            let labels = Labels { endpoint: endpoint.name.to_string() };
+            ConstGauge::new(is_followed).encode(follows.encode_family(&labels)?)?;
+        }
+        let help = "The highest block that an endpoint has shown";
+        let mut heads = encoder.encode_descriptor("endpoint_head", help, None, gauge)?;
+        for (endpoint, head) in endpoints.iter().filter_map(|endpoint| Some((endpoint, endpoint.head?))) {
+            let labels = Labels { endpoint: endpoint.name.to_string() };
+            let number = i64::try_from(head.0).unwrap_or(i64::MAX);
+            ConstGauge::new(number).encode(heads.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+}
