@@ -212,7 +212,7 @@ fn every_counter_that_is_named_is_one() {
     for page in pages() {
         for code in page.code() {
             let Some(name) = code.split('{').next().unwrap().strip_prefix("holdfast_") else { continue };
-            let endings = ["_total", "_bucket", "_sum", "_count"];
+            let endings = ["_total", "_bucket", "_sum", "_count", "_info"];
             let base = endings.iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(name);
             assert!(all.contains(&format!("\"{base}\"")), "{}: nothing counts {code}", page.name);
             seen.insert(base.to_owned());
