@@ -29,6 +29,7 @@ const USEFUL: [&str; 3] = ["eth_getBlockReceipts", "eth_feeHistory", "eth_getLog
 /// beside a running instance. Exits with 0 if all is well, with 1 if the node is not what it should be, and with 64 if
 /// the configuration is wrong.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(super) struct Check {
     /// What can be set in the file too.
     #[command(flatten)]
@@ -38,6 +39,12 @@ pub(super) struct Check {
     #[arg(long)]
     offline: bool,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  holdfast check --upstream http://127.0.0.1:8545    what does that node know?
+  holdfast check --config holdfast.toml              is the file right, and are the nodes there?
+  holdfast check --config holdfast.toml --offline    is the file right? Before a start or a reload";
 
 /// A node's answer, as far as this command reads it.
 enum Said {

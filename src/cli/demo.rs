@@ -34,6 +34,7 @@ const ROUND: Duration = Duration::from_millis(500);
 ///
 /// Needs no node and no network, reads no file, and of the environment only where to listen. Ends with ctrl-c.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(super) struct Demo {
     /// Where clients connect
     #[arg(long, value_name = "ADDRESS", value_parser = address, default_value = "127.0.0.1:8555", env = "HOLDFAST_LISTEN")]
@@ -47,6 +48,11 @@ pub(super) struct Demo {
     #[arg(long, value_name = "LEVEL", default_value = "warn")]
     log_level: String,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  holdfast demo                                                   then open http://127.0.0.1:8556
+  holdfast demo --listen 127.0.0.1:9555 --admin 127.0.0.1:9556    the usual ports are taken";
 
 // === impl Demo ===
 

@@ -20,6 +20,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// Exits with 0 if it is, with 1 and the reason if it is not. Alive is enough by default, since an
 /// upstream that is down is no reason to restart its proxy.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(super) struct Health {
     #[command(flatten)]
     target: Target,
@@ -28,6 +29,12 @@ pub(super) struct Health {
     #[arg(long)]
     ready: bool,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  holdfast health                                is the process alive? For restarts
+  holdfast health --ready                        can it answer calls? For taking traffic
+  holdfast health --admin 10.0.0.5:8556 --tls    elsewhere, and by TLS";
 
 // === impl Health ===
 

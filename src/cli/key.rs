@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use super::{Failure, say, written};
 use crate::http::{KeyConfig, NewKey};
 
-/// Make keys for clients.
+/// Make keys for clients, and tokens for operators.
 #[derive(Debug, Args)]
 pub(super) struct Key {
     #[command(subcommand)]
@@ -21,13 +21,20 @@ enum KeyCommand {
 
 /// Make a new key: the key is shown once, the lines for the configuration hold its hash.
 ///
-/// The lines come out alone, so that they can be added to the file: holdfast key new >> holdfast.toml
+/// The key itself goes to standard error and the lines to standard output, so that they can be added to the file. From
+/// the first key on nobody comes in without one. For operators, take the sha256 out of the lines and set it as admin_token.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 struct New {
     /// Who will use it, for people [default: made from the hash]
     #[arg(long, value_name = "NAME", value_parser = name)]
     name: Option<String>,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  holdfast key new --name wallet
+  holdfast key new --name wallet >> holdfast.toml    and SIGHUP: then it counts";
 
 // === impl Key ===
 

@@ -17,9 +17,15 @@ use crate::{
 /// Serve clients in front of a node.
 ///
 /// The node need not be up: /ready on the admin listener says when it is. What is not a flag is a key of the file, or
-/// comes from the environment: HOLDFAST_HTTP__MAX_BATCH=100 is max_batch in [http], HOLDFAST_UPSTREAM_URL the node.
-/// SIGHUP reads the file again; SIGTERM and ctrl-c end it in order.
+/// comes from the environment: HOLDFAST_HTTP__MAX_BATCH=100 is max_batch in [http], HOLDFAST_UPSTREAM_URL the node. Of
+/// the three, flags are the strongest and the file the weakest.
+///
+/// SIGHUP reads all of it again, and no connection is lost. SIGTERM and ctrl-c end it when what is under way is
+/// answered; a second one ends it at once.
+///
+/// Exits with 0 when it was told to end, with 64 if the configuration is wrong, and with 1 if it cannot listen.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(super) struct Serve {
     /// What can be set in the file too.
     #[command(flatten)]
@@ -29,7 +35,7 @@ pub(super) struct Serve {
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     listen: Option<SocketAddr>,
 
-    /// Where operators connect: /live, /ready, /status, /metrics [default: 127.0.0.1:8556]
+    /// Where operators connect: a page, /live, /ready, /status, /metrics [default: 127.0.0.1:8556]
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     admin: Option<SocketAddr>,
 
@@ -37,15 +43,16 @@ pub(super) struct Serve {
     #[arg(long, value_name = "SIZE")]
     cache_size: Option<String>,
 
-    /// How old an answer may be, such as "500ms" [default: 1s]
+    /// How old an answer may be, such as "500ms"; longer saves upstream calls [default: 1s]
     #[arg(long, value_name = "TIME")]
     max_staleness: Option<String>,
 
-    /// What is demanded of an answer before it is kept: auto, full or structural [default: auto]
+    /// What is demanded of an answer before it is kept: auto (every proof that needs no more calls), full (proof of
+    /// everything) or structural (its shape) [default: auto]
     #[arg(long, value_name = "LEVEL")]
     verify: Option<String>,
 
-    /// What becomes of an answer that cannot be right: pass or reject [default: pass]
+    /// What becomes of an answer that cannot be right: pass (handed on, not kept) or reject (an error) [default: pass]
     #[arg(long, value_name = "POLICY")]
     on_mismatch: Option<String>,
 
@@ -62,15 +69,23 @@ pub(super) struct Serve {
     log_format: Option<LogFormat>,
 }
 
+const EXAMPLES: &str = "\
+Examples:
+  holdfast serve --upstream http://127.0.0.1:8545
+  holdfast serve --upstream http://127.0.0.1:8545 --cache-size 2GiB --max-staleness 2s
+  holdfast serve --upstream http://127.0.0.1:8545 --verify full --on-mismatch reject
+  holdfast serve --config holdfast.toml --log-format json
+  HOLDFAST_UPSTREAM_URL=https://node.example/KEY holdfast serve    so no list of processes shows it";
+
 /// What `serve` and `check` share.
 #[derive(Debug, Args)]
 pub(super) struct Settings {
-    /// The configuration file; config/holdfast.toml in the source documents every key
+    /// The configuration file, or HOLDFAST_CONFIG; config/holdfast.toml in the source documents every key
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// The node's URL, such as http://127.0.0.1:8545; give it several times for several nodes of one chain. It is never
-    /// shown whole: it may hold a key
+    /// The node's URL, such as http://127.0.0.1:8545; give it several times for several nodes of one chain. Replaces
+    /// those in the file. It is never shown whole: it may hold a key
     #[arg(long, value_name = "URL")]
     upstream: Vec<String>,
 

@@ -2,12 +2,11 @@
 
 use std::{fs, path::Path};
 
-use holdfast::config::Sources;
 use serde_json::json;
 
 use crate::support::{
     client,
-    program::{Program, file, holdfast, output, text},
+    program::{Program, holdfast, output, text},
     proxy, tools, upstream,
 };
 
@@ -98,15 +97,6 @@ async fn the_commands_of_the_readme_work() {
     }
 }
 
-#[test]
-fn the_rules_of_the_readme_are_rules() {
-    let readme = read("README.md");
-    let blocks = readme.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
-    let rules = blocks.into_iter().find(|block| block.contains("[[http.keys]]")).unwrap();
-    let config = Sources::none().with_file(Some(file("holdfast.toml", rules))).load().unwrap();
-    assert_eq!((config.http.keys.len(), config.http.trusted_proxies.len()), (1, 1));
-}
-
 /// The table names it in a cell, not in a block of its own.
 #[tokio::test]
 async fn the_cast_line_of_the_readme_works() {
@@ -125,10 +115,10 @@ async fn the_cast_line_of_the_readme_works() {
 }
 
 #[tokio::test]
-async fn the_codes_of_the_readme_are_the_codes() {
-    let readme = read("README.md");
+async fn the_codes_that_are_documented_are_the_codes() {
+    let page = read("docs/configuration.md");
     for code in holdfast::jsonrpc::Code::ALL {
-        assert!(readme.contains(&format!("| {} |", code.number())), "{code:?}");
+        assert!(page.contains(&format!("| {} |", code.number())), "{code:?}");
     }
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).run().await;
