@@ -72,6 +72,9 @@ const LIVE: [&str; 24] = [
 /// Applied by whoever has the log.
 const LOG_LEVEL: &str = "log.level";
 
+const APPLIED: &str = "applied";
+const REFUSED: &str = "refused";
+
 /// Holds the parts that can change.
 #[derive(Debug)]
 pub(super) struct Reload {
@@ -133,7 +136,7 @@ impl Reload {
         let (prepared, config) = match prepared {
             Ok(prepared) => prepared,
             Err(refusal) => {
-                self.metrics.count("refused");
+                self.metrics.count(REFUSED);
                 error!(error = %refusal, "the new configuration is refused: the old one stays in force");
                 return;
             }
@@ -148,7 +151,7 @@ impl Reload {
         set_log(&config.log);
         warn_of_doubts(&config);
         *current = config;
-        self.metrics.count("applied");
+        self.metrics.count(APPLIED);
         if changed.is_empty() && !new_certificate {
             info!("configuration read again: nothing has changed that can while it runs");
         } else {
@@ -254,6 +257,9 @@ impl Metrics {
             "Times the configuration was read again",
             metrics.reloads.clone(),
         );
+        for outcome in [APPLIED, REFUSED] {
+            drop(metrics.reloads.get_or_create(&Labels { outcome }));
+        }
         metrics
     }
 

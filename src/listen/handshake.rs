@@ -69,6 +69,16 @@ struct UnderWay<'a> {
 // === impl NotSecure ===
 
 impl NotSecure {
+    pub(super) const ALL: [Self; 7] = [
+        Self::PlainHttp,
+        Self::NotTls,
+        Self::Incompatible,
+        Self::Declined,
+        Self::Misbehaved,
+        Self::Lost,
+        Self::Unfinished,
+    ];
+
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::PlainHttp => "plain_http",

@@ -53,6 +53,9 @@ impl Metrics {
         for reason in Closed::ALL.map(Closed::as_str) {
             drop(inner.closed.get_or_create(&Labels { reason }));
         }
+        for reason in NotSecure::ALL.map(NotSecure::as_str) {
+            drop(inner.not_secure.get_or_create(&Labels { reason }));
+        }
         Self(Arc::new(inner))
     }
 

@@ -139,5 +139,11 @@ mod tests {
         let [newest, before] = [reorgs.last()[0], reorgs.last()[1]];
         assert_eq!((newest.depth, newest.kind.as_str(), newest.head.0), (Some(3), "rollback", 17));
         assert_eq!((before.depth, before.kind.as_str(), before.head.0), (None, "reorg", 19));
+        let label = |depth| Reorg { depth, ..newest }.depth_label();
+        assert_eq!(
+            [1, 2, 3, 7, 8, 31, 32, 900].map(Some).map(label),
+            ["1", "2", "3-7", "3-7", "8-31", "8-31", "32+", "32+"]
+        );
+        assert_eq!(label(None), "unknown");
     }
 }
