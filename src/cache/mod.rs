@@ -12,6 +12,7 @@ mod held;
 mod location;
 mod metrics;
 mod store;
+pub mod tier;
 
 pub use self::{
     config::Config,
