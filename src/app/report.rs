@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use crate::{
     admin::{self, Counts, History},
-    cache::Cache,
+    cache::{Cache, TierStatus, Tiers},
     http,
     proxy::{self, Derivation, Reorg, Seen, Sight, Totals},
     upstream::{self, EndpointStatus, Identity, IdentityState, Upstream},
@@ -36,6 +36,7 @@ pub(super) struct Report {
     pub(super) requests: http::Metrics,
     pub(super) history: History,
     pub(super) cache: Cache,
+    pub(super) tiers: Tiers,
     pub(super) sight: Sight,
     pub(super) upstream: Upstream,
     pub(super) listen: SocketAddr,
@@ -126,6 +127,7 @@ impl admin::Report for Report {
                 "capacity": self.cache.capacity(),
                 "located_transactions": self.cache.located().0,
             },
+            "tiers": self.tiers.status().iter().map(tier).collect::<Vec<_>>(),
             "refusals": refusals(&self.history),
         })
     }
@@ -171,6 +173,18 @@ fn reorgs(sight: &Sight) -> serde_json::Value {
         })
     };
     json!({ "count": sight.reorg_count(), "last": sight.reorgs().iter().map(one).collect::<Vec<_>>() })
+}
+
+fn tier(TierStatus { kind, usage, reads, writes }: &TierStatus) -> serde_json::Value {
+    json!({
+        "tier": kind.as_str(),
+        "bytes": usage.bytes,
+        "capacity": usage.capacity,
+        "blocks": usage.blocks,
+        "evictions": usage.evictions,
+        "reading": reads,
+        "writing": writes,
+    })
 }
 
 /// What was refused or failed in the last quarter of an hour.

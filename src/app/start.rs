@@ -19,7 +19,7 @@ use super::{
 use crate::{
     admin::{Admin, Events, Guard, History, Operator},
     budget::{ByteBudget, FairBytes},
-    cache::{self, Cache},
+    cache::{self, Cache, Tiers},
     config::{Config, ConfigError, LogConfig, Problem},
     http::{self, Access, Edge, HostCheck},
     listen::{self, BindError, Listener, Tls, TlsConfig, TlsIdentity, raise_file_limit},
@@ -110,10 +110,14 @@ impl App {
         let watch = tokio::spawn(upstream.watch());
         let call_metrics = proxy::Metrics::register(&mut registry);
         let cache = Cache::new(&config.cache, cache::Metrics::register(&mut registry));
+        let tier_metrics = cache::TierMetrics::register(&mut registry);
+        let tiers = Tiers::new(Vec::new(), tier_metrics.clone());
+        tier_metrics.register_gauges(&tiers, &mut registry);
         let consistent = is_consistent(&config.upstream.endpoints);
         let parts = ProxyParts {
             upstream: upstream.clone(),
             cache: cache.clone(),
+            tiers: tiers.clone(),
             verifier: Verifier::new(config.verify.clone(), verify::Metrics::register(&mut registry)),
             consistent,
             metrics: call_metrics.clone(),
@@ -126,6 +130,7 @@ impl App {
         let operator = Operator::new(sight.clone(), warmer);
         let report = Arc::new(Report {
             cache,
+            tiers: tiers.clone(),
             sight,
             identity: identity.clone(),
             calls: call_metrics,

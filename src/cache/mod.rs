@@ -13,6 +13,7 @@ mod location;
 mod metrics;
 mod store;
 pub mod tier;
+mod tiers;
 
 pub use self::{
     config::Config,
@@ -22,4 +23,5 @@ pub use self::{
     location::{Home, Location},
     metrics::Metrics,
     store::Cache,
+    tiers::{Found, Metrics as TierMetrics, Parcel, TierStatus, Tiers},
 };

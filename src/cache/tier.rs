@@ -194,7 +194,7 @@ impl TierKind {
     pub const ALL: [Self; 2] = [Self::Disk, Self::Redis];
 
     /// Its name in logs, metrics and headers.
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Disk => "disk",
             Self::Redis => "redis",

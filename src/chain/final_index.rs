@@ -27,6 +27,16 @@ impl FinalIndex {
         self.0.get(&number).map(|entry| entry.hash)
     }
 
+    /// What stands above one number, up to and with another.
+    pub(super) fn between(
+        &self,
+        above: Option<BlockNumber>,
+        up_to: BlockNumber,
+    ) -> impl Iterator<Item = (BlockNumber, BlockHash)> {
+        let from = above.map_or(0, |above| above.0.saturating_add(1)).min(up_to.0);
+        self.0.range(BlockNumber(from)..=up_to).map(|(number, entry)| (*number, entry.hash))
+    }
+
     /// Where a hash stands; looks at all entries.
     pub(super) fn number_of(&self, hash: BlockHash) -> Option<BlockNumber> {
         self.0.iter().find(|(_, entry)| entry.hash == hash).map(|(number, _)| *number)

@@ -73,6 +73,23 @@ impl Finality {
         self.index.get(number)
     }
 
+    /// What stands above one number, up to and with another, as far as it is known.
+    pub(super) fn between(
+        &self,
+        above: Option<BlockNumber>,
+        up_to: BlockNumber,
+    ) -> impl Iterator<Item = (BlockNumber, BlockHash)> {
+        self.index.between(above, up_to)
+    }
+
+    /// Takes in what was final before a restart, if nothing is known yet.
+    pub(super) fn restore(&mut self, number: BlockNumber, hash: BlockHash, now: Stamp) {
+        if self.highest.is_none() && self.index.insert(number, hash, Some(now.time)).is_ok() {
+            self.highest = Some((number, hash));
+            self.since = Some(now);
+        }
+    }
+
     /// How many numbers have a hash that is final.
     pub(super) fn len(&self) -> usize {
         self.index.len()

@@ -99,6 +99,22 @@ impl Tracker {
         self.finality.highest()
     }
 
+    /// What is final above one number, up to and with another, as far as its hash is known.
+    pub fn final_blocks(
+        &self,
+        above: Option<BlockNumber>,
+        up_to: BlockNumber,
+    ) -> Vec<(BlockNumber, BlockHash)> {
+        self.finality.between(above, up_to).collect()
+    }
+
+    /// Takes in what was final before a restart, for as long as nobody can be asked.
+    pub fn restore_finality(&mut self, number: BlockNumber, hash: BlockHash, now: Stamp) {
+        if self.rules.finality {
+            self.finality.restore(number, hash, now);
+        }
+    }
+
     /// How many blocks the window holds, and the final index.
     pub fn sizes(&self) -> (usize, usize) {
         (self.branch.window.len(), self.finality.len())

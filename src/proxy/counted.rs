@@ -1,7 +1,10 @@
 //! What came of a call, in the words that it is counted and logged by.
 
 use super::{Answered, CallError, Outcome};
-use crate::jsonrpc::{Answer, Code};
+use crate::{
+    cache::tier::TierKind,
+    jsonrpc::{Answer, Code},
+};
 
 /// What came of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,13 +22,25 @@ pub(super) enum Counted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Whence {
     Memory,
+    /// From a tier behind it.
+    Tier,
     Upstream,
-    /// From neither: it was not let through.
+    /// From none of them: it was not let through.
     Refusal,
 }
 
-const ANSWERS: [&str; 8] =
-    ["hit", "derived", "stored", "miss", "joined", "bypass", "node_error", "upstream_limited"];
+const ANSWERS: [&str; 10] = [
+    "hit",
+    "derived",
+    TierKind::Disk.as_str(),
+    TierKind::Redis.as_str(),
+    "stored",
+    "miss",
+    "joined",
+    "bypass",
+    "node_error",
+    "upstream_limited",
+];
 
 /// The errors that a call, once it is read, can come to.
 const ERRORS: [Code; 8] = [
@@ -66,12 +81,14 @@ impl Counted {
         match self {
             Self::Answered(Outcome::Hit(_)) => 0,
             Self::Answered(Outcome::Derived(_)) => 1,
-            Self::Answered(Outcome::Stored) => 2,
-            Self::Answered(Outcome::Miss) => 3,
-            Self::Answered(Outcome::Joined) => 4,
-            Self::Answered(Outcome::Bypass) => 5,
-            Self::NodeError => 6,
-            Self::UpstreamLimited => 7,
+            Self::Answered(Outcome::Restored(TierKind::Disk)) => 2,
+            Self::Answered(Outcome::Restored(TierKind::Redis)) => 3,
+            Self::Answered(Outcome::Stored) => 4,
+            Self::Answered(Outcome::Miss) => 5,
+            Self::Answered(Outcome::Joined) => 6,
+            Self::Answered(Outcome::Bypass) => 7,
+            Self::NodeError => 8,
+            Self::UpstreamLimited => 9,
             Self::Error(code) => {
                 let internal = ERRORS.len() - 1;
                 ANSWERS.len() + ERRORS.iter().position(|known| *known == code).unwrap_or(internal)
@@ -86,6 +103,7 @@ impl Counted {
     pub(super) fn from(self) -> Whence {
         match self {
             Self::Answered(Outcome::Hit(_) | Outcome::Derived(_)) => Whence::Memory,
+            Self::Answered(Outcome::Restored(_)) => Whence::Tier,
             Self::Error(Code::MethodNotFound | Code::InvalidParams | Code::RateLimited) => Whence::Refusal,
             Self::Answered(_) | Self::NodeError | Self::UpstreamLimited | Self::Error(_) => Whence::Upstream,
         }
@@ -95,11 +113,12 @@ impl Counted {
 // === impl Whence ===
 
 impl Whence {
-    pub(super) const ALL: [Self; 3] = [Self::Memory, Self::Upstream, Self::Refusal];
+    pub(super) const ALL: [Self; 4] = [Self::Memory, Self::Tier, Self::Upstream, Self::Refusal];
 
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Memory => "memory",
+            Self::Tier => "tier",
             Self::Upstream => "upstream",
             Self::Refusal => "refusal",
         }
@@ -117,6 +136,8 @@ mod tests {
         let outcomes = [
             Outcome::Hit(source),
             Outcome::Derived(source),
+            Outcome::Restored(TierKind::Disk),
+            Outcome::Restored(TierKind::Redis),
             Outcome::Stored,
             Outcome::Miss,
             Outcome::Joined,

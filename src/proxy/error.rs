@@ -74,6 +74,21 @@ impl CallError {
             Self::Upstream(error) => error.code(),
         }
     }
+
+    /// Is it that nobody answers, rather than what somebody said?
+    pub(super) fn is_outage(&self) -> bool {
+        match self {
+            Self::Upstream(error) => error.is_failure() && !matches!(error, UpstreamError::Stranger(_)),
+            Self::Stranger(_)
+            | Self::Deadline { .. }
+            | Self::MethodNotAllowed { .. }
+            | Self::OriginNotTrusted { .. }
+            | Self::RateLimited { .. }
+            | Self::Params(_)
+            | Self::Unproved
+            | Self::Stopping => false,
+        }
+    }
 }
 
 impl From<IdentityError> for CallError {

@@ -16,6 +16,7 @@ use super::{
     coalesce::{Coalesce, Landed},
     derive::Derivations,
     known::KnownAt,
+    restore::{Restorer, Turned},
     view::View,
 };
 use crate::{
@@ -79,6 +80,7 @@ pub(super) struct Fetcher {
     /// The node does not know `eth_getBlockReceipts`.
     lacks_block_receipts: AtomicBool,
     pub(super) absences: Absences,
+    pub(super) restorer: Restorer,
     /// What could not be kept, or was fetched once more already: not to be tried with every answer.
     vain: moka::sync::Cache<Fetch, ()>,
 }
@@ -170,8 +172,8 @@ impl Fetch {
 // === impl Fetcher ===
 
 impl Fetcher {
-    pub(super) fn new(view: Arc<View>, parts: &ProxyParts) -> Self {
-        let ProxyParts { upstream, cache, verifier, metrics, .. } = parts.clone();
+    pub(super) fn new(view: Arc<View>, parts: &ProxyParts, chain_id: Option<u64>) -> Self {
+        let ProxyParts { upstream, cache, tiers, verifier, metrics, .. } = parts.clone();
         Self {
             view,
             cache,
@@ -183,6 +185,7 @@ impl Fetcher {
             flights: Coalesce::default(),
             lacks_block_receipts: AtomicBool::new(false),
             absences: Absences::new(),
+            restorer: Restorer::new(tiers, chain_id),
             vain: moka::sync::Cache::builder().max_capacity(MOST_VAIN).time_to_live(VAIN).build(),
         }
     }
@@ -317,6 +320,16 @@ impl Fetcher {
     }
 
     async fn carry_out(self: Arc<Self>, fetch: Fetch, sent: Stamp) -> Result<Fetched, UpstreamError> {
+        let lease = match self.take_turn(fetch).await {
+            Turned::Ours(lease) => lease,
+            Turned::Brought(fetched) => return Ok(fetched),
+        };
+        let fetched = self.ask_upstream(fetch, sent).await;
+        self.end_turn(lease);
+        fetched
+    }
+
+    async fn ask_upstream(self: &Arc<Self>, fetch: Fetch, sent: Stamp) -> Result<Fetched, UpstreamError> {
         let (head, generation) = (self.view.tracker().head(), self.view.generation());
         let check = self.check(fetch.asked(), sent);
         let finalized = self.view.tracker().finalized().map(|(number, _)| number);

@@ -54,6 +54,12 @@ impl Fetcher {
     }
 
     fn keep_block(self: &Arc<Self>, block: Verified<Block>) -> Arc<Verified<Block>> {
+        let block = self.keep_restored_block(block);
+        self.view.spill_block(&block, None);
+        block
+    }
+
+    pub(super) fn keep_restored_block(self: &Arc<Self>, block: Verified<Block>) -> Arc<Verified<Block>> {
         let block = self.cache.insert_block(block);
         self.prove_waiting(&block);
         block
@@ -66,6 +72,7 @@ impl Fetcher {
         receipts: Verified<Receipts>,
     ) -> Arc<Verified<Receipts>> {
         let receipts = self.cache.insert_receipts(block, number, receipts);
+        self.view.spill_receipts(&receipts, None);
         // Their block may have come while they were being checked.
         if let Some(block) = self.cache.block(block) {
             self.prove_waiting(&block);
@@ -84,7 +91,10 @@ impl Fetcher {
         tokio::spawn(async move {
             let (hash, number) = (block.hash(), block.header().number);
             match this.verifier.prove_receipts((*receipts).clone(), block).await {
-                Some(Ok(receipts)) => drop(this.cache.insert_receipts(hash, number, receipts)),
+                Some(Ok(receipts)) => {
+                    let receipts = this.cache.insert_receipts(hash, number, receipts);
+                    this.view.spill_receipts(&receipts, None);
+                }
                 Some(Err(_)) => {
                     this.cache.remove_unproved_receipts(hash);
                     this.found_vain(Fetch::Receipts(hash));

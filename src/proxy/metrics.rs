@@ -18,6 +18,7 @@ use super::{
     counted::{Counted, Whence},
 };
 use crate::{
+    cache::tier::TierKind,
     chain::HeadChange,
     eth::{MethodLabel, Tag},
     histogram::{Histogram, Snapshot},
@@ -41,7 +42,7 @@ pub struct Metrics(Arc<Inner>);
 pub struct Totals {
     /// Calls of clients.
     pub calls: u64,
-    /// Answered from memory, cut or not.
+    /// Answered from memory, cut or not, or from a tier behind it.
     pub hits: u64,
     /// Answered with what somebody else had asked for already.
     pub joined: u64,
@@ -74,7 +75,7 @@ struct Inner {
     by_method: Vec<[Counter; Counted::COUNT]>,
     seconds: Family<FromLabels, Histogram>,
     /// `seconds`, by where the answer was had.
-    by_from: [Histogram; 3],
+    by_from: [Histogram; Whence::ALL.len()],
     bytes_from_memory: Counter,
     heads: Family<ReasonLabels, Counter>,
     refreshes: Family<RefreshLabels, Counter>,
@@ -269,7 +270,11 @@ impl Metrics {
         Totals {
             calls: self.0.by_method.iter().flatten().map(Counter::get).sum(),
             hits: all(Counted::Answered(Outcome::Hit(Source::View)))
-                + all(Counted::Answered(Outcome::Derived(Source::Block))),
+                + all(Counted::Answered(Outcome::Derived(Source::Block)))
+                + TierKind::ALL
+                    .map(|tier| all(Counted::Answered(Outcome::Restored(tier))))
+                    .iter()
+                    .sum::<u64>(),
             joined: all(Counted::Answered(Outcome::Joined)),
             refused: all(Counted::Error(Code::MethodNotFound)) + all(Counted::Error(Code::InvalidParams)),
             limited: all(Counted::Error(Code::RateLimited)),

@@ -33,6 +33,7 @@ mod recall;
 mod reorgs;
 mod request;
 mod respond;
+mod restore;
 mod sight;
 mod stack;
 mod turns;

@@ -7,7 +7,7 @@ use http::HeaderValue;
 
 use super::{Bucket, PacketContext, Policy, want::Want};
 use crate::{
-    cache::Deflated,
+    cache::{Deflated, tier::TierKind},
     client::Client,
     eth::{Extra, MethodLabel, Operation, ParamError},
     jsonrpc::{Answer, Call, MethodName, Params, RawId},
@@ -67,6 +67,8 @@ pub enum Outcome {
     Hit(Source),
     /// From memory, cut out of something larger than what was asked for.
     Derived(Source),
+    /// From a tier behind memory.
+    Restored(TierKind),
     /// The upstream was asked, and what it said is kept.
     Stored,
     /// The upstream was asked, and what it said is not kept.
@@ -167,7 +169,7 @@ impl Outcome {
     /// Its place among the names.
     pub fn index(self) -> usize {
         match self {
-            Self::Hit(_) | Self::Derived(_) => 0,
+            Self::Hit(_) | Self::Derived(_) | Self::Restored(_) => 0,
             Self::Stored => 1,
             Self::Miss => 2,
             Self::Joined => 3,
@@ -179,6 +181,8 @@ impl Outcome {
     pub fn cache_status(self) -> &'static str {
         match self {
             Self::Hit(source) | Self::Derived(source) => source.cache_status(),
+            Self::Restored(TierKind::Disk) => "holdfast; hit; detail=disk",
+            Self::Restored(TierKind::Redis) => "holdfast; hit; detail=redis",
             Self::Stored => "holdfast; fwd=miss; stored",
             Self::Miss => "holdfast; fwd=miss",
             Self::Joined => "holdfast; fwd=miss; collapsed",

@@ -2,6 +2,7 @@
 
 use std::{
     future::ready,
+    mem,
     sync::Arc,
     task::{Context, Poll},
     time::Duration,
@@ -19,6 +20,7 @@ use super::{
     look::Look,
     packet::Wanted,
     recall::{Recollection, is_local},
+    restore::Upstreams,
     turns::Turns,
     want::{Cacheable, cut},
 };
@@ -116,6 +118,35 @@ impl Inner {
 
     /// Looks, asks for what is missing, and looks again. What is seldom done is boxed: the rest is lighter for it.
     async fn answer(self: Arc<Self>, asked: Cacheable) -> Result<Answered, CallError> {
+        if asked.names_hash()
+            && !self.fetcher.view.is_followed()
+            && let Some(answered) = Box::pin(self.restore(&asked, Upstreams::Silent)).await
+        {
+            // Just started: what has this hash is known, whoever the upstream will be.
+            return Ok(answered);
+        }
+        let error = match self.clone().answer_with_upstream(&asked).await {
+            Err(error) if error.is_outage() => error,
+            answered => return answered,
+        };
+        // Nobody can be asked: what was kept of it is as good as ever.
+        Box::pin(self.restore(&asked, Upstreams::Silent)).await.ok_or(error)
+    }
+
+    /// Brings the answer back from a tier, if one has it.
+    async fn restore(&self, asked: &Cacheable, upstreams: Upstreams) -> Option<Answered> {
+        let arrival = asked.packet.arrival(self.fetcher.view.clock());
+        let tier = self.fetcher.restore(asked.want, arrival, upstreams).await?;
+        match self.memory.look(asked.want, &asked.packet) {
+            Look::Hit(piece) => {
+                let answered = self.memory.hit(asked.want, piece);
+                Some(Answered { outcome: Outcome::Restored(tier), ..answered })
+            }
+            _ => None,
+        }
+    }
+
+    async fn answer_with_upstream(self: Arc<Self>, asked: &Cacheable) -> Result<Answered, CallError> {
         self.confirm().await?;
         let view = &self.fetcher.view;
         let arrival = asked.packet.arrival(view.clock());
@@ -124,9 +155,16 @@ impl Inner {
             // one like it is believed only through one.
             view.establish_meanwhile(arrival);
         }
-        let mut denied = None;
+        let (mut denied, mut restored) = (None, false);
         for _ in 0..MOST_LOOKS {
-            let waited = match self.memory.look(asked.want, &asked.packet) {
+            let look = self.memory.look(asked.want, &asked.packet);
+            if let Look::Fetch(_) | Look::Buy(..) = look
+                && !mem::replace(&mut restored, true)
+                && let Some(answered) = Box::pin(self.restore(asked, Upstreams::Answer)).await
+            {
+                return Ok(answered);
+            }
+            let waited = match look {
                 Look::Hit(piece) => return Ok(self.memory.hit(asked.want, piece)),
                 Look::Forward => break,
                 Look::Refresh(tag) => view.refresh(tag, arrival).await,
@@ -136,7 +174,7 @@ impl Inner {
                     self.fetcher.metrics.contrary();
                     break;
                 }
-                Look::Fetch(fetch) => match self.fetch(&asked, fetch, arrival).await? {
+                Look::Fetch(fetch) => match self.fetch(asked, fetch, arrival).await? {
                     Some(answered) => return Ok(answered),
                     // The view named a block that the upstream does not have: what is the view?
                     None => {
@@ -155,7 +193,7 @@ impl Inner {
                     if Box::pin(self.buy(whole, arrival)).await {
                         continue;
                     }
-                    match self.fetch(&asked, alone, arrival).await? {
+                    match self.fetch(asked, alone, arrival).await? {
                         Some(answered) => return Ok(answered),
                         None => break,
                     }
@@ -174,7 +212,7 @@ impl Inner {
         }
         // The wait may have shown a stranger.
         self.confirm().await?;
-        Box::pin(self.forward_as_asked(&asked, arrival)).await
+        Box::pin(self.forward_as_asked(asked, arrival)).await
     }
 
     /// Is this an answer that cannot be right, and is handed on all the same?
@@ -230,7 +268,10 @@ impl Inner {
             let _ = timeout(BUY_PATIENCE, self.buy_the_rest(&value, arrival)).await;
             cut(asked.want, &value)
         };
-        let outcome = outcome(self.fetcher.is_kept(&value));
+        let outcome = match self.fetcher.tier_of(&value) {
+            Some(tier) => Outcome::Restored(tier),
+            None => outcome(self.fetcher.is_kept(&value)),
+        };
         match answer {
             Some(bytes) => Ok(Some(Answered::new(Answer::Result(bytes), outcome))),
             None => Box::pin(self.forward_as_asked(asked, arrival)).await.map(Some),

@@ -14,7 +14,11 @@ use super::{
     respond::Responder,
     view::View,
 };
-use crate::{cache::Cache, upstream::Upstream, verify::Verifier};
+use crate::{
+    cache::{Cache, Tiers},
+    upstream::Upstream,
+    verify::Verifier,
+};
 
 /// What a proxy is made of.
 #[derive(Clone, Debug)]
@@ -23,6 +27,8 @@ pub struct ProxyParts {
     pub upstream: Upstream,
     /// Where content is kept.
     pub cache: Cache,
+    /// Where what is final outlives it.
+    pub tiers: Tiers,
     /// Who checks it before.
     pub verifier: Verifier,
     /// Is the upstream one node, without a balancer in between?
@@ -61,7 +67,7 @@ pub fn proxy(
         }
     });
     let live = Live::new(config, view.clone());
-    let fetcher = Arc::new(Fetcher::new(view, &parts));
+    let fetcher = Arc::new(Fetcher::new(view, &parts, config.chain_id));
     let sight = Sight::new(fetcher.clone());
     let warmer = Warmer::new(fetcher.clone());
     let follower = Follower::new(fetcher.clone(), &config.chain);

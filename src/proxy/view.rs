@@ -6,6 +6,7 @@
 
 mod pace;
 mod refresh;
+mod spill;
 
 use std::{
     sync::{
@@ -23,7 +24,7 @@ use tracing::{info, warn};
 use self::pace::Pace;
 use super::{Metrics, ProxyParts, coalesce::Coalesce, config::ChainConfig, reorgs::Reorgs};
 use crate::{
-    cache::Cache,
+    cache::{Cache, Tiers},
     chain::{Clock, Rules, Stamp, Tracker},
     client::Client,
     eth::{BlockNumber, Tag},
@@ -42,6 +43,7 @@ pub(super) struct View {
     config: Mutex<ChainConfig>,
     consistent: AtomicBool,
     cache: Cache,
+    tiers: Tiers,
     upstream: Upstream,
     identity: Identity,
     verifier: Verifier,
@@ -75,13 +77,15 @@ struct Times {
     pace: Pace,
     /// Whose chain the tracker follows.
     who: Option<Arc<WhoIs>>,
+    /// When something was last handed on to the tiers.
+    spilled: Option<Instant>,
 }
 
 // === impl View ===
 
 impl View {
     pub(super) fn new(config: ChainConfig, parts: &ProxyParts) -> Self {
-        let ProxyParts { upstream, cache, verifier, consistent, metrics } = parts.clone();
+        let ProxyParts { upstream, cache, tiers, verifier, consistent, metrics } = parts.clone();
         let tracker = RwLock::new(Tracker::new(rules(&config, consistent, None)));
         Self {
             tracker,
@@ -89,6 +93,7 @@ impl View {
             config: Mutex::new(config),
             consistent: AtomicBool::new(consistent),
             cache,
+            tiers,
             identity: upstream.identity(),
             upstream,
             verifier,
@@ -163,12 +168,21 @@ impl View {
                 tracker.forget(now);
             });
         }
+        if let Some(chain) = self.stored_as() {
+            let tiers = self.tiers.clone();
+            tokio::spawn(async move { tiers.follow(chain).await });
+        }
         if before.is_some() {
             warn!(chain_id = who.chain_id, "the development chain was started anew: everything is forgotten");
             // First: what is under way must not come in after it was emptied.
             self.generation.fetch_add(1, Relaxed);
             self.cache.clear();
         }
+    }
+
+    /// Is it known whose chain this is?
+    pub(super) fn is_followed(&self) -> bool {
+        self.times().who.is_some()
     }
 
     /// A write was sent or answered: nothing sent before this moment tells what is.
@@ -189,6 +203,7 @@ impl View {
     /// it was believed.
     pub(super) fn disbelieve(&self, since: Instant) {
         let now = self.clock.now();
+        self.take_back(since);
         self.change(|tracker| tracker.disbelieve(since, now));
     }
 

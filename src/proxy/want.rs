@@ -48,6 +48,31 @@ impl Want {
         }
     }
 
+    /// The whole that it can be cut out of, as it would be fetched; `None` where what that is may change.
+    pub(super) fn whole(self) -> Option<Fetch> {
+        let block = match self {
+            Self::Operation(Operation::TransactionByHash(wanted)) => {
+                return Some(Fetch::Transaction(wanted.hash));
+            }
+            Self::Operation(Operation::Receipt(wanted)) => return Some(Fetch::Receipt(wanted.hash)),
+            Self::Extra(Extra::BlockNumber) => return None,
+            Self::Operation(Operation::BlockByHash(wanted)) => BlockRef::Hash(wanted.hash),
+            Self::Operation(Operation::TransactionByBlockHash(wanted)) => BlockRef::Hash(wanted.block),
+            Self::Operation(Operation::BlockByNumber(wanted)) => BlockRef::Place(wanted.block),
+            Self::Operation(Operation::TransactionByBlockNumber(wanted)) => BlockRef::Place(wanted.block),
+            Self::Extra(
+                Extra::BlockReceipts(block) | Extra::TransactionCount(block) | Extra::UncleCount(block),
+            ) => block,
+        };
+        match (block, self.kind()) {
+            (BlockRef::Hash(hash), Kind::Blocks) => Some(Fetch::Block(hash)),
+            (BlockRef::Hash(hash), Kind::Receipts) => Some(Fetch::Receipts(hash)),
+            (BlockRef::Place(NumberOrTag::Number(number)), Kind::Blocks) => Some(Fetch::BlockAt(number)),
+            (BlockRef::Place(NumberOrTag::Number(number)), Kind::Receipts) => Some(Fetch::ReceiptsAt(number)),
+            (BlockRef::Place(NumberOrTag::Tag(_)), _) => None,
+        }
+    }
+
     /// The number of the block that it is about, where it names one.
     pub(super) fn number(self) -> Option<BlockNumber> {
         let place = match self {

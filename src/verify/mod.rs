@@ -45,6 +45,7 @@ mod failure;
 mod metrics;
 mod provability;
 pub mod prove;
+mod restored;
 mod structural;
 mod verified;
 mod verifier;
@@ -56,6 +57,7 @@ pub use self::{
     config::{Config, Demand, OnMismatch, Share},
     failure::{Failure, Part, Reason},
     metrics::Metrics,
+    restored::Doubt,
     structural::{block, lone_receipt, lone_transaction, lone_transaction_at, receipts, thin_block},
     verified::{Level, Origin, Verified},
     verifier::Verifier,

@@ -163,8 +163,15 @@ impl Verifier {
         })
     }
 
+    pub(super) fn anchored_chain(&self) -> Option<u64> {
+        self.0.rules.anchored_chain()
+    }
+
     /// Runs `work` beside the threads that serve clients; `None` if it died.
-    async fn apart<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    pub(super) async fn apart<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
         let core = self.0.cores.clone().acquire_owned().await.expect("the semaphore is never closed");
         let done = task::spawn_blocking(move || {
             // Until it is done, also when nobody waits for it any more.

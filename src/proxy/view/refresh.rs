@@ -28,12 +28,12 @@ const MOST_GAPS: usize = 2;
 const GET_BLOCK: &str = "eth_getBlockByNumber";
 
 /// A block that a node named.
-struct Named {
-    thin: Verified<ThinBlock>,
+pub(super) struct Named {
+    pub(super) thin: Verified<ThinBlock>,
     /// Whether its checks let it be kept.
     keeps: bool,
     /// Who named it.
-    by: Option<EndpointId>,
+    pub(super) by: Option<EndpointId>,
 }
 
 // === impl View ===
@@ -167,7 +167,7 @@ impl View {
 
     /// What does not link may be another chain altogether: who is it that answered? That another one is who it should
     /// be says nothing of it, and nothing that a stranger says moves anything.
-    async fn recognise(&self, by: Option<EndpointId>) -> Result<(), UpstreamError> {
+    pub(super) async fn recognise(&self, by: Option<EndpointId>) -> Result<(), UpstreamError> {
         self.identity.doubt();
         let by = by.ok_or(UpstreamError::Empty)?;
         let who = self.identity.confirm_one(by).await.map_err(|error| match error {
@@ -216,7 +216,9 @@ impl View {
         let change = self.change(|tracker| tracker.observe_finalized(Some(link), sent, now));
         self.keep(named);
         match change {
-            Finalized::Advanced { previous: Some((number, hash)) } => {
+            Finalized::Advanced { previous } => {
+                self.spill(previous.map(|(number, _)| number), (link.number, link.hash));
+                let Some((number, hash)) = previous else { return Ok(()) };
                 // What was final before must still be there; asked anew, not remembered.
                 if let Ok(Some(again)) =
                     self.ask(&number.to_string(), AskedBlock::ByNumber(number), now).await
@@ -231,7 +233,7 @@ impl View {
             Finalized::Contrary => {
                 let _ = self.refresh(Tag::Latest, now).await;
             }
-            Finalized::Unchanged | Finalized::Advanced { previous: None } => {}
+            Finalized::Unchanged => {}
         }
         Ok(())
     }
@@ -255,6 +257,9 @@ impl View {
         );
         self.metrics.alarm();
         self.times().finalized = None;
+        if let Some(chain) = self.stored_as() {
+            self.tiers.forget_canonicity(chain);
+        }
     }
 
     fn finalized_is_due(&self, head: BlockNumber, now: Stamp) -> bool {
@@ -268,7 +273,7 @@ impl View {
     }
 
     /// A block by number or tag, its transactions by hash; `None` if there is none, or an error instead.
-    async fn ask(
+    pub(super) async fn ask(
         self: &Arc<Self>,
         block: &str,
         asked: AskedBlock,

@@ -1,0 +1,327 @@
+//! The tiers behind memory, in the order in which they are asked; none is waited for longer than it is worth.
+//!
+//! Reads go down until one has it. Writes are behind the answers: queued within a bound, dropped beyond it, and made to every
+//! tier above the one where something was found. One that keeps failing is left alone for a while.
+
+mod breaker;
+mod metrics;
+mod writer;
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use tokio::time::Instant;
+use tracing::{debug, warn};
+
+use self::{breaker::Breaker, writer::Queue};
+pub use self::{metrics::Metrics, writer::Parcel};
+use super::tier::{ChainKey, Part, Tier, TierError, TierKind, Tiered, Turn, Usage, Wanted};
+use crate::{
+    eth::{BlockHash, BlockNumber, TxHash, TxPosition},
+    seldom::Seldom,
+    timeout::timeout,
+};
+
+/// Whoever writes can wait longer than whoever reads: nobody waits for it.
+const WRITE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// All tiers together. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Tiers(Option<Arc<Inner>>);
+
+#[derive(Debug)]
+struct Inner {
+    rungs: Arc<[Rung]>,
+    queue: Queue,
+    metrics: Metrics,
+}
+
+/// A tier, and what is known of how it does.
+#[derive(Debug)]
+struct Rung {
+    tier: Arc<dyn Tier>,
+    /// How long a read may take.
+    patience: Duration,
+    reads: Breaker,
+    /// Apart: a disk that is full can be read.
+    writes: Breaker,
+    /// What it says of numbers was to be forgotten, and it has not confirmed that yet.
+    disowned: AtomicBool,
+    said: Seldom,
+}
+
+/// What was found, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found<T> {
+    /// It.
+    pub value: T,
+    /// The tier that had it.
+    pub tier: TierKind,
+}
+
+/// How a tier does, for those who look.
+#[derive(Clone, Debug)]
+pub struct TierStatus {
+    /// Which it is.
+    pub kind: TierKind,
+    /// What it holds.
+    pub usage: Usage,
+    /// Is it asked?
+    pub reads: bool,
+    /// Is it written to?
+    pub writes: bool,
+}
+
+// === impl Tiers ===
+
+impl Tiers {
+    /// These, each with how long a read may take, the nearest first. Must be called within a runtime, where it writes.
+    pub fn new(tiers: Vec<(Arc<dyn Tier>, Duration)>, metrics: Metrics) -> Self {
+        if tiers.is_empty() {
+            return Self::default();
+        }
+        let rungs: Arc<[Rung]> =
+            tiers.into_iter().map(|(tier, patience)| Rung::new(tier, patience)).collect();
+        let queue = Queue::start(rungs.clone(), metrics.clone());
+        Self(Some(Arc::new(Inner { rungs, queue, metrics })))
+    }
+
+    /// Are there none?
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    fn rungs(&self) -> &[Rung] {
+        self.0.as_ref().map_or(&[], |inner| &inner.rungs)
+    }
+
+    /// The text of a part of the block with this hash. It is not checked yet: if it turns out wrong, it should be
+    /// [dropped](Self::reject).
+    pub async fn get(&self, chain: ChainKey, part: Part, hash: BlockHash) -> Option<Found<Bytes>> {
+        let inner = self.0.as_ref()?;
+        for rung in &*inner.rungs {
+            let kind = rung.tier.kind();
+            let Some(sealed) = inner.read(rung, |tier| tier.get(chain, part, hash)).await else { continue };
+            match sealed.open() {
+                Ok(value) => return Some(Found { value, tier: kind }),
+                Err(damaged) => {
+                    inner.metrics.damaged(kind);
+                    rung.say("damaged", &damaged);
+                    rung.write(|tier| tier.remove(chain, part, hash)).await;
+                }
+            }
+        }
+        None
+    }
+
+    /// The hash that stands at this number for good, by the word of a tier.
+    pub async fn hash_at(&self, chain: ChainKey, number: BlockNumber) -> Option<Found<BlockHash>> {
+        self.told(|tier| tier.hash_at(chain, number)).await
+    }
+
+    /// Where a transaction may be.
+    pub async fn place_of(
+        &self,
+        chain: ChainKey,
+        transaction: TxHash,
+    ) -> Option<Found<(BlockNumber, TxPosition)>> {
+        self.told(|tier| tier.place_of(chain, transaction)).await
+    }
+
+    /// The highest final block that any of them was told of.
+    pub async fn finalized(&self, chain: ChainKey) -> Option<(BlockNumber, BlockHash)> {
+        let inner = self.0.as_ref()?;
+        let mut highest: Option<(BlockNumber, BlockHash)> = None;
+        for rung in inner.trusted() {
+            let told = inner.read(rung, |tier| tier.finalized(chain)).await;
+            highest = highest.into_iter().chain(told).max_by_key(|(number, _)| *number);
+        }
+        highest
+    }
+
+    /// What was found under this hash there is not what it should be.
+    pub async fn reject(&self, chain: ChainKey, part: Part, hash: BlockHash, tier: TierKind) {
+        let Some(inner) = &self.0 else { return };
+        inner.metrics.rejected(tier);
+        if let Some(rung) = inner.rungs.iter().find(|rung| rung.tier.kind() == tier) {
+            rung.say("rejected", &"a value is not what its hash says: it is dropped");
+            rung.write(|tier| tier.remove(chain, part, hash)).await;
+        }
+    }
+
+    /// Has a part of a final block kept, when there is time for it. Dropped where too much waits already.
+    pub fn put(&self, parcel: Parcel) {
+        if let Some(inner) = &self.0 {
+            inner.queue.put(parcel, &inner.metrics);
+        }
+    }
+
+    /// This is the highest final block now; noted behind what was put before.
+    pub fn note_finalized(&self, chain: ChainKey, number: BlockNumber, hash: BlockHash) {
+        if let Some(inner) = &self.0 {
+            inner.queue.note_finalized(chain, number, hash);
+        }
+    }
+
+    /// Nothing that tiers say of numbers, transactions and finality counts any more, from this moment; they are told to
+    /// forget it.
+    pub fn forget_canonicity(&self, chain: ChainKey) {
+        let Some(inner) = self.0.clone() else { return };
+        for rung in &*inner.rungs {
+            rung.disowned.store(true, Relaxed);
+        }
+        inner.queue.forget_canonicity(chain);
+    }
+
+    /// The chain that was last followed here, if one of them remembers.
+    pub async fn last_chain(&self) -> Option<ChainKey> {
+        self.told(|tier| tier.last_chain()).await.map(|found| found.value)
+    }
+
+    /// From here on this chain is followed.
+    pub async fn follow(&self, chain: ChainKey) {
+        for rung in self.rungs() {
+            rung.write(|tier| tier.follow(chain)).await;
+        }
+    }
+
+    /// Whose turn it is to ask the upstream for what no tier has. Ours, wherever that is not known.
+    pub async fn turn(&self, chain: ChainKey, part: Part, wanted: Wanted) -> Turn {
+        let Some(inner) = &self.0 else { return Turn::Ours(None) };
+        let mut ours = None;
+        for rung in &*inner.rungs {
+            match inner.ask(rung, |tier| tier.turn(chain, part, wanted)).await {
+                Some(Turn::Theirs) => return Turn::Theirs,
+                Some(Turn::Ours(lease)) => ours = ours.or(lease),
+                None => {}
+            }
+        }
+        Turn::Ours(ours)
+    }
+
+    /// How they do.
+    pub fn status(&self) -> Vec<TierStatus> {
+        self.rungs().iter().map(Rung::status).collect()
+    }
+
+    /// Resolves when all that was put before has been written, or given up.
+    pub async fn settle(&self) {
+        if let Some(inner) = &self.0 {
+            inner.queue.settle().await;
+        }
+    }
+
+    /// The first that has something to say. Not for those whose word does not count now.
+    async fn told<T>(&self, ask: impl Fn(&dyn Tier) -> Tiered<'_, Option<T>>) -> Option<Found<T>> {
+        let inner = self.0.as_ref()?;
+        for rung in inner.trusted() {
+            if let Some(value) = inner.read(rung, &ask).await {
+                return Some(Found { value, tier: rung.tier.kind() });
+            }
+        }
+        None
+    }
+}
+
+// === impl Inner ===
+
+impl Inner {
+    fn trusted(&self) -> impl Iterator<Item = &Rung> {
+        self.rungs.iter().filter(|rung| !rung.disowned.load(Relaxed))
+    }
+
+    /// Looks for something in one tier.
+    async fn read<T>(&self, rung: &Rung, ask: impl FnOnce(&dyn Tier) -> Tiered<'_, Option<T>>) -> Option<T> {
+        let begun = Instant::now();
+        let found = self.ask(rung, ask).await?;
+        self.metrics.read(rung.tier.kind(), found.is_some(), begun.elapsed());
+        found
+    }
+
+    async fn ask<T>(&self, rung: &Rung, ask: impl FnOnce(&dyn Tier) -> Tiered<'_, T>) -> Option<T> {
+        let kind = rung.tier.kind();
+        if !rung.reads.lets_pass(Instant::now()) {
+            self.metrics.skipped(kind);
+            return None;
+        }
+        match rung.within(rung.patience, ask).await {
+            Ok(found) => {
+                rung.reads.succeed();
+                Some(found)
+            }
+            Err(error) => {
+                rung.reads.fail(Instant::now());
+                self.metrics.failed(kind);
+                rung.say("read", &error);
+                None
+            }
+        }
+    }
+}
+
+// === impl Rung ===
+
+impl Rung {
+    fn new(tier: Arc<dyn Tier>, patience: Duration) -> Self {
+        Self {
+            tier,
+            patience,
+            reads: Breaker::default(),
+            writes: Breaker::default(),
+            disowned: AtomicBool::new(false),
+            said: Seldom::default(),
+        }
+    }
+
+    /// Tells whether it was done.
+    async fn write<T>(&self, write: impl FnOnce(&dyn Tier) -> Tiered<'_, T>) -> bool {
+        if !self.writes.lets_pass(Instant::now()) {
+            return false;
+        }
+        match self.within(WRITE_PATIENCE, write).await {
+            Ok(_) => {
+                self.writes.succeed();
+                true
+            }
+            Err(error) => {
+                self.writes.fail(Instant::now());
+                self.say("write", &error);
+                false
+            }
+        }
+    }
+
+    async fn within<T>(
+        &self,
+        patience: Duration,
+        ask: impl FnOnce(&dyn Tier) -> Tiered<'_, T>,
+    ) -> Result<T, TierError> {
+        timeout(patience, ask(&*self.tier)).await.unwrap_or(Err(TierError::TimedOut(patience)))
+    }
+
+    fn say(&self, what: &'static str, why: &dyn fmt::Display) {
+        let tier = self.tier.kind().as_str();
+        if self.said.is_due(what) {
+            warn!(tier, what, "a tier fails, and is done without: {why}");
+        } else {
+            debug!(tier, what, "a tier fails: {why}");
+        }
+    }
+
+    fn status(&self) -> TierStatus {
+        let now = Instant::now();
+        TierStatus {
+            kind: self.tier.kind(),
+            usage: self.tier.usage(),
+            reads: !self.reads.is_open(now),
+            writes: !self.writes.is_open(now),
+        }
+    }
+}

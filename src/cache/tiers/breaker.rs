@@ -1,0 +1,93 @@
+//! Leaves a tier alone that keeps failing.
+
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+/// So many failures in a row, and it is left alone.
+const FAILURES: u32 = 3;
+
+/// For so long at first, and twice as long each time that it still fails.
+const FIRST: Duration = Duration::from_millis(500);
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// Whether a tier is asked.
+#[derive(Debug, Default)]
+pub(super) struct Breaker(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    failures: u32,
+    /// Until then it is left alone.
+    until: Option<Instant>,
+}
+
+// === impl Breaker ===
+
+impl Breaker {
+    /// May it be asked now? One may, when its time is over, and the others then wait for what comes of it.
+    pub(super) fn lets_pass(&self, now: Instant) -> bool {
+        let mut state = self.lock();
+        match state.until {
+            Some(until) if now < until => false,
+            Some(_) => {
+                state.until = Some(now + pause(state.failures));
+                true
+            }
+            None => true,
+        }
+    }
+
+    pub(super) fn succeed(&self) {
+        *self.lock() = State::default();
+    }
+
+    pub(super) fn fail(&self, now: Instant) {
+        let mut state = self.lock();
+        state.failures = state.failures.saturating_add(1);
+        if state.failures >= FAILURES {
+            state.until = Some(now + pause(state.failures));
+        }
+    }
+
+    /// Is it left alone?
+    pub(super) fn is_open(&self, now: Instant) -> bool {
+        self.lock().until.is_some_and(|until| now < until)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn pause(failures: u32) -> Duration {
+    FIRST.saturating_mul(1 << failures.saturating_sub(FAILURES).min(8)).min(LONGEST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn it_is_left_alone_after_a_few_failures_and_tried_again_by_one() {
+        let breaker = Breaker::default();
+        for _ in 0..FAILURES {
+            assert!(breaker.lets_pass(Instant::now()));
+            breaker.fail(Instant::now());
+        }
+        assert!(!breaker.lets_pass(Instant::now()));
+        tokio::time::advance(FIRST).await;
+        assert!(breaker.lets_pass(Instant::now()));
+        assert!(!breaker.lets_pass(Instant::now()), "one tries it, not all");
+        breaker.fail(Instant::now());
+        tokio::time::advance(FIRST).await;
+        assert!(!breaker.lets_pass(Instant::now()), "longer than before");
+        tokio::time::advance(LONGEST).await;
+        assert!(breaker.lets_pass(Instant::now()));
+        breaker.succeed();
+        assert!(breaker.lets_pass(Instant::now()) && breaker.lets_pass(Instant::now()));
+    }
+}

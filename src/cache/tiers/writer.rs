@@ -1,0 +1,158 @@
+//! Writes behind the answers: nobody waits for it, and what is too much is dropped.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use bytes::Bytes;
+use tokio::{
+    sync::{mpsc, oneshot},
+    task,
+};
+
+use super::{Metrics, Rung, metrics::Wrote};
+use crate::{
+    cache::tier::{ChainKey, Part, Record, Sealed, TierKind},
+    eth::{BlockHash, BlockNumber, TxHash},
+};
+
+/// So many bytes of text may wait: some hundred blocks with their receipts.
+const MOST_BYTES: u64 = 128 << 20;
+
+/// So many things may wait, however small.
+const MOST: usize = 4096;
+
+/// A part of a final block, to be written.
+#[derive(Clone, Debug)]
+pub struct Parcel {
+    /// Whose block it is.
+    pub chain: ChainKey,
+    /// Its number.
+    pub number: BlockNumber,
+    /// Its hash.
+    pub hash: BlockHash,
+    /// Which part it is.
+    pub part: Part,
+    /// The hashes of its transactions, with the block itself.
+    pub transactions: Vec<TxHash>,
+    /// Its JSON.
+    pub text: Bytes,
+    /// The tier that it came from, if it did: those before it get it, it and those behind have it.
+    pub from: Option<TierKind>,
+}
+
+/// What waits to be written.
+#[derive(Debug)]
+pub(super) struct Queue {
+    sender: mpsc::Sender<Work>,
+    bytes: Arc<AtomicU64>,
+    rungs: Arc<[Rung]>,
+}
+
+#[derive(Debug)]
+enum Work {
+    Put(Parcel),
+    NoteFinalized(ChainKey, BlockNumber, BlockHash),
+    ForgetCanonicity(ChainKey),
+    Settle(oneshot::Sender<()>),
+}
+
+// === impl Queue ===
+
+impl Queue {
+    /// Writes until it is dropped, and then what still waits.
+    pub(super) fn start(rungs: Arc<[Rung]>, metrics: Metrics) -> Self {
+        let (sender, mut work) = mpsc::channel(MOST);
+        let bytes = Arc::new(AtomicU64::new(0));
+        let queue = Self { sender, bytes: bytes.clone(), rungs: rungs.clone() };
+        tokio::spawn(async move {
+            while let Some(next) = work.recv().await {
+                match next {
+                    Work::Put(parcel) => {
+                        let size = parcel.text.len() as u64;
+                        write(&rungs, parcel, &metrics).await;
+                        bytes.fetch_sub(size, Relaxed);
+                    }
+                    Work::NoteFinalized(chain, number, hash) => {
+                        for rung in &*rungs {
+                            // First what it has not done yet: it must not come after what follows.
+                            if rung.disowned.load(Relaxed) {
+                                forget(rung, chain).await;
+                            }
+                            rung.write(|tier| tier.note_finalized(chain, number, hash)).await;
+                        }
+                    }
+                    Work::ForgetCanonicity(chain) => {
+                        for rung in &*rungs {
+                            forget(rung, chain).await;
+                        }
+                    }
+                    Work::Settle(settled) => {
+                        let _ = settled.send(());
+                    }
+                }
+            }
+        });
+        queue
+    }
+
+    pub(super) fn put(&self, parcel: Parcel, metrics: &Metrics) {
+        let size = parcel.text.len() as u64;
+        let fits = self.bytes.fetch_add(size, Relaxed) + size <= MOST_BYTES;
+        if !fits || self.sender.try_send(Work::Put(parcel)).is_err() {
+            self.bytes.fetch_sub(size, Relaxed);
+            for rung in &*self.rungs {
+                metrics.wrote(rung.tier.kind(), Wrote::Dropped);
+            }
+        }
+    }
+
+    pub(super) fn note_finalized(&self, chain: ChainKey, number: BlockNumber, hash: BlockHash) {
+        // If it does not fit, the next one does.
+        let _ = self.sender.try_send(Work::NoteFinalized(chain, number, hash));
+    }
+
+    pub(super) fn forget_canonicity(&self, chain: ChainKey) {
+        // Not lost if it does not fit: it is made up for before anything counts again.
+        let _ = self.sender.try_send(Work::ForgetCanonicity(chain));
+    }
+
+    pub(super) async fn settle(&self) {
+        let (settled, wait) = oneshot::channel();
+        if self.sender.send(Work::Settle(settled)).await.is_ok() {
+            let _ = wait.await;
+        }
+    }
+}
+
+async fn forget(rung: &Rung, chain: ChainKey) {
+    if rung.write(|tier| tier.forget_canonicity(chain)).await {
+        rung.disowned.store(false, Relaxed);
+    }
+}
+
+async fn write(rungs: &[Rung], parcel: Parcel, metrics: &Metrics) {
+    let Parcel { chain, number, hash, part, transactions, text, from } = parcel;
+    let above = from.and_then(|from| rungs.iter().position(|rung| rung.tier.kind() == from));
+    let rungs = &rungs[..above.unwrap_or(rungs.len())];
+    if rungs.is_empty() {
+        return;
+    }
+    // Packed once for all, where nobody waits for the thread.
+    let Ok(Some(value)) = task::spawn_blocking(move || Sealed::new(&text)).await else { return };
+    let record = Record { number, hash, part, transactions, value };
+    for rung in rungs {
+        let kind = rung.tier.kind();
+        if rung.writes.is_open(tokio::time::Instant::now()) {
+            metrics.wrote(kind, Wrote::Skipped);
+            continue;
+        }
+        // What it says of numbers does not count as long as it has others to forget.
+        if rung.disowned.load(Relaxed) {
+            forget(rung, chain).await;
+        }
+        let written = rung.write(|tier| tier.put(chain, record.clone())).await;
+        metrics.wrote(kind, if written { Wrote::Written } else { Wrote::Failed });
+    }
+}

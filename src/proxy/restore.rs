@@ -1,0 +1,347 @@
+//! Brings back into memory what tiers have of it.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    sync::Mutex,
+    time::{self, Instant},
+};
+
+use super::{
+    coalesce::Coalesce,
+    fetch::{Fetch, Fetched, Fetcher},
+    want::Want,
+};
+use crate::{
+    cache::{
+        Tiers,
+        tier::{ChainKey, Lease, Part, TierKind, Turn, Wanted},
+    },
+    chain::{Lookup, Stamp},
+    eth::{Block, BlockHash, BlockNumber},
+    upstream::{UpstreamError, is_development},
+    verify::{Doubt, Verified},
+};
+
+/// Is there anybody who could be asked?
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Upstreams {
+    Answer,
+    /// Nobody answers: what tiers say counts, though it cannot be held against anything.
+    Silent,
+}
+
+/// What tiers have to do with fetching.
+#[derive(Debug)]
+pub(super) struct Restorer {
+    tiers: Tiers,
+    /// The chain that it must be, if the operator says so.
+    chain_id: Option<u64>,
+    flights: Coalesce<(Fetch, Upstreams), Option<TierKind>>,
+    /// What they say of numbers was held against the upstream since the start.
+    confirmed: AtomicBool,
+    confirming: Mutex<()>,
+    names: [Arc<str>; TierKind::ALL.len()],
+}
+
+/// Whether we are the one of a fleet who asks.
+pub(super) enum Turned {
+    /// We are.
+    Ours(Option<Lease>),
+    /// Somebody else was, and this is what came.
+    Brought(Fetched),
+}
+
+/// So long another one of the fleet is waited for, which is longer than most upstreams take …
+const TURN_PATIENCE: Duration = Duration::from_secs(3);
+/// … and so often it is looked whether it is there.
+const TURN_LOOK: Duration = Duration::from_millis(10);
+
+/// A tier that has something else than it should is asked no more often than there are tiers.
+const TRIES: usize = TierKind::ALL.len();
+
+// === impl Restorer ===
+
+impl Restorer {
+    pub(super) fn new(tiers: Tiers, chain_id: Option<u64>) -> Self {
+        Self {
+            tiers,
+            chain_id,
+            flights: Coalesce::default(),
+            confirmed: AtomicBool::new(false),
+            confirming: Mutex::default(),
+            names: TierKind::ALL.map(|kind| kind.as_str().into()),
+        }
+    }
+}
+
+// === impl Fetcher ===
+
+impl Fetcher {
+    /// Brings what answers this into memory, if a tier has it; tells which.
+    pub(super) async fn restore(
+        self: &Arc<Self>,
+        want: Want,
+        arrival: Stamp,
+        upstreams: Upstreams,
+    ) -> Option<TierKind> {
+        if self.restorer.tiers.is_empty() {
+            return None;
+        }
+        let fetch = want.whole()?;
+        let this = self.clone();
+        let bring = move || async move { this.bring(fetch, upstreams).await };
+        // Whenever it was begun: what is final does not change.
+        let landed = self.restorer.flights.run((fetch, upstreams), arrival, |_| true, bring).await;
+        landed.ok()?.value
+    }
+
+    async fn bring(self: &Arc<Self>, fetch: Fetch, upstreams: Upstreams) -> Option<TierKind> {
+        let chain = self.stored_as(upstreams).await?;
+        let (number, hash) = match fetch {
+            Fetch::Block(hash) | Fetch::Receipts(hash) => (None, hash),
+            Fetch::BlockAt(number) | Fetch::ReceiptsAt(number) => {
+                (Some(number), self.final_hash(chain, number, upstreams).await?)
+            }
+            Fetch::Transaction(transaction) | Fetch::Receipt(transaction) => {
+                let (number, _) = self.restorer.tiers.place_of(chain, transaction).await?.value;
+                (Some(number), self.final_hash(chain, number, upstreams).await?)
+            }
+            Fetch::Thin(_) | Fetch::ThinAt(_) | Fetch::TransactionIn(..) | Fetch::TransactionAt(..) => {
+                return None;
+            }
+        };
+        let (block, mut tier) = self.bring_block(chain, hash).await?;
+        if let Some(number) = number {
+            self.place_restored(number, &block)?;
+        }
+        if let Fetch::Receipts(_) | Fetch::ReceiptsAt(_) | Fetch::Receipt(_) = fetch {
+            tier = self.bring_receipts(chain, &block).await?.or(tier);
+        }
+        tier
+    }
+
+    /// The view is told where a restored block stands; `None` if that is not where it was looked for, or the view knows
+    /// better.
+    fn place_restored(&self, number: BlockNumber, block: &Verified<Block>) -> Option<()> {
+        let header = block.header();
+        if header.number != number {
+            return None;
+        }
+        let now = self.view.clock().now();
+        let observed =
+            self.view.change(|tracker| tracker.observe_number(number, header.hash, Some(header.parent), now));
+        observed.inspect_err(|_| self.metrics.contrary()).ok()
+    }
+
+    /// The block, and the tier that had it, if it was not in memory.
+    async fn bring_block(
+        self: &Arc<Self>,
+        chain: ChainKey,
+        hash: BlockHash,
+    ) -> Option<(Arc<Verified<Block>>, Option<TierKind>)> {
+        if let Some(block) = self.cache.block(hash) {
+            return Some((block, None));
+        }
+        let Restorer { tiers, .. } = &self.restorer;
+        for _ in 0..TRIES {
+            let found = tiers.get(chain, Part::Block, hash).await?;
+            match self.verifier.restore_block(found.value, hash, self.name(found.tier)).await {
+                Ok(block) => {
+                    let block = self.keep_restored_block(block);
+                    self.view.spill_block(&block, Some(found.tier));
+                    return Some((block, Some(found.tier)));
+                }
+                Err(Doubt::Wrong) => tiers.reject(chain, Part::Block, hash, found.tier).await,
+                Err(Doubt::Unsure) => return None,
+            }
+        }
+        None
+    }
+
+    /// The tier that had the receipts, if they were not in memory.
+    async fn bring_receipts(
+        self: &Arc<Self>,
+        chain: ChainKey,
+        block: &Arc<Verified<Block>>,
+    ) -> Option<Option<TierKind>> {
+        let (hash, number) = (block.hash(), block.header().number);
+        if self.cache.receipts(hash).is_some() {
+            return Some(None);
+        }
+        let Restorer { tiers, .. } = &self.restorer;
+        for _ in 0..TRIES {
+            let found = tiers.get(chain, Part::Receipts, hash).await?;
+            let restored = self.verifier.restore_receipts(found.value, block.clone(), self.name(found.tier));
+            match restored.await {
+                Ok(receipts) => {
+                    let receipts = self.cache.insert_receipts(hash, number, receipts);
+                    self.view.spill_receipts(&receipts, Some(found.tier));
+                    return Some(Some(found.tier));
+                }
+                Err(Doubt::Wrong) => tiers.reject(chain, Part::Receipts, hash, found.tier).await,
+                Err(Doubt::Unsure) => return None,
+            }
+        }
+        None
+    }
+
+    /// The hash that stands at this number for good.
+    async fn final_hash(
+        self: &Arc<Self>,
+        chain: ChainKey,
+        number: BlockNumber,
+        upstreams: Upstreams,
+    ) -> Option<BlockHash> {
+        let now = self.view.clock().now();
+        if let Lookup::Final(hash) = self.view.tracker().lookup(number, now) {
+            return Some(hash);
+        }
+        match upstreams {
+            Upstreams::Answer => {
+                self.confirm_tiers(chain).await.then_some(())?;
+                self.view.establish(now).await.ok()?;
+            }
+            Upstreams::Silent => self.believe_tiers(chain).await?,
+        }
+        if !self.view.tracker().is_final(number) {
+            return None;
+        }
+        self.restorer.tiers.hash_at(chain, number).await.map(|found| found.value)
+    }
+
+    /// Does what tiers say of numbers count? Once after the start that is held against the upstream.
+    async fn confirm_tiers(self: &Arc<Self>, chain: ChainKey) -> bool {
+        let Restorer { tiers, confirmed, confirming, .. } = &self.restorer;
+        if confirmed.load(Relaxed) {
+            return true;
+        }
+        let _one = confirming.lock().await;
+        if confirmed.load(Relaxed) {
+            return true;
+        }
+        // Without it there is nothing that they could be held to.
+        let Some(finalized) = tiers.finalized(chain).await else { return false };
+        match self.view.confirm_stored(chain, finalized).await {
+            Ok(()) => {
+                confirmed.store(true, Relaxed);
+                true
+            }
+            // It has answered, and does not have it: it is behind, or somebody else.
+            Err(UpstreamError::Empty | UpstreamError::Stranger(_)) => false,
+            Err(error) => error.is_failure(),
+        }
+    }
+
+    /// While nobody answers since the start, what was final before is taken to be so. The first upstream that answers makes
+    /// an end of that.
+    async fn believe_tiers(&self, chain: ChainKey) -> Option<()> {
+        if self.view.tracker().finalized().is_none() {
+            let (number, hash) = self.restorer.tiers.finalized(chain).await?;
+            let now = self.view.clock().now();
+            self.view.change(|tracker| tracker.restore_finality(number, hash, now));
+        }
+        Some(())
+    }
+
+    /// Whose blocks tiers are asked for: the chain that is followed or, as long as no upstream has said what that is, the
+    /// one before the start.
+    async fn stored_as(&self, upstreams: Upstreams) -> Option<ChainKey> {
+        if let Some(chain) = self.view.stored_as() {
+            return Some(chain);
+        }
+        let Restorer { tiers, chain_id, .. } = &self.restorer;
+        if upstreams == Upstreams::Answer || self.view.is_followed() {
+            return None;
+        }
+        let chain = tiers.last_chain().await?;
+        let is_it = chain_id.is_none_or(|id| id == chain.id) && !is_development(chain.id);
+        is_it.then_some(chain)
+    }
+
+    /// Waits while somebody else of a fleet asks for the same.
+    pub(super) async fn take_turn(self: &Arc<Self>, fetch: Fetch) -> Turned {
+        let ours = Turned::Ours(None);
+        if self.restorer.tiers.is_empty() {
+            return ours;
+        }
+        let (part, wanted) = match fetch {
+            Fetch::Block(hash) => (Part::Block, Wanted::Hash(hash)),
+            Fetch::BlockAt(number) => (Part::Block, Wanted::Number(number)),
+            Fetch::Receipts(hash) => (Part::Receipts, Wanted::Hash(hash)),
+            Fetch::ReceiptsAt(number) => (Part::Receipts, Wanted::Number(number)),
+            _ => return ours,
+        };
+        // What is not final is kept nowhere that others look.
+        let is_final = match wanted {
+            Wanted::Hash(_) => true,
+            Wanted::Number(number) => self.view.tracker().is_final(number),
+        };
+        let Some(chain) = self.view.stored_as().filter(|_| is_final) else { return ours };
+        let begun = Instant::now();
+        loop {
+            let turn = self.restorer.tiers.turn(chain, part, wanted).await;
+            if let Turn::Ours(None) = turn {
+                return ours;
+            }
+            // It may have come since it was looked for.
+            if self.bring(fetch, Upstreams::Answer).await.is_some()
+                && let Some(fetched) = self.in_memory(fetch)
+            {
+                return Turned::Brought(fetched);
+            }
+            match turn {
+                Turn::Ours(lease) => return Turned::Ours(lease),
+                Turn::Theirs if begun.elapsed() > TURN_PATIENCE => return ours,
+                Turn::Theirs => time::sleep(TURN_LOOK).await,
+            }
+        }
+    }
+
+    /// Others wait until what came is where they look.
+    pub(super) fn end_turn(&self, lease: Option<Lease>) {
+        let Some(lease) = lease else { return };
+        let tiers = self.restorer.tiers.clone();
+        tokio::spawn(async move {
+            tiers.settle().await;
+            drop(lease);
+        });
+    }
+
+    fn in_memory(&self, fetch: Fetch) -> Option<Fetched> {
+        let hash = match fetch {
+            Fetch::Block(hash) | Fetch::Receipts(hash) => hash,
+            Fetch::BlockAt(number) | Fetch::ReceiptsAt(number) => {
+                match self.view.tracker().lookup(number, self.view.clock().now()) {
+                    Lookup::Final(hash) => hash,
+                    _ => return None,
+                }
+            }
+            _ => return None,
+        };
+        match fetch {
+            Fetch::Block(_) | Fetch::BlockAt(_) => self.cache.block(hash).map(Fetched::Block),
+            _ => self.cache.receipts(hash).map(Fetched::Receipts),
+        }
+    }
+
+    /// The tier that something came from.
+    pub(super) fn tier_of(&self, fetched: &Fetched) -> Option<TierKind> {
+        let origin = match fetched {
+            Fetched::Block(block) => block.origin(),
+            Fetched::Receipts(receipts) => receipts.origin(),
+            _ => None,
+        }?;
+        TierKind::ALL.into_iter().find(|kind| *origin.endpoint == *kind.as_str())
+    }
+
+    fn name(&self, tier: TierKind) -> &Arc<str> {
+        &self.restorer.names[tier as usize]
+    }
+}
