@@ -15,8 +15,9 @@ use super::{
     absence::Absences,
     coalesce::{Coalesce, Landed},
     derive::Derivations,
+    fleet::Turned,
     known::KnownAt,
-    restore::{Restorer, Turned},
+    restore::Restorer,
     view::View,
 };
 use crate::{

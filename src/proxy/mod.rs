@@ -15,6 +15,7 @@ mod deadline;
 mod derive;
 mod error;
 mod fetch;
+mod fleet;
 mod follow;
 mod gauges;
 mod inspect;

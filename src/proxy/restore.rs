@@ -1,17 +1,11 @@
 //! Brings back into memory what tiers have of it.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::Relaxed},
 };
 
-use tokio::{
-    sync::Mutex,
-    time::{self, Instant},
-};
+use tokio::sync::Mutex;
 
 use super::{
     coalesce::Coalesce,
@@ -21,7 +15,7 @@ use super::{
 use crate::{
     cache::{
         Tiers,
-        tier::{ChainKey, Lease, Part, TierKind, Turn, Wanted},
+        tier::{ChainKey, Part, TierKind},
     },
     chain::{Lookup, Stamp},
     eth::{Block, BlockHash, BlockNumber},
@@ -40,7 +34,7 @@ pub(super) enum Upstreams {
 /// What tiers have to do with fetching.
 #[derive(Debug)]
 pub(super) struct Restorer {
-    tiers: Tiers,
+    pub(super) tiers: Tiers,
     /// The chain that it must be, if the operator says so.
     chain_id: Option<u64>,
     flights: Coalesce<(Fetch, Upstreams), Option<TierKind>>,
@@ -49,19 +43,6 @@ pub(super) struct Restorer {
     confirming: Mutex<()>,
     names: [Arc<str>; TierKind::ALL.len()],
 }
-
-/// Whether we are the one of a fleet who asks.
-pub(super) enum Turned {
-    /// We are.
-    Ours(Option<Lease>),
-    /// Somebody else was, and this is what came.
-    Brought(Fetched),
-}
-
-/// So long another one of the fleet is waited for, which is longer than most upstreams take …
-const TURN_PATIENCE: Duration = Duration::from_secs(3);
-/// … and so often it is looked whether it is there.
-const TURN_LOOK: Duration = Duration::from_millis(10);
 
 /// A tier that has something else than it should is asked no more often than there are tiers.
 const TRIES: usize = TierKind::ALL.len();
@@ -102,7 +83,7 @@ impl Fetcher {
         landed.ok()?.value
     }
 
-    async fn bring(self: &Arc<Self>, fetch: Fetch, upstreams: Upstreams) -> Option<TierKind> {
+    pub(super) async fn bring(self: &Arc<Self>, fetch: Fetch, upstreams: Upstreams) -> Option<TierKind> {
         let chain = self.stored_as(upstreams).await?;
         let (number, hash) = match fetch {
             Fetch::Block(hash) | Fetch::Receipts(hash) => (None, hash),
@@ -263,72 +244,6 @@ impl Fetcher {
         let chain = tiers.last_chain().await?;
         let is_it = chain_id.is_none_or(|id| id == chain.id) && !is_development(chain.id);
         is_it.then_some(chain)
-    }
-
-    /// Waits while somebody else of a fleet asks for the same.
-    pub(super) async fn take_turn(self: &Arc<Self>, fetch: Fetch) -> Turned {
-        let ours = Turned::Ours(None);
-        if self.restorer.tiers.is_empty() {
-            return ours;
-        }
-        let (part, wanted) = match fetch {
-            Fetch::Block(hash) => (Part::Block, Wanted::Hash(hash)),
-            Fetch::BlockAt(number) => (Part::Block, Wanted::Number(number)),
-            Fetch::Receipts(hash) => (Part::Receipts, Wanted::Hash(hash)),
-            Fetch::ReceiptsAt(number) => (Part::Receipts, Wanted::Number(number)),
-            _ => return ours,
-        };
-        // What is not final is kept nowhere that others look.
-        let is_final = match wanted {
-            Wanted::Hash(_) => true,
-            Wanted::Number(number) => self.view.tracker().is_final(number),
-        };
-        let Some(chain) = self.view.stored_as().filter(|_| is_final) else { return ours };
-        let begun = Instant::now();
-        loop {
-            let turn = self.restorer.tiers.turn(chain, part, wanted).await;
-            if let Turn::Ours(None) = turn {
-                return ours;
-            }
-            // It may have come since it was looked for.
-            if self.bring(fetch, Upstreams::Answer).await.is_some()
-                && let Some(fetched) = self.in_memory(fetch)
-            {
-                return Turned::Brought(fetched);
-            }
-            match turn {
-                Turn::Ours(lease) => return Turned::Ours(lease),
-                Turn::Theirs if begun.elapsed() > TURN_PATIENCE => return ours,
-                Turn::Theirs => time::sleep(TURN_LOOK).await,
-            }
-        }
-    }
-
-    /// Others wait until what came is where they look.
-    pub(super) fn end_turn(&self, lease: Option<Lease>) {
-        let Some(lease) = lease else { return };
-        let tiers = self.restorer.tiers.clone();
-        tokio::spawn(async move {
-            tiers.settle().await;
-            drop(lease);
-        });
-    }
-
-    fn in_memory(&self, fetch: Fetch) -> Option<Fetched> {
-        let hash = match fetch {
-            Fetch::Block(hash) | Fetch::Receipts(hash) => hash,
-            Fetch::BlockAt(number) | Fetch::ReceiptsAt(number) => {
-                match self.view.tracker().lookup(number, self.view.clock().now()) {
-                    Lookup::Final(hash) => hash,
-                    _ => return None,
-                }
-            }
-            _ => return None,
-        };
-        match fetch {
-            Fetch::Block(_) | Fetch::BlockAt(_) => self.cache.block(hash).map(Fetched::Block),
-            _ => self.cache.receipts(hash).map(Fetched::Receipts),
-        }
     }
 
     /// The tier that something came from.

@@ -91,7 +91,14 @@ pub fn program_of(endpoints: Vec<EndpointParts>, config: &Config) -> InMemory {
     let cache = Cache::new(&config.cache, cache::Metrics::default());
     let metrics = proxy::Metrics::register(&mut registry);
     let verifier = Verifier::new(config.verify.clone(), verify::Metrics::register(&mut registry));
-    let parts = ProxyParts { upstream: upstream.clone(), cache, tiers: Tiers::default(), verifier, consistent, metrics };
+    let parts = ProxyParts {
+        upstream: upstream.clone(),
+        cache,
+        tiers: Tiers::default(),
+        verifier,
+        consistent,
+        metrics,
+    };
     let bytes = config.max_bytes_in_flight.as_u64();
     let metrics = http::Metrics::register(&mut registry);
     let access = Access::new(&config.http, Policy::new(&config.proxy()), metrics);
