@@ -24,7 +24,7 @@ use super::UpstreamError;
 use crate::jsonrpc::Answer;
 
 /// What most calls come to.
-const RESULT: &str = "result";
+pub(super) const RESULT: &str = "result";
 
 /// The upstream's counters. A default one counts for nobody.
 #[derive(Clone, Debug, Default)]
@@ -80,6 +80,15 @@ pub(super) struct EndpointMetrics {
 
 /// Counts a request as in flight until dropped.
 pub(super) struct InFlight(Gauge);
+
+/// What a call came to, in a word.
+pub(super) fn outcome(answer: Result<&Answer, &UpstreamError>) -> &'static str {
+    match answer {
+        Ok(Answer::Result(_)) => RESULT,
+        Ok(Answer::Error(_)) => "error",
+        Err(error) => error.as_str(),
+    }
+}
 
 // === impl Inner ===
 
@@ -195,16 +204,13 @@ impl EndpointMetrics {
 
     pub(super) fn call_ended(&self, answer: Result<&Answer, &UpstreamError>) {
         let inner = &self.all.0;
-        let outcome = match answer {
-            Ok(Answer::Result(_)) => {
-                for counter in &self.results {
-                    counter.inc();
-                }
-                return;
+        if let Ok(Answer::Result(_)) = answer {
+            for counter in &self.results {
+                counter.inc();
             }
-            Ok(Answer::Error(_)) => "error",
-            Err(error) => error.as_str(),
-        };
+            return;
+        }
+        let outcome = outcome(answer);
         inner.calls.get_or_create(&Labels { outcome }).inc();
         inner.endpoint_calls.get_or_create(&EndpointLabels { endpoint: self.name.clone(), outcome }).inc();
         if let Err(UpstreamError::Rejected(mismatch)) = answer {

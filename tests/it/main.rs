@@ -40,6 +40,8 @@ mod malformed;
 mod matrix;
 mod model;
 mod node;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod page;
 mod polite;
 mod pool;
@@ -53,6 +55,7 @@ mod soak;
 mod startup;
 mod time;
 mod tls;
+mod trace;
 mod tries;
 mod verify;
 mod warm;
