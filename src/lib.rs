@@ -25,6 +25,7 @@
 //! secret      values that must not be shown
 //! budget      one limit for all bytes being read, and each client's share of what is scarce
 //! client      who a client is
+//! trace       whose trace a call belongs to: what a client says of it, and what a node is told
 //! timeout     gives up on what takes too long; sets no timer for what is ready at once
 //! histogram   how long things took, for metrics
 //! shown       how values read in messages
@@ -50,5 +51,6 @@ pub mod secret;
 mod seldom;
 pub mod shown;
 pub mod timeout;
+pub mod trace;
 pub mod upstream;
 pub mod verify;

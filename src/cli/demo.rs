@@ -63,7 +63,7 @@ impl Demo {
             .with_flag("admin", Some(self.admin))
             .with_flag("log.level", Some(self.log_level));
         let config = sources.load()?;
-        log::start(&config.log);
+        log::start(&config.log, None);
         early.block_on(|hangup| demo(config, hangup))
     }
 }

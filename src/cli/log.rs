@@ -3,34 +3,34 @@
 use std::io::{self, IsTerminal};
 
 use tracing::error;
-use tracing_subscriber::{EnvFilter, fmt};
+use tracing_subscriber::{
+    EnvFilter, Layer, Registry, fmt, layer::SubscriberExt, registry, reload, util::SubscriberInitExt,
+};
 
 use crate::config::{LogConfig, LogFormat};
 
 /// Changes what is logged while it is.
-pub(super) struct LogLevel(Box<dyn Fn(EnvFilter) + Send + Sync>);
+pub(super) struct LogLevel(reload::Handle<EnvFilter, Registry>);
 
-/// Logs to standard error; panics too, so that a program that reads the log sees them.
-pub(super) fn start(config: &LogConfig) -> LogLevel {
-    let filter = config.filter().unwrap_or_default();
-    let builder = fmt().with_env_filter(filter).with_writer(io::stderr);
-    let (started, level) = match config.format {
+/// Takes spans for something else than the log, and says itself which.
+pub(super) type SpanLayer = Box<dyn Layer<Registry> + Send + Sync>;
+
+/// Logs to standard error; panics too, so that a program that reads the log sees them. The level is for the log alone:
+/// `beside` sees what it wants to.
+pub(super) fn start(config: &LogConfig, beside: Option<SpanLayer>) -> LogLevel {
+    let (filter, level) = reload::Layer::new(config.filter().unwrap_or_default());
+    let lines = fmt::layer().with_writer(io::stderr);
+    let lines = match config.format {
         LogFormat::Text => {
-            let builder =
-                builder.with_ansi(io::stderr().is_terminal()).with_target(false).with_filter_reloading();
-            let filter = builder.reload_handle();
-            (builder.try_init(), LogLevel(Box::new(move |to| drop(filter.reload(to)))))
+            lines.with_ansi(io::stderr().is_terminal()).with_target(false).with_filter(filter).boxed()
         }
-        LogFormat::Json => {
-            let builder = builder.json().flatten_event(true).with_filter_reloading();
-            let filter = builder.reload_handle();
-            (builder.try_init(), LogLevel(Box::new(move |to| drop(filter.reload(to)))))
-        }
+        LogFormat::Json => lines.json().flatten_event(true).with_filter(filter).boxed(),
     };
-    if started.is_ok() {
+    let layers: Vec<_> = beside.into_iter().chain([lines]).collect();
+    if registry().with(layers).try_init().is_ok() {
         std::panic::set_hook(Box::new(|panic| error!("{panic}")));
     }
-    level
+    LogLevel(level)
 }
 
 // === impl LogLevel ===
@@ -39,7 +39,8 @@ impl LogLevel {
     /// Logs at this level from now on. The format stays.
     pub(super) fn set(&self, config: &LogConfig) {
         if let Ok(filter) = config.filter() {
-            (self.0)(filter);
+            // Fails only if the log has ended.
+            let _ = self.0.reload(filter);
         }
     }
 }

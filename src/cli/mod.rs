@@ -8,6 +8,8 @@ mod health;
 mod inspect;
 mod key;
 mod log;
+#[cfg_attr(not(feature = "otlp"), path = "no_otlp.rs")]
+mod otlp;
 mod serve;
 mod signal;
 mod warm;
@@ -168,7 +170,7 @@ impl Early {
 
 /// Runs `command` with the log on.
 fn run(log: &LogConfig, command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
-    log::start(log);
+    log::start(log, None);
     block_on(runtime()?, command)
 }
 

@@ -7,11 +7,12 @@ use clap::Args;
 use super::{
     Early, Failure, address,
     log::{self, LogLevel},
+    otlp::Export,
     signal::{ReloadSignal, StopSignals},
 };
 use crate::{
     app::App,
-    config::{Config, LogFormat, Sources},
+    config::{Config, ConfigError, LogFormat, Sources},
 };
 
 /// Serve clients in front of a node.
@@ -108,8 +109,10 @@ impl Serve {
     pub(super) fn run(self, early: Early) -> Result<(), Failure> {
         let sources = self.sources();
         let config = sources.clone().load()?;
-        let level = log::start(&config.log);
-        early.block_on(|reloads| serve(config, sources, level, reloads))
+        let (export, spans) =
+            Export::start(&config.tracing, early.runtime.handle()).map_err(ConfigError::Problem)?;
+        let level = log::start(&config.log, spans);
+        early.block_on(|reloads| serve(config, sources, level, export, reloads))
     }
 
     fn sources(self) -> Sources {
@@ -131,6 +134,7 @@ async fn serve(
     config: Config,
     sources: Sources,
     level: LogLevel,
+    export: Export,
     mut reloads: ReloadSignal,
 ) -> Result<(), Failure> {
     let mut signals =
@@ -143,7 +147,12 @@ async fn serve(
             () = reloads.next() => app.reload(sources.clone().load(), |log| level.set(log)),
         }
     }
-    signals.or_again(app.stop()).await;
+    let stop = async {
+        app.stop().await;
+        // What was asked last has been answered: its spans have ended.
+        export.finish().await;
+    };
+    signals.or_again(stop).await;
     Ok(())
 }
 

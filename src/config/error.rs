@@ -166,10 +166,12 @@ fn in_brackets(found: &Actual, path: &[String]) -> String {
     }
 }
 
-/// The value that was found; not if it is text about upstreams or keys, which may hold one.
+/// The value that was found; not if it is text about upstreams, receivers or keys, which may hold one.
 fn shown(found: &Actual, path: &[String]) -> String {
     match found {
-        Actual::Str(_) if path.iter().any(|key| key == "upstream" || key == "keys") => "text".to_owned(),
+        Actual::Str(_) if path.iter().any(|key| ["upstream", "tracing", "keys"].contains(&key.as_str())) => {
+            "text".to_owned()
+        }
         found => found.to_string(),
     }
 }

@@ -6,6 +6,7 @@
 mod error;
 mod load;
 mod log;
+mod tracing;
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -17,6 +18,7 @@ pub use self::{
     error::{ConfigError, Problem},
     load::Sources,
     log::{LogConfig, LogFormat},
+    tracing::TracingConfig,
 };
 use crate::{cache, http, listen, proxy, shown::Time, upstream, verify};
 
@@ -49,6 +51,8 @@ pub struct Config {
     pub max_bytes_in_flight: ByteSize,
     /// What is logged, and how.
     pub log: LogConfig,
+    /// Where spans are sent.
+    pub tracing: TracingConfig,
     /// Which methods are let through.
     pub methods: proxy::MethodsConfig,
     /// How the chain is followed.
@@ -82,6 +86,7 @@ impl Default for Config {
             drain_delay: Duration::ZERO,
             max_bytes_in_flight: ByteSize::mib(512),
             log: LogConfig::default(),
+            tracing: TracingConfig::default(),
             methods: proxy.methods,
             chain: proxy.chain,
             plan: proxy.plan,
@@ -213,6 +218,7 @@ impl Config {
         if let Err(message) = self.log.check() {
             return Err(Problem::new("log.level", message));
         }
+        self.tracing.receiver()?;
         if let Err(error) = self.tls.check() {
             return Err(Problem::new(format!("tls.{}", error.key()), error));
         }

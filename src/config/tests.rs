@@ -1,6 +1,7 @@
 use std::path::Path;
 
 use super::*;
+use crate::secret::Secret;
 
 /// Every key, its default and its reason; part of the project, so always there.
 const DOCUMENTED: &str = "config/holdfast.toml";
@@ -41,6 +42,7 @@ fn the_documented_file_leaves_no_key_out() {
     defaults.admin_token = Some(http::KeyHash::of(b"token"));
     defaults.tls.cert = Some("cert.pem".into());
     defaults.tls.key = Some("key.pem".into());
+    defaults.tracing.otlp = Some(Secret::Plain("http://127.0.0.1:4318".to_owned()));
     defaults.http.rate = "1/s".parse().ok();
     defaults.http.burst = std::num::NonZeroU32::new(1);
     defaults.upstream.hedge = upstream::Percentile::try_new(0.95);
@@ -127,6 +129,12 @@ fn errors_name_the_file_the_key_and_what_would_be_right() {
         ("[log]\nformat = 'xml'", "FILE: log.format: \"xml\" is not one of `text` or `json`"),
         ("[log]\nlevel = 'chatty'", "FILE: log.level: \"chatty\" is not one of error, warn"),
         ("[log]\nlevel = 'a=b=c'", "FILE: log.level: \"a=b=c\": "),
+        ("[tracing]\nsample = 2", "FILE: tracing.sample: 2 is no share; write a number from 0 to 1"),
+        ("[tracing]\nurl = 'http://127.0.0.1'", "FILE: tracing.url: there is no such key; known here are"),
+        (
+            "[tracing]\notlp = { env = 'HOLDFAST_IS_NOT_SET' }",
+            "FILE: tracing.otlp: the environment variable HOLDFAST_IS_NOT_SET is not set to text",
+        ),
         (
             "[methods]\nallow = ['eth_[ab]']",
             "FILE: methods.allow: \"eth_[ab]\" is no pattern of method names",
@@ -241,6 +249,32 @@ fn errors_name_the_file_the_key_and_what_would_be_right() {
 }
 
 #[test]
+fn a_receiver_of_spans_is_wanted_only_where_spans_can_be_sent() {
+    assert_eq!(load("[tracing]\notlp = ''").unwrap().tracing.receiver(), Ok(None));
+    let with = |members: &str| load(&format!("[tracing]\notlp = 'http://127.0.0.1:4318'\n{members}"));
+    if cfg!(feature = "otlp") {
+        let receiver = with("sample = 0.1").unwrap().tracing.receiver().unwrap().unwrap();
+        assert_eq!(receiver.url().to_string(), "http://127.0.0.1:4318");
+        for url in ["127.0.0.1:4318", "grpc://127.0.0.1:4317", "http://", "ws://127.0.0.1"] {
+            let error = load(&format!("[tracing]\notlp = '{url}'")).unwrap_err();
+            assert!(
+                error.starts_with("FILE: tracing.otlp: expected the URL of a receiver"),
+                "{url}: {error}"
+            );
+        }
+        let error = with("headers = { content-length = '5' }").unwrap_err();
+        assert!(
+            error.starts_with("FILE: tracing: headers.content-length: is set by Holdfast itself"),
+            "{error}"
+        );
+    } else {
+        let error = with("").unwrap_err();
+        assert!(error.starts_with("FILE: tracing.otlp: "), "{error}");
+        assert!(error.contains("build it with --features otlp"), "{error}");
+    }
+}
+
+#[test]
 fn what_is_seldom_meant_is_doubted() {
     let doubts = |toml: &str| {
         let doubts = load(toml).unwrap().doubts();
@@ -272,6 +306,13 @@ fn errors_do_not_show_secrets() {
         "[[http.keys]]\nname = 'a'\nsha256 = ['SECRET']\n",
         "[[http.keys]]\nname = 'a'\nkey = 'SECRET'\n",
         "[http]\nkeys = 'SECRET'\n",
+        "tracing = 'http://127.0.0.1/SECRET'\n",
+        "[tracing]\notlp = ['SECRET']\n",
+        "[tracing]\notlp = 'SECRET'\n",
+        "[tracing]\nsample = 'SECRET'\n",
+        "[tracing]\nheaders = 'SECRET'\n",
+        "[tracing]\notlp = 'http://127.0.0.1'\nheaders = { content-length = 'SECRET' }\n",
+        "[tracing]\notlp = 'http://user:SECRET@127.0.0.1'\nheaders = { authorization = 'SECRET' }\n",
         "admin_token = 'SECRET'\n",
         "admin_token = ['SECRET']\n",
         "[http]\nkeys = ['SECRET']\n",

@@ -1,4 +1,5 @@
-//! Requests that can be told from others: by the id they came with, and by a span where anybody looks at them.
+//! Requests that can be told from others: by the id they came with, by the trace they belong to, and by a span where
+//! anybody looks at them.
 
 use std::{
     future::Future,
@@ -7,13 +8,13 @@ use std::{
 };
 
 use futures_util::future::Either;
-use http::{HeaderName, HeaderValue, Request, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use pin_project_lite::pin_project;
 use tokio::time::Instant;
 use tower::{Layer, Service};
-use tracing::{Level, Span, debug, debug_span, enabled};
+use tracing::{Level, Span, debug, debug_span, field, span_enabled};
 
-use super::find;
+use crate::trace::{TRACEPARENT, TraceContext, Within, span};
 
 /// Comes back as it came.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -22,20 +23,37 @@ pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id"
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TraceLayer;
 
-/// Brings back the id of requests that have one, and says at the level of debug what requests come and what becomes
-/// of them: no paths, which may hold keys. Costs nothing where there is neither.
+/// Brings back the id of requests that have one, has what is done for them done within their trace, and says at the level
+/// of debug what requests come and what becomes of them: no paths, which may hold keys. Costs nothing where there is none
+/// of it.
 #[derive(Clone, Debug)]
 pub(super) struct Trace<S>(S);
 
 pin_project! {
-    /// Runs inside its span, and brings the id back.
+    /// Runs inside its span and its trace, and brings the id back.
     pub(super) struct Traced<F> {
         #[pin]
-        inner: F,
+        inner: Within<F>,
         span: Span,
         begun: Instant,
         id: Option<HeaderValue>,
     }
+}
+
+/// What counts here of a request's headers, found in one pass.
+#[derive(Default)]
+struct Named<'a> {
+    id: Option<&'a HeaderValue>,
+    /// Is anything said of a trace?
+    is_traced: bool,
+}
+
+/// As much as is shown of what a client chooses: spans wait to be sent, and must not be as long as anybody likes.
+const LONGEST_SHOWN: usize = 128;
+
+/// What a client chose, or only that it is too long.
+fn shown(chosen: &str) -> &str {
+    if chosen.len() <= LONGEST_SHOWN { chosen } else { "(long)" }
 }
 
 // === impl TraceLayer ===
@@ -64,15 +82,24 @@ where
     }
 
     fn call(&mut self, request: Request<A>) -> Self::Future {
-        let id = find::first(request.headers(), &REQUEST_ID).cloned();
-        if id.is_none() && !enabled!(Level::DEBUG) {
+        let Named { id, is_traced } = Named::of(request.headers());
+        if id.is_none() && !is_traced && !span_enabled!(Level::DEBUG) {
             return Either::Left(self.0.call(request));
         }
-        let shown = id.as_ref().and_then(|id| id.to_str().ok());
-        let span =
-            debug_span!("request", method = %request.method(), version = ?request.version(), id = shown);
+        let (id, context) = (id.cloned(), TraceContext::read(request.headers()));
+        let span = debug_span!(
+            "request",
+            method = %shown(request.method().as_str()),
+            version = ?request.version(),
+            id = id.as_ref().and_then(|id| id.to_str().ok()).map(shown),
+            trace = context.as_ref().map(TraceContext::trace_id),
+            status = field::Empty,
+        );
+        if let Some(context) = &context {
+            span::join(&span, context);
+        }
         let begun = Instant::now();
-        let inner = span.in_scope(|| self.0.call(request));
+        let inner = TraceContext::within(context, span.in_scope(|| self.0.call(request)));
         Either::Right(Box::pin(Traced { inner, span, begun, id }))
     }
 }
@@ -87,12 +114,45 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let _inside = this.span.enter();
+        let inside = this.span.enter();
         let mut response = ready!(this.inner.poll(cx))?;
         if let Some(id) = this.id.take() {
             response.headers_mut().entry(REQUEST_ID).or_insert(id);
         }
-        debug!(status = response.status().as_u16(), elapsed = ?this.begun.elapsed(), "request answered");
+        let status = response.status().as_u16();
+        debug!(status, elapsed = ?this.begun.elapsed(), "request answered");
+        drop(inside);
+        this.span.record("status", status);
+        span::end(this.span);
         Poll::Ready(Ok(response))
+    }
+}
+
+// === impl Named ===
+
+impl<'a> Named<'a> {
+    fn of(headers: &'a HeaderMap) -> Self {
+        let mut named = Self::default();
+        for (name, value) in headers {
+            if name == REQUEST_ID {
+                // Of several the first counts.
+                named.id.get_or_insert(value);
+            } else if name == TRACEPARENT {
+                named.is_traced = true;
+            }
+        }
+        named
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_long_is_not_shown() {
+        let id = "x".repeat(LONGEST_SHOWN);
+        assert_eq!(shown(&id), id);
+        assert_eq!(shown(&format!("{id}x")), "(long)");
     }
 }

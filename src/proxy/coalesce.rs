@@ -8,9 +8,10 @@ use std::{
 
 use hashbrown::HashMap;
 use tokio::sync::Semaphore;
+use tracing::Span;
 
 use super::turns::Turn;
-use crate::{chain::Stamp, client::Client};
+use crate::{chain::Stamp, client::Client, trace::Origin};
 
 /// One fetch in flight per key.
 ///
@@ -26,6 +27,8 @@ type Flights<K, V> = Arc<Mutex<HashMap<K, Arc<Flight<V>>>>>;
 #[derive(Debug)]
 struct Flight<V> {
     sent: Stamp,
+    /// The span of whoever began it.
+    span: Span,
     /// What it came to; nothing, if its task died.
     value: OnceLock<V>,
     /// Has no permits, and is closed when the task has ended: those who wait for one then look what there is.
@@ -84,16 +87,20 @@ where
             match flights.get(&key) {
                 Some(flight) if may_join(flight.sent) => (flight.clone(), true),
                 _ => {
-                    let flight =
-                        Arc::new(Flight { sent: now, value: OnceLock::new(), ended: Semaphore::new(0) });
+                    // Of whoever starts it, though that one may not wait for the end.
+                    let (turn, client, origin) = (Turn::current(), Client::current(), Origin::current());
+                    let flight = Arc::new(Flight {
+                        sent: now,
+                        span: origin.span().clone(),
+                        value: OnceLock::new(),
+                        ended: Semaphore::new(0),
+                    });
                     flights.insert(key, flight.clone());
                     let landing = Landing { flights: self.flights.clone(), key, flight: flight.clone() };
                     // On the heap once and for all: it is large, and a task would be moved about with it.
                     let fetch = Box::pin(fetch());
-                    // Of whoever starts it, though that one may not wait for the end.
-                    let (turn, client) = (Turn::current(), Client::current());
                     tokio::spawn(async move {
-                        let value = Client::serve(client, fetch).await;
+                        let value = origin.carry_out(Client::serve(client, fetch)).await;
                         drop(turn);
                         landing.land(value);
                     });
@@ -101,6 +108,9 @@ where
                 }
             }
         };
+        if joined {
+            Span::current().follows_from(&flight.span);
+        }
         // There is none to be had: it waits for the end.
         let _ = flight.ended.acquire().await;
         let value = flight.value.get().cloned().ok_or(Abandoned)?;

@@ -1,4 +1,4 @@
-//! Counts, times and (at debug) logs every call.
+//! Counts, times and (at debug) logs every call, in a span of its own.
 
 use std::{
     future::Future,
@@ -9,10 +9,10 @@ use std::{
 use pin_project_lite::pin_project;
 use tokio::time::Instant;
 use tower::{Layer, Service};
-use tracing::debug;
+use tracing::{Span, debug, debug_span, field};
 
 use super::{Answered, CallError, Metrics, Outcome, Request, counted::Counted};
-use crate::{eth::MethodLabel, jsonrpc::Answer};
+use crate::{eth::MethodLabel, jsonrpc::Answer, trace};
 
 /// Puts a [`Measured`] around a service.
 #[derive(Clone, Debug)]
@@ -33,6 +33,8 @@ pin_project! {
         method: MethodLabel,
         begun: Instant,
         metrics: Metrics,
+        // Of nothing, unless somebody looks.
+        span: Span,
     }
 }
 
@@ -63,7 +65,9 @@ where
     fn call(&mut self, request: Request) -> Self::Future {
         let method = request.call().label;
         let begun = Instant::now();
-        ResponseFuture { inner: self.inner.call(request), method, begun, metrics: self.metrics.clone() }
+        let span = debug_span!("call", method = method.as_str(), outcome = field::Empty);
+        let inner = span.in_scope(|| self.inner.call(request));
+        ResponseFuture { inner, method, begun, metrics: self.metrics.clone(), span }
     }
 }
 
@@ -77,6 +81,7 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
+        let inside = this.span.enter();
         let answered = ready!(this.inner.poll(cx));
         let counted = Counted::of(&answered);
         let elapsed = this.begun.elapsed();
@@ -90,6 +95,9 @@ where
             this.metrics.recalled(result.len());
         }
         debug!(method = this.method.as_str(), outcome = counted.as_str(), ?elapsed, "call");
+        drop(inside);
+        this.span.record("outcome", counted.as_str());
+        trace::span::end(this.span);
         Poll::Ready(answered)
     }
 }

@@ -9,6 +9,7 @@ use crate::{
     budget::FairLease,
     eth::{BlockNumber, is_write},
     jsonrpc::{Answer, MethodName, Params},
+    trace::Origin,
     verify::{Check, Failure},
 };
 
@@ -33,6 +34,8 @@ pub struct Call {
     pub(super) by: Option<AnsweredBy>,
     /// Where the bytes that its answer takes are counted, until that was checked.
     pub(super) held: Option<Held>,
+    /// The trace that it is made for.
+    pub(super) origin: Origin,
 }
 
 /// The bytes of an answer, counted for as long as somebody has this. It travels with a call, like its check.
@@ -58,7 +61,15 @@ pub struct Mismatch {
 impl Call {
     /// A call whose every answer counts.
     pub fn new(method: impl Into<MethodName>, params: Params) -> Self {
-        Self { method: method.into(), params, check: None, need: Need::default(), by: None, held: None }
+        Self {
+            method: method.into(),
+            params,
+            check: None,
+            need: Need::default(),
+            by: None,
+            held: None,
+            origin: Origin::default(),
+        }
     }
 
     /// The same call, whose answer must pass this.
@@ -74,6 +85,16 @@ impl Call {
     /// The same call; who answers it will be told here.
     pub fn with_answered_by(self, by: &AnsweredBy) -> Self {
         Self { by: Some(by.clone()), ..self }
+    }
+
+    /// The same call, for the trace that the work at hand is done for.
+    pub(super) fn with_current_origin(self) -> Self {
+        Self { origin: Origin::current(), ..self }
+    }
+
+    /// The same call, for nobody.
+    pub(super) fn without_origin(self) -> Self {
+        Self { origin: Origin::default(), ..self }
     }
 
     /// The bytes of its answer are counted here.

@@ -2,7 +2,7 @@
 //!
 //! For every other way there is reqwest. That is ready, with each request, to follow redirects, to send it once more, to
 //! send it by way of a proxy; and this readiness costs more than the request itself. What is asked for here is always the
-//! same but for the body: its head is written once.
+//! same but for the body, and for whose trace it is: its head is written once.
 
 use std::{
     collections::VecDeque,
@@ -14,7 +14,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::{HeaderValue, Request, Response, Uri, header, request::Parts, uri::Scheme};
+use http::{HeaderMap, HeaderValue, Request, Response, Uri, header, request::Parts, uri::Scheme};
 use http_body_util::Full;
 use hyper::{
     body::Incoming,
@@ -108,10 +108,15 @@ impl Direct {
         Some(Self { connector, connect_timeout, to, head, pool: Arc::default() })
     }
 
-    /// Sends a request. Whoever has read the answer to its end gives the connection [back](Self::give_back); without it,
+    /// Sends a request, with these headers beside those that are always sent. Whoever has read the answer to its end gives the connection [back](Self::give_back); without it,
     /// the connection is closed.
-    pub(super) async fn send(&self, body: Bytes) -> Result<(Response<Incoming>, Connection), Failure> {
+    pub(super) async fn send(
+        &self,
+        body: Bytes,
+        told: HeaderMap,
+    ) -> Result<(Response<Incoming>, Connection), Failure> {
         let mut request = Request::from_parts(self.head.clone(), Full::new(body));
+        request.headers_mut().extend(told);
         while let Some(mut connection) = self.take_idle() {
             // One that is still being sent what was answered before its end is not ready, and may not be for long.
             if !matches!(timeout(READY, connection.ready()).await, Ok(Ok(()))) {
@@ -262,7 +267,8 @@ mod tests {
             }
         });
         for on in [1, 1, 1, 2, 3, 3] {
-            let (response, connection) = direct.send(Bytes::from_static(b"{}")).await.unwrap();
+            let (response, connection) =
+                direct.send(Bytes::from_static(b"{}"), HeaderMap::new()).await.unwrap();
             assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "{}");
             direct.give_back(connection);
             assert_eq!(came.recv().await, Some(on));
@@ -293,11 +299,14 @@ mod tests {
         });
         for _ in 0..2 {
             // More than the systems between take.
-            let (response, connection) = direct.send(Bytes::from(vec![b' '; 32 << 20])).await.unwrap();
+            let (response, connection) =
+                direct.send(Bytes::from(vec![b' '; 32 << 20]), HeaderMap::new()).await.unwrap();
             assert_eq!(response.status(), 413);
             direct.give_back(connection);
         }
-        let small = time::timeout(Duration::from_secs(5), direct.send(Bytes::from_static(b"{}"))).await;
+        let small =
+            time::timeout(Duration::from_secs(5), direct.send(Bytes::from_static(b"{}"), HeaderMap::new()))
+                .await;
         assert_eq!(small.expect("nobody waits for what is not ready").unwrap().0.status(), 413);
     }
 

@@ -181,7 +181,7 @@ impl Pool {
         let Some(head) = calls.iter().find(|call| call.need.is_head) else { return };
         let now = Instant::now();
         let Some((first, from)) = self.first_again(now) else { return };
-        let (this, calls) = (self.clone(), vec![head.clone()]);
+        let (this, calls) = (self.clone(), vec![head.clone().without_origin()]);
         tokio::spawn(async move {
             let attempted = first.attempt(&calls).await;
             let is_well = attempted.iter().all(|outcome| outcome.is_ok() && !is_null(outcome));

@@ -193,7 +193,7 @@ impl<S: Service<R>, R> Service<R> for Noticed<S> {
     }
 }
 
-fn client(url: &EndpointUrl, headers: HeaderMap, config: &Config) -> reqwest::Result<Client> {
+pub(super) fn client(url: &EndpointUrl, headers: HeaderMap, config: &Config) -> reqwest::Result<Client> {
     install_tls();
     let built = client_builder(url, headers.clone(), config).build();
     if built.is_err() && !url.is_https() {
@@ -269,7 +269,12 @@ impl Service<Calls> for HttpLeaf {
         Box::pin(async move {
             let mut outgoing = Outgoing::write(&calls, &leaf.ids);
             let body = std::mem::take(&mut outgoing.body);
-            let (incoming, lease) = leaf.send(body, calls.len() > 1).await?;
+            // What they are made for, if it is for anybody, goes with the first of them.
+            let mut told = HeaderMap::new();
+            if let Some(call) = calls.first() {
+                call.origin.tell(&mut told);
+            }
+            let (incoming, lease) = leaf.send(body, told, calls.len() > 1).await?;
             // What was read waits for a core to be checked on, and is there until then.
             if let Some(held) = calls.first().and_then(|call| call.held.as_ref()) {
                 held.hold(lease);
@@ -287,11 +292,17 @@ impl Service<Calls> for HttpLeaf {
 // === impl Inner ===
 
 impl Inner {
-    async fn send(&self, body: Bytes, together: bool) -> Result<(Incoming, FairLease), UpstreamError> {
+    /// Sends a body, with these headers beside those that are always sent.
+    async fn send(
+        &self,
+        body: Bytes,
+        told: HeaderMap,
+        together: bool,
+    ) -> Result<(Incoming, FairLease), UpstreamError> {
         match &self.way {
             Way::Direct(direct) => {
                 let (response, connection) =
-                    direct.send(body).await.map_err(|failure| self.failed(failure))?;
+                    direct.send(body, told).await.map_err(|failure| self.failed(failure))?;
                 let is_packed = response.headers().contains_key(header::CONTENT_ENCODING);
                 let received = if is_packed {
                     let unpacked = unpack(response).await;
@@ -303,7 +314,7 @@ impl Inner {
                 Ok(received)
             }
             Way::Client(client, url) => {
-                let request = client.post(url.as_url().clone()).body(body);
+                let request = client.post(url.as_url().clone()).headers(told).body(body);
                 let response = request.send().await.map_err(|error| self.named(error))?;
                 self.receive(response.into(), together, |error| self.named(error)).await
             }
@@ -398,7 +409,7 @@ fn grow(lease: &mut FairLease, bytes: usize) -> Result<(), UpstreamError> {
 }
 
 /// The innermost cause: "connection refused" rather than "error sending request".
-fn root_cause(error: &(dyn Error + 'static)) -> Arc<dyn Error + Send + Sync> {
+pub(super) fn root_cause(error: &(dyn Error + 'static)) -> Arc<dyn Error + Send + Sync> {
     let message = match causes(error).last() {
         Some(cause) if is_no_tls(cause) => NO_TLS.to_owned(),
         Some(cause) => cause.to_string(),
@@ -462,6 +473,8 @@ mod tests {
     async fn what_is_sent_is_the_same_either_way() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();
+        let told =
+            || HeaderMap::from_iter([(crate::trace::TRACEPARENT, HeaderValue::from_static("00-1-2-01"))]);
         for (url, headers) in [
             (format!("http://{at}"), &[][..]),
             (format!("http://user:pa%20ss@{at}/v3/KEY?a=b&c=%20#d"), &["x-key"]),
@@ -475,11 +488,13 @@ mod tests {
             let mut leaf = Arc::into_inner(leaf).unwrap();
             assert!(matches!(leaf.way, Way::Direct(_)));
             let body = Bytes::from_static(b"{}");
-            let (directly, answered) = tokio::join!(overhear(&listener), leaf.send(body.clone(), false));
+            let (directly, answered) =
+                tokio::join!(overhear(&listener), leaf.send(body.clone(), told(), false));
             assert_eq!(answered.unwrap().0.body, body);
             let client = client(reach.url(), reach.headers().clone(), &config).unwrap();
             leaf.way = Way::Client(client, reach.url().clone());
-            let (otherwise, answered) = tokio::join!(overhear(&listener), leaf.send(body.clone(), false));
+            let (otherwise, answered) =
+                tokio::join!(overhear(&listener), leaf.send(body.clone(), told(), false));
             assert_eq!(answered.unwrap().0.body, body);
             assert_eq!(directly, otherwise);
         }

@@ -24,7 +24,7 @@ use super::UpstreamError;
 use crate::{eth::MethodLabel, jsonrpc::Answer};
 
 /// What most calls come to.
-const RESULT: &str = "result";
+pub(super) const RESULT: &str = "result";
 
 /// The upstream's counters. A default one counts for nobody.
 #[derive(Clone, Debug, Default)]
@@ -82,6 +82,15 @@ pub(super) struct EndpointMetrics {
 
 /// Counts a request as in flight until dropped.
 pub(super) struct InFlight(Gauge);
+
+/// What a call came to, in a word.
+pub(super) fn outcome(answer: Result<&Answer, &UpstreamError>) -> &'static str {
+    match answer {
+        Ok(Answer::Result(_)) => RESULT,
+        Ok(Answer::Error(_)) => "error",
+        Err(error) => error.as_str(),
+    }
+}
 
 // === impl Inner ===
 
@@ -194,15 +203,12 @@ impl EndpointMetrics {
     pub(super) fn call_ended(&self, method: &str, answer: Result<&Answer, &UpstreamError>) {
         let inner = &self.all.0;
         let method = MethodLabel::of(method);
-        let outcome = match answer {
-            Ok(Answer::Result(_)) => {
-                self.all_results.inc();
-                self.results[method.index()].get_or_init(|| self.counter(method, RESULT)).inc();
-                return;
-            }
-            Ok(Answer::Error(_)) => "error",
-            Err(error) => error.as_str(),
-        };
+        if let Ok(Answer::Result(_)) = answer {
+            self.all_results.inc();
+            self.results[method.index()].get_or_init(|| self.counter(method, RESULT)).inc();
+            return;
+        }
+        let outcome = outcome(answer);
         inner.calls.get_or_create(&Labels { outcome }).inc();
         self.counter(method, outcome).inc();
         if let Err(UpstreamError::Rejected(mismatch)) = answer {

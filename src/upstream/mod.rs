@@ -24,12 +24,16 @@ mod limited;
 mod local;
 mod metrics;
 mod pool;
+#[cfg(feature = "otlp")]
+mod post;
 mod reach;
 mod redact;
 mod stack;
 mod url;
 mod wire;
 
+#[cfg(feature = "otlp")]
+pub use self::post::Poster;
 pub use self::{
     call::{AnsweredBy, Answers, Call, Calls, Mismatch},
     config::{Config, EndpointConfig, RateConfig},

@@ -91,7 +91,7 @@ impl Upstream {
     pub async fn call(&self, call: Call) -> Result<Answer, UpstreamError> {
         match &self.batcher {
             // What is never sent twice takes no part in what may be.
-            Some(batcher) if call.is_repeatable() => batcher.call(call).await,
+            Some(batcher) if call.is_repeatable() => batcher.call(call.with_current_origin()).await,
             _ => self.call_all(vec![call]).await?.pop().unwrap_or(Err(UpstreamError::Empty)),
         }
     }
@@ -102,6 +102,7 @@ impl Upstream {
     /// # Errors
     /// If the request as a whole failed; each call may fail on its own too.
     pub async fn call_all(&self, calls: Calls) -> Result<Answers, UpstreamError> {
+        let calls = calls.into_iter().map(Call::with_current_origin).collect();
         self.service.clone().oneshot(calls).await
     }
 

@@ -80,9 +80,17 @@ impl Demand {
 // === impl Share ===
 
 impl Share {
+    /// All of it.
+    pub const ALL: Self = Self(MILLION as u32);
+
     /// `None` if it is not between 0 and 1.
     pub fn try_new(share: f64) -> Option<Self> {
         (0.0..=1.0).contains(&share).then(|| Self((share * MILLION).round() as u32))
+    }
+
+    /// From 0 to 1.
+    pub fn as_f64(self) -> f64 {
+        f64::from(self.0) / MILLION
     }
 
     /// Every so many is about such a share, a half or more being all; `None` if it is none at all.
@@ -93,7 +101,7 @@ impl Share {
 
 impl Serialize for Share {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_f64(f64::from(self.0) / MILLION)
+        serializer.serialize_f64(self.as_f64())
     }
 }
 

@@ -21,6 +21,8 @@ use crate::prove::{
 mod answer;
 #[path = "../../fuzz/bodies/packet.rs"]
 mod packet;
+#[path = "../../fuzz/bodies/trace.rs"]
+mod trace;
 #[path = "../../fuzz/bodies/verify.rs"]
 mod verify;
 
@@ -146,6 +148,19 @@ fn mutated_packet() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
+/// What a client says of its trace, with bytes gone wrong.
+fn damaged_trace() -> impl Strategy<Value = Vec<u8>> {
+    let version = select(vec!["00", "01", "cc", "ff"]);
+    let states =
+        vec(select(vec!["a=b", "rojo=00f067aa0ba902b7, congo=t61rcWkgMzE", "a=b,,c=d", "x", ""]), 0..3);
+    (version, states, vec(Mutation::any(), 0..3)).prop_map(|(version, states, mutations)| {
+        let parent = format!("{version}-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+        let mut bytes = [vec![parent.as_str()], states].concat().join("\n").into_bytes();
+        mutations.iter().for_each(|mutation| mutation.apply(&mut bytes));
+        bytes
+    })
+}
+
 /// A true block and its receipts.
 struct Content {
     block: Value,
@@ -246,6 +261,12 @@ proptest! {
         packet::packet(&bytes);
         answer::answer(&bytes);
         verify::verify(&bytes);
+        trace::trace(&bytes);
+    }
+
+    #[test]
+    fn any_fault_in_a_good_trace(bytes in damaged_trace()) {
+        trace::trace(&bytes);
     }
 
     #[test]

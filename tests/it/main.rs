@@ -42,6 +42,8 @@ mod matrix;
 mod metrics;
 mod model;
 mod node;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod page;
 mod polite;
 mod pool;
@@ -55,6 +57,7 @@ mod soak;
 mod startup;
 mod time;
 mod tls;
+mod trace;
 mod tries;
 mod verify;
 mod warm;

@@ -1,6 +1,6 @@
 //! What the upstream's client does on the wire: TLS, HTTP/2, packed answers, redirects, connections.
 
-mod server;
+pub mod server;
 
 use std::{collections::BTreeMap, io::Write, time::Duration};
 

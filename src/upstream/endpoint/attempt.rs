@@ -1,20 +1,21 @@
 //! Asks an endpoint, and takes in what comes of it: an answer, a failure, or that it was cut off.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use futures_util::future::join_all;
 use tokio::time::{self, Instant};
 use tower::Service;
-use tracing::{Instrument, debug, debug_span, warn};
+use tracing::{Instrument, Span, debug, debug_span, field, warn};
 
 use super::{
     super::{
         Answers, Call, Calls, Mismatch, UpstreamError, again, call::Held, identity::IdentityError, limited,
+        metrics,
     },
     Endpoint, EndpointId,
     node::DISTRUST,
 };
-use crate::{jsonrpc::Answer, verify::Verdict};
+use crate::{jsonrpc::Answer, trace::Origin, verify::Verdict};
 
 /// So many refusals in a row of calls that run a client's code, without an answer to anybody in between, are not of that
 /// code's making: the next ones speak against the endpoint.
@@ -27,6 +28,15 @@ const SILENCE: Duration = Duration::from_secs(3);
 /// So long it may take to learn who it was that answered what cannot be asked again: then the answer is told, whoever
 /// it was. The call has had its answer, and must not lose it to the end of its time.
 const RECOLLECTION: Duration = Duration::from_secs(1);
+
+/// What the span of an attempt says of one that was cut off.
+const CUT_OFF: &str = "cut_off";
+
+/// So many methods of a batch are named in its span.
+const MOST_NAMED: usize = 4;
+
+/// No method has a longer name; what a client makes up may.
+const LONGEST_NAME: usize = 64;
 
 /// An answer that passed its check, and what that found.
 #[derive(Clone, Debug)]
@@ -56,7 +66,11 @@ struct Begun<'a> {
     /// Is it for what every node answers soon?
     everyday: bool,
     heeded: bool,
+    span: Span,
 }
+
+/// Shows the methods of calls that travel together, each once. Of names that clients make up, only that there are such.
+struct Methods<'a>(&'a Calls);
 
 // === impl Endpoint ===
 
@@ -110,7 +124,8 @@ impl Endpoint {
         let now = Instant::now();
         let _in_use = self.contact.begin();
         let everyday = calls.iter().all(Call::is_everyday);
-        let mut begun = Begun { endpoint: self, at: now, everyday, heeded: false };
+        let (span, origin) = self.span(calls);
+        let mut begun = Begun { endpoint: self, at: now, everyday, heeded: false, span };
         {
             let mut condition = self.condition();
             condition.breaker.begin(now);
@@ -118,14 +133,14 @@ impl Endpoint {
                 bucket.take(calls.len() as u32, now);
             }
         }
-        let span = debug_span!("upstream", upstream = %self.name, calls = calls.len());
         // Until its answer was checked, and taken in.
         let held = Held::default();
         let mut sent = calls.clone();
         if let Some(call) = sent.first_mut() {
             call.hold_in(&held);
+            call.origin = origin;
         }
-        let answers = self.send(sent, now).instrument(span).await;
+        let answers = self.send(sent, now).instrument(begun.span.clone()).await;
         let attempted = match answers {
             Ok(answers) => {
                 let mut accepted = answers.into_iter().zip(calls);
@@ -142,8 +157,34 @@ impl Endpoint {
             self.heed(call, attempted, asked, now);
         }
         begun.heeded = true;
+        let mut outcomes = attempted
+            .iter()
+            .map(|attempted| metrics::outcome(attempted.as_ref().map(|accepted| &accepted.answer)));
+        begun.span.record(
+            "outcome",
+            outcomes.find(|outcome| *outcome != metrics::RESULT).unwrap_or(metrics::RESULT),
+        );
         drop(held);
         attempted
+    }
+
+    /// The span of an attempt, and what the node is told of it: of calls that travel together the first counts that is made
+    /// for anybody. The others are linked with it.
+    fn span(&self, calls: &Calls) -> (Span, Origin) {
+        let mut origins = calls.iter().map(|call| &call.origin).filter(|origin| !origin.is_nobody());
+        let origin = origins.next().cloned().unwrap_or_default();
+        let span = debug_span!(
+            parent: origin.span(),
+            "upstream",
+            upstream = %self.name,
+            calls = calls.len(),
+            method = %Methods(calls),
+            outcome = field::Empty,
+        );
+        for other in origins {
+            span.follows_from(other.span());
+        }
+        (span.clone(), origin.with_span(span))
     }
 
     /// Has an answer checked.
@@ -263,8 +304,55 @@ impl Endpoint {
 impl Drop for Begun<'_> {
     fn drop(&mut self) {
         if !self.heeded {
+            self.span.record("outcome", CUT_OFF);
             self.endpoint.cut_off(self.at, self.everyday);
         }
         self.endpoint.condition().breaker.abandon(self.at);
+    }
+}
+
+// === impl Methods ===
+
+impl fmt::Display for Methods<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_name = |name: &str| {
+            name.len() <= LONGEST_NAME
+                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        };
+        let mut named = Vec::with_capacity(MOST_NAMED);
+        for call in self.0 {
+            let name = call.method.as_str();
+            let name = if is_name(name) { name } else { "other" };
+            if named.contains(&name) {
+                continue;
+            }
+            if named.len() == MOST_NAMED {
+                named.push("…");
+                break;
+            }
+            named.push(name);
+        }
+        f.write_str(&named.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jsonrpc::{MethodName, Params};
+
+    fn shown(methods: &[&'static str]) -> String {
+        let call = |method: &&'static str| Call::new(MethodName::from(*method), Params::EMPTY);
+        Methods(&methods.iter().map(call).collect()).to_string()
+    }
+
+    #[test]
+    fn methods_are_named_once_few_and_only_if_they_look_like_methods() {
+        assert_eq!(shown(&["eth_call"]), "eth_call");
+        assert_eq!(shown(&["eth_call", "eth_gasPrice", "eth_call"]), "eth_call, eth_gasPrice");
+        assert_eq!(shown(&["a", "b", "c", "d", "a"]), "a, b, c, d");
+        assert_eq!(shown(&["a", "b", "c", "d", "e", "f"]), "a, b, c, d, …");
+        let long: &str = "eth_0123456789012345678901234567890123456789012345678901234567890";
+        assert_eq!(shown(&[long, "eth_\n", "eth_call"]), "other, eth_call");
     }
 }

@@ -1,0 +1,63 @@
+//! Where spans are sent, and how many.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::Problem;
+use crate::{
+    secret::Secret,
+    upstream::{EndpointConfig, EndpointError, Reach},
+    verify::Share,
+};
+
+/// What is traced for others to see.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TracingConfig {
+    /// Who takes spans, by OTLP over HTTP; nobody, if it is unset or empty. A path or a query may hold a key: a secret.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub otlp: Option<Secret>,
+    /// The share of traces that are begun here and recorded; in one that a client has begun, the client decides.
+    pub sample: Share,
+    /// Sent with every request there.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, Secret>,
+}
+
+/// Said to whoever sets what this build cannot do.
+const LEFT_OUT: &str = "this build cannot send spans: build it with --features otlp, or leave the key out";
+
+/// What would be right.
+const A_RECEIVER: &str = "expected the URL of a receiver that speaks OTLP over HTTP, such as http://127.0.0.1:4318; v1/traces is added to it";
+
+impl Default for TracingConfig {
+    fn default() -> Self {
+        Self { otlp: None, sample: Share::ALL, headers: BTreeMap::new() }
+    }
+}
+
+// === impl TracingConfig ===
+
+impl TracingConfig {
+    /// Where spans are sent, with its secrets looked up; `None` if they are sent nowhere.
+    ///
+    /// # Errors
+    /// If the URL, a header or a secret is no good, or this build cannot send any.
+    pub fn receiver(&self) -> Result<Option<Reach>, Problem> {
+        const KEY: &str = "tracing.otlp";
+        let Some(url) = &self.otlp else { return Ok(None) };
+        let url = url.resolve().map_err(|error| Problem::new(KEY, error))?;
+        if url.is_empty() {
+            return Ok(None);
+        }
+        if cfg!(not(feature = "otlp")) {
+            return Err(Problem::new(KEY, LEFT_OUT));
+        }
+        let receiver = EndpointConfig { headers: self.headers.clone(), ..EndpointConfig::at(url) };
+        Reach::resolve(&receiver).map(Some).map_err(|error| match error {
+            EndpointError::Url(_) => Problem::new(KEY, A_RECEIVER),
+            error => Problem::new("tracing", error),
+        })
+    }
+}

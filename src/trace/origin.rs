@@ -1,0 +1,62 @@
+//! Where a call comes from.
+
+use http::{HeaderMap, HeaderValue};
+use tracing::{Instrument, Span};
+
+use super::{TRACEPARENT, TRACESTATE, TraceContext, span};
+
+/// The trace that a call is made for, and the span it is made in: nothing of either, if it is made for nobody. It goes
+/// with the call, since tasks of their own do not know what began them.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    span: Span,
+    context: Option<TraceContext>,
+}
+
+// === impl Origin ===
+
+impl Default for Origin {
+    fn default() -> Self {
+        Self { span: Span::none(), context: None }
+    }
+}
+
+impl Origin {
+    /// Where the work at hand comes from.
+    pub fn current() -> Self {
+        Self { span: Span::current(), context: TraceContext::current() }
+    }
+
+    /// The span that it is made in.
+    pub fn span(&self) -> &Span {
+        &self.span
+    }
+
+    /// The same, with what is asked of a node in a span of its own.
+    pub fn with_span(self, span: Span) -> Self {
+        Self { span, ..self }
+    }
+
+    /// Is it made for nobody?
+    pub fn is_nobody(&self) -> bool {
+        self.span.is_disabled() && self.context.is_none()
+    }
+
+    /// Does work that comes from here.
+    pub async fn carry_out<T>(self, work: impl Future<Output = T>) -> T {
+        TraceContext::within(self.context, work).instrument(self.span).await
+    }
+
+    /// Tells the node that is asked which trace this is, and which span of it is the node's parent: ours, where spans are
+    /// exported, and else the client's.
+    pub fn tell(&self, headers: &mut HeaderMap) {
+        let context = self.context.as_ref();
+        let parent: Option<HeaderValue> =
+            span::parent(&self.span).or_else(|| context.map(|context| context.parent().clone()));
+        let Some(parent) = parent else { return };
+        headers.insert(TRACEPARENT, parent);
+        if let Some(state) = context.and_then(TraceContext::state) {
+            headers.insert(TRACESTATE, state.clone());
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Sends what is no call, to whom that is no node: with the time-outs, the headers and the TLS of an endpoint.
+
+use std::{error::Error, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderValue, StatusCode, header};
+use reqwest::{Client, Url};
+
+use super::{
+    Config, EndpointError, Reach,
+    http::{client, root_cause},
+};
+
+/// What is read of an answer. It is read at all so that the connection can be used again.
+const MOST_READ: usize = 64 * 1024;
+
+/// Somebody who is sent something. Cheap to clone; shows nothing of what is secret.
+#[derive(Clone)]
+pub struct Poster {
+    client: Client,
+    url: Url,
+    timeout: Duration,
+}
+
+// === impl Poster ===
+
+impl Poster {
+    /// For a path below the URL that this reaches, with so long for each request; connects to nothing yet.
+    ///
+    /// # Errors
+    /// If there is no TLS to be had.
+    pub fn try_new(reach: &Reach, path: &str, timeout: Duration) -> Result<Self, EndpointError> {
+        let config = Config { timeout, ..Config::default() };
+        let client = client(reach.url(), reach.headers().clone(), &config)
+            .map_err(|error| EndpointError::Client(root_cause(&error)))?;
+        let mut url = reach.url().as_url().clone();
+        url.set_path(&format!("{}/{path}", url.path().trim_end_matches('/')));
+        Ok(Self { client, url, timeout })
+    }
+
+    /// Sends something, and tells with which status it was answered.
+    ///
+    /// # Errors
+    /// If it was not; says nothing of the URL.
+    pub async fn post(
+        &self,
+        content_type: HeaderValue,
+        body: Bytes,
+    ) -> Result<StatusCode, Arc<dyn Error + Send + Sync>> {
+        let request = self.client.post(self.url.clone()).timeout(self.timeout);
+        let sent = request.header(header::CONTENT_TYPE, content_type).body(body).send().await;
+        let named = |error: reqwest::Error| root_cause(&error.without_url());
+        let mut response = sent.map_err(named)?;
+        let (status, mut read) = (response.status(), 0);
+        while let Some(chunk) = response.chunk().await.map_err(named)? {
+            read += chunk.len();
+            if read > MOST_READ {
+                break;
+            }
+        }
+        Ok(status)
+    }
+}
+
+impl std::fmt::Debug for Poster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Poster").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,340 @@
+//! Spans of requests, calls and attempts reach a receiver, as parts of the client's trace.
+
+mod receiver;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tokio::time::{Duration, Instant};
+
+use self::receiver::{CLIENT, Manner, Receiver, SERVER, Span};
+use crate::{
+    support::{
+        client::{Client, Response},
+        eventually,
+        process::{self, Process},
+        program::{self, holdfast, output, text},
+        upstream,
+    },
+    wire::server::{self, Server},
+};
+
+const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+const PARENT: &str = "b7ad6b7169203331";
+
+/// How a block is asked for here.
+const BLOCK: &str = r#"["0x1",true]"#;
+
+/// A trace of its own for each number.
+fn trace(of: usize) -> String {
+    format!("{:032x}", of + 1)
+}
+
+/// What a client says of it.
+fn parent(trace: &str, flags: &str) -> String {
+    format!("00-{trace}-{PARENT}-{flags}")
+}
+
+fn balance(of: usize) -> Value {
+    json!({ "jsonrpc": "2.0", "id": of, "method": "eth_getBalance", "params": [format!("0x{of:040x}"), "latest"] })
+}
+
+async fn send(client: &Client, parent: &str, body: Value) -> Response {
+    let request = client.post().header("content-type", "application/json");
+    let request = request.header("traceparent", parent).header("tracestate", "a=b");
+    Response::of(request.body(body.to_string())).await
+}
+
+fn named<'a>(spans: &'a [Span], name: &str) -> Vec<&'a Span> {
+    spans.iter().filter(|span| span.name == name).collect()
+}
+
+fn one<'a>(spans: &'a [Span], name: &str) -> &'a Span {
+    let [one] = named(spans, name)[..] else { panic!("not one {name}: {spans:?}") };
+    one
+}
+
+/// What the node was told, with the requests that have `text` in them.
+fn told(node: &Server, text: &str) -> Vec<String> {
+    let header = |seeing: &server::Seeing| {
+        let parent = seeing.headers.get("traceparent");
+        parent.map_or_else(String::new, |parent| parent.to_str().unwrap().to_owned())
+    };
+    node.seen().calls(text).map(header).collect()
+}
+
+async fn node() -> Server {
+    server::node(&upstream::devchain().blocks(3, 2).chain()).run().await
+}
+
+fn serve(node: &Server, receiver: &Receiver) -> process::Builder {
+    process::serve_url(&format!("{}/SECRET", node.url())).set("TRACING__OTLP", &receiver.url())
+}
+
+fn stop(process: &Process) {
+    process.signal(Signal::TERM);
+}
+
+#[tokio::test]
+async fn a_call_and_what_is_asked_for_it_are_spans_of_its_client_s_trace() {
+    let (node, receiver) = (node().await, receiver::run(Manner::Takes).await);
+    let process = serve(&node, &receiver)
+        .set("TRACING__HEADERS", r#"{authorization={env="OTLP_TOKEN"}}"#)
+        .env("OTLP_TOKEN", "Bearer SECRET")
+        .run()
+        .await;
+    let answer = send(&process.client(), &parent(TRACE, "01"), balance(1)).await;
+    assert!(answer.outcome().is_ok());
+    let spans = receiver.trace(TRACE, "request").await;
+    let (request, call, attempt) = (one(&spans, "request"), one(&spans, "call"), one(&spans, "upstream"));
+    assert_eq!(request.parent, PARENT);
+    assert_eq!(call.parent, request.id);
+    assert_eq!(attempt.parent, call.id);
+    assert_eq!((request.kind, attempt.kind), (SERVER, CLIENT));
+    assert!(request.took >= call.took && call.took >= attempt.took);
+    assert_eq!((request.said("method"), request.said("status")), ("POST", "200"));
+    assert_eq!((call.said("method"), call.said("outcome")), ("eth_getBalance", "bypass"));
+    assert_eq!((attempt.said("method"), attempt.said("outcome")), ("eth_getBalance", "result"));
+    assert_eq!(attempt.said("upstream"), format!("{}/…", node.url()));
+    assert_eq!(attempt.status, 0);
+    // The node's own spans would be children of the attempt.
+    assert_eq!(told(&node, "eth_getBalance"), [format!("00-{TRACE}-{}-01", attempt.id)]);
+    let state = node.seen().calls("eth_getBalance").next().unwrap().headers.get("tracestate").cloned();
+    assert_eq!(state.unwrap(), "a=b");
+
+    let seen = receiver.seen();
+    assert_eq!(seen.resource["service.name"], "holdfast");
+    for (path, headers) in &seen.requests {
+        assert_eq!(path, "/v1/traces");
+        assert_eq!(headers["content-type"], "application/x-protobuf");
+        assert_eq!(headers["authorization"], "Bearer SECRET");
+    }
+    let shown = format!("{:?}{:?}{}", seen.spans, seen.resource, process.said());
+    assert!(!shown.contains("SECRET"), "{shown}");
+    assert!(!process.said().contains("request answered"), "the log is at info");
+}
+
+#[tokio::test]
+async fn of_the_environment_only_what_it_is_called_counts() {
+    let (node, receiver) = (node().await, receiver::run(Manner::Takes).await);
+    let mut process = serve(&node, &receiver);
+    for (name, value) in [
+        ("OTEL_SERVICE_NAME", "sidecar"),
+        ("OTEL_RESOURCE_ATTRIBUTES", "pod=seven,service.name=other"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1"),
+        ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://127.0.0.1:1"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "x-key=SECRET"),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"),
+        ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip"),
+        ("OTEL_TRACES_SAMPLER", "always_off"),
+        ("OTEL_BSP_SCHEDULE_DELAY", "3600000"),
+    ] {
+        process = process.env(name, value);
+    }
+    let process = process.run().await;
+    assert!(process.client().send(balance(1).to_string()).await.outcome().is_ok());
+    eventually("spans", async || !named(&receiver.seen().spans, "request").is_empty()).await;
+    let seen = receiver.seen();
+    assert_eq!((&*seen.resource["service.name"], &*seen.resource["pod"]), ("sidecar", "seven"));
+    assert!(seen.requests.iter().all(|(_, headers)| !headers.contains_key("x-key")));
+}
+
+#[tokio::test]
+async fn each_call_of_a_batch_has_its_span_and_a_hit_asks_nobody() {
+    let (node, receiver) = (node().await, receiver::run(Manner::Takes).await);
+    let process = serve(&node, &receiver).run().await;
+    let block =
+        json!({ "jsonrpc": "2.0", "id": 0, "method": "eth_getBlockByNumber", "params": ["0x1", true] });
+    let client = process.client();
+    assert!(send(&client, &parent(&trace(0), "01"), block.clone()).await.outcome().is_ok());
+    // Carried out by a task of its own, and for this call all the same.
+    let fetched = receiver.trace(&trace(0), "request").await;
+    let call = one(&fetched, "call");
+    let [told_of_it] = &told(&node, BLOCK)[..] else { panic!("asked for more than once") };
+    let is_told_of = |span: &&Span| *told_of_it == format!("00-{}-{}-01", trace(0), span.id);
+    let fetch = named(&fetched, "upstream").into_iter().find(is_told_of).unwrap();
+    assert_eq!(fetch.parent, call.id);
+
+    let batch = json!([block, balance(1), balance(2)]);
+    assert_eq!(send(&client, &parent(TRACE, "01"), batch).await.json().as_array().unwrap().len(), 3);
+    let spans = receiver.trace(TRACE, "request").await;
+    let (request, calls) = (one(&spans, "request"), named(&spans, "call"));
+    assert_eq!(calls.len(), 3);
+    assert!(calls.iter().all(|call| call.parent == request.id));
+    for call in calls.iter().filter(|call| call.said("method") == "eth_getBalance") {
+        assert_eq!(
+            named(&spans, "upstream").iter().filter(|span| span.parent == call.id).count(),
+            1,
+            "{spans:?}"
+        );
+    }
+    let hit = calls.iter().find(|call| call.said("method") == "eth_getBlockByNumber").unwrap();
+    assert_eq!(hit.said("outcome"), "hit");
+    assert_eq!(told(&node, BLOCK).len(), 1);
+}
+
+#[tokio::test]
+async fn what_travels_together_is_a_child_of_the_first_and_linked_with_the_others() {
+    let (node, receiver) = (node().await, receiver::run(Manner::Takes).await);
+    let process = serve(&node, &receiver).set("UPSTREAM__BATCH", "10").run().await;
+    let batch = json!([balance(1), balance(2)]);
+    assert_eq!(
+        send(&process.client(), &parent(TRACE, "01"), batch).await.json().as_array().unwrap().len(),
+        2
+    );
+    let spans = receiver.trace(TRACE, "request").await;
+    let (attempt, calls) = (one(&spans, "upstream"), named(&spans, "call"));
+    assert_eq!(attempt.said("calls"), "2");
+    assert_eq!(attempt.parent, calls.iter().find(|call| !attempt.links.contains(&call.id)).unwrap().id);
+    assert_eq!(attempt.links.len(), 1);
+    assert!(calls.iter().any(|call| attempt.links[0] == call.id));
+    assert_eq!(told(&node, "eth_getBalance"), [format!("00-{TRACE}-{}-01", attempt.id)]);
+}
+
+#[tokio::test]
+async fn what_a_client_does_not_record_is_not_sent() {
+    let (node, receiver) = (node().await, receiver::run(Manner::Takes).await);
+    // Of traces that are begun here, none is: what clients say counts all the same.
+    let process = serve(&node, &receiver).set("TRACING__SAMPLE", "0").run().await;
+    let client = process.client();
+    for (of, flags) in [(1, "00"), (2, "02"), (3, "01")] {
+        let answer = send(&client, &parent(&trace(of), flags), balance(of)).await;
+        assert!(answer.outcome().is_ok());
+        let told = told(&node, &format!("0x{of:040x}"));
+        let sampled = if flags == "01" { "-01" } else { "-00" };
+        assert!(told[0].starts_with(&format!("00-{}-", trace(of))) && told[0].ends_with(sampled), "{told:?}");
+        assert!(!told[0].contains(PARENT), "{told:?}");
+    }
+    let answer = client.send(balance(4).to_string()).await;
+    assert!(answer.outcome().is_ok());
+    assert!(send(&client, &parent(&trace(5), "01"), balance(5)).await.outcome().is_ok());
+    receiver.trace(&trace(5), "request").await;
+    let seen = receiver.seen();
+    let recorded = |span: &Span| span.trace == trace(3) || span.trace == trace(5);
+    assert!(seen.spans.iter().all(recorded), "{:?}", seen.spans);
+}
+
+#[tokio::test]
+async fn a_trace_is_begun_here_for_who_brings_none_or_one_that_is_malformed() {
+    let (node, receiver) = (node().await, receiver::run(Manner::Takes).await);
+    let process = serve(&node, &receiver).run().await;
+    let wrong = parent(&"0".repeat(32), "01");
+    assert!(send(&process.client(), &wrong, balance(1)).await.outcome().is_ok());
+    let told = told(&node, "eth_getBalance");
+    let [_, trace, attempt, "01"] = told[0].split('-').collect::<Vec<_>>()[..] else { panic!("{told:?}") };
+    let spans = receiver.trace(trace, "request").await;
+    assert_eq!(one(&spans, "request").parent, "");
+    assert_eq!(one(&spans, "upstream").id, attempt);
+}
+
+#[tokio::test]
+async fn an_attempt_that_fails_says_so() {
+    let receiver = receiver::run(Manner::Takes).await;
+    let process = process::serve_url("http://127.0.0.1:1").set("TRACING__OTLP", &receiver.url());
+    let process = process.though_not_ready().run().await;
+    // It is asked who it is, for nobody: that is a trace of its own.
+    eventually("an attempt", async || !named(&receiver.seen().spans, "upstream").is_empty()).await;
+    let attempt = named(&receiver.seen().spans, "upstream")[0].clone();
+    assert_eq!((attempt.said("outcome"), attempt.parent.as_str()), ("connect", ""));
+    assert_eq!(attempt.status, 2);
+    assert!(send(&process.client(), &parent(TRACE, "01"), balance(1)).await.outcome().is_err());
+    let spans = receiver.trace(TRACE, "request").await;
+    assert_eq!(one(&spans, "call").said("outcome"), "failed");
+}
+
+#[tokio::test]
+async fn a_receiver_that_is_down_hurts_nobody_and_is_named_seldom() {
+    let (node, refusing) = (node().await, receiver::run(Manner::Refuses).await);
+    let process = serve(&node, &refusing).run().await;
+    let (client, begun) = (process.client(), Instant::now());
+    let mut of = 0;
+    // More spans than wait in a queue, over more requests than one.
+    while of < 2_000 || refusing.seen().requests.len() < 3 {
+        let batch: Vec<_> = (of..of + 500).map(balance).collect();
+        assert_eq!(send(&client, &parent(TRACE, "01"), json!(batch)).await.status, 200);
+        of += 500;
+    }
+    process.says("spans could not be delivered").await;
+    let (said, seldom) = (process.said(), 1 + begun.elapsed().as_secs() / 10);
+    assert!(said.matches("spans could not be delivered").count() as u64 <= seldom, "{said}");
+    assert!(!process.said().contains("SECRET"));
+}
+
+#[tokio::test]
+async fn whoever_ends_it_does_not_wait_long_for_a_receiver_that_hangs() {
+    let (node, hanging) = (node().await, receiver::run(Manner::Hangs).await);
+    let mut process = serve(&node, &hanging).run().await;
+    assert!(send(&process.client(), &parent(TRACE, "01"), balance(1)).await.outcome().is_ok());
+    eventually("a request to hang", async || !hanging.seen().requests.is_empty()).await;
+    assert!(send(&process.client(), &parent(TRACE, "01"), balance(2)).await.outcome().is_ok());
+    let told = Instant::now();
+    stop(&process);
+    assert_eq!(process.exit_code().await, Some(0));
+    assert!(told.elapsed() < Duration::from_secs(15), "{:?}", told.elapsed());
+}
+
+#[tokio::test]
+async fn what_has_not_been_sent_is_sent_at_the_end() {
+    let (node, receiver) = (node().await, receiver::run(Manner::Takes).await);
+    let mut process = serve(&node, &receiver).run().await;
+    assert!(send(&process.client(), &parent(TRACE, "01"), balance(1)).await.outcome().is_ok());
+    stop(&process);
+    assert_eq!(process.exit_code().await, Some(0));
+    let spans: Vec<_> = receiver.seen().spans.iter().filter(|span| span.trace == TRACE).cloned().collect();
+    for name in ["request", "call", "upstream"] {
+        one(&spans, name);
+    }
+}
+
+#[tokio::test]
+async fn the_level_of_the_log_changes_beside_it() {
+    let (node, receiver) = (node().await, receiver::run(Manner::Takes).await);
+    let config = |level: &str| {
+        format!(
+            "[log]\nlevel = '{level}'\n[tracing]\notlp = '{}'\n[[upstream.endpoints]]\nurl = '{}'\n",
+            receiver.url(),
+            node.url()
+        )
+    };
+    let file = program::file("traced.toml", &config("info"));
+    let process = process::serve_file(&file).run().await;
+    let client = process.client();
+    for (of, level, is_logged) in [(1, "info", false), (2, "debug", true), (3, "error", false)] {
+        std::fs::write(&file, config(level)).unwrap();
+        let applied = process.metric(r#"holdfast_config_reloads_total{outcome="applied"}"#).await;
+        process.signal(Signal::HUP);
+        eventually("a reload", async || {
+            process.metric(r#"holdfast_config_reloads_total{outcome="applied"}"#).await > applied
+        })
+        .await;
+        let before = process.said().matches("request answered").count();
+        assert!(send(&client, &parent(&trace(of), "01"), balance(of)).await.outcome().is_ok());
+        let spans = receiver.trace(&trace(of), "request").await;
+        assert_eq!(spans.len(), 3, "{spans:?}");
+        if is_logged {
+            process.says("request answered").await;
+        } else {
+            assert_eq!(process.said().matches("request answered").count(), before, "{level}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_receiver_that_cannot_be_one_is_found_before_the_start() {
+    for (key, value, message) in [
+        (
+            "OTLP",
+            "localhost:4318/SECRET",
+            "tracing.otlp: expected the URL of a receiver that speaks OTLP over HTTP",
+        ),
+        ("SAMPLE", "1.5", "tracing.sample: 1.5 is no share"),
+    ] {
+        for arguments in [&["check", "--offline", "--upstream", "http://127.0.0.1:1"][..], &["serve"]] {
+            let mut command = holdfast(arguments);
+            command.env(format!("HOLDFAST_TRACING__{key}"), value);
+            let output = output(command).await;
+            assert_eq!(output.status.code(), Some(64));
+            assert!(text(&output.stderr).contains(message), "{}", text(&output.stderr));
+            assert!(!text(&output.stderr).contains("SECRET"));
+        }
+    }
+}

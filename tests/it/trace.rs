@@ -1,0 +1,180 @@
+//! A client's trace goes on to the node that is asked for it, as it came.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use holdfast::devchain::Fault;
+use serde_json::{Value, json};
+
+use crate::{
+    support::{
+        client::{self, Client, Response},
+        eventually, proxy, upstream,
+    },
+    wire::server::{self, Server},
+};
+
+const ONE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+const OTHER: &str = "00-11111111111111111111111111111111-2222222222222222-00";
+const STATE: &str = "rojo=00f067aa0ba902b7, congo=t61rcWkgMzE";
+
+fn call(method: &str, params: Value) -> String {
+    json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string()
+}
+
+/// A call that is answered by the node only, and by nobody else's asking.
+fn balance(of: usize) -> String {
+    call("eth_getBalance", json!([address(of), "latest"]))
+}
+
+fn address(of: usize) -> String {
+    format!("0x{of:040x}")
+}
+
+async fn send(client: &Client, headers: &[(&str, &str)], body: String) -> Response {
+    let mut request = client.post().header("content-type", "application/json");
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    Response::of(request.body(body)).await
+}
+
+/// What the node was told of traces, with each request that has `text` in it.
+fn told(node: &Server, text: &str) -> Vec<(Option<String>, Option<String>)> {
+    let seen = node.seen();
+    let told = seen.calls(text).map(|seeing| {
+        let header = |name| seeing.headers.get(name).map(|value| value.to_str().unwrap().to_owned());
+        assert!(seeing.headers.get_all("traceparent").iter().count() <= 1);
+        (header("traceparent"), header("tracestate"))
+    });
+    told.collect()
+}
+
+fn as_it_came(parent: &str) -> (Option<String>, Option<String>) {
+    (Some(parent.to_owned()), None)
+}
+
+#[tokio::test]
+async fn the_node_is_told_of_a_client_s_trace_and_of_no_other() {
+    let node = server::node(&upstream::devchain().blocks(2, 2).chain()).run().await;
+    let proxy = proxy::new().upstream_url(&node.url()).run().await;
+    let client = client::http(&proxy);
+    let answer = send(&client, &[("traceparent", ONE), ("tracestate", STATE)], balance(1)).await;
+    assert!(answer.outcome().is_ok());
+    assert_eq!(told(&node, &address(1)), [(Some(ONE.to_owned()), Some(STATE.to_owned()))]);
+    assert!(send(&client, &[("tracestate", STATE)], balance(2)).await.outcome().is_ok());
+    assert_eq!(told(&node, &address(2)), [(None, None)]);
+    // Nor with what is asked for nobody: who the node is, where its head is.
+    let traced = told(&node, "").iter().filter(|told| **told != (None, None)).count();
+    assert_eq!(traced, 1);
+}
+
+#[tokio::test]
+async fn what_is_malformed_ends_here() {
+    let node = server::node(&upstream::devchain().chain()).run().await;
+    let proxy = proxy::new().upstream_url(&node.url()).run().await;
+    let client = client::http(&proxy);
+    let wrong = [
+        "",
+        "nonsense",
+        "00-00000000000000000000000000000000-b7ad6b7169203331-01",
+        "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
+        "00-0AF7651916CD43DD8448EB211C80319C-B7AD6B7169203331-01",
+        "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-more",
+    ];
+    for (of, parent) in wrong.into_iter().enumerate() {
+        let answer = send(&client, &[("traceparent", parent), ("tracestate", STATE)], balance(of)).await;
+        assert!(answer.outcome().is_ok(), "{parent}");
+        assert_eq!(told(&node, &address(of)), [(None, None)], "{parent}");
+    }
+    let twice = [("traceparent", ONE), ("traceparent", OTHER)];
+    assert!(send(&client, &twice, balance(100)).await.outcome().is_ok());
+    assert_eq!(told(&node, &address(100)), [(None, None)]);
+    // A state that is no good is left out, and the trace is not.
+    let answer = send(&client, &[("traceparent", ONE), ("tracestate", "no state")], balance(101)).await;
+    assert!(answer.outcome().is_ok());
+    assert_eq!(told(&node, &address(101)), [as_it_came(ONE)]);
+    // What a later version has beside is not known here, and not handed on.
+    let later = format!("cc{}-more", &ONE[2..]);
+    assert!(send(&client, &[("traceparent", &later)], balance(102)).await.outcome().is_ok());
+    assert_eq!(told(&node, &address(102)), [as_it_came(ONE)]);
+}
+
+#[tokio::test]
+async fn a_fetch_that_is_shared_is_of_the_first_one_s_trace_and_a_hit_asks_nobody() {
+    let chain = upstream::devchain().blocks(2, 2).chain();
+    let hash = format!("{:#x}", chain.mine(2).hash);
+    let node = server::node(&chain).run().await;
+    let proxy = proxy::new().upstream_url(&node.url()).run().await;
+    let client = client::http(&proxy);
+    chain.fail(Fault::Delay(Duration::from_secs(1))).on("eth_getBlockByHash").once();
+    let body = call("eth_getBlockByHash", json!([hash, true]));
+    let (one, other) = tokio::join!(send(&client, &[("traceparent", ONE)], body.clone()), async {
+        eventually("the fetch", async || !told(&node, &hash).is_empty()).await;
+        send(&client, &[("traceparent", OTHER)], body.clone()).await
+    });
+    assert_eq!(one.outcome(), other.outcome());
+    assert_eq!(other.header("cache-status"), Some("holdfast; fwd=miss; collapsed"));
+    assert_eq!(told(&node, &hash), [as_it_came(ONE)]);
+    let hit = send(&client, &[("traceparent", OTHER)], body).await;
+    assert_eq!(hit.header("cache-status"), Some("holdfast; hit; detail=block"));
+    assert_eq!(told(&node, &hash).len(), 1);
+}
+
+#[tokio::test]
+async fn each_call_of_a_batch_is_of_its_trace_alone_or_together() {
+    let chain = upstream::devchain().blocks(2, 2).chain();
+    for together in [1, 10] {
+        let node = server::node(&chain).run().await;
+        let proxy = proxy::new().upstream_url(&node.url());
+        let proxy = proxy.config(|config| config.upstream.batch = together).run().await;
+        let client = client::http(&proxy);
+        let batch: Vec<Value> = (1..=3).map(|of| serde_json::from_str(&balance(of)).unwrap()).collect();
+        let answer = send(&client, &[("traceparent", ONE)], json!(batch).to_string()).await;
+        assert_eq!(answer.json().as_array().unwrap().len(), 3);
+        let asked = told(&node, "eth_getBalance");
+        assert_eq!(asked.len(), if together == 1 { 3 } else { 1 });
+        assert!(asked.iter().all(|told| *told == as_it_came(ONE)), "{asked:?}");
+    }
+}
+
+#[tokio::test]
+async fn of_traces_that_travel_together_the_first_is_told() {
+    let node = server::node(&upstream::devchain().chain()).run().await;
+    let proxy = proxy::new().upstream_url(&node.url());
+    let proxy = proxy.config(|config| config.upstream.batch = 100).run().await;
+    let client = client::http(&proxy);
+    let parent = |of: usize| format!("00-{of:032x}-{of:016x}-01");
+    let all = (1..=20).map(|of| {
+        let client = &client;
+        async move { send(client, &[("traceparent", &parent(of))], balance(of)).await }
+    });
+    assert!(join_all(all).await.iter().all(|answer| answer.outcome().is_ok()));
+    let seen = node.seen();
+    for seeing in seen.calls("eth_getBalance") {
+        let calls: Value = serde_json::from_str(&seeing.body).unwrap();
+        let first = calls.get(0).unwrap_or(&calls)["params"][0].as_str().unwrap().to_owned();
+        let of = usize::from_str_radix(first.trim_start_matches("0x"), 16).unwrap();
+        assert_eq!(seeing.headers.get("traceparent").unwrap().to_str().unwrap(), parent(of));
+    }
+}
+
+#[cfg(not(feature = "otlp"))]
+#[tokio::test]
+async fn a_build_that_cannot_send_spans_says_so_at_the_start() {
+    use crate::support::program::{holdfast, output, text};
+
+    for arguments in [&["serve", "--upstream", "http://127.0.0.1:1"][..], &["check", "--offline"]] {
+        let mut command = holdfast(arguments);
+        command.env("HOLDFAST_TRACING__OTLP", "http://127.0.0.1:4318/SECRET");
+        let output = output(command).await;
+        assert_eq!(output.status.code(), Some(64));
+        let said = text(&output.stderr);
+        assert!(
+            said.contains("tracing.otlp: this build cannot send spans: build it with --features otlp"),
+            "{said}"
+        );
+        assert!(!said.contains("SECRET"), "{said}");
+    }
+}
