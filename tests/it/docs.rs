@@ -245,6 +245,10 @@ fn every_configuration_that_is_shown_is_one() {
     let mut seen = 0;
     for page in pages() {
         for block in page.blocks("toml") {
+            if cfg!(not(feature = "otlp")) && block.contains("otlp = ") {
+                // Refused by a build that cannot do it, as it should be.
+                continue;
+            }
             let toml = without_secrets(&block);
             let loaded = Sources::none().with_file(Some(file("holdfast.toml", &toml))).load();
             if let Err(error) = loaded {
