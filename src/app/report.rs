@@ -52,6 +52,12 @@ struct Ready(Arc<Report>);
 // === impl Report ===
 
 impl Report {
+    /// As /ready says, but nobody is asked whether it is back: whoever only counts should not be the cause of calls.
+    fn is_ready(&self) -> bool {
+        let known = matches!(self.identity.state(), IdentityState::Known(_));
+        !self.draining.load(Relaxed) && known && !self.upstream.is_lost()
+    }
+
     /// From now on it is not ready, whatever the upstream says.
     pub(super) fn drain(&self) {
         self.draining.store(true, Relaxed);
@@ -68,8 +74,7 @@ pub(super) fn register(report: &Arc<Report>, registry: &mut Registry) {
 
 impl Collector for Ready {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        use admin::Report as _;
-        let ready = ConstGauge::new(i64::from(self.0.ready().is_ok()));
+        let ready = ConstGauge::new(i64::from(self.0.is_ready()));
         let help = "1 if calls can be answered, as /ready says";
         ready.encode(encoder.encode_descriptor("ready", help, None, ready.metric_type())?)
     }

@@ -161,7 +161,6 @@ impl<'a> Batch<'a> {
         };
         self.tally.add(outcome);
         self.left_out = self.left_out.or(left_out);
-        self.missing += u64::from(left_out.is_some());
         let answer = answer.unwrap_or_else(|verdict| Answer::from(&verdict.error));
         if let Err(reason) = self.make_room(answer.len(), lease, is_write) {
             self.left_out = self.left_out.or(Some(reason));
@@ -169,6 +168,7 @@ impl<'a> Batch<'a> {
             self.writer.write(id, Answer::from(&rescue::left_out(reason)));
             return;
         }
+        self.missing += u64::from(left_out.is_some());
         let start = self.writer.write(id, answer);
         self.marks.extend(deflated.map(|deflated| Mark { start, deflated }));
     }

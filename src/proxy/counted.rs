@@ -100,9 +100,10 @@ impl Counted {
         Self::names()[self.index()]
     }
 
-    pub(super) fn from(self) -> Whence {
+    /// Where the answer was had, if it was `waited` for or not.
+    pub(super) fn whence(self, waited: bool) -> Whence {
         match self {
-            Self::Answered(Outcome::Hit(_) | Outcome::Derived(_)) => Whence::Memory,
+            Self::Answered(Outcome::Hit(_) | Outcome::Derived(_)) if !waited => Whence::Memory,
             Self::Answered(Outcome::Restored(_)) => Whence::Tier,
             Self::Error(Code::MethodNotFound | Code::InvalidParams | Code::RateLimited) => Whence::Refusal,
             Self::Answered(_) | Self::NodeError | Self::UpstreamLimited | Self::Error(_) => Whence::Upstream,
@@ -148,7 +149,11 @@ mod tests {
             .chain([Counted::NodeError, Counted::UpstreamLimited])
             .chain(ERRORS.map(Counted::Error))
             .collect();
-        assert_eq!(all.iter().map(|counted| counted.as_str()).collect::<Vec<_>>(), Counted::names());
+        let named: Vec<_> = all.iter().map(|counted| counted.as_str()).collect();
+        assert_eq!(named, Counted::names());
+        let answered = ["hit", "derived", "disk", "redis", "stored", "miss", "joined", "bypass"];
+        assert_eq!(named[..8], answered);
+        assert_eq!(named[8..11], ["node_error", "upstream_limited", "method_not_found"]);
         assert_eq!(Counted::Error(Code::UpstreamTimeout).as_str(), "upstream_timeout");
     }
 }

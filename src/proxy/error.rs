@@ -53,8 +53,8 @@ pub enum CallError {
         /// The limit in force.
         after: Duration,
     },
-    /// There is no more time to wait for the upstream.
-    #[error("shutting down, and the upstream has not answered yet; ask again")]
+    /// There is no more time to wait for the upstream. What was asked may have been carried out.
+    #[error("shutting down, and the upstream has not answered yet")]
     Stopping,
 }
 
@@ -68,8 +68,8 @@ impl CallError {
             Self::RateLimited { .. } => Code::RateLimited,
             Self::Params(_) => Code::InvalidParams,
             Self::Stranger(_) => Code::UpstreamFailed,
-            Self::Deadline { .. } => Code::UpstreamTimeout,
-            Self::Stopping => Code::Overloaded,
+            // Not one that says "try again": what was to be written may be written.
+            Self::Deadline { .. } | Self::Stopping => Code::UpstreamTimeout,
             Self::Unproved => Code::UpstreamMismatch,
             Self::Upstream(error) => error.code(),
         }

@@ -3,7 +3,7 @@
 use std::{
     future::Future,
     pin::Pin,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
 };
 
 use pin_project_lite::pin_project;
@@ -32,6 +32,8 @@ pin_project! {
         inner: F,
         method: MethodLabel,
         begun: Instant,
+        // What is answered at once was in memory.
+        waited: bool,
         metrics: Metrics,
         // Of nothing, unless somebody looks.
         span: Span,
@@ -67,7 +69,7 @@ where
         let begun = Instant::now();
         let span = debug_span!("call", method = method.as_str(), outcome = field::Empty);
         let inner = span.in_scope(|| self.inner.call(request));
-        ResponseFuture { inner, method, begun, metrics: self.metrics.clone(), span }
+        ResponseFuture { inner, method, begun, waited: false, metrics: self.metrics.clone(), span }
     }
 }
 
@@ -82,10 +84,13 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let inside = this.span.enter();
-        let answered = ready!(this.inner.poll(cx));
+        let Poll::Ready(answered) = this.inner.poll(cx) else {
+            *this.waited = true;
+            return Poll::Pending;
+        };
         let counted = Counted::of(&answered);
         let elapsed = this.begun.elapsed();
-        this.metrics.call_ended(*this.method, counted, elapsed);
+        this.metrics.call_ended(*this.method, counted, *this.waited, elapsed);
         if let Ok(Answered {
             answer: Answer::Result(result),
             outcome: Outcome::Hit(_) | Outcome::Derived(_),
@@ -96,7 +101,9 @@ where
         }
         debug!(method = this.method.as_str(), outcome = counted.as_str(), ?elapsed, "call");
         drop(inside);
-        this.span.record("outcome", counted.as_str());
+        if !this.span.is_disabled() {
+            this.span.record("outcome", counted.as_str());
+        }
         trace::span::end(this.span);
         Poll::Ready(answered)
     }

@@ -288,9 +288,9 @@ impl Metrics {
         }
     }
 
-    pub(super) fn call_ended(&self, method: MethodLabel, counted: Counted, elapsed: Duration) {
+    pub(super) fn call_ended(&self, method: MethodLabel, counted: Counted, waited: bool, elapsed: Duration) {
         self.0.by_method[method.index()][counted.index()].inc();
-        self.0.by_from[counted.from() as usize].observe(elapsed);
+        self.0.by_from[counted.whence(waited) as usize].observe(elapsed);
     }
 
     /// A result came from memory.

@@ -26,6 +26,9 @@ use crate::{eth::MethodLabel, jsonrpc::Answer};
 /// What most calls come to.
 pub(super) const RESULT: &str = "result";
 
+/// What it comes to if nobody waits for the answer any more.
+pub(super) const CUT_OFF: &str = "cut_off";
+
 /// The upstream's counters. A default one counts for nobody.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics(Arc<Inner>);
@@ -184,7 +187,7 @@ impl Metrics {
 }
 
 fn outcomes() -> impl Iterator<Item = &'static str> {
-    [RESULT, "error"].into_iter().chain(UpstreamError::REASONS)
+    [RESULT, "error", CUT_OFF].into_iter().chain(UpstreamError::REASONS)
 }
 
 // === impl EndpointMetrics ===
@@ -217,6 +220,12 @@ impl EndpointMetrics {
             let labels = MismatchLabels { endpoint: self.name.clone(), reason };
             inner.endpoint_mismatches.get_or_create(&labels).inc();
         }
+    }
+
+    /// Nobody waits for it any more.
+    pub(super) fn call_cut_off(&self, method: &str) {
+        self.all.0.calls.get_or_create(&Labels { outcome: CUT_OFF }).inc();
+        self.counter(MethodLabel::of(method), CUT_OFF).inc();
     }
 
     fn counter(&self, method: MethodLabel, outcome: &'static str) -> Counter {

@@ -433,12 +433,18 @@ impl Pool {
         }
     }
 
+    /// Have all of them failed, and has none answered since?
+    pub(super) fn is_lost(&self) -> bool {
+        let failed = |endpoint: &Arc<Endpoint>| endpoint.is_stranger() || endpoint.last_error().is_some();
+        self.endpoints.load().iter().all(failed)
+    }
+
     /// Why nobody answers, if nobody does; and whoever failed is asked whether it is back.
     pub(super) fn lost(&self) -> Option<UpstreamError> {
-        let endpoints = self.endpoints.load();
-        if !endpoints.iter().all(|endpoint| endpoint.is_stranger() || endpoint.last_error().is_some()) {
+        if !self.is_lost() {
             return None;
         }
+        let endpoints = self.endpoints.load();
         endpoints.iter().for_each(|endpoint| endpoint.probe());
         endpoints.iter().find_map(|endpoint| endpoint.last_error())
     }

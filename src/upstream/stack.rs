@@ -160,6 +160,11 @@ impl Upstream {
         self.pool.lost()
     }
 
+    /// The same, and nobody is asked.
+    pub fn is_lost(&self) -> bool {
+        self.pool.is_lost()
+    }
+
     /// How the endpoints do, and which of them is followed.
     pub fn status(&self) -> (Vec<EndpointStatus>, Option<EndpointId>) {
         (self.pool.status(), self.pool.followed())

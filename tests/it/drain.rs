@@ -119,10 +119,10 @@ async fn what_the_node_does_not_answer_in_time_is_answered_all_the_same() {
 
     let stopping = tokio::spawn(proxy.app.stop());
     let answer = alone.response().await;
-    assert_eq!((answer.status.as_u16(), answer.code()), (503, Some(-32013)));
+    assert_eq!((answer.status.as_u16(), answer.code()), (504, Some(-32011)));
     let answers = batch.response().await.json();
     assert!(answers[0]["result"].is_string(), "{answers}");
-    assert_eq!(answers[1]["error"]["code"], -32013, "{answers}");
+    assert_eq!(answers[1]["error"]["code"], -32011, "{answers}");
     // Who has not said what it wants is not waited for.
     assert_eq!(unsent.read_to_end().await, "");
     stopping.await.unwrap();

@@ -401,7 +401,7 @@ async fn what_is_turned_away_is_told_by_reason() {
     client.send(" ".repeat(5000)).await;
     client.get(&proxy.url()).await;
     let block = json!({ "jsonrpc": "2.0", "id": 1, "method": BLOCK, "params": ["0x1", true] });
-    let batch = client.send(json!([block, block, block, block]).to_string()).await;
+    let batch = client.send(json!(vec![block; 40]).to_string()).await;
     let left = batch.json().as_array().unwrap().iter().filter(|answer| answer.get("error").is_some()).count();
     assert!(left > 0, "{}", batch.text());
     let refused = async |reason: &str| {

@@ -152,12 +152,15 @@ async fn of_traces_that_travel_together_the_first_is_told() {
     });
     assert!(join_all(all).await.iter().all(|answer| answer.outcome().is_ok()));
     let seen = node.seen();
+    let mut together = false;
     for seeing in seen.calls("eth_getBalance") {
         let calls: Value = serde_json::from_str(&seeing.body).unwrap();
+        together |= calls.get(1).is_some();
         let first = calls.get(0).unwrap_or(&calls)["params"][0].as_str().unwrap().to_owned();
         let of = usize::from_str_radix(first.trim_start_matches("0x"), 16).unwrap();
         assert_eq!(seeing.headers.get("traceparent").unwrap().to_str().unwrap(), parent(of));
     }
+    assert!(together, "none of them travelled with another");
 }
 
 #[cfg(not(feature = "otlp"))]

@@ -15,7 +15,7 @@ use super::{
     Endpoint, EndpointId,
     node::DISTRUST,
 };
-use crate::{jsonrpc::Answer, trace::Origin, verify::Verdict};
+use crate::{eth::MethodLabel, jsonrpc::Answer, trace::Origin, verify::Verdict};
 
 /// So many refusals in a row of calls that run a client's code, without an answer to anybody in between, are not of that
 /// code's making: the next ones speak against the endpoint.
@@ -29,14 +29,8 @@ const SILENCE: Duration = Duration::from_secs(3);
 /// it was. The call has had its answer, and must not lose it to the end of its time.
 const RECOLLECTION: Duration = Duration::from_secs(1);
 
-/// What the span of an attempt says of one that was cut off.
-const CUT_OFF: &str = "cut_off";
-
 /// So many methods of a batch are named in its span.
 const MOST_NAMED: usize = 4;
-
-/// No method has a longer name; what a client makes up may.
-const LONGEST_NAME: usize = 64;
 
 /// An answer that passed its check, and what that found.
 #[derive(Clone, Debug)]
@@ -62,6 +56,7 @@ enum Asked {
 /// has gone.
 struct Begun<'a> {
     endpoint: &'a Endpoint,
+    calls: &'a Calls,
     at: Instant,
     /// Is it for what every node answers soon?
     everyday: bool,
@@ -125,7 +120,7 @@ impl Endpoint {
         let _in_use = self.contact.begin();
         let everyday = calls.iter().all(Call::is_everyday);
         let (span, origin) = self.span(calls);
-        let mut begun = Begun { endpoint: self, at: now, everyday, heeded: false, span };
+        let mut begun = Begun { endpoint: self, calls, at: now, everyday, heeded: false, span };
         {
             let mut condition = self.condition();
             condition.breaker.begin(now);
@@ -304,7 +299,10 @@ impl Endpoint {
 impl Drop for Begun<'_> {
     fn drop(&mut self) {
         if !self.heeded {
-            self.span.record("outcome", CUT_OFF);
+            self.span.record("outcome", metrics::CUT_OFF);
+            for call in self.calls {
+                self.endpoint.metrics.call_cut_off(call.method.as_str());
+            }
             self.endpoint.cut_off(self.at, self.everyday);
         }
         self.endpoint.condition().breaker.abandon(self.at);
@@ -315,14 +313,9 @@ impl Drop for Begun<'_> {
 
 impl fmt::Display for Methods<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_name = |name: &str| {
-            name.len() <= LONGEST_NAME
-                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-        };
         let mut named = Vec::with_capacity(MOST_NAMED);
         for call in self.0 {
-            let name = call.method.as_str();
-            let name = if is_name(name) { name } else { "other" };
+            let name = MethodLabel::of(call.method.as_str()).as_str();
             if named.contains(&name) {
                 continue;
             }
@@ -347,12 +340,12 @@ mod tests {
     }
 
     #[test]
-    fn methods_are_named_once_few_and_only_if_they_look_like_methods() {
+    fn methods_are_named_once_and_few_and_what_a_client_makes_up_is_not() {
         assert_eq!(shown(&["eth_call"]), "eth_call");
         assert_eq!(shown(&["eth_call", "eth_gasPrice", "eth_call"]), "eth_call, eth_gasPrice");
-        assert_eq!(shown(&["a", "b", "c", "d", "a"]), "a, b, c, d");
-        assert_eq!(shown(&["a", "b", "c", "d", "e", "f"]), "a, b, c, d, …");
-        let long: &str = "eth_0123456789012345678901234567890123456789012345678901234567890";
-        assert_eq!(shown(&[long, "eth_\n", "eth_call"]), "other, eth_call");
+        let four = ["eth_call", "eth_gasPrice", "eth_getCode", "eth_getLogs"];
+        assert_eq!(shown(&[&four[..], &four[..1]].concat()), four.join(", "));
+        assert_eq!(shown(&[&four[..], &["eth_chainId"]].concat()), format!("{}, …", four.join(", ")));
+        assert_eq!(shown(&["eth_evil", "eth_\n", "eth_call"]), "other, eth_call");
     }
 }
