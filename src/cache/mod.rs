@@ -11,6 +11,7 @@ mod entity;
 mod held;
 mod location;
 mod metrics;
+pub mod redis;
 mod store;
 pub mod tier;
 mod tiers;

@@ -49,6 +49,7 @@ mod polite;
 mod pool;
 mod prove;
 mod readme;
+mod redis;
 mod regressions;
 mod reload;
 mod reload_upstream;

@@ -8,6 +8,7 @@ pub mod in_memory;
 pub mod process;
 pub mod program;
 pub mod proxy;
+pub mod redis;
 pub mod tools;
 pub mod upstream;
 

@@ -82,6 +82,11 @@ pub fn promtool(test: &str) -> Option<PathBuf> {
     on_path(test, "promtool")
 }
 
+/// What a fleet shares.
+pub fn redis_server(test: &str) -> Option<PathBuf> {
+    on_path(test, "redis-server")
+}
+
 /// A script of `tests/clients` that needs nothing but what runs it.
 pub fn bare_script(test: &str, runner: &[&str], script: &str) -> Option<Command> {
     let mut command = Command::new(on_path(test, runner[0])?);

@@ -1,0 +1,382 @@
+//! A Redis, or Valkey, that a fleet shares: what one has fetched, all others find.
+//!
+//! # What is kept, and under which keys
+//! Every key is the prefix, the [chain](ChainKey), one byte for what it is, and by what it is looked for:
+//!
+//! ```text
+//! b r   hash         the block, its receipts                 as sealed
+//! n     number       the hash that stands there for good     an entry
+//! t     hash         where a transaction is                  an entry
+//! f                  the highest final block                 an entry
+//! e                  the epoch                               8 bytes, at random
+//! l     part, what   whose turn it is                        8 bytes, at random; for three seconds
+//! ```
+//!
+//! No command names two keys, so a cluster may spread them over its nodes. Whatever belongs together is sent together:
+//! one round trip for a look into the index, one for a block with its number and all its transactions.
+//!
+//! # Forgetting without a list of what is to be forgotten
+//! An entry carries the epoch in which it was written, and counts only in that one. The epoch is read in the same trip as
+//! the entry. [Forgetting](Tier::forget_canonicity) sets another one; what was written before is overwritten in time, or
+//! evicted. Epochs are not counted but drawn at random: a count that is evicted would begin again, and what was forgotten
+//! would be back. Without an epoch no entry counts; whoever writes next draws one.
+//!
+//! This holds as long as Redis keeps its word. Where a replica takes over that has not yet heard of the last epoch, the
+//! one before is back, and what counted in it.
+//!
+//! An entry has a sum over itself and its key: the hash at a number is believed on its word alone.
+//!
+//! # What it asks of Redis
+//! Version 6 or later; `maxmemory` with the policy `allkeys-lru`, so that there is always room: the epoch is read all the
+//! time and stays. The commands `GET`, `GETRANGE`, `SET`, `DEL` and `EVAL`. One address: in front of a cluster, a proxy that
+//! knows its nodes.
+
+mod config;
+mod entry;
+mod key;
+mod link;
+mod url;
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use ::redis::{Cmd, Pipeline, Value};
+use bytes::Bytes;
+use tokio::runtime::Handle;
+
+pub use self::{
+    config::{ConfigError, RedisConfig},
+    url::{RedisUrl, RedisUrlError},
+};
+use self::{
+    entry::{Content, Epoch, Final, Place},
+    key::Keys,
+    link::Link,
+};
+use super::tier::{
+    ChainKey, Lease, Part, Record, Sealed, Tier, TierError, TierKind, Tiered, Turn, Usage, Wanted,
+};
+use crate::eth::{BlockHash, BlockNumber, TxHash, TxPosition};
+
+/// How long others wait for whose turn it is, at most: longer than nearly every fetch takes, and not so long that the end
+/// of a holder is felt. A fetch that takes longer may be made twice.
+pub const TURN: Duration = Duration::from_secs(3);
+
+/// What is longer was not put there by us, and is not read whole. The largest blocks are a tenth of it, packed.
+const LONGEST: usize = 64 << 20;
+
+/// Nobody waits for a write, and it may be a large one.
+const WRITES_TAKE: u32 = 10;
+
+/// How often the highest final block is tried again where another writes it at the same moment; theirs is as good.
+const TRIES: usize = 3;
+
+/// Sets a key whose value is still what was read of it.
+const SWAP: &str = "if redis.call('GETRANGE', KEYS[1], 0, ARGV[3]) ~= ARGV[1] then return 0 end \
+                    redis.call('SET', KEYS[1], ARGV[2]) return 1";
+
+/// Deletes a key that still has our value.
+const RELEASE: &str =
+    "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
+
+/// The tier in a Redis.
+///
+/// It is connected to when it is first asked, and again whenever that is lost: in the background, for as long as it takes.
+/// Meanwhile each call fails at once, with the reason.
+#[derive(Clone)]
+pub struct Redis(Arc<Inner>);
+
+struct Inner {
+    link: Link,
+    prefix: String,
+    ttl: Option<Duration>,
+    timeout: Duration,
+    /// As last heard, to write with. A wrong one does no harm: what is written with it does not count, and is written again.
+    epochs: Mutex<HashMap<ChainKey, Epoch>>,
+}
+
+// === impl Redis ===
+
+impl Redis {
+    /// Prepares it; connects to nothing yet.
+    ///
+    /// # Errors
+    /// If it cannot be used as it is configured.
+    pub fn try_new(config: &RedisConfig) -> Result<Self, ConfigError> {
+        let url = config.resolve()?;
+        Ok(Self(Arc::new(Inner {
+            link: Link::try_new(url, config.authority()?)?,
+            prefix: config.prefix.clone(),
+            ttl: config.ttl,
+            timeout: config.timeout,
+            epochs: Mutex::default(),
+        })))
+    }
+
+    fn keys(&self, chain: ChainKey) -> Keys {
+        Keys::new(&self.0.prefix, chain)
+    }
+
+    async fn read<const N: usize>(&self, commands: [Cmd; N]) -> Result<[Value; N], TierError> {
+        self.0.link.ask(commands, self.0.timeout).await
+    }
+
+    async fn write<const N: usize>(&self, commands: [Cmd; N]) -> Result<[Value; N], TierError> {
+        self.0.link.ask(commands, self.0.timeout * WRITES_TAKE).await
+    }
+
+    /// Sets a key for as long as things are kept.
+    fn set(&self, key: &[u8], value: &[u8]) -> Cmd {
+        let mut command = command("SET", key);
+        command.arg(value);
+        if let Some(ttl) = self.0.ttl {
+            command.arg("PX").arg(millis(ttl));
+        }
+        command
+    }
+
+    /// What the index says, if it is whole and of this epoch.
+    async fn entry<C: Content>(&self, chain: ChainKey, key: Vec<u8>) -> Result<Option<C>, TierError> {
+        let [epoch, entry] = self
+            .read([peek(&self.keys(chain).epoch(), Epoch::LENGTH), peek(&key, entry::length::<C>())])
+            .await?;
+        let epoch = Epoch::read(&epoch);
+        self.remember(chain, epoch);
+        Ok(epoch.and_then(|epoch| entry::open(&key, epoch, bytes(&entry)?)))
+    }
+
+    /// Makes sure that there is an epoch: a command to draw one, and one to read which it is.
+    fn draw(&self, chain: ChainKey) -> [Cmd; 2] {
+        let key = self.keys(chain).epoch();
+        let mut draw = command("SET", &key);
+        draw.arg(&Epoch::random().0).arg("NX");
+        [draw, peek(&key, Epoch::LENGTH)]
+    }
+
+    /// The epoch as it came of [`draw`](Self::draw).
+    async fn drawn(&self, chain: ChainKey, value: &Value) -> Result<Epoch, TierError> {
+        let epoch = match Epoch::read(value) {
+            Some(epoch) => epoch,
+            // Something else is there, and stays until it is overwritten.
+            None => self.start_epoch(chain).await?,
+        };
+        self.remember(chain, Some(epoch));
+        Ok(epoch)
+    }
+
+    async fn start_epoch(&self, chain: ChainKey) -> Result<Epoch, TierError> {
+        let epoch = Epoch::random();
+        let mut start = command("SET", &self.keys(chain).epoch());
+        start.arg(&epoch.0);
+        self.write([start]).await?;
+        self.remember(chain, Some(epoch));
+        Ok(epoch)
+    }
+
+    fn remember(&self, chain: ChainKey, epoch: Option<Epoch>) {
+        let mut epochs = self.0.epochs.lock().unwrap_or_else(PoisonError::into_inner);
+        match epoch {
+            Some(epoch) => epochs.insert(chain, epoch),
+            None => epochs.remove(&chain),
+        };
+    }
+
+    fn remembered(&self, chain: ChainKey) -> Option<Epoch> {
+        self.0.epochs.lock().unwrap_or_else(PoisonError::into_inner).get(&chain).copied()
+    }
+
+    async fn put_block(&self, chain: ChainKey, record: Record) -> Result<(), TierError> {
+        let epoch = match self.remembered(chain) {
+            Some(epoch) => epoch,
+            None => {
+                let [_, value] = self.read(self.draw(chain)).await?;
+                self.drawn(chain, &value).await?
+            }
+        };
+        let mut pipeline = Pipeline::new();
+        pipeline.add_command(self.value(chain, &record));
+        let [draw, which] = self.draw(chain);
+        pipeline.add_command(draw).add_command(which);
+        self.index(&mut pipeline, chain, &record, epoch);
+        let patience = self.0.timeout * WRITES_TAKE;
+        let values = self.0.link.ask_all(&pipeline, patience).await?;
+        let now = self.drawn(chain, values.get(2).unwrap_or(&Value::Nil)).await?;
+        if now != epoch {
+            let mut pipeline = Pipeline::new();
+            self.index(&mut pipeline, chain, &record, now);
+            self.0.link.ask_all(&pipeline, patience).await?;
+        }
+        Ok(())
+    }
+
+    /// Keeps the value, unless there is one.
+    fn value(&self, chain: ChainKey, record: &Record) -> Cmd {
+        let mut value = self.set(&self.keys(chain).value(record.part, record.hash), record.value.bytes());
+        value.arg("NX");
+        value
+    }
+
+    fn index(&self, pipeline: &mut Pipeline, chain: ChainKey, record: &Record, epoch: Epoch) {
+        let keys = self.keys(chain);
+        let number = keys.number(record.number);
+        pipeline.add_command(self.set(&number, &entry::seal(&number, epoch, record.hash)));
+        for (position, transaction) in (0..).map(TxPosition).zip(&record.transactions) {
+            let key = keys.transaction(*transaction);
+            let place = entry::seal(&key, epoch, Place(record.number, position));
+            pipeline.add_command(self.set(&key, &place));
+        }
+    }
+
+    async fn raise(&self, chain: ChainKey, new: Final) -> Result<(), TierError> {
+        let key = self.keys(chain).finalized();
+        for _ in 0..TRIES {
+            let [draw, which] = self.draw(chain);
+            let [_, epoch, entry] = self.read([draw, which, peek(&key, entry::length::<Final>())]).await?;
+            let epoch = self.drawn(chain, &epoch).await?;
+            let before = bytes(&entry).unwrap_or_default();
+            if entry::open::<Final>(&key, epoch, before).is_some_and(|before| before.0 >= new.0) {
+                return Ok(());
+            }
+            let mut swap = script(SWAP, &key);
+            swap.arg(before).arg(entry::seal(&key, epoch, new)).arg(entry::length::<Final>());
+            if self.write([swap]).await? == [Value::Int(1)] {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    async fn take_turn(&self, chain: ChainKey, part: Part, what: Wanted) -> Result<Turn, TierError> {
+        let (key, token) = (self.keys(chain).lease(part, what), Epoch::random().0);
+        let mut take = command("SET", &key);
+        take.arg(&token).arg("NX").arg("PX").arg(millis(TURN));
+        let (redis, runtime) = (self.clone(), Handle::current());
+        let release = move || {
+            let mut release = script(RELEASE, &key);
+            release.arg(&token);
+            // Nobody waits for it, and it does not last: if it fails, the turn ends by itself.
+            runtime.spawn(async move { redis.read([release]).await.map(drop) });
+        };
+        match self.read([take]).await {
+            Ok([Value::Nil]) => Ok(Turn::Theirs),
+            Ok(_) => Ok(Turn::Ours(Some(Lease::new(release)))),
+            Err(error) => {
+                // It may have been taken all the same.
+                release();
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Tier for Redis {
+    fn kind(&self) -> TierKind {
+        TierKind::Redis
+    }
+
+    fn get(&self, chain: ChainKey, part: Part, hash: BlockHash) -> Tiered<'_, Option<Sealed>> {
+        Box::pin(async move {
+            let [value] = self.read([peek(&self.keys(chain).value(part, hash), LONGEST)]).await?;
+            Ok(match value {
+                Value::BulkString(value) if !value.is_empty() => Some(Bytes::from(value).into()),
+                _ => None,
+            })
+        })
+    }
+
+    fn hash_at(&self, chain: ChainKey, number: BlockNumber) -> Tiered<'_, Option<BlockHash>> {
+        Box::pin(self.entry(chain, self.keys(chain).number(number)))
+    }
+
+    fn place_of(
+        &self,
+        chain: ChainKey,
+        transaction: TxHash,
+    ) -> Tiered<'_, Option<(BlockNumber, TxPosition)>> {
+        Box::pin(async move {
+            let place = self.entry::<Place>(chain, self.keys(chain).transaction(transaction)).await?;
+            Ok(place.map(|Place(number, position)| (number, position)))
+        })
+    }
+
+    fn finalized(&self, chain: ChainKey) -> Tiered<'_, Option<(BlockNumber, BlockHash)>> {
+        Box::pin(async move {
+            let highest = self.entry::<Final>(chain, self.keys(chain).finalized()).await?;
+            Ok(highest.map(|Final(number, hash)| (number, hash)))
+        })
+    }
+
+    /// Of two blocks at the same number the later one stands: that must not happen, and what is damaged is mended so.
+    fn put(&self, chain: ChainKey, record: Record) -> Tiered<'_, ()> {
+        Box::pin(async move {
+            match record.part {
+                _ if record.value.bytes().len() > LONGEST => Ok(()),
+                Part::Block => self.put_block(chain, record).await,
+                Part::Receipts => self.write([self.value(chain, &record)]).await.map(drop),
+            }
+        })
+    }
+
+    fn note_finalized(&self, chain: ChainKey, number: BlockNumber, hash: BlockHash) -> Tiered<'_, ()> {
+        Box::pin(self.raise(chain, Final(number, hash)))
+    }
+
+    fn remove(&self, chain: ChainKey, part: Part, hash: BlockHash) -> Tiered<'_, ()> {
+        Box::pin(
+            async move { self.write([command("DEL", &self.keys(chain).value(part, hash))]).await.map(drop) },
+        )
+    }
+
+    fn forget_canonicity(&self, chain: ChainKey) -> Tiered<'_, ()> {
+        Box::pin(async move { self.start_epoch(chain).await.map(drop) })
+    }
+
+    fn turn(&self, chain: ChainKey, part: Part, what: Wanted) -> Tiered<'_, Turn> {
+        Box::pin(self.take_turn(chain, part, what))
+    }
+
+    fn usage(&self) -> Usage {
+        Usage::default()
+    }
+}
+
+impl fmt::Debug for Redis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redis").field("url", self.0.link.url()).field("prefix", &self.0.prefix).finish()
+    }
+}
+
+fn command(name: &str, key: &[u8]) -> Cmd {
+    let mut command = ::redis::cmd(name);
+    command.arg(key);
+    command
+}
+
+/// Reads a value, but of one that is longer than this no more than shows it. Of none there is an empty one.
+fn peek(key: &[u8], length: usize) -> Cmd {
+    let mut command = command("GETRANGE", key);
+    command.arg(0).arg(length);
+    command
+}
+
+fn script(text: &str, key: &[u8]) -> Cmd {
+    // By its text, which is short: by its sum it would not be known to a Redis that was started again.
+    let mut command = ::redis::cmd("EVAL");
+    command.arg(text).arg(1).arg(key);
+    command
+}
+
+fn bytes(value: &Value) -> Option<&[u8]> {
+    match value {
+        Value::BulkString(bytes) => Some(bytes),
+        _ => None,
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1)
+}

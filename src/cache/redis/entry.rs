@@ -1,0 +1,155 @@
+//! Entries of the index: a sum, the epoch, the content.
+
+use redis::Value;
+
+use crate::eth::{BlockHash, BlockNumber, TxPosition};
+
+const SUM: usize = 4;
+const EPOCH: usize = 8;
+
+/// Which entries count: those written in it. Drawn at random, so that none comes twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Epoch(pub(super) [u8; EPOCH]);
+
+/// Where a transaction is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place(pub(super) BlockNumber, pub(super) TxPosition);
+
+/// A final block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Final(pub(super) BlockNumber, pub(super) BlockHash);
+
+/// What an entry can say, always in as many bytes.
+pub(super) trait Content: Sized {
+    const LENGTH: usize;
+
+    fn write(self, to: &mut Vec<u8>);
+
+    fn read(bytes: &[u8]) -> Option<Self>;
+}
+
+/// How long an entry of it is.
+pub(super) fn length<C: Content>() -> usize {
+    SUM + EPOCH + C::LENGTH
+}
+
+/// The entry under this key.
+pub(super) fn seal<C: Content>(key: &[u8], epoch: Epoch, content: C) -> Vec<u8> {
+    let mut entry = vec![0; SUM];
+    entry.extend(epoch.0);
+    content.write(&mut entry);
+    let sum = sum(key, &entry[SUM..]);
+    entry[..SUM].copy_from_slice(&sum);
+    entry
+}
+
+/// What it says, if it was written under this key, in this epoch, and is whole.
+pub(super) fn open<C: Content>(key: &[u8], epoch: Epoch, entry: &[u8]) -> Option<C> {
+    let (said, rest) = entry.split_first_chunk::<SUM>()?;
+    let (of, content) = rest.split_first_chunk()?;
+    let counts = content.len() == C::LENGTH && *of == epoch.0 && *said == sum(key, rest);
+    if counts { C::read(content) } else { None }
+}
+
+fn sum(key: &[u8], rest: &[u8]) -> [u8; SUM] {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(key);
+    hasher.update(rest);
+    hasher.finalize().to_be_bytes()
+}
+
+fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    bytes.split_first_chunk().map(|(number, rest)| (u64::from_be_bytes(*number), rest))
+}
+
+// === impl Epoch ===
+
+impl Epoch {
+    pub(super) const LENGTH: usize = EPOCH;
+
+    pub(super) fn random() -> Self {
+        Self(fastrand::u64(..).to_be_bytes())
+    }
+
+    /// As Redis has it; `None` if there is none, or something else in its place.
+    pub(super) fn read(value: &Value) -> Option<Self> {
+        match value {
+            Value::BulkString(bytes) => bytes.as_slice().try_into().ok().map(Self),
+            _ => None,
+        }
+    }
+}
+
+// === impl Content ===
+
+impl Content for BlockHash {
+    const LENGTH: usize = 32;
+
+    fn write(self, to: &mut Vec<u8>) {
+        to.extend(self.0);
+    }
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        bytes.try_into().ok().map(Self)
+    }
+}
+
+impl Content for Place {
+    const LENGTH: usize = 16;
+
+    fn write(self, to: &mut Vec<u8>) {
+        to.extend(self.0.0.to_be_bytes());
+        to.extend(self.1.0.to_be_bytes());
+    }
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let (block, rest) = number(bytes)?;
+        let (position, _) = number(rest)?;
+        Some(Self(BlockNumber(block), TxPosition(position)))
+    }
+}
+
+impl Content for Final {
+    const LENGTH: usize = 40;
+
+    fn write(self, to: &mut Vec<u8>) {
+        to.extend(self.0.0.to_be_bytes());
+        to.extend(self.1.0);
+    }
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let (block, hash) = number(bytes)?;
+        Some(Self(BlockNumber(block), BlockHash::read(hash)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn an_entry_is_read_where_and_when_it_was_written_and_only_whole(
+            key: Vec<u8>, block: u64, position: u64, at: usize, bit in 0..8u32, cut: bool,
+        ) {
+            let (epoch, place) = (Epoch([7; EPOCH]), Place(BlockNumber(block), TxPosition(position)));
+            let mut entry = seal(&key, epoch, place);
+            prop_assert_eq!(entry.len(), length::<Place>());
+            prop_assert_eq!(open(&key, epoch, &entry), Some(place));
+            prop_assert_eq!(open::<Place>(&key, Epoch([8; EPOCH]), &entry), None);
+            prop_assert_eq!(open::<Place>(&[&key[..], b"x"].concat(), epoch, &entry), None);
+            let at = at % entry.len();
+            if cut { entry.truncate(at) } else { entry[at] ^= 1 << bit }
+            prop_assert_eq!(open::<Place>(&key, epoch, &entry), None);
+        }
+
+        #[test]
+        fn a_final_block_is_read_again(block: u64, hash: [u8; 32]) {
+            let (epoch, highest) = (Epoch::random(), Final(BlockNumber(block), BlockHash(hash.into())));
+            prop_assert_eq!(open(b"f", epoch, &seal(b"f", epoch, highest)), Some(highest));
+            prop_assert_eq!(open(b"n", epoch, &seal(b"n", epoch, highest.1)), Some(highest.1));
+        }
+    }
+}

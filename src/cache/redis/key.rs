@@ -1,0 +1,56 @@
+//! Where things are.
+
+use crate::{
+    cache::tier::{ChainKey, Part, Wanted},
+    eth::{BlockHash, BlockNumber, TxHash},
+};
+
+/// Makes the keys of one chain.
+#[derive(Clone, Debug)]
+pub(super) struct Keys(Vec<u8>);
+
+// === impl Keys ===
+
+impl Keys {
+    pub(super) fn new(prefix: &str, chain: ChainKey) -> Self {
+        Self([prefix.as_bytes(), &chain.to_bytes()].concat())
+    }
+
+    pub(super) fn value(&self, part: Part, hash: BlockHash) -> Vec<u8> {
+        self.key(&[letter(part)], hash.0.as_slice())
+    }
+
+    pub(super) fn number(&self, number: BlockNumber) -> Vec<u8> {
+        self.key(b"n", &number.0.to_be_bytes())
+    }
+
+    pub(super) fn transaction(&self, transaction: TxHash) -> Vec<u8> {
+        self.key(b"t", transaction.0.as_slice())
+    }
+
+    pub(super) fn finalized(&self) -> Vec<u8> {
+        self.key(b"f", &[])
+    }
+
+    pub(super) fn epoch(&self) -> Vec<u8> {
+        self.key(b"e", &[])
+    }
+
+    pub(super) fn lease(&self, part: Part, what: Wanted) -> Vec<u8> {
+        match what {
+            Wanted::Hash(hash) => self.key(&[b'l', letter(part), b'h'], hash.0.as_slice()),
+            Wanted::Number(number) => self.key(&[b'l', letter(part), b'n'], &number.0.to_be_bytes()),
+        }
+    }
+
+    fn key(&self, kind: &[u8], by: &[u8]) -> Vec<u8> {
+        [&self.0, kind, by].concat()
+    }
+}
+
+fn letter(part: Part) -> u8 {
+    match part {
+        Part::Block => b'b',
+        Part::Receipts => b'r',
+    }
+}

@@ -1,0 +1,150 @@
+//! Where a Redis is, safe to show.
+
+use std::{fmt, str::FromStr};
+
+use redis::{ConnectionInfo, IntoConnectionInfo};
+use reqwest::Url;
+
+/// The URL of a Redis.
+///
+/// Whatever shows it shows scheme, host, port and database only.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RedisUrl(Url);
+
+/// Text that is no URL of a Redis. Does not repeat the text: it may hold a password.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RedisUrlError {
+    /// Not a URL.
+    #[error("not a URL such as redis://127.0.0.1:6379")]
+    Malformed,
+    /// Neither redis nor rediss.
+    #[error(
+        "the scheme must be redis, or rediss for TLS, as in redis://127.0.0.1:6379 or rediss://:PASSWORD@redis.example:6379"
+    )]
+    Scheme,
+    /// Nobody to ask.
+    #[error("names no host, or one that nothing can connect to; it looks like redis://127.0.0.1:6379")]
+    Host,
+    /// A name alone.
+    #[error(
+        "holds a user but no password; a password alone has a colon before it, as in redis://:PASSWORD@127.0.0.1:6379"
+    )]
+    NoPassword,
+    /// Not UTF-8, once the escapes are read.
+    #[error(
+        "the user or the password is not text; what is not a letter or a digit is written as %40, say, for @"
+    )]
+    Credentials,
+    /// A path that is no database.
+    #[error("what follows the host must be the number of a database, as in redis://127.0.0.1:6379/0")]
+    Database,
+    /// What nobody would read.
+    #[error(
+        "ends in ? or #, where nothing is known; leave that out, or write it as %3F or %23 if it belongs to the password"
+    )]
+    Extra,
+}
+
+// === impl RedisUrl ===
+
+impl RedisUrl {
+    /// As the client takes it.
+    pub(super) fn connection(&self) -> Result<ConnectionInfo, RedisUrlError> {
+        // All else was looked at when it was read.
+        self.0.clone().into_connection_info().map_err(|_| match self.without_credentials() {
+            Some(Ok(_)) => RedisUrlError::Credentials,
+            _ => RedisUrlError::Host,
+        })
+    }
+
+    fn without_credentials(&self) -> Option<redis::RedisResult<ConnectionInfo>> {
+        let mut url = self.0.clone();
+        url.set_username("").and_then(|()| url.set_password(None)).ok()?;
+        Some(url.into_connection_info())
+    }
+
+    pub(super) fn is_secure(&self) -> bool {
+        self.0.scheme() == "rediss"
+    }
+}
+
+impl FromStr for RedisUrl {
+    type Err = RedisUrlError;
+
+    fn from_str(text: &str) -> Result<Self, RedisUrlError> {
+        let url = Url::parse(text.trim()).map_err(|_| RedisUrlError::Malformed)?;
+        let database = url.path().strip_prefix('/').unwrap_or(url.path());
+        let is_number = |text: &str| text.parse::<u32>().is_ok();
+        match url.scheme() {
+            "redis" | "rediss" => {}
+            _ => return Err(RedisUrlError::Scheme),
+        }
+        if !url.has_host() || url.host_str() == Some("") {
+            return Err(RedisUrlError::Host);
+        }
+        if url.query().is_some() || url.fragment().is_some() {
+            return Err(RedisUrlError::Extra);
+        }
+        if !database.is_empty() && !is_number(database) {
+            return Err(RedisUrlError::Database);
+        }
+        if !url.username().is_empty() && url.password().is_none() {
+            return Err(RedisUrlError::NoPassword);
+        }
+        let url = Self(url);
+        url.connection().map(|_| url)
+    }
+}
+
+impl fmt::Display for RedisUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}", self.0.scheme(), self.0.host_str().unwrap_or_default())?;
+        if let Some(port) = self.0.port() {
+            write!(f, ":{port}")?;
+        }
+        f.write_str(self.0.path().trim_end_matches('/'))
+    }
+}
+
+impl fmt::Debug for RedisUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_not_shown() {
+        let shown = |url: &str| url.parse::<RedisUrl>().map(|url| format!("{url} {url:?}"));
+        for (url, seen) in [
+            ("redis://127.0.0.1", "redis://127.0.0.1"),
+            ("rediss://user:SECRET@redis.test:6380/2", "rediss://redis.test:6380/2"),
+            ("redis://:SEC%40RET@[::1]:6379/", "redis://[::1]:6379"),
+        ] {
+            assert_eq!(shown(url), Ok(format!("{seen} {seen}")));
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (url, error) in [
+            ("", RedisUrlError::Malformed),
+            ("127.0.0.1:6379", RedisUrlError::Malformed),
+            ("localhost:6379", RedisUrlError::Scheme),
+            ("http://127.0.0.1:6379", RedisUrlError::Scheme),
+            ("redis:///0", RedisUrlError::Host),
+            ("redis://0.0.0.0:6379", RedisUrlError::Host),
+            ("redis://SECRET@127.0.0.1", RedisUrlError::NoPassword),
+            ("redis://:SEC%FFRET@127.0.0.1", RedisUrlError::Credentials),
+            ("redis://127.0.0.1/blocks", RedisUrlError::Database),
+            ("redis://127.0.0.1/-1", RedisUrlError::Database),
+            ("redis://127.0.0.1/0?db=1", RedisUrlError::Extra),
+            ("rediss://127.0.0.1/0#insecure", RedisUrlError::Extra),
+        ] {
+            assert_eq!(url.parse::<RedisUrl>(), Err(error), "{url}");
+        }
+    }
+}

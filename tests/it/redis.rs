@@ -1,0 +1,620 @@
+//! The tier that a fleet shares, against a real Redis.
+
+use std::{collections::HashMap, mem, time::Duration};
+
+use alloy_primitives::{B256, keccak256};
+use holdfast::{
+    cache::{
+        redis::{Redis as Tier, RedisConfig, TURN},
+        tier::{ChainKey, Part, Record, Sealed, Tier as _, TierError, Turn, Wanted},
+    },
+    eth::{BlockHash, BlockNumber, TxHash, TxPosition},
+};
+use tokio::time::Instant;
+
+use crate::support::{authority::Authority, eventually, redis::redis};
+
+const MAINNET: ChainKey = ChainKey { id: 1, genesis: B256::repeat_byte(0xd4) };
+const OTHER: ChainKey = ChainKey { id: 1, genesis: B256::repeat_byte(0xd5) };
+
+fn hash(chain: ChainKey, number: u64, fork: u64) -> BlockHash {
+    BlockHash(keccak256(format!("{chain:?} {number} {fork}")))
+}
+
+fn transaction(block: BlockHash, position: u64) -> TxHash {
+    TxHash(keccak256(format!("{block} {position}")))
+}
+
+fn text(hash: BlockHash, part: Part) -> String {
+    format!("{{\"hash\":\"{hash}\",\"part\":\"{part:?}\",\"more\":\"{}\"}}", "0".repeat(100))
+}
+
+fn block(chain: ChainKey, number: u64, transactions: u64) -> Record {
+    record(hash(chain, number, 0), number, Part::Block, transactions)
+}
+
+fn record(hash: BlockHash, number: u64, part: Part, transactions: u64) -> Record {
+    Record {
+        number: BlockNumber(number),
+        hash,
+        part,
+        transactions: (0..transactions).map(|position| transaction(hash, position)).collect(),
+        value: Sealed::new(text(hash, part).as_bytes()).unwrap(),
+    }
+}
+
+async fn opened(tier: &Tier, chain: ChainKey, part: Part, hash: BlockHash) -> Option<String> {
+    let sealed = tier.get(chain, part, hash).await.unwrap()?;
+    Some(String::from_utf8(sealed.open().unwrap().to_vec()).unwrap())
+}
+
+/// Takes no longer than it may, and says what went wrong.
+async fn quick_error<T: std::fmt::Debug>(call: impl Future<Output = Result<T, TierError>>) -> String {
+    let started = Instant::now();
+    let error = call.await.unwrap_err().to_string();
+    assert!(started.elapsed() < Duration::from_millis(1500), "took {:?}: {error}", started.elapsed());
+    error
+}
+
+/// One that does not wait for long.
+fn impatient(url: impl Into<String>) -> Tier {
+    Tier::try_new(&RedisConfig { timeout: Duration::from_millis(500), ..RedisConfig::at(url) }).unwrap()
+}
+
+#[tokio::test]
+async fn what_one_puts_another_finds() {
+    let Some(redis) = redis("what_one_puts_another_finds") else { return };
+    let redis = redis.run().await;
+    let (one, another) = (redis.tier(), redis.tier());
+    let record = block(MAINNET, 7, 3);
+    let (hash, number) = (record.hash, record.number);
+    one.put(MAINNET, record).await.unwrap();
+    one.note_finalized(MAINNET, number, hash).await.unwrap();
+
+    assert_eq!(opened(&another, MAINNET, Part::Block, hash).await, Some(text(hash, Part::Block)));
+    assert_eq!(opened(&another, MAINNET, Part::Receipts, hash).await, None);
+    assert_eq!(another.hash_at(MAINNET, number).await.unwrap(), Some(hash));
+    assert_eq!(another.hash_at(OTHER, number).await.unwrap(), None);
+    let place = another.place_of(MAINNET, transaction(hash, 2)).await.unwrap();
+    assert_eq!(place, Some((number, TxPosition(2))));
+    assert_eq!(another.finalized(MAINNET).await.unwrap(), Some((number, hash)));
+
+    another.note_finalized(MAINNET, BlockNumber(6), hash).await.unwrap();
+    assert_eq!(one.finalized(MAINNET).await.unwrap(), Some((number, hash)), "it only rises");
+    another.remove(MAINNET, Part::Block, hash).await.unwrap();
+    assert_eq!(opened(&one, MAINNET, Part::Block, hash).await, None);
+}
+
+#[tokio::test]
+async fn what_is_there_stays_as_it_is() {
+    let Some(redis) = redis("what_is_there_stays_as_it_is") else { return };
+    let redis = redis.run().await;
+    let tier = redis.tier();
+    let (first, mut second) = (block(MAINNET, 7, 0), block(MAINNET, 7, 0));
+    second.value = Sealed::new(b"another").unwrap();
+    tier.put(MAINNET, first.clone()).await.unwrap();
+    tier.put(MAINNET, second).await.unwrap();
+    assert_eq!(tier.get(MAINNET, Part::Block, first.hash).await.unwrap(), Some(first.value));
+}
+
+#[tokio::test]
+async fn the_highest_final_block_is_the_highest_whoever_tells_it_at_the_same_moment() {
+    let test = "the_highest_final_block_is_the_highest_whoever_tells_it_at_the_same_moment";
+    let Some(redis) = redis(test) else { return };
+    let redis = redis.run().await;
+    // As many as can come in each other's way and all be heard.
+    let tiers = [redis.tier(), redis.tier(), redis.tier()];
+    for tier in &tiers {
+        redis.is_back(tier).await;
+    }
+    for round in 1..=30 {
+        let highest = 10 * round;
+        let told = tiers.iter().zip([highest, highest - 1, highest - 2]).map(|(tier, number)| {
+            tier.note_finalized(MAINNET, BlockNumber(number), hash(MAINNET, number, 0))
+        });
+        futures_util::future::try_join_all(told).await.unwrap();
+        let highest = (BlockNumber(highest), hash(MAINNET, highest, 0));
+        assert_eq!(tiers[0].finalized(MAINNET).await.unwrap(), Some(highest));
+    }
+}
+
+/// What a tier should know.
+#[derive(Default)]
+struct Model {
+    values: HashMap<(ChainKey, Part, BlockHash), String>,
+    numbers: HashMap<(ChainKey, u64), BlockHash>,
+    places: HashMap<(ChainKey, TxHash), (BlockNumber, TxPosition)>,
+    finals: HashMap<ChainKey, (BlockNumber, BlockHash)>,
+    /// Keys may have been lost: what is not found is no fault, what is found must still be true.
+    lossy: bool,
+}
+
+impl Model {
+    fn forget(&mut self, chain: ChainKey) {
+        self.numbers.retain(|(of, _), _| *of != chain);
+        self.places.retain(|(of, _), _| *of != chain);
+        self.finals.remove(&chain);
+    }
+
+    fn agrees<T: PartialEq + std::fmt::Debug>(&self, found: Option<T>, known: Option<T>, what: &str) {
+        if !(self.lossy && found.is_none()) {
+            assert_eq!(found, known, "{what}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn found_is_what_was_put_and_never_what_was_forgotten() {
+    let Some(redis) = redis("found_is_what_was_put_and_never_what_was_forgotten") else { return };
+    let mut redis = redis.run().await;
+    let tiers = [redis.tier(), redis.tier()];
+    let mut raw = redis.raw().await;
+    let mut forks = HashMap::new();
+    for seed in 0..12 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut model = Model::default();
+        raw.ask::<()>(&[b"FLUSHALL"]).await;
+        for _ in 0..150 {
+            let tier = &tiers[random.usize(..2)];
+            let chain = if random.bool() { MAINNET } else { OTHER };
+            let number = random.u64(0..6);
+            let fork = *forks.get(&chain).unwrap_or(&0);
+            let hash = hash(chain, number, fork);
+            match random.u32(0..100) {
+                0..40 => {
+                    let part = if random.u32(..3) == 0 { Part::Receipts } else { Part::Block };
+                    tier.put(chain, record(hash, number, part, 3)).await.unwrap();
+                    model.values.insert((chain, part, hash), text(hash, part));
+                    if part == Part::Block {
+                        model.numbers.insert((chain, number), hash);
+                        for position in 0..3 {
+                            let place = (BlockNumber(number), TxPosition(position));
+                            model.places.insert((chain, transaction(hash, position)), place);
+                        }
+                    }
+                }
+                40..50 => {
+                    tier.note_finalized(chain, BlockNumber(number), hash).await.unwrap();
+                    let highest = model.finals.entry(chain).or_insert((BlockNumber(number), hash));
+                    // Where keys are lost, a lower one may be noted anew.
+                    if highest.0 < BlockNumber(number)
+                        || (model.lossy
+                            && tier.finalized(chain).await.unwrap() == Some((BlockNumber(number), hash)))
+                    {
+                        *highest = (BlockNumber(number), hash);
+                    }
+                }
+                50..56 => {
+                    let part = Part::ALL[random.usize(..2)];
+                    tier.remove(chain, part, hash).await.unwrap();
+                    model.values.remove(&(chain, part, hash));
+                }
+                56..62 => {
+                    tier.forget_canonicity(chain).await.unwrap();
+                    model.forget(chain);
+                    // As after a final block that changed.
+                    forks.insert(chain, fork + 1);
+                }
+                62..64 => {
+                    raw.ask::<()>(&[b"FLUSHALL"]).await;
+                    model = Model::default();
+                }
+                64..68 => {
+                    // As if evicted.
+                    let keys = raw.keys().await;
+                    for key in keys.iter().filter(|_| random.u32(..4) == 0) {
+                        raw.ask::<()>(&[b"DEL", key]).await;
+                    }
+                    model.lossy = true;
+                }
+                68 => {
+                    redis.kill();
+                    redis.start().await;
+                    raw = redis.raw().await;
+                    for tier in &tiers {
+                        redis.is_back(tier).await;
+                    }
+                    model = Model::default();
+                }
+                _ => {
+                    let number = BlockNumber(number);
+                    model.agrees(
+                        tier.hash_at(chain, number).await.unwrap(),
+                        model.numbers.get(&(chain, number.0)).copied(),
+                        "the hash at a number",
+                    );
+                    for part in Part::ALL {
+                        let known = model.values.get(&(chain, part, hash)).cloned();
+                        model.agrees(opened(tier, chain, part, hash).await, known, "a part of a block");
+                    }
+                    for fork in 0..=fork {
+                        let transaction = transaction(self::hash(chain, number.0, fork), random.u64(..4));
+                        let known = model.places.get(&(chain, transaction)).copied();
+                        let found = tier.place_of(chain, transaction).await.unwrap();
+                        model.agrees(found, known, "the place of a transaction");
+                    }
+                    let known = model.finals.get(&chain).copied();
+                    model.agrees(tier.finalized(chain).await.unwrap(), known, "the highest final block");
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_epoch_that_is_evicted_brings_nothing_back() {
+    let Some(redis) = redis("an_epoch_that_is_evicted_brings_nothing_back") else { return };
+    let redis = redis.run().await;
+    let (one, another) = (redis.tier(), redis.tier());
+    let record = block(MAINNET, 7, 1);
+    one.put(MAINNET, record.clone()).await.unwrap();
+    one.note_finalized(MAINNET, record.number, record.hash).await.unwrap();
+    let mut raw = redis.raw().await;
+    let epoch = [b"holdfast:", &MAINNET.to_bytes()[..], b"e"].concat();
+    assert_eq!(raw.ask::<u64>(&[b"EXISTS", &epoch]).await, 1);
+    another.forget_canonicity(MAINNET).await.unwrap();
+    raw.ask::<()>(&[b"DEL", &epoch]).await;
+    for tier in [&one, &another] {
+        assert_eq!(tier.hash_at(MAINNET, record.number).await.unwrap(), None);
+    }
+    one.put(MAINNET, block(MAINNET, 8, 1)).await.unwrap();
+    for tier in [&one, &another] {
+        assert_eq!(tier.hash_at(MAINNET, record.number).await.unwrap(), None);
+        assert_eq!(tier.place_of(MAINNET, record.transactions[0]).await.unwrap(), None);
+        assert_eq!(tier.finalized(MAINNET).await.unwrap(), None);
+        assert_eq!(tier.hash_at(MAINNET, BlockNumber(8)).await.unwrap(), Some(hash(MAINNET, 8, 0)));
+    }
+}
+
+#[tokio::test]
+async fn what_is_damaged_is_not_taken_for_whole() {
+    let Some(redis) = redis("what_is_damaged_is_not_taken_for_whole") else { return };
+    let redis = redis.run().await;
+    let tier = redis.tier();
+    let mut raw = redis.raw().await;
+    let record = block(MAINNET, 7, 1);
+    tier.put(MAINNET, record.clone()).await.unwrap();
+    tier.note_finalized(MAINNET, record.number, record.hash).await.unwrap();
+    let mut random = fastrand::Rng::with_seed(7);
+    let keys = raw.keys().await;
+    assert_eq!(keys.len(), 5, "a value, a number, a transaction, the final one and the epoch");
+    for key in keys {
+        let whole: Vec<u8> = raw.ask(&[b"GET", &key]).await;
+        for _ in 0..60 {
+            let (mut damaged, at) = (whole.clone(), random.usize(..whole.len()));
+            match random.u32(..4) {
+                0 => damaged[at] ^= 1 << random.u32(..8),
+                1 => damaged.truncate(at),
+                2 => damaged.extend([0; 9]),
+                _ => damaged = (0..random.usize(..200)).map(|_| random.u8(..)).collect(),
+            }
+            raw.ask::<()>(&[b"SET", &key, &damaged]).await;
+            let value = tier.get(MAINNET, Part::Block, record.hash).await.unwrap();
+            let value = value.and_then(|value| value.open().ok());
+            let found = tier.hash_at(MAINNET, record.number).await.unwrap();
+            let place = tier.place_of(MAINNET, record.transactions[0]).await.unwrap();
+            let highest = tier.finalized(MAINNET).await.unwrap();
+            assert!(value.is_none_or(|value| value == text(record.hash, Part::Block)));
+            assert!(found.is_none_or(|found| found == record.hash));
+            assert!(place.is_none_or(|place| place == (record.number, TxPosition(0))));
+            assert!(highest.is_none_or(|highest| highest == (record.number, record.hash)));
+            // What was damaged is mended: a value once it is removed, the rest when it is written.
+            tier.remove(MAINNET, Part::Block, record.hash).await.unwrap();
+            tier.put(MAINNET, record.clone()).await.unwrap();
+            tier.note_finalized(MAINNET, record.number, record.hash).await.unwrap();
+            assert!(tier.get(MAINNET, Part::Block, record.hash).await.unwrap().unwrap().open().is_ok());
+            assert_eq!(tier.hash_at(MAINNET, record.number).await.unwrap(), Some(record.hash));
+            assert_eq!(tier.finalized(MAINNET).await.unwrap(), Some((record.number, record.hash)));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_value_that_is_too_large_is_not_read_whole() {
+    let Some(redis) = redis("a_value_that_is_too_large_is_not_read_whole") else { return };
+    let redis = redis.run().await;
+    let tier = redis.tier();
+    let mut raw = redis.raw().await;
+    tier.put(MAINNET, block(MAINNET, 7, 0)).await.unwrap();
+    for key in raw.keys().await {
+        raw.ask::<u64>(&[b"SETRANGE", &key, b"100000000", b"x"]).await;
+    }
+    let started = raw.info("stats", "total_net_output_bytes").await;
+    assert_eq!(tier.hash_at(MAINNET, BlockNumber(7)).await.unwrap(), None);
+    let value = tier.get(MAINNET, Part::Block, hash(MAINNET, 7, 0)).await;
+    assert!(!matches!(value, Ok(Some(value)) if value.open().is_ok()));
+    let sent = raw.info("stats", "total_net_output_bytes").await - started;
+    assert!(sent < 70 << 20, "{sent} bytes were sent");
+}
+
+#[tokio::test]
+async fn a_redis_that_is_not_there_is_noticed_at_once_and_so_is_its_return() {
+    let Some(mut redis) = redis("a_redis_that_is_not_there_is_noticed_at_once_and_so_is_its_return") else {
+        return;
+    };
+    let tier = impatient(redis.url());
+    let hash = hash(MAINNET, 7, 0);
+    for _ in 0..20 {
+        let error = quick_error(tier.get(MAINNET, Part::Block, hash)).await;
+        assert!(error.contains("redis://127.0.0.1:") && error.contains("refused"), "{error}");
+    }
+    for round in 0..3 {
+        redis.start().await;
+        redis.is_back(&tier).await;
+        tier.put(MAINNET, block(MAINNET, 7, 2)).await.unwrap();
+        assert_eq!(tier.hash_at(MAINNET, BlockNumber(7)).await.unwrap(), Some(hash), "round {round}");
+        redis.kill();
+        for _ in 0..20 {
+            quick_error(tier.get(MAINNET, Part::Block, hash)).await;
+            quick_error(tier.put(MAINNET, block(MAINNET, 7, 2))).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_redis_that_falls_silent_is_given_up_and_found_again() {
+    let Some(redis) = redis("a_redis_that_falls_silent_is_given_up_and_found_again") else { return };
+    let redis = redis.run().await;
+    let tier = impatient(redis.url());
+    redis.is_back(&tier).await;
+    let mut raw = redis.raw().await;
+    let before = raw.info("stats", "total_connections_received").await;
+    redis.freeze();
+    for _ in 0..8 {
+        let error = quick_error(tier.hash_at(MAINNET, BlockNumber(7))).await;
+        assert!(error.contains("no answer within 500ms"), "{error}");
+    }
+    redis.thaw();
+    redis.is_back(&tier).await;
+    let after = raw.info("stats", "total_connections_received").await;
+    assert!(after > before, "it is another connection");
+}
+
+#[tokio::test]
+async fn a_full_redis_refuses_what_is_put_and_still_answers() {
+    let Some(redis) = redis("a_full_redis_refuses_what_is_put_and_still_answers") else { return };
+    let redis = redis.with("maxmemory", "3mb").with("maxmemory-policy", "noeviction").run().await;
+    let tier = redis.tier();
+    tier.put(MAINNET, block(MAINNET, 7, 1)).await.unwrap();
+    let mut refused = None;
+    for number in 8..500 {
+        let mut record = block(MAINNET, number, 20);
+        let noise: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(50_000).collect();
+        record.value = Sealed::new(&noise).unwrap();
+        refused = refused.or(tier.put(MAINNET, record).await.err());
+    }
+    let error = refused.unwrap().to_string();
+    assert!(error.contains("OOM"), "{error}");
+    let hash = hash(MAINNET, 7, 0);
+    assert_eq!(opened(&tier, MAINNET, Part::Block, hash).await, Some(text(hash, Part::Block)));
+    assert_eq!(tier.hash_at(MAINNET, BlockNumber(7)).await.unwrap(), Some(hash));
+}
+
+#[tokio::test]
+async fn what_was_just_put_is_found_where_redis_evicts() {
+    let Some(redis) = redis("what_was_just_put_is_found_where_redis_evicts") else { return };
+    let redis = redis.with("maxmemory", "4mb").with("maxmemory-policy", "allkeys-lru").run().await;
+    let tier = redis.tier();
+    let mut found_again = 0;
+    for number in 0..400 {
+        let mut record = block(MAINNET, number, 20);
+        let noise: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(50_000).collect();
+        record.value = Sealed::new(&noise).unwrap();
+        tier.put(MAINNET, record.clone()).await.unwrap();
+        let found = tier.get(MAINNET, Part::Block, record.hash).await.unwrap();
+        found_again += u32::from(found.is_some());
+        assert!(found.is_none_or(|found| found == record.value));
+    }
+    assert!(redis.raw().await.info("stats", "evicted_keys").await > 100);
+    assert!(found_again > 350, "{found_again} of 400");
+}
+
+#[tokio::test]
+async fn what_is_kept_for_a_time_is_gone_after_it() {
+    let Some(redis) = redis("what_is_kept_for_a_time_is_gone_after_it") else { return };
+    let redis = redis.run().await;
+    let config = RedisConfig { ttl: Some(Duration::from_secs(3600)), ..redis.config() };
+    let tier = Tier::try_new(&config).unwrap();
+    tier.put(MAINNET, block(MAINNET, 7, 1)).await.unwrap();
+    tier.put(MAINNET, record(hash(MAINNET, 7, 0), 7, Part::Receipts, 0)).await.unwrap();
+    let mut raw = redis.raw().await;
+    for key in raw.keys().await {
+        let left: i64 = raw.ask(&[b"TTL", &key]).await;
+        let is_epoch = key.ends_with(b"e") && key.len() == "holdfast:".len() + ChainKey::LEN + 1;
+        assert_eq!(left > 3500 && left <= 3600, !is_epoch, "{left} s");
+    }
+    let short =
+        RedisConfig { ttl: Some(Duration::from_millis(20)), prefix: "short:".into(), ..redis.config() };
+    let tier = Tier::try_new(&short).unwrap();
+    tier.put(MAINNET, block(MAINNET, 7, 1)).await.unwrap();
+    eventually("its end", || async { tier.hash_at(MAINNET, BlockNumber(7)).await.unwrap().is_none() }).await;
+}
+
+#[tokio::test]
+async fn a_password_is_sent_and_never_shown() {
+    let Some(redis) = redis("a_password_is_sent_and_never_shown") else { return };
+    let redis = redis.password("correct-SECRET").run().await;
+    let right = redis.tier();
+    redis.is_back(&right).await;
+    let url = redis.url();
+    let wrong = impatient(url.replace("correct", "wrong"));
+    let none = impatient(url.replace(":correct-SECRET@", ""));
+    for (tier, why) in [(&wrong, "authentication failed"), (&none, "NOAUTH")] {
+        for _ in 0..5 {
+            let error = quick_error(tier.hash_at(MAINNET, BlockNumber(7))).await;
+            assert!(error.contains(why), "{error}");
+            assert!(!error.contains("SECRET"), "{error}");
+        }
+    }
+    let shown = format!("{right:?} {wrong:?} {:?}", redis.config());
+    assert!(!shown.contains("SECRET") && shown.contains("redis://127.0.0.1:"), "{shown}");
+}
+
+#[tokio::test]
+async fn it_is_reached_over_tls() {
+    let Some(redis) = redis("it_is_reached_over_tls") else { return };
+    let authority = Authority::new();
+    let redis = redis.secure(&authority).run().await;
+    let tier = Tier::try_new(&redis.secure_config()).unwrap();
+    redis.is_back(&tier).await;
+    tier.put(MAINNET, block(MAINNET, 7, 1)).await.unwrap();
+    assert_eq!(redis.tier().hash_at(MAINNET, BlockNumber(7)).await.unwrap(), Some(hash(MAINNET, 7, 0)));
+
+    let stranger = RedisConfig { ca: Some(Authority::new().file().into()), ..redis.secure_config() };
+    let error = Tier::try_new(&RedisConfig { timeout: Duration::from_secs(1), ..stranger }).unwrap();
+    let error = quick_error(error.hash_at(MAINNET, BlockNumber(7))).await;
+    assert!(error.contains("certificate"), "{error}");
+}
+
+#[tokio::test]
+async fn one_of_a_fleet_has_the_turn() {
+    let Some(redis) = redis("one_of_a_fleet_has_the_turn") else { return };
+    let redis = redis.run().await;
+    let (one, another) = (redis.tier(), redis.tier());
+    let what = Wanted::Number(BlockNumber(7));
+    let ours = one.turn(MAINNET, Part::Block, what).await.unwrap();
+    assert!(matches!(ours, Turn::Ours(Some(_))));
+    assert!(matches!(another.turn(MAINNET, Part::Block, what).await.unwrap(), Turn::Theirs));
+    assert!(matches!(one.turn(MAINNET, Part::Block, what).await.unwrap(), Turn::Theirs));
+    for (chain, part, what) in [
+        (OTHER, Part::Block, what),
+        (MAINNET, Part::Receipts, what),
+        (MAINNET, Part::Block, Wanted::Number(BlockNumber(8))),
+        (MAINNET, Part::Block, Wanted::Hash(hash(MAINNET, 7, 0))),
+    ] {
+        assert!(matches!(another.turn(chain, part, what).await.unwrap(), Turn::Ours(Some(_))), "{what:?}");
+    }
+    drop(ours);
+    let free = async || matches!(another.turn(MAINNET, Part::Block, what).await, Ok(Turn::Ours(_)));
+    let dropped = Instant::now();
+    eventually("the turn", free).await;
+    assert!(dropped.elapsed() < TURN / 2, "it was over when it was dropped, not by its time");
+}
+
+#[tokio::test]
+async fn the_turn_of_one_who_is_gone_ends_and_a_late_end_takes_nobody_elses() {
+    let Some(redis) = redis("the_turn_of_one_who_is_gone_ends_and_a_late_end_takes_nobody_elses") else {
+        return;
+    };
+    let redis = redis.run().await;
+    let (one, another) = (redis.tier(), redis.tier());
+    let [what, late] = [7, 8].map(|number| Wanted::Number(BlockNumber(number)));
+    mem::forget(one.turn(MAINNET, Part::Block, what).await.unwrap());
+    let slow = one.turn(MAINNET, Part::Block, late).await.unwrap();
+    let taken = Instant::now();
+    assert!(matches!(another.turn(MAINNET, Part::Block, what).await.unwrap(), Turn::Theirs));
+    let mut turns = Vec::new();
+    for what in [what, late] {
+        eventually("the end of a turn", async || {
+            let turn = another.turn(MAINNET, Part::Block, what).await.unwrap();
+            let is_ours = matches!(turn, Turn::Ours(_));
+            mem::forget(turn);
+            is_ours
+        })
+        .await;
+        turns.push(taken.elapsed());
+    }
+    assert!(turns.iter().all(|after| *after > TURN - Duration::from_millis(500)), "{turns:?}");
+    drop(slow);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let turn = one.turn(MAINNET, Part::Block, late).await.unwrap();
+    assert!(matches!(turn, Turn::Theirs), "it is another's by now");
+}
+
+/// How often the server was read from since: it reads what was sent together at once.
+async fn reads(raw: &mut crate::support::redis::Raw) -> u64 {
+    raw.info("stats", "total_reads_processed").await
+}
+
+#[tokio::test]
+async fn a_block_is_one_trip_and_so_are_many_gets_at_once() {
+    let Some(redis) = redis("a_block_is_one_trip_and_so_are_many_gets_at_once") else { return };
+    let redis = redis.run().await;
+    let tier = redis.tier();
+    let mut raw = redis.raw().await;
+    tier.put(MAINNET, block(MAINNET, 1, 1)).await.unwrap();
+
+    // Looking is a read, too.
+    let mut before = reads(&mut raw).await;
+    let mut since = async |raw: &mut _| {
+        let now = reads(raw).await;
+        let since = now - before - 1;
+        before = now;
+        since
+    };
+    // Few enough bytes to be read at once; Redis takes 16 KiB at a time.
+    tier.put(MAINNET, block(MAINNET, 2, 60)).await.unwrap();
+    let put = since(&mut raw).await;
+    tier.hash_at(MAINNET, BlockNumber(2)).await.unwrap();
+    let hash_at = since(&mut raw).await;
+    let gets = (0..100).map(|_| tier.get(MAINNET, Part::Block, hash(MAINNET, 2, 0)));
+    for found in futures_util::future::join_all(gets).await {
+        assert!(found.unwrap().is_some());
+    }
+    let gets = since(&mut raw).await;
+    tier.put(MAINNET, block(MAINNET, 3, 200)).await.unwrap();
+    let large = since(&mut raw).await;
+    println!(
+        "reads by the server: put {put}, hash_at {hash_at}, 100 gets {gets}, put of 200 transactions {large}"
+    );
+    assert_eq!((put, hash_at), (1, 1));
+    assert!(gets <= 4, "100 gets came in {gets} pieces");
+    // 200 keys and entries are 37 KiB.
+    assert!(large <= 5, "a block of 200 transactions came in {large} pieces");
+
+    let started = Instant::now();
+    for _ in 0..500 {
+        tier.get(MAINNET, Part::Block, hash(MAINNET, 2, 0)).await.unwrap();
+    }
+    println!("a get takes {:?}", started.elapsed() / 500);
+}
+
+#[tokio::test]
+async fn a_node_of_a_cluster_will_do_where_no_command_may_name_keys_of_two() {
+    let test = "a_node_of_a_cluster_will_do_where_no_command_may_name_keys_of_two";
+    let Some(redis) = redis(test) else { return };
+    let redis = redis.in_cluster().run().await;
+    let mut raw = redis.raw().await;
+    raw.ask::<()>(&[b"CLUSTER", b"ADDSLOTSRANGE", b"0", b"16383"]).await;
+    let tier = redis.tier();
+    redis.is_back(&tier).await;
+    let record = block(MAINNET, 7, 20);
+    tier.put(MAINNET, record.clone()).await.unwrap();
+    tier.note_finalized(MAINNET, record.number, record.hash).await.unwrap();
+    assert_eq!(tier.finalized(MAINNET).await.unwrap(), Some((record.number, record.hash)));
+    let place = tier.place_of(MAINNET, record.transactions[19]).await.unwrap();
+    assert_eq!(place, Some((record.number, TxPosition(19))));
+    assert_eq!(tier.get(MAINNET, Part::Block, record.hash).await.unwrap(), Some(record.value));
+    tier.remove(MAINNET, Part::Block, record.hash).await.unwrap();
+    tier.forget_canonicity(MAINNET).await.unwrap();
+    let what = Wanted::Hash(record.hash);
+    drop(tier.turn(MAINNET, Part::Block, what).await.unwrap());
+    let free = async || matches!(tier.turn(MAINNET, Part::Block, what).await, Ok(Turn::Ours(_)));
+    eventually("the end of the turn", free).await;
+}
+
+#[test]
+fn what_is_wrong_with_the_configuration_is_said() {
+    let error = |config: RedisConfig| config.check().unwrap_err().to_string();
+    let good = RedisConfig::at("redis://127.0.0.1:6379");
+    assert!(good.check().is_ok());
+    for (config, said) in [
+        (RedisConfig::at("http://user:SECRET@127.0.0.1"), "url: the scheme must be redis"),
+        (RedisConfig::at("redis://SECRET@127.0.0.1"), "url: holds a user but no password"),
+        (RedisConfig { timeout: Duration::ZERO, ..good.clone() }, "timeout: must be more than 0"),
+        (RedisConfig { ttl: Some(Duration::ZERO), ..good.clone() }, "ttl: must be at least 1ms"),
+        (RedisConfig { ca: Some("/nowhere".into()), ..good }, "ca: is for rediss"),
+        (
+            RedisConfig { ca: Some("/nowhere".into()), ..RedisConfig::at("rediss://127.0.0.1") },
+            "ca: cannot read /nowhere",
+        ),
+        (
+            RedisConfig { ca: Some("Cargo.toml".into()), ..RedisConfig::at("rediss://127.0.0.1") },
+            "ca: Cargo.toml holds no certificates",
+        ),
+    ] {
+        let error = error(config);
+        assert!(error.starts_with(said), "{error}");
+        assert!(!error.contains("SECRET"), "{error}");
+    }
+}
