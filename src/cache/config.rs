@@ -1,18 +1,47 @@
-//! How much is kept.
+//! How much is kept, and where.
+
+use std::path::PathBuf;
 
 use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
 
-/// The cache in memory.
+/// The cache in memory, and what outlives it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// All of it: content, index and overhead.
+    /// All of it that is in memory: content, index and overhead.
+    pub size: ByteSize,
+    /// What is final is kept in a directory, too.
+    pub disk: Option<DiskConfig>,
+}
+
+/// The cache in a directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DiskConfig {
+    /// The directory: for one process alone. Made if it is not there.
+    pub path: PathBuf,
+    /// All of it: content and index.
+    #[serde(default = "DiskConfig::default_size")]
     pub size: ByteSize,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { size: ByteSize::mib(512) }
+        Self { size: ByteSize::mib(512), disk: None }
+    }
+}
+
+// === impl DiskConfig ===
+
+impl DiskConfig {
+    /// This directory, with the size that is usual.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), size: Self::default_size() }
+    }
+
+    /// About a month of mainnet's blocks with their receipts.
+    fn default_size() -> ByteSize {
+        ByteSize::gib(10)
     }
 }

@@ -7,6 +7,7 @@
 
 mod config;
 mod deflated;
+mod disk;
 mod entity;
 mod held;
 mod location;
@@ -15,8 +16,9 @@ mod store;
 pub mod tier;
 
 pub use self::{
-    config::Config,
+    config::{Config, DiskConfig},
     deflated::{Deflated, Whole},
+    disk::{Disk, DiskError},
     entity::Kind,
     held::Held,
     location::{Home, Location},

@@ -27,7 +27,7 @@ fn insert_receipts(cache: &Cache, chain: &DevChain, number: u64) {
 }
 
 fn cache(size: ByteSize) -> Cache {
-    Cache::new(&Config { size }, Metrics::default())
+    Cache::new(&Config { size, ..Default::default() }, Metrics::default())
 }
 
 #[test]

@@ -347,7 +347,7 @@ fn deflate(cache: &Cache, block: &Arc<Verified<Block>>) {
 }
 
 fn cache(size: ByteSize) -> Cache {
-    Cache::new(&cache::Config { size }, cache::Metrics::default())
+    Cache::new(&cache::Config { size, ..Default::default() }, cache::Metrics::default())
 }
 
 #[test]
