@@ -45,3 +45,19 @@ impl DiskConfig {
         ByteSize::gib(10)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_needs_a_path_and_nothing_else() {
+        let parse = |text| serde_json::from_str::<Config>(text).map(|config| config.disk);
+        assert_eq!(parse("{}").unwrap(), None);
+        assert_eq!(parse(r#"{"disk": {"path": "there"}}"#).unwrap(), Some(DiskConfig::new("there")));
+        let sized = parse(r#"{"disk": {"path": "there", "size": "3 GiB"}}"#).unwrap().unwrap();
+        assert_eq!(sized.size, ByteSize::gib(3));
+        assert!(parse(r#"{"disk": {"size": "3 GiB"}}"#).unwrap_err().to_string().contains("path"));
+        parse(r#"{"disk": {"path": "there", "limit": 3}}"#).unwrap_err();
+    }
+}

@@ -211,3 +211,76 @@ impl Draft {
         [&head.to_bytes()[..], &sum, &transactions, &self.value].concat()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::cache::{disk::scratch::Scratch, tier::Sealed};
+
+    const AT: u32 = 7;
+
+    fn stamp(id: u64, segment: u32) -> Stamp {
+        Stamp { chain: ChainKey { id, genesis: B256::ZERO }, segment }
+    }
+
+    fn draft() -> Draft {
+        let record = Record {
+            number: BlockNumber(5),
+            hash: BlockHash(B256::repeat_byte(5)),
+            part: Part::Block,
+            transactions: vec![TxHash(B256::repeat_byte(1)), TxHash(B256::repeat_byte(2))],
+            value: Sealed::from(Bytes::from_static(b"value")),
+        };
+        Draft::keep(record).unwrap()
+    }
+
+    fn file(folder: &Scratch, bytes: &[u8]) -> (File, u64) {
+        let path = folder.join("record");
+        fs::write(&path, [&[0; AT as usize][..], bytes].concat()).unwrap();
+        (File::open(path).unwrap(), AT as u64 + bytes.len() as u64)
+    }
+
+    #[test]
+    fn a_record_is_read_where_it_was_written_and_nowhere_else() {
+        let folder = Scratch::new();
+        let draft = draft();
+        let bytes = draft.to_bytes(stamp(1, 3), AT);
+        assert_eq!(bytes.len() as u64, draft.size());
+        let (file, length) = file(&folder, &bytes);
+        let read = |stamp, at| Head::read(&file, stamp, at, length).unwrap();
+        let (head, transactions) = read(stamp(1, 3), AT.into()).unwrap();
+        assert_eq!(head, Head { at: AT, ..draft.head });
+        assert_eq!((transactions, head.end()), (draft.transactions, length));
+        assert_eq!(head.read_value(&file, stamp(1, 3)).unwrap(), Some(Bytes::from_static(b"value")));
+        assert_eq!(read(stamp(2, 3), AT.into()), None, "another chain");
+        assert_eq!(read(stamp(1, 4), AT.into()), None, "another segment");
+        assert_eq!(read(stamp(1, 3), length), None, "past the end");
+        let moved = Head { at: AT - 1, ..head };
+        assert_eq!(moved.read_value(&file, stamp(1, 3)).unwrap(), None);
+    }
+
+    #[test]
+    fn a_damaged_head_is_none_whatever_it_says() {
+        let folder = Scratch::new();
+        let draft = draft();
+        let whole = draft.to_bytes(stamp(1, 3), AT);
+        let head = Head { at: AT, ..draft.head };
+        for at in 0..whole.len() {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 0x80;
+            let (file, length) = file(&folder, &bytes);
+            let is_value = at >= whole.len() - b"value".len();
+            assert_eq!(
+                Head::read(&file, stamp(1, 3), AT.into(), length).unwrap().is_some(),
+                is_value,
+                "byte {at}"
+            );
+            assert_eq!(head.read_value(&file, stamp(1, 3)).unwrap().is_some(), is_value, "byte {at}");
+            let (file, length) = self::file(&folder, &whole[..at]);
+            assert_eq!(Head::read(&file, stamp(1, 3), AT.into(), length).unwrap(), None, "only {at} bytes");
+            assert_eq!(head.read_value(&file, stamp(1, 3)).unwrap(), None, "only {at} bytes");
+        }
+    }
+}
