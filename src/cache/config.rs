@@ -54,7 +54,9 @@ mod tests {
     fn a_disk_needs_a_path_and_nothing_else() {
         let parse = |text| serde_json::from_str::<Config>(text).map(|config| config.disk);
         assert_eq!(parse("{}").unwrap(), None);
-        assert_eq!(parse(r#"{"disk": {"path": "there"}}"#).unwrap(), Some(DiskConfig::new("there")));
+        let usual = DiskConfig { path: "there".into(), size: ByteSize::gib(10) };
+        assert_eq!(parse(r#"{"disk": {"path": "there"}}"#).unwrap(), Some(usual.clone()));
+        assert_eq!(DiskConfig::new("there"), usual);
         let sized = parse(r#"{"disk": {"path": "there", "size": "3 GiB"}}"#).unwrap().unwrap();
         assert_eq!(sized.size, ByteSize::gib(3));
         assert!(parse(r#"{"disk": {"size": "3 GiB"}}"#).unwrap_err().to_string().contains("path"));
