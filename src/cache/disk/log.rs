@@ -189,18 +189,17 @@ impl Log {
             index.next_segment().max(index.trusted.saturating_add(1))
         };
         self.write().forget_canonicity(trusted);
-        let noted = write_trusted(&self.folder, trusted);
-        if let Err(error) = noted {
+        let noted = write_trusted(&self.folder, trusted).or_else(|error| {
             // Without a note nothing is trusted that is there. A disk that is full still allows this.
-            fs::remove_file(self.folder.trusted()).map_err(|_| error)?;
-        }
-        // Done at the next opening otherwise.
+            fs::remove_file(self.folder.trusted()).map_err(|_| error)
+        });
+        // Whatever became of that: what comes must not go where nothing is trusted.
         if self.close().is_err()
             && let Some(segment) = self.write().open_segment_mut()
         {
             segment.close(None);
         }
-        Ok(())
+        noted
     }
 
     /// This is final, and higher than what was known to be.
