@@ -1,23 +1,71 @@
-//! How much is kept.
+//! How much is kept, and where.
+
+use std::path::PathBuf;
 
 use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
 
 use super::redis::RedisConfig;
 
-/// The cache in memory.
+/// The cache in memory, and what outlives it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// All of it: content, index and overhead.
+    /// All of it that is in memory: content, index and overhead.
     pub size: ByteSize,
+    /// What is final is kept in a directory, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk: Option<DiskConfig>,
     /// What a fleet shares, beneath it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub redis: Option<RedisConfig>,
 }
 
+/// The cache in a directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DiskConfig {
+    /// The directory: for one process alone. Made if it is not there.
+    pub path: PathBuf,
+    /// All of it: content and index.
+    #[serde(default = "DiskConfig::default_size")]
+    pub size: ByteSize,
+}
+
 impl Default for Config {
     fn default() -> Self {
-        Self { size: ByteSize::mib(512), redis: None }
+        Self { size: ByteSize::mib(512), disk: None, redis: None }
+    }
+}
+
+// === impl DiskConfig ===
+
+impl DiskConfig {
+    /// This directory, with the size that is usual.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), size: Self::default_size() }
+    }
+
+    /// About ten days of mainnet's blocks with their receipts.
+    fn default_size() -> ByteSize {
+        ByteSize::gib(10)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_needs_a_path_and_nothing_else() {
+        let parse = |text| serde_json::from_str::<Config>(text).map(|config| config.disk);
+        assert_eq!(parse("{}").unwrap(), None);
+        let usual = DiskConfig { path: "there".into(), size: ByteSize::gib(10) };
+        assert_eq!(parse(r#"{"disk": {"path": "there"}}"#).unwrap(), Some(usual.clone()));
+        assert_eq!(DiskConfig::new("there"), usual);
+        let sized = parse(r#"{"disk": {"path": "there", "size": "3 GiB"}}"#).unwrap().unwrap();
+        assert_eq!(sized.size, ByteSize::gib(3));
+        assert!(parse(r#"{"disk": {"size": "3 GiB"}}"#).unwrap_err().to_string().contains("path"));
+        parse(r#"{"disk": {"path": "there", "limit": 3}}"#).unwrap_err();
     }
 }

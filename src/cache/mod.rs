@@ -7,6 +7,7 @@
 
 mod config;
 mod deflated;
+mod disk;
 mod entity;
 mod held;
 mod location;
@@ -17,8 +18,9 @@ pub mod tier;
 mod tiers;
 
 pub use self::{
-    config::Config,
+    config::{Config, DiskConfig},
     deflated::{Deflated, Whole},
+    disk::{Disk, DiskError},
     entity::Kind,
     held::Held,
     location::{Home, Location},

@@ -22,6 +22,7 @@ mod cli;
 mod clients;
 mod connections;
 mod deploy;
+mod disk;
 mod docs;
 mod drain;
 mod edge;

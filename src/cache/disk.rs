@@ -1,0 +1,234 @@
+//! Final blocks in a directory: a log of our own.
+//!
+//! ```text
+//! DIR/lock                    held by the one process that uses the directory
+//! DIR/chain                   the chain that was last followed
+//! DIR/v1-1-d4e56740…/         one folder a chain: format, chain id, genesis
+//!     00000007.seg            a segment: records, one after the other
+//!     00000007.idx            what is in it, once it is full
+//!     trusted                 the first segment whose numbers and transactions count
+//!     finalized               the highest final block
+//! ```
+//!
+//! - A part of a block is a record, written by one call at the end of the newest segment. Its head has a sum that binds it
+//!   to its place; a value has [its own](super::tier::Sealed). Whatever fails its sum is a miss.
+//! - A full segment is *sealed*: it gets an index, and opening reads no more than that. Only the last one is walked through;
+//!   what was not written whole at its end is cut off.
+//! - The oldest segment is deleted when there is no more room. Nothing is ever rewritten, nothing compacted: what is final is
+//!   written once, and mostly asked for while it is young.
+//! - No record waits for the disk. A killed process loses nothing that was written; after a power cut, records that did
+//!   not reach the disk fail their sums. Only that canonicity was forgotten is waited for.
+//! - No file is held open but the lock: a reader opens what it reads, which costs microseconds.
+
+mod error;
+mod filter;
+mod folder;
+mod idle;
+mod index;
+mod log;
+mod note;
+mod record;
+#[cfg(test)]
+mod scratch;
+mod segment;
+mod table;
+mod writer;
+
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use tokio::{
+    sync::{Mutex, Semaphore},
+    task,
+};
+use tracing::debug;
+
+pub use self::error::DiskError;
+use self::{
+    log::Log,
+    note::{Lasts, Seal},
+    writer::{Shared, Writer},
+};
+use super::{
+    config::DiskConfig,
+    tier::{ChainKey, Part, Record, Sealed, Tier, TierError, TierKind, Tiered, Usage},
+};
+use crate::eth::{BlockHash, BlockNumber, TxHash, TxPosition};
+
+/// Reads at a time. A disk that hangs holds so many threads, and leaves the rest of the runtime's to others.
+const READERS: usize = 32;
+
+/// A directory as a tier.
+#[derive(Debug)]
+pub struct Disk {
+    chain: PathBuf,
+    limit: u64,
+    shared: Arc<Shared>,
+    /// Waited for without a thread: puts that queue up behind a slow disk hold none.
+    writer: Arc<Mutex<Writer>>,
+    readers: Arc<Semaphore>,
+}
+
+// === impl Disk ===
+
+impl Disk {
+    /// Takes the directory for this process, and counts what is there; chains are opened when they are asked for.
+    ///
+    /// # Errors
+    /// If it cannot be used, or another process has it.
+    pub fn open(config: &DiskConfig) -> Result<Self, DiskError> {
+        let path = &config.path;
+        fs::create_dir_all(path).map_err(|source| match source.kind() {
+            io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
+                DiskError::NotADirectory(path.clone())
+            }
+            _ => DiskError::CannotBeMade { path: path.clone(), source },
+        })?;
+        let lock = lock(path)?;
+        let shared = Arc::<Shared>::default();
+        let limit = config.size.as_u64();
+        let writer = Writer::open(path.clone(), limit, lock, shared.clone())
+            .map_err(|source| DiskError::CannotBeRead { path: path.clone(), source })?;
+        Ok(Self {
+            chain: path.join("chain"),
+            limit,
+            shared,
+            writer: Arc::new(Mutex::new(writer)),
+            readers: Arc::new(Semaphore::new(READERS)),
+        })
+    }
+
+    /// Does what has to wait for the disk where waiting harms nobody.
+    async fn change<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Writer) -> io::Result<T> + Send + 'static,
+    ) -> Result<T, TierError> {
+        let mut writer = self.writer.clone().lock_owned().await;
+        on_a_thread(move || work(&mut writer)).await
+    }
+
+    async fn look<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> Result<T, TierError> {
+        let turn = self.readers.clone().acquire_owned().await.map_err(io::Error::other)?;
+        on_a_thread(move || {
+            let _turn = turn;
+            work()
+        })
+        .await
+    }
+
+    async fn log(&self, chain: ChainKey) -> Result<Arc<Log>, TierError> {
+        match self.shared.log(chain) {
+            Some(log) => Ok(log),
+            None => self.change(move |writer| writer.log(chain)).await,
+        }
+    }
+}
+
+impl Tier for Disk {
+    fn kind(&self) -> TierKind {
+        TierKind::Disk
+    }
+
+    fn get(&self, chain: ChainKey, part: Part, hash: BlockHash) -> Tiered<'_, Option<Sealed>> {
+        Box::pin(async move {
+            let log = self.log(chain).await?;
+            let Some(found) = log.find(part, hash) else { return Ok(None) };
+            let value = self.look(move || log.value(found)).await?;
+            if value.is_none() {
+                // It is there by the index alone: as long as that says so, it would not be written again.
+                let removed = self.change(move |writer| writer.remove_unreadable(chain, part, found)).await;
+                debug!(%hash, ?part, ?removed, "a record of the disk cache cannot be read");
+            }
+            Ok(value.map(Sealed::from))
+        })
+    }
+
+    fn hash_at(&self, chain: ChainKey, number: BlockNumber) -> Tiered<'_, Option<BlockHash>> {
+        Box::pin(async move { Ok(self.log(chain).await?.hash_at(number)) })
+    }
+
+    fn place_of(
+        &self,
+        chain: ChainKey,
+        transaction: TxHash,
+    ) -> Tiered<'_, Option<(BlockNumber, TxPosition)>> {
+        Box::pin(async move {
+            let log = self.log(chain).await?;
+            let hints = log.hints(transaction);
+            if hints.is_empty() {
+                return Ok(None);
+            }
+            self.look(move || log.place_of(transaction, hints)).await
+        })
+    }
+
+    fn finalized(&self, chain: ChainKey) -> Tiered<'_, Option<(BlockNumber, BlockHash)>> {
+        Box::pin(async move { Ok(self.log(chain).await?.finalized()) })
+    }
+
+    fn put(&self, chain: ChainKey, record: Record) -> Tiered<'_, ()> {
+        Box::pin(self.change(move |writer| writer.put(chain, record)))
+    }
+
+    fn note_finalized(&self, chain: ChainKey, number: BlockNumber, hash: BlockHash) -> Tiered<'_, ()> {
+        Box::pin(self.change(move |writer| writer.log(chain)?.note_finalized(number, hash)))
+    }
+
+    fn remove(&self, chain: ChainKey, part: Part, hash: BlockHash) -> Tiered<'_, ()> {
+        Box::pin(self.change(move |writer| writer.remove(chain, part, hash)))
+    }
+
+    fn forget_canonicity(&self, chain: ChainKey) -> Tiered<'_, ()> {
+        Box::pin(self.change(move |writer| writer.forget_canonicity(chain)))
+    }
+
+    fn last_chain(&self) -> Tiered<'_, Option<ChainKey>> {
+        let path = self.chain.clone();
+        Box::pin(self.look(move || {
+            Ok(note::read(&path, Seal::of_format()).and_then(|bytes| ChainKey::from_bytes(&bytes)))
+        }))
+    }
+
+    fn follow(&self, chain: ChainKey) -> Tiered<'_, ()> {
+        let path = self.chain.clone();
+        Box::pin(self.change(move |_| note::write(&path, Seal::of_format(), &chain.to_bytes(), Lasts::Kill)))
+    }
+
+    fn usage(&self) -> Usage {
+        Usage {
+            bytes: Some(self.shared.bytes()),
+            capacity: Some(self.limit),
+            blocks: Some(self.shared.blocks()),
+            evictions: self.shared.evictions(),
+        }
+    }
+}
+
+/// Goes with the process, however that ends.
+fn lock(directory: &Path) -> Result<File, DiskError> {
+    let unusable = |source| DiskError::CannotBeWritten { path: directory.to_owned(), source };
+    let lock = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(directory.join("lock"))
+        .map_err(unusable)?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(DiskError::InUse(directory.to_owned())),
+        Err(TryLockError::Error(error)) => Err(unusable(error)),
+    }
+}
+
+async fn on_a_thread<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<T, TierError> {
+    Ok(task::spawn_blocking(work).await.map_err(io::Error::other)??)
+}

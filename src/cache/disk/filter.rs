@@ -1,0 +1,88 @@
+//! Tells most of the transactions that a segment does not have, without a look at the disk.
+
+/// A Bloom filter whose every key touches one line of the processor's cache.
+#[derive(Debug)]
+pub(super) struct Filter(Vec<Line>);
+
+type Line = [u64; 8];
+
+/// A line as it is written.
+pub(super) const LINE: usize = size_of::<Line>();
+
+/// With six bits set by each key, about one in a hundred strangers passes.
+const BITS_PER_KEY: u64 = 10;
+
+// === impl Filter ===
+
+impl Filter {
+    /// How many lines there are for so many keys.
+    pub(super) fn lines(keys: u64) -> u64 {
+        (keys * BITS_PER_KEY).div_ceil(LINE as u64 * 8).max(1)
+    }
+
+    pub(super) fn new(keys: impl ExactSizeIterator<Item = u64>) -> Self {
+        let mut filter = Self(vec![Line::default(); Self::lines(keys.len() as u64) as usize]);
+        for key in keys {
+            let (line, bits) = filter.bits(key);
+            if let Some(line) = filter.0.get_mut(line) {
+                bits.for_each(|bit| line[bit / 64] |= 1 << (bit % 64));
+            }
+        }
+        filter
+    }
+
+    /// `false` if the key is not among those it was made of.
+    pub(super) fn may_have(&self, key: u64) -> bool {
+        let (line, mut bits) = self.bits(key);
+        self.0.get(line).is_some_and(|line| bits.all(|bit| line[bit / 64] & (1 << (bit % 64)) != 0))
+    }
+
+    pub(super) fn to_bytes(&self) -> impl Iterator<Item = u8> {
+        self.0.iter().flatten().flat_map(|word| word.to_le_bytes())
+    }
+
+    /// Back again.
+    pub(super) fn from_bytes(bytes: &[u8]) -> Self {
+        let words = |line: &[u8; LINE]| {
+            let words = line.as_chunks().0;
+            std::array::from_fn(|nth| u64::from_le_bytes(words[nth]))
+        };
+        Self(bytes.as_chunks().0.iter().map(words).collect())
+    }
+
+    fn bits(&self, key: u64) -> (usize, impl Iterator<Item = usize> + use<>) {
+        let line = (u128::from(mix(key)) * self.0.len() as u128) >> 64;
+        let bits = mix(!key);
+        (line as usize, (0..6).map(move |nth| (bits >> (nth * 9)) as usize % (LINE * 8)))
+    }
+}
+
+/// Spreads keys that are alike (the finalizer of SplitMix64).
+fn mix(key: u64) -> u64 {
+    let key = (key ^ (key >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let key = (key ^ (key >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    key ^ (key >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_it_was_made_of_passes_and_few_others_do() {
+        let keys: Vec<u64> = (0..10_000).map(|key| key * 7).collect();
+        let made = Filter::new(keys.iter().copied());
+        let bytes: Vec<u8> = made.to_bytes().collect();
+        assert_eq!(bytes.len() as u64, Filter::lines(10_000) * LINE as u64);
+        let filter = Filter::from_bytes(&bytes);
+        assert!(keys.iter().all(|key| filter.may_have(*key)));
+        let strangers = (0..10_000).filter(|key| filter.may_have(key * 7 + 1)).count();
+        assert!(strangers < 300, "{strangers} of 10,000 strangers passed");
+    }
+
+    #[test]
+    fn an_empty_one_has_nothing() {
+        assert!(!Filter::new([].into_iter()).may_have(0));
+        assert!(!Filter::from_bytes(&[]).may_have(0));
+    }
+}

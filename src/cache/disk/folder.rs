@@ -1,0 +1,180 @@
+//! The folder of one chain, and the names of what is in it.
+
+use std::{
+    ffi::OsStr,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use super::{note::Seal, record::Stamp};
+use crate::cache::tier::{ChainKey, FORMAT};
+
+/// Names have eight digits, and so have all that are read.
+pub(super) const LAST_SEGMENT: u32 = 99_999_999;
+
+/// A chain's folder.
+#[derive(Clone, Debug)]
+pub(super) struct Folder {
+    path: PathBuf,
+    chain: ChainKey,
+}
+
+/// What has one of these at the end of its name is ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Suffix {
+    /// Records.
+    Segment,
+    /// What is in a segment that is full.
+    Index,
+    /// What was being written when somebody pulled the plug.
+    Unfinished,
+}
+
+// === impl Folder ===
+
+impl Folder {
+    /// Format, chain id and genesis are in its name: what another version or chain wrote is elsewhere.
+    pub(super) fn new(directory: &Path, chain: ChainKey) -> Self {
+        let name = format!("v{FORMAT}-{}-{:x}", chain.id, chain.genesis);
+        Self { path: directory.join(name), chain }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn stamp(&self, segment: u32) -> Stamp {
+        Stamp { chain: self.chain, segment }
+    }
+
+    pub(super) fn seal(&self) -> Seal {
+        Seal::of_chain(self.chain)
+    }
+
+    /// From which segment on numbers and transactions count.
+    pub(super) fn trusted(&self) -> PathBuf {
+        self.path.join("trusted")
+    }
+
+    /// The highest final block.
+    pub(super) fn finalized(&self) -> PathBuf {
+        self.path.join("finalized")
+    }
+
+    pub(super) fn file(&self, id: u32, suffix: Suffix) -> PathBuf {
+        file(&self.path, id, suffix)
+    }
+}
+
+/// A file of a segment.
+pub(super) fn file(folder: &Path, id: u32, suffix: Suffix) -> PathBuf {
+    folder.join(format!("{id:08}.{}", suffix.as_str()))
+}
+
+/// Whether a folder of this name is one of ours, of whatever format.
+pub(super) fn is_ours(name: &OsStr) -> bool {
+    let format = || name.to_str()?.strip_prefix('v')?.split_once('-')?.0.parse::<u8>().ok();
+    format().is_some()
+}
+
+/// The segments in a folder, the oldest first.
+pub(super) fn segments(folder: &Path) -> io::Result<Vec<u32>> {
+    let mut ids = all(folder, Suffix::Segment)?;
+    ids.sort_unstable();
+    Ok(ids)
+}
+
+/// Deletes what belongs to no segment: nobody would count it.
+pub(super) fn sweep(folder: &Path) -> io::Result<()> {
+    let segments = segments(folder)?;
+    let mut leavings = all(folder, Suffix::Index)?;
+    leavings.retain(|id| segments.binary_search(id).is_err());
+    for id in leavings {
+        let _ = fs::remove_file(file(folder, id, Suffix::Index));
+    }
+    for id in all(folder, Suffix::Unfinished)? {
+        let _ = fs::remove_file(file(folder, id, Suffix::Unfinished));
+    }
+    Ok(())
+}
+
+fn all(folder: &Path, wanted: Suffix) -> io::Result<Vec<u32>> {
+    let mut ids = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let name = entry?.file_name();
+        let parts = name.to_str().and_then(|name| name.split_once('.'));
+        let Some((id, _)) = parts.filter(|(id, suffix)| id.len() == 8 && *suffix == wanted.as_str()) else {
+            continue;
+        };
+        // A sign is no digit.
+        ids.extend(id.parse::<u32>().ok().filter(|_| !id.starts_with('+')));
+    }
+    Ok(ids)
+}
+
+/// Deletes a segment; done also if it was gone.
+pub(super) fn delete(folder: &Path, id: u32) -> io::Result<()> {
+    // The index goes first: a segment without one is only walked again.
+    for suffix in [Suffix::Index, Suffix::Segment] {
+        match fs::remove_file(file(folder, id, suffix)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+// === impl Suffix ===
+
+impl Suffix {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Segment => "seg",
+            Self::Index => "idx",
+            Self::Unfinished => "tmp",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloy_primitives::B256;
+
+    use super::*;
+    use crate::cache::disk::scratch::Scratch;
+
+    #[test]
+    fn a_folder_says_whose_it_is() {
+        let genesis = B256::repeat_byte(0xd4);
+        let folder = Folder::new(Path::new("dir"), ChainKey { id: 10, genesis });
+        assert_eq!(folder.path(), Path::new(&format!("dir/v1-10-{}", "d4".repeat(32))));
+        assert!(is_ours(folder.path().file_name().unwrap()));
+        assert!(is_ours(OsStr::new("v2-1-ab")));
+        assert!(!["lost+found", "v-1-ab", "vault", "1-1-ab"].iter().any(|name| is_ours(OsStr::new(name))));
+    }
+
+    #[test]
+    fn only_what_has_the_name_of_a_segment_is_one() {
+        let folder = Scratch::new();
+        for name in
+            ["00000002.seg", "00000001.seg", "00000001.idx", "3.seg", "+0000003.seg", "00000004.seg.bak"]
+        {
+            fs::write(folder.join(name), "").unwrap();
+        }
+        assert_eq!(segments(&folder).unwrap(), [1, 2]);
+        delete(&folder, 1).unwrap();
+        delete(&folder, 1).unwrap();
+        assert!(!folder.join("00000001.idx").exists());
+        assert_eq!(segments(&folder).unwrap(), [2]);
+    }
+
+    #[test]
+    fn leavings_are_swept_out_and_nothing_else() {
+        let folder = Scratch::new();
+        let names = ["00000001.idx", "00000001.seg", "00000002.idx", "00000003.tmp", "notes.idx"];
+        names.iter().for_each(|name| fs::write(folder.join(name), "").unwrap());
+        sweep(&folder).unwrap();
+        let left: Vec<_> = names.iter().filter(|name| folder.join(name).exists()).collect();
+        assert_eq!(left, [&"00000001.idx", &"00000001.seg", &"notes.idx"]);
+    }
+}

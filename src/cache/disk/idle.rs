@@ -1,0 +1,82 @@
+//! Segments of chains that nobody asked for yet: not opened, but counted, and the first to make room.
+
+use std::{
+    collections::VecDeque,
+    fs, io,
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+
+use super::folder::{self, Suffix};
+
+/// All folders that were not opened, of whatever format.
+#[derive(Debug, Default)]
+pub(super) struct Idle(Vec<IdleFolder>);
+
+#[derive(Debug)]
+struct IdleFolder {
+    path: PathBuf,
+    /// The oldest first.
+    segments: VecDeque<IdleSegment>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct IdleSegment {
+    id: u32,
+    bytes: u64,
+    written: SystemTime,
+}
+
+// === impl Idle ===
+
+impl Idle {
+    /// Looks into the folders of this directory, not into their files.
+    pub(super) fn find(directory: &Path) -> io::Result<Self> {
+        let mut folders = Vec::new();
+        for entry in fs::read_dir(directory)? {
+            let entry = entry?;
+            if folder::is_ours(&entry.file_name()) && entry.file_type()?.is_dir() {
+                folders.push(IdleFolder::find(entry.path())?);
+            }
+        }
+        Ok(Self(folders))
+    }
+
+    /// This one is opened: whoever did counts it from here on.
+    pub(super) fn take_out(&mut self, folder: &Path) {
+        self.0.retain(|idle| idle.path != folder);
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.0.iter().flat_map(|folder| &folder.segments).map(|segment| segment.bytes).sum()
+    }
+
+    /// Deletes a segment: of those that are the oldest of their chain the one that was written first. `false` if there is
+    /// none.
+    pub(super) fn evict(&mut self) -> io::Result<bool> {
+        let oldest = |folder: &&mut IdleFolder| folder.segments.front().map(|segment| segment.written);
+        let folders = self.0.iter_mut().filter(|folder| !folder.segments.is_empty());
+        let Some(folder) = folders.min_by_key(oldest) else { return Ok(false) };
+        if let Some(segment) = folder.segments.front() {
+            folder::delete(&folder.path, segment.id)?;
+            folder.segments.pop_front();
+        }
+        Ok(true)
+    }
+}
+
+// === impl IdleFolder ===
+
+impl IdleFolder {
+    fn find(path: PathBuf) -> io::Result<Self> {
+        let ids = folder::segments(&path)?;
+        let segments = ids.into_iter().filter_map(|id| {
+            let file = fs::metadata(folder::file(&path, id, Suffix::Segment)).ok()?;
+            let index = fs::metadata(folder::file(&path, id, Suffix::Index)).map_or(0, |index| index.len());
+            let written = file.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+            Some(IdleSegment { id, bytes: file.len() + index, written })
+        });
+        let segments = segments.collect();
+        Ok(Self { path, segments })
+    }
+}

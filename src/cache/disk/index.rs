@@ -1,0 +1,165 @@
+//! What a chain's segments hold, in memory: about 110 bytes for a part of a block, ten bits for a transaction.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::{
+    record::{Head, Kind},
+    segment::Segment,
+};
+use crate::{
+    cache::tier::Part,
+    eth::{BlockHash, BlockNumber},
+};
+
+/// Where everything is.
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    /// By age; the last one may be open.
+    segments: BTreeMap<u32, Segment>,
+    blocks: HashMap<BlockHash, [Option<At>; Part::ALL.len()]>,
+    numbers: HashMap<BlockNumber, At>,
+    /// The first segment whose numbers and transactions count.
+    pub(super) trusted: u32,
+    pub(super) finalized: Option<(BlockNumber, BlockHash)>,
+}
+
+/// Which record of which segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct At {
+    pub(super) segment: u32,
+    pub(super) nth: u32,
+}
+
+// === impl Index ===
+
+impl Index {
+    pub(super) fn new(trusted: u32, finalized: Option<(BlockNumber, BlockHash)>) -> Self {
+        Self { trusted, finalized, ..Self::default() }
+    }
+
+    /// Adds a segment that is newer than all others, and all that is in it.
+    pub(super) fn push(&mut self, segment: Segment) {
+        let (id, heads) = (segment.id, segment.heads.clone());
+        self.segments.insert(id, segment);
+        for (nth, head) in (0..).zip(&heads) {
+            self.note(At { segment: id, nth }, head);
+        }
+    }
+
+    /// A record was added to its segment.
+    pub(super) fn note(&mut self, at: At, head: &Head) {
+        match head.kind {
+            Kind::Kept(part) => {
+                self.blocks.entry(head.hash).or_default()[part as usize] = Some(at);
+                if part == Part::Block && at.segment >= self.trusted {
+                    self.numbers.insert(head.number, at);
+                }
+            }
+            Kind::Removed(part) => {
+                self.forget(part, head.hash);
+            }
+        }
+    }
+
+    /// Forgets a part, and with a block its number. Returns that, if the part was there.
+    pub(super) fn forget(&mut self, part: Part, hash: BlockHash) -> Option<BlockNumber> {
+        let parts = self.blocks.get_mut(&hash)?;
+        let at = parts[part as usize].take()?;
+        if parts.iter().all(Option::is_none) {
+            self.blocks.remove(&hash);
+        }
+        let number = self.head(at)?.number;
+        if self.numbers.get(&number) == Some(&at) {
+            self.numbers.remove(&number);
+        }
+        Some(number)
+    }
+
+    /// Numbers, places and what was final are not known any more; of all that comes from this segment on they will be.
+    pub(super) fn forget_canonicity(&mut self, trusted: u32) {
+        self.trusted = trusted;
+        self.finalized = None;
+        self.numbers.clear();
+    }
+
+    /// Takes out a segment. Returns how many blocks are gone with it, of which nothing is left.
+    pub(super) fn drop_segment(&mut self, id: u32) -> u64 {
+        let Some(segment) = self.segments.remove(&id) else { return 0 };
+        let mut gone = 0;
+        for (nth, head) in (0..).zip(&segment.heads) {
+            let at = At { segment: id, nth };
+            if self.numbers.get(&head.number) == Some(&at) {
+                self.numbers.remove(&head.number);
+            }
+            // It may have come again since.
+            let Some(parts) = self.blocks.get_mut(&head.hash) else { continue };
+            for part in parts.iter_mut().filter(|part| **part == Some(at)) {
+                *part = None;
+            }
+            if parts.iter().all(Option::is_none) {
+                self.blocks.remove(&head.hash);
+                gone += 1;
+            }
+        }
+        gone
+    }
+
+    /// Where a part is.
+    pub(super) fn find(&self, part: Part, hash: BlockHash) -> Option<(At, Head)> {
+        let at = self.blocks.get(&hash)?[part as usize]?;
+        Some((at, self.head(at)?))
+    }
+
+    /// Whether a part is there, a block also by its number: it would be of no use to write it again.
+    pub(super) fn has(&self, part: Part, hash: BlockHash) -> bool {
+        self.find(part, hash).is_some_and(|(at, _)| part == Part::Receipts || at.segment >= self.trusted)
+    }
+
+    pub(super) fn hash_at(&self, number: BlockNumber) -> Option<BlockHash> {
+        self.head(*self.numbers.get(&number)?).map(|head| head.hash)
+    }
+
+    /// The block that this record is, unless it was forgotten or came again since.
+    pub(super) fn block_at(&self, at: At) -> Option<Head> {
+        let head = self.head(at)?;
+        self.find(Part::Block, head.hash).filter(|(newest, _)| *newest == at).map(|(_, head)| head)
+    }
+
+    /// Segments whose transactions count, the newest first.
+    pub(super) fn trusted_segments(&self) -> impl Iterator<Item = &Segment> {
+        self.segments.range(self.trusted..).rev().map(|(_, segment)| segment)
+    }
+
+    /// The segment that is being written.
+    pub(super) fn open_segment(&self) -> Option<&Segment> {
+        self.segments.values().next_back().filter(|segment| !segment.is_closed())
+    }
+
+    pub(super) fn open_segment_mut(&mut self) -> Option<&mut Segment> {
+        self.segments.values_mut().next_back().filter(|segment| !segment.is_closed())
+    }
+
+    /// The oldest that nothing is written to.
+    pub(super) fn oldest_closed(&self) -> Option<u32> {
+        self.segments.values().next().filter(|segment| segment.is_closed()).map(|segment| segment.id)
+    }
+
+    /// The one that follows on all there are. Numbers of segments are not used twice.
+    pub(super) fn next_segment(&self) -> u32 {
+        self.segments.keys().next_back().map_or(0, |last| last.saturating_add(1)).max(self.trusted)
+    }
+
+    /// What all of it takes on disk.
+    pub(super) fn bytes(&self) -> u64 {
+        self.segments.values().map(Segment::bytes).sum()
+    }
+
+    /// Blocks of which there is a part.
+    pub(super) fn blocks(&self) -> u64 {
+        self.blocks.len() as u64
+    }
+
+    fn head(&self, at: At) -> Option<Head> {
+        self.segments.get(&at.segment)?.heads.get(at.nth as usize).copied()
+    }
+}

@@ -1,0 +1,111 @@
+//! Small facts, each in a file of its own: replaced as a whole, or not at all.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read, Write},
+    path::Path,
+};
+
+use crate::cache::tier::{ChainKey, FORMAT};
+
+/// What a note's sum begins with: a note of another chain or format is none.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seal(u32);
+
+/// Whether a note has to outlive a power cut, for which the disk is waited for; it outlives a kill in any case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lasts {
+    Kill,
+    PowerCut,
+}
+
+/// The note at this path, if it is there and whole.
+pub(super) fn read<const N: usize>(path: &Path, seal: Seal) -> Option<[u8; N]> {
+    let mut text = Vec::with_capacity(N + 5);
+    // One more than there should be: whatever is there in its place is not read whole.
+    File::open(path).ok()?.take(N as u64 + 5).read_to_end(&mut text).ok()?;
+    let (fact, sum) = text.split_last_chunk()?;
+    let is_whole = seal.sum(fact) == u32::from_le_bytes(*sum);
+    fact.try_into().ok().filter(|_| is_whole)
+}
+
+/// Replaces the note at this path.
+pub(super) fn write<const N: usize>(path: &Path, seal: Seal, fact: &[u8; N], lasts: Lasts) -> io::Result<()> {
+    let unfinished = path.with_extension("tmp");
+    let written = File::create(&unfinished).and_then(|mut file| {
+        file.write_all(&[&fact[..], &seal.sum(fact).to_le_bytes()].concat())?;
+        if lasts == Lasts::PowerCut { file.sync_all() } else { Ok(()) }
+    });
+    if let Err(error) = written.and_then(|()| fs::rename(&unfinished, path)) {
+        let _ = fs::remove_file(&unfinished);
+        return Err(error);
+    }
+    match path.parent() {
+        Some(folder) if lasts == Lasts::PowerCut => File::open(folder)?.sync_all(),
+        _ => Ok(()),
+    }
+}
+
+// === impl Seal ===
+
+impl Seal {
+    /// Of a note that concerns no chain.
+    pub(super) fn of_format() -> Self {
+        Self(crc32fast::hash(&[FORMAT]))
+    }
+
+    /// Of a note about this chain.
+    pub(super) fn of_chain(chain: ChainKey) -> Self {
+        Self(crc32fast::hash(&chain.to_bytes()))
+    }
+
+    fn sum(self, fact: &[u8]) -> u32 {
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(&self.0.to_le_bytes());
+        hasher.update(fact);
+        hasher.finalize()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloy_primitives::B256;
+
+    use super::*;
+    use crate::cache::disk::scratch::Scratch;
+
+    #[test]
+    fn a_note_is_read_as_written_and_no_other_is() {
+        let folder = Scratch::new();
+        let path = folder.join("note");
+        let ours = Seal::of_chain(ChainKey { id: 1, genesis: B256::ZERO });
+        let theirs = Seal::of_chain(ChainKey { id: 2, genesis: B256::ZERO });
+        assert_eq!(read::<3>(&path, ours), None);
+        write(&path, ours, b"one", Lasts::Kill).unwrap();
+        write(&path, ours, b"two", Lasts::PowerCut).unwrap();
+        assert_eq!(read(&path, ours), Some(*b"two"));
+        assert_eq!(read::<3>(&path, theirs), None);
+        assert_eq!(read::<2>(&path, ours), None, "another length");
+        for at in 0..7 {
+            let mut text = fs::read(&path).unwrap();
+            text[at] ^= 1;
+            let damaged = folder.join("damaged");
+            fs::write(&damaged, &text).unwrap();
+            assert_eq!(read::<3>(&damaged, ours), None, "byte {at} was changed");
+            fs::write(&damaged, &text[..at]).unwrap();
+            assert_eq!(read::<3>(&damaged, ours), None, "only {at} bytes");
+        }
+    }
+
+    #[test]
+    fn a_note_that_cannot_be_written_leaves_the_old_one() {
+        let folder = Scratch::new();
+        let path = folder.join("note");
+        let seal = Seal::of_format();
+        write(&path, seal, b"one", Lasts::Kill).unwrap();
+        // A directory where the unfinished one should go.
+        fs::create_dir(folder.join("note.tmp")).unwrap();
+        write(&path, seal, b"two", Lasts::Kill).unwrap_err();
+        assert_eq!(read(&path, seal), Some(*b"one"));
+    }
+}

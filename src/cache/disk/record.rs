@@ -1,0 +1,286 @@
+//! A record: its head, the hashes of its transactions, its value.
+
+use std::{fs::File, io, os::unix::fs::FileExt};
+
+use alloy_primitives::B256;
+use bytes::Bytes;
+
+use crate::{
+    cache::tier::{ChainKey, Part, Record},
+    eth::{BlockHash, BlockNumber, TxHash},
+};
+
+/// Kind, number, hash, how many transactions, how long the value is.
+pub(super) const FIELDS: usize = 1 + 8 + 32 + 4 + 4;
+
+/// The fields, and a sum of them and of the transactions.
+pub(super) const HEAD: usize = FIELDS + 4;
+
+const HASH: usize = size_of::<B256>();
+
+/// What a record says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Here it is.
+    Kept(Part),
+    /// Whatever came before is no longer to be found.
+    Removed(Part),
+}
+
+/// All about a record but its transactions and its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) kind: Kind,
+    pub(super) number: BlockNumber,
+    pub(super) hash: BlockHash,
+    /// Where in its segment it begins.
+    pub(super) at: u32,
+    pub(super) transactions: u32,
+    /// How long the value is.
+    pub(super) length: u32,
+}
+
+/// Where a record was written. It is part of the sum: bytes of another chain, segment or place are no record here.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stamp {
+    pub(super) chain: ChainKey,
+    pub(super) segment: u32,
+}
+
+/// A record to be written, wherever that will be.
+#[derive(Debug)]
+pub(super) struct Draft {
+    pub(super) head: Head,
+    pub(super) transactions: Vec<TxHash>,
+    value: Bytes,
+}
+
+// === impl Kind ===
+
+impl Kind {
+    fn to_byte(self) -> u8 {
+        match self {
+            Self::Kept(Part::Block) => 1,
+            Self::Kept(Part::Receipts) => 2,
+            Self::Removed(Part::Block) => 3,
+            Self::Removed(Part::Receipts) => 4,
+        }
+    }
+
+    fn from_byte(byte: u8) -> Option<Self> {
+        Some(match byte {
+            1 => Self::Kept(Part::Block),
+            2 => Self::Kept(Part::Receipts),
+            3 => Self::Removed(Part::Block),
+            4 => Self::Removed(Part::Receipts),
+            _ => return None,
+        })
+    }
+}
+
+// === impl Head ===
+
+impl Head {
+    pub(super) fn to_bytes(self) -> [u8; FIELDS] {
+        let mut bytes = [0; FIELDS];
+        bytes[0] = self.kind.to_byte();
+        bytes[1..9].copy_from_slice(&self.number.0.to_le_bytes());
+        bytes[9..41].copy_from_slice(self.hash.0.as_slice());
+        bytes[41..45].copy_from_slice(&self.transactions.to_le_bytes());
+        bytes[45..].copy_from_slice(&self.length.to_le_bytes());
+        bytes
+    }
+
+    /// Back again; only as true as the sum that was checked with it.
+    pub(super) fn from_bytes(bytes: &[u8; FIELDS], at: u64) -> Option<Self> {
+        let (kind, rest) = bytes.split_first()?;
+        let (number, rest) = rest.split_first_chunk()?;
+        let (hash, rest) = rest.split_first_chunk::<HASH>()?;
+        let (transactions, rest) = rest.split_first_chunk()?;
+        Some(Self {
+            kind: Kind::from_byte(*kind)?,
+            number: BlockNumber(u64::from_le_bytes(*number)),
+            hash: BlockHash(B256::from(hash)),
+            at: u32::try_from(at).ok()?,
+            transactions: u32::from_le_bytes(*transactions),
+            length: u32::from_le_bytes(*rest.first_chunk()?),
+        })
+    }
+
+    /// Where the hash of this transaction is.
+    pub(super) fn transaction_at(&self, nth: u32) -> Option<u64> {
+        (nth < self.transactions).then(|| u64::from(self.at) + HEAD as u64 + u64::from(nth) * HASH as u64)
+    }
+
+    /// Where the next record begins.
+    pub(super) fn end(&self) -> u64 {
+        self.value_at() + u64::from(self.length)
+    }
+
+    fn value_at(&self) -> u64 {
+        u64::from(self.at) + HEAD as u64 + u64::from(self.transactions) * HASH as u64
+    }
+
+    fn sum(&self, stamp: Stamp, transactions: &[u8]) -> u32 {
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(&stamp.chain.to_bytes());
+        hasher.update(&stamp.segment.to_le_bytes());
+        hasher.update(&self.at.to_le_bytes());
+        hasher.update(&self.to_bytes());
+        hasher.update(transactions);
+        hasher.finalize()
+    }
+
+    /// The head that begins here, with the hashes of its transactions, if it is whole and its value can be: the file is so
+    /// long.
+    pub(super) fn read(
+        file: &File,
+        stamp: Stamp,
+        at: u64,
+        length: u64,
+    ) -> io::Result<Option<(Self, Vec<TxHash>)>> {
+        if at.saturating_add(HEAD as u64) > length {
+            return Ok(None);
+        }
+        let mut bytes = [0; HEAD];
+        file.read_exact_at(&mut bytes, at)?;
+        let head = bytes.first_chunk().and_then(|fields| Self::from_bytes(fields, at));
+        // Before anything is read: a number that is no number of transactions must not be one of bytes.
+        let Some(head) = head.filter(|head| head.end() <= length) else { return Ok(None) };
+        let mut transactions = vec![0; head.transactions as usize * HASH];
+        file.read_exact_at(&mut transactions, at + HEAD as u64)?;
+        let is_whole = bytes.ends_with(&head.sum(stamp, &transactions).to_le_bytes());
+        Ok(is_whole.then(|| {
+            let hashes = transactions.as_chunks::<HASH>().0.iter();
+            (head, hashes.map(|hash| TxHash(B256::from(hash))).collect())
+        }))
+    }
+
+    /// The value of this record, if it is still the one that is written there.
+    pub(super) fn read_value(&self, file: &File, stamp: Stamp) -> io::Result<Option<Bytes>> {
+        // A file that was cut short must not cost the memory for what is no longer there.
+        if file.metadata()?.len() < self.end() {
+            return Ok(None);
+        }
+        let (before, all) = (self.value_at() - u64::from(self.at), self.end() - u64::from(self.at));
+        let mut record = vec![0; all as usize];
+        file.read_exact_at(&mut record, u64::from(self.at))?;
+        let is_ours = record.split_first_chunk::<HEAD>().is_some_and(|(head, rest)| {
+            let transactions = rest.get(..before as usize - HEAD).unwrap_or_default();
+            head.starts_with(&self.to_bytes()) && head.ends_with(&self.sum(stamp, transactions).to_le_bytes())
+        });
+        Ok(is_ours.then(|| Bytes::from(record).slice(before as usize..)))
+    }
+}
+
+// === impl Draft ===
+
+impl Draft {
+    /// A part to be kept; `None` if it is longer than can be told.
+    pub(super) fn keep(record: Record) -> Option<Self> {
+        let value = record.value.bytes().clone();
+        // Only a block says where it stands.
+        let transactions = if record.part == Part::Block { record.transactions } else { Vec::new() };
+        let head = Head {
+            kind: Kind::Kept(record.part),
+            number: record.number,
+            hash: record.hash,
+            at: 0,
+            transactions: u32::try_from(transactions.len()).ok()?,
+            length: u32::try_from(value.len()).ok()?,
+        };
+        Some(Self { head, transactions, value })
+    }
+
+    /// A part to be found no more.
+    pub(super) fn remove(part: Part, number: BlockNumber, hash: BlockHash) -> Self {
+        let head = Head { kind: Kind::Removed(part), number, hash, at: 0, transactions: 0, length: 0 };
+        Self { head, transactions: Vec::new(), value: Bytes::new() }
+    }
+
+    /// How many bytes it will be.
+    pub(super) fn size(&self) -> u64 {
+        self.head.end() - u64::from(self.head.at)
+    }
+
+    /// As it is written at this place.
+    pub(super) fn to_bytes(&self, stamp: Stamp, at: u32) -> Vec<u8> {
+        let head = Head { at, ..self.head };
+        let transactions: Vec<u8> = self.transactions.iter().flat_map(|hash| hash.0).collect();
+        let sum = head.sum(stamp, &transactions).to_le_bytes();
+        [&head.to_bytes()[..], &sum, &transactions, &self.value].concat()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::cache::{disk::scratch::Scratch, tier::Sealed};
+
+    const AT: u32 = 7;
+
+    fn stamp(id: u64, segment: u32) -> Stamp {
+        Stamp { chain: ChainKey { id, genesis: B256::ZERO }, segment }
+    }
+
+    fn draft() -> Draft {
+        let record = Record {
+            number: BlockNumber(5),
+            hash: BlockHash(B256::repeat_byte(5)),
+            part: Part::Block,
+            transactions: vec![TxHash(B256::repeat_byte(1)), TxHash(B256::repeat_byte(2))],
+            value: Sealed::from(Bytes::from_static(b"value")),
+        };
+        Draft::keep(record).unwrap()
+    }
+
+    fn file(folder: &Scratch, bytes: &[u8]) -> (File, u64) {
+        let path = folder.join("record");
+        fs::write(&path, [&[0; AT as usize][..], bytes].concat()).unwrap();
+        (File::open(path).unwrap(), AT as u64 + bytes.len() as u64)
+    }
+
+    #[test]
+    fn a_record_is_read_where_it_was_written_and_nowhere_else() {
+        let folder = Scratch::new();
+        let draft = draft();
+        let bytes = draft.to_bytes(stamp(1, 3), AT);
+        assert_eq!(bytes.len() as u64, draft.size());
+        let (file, length) = file(&folder, &bytes);
+        let read = |stamp, at| Head::read(&file, stamp, at, length).unwrap();
+        let (head, transactions) = read(stamp(1, 3), AT.into()).unwrap();
+        assert_eq!(head, Head { at: AT, ..draft.head });
+        assert_eq!((transactions, head.end()), (draft.transactions, length));
+        assert_eq!(head.read_value(&file, stamp(1, 3)).unwrap(), Some(Bytes::from_static(b"value")));
+        assert_eq!(read(stamp(2, 3), AT.into()), None, "another chain");
+        assert_eq!(read(stamp(1, 4), AT.into()), None, "another segment");
+        assert_eq!(read(stamp(1, 3), length), None, "past the end");
+        let moved = Head { at: AT - 1, ..head };
+        assert_eq!(moved.read_value(&file, stamp(1, 3)).unwrap(), None);
+    }
+
+    #[test]
+    fn a_damaged_head_is_none_whatever_it_says() {
+        let folder = Scratch::new();
+        let draft = draft();
+        let whole = draft.to_bytes(stamp(1, 3), AT);
+        let head = Head { at: AT, ..draft.head };
+        for at in 0..whole.len() {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 0x80;
+            let (file, length) = file(&folder, &bytes);
+            let is_value = at >= whole.len() - b"value".len();
+            assert_eq!(
+                Head::read(&file, stamp(1, 3), AT.into(), length).unwrap().is_some(),
+                is_value,
+                "byte {at}"
+            );
+            assert_eq!(head.read_value(&file, stamp(1, 3)).unwrap().is_some(), is_value, "byte {at}");
+            let (file, length) = self::file(&folder, &whole[..at]);
+            assert_eq!(Head::read(&file, stamp(1, 3), AT.into(), length).unwrap(), None, "only {at} bytes");
+            assert_eq!(head.read_value(&file, stamp(1, 3)).unwrap(), None, "only {at} bytes");
+        }
+    }
+}

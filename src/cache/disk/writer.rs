@@ -1,0 +1,180 @@
+//! Who writes: one at a time, over all chains, and never more than there may be.
+
+use std::{
+    collections::HashMap,
+    fs::File,
+    io,
+    path::PathBuf,
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use super::{
+    folder::Folder,
+    idle::Idle,
+    log::Log,
+    record::{Draft, Head},
+    segment,
+};
+use crate::{
+    cache::tier::{ChainKey, Part, Record},
+    eth::BlockHash,
+};
+
+/// Forgetting one forgets little of what there is; and the tail, which is walked at opening, is short.
+const LONGEST_SEGMENT: u64 = 64 << 20;
+
+/// Nor are there so many that looking for a transaction in all of them takes long.
+const MOST_SEGMENTS: u64 = 512;
+
+/// The turn to write.
+#[derive(Debug)]
+pub(super) struct Writer {
+    directory: PathBuf,
+    limit: u64,
+    idle: Idle,
+    shared: Arc<Shared>,
+    /// Ours as long as anything may be written, even after the tier is gone.
+    _lock: File,
+}
+
+/// What everybody may look at.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    logs: RwLock<HashMap<ChainKey, Arc<Log>>>,
+    idle_bytes: AtomicU64,
+    evictions: AtomicU64,
+}
+
+// === impl Writer ===
+
+impl Writer {
+    /// Counts what is there, and deletes what is too much.
+    pub(super) fn open(directory: PathBuf, limit: u64, lock: File, shared: Arc<Shared>) -> io::Result<Self> {
+        let idle = Idle::find(&directory)?;
+        let mut writer = Self { directory, limit, idle, shared, _lock: lock };
+        writer.make_room(None, 0)?;
+        Ok(writer)
+    }
+
+    /// The log of this chain; opened if it was not.
+    pub(super) fn log(&mut self, chain: ChainKey) -> io::Result<Arc<Log>> {
+        if let Some(log) = self.shared.log(chain) {
+            return Ok(log);
+        }
+        let folder = Folder::new(&self.directory, chain);
+        let log = Arc::new(Log::open(folder.clone())?);
+        self.idle.take_out(folder.path());
+        self.shared.logs.write().unwrap_or_else(PoisonError::into_inner).insert(chain, log.clone());
+        // What had no index has one now.
+        self.make_room(Some(&log), 0)?;
+        Ok(log)
+    }
+
+    pub(super) fn put(&mut self, chain: ChainKey, record: Record) -> io::Result<()> {
+        let log = self.log(chain)?;
+        if log.has(record.part, record.hash) {
+            return Ok(());
+        }
+        match Draft::keep(record) {
+            Some(draft) => self.append(&log, &draft),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn remove(&mut self, chain: ChainKey, part: Part, hash: BlockHash) -> io::Result<()> {
+        let log = self.log(chain)?;
+        // In any case here and now; if that cannot be written, it is found again after the next start.
+        match log.forget(part, hash) {
+            Some(number) => self.append(&log, &Draft::remove(part, number, hash)),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes what was found here and cannot be read, unless it made room or came again meanwhile.
+    pub(super) fn remove_unreadable(
+        &mut self,
+        chain: ChainKey,
+        part: Part,
+        found: (u32, Head),
+    ) -> io::Result<()> {
+        let is_there = self.log(chain)?.find(part, found.1.hash) == Some(found);
+        if is_there { self.remove(chain, part, found.1.hash) } else { Ok(()) }
+    }
+
+    pub(super) fn forget_canonicity(&mut self, chain: ChainKey) -> io::Result<()> {
+        let log = self.log(chain)?;
+        let forgotten = log.forget_canonicity();
+        // An index was written that nobody had made room for.
+        self.make_room(Some(&log), 0)?;
+        forgotten
+    }
+
+    fn append(&mut self, log: &Arc<Log>, draft: &Draft) -> io::Result<()> {
+        let bytes = draft.size() + segment::HEADER as u64;
+        if bytes > self.limit {
+            return Ok(());
+        }
+        if log.is_full_for(draft.size(), self.longest_segment()) {
+            self.make_room(Some(log), log.cost_of_closing())?;
+            log.close()?;
+        }
+        self.make_room(Some(log), bytes)?;
+        log.append(draft)
+    }
+
+    fn longest_segment(&self) -> u64 {
+        (self.limit / 16).min(LONGEST_SEGMENT).max(self.limit / MOST_SEGMENTS).min(u32::MAX.into())
+    }
+
+    /// Deletes segments until so much more may be written, or nothing is left but what is being written: first of chains that
+    /// nobody asked for, then of others than this, then of this one.
+    fn make_room(&mut self, log: Option<&Arc<Log>>, bytes: u64) -> io::Result<()> {
+        self.shared.idle_bytes.store(self.idle.bytes(), Relaxed);
+        while self.shared.bytes().saturating_add(bytes) > self.limit {
+            if self.idle.evict()? {
+                self.shared.idle_bytes.store(self.idle.bytes(), Relaxed);
+                continue;
+            }
+            let mut logs = self.shared.logs();
+            logs.sort_by_key(|other| log.is_some_and(|log| Arc::ptr_eq(other, log)));
+            let mut evicted = None;
+            for log in logs {
+                evicted = log.evict()?;
+                if evicted.is_some() {
+                    break;
+                }
+            }
+            let Some(blocks) = evicted else { break };
+            self.shared.evictions.fetch_add(blocks, Relaxed);
+        }
+        Ok(())
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    /// The log of this chain, if it was opened.
+    pub(super) fn log(&self, chain: ChainKey) -> Option<Arc<Log>> {
+        self.logs.read().unwrap_or_else(PoisonError::into_inner).get(&chain).cloned()
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.idle_bytes.load(Relaxed) + self.logs().iter().map(|log| log.bytes()).sum::<u64>()
+    }
+
+    pub(super) fn blocks(&self) -> u64 {
+        self.logs().iter().map(|log| log.blocks()).sum()
+    }
+
+    pub(super) fn evictions(&self) -> u64 {
+        self.evictions.load(Relaxed)
+    }
+
+    fn logs(&self) -> Vec<Arc<Log>> {
+        self.logs.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+}

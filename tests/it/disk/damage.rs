@@ -1,0 +1,195 @@
+//! Files that were changed behind its back.
+
+use std::{
+    fs::{self, OpenOptions},
+    path::Path,
+};
+
+use bytesize::ByteSize;
+use holdfast::{
+    cache::{
+        Disk,
+        tier::{Part, Tier},
+    },
+    eth::{BlockNumber, TxPosition},
+};
+use proptest::prelude::*;
+use tokio::runtime::Builder;
+
+use super::{CHAIN, Directory, content::Content, found, put_both};
+
+const BLOCKS: u64 = 40;
+
+/// Segments of 16 KB: ten of them.
+const SIZE: ByteSize = ByteSize::kib(256);
+
+#[derive(Clone, Copy, Debug)]
+enum Damage {
+    Flip {
+        at: usize,
+        bit: u8,
+    },
+    Truncate {
+        at: usize,
+    },
+    Garbage {
+        at: usize,
+        length: usize,
+        seed: u64,
+    },
+    Append {
+        length: usize,
+        seed: u64,
+    },
+    Delete,
+    /// In place of another file of the same kind.
+    Swap {
+        with: usize,
+    },
+}
+
+fn damage() -> impl Strategy<Value = (usize, Damage)> {
+    // Half of all damage is near the beginning, where heads and counts are.
+    let at = || prop_oneof![0..300usize, any::<usize>()];
+    let damage = prop_oneof![
+        4 => (at(), 0..8u8).prop_map(|(at, bit)| Damage::Flip { at, bit }),
+        2 => at().prop_map(|at| Damage::Truncate { at }),
+        2 => (at(), 1..500usize, any::<u64>())
+            .prop_map(|(at, length, seed)| Damage::Garbage { at, length, seed }),
+        1 => (1..500usize, any::<u64>()).prop_map(|(length, seed)| Damage::Append { length, seed }),
+        1 => Just(Damage::Delete),
+        1 => any::<usize>().prop_map(|with| Damage::Swap { with }),
+    ];
+    (any::<usize>(), damage)
+}
+
+impl Damage {
+    fn inflict(self, path: &Path, directory: &Directory) {
+        let mut bytes = fs::read(path).unwrap_or_default();
+        let garbage = |length, seed| {
+            let mut dice = fastrand::Rng::with_seed(seed);
+            std::iter::repeat_with(move || dice.u8(..)).take(length)
+        };
+        let length = bytes.len().max(1);
+        match self {
+            Self::Flip { at, bit } => {
+                if let Some(byte) = bytes.get_mut(at % length) {
+                    *byte ^= 1 << bit;
+                }
+            }
+            Self::Truncate { at } => bytes.truncate(at % length),
+            Self::Garbage { at, length: count, seed } => {
+                bytes
+                    .iter_mut()
+                    .skip(at % length)
+                    .zip(garbage(count, seed))
+                    .for_each(|(byte, new)| *byte = new);
+            }
+            Self::Append { length, seed } => bytes.extend(garbage(length, seed)),
+            Self::Delete => {
+                let _ = fs::remove_file(path);
+                return;
+            }
+            Self::Swap { with } => {
+                let mut others = directory.files();
+                others.retain(|other| other.extension() == path.extension());
+                bytes =
+                    others.get(with % others.len().max(1)).map_or(bytes, |other| fs::read(other).unwrap());
+            }
+        }
+        fs::write(path, bytes).unwrap();
+    }
+}
+
+/// Everything that is found is what was put. Returns how many parts are found.
+async fn nothing_is_wrong(disk: &Disk) -> usize {
+    let mut count = 0;
+    for number in 0..BLOCKS {
+        let content = Content::new(number);
+        for part in Part::ALL {
+            count += usize::from(found(disk, CHAIN, part, &content).await);
+        }
+        let hash = disk.hash_at(CHAIN, BlockNumber(number)).await.unwrap();
+        assert!(hash.is_none_or(|hash| hash == content.hash), "{hash:?} at {number}");
+        for (nth, transaction) in (0..).zip(&content.transactions) {
+            let place = disk.place_of(CHAIN, *transaction).await.unwrap();
+            assert!(place.is_none_or(|place| place == (content.number, TxPosition(nth))), "{place:?}");
+        }
+    }
+    let finalized = disk.finalized(CHAIN).await.unwrap();
+    assert!(finalized.is_none_or(|(number, hash)| Content::new(number.0).hash == hash), "{finalized:?}");
+    count
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+
+    #[test]
+    fn damage_is_a_miss_and_can_be_mended(damages in prop::collection::vec(damage(), 1..6), while_open: bool) {
+        Builder::new_current_thread().build().unwrap().block_on(async {
+            let directory = Directory::new();
+            let disk = directory.open(SIZE);
+            for number in 0..BLOCKS {
+                put_both(&disk, CHAIN, &Content::new(number)).await;
+            }
+            disk.note_finalized(CHAIN, BlockNumber(9), Content::new(9).hash).await.unwrap();
+            assert_eq!(nothing_is_wrong(&disk).await, BLOCKS as usize * 2);
+
+            // Either somebody damages files under our hands, or while nobody looks.
+            let mut disk = Some(disk).filter(|_| while_open);
+            for (file, damage) in damages {
+                let files = directory.files();
+                if let Some(file) = files.get(file % files.len()) {
+                    damage.inflict(file, &directory);
+                }
+            }
+            if let Some(disk) = &disk {
+                nothing_is_wrong(disk).await;
+            }
+            disk = None;
+            let disk = disk.unwrap_or_else(|| directory.open(SIZE));
+            nothing_is_wrong(&disk).await;
+
+            // As its user does: what is wrong is removed, whatever is missed is put again.
+            for number in 0..BLOCKS {
+                let content = Content::new(number);
+                for part in Part::ALL {
+                    let value = disk.get(CHAIN, part, content.hash).await.unwrap();
+                    if value.is_some_and(|value| value.open().is_err()) {
+                        disk.remove(CHAIN, part, content.hash).await.unwrap();
+                    }
+                    disk.put(CHAIN, content.record(part)).await.unwrap();
+                }
+            }
+            assert_eq!(nothing_is_wrong(&disk).await, BLOCKS as usize * 2, "all of it is there again");
+            drop(disk);
+            let disk = directory.open(SIZE);
+            assert_eq!(nothing_is_wrong(&disk).await, BLOCKS as usize * 2, "also after a start");
+        });
+    }
+}
+
+#[tokio::test]
+async fn files_that_are_none_of_ours_are_no_harm() {
+    let directory = Directory::new();
+    let disk = directory.open(SIZE);
+    put_both(&disk, CHAIN, &Content::new(1)).await;
+    drop(disk);
+    let folder = directory.files().into_iter().find(|path| path.ends_with("trusted")).unwrap();
+    let folder = folder.parent().unwrap();
+    for name in ["12345678.seg", "4294967295.seg", "00000005.idx", "00000007.tmp", "readme.seg", "x"] {
+        fs::write(folder.join(name), "garbage").unwrap();
+    }
+    // A file of any length costs no memory.
+    let huge = OpenOptions::new().write(true).create_new(true).open(folder.join("00000003.seg")).unwrap();
+    huge.set_len(1 << 40).unwrap();
+    fs::write(directory.0.join("v1-garbage"), "").unwrap();
+    fs::create_dir(directory.0.join("lost+found")).unwrap();
+
+    let disk = directory.open(ByteSize::tib(2));
+    assert!(found(&disk, CHAIN, Part::Block, &Content::new(1)).await);
+    drop(disk);
+    let disk = directory.open(SIZE);
+    put_both(&disk, CHAIN, &Content::new(2)).await;
+    assert!(found(&disk, CHAIN, Part::Block, &Content::new(2)).await, "the huge one made room");
+}

@@ -1,0 +1,177 @@
+//! A process that is killed while it writes.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    path::Path,
+    process::{Child, ChildStdout, Command, Stdio},
+    time::Duration,
+};
+
+use bytesize::ByteSize;
+use holdfast::{
+    cache::{
+        Disk, DiskError,
+        tier::{Part, Tier},
+    },
+    eth::{BlockNumber, TxPosition},
+};
+
+use tokio::time::Instant;
+
+use super::{CHAIN, Directory, content::Content, found, open, put_both};
+
+/// Segments of 1 MB: several are sealed before the end.
+const SIZE: ByteSize = ByteSize::mib(16);
+
+const KILLS: u64 = 60;
+
+/// Whether the one to be killed forgets what stands where.
+const FORGETS: &str = "forgets";
+
+/// Not a test: what is killed. It says what it has written, when it has.
+#[tokio::test]
+#[ignore = "run by other tests, to be killed"]
+async fn writes_until_it_is_killed() {
+    let Some(directory) = std::env::var_os("DISK_DIRECTORY") else { return };
+    let variable = |name: &str| std::env::var(name).unwrap_or_default();
+    let disk = open(Path::new(&directory), SIZE).unwrap();
+    let mut told = std::io::stdout();
+    let first = variable("DISK_FIRST").parse().unwrap();
+    for number in first..first + 90 {
+        let content = Content::new(number);
+        put_both(&disk, CHAIN, &content).await;
+        disk.note_finalized(CHAIN, content.number, content.hash).await.unwrap();
+        if variable("DISK_DOES") == FORGETS && number == first + 20 {
+            disk.forget_canonicity(CHAIN).await.unwrap();
+            told.write_all(b"forgot\n").unwrap();
+            break;
+        }
+        told.write_all(format!("wrote {number}\n").as_bytes()).unwrap();
+    }
+    std::future::pending::<()>().await;
+}
+
+struct Doomed {
+    child: Child,
+    told: BufReader<ChildStdout>,
+}
+
+impl Doomed {
+    fn start(directory: &Directory, first: u64, does: &str) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["disk::kill::writes_until_it_is_killed", "--exact", "--ignored", "--nocapture"])
+            .env("DISK_DIRECTORY", &directory.0)
+            .env("DISK_FIRST", first.to_string())
+            .env("DISK_DOES", does)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let told = BufReader::new(child.stdout.take().unwrap());
+        Self { child, told }
+    }
+
+    /// The next whole line of its own.
+    fn line(&mut self) -> Option<String> {
+        loop {
+            let mut line = String::new();
+            if self.told.read_line(&mut line).unwrap() == 0 || !line.ends_with('\n') {
+                return None;
+            }
+            if let Some(at) = line.find("wrote ").or_else(|| line.find("forgot")) {
+                return Some(line[at..].trim_end().to_owned());
+            }
+        }
+    }
+
+    /// Kills it. Returns the last block that it had written for certain.
+    fn kill(mut self) -> Option<u64> {
+        self.child.kill().unwrap();
+        let mut last = None;
+        while let Some(line) = self.line() {
+            last = line.strip_prefix("wrote ").map(|number| number.parse().unwrap()).or(last);
+        }
+        self.child.wait().unwrap();
+        last
+    }
+}
+
+/// Whether all of this block is there; what is, is right.
+async fn is_whole(disk: &Disk, number: u64) -> bool {
+    let content = Content::new(number);
+    let mut parts = 0;
+    for part in Part::ALL {
+        parts += usize::from(found(disk, CHAIN, part, &content).await);
+    }
+    let hash = disk.hash_at(CHAIN, content.number).await.unwrap();
+    assert!(hash.is_none_or(|hash| hash == content.hash));
+    let mut places = 0;
+    for (nth, transaction) in (0..).zip(&content.transactions) {
+        let place = disk.place_of(CHAIN, *transaction).await.unwrap();
+        assert!(place.is_none_or(|place| place == (content.number, TxPosition(nth))), "{place:?}");
+        places += usize::from(place.is_some());
+    }
+    parts == 2 && hash.is_some() && places == content.transactions.len()
+}
+
+#[tokio::test]
+async fn whatever_it_had_written_is_there_however_often_it_is_killed() {
+    let directory = Directory::new();
+    let mut dice = fastrand::Rng::with_seed(9);
+    let mut next = 0;
+    for kill in 0..KILLS {
+        let mut doomed = Doomed::start(&directory, next, "");
+        let mut written = doomed.line().unwrap().strip_prefix("wrote ").unwrap().parse().unwrap();
+        if kill % 10 == 0 {
+            let error = open(&directory.0, SIZE).unwrap_err();
+            assert!(matches!(error, DiskError::InUse(_)), "{error}");
+        }
+        std::thread::sleep(Duration::from_micros(dice.u64(0..60_000)));
+        written = doomed.kill().unwrap_or(written);
+
+        let started = Instant::now();
+        let disk = directory.open(SIZE);
+        let finalized = disk.finalized(CHAIN).await.unwrap().unwrap().0;
+        if kill % 10 == 9 {
+            let (took, bytes) = (started.elapsed(), ByteSize(directory.bytes()));
+            println!("{} blocks, {bytes}: opened in {took:?}", written + 1);
+        }
+        assert!((written..=written + 1).contains(&finalized.0), "{finalized:?} after {written}");
+        // All that is new, and some of what is not.
+        let old = (0..20).map(|_| dice.u64(0..=written));
+        for number in (next..=written).chain(old) {
+            assert!(is_whole(&disk, number).await, "{number} of {written} after kill {kill}");
+        }
+        is_whole(&disk, written + 1).await;
+        next = written + 1;
+        assert_eq!(disk.usage().evictions, 0);
+    }
+    let disk = directory.open(SIZE);
+    for number in 0..next {
+        assert!(is_whole(&disk, number).await, "{number} of {next} at the end");
+    }
+    let segments =
+        directory.files().iter().filter(|path| path.extension().is_some_and(|e| e == "idx")).count();
+    assert!(segments > 1, "only {segments} segments were sealed");
+}
+
+#[tokio::test]
+async fn what_was_forgotten_stays_so_after_a_kill() {
+    let directory = Directory::new();
+    for kill in 0..5 {
+        let first = kill * 10;
+        let mut doomed = Doomed::start(&directory, first, FORGETS);
+        while doomed.line().unwrap() != "forgot" {}
+        doomed.kill();
+        let disk = directory.open(SIZE);
+        assert_eq!(disk.finalized(CHAIN).await.unwrap(), None);
+        for number in 0..=first + 20 {
+            let content = Content::new(number);
+            assert_eq!(disk.hash_at(CHAIN, BlockNumber(number)).await.unwrap(), None);
+            assert_eq!(disk.place_of(CHAIN, content.transactions[0]).await.unwrap(), None);
+            for part in Part::ALL {
+                assert!(found(&disk, CHAIN, part, &content).await, "content stays");
+            }
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! How long opening takes.
+
+use bytesize::ByteSize;
+use holdfast::cache::tier::{Part, Tier};
+use tokio::time::Instant;
+
+use super::{CHAIN, Directory, content::Content, found, put_both};
+
+#[tokio::test]
+#[ignore = "a measurement: half a minute"]
+async fn opening_takes_as_long_as_there_are_blocks() {
+    for blocks in [2_500, 5_000, 10_000] {
+        let directory = Directory::new();
+        // Segments of 32 MB: the last one, which is walked through, is long for the rest.
+        let size = ByteSize::mib(512);
+        let disk = directory.open(size);
+        let started = Instant::now();
+        for number in 0..blocks {
+            put_both(&disk, CHAIN, &Content::sized(number, 0, 200, 2_000)).await;
+        }
+        let wrote = started.elapsed();
+        drop(disk);
+        let started = Instant::now();
+        let disk = directory.open(size);
+        let last = Content::sized(blocks - 1, 0, 200, 2_000);
+        assert_eq!(disk.hash_at(CHAIN, last.number).await.unwrap(), Some(last.hash));
+        let opened = started.elapsed();
+        assert!(found(&disk, CHAIN, Part::Receipts, &last).await);
+        let bytes = ByteSize(directory.bytes());
+        println!("{blocks} blocks of 200 transactions, {bytes}: written in {wrote:?}, opened in {opened:?}");
+    }
+}
