@@ -4,5 +4,6 @@ mod reload;
 mod report;
 mod start;
 mod tasks;
+mod tiers;
 
 pub use self::start::{App, StartError, check};

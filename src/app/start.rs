@@ -14,12 +14,12 @@ use tracing::{info, warn};
 use super::{
     reload::{self, Reload},
     report::{self, Report},
-    tasks,
+    tasks, tiers,
 };
 use crate::{
     admin::{Admin, Events, Guard, History, Operator},
     budget::{ByteBudget, FairBytes},
-    cache::{self, Cache, Tiers},
+    cache::{self, Cache, DiskError},
     config::{Config, ConfigError, LogConfig, Problem},
     http::{self, Access, Edge, HostCheck},
     listen::{self, BindError, Listener, Tls, TlsConfig, TlsIdentity, raise_file_limit},
@@ -37,6 +37,9 @@ const OTHER_FILES: u64 = 64;
 /// The part of `drain_timeout` in which calls may wait for the upstream; in the rest they are told that they waited in
 /// vain, and can still take that in.
 const LAST_WORD: f64 = 0.9;
+
+/// So long what is still to be written to disk or Redis may take at the end.
+const LAST_WRITES: Duration = Duration::from_secs(2);
 
 /// The program, running.
 #[derive(Debug)]
@@ -73,6 +76,9 @@ pub enum StartError {
     /// An address cannot be had.
     #[error(transparent)]
     Bind(BindError),
+    /// The directory of the cache cannot be had.
+    #[error("cache.disk: {0}")]
+    Disk(DiskError),
 }
 
 // === impl App ===
@@ -110,9 +116,7 @@ impl App {
         let watch = tokio::spawn(upstream.watch());
         let call_metrics = proxy::Metrics::register(&mut registry);
         let cache = Cache::new(&config.cache, cache::Metrics::register(&mut registry));
-        let tier_metrics = cache::TierMetrics::register(&mut registry);
-        let tiers = Tiers::new(Vec::new(), tier_metrics.clone());
-        tier_metrics.register_gauges(&tiers, &mut registry);
+        let tiers = tiers::open(&config.cache, &mut registry)?;
         let consistent = is_consistent(&config.upstream.endpoints);
         let parts = ProxyParts {
             upstream: upstream.clone(),
@@ -245,6 +249,10 @@ impl App {
         // Those who listen are told to the end, and then no more: their streams would keep the listener.
         self.clockwork.abort();
         self.admin.stop().await;
+        // What waits to be written would be asked for again after the start.
+        if time::timeout(LAST_WRITES, self.report.tiers.settle()).await.is_err() {
+            warn!("not all that is final was written in time; it will be asked for again");
+        }
         info!("stopped");
     }
 }

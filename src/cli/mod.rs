@@ -142,7 +142,10 @@ impl Failure {
         match self {
             Self::Config(_) | Self::Start(StartError::Config(_)) => EXIT_USAGE,
             Self::Interrupted => EXIT_INTERRUPTED,
-            Self::Start(StartError::Bind(_)) | Self::Said | Self::Output(_) | Self::Other(_) => 1,
+            Self::Start(StartError::Bind(_) | StartError::Disk(_))
+            | Self::Said
+            | Self::Output(_)
+            | Self::Other(_) => 1,
         }
     }
 }

@@ -44,6 +44,14 @@ pub(super) struct Serve {
     #[arg(long, value_name = "SIZE")]
     cache_size: Option<String>,
 
+    /// Keep what is final in this directory, too, so that it outlives a restart: up to 10 GiB, or cache.disk.size
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+
+    /// Keep what is final in this Redis, too, for a fleet: redis://HOST:PORT, or rediss:// for TLS. Never shown whole
+    #[arg(long, value_name = "URL")]
+    redis: Option<String>,
+
     /// How old an answer may be, such as "500ms"; longer saves upstream calls [default: 1s]
     #[arg(long, value_name = "TIME")]
     max_staleness: Option<String>,
@@ -75,6 +83,7 @@ Examples:
   holdfast serve --upstream http://127.0.0.1:8545
   holdfast serve --upstream http://127.0.0.1:8545 --cache-size 2GiB --max-staleness 2s
   holdfast serve --upstream http://127.0.0.1:8545 --verify full --on-mismatch reject
+  holdfast serve --upstream http://127.0.0.1:8545 --data /var/lib/holdfast
   holdfast serve --config holdfast.toml --log-format json
   HOLDFAST_UPSTREAM_URL=https://node.example/KEY holdfast serve    so no list of processes shows it";
 
@@ -121,6 +130,8 @@ impl Serve {
             .with_flag("listen", self.listen)
             .with_flag("admin", self.admin)
             .with_flag("cache.size", self.cache_size)
+            .with_flag("cache.disk.path", self.data)
+            .with_flag("cache.redis.url", self.redis)
             .with_flag("chain.max_staleness", self.max_staleness)
             .with_flag("verify.level", self.verify)
             .with_flag("verify.on_mismatch", self.on_mismatch)

@@ -219,6 +219,15 @@ impl Config {
             return Err(Problem::new("log.level", message));
         }
         self.tracing.receiver()?;
+        if let Some(redis) = &self.cache.redis {
+            redis.check().map_err(|error| Problem::new("cache.redis", error))?;
+        }
+        if self.cache.disk.as_ref().is_some_and(|disk| disk.size < ByteSize::mib(1)) {
+            return Err(Problem::new(
+                "cache.disk.size",
+                "must be at least 1 MiB: there is no room for a block",
+            ));
+        }
         if let Err(error) = self.tls.check() {
             return Err(Problem::new(format!("tls.{}", error.key()), error));
         }

@@ -43,6 +43,12 @@ fn the_documented_file_leaves_no_key_out() {
     defaults.tls.cert = Some("cert.pem".into());
     defaults.tls.key = Some("key.pem".into());
     defaults.tracing.otlp = Some(Secret::Plain("http://127.0.0.1:4318".to_owned()));
+    defaults.cache.disk = Some(cache::DiskConfig::new("there"));
+    defaults.cache.redis = Some(cache::redis::RedisConfig {
+        ttl: Some(Duration::from_secs(1)),
+        ca: Some("ca.pem".into()),
+        ..cache::redis::RedisConfig::at("redis://127.0.0.1")
+    });
     defaults.http.rate = "1/s".parse().ok();
     defaults.http.burst = std::num::NonZeroU32::new(1);
     defaults.upstream.hedge = upstream::Percentile::try_new(0.95);
@@ -56,6 +62,7 @@ fn the_documented_file_leaves_no_key_out() {
                 || line.trim() == format!("[[upstream.{key}]]")
                 || line.trim() == format!("[[http.{key}]]")
                 || line.trim() == format!("[{key}]")
+                || line.trim() == format!("[cache.{key}]")
         });
         assert!(documented, "{key} is not in {DOCUMENTED}");
     }

@@ -57,6 +57,7 @@ mod reload_upstream;
 mod secrets;
 mod soak;
 mod startup;
+mod tiers;
 mod time;
 mod tls;
 mod trace;

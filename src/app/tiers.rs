@@ -1,0 +1,34 @@
+//! The tiers behind memory, as they are configured.
+
+use std::{sync::Arc, time::Duration};
+
+use prometheus_client::registry::Registry;
+
+use super::StartError;
+use crate::{
+    cache::{Config, Disk, TierMetrics, Tiers, redis::Redis, tier::Tier},
+    config::Problem,
+};
+
+/// A disk that takes longer is slower than the node.
+const DISK_PATIENCE: Duration = Duration::from_secs(1);
+
+/// The tier itself gives up in time; this is for when it does not.
+const REDIS_MARGIN: u32 = 2;
+
+/// Opens what is configured. A Redis need not be up; a directory must be there, and be nobody else's.
+pub(super) fn open(config: &Config, registry: &mut Registry) -> Result<Tiers, StartError> {
+    let mut tiers: Vec<(Arc<dyn Tier>, Duration)> = Vec::new();
+    if let Some(disk) = &config.disk {
+        tiers.push((Arc::new(Disk::open(disk).map_err(StartError::Disk)?), DISK_PATIENCE));
+    }
+    if let Some(config) = &config.redis {
+        let redis =
+            Redis::try_new(config).map_err(|error| StartError::Config(Problem::new("cache.redis", error)))?;
+        tiers.push((Arc::new(redis), config.timeout * REDIS_MARGIN));
+    }
+    let metrics = TierMetrics::register(registry);
+    let tiers = Tiers::new(tiers, metrics.clone());
+    metrics.register_gauges(&tiers, registry);
+    Ok(tiers)
+}

@@ -1,0 +1,421 @@
+//! What is final outlives the process, and is shared: never wrong, never in the way.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use futures_util::future::join_all;
+use holdfast::{
+    app::{App, StartError},
+    cache::DiskConfig,
+    config::Config,
+    devchain::Fault,
+    upstream::EndpointConfig,
+};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::support::{
+    client::{self, Client},
+    eventually, process,
+    program::file,
+    proxy::{self, Proxy},
+    redis::redis,
+    upstream::{self, Node},
+};
+
+const BLOCK: &str = "eth_getBlockByNumber";
+const BLOCK_BY_HASH: &str = "eth_getBlockByHash";
+const RECEIPTS: &str = "eth_getBlockReceipts";
+const TRANSACTION: &str = "eth_getTransactionByHash";
+const RECEIPT: &str = "eth_getTransactionReceipt";
+
+/// A directory of its own, gone after the test run.
+fn directory() -> PathBuf {
+    file("here", "").with_file_name("data")
+}
+
+fn on_disk(directory: &Path) -> impl FnOnce(&mut Config) {
+    let disk = DiskConfig::new(directory);
+    move |config| config.cache.disk = Some(disk)
+}
+
+/// Starts once the one before has let go of the directory.
+async fn start(node: &Node, directory: &Path, ready: bool) -> Proxy {
+    let begun = Instant::now();
+    loop {
+        let mut config = Config {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            admin: "127.0.0.1:0".parse().unwrap(),
+            ..Config::default()
+        };
+        config.upstream.endpoints = vec![EndpointConfig::at(node.url())];
+        on_disk(directory)(&mut config);
+        match App::start(config).await {
+            Ok(app) => {
+                if ready {
+                    app.ready().await;
+                }
+                return Proxy { app };
+            }
+            Err(StartError::Disk(_)) if begun.elapsed() < Duration::from_secs(20) => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+fn number(at: u64) -> Value {
+    json!(format!("{at:#x}"))
+}
+
+/// Calls about a final block, by all that it can be asked for by.
+fn calls(node: &Node, at: u64) -> Vec<(&'static str, Value)> {
+    let hash = format!("{:#x}", node.hash_at(at).unwrap());
+    let block: Value =
+        serde_json::from_slice(&node.block_json(node.hash_at(at).unwrap(), true).unwrap()).unwrap();
+    let mut calls = vec![
+        (BLOCK, json!([number(at), true])),
+        (BLOCK, json!([number(at), false])),
+        (BLOCK_BY_HASH, json!([hash, true])),
+        (RECEIPTS, json!([number(at)])),
+        ("eth_getTransactionByBlockHashAndIndex", json!([hash, "0x0"])),
+        ("eth_getTransactionByBlockNumberAndIndex", json!([number(at), "0x1"])),
+        ("eth_getBlockTransactionCountByNumber", json!([number(at)])),
+    ];
+    for transaction in block["transactions"].as_array().unwrap() {
+        calls.push((TRANSACTION, json!([transaction["hash"]])));
+        calls.push((RECEIPT, json!([transaction["hash"]])));
+    }
+    calls
+}
+
+/// Asks everything about these blocks, and holds it against the node.
+async fn ask_all(client: &Client, node: &Node, blocks: impl IntoIterator<Item = u64>) {
+    let direct = client::at(&node.url());
+    for at in blocks {
+        for (method, params) in calls(node, at) {
+            let truth = direct.ask(method, params.clone()).await;
+            assert_eq!(client.ask(method, params.clone()).await, truth, "{method} {params}");
+        }
+    }
+}
+
+/// Calls for content that the node was asked.
+fn fetches(node: &Node) -> u64 {
+    [BLOCK_BY_HASH, RECEIPTS, TRANSACTION, RECEIPT].iter().map(|method| node.count(method)).sum::<u64>()
+        + node.calls().iter().filter(|call| call.method == BLOCK && call.params.contains("true")).count()
+            as u64
+}
+
+#[tokio::test]
+async fn what_is_final_outlives_a_restart_and_what_is_not_does_not() {
+    let node = upstream::devchain().blocks(60, 2).run().await;
+    let data = directory();
+    let first = start(&node, &data, true).await;
+    ask_all(&client::http(&first), &node, [1, 7, 20, 44, 50, 60]).await;
+    first.app.stop().await;
+
+    let second = start(&node, &data, true).await;
+    let client = client::http(&second);
+    let direct = client::at(&node.url());
+    let truths = async |at| {
+        let mut truths = Vec::new();
+        for (method, params) in calls(&node, at) {
+            truths.push((method, params.clone(), direct.ask(method, params).await));
+        }
+        truths
+    };
+    let mut all = Vec::new();
+    for at in [1, 7, 20, 44] {
+        all.extend(truths(at).await);
+    }
+    let asked = fetches(&node);
+    for (method, params, truth) in all {
+        assert_eq!(client.ask(method, params.clone()).await, truth, "{method} {params}");
+    }
+    assert_eq!(fetches(&node), asked, "the node was asked for what is on disk");
+    let disk = r#"holdfast_tier_reads_total{tier="disk",outcome="hit"}"#;
+    assert!(second.metric(disk).await > 4);
+    assert!(
+        second.metric(r#"holdfast_calls_total{method="eth_getBlockByNumber",outcome="disk"}"#).await >= 1
+    );
+    let status = client.get(&second.admin_url("/status")).await.json();
+    assert_eq!((&status["tiers"][0]["tier"], &status["tiers"][0]["reading"]), (&json!("disk"), &json!(true)));
+    // Above what is final nothing was kept.
+    let before = fetches(&node);
+    ask_all(&client, &node, [50]).await;
+    assert!(fetches(&node) > before + calls(&node, 50).len() as u64, "what is not final must be asked for");
+}
+
+#[tokio::test]
+async fn without_any_node_the_disk_answers_what_is_final() {
+    let node = upstream::devchain().blocks(60, 2).run().await;
+    let data = directory();
+    let first = start(&node, &data, true).await;
+    ask_all(&client::http(&first), &node, [5, 44]).await;
+    first.app.stop().await;
+    let direct = client::at(&node.url());
+    let mut truths = Vec::new();
+    for (method, params) in [calls(&node, 5), calls(&node, 44)].concat() {
+        truths.push((method, params.clone(), direct.ask(method, params).await));
+    }
+    node.fail(Fault::Status(503)).always();
+
+    let second = start(&node, &data, false).await;
+    let client = client::http(&second);
+    for (method, params, truth) in truths {
+        let answer = client.call(method, params.clone()).await;
+        assert_eq!(answer.outcome(), truth, "{method} {params}");
+    }
+    assert!(client.ask(BLOCK, json!(["latest", false])).await.is_err());
+    assert!(client.ask(BLOCK, json!([number(6), false])).await.is_err());
+    // When it is back, it is asked again.
+    node.clear_faults();
+    second.app.ready().await;
+    ask_all(&client, &node, [5, 6, 44, 60]).await;
+}
+
+#[tokio::test]
+async fn what_was_final_and_is_another_now_empties_the_indexes_and_keeps_content() {
+    let node = upstream::devchain().blocks(60, 2).run().await;
+    let data = directory();
+    let first = start(&node, &data, true).await;
+    ask_all(&client::http(&first), &node, [10, 40]).await;
+    first.app.stop().await;
+    let old = format!("{:#x}", node.hash_at(40).unwrap());
+    let content = client::at(&node.url()).ask(BLOCK_BY_HASH, json!([old, true])).await;
+    node.reorg(50, 50);
+
+    let second = start(&node, &data, true).await;
+    let client = client::http(&second);
+    ask_all(&client, &node, [10, 40, 44]).await;
+    assert!(second.metric("holdfast_finality_alarms_total").await >= 1);
+    assert_eq!(client.ask(BLOCK_BY_HASH, json!([old, true])).await, content);
+    second.app.stop().await;
+    // And so it is from the next start on.
+    let third = start(&node, &data, true).await;
+    ask_all(&client::http(&third), &node, [10, 40, 44]).await;
+    assert_eq!(third.metric("holdfast_finality_alarms_total").await, 0);
+}
+
+#[tokio::test]
+async fn another_chain_in_the_same_directory_never_answers() {
+    let one = upstream::devchain().blocks(60, 2).run().await;
+    let other = upstream::devchain().config(|config| config.chain_id = 4242).blocks(60, 2).run().await;
+    let data = directory();
+    let first = start(&one, &data, true).await;
+    ask_all(&client::http(&first), &one, [10, 40]).await;
+    first.app.stop().await;
+    let second = start(&other, &data, true).await;
+    let client = client::http(&second);
+    ask_all(&client, &other, [10, 40]).await;
+    let foreign = json!([format!("{:#x}", one.hash_at(10).unwrap()), true]);
+    assert_eq!(client.ask(BLOCK_BY_HASH, foreign).await.as_deref(), Ok("null"));
+}
+
+#[tokio::test]
+async fn a_directory_is_for_one_process() {
+    let node = upstream::devchain().blocks(3, 1).run().await;
+    let data = directory();
+    let _first = start(&node, &data, true).await;
+    let mut config = Config {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        admin: "127.0.0.1:0".parse().unwrap(),
+        ..Config::default()
+    };
+    config.upstream.endpoints = vec![EndpointConfig::at(node.url())];
+    on_disk(&data)(&mut config);
+    let error = App::start(config).await.unwrap_err().to_string();
+    assert!(error.contains("cache.disk") && error.contains("data"), "{error}");
+}
+
+/// Killed while it writes, again and again: whatever it answers after that is the truth, and it starts at once.
+#[tokio::test]
+async fn kills_leave_nothing_wrong_behind() {
+    let node = upstream::devchain().blocks(400, 3).run().await;
+    let data = directory();
+    let (mut slowest, mut asked) = (Duration::ZERO, 1);
+    for round in 0..50u64 {
+        let begun = Instant::now();
+        let process = process::serve(&node).set("CACHE__DISK__PATH", data.to_str().unwrap()).run().await;
+        slowest = slowest.max(begun.elapsed());
+        let client = process.client();
+        // Something from before, and something new, of which it does not get to the end.
+        ask_all(&client, &node, [1 + round * 7 % asked]).await;
+        let next: Vec<_> =
+            (asked..asked + 12).map(|at| client.call(BLOCK, json!([number(1 + at % 380), true]))).collect();
+        let all = tokio::time::timeout(Duration::from_millis(5 + round % 40), join_all(next));
+        let _ = all.await;
+        asked = (asked + 12).min(380);
+        drop(process);
+    }
+    println!("slowest start of 50: {slowest:?}");
+    let process = process::serve(&node).set("CACHE__DISK__PATH", data.to_str().unwrap()).run().await;
+    ask_all(&process.client(), &node, (1..380).step_by(29)).await;
+    assert!(process.metric(r#"holdfast_tier_reads_total{tier="disk",outcome="hit"}"#).await > 5);
+    assert_eq!(process.metric(r#"holdfast_tier_reads_total{tier="disk",outcome="rejected"}"#).await, 0);
+}
+
+#[tokio::test]
+async fn damage_on_disk_is_a_miss_and_nothing_worse() {
+    let node = upstream::devchain().blocks(60, 2).run().await;
+    let data = directory();
+    let first = start(&node, &data, true).await;
+    ask_all(&client::http(&first), &node, 1..44).await;
+    first.app.stop().await;
+    let mut random = fastrand::Rng::with_seed(7);
+    for _ in 0..6 {
+        for path in files(&data) {
+            let mut bytes = fs::read(&path).unwrap();
+            if bytes.is_empty() {
+                continue;
+            }
+            for _ in 0..1 + bytes.len() / 20_000 {
+                let at = random.usize(..bytes.len());
+                bytes[at] ^= 1 << random.u8(..8);
+            }
+            if random.u8(..4) == 0 {
+                bytes.truncate(random.usize(..bytes.len()));
+            }
+            fs::write(&path, bytes).unwrap();
+        }
+        let again = start(&node, &data, true).await;
+        ask_all(&client::http(&again), &node, (1..44).step_by(3)).await;
+        again.app.stop().await;
+    }
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
+    }
+    found.retain(|path| path.file_name().is_none_or(|name| name != "lock"));
+    found
+}
+
+// ## A fleet
+
+#[tokio::test]
+async fn a_fleet_asks_once() {
+    let Some(server) = redis("a_fleet_asks_once") else { return };
+    let server = server.run().await;
+    let node = upstream::devchain().blocks(1030, 1).run().await;
+    let shared = |config: &mut Config| config.cache.redis = Some(server.config());
+    let fleet = [
+        proxy::new().upstream(&node).config(shared).run().await,
+        proxy::new().upstream(&node).config(shared).run().await,
+    ];
+    let clients = fleet.each_ref().map(client::http);
+    // Both know what is final.
+    for client in &clients {
+        client.ask(BLOCK, json!(["finalized", false])).await.unwrap();
+    }
+    let direct = client::at(&node.url());
+    let before = fetches(&node);
+    for some in (1..=1000u64).collect::<Vec<_>>().chunks(20) {
+        let both = some.iter().flat_map(|at| clients.iter().map(move |client| (*at, client)));
+        let answers = both.map(|(at, client)| client.ask(BLOCK, json!([number(at), true])));
+        assert!(
+            join_all(answers).await.iter().all(|answer| answer.as_ref().is_ok_and(|text| text != "null"))
+        );
+    }
+    let asked = fetches(&node) - before;
+    assert!((1000..=1010).contains(&asked), "the node was asked {asked} times for 1,000 blocks");
+    for at in [1, 500, 1000] {
+        let params = json!([number(at), true]);
+        let truth = direct.ask(BLOCK, params.clone()).await;
+        for client in &clients {
+            assert_eq!(client.ask(BLOCK, params.clone()).await, truth);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_redis_that_comes_and_goes_is_nobodys_trouble() {
+    let Some(server) = redis("a_redis_that_comes_and_goes_is_nobodys_trouble") else { return };
+    let mut server = server.run().await;
+    let node = upstream::devchain().blocks(300, 2).run().await;
+    let small = |config: &mut Config| {
+        config.cache.redis = Some(server.config());
+        // So that much of it is asked for again.
+        config.cache.size = bytesize::ByteSize::kib(64);
+    };
+    let proxy = Arc::new(proxy::new().upstream(&node).config(small).run().await);
+    let done = Arc::new(AtomicBool::new(false));
+    let load = |seed: u64| {
+        let (proxy, done, node_url) = (proxy.clone(), done.clone(), node.url());
+        let all: Vec<Vec<(&'static str, Value)>> = (1..=280).map(|at| calls(&node, at)).collect();
+        tokio::spawn(async move {
+            let (client, direct) = (client::http(&proxy), client::at(&node_url));
+            let mut random = fastrand::Rng::with_seed(seed);
+            let mut answered = 0;
+            while !done.load(Relaxed) {
+                let of = &all[random.usize(..all.len())];
+                let (method, params) = of[random.usize(..of.len())].clone();
+                let truth = direct.ask(method, params.clone()).await;
+                assert_eq!(client.ask(method, params.clone()).await, truth, "{method} {params}");
+                answered += 1;
+            }
+            answered
+        })
+    };
+    let loads = [load(1), load(2), load(3)];
+    let hits = r#"holdfast_tier_reads_total{tier="redis",outcome="hit"}"#;
+    for round in 0..3 {
+        let before = proxy.metric(hits).await;
+        eventually("it is used", async || proxy.metric(hits).await > before + 20).await;
+        server.kill();
+        let failed = r#"holdfast_tier_reads_total{tier="redis",outcome="skipped"}"#;
+        let before = proxy.metric(failed).await;
+        eventually("it is done without", async || proxy.metric(failed).await > before + 20).await;
+        server.start().await;
+        assert!(round < 3);
+    }
+    let before = proxy.metric(hits).await;
+    eventually("it is used again", async || proxy.metric(hits).await > before + 20).await;
+    done.store(true, Relaxed);
+    let answered: u32 = join_all(loads).await.into_iter().map(|load| load.unwrap()).sum();
+    println!("{answered} answers, all of them right");
+}
+
+#[tokio::test]
+async fn what_somebody_else_writes_into_redis_is_never_served() {
+    let Some(server) = redis("what_somebody_else_writes_into_redis_is_never_served") else { return };
+    let server = server.run().await;
+    let node = upstream::devchain().blocks(60, 2).run().await;
+    let shared = |config: &mut Config| config.cache.redis = Some(server.config());
+    let first = proxy::new().upstream(&node).config(shared).run().await;
+    ask_all(&client::http(&first), &node, 1..30).await;
+    first.app.stop().await;
+    let mut raw = server.raw().await;
+    let mut random = fastrand::Rng::with_seed(11);
+    let keys = raw.keys().await;
+    assert!(keys.len() > 100, "{}", keys.len());
+    for pair in keys.windows(2) {
+        let value: Vec<u8> = raw.ask(&[b"GETRANGE", &pair[0], b"0", b"-1"]).await;
+        let mut value = value;
+        match random.u8(..4) {
+            0 if !value.is_empty() => {
+                let at = random.usize(..value.len());
+                value[at] ^= 1 << random.u8(..8);
+            }
+            1 => value.truncate(random.usize(..=value.len())),
+            // Another's, whole: the sum is right, and it is not what it should be.
+            2 => value = raw.ask(&[b"GETRANGE", &pair[1], b"0", b"-1"]).await,
+            _ => continue,
+        }
+        let _: () = raw.ask(&[b"SET", &pair[0], &value]).await;
+    }
+    let second = proxy::new().upstream(&node).config(shared).run().await;
+    ask_all(&client::http(&second), &node, 1..30).await;
+}
