@@ -108,11 +108,10 @@ impl Tracker {
         self.finality.between(above, up_to).collect()
     }
 
-    /// Takes in what was final before a restart, for as long as nobody can be asked.
+    /// Takes in what was final before a restart, for as long as nobody can be asked. Whether anything is final on this chain
+    /// is for whoever says so: the rules are those of a chain that is not known yet.
     pub fn restore_finality(&mut self, number: BlockNumber, hash: BlockHash, now: Stamp) {
-        if self.rules.finality {
-            self.finality.restore(number, hash, now);
-        }
+        self.finality.restore(number, hash, now);
     }
 
     /// How many blocks the window holds, and the final index.
