@@ -55,9 +55,7 @@ impl Fetcher {
                 return ours;
             }
             // It may have come since it was looked for.
-            if self.bring(fetch, Upstreams::Answer).await.is_some()
-                && let Some(fetched) = self.in_memory(fetch)
-            {
+            if let Some(fetched) = self.recover(fetch).await {
                 return Turned::Brought(fetched);
             }
             match turn {
@@ -76,6 +74,15 @@ impl Fetcher {
             tiers.settle().await;
             drop(lease);
         });
+    }
+
+    /// Brings back what this would fetch, if a tier has it.
+    pub(super) async fn recover(self: &Arc<Self>, fetch: Fetch) -> Option<Fetched> {
+        if self.restorer.tiers.is_empty() {
+            return None;
+        }
+        self.bring(fetch, Upstreams::Answer).await?;
+        self.in_memory(fetch)
     }
 
     fn in_memory(&self, fetch: Fetch) -> Option<Fetched> {

@@ -56,7 +56,7 @@ pub struct Warmed {
 /// What came of a block, or of its receipts.
 #[derive(Clone, Debug)]
 pub enum Piece {
-    /// It was in memory.
+    /// It was in memory, or in a tier behind it.
     Present(Held),
     /// It is in memory now.
     Fetched(Held),
@@ -126,6 +126,8 @@ impl Warmer {
             (true, _, Piece::Above(head)) => Some(Piece::Above(*head)),
             (true, ..) => Some(Piece::Unkept("their block is not in memory".to_owned())),
         };
+        // Whoever wants much at once is not to be faster than what it is written to: that would be left out.
+        fetcher.restorer.tiers.settle().await;
         Ok(Warmed { number, hash, block, receipts })
     }
 
@@ -150,6 +152,11 @@ impl Warmer {
         if let Some((hash, held)) = known.and_then(|hash| Some((hash, fetcher.cache.held_block(hash)?))) {
             return Ok((Some(hash), Piece::Present(held)));
         }
+        if let Some(Fetched::Block(block)) = fetcher.recover(fetch).await
+            && let Some(held) = fetcher.cache.held_block(block.hash())
+        {
+            return Ok((Some(block.hash()), Piece::Present(held)));
+        }
         let unkept = |hash, why: &str| Ok((hash, Piece::Unkept(why.to_owned())));
         let block = match self.fetch(fetch).await? {
             Ok(Fetched::Block(block)) => block,
@@ -166,6 +173,11 @@ impl Warmer {
     async fn receipts(&self, block: BlockHash) -> Result<Piece, UpstreamError> {
         let fetcher = &self.fetcher;
         if let Some(held) = fetcher.cache.held_receipts(block) {
+            return Ok(Piece::Present(held));
+        }
+        if fetcher.recover(Fetch::Receipts(block)).await.is_some()
+            && let Some(held) = fetcher.cache.held_receipts(block)
+        {
             return Ok(Piece::Present(held));
         }
         if !fetcher.has_block_receipts() {

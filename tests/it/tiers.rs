@@ -419,3 +419,24 @@ async fn what_somebody_else_writes_into_redis_is_never_served() {
     let second = proxy::new().upstream(&node).config(shared).run().await;
     ask_all(&client::http(&second), &node, 1..30).await;
 }
+
+#[tokio::test]
+async fn warming_fills_the_disk_and_asks_for_nothing_that_is_there() {
+    let node = upstream::devchain().blocks(60, 2).run().await;
+    let data = directory();
+    let warm = async |proxy: &Proxy| {
+        for at in 1..=40 {
+            let path = format!("/warm?block={at}&receipts=true");
+            let told = client::at(&proxy.admin_url(&path)).send("").await;
+            assert_eq!(told.status.as_u16(), 200, "{}", told.text());
+        }
+    };
+    let first = start(&node, &data, true).await;
+    warm(&first).await;
+    first.app.stop().await;
+    let second = start(&node, &data, true).await;
+    let asked = fetches(&node);
+    warm(&second).await;
+    assert_eq!(fetches(&node), asked, "it was on disk");
+    ask_all(&client::http(&second), &node, [1, 40]).await;
+}
