@@ -132,7 +132,7 @@ impl admin::Report for Report {
                 "capacity": self.cache.capacity(),
                 "located_transactions": self.cache.located().0,
             },
-            "tiers": self.tiers.status().iter().map(tier).collect::<Vec<_>>(),
+            "tiers": self.tiers.status().iter().map(|status| tier(status, &totals)).collect::<Vec<_>>(),
             "refusals": refusals(&self.history),
         })
     }
@@ -180,9 +180,10 @@ fn reorgs(sight: &Sight) -> serde_json::Value {
     json!({ "count": sight.reorg_count(), "last": sight.reorgs().iter().map(one).collect::<Vec<_>>() })
 }
 
-fn tier(TierStatus { kind, usage, reads, writes }: &TierStatus) -> serde_json::Value {
+fn tier(TierStatus { kind, usage, reads, writes }: &TierStatus, totals: &Totals) -> serde_json::Value {
     json!({
         "tier": kind.as_str(),
+        "hits": totals.restored[*kind as usize],
         "bytes": usage.bytes,
         "capacity": usage.capacity,
         "blocks": usage.blocks,

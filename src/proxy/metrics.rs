@@ -44,6 +44,8 @@ pub struct Totals {
     pub calls: u64,
     /// Answered from memory, cut or not, or from a tier behind it.
     pub hits: u64,
+    /// Those of them that came from a tier, in the order of [`TierKind::ALL`].
+    pub restored: [u64; TierKind::ALL.len()],
     /// Answered with what somebody else had asked for already.
     pub joined: u64,
     /// Not allowed, or asked wrongly.
@@ -267,14 +269,13 @@ impl Metrics {
             self.0.by_method.iter().map(|outcomes| outcomes[counted.index()].get()).sum()
         };
         let seconds = |from: Whence| self.0.by_from[from as usize].snapshot();
+        let restored = TierKind::ALL.map(|tier| all(Counted::Answered(Outcome::Restored(tier))));
         Totals {
             calls: self.0.by_method.iter().flatten().map(Counter::get).sum(),
             hits: all(Counted::Answered(Outcome::Hit(Source::View)))
                 + all(Counted::Answered(Outcome::Derived(Source::Block)))
-                + TierKind::ALL
-                    .map(|tier| all(Counted::Answered(Outcome::Restored(tier))))
-                    .iter()
-                    .sum::<u64>(),
+                + restored.iter().sum::<u64>(),
+            restored,
             joined: all(Counted::Answered(Outcome::Joined)),
             refused: all(Counted::Error(Code::MethodNotFound)) + all(Counted::Error(Code::InvalidParams)),
             limited: all(Counted::Error(Code::RateLimited)),

@@ -185,13 +185,14 @@ impl Fetcher {
             return Some(hash);
         }
         match upstreams {
-            Upstreams::Answer => {
-                self.confirm_tiers(chain).await.then_some(())?;
-                self.view.establish(now).await.ok()?;
-            }
+            Upstreams::Answer => self.view.establish(now).await.ok()?,
             Upstreams::Silent => self.believe_tiers(chain).await?,
         }
         if !self.view.tracker().is_final(number) {
+            return None;
+        }
+        // Last: what is not final is not worth a question.
+        if upstreams == Upstreams::Answer && !self.confirm_tiers(chain).await {
             return None;
         }
         self.restorer.tiers.hash_at(chain, number).await.map(|found| found.value)

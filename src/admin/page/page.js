@@ -297,8 +297,14 @@ function showCache(status) {
     pair('Entries', whole(cache.entries)),
     pair('Transactions', whole(cache.located_transactions)),
     pair('Served', bytes(status.bytes_from_memory)),
+    ...status.tiers.flatMap(({ tier, bytes: kept, capacity, hits, reading, writing }) => [
+      pair(TIERS[tier] ?? tier, kept === null ? [] : [bytes(kept), ' ', small(capacity === null ? '' : `of ${bytes(capacity)}`)]),
+      pair('Answers from there', [whole(hits), ' ', small(reading ? (writing ? '' : 'not written to') : 'left alone')]),
+    ]),
   ].flat())
 }
+
+const TIERS = { disk: 'On disk', redis: 'In Redis' }
 
 const LEVELS = { auto: 'proved where possible', full: 'all proved', structural: 'structure only' }
 
