@@ -46,6 +46,10 @@ struct Arguments {
     #[arg(long)]
     quick: bool,
 
+    /// A build of Holdfast to measure, in place of the one that is made for it
+    #[arg(long)]
+    binary: Option<PathBuf>,
+
     /// Writes the tables into docs
     #[arg(long)]
     save: bool,
@@ -67,7 +71,7 @@ fn main() {
     if arguments.quick {
         (arguments.blocks, arguments.rounds, arguments.seconds) = (1000, 3, 0.5);
     }
-    let binary = machine::build(&folder());
+    let binary = arguments.binary.unwrap_or_else(|| machine::build(&folder()));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let filled = runtime.block_on(Filled::new(arguments.blocks, arguments.transactions));
     let node = runtime.block_on(DevNode::start(filled.chain.clone(), ([127, 0, 0, 1], 0).into())).unwrap();
