@@ -5,7 +5,7 @@ use std::{
     net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use holdfast::{
@@ -17,6 +17,7 @@ use holdfast::{
     devchain::{self, DevChain},
     eth::{BlockHash, BlockNumber, TxHash},
 };
+use tokio::time::Instant;
 
 use crate::{folder, short};
 

@@ -4,10 +4,11 @@ use std::{
     path::Path,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use holdfast::devchain::DevNode;
+use tokio::time::Instant;
 
 use crate::{
     filled::{ASKED, Filled},

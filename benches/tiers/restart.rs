@@ -6,11 +6,12 @@ use std::{
     path::Path,
     process::{Child, Command, Stdio},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use holdfast::devchain::DevNode;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::{filled::Filled, folder, servers::Connection, spread};
 
