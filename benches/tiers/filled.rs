@@ -88,7 +88,7 @@ impl Filled {
     }
 
     pub fn says(&self) -> String {
-        format!("{} blocks of {} transactions each, with their receipts.\n", self.blocks, self.transactions)
+        format!("{} blocks of {} transactions each, with their receipts.", self.blocks, self.transactions)
     }
 
     pub fn table(&self) -> String {

@@ -81,8 +81,11 @@ fn main() {
     machine::pin(0);
     let answers = load::measure(&binary, &filled, &node, arguments.rounds, arguments.seconds);
 
-    let tables =
-        format!("{}\n\n{}\n{}\n{restarts}\n{answers}", machine::description(), filled.says(), filled.table());
+    let extent =
+        format!("{} rounds of {} s in turn. Median (least–most).", arguments.rounds, arguments.seconds);
+    let (machine, filled) =
+        (machine::description(), format!("{} {extent}\n\n{}", filled.says(), filled.table()));
+    let tables = format!("{machine}\n\n{filled}\n{restarts}\n{answers}");
     println!("{tables}");
     fs::write(docs::results().join("tiers.md"), &tables).unwrap();
     if arguments.save {
