@@ -115,7 +115,7 @@ impl Bench<'_> {
             self.churned(&world, "small blocks", if quick { 8 } else { 64 }),
             self.churned(&world, "full blocks and their receipts", if quick { 16 } else { 64 }),
         ];
-        Growth { machine: crate::report::machine(), kept, connected, churned }
+        Growth { machine: crate::machine::description(), kept, connected, churned }
     }
 
     fn start(&self, world: &World, cache_mib: u64) -> Server {

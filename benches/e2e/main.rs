@@ -10,6 +10,8 @@ mod cases;
 #[path = "../shared/docs.rs"]
 mod docs;
 mod growth;
+#[path = "../shared/machine.rs"]
+mod machine;
 mod measure;
 mod plot;
 mod report;
@@ -117,7 +119,7 @@ fn main() {
         .collect();
     left_out.iter().for_each(|line| eprintln!("LEFT OUT: {line}"));
     let holdfasts = holdfasts(&arguments);
-    pin(usize::from(arguments.core == 0));
+    machine::pin(usize::from(arguments.core == 0));
 
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     if arguments.growth {
@@ -128,7 +130,7 @@ fn main() {
     let wanted =
         |case: &Case| arguments.cases.is_empty() || arguments.cases.iter().any(|name| case.name == name);
     let (rounds, seconds) = arguments.extent();
-    let mut report = Report { machine: report::machine(), seconds, left_out, cases: Vec::new() };
+    let mut report = Report { machine: machine::description(), seconds, left_out, cases: Vec::new() };
     for case in asked.cases().into_iter().filter(wanted) {
         let kinds = holdfasts.iter().chain(others.iter().filter(|kind| kind.is_there() && case.takes(kind)));
         eprintln!("{}: {}", case.name, case.title);
@@ -178,36 +180,13 @@ fn others(arguments: &Arguments) -> Vec<Kind> {
 
 /// What is built as it ships, and other builds to compare with.
 fn holdfasts(arguments: &Arguments) -> Vec<Kind> {
-    // Cargo has built the program for us already, but with the features that tests want of its dependencies.
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--release", "--quiet"]).current_dir(docs::at(""));
-    // What Cargo tells a benchmark of its package would make build scripts run again, here and at the next build.
-    for (name, _) in std::env::vars_os() {
-        let text = name.to_string_lossy();
-        if ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_"]
-            .iter()
-            .any(|it| text.starts_with(it))
-        {
-            build.env_remove(&name);
-        }
-    }
-    assert!(build.status().unwrap().success(), "the program cannot be built");
-    // A copy: somebody may build it anew meanwhile.
-    let binary = folder().join("holdfast");
-    fs::copy(docs::at("target/release/holdfast"), &binary).unwrap();
+    let binary = machine::build(&folder());
     let mut all = vec![Kind::Holdfast { name: HOLDFAST.to_owned(), binary }];
     for other in &arguments.also {
         let (name, path) = other.split_once('=').unwrap_or_else(|| panic!("{other} is not NAME=PATH"));
         all.push(Kind::Holdfast { name: name.to_owned(), binary: PathBuf::from(path) });
     }
     all
-}
-
-/// Keeps this process, and what it starts from here on, on one core.
-fn pin(core: usize) {
-    let id = std::process::id().to_string();
-    let done = Command::new("taskset").args(["-a", "-c", "-p", &core.to_string(), &id]).output().unwrap();
-    assert!(done.status.success(), "cannot be pinned to core {core}: it takes two cores to measure");
 }
 
 fn measure_case(

@@ -4,7 +4,7 @@ use std::{fs, process::Command, thread, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{cases::Load, folder, servers::Server};
+use crate::{cases::Load, folder, machine, servers::Server};
 
 /// The kernel counts in hundredths of a second for everybody, whatever its own tick is.
 const TICK_MICROS: f64 = 10_000.0;
@@ -144,16 +144,8 @@ fn wrk(server: &Server, load: &Load, seconds: u32, seed: u32) -> Said {
 
 impl Used {
     fn now(pid: u32, core: usize) -> Self {
-        Self { own: process_ticks(pid), core: core_ticks(core), involuntary: involuntary(pid) }
+        Self { own: machine::process_ticks(pid), core: core_ticks(core), involuntary: involuntary(pid) }
     }
-}
-
-/// User and system time of all threads of a process.
-pub fn process_ticks(pid: u32) -> u64 {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    // The name in parentheses may hold anything.
-    let (_, fields) = stat.rsplit_once(") ").unwrap();
-    fields.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum()
 }
 
 /// What a core spent on processes, and what was stolen from it. Interrupts are nobody's and left out.

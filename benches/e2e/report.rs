@@ -1,6 +1,6 @@
 //! Rounds to tables.
 
-use std::{fmt, fs};
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -205,14 +205,4 @@ impl Report {
         }
         out
     }
-}
-
-/// The machine, as far as it matters.
-pub fn machine() -> String {
-    let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    let cores = cpu.lines().filter(|line| line.starts_with("processor")).count();
-    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let kernel = kernel.trim().split('-').next().unwrap_or_default().to_owned();
-    format!("{}, {cores} cores, Linux {kernel}.", model.map_or("unknown processor", |(_, model)| model))
 }

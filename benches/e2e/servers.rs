@@ -232,7 +232,7 @@ pub struct Connection {
 // === impl Connection ===
 
 impl Connection {
-    fn open(address: SocketAddr) -> Self {
+    pub fn open(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
         Self { stream, read: Vec::new() }

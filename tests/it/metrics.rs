@@ -10,7 +10,10 @@ use std::{
 };
 
 use bytesize::ByteSize;
-use holdfast::devchain::{Fault, Lie};
+use holdfast::{
+    cache::DiskConfig,
+    devchain::{Fault, Lie},
+};
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -118,7 +121,9 @@ async fn be_lied_to(node: &upstream::Node, client: &Client) {
 /// Something of everything that is counted.
 async fn everything_happens() -> (upstream::Node, Proxy, Client) {
     let node = upstream::devchain().blocks(100, 2).run().await;
-    let proxy = proxy::new().upstream(&node).run().await;
+    let data = file("here", "").with_file_name("data");
+    let on_disk = |config: &mut holdfast::config::Config| config.cache.disk = Some(DiskConfig::new(data));
+    let proxy = proxy::new().upstream(&node).config(on_disk).run().await;
     let client = client::http(&proxy);
     for _ in 0..3 {
         client.call(BLOCK, json!(["0x4", true])).await;
