@@ -134,7 +134,7 @@ impl App {
         let operator = Operator::new(sight.clone(), warmer);
         let report = Arc::new(Report {
             cache,
-            tiers: tiers.clone(),
+            tiers,
             sight,
             identity: identity.clone(),
             calls: call_metrics,
