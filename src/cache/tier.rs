@@ -7,6 +7,7 @@
 //!
 //! A tier may be slow, full, gone or wrong. Whoever asks one gives it a time, and goes on without it.
 
+mod archive;
 mod sealed;
 
 use std::{fmt, io, sync::Arc, time::Duration};
@@ -14,7 +15,10 @@ use std::{fmt, io, sync::Arc, time::Duration};
 use alloy_primitives::B256;
 use futures_util::future::BoxFuture;
 
-pub use self::sealed::{Damaged, Sealed};
+pub use self::{
+    archive::{ArchiveError, ArchiveReader, ArchiveWriter, Carried},
+    sealed::{Damaged, Sealed},
+};
 use crate::eth::{BlockHash, BlockNumber, TxHash, TxPosition};
 
 /// Changes with whatever a tier keeps, and however: what another version wrote is not found.

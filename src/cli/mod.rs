@@ -1,15 +1,19 @@
 //! The command line.
 
 mod admin;
+mod blocks;
 mod check;
 mod completions;
 mod demo;
+mod export;
 mod health;
+mod import;
 mod inspect;
 mod key;
 mod log;
 #[cfg_attr(not(feature = "otlp"), path = "no_otlp.rs")]
 mod otlp;
+mod progress;
 mod serve;
 mod signal;
 mod warm;
@@ -57,6 +61,8 @@ enum Command {
     Inspect(inspect::Inspect),
     Warm(warm::Warm),
     Purge(inspect::Purge),
+    Export(export::Export),
+    Import(import::Import),
     Key(key::Key),
     Completions(completions::Completions),
 }
@@ -68,6 +74,7 @@ Examples:
   holdfast check --upstream http://127.0.0.1:8545    what does that node know?
   holdfast inspect 19000000                          what is in memory of that block?
   holdfast warm --blocks 19000000..latest            have them there before they are asked for
+  holdfast export --blocks 0..999 --out blocks.hf    take blocks elsewhere, as one file
   holdfast key new --name wallet                     a key for a client
   holdfast serve --config holdfast.toml              everything else is in the file";
 
@@ -120,6 +127,8 @@ pub fn main() -> ExitCode {
         Command::Inspect(inspect) => inspect.run(),
         Command::Warm(warm) => warm.run(),
         Command::Purge(purge) => purge.run(),
+        Command::Export(export) => export.run(),
+        Command::Import(import) => import.run(),
         Command::Key(key) => key.run(),
         Command::Completions(completions) => completions.run(),
     })

@@ -104,7 +104,7 @@ pub(super) struct Settings {
     chain_id: Option<u64>,
 }
 
-fn chain_id(text: &str) -> Result<u64, String> {
+pub(super) fn chain_id(text: &str) -> Result<u64, String> {
     let read = match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16),
         None => text.parse(),

@@ -1,8 +1,6 @@
 //! `holdfast warm`
 
-mod blocks;
 mod done;
-mod progress;
 
 use std::{
     collections::BTreeSet,
@@ -20,15 +18,13 @@ use tokio::{
     time::{self, Instant},
 };
 
-use self::{
-    blocks::{Blocks, Numbers},
-    done::{Count, Done},
-    progress::Progress,
-};
+use self::done::{Count, Done};
 use super::{
     Failure,
     admin::{Client, Target},
+    blocks::{Blocks, Numbers},
     inspect::at,
+    progress::Progress,
     run, say,
     signal::StopSignals,
 };
@@ -76,7 +72,7 @@ const DEFAULT_CONCURRENCY: u8 = 4;
 #[command(after_help = EXAMPLES)]
 pub(super) struct Warm {
     /// From block A to block B, both included; B can be "latest"
-    #[arg(long, value_name = "A..B", value_parser = str::parse::<Blocks>)]
+    #[arg(long, value_name = "A..B", value_parser = Blocks::until_latest)]
     blocks: Blocks,
 
     /// Their receipts too

@@ -43,6 +43,7 @@ mod check;
 mod config;
 mod failure;
 mod metrics;
+mod outright;
 mod provability;
 pub mod prove;
 mod restored;
@@ -57,6 +58,7 @@ pub use self::{
     config::{Config, Demand, OnMismatch, Share},
     failure::{Failure, Part, Reason},
     metrics::Metrics,
+    outright::{prove_block, prove_receipts},
     restored::Doubt,
     structural::{block, lone_receipt, lone_transaction, lone_transaction_at, receipts, thin_block},
     verified::{Level, Origin, Verified},

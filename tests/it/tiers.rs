@@ -37,7 +37,7 @@ const TRANSACTION: &str = "eth_getTransactionByHash";
 const RECEIPT: &str = "eth_getTransactionReceipt";
 
 /// A directory of its own, gone after the test run.
-fn directory() -> PathBuf {
+pub(super) fn directory() -> PathBuf {
     file("here", "").with_file_name("data")
 }
 
@@ -47,7 +47,7 @@ fn on_disk(directory: &Path) -> impl FnOnce(&mut Config) {
 }
 
 /// Starts once the one before has let go of the directory.
-async fn start(node: &Node, directory: &Path, ready: bool) -> Proxy {
+pub(super) async fn start(node: &Node, directory: &Path, ready: bool) -> Proxy {
     let begun = Instant::now();
     loop {
         let mut config = Config {
@@ -72,12 +72,12 @@ async fn start(node: &Node, directory: &Path, ready: bool) -> Proxy {
     }
 }
 
-fn number(at: u64) -> Value {
+pub(super) fn number(at: u64) -> Value {
     json!(format!("{at:#x}"))
 }
 
 /// Calls about a final block, by all that it can be asked for by.
-fn calls(node: &Node, at: u64) -> Vec<(&'static str, Value)> {
+pub(super) fn calls(node: &Node, at: u64) -> Vec<(&'static str, Value)> {
     let hash = format!("{:#x}", node.hash_at(at).unwrap());
     let block: Value =
         serde_json::from_slice(&node.block_json(node.hash_at(at).unwrap(), true).unwrap()).unwrap();
@@ -98,7 +98,7 @@ fn calls(node: &Node, at: u64) -> Vec<(&'static str, Value)> {
 }
 
 /// Asks everything about these blocks, and holds it against the node.
-async fn ask_all(client: &Client, node: &Node, blocks: impl IntoIterator<Item = u64>) {
+pub(super) async fn ask_all(client: &Client, node: &Node, blocks: impl IntoIterator<Item = u64>) {
     let direct = client::at(&node.url());
     for at in blocks {
         for (method, params) in calls(node, at) {

@@ -1,6 +1,6 @@
 //! `--blocks A..B`
 
-use std::{collections::BTreeSet, fmt, str::FromStr};
+use std::{collections::BTreeSet, fmt};
 
 use crate::{eth::BlockNumber, proxy::Subject};
 
@@ -15,24 +15,32 @@ pub(super) struct Blocks {
 /// Single numbers as people write them: `3, 5..8`.
 pub(super) struct Numbers<'a>(pub(super) &'a BTreeSet<u64>);
 
-const EXPECTED: &str = "expected A..B, both ends included, such as 19000000..19000999 or 19000000..latest";
-
 /// More of a list than this is no list for people.
 const MOST_SHOWN: usize = 10;
 
 // === impl Blocks ===
 
-impl FromStr for Blocks {
-    type Err = String;
+impl Blocks {
+    /// The last one can be `latest`.
+    pub(super) fn until_latest(text: &str) -> Result<Self, String> {
+        Self::read(text, "latest")
+    }
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (from, to) = text.split_once("..").ok_or(EXPECTED)?;
+    /// The last one can be `finalized`.
+    pub(super) fn until_finalized(text: &str) -> Result<Self, String> {
+        Self::read(text, "finalized")
+    }
+
+    fn read(text: &str, newest: &str) -> Result<Self, String> {
+        let expected =
+            || format!("expected A..B, both ends included, such as 19000000..19000999 or 19000000..{newest}");
+        let (from, to) = text.split_once("..").ok_or_else(expected)?;
         let number = |text: &str| match text.parse() {
             Ok(Subject::Number(BlockNumber(number))) => Ok(number),
-            Ok(Subject::Hash(_)) | Err(_) => Err(EXPECTED.to_owned()),
+            Ok(Subject::Hash(_)) | Err(_) => Err(expected()),
         };
         let from = number(from)?;
-        let to = if to.trim() == "latest" { None } else { Some(number(to)?) };
+        let to = if to.trim() == newest { None } else { Some(number(to)?) };
         if to.is_some_and(|to| to < from) {
             return Err(format!("{from} is after {}; write the lower one first", to.unwrap_or_default()));
         }
@@ -75,14 +83,31 @@ mod tests {
 
     #[test]
     fn both_ends_belong_to_it_and_the_newest_is_one() {
-        assert_eq!("3..5".parse(), Ok(Blocks { from: 3, to: Some(5) }));
-        assert_eq!("3..3".parse(), Ok(Blocks { from: 3, to: Some(3) }));
-        assert_eq!("0x10..latest".parse(), Ok(Blocks { from: 16, to: None }));
+        let read = Blocks::until_latest;
+        assert_eq!(read("3..5"), Ok(Blocks { from: 3, to: Some(5) }));
+        assert_eq!(read("3..3"), Ok(Blocks { from: 3, to: Some(3) }));
+        assert_eq!(read("0x10..latest"), Ok(Blocks { from: 16, to: None }));
+        assert_eq!(Blocks::until_finalized("3..finalized"), Ok(Blocks { from: 3, to: None }));
         assert_eq!(Blocks { from: 3, to: None }.to_string(), "3..latest");
-        for text in ["", "3", "3..", "..5", "a..b", "3...5", "3..=5", "latest..5", "-1..5", "3..earliest"] {
-            assert_eq!(text.parse::<Blocks>(), Err(EXPECTED.to_owned()), "{text}");
+        let malformed = [
+            "",
+            "3",
+            "3..",
+            "..5",
+            "a..b",
+            "3...5",
+            "3..=5",
+            "latest..5",
+            "-1..5",
+            "3..earliest",
+            "3..finalized",
+        ];
+        for text in malformed {
+            let error = read(text).unwrap_err();
+            assert!(error.ends_with("19000000..19000999 or 19000000..latest"), "{text}: {error}");
         }
-        assert_eq!("5..3".parse::<Blocks>(), Err("5 is after 3; write the lower one first".to_owned()));
+        assert!(Blocks::until_finalized("3..latest").unwrap_err().ends_with("19000000..finalized"));
+        assert_eq!(read("5..3"), Err("5 is after 3; write the lower one first".to_owned()));
     }
 
     #[test]
