@@ -26,5 +26,5 @@ pub use self::{
     location::{Home, Location},
     metrics::Metrics,
     store::Cache,
-    tiers::{Found, Metrics as TierMetrics, Parcel, TierStatus, Tiers},
+    tiers::{Era, Found, Metrics as TierMetrics, Parcel, TierStatus, Tiers, Unconfirmed, Word},
 };

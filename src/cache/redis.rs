@@ -95,7 +95,8 @@ struct Inner {
     prefix: String,
     ttl: Option<Duration>,
     timeout: Duration,
-    /// As last heard, to write with. A wrong one does no harm: what is written with it does not count, and is written again.
+    /// To write with. A wrong one does no harm: what is written with it does not count. But it says that somebody had it all
+    /// forgotten, and why is to be found out before anything is written in another.
     epochs: Mutex<HashMap<ChainKey, Epoch>>,
 }
 
@@ -145,7 +146,9 @@ impl Redis {
             .read([peek(&self.keys(chain).epoch(), Epoch::LENGTH), peek(&key, entry::length::<C>())])
             .await?;
         let epoch = Epoch::read(&epoch);
-        self.remember(chain, epoch);
+        if let Some(epoch) = epoch.filter(|_| self.remembered(chain).is_none()) {
+            self.remember(chain, epoch);
+        }
         Ok(epoch.and_then(|epoch| entry::open(&key, epoch, bytes(&entry)?)))
     }
 
@@ -157,15 +160,16 @@ impl Redis {
         [draw, peek(&key, Epoch::LENGTH)]
     }
 
-    /// The epoch as it came of [`draw`](Self::draw).
+    /// The epoch as it came of [`draw`](Self::draw), if it is the one that was known.
     async fn drawn(&self, chain: ChainKey, value: &Value) -> Result<Epoch, TierError> {
+        let before = self.remembered(chain);
         let epoch = match Epoch::read(value) {
             Some(epoch) => epoch,
             // Something else is there, and stays until it is overwritten.
             None => self.start_epoch(chain).await?,
         };
-        self.remember(chain, Some(epoch));
-        Ok(epoch)
+        self.remember(chain, epoch);
+        if before.is_none_or(|before| before == epoch) { Ok(epoch) } else { Err(TierError::Forgotten) }
     }
 
     async fn start_epoch(&self, chain: ChainKey) -> Result<Epoch, TierError> {
@@ -173,16 +177,12 @@ impl Redis {
         let mut start = command("SET", &self.keys(chain).epoch());
         start.arg(&epoch.0);
         self.write([start]).await?;
-        self.remember(chain, Some(epoch));
+        self.remember(chain, epoch);
         Ok(epoch)
     }
 
-    fn remember(&self, chain: ChainKey, epoch: Option<Epoch>) {
-        let mut epochs = self.0.epochs.lock().unwrap_or_else(PoisonError::into_inner);
-        match epoch {
-            Some(epoch) => epochs.insert(chain, epoch),
-            None => epochs.remove(&chain),
-        };
+    fn remember(&self, chain: ChainKey, epoch: Epoch) {
+        self.0.epochs.lock().unwrap_or_else(PoisonError::into_inner).insert(chain, epoch);
     }
 
     fn remembered(&self, chain: ChainKey) -> Option<Epoch> {
@@ -204,13 +204,7 @@ impl Redis {
         self.index(&mut pipeline, chain, &record, epoch);
         let patience = self.0.timeout * WRITES_TAKE;
         let values = self.0.link.ask_all(&pipeline, patience).await?;
-        let now = self.drawn(chain, values.get(2).unwrap_or(&Value::Nil)).await?;
-        if now != epoch {
-            let mut pipeline = Pipeline::new();
-            self.index(&mut pipeline, chain, &record, now);
-            self.0.link.ask_all(&pipeline, patience).await?;
-        }
-        Ok(())
+        self.drawn(chain, values.get(2).unwrap_or(&Value::Nil)).await.map(drop)
     }
 
     /// Keeps the value, unless there is one.

@@ -100,6 +100,9 @@ pub enum TierError {
     /// It took too long.
     #[error("no answer within {0:?}")]
     TimedOut(Duration),
+    /// Somebody else who shares it had it forget: what was to be written may be what was to be forgotten, and was not.
+    #[error("another had it forget what is canonical")]
+    Forgotten,
 }
 
 /// What a tier answers, when it does.
@@ -128,10 +131,10 @@ pub trait Tier: fmt::Debug + Send + Sync + 'static {
     fn finalized(&self, chain: ChainKey) -> Tiered<'_, Option<(BlockNumber, BlockHash)>>;
 
     /// Keeps a part of a final block; with a block also its number and where its transactions are. What is there already
-    /// stays as it is.
+    /// stays as it is. Fails with [`TierError::Forgotten`] once after somebody else had it forget.
     fn put(&self, chain: ChainKey, record: Record) -> Tiered<'_, ()>;
 
-    /// This is the highest final block now.
+    /// This is the highest final block now. Fails like [`put`](Self::put).
     fn note_finalized(&self, chain: ChainKey, number: BlockNumber, hash: BlockHash) -> Tiered<'_, ()>;
 
     /// Forgets a part of a block: it was found to be wrong.

@@ -2,6 +2,11 @@
 //!
 //! Reads go down until one has it. Writes are behind the answers: queued within a bound, dropped beyond it, and made to every
 //! tier above the one where something was found. One that keeps failing is left alone for a while.
+//!
+//! That a number has this hash is a tier's own word. It counts only where the highest final block that this very tier was told
+//! of has been [held against the upstream](Tiers::unconfirmed), and only until it is told to [forget](Tiers::forget_canonicity)
+//! it. Before the one nothing is written there, so that what is final now does not stand for what was so before; and what was
+//! known before the other is not written after it.
 
 mod breaker;
 mod metrics;
@@ -11,7 +16,7 @@ use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicU64, Ordering::SeqCst},
     },
     time::Duration,
 };
@@ -41,7 +46,12 @@ struct Inner {
     rungs: Arc<[Rung]>,
     queue: Queue,
     metrics: Metrics,
+    era: AtomicU64,
 }
+
+/// The time between two moments in which tiers were told to forget: what was known in one says nothing in the next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Era(u64);
 
 /// A tier, and what is known of how it does.
 #[derive(Debug)]
@@ -52,8 +62,12 @@ struct Rung {
     reads: Breaker,
     /// Apart: a disk that is full can be read.
     writes: Breaker,
-    /// What it says of numbers was to be forgotten, and it has not confirmed that yet.
-    disowned: AtomicBool,
+    /// What it was told of numbers before this era was to be forgotten …
+    since: AtomicU64,
+    /// … and in this one it did so.
+    forgot: AtomicU64,
+    /// In this one what it says of numbers was held against the upstream.
+    confirmed: AtomicU64,
     said: Seldom,
 }
 
@@ -65,6 +79,30 @@ pub struct Found<T> {
     /// The tier that had it.
     pub tier: TierKind,
 }
+
+/// A tier whose word on numbers does not count yet.
+#[derive(Clone, Copy, Debug)]
+pub struct Unconfirmed {
+    /// Which it is.
+    pub tier: TierKind,
+    /// The highest final block that it was told of.
+    pub finalized: Option<(BlockNumber, BlockHash)>,
+    era: Era,
+    /// It has nothing but what it was told in this run.
+    is_new: bool,
+}
+
+/// Whose word counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// That of those who were held against the upstream.
+    Confirmed,
+    /// That of any: there is no upstream since the start.
+    Any,
+}
+
+/// The first of all.
+const FIRST_ERA: u64 = 1;
 
 /// How a tier does, for those who look.
 #[derive(Clone, Debug)]
@@ -90,7 +128,7 @@ impl Tiers {
         let rungs: Arc<[Rung]> =
             tiers.into_iter().map(|(tier, patience)| Rung::new(tier, patience)).collect();
         let queue = Queue::start(rungs.clone(), metrics.clone());
-        Self(Some(Arc::new(Inner { rungs, queue, metrics })))
+        Self(Some(Arc::new(Inner { rungs, queue, metrics, era: AtomicU64::new(FIRST_ERA) })))
     }
 
     /// Are there none?
@@ -122,8 +160,13 @@ impl Tiers {
     }
 
     /// The hash that stands at this number for good, by the word of a tier.
-    pub async fn hash_at(&self, chain: ChainKey, number: BlockNumber) -> Option<Found<BlockHash>> {
-        self.told(|tier| tier.hash_at(chain, number)).await
+    pub async fn hash_at(
+        &self,
+        chain: ChainKey,
+        number: BlockNumber,
+        word: Word,
+    ) -> Option<Found<BlockHash>> {
+        self.told(word, |tier| tier.hash_at(chain, number)).await
     }
 
     /// Where a transaction may be.
@@ -132,14 +175,14 @@ impl Tiers {
         chain: ChainKey,
         transaction: TxHash,
     ) -> Option<Found<(BlockNumber, TxPosition)>> {
-        self.told(|tier| tier.place_of(chain, transaction)).await
+        self.told(Word::Any, |tier| tier.place_of(chain, transaction)).await
     }
 
     /// The highest final block that any of them was told of.
     pub async fn finalized(&self, chain: ChainKey) -> Option<(BlockNumber, BlockHash)> {
         let inner = self.0.as_ref()?;
         let mut highest: Option<(BlockNumber, BlockHash)> = None;
-        for rung in inner.trusted() {
+        for rung in inner.rungs.iter().filter(|rung| rung.counts(Word::Any)) {
             let told = inner.read(rung, |tier| tier.finalized(chain)).await;
             highest = highest.into_iter().chain(told).max_by_key(|(number, _)| *number);
         }
@@ -156,33 +199,89 @@ impl Tiers {
         }
     }
 
-    /// Has a part of a final block kept, when there is time for it. Dropped where too much waits already.
-    pub fn put(&self, parcel: Parcel) {
+    /// The era that it is. To be asked for before it is looked whether something is final.
+    pub fn era(&self) -> Era {
+        Era(self.0.as_ref().map_or(FIRST_ERA, |inner| inner.era.load(SeqCst)))
+    }
+
+    /// Has a part of a block kept that was final in this era, when there is time for it. Dropped where too much waits already.
+    pub fn put(&self, parcel: Parcel, era: Era) {
         if let Some(inner) = &self.0 {
-            inner.queue.put(parcel, &inner.metrics);
+            inner.queue.put(parcel, era, &inner.metrics);
         }
     }
 
-    /// This is the highest final block now; noted behind what was put before.
-    pub fn note_finalized(&self, chain: ChainKey, number: BlockNumber, hash: BlockHash) {
+    /// This was the highest final block in this era; noted behind what was put before.
+    pub fn note_finalized(&self, chain: ChainKey, number: BlockNumber, hash: BlockHash, era: Era) {
         if let Some(inner) = &self.0 {
-            inner.queue.note_finalized(chain, number, hash);
+            inner.queue.note_finalized(chain, number, hash, era);
         }
     }
 
     /// Nothing that tiers say of numbers, transactions and finality counts any more, from this moment; they are told to
     /// forget it.
     pub fn forget_canonicity(&self, chain: ChainKey) {
-        let Some(inner) = self.0.clone() else { return };
-        for rung in &*inner.rungs {
-            rung.disowned.store(true, Relaxed);
+        if let Some(inner) = &self.0 {
+            inner.disown(|_| true);
+            inner.queue.forget_canonicity(chain);
         }
-        inner.queue.forget_canonicity(chain);
+    }
+
+    /// Does everybody's word on numbers count?
+    pub fn is_confirmed(&self) -> bool {
+        self.rungs().iter().all(|rung| rung.counts(Word::Confirmed))
+    }
+
+    /// Those whose word on numbers does not count yet and who can be asked for what was final, each with what it says. None of
+    /// them is written to before it is [confirmed](Self::confirm).
+    pub async fn unconfirmed(&self, chain: ChainKey) -> Vec<Unconfirmed> {
+        let mut unconfirmed = Vec::new();
+        let Some(inner) = &self.0 else { return unconfirmed };
+        for rung in inner.rungs.iter().filter(|rung| !rung.counts(Word::Confirmed)) {
+            if !rung.counts(Word::Any) {
+                // First it has to forget, and it is told so again.
+                inner.queue.forget_canonicity(chain);
+                continue;
+            }
+            let since = rung.since.load(SeqCst);
+            if let Some(finalized) = inner.ask(rung, |tier| tier.finalized(chain)).await {
+                let (tier, is_new) = (rung.tier.kind(), since > FIRST_ERA);
+                unconfirmed.push(Unconfirmed { tier, finalized, era: Era(since), is_new });
+            }
+        }
+        unconfirmed
+    }
+
+    /// What this tier was told is so: from here on its word counts. One that does not know what was final is first told to
+    /// forget what it was told before the start, for there is nothing that it could be held to.
+    pub async fn confirm(&self, chain: ChainKey, unconfirmed: Unconfirmed) {
+        let Unconfirmed { tier, finalized, era, is_new } = unconfirmed;
+        let Some(inner) = &self.0 else { return };
+        let Some(rung) = inner.rungs.iter().find(|rung| rung.tier.kind() == tier) else { return };
+        let is_ready = finalized.is_some()
+            || is_new
+            || rung.within(rung.patience, |tier| tier.forget_canonicity(chain)).await.is_ok();
+        if is_ready {
+            rung.confirmed.fetch_max(era.0, SeqCst);
+        }
+    }
+
+    /// What this tier was told is not so: it has to forget it.
+    pub fn forget_one(&self, chain: ChainKey, tier: TierKind) {
+        if let Some(inner) = &self.0 {
+            inner.disown(|rung| rung.tier.kind() == tier);
+            inner.queue.forget_canonicity(chain);
+        }
+    }
+
+    /// Nobody's word counts any more before it is held against the upstream again.
+    pub fn doubt(&self) {
+        self.rungs().iter().for_each(Rung::doubt);
     }
 
     /// The chain that was last followed here, if one of them remembers.
     pub async fn last_chain(&self) -> Option<ChainKey> {
-        self.told(|tier| tier.last_chain()).await.map(|found| found.value)
+        self.told(Word::Any, |tier| tier.last_chain()).await.map(|found| found.value)
     }
 
     /// From here on this chain is followed.
@@ -219,9 +318,13 @@ impl Tiers {
     }
 
     /// The first that has something to say. Not for those whose word does not count now.
-    async fn told<T>(&self, ask: impl Fn(&dyn Tier) -> Tiered<'_, Option<T>>) -> Option<Found<T>> {
+    async fn told<T>(
+        &self,
+        word: Word,
+        ask: impl Fn(&dyn Tier) -> Tiered<'_, Option<T>>,
+    ) -> Option<Found<T>> {
         let inner = self.0.as_ref()?;
-        for rung in inner.trusted() {
+        for rung in inner.rungs.iter().filter(|rung| rung.counts(word)) {
             if let Some(value) = inner.read(rung, &ask).await {
                 return Some(Found { value, tier: rung.tier.kind() });
             }
@@ -233,8 +336,12 @@ impl Tiers {
 // === impl Inner ===
 
 impl Inner {
-    fn trusted(&self) -> impl Iterator<Item = &Rung> {
-        self.rungs.iter().filter(|rung| !rung.disowned.load(Relaxed))
+    /// Begins another era, for these.
+    fn disown(&self, which: impl Fn(&Rung) -> bool) {
+        let era = self.era.fetch_add(1, SeqCst) + 1;
+        for rung in self.rungs.iter().filter(|rung| which(rung)) {
+            rung.since.fetch_max(era, SeqCst);
+        }
     }
 
     /// Looks for something in one tier.
@@ -275,8 +382,34 @@ impl Rung {
             patience,
             reads: Breaker::default(),
             writes: Breaker::default(),
-            disowned: AtomicBool::new(false),
+            since: AtomicU64::new(FIRST_ERA),
+            forgot: AtomicU64::new(FIRST_ERA),
+            confirmed: AtomicU64::new(0),
             said: Seldom::default(),
+        }
+    }
+
+    /// Does what it says of numbers count?
+    fn counts(&self, word: Word) -> bool {
+        let since = self.since.load(SeqCst);
+        let is_confirmed = word == Word::Any || self.confirmed.load(SeqCst) >= since;
+        is_confirmed && self.forgot.load(SeqCst) >= since
+    }
+
+    /// Does what was known in this era still?
+    fn takes(&self, era: Era) -> bool {
+        self.counts(Word::Confirmed) && era.0 >= self.since.load(SeqCst)
+    }
+
+    fn doubt(&self) {
+        self.confirmed.store(0, SeqCst);
+    }
+
+    /// Has it forget, if it has to.
+    async fn forget(&self, chain: ChainKey) {
+        let since = self.since.load(SeqCst);
+        if self.forgot.load(SeqCst) < since && self.write(|tier| tier.forget_canonicity(chain)).await {
+            self.forgot.fetch_max(since, SeqCst);
         }
     }
 
@@ -289,6 +422,12 @@ impl Rung {
             Ok(_) => {
                 self.writes.succeed();
                 true
+            }
+            Err(TierError::Forgotten) => {
+                // Somebody found that what was final is not. It may be so here too.
+                self.writes.succeed();
+                self.doubt();
+                false
             }
             Err(error) => {
                 self.writes.fail(Instant::now());
@@ -325,3 +464,6 @@ impl Rung {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,11 +1,6 @@
 //! Brings back into memory what tiers have of it.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering::Relaxed},
-};
-
-use tokio::sync::Mutex;
+use std::sync::Arc;
 
 use super::{
     coalesce::Coalesce,
@@ -14,12 +9,12 @@ use super::{
 };
 use crate::{
     cache::{
-        Tiers,
+        Tiers, Word,
         tier::{ChainKey, Part, TierKind},
     },
     chain::{Lookup, Stamp},
     eth::{Block, BlockHash, BlockNumber},
-    upstream::{UpstreamError, is_development},
+    upstream::is_development,
     verify::{Doubt, Verified},
 };
 
@@ -38,9 +33,6 @@ pub(super) struct Restorer {
     /// The chain that it must be, if the operator says so.
     chain_id: Option<u64>,
     flights: Coalesce<(Fetch, Upstreams), Option<TierKind>>,
-    /// What they say of numbers was held against the upstream since the start.
-    confirmed: AtomicBool,
-    confirming: Mutex<()>,
     names: [Arc<str>; TierKind::ALL.len()],
 }
 
@@ -55,8 +47,6 @@ impl Restorer {
             tiers,
             chain_id,
             flights: Coalesce::default(),
-            confirmed: AtomicBool::new(false),
-            confirming: Mutex::default(),
             names: TierKind::ALL.map(|kind| kind.as_str().into()),
         }
     }
@@ -85,22 +75,24 @@ impl Fetcher {
 
     pub(super) async fn bring(self: &Arc<Self>, fetch: Fetch, upstreams: Upstreams) -> Option<TierKind> {
         let chain = self.stored_as(upstreams).await?;
-        let (number, hash) = match fetch {
+        let (at, hash) = match fetch {
             Fetch::Block(hash) | Fetch::Receipts(hash) => (None, hash),
             Fetch::BlockAt(number) | Fetch::ReceiptsAt(number) => {
-                (Some(number), self.final_hash(chain, number, upstreams).await?)
+                let (hash, asked) = self.final_hash(chain, number, upstreams).await?;
+                (Some((number, asked)), hash)
             }
             Fetch::Transaction(transaction) | Fetch::Receipt(transaction) => {
                 let (number, _) = self.restorer.tiers.place_of(chain, transaction).await?.value;
-                (Some(number), self.final_hash(chain, number, upstreams).await?)
+                let (hash, asked) = self.final_hash(chain, number, upstreams).await?;
+                (Some((number, asked)), hash)
             }
             Fetch::Thin(_) | Fetch::ThinAt(_) | Fetch::TransactionIn(..) | Fetch::TransactionAt(..) => {
                 return None;
             }
         };
         let (block, mut tier) = self.bring_block(chain, hash).await?;
-        if let Some(number) = number {
-            self.place_restored(number, &block)?;
+        if let Some((number, asked)) = at {
+            self.place_restored(number, &block, asked)?;
         }
         if let Fetch::Receipts(_) | Fetch::ReceiptsAt(_) | Fetch::Receipt(_) = fetch {
             tier = self.bring_receipts(chain, &block).await?.or(tier);
@@ -109,15 +101,15 @@ impl Fetcher {
     }
 
     /// The view is told where a restored block stands; `None` if that is not where it was looked for, or the view knows
-    /// better.
-    fn place_restored(&self, number: BlockNumber, block: &Verified<Block>) -> Option<()> {
+    /// better. What was forgotten since a tier was asked stays so.
+    fn place_restored(&self, number: BlockNumber, block: &Verified<Block>, asked: Stamp) -> Option<()> {
         let header = block.header();
         if header.number != number {
             return None;
         }
-        let now = self.view.clock().now();
-        let observed =
-            self.view.change(|tracker| tracker.observe_number(number, header.hash, Some(header.parent), now));
+        let observed = self
+            .view
+            .change(|tracker| tracker.observe_number(number, header.hash, Some(header.parent), asked));
         observed.inspect_err(|_| self.metrics.contrary()).ok()
     }
 
@@ -173,61 +165,49 @@ impl Fetcher {
         None
     }
 
-    /// The hash that stands at this number for good.
+    /// The hash that stands at this number for good, and when that was asked.
     async fn final_hash(
         self: &Arc<Self>,
         chain: ChainKey,
         number: BlockNumber,
         upstreams: Upstreams,
-    ) -> Option<BlockHash> {
+    ) -> Option<(BlockHash, Stamp)> {
         let now = self.view.clock().now();
         if let Lookup::Final(hash) = self.view.tracker().lookup(number, now) {
-            return Some(hash);
+            return Some((hash, now));
         }
+        let mut word = Word::Confirmed;
         match upstreams {
-            Upstreams::Answer => self.view.establish(now).await.ok()?,
-            Upstreams::Silent => self.believe_tiers(chain).await?,
+            Upstreams::Answer => {
+                self.view.confirm_tiers(chain).await.ok()?;
+                self.view.establish(now).await.ok()?;
+            }
+            Upstreams::Silent if !self.view.is_followed() => {
+                self.believe_tiers(chain).await?;
+                word = Word::Any;
+            }
+            // One answered since the start, and what tiers say was held against it, or was not.
+            Upstreams::Silent => {}
         }
+        let asked = self.view.clock().now();
         if !self.view.tracker().is_final(number) {
             return None;
         }
-        // Last: what is not final is not worth a question.
-        if upstreams == Upstreams::Answer && !self.confirm_tiers(chain).await {
-            return None;
-        }
-        self.restorer.tiers.hash_at(chain, number).await.map(|found| found.value)
-    }
-
-    /// Does what tiers say of numbers count? Once after the start that is held against the upstream.
-    async fn confirm_tiers(self: &Arc<Self>, chain: ChainKey) -> bool {
-        let Restorer { tiers, confirmed, confirming, .. } = &self.restorer;
-        if confirmed.load(Relaxed) {
-            return true;
-        }
-        let _one = confirming.lock().await;
-        if confirmed.load(Relaxed) {
-            return true;
-        }
-        // Without it there is nothing that they could be held to.
-        let Some(finalized) = tiers.finalized(chain).await else { return false };
-        match self.view.confirm_stored(chain, finalized).await {
-            Ok(()) => {
-                confirmed.store(true, Relaxed);
-                true
-            }
-            // It has answered, and does not have it: it is behind, or somebody else.
-            Err(UpstreamError::Empty | UpstreamError::Stranger(_)) => false,
-            Err(error) => error.is_failure(),
-        }
+        self.restorer.tiers.hash_at(chain, number, word).await.map(|found| (found.value, asked))
     }
 
     /// While nobody answers since the start, what was final before is taken to be so. The first upstream that answers makes
     /// an end of that.
     async fn believe_tiers(&self, chain: ChainKey) -> Option<()> {
         if self.view.tracker().finalized().is_none() {
-            let (number, hash) = self.restorer.tiers.finalized(chain).await?;
             let now = self.view.clock().now();
-            self.view.change(|tracker| tracker.restore_finality(number, hash, now));
+            let (number, hash) = self.restorer.tiers.finalized(chain).await?;
+            // Not if one has answered meanwhile.
+            self.view.change(|tracker| {
+                if tracker.counts(now) {
+                    tracker.restore_finality(number, hash, now);
+                }
+            });
         }
         Some(())
     }

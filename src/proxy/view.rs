@@ -44,6 +44,7 @@ pub(super) struct View {
     consistent: AtomicBool,
     cache: Cache,
     tiers: Tiers,
+    confirming: tokio::sync::Mutex<()>,
     upstream: Upstream,
     identity: Identity,
     verifier: Verifier,
@@ -94,6 +95,7 @@ impl View {
             consistent: AtomicBool::new(consistent),
             cache,
             tiers,
+            confirming: tokio::sync::Mutex::default(),
             identity: upstream.identity(),
             upstream,
             verifier,
@@ -194,6 +196,9 @@ impl View {
             if resets {
                 times.finalized = None;
             }
+        }
+        if resets {
+            self.tiers.doubt();
         }
         self.change(|tracker| if resets { tracker.forget(now) } else { tracker.unsettle(now) });
         now

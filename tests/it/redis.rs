@@ -48,6 +48,22 @@ async fn opened(tier: &Tier, chain: ChainKey, part: Part, hash: BlockHash) -> Op
     Some(String::from_utf8(sealed.open().unwrap().to_vec()).unwrap())
 }
 
+/// Puts it, once more if it is told that all was forgotten meanwhile.
+async fn put(tier: &Tier, chain: ChainKey, record: Record) {
+    match tier.put(chain, record.clone()).await {
+        Err(TierError::Forgotten) => tier.put(chain, record).await.unwrap(),
+        done => done.unwrap(),
+    }
+}
+
+/// Notes it, in the same way.
+async fn note(tier: &Tier, chain: ChainKey, number: BlockNumber, hash: BlockHash) {
+    match tier.note_finalized(chain, number, hash).await {
+        Err(TierError::Forgotten) => tier.note_finalized(chain, number, hash).await.unwrap(),
+        done => done.unwrap(),
+    }
+}
+
 /// Takes no longer than it may, and says what went wrong.
 async fn quick_error<T: std::fmt::Debug>(call: impl Future<Output = Result<T, TierError>>) -> String {
     let started = Instant::now();
@@ -68,8 +84,8 @@ async fn what_one_puts_another_finds() {
     let (one, another) = (redis.tier(), redis.tier());
     let record = block(MAINNET, 7, 3);
     let (hash, number) = (record.hash, record.number);
-    one.put(MAINNET, record).await.unwrap();
-    one.note_finalized(MAINNET, number, hash).await.unwrap();
+    put(&one, MAINNET, record).await;
+    note(&one, MAINNET, number, hash).await;
 
     assert_eq!(opened(&another, MAINNET, Part::Block, hash).await, Some(text(hash, Part::Block)));
     assert_eq!(opened(&another, MAINNET, Part::Receipts, hash).await, None);
@@ -79,7 +95,7 @@ async fn what_one_puts_another_finds() {
     assert_eq!(place, Some((number, TxPosition(2))));
     assert_eq!(another.finalized(MAINNET).await.unwrap(), Some((number, hash)));
 
-    another.note_finalized(MAINNET, BlockNumber(6), hash).await.unwrap();
+    note(&another, MAINNET, BlockNumber(6), hash).await;
     assert_eq!(one.finalized(MAINNET).await.unwrap(), Some((number, hash)), "it only rises");
     another.remove(MAINNET, Part::Block, hash).await.unwrap();
     assert_eq!(opened(&one, MAINNET, Part::Block, hash).await, None);
@@ -92,8 +108,8 @@ async fn what_is_there_stays_as_it_is() {
     let tier = redis.tier();
     let (first, mut second) = (block(MAINNET, 7, 0), block(MAINNET, 7, 0));
     second.value = Sealed::new(b"another").unwrap();
-    tier.put(MAINNET, first.clone()).await.unwrap();
-    tier.put(MAINNET, second).await.unwrap();
+    put(&tier, MAINNET, first.clone()).await;
+    put(&tier, MAINNET, second).await;
     assert_eq!(tier.get(MAINNET, Part::Block, first.hash).await.unwrap(), Some(first.value));
 }
 
@@ -163,7 +179,7 @@ async fn found_is_what_was_put_and_never_what_was_forgotten() {
             match random.u32(0..100) {
                 0..40 => {
                     let part = if random.u32(..3) == 0 { Part::Receipts } else { Part::Block };
-                    tier.put(chain, record(hash, number, part, 3)).await.unwrap();
+                    put(tier, chain, record(hash, number, part, 3)).await;
                     model.values.insert((chain, part, hash), text(hash, part));
                     if part == Part::Block {
                         model.numbers.insert((chain, number), hash);
@@ -174,7 +190,7 @@ async fn found_is_what_was_put_and_never_what_was_forgotten() {
                     }
                 }
                 40..50 => {
-                    tier.note_finalized(chain, BlockNumber(number), hash).await.unwrap();
+                    note(tier, chain, BlockNumber(number), hash).await;
                     let highest = model.finals.entry(chain).or_insert((BlockNumber(number), hash));
                     // Where keys are lost, a lower one may be noted anew.
                     if highest.0 < BlockNumber(number)
@@ -247,8 +263,8 @@ async fn an_epoch_that_is_evicted_brings_nothing_back() {
     let redis = redis.run().await;
     let (one, another) = (redis.tier(), redis.tier());
     let record = block(MAINNET, 7, 1);
-    one.put(MAINNET, record.clone()).await.unwrap();
-    one.note_finalized(MAINNET, record.number, record.hash).await.unwrap();
+    put(&one, MAINNET, record.clone()).await;
+    note(&one, MAINNET, record.number, record.hash).await;
     let mut raw = redis.raw().await;
     let epoch = [b"holdfast:", &MAINNET.to_bytes()[..], b"e"].concat();
     assert_eq!(raw.ask::<u64>(&[b"EXISTS", &epoch]).await, 1);
@@ -257,7 +273,7 @@ async fn an_epoch_that_is_evicted_brings_nothing_back() {
     for tier in [&one, &another] {
         assert_eq!(tier.hash_at(MAINNET, record.number).await.unwrap(), None);
     }
-    one.put(MAINNET, block(MAINNET, 8, 1)).await.unwrap();
+    put(&one, MAINNET, block(MAINNET, 8, 1)).await;
     for tier in [&one, &another] {
         assert_eq!(tier.hash_at(MAINNET, record.number).await.unwrap(), None);
         assert_eq!(tier.place_of(MAINNET, record.transactions[0]).await.unwrap(), None);
@@ -273,8 +289,8 @@ async fn what_is_damaged_is_not_taken_for_whole() {
     let tier = redis.tier();
     let mut raw = redis.raw().await;
     let record = block(MAINNET, 7, 1);
-    tier.put(MAINNET, record.clone()).await.unwrap();
-    tier.note_finalized(MAINNET, record.number, record.hash).await.unwrap();
+    put(&tier, MAINNET, record.clone()).await;
+    note(&tier, MAINNET, record.number, record.hash).await;
     let mut random = fastrand::Rng::with_seed(7);
     let keys = raw.keys().await;
     assert_eq!(keys.len(), 5, "a value, a number, a transaction, the final one and the epoch");
@@ -300,8 +316,8 @@ async fn what_is_damaged_is_not_taken_for_whole() {
             assert!(highest.is_none_or(|highest| highest == (record.number, record.hash)));
             // What was damaged is mended: a value once it is removed, the rest when it is written.
             tier.remove(MAINNET, Part::Block, record.hash).await.unwrap();
-            tier.put(MAINNET, record.clone()).await.unwrap();
-            tier.note_finalized(MAINNET, record.number, record.hash).await.unwrap();
+            put(&tier, MAINNET, record.clone()).await;
+            note(&tier, MAINNET, record.number, record.hash).await;
             assert!(tier.get(MAINNET, Part::Block, record.hash).await.unwrap().unwrap().open().is_ok());
             assert_eq!(tier.hash_at(MAINNET, record.number).await.unwrap(), Some(record.hash));
             assert_eq!(tier.finalized(MAINNET).await.unwrap(), Some((record.number, record.hash)));
@@ -315,7 +331,7 @@ async fn a_value_that_is_too_large_is_not_read_whole() {
     let redis = redis.run().await;
     let tier = redis.tier();
     let mut raw = redis.raw().await;
-    tier.put(MAINNET, block(MAINNET, 7, 0)).await.unwrap();
+    put(&tier, MAINNET, block(MAINNET, 7, 0)).await;
     for key in raw.keys().await {
         raw.ask::<u64>(&[b"SETRANGE", &key, b"100000000", b"x"]).await;
     }
@@ -341,7 +357,7 @@ async fn a_redis_that_is_not_there_is_noticed_at_once_and_so_is_its_return() {
     for round in 0..3 {
         redis.start().await;
         redis.is_back(&tier).await;
-        tier.put(MAINNET, block(MAINNET, 7, 2)).await.unwrap();
+        put(&tier, MAINNET, block(MAINNET, 7, 2)).await;
         assert_eq!(tier.hash_at(MAINNET, BlockNumber(7)).await.unwrap(), Some(hash), "round {round}");
         redis.kill();
         for _ in 0..20 {
@@ -375,7 +391,7 @@ async fn a_full_redis_refuses_what_is_put_and_still_answers() {
     let Some(redis) = redis("a_full_redis_refuses_what_is_put_and_still_answers") else { return };
     let redis = redis.with("maxmemory", "3mb").with("maxmemory-policy", "noeviction").run().await;
     let tier = redis.tier();
-    tier.put(MAINNET, block(MAINNET, 7, 1)).await.unwrap();
+    put(&tier, MAINNET, block(MAINNET, 7, 1)).await;
     let mut refused = None;
     for number in 8..500 {
         let mut record = block(MAINNET, number, 20);
@@ -400,7 +416,7 @@ async fn what_was_just_put_is_found_where_redis_evicts() {
         let mut record = block(MAINNET, number, 20);
         let noise: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(50_000).collect();
         record.value = Sealed::new(&noise).unwrap();
-        tier.put(MAINNET, record.clone()).await.unwrap();
+        put(&tier, MAINNET, record.clone()).await;
         let found = tier.get(MAINNET, Part::Block, record.hash).await.unwrap();
         found_again += u32::from(found.is_some());
         assert!(found.is_none_or(|found| found == record.value));
@@ -415,8 +431,8 @@ async fn what_is_kept_for_a_time_is_gone_after_it() {
     let redis = redis.run().await;
     let config = RedisConfig { ttl: Some(Duration::from_secs(3600)), ..redis.config() };
     let tier = Tier::try_new(&config).unwrap();
-    tier.put(MAINNET, block(MAINNET, 7, 1)).await.unwrap();
-    tier.put(MAINNET, record(hash(MAINNET, 7, 0), 7, Part::Receipts, 0)).await.unwrap();
+    put(&tier, MAINNET, block(MAINNET, 7, 1)).await;
+    put(&tier, MAINNET, record(hash(MAINNET, 7, 0), 7, Part::Receipts, 0)).await;
     let mut raw = redis.raw().await;
     for key in raw.keys().await {
         let left: i64 = raw.ask(&[b"TTL", &key]).await;
@@ -426,7 +442,7 @@ async fn what_is_kept_for_a_time_is_gone_after_it() {
     let short =
         RedisConfig { ttl: Some(Duration::from_millis(20)), prefix: "short:".into(), ..redis.config() };
     let tier = Tier::try_new(&short).unwrap();
-    tier.put(MAINNET, block(MAINNET, 7, 1)).await.unwrap();
+    put(&tier, MAINNET, block(MAINNET, 7, 1)).await;
     eventually("its end", || async { tier.hash_at(MAINNET, BlockNumber(7)).await.unwrap().is_none() }).await;
 }
 
@@ -457,7 +473,7 @@ async fn it_is_reached_over_tls() {
     let redis = redis.secure(&authority).run().await;
     let tier = Tier::try_new(&redis.secure_config()).unwrap();
     redis.is_back(&tier).await;
-    tier.put(MAINNET, block(MAINNET, 7, 1)).await.unwrap();
+    put(&tier, MAINNET, block(MAINNET, 7, 1)).await;
     assert_eq!(redis.tier().hash_at(MAINNET, BlockNumber(7)).await.unwrap(), Some(hash(MAINNET, 7, 0)));
 
     let stranger = RedisConfig { ca: Some(Authority::new().file().into()), ..redis.secure_config() };
@@ -532,7 +548,7 @@ async fn a_block_is_one_trip_and_so_are_many_gets_at_once() {
     let redis = redis.run().await;
     let tier = redis.tier();
     let mut raw = redis.raw().await;
-    tier.put(MAINNET, block(MAINNET, 1, 1)).await.unwrap();
+    put(&tier, MAINNET, block(MAINNET, 1, 1)).await;
 
     // Looking is a read, too.
     let mut before = reads(&mut raw).await;
@@ -543,7 +559,7 @@ async fn a_block_is_one_trip_and_so_are_many_gets_at_once() {
         since
     };
     // Few enough bytes to be read at once; Redis takes 16 KiB at a time.
-    tier.put(MAINNET, block(MAINNET, 2, 60)).await.unwrap();
+    put(&tier, MAINNET, block(MAINNET, 2, 60)).await;
     let put = since(&mut raw).await;
     tier.hash_at(MAINNET, BlockNumber(2)).await.unwrap();
     let hash_at = since(&mut raw).await;
@@ -579,8 +595,8 @@ async fn a_node_of_a_cluster_will_do_where_no_command_may_name_keys_of_two() {
     let tier = redis.tier();
     redis.is_back(&tier).await;
     let record = block(MAINNET, 7, 20);
-    tier.put(MAINNET, record.clone()).await.unwrap();
-    tier.note_finalized(MAINNET, record.number, record.hash).await.unwrap();
+    put(&tier, MAINNET, record.clone()).await;
+    note(&tier, MAINNET, record.number, record.hash).await;
     assert_eq!(tier.finalized(MAINNET).await.unwrap(), Some((record.number, record.hash)));
     let place = tier.place_of(MAINNET, record.transactions[19]).await.unwrap();
     assert_eq!(place, Some((record.number, TxPosition(19))));

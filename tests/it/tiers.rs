@@ -48,6 +48,11 @@ fn on_disk(directory: &Path) -> impl FnOnce(&mut Config) {
 
 /// Starts once the one before has let go of the directory.
 pub(super) async fn start(node: &Node, directory: &Path, ready: bool) -> Proxy {
+    start_with(node, directory, ready, |_| {}).await
+}
+
+/// The same, configured further.
+async fn start_with(node: &Node, directory: &Path, ready: bool, configure: impl Fn(&mut Config)) -> Proxy {
     let begun = Instant::now();
     loop {
         let mut config = Config {
@@ -57,6 +62,7 @@ pub(super) async fn start(node: &Node, directory: &Path, ready: bool) -> Proxy {
         };
         config.upstream.endpoints = vec![EndpointConfig::at(node.url())];
         on_disk(directory)(&mut config);
+        configure(&mut config);
         match App::start(config).await {
             Ok(app) => {
                 if ready {
@@ -205,6 +211,82 @@ async fn what_was_final_and_is_another_now_empties_the_indexes_and_keeps_content
     let third = start(&node, &data, true).await;
     ask_all(&client::http(&third), &node, [10, 40, 44]).await;
     assert_eq!(third.metric("holdfast_finality_alarms_total").await, 0);
+}
+
+#[tokio::test]
+async fn what_is_final_now_does_not_vouch_for_what_was_final_before_the_start() {
+    let node = upstream::devchain().blocks(60, 2).run().await;
+    let data = directory();
+    let first = start(&node, &data, true).await;
+    ask_all(&client::http(&first), &node, [10, 40]).await;
+    first.app.stop().await;
+    node.reorg(50, 80);
+
+    let second = start(&node, &data, true).await;
+    let client = client::http(&second);
+    // What is final is known, and told, before anything is asked for that was so before.
+    client.ask(BLOCK, json!(["latest", false])).await.unwrap();
+    client.ask(BLOCK, json!(["finalized", false])).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    ask_all(&client, &node, [10, 40, 44]).await;
+    assert!(second.metric("holdfast_finality_alarms_total").await >= 1);
+}
+
+#[tokio::test]
+async fn one_tier_does_not_vouch_for_another() {
+    let Some(server) = redis("one_tier_does_not_vouch_for_another") else { return };
+    let server = server.run().await;
+    let node = upstream::devchain().blocks(60, 2).run().await;
+    let data = directory();
+    let alone = start(&node, &data, true).await;
+    ask_all(&client::http(&alone), &node, [10, 40]).await;
+    alone.app.stop().await;
+    node.reorg(50, 80);
+    // Others have gone on meanwhile.
+    let shared = |config: &mut Config| config.cache.redis = Some(server.config());
+    let other = proxy::new().upstream(&node).config(shared).run().await;
+    ask_all(&client::http(&other), &node, [20]).await;
+    other.app.stop().await;
+
+    let both = start_with(&node, &data, true, shared).await;
+    ask_all(&client::http(&both), &node, [10, 20, 40, 44]).await;
+    let hits = r#"holdfast_tier_reads_total{tier="redis",outcome="hit"}"#;
+    assert!(both.metric(hits).await >= 1, "what is right is forgotten with what is not");
+}
+
+#[tokio::test]
+async fn one_of_a_fleet_that_has_not_noticed_spoils_nothing() {
+    let Some(server) = redis("one_of_a_fleet_that_has_not_noticed_spoils_nothing") else { return };
+    let server = server.run().await;
+    let node = upstream::devchain().blocks(60, 2).run().await;
+    let shared = |config: &mut Config| {
+        config.cache.redis = Some(server.config());
+        // Nothing stays in memory: what is asked for again is fetched, and handed on, again.
+        config.cache.size = bytesize::ByteSize::kib(1);
+    };
+    let fleet = [
+        proxy::new().upstream(&node).config(shared).run().await,
+        proxy::new().upstream(&node).config(shared).run().await,
+    ];
+    let [unaware, aware] = fleet.each_ref().map(client::http);
+    ask_all(&unaware, &node, [10, 20, 40]).await;
+    ask_all(&aware, &node, [10]).await;
+    node.reorg(50, 80);
+    // One learns of it.
+    eventually("the alarm", async || {
+        let _ = aware.ask(BLOCK, json!(["latest", false])).await;
+        let _ = aware.ask(BLOCK, json!(["finalized", false])).await;
+        fleet[1].metric("holdfast_finality_alarms_total").await >= 1
+    })
+    .await;
+    // The other goes on with what it believed.
+    for _ in 0..3 {
+        for at in [20, 40] {
+            let _ = unaware.ask(BLOCK, json!([number(at), true])).await;
+        }
+    }
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    ask_all(&aware, &node, [20, 40]).await;
 }
 
 #[tokio::test]

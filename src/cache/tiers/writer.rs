@@ -11,7 +11,7 @@ use tokio::{
     task,
 };
 
-use super::{Metrics, Rung, metrics::Wrote};
+use super::{Era, Metrics, Rung, metrics::Wrote};
 use crate::{
     cache::tier::{ChainKey, Part, Record, Sealed, TierKind},
     eth::{BlockHash, BlockNumber, TxHash},
@@ -52,8 +52,8 @@ pub(super) struct Queue {
 
 #[derive(Debug)]
 enum Work {
-    Put(Parcel),
-    NoteFinalized(ChainKey, BlockNumber, BlockHash),
+    Put(Parcel, Era),
+    NoteFinalized(ChainKey, BlockNumber, BlockHash, Era),
     ForgetCanonicity(ChainKey),
     Settle(oneshot::Sender<()>),
 }
@@ -69,23 +69,22 @@ impl Queue {
         tokio::spawn(async move {
             while let Some(next) = work.recv().await {
                 match next {
-                    Work::Put(parcel) => {
+                    Work::Put(parcel, era) => {
                         let size = parcel.text.len() as u64;
-                        write(&rungs, parcel, &metrics).await;
+                        write(&rungs, parcel, era, &metrics).await;
                         bytes.fetch_sub(size, Relaxed);
                     }
-                    Work::NoteFinalized(chain, number, hash) => {
-                        for rung in &*rungs {
-                            // First what it has not done yet: it must not come after what follows.
-                            if rung.disowned.load(Relaxed) {
-                                forget(rung, chain).await;
+                    Work::NoteFinalized(chain, number, hash, era) => {
+                        for rung in rungs.iter().filter(|rung| rung.takes(era)) {
+                            if !rung.write(|tier| tier.note_finalized(chain, number, hash)).await {
+                                // Nothing higher may be there without it: it could not be held to anything.
+                                rung.doubt();
                             }
-                            rung.write(|tier| tier.note_finalized(chain, number, hash)).await;
                         }
                     }
                     Work::ForgetCanonicity(chain) => {
                         for rung in &*rungs {
-                            forget(rung, chain).await;
+                            rung.forget(chain).await;
                         }
                     }
                     Work::Settle(settled) => {
@@ -97,10 +96,10 @@ impl Queue {
         queue
     }
 
-    pub(super) fn put(&self, parcel: Parcel, metrics: &Metrics) {
+    pub(super) fn put(&self, parcel: Parcel, era: Era, metrics: &Metrics) {
         let size = parcel.text.len() as u64;
         let fits = self.bytes.fetch_add(size, Relaxed) + size <= MOST_BYTES;
-        if !fits || self.sender.try_send(Work::Put(parcel)).is_err() {
+        if !fits || self.sender.try_send(Work::Put(parcel, era)).is_err() {
             self.bytes.fetch_sub(size, Relaxed);
             for rung in &*self.rungs {
                 metrics.wrote(rung.tier.kind(), Wrote::Dropped);
@@ -108,9 +107,11 @@ impl Queue {
         }
     }
 
-    pub(super) fn note_finalized(&self, chain: ChainKey, number: BlockNumber, hash: BlockHash) {
-        // If it does not fit, the next one does.
-        let _ = self.sender.try_send(Work::NoteFinalized(chain, number, hash));
+    pub(super) fn note_finalized(&self, chain: ChainKey, number: BlockNumber, hash: BlockHash, era: Era) {
+        if self.sender.try_send(Work::NoteFinalized(chain, number, hash, era)).is_err() {
+            // Nothing higher may be there without it: it could not be held to anything.
+            self.rungs.iter().for_each(Rung::doubt);
+        }
     }
 
     pub(super) fn forget_canonicity(&self, chain: ChainKey) {
@@ -126,13 +127,7 @@ impl Queue {
     }
 }
 
-async fn forget(rung: &Rung, chain: ChainKey) {
-    if rung.write(|tier| tier.forget_canonicity(chain)).await {
-        rung.disowned.store(false, Relaxed);
-    }
-}
-
-async fn write(rungs: &[Rung], parcel: Parcel, metrics: &Metrics) {
+async fn write(rungs: &[Rung], parcel: Parcel, era: Era, metrics: &Metrics) {
     let Parcel { chain, number, hash, part, transactions, text, from } = parcel;
     let above = from.and_then(|from| rungs.iter().position(|rung| rung.tier.kind() == from));
     let rungs = &rungs[..above.unwrap_or(rungs.len())];
@@ -144,13 +139,10 @@ async fn write(rungs: &[Rung], parcel: Parcel, metrics: &Metrics) {
     let record = Record { number, hash, part, transactions, value };
     for rung in rungs {
         let kind = rung.tier.kind();
-        if rung.writes.is_open(tokio::time::Instant::now()) {
+        // What was known before it had to forget must not be there after it.
+        if !rung.takes(era) || rung.writes.is_open(tokio::time::Instant::now()) {
             metrics.wrote(kind, Wrote::Skipped);
             continue;
-        }
-        // What it says of numbers does not count as long as it has others to forget.
-        if rung.disowned.load(Relaxed) {
-            forget(rung, chain).await;
         }
         let written = rung.write(|tier| tier.put(chain, record.clone())).await;
         metrics.wrote(kind, if written { Wrote::Written } else { Wrote::Failed });

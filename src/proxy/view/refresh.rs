@@ -212,12 +212,16 @@ impl View {
             // It does not count, and so it was not asked for yet.
             self.times().finalized = before;
         }
-        let now = self.clock.now();
+        if let Some(chain) = self.stored_as() {
+            // Before anything is final, and handed on. One that cannot be held against anything now is not written to.
+            let _ = self.confirm_tiers(chain).await;
+        }
+        let (now, era) = (self.clock.now(), self.tiers.era());
         let change = self.change(|tracker| tracker.observe_finalized(Some(link), sent, now));
         self.keep(named);
         match change {
             Finalized::Advanced { previous } => {
-                self.spill(previous.map(|(number, _)| number), (link.number, link.hash));
+                self.spill(previous.map(|(number, _)| number), (link.number, link.hash), era);
                 let Some((number, hash)) = previous else { return Ok(()) };
                 // What was final before must still be there; asked anew, not remembered.
                 if let Ok(Some(again)) =
@@ -250,7 +254,7 @@ impl View {
         Ok(named)
     }
 
-    fn alarm(&self, number: BlockNumber, what: &str) {
+    pub(super) fn alarm(&self, number: BlockNumber, what: &str) {
         error!(
             number = number.0,
             "ALARM: a finalized block changed: {what}; all that was known of canonicity is forgotten"

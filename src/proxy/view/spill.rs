@@ -8,7 +8,7 @@ use tracing::error;
 use super::View;
 use crate::{
     cache::{
-        Parcel,
+        Era, Parcel,
         tier::{ChainKey, Part, TierKind},
     },
     chain::Lookup,
@@ -32,9 +32,14 @@ impl View {
     }
 
     /// Finality has risen to this block: it is noted, and then what is in memory up to it is handed on.
-    pub(super) fn spill(&self, above: Option<BlockNumber>, (number, hash): (BlockNumber, BlockHash)) {
+    pub(super) fn spill(
+        &self,
+        above: Option<BlockNumber>,
+        (number, hash): (BlockNumber, BlockHash),
+        era: Era,
+    ) {
         let Some(chain) = self.stored_as() else { return };
-        self.tiers.note_finalized(chain, number, hash);
+        self.tiers.note_finalized(chain, number, hash, era);
         let passed = self.tracker().final_blocks(above, number);
         for (_, hash) in passed {
             if let Some(block) = self.cache.block(hash) {
@@ -49,19 +54,20 @@ impl View {
     /// Hands a block on, if it is final. `from` is the tier that it came from.
     pub(in crate::proxy) fn spill_block(&self, block: &Arc<Verified<Block>>, from: Option<TierKind>) {
         let header = block.header();
-        if let Some(chain) = self.spills(Kind::Blocks, block, header.number, header.hash) {
+        if let Some((chain, era)) = self.spills(Kind::Blocks, block, header.number, header.hash) {
             let transactions = block.transaction_hashes().collect();
             let (number, hash, text) = (header.number, header.hash, block.full());
-            self.tiers.put(Parcel { chain, number, hash, part: Part::Block, transactions, text, from });
+            let part = Part::Block;
+            self.tiers.put(Parcel { chain, number, hash, part, transactions, text, from }, era);
         }
     }
 
     /// The same for the receipts of a block.
     pub(in crate::proxy) fn spill_receipts(&self, receipts: &Verified<Receipts>, from: Option<TierKind>) {
         let Some((hash, number)) = receipts.home() else { return };
-        if let Some(chain) = self.spills(Kind::Receipts, receipts, number, hash) {
+        if let Some((chain, era)) = self.spills(Kind::Receipts, receipts, number, hash) {
             let (part, transactions, text) = (Part::Receipts, Vec::new(), receipts.all());
-            self.tiers.put(Parcel { chain, number, hash, part, transactions, text, from });
+            self.tiers.put(Parcel { chain, number, hash, part, transactions, text, from }, era);
         }
     }
 
@@ -72,15 +78,17 @@ impl View {
         content: &Verified<T>,
         number: BlockNumber,
         hash: BlockHash,
-    ) -> Option<ChainKey> {
+    ) -> Option<(ChainKey, Era)> {
         let chain = self.stored_as()?;
+        // Before it is looked: what is forgotten after that is forgotten here too.
+        let era = self.tiers.era();
         let unproved = content.is_settled() && self.verifier.demands(kind) == Demand::Structural;
         let is_final = self.tracker().lookup(number, self.clock.now()) == Lookup::Final(hash);
         if !is_final || !(content.is_proved() || unproved) {
             return None;
         }
         self.times().spilled = Some(Instant::now());
-        Some(chain)
+        Some((chain, era))
     }
 
     /// What was handed on since then may have been a stranger's word as to where it stands.
@@ -93,28 +101,66 @@ impl View {
         }
     }
 
-    /// Asks what stands at the number that was the highest final one when tiers were last written. What they say of
-    /// numbers counts if that is still the same block; else they are told to forget it.
-    pub(in crate::proxy) async fn confirm_stored(
+    /// Makes sure that what tiers say of numbers counts: of each that has not been held against the upstream since the start,
+    /// or since there was reason to doubt it, it is asked what stands at the number that was the highest final one when it was
+    /// last told. If that is another block now, this tier is told to forget.
+    pub(in crate::proxy) async fn confirm_tiers(
         self: &Arc<Self>,
         chain: ChainKey,
-        (number, hash): (BlockNumber, BlockHash),
     ) -> Result<(), UpstreamError> {
-        let now = self.clock.now();
-        let asked = self.ask(&number.to_string(), AskedBlock::ByNumber(number), now).await?;
-        let named = asked.ok_or(UpstreamError::Empty)?;
-        let found = named.thin.hash();
-        if found == hash {
+        if self.tiers.is_confirmed() {
             return Ok(());
         }
-        self.recognise(named.by).await?;
-        error!(
-            number = number.0,
-            "ALARM: a block that was final before the start changed: {hash} became {found}; what tiers say of canonicity \
-             is forgotten"
-        );
-        self.metrics.alarm();
-        self.tiers.forget_canonicity(chain);
+        let _one = self.confirming.lock().await;
+        let unconfirmed = self.tiers.unconfirmed(chain).await;
+        if unconfirmed.is_empty() {
+            return Ok(());
+        }
+        let era = self.tiers.era();
+        let finalized = self.tracker().finalized();
+        // Where others found out that what was final is not, it may be so here too, and not be known yet.
+        if let Some((number, hash)) = finalized
+            && !self.still_stands(number, hash).await?
+        {
+            let (now, found) = (self.clock.now(), "another block stands there now");
+            self.change(|tracker| tracker.forget(now));
+            self.alarm(number, found);
+            return Ok(());
+        }
+        for tier in unconfirmed {
+            if let Some((number, hash)) = tier.finalized
+                && finalized != tier.finalized
+                && !self.still_stands(number, hash).await?
+            {
+                error!(
+                    number = number.0,
+                    tier = tier.tier.as_str(),
+                    "ALARM: a block that was final before changed, and was {hash}; what the tier says of canonicity is forgotten"
+                );
+                self.metrics.alarm();
+                self.tiers.forget_one(chain, tier.tier);
+            } else {
+                self.tiers.confirm(chain, tier).await;
+            }
+        }
+        if let Some((number, hash)) = finalized {
+            self.tiers.note_finalized(chain, number, hash, era);
+        }
         Ok(())
+    }
+
+    /// Does this block still stand there? An error if that cannot be told, or a stranger was asked.
+    async fn still_stands(
+        self: &Arc<Self>,
+        number: BlockNumber,
+        hash: BlockHash,
+    ) -> Result<bool, UpstreamError> {
+        let asked = self.ask(&number.to_string(), AskedBlock::ByNumber(number), self.clock.now()).await?;
+        let named = asked.ok_or(UpstreamError::Empty)?;
+        if named.thin.hash() == hash {
+            return Ok(true);
+        }
+        self.recognise(named.by).await?;
+        Ok(false)
     }
 }

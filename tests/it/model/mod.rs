@@ -7,6 +7,7 @@
 mod address;
 mod liar;
 mod step;
+mod tiers;
 mod two;
 mod world;
 
@@ -300,8 +301,13 @@ fn check_programs<S: std::fmt::Debug + Clone>(
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
-    let runs =
-        Runs { cases: programs, failure_persistence: None, max_shrink_iters: 3_000, ..Runs::default() };
+    let runs = Runs {
+        cases: programs,
+        failure_persistence: None,
+        max_shrink_iters: 3_000,
+        max_shrink_time: 180_000,
+        ..Runs::default()
+    };
     let mut runner = TestRunner::new_with_rng(runs, rng);
     let result = runner.run(program, |steps| run(&steps).map_err(TestCaseError::fail));
     match result {

@@ -207,6 +207,16 @@ impl World {
         }
     }
 
+    /// What was called final is replaced, which must not happen: so far below what may be, with as many blocks and some more.
+    pub fn replace(&mut self, below: u64, more: usize) {
+        self.set_lag(0);
+        let head = self.chain.head().number;
+        let depth = (head.saturating_sub(self.floor) + below).min(head - 1);
+        self.chain.reorg(depth, usize::try_from(depth).unwrap() + more);
+        self.floor = head - depth;
+        self.note();
+    }
+
     pub fn shuffle(&mut self, depth: u64, deal: &[u8]) {
         let depth = self.deepest(depth);
         if depth == 0 {

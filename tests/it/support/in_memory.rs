@@ -13,7 +13,7 @@ use bytes::Bytes;
 use flate2::read::GzDecoder;
 use holdfast::{
     budget::{ByteBudget, FairBytes},
-    cache::{self, Cache, Tiers},
+    cache::{self, Cache, TierMetrics, Tiers},
     config::Config,
     devchain::DevChain,
     http::{self, Access, Edge, Portion},
@@ -38,6 +38,8 @@ pub struct InMemory {
     accepts: Accepts,
     /// How the nodes are doing.
     pub upstream: Upstream,
+    /// What is behind memory.
+    pub tiers: Tiers,
 }
 
 /// What is said in `accept-encoding`.
@@ -83,7 +85,17 @@ pub fn program_over(chains: &[&DevChain], config: &Config) -> InMemory {
 
 /// The same in front of these endpoints, however they are reached.
 pub fn program_of(endpoints: Vec<EndpointParts>, config: &Config) -> InMemory {
+    program_with(endpoints, config, |_| Tiers::default())
+}
+
+/// The same over what outlives memory.
+pub fn program_with(
+    endpoints: Vec<EndpointParts>,
+    config: &Config,
+    tiers: impl FnOnce(TierMetrics) -> Tiers,
+) -> InMemory {
     let mut registry = Registry::default();
+    let tiers = tiers(TierMetrics::register(&mut registry));
     let metrics = upstream::Metrics::register(&mut registry);
     let upstream = Upstream::new(endpoints, config.chain_id, &config.upstream, &metrics);
     tokio::spawn(upstream.watch());
@@ -91,14 +103,8 @@ pub fn program_of(endpoints: Vec<EndpointParts>, config: &Config) -> InMemory {
     let cache = Cache::new(&config.cache, cache::Metrics::default());
     let metrics = proxy::Metrics::register(&mut registry);
     let verifier = Verifier::new(config.verify.clone(), verify::Metrics::register(&mut registry));
-    let parts = ProxyParts {
-        upstream: upstream.clone(),
-        cache,
-        tiers: Tiers::default(),
-        verifier,
-        consistent,
-        metrics,
-    };
+    let parts =
+        ProxyParts { upstream: upstream.clone(), cache, tiers: tiers.clone(), verifier, consistent, metrics };
     let bytes = config.max_bytes_in_flight.as_u64();
     let metrics = http::Metrics::register(&mut registry);
     let access = Access::new(&config.http, Policy::new(&config.proxy()), metrics);
@@ -122,6 +128,7 @@ pub fn program_of(endpoints: Vec<EndpointParts>, config: &Config) -> InMemory {
         path: "/".to_owned(),
         accepts: Accepts::Unsaid,
         upstream,
+        tiers,
     }
 }
 

@@ -1,0 +1,162 @@
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard},
+};
+
+use alloy_primitives::B256;
+use tokio::sync::Semaphore;
+
+use super::*;
+use crate::cache::tier::{Record, Sealed};
+
+const CHAIN: ChainKey = ChainKey { id: 1, genesis: B256::ZERO };
+
+/// A tier that writes when it is let.
+#[derive(Debug)]
+struct Slow {
+    numbers: Mutex<HashMap<BlockNumber, BlockHash>>,
+    finalized: Mutex<Option<(BlockNumber, BlockHash)>>,
+    lets: Semaphore,
+}
+
+impl Slow {
+    fn numbers(&self) -> MutexGuard<'_, HashMap<BlockNumber, BlockHash>> {
+        self.numbers.lock().unwrap()
+    }
+}
+
+impl Tier for Slow {
+    fn kind(&self) -> TierKind {
+        TierKind::Disk
+    }
+
+    fn get(&self, _: ChainKey, _: Part, _: BlockHash) -> Tiered<'_, Option<Sealed>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn hash_at(&self, _: ChainKey, number: BlockNumber) -> Tiered<'_, Option<BlockHash>> {
+        Box::pin(async move { Ok(self.numbers().get(&number).copied()) })
+    }
+
+    fn place_of(&self, _: ChainKey, _: TxHash) -> Tiered<'_, Option<(BlockNumber, TxPosition)>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn finalized(&self, _: ChainKey) -> Tiered<'_, Option<(BlockNumber, BlockHash)>> {
+        Box::pin(async { Ok(*self.finalized.lock().unwrap()) })
+    }
+
+    fn put(&self, _: ChainKey, record: Record) -> Tiered<'_, ()> {
+        Box::pin(async move {
+            self.lets.acquire().await.unwrap().forget();
+            self.numbers().insert(record.number, record.hash);
+            Ok(())
+        })
+    }
+
+    fn note_finalized(&self, _: ChainKey, number: BlockNumber, hash: BlockHash) -> Tiered<'_, ()> {
+        Box::pin(async move {
+            *self.finalized.lock().unwrap() = Some((number, hash));
+            Ok(())
+        })
+    }
+
+    fn remove(&self, _: ChainKey, _: Part, _: BlockHash) -> Tiered<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn forget_canonicity(&self, _: ChainKey) -> Tiered<'_, ()> {
+        Box::pin(async {
+            self.numbers().clear();
+            *self.finalized.lock().unwrap() = None;
+            Ok(())
+        })
+    }
+
+    fn usage(&self) -> Usage {
+        Usage::default()
+    }
+}
+
+fn hash(byte: u8) -> BlockHash {
+    BlockHash(B256::repeat_byte(byte))
+}
+
+fn parcel(number: u64, byte: u8) -> Parcel {
+    Parcel {
+        chain: CHAIN,
+        number: BlockNumber(number),
+        hash: hash(byte),
+        part: Part::Block,
+        transactions: Vec::new(),
+        text: Bytes::from_static(b"{}"),
+        from: None,
+    }
+}
+
+fn slow() -> (Arc<Slow>, Tiers) {
+    let slow =
+        Arc::new(Slow { numbers: Mutex::default(), finalized: Mutex::default(), lets: Semaphore::new(0) });
+    let tiers = Tiers::new(vec![(slow.clone(), Duration::from_secs(1))], Metrics::default());
+    (slow, tiers)
+}
+
+async fn confirm(tiers: &Tiers) {
+    for unconfirmed in tiers.unconfirmed(CHAIN).await {
+        tiers.confirm(CHAIN, unconfirmed).await;
+    }
+}
+
+async fn told(tiers: &Tiers, number: u64) -> Option<BlockHash> {
+    tiers.hash_at(CHAIN, BlockNumber(number), Word::Any).await.map(|found| found.value)
+}
+
+#[tokio::test]
+async fn what_waits_to_be_written_when_all_is_forgotten_does_not_come_back() {
+    let (slow, tiers) = slow();
+    confirm(&tiers).await;
+    let before = tiers.era();
+    for number in 1..=3 {
+        tiers.put(parcel(number, 1), before);
+    }
+    // The first of them is being written.
+    tokio::task::yield_now().await;
+    tiers.forget_canonicity(CHAIN);
+    // Made of what was known before, and handed on after.
+    tiers.put(parcel(4, 1), before);
+    tiers.note_finalized(CHAIN, BlockNumber(4), hash(1), before);
+    slow.lets.add_permits(10);
+    for _ in 0..100 {
+        for number in 1..=4 {
+            assert_eq!(told(&tiers, number).await, None);
+        }
+        tokio::task::yield_now().await;
+    }
+    tiers.settle().await;
+    assert!(slow.numbers().is_empty());
+    assert_eq!(tiers.finalized(CHAIN).await, None);
+    // What is known since counts.
+    confirm(&tiers).await;
+    tiers.put(parcel(1, 2), tiers.era());
+    tiers.settle().await;
+    assert_eq!(told(&tiers, 1).await, Some(hash(2)));
+}
+
+#[tokio::test]
+async fn nothing_is_written_and_no_word_counts_before_it_was_held_against_the_upstream() {
+    let (slow, tiers) = slow();
+    slow.numbers().insert(BlockNumber(1), hash(1));
+    *slow.finalized.lock().unwrap() = Some((BlockNumber(1), hash(1)));
+    slow.lets.add_permits(10);
+    let confirmed = async || tiers.hash_at(CHAIN, BlockNumber(1), Word::Confirmed).await;
+    tiers.note_finalized(CHAIN, BlockNumber(9), hash(9), tiers.era());
+    tiers.put(parcel(9, 9), tiers.era());
+    tiers.settle().await;
+    assert_eq!(tiers.finalized(CHAIN).await, Some((BlockNumber(1), hash(1))));
+    assert!(!slow.numbers().contains_key(&BlockNumber(9)));
+    assert_eq!(confirmed().await, None);
+    confirm(&tiers).await;
+    assert_eq!(confirmed().await.map(|found| found.value), Some(hash(1)));
+    tiers.doubt();
+    assert_eq!(confirmed().await, None);
+}
