@@ -80,7 +80,7 @@ impl Filled {
                 [Some(&disk as &dyn Tier), shared.as_ref().map(|it| it as &dyn Tier)].into_iter().flatten()
             {
                 tier.note_finalized(key(&chain), BlockNumber(number), hash).await.unwrap();
-                tier.follow(key(&chain)).await.unwrap();
+                tier.follow(Some(key(&chain))).await.unwrap();
             }
         }
         let (on_disk, filled_in) = (size(&data), begun.elapsed());

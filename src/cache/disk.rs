@@ -196,9 +196,18 @@ impl Tier for Disk {
         }))
     }
 
-    fn follow(&self, chain: ChainKey) -> Tiered<'_, ()> {
+    fn follow(&self, chain: Option<ChainKey>) -> Tiered<'_, ()> {
         let path = self.chain.clone();
-        Box::pin(self.change(move |_| note::write(&path, Seal::of_format(), &chain.to_bytes(), Lasts::Kill)))
+        Box::pin(self.change(move |_| {
+            // Where it cannot be noted, the one before must not answer for this one.
+            let forget = || match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            };
+            let Some(chain) = chain else { return forget() };
+            let noted = note::write(&path, Seal::of_format(), &chain.to_bytes(), Lasts::Kill);
+            noted.inspect_err(|_| drop(forget()))
+        }))
     }
 
     fn usage(&self) -> Usage {

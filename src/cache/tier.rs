@@ -148,8 +148,8 @@ pub trait Tier: fmt::Debug + Send + Sync + 'static {
         Box::pin(async { Ok(None) })
     }
 
-    /// From here on this chain is followed.
-    fn follow(&self, _chain: ChainKey) -> Tiered<'_, ()> {
+    /// From here on this chain is followed; `None` for one that is not kept here.
+    fn follow(&self, _chain: Option<ChainKey>) -> Tiered<'_, ()> {
         Box::pin(async { Ok(()) })
     }
 

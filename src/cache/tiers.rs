@@ -152,7 +152,7 @@ impl Tiers {
                 Err(damaged) => {
                     inner.metrics.damaged(kind);
                     rung.say("damaged", &damaged);
-                    rung.write(|tier| tier.remove(chain, part, hash)).await;
+                    inner.queue.remove(chain, part, hash, kind);
                 }
             }
         }
@@ -190,12 +190,12 @@ impl Tiers {
     }
 
     /// What was found under this hash there is not what it should be.
-    pub async fn reject(&self, chain: ChainKey, part: Part, hash: BlockHash, tier: TierKind) {
+    pub fn reject(&self, chain: ChainKey, part: Part, hash: BlockHash, tier: TierKind) {
         let Some(inner) = &self.0 else { return };
         inner.metrics.rejected(tier);
         if let Some(rung) = inner.rungs.iter().find(|rung| rung.tier.kind() == tier) {
             rung.say("rejected", &"a value is not what its hash says: it is dropped");
-            rung.write(|tier| tier.remove(chain, part, hash)).await;
+            inner.queue.remove(chain, part, hash, tier);
         }
     }
 
@@ -284,10 +284,10 @@ impl Tiers {
         self.told(Word::Any, |tier| tier.last_chain()).await.map(|found| found.value)
     }
 
-    /// From here on this chain is followed.
-    pub async fn follow(&self, chain: ChainKey) {
-        for rung in self.rungs() {
-            rung.write(|tier| tier.follow(chain)).await;
+    /// From here on this chain is followed, or one that is not kept in tiers.
+    pub fn follow(&self, chain: Option<ChainKey>) {
+        if let Some(inner) = &self.0 {
+            inner.queue.follow(chain);
         }
     }
 

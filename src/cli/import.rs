@@ -113,7 +113,7 @@ impl Import {
         disk.note_finalized(chain, highest, hash).await.map_err(|error| self.failed(&error))?;
         let followed = disk.last_chain().await.map_err(|error| self.failed(&error))?;
         if followed.is_none() {
-            disk.follow(chain).await.map_err(|error| self.failed(&error))?;
+            disk.follow(Some(chain)).await.map_err(|error| self.failed(&error))?;
         }
         self.report(&disk, chain, &blocks, followed.filter(|followed| *followed != chain))
     }

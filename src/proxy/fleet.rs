@@ -44,7 +44,7 @@ impl Fetcher {
         };
         // What is not final is kept nowhere that others look.
         let is_final = match wanted {
-            Wanted::Hash(_) => true,
+            Wanted::Hash(hash) => !self.view.tracker().is_recent(hash),
             Wanted::Number(number) => self.view.tracker().is_final(number),
         };
         let Some(chain) = self.view.stored_as().filter(|_| is_final) else { return ours };

@@ -140,7 +140,8 @@ impl Inner {
         match self.memory.look(asked.want, &asked.packet) {
             Look::Hit(piece) => {
                 let answered = self.memory.hit(asked.want, piece);
-                Some(Answered { outcome: Outcome::Restored(tier), ..answered })
+                let outcome = tier.map_or(answered.outcome, Outcome::Restored);
+                Some(Answered { outcome, ..answered })
             }
             _ => None,
         }

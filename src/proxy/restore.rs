@@ -32,7 +32,7 @@ pub(super) struct Restorer {
     pub(super) tiers: Tiers,
     /// The chain that it must be, if the operator says so.
     chain_id: Option<u64>,
-    flights: Coalesce<(Fetch, Upstreams), Option<TierKind>>,
+    flights: Coalesce<(Fetch, Upstreams), Option<Option<TierKind>>>,
     names: [Arc<str>; TierKind::ALL.len()],
 }
 
@@ -55,13 +55,14 @@ impl Restorer {
 // === impl Fetcher ===
 
 impl Fetcher {
-    /// Brings what answers this into memory, if a tier has it; tells which.
+    /// Brings what answers this into memory, if a tier has it; tells which, or that it was there, and only where it stands had
+    /// to be brought.
     pub(super) async fn restore(
         self: &Arc<Self>,
         want: Want,
         arrival: Stamp,
         upstreams: Upstreams,
-    ) -> Option<TierKind> {
+    ) -> Option<Option<TierKind>> {
         if self.restorer.tiers.is_empty() {
             return None;
         }
@@ -73,7 +74,11 @@ impl Fetcher {
         landed.ok()?.value
     }
 
-    pub(super) async fn bring(self: &Arc<Self>, fetch: Fetch, upstreams: Upstreams) -> Option<TierKind> {
+    pub(super) async fn bring(
+        self: &Arc<Self>,
+        fetch: Fetch,
+        upstreams: Upstreams,
+    ) -> Option<Option<TierKind>> {
         let chain = self.stored_as(upstreams).await?;
         let (at, hash) = match fetch {
             Fetch::Block(hash) | Fetch::Receipts(hash) => (None, hash),
@@ -97,7 +102,7 @@ impl Fetcher {
         if let Fetch::Receipts(_) | Fetch::ReceiptsAt(_) | Fetch::Receipt(_) = fetch {
             tier = self.bring_receipts(chain, &block).await?.or(tier);
         }
-        tier
+        Some(tier)
     }
 
     /// The view is told where a restored block stands; `None` if that is not where it was looked for, or the view knows
@@ -131,7 +136,7 @@ impl Fetcher {
                     self.view.spill_block(&block, Some(found.tier));
                     return Some((block, Some(found.tier)));
                 }
-                Err(Doubt::Wrong) => tiers.reject(chain, Part::Block, hash, found.tier).await,
+                Err(Doubt::Wrong) => tiers.reject(chain, Part::Block, hash, found.tier),
                 Err(Doubt::Unsure) => return None,
             }
         }
@@ -158,7 +163,7 @@ impl Fetcher {
                     self.view.spill_receipts(&receipts, Some(found.tier));
                     return Some(Some(found.tier));
                 }
-                Err(Doubt::Wrong) => tiers.reject(chain, Part::Receipts, hash, found.tier).await,
+                Err(Doubt::Wrong) => tiers.reject(chain, Part::Receipts, hash, found.tier),
                 Err(Doubt::Unsure) => return None,
             }
         }
@@ -179,7 +184,8 @@ impl Fetcher {
         let mut word = Word::Confirmed;
         match upstreams {
             Upstreams::Answer => {
-                self.view.confirm_tiers(chain).await.ok()?;
+                // Those that could not be confirmed do not count; others may.
+                let _ = self.view.confirm_tiers(chain).await;
                 self.view.establish(now).await.ok()?;
             }
             Upstreams::Silent if !self.view.is_followed() => {

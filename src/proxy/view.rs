@@ -80,6 +80,8 @@ struct Times {
     who: Option<Arc<WhoIs>>,
     /// When something was last handed on to the tiers.
     spilled: Option<Instant>,
+    /// When it was last tried to hold what they say against the upstream.
+    confirmed: Option<Instant>,
 }
 
 // === impl View ===
@@ -170,10 +172,7 @@ impl View {
                 tracker.forget(now);
             });
         }
-        if let Some(chain) = self.stored_as() {
-            let tiers = self.tiers.clone();
-            tokio::spawn(async move { tiers.follow(chain).await });
-        }
+        self.tiers.follow(self.stored_as());
         if before.is_some() {
             warn!(chain_id = who.chain_id, "the development chain was started anew: everything is forgotten");
             // First: what is under way must not come in after it was emptied.

@@ -3,7 +3,7 @@
 //! Only what an ordinary call could have caused happens here, through the same fetches: checked, kept, joined with
 //! others', at the rate that an endpoint may be asked.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tokio::sync::Semaphore;
 
@@ -17,12 +17,16 @@ use crate::{
     chain::Lookup,
     eth::{BlockHash, BlockNumber, Tag},
     jsonrpc::Answer,
+    timeout::timeout,
     upstream::UpstreamError,
     verify::{Kind, Level},
 };
 
 /// So many blocks at a time, whoever wants them: the rest of the upstream's places is for clients.
 const AT_A_TIME: usize = 16;
+
+/// So long it is waited for what tiers are to have.
+const WRITE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Fetches what somebody wants to have in memory. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -127,7 +131,7 @@ impl Warmer {
             (true, ..) => Some(Piece::Unkept("their block is not in memory".to_owned())),
         };
         // Whoever wants much at once is not to be faster than what it is written to: that would be left out.
-        fetcher.restorer.tiers.settle().await;
+        let _ = timeout(WRITE_PATIENCE, fetcher.restorer.tiers.settle()).await;
         Ok(Warmed { number, hash, block, receipts })
     }
 

@@ -110,14 +110,14 @@ async fn the_chain_that_was_followed_is_remembered() {
     let directory = Directory::new();
     let disk = directory.open(ByteSize::mib(1));
     assert_eq!(disk.last_chain().await.unwrap(), None);
-    disk.follow(OTHER).await.unwrap();
-    disk.follow(CHAIN).await.unwrap();
+    disk.follow(Some(OTHER)).await.unwrap();
+    disk.follow(Some(CHAIN)).await.unwrap();
     drop(disk);
     assert_eq!(directory.open(ByteSize::mib(1)).last_chain().await.unwrap(), Some(CHAIN));
     fs::write(directory.0.join("chain"), "mainnet").unwrap();
     let disk = directory.open(ByteSize::mib(1));
     assert_eq!(disk.last_chain().await.unwrap(), None, "what is damaged is no chain");
-    disk.follow(CHAIN).await.unwrap();
+    disk.follow(Some(CHAIN)).await.unwrap();
     assert_eq!(disk.last_chain().await.unwrap(), Some(CHAIN));
 }
 

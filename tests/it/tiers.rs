@@ -522,3 +522,38 @@ async fn warming_fills_the_disk_and_asks_for_nothing_that_is_there() {
     assert_eq!(fetches(&node), asked, "it was on disk");
     ask_all(&client::http(&second), &node, [1, 40]).await;
 }
+
+#[tokio::test]
+async fn what_is_in_memory_by_its_hash_is_found_by_its_number_too_without_a_node() {
+    let node = upstream::devchain().blocks(60, 2).run().await;
+    let data = directory();
+    let first = start(&node, &data, true).await;
+    ask_all(&client::http(&first), &node, [5]).await;
+    first.app.stop().await;
+    let hash = format!("{:#x}", node.hash_at(5).unwrap());
+    let truth = client::at(&node.url()).ask(BLOCK_BY_HASH, json!([hash, true])).await;
+    node.fail(Fault::Status(503)).always();
+    let second = start(&node, &data, false).await;
+    let client = client::http(&second);
+    assert_eq!(client.ask(BLOCK_BY_HASH, json!([hash, true])).await, truth);
+    assert_eq!(client.ask(BLOCK, json!([number(5), true])).await, truth);
+}
+
+#[tokio::test]
+async fn the_chain_before_a_development_chain_does_not_answer_for_it() {
+    let (node, development) = (
+        upstream::devchain().blocks(60, 2).run().await,
+        upstream::devchain().config(|config| config.chain_id = 31337).blocks(3, 1).run().await,
+    );
+    let data = directory();
+    let first = start(&node, &data, true).await;
+    ask_all(&client::http(&first), &node, [5]).await;
+    first.app.stop().await;
+    let second = start(&development, &data, true).await;
+    client::http(&second).ask(BLOCK, json!([number(2), true])).await.unwrap();
+    second.app.stop().await;
+    development.fail(Fault::Status(503)).always();
+    let third = start(&development, &data, false).await;
+    let answer = client::http(&third).ask(BLOCK, json!([number(5), true])).await;
+    assert!(answer.is_err(), "{answer:?}");
+}

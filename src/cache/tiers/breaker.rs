@@ -1,6 +1,7 @@
 //! Leaves a tier alone that keeps failing.
 
 use std::{
+    mem,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -23,6 +24,8 @@ struct State {
     failures: u32,
     /// Until then it is left alone.
     until: Option<Instant>,
+    /// One tries it.
+    tried: bool,
 }
 
 // === impl Breaker ===
@@ -35,6 +38,7 @@ impl Breaker {
             Some(until) if now < until => false,
             Some(_) => {
                 state.until = Some(now + pause(state.failures));
+                state.tried = true;
                 true
             }
             None => true,
@@ -47,6 +51,10 @@ impl Breaker {
 
     pub(super) fn fail(&self, now: Instant) {
         let mut state = self.lock();
+        // Of those that were under way when it failed, each says no more than the first.
+        if state.until.is_some() && !mem::take(&mut state.tried) {
+            return;
+        }
         state.failures = state.failures.saturating_add(1);
         if state.failures >= FAILURES {
             state.until = Some(now + pause(state.failures));
@@ -79,6 +87,10 @@ mod tests {
             breaker.fail(Instant::now());
         }
         assert!(!breaker.lets_pass(Instant::now()));
+        // Those that were under way with them make it no worse.
+        for _ in 0..20 {
+            breaker.fail(Instant::now());
+        }
         tokio::time::advance(FIRST).await;
         assert!(breaker.lets_pass(Instant::now()));
         assert!(!breaker.lets_pass(Instant::now()), "one tries it, not all");

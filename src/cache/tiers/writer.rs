@@ -55,6 +55,8 @@ enum Work {
     Put(Parcel, Era),
     NoteFinalized(ChainKey, BlockNumber, BlockHash, Era),
     ForgetCanonicity(ChainKey),
+    Follow(Option<ChainKey>),
+    Remove(ChainKey, Part, BlockHash, TierKind),
     Settle(oneshot::Sender<()>),
 }
 
@@ -87,6 +89,16 @@ impl Queue {
                             rung.forget(chain).await;
                         }
                     }
+                    Work::Follow(chain) => {
+                        for rung in &*rungs {
+                            rung.write(|tier| tier.follow(chain)).await;
+                        }
+                    }
+                    Work::Remove(chain, part, hash, kind) => {
+                        for rung in rungs.iter().filter(|rung| rung.tier.kind() == kind) {
+                            rung.write(|tier| tier.remove(chain, part, hash)).await;
+                        }
+                    }
                     Work::Settle(settled) => {
                         let _ = settled.send(());
                     }
@@ -117,6 +129,15 @@ impl Queue {
     pub(super) fn forget_canonicity(&self, chain: ChainKey) {
         // Not lost if it does not fit: it is made up for before anything counts again.
         let _ = self.sender.try_send(Work::ForgetCanonicity(chain));
+    }
+
+    pub(super) fn follow(&self, chain: Option<ChainKey>) {
+        let _ = self.sender.try_send(Work::Follow(chain));
+    }
+
+    /// Nobody waits for it: what is found again meanwhile is found out again.
+    pub(super) fn remove(&self, chain: ChainKey, part: Part, hash: BlockHash, tier: TierKind) {
+        let _ = self.sender.try_send(Work::Remove(chain, part, hash, tier));
     }
 
     pub(super) async fn settle(&self) {

@@ -24,9 +24,10 @@ impl Draft {
             return Err(Failure::Other(format!("{} is there already: --force replaces it", path.display())));
         }
         let mut temporary = path.as_os_str().to_owned();
-        temporary.push(".tmp");
+        // Not another's, be it of the same name.
+        temporary.push(format!(".{}.tmp", std::process::id()));
         let temporary = PathBuf::from(temporary);
-        let file = File::create(&temporary).map_err(|error| cannot_write(path, &error))?;
+        let file = File::create_new(&temporary).map_err(|error| cannot_write(path, &error))?;
         Ok(Self { path: path.to_owned(), temporary, file })
     }
 

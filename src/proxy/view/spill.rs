@@ -1,6 +1,6 @@
 //! Hands what is final on to the tiers behind memory.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 use tracing::error;
@@ -16,6 +16,9 @@ use crate::{
     upstream::{UpstreamError, is_development},
     verify::{AskedBlock, Demand, Kind, Verified},
 };
+
+/// What could not be confirmed is tried again after this: not with every call.
+const CONFIRM_AGAIN: Duration = Duration::from_secs(1);
 
 // === impl View ===
 
@@ -108,10 +111,21 @@ impl View {
         self: &Arc<Self>,
         chain: ChainKey,
     ) -> Result<(), UpstreamError> {
-        if self.tiers.is_confirmed() {
+        let is_tried = || self.times().confirmed.is_some_and(|tried| tried.elapsed() < CONFIRM_AGAIN);
+        if self.tiers.is_confirmed() || is_tried() {
             return Ok(());
         }
         let _one = self.confirming.lock().await;
+        // Whoever waited for another's attempt does not make one of its own.
+        if is_tried() {
+            return Ok(());
+        }
+        let tried = self.try_to_confirm(chain).await;
+        self.times().confirmed = Some(Instant::now());
+        tried
+    }
+
+    async fn try_to_confirm(self: &Arc<Self>, chain: ChainKey) -> Result<(), UpstreamError> {
         let unconfirmed = self.tiers.unconfirmed(chain).await;
         if unconfirmed.is_empty() {
             return Ok(());
@@ -127,11 +141,21 @@ impl View {
             self.alarm(number, found);
             return Ok(());
         }
+        let mut told = Ok(());
         for tier in unconfirmed {
-            if let Some((number, hash)) = tier.finalized
-                && finalized != tier.finalized
-                && !self.still_stands(number, hash).await?
-            {
+            let stands = match tier.finalized {
+                Some((number, hash)) if finalized != tier.finalized => self.still_stands(number, hash).await,
+                _ => Ok(true),
+            };
+            let stands = match stands {
+                Ok(stands) => stands,
+                Err(error) => {
+                    // What one says cannot be held against anything; others are not to suffer for it.
+                    told = Err(error);
+                    continue;
+                }
+            };
+            if let Some((number, hash)) = tier.finalized.filter(|_| !stands) {
                 error!(
                     number = number.0,
                     tier = tier.tier.as_str(),
@@ -146,7 +170,7 @@ impl View {
         if let Some((number, hash)) = finalized {
             self.tiers.note_finalized(chain, number, hash, era);
         }
-        Ok(())
+        told
     }
 
     /// Does this block still stand there? An error if that cannot be told, or a stranger was asked.
