@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::{CHAIN, Directory, content::Content, found, put_both};
 
 #[tokio::test]
-#[ignore = "a measurement: half a minute"]
+#[ignore = "a measurement of seconds; tests/run runs it"]
 async fn opening_takes_as_long_as_there_are_blocks() {
     for blocks in [2_500, 5_000, 10_000] {
         let directory = Directory::new();
