@@ -93,6 +93,8 @@ impl App {
         let budget = FairBytes::new(ByteBudget::new(config.max_bytes_in_flight.as_u64()));
         let endpoints = endpoints(&config, &budget).map_err(StartError::Config)?;
         let feed = feed(&config.upstream).map_err(StartError::Config)?;
+        // Before anybody is asked for anything: it may be another's.
+        let tiers = tiers::open(&config.cache, budget.clone(), &mut registry)?;
         let upstream_metrics = upstream::Metrics::register(&mut registry);
         let upstream = Upstream::new(endpoints, config.chain_id, &config.upstream, &upstream_metrics);
         upstream.register(&mut registry);
@@ -116,7 +118,6 @@ impl App {
         let watch = tokio::spawn(upstream.watch());
         let call_metrics = proxy::Metrics::register(&mut registry);
         let cache = Cache::new(&config.cache, cache::Metrics::register(&mut registry));
-        let tiers = tiers::open(&config.cache, &mut registry)?;
         let consistent = is_consistent(&config.upstream.endpoints);
         let parts = ProxyParts {
             upstream: upstream.clone(),

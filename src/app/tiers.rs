@@ -6,6 +6,7 @@ use prometheus_client::registry::Registry;
 
 use super::StartError;
 use crate::{
+    budget::FairBytes,
     cache::{Config, Disk, TierMetrics, Tiers, redis::Redis, tier::Tier},
     config::Problem,
 };
@@ -17,7 +18,7 @@ const DISK_PATIENCE: Duration = Duration::from_secs(1);
 const REDIS_MARGIN: u32 = 2;
 
 /// Opens what is configured. A Redis need not be up; a directory must be there, and be nobody else's.
-pub(super) fn open(config: &Config, registry: &mut Registry) -> Result<Tiers, StartError> {
+pub(super) fn open(config: &Config, budget: FairBytes, registry: &mut Registry) -> Result<Tiers, StartError> {
     let mut tiers: Vec<(Arc<dyn Tier>, Duration)> = Vec::new();
     if let Some(disk) = &config.disk {
         tiers.push((Arc::new(Disk::open(disk).map_err(StartError::Disk)?), DISK_PATIENCE));
@@ -28,7 +29,7 @@ pub(super) fn open(config: &Config, registry: &mut Registry) -> Result<Tiers, St
         tiers.push((Arc::new(redis), config.timeout * REDIS_MARGIN));
     }
     let metrics = TierMetrics::register(registry);
-    let tiers = Tiers::new(tiers, metrics.clone());
+    let tiers = Tiers::new(tiers, budget, metrics.clone());
     metrics.register_gauges(&tiers, registry);
     Ok(tiers)
 }

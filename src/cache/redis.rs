@@ -257,7 +257,7 @@ impl Redis {
         };
         match self.read([take]).await {
             Ok([Value::Nil]) => Ok(Turn::Theirs),
-            Ok(_) => Ok(Turn::Ours(Some(Lease::new(release)))),
+            Ok(_) => Ok(Turn::Ours(Some(Lease::new(TierKind::Redis, release)))),
             Err(error) => {
                 // It may have been taken all the same.
                 release();

@@ -89,7 +89,10 @@ pub enum Turn {
 }
 
 /// A turn that others wait for. Over when dropped.
-pub struct Lease(Option<Box<dyn FnOnce() + Send>>);
+pub struct Lease {
+    tier: TierKind,
+    end: Option<Box<dyn FnOnce() + Send>>,
+}
 
 /// A tier did not do what it should.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -220,14 +223,19 @@ impl Part {
 
 impl Lease {
     /// Ends so, when it is dropped.
-    pub fn new(end: impl FnOnce() + Send + 'static) -> Self {
-        Self(Some(Box::new(end)))
+    pub fn new(tier: TierKind, end: impl FnOnce() + Send + 'static) -> Self {
+        Self { tier, end: Some(Box::new(end)) }
+    }
+
+    /// Where others look for what comes.
+    pub fn tier(&self) -> TierKind {
+        self.tier
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if let Some(end) = self.0.take() {
+        if let Some(end) = self.end.take() {
             end();
         }
     }
@@ -235,7 +243,7 @@ impl Drop for Lease {
 
 impl fmt::Debug for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Lease")
+        f.debug_tuple("Lease").field(&self.tier).finish()
     }
 }
 

@@ -1,41 +1,40 @@
 //! The tiers behind memory, in the order in which they are asked; none is waited for longer than it is worth.
 //!
 //! Reads go down until one has it. Writes are behind the answers: queued within a bound, dropped beyond it, and made to every
-//! tier above the one where something was found. One that keeps failing is left alone for a while.
-//!
-//! That a number has this hash is a tier's own word. It counts only where the highest final block that this very tier was told
-//! of has been [held against the upstream](Tiers::unconfirmed), and only until it is told to [forget](Tiers::forget_canonicity)
-//! it. Before the one nothing is written there, so that what is final now does not stand for what was so before; and what was
-//! known before the other is not written after it.
+//! tier above the one where something was found. One that keeps failing is left alone for a while. Whether what one says of
+//! numbers counts is its [standing](standing).
 
 mod breaker;
+mod guarded;
 mod metrics;
+mod standing;
 mod writer;
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::SeqCst},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use tokio::time::Instant;
-use tracing::{debug, warn};
+use tokio::task;
 
-use self::{breaker::Breaker, writer::Queue};
-pub use self::{metrics::Metrics, writer::Parcel};
-use super::tier::{ChainKey, Part, Tier, TierError, TierKind, Tiered, Turn, Usage, Wanted};
+use self::{
+    guarded::Guarded,
+    metrics::Wrote,
+    standing::Eras,
+    writer::{Packet, Work, Writer},
+};
+pub use self::{
+    metrics::Metrics,
+    standing::{Era, Word},
+    writer::Parcel,
+};
+use super::tier::{ChainKey, Damaged, Lease, Part, Sealed, Tier, TierKind, Tiered, Turn, Usage, Wanted};
 use crate::{
+    budget::{FairBytes, FairLease},
+    client::Client,
     eth::{BlockHash, BlockNumber, TxHash, TxPosition},
-    seldom::Seldom,
-    timeout::timeout,
 };
 
-/// Whoever writes can wait longer than whoever reads: nobody waits for it.
-const WRITE_PATIENCE: Duration = Duration::from_secs(10);
+/// What is shorter is unpacked in less time than it takes to hand it to another thread.
+const SHORT: usize = 16 << 10;
 
 /// All tiers together. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -43,32 +42,17 @@ pub struct Tiers(Option<Arc<Inner>>);
 
 #[derive(Debug)]
 struct Inner {
-    rungs: Arc<[Rung]>,
-    queue: Queue,
+    rungs: Box<[Rung]>,
+    eras: Arc<Eras>,
+    /// What was read and is not checked yet is held for clients, as an upstream's answer is.
+    budget: FairBytes,
     metrics: Metrics,
-    era: AtomicU64,
 }
 
-/// The time between two moments in which tiers were told to forget: what was known in one says nothing in the next.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Era(u64);
-
-/// A tier, and what is known of how it does.
 #[derive(Debug)]
 struct Rung {
-    tier: Arc<dyn Tier>,
-    /// How long a read may take.
-    patience: Duration,
-    reads: Breaker,
-    /// Apart: a disk that is full can be read.
-    writes: Breaker,
-    /// What it was told of numbers before this era was to be forgotten …
-    since: AtomicU64,
-    /// … and in this one it did so.
-    forgot: AtomicU64,
-    /// In this one what it says of numbers was held against the upstream.
-    confirmed: AtomicU64,
-    said: Seldom,
+    tier: Arc<Guarded>,
+    writer: Writer,
 }
 
 /// What was found, and where.
@@ -80,6 +64,14 @@ pub struct Found<T> {
     pub tier: TierKind,
 }
 
+/// A text that was found. To be held until it is checked, and kept or thrown away.
+#[derive(Debug)]
+pub struct Text {
+    /// It.
+    pub text: Bytes,
+    _held: FairLease,
+}
+
 /// A tier whose word on numbers does not count yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Unconfirmed {
@@ -87,22 +79,8 @@ pub struct Unconfirmed {
     pub tier: TierKind,
     /// The highest final block that it was told of.
     pub finalized: Option<(BlockNumber, BlockHash)>,
-    era: Era,
-    /// It has nothing but what it was told in this run.
-    is_new: bool,
+    since: Era,
 }
-
-/// Whose word counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Word {
-    /// That of those who were held against the upstream.
-    Confirmed,
-    /// That of any: there is no upstream since the start.
-    Any,
-}
-
-/// The first of all.
-const FIRST_ERA: u64 = 1;
 
 /// How a tier does, for those who look.
 #[derive(Clone, Debug)]
@@ -121,14 +99,16 @@ pub struct TierStatus {
 
 impl Tiers {
     /// These, each with how long a read may take, the nearest first. Must be called within a runtime, where it writes.
-    pub fn new(tiers: Vec<(Arc<dyn Tier>, Duration)>, metrics: Metrics) -> Self {
+    pub fn new(tiers: Vec<(Arc<dyn Tier>, Duration)>, budget: FairBytes, metrics: Metrics) -> Self {
         if tiers.is_empty() {
             return Self::default();
         }
-        let rungs: Arc<[Rung]> =
-            tiers.into_iter().map(|(tier, patience)| Rung::new(tier, patience)).collect();
-        let queue = Queue::start(rungs.clone(), metrics.clone());
-        Self(Some(Arc::new(Inner { rungs, queue, metrics, era: AtomicU64::new(FIRST_ERA) })))
+        let eras = Arc::<Eras>::default();
+        let rungs = tiers.into_iter().map(|(tier, patience)| {
+            let tier = Arc::new(Guarded::new(tier, patience, eras.clone(), metrics.clone()));
+            Rung { writer: Writer::start(tier.clone(), metrics.clone()), tier }
+        });
+        Self(Some(Arc::new(Inner { rungs: rungs.collect(), eras, budget, metrics })))
     }
 
     /// Are there none?
@@ -136,23 +116,28 @@ impl Tiers {
         self.0.is_none()
     }
 
-    fn rungs(&self) -> &[Rung] {
-        self.0.as_ref().map_or(&[], |inner| &inner.rungs)
-    }
-
     /// The text of a part of the block with this hash. It is not checked yet: if it turns out wrong, it should be
     /// [dropped](Self::reject).
-    pub async fn get(&self, chain: ChainKey, part: Part, hash: BlockHash) -> Option<Found<Bytes>> {
+    pub async fn get(&self, chain: ChainKey, part: Part, hash: BlockHash) -> Option<Found<Text>> {
         let inner = self.0.as_ref()?;
-        for rung in &*inner.rungs {
-            let kind = rung.tier.kind();
-            let Some(sealed) = inner.read(rung, |tier| tier.get(chain, part, hash)).await else { continue };
-            match sealed.open() {
-                Ok(value) => return Some(Found { value, tier: kind }),
+        for Rung { tier, writer } in &inner.rungs {
+            let kind = tier.kind();
+            let Some(sealed) = tier.look(|tier| tier.get(chain, part, hash)).await else { continue };
+            let mut held = inner.budget.lease(Client::current());
+            if held.grow_reading(sealed.bytes().len() + sealed.takes()).is_err() {
+                // Too much is held already: as if it took too long.
+                inner.metrics.skipped(kind);
+                continue;
+            }
+            match open(sealed).await {
+                Ok(text) => {
+                    held.hold(text.len());
+                    return Some(Found { value: Text { text, _held: held }, tier: kind });
+                }
                 Err(damaged) => {
                     inner.metrics.damaged(kind);
-                    rung.say("damaged", &damaged);
-                    inner.queue.remove(chain, part, hash, kind);
+                    tier.say("damaged", &damaged);
+                    writer.tell(Work::Remove(chain, part, hash));
                 }
             }
         }
@@ -180,10 +165,9 @@ impl Tiers {
 
     /// The highest final block that any of them was told of.
     pub async fn finalized(&self, chain: ChainKey) -> Option<(BlockNumber, BlockHash)> {
-        let inner = self.0.as_ref()?;
         let mut highest: Option<(BlockNumber, BlockHash)> = None;
-        for rung in inner.rungs.iter().filter(|rung| rung.counts(Word::Any)) {
-            let told = inner.read(rung, |tier| tier.finalized(chain)).await;
+        for Rung { tier, .. } in self.whose_word_counts(Word::Any) {
+            let told = tier.look(|tier| tier.finalized(chain)).await;
             highest = highest.into_iter().chain(told).max_by_key(|(number, _)| *number);
         }
         highest
@@ -191,62 +175,77 @@ impl Tiers {
 
     /// What was found under this hash there is not what it should be.
     pub fn reject(&self, chain: ChainKey, part: Part, hash: BlockHash, tier: TierKind) {
-        let Some(inner) = &self.0 else { return };
+        let (Some(inner), Some(rung)) = (&self.0, self.rung(tier)) else { return };
         inner.metrics.rejected(tier);
-        if let Some(rung) = inner.rungs.iter().find(|rung| rung.tier.kind() == tier) {
-            rung.say("rejected", &"a value is not what its hash says: it is dropped");
-            inner.queue.remove(chain, part, hash, tier);
-        }
+        rung.tier.say("rejected", &"a value is not what its hash says: it is dropped");
+        rung.writer.tell(Work::Remove(chain, part, hash));
     }
 
     /// The era that it is. To be asked for before it is looked whether something is final.
     pub fn era(&self) -> Era {
-        Era(self.0.as_ref().map_or(FIRST_ERA, |inner| inner.era.load(SeqCst)))
+        self.0.as_ref().map_or(Era::default(), |inner| inner.eras.now())
     }
 
     /// Has a part of a block kept that was final in this era, when there is time for it. Dropped where too much waits already.
     pub fn put(&self, parcel: Parcel, era: Era) {
-        if let Some(inner) = &self.0 {
-            inner.queue.put(parcel, era, &inner.metrics);
+        let Some(inner) = &self.0 else { return };
+        let has_it = |rung: &Rung| parcel.from == Some(rung.tier.kind());
+        let above = inner.rungs.iter().position(has_it).unwrap_or(inner.rungs.len());
+        let packet = Arc::new(Packet::new(parcel));
+        for Rung { tier, writer } in &inner.rungs[..above] {
+            if !writer.put(packet.clone(), era) {
+                inner.metrics.wrote(tier.kind(), Wrote::Dropped);
+            }
         }
     }
 
-    /// This was the highest final block in this era; noted behind what was put before.
-    pub fn note_finalized(&self, chain: ChainKey, number: BlockNumber, hash: BlockHash, era: Era) {
-        if let Some(inner) = &self.0 {
-            inner.queue.note_finalized(chain, number, hash, era);
+    /// This was the highest final block in this era.
+    pub fn note_finalized(&self, chain: ChainKey, finalized: (BlockNumber, BlockHash), era: Era) {
+        for Rung { writer, .. } in self.rungs() {
+            writer.tell(Work::NoteFinalized(chain, finalized, era));
         }
     }
 
     /// Nothing that tiers say of numbers, transactions and finality counts any more, from this moment; they are told to
     /// forget it.
     pub fn forget_canonicity(&self, chain: ChainKey) {
-        if let Some(inner) = &self.0 {
-            inner.disown(|_| true);
-            inner.queue.forget_canonicity(chain);
-        }
+        self.disown(chain, |_| true);
+    }
+
+    /// What this tier was told is not so: it has to forget it.
+    pub fn forget_one(&self, chain: ChainKey, tier: TierKind) {
+        self.disown(chain, |rung| rung.tier.kind() == tier);
+    }
+
+    /// Nobody's word counts any more before it is held against the upstream again.
+    pub fn doubt(&self) {
+        let Some(inner) = &self.0 else { return };
+        let era = inner.eras.next();
+        inner.rungs.iter().for_each(|rung| rung.tier.standing.doubt(era));
     }
 
     /// Does everybody's word on numbers count?
     pub fn is_confirmed(&self) -> bool {
-        self.rungs().iter().all(|rung| rung.counts(Word::Confirmed))
+        self.rungs().iter().all(|rung| rung.tier.standing.counts(Word::Confirmed))
     }
 
     /// Those whose word on numbers does not count yet and who can be asked for what was final, each with what it says. None of
     /// them is written to before it is [confirmed](Self::confirm).
     pub async fn unconfirmed(&self, chain: ChainKey) -> Vec<Unconfirmed> {
         let mut unconfirmed = Vec::new();
-        let Some(inner) = &self.0 else { return unconfirmed };
-        for rung in inner.rungs.iter().filter(|rung| !rung.counts(Word::Confirmed)) {
-            if !rung.counts(Word::Any) {
-                // First it has to forget, and it is told so again.
-                inner.queue.forget_canonicity(chain);
+        for Rung { tier, writer } in self.rungs() {
+            let standing = &tier.standing;
+            if standing.counts(Word::Confirmed) {
                 continue;
             }
-            let since = rung.since.load(SeqCst);
-            if let Some(finalized) = inner.ask(rung, |tier| tier.finalized(chain)).await {
-                let (tier, is_new) = (rung.tier.kind(), since > FIRST_ERA);
-                unconfirmed.push(Unconfirmed { tier, finalized, era: Era(since), is_new });
+            if !standing.counts(Word::Any) {
+                // First it has to forget, and it is told so again.
+                writer.tell(Work::ForgetCanonicity(chain));
+                continue;
+            }
+            let since = standing.since();
+            if let Some(finalized) = tier.ask(|tier| tier.finalized(chain)).await {
+                unconfirmed.push(Unconfirmed { tier: tier.kind(), finalized, since });
             }
         }
         unconfirmed
@@ -255,28 +254,11 @@ impl Tiers {
     /// What this tier was told is so: from here on its word counts. One that does not know what was final is first told to
     /// forget what it was told before the start, for there is nothing that it could be held to.
     pub async fn confirm(&self, chain: ChainKey, unconfirmed: Unconfirmed) {
-        let Unconfirmed { tier, finalized, era, is_new } = unconfirmed;
-        let Some(inner) = &self.0 else { return };
-        let Some(rung) = inner.rungs.iter().find(|rung| rung.tier.kind() == tier) else { return };
-        let is_ready = finalized.is_some()
-            || is_new
-            || rung.within(rung.patience, |tier| tier.forget_canonicity(chain)).await.is_ok();
-        if is_ready {
-            rung.confirmed.fetch_max(era.0, SeqCst);
+        let Unconfirmed { tier, finalized, since } = unconfirmed;
+        let Some(Rung { tier, .. }) = self.rung(tier) else { return };
+        if finalized.is_some() || tier.standing.is_new() || tier.forget_the_past(chain).await {
+            tier.standing.confirm(since);
         }
-    }
-
-    /// What this tier was told is not so: it has to forget it.
-    pub fn forget_one(&self, chain: ChainKey, tier: TierKind) {
-        if let Some(inner) = &self.0 {
-            inner.disown(|rung| rung.tier.kind() == tier);
-            inner.queue.forget_canonicity(chain);
-        }
-    }
-
-    /// Nobody's word counts any more before it is held against the upstream again.
-    pub fn doubt(&self) {
-        self.rungs().iter().for_each(Rung::doubt);
     }
 
     /// The chain that was last followed here, if one of them remembers.
@@ -286,17 +268,16 @@ impl Tiers {
 
     /// From here on this chain is followed, or one that is not kept in tiers.
     pub fn follow(&self, chain: Option<ChainKey>) {
-        if let Some(inner) = &self.0 {
-            inner.queue.follow(chain);
+        for Rung { writer, .. } in self.rungs() {
+            writer.tell(Work::Follow(chain));
         }
     }
 
     /// Whose turn it is to ask the upstream for what no tier has. Ours, wherever that is not known.
     pub async fn turn(&self, chain: ChainKey, part: Part, wanted: Wanted) -> Turn {
-        let Some(inner) = &self.0 else { return Turn::Ours(None) };
         let mut ours = None;
-        for rung in &*inner.rungs {
-            match inner.ask(rung, |tier| tier.turn(chain, part, wanted)).await {
+        for Rung { tier, .. } in self.rungs() {
+            match tier.ask(|tier| tier.turn(chain, part, wanted)).await {
                 Some(Turn::Theirs) => return Turn::Theirs,
                 Some(Turn::Ours(lease)) => ours = ours.or(lease),
                 None => {}
@@ -305,16 +286,35 @@ impl Tiers {
         Turn::Ours(ours)
     }
 
+    /// Ends a turn when what was put before is where others look for it.
+    pub fn end_turn(&self, lease: Lease) {
+        if let Some(rung) = self.rung(lease.tier()) {
+            rung.writer.tell(Work::Release(lease));
+        }
+    }
+
     /// How they do.
     pub fn status(&self) -> Vec<TierStatus> {
-        self.rungs().iter().map(Rung::status).collect()
+        self.rungs().iter().map(|rung| rung.tier.status()).collect()
     }
 
     /// Resolves when all that was put before has been written, or given up.
     pub async fn settle(&self) {
-        if let Some(inner) = &self.0 {
-            inner.queue.settle().await;
+        for Rung { writer, .. } in self.rungs() {
+            writer.settle().await;
         }
+    }
+
+    fn rungs(&self) -> &[Rung] {
+        self.0.as_ref().map_or(&[], |inner| &inner.rungs)
+    }
+
+    fn rung(&self, tier: TierKind) -> Option<&Rung> {
+        self.rungs().iter().find(|rung| rung.tier.kind() == tier)
+    }
+
+    fn whose_word_counts(&self, word: Word) -> impl Iterator<Item = &Rung> {
+        self.rungs().iter().filter(move |rung| rung.tier.standing.counts(word))
     }
 
     /// The first that has something to say. Not for those whose word does not count now.
@@ -323,146 +323,31 @@ impl Tiers {
         word: Word,
         ask: impl Fn(&dyn Tier) -> Tiered<'_, Option<T>>,
     ) -> Option<Found<T>> {
-        let inner = self.0.as_ref()?;
-        for rung in inner.rungs.iter().filter(|rung| rung.counts(word)) {
-            if let Some(value) = inner.read(rung, &ask).await {
-                return Some(Found { value, tier: rung.tier.kind() });
+        for Rung { tier, .. } in self.whose_word_counts(word) {
+            if let Some(value) = tier.look(&ask).await {
+                return Some(Found { value, tier: tier.kind() });
             }
         }
         None
     }
-}
 
-// === impl Inner ===
-
-impl Inner {
-    /// Begins another era, for these.
-    fn disown(&self, which: impl Fn(&Rung) -> bool) {
-        let era = self.era.fetch_add(1, SeqCst) + 1;
-        for rung in self.rungs.iter().filter(|rung| which(rung)) {
-            rung.since.fetch_max(era, SeqCst);
-        }
-    }
-
-    /// Looks for something in one tier.
-    async fn read<T>(&self, rung: &Rung, ask: impl FnOnce(&dyn Tier) -> Tiered<'_, Option<T>>) -> Option<T> {
-        let begun = Instant::now();
-        let found = self.ask(rung, ask).await?;
-        self.metrics.read(rung.tier.kind(), found.is_some(), begun.elapsed());
-        found
-    }
-
-    async fn ask<T>(&self, rung: &Rung, ask: impl FnOnce(&dyn Tier) -> Tiered<'_, T>) -> Option<T> {
-        let kind = rung.tier.kind();
-        if !rung.reads.lets_pass(Instant::now()) {
-            self.metrics.skipped(kind);
-            return None;
-        }
-        match rung.within(rung.patience, ask).await {
-            Ok(found) => {
-                rung.reads.succeed();
-                Some(found)
-            }
-            Err(error) => {
-                rung.reads.fail(Instant::now());
-                self.metrics.failed(kind);
-                rung.say("read", &error);
-                None
-            }
+    /// Begins another era, for these, and has them forget.
+    fn disown(&self, chain: ChainKey, which: impl Fn(&Rung) -> bool) {
+        let Some(inner) = &self.0 else { return };
+        let era = inner.eras.next();
+        for rung in inner.rungs.iter().filter(|rung| which(rung)) {
+            rung.tier.standing.disown(era);
+            rung.writer.tell(Work::ForgetCanonicity(chain));
         }
     }
 }
 
-// === impl Rung ===
-
-impl Rung {
-    fn new(tier: Arc<dyn Tier>, patience: Duration) -> Self {
-        Self {
-            tier,
-            patience,
-            reads: Breaker::default(),
-            writes: Breaker::default(),
-            since: AtomicU64::new(FIRST_ERA),
-            forgot: AtomicU64::new(FIRST_ERA),
-            confirmed: AtomicU64::new(0),
-            said: Seldom::default(),
-        }
+/// Unpacks it, without holding up those who are served by this thread.
+async fn open(sealed: Sealed) -> Result<Bytes, Damaged> {
+    if sealed.takes() <= SHORT {
+        return sealed.open();
     }
-
-    /// Does what it says of numbers count?
-    fn counts(&self, word: Word) -> bool {
-        let since = self.since.load(SeqCst);
-        let is_confirmed = word == Word::Any || self.confirmed.load(SeqCst) >= since;
-        is_confirmed && self.forgot.load(SeqCst) >= since
-    }
-
-    /// Does what was known in this era still?
-    fn takes(&self, era: Era) -> bool {
-        self.counts(Word::Confirmed) && era.0 >= self.since.load(SeqCst)
-    }
-
-    fn doubt(&self) {
-        self.confirmed.store(0, SeqCst);
-    }
-
-    /// Has it forget, if it has to.
-    async fn forget(&self, chain: ChainKey) {
-        let since = self.since.load(SeqCst);
-        if self.forgot.load(SeqCst) < since && self.write(|tier| tier.forget_canonicity(chain)).await {
-            self.forgot.fetch_max(since, SeqCst);
-        }
-    }
-
-    /// Tells whether it was done.
-    async fn write<T>(&self, write: impl FnOnce(&dyn Tier) -> Tiered<'_, T>) -> bool {
-        if !self.writes.lets_pass(Instant::now()) {
-            return false;
-        }
-        match self.within(WRITE_PATIENCE, write).await {
-            Ok(_) => {
-                self.writes.succeed();
-                true
-            }
-            Err(TierError::Forgotten) => {
-                // Somebody found that what was final is not. It may be so here too.
-                self.writes.succeed();
-                self.doubt();
-                false
-            }
-            Err(error) => {
-                self.writes.fail(Instant::now());
-                self.say("write", &error);
-                false
-            }
-        }
-    }
-
-    async fn within<T>(
-        &self,
-        patience: Duration,
-        ask: impl FnOnce(&dyn Tier) -> Tiered<'_, T>,
-    ) -> Result<T, TierError> {
-        timeout(patience, ask(&*self.tier)).await.unwrap_or(Err(TierError::TimedOut(patience)))
-    }
-
-    fn say(&self, what: &'static str, why: &dyn fmt::Display) {
-        let tier = self.tier.kind().as_str();
-        if self.said.is_due(what) {
-            warn!(tier, what, "a tier fails, and is done without: {why}");
-        } else {
-            debug!(tier, what, "a tier fails: {why}");
-        }
-    }
-
-    fn status(&self) -> TierStatus {
-        let now = Instant::now();
-        TierStatus {
-            kind: self.tier.kind(),
-            usage: self.tier.usage(),
-            reads: !self.reads.is_open(now),
-            writes: !self.writes.is_open(now),
-        }
-    }
+    task::spawn_blocking(move || sealed.open()).await.unwrap_or(Err(Damaged))
 }
 
 #[cfg(test)]

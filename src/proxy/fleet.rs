@@ -68,12 +68,9 @@ impl Fetcher {
 
     /// Others wait until what came is where they look.
     pub(super) fn end_turn(&self, lease: Option<Lease>) {
-        let Some(lease) = lease else { return };
-        let tiers = self.restorer.tiers.clone();
-        tokio::spawn(async move {
-            tiers.settle().await;
-            drop(lease);
-        });
+        if let Some(lease) = lease {
+            self.restorer.tiers.end_turn(lease);
+        }
     }
 
     /// Brings back what this would fetch, if a tier has it.

@@ -130,7 +130,7 @@ impl Fetcher {
         let Restorer { tiers, .. } = &self.restorer;
         for _ in 0..TRIES {
             let found = tiers.get(chain, Part::Block, hash).await?;
-            match self.verifier.restore_block(found.value, hash, self.name(found.tier)).await {
+            match self.verifier.restore_block(found.value.text.clone(), hash, self.name(found.tier)).await {
                 Ok(block) => {
                     let block = self.keep_restored_block(block);
                     self.view.spill_block(&block, Some(found.tier));
@@ -156,8 +156,8 @@ impl Fetcher {
         let Restorer { tiers, .. } = &self.restorer;
         for _ in 0..TRIES {
             let found = tiers.get(chain, Part::Receipts, hash).await?;
-            let restored = self.verifier.restore_receipts(found.value, block.clone(), self.name(found.tier));
-            match restored.await {
+            let text = found.value.text.clone();
+            match self.verifier.restore_receipts(text, block.clone(), self.name(found.tier)).await {
                 Ok(receipts) => {
                     let receipts = self.cache.insert_receipts(hash, number, receipts);
                     self.view.spill_receipts(&receipts, Some(found.tier));

@@ -196,10 +196,11 @@ impl View {
                 times.finalized = None;
             }
         }
+        self.change(|tracker| if resets { tracker.forget(now) } else { tracker.unsettle(now) });
         if resets {
+            // After it: what was final before must not pass for known since.
             self.tiers.doubt();
         }
-        self.change(|tracker| if resets { tracker.forget(now) } else { tracker.unsettle(now) });
         now
     }
 
@@ -207,8 +208,8 @@ impl View {
     /// it was believed.
     pub(super) fn disbelieve(&self, since: Instant) {
         let now = self.clock.now();
-        self.take_back(since);
         self.change(|tracker| tracker.disbelieve(since, now));
+        self.take_back(since);
     }
 
     /// Did the node say, recently enough for this arrival, that it has no block for this tag?

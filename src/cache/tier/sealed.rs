@@ -10,8 +10,9 @@ use super::FORMAT;
 /// Format, sum, length.
 const HEAD: usize = 1 + 4 + 4;
 
-/// What is longer when it is unpacked was not put there by us: it might fill the memory.
-const LONGEST: usize = 256 << 20;
+/// What is longer when it is unpacked was not put there by us: it might fill the memory. As long as an upstream's answer may
+/// be, if nobody says otherwise.
+const LONGEST: usize = 128 << 20;
 
 /// Fast to pack, and a fifth of the text; the next levels cost three times as much for a tenth less.
 const LEVEL: i32 = 1;
@@ -45,16 +46,25 @@ impl Sealed {
     /// # Errors
     /// If it is not what was sealed.
     pub fn open(&self) -> Result<Bytes, Damaged> {
-        let (format, rest) = self.0.split_first().ok_or(Damaged)?;
-        let (said, rest) = rest.split_first_chunk().ok_or(Damaged)?;
-        let (length, packed) = rest.split_first_chunk().ok_or(Damaged)?;
-        let length = u32::from_be_bytes(*length);
-        let is_whole = *format == FORMAT && u32::from_be_bytes(*said) == sum(length, packed);
-        if !is_whole || length as usize > LONGEST {
+        let (said, length, packed) = self.parts().ok_or(Damaged)?;
+        if said != sum(length, packed) || length as usize > LONGEST {
             return Err(Damaged);
         }
         let text = zstd::bulk::decompress(packed, length as usize).map_err(|_| Damaged)?;
         if text.len() == length as usize { Ok(text.into()) } else { Err(Damaged) }
+    }
+
+    /// How much memory it takes to open it, by what it says of itself.
+    pub fn takes(&self) -> usize {
+        self.parts().map_or(0, |(_, length, _)| length as usize).min(LONGEST)
+    }
+
+    /// Sum, length, and what is packed.
+    fn parts(&self) -> Option<(u32, u32, &[u8])> {
+        let (_, rest) = self.0.split_first().filter(|(format, _)| **format == FORMAT)?;
+        let (sum, rest) = rest.split_first_chunk()?;
+        let (length, packed) = rest.split_first_chunk()?;
+        Some((u32::from_be_bytes(*sum), u32::from_be_bytes(*length), packed))
     }
 
     /// As it is kept.

@@ -1,19 +1,26 @@
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard},
+    io,
+    sync::{
+        Mutex, MutexGuard,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
 };
 
 use alloy_primitives::B256;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot::error::TryRecvError};
 
 use super::*;
-use crate::cache::tier::{Record, Sealed};
+use crate::{budget::ByteBudget, cache::tier::Record};
 
 const CHAIN: ChainKey = ChainKey { id: 1, genesis: B256::ZERO };
 
 /// A tier that writes when it is let.
 #[derive(Debug)]
 struct Slow {
+    kind: TierKind,
+    /// No note can be written.
+    is_full: AtomicBool,
     numbers: Mutex<HashMap<BlockNumber, BlockHash>>,
     finalized: Mutex<Option<(BlockNumber, BlockHash)>>,
     lets: Semaphore,
@@ -27,7 +34,7 @@ impl Slow {
 
 impl Tier for Slow {
     fn kind(&self) -> TierKind {
-        TierKind::Disk
+        self.kind
     }
 
     fn get(&self, _: ChainKey, _: Part, _: BlockHash) -> Tiered<'_, Option<Sealed>> {
@@ -56,6 +63,9 @@ impl Tier for Slow {
 
     fn note_finalized(&self, _: ChainKey, number: BlockNumber, hash: BlockHash) -> Tiered<'_, ()> {
         Box::pin(async move {
+            if self.is_full.load(SeqCst) {
+                return Err(io::Error::from(io::ErrorKind::StorageFull).into());
+            }
             *self.finalized.lock().unwrap() = Some((number, hash));
             Ok(())
         })
@@ -90,15 +100,24 @@ fn parcel(number: u64, byte: u8) -> Parcel {
         part: Part::Block,
         transactions: Vec::new(),
         text: Bytes::from_static(b"{}"),
+        finalized: (BlockNumber(number), hash(byte)),
         from: None,
     }
 }
 
-fn slow() -> (Arc<Slow>, Tiers) {
-    let slow =
-        Arc::new(Slow { numbers: Mutex::default(), finalized: Mutex::default(), lets: Semaphore::new(0) });
-    let tiers = Tiers::new(vec![(slow.clone(), Duration::from_secs(1))], Metrics::default());
-    (slow, tiers)
+fn slow(kind: TierKind) -> Arc<Slow> {
+    Arc::new(Slow {
+        kind,
+        is_full: false.into(),
+        numbers: Mutex::default(),
+        finalized: Mutex::default(),
+        lets: Semaphore::new(0),
+    })
+}
+
+fn over(tiers: &[&Arc<Slow>]) -> Tiers {
+    let tiers = tiers.iter().map(|tier| (Arc::clone(tier) as Arc<dyn Tier>, Duration::from_secs(1)));
+    Tiers::new(tiers.collect(), FairBytes::new(ByteBudget::new(1 << 20)), Metrics::default())
 }
 
 async fn confirm(tiers: &Tiers) {
@@ -113,7 +132,8 @@ async fn told(tiers: &Tiers, number: u64) -> Option<BlockHash> {
 
 #[tokio::test]
 async fn what_waits_to_be_written_when_all_is_forgotten_does_not_come_back() {
-    let (slow, tiers) = slow();
+    let slow = slow(TierKind::Disk);
+    let tiers = over(&[&slow]);
     confirm(&tiers).await;
     let before = tiers.era();
     for number in 1..=3 {
@@ -124,7 +144,7 @@ async fn what_waits_to_be_written_when_all_is_forgotten_does_not_come_back() {
     tiers.forget_canonicity(CHAIN);
     // Made of what was known before, and handed on after.
     tiers.put(parcel(4, 1), before);
-    tiers.note_finalized(CHAIN, BlockNumber(4), hash(1), before);
+    tiers.note_finalized(CHAIN, (BlockNumber(4), hash(1)), before);
     slow.lets.add_permits(10);
     for _ in 0..100 {
         for number in 1..=4 {
@@ -144,12 +164,13 @@ async fn what_waits_to_be_written_when_all_is_forgotten_does_not_come_back() {
 
 #[tokio::test]
 async fn nothing_is_written_and_no_word_counts_before_it_was_held_against_the_upstream() {
-    let (slow, tiers) = slow();
+    let slow = slow(TierKind::Disk);
+    let tiers = over(&[&slow]);
     slow.numbers().insert(BlockNumber(1), hash(1));
     *slow.finalized.lock().unwrap() = Some((BlockNumber(1), hash(1)));
     slow.lets.add_permits(10);
     let confirmed = async || tiers.hash_at(CHAIN, BlockNumber(1), Word::Confirmed).await;
-    tiers.note_finalized(CHAIN, BlockNumber(9), hash(9), tiers.era());
+    tiers.note_finalized(CHAIN, (BlockNumber(9), hash(9)), tiers.era());
     tiers.put(parcel(9, 9), tiers.era());
     tiers.settle().await;
     assert_eq!(tiers.finalized(CHAIN).await, Some((BlockNumber(1), hash(1))));
@@ -159,4 +180,61 @@ async fn nothing_is_written_and_no_word_counts_before_it_was_held_against_the_up
     assert_eq!(confirmed().await.map(|found| found.value), Some(hash(1)));
     tiers.doubt();
     assert_eq!(confirmed().await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_vouched_for_is_not_written_and_the_rest_goes_on_to_count() {
+    let slow = slow(TierKind::Disk);
+    let tiers = over(&[&slow]);
+    slow.lets.add_permits(10);
+    confirm(&tiers).await;
+    tiers.put(parcel(1, 1), tiers.era());
+    tiers.settle().await;
+    slow.is_full.store(true, SeqCst);
+    for number in 2..10 {
+        tiers.note_finalized(CHAIN, (BlockNumber(number), hash(1)), tiers.era());
+        tiers.put(parcel(number, 1), tiers.era());
+        tiers.settle().await;
+        let confirmed = tiers.hash_at(CHAIN, BlockNumber(1), Word::Confirmed).await;
+        assert_eq!(confirmed.map(|found| found.value), Some(hash(1)));
+    }
+    assert_eq!(slow.numbers().len(), 1);
+    slow.is_full.store(false, SeqCst);
+    tokio::time::advance(Duration::from_secs(60)).await;
+    // Not noted by itself.
+    tiers.put(parcel(10, 1), tiers.era());
+    tiers.settle().await;
+    assert_eq!(told(&tiers, 10).await, Some(hash(1)));
+    assert_eq!(tiers.finalized(CHAIN).await, Some((BlockNumber(10), hash(1))));
+}
+
+#[tokio::test]
+async fn one_that_hangs_holds_up_no_other() {
+    let (hangs, works) = (slow(TierKind::Disk), slow(TierKind::Redis));
+    let tiers = over(&[&hangs, &works]);
+    works.lets.add_permits(10);
+    confirm(&tiers).await;
+    tiers.put(parcel(1, 1), tiers.era());
+    // Held until it is there, in the one that works.
+    let (released, mut release) = tokio::sync::oneshot::channel::<()>();
+    tiers.end_turn(Lease::new(TierKind::Redis, move || drop(released)));
+    while release.try_recv() == Err(TryRecvError::Empty) {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(works.numbers().get(&BlockNumber(1)), Some(&hash(1)));
+    assert!(hangs.numbers().is_empty());
+}
+
+#[tokio::test]
+async fn a_doubt_that_comes_while_it_is_confirmed_stays() {
+    let slow = slow(TierKind::Disk);
+    let tiers = over(&[&slow]);
+    let unconfirmed = tiers.unconfirmed(CHAIN).await;
+    tiers.doubt();
+    for unconfirmed in unconfirmed {
+        tiers.confirm(CHAIN, unconfirmed).await;
+    }
+    assert!(!tiers.is_confirmed());
+    confirm(&tiers).await;
+    assert!(tiers.is_confirmed());
 }

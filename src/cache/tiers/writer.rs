@@ -1,4 +1,5 @@
-//! Writes behind the answers: nobody waits for it, and what is too much is dropped.
+//! Writes behind the answers: nobody waits for it, and what is too much is dropped. Each tier has its own, so that one that
+//! hangs holds up no other.
 
 use std::sync::{
     Arc,
@@ -7,13 +8,13 @@ use std::sync::{
 
 use bytes::Bytes;
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::{OnceCell, mpsc, oneshot},
     task,
 };
 
-use super::{Era, Metrics, Rung, metrics::Wrote};
+use super::{Metrics, guarded::Guarded, metrics::Wrote, standing::Era};
 use crate::{
-    cache::tier::{ChainKey, Part, Record, Sealed, TierKind},
+    cache::tier::{ChainKey, Lease, Part, Record, Sealed, TierKind},
     eth::{BlockHash, BlockNumber, TxHash},
 };
 
@@ -38,134 +39,174 @@ pub struct Parcel {
     pub transactions: Vec<TxHash>,
     /// Its JSON.
     pub text: Bytes,
+    /// The highest final block, by which it is final. It is noted before this is written: what is there without could not
+    /// be held to anything.
+    pub finalized: (BlockNumber, BlockHash),
     /// The tier that it came from, if it did: those before it get it, it and those behind have it.
     pub from: Option<TierKind>,
 }
 
-/// What waits to be written.
+/// A parcel for several tiers, packed once.
 #[derive(Debug)]
-pub(super) struct Queue {
-    sender: mpsc::Sender<Work>,
+pub(super) struct Packet {
+    parcel: Parcel,
+    packed: OnceCell<Option<Sealed>>,
+}
+
+/// What one tier is to be told. Nothing is, once this is dropped and what still waits was.
+#[derive(Debug)]
+pub(super) struct Writer {
+    sender: mpsc::Sender<Item>,
     bytes: Arc<AtomicU64>,
-    rungs: Arc<[Rung]>,
 }
 
 #[derive(Debug)]
-enum Work {
-    Put(Parcel, Era),
-    NoteFinalized(ChainKey, BlockNumber, BlockHash, Era),
+pub(super) enum Work {
+    NoteFinalized(ChainKey, (BlockNumber, BlockHash), Era),
     ForgetCanonicity(ChainKey),
     Follow(Option<ChainKey>),
-    Remove(ChainKey, Part, BlockHash, TierKind),
+    Remove(ChainKey, Part, BlockHash),
+    /// It was held until what comes before this is there.
+    Release(Lease),
+}
+
+#[derive(Debug)]
+enum Item {
+    Put(Arc<Packet>, Era),
+    Work(Work),
     Settle(oneshot::Sender<()>),
 }
 
-// === impl Queue ===
+/// What does it.
+struct Worker {
+    tier: Arc<Guarded>,
+    metrics: Metrics,
+    /// The highest final block that was noted, for which chain, in which era.
+    noted: Option<(ChainKey, Era, BlockNumber)>,
+}
 
-impl Queue {
-    /// Writes until it is dropped, and then what still waits.
-    pub(super) fn start(rungs: Arc<[Rung]>, metrics: Metrics) -> Self {
-        let (sender, mut work) = mpsc::channel(MOST);
+// === impl Packet ===
+
+impl Packet {
+    pub(super) fn new(parcel: Parcel) -> Self {
+        Self { parcel, packed: OnceCell::new() }
+    }
+
+    fn size(&self) -> u64 {
+        self.parcel.text.len() as u64
+    }
+
+    /// `None` for what is too long to be kept.
+    async fn record(&self) -> Option<Record> {
+        let Parcel { number, hash, part, transactions, text, .. } = &self.parcel;
+        let text = text.clone();
+        // Where nobody waits for the thread.
+        let pack = || async { task::spawn_blocking(move || Sealed::new(&text)).await.unwrap_or(None) };
+        let value = self.packed.get_or_init(pack).await.clone()?;
+        Some(Record { number: *number, hash: *hash, part: *part, transactions: transactions.clone(), value })
+    }
+}
+
+// === impl Writer ===
+
+impl Writer {
+    pub(super) fn start(tier: Arc<Guarded>, metrics: Metrics) -> Self {
+        let (sender, mut items) = mpsc::channel(MOST);
         let bytes = Arc::new(AtomicU64::new(0));
-        let queue = Self { sender, bytes: bytes.clone(), rungs: rungs.clone() };
+        let writer = Self { sender, bytes: bytes.clone() };
+        let mut worker = Worker { tier, metrics, noted: None };
         tokio::spawn(async move {
-            while let Some(next) = work.recv().await {
+            while let Some(next) = items.recv().await {
                 match next {
-                    Work::Put(parcel, era) => {
-                        let size = parcel.text.len() as u64;
-                        write(&rungs, parcel, era, &metrics).await;
-                        bytes.fetch_sub(size, Relaxed);
+                    Item::Put(packet, era) => {
+                        let outcome = worker.put(&packet, era).await;
+                        worker.metrics.wrote(worker.tier.kind(), outcome);
+                        bytes.fetch_sub(packet.size(), Relaxed);
                     }
-                    Work::NoteFinalized(chain, number, hash, era) => {
-                        for rung in rungs.iter().filter(|rung| rung.takes(era)) {
-                            if !rung.write(|tier| tier.note_finalized(chain, number, hash)).await {
-                                // Nothing higher may be there without it: it could not be held to anything.
-                                rung.doubt();
-                            }
-                        }
-                    }
-                    Work::ForgetCanonicity(chain) => {
-                        for rung in &*rungs {
-                            rung.forget(chain).await;
-                        }
-                    }
-                    Work::Follow(chain) => {
-                        for rung in &*rungs {
-                            rung.write(|tier| tier.follow(chain)).await;
-                        }
-                    }
-                    Work::Remove(chain, part, hash, kind) => {
-                        for rung in rungs.iter().filter(|rung| rung.tier.kind() == kind) {
-                            rung.write(|tier| tier.remove(chain, part, hash)).await;
-                        }
-                    }
-                    Work::Settle(settled) => {
+                    Item::Work(work) => worker.work(work).await,
+                    Item::Settle(settled) => {
                         let _ = settled.send(());
                     }
                 }
             }
         });
-        queue
+        writer
     }
 
-    pub(super) fn put(&self, parcel: Parcel, era: Era, metrics: &Metrics) {
-        let size = parcel.text.len() as u64;
+    /// Tells whether there is room for it.
+    pub(super) fn put(&self, packet: Arc<Packet>, era: Era) -> bool {
+        let size = packet.size();
         let fits = self.bytes.fetch_add(size, Relaxed) + size <= MOST_BYTES;
-        if !fits || self.sender.try_send(Work::Put(parcel, era)).is_err() {
+        let is_taken = fits && self.sender.try_send(Item::Put(packet, era)).is_ok();
+        if !is_taken {
             self.bytes.fetch_sub(size, Relaxed);
-            for rung in &*self.rungs {
-                metrics.wrote(rung.tier.kind(), Wrote::Dropped);
-            }
         }
+        is_taken
     }
 
-    pub(super) fn note_finalized(&self, chain: ChainKey, number: BlockNumber, hash: BlockHash, era: Era) {
-        if self.sender.try_send(Work::NoteFinalized(chain, number, hash, era)).is_err() {
-            // Nothing higher may be there without it: it could not be held to anything.
-            self.rungs.iter().for_each(Rung::doubt);
-        }
+    /// Nothing of this is lost for good where it does not fit: what has to be forgotten is told again before anything counts,
+    /// what is final goes with the next that is put, and what is damaged is found out again.
+    pub(super) fn tell(&self, work: Work) {
+        let _ = self.sender.try_send(Item::Work(work));
     }
 
-    pub(super) fn forget_canonicity(&self, chain: ChainKey) {
-        // Not lost if it does not fit: it is made up for before anything counts again.
-        let _ = self.sender.try_send(Work::ForgetCanonicity(chain));
-    }
-
-    pub(super) fn follow(&self, chain: Option<ChainKey>) {
-        let _ = self.sender.try_send(Work::Follow(chain));
-    }
-
-    /// Nobody waits for it: what is found again meanwhile is found out again.
-    pub(super) fn remove(&self, chain: ChainKey, part: Part, hash: BlockHash, tier: TierKind) {
-        let _ = self.sender.try_send(Work::Remove(chain, part, hash, tier));
-    }
-
+    /// Resolves when all before is written, or given up.
     pub(super) async fn settle(&self) {
         let (settled, wait) = oneshot::channel();
-        if self.sender.send(Work::Settle(settled)).await.is_ok() {
+        if self.sender.send(Item::Settle(settled)).await.is_ok() {
             let _ = wait.await;
         }
     }
 }
 
-async fn write(rungs: &[Rung], parcel: Parcel, era: Era, metrics: &Metrics) {
-    let Parcel { chain, number, hash, part, transactions, text, from } = parcel;
-    let above = from.and_then(|from| rungs.iter().position(|rung| rung.tier.kind() == from));
-    let rungs = &rungs[..above.unwrap_or(rungs.len())];
-    if rungs.is_empty() {
-        return;
-    }
-    // Packed once for all, where nobody waits for the thread.
-    let Ok(Some(value)) = task::spawn_blocking(move || Sealed::new(&text)).await else { return };
-    let record = Record { number, hash, part, transactions, value };
-    for rung in rungs {
-        let kind = rung.tier.kind();
+// === impl Worker ===
+
+impl Worker {
+    async fn put(&mut self, packet: &Packet, era: Era) -> Wrote {
+        let Parcel { chain, finalized, .. } = packet.parcel;
         // What was known before it had to forget must not be there after it.
-        if !rung.takes(era) || rung.writes.is_open(tokio::time::Instant::now()) {
-            metrics.wrote(kind, Wrote::Skipped);
-            continue;
+        if !self.tier.standing.takes(era) || self.tier.is_left_alone() {
+            return Wrote::Skipped;
         }
-        let written = rung.write(|tier| tier.put(chain, record.clone())).await;
-        metrics.wrote(kind, if written { Wrote::Written } else { Wrote::Failed });
+        let Some(record) = packet.record().await else { return Wrote::Skipped };
+        // Once more: to pack takes time.
+        if !self.tier.standing.takes(era) {
+            return Wrote::Skipped;
+        }
+        let is_written =
+            self.note(chain, finalized).await && self.tier.write(|tier| tier.put(chain, record)).await;
+        if is_written { Wrote::Written } else { Wrote::Failed }
+    }
+
+    async fn work(&mut self, work: Work) {
+        match work {
+            Work::NoteFinalized(chain, finalized, era) => {
+                if self.tier.standing.takes(era) {
+                    self.note(chain, finalized).await;
+                }
+            }
+            Work::ForgetCanonicity(chain) => self.tier.forget(chain).await,
+            Work::Follow(chain) => {
+                self.tier.write(|tier| tier.follow(chain)).await;
+            }
+            Work::Remove(chain, part, hash) => {
+                self.tier.write(|tier| tier.remove(chain, part, hash)).await;
+            }
+            Work::Release(lease) => drop(lease),
+        }
+    }
+
+    /// Sees to it that this, or a higher one, is noted as final.
+    async fn note(&mut self, chain: ChainKey, (number, hash): (BlockNumber, BlockHash)) -> bool {
+        let since = self.tier.standing.since();
+        let is_noted = |(of, then, highest)| (of, then) == (chain, since) && highest >= number;
+        if self.noted.is_some_and(is_noted) {
+            return true;
+        }
+        let is_written = self.tier.write(|tier| tier.note_finalized(chain, number, hash)).await;
+        if is_written {
+            self.noted = Some((chain, since, number));
+        }
+        is_written
     }
 }

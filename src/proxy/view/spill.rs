@@ -20,6 +20,13 @@ use crate::{
 /// What could not be confirmed is tried again after this: not with every call.
 const CONFIRM_AGAIN: Duration = Duration::from_secs(1);
 
+/// That something may be handed on, and by what it is final.
+struct Spills {
+    chain: ChainKey,
+    finalized: (BlockNumber, BlockHash),
+    era: Era,
+}
+
 // === impl View ===
 
 impl View {
@@ -42,7 +49,7 @@ impl View {
         era: Era,
     ) {
         let Some(chain) = self.stored_as() else { return };
-        self.tiers.note_finalized(chain, number, hash, era);
+        self.tiers.note_finalized(chain, (number, hash), era);
         let passed = self.tracker().final_blocks(above, number);
         for (_, hash) in passed {
             if let Some(block) = self.cache.block(hash) {
@@ -57,20 +64,20 @@ impl View {
     /// Hands a block on, if it is final. `from` is the tier that it came from.
     pub(in crate::proxy) fn spill_block(&self, block: &Arc<Verified<Block>>, from: Option<TierKind>) {
         let header = block.header();
-        if let Some((chain, era)) = self.spills(Kind::Blocks, block, header.number, header.hash) {
+        let (number, hash) = (header.number, header.hash);
+        if let Some(Spills { chain, finalized, era }) = self.spills(Kind::Blocks, block, number, hash) {
             let transactions = block.transaction_hashes().collect();
-            let (number, hash, text) = (header.number, header.hash, block.full());
-            let part = Part::Block;
-            self.tiers.put(Parcel { chain, number, hash, part, transactions, text, from }, era);
+            let (part, text) = (Part::Block, block.full());
+            self.tiers.put(Parcel { chain, number, hash, part, transactions, text, finalized, from }, era);
         }
     }
 
     /// The same for the receipts of a block.
     pub(in crate::proxy) fn spill_receipts(&self, receipts: &Verified<Receipts>, from: Option<TierKind>) {
         let Some((hash, number)) = receipts.home() else { return };
-        if let Some((chain, era)) = self.spills(Kind::Receipts, receipts, number, hash) {
+        if let Some(Spills { chain, finalized, era }) = self.spills(Kind::Receipts, receipts, number, hash) {
             let (part, transactions, text) = (Part::Receipts, Vec::new(), receipts.all());
-            self.tiers.put(Parcel { chain, number, hash, part, transactions, text, from }, era);
+            self.tiers.put(Parcel { chain, number, hash, part, transactions, text, finalized, from }, era);
         }
     }
 
@@ -81,17 +88,21 @@ impl View {
         content: &Verified<T>,
         number: BlockNumber,
         hash: BlockHash,
-    ) -> Option<(ChainKey, Era)> {
+    ) -> Option<Spills> {
         let chain = self.stored_as()?;
         // Before it is looked: what is forgotten after that is forgotten here too.
         let era = self.tiers.era();
         let unproved = content.is_settled() && self.verifier.demands(kind) == Demand::Structural;
-        let is_final = self.tracker().lookup(number, self.clock.now()) == Lookup::Final(hash);
-        if !is_final || !(content.is_proved() || unproved) {
+        if !(content.is_proved() || unproved) {
             return None;
         }
+        let finalized = {
+            let tracker = self.tracker();
+            let is_final = tracker.lookup(number, self.clock.now()) == Lookup::Final(hash);
+            tracker.finalized().filter(|_| is_final)?
+        };
         self.times().spilled = Some(Instant::now());
-        Some((chain, era))
+        Some(Spills { chain, finalized, era })
     }
 
     /// What was handed on since then may have been a stranger's word as to where it stands.
@@ -167,8 +178,8 @@ impl View {
                 self.tiers.confirm(chain, tier).await;
             }
         }
-        if let Some((number, hash)) = finalized {
-            self.tiers.note_finalized(chain, number, hash, era);
+        if let Some(finalized) = finalized {
+            self.tiers.note_finalized(chain, finalized, era);
         }
         told
     }

@@ -15,6 +15,7 @@ use std::{
 
 use bytes::Bytes;
 use holdfast::{
+    budget::{ByteBudget, FairBytes},
     cache::{
         Disk, DiskConfig, Tiers,
         redis::{Redis as RedisTier, RedisConfig},
@@ -163,7 +164,7 @@ impl Node {
             if let Some(redis) = redis {
                 tiers.push((Arc::new(RedisTier::try_new(redis).unwrap()), PATIENCE));
             }
-            Tiers::new(tiers, metrics)
+            Tiers::new(tiers, FairBytes::new(ByteBudget::new(1 << 30)), metrics)
         };
         let program = {
             let _within = runtime.enter();

@@ -1,0 +1,153 @@
+//! One tier, which is never waited for longer than it is worth, and is left alone while it keeps failing.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+use tracing::{debug, warn};
+
+use super::{
+    Metrics, TierStatus,
+    breaker::Breaker,
+    standing::{Eras, Standing},
+};
+use crate::{
+    cache::tier::{ChainKey, Tier, TierError, TierKind, Tiered},
+    seldom::Seldom,
+    timeout::timeout,
+};
+
+/// Whoever writes can wait longer than whoever reads: nobody waits for it.
+const WRITE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// A tier, and what is known of how it does.
+#[derive(Debug)]
+pub(super) struct Guarded {
+    tier: Arc<dyn Tier>,
+    /// How long a read may take.
+    patience: Duration,
+    reads: Breaker,
+    /// Apart: a disk that is full can be read.
+    writes: Breaker,
+    pub(super) standing: Standing,
+    eras: Arc<Eras>,
+    metrics: Metrics,
+    said: Seldom,
+}
+
+// === impl Guarded ===
+
+impl Guarded {
+    pub(super) fn new(tier: Arc<dyn Tier>, patience: Duration, eras: Arc<Eras>, metrics: Metrics) -> Self {
+        Self {
+            tier,
+            patience,
+            reads: Breaker::default(),
+            writes: Breaker::default(),
+            standing: Standing::default(),
+            eras,
+            metrics,
+            said: Seldom::default(),
+        }
+    }
+
+    pub(super) fn kind(&self) -> TierKind {
+        self.tier.kind()
+    }
+
+    /// Looks for something.
+    pub(super) async fn look<T>(&self, ask: impl FnOnce(&dyn Tier) -> Tiered<'_, Option<T>>) -> Option<T> {
+        let begun = Instant::now();
+        let found = self.ask(ask).await?;
+        self.metrics.read(self.kind(), found.is_some(), begun.elapsed());
+        found
+    }
+
+    /// What it says, if it does.
+    pub(super) async fn ask<T>(&self, ask: impl FnOnce(&dyn Tier) -> Tiered<'_, T>) -> Option<T> {
+        if !self.reads.lets_pass(Instant::now()) {
+            self.metrics.skipped(self.kind());
+            return None;
+        }
+        match self.within(self.patience, ask).await {
+            Ok(said) => {
+                self.reads.succeed();
+                Some(said)
+            }
+            Err(error) => {
+                self.reads.fail(Instant::now());
+                self.metrics.failed(self.kind());
+                self.say("read", &error);
+                None
+            }
+        }
+    }
+
+    /// Tells whether it was done.
+    pub(super) async fn write<T>(&self, write: impl FnOnce(&dyn Tier) -> Tiered<'_, T>) -> bool {
+        if !self.writes.lets_pass(Instant::now()) {
+            return false;
+        }
+        match self.within(WRITE_PATIENCE, write).await {
+            Ok(_) => {
+                self.writes.succeed();
+                true
+            }
+            Err(TierError::Forgotten) => {
+                // Somebody found that what was final is not. It may be so here too.
+                self.writes.succeed();
+                self.standing.doubt(self.eras.next());
+                false
+            }
+            Err(error) => {
+                self.writes.fail(Instant::now());
+                self.say("write", &error);
+                false
+            }
+        }
+    }
+
+    /// Has it forget what is canonical, if it has to.
+    pub(super) async fn forget(&self, chain: ChainKey) {
+        if self.standing.has_to_forget() && self.write(|tier| tier.forget_canonicity(chain)).await {
+            self.standing.forgot();
+        }
+    }
+
+    /// Has it forget what it was told before the start, where somebody waits for it.
+    pub(super) async fn forget_the_past(&self, chain: ChainKey) -> bool {
+        self.within(self.patience, |tier| tier.forget_canonicity(chain)).await.is_ok()
+    }
+
+    /// Is nothing written to it for now?
+    pub(super) fn is_left_alone(&self) -> bool {
+        self.writes.is_open(Instant::now())
+    }
+
+    /// Warns, but not again and again.
+    pub(super) fn say(&self, what: &'static str, why: &dyn fmt::Display) {
+        let tier = self.kind().as_str();
+        if self.said.is_due(what) {
+            warn!(tier, what, "a tier fails, and is done without: {why}");
+        } else {
+            debug!(tier, what, "a tier fails: {why}");
+        }
+    }
+
+    pub(super) fn status(&self) -> TierStatus {
+        let now = Instant::now();
+        TierStatus {
+            kind: self.kind(),
+            usage: self.tier.usage(),
+            reads: !self.reads.is_open(now),
+            writes: !self.writes.is_open(now),
+        }
+    }
+
+    async fn within<T>(
+        &self,
+        patience: Duration,
+        ask: impl FnOnce(&dyn Tier) -> Tiered<'_, T>,
+    ) -> Result<T, TierError> {
+        timeout(patience, ask(&*self.tier)).await.unwrap_or(Err(TierError::TimedOut(patience)))
+    }
+}
