@@ -11,13 +11,13 @@ use futures_util::{StreamExt, stream};
 use tokio::task;
 
 use self::{draft::Draft, source::Source};
-use super::{Failure, blocks::Blocks, progress::Progress, run, say, signal::StopSignals};
+use super::{Failure, blocks::Blocks, progress::Progress, proof::prove, run, say, signal::StopSignals};
 use crate::{
     cache::tier::{ArchiveWriter, Carried, ChainKey, Sealed},
     config::LogConfig,
     eth::{BlockHash, BlockNumber},
     upstream::is_development,
-    verify::{Anchor, AskedBlock, prove_block, prove_receipts},
+    verify::AskedBlock,
 };
 
 /// Write final blocks to one file, to be imported elsewhere.
@@ -155,14 +155,7 @@ impl Export {
         let block = source.block(number).await?;
         let receipts = if self.receipts { Some(source.receipts(number).await?) } else { None };
         let prove = move || {
-            let anchor = Anchor { chain_id: chain.id, genesis: Some(BlockHash(chain.genesis)) };
-            let block = prove_block(&block, AskedBlock::ByNumber(number), anchor)
-                .map_err(|failure| format!("it cannot be proved by Ethereum's rules: {failure}"))?;
-            if let Some(receipts) = &receipts {
-                prove_receipts(receipts, &block).map_err(|failure| {
-                    format!("its receipts cannot be proved by Ethereum's rules: {failure}")
-                })?;
-            }
+            let block = prove(chain, AskedBlock::ByNumber(number), &block, receipts.as_deref())?;
             let seal = |text: &[u8]| Sealed::new(text).ok_or("it is too long".to_owned());
             let carried = Carried {
                 number,

@@ -13,16 +13,16 @@ use clap::Args;
 use futures_util::{StreamExt, stream};
 use tokio::task;
 
-use super::{Failure, progress::Progress, run, say, serve::chain_id, signal::StopSignals};
+use super::{Failure, progress::Progress, proof::prove, run, say, serve::chain_id, signal::StopSignals};
 use crate::{
     cache::{
         Disk, DiskConfig,
-        tier::{ArchiveError, ArchiveReader, Carried, ChainKey, Part, Record, Tier, TierError},
+        tier::{ArchiveError, ArchiveReader, Carried, ChainKey, Part, Record, Sealed, Tier, TierError},
     },
     config::LogConfig,
     eth::{Block, BlockHash, BlockNumber},
     upstream::is_development,
-    verify::{self, Anchor, AskedBlock, Verified, prove_block, prove_receipts},
+    verify::{self, AskedBlock, Verified},
 };
 
 /// Put the blocks of a file into a directory that `holdfast serve --data` answers from.
@@ -78,8 +78,10 @@ impl Import {
         run(&LogConfig::default(), async move {
             let mut stop = StopSignals::listen()
                 .map_err(|error| Failure::Other(format!("cannot take signals: {error}")))?;
+            // In a task of its own: it reads long stretches in one go.
+            let importing = tokio::spawn(async move { self.import().await });
             tokio::select! {
-                done = self.import() => done,
+                done = importing => done.unwrap_or_else(|died| Err(Failure::Other(died.to_string()))),
                 () = stop.next() => Err(Failure::Interrupted),
             }
         })
@@ -89,9 +91,9 @@ impl Import {
         let mut file =
             File::open(&self.file).map_err(|error| self.refused(ArchiveError::Unreadable(error)))?;
         let Survey { chain, blocks, length } = self.survey(&file)?;
-        let Some((highest, hash)) = blocks.last().copied() else {
+        if blocks.is_empty() {
             return Err(self.refused("there is no block in it"));
-        };
+        }
         let disk = self.open(length)?;
         self.compare(&disk, chain, &blocks).await?;
         file.rewind().map_err(|error| self.refused(ArchiveError::Unreadable(error)))?;
@@ -110,7 +112,6 @@ impl Import {
             )));
         }
         done?;
-        disk.note_finalized(chain, highest, hash).await.map_err(|error| self.failed(&error))?;
         let followed = disk.last_chain().await.map_err(|error| self.failed(&error))?;
         if followed.is_none() {
             disk.follow(Some(chain)).await.map_err(|error| self.failed(&error))?;
@@ -207,6 +208,8 @@ impl Import {
                 return Err(self.refused("it changed while it was read"));
             }
             self.link(disk, chain, &block, before).await?;
+            // What is there without it could not be held to anything.
+            disk.note_finalized(chain, number, hash).await.map_err(|error| self.failed(&error))?;
             let transactions = block.transaction_hashes().collect();
             let parts = [
                 Some((Part::Block, transactions, carried.block)),
@@ -227,18 +230,12 @@ impl Import {
     async fn prove(&self, chain: ChainKey, carried: Carried) -> Result<Proved, Failure> {
         let number = carried.number;
         let prove = move || {
-            let anchor = Anchor { chain_id: chain.id, genesis: Some(BlockHash(chain.genesis)) };
             let text = carried.block.open().map_err(|damaged| damaged.to_string())?;
-            let block = prove_block(&text, AskedBlock::ByHash(carried.hash), anchor)
-                .map_err(|failure| format!("it cannot be proved by Ethereum's rules: {failure}"))?;
+            let receipts = carried.receipts.as_ref().map(Sealed::open).transpose();
+            let receipts = receipts.map_err(|damaged| format!("its receipts: {damaged}"))?;
+            let block = prove(chain, AskedBlock::ByHash(carried.hash), &text, receipts.as_deref())?;
             if block.header().number != number {
                 return Err(format!("its own number is {}", block.header().number.0));
-            }
-            if let Some(receipts) = &carried.receipts {
-                let text = receipts.open().map_err(|damaged| format!("its receipts: {damaged}"))?;
-                prove_receipts(&text, &block).map_err(|failure| {
-                    format!("its receipts cannot be proved by Ethereum's rules: {failure}")
-                })?;
             }
             Ok(Proved { carried, block })
         };

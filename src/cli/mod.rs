@@ -11,9 +11,11 @@ mod import;
 mod inspect;
 mod key;
 mod log;
+mod numbers;
 #[cfg_attr(not(feature = "otlp"), path = "no_otlp.rs")]
 mod otlp;
 mod progress;
+mod proof;
 mod serve;
 mod signal;
 mod warm;

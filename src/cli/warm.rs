@@ -22,8 +22,9 @@ use self::done::{Count, Done};
 use super::{
     Failure,
     admin::{Client, Target},
-    blocks::{Blocks, Numbers},
+    blocks::Blocks,
     inspect::at,
+    numbers::Numbers,
     progress::Progress,
     run, say,
     signal::StopSignals,

@@ -117,6 +117,10 @@ impl Warmer {
         let _place = self.places.try_acquire().map_err(|_| WarmError::Crowded)?;
         let fetcher = &self.fetcher;
         fetcher.view.follow(&fetcher.identity.confirm().await.map_err(CallError::from)?);
+        if let Some(chain) = fetcher.view.stored_as() {
+            // What is to be kept there must be taken.
+            let _ = fetcher.view.confirm_tiers(chain).await;
+        }
         let number = match wanted {
             Warm::Number(number) => number,
             Warm::Latest => self.latest().await.map_err(CallError::Upstream)?,
@@ -154,6 +158,10 @@ impl Warmer {
             Target::Ask(fetch) => (None, fetch),
         };
         if let Some((hash, held)) = known.and_then(|hash| Some((hash, fetcher.cache.held_block(hash)?))) {
+            // It may have been left out when it came.
+            if let Some(block) = fetcher.cache.block(hash) {
+                fetcher.view.spill_block(&block, None);
+            }
             return Ok((Some(hash), Piece::Present(held)));
         }
         if let Some(Fetched::Block(block)) = fetcher.recover(fetch).await
@@ -177,6 +185,9 @@ impl Warmer {
     async fn receipts(&self, block: BlockHash) -> Result<Piece, UpstreamError> {
         let fetcher = &self.fetcher;
         if let Some(held) = fetcher.cache.held_receipts(block) {
+            if let Some(receipts) = fetcher.cache.receipts(block) {
+                fetcher.view.spill_receipts(&receipts, None);
+            }
             return Ok(Piece::Present(held));
         }
         if fetcher.recover(Fetch::Receipts(block)).await.is_some()

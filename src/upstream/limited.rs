@@ -119,7 +119,7 @@ pub(super) fn is_rate_limit(call: &Call, error: &[u8]) -> bool {
 }
 
 /// Does the node say that it has forgotten?
-pub(super) fn is_pruned(error: &[u8]) -> bool {
+pub fn is_pruned(error: &[u8]) -> bool {
     read(error).is_some_and(|said| {
         (said.code == PRUNED_CODE || said.mentions(&PRUNED_WORDS)) && !said.is_of_execution()
     })

@@ -43,6 +43,7 @@ pub use self::{
     hedge::Percentile,
     http::{EndpointError, HttpLeaf},
     identity::{Identity, IdentityError, IdentityState, Stranger, WhoIs, is_development},
+    limited::is_pruned,
     local::DevChainLeaf,
     metrics::Metrics,
     pool::Need,

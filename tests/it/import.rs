@@ -10,7 +10,7 @@ use holdfast::{
         Disk, DiskConfig,
         tier::{ArchiveWriter, Carried, ChainKey, Sealed, Tier},
     },
-    devchain::Fault,
+    devchain::{Fault, Pruned},
     eth::{BlockHash, BlockNumber},
 };
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::{
     export::{Ran, export, place, read, run},
     support::{
-        client,
+        client, eventually,
         upstream::{self, Node},
     },
     tiers::{ask_all, calls, directory, number, start},
@@ -98,6 +98,31 @@ async fn after_an_import_the_directory_answers_without_any_node() {
 }
 
 #[tokio::test]
+async fn what_the_node_has_pruned_is_answered_from_what_was_imported() {
+    for pruned in [Pruned::Error4444, Pruned::Null] {
+        let node = upstream::devchain().blocks(60, 2).run().await;
+        let (file, data) = (exported(&node, "3..20").await, directory());
+        import(&file, &data).await;
+        let direct = client::at(&node.url());
+        let truth = direct.ask("eth_getBlockByNumber", json!([number(7), true])).await;
+        node.prune_below(30, pruned);
+        let proxy = start(&node, &data, true).await;
+        let client = client::http(&proxy);
+        eventually("it is believed", async || {
+            client.ask("eth_getBlockByNumber", json!([number(7), true])).await == truth
+        })
+        .await;
+        // It is written to, as any.
+        ask_all(&client, &node, [35]).await;
+        proxy.app.stop().await;
+        node.fail(Fault::Status(503)).always();
+        let alone = start(&node, &data, false).await;
+        let last = client::http(&alone).ask("eth_getBlockByNumber", json!([number(35), true])).await;
+        assert!(last.is_ok_and(|text| text != "null"));
+    }
+}
+
+#[tokio::test]
 async fn a_file_that_was_damaged_is_refused_as_a_whole() {
     let node = upstream::devchain().blocks(60, 2).run().await;
     let whole = fs::read(exported(&node, "1..6").await).unwrap();
@@ -169,7 +194,7 @@ async fn a_file_with_anything_wrong_in_it_is_refused_there() {
         assert!(said.contains(block) && said.contains(why), "{block}{why}: {said}");
         if block.starts_with("block 3") {
             assert!(said.contains("the 2 blocks before it are proved, and stay in"), "{said}");
-            assert_eq!(told(&data, chain).await, (vec![1, 2], None));
+            assert_eq!(told(&data, chain).await, (vec![1, 2], Some(BlockNumber(2))));
         }
     }
 

@@ -1,12 +1,10 @@
 //! What is final outlives the process, and is shared: never wrong, never in the way.
 
+mod fleet;
+
 use std::{
     fs,
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
     time::Duration,
 };
 
@@ -384,122 +382,6 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     }
     found.retain(|path| path.file_name().is_none_or(|name| name != "lock"));
     found
-}
-
-// ## A fleet
-
-#[tokio::test]
-async fn a_fleet_asks_once() {
-    let Some(server) = redis("a_fleet_asks_once") else { return };
-    let server = server.run().await;
-    let node = upstream::devchain().blocks(1030, 1).run().await;
-    let shared = |config: &mut Config| config.cache.redis = Some(server.config());
-    let fleet = [
-        proxy::new().upstream(&node).config(shared).run().await,
-        proxy::new().upstream(&node).config(shared).run().await,
-    ];
-    let clients = fleet.each_ref().map(client::http);
-    // Both know what is final.
-    for client in &clients {
-        client.ask(BLOCK, json!(["finalized", false])).await.unwrap();
-    }
-    let direct = client::at(&node.url());
-    let before = fetches(&node);
-    for some in (1..=1000u64).collect::<Vec<_>>().chunks(20) {
-        let both = some.iter().flat_map(|at| clients.iter().map(move |client| (*at, client)));
-        let answers = both.map(|(at, client)| client.ask(BLOCK, json!([number(at), true])));
-        assert!(
-            join_all(answers).await.iter().all(|answer| answer.as_ref().is_ok_and(|text| text != "null"))
-        );
-    }
-    let asked = fetches(&node) - before;
-    assert!((1000..=1010).contains(&asked), "the node was asked {asked} times for 1,000 blocks");
-    for at in [1, 500, 1000] {
-        let params = json!([number(at), true]);
-        let truth = direct.ask(BLOCK, params.clone()).await;
-        for client in &clients {
-            assert_eq!(client.ask(BLOCK, params.clone()).await, truth);
-        }
-    }
-}
-
-#[tokio::test]
-async fn a_redis_that_comes_and_goes_is_nobodys_trouble() {
-    let Some(server) = redis("a_redis_that_comes_and_goes_is_nobodys_trouble") else { return };
-    let mut server = server.run().await;
-    let node = upstream::devchain().blocks(300, 2).run().await;
-    let small = |config: &mut Config| {
-        config.cache.redis = Some(server.config());
-        // So that much of it is asked for again.
-        config.cache.size = bytesize::ByteSize::kib(64);
-    };
-    let proxy = Arc::new(proxy::new().upstream(&node).config(small).run().await);
-    let done = Arc::new(AtomicBool::new(false));
-    let load = |seed: u64| {
-        let (proxy, done, node_url) = (proxy.clone(), done.clone(), node.url());
-        let all: Vec<Vec<(&'static str, Value)>> = (1..=280).map(|at| calls(&node, at)).collect();
-        tokio::spawn(async move {
-            let (client, direct) = (client::http(&proxy), client::at(&node_url));
-            let mut random = fastrand::Rng::with_seed(seed);
-            let mut answered = 0;
-            while !done.load(Relaxed) {
-                let of = &all[random.usize(..all.len())];
-                let (method, params) = of[random.usize(..of.len())].clone();
-                let truth = direct.ask(method, params.clone()).await;
-                assert_eq!(client.ask(method, params.clone()).await, truth, "{method} {params}");
-                answered += 1;
-            }
-            answered
-        })
-    };
-    let loads = [load(1), load(2), load(3)];
-    let hits = r#"holdfast_tier_reads_total{tier="redis",outcome="hit"}"#;
-    for _ in 0..3 {
-        let before = proxy.metric(hits).await;
-        eventually("it is used", async || proxy.metric(hits).await > before + 20).await;
-        server.kill();
-        let failed = r#"holdfast_tier_reads_total{tier="redis",outcome="skipped"}"#;
-        let before = proxy.metric(failed).await;
-        eventually("it is done without", async || proxy.metric(failed).await > before + 20).await;
-        server.start().await;
-    }
-    let before = proxy.metric(hits).await;
-    eventually("it is used again", async || proxy.metric(hits).await > before + 20).await;
-    done.store(true, Relaxed);
-    let answered: u32 = join_all(loads).await.into_iter().map(|load| load.unwrap()).sum();
-    println!("{answered} answers, all of them right");
-}
-
-#[tokio::test]
-async fn what_somebody_else_writes_into_redis_is_never_served() {
-    let Some(server) = redis("what_somebody_else_writes_into_redis_is_never_served") else { return };
-    let server = server.run().await;
-    let node = upstream::devchain().blocks(60, 2).run().await;
-    let shared = |config: &mut Config| config.cache.redis = Some(server.config());
-    let first = proxy::new().upstream(&node).config(shared).run().await;
-    ask_all(&client::http(&first), &node, 1..30).await;
-    first.app.stop().await;
-    let mut raw = server.raw().await;
-    let mut random = fastrand::Rng::with_seed(11);
-    let keys = raw.keys().await;
-    assert!(keys.len() > 100, "{}", keys.len());
-    for pair in keys.windows(2) {
-        let value: Vec<u8> = raw.ask(&[b"GETRANGE", &pair[0], b"0", b"-1"]).await;
-        let mut value = value;
-        match random.u8(..4) {
-            0 if !value.is_empty() => {
-                let at = random.usize(..value.len());
-                value[at] ^= 1 << random.u8(..8);
-            }
-            1 => value.truncate(random.usize(..=value.len())),
-            // Another's, whole: the sum is right, and it is not what it should be.
-            2 => value = raw.ask(&[b"GETRANGE", &pair[1], b"0", b"-1"]).await,
-            _ => continue,
-        }
-        let _: () = raw.ask(&[b"SET", &pair[0], &value]).await;
-    }
-    let second = proxy::new().upstream(&node).config(shared).run().await;
-    ask_all(&client::http(&second), &node, 1..30).await;
 }
 
 #[tokio::test]

@@ -135,8 +135,7 @@ impl Log {
 
     // ## Writing
 
-    /// What it takes to write so much, apart from that: something if the open segment is full, which then has to be
-    /// [closed](Self::close).
+    /// Is the open segment too full for so much more? Then it has to be [closed](Self::close) first.
     pub(super) fn is_full_for(&self, bytes: u64, longest: u64) -> bool {
         self.read().open_segment().is_some_and(|segment| segment.is_full_for(bytes, longest))
     }

@@ -140,7 +140,7 @@ async fn what_waits_to_be_written_when_all_is_forgotten_does_not_come_back() {
         tiers.put(parcel(number, 1), before);
     }
     // The first of them is being written.
-    tokio::task::yield_now().await;
+    task::yield_now().await;
     tiers.forget_canonicity(CHAIN);
     // Made of what was known before, and handed on after.
     tiers.put(parcel(4, 1), before);
@@ -150,7 +150,7 @@ async fn what_waits_to_be_written_when_all_is_forgotten_does_not_come_back() {
         for number in 1..=4 {
             assert_eq!(told(&tiers, number).await, None);
         }
-        tokio::task::yield_now().await;
+        task::yield_now().await;
     }
     tiers.settle().await;
     assert!(slow.numbers().is_empty());
@@ -219,7 +219,7 @@ async fn one_that_hangs_holds_up_no_other() {
     let (released, mut release) = tokio::sync::oneshot::channel::<()>();
     tiers.end_turn(Lease::new(TierKind::Redis, move || drop(released)));
     while release.try_recv() == Err(TryRecvError::Empty) {
-        tokio::task::yield_now().await;
+        task::yield_now().await;
     }
     assert_eq!(works.numbers().get(&BlockNumber(1)), Some(&hash(1)));
     assert!(hangs.numbers().is_empty());

@@ -13,7 +13,7 @@ use crate::{
     eth::{BlockNumber, Tag, ThinBlock},
     jsonrpc::{Answer, Params},
     proxy::known::KnownAt,
-    upstream::{AnsweredBy, Call, EndpointId, IdentityError, Need, UpstreamError},
+    upstream::{AnsweredBy, Call, EndpointId, IdentityError, Need, UpstreamError, is_pruned},
     verify::{Asked, AskedBlock, Check, Checked, Kind, Verdict, Verified},
 };
 
@@ -34,6 +34,14 @@ pub(super) struct Named {
     keeps: bool,
     /// Who named it.
     pub(super) by: Option<EndpointId>,
+}
+
+/// Why a node named no block.
+pub(super) enum Unnamed {
+    /// It has none there, or none any more.
+    Absent,
+    /// It said nothing that counts.
+    Other,
 }
 
 // === impl View ===
@@ -283,18 +291,31 @@ impl View {
         asked: AskedBlock,
         sent: Stamp,
     ) -> Result<Option<Named>, UpstreamError> {
+        Ok(self.hear(block, asked, sent).await?.ok())
+    }
+
+    /// The same, and why there is none.
+    pub(super) async fn hear(
+        self: &Arc<Self>,
+        block: &str,
+        asked: AskedBlock,
+        sent: Stamp,
+    ) -> Result<Result<Named, Unnamed>, UpstreamError> {
         let (call, check) = self.call(block, asked, sent);
         let by = AnsweredBy::default();
         let is_finalized = block == Tag::Finalized.as_str();
         self.metrics.upkeep(1);
         let answer = self.upstream.call(call.with_answered_by(&by)).await?;
-        match (answer, check.verdict()) {
-            (Answer::Result(_), Some(Verdict::Overdue)) => Err(UpstreamError::Busy),
+        Ok(match (answer, check.verdict()) {
+            (Answer::Result(_), Some(Verdict::Overdue)) => return Err(UpstreamError::Busy),
+            (Answer::Result(result), _) if result == "null" => Err(Unnamed::Absent),
             (Answer::Result(_), verdict) => {
-                Ok(self.named(verdict, is_finalized).map(|named| Named { by: by.get(), ..named }))
+                let named = self.named(verdict, is_finalized).ok_or(Unnamed::Other);
+                named.map(|named| Named { by: by.get(), ..named })
             }
-            (Answer::Error(_), _) => Ok(None),
-        }
+            (Answer::Error(error), _) if is_pruned(&error) => Err(Unnamed::Absent),
+            (Answer::Error(_), _) => Err(Unnamed::Other),
+        })
     }
 
     /// The blocks of a gap, as far as they come, by one batch.

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 use tracing::error;
 
-use super::View;
+use super::{View, refresh::Unnamed};
 use crate::{
     cache::{
         Era, Parcel,
@@ -184,14 +184,21 @@ impl View {
         told
     }
 
-    /// Does this block still stand there? An error if that cannot be told, or a stranger was asked.
+    /// Does this block still stand there? An error if that cannot be told, or a stranger was asked. What is
+    /// older than what is final now, and gone, is taken to stand: the node has pruned it, and cannot be asked; and it may have
+    /// been imported for just that reason.
     async fn still_stands(
         self: &Arc<Self>,
         number: BlockNumber,
         hash: BlockHash,
     ) -> Result<bool, UpstreamError> {
-        let asked = self.ask(&number.to_string(), AskedBlock::ByNumber(number), self.clock.now()).await?;
-        let named = asked.ok_or(UpstreamError::Empty)?;
+        let heard = self.hear(&number.to_string(), AskedBlock::ByNumber(number), self.clock.now()).await?;
+        let is_older = self.tracker().finalized().is_some_and(|(finalized, _)| number < finalized);
+        let named = match heard {
+            Ok(named) => named,
+            Err(Unnamed::Absent) if is_older => return Ok(true),
+            Err(Unnamed::Absent | Unnamed::Other) => return Err(UpstreamError::Empty),
+        };
         if named.thin.hash() == hash {
             return Ok(true);
         }
