@@ -180,7 +180,8 @@ fn reorgs(sight: &Sight) -> serde_json::Value {
     json!({ "count": sight.reorg_count(), "last": sight.reorgs().iter().map(one).collect::<Vec<_>>() })
 }
 
-fn tier(TierStatus { kind, usage, reads, writes }: &TierStatus, totals: &Totals) -> serde_json::Value {
+fn tier(status: &TierStatus, totals: &Totals) -> serde_json::Value {
+    let TierStatus { kind, usage, reads, writes, is_confirmed, errors } = status;
     json!({
         "tier": kind.as_str(),
         "hits": totals.restored[*kind as usize],
@@ -190,6 +191,8 @@ fn tier(TierStatus { kind, usage, reads, writes }: &TierStatus, totals: &Totals)
         "evictions": usage.evictions,
         "reading": reads,
         "writing": writes,
+        "confirmed": is_confirmed,
+        "errors": errors,
     })
 }
 

@@ -28,7 +28,7 @@
 //!
 //! # What it asks of Redis
 //! Version 6 or later; `maxmemory` with the policy `allkeys-lru`, so that there is always room: the epoch is read all the
-//! time and stays. The commands `GET`, `GETRANGE`, `SET`, `DEL` and `EVAL`. One address: in front of a cluster, a proxy that
+//! time and stays. The commands `GET`, `GETRANGE`, `SET`, `DEL` and `EVAL`, and `INFO` if it is to tell how full it is. One address: in front of a cluster, a proxy that
 //! knows its nodes.
 
 mod config;
@@ -36,6 +36,7 @@ mod entry;
 mod key;
 mod link;
 mod url;
+mod usage;
 
 use std::{
     collections::HashMap,
@@ -56,6 +57,7 @@ use self::{
     entry::{Content, Epoch, Final, Place},
     key::Keys,
     link::Link,
+    usage::Told,
 };
 use super::tier::{
     ChainKey, Lease, Part, Record, Sealed, Tier, TierError, TierKind, Tiered, Turn, Usage, Wanted,
@@ -98,6 +100,7 @@ struct Inner {
     /// To write with. A wrong one does no harm: what is written with it does not count. But it says that somebody had it all
     /// forgotten, and why is to be found out before anything is written in another.
     epochs: Mutex<HashMap<ChainKey, Epoch>>,
+    usage: Told,
 }
 
 // === impl Redis ===
@@ -115,6 +118,7 @@ impl Redis {
             ttl: config.ttl,
             timeout: config.timeout,
             epochs: Mutex::default(),
+            usage: Told::default(),
         })))
     }
 
@@ -333,8 +337,19 @@ impl Tier for Redis {
         Box::pin(self.take_turn(chain, part, what))
     }
 
+    /// Of the whole server, as it was when somebody last looked.
     fn usage(&self) -> Usage {
-        Usage::default()
+        let (usage, is_due) = self.0.usage.last();
+        if let (true, Ok(runtime)) = (is_due, Handle::try_current()) {
+            let redis = self.clone();
+            runtime.spawn(async move {
+                // One that may not be asked does not tell.
+                if let Ok(said) = redis.read(usage::questions()).await {
+                    redis.0.usage.take(&said);
+                }
+            });
+        }
+        usage
     }
 }
 

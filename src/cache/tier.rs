@@ -75,7 +75,7 @@ pub struct Usage {
     pub capacity: Option<u64>,
     /// Blocks that are kept, or parts of them; `None` where it cannot be told.
     pub blocks: Option<u64>,
-    /// Blocks that made room for others, since the start.
+    /// What made room for others, since the start: blocks, or in Redis keys.
     pub evictions: u64,
 }
 

@@ -93,6 +93,10 @@ pub struct TierStatus {
     pub reads: bool,
     /// Is it written to?
     pub writes: bool,
+    /// Does what it says of numbers count?
+    pub is_confirmed: bool,
+    /// Reads and writes that failed, and values that were damaged or wrong.
+    pub errors: u64,
 }
 
 // === impl Tiers ===

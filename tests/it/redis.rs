@@ -422,6 +422,12 @@ async fn what_was_just_put_is_found_where_redis_evicts() {
         assert!(found.is_none_or(|found| found == record.value));
     }
     assert!(redis.raw().await.info("stats", "evicted_keys").await > 100);
+    eventually("it tells of itself", async || {
+        let usage = tier.usage();
+        assert!(usage.capacity.is_none_or(|bytes| bytes == 4 << 20), "{usage:?}");
+        usage.capacity.is_some() && usage.evictions > 100 && usage.bytes.is_some_and(|bytes| bytes > 1 << 20)
+    })
+    .await;
     assert!(found_again > 350, "{found_again} of 400");
 }
 

@@ -297,9 +297,12 @@ function showCache(status) {
     pair('Entries', whole(cache.entries)),
     pair('Transactions', whole(cache.located_transactions)),
     pair('Served', bytes(status.bytes_from_memory)),
-    ...status.tiers.flatMap(({ tier, bytes: kept, capacity, hits, reading, writing }) => [
+    ...status.tiers.flatMap(({ tier, bytes: kept, capacity, hits, reading, writing, errors }) => [
       pair(TIERS[tier] ?? tier, kept === null ? [] : [bytes(kept), ' ', small(capacity === null ? '' : `of ${bytes(capacity)}`)]),
-      pair('Answers from there', [whole(hits), ' ', small(reading ? (writing ? '' : 'not written to') : 'left alone')]),
+      pair('Answers from there', [whole(hits), ' ', small([
+        reading ? (writing ? '' : 'not written to') : 'left alone',
+        errors ? `${whole(errors)} errors` : '',
+      ].filter(Boolean).join(', '))]),
     ]),
   ].flat())
 }

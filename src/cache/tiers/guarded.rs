@@ -8,7 +8,7 @@ use tracing::{debug, warn};
 use super::{
     Metrics, TierStatus,
     breaker::Breaker,
-    standing::{Eras, Standing},
+    standing::{Eras, Standing, Word},
 };
 use crate::{
     cache::tier::{ChainKey, Tier, TierError, TierKind, Tiered},
@@ -140,6 +140,8 @@ impl Guarded {
             usage: self.tier.usage(),
             reads: !self.reads.is_open(now),
             writes: !self.writes.is_open(now),
+            is_confirmed: self.standing.counts(Word::Confirmed),
+            errors: self.metrics.errors(self.kind()),
         }
     }
 

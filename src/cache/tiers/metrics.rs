@@ -112,6 +112,14 @@ impl Metrics {
         self.writes.get_or_create(&Labels { tier: tier.as_str(), outcome }).inc();
     }
 
+    /// All that went wrong.
+    pub(super) fn errors(&self, tier: TierKind) -> u64 {
+        let tier = tier.as_str();
+        let count = |of: &Family<Labels, Counter>, outcome| of.get_or_create(&Labels { tier, outcome }).get();
+        let reads = ["damaged", "rejected", "failed"].map(|outcome| count(&self.reads, outcome));
+        reads.into_iter().sum::<u64>() + count(&self.writes, "failed")
+    }
+
     fn count_read(&self, tier: TierKind, outcome: &'static str) {
         self.reads.get_or_create(&Labels { tier: tier.as_str(), outcome }).inc();
     }
@@ -159,7 +167,7 @@ impl Collector for Gauges {
         if all.is_empty() {
             return Ok(());
         }
-        let help = "Blocks that made room for others in a tier";
+        let help = "What made room for others in a tier: blocks, or keys";
         let mut family = encoder.encode_descriptor("tier_evictions", help, None, MetricType::Counter)?;
         for tier in &all {
             let evictions = ConstCounter::new(tier.usage.evictions);

@@ -1,0 +1,97 @@
+//! What Redis tells of itself. It is told of the whole server, whoever else uses it.
+
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use redis::{Cmd, Value};
+use tokio::time::Instant;
+
+use crate::cache::tier::Usage;
+
+/// What is older is asked for anew when somebody looks: not with every look.
+const AGE: Duration = Duration::from_secs(5);
+
+/// What it told last.
+#[derive(Default)]
+pub(super) struct Told(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    usage: Usage,
+    asked: Option<Instant>,
+}
+
+// === impl Told ===
+
+impl Told {
+    /// What it told last, and whether it is time to ask.
+    pub(super) fn last(&self) -> (Usage, bool) {
+        let mut state = self.lock();
+        let is_due = state.asked.is_none_or(|asked| asked.elapsed() >= AGE);
+        if is_due {
+            state.asked = Some(Instant::now());
+        }
+        (state.usage, is_due)
+    }
+
+    /// Takes in what it said when it was [asked](questions).
+    pub(super) fn take(&self, said: &[Value]) {
+        let text: String = said.iter().filter_map(text).collect();
+        self.lock().usage = read(&text);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Sections apart: one command for several is understood from version 7 on.
+pub(super) fn questions() -> [Cmd; 2] {
+    ["memory", "stats"].map(|section| {
+        let mut question = redis::cmd("INFO");
+        question.arg(section);
+        question
+    })
+}
+
+fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(text) => std::str::from_utf8(text).ok(),
+        Value::VerbatimString { text, .. } => Some(text),
+        _ => None,
+    }
+}
+
+fn read(text: &str) -> Usage {
+    let figure = |name: &str| {
+        let mut lines = text.lines().filter_map(|line| line.split_once(':'));
+        lines.find(|(of, _)| *of == name)?.1.trim().parse().ok()
+    };
+    Usage {
+        bytes: figure("used_memory"),
+        // None is set.
+        capacity: figure("maxmemory").filter(|bytes| *bytes > 0),
+        blocks: None,
+        evictions: figure("evicted_keys").unwrap_or(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_it_says_of_itself_is_read_and_anything_else_is_nothing() {
+        let said = "# Memory\r\nused_memory:1048576\r\nused_memory_human:1.00M\r\nmaxmemory:2097152\r\n\r\n\
+                    # Stats\r\nevicted_keys:7\r\n";
+        let usage = Usage { bytes: Some(1 << 20), capacity: Some(2 << 20), blocks: None, evictions: 7 };
+        assert_eq!(read(said), usage);
+        assert_eq!(read("maxmemory:0\r\nused_memory:-3\r\nevicted_keys:many"), Usage::default());
+        let told = Told::default();
+        told.take(&[Value::Nil, Value::BulkString(b"used_memory:5".into()), Value::Int(3)]);
+        assert_eq!(told.last().0.bytes, Some(5));
+        assert!(!told.last().1, "it was asked just now");
+    }
+}
