@@ -13,6 +13,9 @@ use tokio::sync::{Semaphore, oneshot::error::TryRecvError};
 use super::*;
 use crate::{budget::ByteBudget, cache::tier::Record};
 
+/// How many bytes may be held.
+const BUDGET: u64 = 1 << 20;
+
 const CHAIN: ChainKey = ChainKey { id: 1, genesis: B256::ZERO };
 
 /// A tier that writes when it is let.
@@ -21,6 +24,7 @@ struct Slow {
     kind: TierKind,
     /// No note can be written.
     is_full: AtomicBool,
+    value: Mutex<Option<Sealed>>,
     numbers: Mutex<HashMap<BlockNumber, BlockHash>>,
     finalized: Mutex<Option<(BlockNumber, BlockHash)>>,
     lets: Semaphore,
@@ -38,7 +42,7 @@ impl Tier for Slow {
     }
 
     fn get(&self, _: ChainKey, _: Part, _: BlockHash) -> Tiered<'_, Option<Sealed>> {
-        Box::pin(async { Ok(None) })
+        Box::pin(async { Ok(self.value.lock().unwrap().clone()) })
     }
 
     fn hash_at(&self, _: ChainKey, number: BlockNumber) -> Tiered<'_, Option<BlockHash>> {
@@ -109,6 +113,7 @@ fn slow(kind: TierKind) -> Arc<Slow> {
     Arc::new(Slow {
         kind,
         is_full: false.into(),
+        value: Mutex::default(),
         numbers: Mutex::default(),
         finalized: Mutex::default(),
         lets: Semaphore::new(0),
@@ -117,7 +122,7 @@ fn slow(kind: TierKind) -> Arc<Slow> {
 
 fn over(tiers: &[&Arc<Slow>]) -> Tiers {
     let tiers = tiers.iter().map(|tier| (Arc::clone(tier) as Arc<dyn Tier>, Duration::from_secs(1)));
-    Tiers::new(tiers.collect(), FairBytes::new(ByteBudget::new(1 << 20)), Metrics::default())
+    Tiers::new(tiers.collect(), FairBytes::new(ByteBudget::new(BUDGET)), Metrics::default())
 }
 
 async fn confirm(tiers: &Tiers) {
@@ -237,4 +242,21 @@ async fn a_doubt_that_comes_while_it_is_confirmed_stays() {
     assert!(!tiers.is_confirmed());
     confirm(&tiers).await;
     assert!(tiers.is_confirmed());
+}
+
+#[tokio::test]
+async fn what_is_unpacked_is_held_with_all_else_and_not_unpacked_where_it_does_not_fit() {
+    let slow = slow(TierKind::Redis);
+    let tiers = over(&[&slow]);
+    // Little while it is packed.
+    let keep = |bytes: usize| *slow.value.lock().unwrap() = Sealed::new(&vec![b' '; bytes]);
+    let get = async || tiers.get(CHAIN, Part::Block, hash(1)).await;
+    keep(BUDGET as usize * 2);
+    assert!(get().await.is_none());
+    keep(BUDGET as usize * 3 / 4);
+    let first = get().await.unwrap();
+    assert_eq!(first.value.text.len(), BUDGET as usize * 3 / 4);
+    assert!(get().await.is_none(), "one is held");
+    drop(first);
+    assert!(get().await.is_some());
 }
