@@ -40,7 +40,7 @@ mod usage;
 
 use std::{
     collections::HashMap,
-    fmt,
+    fmt, io,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -74,7 +74,7 @@ const LONGEST: usize = 64 << 20;
 /// Nobody waits for a write, and it may be a large one.
 const WRITES_TAKE: u32 = 10;
 
-/// How often the highest final block is tried again where another writes it at the same moment; theirs is as good.
+/// How often the highest final block is tried again where another writes it at the same moment.
 const TRIES: usize = 3;
 
 /// Sets a key whose value is still what was read of it.
@@ -149,11 +149,9 @@ impl Redis {
         let [epoch, entry] = self
             .read([peek(&self.keys(chain).epoch(), Epoch::LENGTH), peek(&key, entry::length::<C>())])
             .await?;
-        let epoch = Epoch::read(&epoch);
-        if let Some(epoch) = epoch.filter(|_| self.remembered(chain).is_none()) {
-            self.remember(chain, epoch);
-        }
-        Ok(epoch.and_then(|epoch| entry::open(&key, epoch, bytes(&entry)?)))
+        let Some(epoch) = Epoch::read(&epoch) else { return Ok(None) };
+        self.same(chain, epoch)?;
+        Ok(bytes(&entry).and_then(|entry| entry::open(&key, epoch, entry)))
     }
 
     /// Makes sure that there is an epoch: a command to draw one, and one to read which it is.
@@ -166,13 +164,19 @@ impl Redis {
 
     /// The epoch as it came of [`draw`](Self::draw), if it is the one that was known.
     async fn drawn(&self, chain: ChainKey, value: &Value) -> Result<Epoch, TierError> {
-        let before = self.remembered(chain);
-        let epoch = match Epoch::read(value) {
-            Some(epoch) => epoch,
-            // Something else is there, and stays until it is overwritten.
-            None => self.start_epoch(chain).await?,
-        };
-        self.remember(chain, epoch);
+        match Epoch::read(value) {
+            Some(epoch) => self.same(chain, epoch),
+            None => {
+                // Something else is there, and stays until it is overwritten.
+                self.start_epoch(chain).await?;
+                Err(TierError::Forgotten)
+            }
+        }
+    }
+
+    /// The epoch, if it is the one that was known; else somebody had it all forgotten, and why is to be found out once.
+    fn same(&self, chain: ChainKey, epoch: Epoch) -> Result<Epoch, TierError> {
+        let before = self.0.epochs.lock().unwrap_or_else(PoisonError::into_inner).insert(chain, epoch);
         if before.is_none_or(|before| before == epoch) { Ok(epoch) } else { Err(TierError::Forgotten) }
     }
 
@@ -205,6 +209,8 @@ impl Redis {
         pipeline.add_command(self.value(chain, &record));
         let [draw, which] = self.draw(chain);
         pipeline.add_command(draw).add_command(which);
+        // What all entries are held to must not be evicted before them.
+        pipeline.add_command(peek(&self.keys(chain).finalized(), entry::length::<Final>()));
         self.index(&mut pipeline, chain, &record, epoch);
         let patience = self.0.timeout * WRITES_TAKE;
         let values = self.0.link.ask_all(&pipeline, patience).await?;
@@ -245,7 +251,7 @@ impl Redis {
                 return Ok(());
             }
         }
-        Ok(())
+        Err(io::Error::other("others note what is final all the time").into())
     }
 
     async fn take_turn(&self, chain: ChainKey, part: Part, what: Wanted) -> Result<Turn, TierError> {

@@ -103,7 +103,8 @@ pub enum TierError {
     /// It took too long.
     #[error("no answer within {0:?}")]
     TimedOut(Duration),
-    /// Somebody else who shares it had it forget: what was to be written may be what was to be forgotten, and was not.
+    /// Somebody else who shares it had it forget: what was to be written may be what was to be forgotten, and was not; what
+    /// was asked for may be of another history. Said once.
     #[error("another had it forget what is canonical")]
     Forgotten,
 }

@@ -31,10 +31,14 @@ use crate::{
     budget::{FairBytes, FairLease},
     client::Client,
     eth::{BlockHash, BlockNumber, TxHash, TxPosition},
+    timeout::timeout,
 };
 
 /// What is shorter is unpacked in less time than it takes to hand it to another thread.
 const SHORT: usize = 16 << 10;
+
+/// So long it is waited for what is being written, before it is looked what was.
+const SETTLE: Duration = Duration::from_secs(2);
 
 /// All tiers together. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -121,10 +125,17 @@ impl Tiers {
     }
 
     /// The text of a part of the block with this hash. It is not checked yet: if it turns out wrong, it should be
-    /// [dropped](Self::reject).
-    pub async fn get(&self, chain: ChainKey, part: Part, hash: BlockHash) -> Option<Found<Text>> {
+    /// [dropped](Self::reject), and then only those after that tier are asked.
+    pub async fn get(
+        &self,
+        chain: ChainKey,
+        part: Part,
+        hash: BlockHash,
+        after: Option<TierKind>,
+    ) -> Option<Found<Text>> {
         let inner = self.0.as_ref()?;
-        for Rung { tier, writer } in &inner.rungs {
+        let passed = after.and_then(|tier| inner.rungs.iter().position(|rung| rung.tier.kind() == tier));
+        for Rung { tier, writer } in inner.rungs.iter().skip(passed.map_or(0, |at| at + 1)) {
             let kind = tier.kind();
             let Some(sealed) = tier.look(|tier| tier.get(chain, part, hash)).await else { continue };
             let mut held = inner.budget.lease(Client::current());
@@ -248,6 +259,10 @@ impl Tiers {
                 continue;
             }
             let since = standing.since();
+            // What was being written when it was doubted must be there when it is asked.
+            if timeout(SETTLE, writer.settle()).await.is_err() {
+                continue;
+            }
             if let Some(finalized) = tier.ask(|tier| tier.finalized(chain)).await {
                 unconfirmed.push(Unconfirmed { tier: tier.kind(), finalized, since });
             }
@@ -256,11 +271,11 @@ impl Tiers {
     }
 
     /// What this tier was told is so: from here on its word counts. One that does not know what was final is first told to
-    /// forget what it was told before the start, for there is nothing that it could be held to.
+    /// forget all that it was told, for there is nothing that it could be held to.
     pub async fn confirm(&self, chain: ChainKey, unconfirmed: Unconfirmed) {
         let Unconfirmed { tier, finalized, since } = unconfirmed;
         let Some(Rung { tier, .. }) = self.rung(tier) else { return };
-        if finalized.is_some() || tier.standing.is_new() || tier.forget_the_past(chain).await {
+        if finalized.is_some() || tier.forget_past(chain).await {
             tier.standing.confirm(since);
         }
     }
@@ -280,7 +295,10 @@ impl Tiers {
     /// Whose turn it is to ask the upstream for what no tier has. Ours, wherever that is not known.
     pub async fn turn(&self, chain: ChainKey, part: Part, wanted: Wanted) -> Turn {
         let mut ours = None;
-        for Rung { tier, .. } in self.rungs() {
+        // Others wait in vain for what is not written there.
+        let is_written =
+            |rung: &&Rung| rung.tier.standing.counts(Word::Confirmed) && !rung.tier.is_left_alone();
+        for Rung { tier, .. } in self.rungs().iter().filter(is_written) {
             match tier.ask(|tier| tier.turn(chain, part, wanted)).await {
                 Some(Turn::Theirs) => return Turn::Theirs,
                 Some(Turn::Ours(lease)) => ours = ours.or(lease),

@@ -95,6 +95,10 @@ impl Import {
             return Err(self.refused("there is no block in it"));
         }
         let disk = self.open(length)?;
+        if disk.finalized(chain).await.map_err(|error| self.failed(&error))?.is_none() {
+            // What is there with nothing to vouch for it is not vouched for by what comes now.
+            disk.forget_canonicity(chain).await.map_err(|error| self.failed(&error))?;
+        }
         self.compare(&disk, chain, &blocks).await?;
         file.rewind().map_err(|error| self.refused(ArchiveError::Unreadable(error)))?;
         let mut put = 0;

@@ -23,8 +23,8 @@ pub(super) enum Turned {
 
 /// So long another one of the fleet is waited for, which is longer than most upstreams take …
 const TURN_PATIENCE: Duration = Duration::from_secs(3);
-/// … and so often it is looked whether it is there.
-const TURN_LOOK: Duration = Duration::from_millis(10);
+/// … and so often it is looked whether it is there: soon at first, and then less often.
+const TURN_LOOKS: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(100)];
 
 // === impl Fetcher ===
 
@@ -49,6 +49,7 @@ impl Fetcher {
         };
         let Some(chain) = self.view.stored_as().filter(|_| is_final) else { return ours };
         let begun = Instant::now();
+        let mut look = TURN_LOOKS[0];
         loop {
             let turn = self.restorer.tiers.turn(chain, part, wanted).await;
             if let Turn::Ours(None) = turn {
@@ -58,11 +59,14 @@ impl Fetcher {
             if let Some(fetched) = self.recover(fetch).await {
                 return Turned::Brought(fetched);
             }
-            match turn {
-                Turn::Ours(lease) => return Turned::Ours(lease),
-                Turn::Theirs if begun.elapsed() > TURN_PATIENCE => return ours,
-                Turn::Theirs => time::sleep(TURN_LOOK).await,
+            match (turn, wanted) {
+                // It was somebody's, and nothing came: what is not known to be final is kept nowhere. Nobody waits again.
+                (Turn::Ours(_), Wanted::Hash(_)) if look > TURN_LOOKS[0] => return ours,
+                (Turn::Ours(lease), _) => return Turned::Ours(lease),
+                (Turn::Theirs, _) if begun.elapsed() > TURN_PATIENCE => return ours,
+                (Turn::Theirs, _) => time::sleep(look).await,
             }
+            look = look.mul_f32(1.5).min(TURN_LOOKS[1]);
         }
     }
 

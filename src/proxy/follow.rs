@@ -80,9 +80,14 @@ impl Follower {
         Self { fetcher, follow: config.follow, interval: config.follow_interval, news: News::new() }
     }
 
-    /// Follows until dropped, by what `feed` tells while there is one, which may change; ends at once if nothing is
-    /// to be followed.
+    /// Follows until dropped, by what `feed` tells while there is one, which may change; ends when it is known whose chain it
+    /// is, if nothing is to be followed.
     pub async fn run(self, feed: watch::Receiver<Option<HeadFeed>>) {
+        self.fetcher.identity.known().await;
+        if let Ok(who) = self.fetcher.identity.confirm().await {
+            // Whether anybody asks or not: what tiers answered before may be another's.
+            self.fetcher.view.follow(&who);
+        }
         if self.follow != Follow::Off {
             tokio::join!(self.keep_new(), self.listen(feed), self.keep_stocked());
         }

@@ -36,9 +36,6 @@ pub(super) struct Restorer {
     names: [Arc<str>; TierKind::ALL.len()],
 }
 
-/// A tier that has something else than it should is asked no more often than there are tiers.
-const TRIES: usize = TierKind::ALL.len();
-
 // === impl Restorer ===
 
 impl Restorer {
@@ -79,6 +76,7 @@ impl Fetcher {
         fetch: Fetch,
         upstreams: Upstreams,
     ) -> Option<Option<TierKind>> {
+        let generation = self.view.generation();
         let chain = self.stored_as(upstreams).await?;
         let (at, hash) = match fetch {
             Fetch::Block(hash) | Fetch::Receipts(hash) => (None, hash),
@@ -95,12 +93,12 @@ impl Fetcher {
                 return None;
             }
         };
-        let (block, mut tier) = self.bring_block(chain, hash).await?;
+        let (block, mut tier) = self.bring_block(chain, hash, generation).await?;
         if let Some((number, asked)) = at {
             self.place_restored(number, &block, asked)?;
         }
         if let Fetch::Receipts(_) | Fetch::ReceiptsAt(_) | Fetch::Receipt(_) = fetch {
-            tier = self.bring_receipts(chain, &block).await?.or(tier);
+            tier = self.bring_receipts(chain, &block, generation).await?.or(tier);
         }
         Some(tier)
     }
@@ -123,14 +121,17 @@ impl Fetcher {
         self: &Arc<Self>,
         chain: ChainKey,
         hash: BlockHash,
+        generation: u64,
     ) -> Option<(Arc<Verified<Block>>, Option<TierKind>)> {
         if let Some(block) = self.cache.block(hash) {
             return Some((block, None));
         }
         let Restorer { tiers, .. } = &self.restorer;
-        for _ in 0..TRIES {
-            let found = tiers.get(chain, Part::Block, hash).await?;
+        let mut wrong = None;
+        loop {
+            let found = tiers.get(chain, Part::Block, hash, wrong).await?;
             match self.verifier.restore_block(found.value.text.clone(), hash, self.name(found.tier)).await {
+                Ok(_) if self.view.generation() != generation => return None,
                 Ok(block) => {
                     let block = self.keep_restored_block(block);
                     self.view.spill_block(&block, Some(found.tier));
@@ -139,8 +140,8 @@ impl Fetcher {
                 Err(Doubt::Wrong) => tiers.reject(chain, Part::Block, hash, found.tier),
                 Err(Doubt::Unsure) => return None,
             }
+            wrong = Some(found.tier);
         }
-        None
     }
 
     /// The tier that had the receipts, if they were not in memory.
@@ -148,16 +149,19 @@ impl Fetcher {
         self: &Arc<Self>,
         chain: ChainKey,
         block: &Arc<Verified<Block>>,
+        generation: u64,
     ) -> Option<Option<TierKind>> {
         let (hash, number) = (block.hash(), block.header().number);
         if self.cache.receipts(hash).is_some() {
             return Some(None);
         }
         let Restorer { tiers, .. } = &self.restorer;
-        for _ in 0..TRIES {
-            let found = tiers.get(chain, Part::Receipts, hash).await?;
+        let mut wrong = None;
+        loop {
+            let found = tiers.get(chain, Part::Receipts, hash, wrong).await?;
             let text = found.value.text.clone();
             match self.verifier.restore_receipts(text, block.clone(), self.name(found.tier)).await {
+                Ok(_) if self.view.generation() != generation => return None,
                 Ok(receipts) => {
                     let receipts = self.cache.insert_receipts(hash, number, receipts);
                     self.view.spill_receipts(&receipts, Some(found.tier));
@@ -166,8 +170,8 @@ impl Fetcher {
                 Err(Doubt::Wrong) => tiers.reject(chain, Part::Receipts, hash, found.tier),
                 Err(Doubt::Unsure) => return None,
             }
+            wrong = Some(found.tier);
         }
-        None
     }
 
     /// The hash that stands at this number for good, and when that was asked.
@@ -181,22 +185,30 @@ impl Fetcher {
         if let Lookup::Final(hash) = self.view.tracker().lookup(number, now) {
             return Some((hash, now));
         }
-        let mut word = Word::Confirmed;
         match upstreams {
             Upstreams::Answer => {
-                // Those that could not be confirmed do not count; others may.
-                let _ = self.view.confirm_tiers(chain).await;
                 self.view.establish(now).await.ok()?;
+                if let Some(told) = self.told(chain, number, Word::Confirmed).await {
+                    return Some(told);
+                }
+                // Only now: those that are confirmed do not wait for the others.
+                self.view.confirm_tiers(chain, None).await;
+                self.told(chain, number, Word::Confirmed).await
             }
             Upstreams::Silent if !self.view.is_followed() => {
                 self.believe_tiers(chain).await?;
-                word = Word::Any;
+                self.told(chain, number, Word::Any).await
             }
             // One answered since the start, and what tiers say was held against it, or was not.
-            Upstreams::Silent => {}
+            Upstreams::Silent => self.told(chain, number, Word::Confirmed).await,
         }
+    }
+
+    /// What tiers say that stands at a final number, and when they were asked.
+    async fn told(&self, chain: ChainKey, number: BlockNumber, word: Word) -> Option<(BlockHash, Stamp)> {
         let asked = self.view.clock().now();
-        if !self.view.tracker().is_final(number) {
+        // Since an upstream has answered, it is not anybody's word any more.
+        if !self.view.tracker().is_final(number) || (word == Word::Any && self.view.is_followed()) {
             return None;
         }
         self.restorer.tiers.hash_at(chain, number, word).await.map(|found| (found.value, asked))
@@ -230,7 +242,7 @@ impl Fetcher {
         }
         let chain = tiers.last_chain().await?;
         let is_it = chain_id.is_none_or(|id| id == chain.id) && !is_development(chain.id);
-        is_it.then_some(chain)
+        if is_it { self.view.believe(chain) } else { None }
     }
 
     /// The tier that something came from.
@@ -240,7 +252,8 @@ impl Fetcher {
             Fetched::Receipts(receipts) => receipts.origin(),
             _ => None,
         }?;
-        TierKind::ALL.into_iter().find(|kind| *origin.endpoint == *kind.as_str())
+        // Our own name for it: an endpoint may be called so, too.
+        TierKind::ALL.into_iter().find(|kind| Arc::ptr_eq(&origin.endpoint, self.name(*kind)))
     }
 
     fn name(&self, tier: TierKind) -> &Arc<str> {

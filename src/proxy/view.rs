@@ -4,6 +4,7 @@
 //! `finalized` have times of their own and are asked when a call needs them, `finalized` besides
 //! now and then, so that what is old becomes final.
 
+mod confirm;
 mod pace;
 mod refresh;
 mod spill;
@@ -21,10 +22,10 @@ use futures_util::future::BoxFuture;
 use tokio::{sync::Notify, time::Instant};
 use tracing::{info, warn};
 
-use self::pace::Pace;
+use self::{confirm::Tried, pace::Pace, spill::key_of};
 use super::{Metrics, ProxyParts, coalesce::Coalesce, config::ChainConfig, reorgs::Reorgs};
 use crate::{
-    cache::{Cache, Tiers},
+    cache::{Cache, Tiers, tier::ChainKey},
     chain::{Clock, Rules, Stamp, Tracker},
     client::Client,
     eth::{BlockNumber, Tag},
@@ -44,7 +45,7 @@ pub(super) struct View {
     consistent: AtomicBool,
     cache: Cache,
     tiers: Tiers,
-    confirming: tokio::sync::Mutex<()>,
+    confirming: Coalesce<(), ()>,
     upstream: Upstream,
     identity: Identity,
     verifier: Verifier,
@@ -80,8 +81,10 @@ struct Times {
     who: Option<Arc<WhoIs>>,
     /// When something was last handed on to the tiers.
     spilled: Option<Instant>,
-    /// When it was last tried to hold what they say against the upstream.
-    confirmed: Option<Instant>,
+    /// The last time that it was tried to hold what they say against the upstream.
+    tried: Option<Tried>,
+    /// The chain that tiers were asked for before any upstream had said what it is.
+    believed: Option<ChainKey>,
 }
 
 // === impl View ===
@@ -97,7 +100,7 @@ impl View {
             consistent: AtomicBool::new(consistent),
             cache,
             tiers,
-            confirming: tokio::sync::Mutex::default(),
+            confirming: Coalesce::default(),
             identity: upstream.identity(),
             upstream,
             verifier,
@@ -158,11 +161,18 @@ impl View {
         // A development chain is started anew at will, or goes on from another chain's history.
         let anchor = Anchor { chain_id: who.chain_id, genesis: who.genesis };
         self.verifier.follow(who.chain_id, (!is_development(who.chain_id)).then_some(anchor));
-        if before.as_ref().is_some_and(|before| before.is_same_chain(who)) {
+        let is_same = before.as_ref().is_some_and(|before| before.is_same_chain(who));
+        if is_same && before.as_deref().and_then(key_of) == key_of(who) {
             return;
         }
-        times.finalized = None;
+        times.finalized = times.finalized.take().filter(|_| is_same);
+        let believed = times.believed.take();
         drop(times);
+        // Also where no more than its block 0 has become known.
+        self.tiers.follow(self.stored_as());
+        if is_same {
+            return;
+        }
         let now = self.clock.now();
         {
             let config = self.config();
@@ -172,13 +182,26 @@ impl View {
                 tracker.forget(now);
             });
         }
-        self.tiers.follow(self.stored_as());
         if before.is_some() {
             warn!(chain_id = who.chain_id, "the development chain was started anew: everything is forgotten");
+        }
+        // Before the upstream said who it is, tiers may have answered of another.
+        if before.is_some() || believed.is_some_and(|believed| Some(believed) != self.stored_as()) {
             // First: what is under way must not come in after it was emptied.
             self.generation.fetch_add(1, Relaxed);
             self.cache.clear();
         }
+    }
+
+    /// Whose blocks tiers may be asked for as long as no upstream has said what chain it is: this one's, which was followed
+    /// last. `None` if one has.
+    pub(super) fn believe(&self, chain: ChainKey) -> Option<ChainKey> {
+        let mut times = self.times();
+        if times.who.is_some() {
+            return None;
+        }
+        times.believed = Some(chain);
+        Some(chain)
     }
 
     /// Is it known whose chain this is?

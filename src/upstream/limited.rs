@@ -119,7 +119,7 @@ pub(super) fn is_rate_limit(call: &Call, error: &[u8]) -> bool {
 }
 
 /// Does the node say that it has forgotten?
-pub fn is_pruned(error: &[u8]) -> bool {
+pub(super) fn is_pruned(error: &[u8]) -> bool {
     read(error).is_some_and(|said| {
         (said.code == PRUNED_CODE || said.mentions(&PRUNED_WORDS)) && !said.is_of_execution()
     })
@@ -138,7 +138,7 @@ pub(super) fn is_of_a_node(error: &[u8]) -> bool {
 }
 
 /// Does it say for good that a block is not to be had from it? Not if it only cannot tell just now.
-pub(super) fn is_absence(error: &[u8]) -> bool {
+pub fn is_absence(error: &[u8]) -> bool {
     read(error).is_some_and(|said| {
         let is_absent = [ABSENT_CODE, PRUNED_CODE].contains(&said.code)
             || CALL_CODES.contains(&said.code)

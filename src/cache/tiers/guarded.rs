@@ -73,6 +73,11 @@ impl Guarded {
                 self.reads.succeed();
                 Some(said)
             }
+            Err(TierError::Forgotten) => {
+                self.reads.succeed();
+                self.standing.doubt(self.eras.next());
+                None
+            }
             Err(error) => {
                 self.reads.fail(Instant::now());
                 self.metrics.failed(self.kind());
@@ -113,9 +118,9 @@ impl Guarded {
         }
     }
 
-    /// Has it forget what it was told before the start, where somebody waits for it.
-    pub(super) async fn forget_the_past(&self, chain: ChainKey) -> bool {
-        self.within(self.patience, |tier| tier.forget_canonicity(chain)).await.is_ok()
+    /// Has it forget what it was told before: nobody knows when, or by whom. Tells whether it has.
+    pub(super) async fn forget_past(&self, chain: ChainKey) -> bool {
+        self.write(|tier| tier.forget_canonicity(chain)).await
     }
 
     /// Is nothing written to it for now?

@@ -40,8 +40,6 @@ struct State {
     has_to_forget: bool,
     /// What it says was held against the upstream in this era.
     is_confirmed: bool,
-    /// It has forgotten since the start: whatever it says, it was told in this run.
-    is_new: bool,
 }
 
 // === impl Eras ===
@@ -77,22 +75,16 @@ impl Standing {
         self.lock().since
     }
 
-    /// Has it forgotten all that it was told before the start?
-    pub(super) fn is_new(&self) -> bool {
-        self.lock().is_new
-    }
-
     /// Its word does not count from this era on, before it is held against the upstream again.
     pub(super) fn doubt(&self, from: Era) {
-        let mut state = self.lock();
-        state.since = state.since.max(from);
-        state.is_confirmed = false;
+        self.lock().doubt(from);
     }
 
     /// Its word does not count from this era on, and it has to forget.
     pub(super) fn disown(&self, from: Era) {
-        self.doubt(from);
-        self.lock().has_to_forget = true;
+        let mut state = self.lock();
+        state.doubt(from);
+        state.has_to_forget = true;
     }
 
     /// Has it to forget?
@@ -102,9 +94,7 @@ impl Standing {
 
     /// It has. Also if it was told to once more meanwhile: as long as it has to, nothing is written.
     pub(super) fn forgot(&self) {
-        let mut state = self.lock();
-        state.has_to_forget = false;
-        state.is_new = true;
+        self.lock().has_to_forget = false;
     }
 
     /// What it says was held against the upstream, since this era.
@@ -123,6 +113,11 @@ impl Standing {
 // === impl State ===
 
 impl State {
+    fn doubt(&mut self, from: Era) {
+        self.since = self.since.max(from);
+        self.is_confirmed = false;
+    }
+
     fn counts(&self, word: Word) -> bool {
         !self.has_to_forget && (word == Word::Any || self.is_confirmed)
     }
@@ -147,14 +142,25 @@ mod tests {
         Doubt,
         /// Something is found to be final.
         Know,
-        /// It is written, as the writer does.
-        Write(prop::sample::Index),
+        /// It is written, as the writer does: one after the other, and not while it forgets.
+        BeginToWrite(prop::sample::Index),
+        EndOfWriting,
         BeginToForget,
         EndOfForgetting,
         /// It is looked whether what the tier has still stands.
         BeginToConfirm,
         EndOfConfirming,
+        /// What was final is gone: evicted, or damaged.
+        LoseMark,
         Restart,
+    }
+
+    /// What a tier says is found to be so, not to be so, or cannot be held to anything.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Finding {
+        Stands,
+        Changed,
+        Unmarked,
     }
 
     /// Histories are numbered.
@@ -165,11 +171,13 @@ mod tests {
         known: u32,
         /// Of which the tier has something.
         kept: Vec<u32>,
+        has_mark: bool,
         eras: Eras,
         standing: Standing,
         final_things: Vec<(Era, u32)>,
+        writing: Option<u32>,
         forgetting: bool,
-        confirming: Option<(Era, bool)>,
+        confirming: Option<(Era, Finding)>,
     }
 
     fn step() -> impl Strategy<Value = Step> {
@@ -179,11 +187,13 @@ mod tests {
             2 => Just(Step::RollBack),
             1 => Just(Step::Doubt),
             6 => Just(Step::Know),
-            6 => any::<prop::sample::Index>().prop_map(Step::Write),
+            6 => any::<prop::sample::Index>().prop_map(Step::BeginToWrite),
+            6 => Just(Step::EndOfWriting),
             4 => Just(Step::BeginToForget),
             4 => Just(Step::EndOfForgetting),
             4 => Just(Step::BeginToConfirm),
             4 => Just(Step::EndOfConfirming),
+            1 => Just(Step::LoseMark),
             1 => Just(Step::Restart),
         ]
     }
@@ -204,13 +214,20 @@ mod tests {
                 }
                 Step::Doubt => standing.doubt(eras.next()),
                 Step::Know => self.final_things.push((eras.now(), *known)),
-                Step::Write(which) => {
+                Step::BeginToWrite(which) => {
                     if let Some((era, of)) = which.get_if(&self.final_things)
                         && standing.takes(*era)
+                        && self.writing.is_none()
+                        && !self.forgetting
                     {
-                        kept.push(*of);
+                        self.writing = Some(*of);
                     }
                 }
+                Step::EndOfWriting => {
+                    self.has_mark |= self.writing.is_some();
+                    kept.extend(self.writing.take());
+                }
+                Step::BeginToForget if self.writing.is_some() => {}
                 Step::BeginToForget => {
                     self.forgetting = standing.has_to_forget();
                     if self.forgetting {
@@ -222,24 +239,34 @@ mod tests {
                         standing.forgot();
                     }
                 }
-                Step::BeginToConfirm if standing.counts(Word::Any) => {
-                    let since = standing.since();
+                // What is being written is waited for.
+                Step::BeginToConfirm if standing.counts(Word::Any) && self.writing.is_none() => {
                     // It is asked: what the program takes for the history is held against it, too.
                     let stands = kept.iter().all(|of| of == history) && known == history;
-                    self.confirming = Some((since, stands));
+                    let finding = match stands {
+                        _ if !self.has_mark && known == history => Finding::Unmarked,
+                        true => Finding::Stands,
+                        false => Finding::Changed,
+                    };
+                    self.confirming = Some((standing.since(), finding));
                 }
                 Step::BeginToConfirm => {}
                 Step::EndOfConfirming => match self.confirming.take() {
-                    Some((since, true)) => standing.confirm(since),
-                    Some((_, false)) => {
+                    Some((since, Finding::Stands)) => standing.confirm(since),
+                    Some((since, Finding::Unmarked)) => {
+                        kept.clear();
+                        standing.confirm(since);
+                    }
+                    Some((_, Finding::Changed)) => {
                         *known = *history;
                         standing.disown(eras.next());
                     }
                     None => {}
                 },
+                Step::LoseMark => self.has_mark = false,
                 Step::Restart => {
-                    let (history, kept) = (*history, std::mem::take(kept));
-                    *self = Self { history, known: history, kept, ..Self::default() };
+                    let (history, kept, has_mark) = (*history, std::mem::take(kept), self.has_mark);
+                    *self = Self { history, known: history, kept, has_mark, ..Self::default() };
                 }
             }
         }
@@ -273,12 +300,12 @@ mod tests {
     fn it_counts_again_when_it_has_forgotten_and_was_confirmed() {
         let (eras, standing) = (Eras::default(), Standing::default());
         standing.confirm(standing.since());
-        assert!(standing.takes(eras.now()) && !standing.is_new());
+        assert!(standing.takes(eras.now()));
         standing.disown(eras.next());
         assert!(!standing.counts(Word::Any));
         assert!(standing.has_to_forget());
         standing.forgot();
-        assert!(standing.counts(Word::Any) && !standing.counts(Word::Confirmed) && standing.is_new());
+        assert!(standing.counts(Word::Any) && !standing.counts(Word::Confirmed));
         standing.confirm(standing.since());
         assert!(standing.takes(eras.now()));
     }

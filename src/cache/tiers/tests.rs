@@ -250,7 +250,7 @@ async fn what_is_unpacked_is_held_with_all_else_and_not_unpacked_where_it_does_n
     let tiers = over(&[&slow]);
     // Little while it is packed.
     let keep = |bytes: usize| *slow.value.lock().unwrap() = Sealed::new(&vec![b' '; bytes]);
-    let get = async || tiers.get(CHAIN, Part::Block, hash(1)).await;
+    let get = async || tiers.get(CHAIN, Part::Block, hash(1), None).await;
     keep(BUDGET as usize * 2);
     assert!(get().await.is_none());
     keep(BUDGET as usize * 3 / 4);

@@ -13,7 +13,7 @@ use crate::{
     eth::{BlockNumber, Tag, ThinBlock},
     jsonrpc::{Answer, Params},
     proxy::known::KnownAt,
-    upstream::{AnsweredBy, Call, EndpointId, IdentityError, Need, UpstreamError, is_pruned},
+    upstream::{AnsweredBy, Call, EndpointId, IdentityError, Need, UpstreamError, is_absence},
     verify::{Asked, AskedBlock, Check, Checked, Kind, Verdict, Verified},
 };
 
@@ -38,8 +38,8 @@ pub(super) struct Named {
 
 /// Why a node named no block.
 pub(super) enum Unnamed {
-    /// It has none there, or none any more.
-    Absent,
+    /// It has none there, or none any more; who says so.
+    Absent(Option<EndpointId>),
     /// It said nothing that counts.
     Other,
 }
@@ -222,7 +222,7 @@ impl View {
         }
         if let Some(chain) = self.stored_as() {
             // Before anything is final, and handed on. One that cannot be held against anything now is not written to.
-            let _ = self.confirm_tiers(chain).await;
+            self.confirm_tiers(chain, Some(link.number)).await;
         }
         let (now, era) = (self.clock.now(), self.tiers.era());
         let change = self.change(|tracker| tracker.observe_finalized(Some(link), sent, now));
@@ -303,17 +303,23 @@ impl View {
     ) -> Result<Result<Named, Unnamed>, UpstreamError> {
         let (call, check) = self.call(block, asked, sent);
         let by = AnsweredBy::default();
-        let is_finalized = block == Tag::Finalized.as_str();
+        let (is_finalized, is_tag) = (block == Tag::Finalized.as_str(), matches!(asked, AskedBlock::ByTag));
         self.metrics.upkeep(1);
-        let answer = self.upstream.call(call.with_answered_by(&by)).await?;
+        let answer = match self.upstream.call(call.with_answered_by(&by)).await {
+            // Some say so with an HTTP error.
+            Err(UpstreamError::Refused { error, .. }) if is_absence(&error) && !is_tag => {
+                Answer::Error(error)
+            }
+            answer => answer?,
+        };
         Ok(match (answer, check.verdict()) {
             (Answer::Result(_), Some(Verdict::Overdue)) => return Err(UpstreamError::Busy),
-            (Answer::Result(result), _) if result == "null" => Err(Unnamed::Absent),
+            (Answer::Result(result), _) if result == "null" => Err(Unnamed::Absent(by.get())),
             (Answer::Result(_), verdict) => {
                 let named = self.named(verdict, is_finalized).ok_or(Unnamed::Other);
                 named.map(|named| Named { by: by.get(), ..named })
             }
-            (Answer::Error(error), _) if is_pruned(&error) => Err(Unnamed::Absent),
+            (Answer::Error(error), _) if is_absence(&error) => Err(Unnamed::Absent(by.get())),
             (Answer::Error(_), _) => Err(Unnamed::Other),
         })
     }

@@ -1,0 +1,156 @@
+//! Holds what tiers say of numbers against the upstream.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+use tracing::error;
+
+use super::{View, refresh::Unnamed};
+use crate::{
+    cache::{Era, Unconfirmed, tier::ChainKey},
+    client::Client,
+    eth::{BlockHash, BlockNumber},
+    timeout::timeout,
+    upstream::UpstreamError,
+    verify::AskedBlock,
+};
+
+/// Nobody waits longer for it: what tiers have, the upstream has too.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// It is tried again after this, and not with every call …
+const PAUSE: Duration = Duration::from_secs(1);
+/// … and where the upstream could not tell, after twice as long each time, up to this.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// The last attempt.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tried {
+    ended: Instant,
+    pause: Duration,
+    /// When it began. What was doubted since is worth another.
+    era: Era,
+}
+
+// === impl View ===
+
+impl View {
+    /// Makes sure that what tiers say of numbers counts: of each that has not been held against the upstream since the start,
+    /// or since there was reason to doubt it, it is asked what stands at the number that was the highest final one when it was
+    /// last told. If that is another block now, this tier is told to forget.
+    ///
+    /// `heard` is the highest final block, where it is just being taken in.
+    pub(in crate::proxy) async fn confirm_tiers(
+        self: &Arc<Self>,
+        chain: ChainKey,
+        heard: Option<BlockNumber>,
+    ) {
+        if !self.may_confirm() {
+            return;
+        }
+        let this = self.clone();
+        let attempt = self.confirming.run(
+            (),
+            self.clock.now(),
+            |_| true,
+            move || {
+                // For everybody, whoever began it.
+                Client::serve(None, async move {
+                    let era = this.tiers.era();
+                    let told = this.try_to_confirm(chain, heard).await;
+                    let mut times = this.times();
+                    let last = times.tried.map_or(PAUSE, |tried| tried.pause);
+                    let pause = if told.is_ok() { PAUSE } else { (last * 2).min(LONGEST_PAUSE) };
+                    times.tried = Some(Tried { ended: Instant::now(), pause, era });
+                })
+            },
+        );
+        let _ = timeout(PATIENCE, attempt).await;
+    }
+
+    /// Is there anything to confirm, and was it not just tried?
+    pub(super) fn may_confirm(&self) -> bool {
+        let is_worth_it =
+            |tried: Tried| tried.era != self.tiers.era() || tried.ended.elapsed() >= tried.pause;
+        !self.tiers.is_confirmed() && self.times().tried.is_none_or(is_worth_it)
+    }
+
+    /// Fails if the upstream could not tell of one of them.
+    async fn try_to_confirm(
+        self: &Arc<Self>,
+        chain: ChainKey,
+        heard: Option<BlockNumber>,
+    ) -> Result<(), UpstreamError> {
+        let unconfirmed = self.tiers.unconfirmed(chain).await;
+        if unconfirmed.is_empty() {
+            return Ok(());
+        }
+        let era = self.tiers.era();
+        let finalized = self.tracker().finalized();
+        let heard = heard.max(finalized.map(|(number, _)| number));
+        // Where others found out that what was final is not, it may be so here too, and not be known yet.
+        if let Some((number, hash)) = finalized
+            && !self.still_stands(number, hash, heard).await?
+        {
+            let (now, found) = (self.clock.now(), "another block stands there now");
+            self.change(|tracker| tracker.forget(now));
+            self.alarm(number, found);
+            return Ok(());
+        }
+        let mut told = Ok(());
+        for tier in unconfirmed {
+            let stands = match tier.finalized {
+                Some((number, hash)) if finalized != tier.finalized => {
+                    self.still_stands(number, hash, heard).await
+                }
+                _ => Ok(true),
+            };
+            match stands {
+                Ok(true) => self.tiers.confirm(chain, tier).await,
+                Ok(false) => self.disown(chain, &tier),
+                // What one says cannot be held against anything; others are not to suffer for it.
+                Err(error) => told = Err(error),
+            }
+        }
+        if let Some(finalized) = finalized {
+            self.tiers.note_finalized(chain, finalized, era);
+        }
+        told
+    }
+
+    fn disown(&self, chain: ChainKey, Unconfirmed { tier, finalized, .. }: &Unconfirmed) {
+        let (number, hash) = finalized.unzip();
+        error!(
+            number = number.map(|number| number.0),
+            hash = hash.map(|hash| hash.to_string()),
+            tier = tier.as_str(),
+            "ALARM: a block that was final before changed; what the tier says of canonicity is forgotten"
+        );
+        self.metrics.alarm();
+        self.tiers.forget_one(chain, *tier);
+    }
+
+    /// Does this block still stand there? An error if that cannot be told, or a stranger was asked.
+    ///
+    /// What is older than what is final now, and gone, is taken to stand: the node has pruned it, and cannot be asked; and it
+    /// may have been imported for just that reason. But it must be the node, and as far as what is final: one that is behind
+    /// has no such block either.
+    async fn still_stands(
+        self: &Arc<Self>,
+        number: BlockNumber,
+        hash: BlockHash,
+        final_now: Option<BlockNumber>,
+    ) -> Result<bool, UpstreamError> {
+        let heard = self.hear(&number.to_string(), AskedBlock::ByNumber(number), self.clock.now()).await?;
+        match heard {
+            Ok(named) if named.thin.hash() == hash => Ok(true),
+            Ok(named) => self.recognise(named.by).await.map(|()| false),
+            Err(Unnamed::Absent(Some(by)))
+                if final_now.is_some_and(|last| number < last && self.upstream.has_reached(by, last)) =>
+            {
+                self.recognise(Some(by)).await.map(|()| true)
+            }
+            Err(Unnamed::Absent(_) | Unnamed::Other) => Err(UpstreamError::Empty),
+        }
+    }
+}
