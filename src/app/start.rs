@@ -99,6 +99,7 @@ impl App {
         let upstream = Upstream::new(endpoints, config.chain_id, &config.upstream, &upstream_metrics);
         upstream.register(&mut registry);
         let names: Vec<_> = upstream.status().0.iter().map(|endpoint| endpoint.name.to_string()).collect();
+        let behind: Vec<_> = tiers.status().iter().map(|tier| tier.kind.as_str()).collect();
         let feed = watch::Sender::new(feed);
 
         let tls = certificate(&config.tls).map_err(StartError::Config)?.map(Tls::new);
@@ -178,6 +179,7 @@ impl App {
             admin = %admin.address,
             upstream = names.join(", "),
             tls = tls.is_some(),
+            tiers = behind.join(", "),
             "holdfast {} is listening",
             env!("CARGO_PKG_VERSION")
         );

@@ -65,7 +65,7 @@ const READERS: usize = 32;
 /// A directory as a tier.
 #[derive(Debug)]
 pub struct Disk {
-    chain: PathBuf,
+    path: PathBuf,
     limit: u64,
     shared: Arc<Shared>,
     /// Waited for without a thread: puts that queue up behind a slow disk hold none.
@@ -94,7 +94,7 @@ impl Disk {
         let writer = Writer::open(path.clone(), limit, lock, shared.clone())
             .map_err(|source| DiskError::CannotBeRead { path: path.clone(), source })?;
         Ok(Self {
-            chain: path.join("chain"),
+            path: path.clone(),
             limit,
             shared,
             writer: Arc::new(Mutex::new(writer)),
@@ -108,7 +108,7 @@ impl Disk {
         work: impl FnOnce(&mut Writer) -> io::Result<T> + Send + 'static,
     ) -> Result<T, TierError> {
         let mut writer = self.writer.clone().lock_owned().await;
-        on_a_thread(move || work(&mut writer)).await
+        self.on_a_thread(move || work(&mut writer)).await
     }
 
     async fn look<T: Send + 'static>(
@@ -116,11 +116,20 @@ impl Disk {
         work: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> Result<T, TierError> {
         let turn = self.readers.clone().acquire_owned().await.map_err(io::Error::other)?;
-        on_a_thread(move || {
+        self.on_a_thread(move || {
             let _turn = turn;
             work()
         })
         .await
+    }
+
+    async fn on_a_thread<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> Result<T, TierError> {
+        let done = task::spawn_blocking(work).await.map_err(io::Error::other)?;
+        // The system does not say where.
+        done.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", self.path.display())).into())
     }
 
     async fn log(&self, chain: ChainKey) -> Result<Arc<Log>, TierError> {
@@ -190,14 +199,14 @@ impl Tier for Disk {
     }
 
     fn last_chain(&self) -> Tiered<'_, Option<ChainKey>> {
-        let path = self.chain.clone();
+        let path = self.path.join("chain");
         Box::pin(self.look(move || {
             Ok(note::read(&path, Seal::of_format()).and_then(|bytes| ChainKey::from_bytes(&bytes)))
         }))
     }
 
     fn follow(&self, chain: Option<ChainKey>) -> Tiered<'_, ()> {
-        let path = self.chain.clone();
+        let path = self.path.join("chain");
         Box::pin(self.change(move |_| {
             // Where it cannot be noted, the one before must not answer for this one.
             let forget = || match fs::remove_file(&path) {
@@ -208,6 +217,10 @@ impl Tier for Disk {
             let noted = note::write(&path, Seal::of_format(), &chain.to_bytes(), Lasts::Kill);
             noted.inspect_err(|_| drop(forget()))
         }))
+    }
+
+    fn knows_what_it_has(&self) -> bool {
+        true
     }
 
     fn usage(&self) -> Usage {
@@ -234,10 +247,4 @@ fn lock(directory: &Path) -> Result<File, DiskError> {
         Err(TryLockError::WouldBlock) => Err(DiskError::InUse(directory.to_owned())),
         Err(TryLockError::Error(error)) => Err(unusable(error)),
     }
-}
-
-async fn on_a_thread<T: Send + 'static>(
-    work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> Result<T, TierError> {
-    Ok(task::spawn_blocking(work).await.map_err(io::Error::other)??)
 }

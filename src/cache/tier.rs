@@ -162,6 +162,11 @@ pub trait Tier: fmt::Debug + Send + Sync + 'static {
         Box::pin(async { Ok(Turn::Ours(None)) })
     }
 
+    /// Does it know what it has without looking? Then that it has nothing says nothing of how it does.
+    fn knows_what_it_has(&self) -> bool {
+        false
+    }
+
     /// How it does.
     fn usage(&self) -> Usage;
 }

@@ -175,14 +175,19 @@ impl Tiers {
         chain: ChainKey,
         transaction: TxHash,
     ) -> Option<Found<(BlockNumber, TxPosition)>> {
-        self.told(Word::Any, |tier| tier.place_of(chain, transaction)).await
+        for Rung { tier, .. } in self.whose_word_counts(Word::Any) {
+            if let Some(value) = tier.look(|tier| tier.place_of(chain, transaction)).await {
+                return Some(Found { value, tier: tier.kind() });
+            }
+        }
+        None
     }
 
     /// The highest final block that any of them was told of.
     pub async fn finalized(&self, chain: ChainKey) -> Option<(BlockNumber, BlockHash)> {
         let mut highest: Option<(BlockNumber, BlockHash)> = None;
         for Rung { tier, .. } in self.whose_word_counts(Word::Any) {
-            let told = tier.look(|tier| tier.finalized(chain)).await;
+            let told = tier.look_up(|tier| tier.finalized(chain)).await;
             highest = highest.into_iter().chain(told).max_by_key(|(number, _)| *number);
         }
         highest
@@ -346,7 +351,7 @@ impl Tiers {
         ask: impl Fn(&dyn Tier) -> Tiered<'_, Option<T>>,
     ) -> Option<Found<T>> {
         for Rung { tier, .. } in self.whose_word_counts(word) {
-            if let Some(value) = tier.look(&ask).await {
+            if let Some(value) = tier.look_up(&ask).await {
                 return Some(Found { value, tier: tier.kind() });
             }
         }

@@ -259,12 +259,6 @@ impl Tracker {
         tracked.or_else(|| self.finality.number_of(hash)).or_else(|| self.asked.number_of(hash))
     }
 
-    /// Is this block on the tracked branch, and not final yet?
-    pub fn is_recent(&self, hash: BlockHash) -> bool {
-        let mut tracked = self.branch.window.up_to(BlockNumber(u64::MAX));
-        tracked.any(|link| link.hash == hash && !self.finality.covers(link.number))
-    }
-
     /// This block is known not to have this number, whoever said so: that it stands there is forgotten.
     pub fn disown(&mut self, number: BlockNumber, hash: BlockHash) {
         self.finality.disown(number, hash);

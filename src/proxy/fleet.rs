@@ -1,12 +1,15 @@
 //! Takes turns with others who share a tier: what one of a fleet asks for, the others wait for.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
 
 use tokio::time::{self, Instant};
 
 use super::{
     fetch::{Fetch, Fetched, Fetcher},
-    restore::Upstreams,
+    restore::{Restorer, Upstreams},
 };
 use crate::{
     cache::tier::{Lease, Part, Turn, Wanted},
@@ -26,6 +29,22 @@ const TURN_PATIENCE: Duration = Duration::from_secs(3);
 /// … and so often it is looked whether it is there: soon at first, and then less often.
 const TURN_LOOKS: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(100)];
 
+/// Whoever waited so long for nothing waits for nobody for a while: turns may not end here as they should.
+const TURN_PAUSE: Duration = Duration::from_secs(30);
+
+// === impl Restorer ===
+
+impl Restorer {
+    fn is_waiting_in_vain(&self) -> bool {
+        let last = *self.waited_in_vain.lock().unwrap_or_else(PoisonError::into_inner);
+        last.is_some_and(|last| last.elapsed() < TURN_PAUSE)
+    }
+
+    fn waited_in_vain(&self) {
+        *self.waited_in_vain.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+}
+
 // === impl Fetcher ===
 
 impl Fetcher {
@@ -42,12 +61,12 @@ impl Fetcher {
             Fetch::ReceiptsAt(number) => (Part::Receipts, Wanted::Number(number)),
             _ => return ours,
         };
-        // What is not final is kept nowhere that others look.
-        let is_final = match wanted {
-            Wanted::Hash(hash) => !self.view.tracker().is_recent(hash),
-            Wanted::Number(number) => self.view.tracker().is_final(number),
+        let Some(chain) = self.view.stored_as().filter(|_| self.is_to_be_shared(part, wanted)) else {
+            return ours;
         };
-        let Some(chain) = self.view.stored_as().filter(|_| is_final) else { return ours };
+        if self.restorer.is_waiting_in_vain() {
+            return ours;
+        }
         let begun = Instant::now();
         let mut look = TURN_LOOKS[0];
         loop {
@@ -59,14 +78,40 @@ impl Fetcher {
             if let Some(fetched) = self.recover(fetch).await {
                 return Turned::Brought(fetched);
             }
-            match (turn, wanted) {
-                // It was somebody's, and nothing came: what is not known to be final is kept nowhere. Nobody waits again.
-                (Turn::Ours(_), Wanted::Hash(_)) if look > TURN_LOOKS[0] => return ours,
-                (Turn::Ours(lease), _) => return Turned::Ours(lease),
-                (Turn::Theirs, _) if begun.elapsed() > TURN_PATIENCE => return ours,
-                (Turn::Theirs, _) => time::sleep(look).await,
+            match turn {
+                Turn::Ours(lease) => return Turned::Ours(lease),
+                Turn::Theirs if begun.elapsed() > TURN_PATIENCE => {
+                    self.restorer.waited_in_vain();
+                    return ours;
+                }
+                Turn::Theirs => time::sleep(look).await,
             }
             look = look.mul_f32(1.5).min(TURN_LOOKS[1]);
+        }
+    }
+
+    /// Will what comes be written where others look? Only if it is final, and can be proved; else they would wait in vain.
+    fn is_to_be_shared(&self, part: Part, wanted: Wanted) -> bool {
+        let now = self.view.clock().now();
+        let final_hash = |number| match self.view.tracker().lookup(number, now) {
+            Lookup::Final(hash) => Some(hash),
+            _ => None,
+        };
+        match (part, wanted) {
+            (Part::Block, Wanted::Number(number)) => self.view.tracker().is_final(number),
+            (Part::Block, Wanted::Hash(hash)) => {
+                let known = self.cache.thin(hash).map(|thin| thin.header().number);
+                known.is_some_and(|number| final_hash(number) == Some(hash))
+            }
+            // By their block, which is at hand or is not.
+            (Part::Receipts, wanted) => {
+                let hash = match wanted {
+                    Wanted::Hash(hash) => Some(hash),
+                    Wanted::Number(number) => final_hash(number),
+                };
+                let block = hash.and_then(|hash| self.cache.block(hash));
+                block.is_some_and(|block| final_hash(block.header().number) == Some(block.hash()))
+            }
         }
     }
 

@@ -1,6 +1,11 @@
 //! Brings back into memory what tiers have of it.
 
-use std::sync::Arc;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use tokio::time::Instant;
 
 use super::{
     coalesce::Coalesce,
@@ -14,6 +19,7 @@ use crate::{
     },
     chain::{Lookup, Stamp},
     eth::{Block, BlockHash, BlockNumber},
+    timeout::timeout,
     upstream::is_development,
     verify::{Doubt, Verified},
 };
@@ -34,7 +40,12 @@ pub(super) struct Restorer {
     chain_id: Option<u64>,
     flights: Coalesce<(Fetch, Upstreams), Option<Option<TierKind>>>,
     names: [Arc<str>; TierKind::ALL.len()],
+    /// When another of the fleet was last waited for as long as anybody is, and nothing came.
+    pub(super) waited_in_vain: Mutex<Option<Instant>>,
 }
+
+/// What takes longer to be proved than any block would is asked of the upstream.
+const PROOF: Duration = Duration::from_secs(2);
 
 // === impl Restorer ===
 
@@ -45,6 +56,7 @@ impl Restorer {
             chain_id,
             flights: Coalesce::default(),
             names: TierKind::ALL.map(|kind| kind.as_str().into()),
+            waited_in_vain: Mutex::default(),
         }
     }
 }
@@ -130,7 +142,9 @@ impl Fetcher {
         let mut wrong = None;
         loop {
             let found = tiers.get(chain, Part::Block, hash, wrong).await?;
-            match self.verifier.restore_block(found.value.text.clone(), hash, self.name(found.tier)).await {
+            let text = found.value.text.clone();
+            let restored = self.verifier.restore_block(text, hash, self.name(found.tier));
+            match timeout(PROOF, restored).await.unwrap_or(Err(Doubt::Unsure)) {
                 Ok(_) if self.view.generation() != generation => return None,
                 Ok(block) => {
                     let block = self.keep_restored_block(block);
@@ -160,7 +174,8 @@ impl Fetcher {
         loop {
             let found = tiers.get(chain, Part::Receipts, hash, wrong).await?;
             let text = found.value.text.clone();
-            match self.verifier.restore_receipts(text, block.clone(), self.name(found.tier)).await {
+            let restored = self.verifier.restore_receipts(text, block.clone(), self.name(found.tier));
+            match timeout(PROOF, restored).await.unwrap_or(Err(Doubt::Unsure)) {
                 Ok(_) if self.view.generation() != generation => return None,
                 Ok(receipts) => {
                     let receipts = self.cache.insert_receipts(hash, number, receipts);
@@ -187,7 +202,7 @@ impl Fetcher {
         }
         match upstreams {
             Upstreams::Answer => {
-                self.view.establish(now).await.ok()?;
+                self.view.establish_finality(now).await.ok()?;
                 if let Some(told) = self.told(chain, number, Word::Confirmed).await {
                     return Some(told);
                 }

@@ -46,6 +46,7 @@ pub(super) struct View {
     cache: Cache,
     tiers: Tiers,
     confirming: Coalesce<(), ()>,
+    following: Mutex<()>,
     upstream: Upstream,
     identity: Identity,
     verifier: Verifier,
@@ -77,8 +78,10 @@ struct Times {
     no_finalized: Option<Stamp>,
     /// How fast the chain goes.
     pace: Pace,
-    /// Whose chain the tracker follows.
+    /// Whose chain the tracker follows …
     who: Option<Arc<WhoIs>>,
+    /// … when all that was known of another is forgotten.
+    followed: Option<Arc<WhoIs>>,
     /// When something was last handed on to the tiers.
     spilled: Option<Instant>,
     /// The last time that it was tried to hold what they say against the upstream.
@@ -101,6 +104,7 @@ impl View {
             cache,
             tiers,
             confirming: Coalesce::default(),
+            following: Mutex::default(),
             identity: upstream.identity(),
             upstream,
             verifier,
@@ -153,10 +157,20 @@ impl View {
     /// Takes the rules of the chain that the upstream serves. Another chain than before, which only
     /// development chains may become, empties everything.
     pub(super) fn follow(&self, who: &Arc<WhoIs>) {
-        let mut times = self.times();
-        if times.who.as_ref().is_some_and(|known| Arc::ptr_eq(known, who)) {
+        let is_followed = || self.times().followed.as_ref().is_some_and(|known| Arc::ptr_eq(known, who));
+        if is_followed() {
             return;
         }
+        // One at a time: whoever comes meanwhile must not learn what is about to be forgotten.
+        let _one = self.following.lock().unwrap_or_else(PoisonError::into_inner);
+        if !is_followed() {
+            self.turn_to(who);
+            self.times().followed = Some(who.clone());
+        }
+    }
+
+    fn turn_to(&self, who: &Arc<WhoIs>) {
+        let mut times = self.times();
         let before = times.who.replace(who.clone());
         // A development chain is started anew at will, or goes on from another chain's history.
         let anchor = Anchor { chain_id: who.chain_id, genesis: who.genesis };
@@ -256,6 +270,19 @@ impl View {
         self.refresh(Tag::Latest, arrival).await?;
         if self.times().finalized.is_none() && self.tracker().rules().finality {
             // A node that knows no finality says so with an error, and that is an answer.
+            let _ = self.refresh(Tag::Finalized, arrival).await;
+        }
+        Ok(())
+    }
+
+    /// The same, and waits for what is final too, if that is to be known.
+    pub(super) async fn establish_finality(self: &Arc<Self>, arrival: Stamp) -> Result<(), UpstreamError> {
+        self.establish(arrival).await?;
+        let is_wanted = {
+            let tracker = self.tracker();
+            tracker.rules().finality && tracker.finalized().is_none()
+        };
+        if is_wanted && !self.has_none(Tag::Finalized, arrival) {
             let _ = self.refresh(Tag::Finalized, arrival).await;
         }
         Ok(())

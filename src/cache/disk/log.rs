@@ -156,6 +156,27 @@ impl Log {
 
     /// Adds a record. What cannot be written whole is not there.
     pub(super) fn append(&self, draft: &Draft) -> io::Result<()> {
+        match self.try_to_append(draft) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                // Somebody has cleared the directory: it goes on with another segment.
+                self.begin_again()?;
+                self.try_to_append(draft)
+            }
+            done => done,
+        }
+    }
+
+    /// What was in the folder may be gone; from here on it is written to as before.
+    fn begin_again(&self) -> io::Result<()> {
+        fs::create_dir_all(self.folder.path())?;
+        let mut index = self.write();
+        if let Some(segment) = index.open_segment_mut() {
+            segment.close(None);
+        }
+        write_trusted(&self.folder, index.trusted)
+    }
+
+    fn try_to_append(&self, draft: &Draft) -> io::Result<()> {
         if self.read().open_segment().is_none() {
             let id = self.read().next_segment();
             if id > folder::LAST_SEGMENT {
@@ -214,7 +235,14 @@ impl Log {
         fact[..4].copy_from_slice(&trusted.to_le_bytes());
         fact[4..12].copy_from_slice(&number.0.to_le_bytes());
         fact[12..].copy_from_slice(hash.0.as_slice());
-        note::write(&self.folder.finalized(), self.folder.seal(), &fact, Lasts::Kill)?;
+        let write = || note::write(&self.folder.finalized(), self.folder.seal(), &fact, Lasts::Kill);
+        match write() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.begin_again()?;
+                write()?;
+            }
+            done => done?,
+        }
         self.write().finalized = Some((number, hash));
         Ok(())
     }

@@ -32,8 +32,12 @@ const CONNECT: Duration = Duration::from_secs(2);
 const WAITS: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(2)];
 
 /// So many calls in a row without an answer, and the connection is taken for dead: the other end may be gone without a
-/// word, and the system would find out only in a quarter of an hour.
-const SILENT: u32 = 5;
+/// word, and the system would find out only in a quarter of an hour. Or it sends without end, which nobody reads any more
+/// once a tier is left alone: it must not be more than it takes for that.
+const SILENT: u32 = 3;
+
+/// No more is shown of what the other end says.
+const SHOWN: usize = 300;
 
 /// Where certificates are, there is one of these.
 const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
@@ -220,6 +224,8 @@ impl Inner {
         if let Some(password) = password.filter(|password| !password.is_empty()) {
             text = text.replace(password, "…");
         }
-        std::io::Error::other(format!("{}: {text}", self.url)).into()
+        // It may be anything, and must not look like lines of ours.
+        let shown = text.chars().take(SHOWN).map(|char| if char.is_control() { '\u{fffd}' } else { char });
+        std::io::Error::other(format!("{}: {}", self.url, shown.collect::<String>())).into()
     }
 }

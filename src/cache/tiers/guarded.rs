@@ -25,7 +25,10 @@ pub(super) struct Guarded {
     tier: Arc<dyn Tier>,
     /// How long a read may take.
     patience: Duration,
-    reads: Breaker,
+    /// For what is read from where it is kept …
+    values: Breaker,
+    /// … and apart for what a tier knows by heart: one that hangs may answer that all the time.
+    facts: Breaker,
     /// Apart: a disk that is full can be read.
     writes: Breaker,
     pub(super) standing: Standing,
@@ -41,7 +44,8 @@ impl Guarded {
         Self {
             tier,
             patience,
-            reads: Breaker::default(),
+            values: Breaker::default(),
+            facts: Breaker::default(),
             writes: Breaker::default(),
             standing: Standing::default(),
             eras,
@@ -54,8 +58,20 @@ impl Guarded {
         self.tier.kind()
     }
 
-    /// Looks for something.
+    /// Looks for what is kept.
     pub(super) async fn look<T>(&self, ask: impl FnOnce(&dyn Tier) -> Tiered<'_, Option<T>>) -> Option<T> {
+        let begun = Instant::now();
+        let found = self.read(&self.values, ask).await?;
+        // That it has nothing it may know by heart, and hang all the same when it has.
+        if found.is_some() || !self.tier.knows_what_it_has() {
+            self.values.succeed();
+        }
+        self.metrics.read(self.kind(), found.is_some(), begun.elapsed());
+        found
+    }
+
+    /// Looks for a fact.
+    pub(super) async fn look_up<T>(&self, ask: impl FnOnce(&dyn Tier) -> Tiered<'_, Option<T>>) -> Option<T> {
         let begun = Instant::now();
         let found = self.ask(ask).await?;
         self.metrics.read(self.kind(), found.is_some(), begun.elapsed());
@@ -64,22 +80,23 @@ impl Guarded {
 
     /// What it says, if it does.
     pub(super) async fn ask<T>(&self, ask: impl FnOnce(&dyn Tier) -> Tiered<'_, T>) -> Option<T> {
-        if !self.reads.lets_pass(Instant::now()) {
+        self.read(&self.facts, ask).await.inspect(|_| self.facts.succeed())
+    }
+
+    async fn read<T>(&self, breaker: &Breaker, ask: impl FnOnce(&dyn Tier) -> Tiered<'_, T>) -> Option<T> {
+        if !breaker.lets_pass(Instant::now()) {
             self.metrics.skipped(self.kind());
             return None;
         }
         match self.within(self.patience, ask).await {
-            Ok(said) => {
-                self.reads.succeed();
-                Some(said)
-            }
+            Ok(said) => Some(said),
             Err(TierError::Forgotten) => {
-                self.reads.succeed();
+                breaker.succeed();
                 self.standing.doubt(self.eras.next());
                 None
             }
             Err(error) => {
-                self.reads.fail(Instant::now());
+                breaker.fail(Instant::now());
                 self.metrics.failed(self.kind());
                 self.say("read", &error);
                 None
@@ -143,7 +160,7 @@ impl Guarded {
         TierStatus {
             kind: self.kind(),
             usage: self.tier.usage(),
-            reads: !self.reads.is_open(now),
+            reads: !self.values.is_open(now) && !self.facts.is_open(now),
             writes: !self.writes.is_open(now),
             is_confirmed: self.standing.counts(Word::Confirmed),
             errors: self.metrics.errors(self.kind()),

@@ -25,6 +25,8 @@ struct Slow {
     /// No note can be written.
     is_full: AtomicBool,
     value: Mutex<Option<Sealed>>,
+    /// No value is ever read to its end.
+    hangs: AtomicBool,
     numbers: Mutex<HashMap<BlockNumber, BlockHash>>,
     finalized: Mutex<Option<(BlockNumber, BlockHash)>>,
     lets: Semaphore,
@@ -42,7 +44,12 @@ impl Tier for Slow {
     }
 
     fn get(&self, _: ChainKey, _: Part, _: BlockHash) -> Tiered<'_, Option<Sealed>> {
-        Box::pin(async { Ok(self.value.lock().unwrap().clone()) })
+        Box::pin(async {
+            if self.hangs.load(SeqCst) {
+                std::future::pending::<()>().await;
+            }
+            Ok(self.value.lock().unwrap().clone())
+        })
     }
 
     fn hash_at(&self, _: ChainKey, number: BlockNumber) -> Tiered<'_, Option<BlockHash>> {
@@ -87,6 +94,10 @@ impl Tier for Slow {
         })
     }
 
+    fn knows_what_it_has(&self) -> bool {
+        true
+    }
+
     fn usage(&self) -> Usage {
         Usage::default()
     }
@@ -114,6 +125,7 @@ fn slow(kind: TierKind) -> Arc<Slow> {
         kind,
         is_full: false.into(),
         value: Mutex::default(),
+        hangs: false.into(),
         numbers: Mutex::default(),
         finalized: Mutex::default(),
         lets: Semaphore::new(0),
@@ -259,4 +271,27 @@ async fn what_is_unpacked_is_held_with_all_else_and_not_unpacked_where_it_does_n
     assert!(get().await.is_none(), "one is held");
     drop(first);
     assert!(get().await.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_hangs_is_left_alone_though_it_knows_much_by_heart() {
+    let slow = slow(TierKind::Disk);
+    let tiers = over(&[&slow]);
+    slow.hangs.store(true, SeqCst);
+    let get = async || tiers.get(CHAIN, Part::Block, hash(1), None).await;
+    for _ in 0..3 {
+        assert!(tiers.status()[0].reads);
+        assert!(told(&tiers, 1).await.is_none());
+        assert!(get().await.is_none());
+        tiers.finalized(CHAIN).await;
+    }
+    assert!(!tiers.status()[0].reads);
+    let begun = tokio::time::Instant::now();
+    assert!(get().await.is_none());
+    assert_eq!(begun.elapsed(), Duration::ZERO, "it is not waited for");
+    slow.hangs.store(false, SeqCst);
+    *slow.value.lock().unwrap() = Sealed::new(b"{}");
+    tokio::time::advance(Duration::from_secs(60)).await;
+    assert!(get().await.is_some());
+    assert!(tiers.status()[0].reads);
 }

@@ -20,8 +20,20 @@ pub(super) struct Draft {
 impl Draft {
     /// Begins a file that will be at `path`; with `force` in place of what is there.
     pub(super) fn begin(path: &Path, force: bool) -> Result<Self, Failure> {
-        if path.exists() && !force {
-            return Err(Failure::Other(format!("{} is there already: --force replaces it", path.display())));
+        match fs::symlink_metadata(path) {
+            Ok(there) if !there.is_file() => {
+                let path = path.display();
+                return Err(Failure::Other(format!(
+                    "{path} is no ordinary file, and is not replaced: --out - writes to standard output"
+                )));
+            }
+            Ok(_) if !force => {
+                return Err(Failure::Other(format!(
+                    "{} is there already: --force replaces it",
+                    path.display()
+                )));
+            }
+            _ => {}
         }
         let mut temporary = path.as_os_str().to_owned();
         // Not another's, be it of the same name.

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
-use tracing::error;
+use tracing::{error, warn};
 
 use super::{View, refresh::Unnamed};
 use crate::{
@@ -22,6 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_secs(1);
 /// … and where the upstream could not tell, after twice as long each time, up to this.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// When it has come to this it is said, once.
+const WORTH_SAYING: Duration = PAUSE.saturating_mul(8);
 
 /// The last attempt.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +64,11 @@ impl View {
                     let mut times = this.times();
                     let last = times.tried.map_or(PAUSE, |tried| tried.pause);
                     let pause = if told.is_ok() { PAUSE } else { (last * 2).min(LONGEST_PAUSE) };
+                    if let Err(error) = &told
+                        && pause == WORTH_SAYING
+                    {
+                        warn!(%error, "what a tier says of numbers cannot be held against the upstream: it answers by hash alone, and is not written to");
+                    }
                     times.tried = Some(Tried { ended: Instant::now(), pause, era });
                 })
             },
