@@ -184,9 +184,11 @@ impl Fetcher {
         let mut word = Word::Confirmed;
         match upstreams {
             Upstreams::Answer => {
-                // Those that could not be confirmed do not count; others may.
-                let _ = self.view.confirm_tiers(chain).await;
                 self.view.establish(now).await.ok()?;
+                if self.view.tracker().is_final(number) {
+                    // Those that could not be confirmed do not count; others may.
+                    let _ = self.view.confirm_tiers(chain).await;
+                }
             }
             Upstreams::Silent if !self.view.is_followed() => {
                 self.believe_tiers(chain).await?;

@@ -15,7 +15,7 @@ use holdfast::{
     app::{App, StartError},
     cache::DiskConfig,
     config::Config,
-    devchain::Fault,
+    devchain::{Fault, Finality},
     upstream::EndpointConfig,
 };
 use serde_json::{Value, json};
@@ -230,6 +230,53 @@ async fn what_is_final_now_does_not_vouch_for_what_was_final_before_the_start() 
     tokio::time::sleep(Duration::from_millis(100)).await;
     ask_all(&client, &node, [10, 40, 44]).await;
     assert!(second.metric("holdfast_finality_alarms_total").await >= 1);
+}
+
+#[tokio::test]
+async fn what_was_confirmed_before_anything_was_final_is_confirmed_again_when_something_is() {
+    let node = upstream::devchain().blocks(60, 2).run().await;
+    let data = directory();
+    let first = start(&node, &data, true).await;
+    ask_all(&client::http(&first), &node, [10, 40]).await;
+    first.app.stop().await;
+
+    node.set_finalized(Finality::Error);
+    let second = start(&node, &data, true).await;
+    let client = client::http(&second);
+    ask_all(&client, &node, [10]).await;
+    node.reorg(50, 80);
+    node.set_finalized(Finality::Trailing);
+    eventually("something is final", async || {
+        client.ask(BLOCK, json!(["latest", false])).await.unwrap();
+        let _ = client.ask(BLOCK, json!(["finalized", false])).await;
+        second.metric(r#"holdfast_view_refreshes_total{tag="finalized",outcome="answered"}"#).await >= 1
+    })
+    .await;
+    ask_all(&client, &node, [10, 40, 44]).await;
+}
+
+#[tokio::test]
+async fn what_was_confirmed_while_a_client_set_the_head_does_not_count() {
+    let node = upstream::devchain().blocks(60, 2).run().await;
+    let data = directory();
+    let allowed = |config: &mut Config| config.methods.allow.push("debug_setHead".to_owned());
+    let first = start(&node, &data, true).await;
+    ask_all(&client::http(&first), &node, [10, 40]).await;
+    first.app.stop().await;
+
+    node.set_finalized(Finality::Error);
+    let second = start_with(&node, &data, true, allowed).await;
+    let client = client::http(&second);
+    client.ask(BLOCK, json!(["latest", false])).await.unwrap();
+    // What tiers say is held against what is still so, and that is heard when it is not any more.
+    node.fail(Fault::Delay(Duration::from_millis(400))).on(BLOCK).once();
+    let (_, _) = tokio::join!(client.ask(BLOCK, json!([number(10), true])), async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        node.reorg(50, 80);
+        node.set_finalized(Finality::Trailing);
+        let _ = client.ask("debug_setHead", json!(["0x1"])).await;
+    });
+    ask_all(&client, &node, [10, 40, 44]).await;
 }
 
 #[tokio::test]

@@ -213,6 +213,13 @@ impl View {
             self.times().finalized = before;
         }
         if let Some(chain) = self.stored_as() {
+            if self.tracker().finalized().is_none() {
+                // Nothing that is known to be final vouches for what tiers were told before: that stood when it was last
+                // asked for is not enough. Whoever asks at this moment asked before it.
+                let _one = self.confirming.lock().await;
+                self.tiers.doubt();
+                self.times().confirmed = None;
+            }
             // Before anything is final, and handed on. One that cannot be held against anything now is not written to.
             let _ = self.confirm_tiers(chain).await;
         }
