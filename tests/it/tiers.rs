@@ -280,6 +280,27 @@ async fn what_was_confirmed_while_a_client_set_the_head_does_not_count() {
 }
 
 #[tokio::test]
+async fn what_was_called_final_before_an_alarm_does_not_count_after_it() {
+    let node = upstream::devchain().blocks(60, 2).run().await;
+    let data = directory();
+    let first = start(&node, &data, true).await;
+    ask_all(&client::http(&first), &node, [10, 40]).await;
+    first.app.stop().await;
+    node.reorg(50, 80);
+
+    let second = start(&node, &data, true).await;
+    let client = client::http(&second);
+    // The head, and then what is final: when that is heard, it is not so any more. Then the directory is found wrong.
+    node.fail(Fault::Delay(Duration::from_millis(300))).on(BLOCK).times(2);
+    let (_, ()) = tokio::join!(client.ask(BLOCK, json!(["latest", false])), async {
+        tokio::time::sleep(Duration::from_millis(450)).await;
+        node.reorg(30, 30);
+    });
+    eventually("the alarm", async || second.metric("holdfast_finality_alarms_total").await >= 1).await;
+    ask_all(&client, &node, [40, 74]).await;
+}
+
+#[tokio::test]
 async fn one_tier_does_not_vouch_for_another() {
     let Some(server) = redis("one_tier_does_not_vouch_for_another") else { return };
     let server = server.run().await;

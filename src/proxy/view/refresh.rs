@@ -220,8 +220,14 @@ impl View {
                 self.tiers.doubt();
                 self.times().confirmed = None;
             }
+            let era = self.tiers.era();
             // Before anything is final, and handed on. One that cannot be held against anything now is not written to.
             let _ = self.confirm_tiers(chain).await;
+            if self.tiers.era() != era {
+                // An alarm: what was asked for before it may be what is not so any more.
+                self.times().finalized = before;
+                return Err(UpstreamError::Empty);
+            }
         }
         let (now, era) = (self.clock.now(), self.tiers.era());
         let change = self.change(|tracker| tracker.observe_finalized(Some(link), sent, now));
