@@ -66,10 +66,12 @@ enum Happens {
         which: usize,
         depth: u64,
     },
-    /// What was final is replaced, and a client says that the node is another.
+    /// What was final is replaced, and a client says that the node is another, while these are on their way and Redis
+    /// takes its time. Then they are asked again.
     SetHeadBelowFinal {
         which: usize,
         below: u64,
+        asked: Vec<Question>,
     },
     /// For a while one of another chain stands in a node's place, and so much higher.
     Stranger {
@@ -159,7 +161,7 @@ fn happens(nodes: usize) -> impl Strategy<Value = Happens> {
         3 => one(final_question().prop_map(Step::Start).boxed()),
         60 => (final_question(), which.clone()).prop_map(|(question, which)| Happens::AskFinal(question, which)),
         6 => which.clone().prop_map(Happens::Finalized),
-        5 => (which.clone(), any::<bool>()).prop_map(|(which, killed)| Happens::Restart { which, killed }),
+        9 => (which.clone(), any::<bool>()).prop_map(|(which, killed)| Happens::Restart { which, killed }),
         2 => (which.clone(), some()).prop_map(|(which, asked)| Happens::RestartAlone { which, asked }),
         1 => Just(Happens::Flush),
         1 => Just(Happens::KillRedis),
@@ -168,7 +170,8 @@ fn happens(nodes: usize) -> impl Strategy<Value = Happens> {
         2 => any::<u64>().prop_map(Happens::DamageValue),
         1 => (1u64..30, 0usize..40).prop_map(|(below, more)| Happens::Replace { below, more }),
         1 => (which.clone(), 1u64..5).prop_map(|(which, depth)| Happens::SetHead { which, depth }),
-        1 => (which.clone(), 1u64..30).prop_map(|(which, below)| Happens::SetHeadBelowFinal { which, below }),
+        2 => (which.clone(), 1u64..30, proptest::collection::vec(final_question(), 0..5))
+            .prop_map(|(which, below, asked)| Happens::SetHeadBelowFinal { which, below, asked }),
         strangers => (which, 0..nodes, 0usize..3, some())
             .prop_map(|(which, node, higher, asked)| Happens::Stranger { which, node, higher, asked }),
     ]
@@ -199,8 +202,8 @@ fn check(test: &str, nodes: usize, programs: u32) {
     });
     println!("{nodes} nodes, {ran:?} programs, {:?}: {seen:?}", begun.elapsed());
     let count = |counter: &AtomicU64| counter.load(Relaxed);
-    assert!(count(&seen.disk) > 20, "the disk is not asked any more");
-    assert!(count(&seen.redis) > 20 || !has_redis, "Redis is not asked any more");
+    assert!(count(&seen.disk) > 3, "the disk is not asked any more");
+    assert!(count(&seen.redis) > 3 || !has_redis, "Redis is not asked any more");
     assert!(count(&seen.errors) < count(&seen.answers) / 4, "too much is not answered");
     assert!(count(&seen.unexplained) <= count(&seen.answers) / 100, "too much fails for no reason");
 }

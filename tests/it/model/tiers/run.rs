@@ -111,9 +111,19 @@ impl<'a> Run<'a> {
                 self.change(|world| world.rollback(*depth));
                 self.tell_of_another_head(*which).await;
             }
-            Happens::SetHeadBelowFinal { which, below } => {
+            Happens::SetHeadBelowFinal { which, below, asked } => {
+                self.pause_redis().await;
+                for question in asked {
+                    self.start(*which, *question).await;
+                }
+                // So that what is looked for in tiers is being looked for.
+                time::sleep(Duration::from_millis(5)).await;
                 self.replace(*below, 0);
                 self.tell_of_another_head(*which).await;
+                self.join(|by| by == *which).await?;
+                for question in asked {
+                    self.ask(*which, &[*question]).await?;
+                }
             }
             Happens::Stranger { which, node, higher, asked } => {
                 self.meet_a_stranger(*which, *node % self.worlds.len(), *higher, asked).await?;
@@ -139,15 +149,7 @@ impl<'a> Run<'a> {
                 }
             }
             Step::Batch(questions) => self.ask(which, questions).await?,
-            Step::Start(question) => {
-                let call = self.worlds[0].call(*question);
-                let asked = self.asked(which, call);
-                let body = json!([request(&asked.call, 0)]).to_string();
-                let sending = self.instances[which].begin_to_send(body);
-                self.started.push((which, asked, sending));
-                self.seen.started.fetch_add(1, Relaxed);
-                tokio::task::yield_now().await;
-            }
+            Step::Start(question) => self.start(which, *question).await,
             Step::Join => self.join(|_| true).await?,
             Step::Send => self.send(which).await,
             // Another chain behind the same address for good is the other model's business; here a stranger comes and goes.
@@ -229,6 +231,13 @@ impl<'a> Run<'a> {
             }
             Happens::Flush if self.redis_runs => redis.raw().await.ask::<()>(&[b"FLUSHALL"]).await,
             _ => {}
+        }
+    }
+
+    /// It answers nobody for a while.
+    async fn pause_redis(&mut self) {
+        if let Some(redis) = self.redis.as_ref().filter(|_| self.redis_runs) {
+            redis.raw().await.ask::<()>(&[b"CLIENT", b"PAUSE", b"25"]).await;
         }
     }
 
@@ -320,6 +329,16 @@ impl<'a> Run<'a> {
         let asked: Vec<_> = calls.into_iter().map(|call| self.asked(which, call)).collect();
         let body = self.instances[which].send(json!(body).to_string()).await;
         self.judge_all(which, &asked, &body)
+    }
+
+    async fn start(&mut self, which: usize, question: Question) {
+        let call = self.worlds[0].call(question);
+        let asked = self.asked(which, call);
+        let body = json!([request(&asked.call, 0)]).to_string();
+        let sending = self.instances[which].begin_to_send(body);
+        self.started.push((which, asked, sending));
+        self.seen.started.fetch_add(1, Relaxed);
+        tokio::task::yield_now().await;
     }
 
     pub async fn join(&mut self, whose: impl Fn(usize) -> bool) -> Result<(), String> {
