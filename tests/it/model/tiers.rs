@@ -46,9 +46,10 @@ enum Happens {
         which: usize,
         killed: bool,
     },
-    /// Started while there is no node, and asked; then the node comes back.
+    /// Started while there is no node, or just before it is gone, and asked; then the node comes back.
     RestartAlone {
         which: usize,
+        meets: bool,
         asked: Vec<Question>,
     },
     Flush,
@@ -131,7 +132,10 @@ fn trouble(nodes: usize) -> impl Strategy<Value = Step> {
     // One that fails is left alone for a while, and then there must be another.
     let failing = if nodes > 1 { 3 } else { 1 };
     let step = step().prop_filter("not of a node", |step| {
-        matches!(step, Step::Fail(..) | Step::Slow { .. } | Step::Lag(_) | Step::Rollback(_) | Step::Finality(_))
+        matches!(
+            step,
+            Step::Fail(..) | Step::Slow { .. } | Step::Lag(_) | Step::Rollback(_) | Step::Finality(_)
+        )
     });
     let failing_step = step_that(|step| matches!(step, Step::Fail(..)));
     prop_oneof![
@@ -153,7 +157,11 @@ fn happens(nodes: usize) -> impl Strategy<Value = Happens> {
     let strangers = if nodes > 1 { 3 } else { 1 };
     let some = || proptest::collection::vec(prop_oneof![question(), final_question()], 1..6);
     let one = |step: BoxedStrategy<Step>| {
-        (step, 0usize..2, 0..nodes).prop_map(|(step, which, node)| Happens::Step { step: quick(step), which, node })
+        (step, 0usize..2, 0..nodes).prop_map(|(step, which, node)| Happens::Step {
+            step: quick(step),
+            which,
+            node,
+        })
     };
     prop_oneof![
         34 => one(step().boxed()),
@@ -162,7 +170,8 @@ fn happens(nodes: usize) -> impl Strategy<Value = Happens> {
         60 => (final_question(), which.clone()).prop_map(|(question, which)| Happens::AskFinal(question, which)),
         6 => which.clone().prop_map(Happens::Finalized),
         9 => (which.clone(), any::<bool>()).prop_map(|(which, killed)| Happens::Restart { which, killed }),
-        2 => (which.clone(), some()).prop_map(|(which, asked)| Happens::RestartAlone { which, asked }),
+        2 => (which.clone(), any::<bool>(), some())
+            .prop_map(|(which, meets, asked)| Happens::RestartAlone { which, meets, asked }),
         1 => Just(Happens::Flush),
         1 => Just(Happens::KillRedis),
         2 => Just(Happens::StartRedis),

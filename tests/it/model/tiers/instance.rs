@@ -42,7 +42,7 @@ pub struct Instance {
     pub replaced: Option<u64>,
     /// Faults have been in force since it was started.
     pub troubled: bool,
-    /// Nothing that it says is older than these states, one of each node: it wrote.
+    /// Nothing that it says is older than these states, one of each node: it wrote, or was started.
     pub written: Vec<usize>,
     /// No head that was shown before these states counts: it was told that the node is another.
     pub reset: Vec<usize>,
@@ -88,7 +88,8 @@ impl Instance {
             addresses,
             replaced: None,
             troubled: false,
-            written: vec![0; worlds.len()],
+            // What it is told by nodes, or held against them, is of after that.
+            written: worlds.iter().map(World::last).collect(),
             reset: vec![0; worlds.len()],
             shown: 0,
         }

@@ -118,7 +118,8 @@ impl Run<'_> {
         if !asked.call.names_the_head() {
             return false;
         }
-        let shown = || self.worlds.iter().zip(&asked.reset).flat_map(|(world, reset)| &world.states[*reset..]);
+        let shown =
+            || self.worlds.iter().zip(&asked.reset).flat_map(|(world, reset)| &world.states[*reset..]);
         let stands_above = |world: &World, state: &State| {
             let Some(visible) = state.visible.last() else { return false };
             shown()

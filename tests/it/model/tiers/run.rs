@@ -105,7 +105,9 @@ impl<'a> Run<'a> {
                 }
             }
             Happens::Restart { which, killed } => self.restart(*which, *killed).await?,
-            Happens::RestartAlone { which, asked } => self.restart_alone(*which, asked).await?,
+            Happens::RestartAlone { which, meets, asked } => {
+                self.restart_alone(*which, *meets, asked).await?
+            }
             Happens::Replace { below, more } => self.replace(*below, *more),
             Happens::SetHead { which, depth } => {
                 self.change(|world| world.rollback(*depth));
@@ -166,7 +168,10 @@ impl<'a> Run<'a> {
             }
             Step::ClearFaults => self.clear_faults(),
             // To the chain.
-            Step::Mine(blocks, transactions) => self.change(|world| world.mine(*blocks, *transactions)),
+            // One by one: whoever is on the way sees each.
+            Step::Mine(blocks, transactions) => {
+                (0..*blocks).for_each(|_| self.change(|world| world.mine(1, *transactions)));
+            }
             Step::Reorg { depth, length } => self.change(|world| world.reorg(*depth, *length)),
             Step::Shuffle { depth, deal } => self.change(|world| world.shuffle(*depth, deal)),
             Step::IncludeDropped => self.change(World::include_dropped),
@@ -263,11 +268,19 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    async fn restart_alone(&mut self, which: usize, asked: &[Question]) -> Result<(), String> {
+    async fn restart_alone(&mut self, which: usize, meets: bool, asked: &[Question]) -> Result<(), String> {
         self.join(|by| by == which).await?;
+        if meets {
+            self.restart(which, false).await?;
+            // Whose chain it is, it knows then, and nothing else.
+            let call = json!([request_for_nothing()]).to_string();
+            self.instances[which].send(call).await;
+        }
         self.worlds.iter().for_each(|world| world.chain.fail(Fault::Status(503)).any().always());
         self.alone = true;
-        self.restart(which, false).await?;
+        if !meets {
+            self.restart(which, false).await?;
+        }
         for question in asked {
             self.ask(which, &[*question]).await?;
         }
@@ -406,6 +419,11 @@ impl<'a> Run<'a> {
     fn overtake(&mut self, which: usize) {
         self.instances[which].written = self.worlds.iter().map(World::last).collect();
     }
+}
+
+fn request_for_nothing() -> Value {
+    let hash = format!("{:#x}", alloy_primitives::B256::repeat_byte(0xee));
+    json!({ "jsonrpc": "2.0", "id": 1, "method": "eth_getBlockByHash", "params": [hash, false] })
 }
 
 impl Drop for Run<'_> {
