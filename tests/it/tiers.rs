@@ -301,6 +301,41 @@ async fn what_was_called_final_before_an_alarm_does_not_count_after_it() {
 }
 
 #[tokio::test]
+async fn nothing_is_noted_over_what_was_final_before_that_was_asked_for_again() {
+    let node = upstream::devchain().blocks(60, 2).run().await;
+    let data = directory();
+    let first = start(&node, &data, true).await;
+    let client = client::http(&first);
+    ask_all(&client, &node, [10, 40]).await;
+    node.reorg(50, 80);
+    node.clear_calls();
+    node.fail(Fault::Delay(Duration::from_millis(200))).on(BLOCK).always();
+    let killed = directory();
+    let asks = async {
+        // Both are asked for anew.
+        tokio::time::sleep(Duration::from_millis(1_100)).await;
+        client.ask(BLOCK, json!(["latest", false])).await.unwrap();
+        let _ = client.ask(BLOCK, json!(["finalized", false])).await;
+    };
+    let is_killed = async {
+        let again = json!([number(44), false]).to_string();
+        let asks_again = async || node.calls().iter().any(|call| call.params == again);
+        eventually("what was final is asked for again", asks_again).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        // As after a kill at this moment.
+        for from in files(&data) {
+            let to = killed.join(from.strip_prefix(&data).unwrap());
+            fs::create_dir_all(to.parent().unwrap()).unwrap();
+            fs::copy(from, to).unwrap();
+        }
+    };
+    tokio::join!(asks, is_killed);
+    node.clear_faults();
+    let second = start(&node, &killed, true).await;
+    ask_all(&client::http(&second), &node, [10, 40, 44]).await;
+}
+
+#[tokio::test]
 async fn one_tier_does_not_vouch_for_another() {
     let Some(server) = redis("one_tier_does_not_vouch_for_another") else { return };
     let server = server.run().await;
