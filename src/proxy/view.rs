@@ -25,7 +25,7 @@ use tracing::{info, warn};
 use self::{confirm::Tried, pace::Pace, spill::key_of};
 use super::{Metrics, ProxyParts, coalesce::Coalesce, config::ChainConfig, reorgs::Reorgs};
 use crate::{
-    cache::{Cache, Tiers, tier::ChainKey},
+    cache::{Cache, Era, Tiers, tier::ChainKey},
     chain::{Clock, Rules, Stamp, Tracker},
     client::Client,
     eth::{BlockNumber, Tag},
@@ -45,7 +45,8 @@ pub(super) struct View {
     consistent: AtomicBool,
     cache: Cache,
     tiers: Tiers,
-    confirming: Coalesce<(), ()>,
+    /// By era: what was doubted meanwhile is tried anew.
+    confirming: Coalesce<Era, ()>,
     following: Mutex<()>,
     upstream: Upstream,
     identity: Identity,

@@ -12,7 +12,7 @@ use std::sync::{
 
 /// The time between two moments in which tiers were told to forget, or were doubted: what was known in one says nothing in
 /// the next.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Era(u64);
 
 /// Counts them, for all tiers together.

@@ -48,13 +48,12 @@ impl View {
         chain: ChainKey,
         heard: Option<BlockNumber>,
     ) {
-        if !self.may_confirm() {
+        // Before anything is known to be final, what tiers say is held to nothing.
+        if !self.may_confirm() || heard.or(self.tracker().finalized().map(|(number, _)| number)).is_none() {
             return;
         }
         let this = self.clone();
-        let attempt = self.confirming.run(
-            (),
-            self.clock.now(),
+        let attempt = self.confirming.run(self.tiers.era(), self.clock.now(),
             |_| true,
             move || {
                 // For everybody, whoever began it.

@@ -210,19 +210,34 @@ impl View {
             }
             shown => shown,
         };
-        let Some(named) = shown? else {
+        let Some(mut named) = shown? else {
             self.times().no_finalized = Some(sent);
             return Err(UpstreamError::Empty);
         };
-        let link = named.link();
+        let mut link = named.link();
         let is_above = self.tracker().head().is_none_or(|head| head.number < link.number);
         if is_above || !self.tracker().hears_of_finality(sent) {
             // It does not count, and so it was not asked for yet.
             self.times().finalized = before;
         }
         if let Some(chain) = self.stored_as() {
+            if self.tracker().finalized().is_none() {
+                // Nothing that is known to be final vouches for what tiers were told before: that stood when it was last
+                // asked for is not enough.
+                self.tiers.doubt();
+            }
+            let era = self.tiers.era();
             // Before anything is final, and handed on. One that cannot be held against anything now is not written to.
             self.confirm_tiers(chain, Some(link.number)).await;
+            if self.tiers.era() != era {
+                // An alarm: what was asked for before it may be what is not so any more.
+                sent = self.clock.now();
+                named = self.ask_finalized(sent).await?.ok_or(UpstreamError::Empty)?;
+                link = named.link();
+            }
+        }
+        if self.leaves_what_was_final(link.number).await {
+            return Ok(());
         }
         let (now, era) = (self.clock.now(), self.tiers.era());
         let change = self.change(|tracker| tracker.observe_finalized(Some(link), sent, now));
@@ -230,16 +245,6 @@ impl View {
         match change {
             Finalized::Advanced { previous } => {
                 self.spill(previous.map(|(number, _)| number), (link.number, link.hash), era);
-                let Some((number, hash)) = previous else { return Ok(()) };
-                // What was final before must still be there; asked anew, not remembered.
-                if let Ok(Some(again)) =
-                    self.ask(&number.to_string(), AskedBlock::ByNumber(number), now).await
-                    && (again.thin.hash() == hash || self.recognise(again.by).await.is_ok())
-                    && self.change(|tracker| tracker.confirm_final(number, again.thin.hash(), now))
-                        == Finalized::Alarm
-                {
-                    self.alarm(number, &format!("{} became {}", hash, again.thin.hash()));
-                }
             }
             Finalized::Alarm => self.alarm(link.number, &format!("it is {} now", link.hash)),
             Finalized::Contrary => {
@@ -248,6 +253,23 @@ impl View {
             Finalized::Unchanged => {}
         }
         Ok(())
+    }
+
+    /// What was final must still be there when something higher is; asked anew, not remembered, and before tiers note the
+    /// higher one over it: after a kill they could not be held to it any more. Gives the alarm if it is not.
+    async fn leaves_what_was_final(self: &Arc<Self>, higher: BlockNumber) -> bool {
+        let before = self.tracker().finalized().filter(|(number, _)| *number < higher);
+        let Some((number, hash)) = before else { return false };
+        let now = self.clock.now();
+        if let Ok(Some(again)) = self.ask(&number.to_string(), AskedBlock::ByNumber(number), now).await
+            && (again.thin.hash() == hash || self.recognise(again.by).await.is_ok())
+            && self.change(|tracker| tracker.confirm_final(number, again.thin.hash(), now))
+                == Finalized::Alarm
+        {
+            self.alarm(number, &format!("{} became {}", hash, again.thin.hash()));
+            return true;
+        }
+        false
     }
 
     async fn ask_finalized(self: &Arc<Self>, sent: Stamp) -> Result<Option<Named>, UpstreamError> {

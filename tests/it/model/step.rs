@@ -89,6 +89,8 @@ pub enum Question {
 pub enum Place {
     /// So far below the head; negative is above it.
     Below(i8),
+    /// This one, whatever the head.
+    At(u64),
     Latest,
     Safe,
     Finalized,

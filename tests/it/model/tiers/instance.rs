@@ -1,0 +1,144 @@
+//! One of those who share.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use holdfast::{
+    budget::{ByteBudget, FairBytes},
+    cache::{
+        Disk, DiskConfig, Tiers,
+        redis::{Redis as RedisTier, RedisConfig},
+        tier::Tier,
+    },
+    config::Config,
+    upstream::{EndpointParts, IdentityState},
+};
+use tokio::{
+    runtime::{Builder, Runtime},
+    task::JoinHandle,
+    time::Instant,
+};
+
+use super::Seen;
+use crate::{
+    model::{address::Address, world::World},
+    support::in_memory::{self, InMemory},
+};
+
+/// How long a tier is waited for: so long that none is skipped for the sake of a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(2);
+
+pub struct Instance {
+    pub program: InMemory,
+    /// All that it does; it ends with this.
+    runtime: Option<Runtime>,
+    pub directory: PathBuf,
+    /// Where it reaches the nodes.
+    pub addresses: Vec<Address>,
+    /// What was final was replaced since it was started, when it had given so many alarms.
+    pub replaced: Option<u64>,
+    /// Faults have been in force since it was started.
+    pub troubled: bool,
+    /// Nothing that it says is older than these states, one of each node: it wrote, or was started.
+    pub written: Vec<usize>,
+    /// No head that was shown before these states counts: it was told that the node is another.
+    pub reset: Vec<usize>,
+    /// After it has shown a head of the only node, nothing about its chain is older than this state.
+    pub shown: usize,
+}
+
+// === impl Instance ===
+
+impl Instance {
+    pub fn start(worlds: &[World], config: &Config, directory: &Path, redis: Option<&RedisConfig>) -> Self {
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let addresses: Vec<_> = worlds.iter().map(|world| Address::of(&world.chain)).collect();
+        let endpoints =
+            addresses.iter().zip(&config.upstream.endpoints).zip(0..).map(|((address, config), at)| {
+                let name = format!("devchain {at}");
+                EndpointParts {
+                    reach: Some(in_memory::reach(&name)),
+                    name: name.into(),
+                    leaf: address.leaf(),
+                    config: config.clone(),
+                }
+            });
+        let open = |metrics| {
+            let mut tiers: Vec<(Arc<dyn Tier>, Duration)> = Vec::new();
+            // One has nothing but the Redis, where there is one.
+            if redis.is_none() || !directory.ends_with("data-1") {
+                tiers.push((Arc::new(disk(directory)), PATIENCE));
+            }
+            if let Some(redis) = redis {
+                tiers.push((Arc::new(RedisTier::try_new(redis).unwrap()), PATIENCE));
+            }
+            Tiers::new(tiers, FairBytes::new(ByteBudget::new(1 << 30)), metrics)
+        };
+        let program = {
+            let _within = runtime.enter();
+            in_memory::program_with(endpoints.collect(), config, open)
+        };
+        Self {
+            program,
+            runtime: Some(runtime),
+            directory: directory.to_owned(),
+            addresses,
+            replaced: None,
+            troubled: false,
+            // What it is told by nodes, or held against them, is of after that.
+            written: worlds.iter().map(World::last).collect(),
+            reset: vec![0; worlds.len()],
+            shown: 0,
+        }
+    }
+
+    pub fn begin_to_send(&self, body: String) -> JoinHandle<Bytes> {
+        let program = self.program.clone();
+        self.runtime.as_ref().unwrap().spawn(async move { program.send(body).await.1 })
+    }
+
+    pub async fn send(&self, body: String) -> Bytes {
+        self.begin_to_send(body).await.unwrap()
+    }
+
+    pub fn alarms(&self) -> u64 {
+        self.program.metric("finality_alarms_total")
+    }
+
+    /// Has any node ever told it who it is?
+    pub fn has_met_one(&self) -> bool {
+        self.program.upstream.identity().pinned().is_some()
+    }
+
+    /// Does it know that this node is who it should be?
+    pub fn knows(&self, node: usize) -> bool {
+        matches!(self.program.upstream.status().0[node].identity, Some(IdentityState::Known(_)))
+    }
+
+    /// Ends it, whatever it does.
+    pub fn end(&mut self, seen: &Seen) {
+        let hits = |tier| self.program.metric(&format!(r#"tier_reads_total{{tier="{tier}",outcome="hit"}}"#));
+        seen.disk.fetch_add(hits("disk"), Relaxed);
+        seen.redis.fetch_add(hits("redis"), Relaxed);
+        seen.alarms.fetch_add(self.alarms(), Relaxed);
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Opens it once the one before has let go of it.
+fn disk(directory: &Path) -> Disk {
+    let begun = Instant::now();
+    loop {
+        match Disk::open(&DiskConfig::new(directory)) {
+            Ok(disk) => return disk,
+            Err(error) if begun.elapsed() > Duration::from_secs(20) => panic!("{error}"),
+            Err(_) => std::thread::sleep(Duration::from_millis(2)),
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! What those who share may say.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use bytes::Bytes;
+use holdfast::jsonrpc::{Answer, read_answers};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::{STALENESS, run::Run};
+use crate::model::{
+    FAILURES, shorten,
+    world::{Call, State, World},
+};
+
+/// A call under way.
+pub struct Asked {
+    pub call: Call,
+    pub arrived: Instant,
+    /// What was once final may be told.
+    believes: bool,
+    /// States before these had been overtaken when it was sent, by what it wrote or had shown …
+    floors: Vec<usize>,
+    /// … and heads before these.
+    reset: Vec<usize>,
+    may_fail: bool,
+}
+
+// === impl Run ===
+
+impl Run<'_> {
+    pub fn asked(&mut self, which: usize, call: Call) -> Asked {
+        let may_fail = self.may_fail();
+        let instance = &mut self.instances[which];
+        if instance.replaced.is_some_and(|alarms| instance.alarms() > alarms) {
+            instance.replaced = None;
+        }
+        // With no node since the start, what tiers say is all there is: be it that there is none, or that none got through.
+        let is_on_its_own = !instance.has_met_one() && (self.alone || instance.troubled);
+        // `safe` and `finalized` have times of their own.
+        let shown = if call.has_its_own_time() { 0 } else { instance.shown };
+        Asked {
+            call,
+            arrived: Instant::now(),
+            believes: instance.replaced.is_some() || is_on_its_own,
+            floors: instance.written.iter().map(|written| shown.max(*written)).collect(),
+            reset: instance.reset.clone(),
+            may_fail,
+        }
+    }
+
+    pub fn judge_all(&mut self, which: usize, asked: &[Asked], body: &Bytes) -> Result<(), String> {
+        let answers = read_answers(body).map_err(|error| error.to_string())?;
+        if answers.len() != asked.len() {
+            return Err(format!("{} answers to {} calls", answers.len(), asked.len()));
+        }
+        for (asked, answer) in asked.iter().zip(answers) {
+            let answer = answer.answer.ok_or("neither result nor error")?;
+            self.judge(which, asked, &answer).map_err(|error| format!("{which}: {error}"))?;
+        }
+        Ok(())
+    }
+
+    fn judge(&mut self, which: usize, asked: &Asked, answer: &Answer) -> Result<(), String> {
+        let result = match answer {
+            Answer::Result(result) => result,
+            Answer::Error(error) => {
+                let value: Value = serde_json::from_slice(error).map_err(|error| error.to_string())?;
+                if value["code"].as_i64().is_some_and(|code| FAILURES.contains(&code)) {
+                    let is_explained = asked.may_fail || self.may_fail();
+                    let count = if is_explained { &self.seen.errors } else { &self.seen.unexplained };
+                    count.fetch_add(1, Relaxed);
+                    return Ok(());
+                }
+                error
+            }
+        };
+        self.seen.answers.fetch_add(1, Relaxed);
+        let call = &asked.call;
+        let earliest = asked.arrived.checked_sub(STALENESS).unwrap_or(asked.arrived);
+        // Of each node: the state that still held then, and all that came since; none that was overtaken.
+        let held = self.worlds.iter().zip(&asked.floors).map(|(world, floor)| {
+            let from = world.states.iter().rposition(|state| state.since < earliest).unwrap_or(0);
+            from.max(*floor)
+        });
+        let held: Vec<_> = held.collect();
+        for (world, from) in self.worlds.iter().zip(&held) {
+            let found = world.states[*from..].iter().position(|state| world.allows(call, state, result));
+            let Some(position) = found else { continue };
+            // Of two nodes one may be behind, and then what it says is older than a head that the other has shown.
+            if self.worlds.len() == 1 && call.shows_the_head() {
+                let instance = &mut self.instances[which];
+                instance.shown = instance.shown.max(from + position);
+            }
+            return Ok(());
+        }
+        if self.was_head(asked, &held, result) {
+            return Ok(());
+        }
+        let was_final =
+            |world: &World| world.states.iter().any(|state| world.allows_as_final(call, state, result));
+        if asked.believes && self.worlds.iter().any(was_final) {
+            self.seen.believed.fetch_add(1, Relaxed);
+            return Ok(());
+        }
+        Err(format!(
+            "{} {} was answered with {}\nwhich no state from {held:?} on allows; believes: {}; now the heads are {:?}",
+            call.method,
+            call.params,
+            shorten(result),
+            asked.believes,
+            self.worlds.iter().map(|world| (world.chain.head(), world.lag())).collect::<Vec<_>>(),
+        ))
+    }
+
+    /// `latest` does not follow a replica backwards, be it another one than the one that was further.
+    fn was_head(&self, asked: &Asked, held: &[usize], result: &Bytes) -> bool {
+        if !asked.call.names_the_head() {
+            return false;
+        }
+        let shown =
+            || self.worlds.iter().zip(&asked.reset).flat_map(|(world, reset)| &world.states[*reset..]);
+        let stands_above = |world: &World, state: &State| {
+            let Some(visible) = state.visible.last() else { return false };
+            shown()
+                .filter(|earlier| earlier.since <= state.since && earlier.visible.contains(visible))
+                .any(|earlier| world.allows(&asked.call, earlier, result))
+        };
+        self.worlds
+            .iter()
+            .zip(held)
+            .any(|(world, from)| world.states[*from..].iter().any(|state| stands_above(world, state)))
+    }
+}

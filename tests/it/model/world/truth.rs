@@ -1,0 +1,202 @@
+//! What may be said of a node, and what was true of it.
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use super::{Call, Hash, State, Subject, World};
+use crate::model::step::{Place, Question};
+
+impl World {
+    /// Is `result` what the node would have said while this state held?
+    pub fn allows(&self, call: &Call, state: &State, result: &Bytes) -> bool {
+        let canonical = |number: u64| state.visible.get(usize::try_from(number).unwrap()).copied();
+        let block = match call.subject {
+            Subject::Number(number) => canonical(number),
+            Subject::Tag(Place::Latest) => state.visible.last().copied(),
+            Subject::Tag(Place::Safe) => match state.safe {
+                Some(number) => canonical(number),
+                None => return self.is_null_or_error(result),
+            },
+            Subject::Tag(Place::Finalized) => match state.finalized {
+                Some(number) => canonical(number),
+                None => return self.is_null_or_error(result),
+            },
+            Subject::Tag(Place::Earliest | Place::Below(_) | Place::At(_)) => canonical(0),
+            // Whatever the node makes up for it: what matters is that no other answer comes of it.
+            Subject::Tag(Place::Pending) => return true,
+            // By hash a block is served whether it is canonical or not. There is none only where lag hides
+            // it, or where its whole chain is gone.
+            Subject::Block(hash) => {
+                let hidden = state.lag > 0 || self.archive.contains_key(&hash);
+                return (hidden && result == "null")
+                    || self.cut(call.question, hash).is_some_and(|truth| truth == *result);
+            }
+            Subject::Nothing => {
+                let number = state.visible.len() - 1;
+                return *result == format!("\"{number:#x}\"");
+            }
+            Subject::Transaction(hash) => return self.allows_transaction(call, state, hash, result),
+        };
+        match block {
+            None => result == "null",
+            Some(hash) => self.cut(call.question, hash).map_or(result == "null", |truth| truth == *result),
+        }
+    }
+
+    /// Is it what stood, while that state held, at a number that had been called final by then? No other way of asking
+    /// has an answer that is final.
+    pub fn allows_as_final(&self, call: &Call, state: &State, result: &Bytes) -> bool {
+        let is_final = |number: u64| number <= state.floor;
+        let is_about_final = match call.subject {
+            Subject::Number(number) => is_final(number),
+            Subject::Transaction(hash) => {
+                let stands = |block: &Hash| self.transactions_of(*block).contains(&hash);
+                state.visible.iter().zip(0..).any(|(block, number)| is_final(number) && stands(block))
+            }
+            Subject::Tag(_) | Subject::Block(_) | Subject::Nothing => false,
+        };
+        is_about_final && self.allows(call, state, result)
+    }
+
+    /// Is `result` true content, and of what was asked for? Whether it is canonical is another question.
+    pub fn is_true(&self, call: &Call, result: &Bytes) -> bool {
+        let Ok(mut value) = serde_json::from_slice::<Value>(result) else { return false };
+        // Members that nobody knows are handed on, and nobody vouches for them.
+        let items = match &mut value {
+            Value::Array(items) => items.iter_mut().collect(),
+            other => vec![other],
+        };
+        for members in items.into_iter().filter_map(Value::as_object_mut) {
+            members.remove("strange");
+        }
+        if value.is_null() || matches!(call.subject, Subject::Tag(Place::Pending) | Subject::Nothing) {
+            return true;
+        }
+        let hash = |member: &Value| serde_json::from_value::<Hash>(member.clone()).ok();
+        let same = |truth: Option<Bytes>| {
+            truth.is_some_and(|truth| serde_json::from_slice::<Value>(&truth).unwrap() == value)
+        };
+        let is_asked_for = |block: Hash| match call.subject {
+            Subject::Number(number) => self.number(block) == Some(number),
+            Subject::Block(asked) => block == asked,
+            Subject::Tag(_) | Subject::Transaction(_) | Subject::Nothing => true,
+        };
+        let index = || {
+            let index = value["transactionIndex"].as_str()?.strip_prefix("0x")?;
+            usize::from_str_radix(index, 16).ok()
+        };
+        let somewhere = |is_so: &dyn Fn(Hash) -> bool| {
+            self.blocks.iter().any(|block| is_asked_for(*block) && is_so(*block))
+        };
+        match call.question {
+            Question::BlockByNumber(_, full) | Question::BlockByHash(_, full) => {
+                hash(&value["hash"]).is_some_and(|block| is_asked_for(block) && same(self.block(block, full)))
+            }
+            Question::TransactionAtNumber(_, asked) | Question::TransactionAtHash(_, asked) => {
+                let block = hash(&value["blockHash"]).filter(|block| is_asked_for(*block));
+                block.is_some_and(|block| same(self.transaction(block, usize::from(asked))))
+            }
+            Question::TransactionByHash(_) | Question::Receipt(_) => {
+                let (Some(block), Some(index)) = (hash(&value["blockHash"]), index()) else { return false };
+                let Subject::Transaction(asked) = call.subject else { return false };
+                let truth = match call.question {
+                    Question::Receipt(_) => self.receipt(block, index),
+                    _ => self.transaction(block, index),
+                };
+                self.transactions_of(block).get(index) == Some(&asked) && same(truth)
+            }
+            Question::BlockReceipts(_) | Question::CountByNumber(_) => {
+                somewhere(&|block| same(self.cut(call.question, block)))
+            }
+            Question::BlockNumber => true,
+        }
+    }
+
+    fn number(&self, block: Hash) -> Option<u64> {
+        let block: Value = serde_json::from_slice(&self.block(block, false)?).ok()?;
+        u64::from_str_radix(block["number"].as_str()?.strip_prefix("0x")?, 16).ok()
+    }
+
+    fn is_null_or_error(&self, result: &Bytes) -> bool {
+        result == "null" || result.starts_with(b"{\"code\"")
+    }
+
+    fn allows_transaction(&self, call: &Call, state: &State, hash: Hash, result: &Bytes) -> bool {
+        for block in state.visible.iter().rev() {
+            if let Some(index) = self.transactions_of(*block).iter().position(|found| *found == hash) {
+                let truth = match call.question {
+                    Question::Receipt(_) => self.receipt(*block, index),
+                    _ => self.transaction(*block, index),
+                };
+                return truth.is_some_and(|truth| truth == *result);
+            }
+        }
+        let pending =
+            matches!(call.question, Question::TransactionByHash(_)) && state.mempool.contains(&hash);
+        if pending {
+            let value: Value = serde_json::from_slice(result).unwrap();
+            return value["hash"] == format!("{hash:#x}") && value["blockHash"].is_null();
+        }
+        result == "null"
+    }
+
+    /// What a question about a block comes to, for this block.
+    fn cut(&self, question: Question, block: Hash) -> Option<Bytes> {
+        let content = match question {
+            Question::BlockByNumber(_, full) | Question::BlockByHash(_, full) => self.block(block, full),
+            Question::TransactionAtNumber(_, index) | Question::TransactionAtHash(_, index) => {
+                self.transaction(block, usize::from(index))
+            }
+            Question::BlockReceipts(_) => match self.archive.get(&block) {
+                Some(archived) => Some(archived.receipts.clone()),
+                None => self.chain.receipts_json(block),
+            },
+            Question::CountByNumber(_) => {
+                Some(format!("\"{:#x}\"", self.transactions_of(block).len()).into())
+            }
+            Question::TransactionByHash(_) | Question::Receipt(_) | Question::BlockNumber => None,
+        };
+        content.or_else(|| Some(Bytes::from_static(b"null")))
+    }
+
+    fn block(&self, block: Hash, full: bool) -> Option<Bytes> {
+        match self.archive.get(&block) {
+            Some(archived) => Some(if full { &archived.full } else { &archived.thin }.clone()),
+            None => self.chain.block_json(block, full),
+        }
+    }
+
+    fn transactions_of(&self, block: Hash) -> Vec<Hash> {
+        match self.archive.get(&block) {
+            Some(archived) => archived.transactions.iter().map(|(hash, _, _)| *hash).collect(),
+            None => self.chain.transactions_of(block),
+        }
+    }
+
+    fn transaction(&self, block: Hash, index: usize) -> Option<Bytes> {
+        match self.archive.get(&block) {
+            Some(archived) => Some(archived.transactions.get(index)?.1.clone()),
+            None => self.chain.transaction_json(block, index),
+        }
+    }
+
+    fn receipt(&self, block: Hash, index: usize) -> Option<Bytes> {
+        match self.archive.get(&block) {
+            Some(archived) => Some(archived.transactions.get(index)?.2.clone()),
+            None => self.chain.receipt_json(block, index),
+        }
+    }
+
+    /// `latest` does not follow a replica backwards: a head that was shown before may still be
+    /// given while all that the node shows now stands below it on the same branch.
+    pub fn allows_as_head(&self, call: &Call, state: &State, result: &Bytes) -> bool {
+        if !call.names_the_head() {
+            return false;
+        }
+        let Some(visible) = state.visible.last() else { return false };
+        self.states
+            .iter()
+            .filter(|earlier| earlier.since <= state.since)
+            .any(|earlier| earlier.visible.contains(visible) && self.allows(call, earlier, result))
+    }
+}
