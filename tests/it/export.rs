@@ -115,6 +115,13 @@ async fn what_is_not_final_is_refused_and_what_is_there_is_not_replaced() {
     assert_eq!(run(&forced).await.0, Some(0));
     assert_eq!(read(&fs::read(&at).unwrap()).1.len(), 3);
     assert!(!is_a_part_left(&at));
+    // What is no ordinary file is not replaced by one.
+    let link = place();
+    std::os::unix::fs::symlink(&at, &link).unwrap();
+    let forced =
+        ["export", "--url", &node.url(), "--blocks", "1..3", "--out", link.to_str().unwrap(), "--force"];
+    let (code, said) = run(&forced).await;
+    assert_eq!((code, said.contains("no ordinary file")), (Some(1), true), "{said}");
 
     let other = place();
     let out = other.to_str().unwrap();

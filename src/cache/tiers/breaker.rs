@@ -31,7 +31,7 @@ struct State {
 // === impl Breaker ===
 
 impl Breaker {
-    /// May it be asked now? One may, when its time is over, and the others then wait for what comes of it.
+    /// May it be asked now? One may, when its time is over, and the others may not before it is known what came of it.
     pub(super) fn lets_pass(&self, now: Instant) -> bool {
         let mut state = self.lock();
         match state.until {

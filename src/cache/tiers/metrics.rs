@@ -130,7 +130,7 @@ impl Metrics {
 pub(super) enum Wrote {
     Written,
     Failed,
-    /// The tier was left alone.
+    /// The tier was left alone, or what it says does not count now.
     Skipped,
     /// Too much waited already.
     Dropped,

@@ -193,3 +193,27 @@ async fn files_that_are_none_of_ours_are_no_harm() {
     put_both(&disk, CHAIN, &Content::new(2)).await;
     assert!(found(&disk, CHAIN, Part::Block, &Content::new(2)).await, "the huge one made room");
 }
+
+#[tokio::test]
+async fn a_directory_that_was_cleared_is_written_to_again() {
+    let directory = Directory::new();
+    let [before, after] = [1, 2].map(Content::new);
+    let disk = directory.open(SIZE);
+    put_both(&disk, CHAIN, &before).await;
+    for file in directory.files() {
+        if file.file_name().is_some_and(|name| name != "lock") {
+            fs::remove_file(file).unwrap();
+        }
+    }
+    fs::remove_dir(directory.folder(CHAIN)).unwrap();
+    assert!(!disk.get(CHAIN, Part::Block, before.hash).await.is_ok_and(|found| found.is_some()));
+    disk.note_finalized(CHAIN, after.number, after.hash).await.unwrap();
+    put_both(&disk, CHAIN, &after).await;
+    assert!(found(&disk, CHAIN, Part::Block, &after).await);
+    drop(disk);
+    let disk = directory.open(SIZE);
+    assert!(found(&disk, CHAIN, Part::Receipts, &after).await);
+    assert_eq!(disk.hash_at(CHAIN, after.number).await.unwrap(), Some(after.hash));
+    assert_eq!(disk.finalized(CHAIN).await.unwrap(), Some((after.number, after.hash)));
+    assert!(!found(&disk, CHAIN, Part::Block, &before).await);
+}
