@@ -97,10 +97,26 @@ struct Inner {
     prefix: String,
     ttl: Option<Duration>,
     timeout: Duration,
-    /// To write with. A wrong one does no harm: what is written with it does not count. But it says that somebody had it all
-    /// forgotten, and why is to be found out before anything is written in another.
-    epochs: Mutex<HashMap<ChainKey, Epoch>>,
+    epochs: Mutex<HashMap<ChainKey, Known>>,
     usage: Told,
+}
+
+/// What is known of the epoch.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Known {
+    /// The one that was last seen: that it is another is said once.
+    seen: Epoch,
+    /// The one to write in. Another one says that somebody had it all forgotten, and nothing is written in that before it is
+    /// found out why.
+    own: Epoch,
+}
+
+// === impl Known ===
+
+impl Known {
+    fn only(epoch: Epoch) -> Self {
+        Self { seen: epoch, own: epoch }
+    }
 }
 
 // === impl Redis ===
@@ -146,12 +162,39 @@ impl Redis {
 
     /// What the index says, if it is whole and of this epoch.
     async fn entry<C: Content>(&self, chain: ChainKey, key: Vec<u8>) -> Result<Option<C>, TierError> {
-        let [epoch, entry] = self
-            .read([peek(&self.keys(chain).epoch(), Epoch::LENGTH), peek(&key, entry::length::<C>())])
-            .await?;
-        let Some(epoch) = Epoch::read(&epoch) else { return Ok(None) };
-        self.same(chain, epoch)?;
+        let before = self.known(chain);
+        let (epoch, entry) = self.read_entry::<C>(chain, &key).await?;
+        let Some(epoch) = epoch.filter(|_| self.known(chain) == before) else { return Ok(None) };
+        match before {
+            Some(known) if known.seen != epoch => {
+                self.know(chain, Known { seen: epoch, ..known });
+                return Err(TierError::Forgotten);
+            }
+            Some(_) => {}
+            None => self.know(chain, Known::only(epoch)),
+        }
         Ok(bytes(&entry).and_then(|entry| entry::open(&key, epoch, entry)))
+    }
+
+    /// The highest final block. Whoever asks for it is about to find out whether that is so, and from here on it is written in
+    /// this epoch.
+    async fn highest(&self, chain: ChainKey) -> Result<Option<Final>, TierError> {
+        let key = self.keys(chain).finalized();
+        let before = self.known(chain);
+        let (epoch, entry) = self.read_entry::<Final>(chain, &key).await?;
+        let Some(epoch) = epoch.filter(|_| self.known(chain) == before) else { return Ok(None) };
+        self.know(chain, Known::only(epoch));
+        Ok(bytes(&entry).and_then(|entry| entry::open(&key, epoch, entry)))
+    }
+
+    async fn read_entry<C: Content>(
+        &self,
+        chain: ChainKey,
+        key: &[u8],
+    ) -> Result<(Option<Epoch>, Value), TierError> {
+        let epoch = peek(&self.keys(chain).epoch(), Epoch::LENGTH);
+        let [epoch, entry] = self.read([epoch, peek(key, entry::length::<C>())]).await?;
+        Ok((Epoch::read(&epoch), entry))
     }
 
     /// Makes sure that there is an epoch: a command to draw one, and one to read which it is.
@@ -162,44 +205,44 @@ impl Redis {
         [draw, peek(&key, Epoch::LENGTH)]
     }
 
-    /// The epoch as it came of [`draw`](Self::draw), if it is the one that was known.
+    /// The epoch as it came of [`draw`](Self::draw), if it is the one to write in.
     async fn drawn(&self, chain: ChainKey, value: &Value) -> Result<Epoch, TierError> {
-        match Epoch::read(value) {
-            Some(epoch) => self.same(chain, epoch),
-            None => {
-                // Something else is there, and stays until it is overwritten.
-                self.start_epoch(chain).await?;
-                Err(TierError::Forgotten)
+        let Some(epoch) = Epoch::read(value) else {
+            // Something else is there, and stays until it is overwritten.
+            self.start_epoch(chain).await?;
+            return Err(TierError::Forgotten);
+        };
+        match self.known(chain) {
+            Some(known) if known.own != epoch => {
+                self.know(chain, Known { seen: epoch, ..known });
+                return Err(TierError::Forgotten);
             }
+            Some(_) => {}
+            None => self.know(chain, Known::only(epoch)),
         }
+        Ok(epoch)
     }
 
-    /// The epoch, if it is the one that was known; else somebody had it all forgotten, and why is to be found out once.
-    fn same(&self, chain: ChainKey, epoch: Epoch) -> Result<Epoch, TierError> {
-        let before = self.0.epochs.lock().unwrap_or_else(PoisonError::into_inner).insert(chain, epoch);
-        if before.is_none_or(|before| before == epoch) { Ok(epoch) } else { Err(TierError::Forgotten) }
-    }
-
-    async fn start_epoch(&self, chain: ChainKey) -> Result<Epoch, TierError> {
+    async fn start_epoch(&self, chain: ChainKey) -> Result<(), TierError> {
         let epoch = Epoch::random();
         let mut start = command("SET", &self.keys(chain).epoch());
         start.arg(&epoch.0);
         self.write([start]).await?;
-        self.remember(chain, epoch);
-        Ok(epoch)
+        self.know(chain, Known::only(epoch));
+        Ok(())
     }
 
-    fn remember(&self, chain: ChainKey, epoch: Epoch) {
-        self.0.epochs.lock().unwrap_or_else(PoisonError::into_inner).insert(chain, epoch);
+    fn know(&self, chain: ChainKey, known: Known) {
+        self.0.epochs.lock().unwrap_or_else(PoisonError::into_inner).insert(chain, known);
     }
 
-    fn remembered(&self, chain: ChainKey) -> Option<Epoch> {
+    fn known(&self, chain: ChainKey) -> Option<Known> {
         self.0.epochs.lock().unwrap_or_else(PoisonError::into_inner).get(&chain).copied()
     }
 
     async fn put_block(&self, chain: ChainKey, record: Record) -> Result<(), TierError> {
-        let epoch = match self.remembered(chain) {
-            Some(epoch) => epoch,
+        let epoch = match self.known(chain) {
+            Some(known) => known.own,
             None => {
                 let [_, value] = self.read(self.draw(chain)).await?;
                 self.drawn(chain, &value).await?
@@ -309,7 +352,7 @@ impl Tier for Redis {
 
     fn finalized(&self, chain: ChainKey) -> Tiered<'_, Option<(BlockNumber, BlockHash)>> {
         Box::pin(async move {
-            let highest = self.entry::<Final>(chain, self.keys(chain).finalized()).await?;
+            let highest = self.highest(chain).await?;
             Ok(highest.map(|Final(number, hash)| (number, hash)))
         })
     }
@@ -336,7 +379,7 @@ impl Tier for Redis {
     }
 
     fn forget_canonicity(&self, chain: ChainKey) -> Tiered<'_, ()> {
-        Box::pin(async move { self.start_epoch(chain).await.map(drop) })
+        Box::pin(self.start_epoch(chain))
     }
 
     fn turn(&self, chain: ChainKey, part: Part, what: Wanted) -> Tiered<'_, Turn> {

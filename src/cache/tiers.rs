@@ -277,12 +277,16 @@ impl Tiers {
 
     /// What this tier was told is so: from here on its word counts. One that does not know what was final is first told to
     /// forget all that it was told, for there is nothing that it could be held to.
-    pub async fn confirm(&self, chain: ChainKey, unconfirmed: Unconfirmed) {
+    ///
+    /// Tells whether that could be done.
+    pub async fn confirm(&self, chain: ChainKey, unconfirmed: Unconfirmed) -> bool {
         let Unconfirmed { tier, finalized, since } = unconfirmed;
-        let Some(Rung { tier, .. }) = self.rung(tier) else { return };
-        if finalized.is_some() || tier.forget_past(chain).await {
+        let Some(Rung { tier, .. }) = self.rung(tier) else { return false };
+        let is_ready = finalized.is_some() || tier.forget_past(chain).await;
+        if is_ready {
             tier.standing.confirm(since);
         }
+        is_ready
     }
 
     /// The chain that was last followed here, if one of them remembers.

@@ -206,6 +206,9 @@ impl Fetcher {
                 if let Some(told) = self.told(chain, number, Word::Confirmed).await {
                     return Some(told);
                 }
+                if !self.view.tracker().is_final(number) {
+                    return None;
+                }
                 // Only now: those that are confirmed do not wait for the others.
                 self.view.confirm_tiers(chain, None).await;
                 self.told(chain, number, Word::Confirmed).await

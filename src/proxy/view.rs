@@ -29,9 +29,15 @@ use crate::{
     chain::{Clock, Rules, Stamp, Tracker},
     client::Client,
     eth::{BlockNumber, Tag},
+    timeout::timeout,
     upstream::{Identity, Upstream, UpstreamError, WhoIs, is_development},
     verify::{Anchor, Verifier},
 };
+
+/// So long it is waited for what is final: without it, the node can be asked.
+const FINALITY_PATIENCE: Duration = Duration::from_secs(2);
+/// If nothing came of it, it is not waited for again before this: some nodes know of nothing that is final.
+const FINALITY_AGAIN: Duration = Duration::from_secs(60);
 
 /// More than clocks drift apart in the time that a view is believed: the machine slept, or was set.
 const CLOCK_JUMP: Duration = Duration::from_secs(1);
@@ -77,6 +83,8 @@ struct Times {
     /// When the node last had no block for the tag.
     no_safe: Option<Stamp>,
     no_finalized: Option<Stamp>,
+    /// When it was last waited for what is final, and nothing came.
+    no_finality: Option<Instant>,
     /// How fast the chain goes.
     pace: Pace,
     /// Whose chain the tracker follows …
@@ -234,9 +242,13 @@ impl View {
                 times.finalized = None;
             }
         }
+        if resets {
+            // What they say must not come in after it was forgotten …
+            self.tiers.doubt();
+        }
         self.change(|tracker| if resets { tracker.forget(now) } else { tracker.unsettle(now) });
         if resets {
-            // After it: what was final before must not pass for known since.
+            // … and what was final before must not pass for known since.
             self.tiers.doubt();
         }
         now
@@ -246,6 +258,8 @@ impl View {
     /// it was believed.
     pub(super) fn disbelieve(&self, since: Instant) {
         let now = self.clock.now();
+        // First: what they say must not come in after it was forgotten.
+        self.tiers.doubt();
         self.change(|tracker| tracker.disbelieve(since, now));
         self.take_back(since);
     }
@@ -283,8 +297,12 @@ impl View {
             let tracker = self.tracker();
             tracker.rules().finality && tracker.finalized().is_none()
         };
-        if is_wanted && !self.has_none(Tag::Finalized, arrival) {
-            let _ = self.refresh(Tag::Finalized, arrival).await;
+        let is_vain = self.times().no_finality.is_some_and(|last| last.elapsed() < FINALITY_AGAIN);
+        if is_wanted && !is_vain {
+            let _ = timeout(FINALITY_PATIENCE, self.refresh(Tag::Finalized, arrival)).await;
+            if self.tracker().finalized().is_none() {
+                self.times().no_finality = Some(Instant::now());
+            }
         }
         Ok(())
     }

@@ -213,7 +213,8 @@ impl Warmer {
     async fn target(&self, number: BlockNumber) -> Result<Target, UpstreamError> {
         let view = &self.fetcher.view;
         let arrival = view.clock().now();
-        view.establish(arrival).await?;
+        // What is not known to be final when it comes is asked for again before it is kept.
+        view.establish_finality(arrival).await?;
         let look = || view.tracker().lookup(number, arrival);
         let mut found = look();
         if let Lookup::Above { fresh: false } = found {

@@ -51,7 +51,11 @@ async fn opened(tier: &Tier, chain: ChainKey, part: Part, hash: BlockHash) -> Op
 /// Puts it, once more if it is told that all was forgotten meanwhile.
 async fn put(tier: &Tier, chain: ChainKey, record: Record) {
     match tier.put(chain, record.clone()).await {
-        Err(TierError::Forgotten) => tier.put(chain, record).await.unwrap(),
+        Err(TierError::Forgotten) => {
+            // As whoever finds out why.
+            tier.finalized(chain).await.unwrap();
+            tier.put(chain, record).await.unwrap();
+        }
         done => done.unwrap(),
     }
 }
@@ -59,7 +63,10 @@ async fn put(tier: &Tier, chain: ChainKey, record: Record) {
 /// Notes it, in the same way.
 async fn note(tier: &Tier, chain: ChainKey, number: BlockNumber, hash: BlockHash) {
     match tier.note_finalized(chain, number, hash).await {
-        Err(TierError::Forgotten) => tier.note_finalized(chain, number, hash).await.unwrap(),
+        Err(TierError::Forgotten) => {
+            tier.finalized(chain).await.unwrap();
+            tier.note_finalized(chain, number, hash).await.unwrap();
+        }
         done => done.unwrap(),
     }
 }

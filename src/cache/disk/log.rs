@@ -169,11 +169,14 @@ impl Log {
     /// What was in the folder may be gone; from here on it is written to as before.
     fn begin_again(&self) -> io::Result<()> {
         fs::create_dir_all(self.folder.path())?;
-        let mut index = self.write();
-        if let Some(segment) = index.open_segment_mut() {
-            segment.close(None);
-        }
-        write_trusted(&self.folder, index.trusted)
+        let trusted = {
+            let mut index = self.write();
+            if let Some(segment) = index.open_segment_mut() {
+                segment.close(None);
+            }
+            index.trusted
+        };
+        write_trusted(&self.folder, trusted)
     }
 
     fn try_to_append(&self, draft: &Draft) -> io::Result<()> {
@@ -183,6 +186,10 @@ impl Log {
                 return Err(io::Error::other(format!("no segment can follow on {}", folder::LAST_SEGMENT)));
             }
             let segment = Segment::begin(&self.folder, id)?;
+            if !self.folder.trusted().exists() {
+                // It was cleared with the rest: without it nothing would count after a start.
+                write_trusted(&self.folder, self.read().trusted)?;
+            }
             self.write().push(segment);
         }
         let written =

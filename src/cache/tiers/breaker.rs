@@ -49,6 +49,14 @@ impl Breaker {
         *self.lock() = State::default();
     }
 
+    /// What was asked says neither this nor that: if it was a try, the next one may.
+    pub(super) fn learn_nothing(&self, now: Instant) {
+        let mut state = self.lock();
+        if mem::take(&mut state.tried) {
+            state.until = Some(now);
+        }
+    }
+
     pub(super) fn fail(&self, now: Instant) {
         let mut state = self.lock();
         // Of those that were under way when it failed, each says no more than the first.

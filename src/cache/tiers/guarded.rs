@@ -65,6 +65,8 @@ impl Guarded {
         // That it has nothing it may know by heart, and hang all the same when it has.
         if found.is_some() || !self.tier.knows_what_it_has() {
             self.values.succeed();
+        } else {
+            self.values.learn_nothing(Instant::now());
         }
         self.metrics.read(self.kind(), found.is_some(), begun.elapsed());
         found
@@ -135,9 +137,13 @@ impl Guarded {
         }
     }
 
-    /// Has it forget what it was told before: nobody knows when, or by whom. Tells whether it has.
+    /// Has it forget what it was told before: nobody knows when, or by whom. Tells whether it has; it has not to, if another
+    /// has just told it what is final.
     pub(super) async fn forget_past(&self, chain: ChainKey) -> bool {
-        self.write(|tier| tier.forget_canonicity(chain)).await
+        match self.ask(|tier| tier.finalized(chain)).await {
+            Some(None) => self.write(|tier| tier.forget_canonicity(chain)).await,
+            _ => false,
+        }
     }
 
     /// Is nothing written to it for now?

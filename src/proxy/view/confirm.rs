@@ -22,6 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_secs(1);
 /// … and where the upstream could not tell, after twice as long each time, up to this.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// Where there was another doubt it is tried sooner, and yet not all the time: those who share a tier can doubt in turns.
+const HASTE: Duration = Duration::from_millis(250);
 
 /// When it has come to this it is said, once.
 const WORTH_SAYING: Duration = PAUSE.saturating_mul(8);
@@ -53,36 +55,50 @@ impl View {
             return;
         }
         let this = self.clone();
-        let attempt = self.confirming.run(self.tiers.era(), self.clock.now(),
-            |_| true,
-            move || {
-                // For everybody, whoever began it.
-                Client::serve(None, async move {
-                    let era = this.tiers.era();
-                    let told = this.try_to_confirm(chain, heard).await;
-                    let mut times = this.times();
-                    let last = times.tried.map_or(PAUSE, |tried| tried.pause);
-                    let pause = if told.is_ok() { PAUSE } else { (last * 2).min(LONGEST_PAUSE) };
-                    if let Err(error) = &told
-                        && pause == WORTH_SAYING
-                    {
-                        warn!(%error, "what a tier says of numbers cannot be held against the upstream: it answers by hash alone, and is not written to");
-                    }
-                    times.tried = Some(Tried { ended: Instant::now(), pause, era });
-                })
-            },
-        );
+        let attempt = move || Client::serve(None, async move { this.attempt(chain, heard).await });
+        let attempt = self.confirming.run(self.tiers.era(), self.clock.now(), |_| true, attempt);
         let _ = timeout(PATIENCE, attempt).await;
     }
 
+    /// The same, and nobody waits for it.
+    pub(super) fn confirm_meanwhile(self: &Arc<Self>, chain: ChainKey) {
+        if self.may_confirm() {
+            let this = self.clone();
+            self.meanwhile(async move {
+                this.confirm_tiers(chain, None).await;
+                Ok(())
+            });
+        }
+    }
+
     /// Is there anything to confirm, and was it not just tried?
-    pub(super) fn may_confirm(&self) -> bool {
-        let is_worth_it =
-            |tried: Tried| tried.era != self.tiers.era() || tried.ended.elapsed() >= tried.pause;
+    fn may_confirm(&self) -> bool {
+        let is_worth_it = |tried: Tried| {
+            let pause = if tried.era == self.tiers.era() { tried.pause } else { HASTE };
+            tried.ended.elapsed() >= pause
+        };
         !self.tiers.is_confirmed() && self.times().tried.is_none_or(is_worth_it)
     }
 
-    /// Fails if the upstream could not tell of one of them.
+    async fn attempt(self: &Arc<Self>, chain: ChainKey, heard: Option<BlockNumber>) {
+        let era = self.tiers.era();
+        let confirmed = self.try_to_confirm(chain, heard).await;
+        let pause = {
+            let mut times = self.times();
+            let last = times.tried.map_or(PAUSE, |tried| tried.pause);
+            let pause = if confirmed.is_ok() { PAUSE } else { (last * 2).min(LONGEST_PAUSE) };
+            times.tried = Some(Tried { ended: Instant::now(), pause, era });
+            pause
+        };
+        if let Err(error) = confirmed
+            && pause == WORTH_SAYING
+        {
+            let what = "it answers by hash alone, and is not written to";
+            warn!(%error, "what a tier says of numbers cannot be held against the upstream: {what}");
+        }
+    }
+
+    /// Fails if one of them could not be confirmed, and that is not soon to be otherwise.
     async fn try_to_confirm(
         self: &Arc<Self>,
         chain: ChainKey,
@@ -113,7 +129,8 @@ impl View {
                 _ => Ok(true),
             };
             match stands {
-                Ok(true) => self.tiers.confirm(chain, tier).await,
+                Ok(true) if self.tiers.confirm(chain, tier).await => {}
+                Ok(true) => told = Err(UpstreamError::Empty),
                 Ok(false) => self.disown(chain, &tier),
                 // What one says cannot be held against anything; others are not to suffer for it.
                 Err(error) => told = Err(error),

@@ -230,14 +230,20 @@ impl View {
             // Before anything is final, and handed on. One that cannot be held against anything now is not written to.
             self.confirm_tiers(chain, Some(link.number)).await;
             if self.tiers.era() != era {
-                // An alarm: what was asked for before it may be what is not so any more.
+                // An alarm, or another doubt: what was asked for before it may be what is not so any more.
                 sent = self.clock.now();
                 named = self.ask_finalized(sent).await?.ok_or(UpstreamError::Empty)?;
                 link = named.link();
             }
         }
-        if self.leaves_what_was_final(link.number).await {
-            return Ok(());
+        match self.leaves_what_was_final(link.number).await {
+            Ok(false) => {}
+            Ok(true) => return Ok(()),
+            Err(error) => {
+                // Not known, so nothing is noted over it.
+                self.times().finalized = before;
+                return Err(error);
+            }
         }
         let (now, era) = (self.clock.now(), self.tiers.era());
         let change = self.change(|tracker| tracker.observe_finalized(Some(link), sent, now));
@@ -257,19 +263,20 @@ impl View {
 
     /// What was final must still be there when something higher is; asked anew, not remembered, and before tiers note the
     /// higher one over it: after a kill they could not be held to it any more. Gives the alarm if it is not.
-    async fn leaves_what_was_final(self: &Arc<Self>, higher: BlockNumber) -> bool {
+    async fn leaves_what_was_final(self: &Arc<Self>, higher: BlockNumber) -> Result<bool, UpstreamError> {
         let before = self.tracker().finalized().filter(|(number, _)| *number < higher);
-        let Some((number, hash)) = before else { return false };
+        let Some((number, hash)) = before else { return Ok(false) };
         let now = self.clock.now();
-        if let Ok(Some(again)) = self.ask(&number.to_string(), AskedBlock::ByNumber(number), now).await
+        let again = self.ask(&number.to_string(), AskedBlock::ByNumber(number), now).await?;
+        if let Some(again) = again
             && (again.thin.hash() == hash || self.recognise(again.by).await.is_ok())
             && self.change(|tracker| tracker.confirm_final(number, again.thin.hash(), now))
                 == Finalized::Alarm
         {
             self.alarm(number, &format!("{} became {}", hash, again.thin.hash()));
-            return true;
+            return Ok(true);
         }
-        false
+        Ok(false)
     }
 
     async fn ask_finalized(self: &Arc<Self>, sent: Stamp) -> Result<Option<Named>, UpstreamError> {

@@ -109,11 +109,8 @@ impl View {
         self.times().spilled = Some(Instant::now());
         // Once more: what was disbelieved before that was noted is not taken back.
         let finalized = finalized()?;
-        if self.may_confirm() {
-            // For what comes next: where a tier is not confirmed, this is left out.
-            let this = self.clone();
-            tokio::spawn(async move { this.confirm_tiers(chain, None).await });
-        }
+        // For what comes next: where a tier is not confirmed, this is left out.
+        self.confirm_meanwhile(chain);
         Some(Spills { chain, finalized, era })
     }
 
