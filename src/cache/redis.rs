@@ -225,11 +225,25 @@ impl Redis {
 
     async fn start_epoch(&self, chain: ChainKey) -> Result<(), TierError> {
         let epoch = Epoch::random();
-        let mut start = command("SET", &self.keys(chain).epoch());
-        start.arg(&epoch.0);
-        self.write([start]).await?;
+        self.write([self.start(chain, epoch)]).await?;
         self.know(chain, Known::only(epoch));
         Ok(())
+    }
+
+    /// The same, with the highest final block. That is there first: whoever sees the epoch, and not what is final in it, would
+    /// start another.
+    async fn start_epoch_with(&self, chain: ChainKey, highest: Final) -> Result<(), TierError> {
+        let (epoch, key) = (Epoch::random(), self.keys(chain).finalized());
+        let note = self.set(&key, &entry::seal(&key, epoch, highest));
+        self.write([note, self.start(chain, epoch)]).await?;
+        self.know(chain, Known::only(epoch));
+        Ok(())
+    }
+
+    fn start(&self, chain: ChainKey, epoch: Epoch) -> Cmd {
+        let mut start = command("SET", &self.keys(chain).epoch());
+        start.arg(&epoch.0);
+        start
     }
 
     fn know(&self, chain: ChainKey, known: Known) {
@@ -380,6 +394,10 @@ impl Tier for Redis {
 
     fn forget_canonicity(&self, chain: ChainKey) -> Tiered<'_, ()> {
         Box::pin(self.start_epoch(chain))
+    }
+
+    fn begin(&self, chain: ChainKey, number: BlockNumber, hash: BlockHash) -> Tiered<'_, ()> {
+        Box::pin(self.start_epoch_with(chain, Final(number, hash)))
     }
 
     fn turn(&self, chain: ChainKey, part: Part, what: Wanted) -> Tiered<'_, Turn> {

@@ -147,6 +147,14 @@ pub trait Tier: fmt::Debug + Send + Sync + 'static {
     /// Forgets which numbers have which hash, where transactions are, and what was final. What is kept by hash stays.
     fn forget_canonicity(&self, chain: ChainKey) -> Tiered<'_, ()>;
 
+    /// Forgets the same, and this is the highest final block: whoever finds the one done finds the other.
+    fn begin(&self, chain: ChainKey, number: BlockNumber, hash: BlockHash) -> Tiered<'_, ()> {
+        Box::pin(async move {
+            self.forget_canonicity(chain).await?;
+            self.note_finalized(chain, number, hash).await
+        })
+    }
+
     /// The chain that was last followed here, if that is remembered.
     fn last_chain(&self) -> Tiered<'_, Option<ChainKey>> {
         Box::pin(async { Ok(None) })

@@ -276,13 +276,18 @@ impl Tiers {
     }
 
     /// What this tier was told is so: from here on its word counts. One that does not know what was final is first told to
-    /// forget all that it was told, for there is nothing that it could be held to.
+    /// forget all that it was told, for there is nothing that it could be held to, and begins with what is final now.
     ///
     /// Tells whether that could be done.
-    pub async fn confirm(&self, chain: ChainKey, unconfirmed: Unconfirmed) -> bool {
+    pub async fn confirm(
+        &self,
+        chain: ChainKey,
+        unconfirmed: Unconfirmed,
+        final_now: (BlockNumber, BlockHash),
+    ) -> bool {
         let Unconfirmed { tier, finalized, since } = unconfirmed;
         let Some(Rung { tier, .. }) = self.rung(tier) else { return false };
-        let is_ready = finalized.is_some() || tier.forget_past(chain).await;
+        let is_ready = finalized.is_some() || tier.begin(chain, final_now).await;
         if is_ready {
             tier.standing.confirm(since);
         }

@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     cache::tier::{ChainKey, Tier, TierError, TierKind, Tiered},
+    eth::{BlockHash, BlockNumber},
     seldom::Seldom,
     timeout::timeout,
 };
@@ -137,11 +138,11 @@ impl Guarded {
         }
     }
 
-    /// Has it forget what it was told before: nobody knows when, or by whom. Tells whether it has; it has not to, if another
-    /// has just told it what is final.
-    pub(super) async fn forget_past(&self, chain: ChainKey) -> bool {
+    /// Has it forget what it was told before, nobody knows when, or by whom, and begin with this. Tells whether it has; it
+    /// has not to, if another has just told it what is final.
+    pub(super) async fn begin(&self, chain: ChainKey, (number, hash): (BlockNumber, BlockHash)) -> bool {
         match self.ask(|tier| tier.finalized(chain)).await {
-            Some(None) => self.write(|tier| tier.forget_canonicity(chain)).await,
+            Some(None) => self.write(|tier| tier.begin(chain, number, hash)).await,
             _ => false,
         }
     }

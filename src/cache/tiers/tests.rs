@@ -139,7 +139,7 @@ fn over(tiers: &[&Arc<Slow>]) -> Tiers {
 
 async fn confirm(tiers: &Tiers) {
     for unconfirmed in tiers.unconfirmed(CHAIN).await {
-        tiers.confirm(CHAIN, unconfirmed).await;
+        tiers.confirm(CHAIN, unconfirmed, (BlockNumber(0), hash(0))).await;
     }
 }
 
@@ -249,7 +249,7 @@ async fn a_doubt_that_comes_while_it_is_confirmed_stays() {
     let unconfirmed = tiers.unconfirmed(CHAIN).await;
     tiers.doubt();
     for unconfirmed in unconfirmed {
-        tiers.confirm(CHAIN, unconfirmed).await;
+        tiers.confirm(CHAIN, unconfirmed, (BlockNumber(0), hash(0))).await;
     }
     assert!(!tiers.is_confirmed());
     confirm(&tiers).await;

@@ -48,14 +48,14 @@ impl View {
     pub(in crate::proxy) async fn confirm_tiers(
         self: &Arc<Self>,
         chain: ChainKey,
-        heard: Option<BlockNumber>,
+        heard: Option<(BlockNumber, BlockHash)>,
     ) {
         // Before anything is known to be final, what tiers say is held to nothing.
-        if !self.may_confirm() || heard.or(self.tracker().finalized().map(|(number, _)| number)).is_none() {
+        let Some(final_now) = heard.or(self.tracker().finalized()).filter(|_| self.may_confirm()) else {
             return;
-        }
+        };
         let this = self.clone();
-        let attempt = move || Client::serve(None, async move { this.attempt(chain, heard).await });
+        let attempt = move || Client::serve(None, async move { this.attempt(chain, final_now).await });
         let attempt = self.confirming.run(self.tiers.era(), self.clock.now(), |_| true, attempt);
         let _ = timeout(PATIENCE, attempt).await;
     }
@@ -80,9 +80,9 @@ impl View {
         !self.tiers.is_confirmed() && self.times().tried.is_none_or(is_worth_it)
     }
 
-    async fn attempt(self: &Arc<Self>, chain: ChainKey, heard: Option<BlockNumber>) {
+    async fn attempt(self: &Arc<Self>, chain: ChainKey, final_now: (BlockNumber, BlockHash)) {
         let era = self.tiers.era();
-        let confirmed = self.try_to_confirm(chain, heard).await;
+        let confirmed = self.try_to_confirm(chain, final_now).await;
         let pause = {
             let mut times = self.times();
             let last = times.tried.map_or(PAUSE, |tried| tried.pause);
@@ -102,18 +102,19 @@ impl View {
     async fn try_to_confirm(
         self: &Arc<Self>,
         chain: ChainKey,
-        heard: Option<BlockNumber>,
+        final_now: (BlockNumber, BlockHash),
     ) -> Result<(), UpstreamError> {
         let unconfirmed = self.tiers.unconfirmed(chain).await;
         if unconfirmed.is_empty() {
             return Ok(());
         }
         let era = self.tiers.era();
+        // What they are told now may be a stranger's word, too.
+        self.times().spilled = Some(Instant::now());
         let finalized = self.tracker().finalized();
-        let heard = heard.max(finalized.map(|(number, _)| number));
         // Where others found out that what was final is not, it may be so here too, and not be known yet.
         if let Some((number, hash)) = finalized
-            && !self.still_stands(number, hash, heard).await?
+            && !self.still_stands(number, hash, final_now.0).await?
         {
             let (now, found) = (self.clock.now(), "another block stands there now");
             self.change(|tracker| tracker.forget(now));
@@ -124,12 +125,12 @@ impl View {
         for tier in unconfirmed {
             let stands = match tier.finalized {
                 Some((number, hash)) if finalized != tier.finalized => {
-                    self.still_stands(number, hash, heard).await
+                    self.still_stands(number, hash, final_now.0).await
                 }
                 _ => Ok(true),
             };
             match stands {
-                Ok(true) if self.tiers.confirm(chain, tier).await => {}
+                Ok(true) if self.tiers.confirm(chain, tier, final_now).await => {}
                 Ok(true) => told = Err(UpstreamError::Empty),
                 Ok(false) => self.disown(chain, &tier),
                 // What one says cannot be held against anything; others are not to suffer for it.
@@ -163,14 +164,14 @@ impl View {
         self: &Arc<Self>,
         number: BlockNumber,
         hash: BlockHash,
-        final_now: Option<BlockNumber>,
+        final_now: BlockNumber,
     ) -> Result<bool, UpstreamError> {
         let heard = self.hear(&number.to_string(), AskedBlock::ByNumber(number), self.clock.now()).await?;
         match heard {
             Ok(named) if named.thin.hash() == hash => Ok(true),
             Ok(named) => self.recognise(named.by).await.map(|()| false),
             Err(Unnamed::Absent(Some(by)))
-                if final_now.is_some_and(|last| number < last && self.upstream.has_reached(by, last)) =>
+                if number < final_now && self.upstream.has_reached(by, final_now) =>
             {
                 self.recognise(Some(by)).await.map(|()| true)
             }

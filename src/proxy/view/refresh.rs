@@ -228,7 +228,7 @@ impl View {
             }
             let era = self.tiers.era();
             // Before anything is final, and handed on. One that cannot be held against anything now is not written to.
-            self.confirm_tiers(chain, Some(link.number)).await;
+            self.confirm_tiers(chain, Some((link.number, link.hash))).await;
             if self.tiers.era() != era {
                 // An alarm, or another doubt: what was asked for before it may be what is not so any more.
                 sent = self.clock.now();
