@@ -236,12 +236,12 @@ impl Tier for Disk {
 /// Goes with the process, however that ends.
 fn lock(directory: &Path) -> Result<File, DiskError> {
     let unusable = |source| DiskError::CannotBeWritten { path: directory.to_owned(), source };
-    let lock = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(directory.join("lock"))
-        .map_err(unusable)?;
+    let path = directory.join("lock");
+    if fs::symlink_metadata(&path).is_ok_and(|there| !there.is_file()) {
+        // A pipe would be waited for.
+        return Err(unusable(io::Error::other("its \"lock\" is no ordinary file")));
+    }
+    let lock = OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(unusable)?;
     match lock.try_lock() {
         Ok(()) => Ok(lock),
         Err(TryLockError::WouldBlock) => Err(DiskError::InUse(directory.to_owned())),

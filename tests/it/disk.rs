@@ -180,3 +180,12 @@ async fn a_folder_renamed_by_hand_never_answers_for_another_chain() {
     let disk = directory.open(ByteSize::mib(1));
     assert!(found(&disk, CHAIN, Part::Block, &content).await, "left alone, it is there again");
 }
+
+#[test]
+fn a_pipe_in_the_place_of_the_lock_is_not_waited_for() {
+    let directory = Directory::new();
+    let made = std::process::Command::new("mkfifo").arg(directory.0.join("lock")).status().unwrap();
+    assert!(made.success());
+    let error = open(&directory.0, ByteSize::mib(1)).unwrap_err().to_string();
+    assert!(error.contains("no ordinary file"), "{error}");
+}
