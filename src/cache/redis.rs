@@ -74,7 +74,7 @@ const LONGEST: usize = 64 << 20;
 /// Nobody waits for a write, and it may be a large one.
 const WRITES_TAKE: u32 = 10;
 
-/// How often the highest final block is tried again where another writes it at the same moment.
+/// How often the highest final block is tried again where another writes it, or begins anew, at the same moment.
 const TRIES: usize = 3;
 
 /// Sets a key whose value is still what was read of it.
@@ -180,11 +180,18 @@ impl Redis {
     /// this epoch.
     async fn highest(&self, chain: ChainKey) -> Result<Option<Final>, TierError> {
         let key = self.keys(chain).finalized();
-        let before = self.known(chain);
-        let (epoch, entry) = self.read_entry::<Final>(chain, &key).await?;
-        let Some(epoch) = epoch.filter(|_| self.known(chain) == before) else { return Ok(None) };
-        self.know(chain, Known::only(epoch));
-        Ok(bytes(&entry).and_then(|entry| entry::open(&key, epoch, entry)))
+        for _ in 0..TRIES {
+            let before = self.known(chain);
+            let (epoch, entry) = self.read_entry::<Final>(chain, &key).await?;
+            // What came of another epoch meanwhile is not what this says.
+            if self.known(chain) != before {
+                continue;
+            }
+            let Some(epoch) = epoch else { return Ok(None) };
+            self.know(chain, Known::only(epoch));
+            return Ok(bytes(&entry).and_then(|entry| entry::open(&key, epoch, entry)));
+        }
+        Err(TierError::Forgotten)
     }
 
     async fn read_entry<C: Content>(
@@ -234,7 +241,9 @@ impl Redis {
     /// start another.
     async fn start_epoch_with(&self, chain: ChainKey, highest: Final) -> Result<(), TierError> {
         let (epoch, key) = (Epoch::random(), self.keys(chain).finalized());
-        let note = self.set(&key, &entry::seal(&key, epoch, highest));
+        // For good, like the epoch: it must not be gone before what it vouches for.
+        let mut note = command("SET", &key);
+        note.arg(entry::seal(&key, epoch, highest));
         self.write([note, self.start(chain, epoch)]).await?;
         self.know(chain, Known::only(epoch));
         Ok(())

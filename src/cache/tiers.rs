@@ -2,7 +2,7 @@
 //!
 //! Reads go down until one has it. Writes are behind the answers: queued within a bound, dropped beyond it, and made to every
 //! tier above the one where something was found. One that keeps failing is left alone for a while. Whether what one says of
-//! numbers counts is its [standing](standing).
+//! numbers counts is its [`standing`].
 
 mod breaker;
 mod guarded;
@@ -286,12 +286,20 @@ impl Tiers {
         final_now: (BlockNumber, BlockHash),
     ) -> bool {
         let Unconfirmed { tier, finalized, since } = unconfirmed;
-        let Some(Rung { tier, .. }) = self.rung(tier) else { return false };
-        let is_ready = finalized.is_some() || tier.begin(chain, final_now).await;
-        if is_ready {
-            tier.standing.confirm(since);
+        let kind = tier;
+        let Some(Rung { tier, .. }) = self.rung(kind) else { return false };
+        if finalized.is_none() {
+            if tier.standing.since() != since || !tier.begin(chain, final_now).await {
+                return false;
+            }
+            if tier.standing.since() != since {
+                // What it began with may be just what was doubted meanwhile.
+                self.forget_one(chain, kind);
+                return false;
+            }
         }
-        is_ready
+        tier.standing.confirm(since);
+        true
     }
 
     /// The chain that was last followed here, if one of them remembers.

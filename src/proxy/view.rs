@@ -25,7 +25,7 @@ use tracing::{info, warn};
 use self::{confirm::Tried, pace::Pace, spill::key_of};
 use super::{Metrics, ProxyParts, coalesce::Coalesce, config::ChainConfig, reorgs::Reorgs};
 use crate::{
-    cache::{Cache, Era, Tiers, tier::ChainKey},
+    cache::{Cache, Tiers, tier::ChainKey},
     chain::{Clock, Rules, Stamp, Tracker},
     client::Client,
     eth::{BlockNumber, Tag},
@@ -36,7 +36,7 @@ use crate::{
 
 /// So long it is waited for what is final: without it, the node can be asked.
 const FINALITY_PATIENCE: Duration = Duration::from_secs(2);
-/// If nothing came of it, it is not waited for again before this: some nodes know of nothing that is final.
+/// If the node says that nothing is, it is not waited for again before this.
 const FINALITY_AGAIN: Duration = Duration::from_secs(60);
 
 /// More than clocks drift apart in the time that a view is believed: the machine slept, or was set.
@@ -51,8 +51,9 @@ pub(super) struct View {
     consistent: AtomicBool,
     cache: Cache,
     tiers: Tiers,
-    /// By era: what was doubted meanwhile is tried anew.
-    confirming: Coalesce<Era, ()>,
+    confirming: Coalesce<(), ()>,
+    /// Somebody confirms, and nobody waits for it.
+    confirms: AtomicBool,
     following: Mutex<()>,
     upstream: Upstream,
     identity: Identity,
@@ -83,8 +84,10 @@ struct Times {
     /// When the node last had no block for the tag.
     no_safe: Option<Stamp>,
     no_finalized: Option<Stamp>,
-    /// When it was last waited for what is final, and nothing came.
+    /// Until then it is not waited for what is final: it was, and nothing came.
     no_finality: Option<Instant>,
+    /// When what is final was last held back, since it could not be told whether what was before still is.
+    held_back: Option<Instant>,
     /// How fast the chain goes.
     pace: Pace,
     /// Whose chain the tracker follows …
@@ -113,6 +116,7 @@ impl View {
             cache,
             tiers,
             confirming: Coalesce::default(),
+            confirms: AtomicBool::new(false),
             following: Mutex::default(),
             identity: upstream.identity(),
             upstream,
@@ -297,11 +301,13 @@ impl View {
             let tracker = self.tracker();
             tracker.rules().finality && tracker.finalized().is_none()
         };
-        let is_vain = self.times().no_finality.is_some_and(|last| last.elapsed() < FINALITY_AGAIN);
+        let is_vain = self.times().no_finality.is_some_and(|until| Instant::now() < until);
         if is_wanted && !is_vain {
-            let _ = timeout(FINALITY_PATIENCE, self.refresh(Tag::Finalized, arrival)).await;
+            let refreshed = timeout(FINALITY_PATIENCE, self.refresh(Tag::Finalized, arrival)).await;
             if self.tracker().finalized().is_none() {
-                self.times().no_finality = Some(Instant::now());
+                let says_so = matches!(refreshed, Ok(Err(UpstreamError::Empty)));
+                let pause = if says_so { FINALITY_AGAIN } else { FINALITY_PATIENCE };
+                self.times().no_finality = Some(Instant::now() + pause);
             }
         }
         Ok(())

@@ -48,26 +48,20 @@ async fn opened(tier: &Tier, chain: ChainKey, part: Part, hash: BlockHash) -> Op
     Some(String::from_utf8(sealed.open().unwrap().to_vec()).unwrap())
 }
 
-/// Puts it, once more if it is told that all was forgotten meanwhile.
+/// Puts it, again if it is told that all was forgotten meanwhile.
 async fn put(tier: &Tier, chain: ChainKey, record: Record) {
-    match tier.put(chain, record.clone()).await {
-        Err(TierError::Forgotten) => {
-            // As whoever finds out why.
-            tier.finalized(chain).await.unwrap();
-            tier.put(chain, record).await.unwrap();
-        }
-        done => done.unwrap(),
+    while let Err(error) = tier.put(chain, record.clone()).await {
+        assert!(matches!(error, TierError::Forgotten), "{error}");
+        // As whoever finds out why.
+        tier.finalized(chain).await.unwrap();
     }
 }
 
 /// Notes it, in the same way.
 async fn note(tier: &Tier, chain: ChainKey, number: BlockNumber, hash: BlockHash) {
-    match tier.note_finalized(chain, number, hash).await {
-        Err(TierError::Forgotten) => {
-            tier.finalized(chain).await.unwrap();
-            tier.note_finalized(chain, number, hash).await.unwrap();
-        }
-        done => done.unwrap(),
+    while let Err(error) = tier.note_finalized(chain, number, hash).await {
+        assert!(matches!(error, TierError::Forgotten), "{error}");
+        tier.finalized(chain).await.unwrap();
     }
 }
 

@@ -1,6 +1,9 @@
 //! Holds what tiers say of numbers against the upstream.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
 use tokio::time::Instant;
 use tracing::{error, warn};
@@ -56,17 +59,17 @@ impl View {
         };
         let this = self.clone();
         let attempt = move || Client::serve(None, async move { this.attempt(chain, final_now).await });
-        let attempt = self.confirming.run(self.tiers.era(), self.clock.now(), |_| true, attempt);
+        let attempt = self.confirming.run((), self.clock.now(), |_| true, attempt);
         let _ = timeout(PATIENCE, attempt).await;
     }
 
     /// The same, and nobody waits for it.
     pub(super) fn confirm_meanwhile(self: &Arc<Self>, chain: ChainKey) {
-        if self.may_confirm() {
+        if self.may_confirm() && !self.confirms.swap(true, Relaxed) {
             let this = self.clone();
-            self.meanwhile(async move {
+            tokio::spawn(async move {
                 this.confirm_tiers(chain, None).await;
-                Ok(())
+                this.confirms.store(false, Relaxed);
             });
         }
     }
@@ -104,13 +107,16 @@ impl View {
         chain: ChainKey,
         final_now: (BlockNumber, BlockHash),
     ) -> Result<(), UpstreamError> {
+        let era = self.tiers.era();
         let unconfirmed = self.tiers.unconfirmed(chain).await;
-        if unconfirmed.is_empty() {
+        // Another doubt, perhaps an alarm: what was final when this began may be so no more.
+        if unconfirmed.is_empty() || self.tiers.era() != era {
             return Ok(());
         }
-        let era = self.tiers.era();
-        // What they are told now may be a stranger's word, too.
-        self.times().spilled = Some(Instant::now());
+        if unconfirmed.iter().any(|tier| tier.finalized.is_none()) {
+            // What they are told now may be a stranger's word, too.
+            self.times().spilled = Some(Instant::now());
+        }
         let finalized = self.tracker().finalized();
         // Where others found out that what was final is not, it may be so here too, and not be known yet.
         if let Some((number, hash)) = finalized

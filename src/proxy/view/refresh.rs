@@ -5,6 +5,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use tokio::time::Instant;
 use tracing::{debug, error, info};
 
 use super::View;
@@ -21,6 +22,8 @@ use crate::{
 const FINALIZED_BLOCKS: u64 = 32;
 /// … and this much time, whichever is longer.
 const FINALIZED_TIME: Duration = Duration::from_secs(60);
+/// Where it could not be taken in, it is asked for again after this.
+const HELD_BACK: Duration = Duration::from_secs(10);
 
 /// Gaps that are closed to judge one head: the second, if the window moved while the first was.
 const MOST_GAPS: usize = 2;
@@ -228,22 +231,24 @@ impl View {
             }
             let era = self.tiers.era();
             // Before anything is final, and handed on. One that cannot be held against anything now is not written to.
-            self.confirm_tiers(chain, Some((link.number, link.hash))).await;
+            let counts = !is_above && {
+                let tracker = self.tracker();
+                tracker.hears_of_finality(sent) && !tracker.excludes(link.number, link.hash)
+            };
+            self.confirm_tiers(chain, counts.then_some((link.number, link.hash))).await;
             if self.tiers.era() != era {
                 // An alarm, or another doubt: what was asked for before it may be what is not so any more.
                 sent = self.clock.now();
-                named = self.ask_finalized(sent).await?.ok_or(UpstreamError::Empty)?;
+                let again =
+                    self.ask_finalized(sent).await.and_then(|again| again.ok_or(UpstreamError::Empty));
+                named = again.inspect_err(|_| self.hold_back(before))?;
                 link = named.link();
             }
         }
-        match self.leaves_what_was_final(link.number).await {
-            Ok(false) => {}
-            Ok(true) => return Ok(()),
-            Err(error) => {
-                // Not known, so nothing is noted over it.
-                self.times().finalized = before;
-                return Err(error);
-            }
+        // Where that is not known, nothing is noted over it.
+        let leaves = self.leaves_what_was_final(link.number).await;
+        if leaves.inspect_err(|_| self.hold_back(before))? {
+            return Ok(());
         }
         let (now, era) = (self.clock.now(), self.tiers.era());
         let change = self.change(|tracker| tracker.observe_finalized(Some(link), sent, now));
@@ -268,15 +273,25 @@ impl View {
         let Some((number, hash)) = before else { return Ok(false) };
         let now = self.clock.now();
         let again = self.ask(&number.to_string(), AskedBlock::ByNumber(number), now).await?;
-        if let Some(again) = again
-            && (again.thin.hash() == hash || self.recognise(again.by).await.is_ok())
-            && self.change(|tracker| tracker.confirm_final(number, again.thin.hash(), now))
-                == Finalized::Alarm
-        {
-            self.alarm(number, &format!("{} became {}", hash, again.thin.hash()));
-            return Ok(true);
+        let Some(again) = again else { return Ok(false) };
+        let found = again.thin.hash();
+        if found != hash {
+            self.recognise(again.by).await?;
         }
-        Ok(false)
+        let is_alarm = self.change(|tracker| tracker.confirm_final(number, found, now)) == Finalized::Alarm;
+        if is_alarm {
+            self.alarm(number, &format!("{hash} became {found}"));
+        }
+        Ok(is_alarm)
+    }
+
+    /// What is final now was not taken in: it is asked for again, as if it had not been, but not with every head.
+    fn hold_back(&self, before: Option<(Stamp, BlockNumber)>) {
+        let mut times = self.times();
+        if times.held_back.is_none_or(|last| last.elapsed() >= HELD_BACK) {
+            times.held_back = Some(Instant::now());
+            times.finalized = before;
+        }
     }
 
     async fn ask_finalized(self: &Arc<Self>, sent: Stamp) -> Result<Option<Named>, UpstreamError> {
