@@ -1,6 +1,7 @@
 //! What is final outlives the process, and is shared: never wrong, never in the way.
 
 mod fleet;
+mod history;
 
 use std::{
     fs,
@@ -13,8 +14,9 @@ use holdfast::{
     app::{App, StartError},
     cache::DiskConfig,
     config::Config,
-    devchain::{Fault, Finality},
+    devchain::Fault,
     upstream::EndpointConfig,
+    verify::Demand,
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -23,8 +25,7 @@ use crate::support::{
     client::{self, Client},
     eventually, process,
     program::file,
-    proxy::{self, Proxy},
-    redis::redis,
+    proxy::Proxy,
     upstream::{self, Node},
 };
 
@@ -112,6 +113,13 @@ pub(super) async fn ask_all(client: &Client, node: &Node, blocks: impl IntoItera
     }
 }
 
+/// One that was started, asked all about these blocks, and stopped: what is final of them is in the directory.
+async fn fill(node: &Node, directory: &Path, blocks: impl IntoIterator<Item = u64>) {
+    let first = start(node, directory, true).await;
+    ask_all(&client::http(&first), node, blocks).await;
+    first.app.stop().await;
+}
+
 /// Calls for content that the node was asked.
 fn fetches(node: &Node) -> u64 {
     [BLOCK_BY_HASH, RECEIPTS, TRANSACTION, RECEIPT].iter().map(|method| node.count(method)).sum::<u64>()
@@ -123,9 +131,7 @@ fn fetches(node: &Node) -> u64 {
 async fn what_is_final_outlives_a_restart_and_what_is_not_does_not() {
     let node = upstream::devchain().blocks(60, 2).run().await;
     let data = directory();
-    let first = start(&node, &data, true).await;
-    ask_all(&client::http(&first), &node, [1, 7, 20, 44, 50, 60]).await;
-    first.app.stop().await;
+    fill(&node, &data, [1, 7, 20, 44, 50, 60]).await;
 
     let second = start(&node, &data, true).await;
     let client = client::http(&second);
@@ -167,9 +173,7 @@ async fn what_is_final_outlives_a_restart_and_what_is_not_does_not() {
 async fn without_any_node_the_disk_answers_what_is_final() {
     let node = upstream::devchain().blocks(60, 2).run().await;
     let data = directory();
-    let first = start(&node, &data, true).await;
-    ask_all(&client::http(&first), &node, [5, 44]).await;
-    first.app.stop().await;
+    fill(&node, &data, [5, 44]).await;
     let direct = client::at(&node.url());
     let mut truths = Vec::new();
     for (method, params) in [calls(&node, 5), calls(&node, 44)].concat() {
@@ -192,215 +196,11 @@ async fn without_any_node_the_disk_answers_what_is_final() {
 }
 
 #[tokio::test]
-async fn what_was_final_and_is_another_now_empties_the_indexes_and_keeps_content() {
-    let node = upstream::devchain().blocks(60, 2).run().await;
-    let data = directory();
-    let first = start(&node, &data, true).await;
-    ask_all(&client::http(&first), &node, [10, 40]).await;
-    first.app.stop().await;
-    let old = format!("{:#x}", node.hash_at(40).unwrap());
-    let content = client::at(&node.url()).ask(BLOCK_BY_HASH, json!([old, true])).await;
-    node.reorg(50, 50);
-
-    let second = start(&node, &data, true).await;
-    let client = client::http(&second);
-    ask_all(&client, &node, [10, 40, 44]).await;
-    assert!(second.metric("holdfast_finality_alarms_total").await >= 1);
-    assert_eq!(client.ask(BLOCK_BY_HASH, json!([old, true])).await, content);
-    second.app.stop().await;
-    // And so it is from the next start on.
-    let third = start(&node, &data, true).await;
-    ask_all(&client::http(&third), &node, [10, 40, 44]).await;
-    assert_eq!(third.metric("holdfast_finality_alarms_total").await, 0);
-}
-
-#[tokio::test]
-async fn what_is_final_now_does_not_vouch_for_what_was_final_before_the_start() {
-    let node = upstream::devchain().blocks(60, 2).run().await;
-    let data = directory();
-    let first = start(&node, &data, true).await;
-    ask_all(&client::http(&first), &node, [10, 40]).await;
-    first.app.stop().await;
-    node.reorg(50, 80);
-
-    let second = start(&node, &data, true).await;
-    let client = client::http(&second);
-    // What is final is known, and told, before anything is asked for that was so before.
-    client.ask(BLOCK, json!(["latest", false])).await.unwrap();
-    client.ask(BLOCK, json!(["finalized", false])).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    ask_all(&client, &node, [10, 40, 44]).await;
-    assert!(second.metric("holdfast_finality_alarms_total").await >= 1);
-}
-
-#[tokio::test]
-async fn what_was_confirmed_before_anything_was_final_is_confirmed_again_when_something_is() {
-    let node = upstream::devchain().blocks(60, 2).run().await;
-    let data = directory();
-    let first = start(&node, &data, true).await;
-    ask_all(&client::http(&first), &node, [10, 40]).await;
-    first.app.stop().await;
-
-    node.set_finalized(Finality::Error);
-    let second = start(&node, &data, true).await;
-    let client = client::http(&second);
-    ask_all(&client, &node, [10]).await;
-    node.reorg(50, 80);
-    node.set_finalized(Finality::Trailing);
-    eventually("something is final", async || {
-        client.ask(BLOCK, json!(["latest", false])).await.unwrap();
-        let _ = client.ask(BLOCK, json!(["finalized", false])).await;
-        second.metric(r#"holdfast_view_refreshes_total{tag="finalized",outcome="answered"}"#).await >= 1
-    })
-    .await;
-    ask_all(&client, &node, [10, 40, 44]).await;
-}
-
-#[tokio::test]
-async fn what_was_confirmed_while_a_client_set_the_head_does_not_count() {
-    let node = upstream::devchain().blocks(60, 2).run().await;
-    let data = directory();
-    let allowed = |config: &mut Config| config.methods.allow.push("debug_setHead".to_owned());
-    let first = start(&node, &data, true).await;
-    ask_all(&client::http(&first), &node, [10, 40]).await;
-    first.app.stop().await;
-
-    node.set_finalized(Finality::Error);
-    let second = start_with(&node, &data, true, allowed).await;
-    let client = client::http(&second);
-    client.ask(BLOCK, json!(["latest", false])).await.unwrap();
-    // What tiers say is held against what is still so, and that is heard when it is not any more.
-    node.fail(Fault::Delay(Duration::from_millis(400))).on(BLOCK).once();
-    let (_, _) = tokio::join!(client.ask(BLOCK, json!([number(10), true])), async {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        node.reorg(50, 80);
-        node.set_finalized(Finality::Trailing);
-        let _ = client.ask("debug_setHead", json!(["0x1"])).await;
-    });
-    ask_all(&client, &node, [10, 40, 44]).await;
-}
-
-#[tokio::test]
-async fn what_was_called_final_before_an_alarm_does_not_count_after_it() {
-    let node = upstream::devchain().blocks(60, 2).run().await;
-    let data = directory();
-    let first = start(&node, &data, true).await;
-    ask_all(&client::http(&first), &node, [10, 40]).await;
-    first.app.stop().await;
-    node.reorg(50, 80);
-
-    let second = start(&node, &data, true).await;
-    let client = client::http(&second);
-    // The head, and then what is final: when that is heard, it is not so any more. Then the directory is found wrong.
-    node.fail(Fault::Delay(Duration::from_millis(300))).on(BLOCK).times(2);
-    let (_, ()) = tokio::join!(client.ask(BLOCK, json!(["latest", false])), async {
-        tokio::time::sleep(Duration::from_millis(450)).await;
-        node.reorg(30, 30);
-    });
-    eventually("the alarm", async || second.metric("holdfast_finality_alarms_total").await >= 1).await;
-    ask_all(&client, &node, [40, 74]).await;
-}
-
-#[tokio::test]
-async fn nothing_is_noted_over_what_was_final_before_that_was_asked_for_again() {
-    let node = upstream::devchain().blocks(60, 2).run().await;
-    let data = directory();
-    let first = start(&node, &data, true).await;
-    let client = client::http(&first);
-    ask_all(&client, &node, [10, 40]).await;
-    node.reorg(50, 80);
-    node.clear_calls();
-    node.fail(Fault::Delay(Duration::from_millis(200))).on(BLOCK).always();
-    let killed = directory();
-    let asks = async {
-        // Both are asked for anew.
-        tokio::time::sleep(Duration::from_millis(1_100)).await;
-        client.ask(BLOCK, json!(["latest", false])).await.unwrap();
-        let _ = client.ask(BLOCK, json!(["finalized", false])).await;
-    };
-    let is_killed = async {
-        let again = json!([number(44), false]).to_string();
-        let asks_again = async || node.calls().iter().any(|call| call.params == again);
-        eventually("what was final is asked for again", asks_again).await;
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        // As after a kill at this moment.
-        for from in files(&data) {
-            let to = killed.join(from.strip_prefix(&data).unwrap());
-            fs::create_dir_all(to.parent().unwrap()).unwrap();
-            fs::copy(from, to).unwrap();
-        }
-    };
-    tokio::join!(asks, is_killed);
-    node.clear_faults();
-    let second = start(&node, &killed, true).await;
-    ask_all(&client::http(&second), &node, [10, 40, 44]).await;
-}
-
-#[tokio::test]
-async fn one_tier_does_not_vouch_for_another() {
-    let Some(server) = redis("one_tier_does_not_vouch_for_another") else { return };
-    let server = server.run().await;
-    let node = upstream::devchain().blocks(60, 2).run().await;
-    let data = directory();
-    let alone = start(&node, &data, true).await;
-    ask_all(&client::http(&alone), &node, [10, 40]).await;
-    alone.app.stop().await;
-    node.reorg(50, 80);
-    // Others have gone on meanwhile.
-    let shared = |config: &mut Config| config.cache.redis = Some(server.config());
-    let other = proxy::new().upstream(&node).config(shared).run().await;
-    ask_all(&client::http(&other), &node, [20]).await;
-    other.app.stop().await;
-
-    let both = start_with(&node, &data, true, shared).await;
-    ask_all(&client::http(&both), &node, [10, 20, 40, 44]).await;
-    let hits = r#"holdfast_tier_reads_total{tier="redis",outcome="hit"}"#;
-    assert!(both.metric(hits).await >= 1, "what is right is forgotten with what is not");
-}
-
-#[tokio::test]
-async fn one_of_a_fleet_that_has_not_noticed_spoils_nothing() {
-    let Some(server) = redis("one_of_a_fleet_that_has_not_noticed_spoils_nothing") else { return };
-    let server = server.run().await;
-    let node = upstream::devchain().blocks(60, 2).run().await;
-    let shared = |config: &mut Config| {
-        config.cache.redis = Some(server.config());
-        // Nothing stays in memory: what is asked for again is fetched, and handed on, again.
-        config.cache.size = bytesize::ByteSize::kib(1);
-    };
-    let fleet = [
-        proxy::new().upstream(&node).config(shared).run().await,
-        proxy::new().upstream(&node).config(shared).run().await,
-    ];
-    let [unaware, aware] = fleet.each_ref().map(client::http);
-    ask_all(&unaware, &node, [10, 20, 40]).await;
-    ask_all(&aware, &node, [10]).await;
-    node.reorg(50, 80);
-    // One learns of it.
-    eventually("the alarm", async || {
-        let _ = aware.ask(BLOCK, json!(["latest", false])).await;
-        let _ = aware.ask(BLOCK, json!(["finalized", false])).await;
-        fleet[1].metric("holdfast_finality_alarms_total").await >= 1
-    })
-    .await;
-    // The other goes on with what it believed.
-    for _ in 0..3 {
-        for at in [20, 40] {
-            let _ = unaware.ask(BLOCK, json!([number(at), true])).await;
-        }
-    }
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    ask_all(&aware, &node, [20, 40]).await;
-}
-
-#[tokio::test]
 async fn another_chain_in_the_same_directory_never_answers() {
     let one = upstream::devchain().blocks(60, 2).run().await;
     let other = upstream::devchain().config(|config| config.chain_id = 4242).blocks(60, 2).run().await;
     let data = directory();
-    let first = start(&one, &data, true).await;
-    ask_all(&client::http(&first), &one, [10, 40]).await;
-    first.app.stop().await;
+    fill(&one, &data, [10, 40]).await;
     let second = start(&other, &data, true).await;
     let client = client::http(&second);
     ask_all(&client, &other, [10, 40]).await;
@@ -413,9 +213,7 @@ async fn what_was_answered_before_the_node_said_who_it_is_does_not_stay_where_it
     let one = upstream::devchain().blocks(60, 2).run().await;
     let other = upstream::devchain().config(|config| config.chain_id = 4242).blocks(60, 2).run().await;
     let data = directory();
-    let first = start(&one, &data, true).await;
-    ask_all(&client::http(&first), &one, [10]).await;
-    first.app.stop().await;
+    fill(&one, &data, [10]).await;
     other.fail(Fault::Status(503)).always();
     let second = start(&other, &data, false).await;
     let client = client::http(&second);
@@ -477,9 +275,7 @@ async fn kills_leave_nothing_wrong_behind() {
 async fn damage_on_disk_is_a_miss_and_nothing_worse() {
     let node = upstream::devchain().blocks(60, 2).run().await;
     let data = directory();
-    let first = start(&node, &data, true).await;
-    ask_all(&client::http(&first), &node, 1..44).await;
-    first.app.stop().await;
+    fill(&node, &data, 1..44).await;
     let mut random = fastrand::Rng::with_seed(7);
     let hits = r#"holdfast_tier_reads_total{tier="disk",outcome="hit"}"#;
     for round in 0..8 {
@@ -544,9 +340,7 @@ async fn warming_fills_the_disk_and_asks_for_nothing_that_is_there() {
 async fn what_is_in_memory_by_its_hash_is_found_by_its_number_too_without_a_node() {
     let node = upstream::devchain().blocks(60, 2).run().await;
     let data = directory();
-    let first = start(&node, &data, true).await;
-    ask_all(&client::http(&first), &node, [5]).await;
-    first.app.stop().await;
+    fill(&node, &data, [5]).await;
     let hash = format!("{:#x}", node.hash_at(5).unwrap());
     let truth = client::at(&node.url()).ask(BLOCK_BY_HASH, json!([hash, true])).await;
     node.fail(Fault::Status(503)).always();
@@ -563,9 +357,7 @@ async fn the_chain_before_a_development_chain_does_not_answer_for_it() {
         upstream::devchain().config(|config| config.chain_id = 31337).blocks(3, 1).run().await,
     );
     let data = directory();
-    let first = start(&node, &data, true).await;
-    ask_all(&client::http(&first), &node, [5]).await;
-    first.app.stop().await;
+    fill(&node, &data, [5]).await;
     let second = start(&development, &data, true).await;
     client::http(&second).ask(BLOCK, json!([number(2), true])).await.unwrap();
     second.app.stop().await;
@@ -573,4 +365,38 @@ async fn the_chain_before_a_development_chain_does_not_answer_for_it() {
     let third = start(&development, &data, false).await;
     let answer = client::http(&third).ask(BLOCK, json!([number(5), true])).await;
     assert!(answer.is_err(), "{answer:?}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_proved_is_kept_as_it_was_said_when_it_was_final() {
+    let node = upstream::devchain().blocks(60, 2).run().await;
+    let data = directory();
+    let unproved = |config: &mut Config| config.verify.level = Demand::Structural;
+    let block =
+        async |proxy: &Proxy, at| client::http(proxy).ask(BLOCK, json!([number(at), true])).await.unwrap();
+    let first = start_with(&node, &data, true, unproved).await;
+    block(&first, 10).await;
+    // Not final when it came, and final then.
+    block(&first, 55).await;
+    node.mine_many(60, 1);
+    eventually("it is final", async || {
+        let client = client::http(&first);
+        client.ask(BLOCK, json!(["latest", false])).await.unwrap();
+        client.ask(BLOCK, json!(["finalized", false])).await.unwrap();
+        first.metric("holdfast_finalized_number").await >= 55
+    })
+    .await;
+    first.app.stop().await;
+
+    let second = start_with(&node, &data, true, unproved).await;
+    let asked = fetches(&node);
+    block(&second, 10).await;
+    assert_eq!(fetches(&node), asked, "it was said when it was final");
+    block(&second, 55).await;
+    assert_eq!(fetches(&node), asked + 1, "it was not");
+    second.app.stop().await;
+    // Fetched again once it was final.
+    let third = start_with(&node, &data, true, unproved).await;
+    block(&third, 55).await;
+    assert_eq!(fetches(&node), asked + 1);
 }

@@ -1,0 +1,202 @@
+//! What was final is another now, which must not happen.
+
+use std::{fs, time::Duration};
+
+use holdfast::{
+    config::Config,
+    devchain::{Fault, Finality},
+};
+use serde_json::json;
+
+use super::{BLOCK, BLOCK_BY_HASH, ask_all, directory, files, fill, number, start, start_with};
+use crate::support::{client, eventually, proxy, redis::redis, upstream};
+
+#[tokio::test]
+async fn what_was_final_and_is_another_now_empties_the_indexes_and_keeps_content() {
+    let node = upstream::devchain().blocks(60, 2).run().await;
+    let data = directory();
+    fill(&node, &data, [10, 40]).await;
+    let old = format!("{:#x}", node.hash_at(40).unwrap());
+    let content = client::at(&node.url()).ask(BLOCK_BY_HASH, json!([old, true])).await;
+    node.reorg(50, 50);
+
+    let second = start(&node, &data, true).await;
+    let client = client::http(&second);
+    ask_all(&client, &node, [10, 40, 44]).await;
+    assert!(second.metric("holdfast_finality_alarms_total").await >= 1);
+    assert_eq!(client.ask(BLOCK_BY_HASH, json!([old, true])).await, content);
+    second.app.stop().await;
+    // And so it is from the next start on.
+    let third = start(&node, &data, true).await;
+    ask_all(&client::http(&third), &node, [10, 40, 44]).await;
+    assert_eq!(third.metric("holdfast_finality_alarms_total").await, 0);
+}
+
+#[tokio::test]
+async fn what_is_final_now_does_not_vouch_for_what_was_final_before_the_start() {
+    let node = upstream::devchain().blocks(60, 2).run().await;
+    let data = directory();
+    fill(&node, &data, [10, 40]).await;
+    node.reorg(50, 80);
+
+    let second = start(&node, &data, true).await;
+    let client = client::http(&second);
+    // What is final is known, and told, before anything is asked for that was so before.
+    client.ask(BLOCK, json!(["latest", false])).await.unwrap();
+    client.ask(BLOCK, json!(["finalized", false])).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    ask_all(&client, &node, [10, 40, 44]).await;
+    assert!(second.metric("holdfast_finality_alarms_total").await >= 1);
+}
+
+#[tokio::test]
+async fn what_was_confirmed_before_anything_was_final_is_confirmed_again_when_something_is() {
+    let node = upstream::devchain().blocks(60, 2).run().await;
+    let data = directory();
+    fill(&node, &data, [10, 40]).await;
+
+    node.set_finalized(Finality::Error);
+    let second = start(&node, &data, true).await;
+    let client = client::http(&second);
+    ask_all(&client, &node, [10]).await;
+    node.reorg(50, 80);
+    node.set_finalized(Finality::Trailing);
+    eventually("something is final", async || {
+        client.ask(BLOCK, json!(["latest", false])).await.unwrap();
+        let _ = client.ask(BLOCK, json!(["finalized", false])).await;
+        second.metric(r#"holdfast_view_refreshes_total{tag="finalized",outcome="answered"}"#).await >= 1
+    })
+    .await;
+    ask_all(&client, &node, [10, 40, 44]).await;
+}
+
+#[tokio::test]
+async fn what_was_confirmed_while_a_client_set_the_head_does_not_count() {
+    let node = upstream::devchain().blocks(60, 2).run().await;
+    let data = directory();
+    let allowed = |config: &mut Config| config.methods.allow.push("debug_setHead".to_owned());
+    fill(&node, &data, [10, 40]).await;
+
+    node.set_finalized(Finality::Error);
+    let second = start_with(&node, &data, true, allowed).await;
+    let client = client::http(&second);
+    client.ask(BLOCK, json!(["latest", false])).await.unwrap();
+    // What tiers say is held against what is still so, and that is heard when it is not any more.
+    node.fail(Fault::Delay(Duration::from_millis(400))).on(BLOCK).once();
+    let (_, _) = tokio::join!(client.ask(BLOCK, json!([number(10), true])), async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        node.reorg(50, 80);
+        node.set_finalized(Finality::Trailing);
+        let _ = client.ask("debug_setHead", json!(["0x1"])).await;
+    });
+    ask_all(&client, &node, [10, 40, 44]).await;
+}
+
+#[tokio::test]
+async fn what_was_called_final_before_an_alarm_does_not_count_after_it() {
+    let node = upstream::devchain().blocks(60, 2).run().await;
+    let data = directory();
+    fill(&node, &data, [10, 40]).await;
+    node.reorg(50, 80);
+
+    let second = start(&node, &data, true).await;
+    let client = client::http(&second);
+    // The head, and then what is final: when that is heard, it is not so any more. Then the directory is found wrong.
+    node.fail(Fault::Delay(Duration::from_millis(300))).on(BLOCK).times(2);
+    let (_, ()) = tokio::join!(client.ask(BLOCK, json!(["latest", false])), async {
+        tokio::time::sleep(Duration::from_millis(450)).await;
+        node.reorg(30, 30);
+    });
+    eventually("the alarm", async || second.metric("holdfast_finality_alarms_total").await >= 1).await;
+    ask_all(&client, &node, [40, 74]).await;
+}
+
+#[tokio::test]
+async fn nothing_is_noted_over_what_was_final_before_that_was_asked_for_again() {
+    let node = upstream::devchain().blocks(60, 2).run().await;
+    let data = directory();
+    let first = start(&node, &data, true).await;
+    let client = client::http(&first);
+    ask_all(&client, &node, [10, 40]).await;
+    node.reorg(50, 80);
+    node.clear_calls();
+    node.fail(Fault::Delay(Duration::from_millis(200))).on(BLOCK).always();
+    let killed = directory();
+    let asks = async {
+        // Both are asked for anew.
+        tokio::time::sleep(Duration::from_millis(1_100)).await;
+        client.ask(BLOCK, json!(["latest", false])).await.unwrap();
+        let _ = client.ask(BLOCK, json!(["finalized", false])).await;
+    };
+    let is_killed = async {
+        let again = json!([number(44), false]).to_string();
+        let asks_again = async || node.calls().iter().any(|call| call.params == again);
+        eventually("what was final is asked for again", asks_again).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        // As after a kill at this moment.
+        for from in files(&data) {
+            let to = killed.join(from.strip_prefix(&data).unwrap());
+            fs::create_dir_all(to.parent().unwrap()).unwrap();
+            fs::copy(from, to).unwrap();
+        }
+    };
+    tokio::join!(asks, is_killed);
+    node.clear_faults();
+    let second = start(&node, &killed, true).await;
+    ask_all(&client::http(&second), &node, [10, 40, 44]).await;
+}
+
+#[tokio::test]
+async fn one_tier_does_not_vouch_for_another() {
+    let Some(server) = redis("one_tier_does_not_vouch_for_another") else { return };
+    let server = server.run().await;
+    let node = upstream::devchain().blocks(60, 2).run().await;
+    let data = directory();
+    fill(&node, &data, [10, 40]).await;
+    node.reorg(50, 80);
+    // Others have gone on meanwhile.
+    let shared = |config: &mut Config| config.cache.redis = Some(server.config());
+    let other = proxy::new().upstream(&node).config(shared).run().await;
+    ask_all(&client::http(&other), &node, [20]).await;
+    other.app.stop().await;
+
+    let both = start_with(&node, &data, true, shared).await;
+    ask_all(&client::http(&both), &node, [10, 20, 40, 44]).await;
+    let hits = r#"holdfast_tier_reads_total{tier="redis",outcome="hit"}"#;
+    assert!(both.metric(hits).await >= 1, "what is right is forgotten with what is not");
+}
+
+#[tokio::test]
+async fn one_of_a_fleet_that_has_not_noticed_spoils_nothing() {
+    let Some(server) = redis("one_of_a_fleet_that_has_not_noticed_spoils_nothing") else { return };
+    let server = server.run().await;
+    let node = upstream::devchain().blocks(60, 2).run().await;
+    let shared = |config: &mut Config| {
+        config.cache.redis = Some(server.config());
+        // Nothing stays in memory: what is asked for again is fetched, and handed on, again.
+        config.cache.size = bytesize::ByteSize::kib(1);
+    };
+    let fleet = [
+        proxy::new().upstream(&node).config(shared).run().await,
+        proxy::new().upstream(&node).config(shared).run().await,
+    ];
+    let [unaware, aware] = fleet.each_ref().map(client::http);
+    ask_all(&unaware, &node, [10, 20, 40]).await;
+    ask_all(&aware, &node, [10]).await;
+    node.reorg(50, 80);
+    // One learns of it.
+    eventually("the alarm", async || {
+        let _ = aware.ask(BLOCK, json!(["latest", false])).await;
+        let _ = aware.ask(BLOCK, json!(["finalized", false])).await;
+        fleet[1].metric("holdfast_finality_alarms_total").await >= 1
+    })
+    .await;
+    // The other goes on with what it believed.
+    for _ in 0..3 {
+        for at in [20, 40] {
+            let _ = unaware.ask(BLOCK, json!([number(at), true])).await;
+        }
+    }
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    ask_all(&aware, &node, [20, 40]).await;
+}
