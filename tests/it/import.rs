@@ -3,6 +3,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use holdfast::{
@@ -18,7 +19,8 @@ use serde_json::{Value, json};
 use crate::{
     export::{Ran, export, place, read, run},
     support::{
-        client,
+        client::{self, Client},
+        eventually,
         upstream::{self, Node},
     },
     tiers::{ask_all, calls, directory, number, start},
@@ -117,6 +119,27 @@ async fn what_the_node_has_pruned_is_answered_from_what_was_imported() {
         let last = client::http(&alone).ask("eth_getBlockByNumber", json!([number(35), true])).await;
         assert!(last.is_ok_and(|text| text != "null"));
     }
+}
+
+#[tokio::test]
+async fn whoever_asks_before_it_is_known_what_is_final_waits_for_that() {
+    let node = upstream::devchain().blocks(60, 2).run().await;
+    let (file, data) = (exported(&node, "3..20").await, directory());
+    import(&file, &data).await;
+    let ask = async |client: &Client, at| client.ask("eth_getBlockByNumber", json!([number(at), true])).await;
+    let direct = client::at(&node.url());
+    let truths = [ask(&direct, 7).await, ask(&direct, 8).await];
+    node.prune_below(30, Pruned::Null);
+    let proxy = start(&node, &data, true).await;
+    let client = client::http(&proxy);
+    // The head, and what is final.
+    node.fail(Fault::Delay(Duration::from_millis(500))).on("eth_getBlockByNumber").times(2);
+    let second = async {
+        eventually("the head is known", async || proxy.metric("holdfast_head_number").await == 60).await;
+        ask(&client, 8).await
+    };
+    let (first, second) = tokio::join!(ask(&client, 7), second);
+    assert_eq!([first, second], truths);
 }
 
 #[tokio::test]

@@ -378,7 +378,8 @@ async fn what_cannot_be_proved_is_kept_as_it_was_said_when_it_was_final() {
     block(&first, 10).await;
     // Not final when it came, and final then.
     block(&first, 55).await;
-    node.mine_many(60, 1);
+    // No more than the view follows block by block.
+    node.mine_many(12, 1);
     eventually("it is final", async || {
         let client = client::http(&first);
         client.ask(BLOCK, json!(["latest", false])).await.unwrap();
