@@ -233,6 +233,12 @@ impl Run {
         if !self.setting.development && held().any(|state| self.world.allows_as_head(call, state, result)) {
             return Ok(());
         }
+        // What is final is told, however low a head the node shows since: it is behind what it called final itself.
+        if !self.setting.development
+            && states.iter().any(|state| self.world.allows_as_final(call, state, result))
+        {
+            return Ok(());
+        }
         // An ordinary chain does not start anew: a node that shows another genesis is a stranger. What is
         // final on the chain that was there before is still told, and what the stranger said before it was
         // found out may have been believed: final numbers of the one chain are not final on the other.
@@ -358,4 +364,28 @@ fn every_answer_is_allowed_while_the_chain_is_followed() {
 #[test]
 fn every_answer_is_allowed_while_a_development_chain_is_followed() {
     check(Setting { followed: true, development: true, ..ORDINARY }, 100);
+}
+
+/// Random programs come upon it once in tens of thousands.
+#[test]
+fn what_was_final_is_told_though_a_head_below_it_was_shown() {
+    use step::{Finality, Place, Question};
+
+    let steps = [
+        Step::Mine(1, 1),
+        Step::Mine(3, 0),
+        Step::Finality(Finality::At(3)),
+        // What is told of is not older than this, here and below.
+        Step::Wait(1_001),
+        Step::Ask(Question::CountByNumber(Place::Finalized)),
+        Step::Ask(Question::BlockByNumber(Place::At(1), true)),
+        // To below what was final.
+        Step::Rollback(2),
+        Step::Lag(2),
+        Step::Wait(1_001),
+        Step::Ask(Question::BlockByNumber(Place::Latest, false)),
+        Step::Ask(Question::TransactionByHash(0)),
+        Step::Ask(Question::BlockByNumber(Place::At(1), true)),
+    ];
+    run(Setting { consistent: true, ..ORDINARY }, &steps).unwrap();
 }
