@@ -1,11 +1,6 @@
 //! A file system that is full, or can no longer be written to.
 
-use std::{
-    fs,
-    io::{self, Write},
-    path::PathBuf,
-    process::{Command, Stdio},
-};
+use std::{fs, io};
 
 use bytesize::ByteSize;
 use holdfast::cache::{
@@ -14,38 +9,13 @@ use holdfast::cache::{
 };
 
 use super::{CHAIN, Directory, content::Content, found, put_both};
+use crate::support::mounted::Mounted;
 
 /// A directory in which the folder of the chain is a small file system of its own.
-struct Mounted {
-    directory: Directory,
-    folder: PathBuf,
-}
-
-impl Mounted {
-    /// `None` where that is not allowed: then the test is left out, and says so.
-    fn new(test: &str) -> Option<Self> {
-        let directory = Directory::new();
-        let folder = directory.folder(CHAIN);
-        fs::create_dir(&folder).unwrap();
-        let mounted = Self { directory, folder };
-        if mounted.mount(&["-t", "tmpfs", "-o", "size=512k", "tmpfs"]) {
-            return Some(mounted);
-        }
-        let _ = writeln!(io::stderr(), "LEFT OUT: {test}: no file system can be mounted here");
-        None
-    }
-
-    fn mount(&self, arguments: &[&str]) -> bool {
-        let mut command = Command::new("mount");
-        command.args(arguments).arg(&self.folder).stderr(Stdio::null());
-        command.status().is_ok_and(|status| status.success())
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.folder).stderr(Stdio::null()).status();
-    }
+fn mounted(test: &str) -> Option<(Directory, Mounted)> {
+    let directory = Directory::new();
+    let folder = directory.folder(CHAIN);
+    Some((directory, Mounted::new(test, folder)?))
 }
 
 /// Puts until that fails. Returns how many blocks are whole, and why it failed.
@@ -74,8 +44,7 @@ async fn all_are_there(disk: &Disk, until: u64) {
 
 #[tokio::test]
 async fn a_full_disk_fails_puts_and_harms_nothing() {
-    let Some(mounted) = Mounted::new("a_full_disk_fails_puts_and_harms_nothing") else { return };
-    let directory = &mounted.directory;
+    let Some((directory, mounted)) = mounted("a_full_disk_fails_puts_and_harms_nothing") else { return };
     let size = ByteSize::mib(1);
     let disk = directory.open(size);
     let (whole, why) = fill(&disk, 0).await;
@@ -89,25 +58,24 @@ async fn a_full_disk_fails_puts_and_harms_nothing() {
     let disk = directory.open(size);
     all_are_there(&disk, whole).await;
     // Where nothing can be written it still can be forgotten.
-    fs::write(mounted.folder.join("ballast"), vec![1; 1 << 20]).unwrap_err();
+    fs::write(mounted.folder().join("ballast"), vec![1; 1 << 20]).unwrap_err();
     disk.forget_canonicity(CHAIN).await.unwrap();
     drop(disk);
     let disk = directory.open(ByteSize::kib(256));
     assert_eq!(disk.hash_at(CHAIN, Content::new(whole - 1).number).await.unwrap(), None);
-    fs::remove_file(mounted.folder.join("ballast")).unwrap();
+    fs::remove_file(mounted.folder().join("ballast")).unwrap();
     put_both(&disk, CHAIN, &Content::new(whole + 1)).await;
     assert!(found(&disk, CHAIN, Part::Block, &Content::new(whole + 1)).await, "there is room again");
 }
 
 #[tokio::test]
 async fn a_disk_that_can_only_be_read_is_read() {
-    let Some(mounted) = Mounted::new("a_disk_that_can_only_be_read_is_read") else { return };
-    let directory = &mounted.directory;
+    let Some((directory, mounted)) = mounted("a_disk_that_can_only_be_read_is_read") else { return };
     let disk = directory.open(ByteSize::kib(128));
     for number in 0..10 {
         put_both(&disk, CHAIN, &Content::new(number)).await;
     }
-    assert!(mounted.mount(&["-o", "remount,ro"]));
+    mounted.remount("ro");
     assert_eq!(fill(&disk, 10).await, (10, io::ErrorKind::ReadOnlyFilesystem));
     all_are_there(&disk, 10).await;
     assert!(disk.forget_canonicity(CHAIN).await.is_err(), "it would be known again after a start");
@@ -115,7 +83,7 @@ async fn a_disk_that_can_only_be_read_is_read() {
     drop(disk);
     let disk = directory.open(ByteSize::kib(128));
     all_are_there(&disk, 10).await;
-    assert!(mounted.mount(&["-o", "remount,rw"]));
+    mounted.remount("rw");
     put_both(&disk, CHAIN, &Content::new(11)).await;
     assert!(found(&disk, CHAIN, Part::Block, &Content::new(11)).await);
 }

@@ -1,0 +1,65 @@
+//! A disk that is full, or can no longer be written to, under the whole proxy.
+
+use std::{cell::Cell, fs};
+
+use serde_json::json;
+
+use super::{BLOCK, RECEIPTS, ask_all, directory, fetches, fill, number, start};
+use crate::support::{client, eventually, mounted::Mounted, upstream};
+
+const FAILED: &str = r#"holdfast_tier_writes_total{tier="disk",outcome="failed"}"#;
+const WRITTEN: &str = r#"holdfast_tier_writes_total{tier="disk",outcome="written"}"#;
+const WRITING: &str = r#"holdfast_tier_writing{tier="disk"}"#;
+
+#[tokio::test]
+async fn a_full_disk_is_left_alone_and_is_nobodys_trouble() {
+    let test = "a_full_disk_is_left_alone_and_is_nobodys_trouble";
+    let Some(mounted) = Mounted::new(test, directory()) else { return };
+    let node = upstream::devchain().blocks(300, 6).run().await;
+    let proxy = start(&node, mounted.folder(), true).await;
+    let client = client::http(&proxy);
+    for at in 1..=200 {
+        client.ask(BLOCK, json!([number(at), true])).await.unwrap();
+        client.ask(RECEIPTS, json!([number(at)])).await.unwrap();
+    }
+    eventually("it is full", async || proxy.metric(FAILED).await > 0).await;
+    eventually("it is left alone", async || proxy.metric(WRITING).await == 0).await;
+    ask_all(&client, &node, [1, 100, 200, 220, 230]).await;
+    proxy.app.stop().await;
+
+    // What came before it was full is there after a restart.
+    let proxy = start(&node, mounted.folder(), true).await;
+    let asked = fetches(&node);
+    client::http(&proxy).ask(BLOCK, json!([number(1), true])).await.unwrap();
+    assert_eq!(fetches(&node), asked, "it was on disk");
+    proxy.app.stop().await;
+}
+
+#[tokio::test]
+async fn a_disk_that_turns_read_only_goes_on_answering_and_is_written_to_when_it_can_be() {
+    let test = "a_disk_that_turns_read_only_goes_on_answering_and_is_written_to_when_it_can_be";
+    let node = upstream::devchain().blocks(900, 2).run().await;
+    let directory = directory();
+    fill(&node, &directory, [1]).await;
+    let folder =
+        fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.is_dir());
+    // Only the folder of the chain: the lock beside it is held open, which no read-only file system allows.
+    let Some(mounted) = Mounted::new(test, folder.unwrap()) else { return };
+    let proxy = start(&node, &directory, true).await;
+    let client = client::http(&proxy);
+    ask_all(&client, &node, 1..=10).await;
+    eventually("it is written", async || proxy.metric(WRITTEN).await >= 20).await;
+    mounted.remount("ro");
+    ask_all(&client, &node, 11..=40).await;
+    eventually("it is left alone", async || proxy.metric(WRITING).await == 0).await;
+    let written = proxy.metric(WRITTEN).await;
+    mounted.remount("rw");
+    let next = Cell::new(41);
+    eventually("it is written to again", async || {
+        ask_all(&client, &node, [next.get()]).await;
+        next.set(next.get() + 1);
+        proxy.metric(WRITTEN).await > written
+    })
+    .await;
+    proxy.app.stop().await;
+}
