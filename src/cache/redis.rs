@@ -138,6 +138,26 @@ impl Redis {
         })))
     }
 
+    /// Asks whether it is there, lets us in, and lets us do all that a tier does; changes nothing in it.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub async fn probe(&self) -> Result<(), TierError> {
+        // A key that nobody has: what is done to it comes to nothing, and is refused where it may not be done.
+        let key = [self.0.prefix.as_bytes(), b":probe:", &Epoch::random().0].concat();
+        let mut set = command("SET", &key);
+        set.arg("").arg("XX");
+        let mut release = script(RELEASE, &key);
+        release.arg("");
+        let commands = [peek(&key, 1), set, release, command("DEL", &key)];
+        self.0.link.ask(commands, link::CONNECT + self.0.timeout).await.map(drop)
+    }
+
+    /// Where it is, without what opens it.
+    pub fn url(&self) -> &RedisUrl {
+        self.0.link.url()
+    }
+
     fn keys(&self, chain: ChainKey) -> Keys {
         Keys::new(&self.0.prefix, chain)
     }

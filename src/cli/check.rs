@@ -1,5 +1,7 @@
 //! `holdfast check`
 
+mod tiers;
+
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
@@ -25,9 +27,9 @@ const USEFUL: [&str; 3] = ["eth_getBlockReceipts", "eth_feeHistory", "eth_getLog
 
 /// Check the configuration and the node: is it there, what does it know?
 ///
-/// Reads all that `serve` would read, certificate and key included, and asks the node; changes nothing, and can be run
-/// beside a running instance. Exits with 0 if all is well, with 1 if the node is not what it should be, and with 64 if
-/// the configuration is wrong.
+/// Reads all that `serve` would read, certificate and key included, and asks the node, and the Redis if there is one;
+/// changes nothing, and can be run beside a running instance. Exits with 0 if all is well, with 1 if one of them is not
+/// what it should be, and with 64 if the configuration is wrong.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Check {
@@ -88,7 +90,7 @@ async fn check(config: Config, offline: bool) -> Result<(), Failure> {
             outcome = Err(failure);
         }
     }
-    outcome
+    outcome.and(tiers::check(&config.cache).await)
 }
 
 async fn check_endpoint(config: &Config, at: usize, endpoint: &EndpointConfig) -> Result<(), Failure> {

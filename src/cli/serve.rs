@@ -44,14 +44,6 @@ pub(super) struct Serve {
     #[arg(long, value_name = "SIZE")]
     cache_size: Option<String>,
 
-    /// Keep what is final in this directory, too, so that it outlives a restart: up to 10 GiB, or cache.disk.size
-    #[arg(long, value_name = "DIR")]
-    data: Option<PathBuf>,
-
-    /// Keep what is final in this Redis, too, for a fleet: redis://HOST:PORT, or rediss:// for TLS. Never shown whole
-    #[arg(long, value_name = "URL")]
-    redis: Option<String>,
-
     /// How old an answer may be, such as "500ms"; longer saves upstream calls [default: 1s]
     #[arg(long, value_name = "TIME")]
     max_staleness: Option<String>,
@@ -102,6 +94,14 @@ pub(super) struct Settings {
     /// Refuse a node of any other chain than this: 1, or as nodes write it, 0x1
     #[arg(long, value_name = "ID", value_parser = chain_id)]
     chain_id: Option<u64>,
+
+    /// Keep what is final in this directory, too, so that it outlives a restart: up to 10 GiB, or cache.disk.size
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+
+    /// Keep what is final in this Redis, too, for a fleet: redis://HOST:PORT, or rediss:// for TLS. Never shown whole
+    #[arg(long, value_name = "URL")]
+    redis: Option<String>,
 }
 
 pub(super) fn chain_id(text: &str) -> Result<u64, String> {
@@ -130,8 +130,6 @@ impl Serve {
             .with_flag("listen", self.listen)
             .with_flag("admin", self.admin)
             .with_flag("cache.size", self.cache_size)
-            .with_flag("cache.disk.path", self.data)
-            .with_flag("cache.redis.url", self.redis)
             .with_flag("chain.max_staleness", self.max_staleness)
             .with_flag("verify.level", self.verify)
             .with_flag("verify.on_mismatch", self.on_mismatch)
@@ -176,5 +174,7 @@ impl Settings {
             .with_environment()
             .with_upstreams(self.upstream)
             .with_flag("chain_id", self.chain_id)
+            .with_flag("cache.disk.path", self.data)
+            .with_flag("cache.redis.url", self.redis)
     }
 }

@@ -5,11 +5,16 @@ use std::path::Path;
 use holdfast::devchain::{Fault, Lie};
 use serde_json::json;
 
-use crate::support::{
-    authority::Authority,
-    client,
-    program::{Program, file, holdfast, output, text},
-    proxy, tools, upstream,
+use crate::{
+    support::{
+        authority::Authority,
+        client,
+        program::{Program, file, holdfast, output, text},
+        proxy,
+        redis::redis,
+        tools, upstream,
+    },
+    tiers,
 };
 
 #[tokio::test]
@@ -94,6 +99,45 @@ async fn check_tells_what_a_node_says_that_does_not_serve_us() {
     let ran = output(holdfast(&["check", "--upstream", &node.url()])).await;
     assert_eq!(ran.status.code(), Some(1));
     assert!(text(&ran.stdout).contains("head          the node does not say"), "{}", text(&ran.stdout));
+}
+
+#[tokio::test]
+async fn check_looks_at_what_is_behind_memory() {
+    let Some(server) = redis("check_looks_at_what_is_behind_memory") else { return };
+    let mut server = server.password("open-sesame").run().await;
+    let node = upstream::devchain().run().await;
+    let url = |password: &str| server.url().replace("open-sesame", password);
+    let check = async |redis: &str, directory: &str| {
+        let arguments = ["check", "--upstream", &node.url(), "--redis", redis, "--data", directory];
+        let ran = output(holdfast(&arguments)).await;
+        let report = text(&ran.stdout);
+        assert!(!report.contains("sesame"), "{report}");
+        (ran.status.code(), report)
+    };
+    let directory = tiers::directory();
+    let directory = directory.to_str().unwrap();
+
+    let (code, report) = check(&server.url(), directory).await;
+    assert_eq!(code, Some(0), "{report}");
+    assert!(report.contains(&format!("directory     {directory}, which will be made")), "{report}");
+    assert!(report.contains("usable        yes, in "), "{report}");
+    assert!(!Path::new(directory).exists(), "nothing is changed");
+    assert!(server.raw().await.keys().await.is_empty(), "nothing is changed");
+
+    let (code, report) = check(&url("shut-sesame"), directory).await;
+    assert_eq!(code, Some(1), "{report}");
+    assert!(report.contains("usable        no: ") && report.contains("cannot connect"), "{report}");
+
+    let _: () = server.raw().await.ask(&[b"ACL", b"SETUSER", b"default", b"-eval"]).await;
+    let (code, report) = check(&server.url(), "Cargo.toml").await;
+    assert_eq!(code, Some(1), "{report}");
+    assert!(report.contains("directory     Cargo.toml cannot be read"), "{report}");
+    assert!(report.to_lowercase().contains("eval"), "{report}");
+
+    server.kill();
+    let (code, report) = check(&server.url(), directory).await;
+    assert_eq!(code, Some(1), "{report}");
+    assert!(report.contains("operations    all six"), "the node is looked at all the same: {report}");
 }
 
 #[tokio::test]

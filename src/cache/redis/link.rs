@@ -26,7 +26,7 @@ use super::{ConfigError, RedisUrl};
 use crate::{cache::tier::TierError, shown::Time};
 
 /// To connect, with TLS and password. Longer than a lost packet takes to be sent again.
-const CONNECT: Duration = Duration::from_secs(2);
+pub(super) const CONNECT: Duration = Duration::from_secs(2);
 
 /// From one attempt to the next: doubled each time, and never more than the last.
 const WAITS: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(2)];

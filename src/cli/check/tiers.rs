@@ -1,0 +1,48 @@
+//! What is behind memory: is it there, and may it be used?
+
+use std::{fs, io};
+
+use tokio::time::Instant;
+
+use super::{Failure, fail, line};
+use crate::{
+    app::StartError,
+    cache::{
+        Config, DiskConfig,
+        redis::{Redis, RedisConfig},
+    },
+    config::Problem,
+};
+
+/// Looks at all of them, whatever is wrong with one.
+pub(super) async fn check(config: &Config) -> Result<(), Failure> {
+    let disk = config.disk.as_ref().map_or(Ok(()), check_disk);
+    let redis = match &config.redis {
+        Some(config) => check_redis(config).await,
+        None => Ok(()),
+    };
+    disk.and(redis)
+}
+
+/// Does not open it: a running instance has it, or is about to.
+fn check_disk(config: &DiskConfig) -> Result<(), Failure> {
+    let path = config.path.display();
+    match fs::read_dir(&config.path) {
+        Ok(_) => line("directory", format!("{path}")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            line("directory", format!("{path}, which will be made"))
+        }
+        Err(error) => fail("directory", format!("{path} cannot be read: {error}")),
+    }
+}
+
+async fn check_redis(config: &RedisConfig) -> Result<(), Failure> {
+    let redis =
+        Redis::try_new(config).map_err(|error| StartError::Config(Problem::new("cache.redis", error)))?;
+    line("redis", redis.url().to_string())?;
+    let begun = Instant::now();
+    match redis.probe().await {
+        Ok(()) => line("usable", format!("yes, in {:.1} ms", begun.elapsed().as_secs_f64() * 1000.0)),
+        Err(error) => fail("usable", format!("no: {error}")),
+    }
+}
