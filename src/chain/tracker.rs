@@ -284,12 +284,17 @@ impl Tracker {
         }
     }
 
-    /// Takes in what `finalized` means; `None` for an answer that names no block.
+    /// Takes in what `finalized` means, and nothing of what is final.
+    pub fn observe_finalized_tag(&mut self, finalized: Link, sent: Stamp) {
+        if !self.is_outdated(sent, self.finalized_tag) {
+            self.finalized_tag = Some((finalized, sent));
+        }
+    }
+
+    /// Takes in what `finalized` means, and that it is final; `None` for an answer that names no block.
     pub fn observe_finalized(&mut self, finalized: Option<Link>, sent: Stamp, now: Stamp) -> Finalized {
         let Some(link) = finalized else { return Finalized::Unchanged };
-        if !self.is_outdated(sent, self.finalized_tag) {
-            self.finalized_tag = Some((link, sent));
-        }
+        self.observe_finalized_tag(link, sent);
         if !self.hears_of_finality(sent) {
             return Finalized::Unchanged;
         }

@@ -151,7 +151,8 @@ impl<'a> FaultBuilder<'a> {
         Self { chain, fault, pattern: String::from("*") }
     }
 
-    /// Only for methods that match `pattern`, in which `*` stands for any text.
+    /// Only for calls whose method matches `pattern`, in which `*` stands for any text. With the parameters behind the
+    /// method it is for those alone: `eth_getBlockByNumber["0x2c"*`.
     pub fn on(mut self, pattern: impl Into<String>) -> Self {
         self.pattern = pattern.into();
         self
@@ -189,11 +190,13 @@ impl Faults {
         self.rules.clear();
     }
 
-    /// Uses up what strikes a call of `method`: the oldest wait that matches and the oldest failure that
+    /// Uses up what strikes this call: the oldest wait that matches and the oldest failure that
     /// does. Two failures for one method so strike one call after the other.
-    pub(super) fn strike(&mut self, method: &str) -> Struck {
-        let wait = self.take(|rule| rule.fault.is_wait() && matches(&rule.pattern, method));
-        let failure = self.take(|rule| !rule.fault.is_wait() && matches(&rule.pattern, method));
+    pub(super) fn strike(&mut self, method: &str, params: &str) -> Struck {
+        let call = format!("{method}{params}");
+        let fits = |rule: &Rule| matches(&rule.pattern, method) || matches(&rule.pattern, &call);
+        let wait = self.take(|rule| rule.fault.is_wait() && fits(rule));
+        let failure = self.take(|rule| !rule.fault.is_wait() && fits(rule));
         Struck { wait, failure }
     }
 
@@ -268,11 +271,19 @@ mod tests {
         faults.add("*".into(), Fault::Null, Some(1));
         faults.add("eth_*".into(), Fault::Garbage, Some(1));
         faults.add("*".into(), Fault::Delay(Duration::from_secs(1)), None);
-        assert_eq!(faults.strike("eth_call").failure, Some(Fault::Null));
-        assert_eq!(faults.strike("net_version").failure, None);
-        let struck = faults.strike("eth_call");
+        assert_eq!(faults.strike("eth_call", "[]").failure, Some(Fault::Null));
+        assert_eq!(faults.strike("net_version", "[]").failure, None);
+        let struck = faults.strike("eth_call", "[]");
         assert_eq!(struck.failure, Some(Fault::Garbage));
         assert_eq!(struck.wait, Some(Fault::Delay(Duration::from_secs(1))));
-        assert_eq!(faults.strike("eth_call").failure, None);
+        assert_eq!(faults.strike("eth_call", "[]").failure, None);
+    }
+
+    #[test]
+    fn a_pattern_may_go_on_with_parameters() {
+        let mut faults = Faults::default();
+        faults.add(r#"eth_getBlockByNumber["0x1"*"#.into(), Fault::Null, None);
+        assert_eq!(faults.strike("eth_getBlockByNumber", r#"["0x10",true]"#).failure, None);
+        assert_eq!(faults.strike("eth_getBlockByNumber", r#"["0x1",true]"#).failure, Some(Fault::Null));
     }
 }

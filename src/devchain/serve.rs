@@ -105,8 +105,9 @@ impl DevChain {
     fn receive<'a>(&self, entry: &'a Entry<'a>, request: u64) -> Job<'a> {
         let struck = match entry {
             Entry::Call { method, params, .. } => {
-                self.record().call(request, method, params.map_or("", RawValue::get));
-                self.faults().strike(method)
+                let params = params.map_or("", RawValue::get);
+                self.record().call(request, method, params);
+                self.faults().strike(method, params)
             }
             Entry::Invalid { .. } => Struck::default(),
         };

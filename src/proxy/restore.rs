@@ -109,6 +109,10 @@ impl Fetcher {
         if let Some((number, asked)) = at {
             self.place_restored(number, &block, asked)?;
         }
+        if tier.is_some() {
+            // Only now is it known to be final.
+            self.view.spill_block(&block, tier);
+        }
         if let Fetch::Receipts(_) | Fetch::ReceiptsAt(_) | Fetch::Receipt(_) = fetch {
             tier = self.bring_receipts(chain, &block, generation).await?.or(tier);
         }
@@ -147,9 +151,7 @@ impl Fetcher {
             match timeout(PROOF, restored).await.unwrap_or(Err(Doubt::Unsure)) {
                 Ok(_) if self.view.generation() != generation => return None,
                 Ok(block) => {
-                    let block = self.keep_restored_block(block);
-                    self.view.spill_block(&block, Some(found.tier));
-                    return Some((block, Some(found.tier)));
+                    return Some((self.keep_restored_block(block), Some(found.tier)));
                 }
                 Err(Doubt::Wrong) => tiers.reject(chain, Part::Block, hash, found.tier),
                 Err(Doubt::Unsure) => return None,
@@ -210,7 +212,7 @@ impl Fetcher {
                     return None;
                 }
                 // Only now: those that are confirmed do not wait for the others.
-                self.view.confirm_tiers(chain, None).await;
+                self.view.confirm_tiers(chain).await;
                 self.told(chain, number, Word::Confirmed).await
             }
             Upstreams::Silent if !self.view.is_followed() => {

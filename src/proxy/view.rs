@@ -36,7 +36,8 @@ use crate::{
 
 /// So long it is waited for what is final: without it, the node can be asked.
 const FINALITY_PATIENCE: Duration = Duration::from_secs(2);
-/// If the node says that nothing is, it is not waited for again before this.
+/// If the node says that nothing is, it is not waited for again before this. If it says nothing at all, neither: after twice
+/// as long each time, up to this.
 const FINALITY_AGAIN: Duration = Duration::from_secs(60);
 
 /// More than clocks drift apart in the time that a view is believed: the machine slept, or was set.
@@ -52,8 +53,6 @@ pub(super) struct View {
     cache: Cache,
     tiers: Tiers,
     confirming: Coalesce<(), ()>,
-    /// Somebody confirms, and nobody waits for it.
-    confirms: AtomicBool,
     following: Mutex<()>,
     upstream: Upstream,
     identity: Identity,
@@ -84,8 +83,8 @@ struct Times {
     /// When the node last had no block for the tag.
     no_safe: Option<Stamp>,
     no_finalized: Option<Stamp>,
-    /// Until then it is not waited for what is final: it was, and nothing came.
-    no_finality: Option<Instant>,
+    /// When it was last waited for what is final, and nothing came; and how long it is not waited for again.
+    no_finality: Option<(Instant, Duration)>,
     /// When what is final was last held back, since it could not be told whether what was before still is.
     held_back: Option<Instant>,
     /// How fast the chain goes.
@@ -96,7 +95,9 @@ struct Times {
     followed: Option<Arc<WhoIs>>,
     /// When something was last handed on to the tiers.
     spilled: Option<Instant>,
-    /// The last time that it was tried to hold what they say against the upstream.
+    /// Since when it is being tried to hold what they say against the upstream …
+    trying: Option<Instant>,
+    /// … and the last time that it was.
     tried: Option<Tried>,
     /// The chain that tiers were asked for before any upstream had said what it is.
     believed: Option<ChainKey>,
@@ -116,7 +117,6 @@ impl View {
             cache,
             tiers,
             confirming: Coalesce::default(),
-            confirms: AtomicBool::new(false),
             following: Mutex::default(),
             identity: upstream.identity(),
             upstream,
@@ -301,14 +301,14 @@ impl View {
             let tracker = self.tracker();
             tracker.rules().finality && tracker.finalized().is_none()
         };
-        let is_vain = self.times().no_finality.is_some_and(|until| Instant::now() < until);
-        if is_wanted && !is_vain {
+        let vain = self.times().no_finality;
+        if is_wanted && vain.is_none_or(|(since, pause)| since.elapsed() >= pause) {
             let refreshed = timeout(FINALITY_PATIENCE, self.refresh(Tag::Finalized, arrival)).await;
-            if self.tracker().finalized().is_none() {
-                let says_so = matches!(refreshed, Ok(Err(UpstreamError::Empty)));
-                let pause = if says_so { FINALITY_AGAIN } else { FINALITY_PATIENCE };
-                self.times().no_finality = Some(Instant::now() + pause);
-            }
+            let is_known = self.tracker().finalized().is_some();
+            let says_so = matches!(refreshed, Ok(Err(UpstreamError::Empty)));
+            let twice = vain.map_or(FINALITY_PATIENCE, |(_, pause)| pause * 2);
+            let pause = if says_so { FINALITY_AGAIN } else { twice.min(FINALITY_AGAIN) };
+            self.times().no_finality = (!is_known).then(|| (Instant::now(), pause));
         }
         Ok(())
     }

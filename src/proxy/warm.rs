@@ -119,7 +119,7 @@ impl Warmer {
         fetcher.view.follow(&fetcher.identity.confirm().await.map_err(CallError::from)?);
         if let Some(chain) = fetcher.view.stored_as() {
             // What is to be kept there must be taken.
-            fetcher.view.confirm_tiers(chain, None).await;
+            fetcher.view.confirm_tiers(chain).await;
         }
         let number = match wanted {
             Warm::Number(number) => number,

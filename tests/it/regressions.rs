@@ -782,6 +782,69 @@ async fn a_finalized_block_that_changes_is_an_alarm_and_costs_canonicity_not_con
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn nothing_higher_is_final_before_it_is_known_whether_what_was_final_stands() {
+    let unsure = [
+        Fault::Error { code: -32603, message: "internal error".to_owned() },
+        Fault::Status(500),
+        Fault::Hang,
+    ];
+    for fault in unsure {
+        let chain = upstream::devchain().blocks(40, 3).chain();
+        let program = in_memory::program(&chain, &Config::default());
+        chain.set_finalized(30);
+        agrees(&program, &chain, BLOCK, json!(["finalized", false])).await;
+        all_agree(&program, &chain, 30).await;
+        all_agree(&program, &chain, 25).await;
+        // What no chain should do; and what is new is too far away to link to what is known.
+        chain.reorg(15, 600);
+        chain.set_finalized(600);
+        chain.fail(fault.clone()).on(r#"eth_getBlockByNumber["0x1e"*"#).always();
+        for _ in 0..3 {
+            time::sleep(STALE).await;
+            agrees(&program, &chain, BLOCK, json!(["latest", false])).await;
+            agrees(&program, &chain, BLOCK, json!(["finalized", false])).await;
+        }
+        chain.clear_faults();
+        time::sleep(STALE * 10).await;
+        agrees(&program, &chain, BLOCK, json!(["latest", false])).await;
+        agrees(&program, &chain, BLOCK, json!(["finalized", false])).await;
+        for number in [25, 30, 599, 600] {
+            all_agree(&program, &chain, number).await;
+        }
+        assert_eq!(program.metric("finality_alarms_total"), 1, "{fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_held_back_is_asked_for_again_before_long() {
+    let chain = upstream::devchain().blocks(40, 1).chain();
+    let program = in_memory::program(&chain, &Config::default());
+    chain.set_finalized(30);
+    agrees(&program, &chain, BLOCK, json!(["finalized", false])).await;
+    chain.mine_many(60, 0);
+    chain.set_finalized(80);
+    chain.fail(Fault::Status(500)).on(r#"eth_getBlockByNumber["0x1e"*"#).always();
+    time::sleep(Duration::from_secs(61)).await;
+    let head = async || agrees(&program, &chain, BLOCK, json!(["latest", false])).await;
+    for _ in 0..4 {
+        head().await;
+        time::sleep(STALE).await;
+    }
+    let asked = chain.calls().iter().filter(|call| call.params.contains("0x1e")).count();
+    assert!((1..12).contains(&asked), "asked {asked} times in four seconds");
+    chain.clear_faults();
+    for _ in 0..12 {
+        head().await;
+        time::sleep(STALE).await;
+    }
+    all_agree(&program, &chain, 70).await;
+    time::sleep(STALE).await;
+    chain.clear_calls();
+    all_agree(&program, &chain, 70).await;
+    assert_eq!(chain.calls_total(), 0, "it is final");
+}
+
 // ## Batches
 
 #[tokio::test(start_paused = true)]

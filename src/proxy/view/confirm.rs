@@ -1,9 +1,6 @@
 //! Holds what tiers say of numbers against the upstream.
 
-use std::{
-    sync::{Arc, atomic::Ordering::Relaxed},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 use tracing::{error, warn};
@@ -46,31 +43,41 @@ impl View {
     /// Makes sure that what tiers say of numbers counts: of each that has not been held against the upstream since the start,
     /// or since there was reason to doubt it, it is asked what stands at the number that was the highest final one when it was
     /// last told. If that is another block now, this tier is told to forget.
-    ///
-    /// `heard` is the highest final block, where it is just being taken in.
-    pub(in crate::proxy) async fn confirm_tiers(
+    pub(in crate::proxy) async fn confirm_tiers(self: &Arc<Self>, chain: ChainKey) {
+        // Before it is looked: what is found out from here on may be that this is not final.
+        let era = self.tiers.era();
+        let finalized = self.tracker().finalized();
+        // Before anything is known to be final, what tiers say is held to nothing.
+        if let Some(final_now) = finalized {
+            self.confirm_tiers_by(chain, final_now, era).await;
+        }
+    }
+
+    /// The same, with the highest final block, which was so in this era.
+    pub(super) async fn confirm_tiers_by(
         self: &Arc<Self>,
         chain: ChainKey,
-        heard: Option<(BlockNumber, BlockHash)>,
+        final_now: (BlockNumber, BlockHash),
+        era: Era,
     ) {
-        // Before anything is known to be final, what tiers say is held to nothing.
-        let Some(final_now) = heard.or(self.tracker().finalized()).filter(|_| self.may_confirm()) else {
+        if !self.may_confirm() {
             return;
-        };
+        }
+        // One that hangs is not waited for by everybody who comes.
+        if self.times().trying.is_some_and(|since| since.elapsed() >= PATIENCE) {
+            return;
+        }
         let this = self.clone();
-        let attempt = move || Client::serve(None, async move { this.attempt(chain, final_now).await });
+        let attempt = move || Client::serve(None, async move { this.attempt(chain, final_now, era).await });
         let attempt = self.confirming.run((), self.clock.now(), |_| true, attempt);
         let _ = timeout(PATIENCE, attempt).await;
     }
 
     /// The same, and nobody waits for it.
     pub(super) fn confirm_meanwhile(self: &Arc<Self>, chain: ChainKey) {
-        if self.may_confirm() && !self.confirms.swap(true, Relaxed) {
+        if self.may_confirm() && self.times().trying.is_none() {
             let this = self.clone();
-            tokio::spawn(async move {
-                this.confirm_tiers(chain, None).await;
-                this.confirms.store(false, Relaxed);
-            });
+            tokio::spawn(async move { this.confirm_tiers(chain).await });
         }
     }
 
@@ -83,9 +90,10 @@ impl View {
         !self.tiers.is_confirmed() && self.times().tried.is_none_or(is_worth_it)
     }
 
-    async fn attempt(self: &Arc<Self>, chain: ChainKey, final_now: (BlockNumber, BlockHash)) {
-        let era = self.tiers.era();
-        let confirmed = self.try_to_confirm(chain, final_now).await;
+    async fn attempt(self: &Arc<Self>, chain: ChainKey, final_now: (BlockNumber, BlockHash), era: Era) {
+        self.times().trying = Some(Instant::now());
+        let _trying = Trying(self);
+        let confirmed = self.try_to_confirm(chain, final_now, era).await;
         let pause = {
             let mut times = self.times();
             let last = times.tried.map_or(PAUSE, |tried| tried.pause);
@@ -106,8 +114,8 @@ impl View {
         self: &Arc<Self>,
         chain: ChainKey,
         final_now: (BlockNumber, BlockHash),
+        era: Era,
     ) -> Result<(), UpstreamError> {
-        let era = self.tiers.era();
         let unconfirmed = self.tiers.unconfirmed(chain).await;
         // Another doubt, perhaps an alarm: what was final when this began may be so no more.
         if unconfirmed.is_empty() || self.tiers.era() != era {
@@ -120,25 +128,25 @@ impl View {
         let finalized = self.tracker().finalized();
         // Where others found out that what was final is not, it may be so here too, and not be known yet.
         if let Some((number, hash)) = finalized
-            && !self.still_stands(number, hash, final_now.0).await?
+            && let Some(found) = self.replaced_by(number, hash, final_now.0).await?
         {
-            let (now, found) = (self.clock.now(), "another block stands there now");
+            let now = self.clock.now();
             self.change(|tracker| tracker.forget(now));
-            self.alarm(number, found);
+            self.alarm(number, &format!("{hash} became {found}"));
             return Ok(());
         }
         let mut told = Ok(());
         for tier in unconfirmed {
-            let stands = match tier.finalized {
+            let replaced = match tier.finalized {
                 Some((number, hash)) if finalized != tier.finalized => {
-                    self.still_stands(number, hash, final_now.0).await
+                    self.replaced_by(number, hash, final_now.0).await
                 }
-                _ => Ok(true),
+                _ => Ok(None),
             };
-            match stands {
-                Ok(true) if self.tiers.confirm(chain, tier, final_now).await => {}
-                Ok(true) => told = Err(UpstreamError::Empty),
-                Ok(false) => self.disown(chain, &tier),
+            match replaced {
+                Ok(None) if self.tiers.confirm(chain, tier, final_now).await => {}
+                Ok(None) => told = Err(UpstreamError::Empty),
+                Ok(Some(_)) => self.disown(chain, &tier),
                 // What one says cannot be held against anything; others are not to suffer for it.
                 Err(error) => told = Err(error),
             }
@@ -161,27 +169,37 @@ impl View {
         self.tiers.forget_one(chain, *tier);
     }
 
-    /// Does this block still stand there? An error if that cannot be told, or a stranger was asked.
+    /// What stands at this number in place of this block; `None` if that still does. An error if it cannot be told, or a
+    /// stranger was asked.
     ///
     /// What is older than what is final now, and gone, is taken to stand: the node has pruned it, and cannot be asked; and it
     /// may have been imported for just that reason. But it must be the node, and as far as what is final: one that is behind
     /// has no such block either.
-    async fn still_stands(
+    pub(super) async fn replaced_by(
         self: &Arc<Self>,
         number: BlockNumber,
         hash: BlockHash,
         final_now: BlockNumber,
-    ) -> Result<bool, UpstreamError> {
+    ) -> Result<Option<BlockHash>, UpstreamError> {
         let heard = self.hear(&number.to_string(), AskedBlock::ByNumber(number), self.clock.now()).await?;
         match heard {
-            Ok(named) if named.thin.hash() == hash => Ok(true),
-            Ok(named) => self.recognise(named.by).await.map(|()| false),
+            Ok(named) if named.thin.hash() == hash => Ok(None),
+            Ok(named) => self.recognise(named.by).await.map(|()| Some(named.thin.hash())),
             Err(Unnamed::Absent(Some(by)))
                 if number < final_now && self.upstream.has_reached(by, final_now) =>
             {
-                self.recognise(Some(by)).await.map(|()| true)
+                self.recognise(Some(by)).await.map(|()| None)
             }
             Err(Unnamed::Absent(_) | Unnamed::Other) => Err(UpstreamError::Empty),
         }
+    }
+}
+
+/// An attempt is under way, until this is dropped.
+struct Trying<'a>(&'a View);
+
+impl Drop for Trying<'_> {
+    fn drop(&mut self) {
+        self.0.times().trying = None;
     }
 }

@@ -14,6 +14,7 @@ use crate::{
     eth::{BlockNumber, Tag, ThinBlock},
     jsonrpc::{Answer, Params},
     proxy::known::KnownAt,
+    timeout::timeout,
     upstream::{AnsweredBy, Call, EndpointId, IdentityError, Need, UpstreamError, is_absence},
     verify::{Asked, AskedBlock, Check, Checked, Kind, Verdict, Verified},
 };
@@ -24,6 +25,9 @@ const FINALIZED_BLOCKS: u64 = 32;
 const FINALIZED_TIME: Duration = Duration::from_secs(60);
 /// Where it could not be taken in, it is asked for again after this.
 const HELD_BACK: Duration = Duration::from_secs(10);
+
+/// What becomes of it is waited for no longer than this by those who wait for it.
+const TAKING_IN: Duration = Duration::from_secs(2);
 
 /// Gaps that are closed to judge one head: the second, if the window moved while the first was.
 const MOST_GAPS: usize = 2;
@@ -213,11 +217,31 @@ impl View {
             }
             shown => shown,
         };
-        let Some(mut named) = shown? else {
+        let Some(named) = shown? else {
             self.times().no_finalized = Some(sent);
             return Err(UpstreamError::Empty);
         };
-        let mut link = named.link();
+        let link = named.link();
+        self.change(|tracker| tracker.observe_finalized_tag(link, sent));
+        self.keep(named);
+        // What the tag means is known, whatever becomes of it; nobody waits for that for long.
+        let this = self.clone();
+        let taking_in = tokio::spawn(async move {
+            if this.clone().take_in_finality(link, sent, before).await.is_err() {
+                this.hold_back(before);
+            }
+        });
+        let _ = timeout(TAKING_IN, taking_in).await;
+        Ok(())
+    }
+
+    /// Draws the consequences of what is final now. Fails if they cannot be drawn yet.
+    async fn take_in_finality(
+        self: Arc<Self>,
+        mut link: Link,
+        mut sent: Stamp,
+        before: Option<(Stamp, BlockNumber)>,
+    ) -> Result<(), UpstreamError> {
         let is_above = self.tracker().head().is_none_or(|head| head.number < link.number);
         if is_above || !self.tracker().hears_of_finality(sent) {
             // It does not count, and so it was not asked for yet.
@@ -235,25 +259,25 @@ impl View {
                 let tracker = self.tracker();
                 tracker.hears_of_finality(sent) && !tracker.excludes(link.number, link.hash)
             };
-            self.confirm_tiers(chain, counts.then_some((link.number, link.hash))).await;
+            if counts {
+                self.confirm_tiers_by(chain, (link.number, link.hash), era).await;
+            } else {
+                self.confirm_tiers(chain).await;
+            }
             if self.tiers.era() != era {
                 // An alarm, or another doubt: what was asked for before it may be what is not so any more.
                 sent = self.clock.now();
-                let again =
-                    self.ask_finalized(sent).await.and_then(|again| again.ok_or(UpstreamError::Empty));
-                named = again.inspect_err(|_| self.hold_back(before))?;
-                link = named.link();
+                let again = self.ask_finalized(sent).await?.ok_or(UpstreamError::Empty)?;
+                link = again.link();
+                self.keep(again);
             }
         }
         // Where that is not known, nothing is noted over it.
-        let leaves = self.leaves_what_was_final(link.number).await;
-        if leaves.inspect_err(|_| self.hold_back(before))? {
+        if self.leaves_what_was_final(link.number).await? {
             return Ok(());
         }
         let (now, era) = (self.clock.now(), self.tiers.era());
-        let change = self.change(|tracker| tracker.observe_finalized(Some(link), sent, now));
-        self.keep(named);
-        match change {
+        match self.change(|tracker| tracker.observe_finalized(Some(link), sent, now)) {
             Finalized::Advanced { previous } => {
                 self.spill(previous.map(|(number, _)| number), (link.number, link.hash), era);
             }
@@ -271,13 +295,8 @@ impl View {
     async fn leaves_what_was_final(self: &Arc<Self>, higher: BlockNumber) -> Result<bool, UpstreamError> {
         let before = self.tracker().finalized().filter(|(number, _)| *number < higher);
         let Some((number, hash)) = before else { return Ok(false) };
+        let Some(found) = self.replaced_by(number, hash, higher).await? else { return Ok(false) };
         let now = self.clock.now();
-        let again = self.ask(&number.to_string(), AskedBlock::ByNumber(number), now).await?;
-        let Some(again) = again else { return Ok(false) };
-        let found = again.thin.hash();
-        if found != hash {
-            self.recognise(again.by).await?;
-        }
         let is_alarm = self.change(|tracker| tracker.confirm_final(number, found, now)) == Finalized::Alarm;
         if is_alarm {
             self.alarm(number, &format!("{hash} became {found}"));
@@ -288,10 +307,9 @@ impl View {
     /// What is final now was not taken in: it is asked for again, as if it had not been, but not with every head.
     fn hold_back(&self, before: Option<(Stamp, BlockNumber)>) {
         let mut times = self.times();
-        if times.held_back.is_none_or(|last| last.elapsed() >= HELD_BACK) {
-            times.held_back = Some(Instant::now());
-            times.finalized = before;
-        }
+        times.held_back = Some(Instant::now());
+        // After an alarm it has not been asked for at all.
+        times.finalized = times.finalized.and(before);
     }
 
     async fn ask_finalized(self: &Arc<Self>, sent: Stamp) -> Result<Option<Named>, UpstreamError> {
@@ -322,7 +340,11 @@ impl View {
         if !self.tracker().rules().finality {
             return false;
         }
-        self.times().finalized.is_none_or(|(asked, under)| {
+        let times = self.times();
+        if times.held_back.is_some_and(|since| since.elapsed() < HELD_BACK) {
+            return false;
+        }
+        times.finalized.is_none_or(|(asked, under)| {
             now.time.duration_since(asked.time) >= FINALIZED_TIME
                 && head.0 >= under.0.saturating_add(FINALIZED_BLOCKS)
         })

@@ -249,3 +249,35 @@ async fn a_tier_that_can_be_read_and_not_written_goes_on_answering() {
     }
     assert_eq!(fetches(&node), asked, "it was in Redis");
 }
+
+#[tokio::test]
+async fn what_redis_had_is_in_the_directory_afterwards() {
+    let Some(server) = redis("what_redis_had_is_in_the_directory_afterwards") else { return };
+    let server = server.run().await;
+    let node = upstream::devchain().blocks(60, 2).run().await;
+    let shared = |config: &mut Config| config.cache.redis = Some(server.config());
+    let first = proxy::new().upstream(&node).config(shared).run().await;
+    ask_all(&client::http(&first), &node, 1..=10).await;
+    first.app.stop().await;
+
+    let data = directory();
+    let both = start_with(&node, &data, true, shared).await;
+    let client = client::http(&both);
+    for at in 1..=10 {
+        client.ask(BLOCK, json!([number(at), true])).await.unwrap();
+        client.ask(RECEIPTS, json!([number(at)])).await.unwrap();
+    }
+    let hits = r#"holdfast_tier_reads_total{tier="redis",outcome="hit"}"#;
+    assert!(both.metric(hits).await >= 20, "Redis had it");
+    both.app.stop().await;
+
+    let alone = start(&node, &data, true).await;
+    let client = client::http(&alone);
+    client.ask(BLOCK, json!(["finalized", false])).await.unwrap();
+    let asked = fetches(&node);
+    for at in 1..=10 {
+        client.ask(BLOCK, json!([number(at), true])).await.unwrap();
+        client.ask(RECEIPTS, json!([number(at)])).await.unwrap();
+    }
+    assert_eq!(fetches(&node), asked, "it is on disk");
+}

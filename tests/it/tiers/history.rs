@@ -7,6 +7,7 @@ use holdfast::{
     devchain::{Fault, Finality},
 };
 use serde_json::json;
+use tokio::time::Instant;
 
 use super::{BLOCK, BLOCK_BY_HASH, ask_all, directory, files, fill, number, start, start_with};
 use crate::support::{client, eventually, proxy, redis::redis, upstream};
@@ -199,4 +200,21 @@ async fn one_of_a_fleet_that_has_not_noticed_spoils_nothing() {
     }
     tokio::time::sleep(Duration::from_millis(200)).await;
     ask_all(&aware, &node, [20, 40]).await;
+}
+
+#[tokio::test]
+async fn a_confirmation_that_hangs_is_waited_for_once() {
+    let node = upstream::devchain().blocks(60, 2).run().await;
+    let data = directory();
+    fill(&node, &data, [1]).await;
+    let highest = node.head().number - node.config().finalized_distance;
+    node.fail(Fault::Hang).on(format!("{BLOCK}[\"{highest:#x}\"*")).always();
+    let second = start(&node, &data, true).await;
+    let client = client::http(&second);
+    let begun = Instant::now();
+    for at in 2..=40 {
+        client.ask(BLOCK, json!([number(at), true])).await.unwrap();
+    }
+    // Each would wait for a second.
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
 }
