@@ -144,7 +144,7 @@ impl Redis {
     /// If it does not.
     pub async fn probe(&self) -> Result<(), TierError> {
         // A key that nobody has: what is done to it comes to nothing, and is refused where it may not be done.
-        let key = [self.0.prefix.as_bytes(), b":probe:", &Epoch::random().0].concat();
+        let key = [self.0.prefix.as_bytes(), b"probe:", &Epoch::random().0].concat();
         let mut set = command("SET", &key);
         set.arg("").arg("XX");
         let mut release = script(RELEASE, &key);

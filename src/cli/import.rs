@@ -259,9 +259,11 @@ impl Import {
         let number = header.number;
         let failed = |error| self.failed(&error);
         if let Some(below) = number.0.checked_sub(1).map(BlockNumber) {
-            let in_file = before.filter(|(at, _)| *at == below).map(|(_, hash)| hash);
-            let known = match in_file {
-                Some(hash) => Some(hash),
+            // The highest final block of a directory need not be in it.
+            let noted = disk.finalized(chain).await.map_err(failed)?;
+            let beside = [before, noted].into_iter().flatten().find(|(at, _)| *at == below);
+            let known = match beside {
+                Some((_, hash)) => Some(hash),
                 None => disk.hash_at(chain, below).await.map_err(failed)?,
             };
             if let Some(known) = known.filter(|known| *known != header.parent) {

@@ -252,6 +252,13 @@ async fn what_contradicts_the_directory_is_refused_before_anything_gets_in() {
     }
     let (numbers, finalized) = told(&data, chain).await;
     assert_eq!((numbers, finalized), (vec![10, 11, 12], Some(BlockNumber(12))));
+
+    // What is known to be final there, and is not there itself.
+    let disk = Disk::open(&DiskConfig::new(&data)).unwrap();
+    disk.note_finalized(chain, BlockNumber(20), BlockHash([1; 32].into())).await.unwrap();
+    drop(disk);
+    let (code, said) = import(&exported(&node, "21..22").await, &data).await;
+    assert_eq!((code, said.contains("block 21: it follows on")), (Some(1), true), "{said}");
 }
 
 #[tokio::test]

@@ -27,6 +27,9 @@ pub struct RedisConfig {
     pub ca: Option<PathBuf>,
 }
 
+/// Who waits longer has better asked the node.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// A Redis that cannot be used as it is configured.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -36,8 +39,8 @@ pub enum ConfigError {
     /// Not a URL.
     #[error("url: {0}")]
     Url(#[source] RedisUrlError),
-    /// No time at all.
-    #[error("timeout: must be more than 0, such as 100ms")]
+    /// No time at all, or more than anybody would wait.
+    #[error("timeout: must be more than 0 and at most 1m, such as 100ms: past it the node is asked")]
     Timeout,
     /// Nothing would be kept.
     #[error("ttl: must be at least 1ms; leave it out to keep everything until Redis needs its room")]
@@ -87,7 +90,7 @@ impl RedisConfig {
     }
 
     pub(super) fn resolve(&self) -> Result<RedisUrl, ConfigError> {
-        if self.timeout.is_zero() {
+        if self.timeout.is_zero() || self.timeout > LONGEST_TIMEOUT {
             return Err(ConfigError::Timeout);
         }
         if self.ttl.is_some_and(|ttl| ttl < Duration::from_millis(1)) {
