@@ -7,6 +7,7 @@
 mod confirm;
 mod pace;
 mod refresh;
+mod single;
 mod spill;
 
 use std::{
@@ -22,7 +23,7 @@ use futures_util::future::BoxFuture;
 use tokio::{sync::Notify, time::Instant};
 use tracing::{info, warn};
 
-use self::{confirm::Tried, pace::Pace, spill::key_of};
+use self::{confirm::Tried, pace::Pace, single::Single, spill::key_of};
 use super::{Metrics, ProxyParts, coalesce::Coalesce, config::ChainConfig, reorgs::Reorgs};
 use crate::{
     cache::{Cache, Tiers, tier::ChainKey},
@@ -52,7 +53,10 @@ pub(super) struct View {
     consistent: AtomicBool,
     cache: Cache,
     tiers: Tiers,
-    confirming: Coalesce<(), ()>,
+    /// Tiers are held against the upstream.
+    confirming: Single,
+    /// What is final is taken in.
+    taking_in: Single,
     following: Mutex<()>,
     upstream: Upstream,
     identity: Identity,
@@ -85,8 +89,9 @@ struct Times {
     no_finalized: Option<Stamp>,
     /// When it was last waited for what is final, and nothing came; and how long it is not waited for again.
     no_finality: Option<(Instant, Duration)>,
-    /// When what is final was last held back, since it could not be told whether what was before still is.
-    held_back: Option<Instant>,
+    /// When what is final was last held back, since it could not be told whether what was before still is; and how often in a
+    /// row.
+    held_back: Option<(Instant, u32)>,
     /// How fast the chain goes.
     pace: Pace,
     /// Whose chain the tracker follows …
@@ -95,9 +100,7 @@ struct Times {
     followed: Option<Arc<WhoIs>>,
     /// When something was last handed on to the tiers.
     spilled: Option<Instant>,
-    /// Since when it is being tried to hold what they say against the upstream …
-    trying: Option<Instant>,
-    /// … and the last time that it was.
+    /// The last time that it was tried to hold what they say against the upstream.
     tried: Option<Tried>,
     /// The chain that tiers were asked for before any upstream had said what it is.
     believed: Option<ChainKey>,
@@ -116,7 +119,8 @@ impl View {
             consistent: AtomicBool::new(consistent),
             cache,
             tiers,
-            confirming: Coalesce::default(),
+            confirming: Single::default(),
+            taking_in: Single::default(),
             following: Mutex::default(),
             identity: upstream.identity(),
             upstream,

@@ -806,7 +806,8 @@ async fn nothing_higher_is_final_before_it_is_known_whether_what_was_final_stand
             agrees(&program, &chain, BLOCK, json!(["finalized", false])).await;
         }
         chain.clear_faults();
-        time::sleep(STALE * 10).await;
+        // Until the one that hangs is given up.
+        time::sleep(Duration::from_secs(30)).await;
         agrees(&program, &chain, BLOCK, json!(["latest", false])).await;
         agrees(&program, &chain, BLOCK, json!(["finalized", false])).await;
         for number in [25, 30, 599, 600] {
@@ -832,7 +833,7 @@ async fn what_was_held_back_is_asked_for_again_before_long() {
         time::sleep(STALE).await;
     }
     let asked = chain.calls().iter().filter(|call| call.params.contains("0x1e")).count();
-    assert!((1..12).contains(&asked), "asked {asked} times in four seconds");
+    assert_eq!(asked, 1, "not with every head");
     chain.clear_faults();
     for _ in 0..12 {
         head().await;

@@ -5,12 +5,10 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 use tracing::{error, warn};
 
-use super::{View, refresh::Unnamed};
+use super::{View, refresh::Unnamed, single::UnderWay};
 use crate::{
     cache::{Era, Unconfirmed, tier::ChainKey},
-    client::Client,
     eth::{BlockHash, BlockNumber},
-    timeout::timeout,
     upstream::UpstreamError,
     verify::AskedBlock,
 };
@@ -44,13 +42,14 @@ impl View {
     /// or since there was reason to doubt it, it is asked what stands at the number that was the highest final one when it was
     /// last told. If that is another block now, this tier is told to forget.
     pub(in crate::proxy) async fn confirm_tiers(self: &Arc<Self>, chain: ChainKey) {
-        // Before it is looked: what is found out from here on may be that this is not final.
-        let era = self.tiers.era();
-        let finalized = self.tracker().finalized();
-        // Before anything is known to be final, what tiers say is held to nothing.
-        if let Some(final_now) = finalized {
-            self.confirm_tiers_by(chain, final_now, era).await;
+        if let Some(attempt) = self.begin_to_confirm(chain) {
+            attempt.wait(PATIENCE).await;
         }
+    }
+
+    /// The same, and nobody waits for it.
+    pub(super) fn confirm_meanwhile(self: &Arc<Self>, chain: ChainKey) {
+        self.begin_to_confirm(chain);
     }
 
     /// The same, with the highest final block, which was so in this era.
@@ -60,25 +59,30 @@ impl View {
         final_now: (BlockNumber, BlockHash),
         era: Era,
     ) {
-        if !self.may_confirm() {
-            return;
+        if let Some(attempt) = self.begin_attempt(chain, final_now, era) {
+            attempt.wait(PATIENCE).await;
         }
-        // One that hangs is not waited for by everybody who comes.
-        if self.times().trying.is_some_and(|since| since.elapsed() >= PATIENCE) {
-            return;
-        }
-        let this = self.clone();
-        let attempt = move || Client::serve(None, async move { this.attempt(chain, final_now, era).await });
-        let attempt = self.confirming.run((), self.clock.now(), |_| true, attempt);
-        let _ = timeout(PATIENCE, attempt).await;
     }
 
-    /// The same, and nobody waits for it.
-    pub(super) fn confirm_meanwhile(self: &Arc<Self>, chain: ChainKey) {
-        if self.may_confirm() && self.times().trying.is_none() {
+    fn begin_to_confirm(self: &Arc<Self>, chain: ChainKey) -> Option<UnderWay> {
+        // Before it is looked: what is found out from here on may be that this is not final.
+        let era = self.tiers.era();
+        // Before anything is known to be final, what tiers say is held to nothing.
+        let final_now = self.tracker().finalized()?;
+        self.begin_attempt(chain, final_now, era)
+    }
+
+    fn begin_attempt(
+        self: &Arc<Self>,
+        chain: ChainKey,
+        final_now: (BlockNumber, BlockHash),
+        era: Era,
+    ) -> Option<UnderWay> {
+        let attempt = || {
             let this = self.clone();
-            tokio::spawn(async move { this.confirm_tiers(chain).await });
-        }
+            async move { this.attempt(chain, final_now, era).await }
+        };
+        self.may_confirm().then(|| self.confirming.begin(attempt))
     }
 
     /// Is there anything to confirm, and was it not just tried?
@@ -91,8 +95,6 @@ impl View {
     }
 
     async fn attempt(self: &Arc<Self>, chain: ChainKey, final_now: (BlockNumber, BlockHash), era: Era) {
-        self.times().trying = Some(Instant::now());
-        let _trying = Trying(self);
         let confirmed = self.try_to_confirm(chain, final_now, era).await;
         let pause = {
             let mut times = self.times();
@@ -131,8 +133,17 @@ impl View {
             && let Some(found) = self.replaced_by(number, hash, final_now.0).await?
         {
             let now = self.clock.now();
-            self.change(|tracker| tracker.forget(now));
-            self.alarm(number, &format!("{hash} became {found}"));
+            let is_news = self.change(|tracker| {
+                // Not if somebody else was faster, and something else is known by now.
+                let is_news = tracker.finalized() == finalized;
+                if is_news {
+                    tracker.forget(now);
+                }
+                is_news
+            });
+            if is_news {
+                self.alarm(number, &format!("{hash} became {found}"));
+            }
             return Ok(());
         }
         let mut told = Ok(());
@@ -192,14 +203,5 @@ impl View {
             }
             Err(Unnamed::Absent(_) | Unnamed::Other) => Err(UpstreamError::Empty),
         }
-    }
-}
-
-/// An attempt is under way, until this is dropped.
-struct Trying<'a>(&'a View);
-
-impl Drop for Trying<'_> {
-    fn drop(&mut self) {
-        self.0.times().trying = None;
     }
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use tokio::time::Instant;
-use tracing::{debug, error, info};
+use tracing::{debug, error, info, warn};
 
 use super::View;
 use crate::{
@@ -14,7 +14,6 @@ use crate::{
     eth::{BlockNumber, Tag, ThinBlock},
     jsonrpc::{Answer, Params},
     proxy::known::KnownAt,
-    timeout::timeout,
     upstream::{AnsweredBy, Call, EndpointId, IdentityError, Need, UpstreamError, is_absence},
     verify::{Asked, AskedBlock, Check, Checked, Kind, Verdict, Verified},
 };
@@ -26,7 +25,9 @@ const FINALIZED_TIME: Duration = Duration::from_secs(60);
 /// Where it could not be taken in, it is asked for again after this.
 const HELD_BACK: Duration = Duration::from_secs(10);
 
-/// What becomes of it is waited for no longer than this by those who wait for it.
+/// When that has happened so often in a row it is said, once.
+const WORTH_SAYING: u32 = 3;
+/// What becomes of it is waited for no longer than this.
 const TAKING_IN: Duration = Duration::from_secs(2);
 
 /// Gaps that are closed to judge one head: the second, if the window moved while the first was.
@@ -225,19 +226,26 @@ impl View {
         self.change(|tracker| tracker.observe_finalized_tag(link, sent));
         self.keep(named);
         // What the tag means is known, whatever becomes of it; nobody waits for that for long.
-        let this = self.clone();
-        let taking_in = tokio::spawn(async move {
-            if this.clone().take_in_finality(link, sent, before).await.is_err() {
-                this.hold_back(before);
+        let taking_in = self.taking_in.begin(|| {
+            let this = self.clone();
+            async move {
+                match this.take_in_finality(link, sent, before).await {
+                    Ok(()) => this.times().held_back = None,
+                    Err(error) => this.hold_back(&error),
+                }
             }
         });
-        let _ = timeout(TAKING_IN, taking_in).await;
+        if !taking_in.is_ours {
+            // What came before is still being taken in, and this was not.
+            self.unask_finalized(before);
+        }
+        taking_in.wait(TAKING_IN).await;
         Ok(())
     }
 
     /// Draws the consequences of what is final now. Fails if they cannot be drawn yet.
     async fn take_in_finality(
-        self: Arc<Self>,
+        self: &Arc<Self>,
         mut link: Link,
         mut sent: Stamp,
         before: Option<(Stamp, BlockNumber)>,
@@ -245,7 +253,7 @@ impl View {
         let is_above = self.tracker().head().is_none_or(|head| head.number < link.number);
         if is_above || !self.tracker().hears_of_finality(sent) {
             // It does not count, and so it was not asked for yet.
-            self.times().finalized = before;
+            self.unask_finalized(before);
         }
         if let Some(chain) = self.stored_as() {
             if self.tracker().finalized().is_none() {
@@ -304,12 +312,22 @@ impl View {
         Ok(is_alarm)
     }
 
-    /// What is final now was not taken in: it is asked for again, as if it had not been, but not with every head.
-    fn hold_back(&self, before: Option<(Stamp, BlockNumber)>) {
+    /// It is as if `finalized` had last been asked for then; after an alarm, not at all.
+    fn unask_finalized(&self, before: Option<(Stamp, BlockNumber)>) {
         let mut times = self.times();
-        times.held_back = Some(Instant::now());
-        // After an alarm it has not been asked for at all.
         times.finalized = times.finalized.and(before);
+    }
+
+    /// What is final now was not taken in: it is asked for again, but not with every head.
+    fn hold_back(&self, error: &UpstreamError) {
+        let mut times = self.times();
+        times.finalized = None;
+        let times_before = times.held_back.map_or(0, |(_, often)| often);
+        times.held_back = Some((Instant::now(), times_before + 1));
+        drop(times);
+        if times_before + 1 == WORTH_SAYING {
+            warn!(%error, "it cannot be told whether what was final still is: nothing more is taken as final until it can be");
+        }
     }
 
     async fn ask_finalized(self: &Arc<Self>, sent: Stamp) -> Result<Option<Named>, UpstreamError> {
@@ -340,8 +358,11 @@ impl View {
         if !self.tracker().rules().finality {
             return false;
         }
+        if self.taking_in.is_under_way() {
+            return false;
+        }
         let times = self.times();
-        if times.held_back.is_some_and(|since| since.elapsed() < HELD_BACK) {
+        if times.held_back.is_some_and(|(since, _)| since.elapsed() < HELD_BACK) {
             return false;
         }
         times.finalized.is_none_or(|(asked, under)| {

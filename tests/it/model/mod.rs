@@ -381,8 +381,8 @@ fn what_was_final_is_told_though_a_head_below_it_was_shown() {
         Step::Wait(1_001),
         Step::Ask(Question::CountByNumber(Place::Finalized)),
         Step::Ask(Question::BlockByNumber(Place::At(1), true)),
-        // To below what was final.
         Step::Rollback(2),
+        // To below what was final.
         Step::Lag(2),
         // Until it is believed.
         Step::Wait(70_000),

@@ -1,0 +1,103 @@
+//! Work of which there is one at a time, and which nobody waits for longer than it is worth.
+
+use std::{
+    future::Future,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::{sync::watch, time::Instant};
+
+use crate::timeout::timeout;
+
+/// What is under way, if anything is.
+#[derive(Debug, Default)]
+pub(super) struct Single(Mutex<Option<UnderWay>>);
+
+/// Work that was begun, by this one or another.
+#[derive(Clone, Debug)]
+pub(super) struct UnderWay {
+    begun: Instant,
+    /// Closed when it has ended, however it ended.
+    ended: watch::Receiver<()>,
+    /// This call began it.
+    pub(super) is_ours: bool,
+}
+
+// === impl Single ===
+
+impl Single {
+    /// Begins this, in a task of its own, unless something is under way.
+    pub(super) fn begin<F>(&self, work: impl FnOnce() -> F) -> UnderWay
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let mut under_way = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(theirs) = under_way.as_ref().filter(|it| !it.has_ended()) {
+            return UnderWay { is_ours: false, ..theirs.clone() };
+        }
+        let (ends, ended) = watch::channel(());
+        let work = work();
+        tokio::spawn(async move {
+            let _ends = ends;
+            work.await;
+        });
+        under_way.insert(UnderWay { begun: Instant::now(), ended, is_ours: true }).clone()
+    }
+
+    pub(super) fn is_under_way(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(|it| !it.has_ended())
+    }
+}
+
+// === impl UnderWay ===
+
+impl UnderWay {
+    fn has_ended(&self) -> bool {
+        self.ended.has_changed().is_err()
+    }
+
+    /// Waits until it has ended, or has taken so long: one that hangs is not waited for by everybody who comes.
+    pub(super) async fn wait(mut self, patience: Duration) {
+        let left = patience.saturating_sub(self.begun.elapsed());
+        let _ = timeout(left, self.ended.changed()).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::{sync::Semaphore, time};
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_hangs_is_waited_for_once() {
+        let single = Single::default();
+        let begun = Instant::now();
+        let first = single.begin(std::future::pending);
+        assert!(first.is_ours && single.is_under_way());
+        time::sleep(PATIENCE / 2).await;
+        let second = single.begin(|| async { unreachable!("one is under way") });
+        assert!(!second.is_ours);
+        second.wait(PATIENCE).await;
+        first.wait(PATIENCE).await;
+        single.begin(|| async { unreachable!("one is under way") }).wait(PATIENCE).await;
+        assert_eq!(begun.elapsed(), PATIENCE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_next_begins_when_one_has_ended_however_it_ended() {
+        let (single, done) = (Single::default(), Arc::new(Semaphore::new(0)));
+        single.begin(|| async { panic!("this one dies") }).wait(PATIENCE).await;
+        let does = done.clone();
+        let next = single.begin(|| async move { does.add_permits(1) });
+        assert!(next.is_ours);
+        next.wait(PATIENCE).await;
+        assert_eq!(done.available_permits(), 1);
+        assert!(!single.is_under_way());
+    }
+}
