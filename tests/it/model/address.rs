@@ -47,6 +47,11 @@ impl Address {
         behind.contact = Contact::Lost;
     }
 
+    /// Whatever is asked next breaks off.
+    pub fn is_lost(&self) -> bool {
+        self.lock().contact != Contact::Kept
+    }
+
     pub fn leaf(&self) -> Leaf {
         let this = self.clone();
         BoxCloneSyncService::new(service_fn(move |calls: Calls| {

@@ -376,6 +376,8 @@ impl<'a> Run<'a> {
     fn may_fail(&self) -> bool {
         self.faulty
             || self.strange.is_some()
+            // However long ago they recovered: nobody has asked either since, and both break off now.
+            || self.addresses.iter().all(Address::is_lost)
             || self.recovered.is_some_and(|recovered| recovered.elapsed() < RECOVERY)
     }
 
