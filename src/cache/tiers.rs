@@ -93,9 +93,9 @@ pub struct TierStatus {
     pub kind: TierKind,
     /// What it holds.
     pub usage: Usage,
-    /// Is it asked?
+    /// Is it asked? Not from when it keeps failing until it answers again.
     pub reads: bool,
-    /// Is it written to?
+    /// Is it written to? The same.
     pub writes: bool,
     /// Does what it says of numbers count?
     pub is_confirmed: bool,

@@ -74,6 +74,11 @@ impl Breaker {
         self.lock().until.is_some_and(|until| now < until)
     }
 
+    /// Has it kept failing, and not done anything right since? That its time is over does not say that it works again.
+    pub(super) fn is_failing(&self) -> bool {
+        self.lock().until.is_some()
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

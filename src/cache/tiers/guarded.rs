@@ -163,12 +163,11 @@ impl Guarded {
     }
 
     pub(super) fn status(&self) -> TierStatus {
-        let now = Instant::now();
         TierStatus {
             kind: self.kind(),
             usage: self.tier.usage(),
-            reads: !self.values.is_open(now) && !self.facts.is_open(now),
-            writes: !self.writes.is_open(now),
+            reads: !self.values.is_failing() && !self.facts.is_failing(),
+            writes: !self.writes.is_failing(),
             is_confirmed: self.standing.counts(Word::Confirmed),
             errors: self.metrics.errors(self.kind()),
         }

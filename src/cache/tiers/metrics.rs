@@ -146,10 +146,10 @@ impl Collector for Gauges {
             ("tier_bytes", "Bytes that a tier keeps, where it can tell", |tier| tier.usage.bytes),
             ("tier_capacity_bytes", "How many there may be, where that is known", |tier| tier.usage.capacity),
             ("tier_blocks", "Blocks that a tier keeps, where it can tell", |tier| tier.usage.blocks),
-            ("tier_reading", "1 if a tier is asked, 0 while it is left alone", |tier| {
+            ("tier_reading", "1 if a tier is asked, 0 while it keeps failing", |tier| {
                 Some(tier.reads.into())
             }),
-            ("tier_writing", "1 if a tier is written to, 0 while it is left alone", |tier| {
+            ("tier_writing", "1 if a tier is written to, 0 while that keeps failing", |tier| {
                 Some(tier.writes.into())
             }),
         ];

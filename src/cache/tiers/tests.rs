@@ -292,6 +292,7 @@ async fn one_that_hangs_is_left_alone_though_it_knows_much_by_heart() {
     slow.hangs.store(false, SeqCst);
     *slow.value.lock().unwrap() = Sealed::new(b"{}");
     tokio::time::advance(Duration::from_secs(60)).await;
+    assert!(!tiers.status()[0].reads, "that its time is over does not say that it answers");
     // What it has not got tells nothing, and is not in the way of what it has.
     let value = slow.value.lock().unwrap().take();
     assert!(get().await.is_none());

@@ -75,7 +75,7 @@ async fn a_disk_that_can_only_be_read_is_read() {
     for number in 0..10 {
         put_both(&disk, CHAIN, &Content::new(number)).await;
     }
-    mounted.remount("ro");
+    mounted.remount("ro").await;
     assert_eq!(fill(&disk, 10).await, (10, io::ErrorKind::ReadOnlyFilesystem));
     all_are_there(&disk, 10).await;
     assert!(disk.forget_canonicity(CHAIN).await.is_err(), "it would be known again after a start");
@@ -83,7 +83,7 @@ async fn a_disk_that_can_only_be_read_is_read() {
     drop(disk);
     let disk = directory.open(ByteSize::kib(128));
     all_are_there(&disk, 10).await;
-    mounted.remount("rw");
+    mounted.remount("rw").await;
     put_both(&disk, CHAIN, &Content::new(11)).await;
     assert!(found(&disk, CHAIN, Part::Block, &Content::new(11)).await);
 }

@@ -7,6 +7,8 @@ use std::{
     process::{Command, Stdio},
 };
 
+use super::eventually;
+
 /// Half a mebibyte in memory, mounted until this is dropped.
 pub struct Mounted {
     folder: PathBuf,
@@ -28,8 +30,10 @@ impl Mounted {
         &self.folder
     }
 
-    pub fn remount(&self, options: &str) {
-        assert!(self.mount(&["-o", &format!("remount,{options}")]), "remounting with {options}");
+    /// Waits for whoever has a file open just now: none may be open for writing.
+    pub async fn remount(&self, options: &str) {
+        let options = format!("remount,{options}");
+        eventually(&options, async || self.mount(&["-o", &options])).await;
     }
 
     fn mount(&self, arguments: &[&str]) -> bool {

@@ -49,11 +49,11 @@ async fn a_disk_that_turns_read_only_goes_on_answering_and_is_written_to_when_it
     let client = client::http(&proxy);
     ask_all(&client, &node, 1..=10).await;
     eventually("it is written", async || proxy.metric(WRITTEN).await >= 20).await;
-    mounted.remount("ro");
-    ask_all(&client, &node, 11..=40).await;
+    mounted.remount("ro").await;
+    ask_all(&client, &node, 11..=20).await;
     eventually("it is left alone", async || proxy.metric(WRITING).await == 0).await;
     let written = proxy.metric(WRITTEN).await;
-    mounted.remount("rw");
+    mounted.remount("rw").await;
     let next = Cell::new(41);
     eventually("it is written to again", async || {
         ask_all(&client, &node, [next.get()]).await;
