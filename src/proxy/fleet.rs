@@ -143,8 +143,8 @@ impl Fetcher {
             _ => return None,
         };
         match fetch {
-            Fetch::Block(_) | Fetch::BlockAt(_) => self.cache.block(hash).map(Fetched::Block),
-            _ => self.cache.receipts(hash).map(Fetched::Receipts),
+            Fetch::Block(_) | Fetch::BlockAt(_) => self.lasting_block(hash).map(Fetched::Block),
+            _ => self.lasting_receipts(hash).map(Fetched::Receipts),
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::{
         tier::{ChainKey, Part, TierKind},
     },
     chain::{Lookup, Stamp},
-    eth::{Block, BlockHash, BlockNumber},
+    eth::{Block, BlockHash, BlockNumber, Receipts},
     timeout::timeout,
     upstream::is_development,
     verify::{Doubt, Verified},
@@ -139,7 +139,7 @@ impl Fetcher {
         hash: BlockHash,
         generation: u64,
     ) -> Option<(Arc<Verified<Block>>, Option<TierKind>)> {
-        if let Some(block) = self.cache.block(hash) {
+        if let Some(block) = self.lasting_block(hash) {
             return Some((block, None));
         }
         let Restorer { tiers, .. } = &self.restorer;
@@ -168,7 +168,7 @@ impl Fetcher {
         generation: u64,
     ) -> Option<Option<TierKind>> {
         let (hash, number) = (block.hash(), block.header().number);
-        if self.cache.receipts(hash).is_some() {
+        if self.lasting_receipts(hash).is_some() {
             return Some(None);
         }
         let Restorer { tiers, .. } = &self.restorer;
@@ -189,6 +189,16 @@ impl Fetcher {
             }
             wrong = Some(found.tier);
         }
+    }
+
+    /// The block as memory has it, unless it was said before it was final, and unproved: tiers may have better.
+    pub(super) fn lasting_block(&self, hash: BlockHash) -> Option<Arc<Verified<Block>>> {
+        self.cache.block(hash).filter(|block| block.lasts())
+    }
+
+    /// The same for its receipts.
+    pub(super) fn lasting_receipts(&self, hash: BlockHash) -> Option<Arc<Verified<Receipts>>> {
+        self.cache.receipts(hash).filter(|receipts| receipts.lasts())
     }
 
     /// The hash that stands at this number for good, and when that was asked.

@@ -78,6 +78,11 @@ impl<T> Verified<T> {
         self.settled
     }
 
+    /// Is it as good as it gets: proved, or said when its block was final?
+    pub fn lasts(&self) -> bool {
+        self.is_proved() || self.settled
+    }
+
     /// How far it was checked.
     pub fn level(&self) -> Level {
         self.level

@@ -368,6 +368,26 @@ async fn the_chain_before_a_development_chain_does_not_answer_for_it() {
     assert!(answer.is_err(), "{answer:?}");
 }
 
+/// Mines until this block is final, and followed so far.
+async fn finalize(node: &Node, proxy: &Proxy, at: u64) {
+    let client = client::http(proxy);
+    for _ in 0..3 {
+        // No more at a time than the view follows block by block.
+        let head = node.mine_many(8, 1).number;
+        eventually("the head is followed", async || {
+            client.ask(BLOCK, json!(["latest", false])).await.unwrap();
+            proxy.metric("holdfast_head_number").await == head
+        })
+        .await;
+    }
+    eventually("it is final", async || {
+        client.ask(BLOCK, json!(["latest", false])).await.unwrap();
+        client.ask(BLOCK, json!(["finalized", false])).await.unwrap();
+        proxy.metric("holdfast_finalized_number").await >= at
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn what_cannot_be_proved_is_kept_as_it_was_said_when_it_was_final() {
     let node = upstream::devchain().blocks(60, 2).run().await;
@@ -381,21 +401,7 @@ async fn what_cannot_be_proved_is_kept_as_it_was_said_when_it_was_final() {
     let client = client::http(&first);
     client.ask(BLOCK, json!(["latest", false])).await.unwrap();
     block(&first, 60).await;
-    for _ in 0..3 {
-        // No more at a time than the view follows block by block.
-        let head = node.mine_many(8, 1).number;
-        eventually("the head is followed", async || {
-            client.ask(BLOCK, json!(["latest", false])).await.unwrap();
-            first.metric("holdfast_head_number").await == head
-        })
-        .await;
-    }
-    eventually("it is final", async || {
-        client.ask(BLOCK, json!(["latest", false])).await.unwrap();
-        client.ask(BLOCK, json!(["finalized", false])).await.unwrap();
-        first.metric("holdfast_finalized_number").await >= 60
-    })
-    .await;
+    finalize(&node, &first, 60).await;
     first.app.stop().await;
 
     let second = start_with(&node, &data, true, unproved).await;

@@ -89,10 +89,7 @@ impl Memory<'_> {
     /// Where nothing is proved, what was said of a block before it was final is asked for once more when
     /// it is: nodes err most about what is new.
     pub(super) fn renews<T>(&self, kind: Kind, content: &Verified<T>, number: BlockNumber) -> bool {
-        self.demands(kind) == Demand::Structural
-            && !content.is_settled()
-            && !content.is_proved()
-            && self.view.tracker().is_final(number)
+        self.demands(kind) == Demand::Structural && !content.lasts() && self.view.tracker().is_final(number)
     }
 
     pub(super) fn demands(&self, kind: Kind) -> Demand {

@@ -10,15 +10,21 @@ use holdfast::{
     cache::tier::{ChainKey, Tier},
     config::Config,
     eth::{BlockHash, BlockNumber},
+    verify::Demand,
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
-    BLOCK, BLOCK_BY_HASH, RECEIPT, RECEIPTS, TRANSACTION, ask_all, calls, directory, fetches, number, start,
-    start_with,
+    BLOCK, BLOCK_BY_HASH, RECEIPT, RECEIPTS, TRANSACTION, ask_all, calls, directory, fetches, finalize,
+    number, start, start_with,
 };
-use crate::support::{client, eventually, proxy, redis::redis, upstream};
+use crate::support::{
+    client, eventually,
+    proxy::{self, Proxy},
+    redis::redis,
+    upstream,
+};
 
 #[tokio::test]
 async fn a_fleet_asks_once() {
@@ -217,6 +223,38 @@ async fn what_was_left_out_is_handed_on_when_it_is_warmed() {
         client.ask(RECEIPTS, json!([number(at)])).await.unwrap();
     }
     assert_eq!(fetches(&node), asked, "it was in Redis");
+}
+
+#[tokio::test]
+async fn what_cannot_be_proved_is_asked_for_again_once_it_is_final_and_then_shared() {
+    let test = "what_cannot_be_proved_is_asked_for_again_once_it_is_final_and_then_shared";
+    let Some(server) = redis(test) else { return };
+    let server = server.run().await;
+    let node = upstream::devchain().blocks(60, 2).run().await;
+    let shared = |config: &mut Config| {
+        config.cache.redis = Some(server.config());
+        config.verify.level = Demand::Structural;
+    };
+    let ask = async |proxy: &Proxy| {
+        let client = client::http(proxy);
+        for method in [BLOCK, RECEIPTS] {
+            let params = if method == BLOCK { json!([number(60), true]) } else { json!([number(60)]) };
+            client.ask(method, params).await.unwrap();
+        }
+    };
+    let first = proxy::new().upstream(&node).config(shared).run().await;
+    client::http(&first).ask(BLOCK, json!(["latest", false])).await.unwrap();
+    ask(&first).await;
+    finalize(&node, &first, 60).await;
+    let asked = fetches(&node);
+    ask(&first).await;
+    assert_eq!(fetches(&node), asked + 2, "it was said before it was final");
+    ask(&first).await;
+    assert_eq!(fetches(&node), asked + 2, "and now it was not");
+    first.app.stop().await;
+    let second = proxy::new().upstream(&node).config(shared).run().await;
+    ask(&second).await;
+    assert_eq!(fetches(&node), asked + 2, "it is shared");
 }
 
 #[tokio::test]
