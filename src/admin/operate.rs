@@ -6,7 +6,7 @@ use tokio::task;
 
 use super::{Body, plain, typed};
 use crate::{
-    cache::Held,
+    cache::{Held, tier::TierKind},
     eth::BlockNumber,
     http::rescue,
     proxy::{
@@ -59,11 +59,14 @@ impl Operator {
             }
             Err(why) => return bad(&why),
         };
+        let left_in: Vec<_> = self.sight.purge_tiers(hash).await.into_iter().map(TierKind::as_str).collect();
         let Some(purged) = apart(move || self.sight.purge(hash)).await else { return died() };
         let bytes: u64 = purged.iter().map(|held| held.bytes).sum();
-        tracing::info!(hash = %format_args!("{hash:#x}"), entries = purged.len(), bytes, "purged by an operator");
+        let entries = purged.len();
+        tracing::info!(hash = %format_args!("{hash:#x}"), entries, bytes, ?left_in, "purged by an operator");
         let purged: Vec<_> = purged.iter().map(held).collect();
-        told(StatusCode::OK, &json!({ "query": format!("{hash:#x}"), "purged": purged, "bytes": bytes }))
+        let query = format!("{hash:#x}");
+        told(StatusCode::OK, &json!({ "query": query, "purged": purged, "bytes": bytes, "left_in": left_in }))
     }
 
     /// `POST /warm?block=[&receipts=true]`

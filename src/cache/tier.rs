@@ -34,7 +34,7 @@ pub struct ChainKey {
 }
 
 /// The tiers there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TierKind {
     /// A directory of this machine.
     Disk,

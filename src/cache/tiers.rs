@@ -201,6 +201,26 @@ impl Tiers {
         rung.writer.tell(Work::Remove(chain, part, hash));
     }
 
+    /// Removes what they have of a block, behind all that waits to be written. Tells those that may have it still: they fail, or
+    /// are slow.
+    pub async fn remove(&self, chain: ChainKey, block: BlockHash) -> Vec<TierKind> {
+        let mut left_in = Vec::new();
+        for Rung { tier, writer } in self.rungs() {
+            let remove = async {
+                writer.settle().await;
+                let mut removed = true;
+                for part in Part::ALL {
+                    removed &= tier.write(|tier| tier.remove(chain, part, block)).await;
+                }
+                removed
+            };
+            if timeout(SETTLE, remove).await != Ok(true) {
+                left_in.push(tier.kind());
+            }
+        }
+        left_in
+    }
+
     /// The era that it is. To be asked for before it is looked whether something is final.
     pub fn era(&self) -> Era {
         self.0.as_ref().map_or(Era::default(), |inner| inner.eras.now())

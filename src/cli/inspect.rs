@@ -38,7 +38,7 @@ Examples:
   holdfast inspect 0x8d5d…21d3        of a block or a transaction, by its whole hash
   holdfast inspect 19000000 --json    the same for a program";
 
-/// Have a running instance forget what is in memory of a block or a transaction.
+/// Have a running instance forget a block or a transaction, in memory, in its directory and in Redis.
 ///
 /// The next call that wants it asks the node anew. For a transaction, whatever it would be cut out of goes too: its
 /// block and that block's receipts. What is known of the chain stays.
@@ -82,14 +82,21 @@ impl Purge {
             let reply = self.target.client(TIMEOUT)?.post(&path).await.map_err(Failure::Other)?;
             let purged = reply.value(&path).map_err(|why| at(&self.target, &why))?;
             let entries: Vec<_> = purged["purged"].as_array().into_iter().flatten().collect();
-            if entries.is_empty() {
-                return say("nothing was in memory of it");
-            }
             for entry in &entries {
                 say(format_args!("forgotten: {}", entry_line(entry)))?;
             }
             let bytes = ByteSize(purged["bytes"].as_u64().unwrap_or_default());
-            say(format_args!("{} in all, {bytes}", entries.len()))
+            match entries.len() {
+                0 => say("nothing was in memory of it")?,
+                all => say(format_args!("{all} in all, {bytes}"))?,
+            }
+            let left_in: Vec<_> =
+                purged["left_in"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+            if left_in.is_empty() {
+                return Ok(());
+            }
+            let tiers = left_in.join(" and ");
+            Err(at(&self.target, &format!("it may still be in {tiers}, which fails or is slow: try again")))
         })
     }
 }

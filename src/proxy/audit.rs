@@ -118,6 +118,8 @@ async fn audit(fetcher: &Fetcher, subject: &Subject, served: &Bytes) -> Audited 
         block = %subject.block,
         "AUDIT: the upstream says something else now than what was served from memory; it is forgotten"
     );
+    // First where it would come back from.
+    fetcher.remove_from_tiers(subject.block).await;
     fetcher.cache.remove(subject.block, subject.index);
     Audited::Different
 }

@@ -2,13 +2,13 @@
 //!
 //! For people: it looks at every entry, which takes milliseconds where there are many. Nobody upstream is asked.
 
-use std::str::FromStr;
+use std::{collections::BTreeSet, str::FromStr};
 
 use alloy_primitives::B256;
 
 use super::{Sight, fetch::Fetch};
 use crate::{
-    cache::{Held, Home},
+    cache::{Held, Home, tier::TierKind},
     chain::{Lookup, Stamp, Tracker},
     eth::{BlockHash, BlockNumber, TxHash, TxPosition},
 };
@@ -165,6 +165,20 @@ impl Sight {
             Subject::Hash(hash) => (self.block_with(BlockHash(hash)), self.places_of(TxHash(hash))),
         };
         Inspected { blocks, transactions, head: self.head() }
+    }
+
+    /// Has tiers forget the same as [`purge`](Self::purge), which is to follow: what tiers have would come back. Tells those that
+    /// may have it still.
+    pub async fn purge_tiers(&self, hash: B256) -> BTreeSet<TierKind> {
+        let fetcher = self.fetcher();
+        let mut blocks = BTreeSet::from([BlockHash(hash)]);
+        blocks.extend(fetcher.cache.held_of(TxHash(hash)).into_iter().map(|(_, held)| held.home.block));
+        blocks.extend(fetcher.home_in_tiers(TxHash(hash)).await);
+        let mut left_in = BTreeSet::new();
+        for block in blocks {
+            left_in.extend(fetcher.remove_from_tiers(block).await);
+        }
+        left_in
     }
 
     /// Forgets what memory holds of a block, or of a transaction and whatever that would be cut out of; tells what that

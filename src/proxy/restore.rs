@@ -18,7 +18,7 @@ use crate::{
         tier::{ChainKey, Part, TierKind},
     },
     chain::{Lookup, Stamp},
-    eth::{Block, BlockHash, BlockNumber, Receipts},
+    eth::{Block, BlockHash, BlockNumber, Receipts, TxHash},
     timeout::timeout,
     upstream::is_development,
     verify::{Doubt, Verified},
@@ -273,6 +273,25 @@ impl Fetcher {
         let chain = tiers.last_chain().await?;
         let is_it = chain_id.is_none_or(|id| id == chain.id) && !is_development(chain.id);
         if is_it { self.view.believe(chain) } else { None }
+    }
+
+    /// Has tiers remove what they have of a block. Tells those that may have it still.
+    pub(super) async fn remove_from_tiers(&self, block: BlockHash) -> Vec<TierKind> {
+        match self.stored_as(Upstreams::Silent).await {
+            Some(chain) => self.restorer.tiers.remove(chain, block).await,
+            None => Vec::new(),
+        }
+    }
+
+    /// The block that a tier would look for this transaction in.
+    pub(super) async fn home_in_tiers(&self, transaction: TxHash) -> Option<BlockHash> {
+        let chain = self.stored_as(Upstreams::Silent).await?;
+        let (number, _) = self.restorer.tiers.place_of(chain, transaction).await?.value;
+        let known = self.view.tracker().lookup(number, self.view.clock().now());
+        match known {
+            Lookup::Final(hash) => Some(hash),
+            _ => Some(self.restorer.tiers.hash_at(chain, number, Word::Any).await?.value),
+        }
     }
 
     /// The tier that something came from.

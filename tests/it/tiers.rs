@@ -1,6 +1,7 @@
 //! What is final outlives the process, and is shared: never wrong, never in the way.
 
 mod fleet;
+mod forget;
 mod full;
 mod history;
 

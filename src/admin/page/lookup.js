@@ -133,7 +133,8 @@ function confirmPurge(article, forget, hash, found) {
         return
       }
       await lookUp()
-      const text = `Forgotten: ${plural(purged.purged.length, 'entry', 'entries')}, ${bytes(purged.bytes)}`
+      const left = purged.left_in.length ? `, but it may still be in ${purged.left_in.join(' and ')}` : ''
+      const text = `Forgotten: ${plural(purged.purged.length, 'entry', 'entries')}, ${bytes(purged.bytes)}${left}`
       $('found').prepend(element('p', { className: 'how' }, `${text}.`))
       say(text)
       $('query').focus()

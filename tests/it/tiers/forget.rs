@@ -1,0 +1,103 @@
+//! What is to be forgotten does not come back out of a tier.
+
+use holdfast::{
+    config::Config,
+    devchain::{Fault, Lie},
+    verify::Share,
+};
+use serde_json::{Value, json};
+
+use super::{BLOCK, RECEIPTS, directory, fetches, number, start_with};
+use crate::support::{
+    client::{self, Response},
+    eventually,
+    proxy::Proxy,
+    redis::redis,
+    upstream::{self, Node},
+};
+
+const WRITTEN: [&str; 2] = [
+    r#"holdfast_tier_writes_total{tier="disk",outcome="written"}"#,
+    r#"holdfast_tier_writes_total{tier="redis",outcome="written"}"#,
+];
+
+async fn purge(proxy: &Proxy, hash: &str) -> Value {
+    Response::of(client::at(&proxy.admin_url(&format!("/purge?q={hash}"))).post()).await.json()
+}
+
+/// Asks for a final block and its receipts, by number.
+async fn ask(proxy: &Proxy, at: u64) {
+    let client = client::http(proxy);
+    client.ask(BLOCK, json!([number(at), true])).await.unwrap();
+    client.ask(RECEIPTS, json!([number(at)])).await.unwrap();
+}
+
+/// So often the node is asked for what is in this block.
+async fn cost(node: &Node, proxy: &Proxy, at: u64) -> u64 {
+    let before = fetches(node);
+    ask(proxy, at).await;
+    fetches(node) - before
+}
+
+#[tokio::test]
+async fn what_is_purged_is_purged_from_tiers() {
+    let Some(server) = redis("what_is_purged_is_purged_from_tiers") else { return };
+    let mut server = server.run().await;
+    let node = upstream::devchain().blocks(60, 2).run().await;
+    let data = directory();
+    let shared = server.config();
+    let start =
+        async || start_with(&node, &data, true, |config| config.cache.redis = Some(shared.clone())).await;
+    let hash = |at| node.hash_at(at).unwrap().to_string();
+    let written = async |proxy: &Proxy, parts: u64| {
+        eventually("it is written", async || {
+            proxy.metric(WRITTEN[0]).await >= parts && proxy.metric(WRITTEN[1]).await >= parts
+        })
+        .await;
+    };
+    let first = start().await;
+    client::http(&first).ask(BLOCK, json!(["finalized", false])).await.unwrap();
+    for at in [5, 6] {
+        ask(&first, at).await;
+    }
+    written(&first, 4).await;
+    let purged = purge(&first, &hash(5)).await;
+    assert_eq!(purged["left_in"], json!([]), "{purged}");
+    assert_eq!((cost(&node, &first, 5).await, cost(&node, &first, 6).await), (2, 0));
+    written(&first, 6).await;
+    first.app.stop().await;
+
+    // By a transaction that only tiers have.
+    let second = start().await;
+    let transaction = format!("{:#x}", node.transactions_of(node.hash_at(6).unwrap())[1]);
+    let purged = purge(&second, &transaction).await;
+    assert_eq!((&purged["purged"], &purged["left_in"]), (&json!([]), &json!([])), "{purged}");
+    assert_eq!((cost(&node, &second, 6).await, cost(&node, &second, 5).await), (2, 0));
+    // Where it cannot be, that is said.
+    server.kill();
+    let purged = purge(&second, &hash(5)).await;
+    assert_eq!(purged["left_in"], json!(["redis"]), "{purged}");
+    assert_eq!(cost(&node, &second, 5).await, 2);
+}
+
+#[tokio::test]
+async fn what_an_audit_finds_to_be_otherwise_is_dropped_by_tiers() {
+    let node = upstream::devchain().blocks(60, 2).run().await;
+    let data = directory();
+    let audited = |config: &mut Config| config.verify.audit = Share::try_new(1.0).unwrap();
+    let proxy = start_with(&node, &data, true, audited).await;
+    let client = client::http(&proxy);
+    let block = json!([number(5), true]);
+    client.ask(BLOCK, block.clone()).await.unwrap();
+    eventually("it is written", async || proxy.metric(WRITTEN[0]).await > 0).await;
+    // Which no hash covers.
+    let size = Fault::Lie(Lie::Field("size".to_owned(), json!("0x77")));
+    node.fail(size).on("eth_getBlockByHash").once();
+    client.ask(BLOCK, block.clone()).await.unwrap();
+    eventually("it is found out", async || {
+        proxy.metric(r#"holdfast_audits_total{outcome="different"}"#).await == 1
+    })
+    .await;
+    let answer = client.call(BLOCK, block).await;
+    assert_eq!(answer.header("cache-status"), Some("holdfast; fwd=miss; stored"));
+}
