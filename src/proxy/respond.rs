@@ -3,6 +3,7 @@
 use std::{
     future::ready,
     mem,
+    pin::pin,
     sync::Arc,
     task::{Context, Poll},
     time::Duration,
@@ -39,6 +40,9 @@ const MOST_LOOKS: u32 = 3;
 
 /// How long an answer that is in hand waits for the rest of its block, which others are likely to want.
 const BUY_PATIENCE: Duration = Duration::from_secs(1);
+
+/// So long an upstream that was never heard of may say nothing, before what tiers say is told unchecked.
+const SILENCE: Duration = Duration::from_secs(2);
 
 /// The innermost service of a call: answers what memory alone could not.
 #[derive(Clone, Debug)]
@@ -125,7 +129,18 @@ impl Inner {
             // Just started: what has this hash is known, whoever the upstream will be.
             return Ok(answered);
         }
-        let error = match self.clone().answer_with_upstream(&asked).await {
+        let mut answering = pin!(self.clone().answer_with_upstream(&asked));
+        let answered = if self.fetcher.view.is_followed() {
+            answering.await
+        } else if let Ok(answered) = timeout(SILENCE, &mut answering).await {
+            answered
+        } else if let Some(answered) = Box::pin(self.restore(&asked, Upstreams::Silent)).await {
+            // One that hangs at the start is not waited for to its end.
+            return Ok(answered);
+        } else {
+            answering.await
+        };
+        let error = match answered {
             Err(error) if error.is_outage() => error,
             answered => return answered,
         };

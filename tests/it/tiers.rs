@@ -339,6 +339,27 @@ async fn warming_fills_the_disk_and_asks_for_nothing_that_is_there() {
 }
 
 #[tokio::test]
+async fn a_node_that_hangs_at_the_start_is_not_waited_for_to_its_end() {
+    let node = upstream::devchain().blocks(60, 2).run().await;
+    let data = directory();
+    fill(&node, &data, [5]).await;
+    let truths = join_all(calls(&node, 5).into_iter().map(async |(method, params)| {
+        let truth = client::at(&node.url()).ask(method, params.clone()).await;
+        (method, params, truth)
+    }))
+    .await;
+    node.fail(Fault::Hang).always();
+    let second = start(&node, &data, false).await;
+    let client = client::http(&second);
+    let begun = Instant::now();
+    let answers = truths.iter().map(|(method, params, _)| client.ask(method, params.clone()));
+    for ((method, params, truth), answer) in truths.iter().zip(join_all(answers).await) {
+        assert_eq!(&answer, truth, "{method} {params}");
+    }
+    assert!(begun.elapsed() < Config::default().upstream.timeout, "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
 async fn what_is_in_memory_by_its_hash_is_found_by_its_number_too_without_a_node() {
     let node = upstream::devchain().blocks(60, 2).run().await;
     let data = directory();
