@@ -10,7 +10,7 @@ use crate::eth::{BlockHash, BlockNumber};
 pub enum Finalized {
     /// It is as it was, or lower, or nothing, or not to be counted yet.
     Unchanged,
-    /// It rose. What was final before should be asked again.
+    /// It rose.
     Advanced {
         /// What was final before.
         previous: Option<(BlockNumber, BlockHash)>,

@@ -63,10 +63,10 @@ const DEFAULT_CONCURRENCY: u8 = 4;
 /// Have a running instance fetch blocks before anybody asks for them.
 ///
 /// Each block is fetched as for any call: checked, kept, once, at the rate that an endpoint may be asked. What is in
-/// memory already is passed over and costs no upstream call; so a run that was stopped goes on where it was when it is
-/// started again, and says how. Blocks that are not final yet may be asked for again.
+/// memory already, in its directory or in Redis, is passed over and costs no upstream call; so a run that was stopped
+/// goes on where it was when it is started again, and says how. Blocks that are not final yet may be asked for again.
 ///
-/// Exits with 0 if all blocks are in memory, with 1 if some are not, with 130 if it was stopped (ctrl-c).
+/// Exits with 0 if all blocks are there, with 1 if some are not, with 130 if it was stopped (ctrl-c).
 ///
 /// Where the instance wants a token (admin_token), put it into the environment variable HOLDFAST_ADMIN_TOKEN.
 #[derive(Debug, Args)]
@@ -349,8 +349,7 @@ impl Run {
     }
 
     async fn report(&self, stopped: bool, took: Duration) -> Result<(), Failure> {
-        let bytes = self.lock().done.bytes;
-        let capacity = capacity(self.warm.target, bytes).await;
+        let keeping = Keeping::of(self.warm.target).await;
         let state = self.lock();
         let done = &state.done;
         say(format_args!(
@@ -373,7 +372,12 @@ impl Run {
             let why = &done.why_failed;
             say(format_args!("failed: {} ({why})", Numbers(&done.failed)))?;
         }
-        if let Some(capacity) = capacity {
+        for tier in &keeping.unwritten {
+            say(format_args!(
+                "not written to now, so that some of it may be missing there: {tier}; its log says why"
+            ))?;
+        }
+        if let Some(capacity) = keeping.memory.filter(|capacity| *capacity < done.bytes) {
             say(format_args!(
                 "this is more than the cache holds, {}: what came first is gone again; raise cache.size",
                 ByteSize(capacity)
@@ -388,7 +392,8 @@ impl Run {
         if let Some(left) = left {
             say(format_args!("to go on from there:\n  {}", self.warm.command(left)))?;
         }
-        match (stopped, left.is_none() && done.unkept.is_empty()) {
+        let is_kept = done.unkept.is_empty() && keeping.unwritten.is_empty();
+        match (stopped, left.is_none() && is_kept) {
             (true, _) => Err(Failure::Interrupted),
             (false, true) => Ok(()),
             (false, false) => Err(Failure::Said),
@@ -400,8 +405,27 @@ impl Run {
     }
 }
 
-/// What the cache holds, if that is less than `bytes`.
-async fn capacity(target: Target, bytes: u64) -> Option<u64> {
-    let status = target.client(ENDING).ok()?.get("/status").await.ok()?.value("/status").ok()?;
-    status["cache"]["capacity"].as_u64().filter(|capacity| *capacity < bytes)
+/// Where the instance keeps what it fetched.
+#[derive(Default)]
+struct Keeping {
+    /// What memory holds, if there is nothing behind it.
+    memory: Option<u64>,
+    /// Tiers that take nothing.
+    unwritten: Vec<String>,
+}
+
+// === impl Keeping ===
+
+impl Keeping {
+    async fn of(target: Target) -> Self {
+        let status = async { target.client(ENDING).ok()?.get("/status").await.ok()?.value("/status").ok() };
+        let Some(status) = status.await else { return Self::default() };
+        let tiers = status["tiers"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let takes_nothing = |tier: &&Value| tier["writing"] == false || tier["confirmed"] == false;
+        let names = tiers.iter().filter(takes_nothing).filter_map(|tier| tier["tier"].as_str());
+        Self {
+            memory: status["cache"]["capacity"].as_u64().filter(|_| tiers.is_empty()),
+            unwritten: names.map(str::to_owned).collect(),
+        }
+    }
 }

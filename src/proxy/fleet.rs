@@ -90,7 +90,8 @@ impl Fetcher {
         }
     }
 
-    /// Will what comes be written where others look? Only if it is final, and can be proved; else they would wait in vain.
+    /// Will what comes be written where others look? Only if it is final, and receipts only if their block is there to prove
+    /// them; else they would wait in vain.
     fn is_to_be_shared(&self, part: Part, wanted: Wanted) -> bool {
         let now = self.view.clock().now();
         let final_hash = |number| match self.view.tracker().lookup(number, now) {

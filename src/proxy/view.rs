@@ -201,6 +201,13 @@ impl View {
         drop(times);
         // Also where no more than its block 0 has become known.
         self.tiers.follow(self.stored_as());
+        if who.genesis.is_none() && !self.tiers.is_empty() {
+            warn!(
+                chain_id = who.chain_id,
+                "the upstream does not show its block 0, which tiers tell chains apart by: nothing is kept in them, and nothing \
+                 is answered from them"
+            );
+        }
         if is_same {
             return;
         }

@@ -339,6 +339,16 @@ async fn warming_fills_the_disk_and_asks_for_nothing_that_is_there() {
 }
 
 #[tokio::test]
+async fn a_chain_whose_first_block_is_not_shown_is_not_kept_and_that_is_said() {
+    let node = upstream::devchain().blocks(60, 2).run().await;
+    node.fail(Fault::Null).on(r#"eth_getBlockByNumber["0x0"*"#).always();
+    let data = directory();
+    let process = process::serve(&node).env("HOLDFAST_CACHE__DISK__PATH", data.to_str().unwrap()).run().await;
+    process.client().ask(BLOCK, json!([number(5), true])).await.unwrap();
+    process.says("the upstream does not show its block 0").await;
+}
+
+#[tokio::test]
 async fn a_node_that_hangs_at_the_start_is_not_waited_for_to_its_end() {
     let node = upstream::devchain().blocks(60, 2).run().await;
     let data = directory();

@@ -19,7 +19,7 @@ pub struct RedisConfig {
     /// How long something is kept; `None` until Redis needs its room.
     #[serde(default, with = "humantime_serde", skip_serializing_if = "Option::is_none")]
     pub ttl: Option<Duration>,
-    /// For one answer. What is written has ten times as long.
+    /// For one answer. What is written has ten times as long, and not more than ten seconds.
     #[serde(default = "timeout", with = "humantime_serde")]
     pub timeout: Duration,
     /// Certificates to go by in place of the system's, for `rediss`: a file of PEM.

@@ -31,7 +31,7 @@ const END: u8 = 0;
 const FIELDS: usize = 8 + 32 + 4 + 4;
 
 /// A value is packed, and so not longer than the longest text but for a little.
-const LONGEST_VALUE: u32 = 257 << 20;
+const LONGEST_VALUE: u32 = 129 << 20;
 
 /// A block as it is carried.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,12 @@ use std::{cell::Cell, fs};
 use serde_json::json;
 
 use super::{BLOCK, RECEIPTS, ask_all, directory, fetches, fill, number, start};
-use crate::support::{client, eventually, mounted::Mounted, upstream};
+use crate::support::{
+    client, eventually,
+    mounted::Mounted,
+    program::{holdfast, output, text},
+    upstream,
+};
 
 const FAILED: &str = r#"holdfast_tier_writes_total{tier="disk",outcome="failed"}"#;
 const WRITTEN: &str = r#"holdfast_tier_writes_total{tier="disk",outcome="written"}"#;
@@ -53,6 +58,10 @@ async fn a_disk_that_turns_read_only_goes_on_answering_and_is_written_to_when_it
     ask_all(&client, &node, 11..=20).await;
     eventually("it is left alone", async || proxy.metric(WRITING).await == 0).await;
     let written = proxy.metric(WRITTEN).await;
+    let admin = proxy.app.admin_address().to_string();
+    let warmed = output(holdfast(&["warm", "--blocks", "1..10", "--admin", &admin])).await;
+    assert_eq!(warmed.status.code(), Some(1), "what is in memory is not on disk");
+    assert!(text(&warmed.stdout).contains("may be missing there: disk;"), "{}", text(&warmed.stdout));
     mounted.remount("rw").await;
     let next = Cell::new(41);
     eventually("it is written to again", async || {
