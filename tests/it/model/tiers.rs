@@ -17,6 +17,7 @@ use std::{
     time::Duration,
 };
 
+use holdfast::verify::Demand;
 use proptest::prelude::*;
 use tokio::{runtime::Builder, time::Instant};
 
@@ -28,6 +29,12 @@ use super::{
 use crate::support::redis::redis;
 
 const STALENESS: Duration = Duration::from_millis(40);
+
+#[derive(Clone, Copy, Debug)]
+struct Setting {
+    nodes: usize,
+    demand: Demand,
+}
 
 #[derive(Clone, Debug)]
 enum Happens {
@@ -186,7 +193,8 @@ fn happens(nodes: usize) -> impl Strategy<Value = Happens> {
     ]
 }
 
-fn check(test: &str, nodes: usize, programs: u32) {
+fn check(test: &str, setting: Setting, programs: u32) {
+    let nodes = setting.nodes;
     let seen = Seen::default();
     let server = redis(test);
     let has_redis = server.is_some();
@@ -194,11 +202,11 @@ fn check(test: &str, nodes: usize, programs: u32) {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let begun = Instant::now();
     let ran = AtomicU64::new(0);
-    check_programs(programs, &proptest::collection::vec(happens(nodes), 40..120), &nodes, |steps| {
+    check_programs(programs, &proptest::collection::vec(happens(nodes), 40..120), &setting, |steps| {
         let mut server = server.lock().unwrap();
         let number = ran.fetch_add(1, Relaxed) + 1;
         runtime.block_on(async {
-            let mut run = Run::new(nodes, server.as_mut(), &seen).await;
+            let mut run = Run::new(setting, server.as_mut(), &seen).await;
             for (position, step) in steps.iter().enumerate() {
                 let happened = run.happens(step).await;
                 happened
@@ -209,7 +217,7 @@ fn check(test: &str, nodes: usize, programs: u32) {
             run.join(|_| true).await.map_err(|error| format!("program {number}, at the end: {error}"))
         })
     });
-    println!("{nodes} nodes, {ran:?} programs, {:?}: {seen:?}", begun.elapsed());
+    println!("{setting:?}, {ran:?} programs, {:?}: {seen:?}", begun.elapsed());
     let count = |counter: &AtomicU64| counter.load(Relaxed);
     assert!(count(&seen.disk) > 3, "the disk is not asked any more");
     assert!(count(&seen.redis) > 3 || !has_redis, "Redis is not asked any more");
@@ -219,10 +227,18 @@ fn check(test: &str, nodes: usize, programs: u32) {
 
 #[test]
 fn every_answer_is_allowed_over_tiers_and_restarts() {
-    check("every_answer_is_allowed_over_tiers_and_restarts", 1, 12);
+    let setting = Setting { nodes: 1, demand: Demand::Auto };
+    check("every_answer_is_allowed_over_tiers_and_restarts", setting, 12);
 }
 
 #[test]
 fn every_answer_is_allowed_over_tiers_and_two_nodes() {
-    check("every_answer_is_allowed_over_tiers_and_two_nodes", 2, 10);
+    let setting = Setting { nodes: 2, demand: Demand::Auto };
+    check("every_answer_is_allowed_over_tiers_and_two_nodes", setting, 10);
+}
+
+#[test]
+fn every_answer_is_allowed_over_tiers_where_nothing_is_proved() {
+    let setting = Setting { nodes: 1, demand: Demand::Structural };
+    check("every_answer_is_allowed_over_tiers_where_nothing_is_proved", setting, 8);
 }

@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use super::{
-    Happens, STALENESS, Seen, damage,
+    Happens, STALENESS, Seen, Setting, damage,
     instance::{Instance, PATIENCE},
     judge::Asked,
 };
@@ -55,8 +55,10 @@ pub struct Run<'a> {
 // === impl Run ===
 
 impl<'a> Run<'a> {
-    pub async fn new(nodes: usize, mut redis: Option<&'a mut Redis>, seen: &'a Seen) -> Self {
+    pub async fn new(setting: Setting, mut redis: Option<&'a mut Redis>, seen: &'a Seen) -> Self {
+        let Setting { nodes, demand } = setting;
         let mut config = Config::default();
+        config.verify.level = demand;
         config.chain.max_staleness = STALENESS;
         config.chain.lag_patience = 3 * STALENESS;
         // Much of what was asked for is asked for again.
