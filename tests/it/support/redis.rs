@@ -5,6 +5,7 @@ use std::{
     path::PathBuf,
     process::Command,
     sync::atomic::{AtomicU32, Ordering::Relaxed},
+    time::Duration,
 };
 
 use holdfast::cache::redis::{Redis as Tier, RedisConfig};
@@ -17,6 +18,9 @@ use super::{
     program::{Program, file},
     tools,
 };
+
+/// For one answer: longer than a busy machine ever stands still. One that is gone is noticed at once all the same.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A redis-server on loopback, on a port of its own. Killed when dropped.
 pub struct Redis {
@@ -117,7 +121,8 @@ impl Redis {
     /// How it is reached over TLS.
     pub fn secure_config(&self) -> RedisConfig {
         let (port, ca) = self.secure.as_ref().unwrap();
-        RedisConfig { ca: Some(ca.into()), ..RedisConfig::at(format!("rediss://127.0.0.1:{port}")) }
+        let url = format!("rediss://127.0.0.1:{port}");
+        RedisConfig { ca: Some(ca.into()), timeout: TIMEOUT, ..RedisConfig::at(url) }
     }
 
     /// A tier there, with time enough for a machine that has others to serve.
@@ -126,7 +131,7 @@ impl Redis {
     }
 
     pub fn config(&self) -> RedisConfig {
-        RedisConfig { timeout: std::time::Duration::from_secs(2), ..RedisConfig::at(self.url()) }
+        RedisConfig { timeout: TIMEOUT, ..RedisConfig::at(self.url()) }
     }
 
     /// A connection on which anything can be asked.

@@ -4,7 +4,7 @@ use std::{cell::Cell, fs};
 
 use serde_json::json;
 
-use super::{BLOCK, RECEIPTS, ask_all, directory, fetches, fill, number, start};
+use super::{BLOCK, RECEIPTS, ask_all, confirmed, directory, fetches, fill, number, start};
 use crate::support::{client, eventually, mounted::Mounted, upstream};
 
 const FAILED: &str = r#"holdfast_tier_writes_total{tier="disk",outcome="failed"}"#;
@@ -29,6 +29,7 @@ async fn a_full_disk_is_left_alone_and_is_nobodys_trouble() {
 
     // What came before it was full is there after a restart.
     let proxy = start(&node, mounted.folder(), true).await;
+    confirmed(&proxy).await;
     let asked = fetches(&node);
     client::http(&proxy).ask(BLOCK, json!([number(1), true])).await.unwrap();
     assert_eq!(fetches(&node), asked, "it was on disk");

@@ -9,7 +9,9 @@ use holdfast::{
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{BLOCK, BLOCK_BY_HASH, ask_all, directory, files, fill, number, start, start_with};
+use super::{
+    BLOCK, BLOCK_BY_HASH, ask_all, confirmed, directory, files, fill, kept, number, start, start_with,
+};
 use crate::support::{client, eventually, proxy, redis::redis, upstream};
 
 #[tokio::test]
@@ -158,10 +160,13 @@ async fn one_tier_does_not_vouch_for_another() {
     // Others have gone on meanwhile.
     let shared = |config: &mut Config| config.cache.redis = Some(server.config());
     let other = proxy::new().upstream(&node).config(shared).run().await;
+    confirmed(&other).await;
     ask_all(&client::http(&other), &node, [20]).await;
+    kept(&other, "redis", 2).await;
     other.app.stop().await;
 
     let both = start_with(&node, &data, true, shared).await;
+    confirmed(&both).await;
     ask_all(&client::http(&both), &node, [10, 20, 40, 44]).await;
     let hits = r#"holdfast_tier_reads_total{tier="redis",outcome="hit"}"#;
     assert!(both.metric(hits).await >= 1, "what is right is forgotten with what is not");
