@@ -1,6 +1,7 @@
 //! The program as people run it.
 
 use std::{
+    cell::RefCell,
     io::Read,
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
@@ -45,6 +46,18 @@ fn on_its_own(mut command: Command, arguments: &[&str]) -> Command {
 /// Runs a command to its end.
 pub async fn output(mut command: Command) -> Output {
     tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+}
+
+/// Runs a probe until it succeeds, and tells what it said: one alone may come too late on a busy machine.
+pub async fn success(probe: impl Fn() -> Command) -> String {
+    let said = RefCell::new(String::new());
+    eventually("a probe's success", async || {
+        let ran = output(probe()).await;
+        said.replace(text(&ran.stdout) + &text(&ran.stderr));
+        ran.status.success()
+    })
+    .await;
+    said.into_inner()
 }
 
 pub fn text(bytes: &[u8]) -> String {
