@@ -3,11 +3,12 @@
 use std::{
     cell::RefCell,
     io::Read,
+    net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed},
     },
     thread::JoinHandle,
 };
@@ -76,6 +77,18 @@ pub fn file(name: &str, content: &str) -> PathBuf {
     let path = folder.join(name);
     std::fs::write(&path, content).unwrap();
     path
+}
+
+/// A port that nobody has: outside the range from which the system takes those of clients.
+pub fn port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let first = 10_000 + std::process::id() % 20_000;
+    loop {
+        let port = u16::try_from(10_000 + (first + NEXT.fetch_add(1, Relaxed)) % 22_000).unwrap();
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 // === impl Program ===

@@ -1,12 +1,6 @@
 //! A real Redis.
 
-use std::{
-    net::TcpListener,
-    path::PathBuf,
-    process::Command,
-    sync::atomic::{AtomicU32, Ordering::Relaxed},
-    time::Duration,
-};
+use std::{path::PathBuf, process::Command, time::Duration};
 
 use holdfast::cache::redis::{Redis as Tier, RedisConfig};
 use redis::{FromRedisValue, aio::MultiplexedConnection};
@@ -15,7 +9,7 @@ use rustix::process::Signal;
 use super::{
     authority::{Authority, Pair},
     eventually,
-    program::{Program, file},
+    program::{Program, file, port},
     tools,
 };
 
@@ -41,18 +35,6 @@ pub fn redis(test: &str) -> Option<Redis> {
         .map(str::to_owned)
         .into();
     Some(Redis { binary, arguments, port: port(), password: None, program: None, secure: None })
-}
-
-/// One that nobody has: outside the range from which the system takes those of clients.
-fn port() -> u16 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let first = 10_000 + std::process::id() % 20_000;
-    loop {
-        let port = u16::try_from(10_000 + (first + NEXT.fetch_add(1, Relaxed)) % 22_000).unwrap();
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
 }
 
 // === impl Redis ===
