@@ -126,7 +126,7 @@ pub(super) async fn confirmed(proxy: &Proxy) {
 }
 
 /// Waits until so many parts of blocks are written to this tier: what is not when it stops has only so long.
-async fn kept(proxy: &Proxy, tier: &str, parts: u64) {
+pub(super) async fn kept(proxy: &Proxy, tier: &str, parts: u64) {
     let written = format!(r#"holdfast_tier_writes_total{{tier="{tier}",outcome="written"}}"#);
     eventually("it is written", async || proxy.metric(&written).await >= parts).await;
 }

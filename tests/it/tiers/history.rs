@@ -26,7 +26,7 @@ async fn what_was_final_and_is_another_now_empties_the_indexes_and_keeps_content
     let second = start(&node, &data, true).await;
     let client = client::http(&second);
     ask_all(&client, &node, [10, 40, 44]).await;
-    assert!(second.metric("holdfast_finality_alarms_total").await >= 1);
+    eventually("the alarm", async || second.metric("holdfast_finality_alarms_total").await >= 1).await;
     assert_eq!(client.ask(BLOCK_BY_HASH, json!([old, true])).await, content);
     second.app.stop().await;
     // And so it is from the next start on.
@@ -49,7 +49,7 @@ async fn what_is_final_now_does_not_vouch_for_what_was_final_before_the_start() 
     client.ask(BLOCK, json!(["finalized", false])).await.unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;
     ask_all(&client, &node, [10, 40, 44]).await;
-    assert!(second.metric("holdfast_finality_alarms_total").await >= 1);
+    eventually("the alarm", async || second.metric("holdfast_finality_alarms_total").await >= 1).await;
 }
 
 #[tokio::test]
@@ -123,7 +123,7 @@ async fn nothing_is_noted_over_what_was_final_before_that_was_asked_for_again() 
     ask_all(&client, &node, [10, 40]).await;
     node.reorg(50, 80);
     node.clear_calls();
-    node.fail(Fault::Delay(Duration::from_millis(200))).on(BLOCK).always();
+    node.fail(Fault::Hang).on(format!("{BLOCK}[{}*", number(44))).always();
     let killed = directory();
     let asks = async {
         // Both are asked for anew.
