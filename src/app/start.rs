@@ -1,6 +1,11 @@
 //! Starts the listeners, and ends them in order.
 
-use std::{net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    pin::pin,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use prometheus_client::registry::Registry;
 use tokio::{
@@ -126,6 +131,7 @@ impl App {
             tiers: tiers.clone(),
             verifier: Verifier::new(config.verify.clone(), verify::Metrics::register(&mut registry)),
             consistent,
+            wall: SystemTime::now,
             metrics: call_metrics.clone(),
         };
         let Proxy { service: proxy, follower, sight, warmer, live } = proxy::proxy(&config.proxy(), parts);

@@ -1,6 +1,6 @@
 //! The layers around a call, in the order it meets them.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::SystemTime};
 
 use tower::{Service, ServiceBuilder};
 
@@ -33,6 +33,8 @@ pub struct ProxyParts {
     pub verifier: Verifier,
     /// Is the upstream one node, without a balancer in between?
     pub consistent: bool,
+    /// The wall's clock, which goes on while the machine sleeps.
+    pub wall: fn() -> SystemTime,
     /// Who counts.
     pub metrics: Metrics,
 }

@@ -49,6 +49,7 @@ const CLOCK_JUMP: Duration = Duration::from_secs(1);
 pub(super) struct View {
     tracker: RwLock<Tracker>,
     clock: Clock,
+    wall: fn() -> SystemTime,
     config: Mutex<ChainConfig>,
     consistent: AtomicBool,
     cache: Cache,
@@ -110,11 +111,12 @@ struct Times {
 
 impl View {
     pub(super) fn new(config: ChainConfig, parts: &ProxyParts) -> Self {
-        let ProxyParts { upstream, cache, tiers, verifier, consistent, metrics } = parts.clone();
+        let ProxyParts { upstream, cache, tiers, verifier, consistent, wall, metrics } = parts.clone();
         let tracker = RwLock::new(Tracker::new(rules(&config, consistent, None)));
         Self {
             tracker,
             clock: Clock::default(),
+            wall,
             config: Mutex::new(config),
             consistent: AtomicBool::new(consistent),
             cache,
@@ -406,9 +408,10 @@ impl View {
 
     /// After a jump of the wall clock nothing is fresh: the machine slept, and its own clock with it.
     pub(super) fn notice_clock_jumps(&self, now: Stamp) {
-        let jumped = self.clocks.load().as_deref().is_some_and(|(then, wall)| {
-            has_jumped(now.time.duration_since(then.time), *wall, SystemTime::now())
-        });
+        let jumped =
+            self.clocks.load().as_deref().is_some_and(|(then, wall)| {
+                has_jumped(now.time.duration_since(then.time), *wall, (self.wall)())
+            });
         if jumped {
             info!("the wall clock jumped: the view of the chain is taken as stale");
             self.clocks.store(None);

@@ -291,6 +291,7 @@ mod tests {
         let feed = HeadFeed::try_new(&endpoint, &config).unwrap().unwrap();
         assert!(matches!(feed.subscribe().await, Err(FeedError::TimedOut(_))));
         drop(listener);
+        let feed = HeadFeed::try_new(&endpoint, &Config::default()).unwrap().unwrap();
         let error = feed.subscribe().await.unwrap_err();
         assert!(matches!(error, FeedError::Socket(_)) && !error.to_string().contains("SECRET"), "{error}");
         assert!(!format!("{feed:?}").contains("SECRET"));

@@ -34,7 +34,7 @@ const sent = await step('signed transfer and its receipt', async () => {
   equal(await provider.getTransactionReceipt(hash), null)
   const response = await provider.broadcastTransaction(signed)
   equal(response.hash, hash, 'hash')
-  const receipt = await response.wait(1, 10_000)
+  const receipt = await response.wait(1, 60_000)
   equal([receipt.status, receipt.hash], [1, hash], 'receipt')
   await same('eth_getTransactionByHash', [hash])
   await same('eth_getTransactionReceipt', [hash])
@@ -55,7 +55,7 @@ const at = await step('three contracts deployed', async () => {
 
 const logged = await step('a call that logs, and its logs', async () => {
   const response = await wallet.sendTransaction({ to: at.logger })
-  const receipt = await provider.waitForTransaction(response.hash, 1, 10_000)
+  const receipt = await provider.waitForTransaction(response.hash, 1, 60_000)
   const range = { address: at.logger, fromBlock: receipt.blockNumber, toBlock: receipt.blockNumber }
   const found = await provider.getLogs(range)
   equal(found.map(({ topics }) => topics), [[logTopic], []], 'topics')

@@ -24,7 +24,7 @@ def call(method, params, number):
 def post(body, encoding):
     headers = {"content-type": "application/json", "accept-encoding": encoding}
     request = urllib.request.Request(PROXY, json.dumps(body).encode(), headers)
-    with urllib.request.urlopen(request, timeout=10) as response:
+    with urllib.request.urlopen(request, timeout=60) as response:
         answer = response.read()
         assert int(response.headers["content-length"]) == len(answer), "content-length"
         assert "accept-encoding" in response.headers["vary"], response.headers["vary"]
@@ -63,9 +63,9 @@ except ImportError:
     print("requests is not there")
 else:
     for body in bodies:
-        answer = requests.post(PROXY, json=body, timeout=10)
+        answer = requests.post(PROXY, json=body, timeout=60)
         assert answer.headers["content-encoding"] == "gzip", answer.headers
         assert answer.content == post(body, "identity")[1]
-        streamed = requests.post(PROXY, json=body, timeout=10, stream=True)
+        streamed = requests.post(PROXY, json=body, timeout=60, stream=True)
         assert b"".join(streamed.iter_content(100)) == answer.content
     print("ok   requests")

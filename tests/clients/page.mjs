@@ -12,9 +12,13 @@ if (!screenshots) {
   process.exit(2)
 }
 setTimeout(() => {
-  console.log('FAIL timed out after 90 s')
+  console.log('FAIL timed out after 300 s')
   process.exit(1)
-}, 90_000).unref()
+}, 300_000).unref()
+
+// Longer than a busy machine takes for anything.
+const PATIENCE = 120_000
+
 await mkdir(screenshots, { recursive: true })
 
 // Debian's browser, as root or not, that speaks to nobody by itself.
@@ -40,6 +44,7 @@ function watch(page, name, origins) {
 
 async function open(name, options) {
   const context = await browser.newContext(options)
+  context.setDefaultTimeout(PATIENCE)
   const page = watch(await context.newPage(), name, [adminUrl])
   await page.goto(`${adminUrl}/`)
   await page.waitForFunction(() => document.getElementById('state-text').textContent === 'ready')
@@ -217,6 +222,7 @@ await step('screenshots', async () => {
 await step('a stitched gzip answer is decoded by the browser', async () => {
   // The page itself may speak to nobody but its own listener; this one may, for once.
   const context = await browser.newContext({ bypassCSP: true })
+  context.setDefaultTimeout(PATIENCE)
   const page = watch(await context.newPage(), 'gzip', [adminUrl, proxyUrl])
   await page.goto(`${adminUrl}/`)
   const encodings = []

@@ -8,9 +8,9 @@ if (!proxyUrl || !nodeUrl) {
 }
 
 setTimeout(() => {
-  console.log('FAIL timed out after 30 s')
+  console.log('FAIL timed out after 300 s')
   process.exit(1)
-}, 30_000).unref()
+}, 300_000).unref()
 
 export class Mismatch extends Error {
   constructor(what, expected, got) {

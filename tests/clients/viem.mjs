@@ -22,7 +22,7 @@ const reader = (url, options) =>
 const client = reader(proxyUrl)
 const direct = reader(nodeUrl)
 const wallet = createWalletClient({ account, chain, transport: http(proxyUrl, { retryCount: 0 }) })
-const mined = (hash) => client.waitForTransactionReceipt({ hash, timeout: 10_000 })
+const mined = (hash) => client.waitForTransactionReceipt({ hash, timeout: 60_000 })
 
 await step('chain id', async () => equal(await client.getChainId(), chainId))
 await step('balance', async () => {

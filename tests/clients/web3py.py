@@ -84,7 +84,7 @@ def raised(kind, run):
 def post(url, body):
     headers = {"content-type": "application/json"}
     request = urllib.request.Request(url, json.dumps(body).encode(), headers)
-    with urllib.request.urlopen(request, timeout=10) as response:
+    with urllib.request.urlopen(request, timeout=60) as response:
         return json.load(response)
 
 
@@ -165,7 +165,7 @@ def both(read, what="value"):
 def mined(raw):
     tx = w3.eth.send_raw_transaction(raw)
     hashes.append(tx)
-    return w3.eth.wait_for_transaction_receipt(tx, timeout=10, poll_latency=0.05)
+    return w3.eth.wait_for_transaction_receipt(tx, timeout=60, poll_latency=0.05)
 
 
 def signed(tx):

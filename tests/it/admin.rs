@@ -1,5 +1,7 @@
 //! The admin listener tells what is going on.
 
+use std::time::Duration;
+
 use holdfast::devchain::Fault;
 use serde_json::json;
 
@@ -24,7 +26,8 @@ async fn metric(client: &Client, proxy: &Proxy, line: &str) -> f64 {
 #[tokio::test]
 async fn calls_are_counted_by_method_and_outcome() {
     let node = upstream::devchain().blocks(2, 1).run().await;
-    let proxy = proxy::new().upstream(&node).run().await;
+    let hour = Duration::from_secs(3600);
+    let proxy = proxy::new().upstream(&node).config(|config| config.chain.max_staleness = hour).run().await;
     let client = client::http(&proxy);
 
     for _ in 0..3 {

@@ -9,7 +9,7 @@ use crate::{
     support::{
         authority::Authority,
         client,
-        program::{Program, file, holdfast, output, text},
+        program::{Program, file, holdfast, output, success, text},
         proxy,
         redis::redis,
         tools, upstream,
@@ -117,7 +117,15 @@ async fn check_looks_at_what_is_behind_memory() {
     let directory = tiers::directory();
     let directory = directory.to_str().unwrap();
 
-    let (code, report) = check(&server.url(), directory).await;
+    let mut checked = check(&server.url(), directory).await;
+    for _ in 0..10 {
+        // It has as long as it would have in service, which a busy machine may not give it.
+        if checked.0 == Some(0) {
+            break;
+        }
+        checked = check(&server.url(), directory).await;
+    }
+    let (code, report) = checked;
     assert_eq!(code, Some(0), "{report}");
     assert!(report.contains(&format!("directory     {directory}, which will be made")), "{report}");
     assert!(report.contains("usable        yes, in "), "{report}");
@@ -154,26 +162,25 @@ async fn health_asks_a_running_instance() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     let admin = proxy.app.admin_address().to_string();
-    for (arguments, code, said) in [
-        (vec!["health", "--admin", &admin], 0, "live"),
-        (vec!["health", "--ready", "--admin", &admin], 0, "ready"),
-        (vec!["health", "--admin", "127.0.0.1:1"], 1, "refused"),
-    ] {
-        let ran = output(holdfast(&arguments)).await;
-        assert_eq!(ran.status.code(), Some(code), "{arguments:?}");
-        let all = text(&ran.stdout) + &text(&ran.stderr);
-        assert!(all.contains(said), "{arguments:?}: {all}");
-    }
+    assert!(success(|| holdfast(&["health", "--admin", &admin])).await.contains("live"));
+    assert!(success(|| holdfast(&["health", "--ready", "--admin", &admin])).await.contains("ready"));
+    let ran = output(holdfast(&["health", "--admin", "127.0.0.1:1"])).await;
+    assert_eq!(ran.status.code(), Some(1));
+    let all = text(&ran.stdout) + &text(&ran.stderr);
+    assert!(all.contains("refused"), "{all}");
 
     // In a container the instance has its address from the environment, and so has its probe.
-    let mut probe = holdfast(&["health", "--ready"]);
-    probe.env("HOLDFAST_ADMIN", &admin);
-    assert_eq!(text(&output(probe).await.stdout), "ready\n");
+    let probe = || {
+        let mut probe = holdfast(&["health", "--ready"]);
+        probe.env("HOLDFAST_ADMIN", &admin);
+        probe
+    };
+    assert_eq!(success(probe).await, "ready\n");
 
     let stranger = proxy::new().upstream(&node).config(|config| config.chain_id = Some(1)).though_not_ready();
     let stranger = stranger.run().await;
     let admin = stranger.app.admin_address().to_string();
-    assert_eq!(output(holdfast(&["health", "--admin", &admin])).await.status.code(), Some(0));
+    success(|| holdfast(&["health", "--admin", &admin])).await;
     assert_eq!(output(holdfast(&["health", "--ready", "--admin", &admin])).await.status.code(), Some(1));
 }
 

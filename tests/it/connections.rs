@@ -8,6 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use holdfast::{devchain::Fault, listen::raise_file_limit};
 use serde_json::json;
 use tokio::{
@@ -24,8 +25,14 @@ use crate::support::{
 /// Short, for tests; nothing here depends on being faster than this.
 const SHORT: Duration = Duration::from_millis(300);
 
+/// Time enough for those who do not mean to be slow: that of clients holds for operators, too.
+const ENOUGH: Duration = Duration::from_secs(2);
+
 /// Long enough to be noticed as a wait.
 const DELAY: Duration = Duration::from_millis(500);
+
+/// Longer than any test waits.
+const FOR_EVER: Duration = Duration::from_secs(600);
 
 const BIG: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["latest",true]}"#;
 
@@ -36,14 +43,14 @@ async fn a_connection_that_says_nothing_is_closed() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new()
         .upstream(&node)
-        .config(|config| config.connections.first_byte_timeout = SHORT)
+        .config(|config| config.connections.first_byte_timeout = ENOUGH)
         .run()
         .await;
 
     let begun = Instant::now();
     let mut client = Raw::connect(proxy.address()).await;
     assert_eq!(client.read_to_end().await, "");
-    assert!(begun.elapsed() >= SHORT);
+    assert!(begun.elapsed() >= ENOUGH);
     assert_eq!(proxy.metric(&proxy::closed("first_byte")).await, 1);
     eventually("no connection", async || proxy.metric("holdfast_connections").await == 0).await;
 }
@@ -52,10 +59,10 @@ async fn a_connection_that_says_nothing_is_closed() {
 async fn a_head_that_dribbles_is_given_up() {
     let node = upstream::devchain().run().await;
     let proxy =
-        proxy::new().upstream(&node).config(|config| config.connections.head_timeout = SHORT).run().await;
+        proxy::new().upstream(&node).config(|config| config.connections.head_timeout = ENOUGH).run().await;
 
     // As the first request, and as the second.
-    for calls in 0..2 {
+    let given_up = [0, 1].map(async |calls| {
         let mut client = Raw::connect(proxy.address()).await;
         for _ in 0..calls {
             assert_eq!(client.call("eth_chainId").await.status, 200);
@@ -75,8 +82,9 @@ async fn a_head_that_dribbles_is_given_up() {
             _ = reader.read_to_end(&mut read) => assert!(read.is_empty()),
             () = time::sleep(PATIENCE) => panic!("it goes on for ever"),
         }
-        assert_eq!(proxy.metric(&proxy::closed("head")).await, calls + 1);
-    }
+    });
+    join_all(given_up).await;
+    assert_eq!(proxy.metric(&proxy::closed("head")).await, 2);
 }
 
 #[tokio::test]
@@ -88,10 +96,10 @@ async fn an_idle_connection_is_closed_after_its_time() {
 
     // A request that takes longer than an idle connection may last is no idleness.
     node.fail(Fault::Delay(SHORT * 3)).on("eth_gasPrice").once();
+    let begun = Instant::now();
     assert_eq!(client.call("eth_gasPrice").await.status, 200);
-    let answered = Instant::now();
     assert_eq!(client.read_to_end().await, "");
-    assert!(answered.elapsed() >= SHORT / 2);
+    assert!(begun.elapsed() >= SHORT * 4);
     assert_eq!(proxy.metric(&proxy::closed("idle")).await, 1);
 }
 
@@ -204,7 +212,7 @@ async fn who_opens_no_window_is_closed_whatever_else_it_does() {
     let proxy = proxy::new()
         .upstream(&node)
         .config(|config| {
-            config.connections.stall_timeout = SHORT;
+            config.connections.stall_timeout = SHORT * 3;
             config.http.max_in_flight = 2;
         })
         .run()
@@ -245,7 +253,7 @@ async fn who_opens_no_window_is_closed_whatever_else_it_does() {
 async fn a_slow_reader_that_takes_something_is_not_closed() {
     let node = upstream::devchain().blocks(1, 1000).run().await;
     let proxy =
-        proxy::new().upstream(&node).config(|config| config.connections.stall_timeout = DELAY).run().await;
+        proxy::new().upstream(&node).config(|config| config.connections.stall_timeout = ENOUGH).run().await;
     let direct = node.answer("eth_getBlockByNumber", ("latest", true)).unwrap();
 
     let (mut send, connection) = h2_client(&proxy, 65_535).await;
@@ -260,11 +268,11 @@ async fn a_slow_reader_that_takes_something_is_not_closed() {
         // After each 16 KiB, however they came.
         if taken >> 14 > rests {
             rests = taken >> 14;
-            time::sleep(DELAY / 20).await;
+            time::sleep(ENOUGH / 20).await;
         }
     }
     assert!(taken > direct.len());
-    assert!(begun.elapsed() > DELAY * 2, "too fast to show anything: {:?}", begun.elapsed());
+    assert!(begun.elapsed() > ENOUGH, "too fast to show anything: {:?}", begun.elapsed());
     assert_eq!(proxy.metric(&proxy::closed("stalled")).await, 0);
 }
 
@@ -405,7 +413,12 @@ async fn an_http_2_client_has_bounds_for_its_heads_and_its_requests() {
 async fn idle_connections_do_not_disturb() {
     raise_file_limit(8192);
     let node = upstream::devchain().blocks(1, 1000).run().await;
-    let proxy = proxy::new().upstream(&node).run().await;
+    // They are here to say nothing.
+    let proxy = proxy::new()
+        .upstream(&node)
+        .config(|config| config.connections.first_byte_timeout = FOR_EVER)
+        .run()
+        .await;
     let client = client::http(&proxy);
 
     let mut idle = Vec::new();
@@ -435,7 +448,7 @@ async fn an_idle_connection_makes_room_for_a_newcomer() {
     let mut between = Raw::connect(proxy.address()).await;
     assert_eq!(between.call("eth_chainId").await.status, 200);
     let mut busy = Raw::connect(proxy.address()).await;
-    node.fail(Fault::Delay(DELAY)).on("eth_gasPrice").once();
+    node.fail(Fault::Delay(ENOUGH)).on("eth_gasPrice").once();
     busy.write(post(&client::call("eth_gasPrice"))).await;
     eventually("the call arrives", async || node.count("eth_gasPrice") == 1).await;
 
@@ -459,8 +472,16 @@ async fn an_idle_connection_makes_room_for_a_newcomer() {
 #[tokio::test]
 async fn heads_that_do_not_end_make_room_for_newcomers() {
     let node = upstream::devchain().run().await;
-    let proxy = proxy::new().upstream(&node).config(|config| config.connections.max = 3).run().await;
-    let limit = holdfast::listen::Config::default().head_timeout;
+    let proxy = proxy::new()
+        .upstream(&node)
+        .config(|config| {
+            config.connections.max = 3;
+            config.connections.head_timeout = FOR_EVER;
+            config.call_timeout = FOR_EVER;
+            config.upstream.timeout = FOR_EVER;
+        })
+        .run()
+        .await;
 
     // As the first request, or as the second.
     let mut half_sent = Vec::new();
@@ -474,7 +495,6 @@ async fn heads_that_do_not_end_make_room_for_newcomers() {
     }
     // Newcomers that stay busy: none of them is in the way of the next.
     node.fail(Fault::Hang).on("eth_gasPrice").always();
-    let begun = Instant::now();
     let mut newcomers = Vec::new();
     for arrived in 1..=3 {
         let mut newcomer = Raw::connect(proxy.address()).await;
@@ -482,7 +502,6 @@ async fn heads_that_do_not_end_make_room_for_newcomers() {
         eventually("its call arrives", async || node.count("eth_gasPrice") == arrived).await;
         newcomers.push(newcomer);
     }
-    assert!(begun.elapsed() < limit / 2, "{:?}", begun.elapsed());
     assert_eq!(proxy.metric(&proxy::closed("displaced")).await, 3);
     for mut client in half_sent {
         assert_eq!(client.read_to_end().await, "");

@@ -7,7 +7,7 @@ use holdfast::config::Config;
 
 use crate::support::{
     client, process,
-    program::{Program, file, holdfast, output, text},
+    program::{Program, file, holdfast, output, success, text},
     tools, upstream,
 };
 
@@ -228,9 +228,12 @@ async fn the_health_check_of_the_image_works_with_its_variables() {
     let program = Program::start(command);
     let line = program.line("is listening").await;
     let bound = |name: &str| line.split_whitespace().find_map(|word| word.strip_prefix(name)).unwrap();
-    let mut check = holdfast(&["health"]);
-    check.env("HOLDFAST_ADMIN", bound("admin="));
-    assert_eq!(text(&output(check).await.stdout), "live\n");
+    let check = || {
+        let mut check = holdfast(&["health"]);
+        check.env("HOLDFAST_ADMIN", bound("admin="));
+        check
+    };
+    assert_eq!(success(check).await, "live\n");
     let port = bound("listen=").rsplit(':').next().unwrap();
     assert!(
         client::at(&format!("http://127.0.0.1:{port}"))

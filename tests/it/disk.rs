@@ -41,14 +41,7 @@ impl Directory {
     }
 
     fn open(&self, size: ByteSize) -> Disk {
-        // A process that another test starts has all our files, this lock too, until it becomes its own program.
-        let patience = Instant::now() + Duration::from_secs(5);
-        loop {
-            match open(&self.0, size) {
-                Err(DiskError::InUse(_)) if Instant::now() < patience => std::thread::yield_now(),
-                opened => return opened.unwrap(),
-            }
-        }
+        open_when_free(&self.0, size)
     }
 
     fn folder(&self, chain: ChainKey) -> PathBuf {
@@ -76,6 +69,17 @@ impl Drop for Directory {
 
 fn open(path: &Path, size: ByteSize) -> Result<Disk, DiskError> {
     Disk::open(&DiskConfig { size, ..DiskConfig::new(path) })
+}
+
+/// A process that another test starts has all our files, this lock too, until it becomes its own program.
+pub(super) fn open_when_free(path: &Path, size: ByteSize) -> Disk {
+    let patience = Instant::now() + Duration::from_secs(20);
+    loop {
+        match open(path, size) {
+            Err(DiskError::InUse(_)) if Instant::now() < patience => std::thread::yield_now(),
+            opened => return opened.unwrap(),
+        }
+    }
 }
 
 fn files(folder: &Path) -> Vec<PathBuf> {

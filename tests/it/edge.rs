@@ -71,10 +71,10 @@ async fn many_calls_share_one_http_2_connection() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     let client = client::http2(&proxy);
-    node.fail(Fault::Delay(Duration::from_millis(200))).on("eth_gasPrice").always();
+    node.fail(Fault::Delay(Duration::from_millis(500))).on("eth_gasPrice").always();
 
     // More than the connection has streams for at a time: the rest wait their turn.
-    let calls = join_all((0..300).map(|_| client.ask("eth_gasPrice", json!([])))).await;
+    let calls = join_all((0..200).map(|_| client.ask("eth_gasPrice", json!([])))).await;
     assert!(calls.iter().all(Result::is_ok));
     assert_eq!(proxy.metric("holdfast_connections_accepted_total").await, 1);
     assert!(node.most_at_once() > 16, "{} at once", node.most_at_once());

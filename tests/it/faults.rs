@@ -44,11 +44,10 @@ fn entry(id: u32, method: &str, params: Value) -> Value {
 async fn each_failure_has_its_code_and_status() {
     let node = upstream::devchain().blocks(2, 3).run().await;
     for Told { fault, status, code, message } in table() {
-        let proxy = proxy::new()
-            .upstream(&node)
-            .config(|config| config.upstream.timeout = Duration::from_millis(500))
-            .run()
-            .await;
+        let is_waited_for = matches!(fault, Fault::Hang | Fault::Drip(_));
+        let timeout = Duration::from_secs(if is_waited_for { 1 } else { 30 });
+        let proxy =
+            proxy::new().upstream(&node).config(|config| config.upstream.timeout = timeout).run().await;
         let client = client::http(&proxy);
         // One that nobody has asked for yet: what is known is answered whatever the upstream does.
         let transaction = node.transactions_of(node.mine(1).hash)[0];

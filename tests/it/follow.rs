@@ -256,7 +256,10 @@ async fn told_by(url: &str, ws: &str, follow: Follow) -> proxy::Proxy {
 async fn quiet(node: &DevChain) {
     eventually("the follower to be quiet", || async {
         let before = node.calls_total();
-        time::sleep(10 * SOON).await;
+        for _ in 0..10 {
+            // Each as long as polling takes: one long rest is over at once on a machine that stood still.
+            time::sleep(SOON).await;
+        }
         node.calls_total() == before
     })
     .await;
@@ -274,6 +277,7 @@ async fn a_head_that_is_told_of_is_asked_for_once_and_nothing_is_polled() {
     let client = client::http(&proxy);
     quiet(&node).await;
     node.clear_calls();
+    let begun = time::Instant::now();
 
     for heads in 1..=10 {
         let head = node.mine(2);
@@ -289,7 +293,8 @@ async fn a_head_that_is_told_of_is_asked_for_once_and_nothing_is_polled() {
     quiet(&node).await;
     assert_eq!((node.count("eth_getBlockByHash"), node.count("eth_subscribe")), (10, 0));
     // One a head, and what the time that passed let the client's calls ask for.
-    assert!((10..=14).contains(&refreshes(&node)), "{} refreshes", refreshes(&node));
+    let most = 14 + begun.elapsed().as_secs() as usize;
+    assert!((10..=most).contains(&refreshes(&node)), "{} refreshes", refreshes(&node));
 
     // A reorg: each of the blocks that replace others.
     let head = node.reorg(2, 3);
@@ -312,14 +317,14 @@ async fn without_a_subscription_it_is_polled_until_there_is_one_again() {
     node.cut_sockets();
     eventually("polling", || async { refreshes(&node) > 10 }).await;
     node.mine(1);
-    eventually("the block", || async { node.count("eth_getBlockByHash") == 1 }).await;
-    eventually("a subscription", || async { node.count("eth_subscribe") == 3 }).await;
+    eventually("the block", || async { node.count("eth_getBlockByHash") >= 1 }).await;
+    eventually("a subscription", || async { node.count("eth_subscribe") >= 3 }).await;
     quiet(&node).await;
 
     let before = refreshes(&node);
     for heads in 2..=5 {
         node.mine(1);
-        eventually("the block", || async { node.count("eth_getBlockByHash") == heads }).await;
+        eventually("the block", || async { node.count("eth_getBlockByHash") >= heads }).await;
     }
     quiet(&node).await;
     assert!(refreshes(&node) - before <= 6, "{} refreshes of 4 heads", refreshes(&node) - before);

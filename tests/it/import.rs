@@ -15,18 +15,33 @@ use holdfast::{
     eth::{BlockHash, BlockNumber},
 };
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::{
+    disk::open_when_free,
     export::{Ran, export, place, read, run},
     support::{
-        client::{self, Client},
+        client::{self, Client, PATIENCE},
         eventually,
         upstream::{self, Node},
     },
-    tiers::{ask_all, calls, directory, number, start},
+    tiers::{ask_all, calls, confirmed, directory, kept, number, start},
 };
 
+const IN_USE: &str = "is in use by another process";
+
+/// Once the directory is free: a process that another test starts has its lock for a moment.
 async fn import(file: &Path, data: &Path) -> Ran {
+    let begun = Instant::now();
+    loop {
+        let ran = import_now(file, data).await;
+        if !ran.1.contains(IN_USE) || begun.elapsed() > PATIENCE {
+            return ran;
+        }
+    }
+}
+
+async fn import_now(file: &Path, data: &Path) -> Ran {
     run(&["import", file.to_str().unwrap(), "--data", data.to_str().unwrap()]).await
 }
 
@@ -56,9 +71,13 @@ fn bent(sealed: &Sealed, bend: impl FnOnce(&mut Value)) -> Sealed {
     Sealed::new(value.to_string().as_bytes()).unwrap()
 }
 
+fn opened(data: &Path) -> Disk {
+    open_when_free(data, DiskConfig::new(data).size)
+}
+
 /// What it says of numbers, and how much there is.
 async fn told(data: &Path, chain: ChainKey) -> (Vec<u64>, Option<BlockNumber>) {
-    let disk = Disk::open(&DiskConfig::new(data)).unwrap();
+    let disk = opened(data);
     let mut numbers = Vec::new();
     for at in 0..60 {
         if disk.hash_at(chain, BlockNumber(at)).await.unwrap().is_some() {
@@ -110,9 +129,11 @@ async fn what_the_node_has_pruned_is_answered_from_what_was_imported() {
         node.prune_below(30, pruned);
         let proxy = start(&node, &data, true).await;
         let client = client::http(&proxy);
+        confirmed(&proxy).await;
         assert_eq!(client.ask("eth_getBlockByNumber", json!([number(7), true])).await, truth);
         // It is written to, as any.
         ask_all(&client, &node, [35]).await;
+        kept(&proxy, "disk", 2).await;
         proxy.app.stop().await;
         node.fail(Fault::Status(503)).always();
         let alone = start(&node, &data, false).await;
@@ -130,16 +151,26 @@ async fn whoever_asks_before_it_is_known_what_is_final_waits_for_that() {
     let direct = client::at(&node.url());
     let truths = [ask(&direct, 7).await, ask(&direct, 8).await];
     node.prune_below(30, Pruned::Null);
-    let proxy = start(&node, &data, true).await;
-    let client = client::http(&proxy);
-    // The head, and what is final.
-    node.fail(Fault::Delay(Duration::from_millis(500))).on("eth_getBlockByNumber").times(2);
-    let second = async {
-        eventually("the head is known", async || proxy.metric("holdfast_head_number").await == 60).await;
-        ask(&client, 8).await
-    };
-    let (first, second) = tokio::join!(ask(&client, 7), second);
-    assert_eq!([first, second], truths);
+    for _ in 0..10 {
+        let proxy = start(&node, &data, true).await;
+        let client = client::http(&proxy);
+        // The head, and what is final.
+        node.fail(Fault::Delay(Duration::from_millis(400))).on("eth_getBlockByNumber").times(2);
+        let second = async {
+            eventually("the head is known", async || proxy.metric("holdfast_head_number").await == 60).await;
+            ask(&client, 8).await
+        };
+        let begun = Instant::now();
+        let (first, second) = tokio::join!(ask(&client, 7), second);
+        if [&first, &second] == truths.each_ref() {
+            return;
+        }
+        // It is waited for, but not for ever: not where the machine stood still.
+        assert!(begun.elapsed() > Duration::from_millis(1500), "{first:?} {second:?}");
+        node.clear_faults();
+        proxy.app.stop().await;
+    }
+    panic!("too slow each time");
 }
 
 #[tokio::test]
@@ -254,7 +285,7 @@ async fn what_contradicts_the_directory_is_refused_before_anything_gets_in() {
     assert_eq!((numbers, finalized), (vec![10, 11, 12], Some(BlockNumber(12))));
 
     // What is known to be final there, and is not there itself.
-    let disk = Disk::open(&DiskConfig::new(&data)).unwrap();
+    let disk = opened(&data);
     disk.note_finalized(chain, BlockNumber(20), BlockHash([1; 32].into())).await.unwrap();
     drop(disk);
     let (code, said) = import(&exported(&node, "21..22").await, &data).await;
@@ -284,8 +315,8 @@ async fn chains_are_kept_apart_and_one_can_be_insisted_on() {
     let truth = client::at(&one.url()).ask("eth_getBlockByNumber", json!([number(5), true])).await;
     one.fail(Fault::Status(503)).always();
     let proxy = start(&one, &data, false).await;
-    let (code, said) = import(&of_one, &data).await;
-    assert_eq!((code, said.contains("is in use by another process")), (Some(1), true), "{said}");
+    let (code, said) = import_now(&of_one, &data).await;
+    assert_eq!((code, said.contains(IN_USE)), (Some(1), true), "{said}");
     assert_eq!(client::http(&proxy).ask("eth_getBlockByNumber", json!([number(5), true])).await, truth);
     proxy.app.stop().await;
     let proxy = start(&other, &data, true).await;

@@ -3,9 +3,8 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    net::TcpListener,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::Command,
     time::Duration,
 };
 
@@ -19,7 +18,7 @@ use serde_json::{Value, json};
 use crate::support::{
     client::{self, Client},
     eventually,
-    program::file,
+    program::{Program, file, port},
     proxy::{self, Proxy},
     tools, upstream,
 };
@@ -195,13 +194,12 @@ async fn the_alerts_fire_when_they_should() {
 
 /// A real Prometheus that looks at the proxy each second.
 struct Prometheus {
-    child: Child,
+    _program: Program,
     url: String,
 }
 
 impl Prometheus {
-    fn start(binary: &Path, target: &str) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    async fn start(binary: &Path, target: &str) -> Self {
         let scraped = json!([{ "job_name": "holdfast", "static_configs": [{ "targets": [target] }] }]);
         let rules = path(ALERTS);
         let config = json!({
@@ -211,15 +209,25 @@ impl Prometheus {
         });
         let config = file("prometheus.yml", &config.to_string());
         let data = config.with_extension("data");
-        let child = Command::new(binary)
-            .arg(format!("--config.file={}", config.display()))
-            .arg(format!("--storage.tsdb.path={}", data.display()))
-            .arg(format!("--web.listen-address=127.0.0.1:{port}"))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        Self { child, url: format!("http://127.0.0.1:{port}") }
+        loop {
+            let address = format!("127.0.0.1:{}", port());
+            let mut command = Command::new(binary);
+            command
+                .arg(format!("--config.file={}", config.display()))
+                .arg(format!("--storage.tsdb.path={}", data.display()))
+                .arg(format!("--web.listen-address={address}"));
+            let mut program = Program::start(command);
+            eventually("it runs, or ends", || {
+                let has_said = program.said().contains("Server is ready");
+                std::future::ready(has_said || !program.is_running())
+            })
+            .await;
+            // It ends where somebody else was given the port meanwhile.
+            if program.is_running() {
+                return Self { _program: program, url: format!("http://{address}") };
+            }
+            assert!(program.said().contains("address already in use"), "{}", program.said());
+        }
     }
 
     /// The samples that a query comes to now.
@@ -241,19 +249,12 @@ impl Prometheus {
     }
 }
 
-impl Drop for Prometheus {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 #[tokio::test]
 async fn every_query_of_the_dashboard_is_answered_by_prometheus() {
     let test = "every_query_of_the_dashboard_is_answered_by_prometheus";
     let Some(binary) = tools::prometheus(test) else { return };
     let (node, proxy, client) = everything_happens().await;
-    let prometheus = Prometheus::start(&binary, &proxy.app.admin_address().to_string());
+    let prometheus = Prometheus::start(&binary, &proxy.app.admin_address().to_string()).await;
     eventually("it has looked three times", async || {
         node.mine(1);
         client.call(BLOCK, json!(["latest", false])).await;

@@ -85,7 +85,8 @@ async fn neither_page_nor_events_are_for_another_host() {
 #[tokio::test]
 async fn events_tell_the_history_and_then_what_changes() {
     let node = upstream::devchain().blocks(3, 2).run().await;
-    let proxy = proxy::new().upstream(&node).run().await;
+    let hour = Duration::from_secs(3600);
+    let proxy = proxy::new().upstream(&node).config(|config| config.chain.max_staleness = hour).run().await;
     let client = client::http(&proxy);
     let mut stream = Raw::connect(proxy.app.admin_address()).await;
     stream.write("GET /events HTTP/1.1\r\nhost: localhost\r\n\r\n").await;

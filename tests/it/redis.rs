@@ -12,7 +12,11 @@ use holdfast::{
 };
 use tokio::time::Instant;
 
-use crate::support::{authority::Authority, eventually, redis::redis};
+use crate::support::{
+    authority::Authority,
+    eventually,
+    redis::{Raw, redis},
+};
 
 const MAINNET: ChainKey = ChainKey { id: 1, genesis: B256::repeat_byte(0xd4) };
 const OTHER: ChainKey = ChainKey { id: 1, genesis: B256::repeat_byte(0xd5) };
@@ -65,17 +69,21 @@ async fn note(tier: &Tier, chain: ChainKey, number: BlockNumber, hash: BlockHash
     }
 }
 
-/// Takes no longer than it may, and says what went wrong.
+/// Is not waited for as long as an answer would be, and says what went wrong.
 async fn quick_error<T: std::fmt::Debug>(call: impl Future<Output = Result<T, TierError>>) -> String {
     let started = Instant::now();
     let error = call.await.unwrap_err().to_string();
-    assert!(started.elapsed() < Duration::from_millis(1500), "took {:?}: {error}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(15), "took {:?}: {error}", started.elapsed());
     error
 }
 
-/// One that does not wait for long.
-fn impatient(url: impl Into<String>) -> Tier {
-    Tier::try_new(&RedisConfig { timeout: Duration::from_millis(500), ..RedisConfig::at(url) }).unwrap()
+/// Keys do not end by their time any more. Tells how many would have.
+async fn persist(raw: &mut Raw) -> u64 {
+    let mut persisted = 0;
+    for key in raw.keys().await {
+        persisted += raw.ask::<u64>(&[b"PERSIST", &key]).await;
+    }
+    persisted
 }
 
 /// What it says; once it says instead that another had it forget.
@@ -357,7 +365,7 @@ async fn a_redis_that_is_not_there_is_noticed_at_once_and_so_is_its_return() {
     let Some(mut redis) = redis("a_redis_that_is_not_there_is_noticed_at_once_and_so_is_its_return") else {
         return;
     };
-    let tier = impatient(redis.url());
+    let tier = redis.tier();
     let hash = hash(MAINNET, 7, 0);
     for _ in 0..20 {
         let error = quick_error(tier.get(MAINNET, Part::Block, hash)).await;
@@ -380,7 +388,8 @@ async fn a_redis_that_is_not_there_is_noticed_at_once_and_so_is_its_return() {
 async fn a_redis_that_falls_silent_is_given_up_and_found_again() {
     let Some(redis) = redis("a_redis_that_falls_silent_is_given_up_and_found_again") else { return };
     let redis = redis.run().await;
-    let tier = impatient(redis.url());
+    let short = RedisConfig { timeout: Duration::from_millis(500), ..redis.config() };
+    let tier = Tier::try_new(&short).unwrap();
     redis.is_back(&tier).await;
     let mut raw = redis.raw().await;
     let before = raw.info("stats", "total_connections_received").await;
@@ -471,9 +480,12 @@ async fn a_password_is_sent_and_never_shown() {
     let redis = redis.password("correct-SECRET").run().await;
     let right = redis.tier();
     redis.is_back(&right).await;
-    let url = redis.url();
-    let wrong = impatient(url.replace("correct", "wrong"));
-    let none = impatient(url.replace(":correct-SECRET@", ""));
+    let with = |url: String| {
+        let config = RedisConfig { timeout: redis.config().timeout, ..RedisConfig::at(url) };
+        Tier::try_new(&config).unwrap()
+    };
+    let wrong = with(redis.url().replace("correct", "wrong"));
+    let none = with(redis.url().replace(":correct-SECRET@", ""));
     for (tier, why) in [(&wrong, "authentication failed"), (&none, "NOAUTH")] {
         for _ in 0..5 {
             let error = quick_error(tier.hash_at(MAINNET, BlockNumber(7))).await;
@@ -496,8 +508,8 @@ async fn it_is_reached_over_tls() {
     assert_eq!(redis.tier().hash_at(MAINNET, BlockNumber(7)).await.unwrap(), Some(hash(MAINNET, 7, 0)));
 
     let stranger = RedisConfig { ca: Some(Authority::new().file().into()), ..redis.secure_config() };
-    let error = Tier::try_new(&RedisConfig { timeout: Duration::from_secs(1), ..stranger }).unwrap();
-    let error = quick_error(error.hash_at(MAINNET, BlockNumber(7))).await;
+    let stranger = Tier::try_new(&stranger).unwrap();
+    let error = quick_error(stranger.hash_at(MAINNET, BlockNumber(7))).await;
     assert!(error.contains("certificate"), "{error}");
 }
 
@@ -509,6 +521,8 @@ async fn one_of_a_fleet_has_the_turn() {
     let what = Wanted::Number(BlockNumber(7));
     let ours = one.turn(MAINNET, Part::Block, what).await.unwrap();
     assert!(matches!(ours, Turn::Ours(Some(_))));
+    // From here on it ends when it is dropped, and not before.
+    assert_eq!(persist(&mut redis.raw().await).await, 1);
     assert!(matches!(another.turn(MAINNET, Part::Block, what).await.unwrap(), Turn::Theirs));
     assert!(matches!(one.turn(MAINNET, Part::Block, what).await.unwrap(), Turn::Theirs));
     for (chain, part, what) in [
@@ -521,9 +535,7 @@ async fn one_of_a_fleet_has_the_turn() {
     }
     drop(ours);
     let free = async || matches!(another.turn(MAINNET, Part::Block, what).await, Ok(Turn::Ours(_)));
-    let dropped = Instant::now();
     eventually("the turn", free).await;
-    assert!(dropped.elapsed() < TURN / 2, "it was over when it was dropped, not by its time");
 }
 
 #[tokio::test]
@@ -534,10 +546,10 @@ async fn the_turn_of_one_who_is_gone_ends_and_a_late_end_takes_nobody_elses() {
     let redis = redis.run().await;
     let (one, another) = (redis.tier(), redis.tier());
     let [what, late] = [7, 8].map(|number| Wanted::Number(BlockNumber(number)));
+    let mut raw = redis.raw().await;
+    let taken = Instant::now();
     mem::forget(one.turn(MAINNET, Part::Block, what).await.unwrap());
     let slow = one.turn(MAINNET, Part::Block, late).await.unwrap();
-    let taken = Instant::now();
-    assert!(matches!(another.turn(MAINNET, Part::Block, what).await.unwrap(), Turn::Theirs));
     let mut turns = Vec::new();
     for what in [what, late] {
         eventually("the end of a turn", async || {
@@ -550,6 +562,8 @@ async fn the_turn_of_one_who_is_gone_ends_and_a_late_end_takes_nobody_elses() {
         turns.push(taken.elapsed());
     }
     assert!(turns.iter().all(|after| *after > TURN - Duration::from_millis(500)), "{turns:?}");
+    // What is another's now must not end by its time before it is looked at.
+    assert_ne!(persist(&mut raw).await, 0);
     drop(slow);
     tokio::time::sleep(Duration::from_millis(200)).await;
     let turn = one.turn(MAINNET, Part::Block, late).await.unwrap();
@@ -557,7 +571,7 @@ async fn the_turn_of_one_who_is_gone_ends_and_a_late_end_takes_nobody_elses() {
 }
 
 /// How often the server was read from since: it reads what was sent together at once.
-async fn reads(raw: &mut crate::support::redis::Raw) -> u64 {
+async fn reads(raw: &mut Raw) -> u64 {
     raw.info("stats", "total_reads_processed").await
 }
 

@@ -61,7 +61,7 @@ async fn a_node_whose_secrets_are_the_same_stays_wherever_they_are_written() {
     // With another token it is asked anew; and nothing is shown of either.
     fs::write(&token, "OTHER-TOKEN").unwrap();
     reread(&process).await;
-    eventually("it is asked who it is", async || node.count("eth_chainId") == asked + 1).await;
+    eventually("it is asked who it is", async || node.count("eth_chainId") > asked).await;
     assert!(client.ask(BALANCE, somebody()).await.is_ok());
     assert!(client.ask("eth_getFilterChanges", json!([filter.trim_matches('"')])).await.is_err());
     let metrics = client.get(&format!("{}/metrics", process.admin_url())).await;
@@ -86,7 +86,7 @@ async fn new_heads_are_heard_of_where_the_new_configuration_says() {
     let process = process::serve_file(&path).run().await;
     let told = async |times: usize| {
         eventually("a subscription", async || {
-            process.said().matches("new heads are told of").count() == times
+            process.said().matches("new heads are told of").count() >= times
         })
         .await;
     };

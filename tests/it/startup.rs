@@ -169,7 +169,12 @@ async fn it_warns_of_operators_from_anywhere() {
         let arguments = ["serve", "--listen", "127.0.0.1:0", "--admin", admin, "--upstream", &node.url()];
         let program = Program::start(holdfast(&arguments));
         program.says("is listening").await;
-        assert_eq!(program.said().contains("the admin listener is not on loopback"), warns, "{admin}");
+        let warning = "the admin listener is not on loopback";
+        if warns {
+            program.says(warning).await;
+        } else {
+            assert!(!program.said().contains(warning), "{admin}");
+        }
     }
 }
 
@@ -180,11 +185,11 @@ async fn a_known_chain_id_over_another_first_block_is_warned_of() {
         let process = process::serve(&node).run().await;
         process.says("upstream identified").await;
         assert!(process.client().ask("eth_gasPrice", json!([])).await.is_ok());
-        assert_eq!(
-            process.said().contains("that of Ethereum Mainnet, and block 0 is not"),
-            warns,
-            "{}",
-            process.said()
-        );
+        let warning = "that of Ethereum Mainnet, and block 0 is not";
+        if warns {
+            process.says(warning).await;
+        } else {
+            assert!(!process.said().contains(warning), "{}", process.said());
+        }
     }
 }

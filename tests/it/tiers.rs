@@ -115,10 +115,32 @@ pub(super) async fn ask_all(client: &Client, node: &Node, blocks: impl IntoItera
     }
 }
 
+/// Waits until what all tiers say of numbers counts: nobody is held up by that for long, and who is not asks the node.
+pub(super) async fn confirmed(proxy: &Proxy) {
+    let client = client::http(proxy);
+    eventually("the tiers are confirmed", async || {
+        client.ask(BLOCK, json!(["finalized", false])).await.unwrap();
+        let status = client.get(&proxy.admin_url("/status")).await.json();
+        status["tiers"].as_array().unwrap().iter().all(|tier| tier["confirmed"] == true)
+    })
+    .await;
+}
+
+/// Waits until so many parts of blocks are written to this tier: what is not when it stops has only so long.
+pub(super) async fn kept(proxy: &Proxy, tier: &str, parts: u64) {
+    let written = format!(r#"holdfast_tier_writes_total{{tier="{tier}",outcome="written"}}"#);
+    eventually("it is written", async || proxy.metric(&written).await >= parts).await;
+}
+
 /// One that was started, asked all about these blocks, and stopped: what is final of them is in the directory.
 async fn fill(node: &Node, directory: &Path, blocks: impl IntoIterator<Item = u64>) {
+    let blocks: Vec<u64> = blocks.into_iter().collect();
     let first = start(node, directory, true).await;
-    ask_all(&client::http(&first), node, blocks).await;
+    confirmed(&first).await;
+    ask_all(&client::http(&first), node, blocks.iter().copied()).await;
+    let highest = node.head().number - node.config().finalized_distance;
+    let are_final = blocks.iter().filter(|at| **at <= highest).count() as u64;
+    kept(&first, "disk", 2 * are_final).await;
     first.app.stop().await;
 }
 
@@ -149,6 +171,7 @@ async fn what_is_final_outlives_a_restart_and_what_is_not_does_not() {
     for at in [1, 7, 20, 44] {
         all.extend(truths(at).await);
     }
+    confirmed(&second).await;
     let asked = fetches(&node);
     for (method, params, truth) in all {
         assert_eq!(client.ask(method, params.clone()).await, truth, "{method} {params}");
@@ -329,9 +352,12 @@ async fn warming_fills_the_disk_and_asks_for_nothing_that_is_there() {
         }
     };
     let first = start(&node, &data, true).await;
+    confirmed(&first).await;
     warm(&first).await;
+    kept(&first, "disk", 80).await;
     first.app.stop().await;
     let second = start(&node, &data, true).await;
+    confirmed(&second).await;
     let asked = fetches(&node);
     warm(&second).await;
     assert_eq!(fetches(&node), asked, "it was on disk");
@@ -428,23 +454,28 @@ async fn what_cannot_be_proved_is_kept_as_it_was_said_when_it_was_final() {
     let block =
         async |proxy: &Proxy, at| client::http(proxy).ask(BLOCK, json!([number(at), true])).await.unwrap();
     let first = start_with(&node, &data, true, unproved).await;
+    confirmed(&first).await;
     block(&first, 10).await;
     // Not final when it came, and final then.
     let client = client::http(&first);
     client.ask(BLOCK, json!(["latest", false])).await.unwrap();
     block(&first, 60).await;
     finalize(&node, &first, 60).await;
+    kept(&first, "disk", 1).await;
     first.app.stop().await;
 
     let second = start_with(&node, &data, true, unproved).await;
+    confirmed(&second).await;
     let asked = fetches(&node);
     block(&second, 10).await;
     assert_eq!(fetches(&node), asked, "it was said when it was final");
     block(&second, 60).await;
     assert_eq!(fetches(&node), asked + 1, "it was not");
+    kept(&second, "disk", 1).await;
     second.app.stop().await;
     // Fetched again once it was final.
     let third = start_with(&node, &data, true, unproved).await;
+    confirmed(&third).await;
     block(&third, 60).await;
     assert_eq!(fetches(&node), asked + 1);
 }

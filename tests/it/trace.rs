@@ -108,7 +108,7 @@ async fn a_fetch_that_is_shared_is_of_the_first_one_s_trace_and_a_hit_asks_nobod
     let node = server::node(&chain).run().await;
     let proxy = proxy::new().upstream_url(&node.url()).run().await;
     let client = client::http(&proxy);
-    chain.fail(Fault::Delay(Duration::from_secs(1))).on("eth_getBlockByHash").once();
+    chain.fail(Fault::Delay(Duration::from_secs(3))).on("eth_getBlockByHash").once();
     let body = call("eth_getBlockByHash", json!([hash, true]));
     let (one, other) = tokio::join!(send(&client, &[("traceparent", ONE)], body.clone()), async {
         eventually("the fetch", async || !told(&node, &hash).is_empty()).await;

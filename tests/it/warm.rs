@@ -72,7 +72,7 @@ async fn equal_ones_share_a_fetch_and_more_than_so_many_come_back() {
     let proxy = proxy::new().upstream(&node).run().await;
     warm(&proxy, "block=latest").await;
     let before = fetches(&node);
-    node.fail(Fault::Delay(Duration::from_millis(1500))).on("eth_getBlockByNumber").always();
+    node.fail(Fault::Delay(Duration::from_secs(3))).on("eth_getBlockByNumber").always();
     let warmed = join_all((0..20).map(|_| warm(&proxy, "block=3"))).await;
     let (done, turned_away): (Vec<_>, Vec<_>) = warmed.iter().partition(|warmed| warmed.status == 200);
     assert_eq!((done.len(), turned_away.len(), fetches(&node) - before), (16, 4, 1));

@@ -289,6 +289,7 @@ async fn a_connection_that_the_node_closed_meanwhile_fails_no_call() {
             eventually("all are closed", async || node.seen().open == 0).await;
             // Time for the news to travel.
             time::sleep(Duration::from_millis(20)).await;
+            eventually("the news", async || !node.is_half_closed()).await;
             let answer = balance(&client, of).await;
             assert!(answer.outcome().is_ok(), "{protocols:?}: {}", answer.text());
         }
@@ -304,7 +305,7 @@ async fn a_connection_on_which_the_node_has_fallen_silent_is_given_up() {
         let node = server::node(&chain).tls(&authority, HOST, &[protocol]).run().await;
         let process = process::serve_url(&node.url())
             .env("SSL_CERT_FILE", authority.file())
-            .set("UPSTREAM__TIMEOUT", "2s")
+            .set("UPSTREAM__TIMEOUT", "4s")
             .run()
             .await;
         let client = process.client();

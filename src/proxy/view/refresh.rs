@@ -56,7 +56,7 @@ pub(super) enum Unnamed {
 
 impl View {
     pub(super) async fn refresh_head(self: Arc<Self>, sent: Stamp) -> Result<(), UpstreamError> {
-        let wall = SystemTime::now();
+        let wall = (self.wall)();
         let shown = match self.ask_head(sent).await {
             // From here on it is not asked any more: another is.
             Err(UpstreamError::Stranger(_)) => self.ask_head(sent).await,

@@ -180,7 +180,7 @@ async fn a_real_clock_gives_back_what_was_taken() {
     let proxy = proxy::new()
         .upstream(&node)
         .config(|config| {
-            config.http.rate = "20/s".parse().ok();
+            config.http.rate = "2/s".parse().ok();
             config.http.burst = NonZeroU32::new(1);
         })
         .run()

@@ -18,7 +18,7 @@ use holdfast::{
 
 use tokio::time::Instant;
 
-use super::{CHAIN, Directory, content::Content, found, open, put_both};
+use super::{CHAIN, Directory, content::Content, found, open, open_when_free, put_both};
 
 /// Segments of 1 MB: several are sealed before the end.
 const SIZE: ByteSize = ByteSize::mib(16);
@@ -34,7 +34,7 @@ const FORGETS: &str = "forgets";
 async fn writes_until_it_is_killed() {
     let Some(directory) = std::env::var_os("DISK_DIRECTORY") else { return };
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
-    let disk = open(Path::new(&directory), SIZE).unwrap();
+    let disk = open_when_free(Path::new(&directory), SIZE);
     let mut told = std::io::stdout();
     let first = variable("DISK_FIRST").parse().unwrap();
     for number in first..first + 90 {

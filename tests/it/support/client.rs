@@ -21,7 +21,7 @@ use tokio::{
 use super::{authority::Authority, proxy::Proxy};
 
 /// How long anything may take before a test gives up on it.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Sends calls over HTTP.
 #[derive(Clone)]

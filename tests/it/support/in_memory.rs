@@ -4,9 +4,10 @@ use std::{
     convert::Infallible,
     io::Read,
     sync::{
-        Arc,
+        Arc, LazyLock,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
+    time::SystemTime,
 };
 
 use bytes::Bytes;
@@ -25,6 +26,7 @@ use http_body::Body as _;
 use http_body_util::{BodyExt, Full};
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use tower::{ServiceExt, util::BoxCloneSyncService};
 
 pub type Body = http_body_util::combinators::UnsyncBoxBody<Portion, Infallible>;
@@ -61,6 +63,14 @@ pub fn consistent() -> Config {
 /// Runs in a task of its own what a started program runs in the background.
 pub fn program(chain: &DevChain, config: &Config) -> InMemory {
     program_over(&[chain], config)
+}
+
+/// The wall's clock as the test's own goes: where that is paused, the real one would seem to jump.
+fn wall() -> SystemTime {
+    static BEGUN: LazyLock<(Instant, SystemTime)> = LazyLock::new(|| (Instant::now(), SystemTime::now()));
+    let ((begun, wall), now) = (*BEGUN, Instant::now());
+    // Each test has a clock of its own, which may be behind.
+    wall + now.saturating_duration_since(begun) - begun.saturating_duration_since(now)
 }
 
 /// A node as an endpoint.
@@ -103,8 +113,15 @@ pub fn program_with(
     let cache = Cache::new(&config.cache, cache::Metrics::default());
     let metrics = proxy::Metrics::register(&mut registry);
     let verifier = Verifier::new(config.verify.clone(), verify::Metrics::register(&mut registry));
-    let parts =
-        ProxyParts { upstream: upstream.clone(), cache, tiers: tiers.clone(), verifier, consistent, metrics };
+    let parts = ProxyParts {
+        upstream: upstream.clone(),
+        cache,
+        tiers: tiers.clone(),
+        verifier,
+        consistent,
+        wall,
+        metrics,
+    };
     let bytes = config.max_bytes_in_flight.as_u64();
     let metrics = http::Metrics::register(&mut registry);
     let access = Access::new(&config.http, Policy::new(&config.proxy()), metrics);

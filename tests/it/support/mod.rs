@@ -22,7 +22,7 @@ pub async fn eventually<F>(what: &str, mut condition: impl FnMut() -> F)
 where
     F: Future<Output = bool>,
 {
-    let patience = Instant::now() + Duration::from_secs(20);
+    let patience = Instant::now() + Duration::from_secs(60);
     while !condition().await {
         assert!(Instant::now() < patience, "waited in vain for: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;

@@ -1,12 +1,14 @@
 //! The program as people run it.
 
 use std::{
+    cell::RefCell,
     io::Read,
+    net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed},
     },
     thread::JoinHandle,
 };
@@ -47,6 +49,18 @@ pub async fn output(mut command: Command) -> Output {
     tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
 }
 
+/// Runs a probe until it succeeds, and tells what it said: one alone may come too late on a busy machine.
+pub async fn success(probe: impl Fn() -> Command) -> String {
+    let said = RefCell::new(String::new());
+    eventually("a probe's success", async || {
+        let ran = output(probe()).await;
+        said.replace(text(&ran.stdout) + &text(&ran.stderr));
+        ran.status.success()
+    })
+    .await;
+    said.into_inner()
+}
+
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
@@ -63,6 +77,18 @@ pub fn file(name: &str, content: &str) -> PathBuf {
     let path = folder.join(name);
     std::fs::write(&path, content).unwrap();
     path
+}
+
+/// A port that nobody has: outside the range from which the system takes those of clients.
+pub fn port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let first = 10_000 + std::process::id() % 20_000;
+    loop {
+        let port = u16::try_from(10_000 + (first + NEXT.fetch_add(1, Relaxed)) % 22_000).unwrap();
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 // === impl Program ===

@@ -1,11 +1,6 @@
 //! A real Redis.
 
-use std::{
-    net::TcpListener,
-    path::PathBuf,
-    process::Command,
-    sync::atomic::{AtomicU32, Ordering::Relaxed},
-};
+use std::{path::PathBuf, process::Command, time::Duration};
 
 use holdfast::cache::redis::{Redis as Tier, RedisConfig};
 use redis::{FromRedisValue, aio::MultiplexedConnection};
@@ -14,9 +9,12 @@ use rustix::process::Signal;
 use super::{
     authority::{Authority, Pair},
     eventually,
-    program::{Program, file},
+    program::{Program, file, port},
     tools,
 };
+
+/// For one answer: longer than a busy machine ever stands still. One that is gone is noticed at once all the same.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A redis-server on loopback, on a port of its own. Killed when dropped.
 pub struct Redis {
@@ -37,18 +35,6 @@ pub fn redis(test: &str) -> Option<Redis> {
         .map(str::to_owned)
         .into();
     Some(Redis { binary, arguments, port: port(), password: None, program: None, secure: None })
-}
-
-/// One that nobody has: outside the range from which the system takes those of clients.
-fn port() -> u16 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let first = 10_000 + std::process::id() % 20_000;
-    loop {
-        let port = u16::try_from(10_000 + (first + NEXT.fetch_add(1, Relaxed)) % 22_000).unwrap();
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
 }
 
 // === impl Redis ===
@@ -117,7 +103,8 @@ impl Redis {
     /// How it is reached over TLS.
     pub fn secure_config(&self) -> RedisConfig {
         let (port, ca) = self.secure.as_ref().unwrap();
-        RedisConfig { ca: Some(ca.into()), ..RedisConfig::at(format!("rediss://127.0.0.1:{port}")) }
+        let url = format!("rediss://127.0.0.1:{port}");
+        RedisConfig { ca: Some(ca.into()), timeout: TIMEOUT, ..RedisConfig::at(url) }
     }
 
     /// A tier there, with time enough for a machine that has others to serve.
@@ -126,7 +113,7 @@ impl Redis {
     }
 
     pub fn config(&self) -> RedisConfig {
-        RedisConfig { timeout: std::time::Duration::from_secs(2), ..RedisConfig::at(self.url()) }
+        RedisConfig { timeout: TIMEOUT, ..RedisConfig::at(self.url()) }
     }
 
     /// A connection on which anything can be asked.

@@ -1,13 +1,19 @@
 //! Many with one Redis, which comes and goes, is full, and is written to by anybody.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering::Relaxed},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
 };
 
 use futures_util::future::join_all;
 use holdfast::{
-    cache::tier::{ChainKey, Tier},
+    cache::{
+        redis::{RedisConfig, TURN},
+        tier::{ChainKey, Tier},
+    },
     config::Config,
     eth::{BlockHash, BlockNumber},
     verify::Demand,
@@ -16,42 +22,39 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
-    BLOCK, BLOCK_BY_HASH, RECEIPT, RECEIPTS, TRANSACTION, ask_all, calls, directory, fetches, finalize,
-    number, start, start_with,
+    BLOCK, BLOCK_BY_HASH, RECEIPT, RECEIPTS, TRANSACTION, ask_all, calls, confirmed, directory, fetches,
+    fill, finalize, kept, number, start, start_with,
 };
 use crate::support::{
     client, eventually,
     proxy::{self, Proxy},
     redis::redis,
-    upstream,
+    upstream::{self, Node},
 };
 
-#[tokio::test]
-async fn a_fleet_asks_once() {
-    let Some(server) = redis("a_fleet_asks_once") else { return };
-    let server = server.run().await;
-    let node = upstream::devchain().blocks(1030, 1).run().await;
-    let shared = |config: &mut Config| config.cache.redis = Some(server.config());
+/// How often two ask the node for the same thousand blocks, and the longest that any few of them took.
+async fn asks_of_two(node: &Node, redis: RedisConfig) -> (u64, Duration) {
+    let shared = |config: &mut Config| config.cache.redis = Some(redis.clone());
     let fleet = [
-        proxy::new().upstream(&node).config(shared).run().await,
-        proxy::new().upstream(&node).config(shared).run().await,
+        proxy::new().upstream(node).config(shared).run().await,
+        proxy::new().upstream(node).config(shared).run().await,
     ];
-    let clients = fleet.each_ref().map(client::http);
-    // Both know what is final.
-    for client in &clients {
-        client.ask(BLOCK, json!(["finalized", false])).await.unwrap();
+    for proxy in &fleet {
+        confirmed(proxy).await;
     }
+    let clients = fleet.each_ref().map(client::http);
     let direct = client::at(&node.url());
-    let before = fetches(&node);
-    for some in (1..=1000u64).collect::<Vec<_>>().chunks(20) {
-        let both = some.iter().flat_map(|at| clients.iter().map(move |client| (*at, client)));
+    let (before, mut longest) = (fetches(node), Duration::ZERO);
+    for few in (1..=1000u64).collect::<Vec<_>>().chunks(10) {
+        let begun = Instant::now();
+        let both = few.iter().flat_map(|at| clients.iter().map(move |client| (*at, client)));
         let answers = both.map(|(at, client)| client.ask(BLOCK, json!([number(at), true])));
         assert!(
             join_all(answers).await.iter().all(|answer| answer.as_ref().is_ok_and(|text| text != "null"))
         );
+        longest = longest.max(begun.elapsed());
     }
-    let asked = fetches(&node) - before;
-    assert!((1000..=1010).contains(&asked), "the node was asked {asked} times for 1,000 blocks");
+    let asked = fetches(node) - before;
     for at in [1, 500, 1000] {
         let params = json!([number(at), true]);
         let truth = direct.ask(BLOCK, params.clone()).await;
@@ -59,6 +62,25 @@ async fn a_fleet_asks_once() {
             assert_eq!(client.ask(BLOCK, params.clone()).await, truth);
         }
     }
+    (asked, longest)
+}
+
+#[tokio::test]
+async fn a_fleet_asks_once() {
+    let Some(server) = redis("a_fleet_asks_once") else { return };
+    let server = server.run().await;
+    let node = upstream::devchain().blocks(1030, 1).run().await;
+    let mut asked = 0;
+    for prefix in ["first:", "second:", "third:"] {
+        let longest;
+        (asked, longest) =
+            asks_of_two(&node, RedisConfig { prefix: prefix.to_owned(), ..server.config() }).await;
+        // Where the machine stands still for as long as a turn lasts, the next one asks, and rightly so.
+        if longest < TURN / 2 {
+            break;
+        }
+    }
+    assert!((1000..=1010).contains(&asked), "the node was asked {asked} times for 1,000 blocks");
 }
 
 #[tokio::test]
@@ -115,7 +137,9 @@ async fn what_somebody_else_writes_into_redis_is_never_served() {
     let node = upstream::devchain().blocks(60, 2).run().await;
     let shared = |config: &mut Config| config.cache.redis = Some(server.config());
     let first = proxy::new().upstream(&node).config(shared).run().await;
+    confirmed(&first).await;
     ask_all(&client::http(&first), &node, 1..30).await;
+    kept(&first, "redis", 58).await;
     first.app.stop().await;
     let mut raw = server.raw().await;
     let mut random = fastrand::Rng::with_seed(11);
@@ -159,9 +183,7 @@ async fn what_cannot_be_confirmed_holds_up_nobody_and_is_asked_for_seldom() {
     let server = server.run().await;
     let node = upstream::devchain().blocks(300, 1).run().await;
     let data = directory();
-    let first = start(&node, &data, true).await;
-    ask_all(&client::http(&first), &node, 1..=20).await;
-    first.app.stop().await;
+    fill(&node, &data, 1..=20).await;
     // Somebody is far ahead.
     let genesis = node.hash_at(0).unwrap();
     let chain = ChainKey { id: node.config().chain_id, genesis };
@@ -169,6 +191,13 @@ async fn what_cannot_be_confirmed_holds_up_nobody_and_is_asked_for_seldom() {
     let shared = |config: &mut Config| config.cache.redis = Some(server.config());
     let both = start_with(&node, &data, true, shared).await;
     let begun = Instant::now();
+    let is_disk = |tier: &Value| tier["tier"] == "disk" && tier["confirmed"] == true;
+    eventually("the directory is confirmed", async || {
+        client::http(&both).ask(BLOCK, json!(["finalized", false])).await.unwrap();
+        let status = client::http(&both).get(&both.admin_url("/status")).await.json();
+        status["tiers"].as_array().unwrap().iter().any(is_disk)
+    })
+    .await;
     let before = fetches(&node);
     ask_all(&client::http(&both), &node, 1..=20).await;
     // These are counted by the comparison itself.
@@ -215,8 +244,10 @@ async fn what_was_left_out_is_handed_on_when_it_is_warmed() {
         assert!(told.text().contains("present"), "{}", told.text());
     }
     assert_eq!(fetches(&node), asked);
+    kept(&first, "redis", 40).await;
     let shared = |to: &mut Config| to.cache.redis = Some(config.clone());
     let second = proxy::new().upstream(&node).config(shared).run().await;
+    confirmed(&second).await;
     let client = client::http(&second);
     for at in 1..=20 {
         client.ask(BLOCK, json!([number(at), true])).await.unwrap();
@@ -243,6 +274,7 @@ async fn what_cannot_be_proved_is_asked_for_again_once_it_is_final_and_then_shar
         }
     };
     let first = proxy::new().upstream(&node).config(shared).run().await;
+    confirmed(&first).await;
     client::http(&first).ask(BLOCK, json!(["latest", false])).await.unwrap();
     ask(&first).await;
     finalize(&node, &first, 60).await;
@@ -251,8 +283,10 @@ async fn what_cannot_be_proved_is_asked_for_again_once_it_is_final_and_then_shar
     assert_eq!(fetches(&node), asked + 2, "it was said before it was final");
     ask(&first).await;
     assert_eq!(fetches(&node), asked + 2, "and now it was not");
+    kept(&first, "redis", 2).await;
     first.app.stop().await;
     let second = proxy::new().upstream(&node).config(shared).run().await;
+    confirmed(&second).await;
     ask(&second).await;
     assert_eq!(fetches(&node), asked + 2, "it is shared");
 }
@@ -264,9 +298,12 @@ async fn a_tier_that_can_be_read_and_not_written_goes_on_answering() {
     let node = upstream::devchain().blocks(60, 2).run().await;
     let shared = |config: &mut Config| config.cache.redis = Some(server.config());
     let first = proxy::new().upstream(&node).config(shared).run().await;
+    confirmed(&first).await;
     ask_all(&client::http(&first), &node, 1..=20).await;
+    kept(&first, "redis", 40).await;
     first.app.stop().await;
     let second = proxy::new().upstream(&node).config(shared).run().await;
+    confirmed(&second).await;
     let client = client::http(&second);
     client.ask(BLOCK, json!([number(1), true])).await.unwrap();
     let _: () = server.raw().await.ask(&[b"CONFIG", b"SET", b"maxmemory", b"1"]).await;
@@ -295,11 +332,14 @@ async fn what_redis_had_is_in_the_directory_afterwards() {
     let node = upstream::devchain().blocks(60, 2).run().await;
     let shared = |config: &mut Config| config.cache.redis = Some(server.config());
     let first = proxy::new().upstream(&node).config(shared).run().await;
+    confirmed(&first).await;
     ask_all(&client::http(&first), &node, 1..=10).await;
+    kept(&first, "redis", 20).await;
     first.app.stop().await;
 
     let data = directory();
     let both = start_with(&node, &data, true, shared).await;
+    confirmed(&both).await;
     let client = client::http(&both);
     for at in 1..=10 {
         client.ask(BLOCK, json!([number(at), true])).await.unwrap();
@@ -307,11 +347,12 @@ async fn what_redis_had_is_in_the_directory_afterwards() {
     }
     let hits = r#"holdfast_tier_reads_total{tier="redis",outcome="hit"}"#;
     assert!(both.metric(hits).await >= 20, "Redis had it");
+    kept(&both, "disk", 20).await;
     both.app.stop().await;
 
     let alone = start(&node, &data, true).await;
     let client = client::http(&alone);
-    client.ask(BLOCK, json!(["finalized", false])).await.unwrap();
+    confirmed(&alone).await;
     let asked = fetches(&node);
     for at in 1..=10 {
         client.ask(BLOCK, json!([number(at), true])).await.unwrap();

@@ -4,7 +4,7 @@ use std::{cell::Cell, fs};
 
 use serde_json::json;
 
-use super::{BLOCK, RECEIPTS, ask_all, directory, fetches, fill, number, start};
+use super::{BLOCK, RECEIPTS, ask_all, confirmed, directory, fetches, fill, number, start};
 use crate::support::{
     client, eventually,
     mounted::Mounted,
@@ -20,20 +20,30 @@ const WRITING: &str = r#"holdfast_tier_writing{tier="disk"}"#;
 async fn a_full_disk_is_left_alone_and_is_nobodys_trouble() {
     let test = "a_full_disk_is_left_alone_and_is_nobodys_trouble";
     let Some(mounted) = Mounted::new(test, directory()) else { return };
-    let node = upstream::devchain().blocks(300, 6).run().await;
+    let node = upstream::devchain().blocks(900, 6).run().await;
     let proxy = start(&node, mounted.folder(), true).await;
     let client = client::http(&proxy);
-    for at in 1..=200 {
+    confirmed(&proxy).await;
+    let ask = async |at| {
         client.ask(BLOCK, json!([number(at), true])).await.unwrap();
         client.ask(RECEIPTS, json!([number(at)])).await.unwrap();
+    };
+    for at in 1..=200 {
+        ask(at).await;
     }
-    eventually("it is full", async || proxy.metric(FAILED).await > 0).await;
-    eventually("it is left alone", async || proxy.metric(WRITING).await == 0).await;
-    ask_all(&client, &node, [1, 100, 200, 220, 230]).await;
+    let next = Cell::new(201);
+    eventually("it is full, and left alone", async || {
+        ask(next.get()).await;
+        next.set(next.get() + 1);
+        proxy.metric(FAILED).await > 0 && proxy.metric(WRITING).await == 0
+    })
+    .await;
+    ask_all(&client, &node, [1, 100, 200, 820, 830]).await;
     proxy.app.stop().await;
 
     // What came before it was full is there after a restart.
     let proxy = start(&node, mounted.folder(), true).await;
+    confirmed(&proxy).await;
     let asked = fetches(&node);
     client::http(&proxy).ask(BLOCK, json!([number(1), true])).await.unwrap();
     assert_eq!(fetches(&node), asked, "it was on disk");

@@ -9,7 +9,9 @@ use holdfast::{
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{BLOCK, BLOCK_BY_HASH, ask_all, directory, files, fill, number, start, start_with};
+use super::{
+    BLOCK, BLOCK_BY_HASH, ask_all, confirmed, directory, files, fill, kept, number, start, start_with,
+};
 use crate::support::{client, eventually, proxy, redis::redis, upstream};
 
 #[tokio::test]
@@ -24,7 +26,7 @@ async fn what_was_final_and_is_another_now_empties_the_indexes_and_keeps_content
     let second = start(&node, &data, true).await;
     let client = client::http(&second);
     ask_all(&client, &node, [10, 40, 44]).await;
-    assert!(second.metric("holdfast_finality_alarms_total").await >= 1);
+    eventually("the alarm", async || second.metric("holdfast_finality_alarms_total").await >= 1).await;
     assert_eq!(client.ask(BLOCK_BY_HASH, json!([old, true])).await, content);
     second.app.stop().await;
     // And so it is from the next start on.
@@ -47,7 +49,7 @@ async fn what_is_final_now_does_not_vouch_for_what_was_final_before_the_start() 
     client.ask(BLOCK, json!(["finalized", false])).await.unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;
     ask_all(&client, &node, [10, 40, 44]).await;
-    assert!(second.metric("holdfast_finality_alarms_total").await >= 1);
+    eventually("the alarm", async || second.metric("holdfast_finality_alarms_total").await >= 1).await;
 }
 
 #[tokio::test]
@@ -121,7 +123,7 @@ async fn nothing_is_noted_over_what_was_final_before_that_was_asked_for_again() 
     ask_all(&client, &node, [10, 40]).await;
     node.reorg(50, 80);
     node.clear_calls();
-    node.fail(Fault::Delay(Duration::from_millis(200))).on(BLOCK).always();
+    node.fail(Fault::Hang).on(format!("{BLOCK}[{}*", number(44))).always();
     let killed = directory();
     let asks = async {
         // Both are asked for anew.
@@ -158,10 +160,13 @@ async fn one_tier_does_not_vouch_for_another() {
     // Others have gone on meanwhile.
     let shared = |config: &mut Config| config.cache.redis = Some(server.config());
     let other = proxy::new().upstream(&node).config(shared).run().await;
+    confirmed(&other).await;
     ask_all(&client::http(&other), &node, [20]).await;
+    kept(&other, "redis", 2).await;
     other.app.stop().await;
 
     let both = start_with(&node, &data, true, shared).await;
+    confirmed(&both).await;
     ask_all(&client::http(&both), &node, [10, 20, 40, 44]).await;
     let hits = r#"holdfast_tier_reads_total{tier="redis",outcome="hit"}"#;
     assert!(both.metric(hits).await >= 1, "what is right is forgotten with what is not");

@@ -1,6 +1,7 @@
 //! Servers that speak HTTP as the upstream's client has to understand it, and note what it does.
 
 use std::{
+    fs,
     net::SocketAddr,
     pin::pin,
     sync::{Arc, Mutex, MutexGuard},
@@ -142,6 +143,17 @@ impl Server {
     /// Closes the connections it has, whatever goes on there.
     pub fn hang_up(&self) {
         self.end.send_replace(End::HungUp);
+    }
+
+    /// Has somebody not closed yet what was closed here? Not known where the system does not tell.
+    pub fn is_half_closed(&self) -> bool {
+        const CLOSE_WAIT: &str = "08";
+        let port = format!(":{:04X}", self.address.port());
+        let sockets = fs::read_to_string("/proc/net/tcp").unwrap_or_default();
+        // The number of the line, the near address, the far one, and the state.
+        sockets.lines().map(|line| line.split_whitespace().skip(2)).any(|mut words| {
+            words.next().is_some_and(|far| far.ends_with(&port)) && words.next() == Some(CLOSE_WAIT)
+        })
     }
 
     /// Keeps the connections it has, and takes and sends nothing there any more.
