@@ -7,7 +7,7 @@ use holdfast::{
 };
 use serde_json::{Value, json};
 
-use super::{BLOCK, RECEIPTS, directory, fetches, number, start_with};
+use super::{BLOCK, RECEIPTS, confirmed, directory, fetches, kept, number, start_with};
 use crate::support::{
     client::{self, Response},
     eventually,
@@ -15,11 +15,6 @@ use crate::support::{
     redis::redis,
     upstream::{self, Node},
 };
-
-const WRITTEN: [&str; 2] = [
-    r#"holdfast_tier_writes_total{tier="disk",outcome="written"}"#,
-    r#"holdfast_tier_writes_total{tier="redis",outcome="written"}"#,
-];
 
 async fn purge(proxy: &Proxy, hash: &str) -> Value {
     Response::of(client::at(&proxy.admin_url(&format!("/purge?q={hash}"))).post()).await.json()
@@ -50,13 +45,12 @@ async fn what_is_purged_is_purged_from_tiers() {
         async || start_with(&node, &data, true, |config| config.cache.redis = Some(shared.clone())).await;
     let hash = |at| node.hash_at(at).unwrap().to_string();
     let written = async |proxy: &Proxy, parts: u64| {
-        eventually("it is written", async || {
-            proxy.metric(WRITTEN[0]).await >= parts && proxy.metric(WRITTEN[1]).await >= parts
-        })
-        .await;
+        for tier in ["disk", "redis"] {
+            kept(proxy, tier, parts).await;
+        }
     };
     let first = start().await;
-    client::http(&first).ask(BLOCK, json!(["finalized", false])).await.unwrap();
+    confirmed(&first).await;
     for at in [5, 6] {
         ask(&first, at).await;
     }
@@ -69,6 +63,7 @@ async fn what_is_purged_is_purged_from_tiers() {
 
     // By a transaction that only tiers have.
     let second = start().await;
+    confirmed(&second).await;
     let transaction = format!("{:#x}", node.transactions_of(node.hash_at(6).unwrap())[1]);
     let purged = purge(&second, &transaction).await;
     assert_eq!((&purged["purged"], &purged["left_in"]), (&json!([]), &json!([])), "{purged}");
@@ -87,9 +82,10 @@ async fn what_an_audit_finds_to_be_otherwise_is_dropped_by_tiers() {
     let audited = |config: &mut Config| config.verify.audit = Share::try_new(1.0).unwrap();
     let proxy = start_with(&node, &data, true, audited).await;
     let client = client::http(&proxy);
+    confirmed(&proxy).await;
     let block = json!([number(5), true]);
     client.ask(BLOCK, block.clone()).await.unwrap();
-    eventually("it is written", async || proxy.metric(WRITTEN[0]).await > 0).await;
+    kept(&proxy, "disk", 1).await;
     // Which no hash covers.
     let size = Fault::Lie(Lie::Field("size".to_owned(), json!("0x77")));
     node.fail(size).on("eth_getBlockByHash").once();

@@ -4,7 +4,7 @@ use std::{cell::Cell, fs};
 
 use serde_json::json;
 
-use super::{BLOCK, RECEIPTS, ask_all, confirmed, directory, fetches, fill, number, start};
+use super::{BLOCK, RECEIPTS, ask_all, confirmed, directory, fetches, fill, kept, number, start};
 use crate::support::{
     client, eventually,
     mounted::Mounted,
@@ -62,8 +62,9 @@ async fn a_disk_that_turns_read_only_goes_on_answering_and_is_written_to_when_it
     let Some(mounted) = Mounted::new(test, folder.unwrap()) else { return };
     let proxy = start(&node, &directory, true).await;
     let client = client::http(&proxy);
+    confirmed(&proxy).await;
     ask_all(&client, &node, 1..=10).await;
-    eventually("it is written", async || proxy.metric(WRITTEN).await >= 20).await;
+    kept(&proxy, "disk", 20).await;
     mounted.remount("ro").await;
     ask_all(&client, &node, 11..=20).await;
     eventually("it is left alone", async || proxy.metric(WRITING).await == 0).await;
