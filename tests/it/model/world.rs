@@ -21,8 +21,8 @@ pub struct State {
     lag: u64,
     safe: Option<u64>,
     finalized: Option<u64>,
-    /// The highest number that had been called final.
-    floor: u64,
+    /// The highest number that had been called final, be it that this was replaced.
+    called_final: u64,
     mempool: Vec<Hash>,
 }
 
@@ -36,8 +36,10 @@ pub struct World {
     /// What was in the blocks of a chain that is no more.
     archive: HashMap<Hash, Archived>,
     dropped: Vec<Hash>,
-    /// The highest number that was ever called final: below it nothing is reorganised.
+    /// The highest number that was called final: below it nothing is reorganised. Lower, once what was is replaced.
     pub floor: u64,
+    /// The highest that ever was: who has not heard of the replacement takes for final what stands there now.
+    pub called_final: u64,
     /// Faults were set since …
     pub faulty: bool,
     /// Another genesis stands behind the same handle than at first.
@@ -107,6 +109,7 @@ impl World {
             archive: HashMap::new(),
             dropped: Vec::new(),
             floor: 0,
+            called_final: 0,
             faulty: false,
             restarted: false,
             mode: (Mode::Trailing, Mode::Trailing),
@@ -147,12 +150,13 @@ impl World {
         let config = self.chain.config();
         let finalized = trailing(self.mode.1, config.finalized_distance);
         self.floor = self.floor.max(finalized.unwrap_or(0));
+        self.called_final = self.called_final.max(self.floor);
         self.states.push(State {
             since: Instant::now(),
             lag: self.lag,
             safe: trailing(self.mode.0, config.safe_distance),
             finalized,
-            floor: self.floor,
+            called_final: self.called_final,
             mempool: self.chain.mempool(),
             visible: Arc::new(canonical[..seen].to_vec()),
         });
@@ -327,7 +331,7 @@ impl World {
         self.chain.restart(config);
         self.lag = 0;
         self.mode = (Mode::Trailing, Mode::Trailing);
-        self.floor = 0;
+        (self.floor, self.called_final) = (0, 0);
         self.chain.mine_many(3, 1);
         self.note();
         self.restarted = true;

@@ -195,7 +195,8 @@ impl<'a> Run<'a> {
     /// What one of them called final is final for both.
     fn share_floor(&mut self) {
         let floor = self.worlds.iter().map(|world| world.floor).max().unwrap();
-        self.worlds.iter_mut().for_each(|world| world.floor = floor);
+        let called_final = self.worlds.iter().map(|world| world.called_final.max(floor)).max().unwrap();
+        self.worlds.iter_mut().for_each(|world| (world.floor, world.called_final) = (floor, called_final));
     }
 
     fn replace(&mut self, below: u64, more: usize) {

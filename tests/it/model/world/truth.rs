@@ -46,7 +46,7 @@ impl World {
     /// Is it what stood, while that state held, at a number that had been called final by then? No other way of asking
     /// has an answer that is final. What lag hid did not stand there for anybody to see.
     pub fn allows_as_final(&self, call: &Call, state: &State, result: &Bytes) -> bool {
-        let is_final = |number: u64| number <= state.floor && number < state.visible.len() as u64;
+        let is_final = |number: u64| number <= state.called_final && number < state.visible.len() as u64;
         let is_about_final = match call.subject {
             Subject::Number(number) => is_final(number),
             Subject::Transaction(hash) => {
