@@ -319,6 +319,11 @@ impl InFlight {
     pub(super) fn turned_away(&self) {
         self.activity.pressure.relief.want();
     }
+
+    /// Was its body dropped before its end, on a connection that comes to its end by that?
+    pub(super) fn leaves_body_unread(&self) -> bool {
+        self.activity.unread.load(Relaxed)
+    }
 }
 
 impl Drop for InFlight {

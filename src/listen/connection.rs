@@ -10,7 +10,7 @@ use std::{
 };
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response, header};
 use hyper::body::Incoming;
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
@@ -204,10 +204,14 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let response = ready!(this.inner.poll(cx))?;
+        let mut response = ready!(this.inner.poll(cx))?;
         let in_flight = this.in_flight.take().expect("a future is not polled after it is ready");
         if response.extensions().get::<TurnedAway>().is_some() {
             in_flight.turned_away();
+        }
+        if in_flight.leaves_body_unread() {
+            // The connection ends with this answer, and a client with many must not ask on it again.
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         Poll::Ready(Ok(response.map(|body| WatchedBody::new(body, in_flight))))
     }
