@@ -151,7 +151,7 @@ async fn a_client_that_sends_too_much_learns_so() {
 
     for client in [client::http(&proxy), client::http2(&proxy)] {
         for _ in 0..10 {
-            let answer = client.send(vec![b' '; 1 << 20]).await;
+            let answer = client.send(vec![b' '; 4 << 20]).await;
             assert_eq!((answer.status.as_u16(), answer.code()), (413, Some(-32600)));
         }
     }
