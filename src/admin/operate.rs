@@ -59,8 +59,13 @@ impl Operator {
             }
             Err(why) => return bad(&why),
         };
-        let left_in: Vec<_> = self.sight.purge_tiers(hash).await.into_iter().map(TierKind::as_str).collect();
-        let Some(purged) = apart(move || self.sight.purge(hash)).await else { return died() };
+        // Whoever begins it may hang up; half of it would be no good.
+        let purging = task::spawn(async move {
+            let left_in = self.sight.purge_tiers(hash).await;
+            Some((apart(move || self.sight.purge(hash)).await?, left_in))
+        });
+        let Some((purged, left_in)) = purging.await.ok().flatten() else { return died() };
+        let left_in: Vec<_> = left_in.into_iter().map(TierKind::as_str).collect();
         let bytes: u64 = purged.iter().map(|held| held.bytes).sum();
         let entries = purged.len();
         tracing::info!(hash = %format_args!("{hash:#x}"), entries, bytes, ?left_in, "purged by an operator");

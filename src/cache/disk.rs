@@ -182,7 +182,7 @@ impl Tier for Disk {
         Box::pin(async move { Ok(self.log(chain).await?.finalized()) })
     }
 
-    fn put(&self, chain: ChainKey, record: Record) -> Tiered<'_, ()> {
+    fn put(&self, chain: ChainKey, record: Record) -> Tiered<'_, bool> {
         Box::pin(self.change(move |writer| writer.put(chain, record)))
     }
 
@@ -190,7 +190,7 @@ impl Tier for Disk {
         Box::pin(self.change(move |writer| writer.log(chain)?.note_finalized(number, hash)))
     }
 
-    fn remove(&self, chain: ChainKey, part: Part, hash: BlockHash) -> Tiered<'_, ()> {
+    fn remove(&self, chain: ChainKey, part: Part, hash: BlockHash) -> Tiered<'_, bool> {
         Box::pin(self.change(move |writer| writer.remove(chain, part, hash)))
     }
 

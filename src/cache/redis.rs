@@ -401,13 +401,14 @@ impl Tier for Redis {
     }
 
     /// Of two blocks at the same number the later one stands: that must not happen, and what is damaged is mended so.
-    fn put(&self, chain: ChainKey, record: Record) -> Tiered<'_, ()> {
+    fn put(&self, chain: ChainKey, record: Record) -> Tiered<'_, bool> {
         Box::pin(async move {
             match record.part {
-                _ if record.value.bytes().len() > LONGEST => Ok(()),
-                Part::Block => self.put_block(chain, record).await,
-                Part::Receipts => self.write([self.value(chain, &record)]).await.map(drop),
+                _ if record.value.bytes().len() > LONGEST => return Ok(false),
+                Part::Block => self.put_block(chain, record).await?,
+                Part::Receipts => self.write([self.value(chain, &record)]).await.map(drop)?,
             }
+            Ok(true)
         })
     }
 
@@ -415,10 +416,12 @@ impl Tier for Redis {
         Box::pin(self.raise(chain, Final(number, hash)))
     }
 
-    fn remove(&self, chain: ChainKey, part: Part, hash: BlockHash) -> Tiered<'_, ()> {
-        Box::pin(
-            async move { self.write([command("DEL", &self.keys(chain).value(part, hash))]).await.map(drop) },
-        )
+    /// It is asked whether there is anything or not, and that it answers says that it can be written to.
+    fn remove(&self, chain: ChainKey, part: Part, hash: BlockHash) -> Tiered<'_, bool> {
+        Box::pin(async move {
+            self.write([command("DEL", &self.keys(chain).value(part, hash))]).await?;
+            Ok(true)
+        })
     }
 
     fn forget_canonicity(&self, chain: ChainKey) -> Tiered<'_, ()> {

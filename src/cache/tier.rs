@@ -135,14 +135,15 @@ pub trait Tier: fmt::Debug + Send + Sync + 'static {
     fn finalized(&self, chain: ChainKey) -> Tiered<'_, Option<(BlockNumber, BlockHash)>>;
 
     /// Keeps a part of a final block; with a block also its number and where its transactions are. What is there already
-    /// stays as it is. Fails with [`TierError::Forgotten`] once after somebody else had it forget.
-    fn put(&self, chain: ChainKey, record: Record) -> Tiered<'_, ()>;
+    /// stays as it is. Tells whether anything was written: if not, that says nothing of whether it could be. Fails with
+    /// [`TierError::Forgotten`] once after somebody else had it forget.
+    fn put(&self, chain: ChainKey, record: Record) -> Tiered<'_, bool>;
 
     /// This is the highest final block now. Fails like [`put`](Self::put).
     fn note_finalized(&self, chain: ChainKey, number: BlockNumber, hash: BlockHash) -> Tiered<'_, ()>;
 
-    /// Forgets a part of a block: it was found to be wrong.
-    fn remove(&self, chain: ChainKey, part: Part, hash: BlockHash) -> Tiered<'_, ()>;
+    /// Forgets a part of a block. Tells the same as [`put`](Self::put).
+    fn remove(&self, chain: ChainKey, part: Part, hash: BlockHash) -> Tiered<'_, bool>;
 
     /// Forgets which numbers have which hash, where transactions are, and what was final. What is kept by hash stays.
     fn forget_canonicity(&self, chain: ChainKey) -> Tiered<'_, ()>;

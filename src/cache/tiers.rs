@@ -10,7 +10,7 @@ mod metrics;
 mod standing;
 mod writer;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use tokio::task;
@@ -93,9 +93,9 @@ pub struct TierStatus {
     pub kind: TierKind,
     /// What it holds.
     pub usage: Usage,
-    /// Is it asked? Not from when it keeps failing until it answers again.
+    /// Does it answer? Not from when it keeps failing until it has answered again.
     pub reads: bool,
-    /// Is it written to? The same.
+    /// Can it be written to? The same.
     pub writes: bool,
     /// Does what it says of numbers count?
     pub is_confirmed: bool,
@@ -201,24 +201,32 @@ impl Tiers {
         rung.writer.tell(Work::Remove(chain, part, hash));
     }
 
-    /// Removes what they have of a block, behind all that waits to be written. Tells those that may have it still: they fail, or
-    /// are slow.
+    /// Removes what they have of a block. Tells those that may have it still: they fail, or are slow.
     pub async fn remove(&self, chain: ChainKey, block: BlockHash) -> Vec<TierKind> {
         let mut left_in = Vec::new();
-        for Rung { tier, writer } in self.rungs() {
-            let remove = async {
-                writer.settle().await;
-                let mut removed = true;
-                for part in Part::ALL {
-                    removed &= tier.write(|tier| tier.remove(chain, part, block)).await;
-                }
-                removed
-            };
-            if timeout(SETTLE, remove).await != Ok(true) {
+        // The farthest first: what it has would come back to those before it.
+        for Rung { tier, writer } in self.rungs().iter().rev() {
+            if timeout(SETTLE, writer.remove(chain, block)).await != Ok(true) {
                 left_in.push(tier.kind());
             }
         }
         left_in
+    }
+
+    /// At what numbers tiers would look for this transaction; and those that could not say.
+    pub async fn places_of(
+        &self,
+        chain: ChainKey,
+        transaction: TxHash,
+    ) -> (BTreeSet<BlockNumber>, Vec<TierKind>) {
+        let (mut numbers, mut unsure) = (BTreeSet::new(), Vec::new());
+        for Rung { tier, .. } in self.rungs() {
+            match tier.ask(|tier| tier.place_of(chain, transaction)).await {
+                Some(place) => numbers.extend(place.map(|(number, _)| number)),
+                None => unsure.push(tier.kind()),
+            }
+        }
+        (numbers, unsure)
     }
 
     /// The era that it is. To be asked for before it is looked whether something is final.

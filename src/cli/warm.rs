@@ -374,8 +374,11 @@ impl Run {
         }
         for tier in &keeping.unwritten {
             say(format_args!(
-                "not written to now, so that some of it may be missing there: {tier}; its log says why"
+                "cannot be written to, so that some of it may be missing there: {tier}; its log says why"
             ))?;
+        }
+        for tier in &keeping.unused {
+            say(format_args!("not in use for this chain, or not yet: {tier}"))?;
         }
         if let Some(capacity) = keeping.memory.filter(|capacity| *capacity < done.bytes) {
             say(format_args!(
@@ -410,8 +413,10 @@ impl Run {
 struct Keeping {
     /// What memory holds, if there is nothing behind it.
     memory: Option<u64>,
-    /// Tiers that take nothing.
+    /// Tiers that keep failing.
     unwritten: Vec<String>,
+    /// Tiers that take nothing.
+    unused: Vec<String>,
 }
 
 // === impl Keeping ===
@@ -421,11 +426,13 @@ impl Keeping {
         let status = async { target.client(ENDING).ok()?.get("/status").await.ok()?.value("/status").ok() };
         let Some(status) = status.await else { return Self::default() };
         let tiers = status["tiers"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let takes_nothing = |tier: &&Value| tier["writing"] == false || tier["confirmed"] == false;
-        let names = tiers.iter().filter(takes_nothing).filter_map(|tier| tier["tier"].as_str());
-        Self {
-            memory: status["cache"]["capacity"].as_u64().filter(|_| tiers.is_empty()),
-            unwritten: names.map(str::to_owned).collect(),
-        }
+        let names = |is_one: &dyn Fn(&Value) -> bool| {
+            let some = tiers.iter().filter(|tier| is_one(tier)).filter_map(|tier| tier["tier"].as_str());
+            some.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let unwritten = names(&|tier| tier["writing"] == false);
+        let unused = names(&|tier| tier["writing"] == true && tier["confirmed"] == false);
+        let is_all = unwritten.len() + unused.len() == tiers.len();
+        Self { memory: status["cache"]["capacity"].as_u64().filter(|_| is_all), unwritten, unused }
     }
 }

@@ -76,6 +76,8 @@ pub(super) struct Activity {
     multiplexed: AtomicBool,
     /// The last request was answered before all of its body was read.
     unread: AtomicBool,
+    /// So much of it that the connection ends with this answer.
+    ends: AtomicBool,
     /// All has been said, and the peer is left some time to hear it.
     closing: AtomicBool,
     /// Those that are on their way, where there can be several at a time.
@@ -169,6 +171,7 @@ impl Activity {
     pub(super) fn begin_request(self: &Arc<Self>, version: http::Version) -> InFlight {
         self.requests.fetch_add(1, Relaxed);
         self.unread.store(false, Relaxed);
+        self.ends.store(false, Relaxed);
         self.in_flight.fetch_add(1, Relaxed);
         if version == http::Version::HTTP_2 {
             self.multiplexed.store(true, Relaxed);
@@ -187,9 +190,12 @@ impl Activity {
         self.frames.fetch_add(1, Relaxed);
     }
 
-    /// A request's body was dropped before its end. With HTTP/2 that concerns no other stream.
-    pub(super) fn body_left_unread(&self) {
-        self.unread.store(!self.multiplexed.load(Relaxed), Relaxed);
+    /// A request's body was dropped before its end, and not much was left of it, or it was. With HTTP/2 that concerns no other
+    /// stream.
+    pub(super) fn body_left_unread(&self, is_short: bool) {
+        let concerns = !self.multiplexed.load(Relaxed);
+        self.unread.store(concerns, Relaxed);
+        self.ends.store(concerns && !is_short, Relaxed);
     }
 
     /// Resolves when the connection should be closed, and says why.
@@ -320,9 +326,9 @@ impl InFlight {
         self.activity.pressure.relief.want();
     }
 
-    /// Was its body dropped before its end, on a connection that comes to its end by that?
-    pub(super) fn leaves_body_unread(&self) -> bool {
-        self.activity.unread.load(Relaxed)
+    /// Was so much of its body left unread that the connection comes to its end by that?
+    pub(super) fn ends_connection(&self) -> bool {
+        self.activity.ends.load(Relaxed)
     }
 }
 

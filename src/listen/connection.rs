@@ -209,7 +209,7 @@ where
         if response.extensions().get::<TurnedAway>().is_some() {
             in_flight.turned_away();
         }
-        if in_flight.leaves_body_unread() {
+        if in_flight.ends_connection() {
             // The connection ends with this answer, and a client with many must not ask on it again.
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }

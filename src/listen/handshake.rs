@@ -145,7 +145,7 @@ async fn secure(
     // TLS begins with a number, HTTP with the name of a method.
     if first[0].is_ascii_alphabetic() {
         // Nothing of the request was read: it is, and thrown away, so that the answer is heard.
-        activity.body_left_unread();
+        activity.body_left_unread(false);
         let _ = io.write_all(SPEAK_TLS.as_bytes()).await;
         let _ = io.shutdown().await;
         return Err((NotSecure::PlainHttp, None));

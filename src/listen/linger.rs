@@ -34,6 +34,9 @@ const LINGER_BYTES: usize = 16 << 20;
 /// What is thrown away at a time.
 const SCRAP: usize = 16 * 1024;
 
+/// What is no longer has most often come with the head: it is passed over, and the connection goes on.
+const SHORT: u64 = 4096;
+
 /// The body of a request, as it comes from the connection.
 #[derive(Debug)]
 pub struct RequestBody {
@@ -88,7 +91,8 @@ impl Body for RequestBody {
 impl Drop for RequestBody {
     fn drop(&mut self) {
         if !self.ended && !self.body.is_end_stream() {
-            self.activity.body_left_unread();
+            let is_short = self.body.size_hint().upper().is_some_and(|left| left <= SHORT);
+            self.activity.body_left_unread(is_short);
         }
     }
 }

@@ -113,14 +113,16 @@ async fn audit(fetcher: &Fetcher, subject: &Subject, served: &Bytes) -> Audited 
     if subject.has_moved(&result) {
         return Audited::Unknown;
     }
+    fetcher.cache.remove(subject.block, subject.index);
+    let left_in = fetcher.remove_from_tiers(subject.block).await;
+    // It may have come back from there meanwhile.
+    fetcher.cache.remove(subject.block, subject.index);
     error!(
         asked = %subject.fetch.asked(),
         block = %subject.block,
+        ?left_in,
         "AUDIT: the upstream says something else now than what was served from memory; it is forgotten"
     );
-    // First where it would come back from.
-    fetcher.remove_from_tiers(subject.block).await;
-    fetcher.cache.remove(subject.block, subject.index);
     Audited::Different
 }
 

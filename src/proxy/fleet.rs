@@ -144,8 +144,10 @@ impl Fetcher {
             _ => return None,
         };
         match fetch {
-            Fetch::Block(_) | Fetch::BlockAt(_) => self.lasting_block(hash).map(Fetched::Block),
-            _ => self.lasting_receipts(hash).map(Fetched::Receipts),
+            Fetch::Block(_) | Fetch::BlockAt(_) => {
+                self.good_block(hash, Upstreams::Answer).map(Fetched::Block)
+            }
+            _ => self.good_receipts(hash, Upstreams::Answer).map(Fetched::Receipts),
         }
     }
 }

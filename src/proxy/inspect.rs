@@ -173,8 +173,9 @@ impl Sight {
         let fetcher = self.fetcher();
         let mut blocks = BTreeSet::from([BlockHash(hash)]);
         blocks.extend(fetcher.cache.held_of(TxHash(hash)).into_iter().map(|(_, held)| held.home.block));
-        blocks.extend(fetcher.home_in_tiers(TxHash(hash)).await);
-        let mut left_in = BTreeSet::new();
+        let (homes, unsure) = fetcher.homes_in_tiers(TxHash(hash)).await;
+        blocks.extend(homes);
+        let mut left_in = BTreeSet::from_iter(unsure);
         for block in blocks {
             left_in.extend(fetcher.remove_from_tiers(block).await);
         }

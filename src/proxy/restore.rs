@@ -105,7 +105,7 @@ impl Fetcher {
                 return None;
             }
         };
-        let (block, mut tier) = self.bring_block(chain, hash, generation).await?;
+        let (block, mut tier) = self.bring_block(chain, hash, generation, upstreams).await?;
         if let Some((number, asked)) = at {
             self.place_restored(number, &block, asked)?;
         }
@@ -114,7 +114,7 @@ impl Fetcher {
             self.view.spill_block(&block, tier);
         }
         if let Fetch::Receipts(_) | Fetch::ReceiptsAt(_) | Fetch::Receipt(_) = fetch {
-            tier = self.bring_receipts(chain, &block, generation).await?.or(tier);
+            tier = self.bring_receipts(chain, &block, generation, upstreams).await?.or(tier);
         }
         Some(tier)
     }
@@ -138,8 +138,9 @@ impl Fetcher {
         chain: ChainKey,
         hash: BlockHash,
         generation: u64,
+        upstreams: Upstreams,
     ) -> Option<(Arc<Verified<Block>>, Option<TierKind>)> {
-        if let Some(block) = self.lasting_block(hash) {
+        if let Some(block) = self.good_block(hash, upstreams) {
             return Some((block, None));
         }
         let Restorer { tiers, .. } = &self.restorer;
@@ -166,9 +167,10 @@ impl Fetcher {
         chain: ChainKey,
         block: &Arc<Verified<Block>>,
         generation: u64,
+        upstreams: Upstreams,
     ) -> Option<Option<TierKind>> {
         let (hash, number) = (block.hash(), block.header().number);
-        if self.lasting_receipts(hash).is_some() {
+        if self.good_receipts(hash, upstreams).is_some() {
             return Some(None);
         }
         let Restorer { tiers, .. } = &self.restorer;
@@ -191,14 +193,19 @@ impl Fetcher {
         }
     }
 
-    /// The block as memory has it, unless it was said before it was final, and unproved: tiers may have better.
-    pub(super) fn lasting_block(&self, hash: BlockHash) -> Option<Arc<Verified<Block>>> {
-        self.cache.block(hash).filter(|block| block.lasts())
+    /// The block as memory has it, unless it was said before it was final, and unproved, and there is somebody who may have
+    /// better.
+    pub(super) fn good_block(&self, hash: BlockHash, upstreams: Upstreams) -> Option<Arc<Verified<Block>>> {
+        self.cache.block(hash).filter(|block| block.lasts() || upstreams == Upstreams::Silent)
     }
 
     /// The same for its receipts.
-    pub(super) fn lasting_receipts(&self, hash: BlockHash) -> Option<Arc<Verified<Receipts>>> {
-        self.cache.receipts(hash).filter(|receipts| receipts.lasts())
+    pub(super) fn good_receipts(
+        &self,
+        hash: BlockHash,
+        upstreams: Upstreams,
+    ) -> Option<Arc<Verified<Receipts>>> {
+        self.cache.receipts(hash).filter(|receipts| receipts.lasts() || upstreams == Upstreams::Silent)
     }
 
     /// The hash that stands at this number for good, and when that was asked.
@@ -283,15 +290,20 @@ impl Fetcher {
         }
     }
 
-    /// The block that a tier would look for this transaction in.
-    pub(super) async fn home_in_tiers(&self, transaction: TxHash) -> Option<BlockHash> {
-        let chain = self.stored_as(Upstreams::Silent).await?;
-        let (number, _) = self.restorer.tiers.place_of(chain, transaction).await?.value;
-        let known = self.view.tracker().lookup(number, self.view.clock().now());
-        match known {
-            Lookup::Final(hash) => Some(hash),
-            _ => Some(self.restorer.tiers.hash_at(chain, number, Word::Any).await?.value),
+    /// The blocks that tiers would look for this transaction in; and those tiers that could not say.
+    pub(super) async fn homes_in_tiers(&self, transaction: TxHash) -> (Vec<BlockHash>, Vec<TierKind>) {
+        let Some(chain) = self.stored_as(Upstreams::Silent).await else { return Default::default() };
+        let Restorer { tiers, .. } = &self.restorer;
+        let (numbers, unsure) = tiers.places_of(chain, transaction).await;
+        let mut homes = Vec::new();
+        for number in numbers {
+            let known = self.view.tracker().lookup(number, self.view.clock().now());
+            homes.extend(match known {
+                Lookup::Final(hash) => Some(hash),
+                _ => tiers.hash_at(chain, number, Word::Any).await.map(|found| found.value),
+            });
         }
+        (homes, unsure)
     }
 
     /// The tier that something came from.

@@ -143,6 +143,21 @@ async fn a_body_without_end_is_cut_off_at_the_limit() {
     assert!(answer.contains("connection: close\r\n"), "nobody asks on it again: {answer:?}");
 }
 
+#[tokio::test]
+async fn a_short_body_that_nobody_reads_ends_no_connection() {
+    let node = upstream::devchain().run().await;
+    let proxy = proxy::new().upstream(&node).run().await;
+    let mut client = Raw::connect(proxy.address()).await;
+    // From a page that pretends to be here: refused by its head.
+    let refused = post(r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId"}"#)
+        .replace("host: localhost", "host: evil.example");
+    for _ in 0..3 {
+        client.write(&refused).await;
+        let answer = client.response().await;
+        assert_eq!((answer.status.as_u16(), answer.header("connection")), (403, None));
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_sends_too_much_learns_so() {
     let node = upstream::devchain().run().await;

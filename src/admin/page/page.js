@@ -300,7 +300,7 @@ function showCache(status) {
     ...status.tiers.flatMap(({ tier, bytes: kept, capacity, hits, reading, writing, errors }) => [
       pair(TIERS[tier] ?? tier, kept === null ? [] : [bytes(kept), ' ', small(capacity === null ? '' : `of ${bytes(capacity)}`)]),
       pair('Answers from there', [whole(hits), ' ', small([
-        reading ? (writing ? '' : 'not written to') : 'left alone',
+        reading ? (writing ? '' : 'cannot be written to') : 'keeps failing',
         errors ? `${whole(errors)} errors` : '',
       ].filter(Boolean).join(', '))]),
     ]),

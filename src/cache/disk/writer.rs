@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     cache::tier::{ChainKey, Part, Record},
-    eth::BlockHash,
+    eth::{BlockHash, BlockNumber},
 };
 
 /// Forgetting one forgets little of what there is; and the tail, which is walked at opening, is short.
@@ -29,6 +29,9 @@ const LONGEST_SEGMENT: u64 = 64 << 20;
 /// Nor are there so many that looking for a transaction in all of them takes long.
 const MOST_SEGMENTS: u64 = 512;
 
+/// So many removals are remembered that could not be written.
+const MOST_OWED: usize = 1024;
+
 /// The turn to write.
 #[derive(Debug)]
 pub(super) struct Writer {
@@ -36,6 +39,8 @@ pub(super) struct Writer {
     limit: u64,
     idle: Idle,
     shared: Arc<Shared>,
+    /// What was removed, and could not be written to be so.
+    owed: HashMap<(ChainKey, Part, BlockHash), BlockNumber>,
     /// Ours as long as anything may be written, even after the tier is gone.
     _lock: File,
 }
@@ -54,7 +59,7 @@ impl Writer {
     /// Counts what is there, and deletes what is too much.
     pub(super) fn open(directory: PathBuf, limit: u64, lock: File, shared: Arc<Shared>) -> io::Result<Self> {
         let idle = Idle::find(&directory)?;
-        let mut writer = Self { directory, limit, idle, shared, _lock: lock };
+        let mut writer = Self { directory, limit, idle, shared, owed: HashMap::new(), _lock: lock };
         writer.make_room(None, 0)?;
         Ok(writer)
     }
@@ -73,24 +78,33 @@ impl Writer {
         Ok(log)
     }
 
-    pub(super) fn put(&mut self, chain: ChainKey, record: Record) -> io::Result<()> {
+    pub(super) fn put(&mut self, chain: ChainKey, record: Record) -> io::Result<bool> {
         let log = self.log(chain)?;
         if log.has(record.part, record.hash) {
-            return Ok(());
+            return Ok(false);
         }
-        match Draft::keep(record) {
-            Some(draft) => self.append(&log, &draft),
-            None => Ok(()),
+        let key = (chain, record.part, record.hash);
+        let Some(draft) = Draft::keep(record) else { return Ok(false) };
+        let is_written = self.append(&log, &draft)?;
+        if is_written {
+            // This one is to stay.
+            self.owed.remove(&key);
         }
+        Ok(is_written)
     }
 
-    pub(super) fn remove(&mut self, chain: ChainKey, part: Part, hash: BlockHash) -> io::Result<()> {
+    pub(super) fn remove(&mut self, chain: ChainKey, part: Part, hash: BlockHash) -> io::Result<bool> {
         let log = self.log(chain)?;
-        // In any case here and now; if that cannot be written, it is found again after the next start.
-        match log.forget(part, hash) {
-            Some(number) => self.append(&log, &Draft::remove(part, number, hash)),
-            None => Ok(()),
+        let key = (chain, part, hash);
+        // In any case here and now; if that cannot be written, it is found again after the next start, unless somebody has it
+        // removed once more when it can.
+        let owed = self.owed.remove(&key);
+        let Some(number) = log.forget(part, hash).or(owed) else { return Ok(false) };
+        let is_written = self.append(&log, &Draft::remove(part, number, hash));
+        if is_written.is_err() && self.owed.len() < MOST_OWED {
+            self.owed.insert(key, number);
         }
+        is_written
     }
 
     /// Removes what was found here and cannot be read, unless it made room or came again meanwhile.
@@ -100,8 +114,10 @@ impl Writer {
         part: Part,
         found: (u32, Head),
     ) -> io::Result<()> {
-        let is_there = self.log(chain)?.find(part, found.1.hash) == Some(found);
-        if is_there { self.remove(chain, part, found.1.hash) } else { Ok(()) }
+        if self.log(chain)?.find(part, found.1.hash) == Some(found) {
+            self.remove(chain, part, found.1.hash)?;
+        }
+        Ok(())
     }
 
     pub(super) fn forget_canonicity(&mut self, chain: ChainKey) -> io::Result<()> {
@@ -112,17 +128,19 @@ impl Writer {
         forgotten
     }
 
-    fn append(&mut self, log: &Arc<Log>, draft: &Draft) -> io::Result<()> {
+    /// Tells whether there is room for it at all.
+    fn append(&mut self, log: &Arc<Log>, draft: &Draft) -> io::Result<bool> {
         let bytes = draft.size() + segment::HEADER as u64;
         if bytes > self.limit {
-            return Ok(());
+            return Ok(false);
         }
         if log.is_full_for(draft.size(), self.longest_segment()) {
             self.make_room(Some(log), log.cost_of_closing())?;
             log.close()?;
         }
         self.make_room(Some(log), bytes)?;
-        log.append(draft)
+        log.append(draft)?;
+        Ok(true)
     }
 
     fn longest_segment(&self) -> u64 {

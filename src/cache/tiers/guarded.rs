@@ -108,25 +108,38 @@ impl Guarded {
     }
 
     /// Tells whether it was done.
-    pub(super) async fn write<T>(&self, write: impl FnOnce(&dyn Tier) -> Tiered<'_, T>) -> bool {
+    pub(super) async fn write(&self, write: impl FnOnce(&dyn Tier) -> Tiered<'_, ()>) -> bool {
+        self.try_to_write(write).await.inspect(|()| self.writes.succeed()).is_some()
+    }
+
+    /// The same for what may be there, or gone, already: then nothing is written, and nothing learnt.
+    pub(super) async fn write_if_needed(&self, write: impl FnOnce(&dyn Tier) -> Tiered<'_, bool>) -> bool {
+        let is_written = self.try_to_write(write).await;
+        match is_written {
+            Some(true) => self.writes.succeed(),
+            Some(false) => self.writes.learn_nothing(Instant::now()),
+            None => {}
+        }
+        is_written.is_some()
+    }
+
+    /// `None` if it failed, or is left alone.
+    async fn try_to_write<T>(&self, write: impl FnOnce(&dyn Tier) -> Tiered<'_, T>) -> Option<T> {
         if !self.writes.lets_pass(Instant::now()) {
-            return false;
+            return None;
         }
         match self.within(WRITE_PATIENCE, write).await {
-            Ok(_) => {
-                self.writes.succeed();
-                true
-            }
+            Ok(written) => Some(written),
             Err(TierError::Forgotten) => {
                 // Somebody found that what was final is not. It may be so here too.
                 self.writes.succeed();
                 self.standing.doubt(self.eras.next());
-                false
+                None
             }
             Err(error) => {
                 self.writes.fail(Instant::now());
                 self.say("write", &error);
-                false
+                None
             }
         }
     }

@@ -64,11 +64,11 @@ impl Tier for Slow {
         Box::pin(async { Ok(*self.finalized.lock().unwrap()) })
     }
 
-    fn put(&self, _: ChainKey, record: Record) -> Tiered<'_, ()> {
+    fn put(&self, _: ChainKey, record: Record) -> Tiered<'_, bool> {
         Box::pin(async move {
             self.lets.acquire().await.unwrap().forget();
             self.numbers().insert(record.number, record.hash);
-            Ok(())
+            Ok(true)
         })
     }
 
@@ -82,8 +82,8 @@ impl Tier for Slow {
         })
     }
 
-    fn remove(&self, _: ChainKey, _: Part, _: BlockHash) -> Tiered<'_, ()> {
-        Box::pin(async { Ok(()) })
+    fn remove(&self, _: ChainKey, _: Part, _: BlockHash) -> Tiered<'_, bool> {
+        Box::pin(async { Ok(false) })
     }
 
     fn forget_canonicity(&self, _: ChainKey) -> Tiered<'_, ()> {

@@ -66,6 +66,8 @@ pub(super) enum Work {
     ForgetCanonicity(ChainKey),
     Follow(Option<ChainKey>),
     Remove(ChainKey, Part, BlockHash),
+    /// All that there is of a block; and who waits for it is told whether that could be done.
+    RemoveAll(ChainKey, BlockHash, oneshot::Sender<bool>),
     /// It was held until what comes before this is there.
     Release(Lease),
 }
@@ -150,6 +152,13 @@ impl Writer {
         let _ = self.sender.try_send(Item::Work(work));
     }
 
+    /// Removes a block, behind all that came before; tells whether that could be done. It is, though nobody waits for it.
+    pub(super) async fn remove(&self, chain: ChainKey, block: BlockHash) -> bool {
+        let (removed, wait) = oneshot::channel();
+        let work = Item::Work(Work::RemoveAll(chain, block, removed));
+        self.sender.send(work).await.is_ok() && wait.await.unwrap_or(false)
+    }
+
     /// Resolves when all before is written, or given up.
     pub(super) async fn settle(&self) {
         let (settled, wait) = oneshot::channel();
@@ -173,8 +182,8 @@ impl Worker {
         if !self.tier.standing.takes(era) {
             return Wrote::Skipped;
         }
-        let is_written =
-            self.note(chain, finalized).await && self.tier.write(|tier| tier.put(chain, record)).await;
+        let is_written = self.note(chain, finalized).await
+            && self.tier.write_if_needed(|tier| tier.put(chain, record)).await;
         if is_written { Wrote::Written } else { Wrote::Failed }
     }
 
@@ -190,7 +199,14 @@ impl Worker {
                 self.tier.write(|tier| tier.follow(chain)).await;
             }
             Work::Remove(chain, part, hash) => {
-                self.tier.write(|tier| tier.remove(chain, part, hash)).await;
+                self.tier.write_if_needed(|tier| tier.remove(chain, part, hash)).await;
+            }
+            Work::RemoveAll(chain, hash, removed) => {
+                let mut all = true;
+                for part in Part::ALL {
+                    all &= self.tier.write_if_needed(|tier| tier.remove(chain, part, hash)).await;
+                }
+                let _ = removed.send(all);
             }
             Work::Release(lease) => drop(lease),
         }

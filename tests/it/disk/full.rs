@@ -24,7 +24,7 @@ async fn fill(disk: &Disk, first: u64) -> (u64, io::ErrorKind) {
         for part in Part::ALL {
             match disk.put(CHAIN, Content::new(number).record(part)).await {
                 Err(TierError::Failed(error)) => return (number, error.kind()),
-                other => other.unwrap(),
+                other => drop(other.unwrap()),
             }
         }
     }
@@ -78,12 +78,23 @@ async fn a_disk_that_can_only_be_read_is_read() {
     mounted.remount("ro").await;
     assert_eq!(fill(&disk, 10).await, (10, io::ErrorKind::ReadOnlyFilesystem));
     all_are_there(&disk, 10).await;
+    // It is gone here, and would be there again after a start, however often that is tried.
+    for _ in 0..2 {
+        assert!(disk.remove(CHAIN, Part::Block, Content::new(3).hash).await.is_err());
+    }
+    assert!(!found(&disk, CHAIN, Part::Block, &Content::new(3)).await);
     assert!(disk.forget_canonicity(CHAIN).await.is_err(), "it would be known again after a start");
     assert_eq!(disk.hash_at(CHAIN, Content::new(1).number).await.unwrap(), None, "here it is forgotten");
     drop(disk);
     let disk = directory.open(ByteSize::kib(128));
     all_are_there(&disk, 10).await;
+    assert!(disk.remove(CHAIN, Part::Block, Content::new(3).hash).await.is_err());
     mounted.remount("rw").await;
+    assert!(disk.remove(CHAIN, Part::Block, Content::new(3).hash).await.unwrap(), "it was owed");
+    assert!(!disk.remove(CHAIN, Part::Block, Content::new(3).hash).await.unwrap(), "and is no more");
     put_both(&disk, CHAIN, &Content::new(11)).await;
     assert!(found(&disk, CHAIN, Part::Block, &Content::new(11)).await);
+    drop(disk);
+    let disk = directory.open(ByteSize::kib(128));
+    assert!(!found(&disk, CHAIN, Part::Block, &Content::new(3)).await, "it is gone for good");
 }
