@@ -216,13 +216,16 @@ async fn what_cannot_be_vouched_for_is_not_written_and_the_rest_goes_on_to_count
         assert_eq!(confirmed.map(|found| found.value), Some(hash(1)));
     }
     assert_eq!(slow.numbers().len(), 1);
-    slow.is_full.store(false, SeqCst);
     tokio::time::advance(Duration::from_secs(60)).await;
+    assert!(tiers.remove(CHAIN, hash(2)).await.is_empty(), "there is nothing to remove");
+    assert!(!tiers.status()[0].writes, "nor was anything written");
+    slow.is_full.store(false, SeqCst);
     // Not noted by itself.
     tiers.put(parcel(10, 1), tiers.era());
     tiers.settle().await;
     assert_eq!(told(&tiers, 10).await, Some(hash(1)));
     assert_eq!(tiers.finalized(CHAIN).await, Some((BlockNumber(10), hash(1))));
+    assert!(tiers.status()[0].writes);
 }
 
 #[tokio::test]
