@@ -11,6 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
+use tokio::time;
 use tower::Service;
 
 use super::{
@@ -132,13 +133,16 @@ impl Inner {
         let mut answering = pin!(self.clone().answer_with_upstream(&asked));
         let answered = if self.fetcher.view.is_followed() {
             answering.await
-        } else if let Ok(answered) = timeout(SILENCE, &mut answering).await {
-            answered
-        } else if let Some(answered) = Box::pin(self.restore(&asked, Upstreams::Silent)).await {
-            // One that hangs at the start is not waited for to its end.
-            return Ok(answered);
         } else {
-            answering.await
+            // One that hangs at the start is not waited for to its end.
+            let kept = Box::pin(async {
+                time::sleep(SILENCE).await;
+                self.restore(&asked, Upstreams::Silent).await
+            });
+            tokio::select! {
+                answered = &mut answering => answered,
+                Some(answered) = kept => return Ok(answered),
+            }
         };
         let error = match answered {
             Err(error) if error.is_outage() => error,
