@@ -38,10 +38,11 @@ Examples:
   holdfast inspect 0x8d5d…21d3        of a block or a transaction, by its whole hash
   holdfast inspect 19000000 --json    the same for a program";
 
-/// Have a running instance forget a block or a transaction, in memory, in its directory and in Redis.
+/// Have a running instance forget a block or a transaction.
 ///
-/// The next call that wants it asks the node anew. For a transaction, whatever it would be cut out of goes too: its
-/// block and that block's receipts. What is known of the chain stays.
+/// It is forgotten in memory, in its directory and in Redis: the next call that wants it asks the node anew. For a
+/// transaction, whatever it would be cut out of goes too: its block and that block's receipts. What is known of the
+/// chain stays.
 ///
 /// Where the instance wants a token (admin_token), put it into the environment variable HOLDFAST_ADMIN_TOKEN.
 #[derive(Debug, Args)]
