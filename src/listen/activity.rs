@@ -190,8 +190,8 @@ impl Activity {
         self.frames.fetch_add(1, Relaxed);
     }
 
-    /// A request's body was dropped before its end, and not much was left of it, or it was. With HTTP/2 that concerns no other
-    /// stream.
+    /// A request's body was dropped before its end. What is left of it ends the connection, unless it is short; with HTTP/2 it
+    /// concerns no other stream.
     pub(super) fn body_left_unread(&self, is_short: bool) {
         let concerns = !self.multiplexed.load(Relaxed);
         self.unread.store(concerns, Relaxed);
