@@ -23,6 +23,8 @@ pub struct Config {
     pub gas_limit: u64,
     /// Whether orphaned blocks can still be had by hash: `true` as with geth, `false` as with anvil.
     pub keep_orphans: bool,
+    /// Whether counts by a number above the head are an error, as with anvil, or `null`, as with geth.
+    pub range_errors: bool,
     /// How many received calls are remembered, the newest ones. Counts stay exact whatever it is.
     pub keep_calls: usize,
     /// Accounts beside the chain's own that hold ether at genesis.
@@ -44,6 +46,7 @@ impl Default for Config {
             finalized_distance: 16,
             gas_limit: 60_000_000,
             keep_orphans: true,
+            range_errors: false,
             keep_calls: 100_000,
             funded: Vec::new(),
         }

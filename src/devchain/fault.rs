@@ -72,6 +72,12 @@ pub enum Lie {
     /// The receipt from an orphaned block that held the transaction too, or the receipts of an orphaned block
     /// of the same number. Where no orphan fits, as [`Lie::OtherReceipt`].
     OrphanedReceipt,
+    /// A single transaction or receipt with another `blockHash`, its number and index as they are: the hash of an orphan
+    /// of that number if one is wanted and there is one, else the hash of no block.
+    Misplaced {
+        /// Whether the hash of an orphan is preferred.
+        orphan: bool,
+    },
     /// A block of another chain with the right number, or a transaction or receipts from it.
     ForeignBlock,
     /// Something in it changed, left out of a list, put there twice or moved: anything at any depth, chosen by
@@ -79,6 +85,10 @@ pub enum Lie {
     Bent(u64),
     /// The same, with a member beside it that nobody knows: it might be taken for something new.
     Disguised(u64),
+    /// One member dropped, at any depth, chosen by this number: any but those that honest nodes leave out.
+    Dropped(u64),
+    /// One member made null, at any depth, chosen by this number.
+    Nulled(u64),
     /// One member changed wherever there is one of that name, at any depth.
     Everywhere(String, Value),
     /// One member of the result changed; of each element, if it is a list; a scalar is changed as a whole.

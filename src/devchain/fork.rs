@@ -36,6 +36,33 @@ impl DevChain {
         self.announce(&state)
     }
 
+    /// Takes over the branch of `other` that ends with `hash`, as a replica does that has caught up so far.
+    ///
+    /// Both chains must have the same genesis. Blocks are shared, and the mempool stays as it is. A replica of a chain has
+    /// only the blocks of branches that it took over; it must not build any itself, since `other` could build the same.
+    ///
+    /// # Panics
+    /// If `hash` is no block of `other`, or the two chains have no block in common.
+    pub fn adopt(&self, other: &Self, hash: B256) -> BlockRef {
+        let branch = other.branch_from(hash, |hash| self.state().tree.get(hash).is_some());
+        let mut state = self.state();
+        branch.into_iter().for_each(|block| state.tree.share(block));
+        let found = state.set_head(hash);
+        assert!(found, "{hash} is a block of the other chain");
+        self.announce(&state)
+    }
+
+    /// The blocks from `hash` down to the first that is `known`, without that.
+    fn branch_from(&self, hash: B256, known: impl Fn(B256) -> bool) -> Vec<Arc<Block>> {
+        let (mut branch, mut next) = (Vec::new(), hash);
+        while !known(next) {
+            let block = self.state().tree.get(next).cloned().expect("the chains have a block in common");
+            next = block.header.parent_hash;
+            branch.push(block);
+        }
+        branch
+    }
+
     /// Replaces the last `depth` blocks by `length` new ones that hold the same transactions in the same
     /// order.
     ///

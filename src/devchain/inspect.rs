@@ -155,6 +155,11 @@ impl DevChain {
         self.record().requests_total()
     }
 
+    /// How many answers a [`Lie`](super::Lie) made untrue.
+    pub fn lies_total(&self) -> u64 {
+        self.record().lies_total()
+    }
+
     /// The most HTTP requests that were being worked on at a time; one that hangs is not worked on.
     pub fn most_at_once(&self) -> usize {
         self.record().most_at_once()

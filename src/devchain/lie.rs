@@ -6,11 +6,12 @@ use super::{
     block::{Block, Rules},
     config::Config,
     fault::Lie,
+    omit::{Omission, omit},
     render::json,
     state::State,
     transactions::Forge,
 };
-use alloy_primitives::{B256, Bytes as Data, TxHash};
+use alloy_primitives::{B256, Bytes as Data, TxHash, keccak256};
 use bytes::Bytes;
 use serde_json::Value;
 use std::sync::Arc;
@@ -53,12 +54,15 @@ pub(super) fn tell(state: &State, lie: &Lie, truth: &Bytes, full: bool) -> Bytes
         Lie::EmptiedTransactions => teller.emptied(),
         Lie::OtherReceipt => teller.other_receipt(),
         Lie::OrphanedReceipt => teller.orphaned_receipt().or_else(|| teller.other_receipt()),
+        Lie::Misplaced { orphan } => teller.misplaced(*orphan),
         Lie::ForeignBlock => Some(teller.foreign()),
         Lie::Bent(choice) => Some(json(&bend(teller.value, *choice)).into()),
         Lie::Disguised(choice) => {
             let value = bend(teller.value, *choice);
             Some(Teller { value, ..teller }.changed(STRANGE, &Value::from("0x1")))
         }
+        Lie::Dropped(choice) => Some(json(&omit(teller.value, Omission::Dropped, *choice)).into()),
+        Lie::Nulled(choice) => Some(json(&omit(teller.value, Omission::Nulled, *choice)).into()),
         Lie::Everywhere(name, changed) => {
             let mut value = teller.value;
             change_everywhere(&mut value, name, changed);
@@ -160,6 +164,19 @@ impl Teller<'_> {
             }
             _ => None,
         }
+    }
+
+    fn misplaced(&self, orphan: bool) -> Option<Bytes> {
+        if !matches!(self.shape, Shape::Transaction | Shape::Receipt) {
+            return None;
+        }
+        let block = self.block()?;
+        let orphans = self.state.tree.orphans();
+        let beside = orphans.iter().find(|orphan| orphan.number() == block.number()).filter(|_| orphan);
+        let hash = beside.map_or_else(|| keccak256(block.hash()), |orphan| orphan.hash());
+        let mut value = self.value.clone();
+        change_everywhere(&mut value, "blockHash", &Value::from(format!("{hash:#x}")));
+        Some(json(&value).into())
     }
 
     fn foreign(&self) -> Bytes {

@@ -41,6 +41,7 @@ mod handle;
 mod inspect;
 mod lie;
 mod mempool;
+mod omit;
 mod record;
 mod render;
 mod rpc;

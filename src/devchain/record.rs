@@ -20,6 +20,7 @@ pub(super) struct Record {
     calls: VecDeque<Recorded>,
     counts: HashMap<String, u64>,
     requests: u64,
+    lies: u64,
     at_once: usize,
     most_at_once: usize,
 }
@@ -33,6 +34,7 @@ impl Record {
             calls: VecDeque::new(),
             counts: HashMap::new(),
             requests: 0,
+            lies: 0,
             at_once: 0,
             most_at_once: 0,
         }
@@ -79,6 +81,15 @@ impl Record {
 
     pub(super) const fn requests_total(&self) -> u64 {
         self.requests
+    }
+
+    /// Counts an answer that was untrue.
+    pub(super) const fn lie(&mut self) {
+        self.lies += 1;
+    }
+
+    pub(super) const fn lies_total(&self) -> u64 {
+        self.lies
     }
 
     pub(super) const fn most_at_once(&self) -> usize {

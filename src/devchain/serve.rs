@@ -132,7 +132,13 @@ impl DevChain {
             Some(Fault::WrongId) => reply.id = wrong_id(&reply.id),
             Some(Fault::Lie(lie)) => {
                 let full = Args::parse(params).and_then(|args| args.flag(1)).unwrap_or(false);
-                reply.outcome = reply.outcome.map(|truth| lie::tell(&self.state(), lie, &truth, full));
+                if let Ok(truth) = &reply.outcome {
+                    let told = lie::tell(&self.state(), lie, truth, full);
+                    if told != *truth {
+                        self.record().lie();
+                    }
+                    reply.outcome = Ok(told);
+                }
             }
             _ => {}
         }

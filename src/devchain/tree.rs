@@ -10,8 +10,8 @@ pub(super) struct Tree {
     blocks: HashMap<B256, Arc<Block>>,
     /// Indexed by number; never empty, since the genesis is always canonical.
     canonical: Vec<Arc<Block>>,
-    /// Where the transactions of the canonical branch are.
-    places: HashMap<TxHash, Place>,
+    /// Places of the transactions of the canonical branch, lowest first; a repeated transaction has several.
+    places: HashMap<TxHash, Vec<Place>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -35,8 +35,13 @@ impl Tree {
     /// Adds a block beside the canonical branch.
     pub(super) fn insert(&mut self, block: Block) -> Arc<Block> {
         let block = Arc::new(block);
-        self.blocks.insert(block.hash(), Arc::clone(&block));
+        self.share(Arc::clone(&block));
         block
+    }
+
+    /// Adds a block of another tree beside the canonical branch.
+    pub(super) fn share(&mut self, block: Arc<Block>) {
+        self.blocks.insert(block.hash(), block);
     }
 
     pub(super) fn head(&self) -> &Arc<Block> {
@@ -57,9 +62,14 @@ impl Tree {
         self.at(block.number()).is_some_and(|canonical| canonical.hash() == block.hash())
     }
 
-    /// The canonical block that holds a transaction, and its index there.
+    /// The canonical block that holds a transaction, and its index there. Of a repeated transaction, the newest.
     pub(super) fn find(&self, tx: TxHash) -> Option<(&Arc<Block>, usize)> {
-        let place = self.places.get(&tx)?;
+        self.find_up_to(tx, u64::MAX)
+    }
+
+    /// Finds a transaction as [`Tree::find`] does, in blocks up to a number.
+    pub(super) fn find_up_to(&self, tx: TxHash, number: u64) -> Option<(&Arc<Block>, usize)> {
+        let place = self.places.get(&tx)?.iter().rfind(|place| place.number <= number)?;
         Some((self.at(place.number)?, place.index))
     }
 
@@ -92,7 +102,7 @@ impl Tree {
     fn extend(&mut self, block: Arc<Block>) {
         for (index, tx) in block.transactions.iter().enumerate() {
             let place = Place { number: block.number(), index };
-            self.places.insert(*tx.tx_hash(), place);
+            self.places.entry(*tx.tx_hash()).or_default().push(place);
         }
         self.canonical.push(block);
     }
@@ -100,9 +110,12 @@ impl Tree {
     fn retract(&mut self) {
         let block = self.canonical.pop().expect("the genesis is an ancestor of every block");
         for tx in &block.transactions {
-            // A test may have put one transaction twice on a branch: only this block's mention goes.
-            if self.places.get(tx.tx_hash()).is_some_and(|place| place.number == block.number()) {
-                self.places.remove(tx.tx_hash());
+            // A repeated transaction keeps its places in the blocks below.
+            if let Some(places) = self.places.get_mut(tx.tx_hash()) {
+                places.retain(|place| place.number < block.number());
+                if places.is_empty() {
+                    self.places.remove(tx.tx_hash());
+                }
             }
         }
     }

@@ -103,8 +103,8 @@ impl<'a> View<'a> {
 
     /// The canonical block in sight that holds a transaction, and its index there.
     pub(super) fn find(&self, tx: TxHash) -> Option<(&'a Arc<Block>, usize)> {
-        let (block, index) = self.state.tree.find(tx)?;
-        (block.number() <= self.head().number() && self.pruned(block).is_none()).then_some((block, index))
+        let (block, index) = self.state.tree.find_up_to(tx, self.head().number())?;
+        self.pruned(block).is_none().then_some((block, index))
     }
 
     /// The number that `finalized` stands for, where it stands for one.

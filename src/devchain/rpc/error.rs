@@ -45,6 +45,12 @@ impl RpcError {
         Self::new(-32000, message)
     }
 
+    /// The number is above the head, in anvil's words.
+    pub(crate) fn out_of_range(head: u64, number: u64) -> Self {
+        let message = format!("BlockOutOfRangeError: block height is {head} but requested was {number}");
+        Self::invalid_params(message)
+    }
+
     /// The block is below what the node still has (EIP-4444).
     pub(crate) fn pruned() -> Self {
         Self::new(4444, "pruned history unavailable")

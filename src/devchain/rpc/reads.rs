@@ -1,6 +1,6 @@
 //! Blocks, transactions and receipts.
 
-use super::{Answer, Args, null, quantity};
+use super::{Answer, Args, RpcError, null, quantity};
 use crate::devchain::{
     block::Block,
     render::{json, pending_json},
@@ -54,14 +54,25 @@ pub(super) fn transaction_by_index(view: View<'_>, id: BlockId, args: &Args<'_>)
 pub(super) fn transaction_count(view: View<'_>, id: BlockId, args: &Args<'_>) -> Answer {
     args.at_most(1)?;
     let block = view.block(id)?;
-    Ok(block.map_or_else(null, |block| quantity(block.transactions.len()).into()))
+    block.map_or_else(|| uncounted(view, id), |block| Ok(quantity(block.transactions.len()).into()))
 }
 
 /// There have been no uncles since the merge.
 pub(super) fn uncle_count(view: View<'_>, id: BlockId, args: &Args<'_>) -> Answer {
     args.at_most(1)?;
     let block = view.block(id)?;
-    Ok(block.map_or_else(null, |_| quantity(0).into()))
+    block.map_or_else(|| uncounted(view, id), |_| Ok(quantity(0).into()))
+}
+
+/// The answer to a count in a block that is not there.
+fn uncounted(view: View<'_>, id: BlockId) -> Answer {
+    let head = view.head().number();
+    match id {
+        BlockId::Number(number) if number > head && view.state.rules.config.range_errors => {
+            Err(RpcError::out_of_range(head, number))
+        }
+        _ => Ok(null()),
+    }
 }
 
 pub(super) fn block_number(view: View<'_>, args: &Args<'_>) -> Answer {

@@ -54,6 +54,51 @@ fn a_transaction_can_be_dropped_moved_and_brought_back() {
 }
 
 #[test]
+fn repeated_transaction_is_found_in_the_newest_block() {
+    let chain = chain();
+    chain.mine_many(2, 1);
+    let older = chain.hash_at(1).unwrap();
+    let repeated = chain.transactions_of(older)[0];
+    let newer = chain.build_on(chain.head().hash, vec![chain.transaction(repeated).unwrap()]);
+    chain.set_head(newer);
+    assert_eq!(chain.location(repeated), Some((newer, 0)));
+    assert_eq!(ask(&chain, "eth_getTransactionReceipt", [repeated])["blockNumber"], "0x3");
+    chain.lag(1);
+    assert_eq!(
+        ask(&chain, "eth_getTransactionReceipt", [repeated])["blockNumber"],
+        "0x1",
+        "lag hides the newer"
+    );
+    chain.lag(0);
+    chain.rollback(1);
+    assert_eq!(chain.location(repeated), Some((older, 0)), "the older place is back");
+    chain.rollback(2);
+    assert_eq!(chain.location(repeated), None);
+}
+
+#[test]
+fn replica_adopts_branches_and_nothing_else() {
+    let (chain, replica) = (chain(), chain());
+    let first = chain.mine_many(3, 2);
+    assert_eq!(replica.adopt(&chain, first.hash), first);
+    let skipped = chain.reorg(1, 2);
+    let second = chain.reorg(2, 3);
+    assert_eq!(replica.head(), first, "it catches up when told");
+    assert_eq!(replica.adopt(&chain, second.hash), second);
+    assert_eq!(
+        ask(&replica, "eth_getBlockByNumber", ("latest", true)),
+        ask(&chain, "eth_getBlockByNumber", ("latest", true))
+    );
+    assert_eq!(ask(&replica, "eth_getBlockByHash", (skipped.hash, false)), Value::Null);
+    assert_ne!(ask(&replica, "eth_getBlockByHash", (first.hash, false)), Value::Null, "an orphan of its own");
+    let tx = chain.transactions_of(chain.hash_at(3).unwrap())[0];
+    assert_eq!(
+        ask(&replica, "eth_getTransactionReceipt", [tx]),
+        ask(&chain, "eth_getTransactionReceipt", [tx])
+    );
+}
+
+#[test]
 fn side_blocks_change_nothing_until_they_are_the_head() {
     let chain = chain();
     let head = chain.mine_many(3, 1);

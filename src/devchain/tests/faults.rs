@@ -252,3 +252,32 @@ async fn no_lie_is_told_about_what_is_not_there() {
         assert_eq!(post(&chain, "eth_getBlockByNumber", ()).await["error"]["code"], -32602);
     }
 }
+
+#[tokio::test]
+async fn misplaced_answer_names_an_orphan_or_no_block() {
+    let chain = node();
+    let orphan = chain.head().hash;
+    let tx = chain.transactions_of(orphan)[0];
+    chain.reorg(1, 2);
+    let (block, _) = chain.location(tx).unwrap();
+    for method in ["eth_getTransactionByHash", "eth_getTransactionReceipt"] {
+        let truth = ask(&chain, method, [tx]);
+        chain.fail(Lie::Misplaced { orphan: true }).once();
+        let mut told = post(&chain, method, [tx]).await["result"].take();
+        assert_eq!(told["blockHash"], format!("{orphan:#x}"));
+        assert_eq!(told["blockNumber"], truth["blockNumber"]);
+        chain.fail(Lie::Misplaced { orphan: false }).once();
+        told = post(&chain, method, [tx]).await["result"].take();
+        let hash: B256 = serde_json::from_value(told["blockHash"].clone()).unwrap();
+        assert_eq!(chain.block_json(hash, false), None, "no block has this hash");
+        assert_ne!(hash, block);
+    }
+    assert_eq!(chain.lies_total(), 4);
+    chain.fail(Lie::Misplaced { orphan: true }).once();
+    assert_eq!(
+        post(&chain, "eth_blockNumber", ()).await["result"],
+        "0x4",
+        "only single answers are misplaced"
+    );
+    assert_eq!(chain.lies_total(), 4);
+}

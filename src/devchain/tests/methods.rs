@@ -123,3 +123,22 @@ fn a_filter_tells_what_is_new_since_the_last_poll() {
         assert_eq!((error.code, error.message.as_str()), (-32000, "filter not found"));
     }
 }
+
+#[test]
+fn counts_above_the_head_are_null_or_an_error() {
+    for (range_errors, code) in [(false, None), (true, Some(-32602))] {
+        let chain = DevChain::new(Config { range_errors, ..Config::default() });
+        chain.mine(1);
+        for method in ["eth_getBlockTransactionCountByNumber", "eth_getUncleCountByBlockNumber"] {
+            let answer = chain.answer(method, ["0x2"]);
+            assert_eq!(answer.as_ref().err().map(|error| error.code), code);
+            assert!(code.is_some() || answer.unwrap() == "null");
+            assert!(chain.answer(method, ["0x1"]).is_ok());
+        }
+        assert_eq!(
+            ask(&chain, "eth_getBlockByNumber", ("0x2", true)),
+            Value::Null,
+            "anvil has no error for blocks"
+        );
+    }
+}
