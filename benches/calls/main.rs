@@ -109,6 +109,8 @@ fn main() {
             Row::new("explorer", None, workloads::explorer().await),
             Row::new("wallets, with reorgs", None, workloads::wallets().await),
             Row::new("fork tests, run twice", None, workloads::fork_tests().await),
+            Row::new("single receipts, again and again", None, workloads::repeated_receipts().await),
+            Row::new("the last hour, walked twice", None, workloads::last_hour().await),
         ]
     });
     let sum = |part: fn(&Row) -> u64| rows.iter().map(part).sum();

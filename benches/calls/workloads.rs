@@ -190,6 +190,36 @@ pub async fn fork_tests() -> Cost {
     world.cost()
 }
 
+/// Reads single receipts of deep history, each of another block, again and again.
+pub async fn repeated_receipts() -> Cost {
+    const RECEIPTS: u64 = 30;
+    let mut world = World::new(5, RECEIPTS as usize + 40, 50);
+    let receipts: Vec<_> = (1..=RECEIPTS).map(|number| world.transactions(number)[7]).collect();
+    world.ask(Ask::BlockNumber).await;
+    for _ in 0..20 {
+        world.sleep(Duration::from_secs(2)).await;
+        for receipt in &receipts {
+            world.sleep(PACE).await;
+            world.ask(Ask::Receipt(*receipt)).await;
+        }
+    }
+    world.cost()
+}
+
+/// Walks over the final blocks of the last hour and their receipts, and over the same blocks again.
+pub async fn last_hour() -> Cost {
+    const WALKED: u64 = 40;
+    let mut world = World::with_slots(6, WALKED as usize + 16, 100, SLOT.as_secs());
+    world.ask(Ask::BlockNumber).await;
+    for in_batches in [true, true] {
+        for number in 1..=WALKED {
+            index(&mut world, number, in_batches).await;
+        }
+        world.sleep(SLOT).await;
+    }
+    world.cost()
+}
+
 /// Draws by rank.
 struct Zipf(Vec<f64>);
 

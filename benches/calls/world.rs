@@ -76,10 +76,17 @@ struct StrawMan {
 // === impl World ===
 
 impl World {
-    /// A chain of `blocks` blocks of `transactions` each; all but the last sixteen are final.
+    /// A chain of `blocks` blocks of `transactions` each; all but the last sixteen are final. The blocks are so far apart
+    /// that one answer is enough for all but the newest of these.
     pub fn new(seed: u64, blocks: usize, transactions: usize) -> Self {
-        let chain =
-            DevChain::new(devchain::Config { keep_calls: 1_000_000, seed, ..devchain::Config::default() });
+        Self::with_slots(seed, blocks, transactions, 600)
+    }
+
+    /// The same, with so many seconds between two blocks.
+    pub fn with_slots(seed: u64, blocks: usize, transactions: usize, slot_seconds: u64) -> Self {
+        let config =
+            devchain::Config { keep_calls: 1_000_000, seed, slot_seconds, ..devchain::Config::default() };
+        let chain = DevChain::new(config);
         chain.mine_many(blocks, transactions);
         let program = in_memory::program(&chain, &Config::default());
         let (begun, changed) = (Instant::now(), Instant::now());

@@ -226,6 +226,7 @@ fn verification(sight: &Sight) -> serde_json::Value {
     let in_force = sight.verification();
     json!({
         "configured": in_force.configured.as_str(),
+        "headers": in_force.headers.as_str(),
         "blocks": in_force.blocks.as_str(),
         "receipts": in_force.receipts.as_str(),
         "why": in_force.why,

@@ -424,6 +424,12 @@ impl Tier for Redis {
         })
     }
 
+    fn forget_number(&self, chain: ChainKey, number: BlockNumber) -> Tiered<'_, ()> {
+        Box::pin(
+            async move { self.write([command("DEL", &self.keys(chain).number(number))]).await.map(drop) },
+        )
+    }
+
     fn forget_canonicity(&self, chain: ChainKey) -> Tiered<'_, ()> {
         Box::pin(self.start_epoch(chain))
     }

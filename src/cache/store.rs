@@ -67,8 +67,18 @@ impl Cache {
             for index in (0..block.len() as u64).map(TxPosition) {
                 self.store.invalidate(&Key::Transaction(block.hash(), index));
             }
+            self.remove_singles_elsewhere(block.hash(), block.transaction_hashes());
         }
         block
+    }
+
+    /// Forgets what came alone of these transactions and names another block than the one that is proved to have them. Most
+    /// often there is nothing.
+    fn remove_singles_elsewhere(&self, block: BlockHash, transactions: impl Iterator<Item = TxHash>) {
+        let locations = transactions.flat_map(|transaction| self.locations(transaction));
+        for Location { home, index } in locations.filter(|location| location.home.block != block) {
+            self.remove_single(home.block, index);
+        }
     }
 
     /// Keeps a block with hashes of transactions, unless the whole block is there and proved.
@@ -108,6 +118,11 @@ impl Cache {
     ) -> Arc<Verified<LoneTransaction>> {
         let transaction = Arc::new(transaction);
         if let Some(place) = transaction.place() {
+            let known = self.lone_transaction(place.block, place.index);
+            if known.is_some_and(|known| known.is_asked_of_block() && !transaction.is_asked_of_block()) {
+                // The better answer stays.
+                return transaction;
+            }
             let key = Key::Transaction(place.block, place.index);
             self.insert(key, place.block, place.number, Content::Transaction(transaction.clone()));
         }
@@ -121,6 +136,12 @@ impl Cache {
         let key = Key::Receipt(place.block, place.index);
         self.insert(key, place.block, place.number, Content::Receipt(receipt.clone()));
         receipt
+    }
+
+    /// Forgets the transaction and the receipt at this position of a block that came alone.
+    pub fn remove_single(&self, block: BlockHash, index: TxPosition) {
+        self.store.invalidate(&Key::Transaction(block, index));
+        self.store.invalidate(&Key::Receipt(block, index));
     }
 
     /// Forgets the receipts of a block that came alone.

@@ -145,6 +145,11 @@ pub trait Tier: fmt::Debug + Send + Sync + 'static {
     /// Forgets a part of a block. Tells the same as [`put`](Self::put).
     fn remove(&self, chain: ChainKey, part: Part, hash: BlockHash) -> Tiered<'_, bool>;
 
+    /// Forgets which hash stands at a number, where [`remove`](Self::remove) does not do so for its block.
+    fn forget_number(&self, _: ChainKey, _: BlockNumber) -> Tiered<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// Forgets which numbers have which hash, where transactions are, and what was final. What is kept by hash stays.
     fn forget_canonicity(&self, chain: ChainKey) -> Tiered<'_, ()>;
 

@@ -201,6 +201,13 @@ impl Tiers {
         rung.writer.tell(Work::Remove(chain, part, hash));
     }
 
+    /// Removes a block that turned out not to be final, when there is time for it.
+    pub fn drop_final(&self, chain: ChainKey, number: BlockNumber, hash: BlockHash) {
+        for Rung { writer, .. } in self.rungs() {
+            writer.tell(Work::DropFinal(chain, number, hash));
+        }
+    }
+
     /// Removes what they have of a block. Tells those that may have it still: they fail, or are slow.
     pub async fn remove(&self, chain: ChainKey, block: BlockHash) -> Vec<TierKind> {
         let mut left_in = Vec::new();

@@ -11,9 +11,7 @@ use crate::eth::{BlockHash, BlockNumber};
 /// A number that was asked for by itself.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
-    pub(super) hash: BlockHash,
-    /// Known where the whole block was seen: then it can link to the window.
-    pub(super) parent: Option<BlockHash>,
+    pub(super) link: Link,
     pub(super) sent: Stamp,
     /// It was at or below the head: so it stays true while heads link, if the upstream is consistent.
     pub(super) below_head: bool,
@@ -35,11 +33,12 @@ impl AskedNumbers {
 
     /// Where a hash was said to stand; looks at all entries.
     pub(super) fn number_of(&self, hash: BlockHash) -> Option<BlockNumber> {
-        self.0.iter().find(|(_, asked)| asked.hash == hash).map(|(number, _)| *number)
+        self.0.iter().find(|(_, asked)| asked.link.hash == hash).map(|(number, _)| *number)
     }
 
     /// Notes an answer, unless a newer one is there.
-    pub(super) fn insert(&mut self, number: BlockNumber, asked: Asked) {
+    pub(super) fn insert(&mut self, asked: Asked) {
+        let number = asked.link.number;
         if self.get(number).is_none_or(|known| known.sent.is_before(asked.sent)) {
             self.0.insert(number, asked);
         }
@@ -51,7 +50,7 @@ impl AskedNumbers {
 
     /// Forgets that this block stands there.
     pub(super) fn disown(&mut self, number: BlockNumber, hash: BlockHash) {
-        if self.get(number).is_some_and(|asked| asked.hash == hash) {
+        if self.get(number).is_some_and(|asked| asked.link.hash == hash) {
             self.0.remove(&number);
         }
     }
@@ -68,9 +67,8 @@ impl AskedNumbers {
     /// Moves what links to the window into it.
     pub(super) fn move_into(&mut self, window: &mut Window) {
         while let Some(bottom) = window.bottom() {
-            let Some((number, asked)) = self.0.range(..bottom.number).next_back() else { break };
-            let Some(parent) = asked.parent else { break };
-            let link = Link { number: *number, hash: asked.hash, parent };
+            let Some((_, Asked { link, .. })) = self.0.range(..bottom.number).next_back() else { break };
+            let link = *link;
             if !window.push_below(link) {
                 break;
             }

@@ -4,7 +4,7 @@ use super::{
     Rules, Stamp,
     window::{Link, Window},
 };
-use crate::eth::BlockNumber;
+use crate::eth::{BlockHash, BlockNumber};
 
 /// Numbers that must be asked for before a head can be judged; both ends belong to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,12 +28,28 @@ pub enum HeadChange {
     Extended(usize),
     /// So many blocks left the chain.
     Reorg(usize),
-    /// The upstream is behind the head that it showed before.
+    /// The upstream is behind the head that it showed before, or its head contradicts what is final. The head stays.
     Lag,
     /// It has been behind for so long that it has gone back, by so many blocks.
     Rollback(usize),
     /// The head is too far ahead to link to what was known.
     Restarted,
+    /// The head does not link to the tracked chain above the finalized block, and nobody has shown that block: nothing
+    /// changed.
+    Unlinked,
+}
+
+/// How a head relates to the tracked branch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Relation {
+    /// There is no branch yet.
+    First,
+    /// It is the head, or in the window below it, or is shown to be an ancestor of the window's lowest block.
+    Within,
+    /// It descends from this block of the window.
+    Above(Link),
+    /// Neither.
+    Detached,
 }
 
 /// The upstream showed a lower head than before.
@@ -98,25 +114,70 @@ impl Branch {
             .then_some(Gap { from: BlockNumber(low + 1), to: BlockNumber(high - 1) })
     }
 
-    /// Has `head`, with the blocks of its [`gap`](Self::gap), nothing to do with what is tracked? Then
-    /// it may be the head of another chain.
-    pub(super) fn is_detached(&self, head: Link, gap: &[Link]) -> bool {
-        let Some(bottom) = self.window.bottom() else { return false };
-        let mut lineage = vec![head];
-        lineage.extend(ancestors(head, gap));
-        let linked = lineage.iter().any(|link| self.window.holds(*link))
-            || self.window.parent_of(lineage[lineage.len() - 1]).is_some()
-            || ancestors(bottom, &[gap, &[head]].concat()).contains(&head);
-        !linked
+    /// The parent that must be asked for by its hash to see whether `head` leaves the tracked branch within the window, or is
+    /// an ancestor of its lowest block; `None` where that would not help.
+    pub(super) fn missing_parent(&self, head: Link, between: &[Link]) -> Option<BlockHash> {
+        let (top, bottom) = (self.window.top()?, self.window.bottom()?);
+        if self.relation(head, between) != Relation::Detached {
+            return None;
+        }
+        let is_near = head.number.0 <= top.number.0.saturating_add(Self::MAX_GAP + 1)
+            && bottom.number.0 <= head.number.0.saturating_add(Self::MAX_GAP + 1);
+        // From the higher of the two down.
+        let (from, to) = if head.number > bottom.number { (head, bottom) } else { (bottom, head) };
+        let lowest = *lineage(from, between).last().unwrap_or(&from);
+        (is_near && lowest.number > to.number).then_some(lowest.parent)
     }
 
-    /// Takes in a head, with the blocks of its [`gap`](Self::gap) in any order.
-    pub(super) fn observe_head(&mut self, head: Link, gap: &[Link], rules: &Rules, now: Stamp) -> HeadChange {
-        let change = self.judge(head, gap, rules, now);
+    /// How `head`, with blocks between it and the window, relates to what is tracked.
+    pub(super) fn relation(&self, head: Link, between: &[Link]) -> Relation {
+        let Some(bottom) = self.window.bottom() else { return Relation::First };
+        if self.window.holds(head) || ancestors(bottom, &[between, &[head]].concat()).contains(&head) {
+            return Relation::Within;
+        }
+        let lineage = lineage(head, between);
+        let held = lineage.iter().find(|link| self.window.holds(**link)).copied();
+        let parent = || self.window.parent_of(lineage[lineage.len() - 1]);
+        held.or_else(parent).map_or(Relation::Detached, Relation::Above)
+    }
+
+    /// Returns whether one more observation of this head, which is [within](Relation::Within) the branch, makes a rollback.
+    pub(super) fn would_roll_back(&self, rules: &Rules, now: Stamp) -> bool {
+        let (observations, since) = self.lag.map_or((0, now), |lag| (lag.observations, lag.since));
+        let patience = now.time.duration_since(since.time);
+        observations + 1 >= rules.rollback_after && patience >= rules.lag_patience
+    }
+
+    /// Takes in a head, with blocks between it and the window in any order.
+    pub(super) fn observe_head(
+        &mut self,
+        head: Link,
+        between: &[Link],
+        rules: &Rules,
+        now: Stamp,
+    ) -> HeadChange {
+        let change = self.judge(head, between, rules, now);
         if change != HeadChange::Lag {
             self.lag = None;
         }
         change
+    }
+
+    /// Takes in a lower head that stands on this branch, though the window does not show it.
+    pub(super) fn observe_lower_head(&mut self, head: Link, rules: &Rules, now: Stamp) -> HeadChange {
+        let change = self.observe_lag(head, rules, now);
+        if change != HeadChange::Lag {
+            self.lag = None;
+        }
+        change
+    }
+
+    /// Takes in a head that cannot be right: the branch stays, and nothing above that head is settled. It makes no
+    /// rollback, however often it is shown.
+    pub(super) fn refuse_head(&mut self, head: Link, now: Stamp) -> HeadChange {
+        let lag = self.lag.get_or_insert(Lag { head: head.number, observations: 0, since: now });
+        lag.head = head.number;
+        HeadChange::Lag
     }
 
     fn judge(&mut self, head: Link, gap: &[Link], rules: &Rules, now: Stamp) -> HeadChange {
@@ -129,8 +190,7 @@ impl Branch {
             return if head.hash == top.hash { HeadChange::Same } else { self.observe_lag(head, rules, now) };
         }
         // ## Links to the window from above or from within
-        let mut lineage = vec![head];
-        lineage.extend(ancestors(head, gap));
+        let mut lineage = lineage(head, gap);
         // Another refresh may have closed a part of this gap meanwhile.
         if let Some(known) = lineage.iter().position(|link| self.window.holds(*link)) {
             lineage.truncate(known);
@@ -173,6 +233,13 @@ impl Branch {
         }
         HeadChange::Rollback(left)
     }
+}
+
+/// A head and those of `links` that lead down from it, the newest first.
+pub(super) fn lineage(head: Link, links: &[Link]) -> Vec<Link> {
+    let mut lineage = vec![head];
+    lineage.extend(ancestors(head, links));
+    lineage
 }
 
 /// Those of `links` that lead down from a block, the newest first.

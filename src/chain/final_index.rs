@@ -4,20 +4,64 @@ use std::collections::BTreeMap;
 
 use tokio::time::Instant;
 
+use super::window::Link;
 use crate::eth::{BlockHash, BlockNumber};
 
-/// Entries kept: some 25 MB. Forgetting is always safe.
+/// Entries kept: some 35 MB. Forgetting is always safe.
 const CAP: usize = 1 << 18;
+
+/// Steps that one [`FinalIndex::link_down`] takes at most, so that it holds a lock for about a millisecond. A later block
+/// that fits goes on from there.
+const MOST_STEPS: usize = 4096;
 
 /// Numbers whose hash is final.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FinalIndex(BTreeMap<BlockNumber, Entry>);
 
+/// A final block.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
-    hash: BlockHash,
+pub(super) struct Entry {
+    pub(super) hash: BlockHash,
+    /// Known where the block or its header was seen.
+    pub(super) parent: Option<BlockHash>,
+    /// A path of parent hashes leads to it from the window or from a finalized block. Without one, a single answer is all
+    /// that speaks for it.
+    pub(super) linked: bool,
     /// When it was asked for, if an answer is all that it is known by; the tracked branch vouches for the others.
     heard: Option<Instant>,
+}
+
+/// What became of final entries, for whoever keeps copies of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Consequences {
+    /// Entries that are final from now on.
+    pub(super) entered: Vec<(BlockNumber, BlockHash)>,
+    /// Entries that were contradicted and dropped.
+    pub(super) dropped: Vec<(BlockNumber, BlockHash)>,
+}
+
+// === impl Entry ===
+
+impl Entry {
+    /// The entry of a block that a path of parent hashes leads to.
+    pub(super) fn linked(link: Link) -> Self {
+        Self { hash: link.hash, parent: Some(link.parent), linked: true, heard: None }
+    }
+
+    /// The entry of a finalized block: whatever it descends from is linked to it.
+    pub(super) fn finalized(link: Link, heard: Option<Instant>) -> Self {
+        Self { heard, ..Self::linked(link) }
+    }
+
+    /// The entry of a block that one answer named, asked for at this moment.
+    pub(super) fn answered(link: Link, heard: Instant) -> Self {
+        Self { linked: false, ..Self::finalized(link, Some(heard)) }
+    }
+
+    /// The entry of a block that a tier has as final.
+    pub(super) fn restored(hash: BlockHash, parent: Option<BlockHash>, heard: Instant) -> Self {
+        Self { hash, parent, linked: false, heard: Some(heard) }
+    }
 }
 
 // === impl FinalIndex ===
@@ -25,6 +69,16 @@ struct Entry {
 impl FinalIndex {
     pub(super) fn get(&self, number: BlockNumber) -> Option<BlockHash> {
         self.0.get(&number).map(|entry| entry.hash)
+    }
+
+    pub(super) fn entry(&self, number: BlockNumber) -> Option<Entry> {
+        self.0.get(&number).copied()
+    }
+
+    /// The nearest entry above a number.
+    pub(super) fn above(&self, number: BlockNumber) -> Option<(BlockNumber, Entry)> {
+        let from = BlockNumber(number.0.checked_add(1)?);
+        self.0.range(from..).next().map(|(number, entry)| (*number, *entry))
     }
 
     /// What stands above one number, up to and with another.
@@ -42,28 +96,62 @@ impl FinalIndex {
         self.0.iter().find(|(_, entry)| entry.hash == hash).map(|(number, _)| *number)
     }
 
-    /// Notes a hash; `heard` is when it was asked for, if an answer is all that it is known by.
-    ///
-    /// # Errors
-    /// If another hash stands there: one of the two was never final.
-    pub(super) fn insert(
-        &mut self,
-        number: BlockNumber,
-        hash: BlockHash,
-        heard: Option<Instant>,
-    ) -> Result<(), BlockHash> {
-        match self.0.insert(number, Entry { hash, heard }) {
-            Some(known) if known.hash != hash => return Err(known.hash),
-            _ => {}
-        }
+    /// Notes an entry, in place of any other. A linked one stays linked.
+    pub(super) fn insert(&mut self, number: BlockNumber, entry: Entry) {
+        let linked = |known: &Entry| known.hash == entry.hash && known.linked;
+        let entry = Entry { linked: entry.linked || self.0.get(&number).is_some_and(linked), ..entry };
+        self.0.insert(number, entry);
         if self.0.len() > CAP {
             self.0.pop_first();
         }
-        Ok(())
     }
 
     pub(super) fn remove(&mut self, number: BlockNumber) {
         self.0.remove(&number);
+    }
+
+    /// Links what the block at `number`, whose parent is `parent`, descends from: entries, and blocks that `find` has.
+    ///
+    /// Unlinked entries that contradict the path are dropped. The path ends at a linked entry, at a block that nobody has,
+    /// or after [`MOST_STEPS`].
+    pub(super) fn link_down(
+        &mut self,
+        number: BlockNumber,
+        parent: BlockHash,
+        find: &dyn Fn(BlockHash) -> Option<Link>,
+        consequences: &mut Consequences,
+    ) {
+        let (mut above, mut hash) = (number, parent);
+        for _ in 0..MOST_STEPS {
+            let below = self.0.range(..above).next_back().map(|(number, entry)| (*number, *entry));
+            let known = below.filter(|(_, entry)| entry.hash == hash);
+            let (number, parent) = match known {
+                Some((_, Entry { linked: true, .. })) => return,
+                Some((number, entry)) => {
+                    (number, entry.parent.or_else(|| find(hash).map(|link| link.parent)))
+                }
+                None => match find(hash).filter(|link| link.number < above) {
+                    Some(link) => (link.number, Some(link.parent)),
+                    None => return,
+                },
+            };
+            // Whatever else stands from there on up is not on this path.
+            let contrary: Vec<_> =
+                self.0.range(number..above).map(|(number, entry)| (*number, *entry)).collect();
+            for (number, entry) in contrary.into_iter().filter(|(_, entry)| entry.hash != hash) {
+                if entry.linked {
+                    return;
+                }
+                self.0.remove(&number);
+                consequences.dropped.push((number, entry.hash));
+            }
+            if known.is_none() {
+                consequences.entered.push((number, hash));
+            }
+            self.insert(number, Entry { hash, parent, linked: true, heard: None });
+            let Some(parent) = parent else { return };
+            (above, hash) = (number, parent);
+        }
     }
 
     /// Forgets what was heard since then.

@@ -9,8 +9,10 @@ mod asked;
 mod branch;
 mod final_index;
 mod finality;
+mod placed;
 mod rules;
 mod stamp;
+mod suspension;
 mod tracker;
 mod window;
 
@@ -22,6 +24,7 @@ pub use self::{
     finality::Finalized,
     rules::Rules,
     stamp::{Clock, Stamp},
-    tracker::{Lookup, Tracker},
+    suspension::Denied,
+    tracker::{Find, Lookup, Tracker},
     window::{Contrary, Link},
 };

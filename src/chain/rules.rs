@@ -17,6 +17,21 @@ pub struct Rules {
     pub consistent: bool,
     /// Is anything final here? Not on development chains, which start anew at will.
     pub finality: bool,
+    /// Is this known to be a development chain, whose node may be told to be another at any time?
+    pub development: bool,
+    /// A block this much older than the finalized one is final by any one answer, and so is a number that has been final
+    /// for this long. See [`Rules::FINAL_MARGIN`].
+    pub final_margin: Duration,
     /// Blocks this deep count as final, where the operator says so.
     pub finality_depth: Option<u64>,
+}
+
+// === impl Rules ===
+
+impl Rules {
+    /// The margin in use; only models use another.
+    ///
+    /// One answer by number makes a block final for good, so it must not come from a replica that still has an orphaned
+    /// branch. An hour is far longer than any replica lags and any reorganisation is deep.
+    pub const FINAL_MARGIN: Duration = Duration::from_secs(3600);
 }

@@ -26,6 +26,9 @@ struct Told {
 
 const SECOND: Duration = Duration::from_secs(1);
 
+/// Seconds between two blocks: twenty blocks below the finalized one, one answer is enough.
+const SLOT: u64 = 1;
+
 /// As on Ethereum's own chains.
 fn ethereum() -> Rules {
     Rules {
@@ -35,6 +38,8 @@ fn ethereum() -> Rules {
         lag_patience: 15 * SECOND,
         consistent: false,
         finality: true,
+        development: false,
+        final_margin: 20 * SECOND,
         finality_depth: None,
     }
 }
@@ -45,6 +50,7 @@ fn development() -> Rules {
         rollback_after: 1,
         lag_patience: Duration::ZERO,
         finality: false,
+        development: true,
         ..ethereum()
     }
 }
@@ -67,7 +73,8 @@ fn fork(number: u64, branch: char, from: char) -> Link {
 }
 
 fn child(number: u64, branch: char, parent: BlockHash) -> Link {
-    Link { number: BlockNumber(number), hash: hash(number, branch), parent }
+    let timestamp = Some(number.wrapping_mul(SLOT));
+    Link { number: BlockNumber(number), hash: hash(number, branch), parent, timestamp }
 }
 
 fn blocks(numbers: RangeInclusive<u64>, branch: char) -> Vec<Link> {
@@ -116,7 +123,9 @@ impl Told {
 
     fn late_head(&mut self, head: Link, gap: &[Link], sent: Stamp) -> HeadChange {
         let now = self.now();
-        self.tracker.observe_head(head, gap, sent, now)
+        // Whoever shows a head shows the finalized block, too.
+        let finalized = self.tracker.must_show(head, gap, now);
+        self.tracker.observe_head(head, gap, finalized, sent, now)
     }
 
     /// A number that is asked for and told at once, with its parent.
@@ -126,12 +135,12 @@ impl Told {
     }
 
     fn late_number(&mut self, link: Link, sent: Stamp) -> Result<(), Contrary> {
-        self.tracker.observe_number(link.number, link.hash, Some(link.parent), sent)
+        self.tracker.observe_number(link, sent, &|_| None)
     }
 
     fn finalized(&mut self, link: Link) -> Finalized {
         let (sent, now) = (self.now(), self.now());
-        self.tracker.observe_finalized(Some(link), sent, now)
+        self.tracker.observe_finalized(Some(link), sent, now, &|_| None)
     }
 
     fn confirm_final(&mut self, link: Link) -> Finalized {

@@ -5,13 +5,15 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{
-    Contrary, Finalized, Gap, HeadChange, Rules, Stamp,
+    Contrary, Denied, Finalized, Gap, HeadChange, Rules, Stamp,
     asked::{Asked, AskedNumbers},
-    branch::Branch,
-    finality::Finality,
+    branch::{Branch, Relation, lineage},
+    finality::{Finality, Taken},
+    placed::PlacedTransactions,
+    suspension::Suspension,
     window::Link,
 };
-use crate::eth::{BlockHash, BlockNumber};
+use crate::eth::{BlockHash, BlockNumber, TxHash};
 
 /// What is known of a number at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +38,15 @@ pub enum Lookup {
     Unknown,
 }
 
+/// The block that a tag means.
+#[derive(Clone, Copy, Debug)]
+struct Named {
+    link: Link,
+    /// When it was asked for last.
+    sent: Stamp,
+    first_seen: Stamp,
+}
+
 /// What is known of a chain.
 #[derive(Clone, Debug)]
 pub struct Tracker {
@@ -47,10 +58,28 @@ pub struct Tracker {
     seen: Option<Stamp>,
     /// Nothing sent before this counts any more, except for what is final.
     not_before: Option<Stamp>,
+    /// When blocks last left the chain, or may have.
+    left: Option<Stamp>,
     asked: AskedNumbers,
-    safe: Option<(Link, Stamp)>,
-    finalized_tag: Option<(Link, Stamp)>,
+    placed: PlacedTransactions,
+    safe: Option<Named>,
+    finalized_tag: Option<Named>,
     finality: Finality,
+    /// The upstream denies the finalized block.
+    suspension: Option<Suspension>,
+}
+
+/// Finds a block that is cached under a hash.
+pub type Find<'a> = &'a dyn Fn(BlockHash) -> Option<Link>;
+
+// === impl Named ===
+
+impl Named {
+    /// The block that a tag means now, after it meant what it meant before.
+    fn again(before: Option<Self>, link: Link, sent: Stamp, now: Stamp) -> Self {
+        let first_seen = before.filter(|before| before.link == link).map_or(now, |before| before.first_seen);
+        Self { link, sent, first_seen }
+    }
 }
 
 // === impl Tracker ===
@@ -67,10 +96,13 @@ impl Tracker {
             fresh: None,
             seen: None,
             not_before: None,
+            left: None,
             asked: AskedNumbers::default(),
+            placed: PlacedTransactions::default(),
             safe: None,
             finalized_tag: None,
             finality: Finality::default(),
+            suspension: None,
         }
     }
 
@@ -147,24 +179,79 @@ impl Tracker {
 
     // ## Heads
 
-    /// The numbers that must be asked for before `head` can be judged.
+    /// The numbers that must be asked for before `head` can be judged. None for a head that is known to be final: it is
+    /// only lower than the last.
     pub fn gap(&self, head: Link) -> Option<Gap> {
-        self.branch.gap(head)
+        if self.is_final_block(head) { None } else { self.branch.gap(head) }
     }
 
-    /// Has `head`, with the blocks of its [`gap`](Self::gap), nothing to do with what is tracked? Then
-    /// it may be the head of another chain.
-    pub fn is_detached(&self, head: Link, gap: &[Link]) -> bool {
-        self.branch.is_detached(head, gap)
+    /// The parent that must be asked for by its hash before `head` can be judged, given the blocks between them that
+    /// are known. Only where something is final: elsewhere a head is judged by its numbers.
+    pub fn missing_parent(&self, head: Link, between: &[Link]) -> Option<BlockHash> {
+        let is_worth_it = self.finality.highest().is_some() && !self.is_final_block(head);
+        self.branch.missing_parent(head, between).filter(|_| is_worth_it)
     }
 
-    /// Takes in a head, with the blocks of its [`gap`](Self::gap) in any order.
-    pub fn observe_head(&mut self, head: Link, gap: &[Link], sent: Stamp, now: Stamp) -> HeadChange {
+    /// Returns whether `head`, with the blocks between, has nothing to do with what is tracked: it may be the head of
+    /// another chain.
+    pub fn is_detached(&self, head: Link, between: &[Link]) -> bool {
+        !self.is_final_block(head) && self.branch.relation(head, between) == Relation::Detached
+    }
+
+    /// The finalized block, if whoever showed `head` must show that block too before the head is accepted: because the
+    /// head is not known to descend from it, or would end the tracked chain below it.
+    pub fn must_show(&self, head: Link, between: &[Link], now: Stamp) -> Option<(BlockNumber, BlockHash)> {
+        let finalized = self.finality.highest()?;
+        if self.suspension.is_some() {
+            return Some(finalized);
+        }
+        let is_linked = match self.branch.relation(head, between) {
+            Relation::First => true,
+            _ if self.is_final_block(head) => !self.rolls_back_to(head, now),
+            Relation::Within => head.number >= finalized.0 || !self.rolls_back_to(head, now),
+            Relation::Above(parent) => parent.number >= finalized.0,
+            Relation::Detached => false,
+        };
+        (!is_linked).then_some(finalized)
+    }
+
+    /// Returns whether this block is known to be final.
+    fn is_final_block(&self, link: Link) -> bool {
+        self.finality.get(link.number) == Some(link.hash)
+    }
+
+    /// Returns whether this head, which is lower than the last, is a rollback if it is shown once more.
+    fn rolls_back_to(&self, head: Link, now: Stamp) -> bool {
+        self.head() != Some(head) && self.branch.would_roll_back(&self.rules, now)
+    }
+
+    /// Takes in a head, with blocks between it and the window in any order. `shown` is the finalized block, if whoever
+    /// showed the head has shown that, too.
+    pub fn observe_head(
+        &mut self,
+        head: Link,
+        between: &[Link],
+        shown: Option<(BlockNumber, BlockHash)>,
+        sent: Stamp,
+        now: Stamp,
+    ) -> HeadChange {
         if self.fresh.is_some_and(|since| sent.is_before(since)) || !self.counts(sent) {
             return HeadChange::Outdated;
         }
+        let must_show = self.must_show(head, between, now);
+        if must_show.is_some() && must_show != shown {
+            return HeadChange::Unlinked;
+        }
+        self.suspension = None;
         let before = self.head();
-        let change = self.branch.observe_head(head, gap, &self.rules, now);
+        let change = if must_show.is_some() && self.contradicts_final(head, between) {
+            self.branch.refuse_head(head, now)
+        } else if before.is_some_and(|before| head.number < before.number) && self.is_final_block(head) {
+            // Also below the window.
+            self.branch.observe_lower_head(head, &self.rules, now)
+        } else {
+            self.branch.observe_head(head, between, &self.rules, now)
+        };
         self.fresh = Some(sent);
         self.seen = Some(now);
         if let HeadChange::First | HeadChange::Reorg(_) | HeadChange::Rollback(_) | HeadChange::Restarted =
@@ -175,6 +262,9 @@ impl Tracker {
             // this head: a node need not answer in order.
             self.unbelieve(now);
         }
+        if let HeadChange::Reorg(_) | HeadChange::Rollback(_) | HeadChange::Restarted = change {
+            self.left = Some(now);
+        }
         if let (HeadChange::Extended(_), Some(before)) = (change, before) {
             // Between the two heads the chain has been shown, whether the window had room for it or not.
             self.asked.retain(|number| number <= before.number || number > head.number);
@@ -184,85 +274,248 @@ impl Tracker {
         change
     }
 
+    /// Returns whether a head contradicts the finalized block, or any that is final below it.
+    fn contradicts_final(&self, head: Link, between: &[Link]) -> bool {
+        let Some((finalized, hash)) = self.finality.highest() else { return false };
+        let lineage = lineage(head, between);
+        let leaves_below = match self.branch.relation(head, between) {
+            Relation::Above(parent) => {
+                let descends = lineage.iter().any(|link| link.hash == hash);
+                parent.number < finalized && head.number >= finalized && !descends
+            }
+            Relation::First | Relation::Within | Relation::Detached => false,
+        };
+        leaves_below || self.finality.contradicts(&lineage)
+    }
+
+    // ## A finalized block that is denied
+
+    /// Returns whether the upstream denies the finalized block: then nothing that is known of canonicity counts.
+    pub fn is_suspended(&self) -> bool {
+        self.suspension.is_some()
+    }
+
+    /// Returns whether a refresh would tell more: not while the finalized block is denied, and was asked for just now.
+    pub fn may_refresh(&self, now: Stamp) -> bool {
+        self.suspension.is_none_or(|suspension| suspension.is_due(now.time))
+    }
+
+    /// A refresh is sent: while the finalized block is denied, the next one is due a second later, whatever comes of it.
+    pub fn begin_refresh(&mut self, now: Stamp) {
+        if let Some(suspension) = &mut self.suspension {
+            suspension.ask(now.time);
+        }
+    }
+
+    /// Takes in that whoever shows this head has no block where this one was final. After an [alarm](Denied::Alarm)
+    /// nothing is known any more.
+    pub fn deny_finalized(
+        &mut self,
+        finalized: (BlockNumber, BlockHash),
+        head: BlockNumber,
+        now: Stamp,
+    ) -> Denied {
+        if self.finality.highest() != Some(finalized) {
+            return Denied::Suspended;
+        }
+        let suspension = self.suspension.get_or_insert(Suspension::new(now.time));
+        let denied = suspension.deny(head, finalized.0, now.time);
+        if denied == Denied::Alarm {
+            self.forget(now);
+        }
+        denied
+    }
+
     // ## Single numbers
 
-    /// Takes in that `hash` stands at `number`, as an answer said that was sent then.
-    ///
-    /// `parent` is known where the whole block was seen.
+    /// Takes in a block that was answered for its number, and asked for at `sent`. `find` has other blocks: what is
+    /// final may be linked through them.
     ///
     /// # Errors
-    /// If another block is tracked there.
-    pub fn observe_number(
-        &mut self,
-        number: BlockNumber,
-        hash: BlockHash,
-        parent: Option<BlockHash>,
-        sent: Stamp,
-    ) -> Result<(), Contrary> {
-        if !self.counts(sent) {
+    /// If another block is tracked there, or linked to what is final.
+    pub fn observe_number(&mut self, link: Link, sent: Stamp, find: Find<'_>) -> Result<(), Contrary> {
+        if !self.counts(sent) || self.suspension.is_some() {
             return Ok(());
         }
-        if self.is_final(number) {
-            return self.finality.observe_number(number, hash, &self.branch.window, sent);
+        if self.is_final(link.number) {
+            let taken = self.finality.observe_number(link, &self.branch.window, sent, &self.rules, find)?;
+            if taken == Taken::Final {
+                return Ok(());
+            }
+        } else if self.excludes(link.number, link.hash) {
+            return Err(Contrary::Tracked);
         }
-        if self.excludes(number, hash) {
-            return Err(Contrary);
-        }
-        if self.branch.window.get(number).is_some() {
+        if self.branch.window.get(link.number).is_some() {
             return Ok(());
         }
-        let below_head = self.head().is_some_and(|head| number <= head.number);
-        self.asked.insert(number, Asked { hash, parent, sent, below_head });
+        let below_head = self.head().is_some_and(|head| link.number <= head.number);
+        self.asked.insert(Asked { link, sent, below_head });
         self.asked.move_into(&mut self.branch.window);
         Ok(())
     }
 
+    /// Takes in a block that a tier has at its number, and was asked for at `sent`.
+    ///
+    /// # Errors
+    /// If another block is tracked there, or final.
+    pub fn restore_number(&mut self, link: Link, sent: Stamp) -> Result<(), Contrary> {
+        if !self.counts(sent) || self.suspension.is_some() || !self.is_final(link.number) {
+            return Ok(());
+        }
+        self.finality.restore_number(link, &self.branch.window, sent)
+    }
+
+    /// Takes in the block that a single transaction or receipt names, as an answer that was asked for at `sent`. Nothing
+    /// proves that it is there, so this speaks for that transaction alone.
+    ///
+    /// # Errors
+    /// If another block is tracked at that number, or final.
+    pub fn observe_place(
+        &mut self,
+        transaction: TxHash,
+        number: BlockNumber,
+        block: BlockHash,
+        sent: Stamp,
+    ) -> Result<(), Contrary> {
+        if self.counts(sent) && self.suspension.is_none() {
+            self.agrees(number, block)?;
+            self.placed.insert(transaction, number, block, sent);
+        }
+        Ok(())
+    }
+
+    /// Checks that this block may be at this number, by all that is known for more than a moment.
+    ///
+    /// # Errors
+    /// If another block is tracked there, or final.
+    pub fn agrees(&self, number: BlockNumber, hash: BlockHash) -> Result<(), Contrary> {
+        if self.suspension.is_some() {
+            return Ok(());
+        }
+        match self.finality.get(number) {
+            Some(known) if known != hash => Err(Contrary::Final),
+            None if self.excludes(number, hash) => Err(Contrary::Tracked),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Returns whether this block, as an answer says that was sent then, may have left the chain since: another one is
+    /// tracked or final at its number, or blocks left the chain and it is not known to be among those that stayed.
+    pub fn may_have_left(&self, number: BlockNumber, hash: BlockHash, sent: Stamp) -> bool {
+        let stays = || self.finality.get(number) == Some(hash) || self.branch.window.get(number).is_some();
+        let has_left = self.left.is_some_and(|left| sent.is_before(left));
+        self.agrees(number, hash).is_err() || (has_left && !stays())
+    }
+
+    /// Returns whether this transaction was said to be in this block, recently enough for a call that arrived then, and
+    /// nothing is known of that number that says otherwise.
+    pub fn is_placed(&self, transaction: TxHash, block: BlockHash, arrival: Stamp) -> bool {
+        let sent = self.placed.get(transaction, block);
+        sent.is_some_and(|sent| sent.serves(arrival, self.rules.max_staleness))
+    }
+
+    /// Returns whether a single transaction or receipt was said to be in a block with this number.
+    pub fn has_placed(&self, number: BlockNumber) -> bool {
+        self.placed.has_number(number)
+    }
+
     /// Takes in a block, however it was asked for: if the window's lowest block names it as its
-    /// parent, it is canonical as long as that one is.
-    pub fn observe_block(&mut self, link: Link) -> bool {
+    /// parent, it is canonical as long as that one is; if one that is final does, it is final.
+    pub fn observe_block(&mut self, link: Link, find: Find<'_>) -> bool {
+        if self.suspension.is_some() {
+            return false;
+        }
         let linked = self.branch.window.push_below(link);
         if linked {
             self.asked.move_into(&mut self.branch.window);
         }
+        self.finality.observe_block(link, &self.branch.window, find);
         linked
+    }
+
+    /// Entries that became final since this was last called.
+    pub fn take_entered(&mut self) -> Vec<(BlockNumber, BlockHash)> {
+        std::mem::take(&mut self.finality.consequences().entered)
+    }
+
+    /// Final entries that were contradicted and dropped since this was last called.
+    pub fn take_dropped(&mut self) -> Vec<(BlockNumber, BlockHash)> {
+        std::mem::take(&mut self.finality.consequences().dropped)
+    }
+
+    /// The hash that an answer named for this number, however old that is: a hint, for content that may be cached.
+    pub fn hint_at(&self, number: BlockNumber) -> Option<BlockHash> {
+        self.asked.get(number).map(|asked| asked.link.hash)
     }
 
     /// What is known of `number` for a call that arrived then.
     pub fn lookup(&self, number: BlockNumber, arrival: Stamp) -> Lookup {
-        if let Some(hash) = self.finality.get(number) {
+        if self.suspension.is_some() {
+            return Lookup::Unknown;
+        }
+        let above = self.is_above_shown(number);
+        if let Some(hash) = self.finality.get(number).filter(|_| !above) {
             return Lookup::Final(hash);
         }
         let fresh = self.is_fresh(arrival);
-        let above = self.branch.shown().is_some_and(|shown| number > shown);
         if let Some(link) = self.branch.window.get(number).filter(|_| !above) {
             return Lookup::Tracked { hash: link.hash, fresh };
         }
         match self.asked.get(number) {
             Some(asked) if asked.sent.serves(arrival, self.rules.max_staleness) => {
-                // A lower head was shown since. It may be the older of the two, or on another branch.
-                let doubtful = above && self.seen.is_some_and(|seen| asked.sent.is_before(seen));
-                if doubtful { Lookup::Unknown } else { Lookup::Asked(asked.hash) }
+                // Nothing above the block that `latest` means is served.
+                if above { Lookup::Unknown } else { Lookup::Asked(asked.link.hash) }
             }
             // What is final is there, however low a head has been shown since.
             _ if above && !self.lags() && !self.is_final(number) => Lookup::Above { fresh },
             Some(asked) if self.rules.consistent && asked.below_head && !above => {
-                Lookup::Tracked { hash: asked.hash, fresh }
+                Lookup::Tracked { hash: asked.link.hash, fresh }
             }
             _ => Lookup::Unknown,
         }
     }
 
+    /// Returns whether a number is above the head that the upstream showed last.
+    pub fn is_above_shown(&self, number: BlockNumber) -> bool {
+        self.branch.shown().is_some_and(|shown| number > shown)
+    }
+
+    /// The newest tracked blocks, newest first, whether or not the upstream lags behind them.
+    pub fn newest(&self) -> impl Iterator<Item = Link> {
+        self.branch.window.down_from(BlockNumber(u64::MAX))
+    }
+
+    /// The hash that is final or tracked at this number, whether or not the upstream lags behind it, and however old that
+    /// is. For answers that are missing.
+    pub fn known_at(&self, number: BlockNumber) -> Option<BlockHash> {
+        let tracked = || self.branch.window.get(number).map(|link| link.hash);
+        self.finality.get(number).or_else(tracked).filter(|_| self.suspension.is_none())
+    }
+
+    /// The number of this block on the tracked branch. Looks at all of the window: for answers that are missing.
+    pub fn tracked_number(&self, hash: BlockHash) -> Option<BlockNumber> {
+        let mut links = self.branch.window.up_to(BlockNumber(u64::MAX));
+        links.find(|link| link.hash == hash).map(|link| link.number)
+    }
+
     /// The number at which this block is taken to stand. Looks at all that is known: for people, not for calls.
     pub fn number_of(&self, hash: BlockHash) -> Option<BlockNumber> {
-        let tracked = self.branch.window.up_to(BlockNumber(u64::MAX)).find(|link| link.hash == hash);
-        let tracked = tracked.map(|link| link.number);
-        tracked.or_else(|| self.finality.number_of(hash)).or_else(|| self.asked.number_of(hash))
+        self.tracked_number(hash)
+            .or_else(|| self.finality.number_of(hash))
+            .or_else(|| self.asked.number_of(hash))
     }
 
     /// This block is known not to have this number, whoever said so: that it stands there is forgotten.
     pub fn disown(&mut self, number: BlockNumber, hash: BlockHash) {
         self.finality.disown(number, hash);
         self.asked.disown(number, hash);
+    }
+
+    /// The upstream has no block with this hash: that it stands at a number is forgotten, unless it is linked to what is
+    /// final. Returns whether it was taken to stand there for good.
+    pub fn disown_denied(&mut self, number: BlockNumber, hash: BlockHash) -> bool {
+        self.asked.disown(number, hash);
+        self.finality.disown_unlinked(number, hash)
     }
 
     /// Is whatever stands at this number final? A block with this number is then final, or an orphan for good.
@@ -278,32 +531,38 @@ impl Tracker {
     // ## Safe and finalized
 
     /// Takes in what `safe` means.
-    pub fn observe_safe(&mut self, safe: Link, sent: Stamp) {
+    pub fn observe_safe(&mut self, safe: Link, sent: Stamp, now: Stamp) {
         if !self.is_outdated(sent, self.safe) {
-            self.safe = Some((safe, sent));
+            self.safe = Some(Named::again(self.safe, safe, sent, now));
         }
     }
 
     /// Takes in what `finalized` means, and nothing of what is final.
-    pub fn observe_finalized_tag(&mut self, finalized: Link, sent: Stamp) {
+    pub fn observe_finalized_tag(&mut self, finalized: Link, sent: Stamp, now: Stamp) {
         if !self.is_outdated(sent, self.finalized_tag) {
-            self.finalized_tag = Some((finalized, sent));
+            self.finalized_tag = Some(Named::again(self.finalized_tag, finalized, sent, now));
         }
     }
 
     /// Takes in what `finalized` means, and that it is final; `None` for an answer that names no block.
-    pub fn observe_finalized(&mut self, finalized: Option<Link>, sent: Stamp, now: Stamp) -> Finalized {
+    pub fn observe_finalized(
+        &mut self,
+        finalized: Option<Link>,
+        sent: Stamp,
+        now: Stamp,
+        find: Find<'_>,
+    ) -> Finalized {
         let Some(link) = finalized else { return Finalized::Unchanged };
-        self.observe_finalized_tag(link, sent);
+        self.observe_finalized_tag(link, sent, now);
         if !self.hears_of_finality(sent) {
             return Finalized::Unchanged;
         }
-        self.finalize(link.number, link.hash, now)
+        self.finalize(link, now, find)
     }
 
     /// Does what was asked for then tell what is final? What was final before a reorg or a write is so after it.
     pub fn hears_of_finality(&self, sent: Stamp) -> bool {
-        self.rules.finality && self.finality.counts(sent)
+        self.rules.finality && self.suspension.is_none() && self.finality.counts(sent)
     }
 
     /// Takes in what stands at a number that was final before.
@@ -322,16 +581,38 @@ impl Tracker {
         self.tag(self.finalized_tag, arrival)
     }
 
-    fn tag(&self, tag: Option<(Link, Stamp)>, arrival: Stamp) -> Option<Link> {
-        tag.filter(|(_, sent)| sent.serves(arrival, self.rules.max_staleness)).map(|(link, _)| link)
+    fn tag(&self, tag: Option<Named>, arrival: Stamp) -> Option<Link> {
+        tag.filter(|named| named.sent.serves(arrival, self.rules.max_staleness)).map(|named| named.link)
     }
 
-    fn is_outdated(&self, sent: Stamp, known: Option<(Link, Stamp)>) -> bool {
-        known.is_some_and(|(_, known)| sent.is_before(known)) || !self.counts(sent)
+    /// Returns whether the block that `safe` or `finalized` means is an ancestor of a tracked block; `None` if only another
+    /// look at the head can tell.
+    pub fn is_ancestor(&self, lower: Link, upper: Link) -> Option<bool> {
+        let is_apart = lower.number > upper.number
+            || self.excludes(lower.number, lower.hash)
+            || self.known_at(upper.number) != Some(upper.hash);
+        if is_apart {
+            return Some(false);
+        }
+        if self.branch.window.holds(lower) {
+            return Some(true);
+        }
+        // Below the window. A head that was asked for since, and links to the one before, shows that none left meanwhile:
+        // then it would have been forgotten.
+        let named = [self.safe, self.finalized_tag].into_iter().flatten().find(|named| named.link == lower);
+        match (named, self.fresh) {
+            (None, _) => Some(false),
+            (Some(named), Some(fresh)) if !fresh.is_before(named.first_seen) => Some(true),
+            (Some(_), _) => None,
+        }
     }
 
-    fn finalize(&mut self, number: BlockNumber, hash: BlockHash, now: Stamp) -> Finalized {
-        let outcome = self.finality.advance(number, hash, &self.branch.window, now);
+    fn is_outdated(&self, sent: Stamp, known: Option<Named>) -> bool {
+        known.is_some_and(|known| sent.is_before(known.sent)) || !self.counts(sent)
+    }
+
+    fn finalize(&mut self, link: Link, now: Stamp, find: Find<'_>) -> Finalized {
+        let outcome = self.finality.advance(link, &self.branch.window, &self.rules, now, find);
         self.settle(outcome, now)
     }
 
@@ -339,7 +620,8 @@ impl Tracker {
         let Some(depth) = self.rules.finality_depth.filter(|_| self.rules.finality) else { return };
         let number = self.head().and_then(|head| head.number.0.checked_sub(depth));
         if let Some(link) = number.and_then(|number| self.branch.window.get(BlockNumber(number))) {
-            self.finalize(link.number, link.hash, now);
+            // What is cached below is linked when it is asked for.
+            self.finalize(link, now, &|_| None);
         }
     }
 
@@ -367,7 +649,7 @@ impl Tracker {
     /// The node was told to be another one: forgets all canonicity, and takes the next head as it is.
     pub fn forget(&mut self, now: Stamp) {
         *self = Self::new(self.rules.clone());
-        self.not_before = Some(now);
+        (self.not_before, self.left) = (Some(now), Some(now));
         self.finality = Finality::forgotten(now);
     }
 
@@ -382,6 +664,7 @@ impl Tracker {
     fn unbelieve(&mut self, now: Stamp) {
         self.not_before = Some(now);
         self.asked.clear();
+        self.placed.clear();
         self.safe = None;
         self.finalized_tag = None;
     }

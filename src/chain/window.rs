@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::eth::{BlockHash, BlockNumber};
+use crate::eth::{BlockHash, BlockNumber, Header};
 
 /// A block and the one before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub struct Link {
     pub hash: BlockHash,
     /// The hash of the block before it. Its number need not be one lower.
     pub parent: BlockHash,
+    /// The block's timestamp in seconds, where it is known.
+    pub timestamp: Option<u64>,
 }
 
 /// Blocks of one branch without a gap between them: the parent of each is the one below it.
@@ -22,10 +24,25 @@ pub(super) struct Window {
     cap: usize,
 }
 
-/// An answer names another block than the tracked one at its number.
+/// An answer names another block than the one that is known at its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("another block is tracked at this number")]
-pub struct Contrary;
+pub enum Contrary {
+    /// The tracked branch has another block there.
+    #[error("another block is tracked at this number")]
+    Tracked,
+    /// Another block is final there, and linked to the finalized block.
+    #[error("another block is final at this number")]
+    Final,
+}
+
+// === impl Link ===
+
+impl From<&Header> for Link {
+    fn from(header: &Header) -> Self {
+        let Header { number, hash, parent, timestamp, .. } = *header;
+        Self { number, hash, parent, timestamp }
+    }
+}
 
 // === impl Window ===
 
@@ -57,6 +74,11 @@ impl Window {
     /// All blocks up to `number`, from below.
     pub(super) fn up_to(&self, number: BlockNumber) -> impl Iterator<Item = Link> {
         self.links.range(..=number).map(|(_, link)| *link)
+    }
+
+    /// All blocks up to `number`, from above.
+    pub(super) fn down_from(&self, number: BlockNumber) -> impl Iterator<Item = Link> {
+        self.links.range(..=number).rev().map(|(_, link)| *link)
     }
 
     /// Does this block stand here?

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::policy::{Glob, GlobError};
+use crate::chain::Rules;
 
 /// How calls are treated.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,8 +43,10 @@ pub struct ChainConfig {
     /// Blocks this deep count as final, on a chain whose node knows no finality.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finality_depth: Option<u64>,
-    /// What becomes of blocks that have left the chain.
-    pub orphans: Orphans,
+    /// How much older than the finalized block a block must be to be final by one answer. Not a key: only models use
+    /// another than the default.
+    #[serde(skip)]
+    pub final_margin: Duration,
     /// Lets a hit past half of `max_staleness` start a refresh, so that the next one need not wait.
     pub refresh_ahead: bool,
     /// What is done before anybody asks.
@@ -65,16 +68,6 @@ pub enum Follow {
     Blocks,
     /// Its receipts too.
     Full,
-}
-
-/// What becomes of blocks that have left the chain, asked for by hash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Orphans {
-    /// They are served like any other: content does not change.
-    Serve,
-    /// The node is asked, which may have forgotten them.
-    Drop,
 }
 
 /// What is fetched for a miss.
@@ -131,7 +124,7 @@ impl Default for ChainConfig {
             rollback_after: 3,
             lag_patience: Duration::from_secs(15),
             finality_depth: None,
-            orphans: Orphans::Serve,
+            final_margin: Rules::FINAL_MARGIN,
             refresh_ahead: false,
             follow: Follow::Off,
             follow_interval: Duration::from_secs(1),

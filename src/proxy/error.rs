@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use crate::{
-    eth::ParamError,
+    eth::{ParamError, Tag},
     jsonrpc::Code,
     shown::{Time, Wait},
     upstream::{IdentityError, Stranger, UpstreamError},
+    verify::Asked,
 };
 
 /// A call that could not be answered.
@@ -43,10 +44,26 @@ pub enum CallError {
     Upstream(UpstreamError),
     /// The upstream answered, nothing is wrong with its answer, and nothing proves it.
     #[error(
-        "the upstream's answer cannot be proved, and verify.level = \"full\" with on_mismatch = \"reject\" \
-         demands that; ask again, or let it pass"
+        "the upstream's answer is unprovable, and verify.level = \"full\" with on_mismatch = \"reject\" \
+         refuses such answers; ask again, or set on_mismatch = \"pass\""
     )]
     Unproved,
+    /// The block that a tag meant to a packet is gone, and calls of it were answered from that block already; or tags mean
+    /// blocks of two branches.
+    #[error("the block that `{}` meant left the chain during this batch; send it again", tag.as_str())]
+    Left {
+        /// The tag.
+        tag: Tag,
+    },
+    /// The chain changed each time that the call was answered.
+    #[error("the chain changed while this call was answered; send it again")]
+    Changed,
+    /// The upstream does not have what is known to exist.
+    #[error("the upstream does not have {what} yet")]
+    Lacking {
+        /// The answer that is missing.
+        what: Asked,
+    },
     /// The call as a whole took too long.
     #[error("no answer within {}", Time(*after))]
     Deadline {
@@ -67,7 +84,9 @@ impl CallError {
             Self::MethodNotAllowed { .. } | Self::OriginNotTrusted { .. } => Code::MethodNotFound,
             Self::RateLimited { .. } => Code::RateLimited,
             Self::Params(_) => Code::InvalidParams,
-            Self::Stranger(_) => Code::UpstreamFailed,
+            Self::Stranger(_) | Self::Left { .. } | Self::Changed | Self::Lacking { .. } => {
+                Code::UpstreamFailed
+            }
             // Not one that says "try again": what was to be written may be written.
             Self::Deadline { .. } | Self::Stopping => Code::UpstreamTimeout,
             Self::Unproved => Code::UpstreamMismatch,
@@ -85,6 +104,9 @@ impl CallError {
             | Self::OriginNotTrusted { .. }
             | Self::RateLimited { .. }
             | Self::Params(_)
+            | Self::Left { .. }
+            | Self::Changed
+            | Self::Lacking { .. }
             | Self::Unproved
             | Self::Stopping => false,
         }

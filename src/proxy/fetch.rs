@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use tokio::time::Instant;
 use tracing::warn;
 
 use super::{
@@ -21,8 +22,8 @@ use super::{
     view::View,
 };
 use crate::{
-    cache::Cache,
-    chain::{Lookup, Stamp},
+    cache::{Cache, Home, Location},
+    chain::{Link, Lookup, Stamp},
     eth::{
         Block, BlockHash, BlockNumber, LoneReceipt, LoneTransaction, Receipts, ThinBlock, TxHash, TxPosition,
     },
@@ -63,9 +64,43 @@ pub(super) enum Fetched {
     Receipts(Arc<Verified<Receipts>>),
     Transaction(Arc<Verified<LoneTransaction>>),
     Receipt(Arc<Verified<LoneReceipt>>),
+    /// Fewer receipts than their block has transactions.
+    Short(Answer),
     /// `null`, an error of the node's, or what may not be kept: handed on as it is.
     Other(Answer),
 }
+
+// === impl Fetched ===
+
+impl Fetched {
+    /// The block that it is, or is of, where it names one.
+    pub(super) fn place(&self) -> Option<(BlockNumber, BlockHash)> {
+        match self {
+            Self::Block(block) => Some((block.header().number, block.hash())),
+            Self::Thin(thin) => Some((thin.header().number, thin.hash())),
+            Self::Receipts(receipts) => receipts.home().map(|(hash, number)| (number, hash)),
+            Self::Transaction(lone) => lone.place().map(|place| (place.number, place.block)),
+            Self::Receipt(lone) => Some((lone.place().number, lone.place().block)),
+            Self::Short(_) | Self::Other(_) => None,
+        }
+    }
+
+    /// Returns whether a part is missing.
+    pub(super) fn is_lacking(&self) -> bool {
+        matches!(self, Self::Short(_))
+    }
+}
+
+/// A fetch, and whether any endpoint will do for it.
+type Flight = (Fetch, Anybody);
+type Anybody = bool;
+
+/// For this long what the upstream did not have is not asked for again.
+const LACKING: Duration = Duration::from_secs(1);
+
+/// So many of the newest blocks are searched for a transaction that the upstream does not have: those that a client was told of
+/// a moment ago.
+const NEWEST: usize = 16;
 
 /// The fetching side of the proxy.
 #[derive(Debug)]
@@ -77,7 +112,9 @@ pub(super) struct Fetcher {
     pub(super) verifier: Verifier,
     pub(super) metrics: Metrics,
     pub(super) derivations: Derivations,
-    flights: Coalesce<Fetch, Result<Fetched, UpstreamError>>,
+    flights: Coalesce<Flight, Result<Fetched, UpstreamError>>,
+    /// What the upstream did not have, though it is known to exist, and when it was last asked.
+    lacking: moka::sync::Cache<Fetch, Instant>,
     /// The node does not know `eth_getBlockReceipts`.
     lacks_block_receipts: AtomicBool,
     pub(super) absences: Absences,
@@ -184,6 +221,7 @@ impl Fetcher {
             metrics,
             derivations: Derivations::default(),
             flights: Coalesce::default(),
+            lacking: moka::sync::Cache::new(MOST_VAIN),
             lacks_block_receipts: AtomicBool::new(false),
             absences: Absences::new(),
             restorer: Restorer::new(tiers, chain_id),
@@ -216,25 +254,46 @@ impl Fetcher {
         let may_join = |sent| {
             if whenever_sent { !self.view.is_outwritten(sent) } else { self.view.may_join(sent, arrival) }
         };
-        let landed = self.take_off(fetch, may_join).await?;
+        let landed = self.take_off((fetch, false), may_join).await?;
         // Whoever began it may have had its share of what is scarce; this one need not.
         let landed = match landed {
             Landed { value: Err(UpstreamError::Busy), joined: true, .. } => {
-                self.take_off(fetch, |_| false).await?
+                self.take_off((fetch, false), |_| false).await?
             }
             landed => landed,
         };
         Ok(Landed { value: landed.value?, joined: landed.joined, sent: landed.sent })
     }
 
-    async fn take_off(
+    /// Fetches what is known to exist once more, from any endpoint that has it, or joins somebody who does.
+    pub(super) async fn fetch_anywhere(
         self: &Arc<Self>,
         fetch: Fetch,
+    ) -> Result<Landed<Fetched>, UpstreamError> {
+        let arrival = self.view.clock().now();
+        let may_join = |sent| self.view.may_join(sent, arrival);
+        let Landed { value, joined, sent } = self.take_off((fetch, true), may_join).await?;
+        Ok(Landed { value: value?, joined, sent })
+    }
+
+    /// Notes that the upstream does not have what is known to exist.
+    pub(super) fn note_lacking(&self, fetch: Fetch) {
+        self.lacking.insert(fetch, Instant::now());
+    }
+
+    /// Returns whether the upstream did not have this a moment ago.
+    pub(super) fn is_lacking(&self, fetch: Fetch) -> bool {
+        self.lacking.get(&fetch).is_some_and(|since| since.elapsed() < LACKING)
+    }
+
+    async fn take_off(
+        self: &Arc<Self>,
+        flight: Flight,
         may_join: impl Fn(Stamp) -> bool,
     ) -> Result<Landed<Result<Fetched, UpstreamError>>, UpstreamError> {
         let now = self.view.clock().now();
         let this = self.clone();
-        let landed = self.flights.run(fetch, now, may_join, move || this.carry_out(fetch, now)).await;
+        let landed = self.flights.run(flight, now, may_join, move || this.carry_out(flight, now)).await;
         landed.map_err(|_| UpstreamError::Abandoned)
     }
 
@@ -296,8 +355,32 @@ impl Fetcher {
                 let place = lone.place();
                 self.cache.lone_receipt(place.block, place.index).is_some()
             }
-            Fetched::Other(_) => false,
+            Fetched::Short(_) | Fetched::Other(_) => false,
         }
+    }
+
+    /// The block that a transaction is in, if a cached block that is canonical in the view lists it.
+    pub(super) fn known_home(&self, transaction: TxHash) -> Option<(BlockNumber, BlockHash)> {
+        let Self { cache, view, .. } = self;
+        let listed = cache.locations(transaction).into_iter().find(|Location { home, index }| {
+            let in_block = || cache.block(home.block).and_then(|block| block.transaction_hash(*index));
+            let in_receipts = || cache.receipts(home.block).and_then(|all| all.transaction_hash(*index));
+            in_block().or_else(in_receipts) == Some(transaction)
+                && view.tracker().known_at(home.number) == Some(home.block)
+        });
+        if let Some(Location { home: Home { block, number }, .. }) = listed {
+            return Some((number, block));
+        }
+        // Heads are often known by the hashes of their transactions only.
+        let newest: Vec<_> = view.tracker().newest().take(NEWEST).collect();
+        let lists = |link: &&Link| cache.thin(link.hash).is_some_and(|thin| thin.lists(transaction));
+        newest.iter().find(lists).map(|link| (link.number, link.hash))
+    }
+
+    /// How many transactions a cached block has, in whatever form it is cached.
+    pub(super) fn transactions_in(&self, block: BlockHash) -> Option<u64> {
+        let whole = self.cache.block(block).map(|block| block.len() as u64);
+        whole.or_else(|| self.cache.thin(block).map(|thin| thin.len() as u64))
     }
 
     /// Can a block's receipts be had at once?
@@ -320,21 +403,33 @@ impl Fetcher {
         }
     }
 
-    async fn carry_out(self: Arc<Self>, fetch: Fetch, sent: Stamp) -> Result<Fetched, UpstreamError> {
+    async fn carry_out(
+        self: Arc<Self>,
+        (fetch, anybody): Flight,
+        sent: Stamp,
+    ) -> Result<Fetched, UpstreamError> {
         let lease = match self.take_turn(fetch).await {
             Turned::Ours(lease) => lease,
             Turned::Brought(fetched) => return Ok(fetched),
         };
-        let fetched = self.ask_upstream(fetch, sent).await;
+        let fetched = self.ask_upstream(fetch, anybody, sent).await;
         self.end_turn(lease);
         fetched
     }
 
-    async fn ask_upstream(self: &Arc<Self>, fetch: Fetch, sent: Stamp) -> Result<Fetched, UpstreamError> {
+    async fn ask_upstream(
+        self: &Arc<Self>,
+        fetch: Fetch,
+        anybody: Anybody,
+        sent: Stamp,
+    ) -> Result<Fetched, UpstreamError> {
         let (head, generation) = (self.view.tracker().head(), self.view.generation());
         let check = self.check(fetch.asked(), sent);
         let finalized = self.view.tracker().finalized().map(|(number, _)| number);
-        let need = fetch.need(finalized, head.map(|head| head.number));
+        let mut need = fetch.need(finalized, head.map(|head| head.number));
+        if anybody {
+            need = Need { followed: false, null_elsewhere: true, ..need };
+        }
         let by = AnsweredBy::default();
         let answer = self.ask(fetch.call().with_need(need).with_answered_by(&by), &check).await?;
         match &answer {
@@ -345,6 +440,8 @@ impl Fetcher {
                 // Under this head only if whoever said it has got as far: the one that showed it may have failed since.
                 if let (Fetch::Receipt(transaction), Some(head)) = (fetch, head)
                     && by.get().is_some_and(|by| self.upstream.has_reached(by, head.number))
+                    // What is known to exist is not absent.
+                    && self.known_home(transaction).is_none()
                 {
                     self.absences.note(transaction, head.hash, sent, &self.view.tracker());
                 }
@@ -359,12 +456,13 @@ impl Fetcher {
         let canonical = fetch.canonical(sent);
         let verdict = check.verdict();
         let is_content = matches!(&answer, Answer::Result(result) if result != "null");
-        if is_content && !matches!(verdict, Some(Verdict::Passed(_))) {
+        if is_content && !matches!(verdict, Some(Verdict::Passed(_) | Verdict::Short)) {
             self.found_vain(fetch);
         }
         Ok(match verdict {
             Some(Verdict::Passed(checked)) => self.keep(checked, canonical).await,
             Some(Verdict::Unproved(_, Some(checked))) => self.read(checked, canonical).await,
+            Some(Verdict::Short) => Fetched::Short(answer),
             Some(Verdict::Unproved(_, None) | Verdict::Wrong(_) | Verdict::Overdue) | None => {
                 Fetched::Other(answer)
             }

@@ -292,8 +292,7 @@ impl Follower {
         if wants_receipts && cache.receipts(hash).is_none() {
             self.fetch_one(Fetch::Receipts(hash)).await?;
         }
-        let header = block.header();
-        Ok(Some(Link { number: header.number, hash: header.hash, parent: header.parent }))
+        Ok(Some(Link::from(block.header())))
     }
 
     async fn fetch_one(&self, fetch: Fetch) -> Result<Fetched, CallError> {

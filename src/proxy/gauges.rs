@@ -65,7 +65,9 @@ impl Collector for Seen {
         let in_force = self.0.verification();
         let help = "1 for what is demanded of content before it is kept, 0 for the others";
         let mut levels = encoder.encode_descriptor("verification_level", help, None, MetricType::Gauge)?;
-        for (content, demanded) in [("blocks", in_force.blocks), ("receipts", in_force.receipts)] {
+        let parts =
+            [("headers", in_force.headers), ("blocks", in_force.blocks), ("receipts", in_force.receipts)];
+        for (content, demanded) in parts {
             for level in Demand::ALL {
                 let labels = LevelLabels { content, level: level.as_str() };
                 ConstGauge::new(i64::from(level == demanded)).encode(levels.encode_family(&labels)?)?;

@@ -244,7 +244,11 @@ impl Sight {
                 Some(place) => place.held.push(held),
                 None => {
                     let home = held.home;
-                    let standing = Standing::of(home, &fetcher.view.tracker(), now);
+                    let tracker = fetcher.view.tracker();
+                    let standing = match Standing::of(home, &tracker, now) {
+                        Standing::Unknown if tracker.is_placed(hash, home.block, now) => Standing::Asked,
+                        standing => standing,
+                    };
                     places.push(InspectedTransaction { hash, home, index, standing, held: vec![held] });
                 }
             }

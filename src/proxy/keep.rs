@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::fetch::{Fetch, Fetched, Fetcher};
 use crate::{
-    chain::{Link, Stamp},
-    eth::{Block, BlockHash, BlockNumber, Header, Place, Receipts, Tag},
+    chain::{Contrary, Link, Stamp},
+    eth::{Block, BlockHash, BlockNumber, Place, Receipts, Tag, TxHash},
     verify::{Checked, Demand, Level, Verified},
 };
 
@@ -17,7 +17,11 @@ impl Fetcher {
     pub(super) async fn keep(self: &Arc<Self>, checked: Checked, canonical: Option<Stamp>) -> Fetched {
         // Where proof is demanded, what is not proved is as good as not there: also what it says of its place.
         let keeps = checked.level() == Level::Proved || !self.verifier.demands_proof(checked.kind());
-        if !keeps || self.is_tainted(&checked) || !self.place(&checked, canonical).await {
+        if !keeps {
+            self.place_cached(&checked, canonical).await;
+            return Fetched::from(checked);
+        }
+        if self.is_tainted(&checked) || !self.place(&checked, canonical).await {
             return Fetched::from(checked);
         }
         if self.verifier.demands(checked.kind()) == Demand::Structural {
@@ -33,6 +37,15 @@ impl Fetcher {
                 Fetched::Transaction(self.cache.insert_transaction(transaction))
             }
             Checked::Receipt(receipt) => Fetched::Receipt(self.cache.insert_receipt(receipt)),
+        }
+    }
+
+    /// Hashes alone prove nothing, but a block that was proved before may be the one at their number.
+    async fn place_cached(self: &Arc<Self>, checked: &Checked, canonical: Option<Stamp>) {
+        let Checked::Thin(thin) = checked else { return };
+        let cached = self.cache.block(thin.hash());
+        if cached.is_some_and(|block| block.header() == thin.header()) {
+            self.place(checked, canonical).await;
         }
     }
 
@@ -104,54 +117,65 @@ impl Fetcher {
         });
     }
 
-    /// Tells the view where content says that it is; tells whether the view agrees.
-    async fn place(&self, checked: &Checked, canonical: Option<Stamp>) -> bool {
-        let (number, hash, parent) = match checked {
-            Checked::Block(block) => linked(block.header()),
-            Checked::Thin(thin) => linked(thin.header()),
-            Checked::Receipts { block, number, .. } => (*number, *block, None),
+    /// Tells the view where content says that it is; returns whether the view agrees. Only a block or a header says which
+    /// block stands at a number.
+    async fn place(self: &Arc<Self>, checked: &Checked, canonical: Option<Stamp>) -> bool {
+        let link = match checked {
+            Checked::Block(block) => Link::from(block.header()),
+            Checked::Thin(thin) => Link::from(thin.header()),
+            Checked::Receipts { block, number, .. } => {
+                let agrees = || self.view.tracker().agrees(*number, *block);
+                return canonical.is_none() || self.agree(agrees).await;
+            }
             Checked::Transaction(transaction) => match transaction.place() {
-                Some(Place { number, block, .. }) => (number, block, None),
+                Some(place) => return self.observe_place(transaction.hash(), place, canonical).await,
                 // Pending: it is nowhere yet, and not kept.
                 None => return false,
             },
-            Checked::Receipt(receipt) => (receipt.place().number, receipt.place().block, None),
+            Checked::Receipt(receipt) => {
+                return self.observe_place(receipt.hash(), receipt.place(), canonical).await;
+            }
         };
-        match (canonical, parent) {
-            (Some(sent), parent) => self.observe(number, hash, parent, sent).await,
-            (None, Some(parent)) => {
-                self.view.change(|tracker| tracker.observe_block(Link { number, hash, parent }));
+        match canonical {
+            Some(sent) => {
+                let observe = || self.view.learn(|tracker, find| tracker.observe_number(link, sent, find));
+                self.agree(observe).await
+            }
+            None => {
+                self.view.learn(|tracker, find| tracker.observe_block(link, find));
                 true
             }
-            (None, None) => true,
         }
     }
 
-    /// Tells the view which block stands at a number. If that contradicts what is tracked, the view
-    /// is refreshed; tells whether it agrees in the end.
-    pub(super) async fn observe(
-        &self,
-        number: BlockNumber,
-        hash: BlockHash,
-        parent: Option<BlockHash>,
-        sent: Stamp,
+    /// Tells the view where a single transaction or receipt says that it is; returns whether the view agrees.
+    pub(super) async fn observe_place(
+        self: &Arc<Self>,
+        transaction: TxHash,
+        Place { number, block, .. }: Place,
+        canonical: Option<Stamp>,
     ) -> bool {
-        let observe =
-            || self.view.change(|tracker| tracker.observe_number(number, hash, parent, sent)).is_ok();
-        if observe() {
-            return true;
-        }
-        let now = self.view.clock().now();
-        if self.view.refresh(Tag::Latest, now).await.is_ok() && observe() {
-            return true;
-        }
-        self.metrics.contrary();
-        false
+        let Some(sent) = canonical else { return true };
+        self.agree(|| self.view.change(|tracker| tracker.observe_place(transaction, number, block, sent)))
+            .await
     }
-}
 
-fn linked(header: &Header) -> (BlockNumber, BlockHash, Option<BlockHash>) {
-    (header.number, header.hash, Some(header.parent))
+    /// Has the view take something in. Where that contradicts what is tracked, the view is refreshed; where it contradicts
+    /// what is final, the finalized block is asked for. Returns whether the view agrees in the end.
+    async fn agree(self: &Arc<Self>, observe: impl Fn() -> Result<(), Contrary>) -> bool {
+        match observe() {
+            Ok(()) => return true,
+            Err(Contrary::Tracked) => {
+                let _ = self.view.refresh(Tag::Latest, self.view.clock().now()).await;
+            }
+            Err(Contrary::Final) => self.view.recheck_finalized().await,
+        }
+        let agrees = observe().is_ok();
+        if !agrees {
+            self.metrics.contrary();
+        }
+        agrees
+    }
 }
 
 // === impl Fetched ===

@@ -3,7 +3,10 @@
 mod located;
 mod pieces;
 
-use std::{cell::RefCell, sync::Arc};
+use std::{
+    cell::{Cell, RefCell},
+    sync::Arc,
+};
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -11,7 +14,7 @@ pub(super) use self::pieces::Piece;
 use super::{
     PacketContext, Source,
     absence::Absences,
-    config::{Blocks, Orphans},
+    config::Blocks,
     derive::{Derivation, Derivations},
     fetch::{Fetch, Fetcher},
     plan::Tally,
@@ -31,14 +34,19 @@ use crate::{
 pub(super) enum Look {
     /// The answer.
     Hit(Piece),
-    /// It could answer, if it were known what the tag means now.
+    /// It could answer, if the view were fresh.
     Refresh(Tag),
+    /// It must first be found out which block its tag means.
+    Tagged,
     /// It knows nothing of the chain yet.
     Establish,
     /// This must be fetched.
     Fetch(Fetch),
     /// All of a block that the answer is in should be fetched: it is likely to be wanted.
     Buy(Fetch, Fetch),
+    /// There is something that nothing proves to be canonical: the block at its number must be fetched first. If that does
+    /// not come, this must be fetched instead.
+    Confirm(Fetch, Fetch),
     /// The answer, but it is time to ask for it once more: it was not proved, and has become final since.
     Renew(Fetch, Piece),
     /// Nothing that could be kept.
@@ -62,8 +70,24 @@ enum Resolved {
     Nothing,
     Ask(BlockNumber),
     Refresh(Tag),
+    Tagged,
     Establish,
     Forward,
+}
+
+/// What a tag means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Meaning {
+    /// This block.
+    Block(Link),
+    /// It must be asked for.
+    Unknown,
+    /// The block that it means is not on one branch with those that other tags mean.
+    Apart,
+    /// Whether it is on one branch with them, another look at the head tells.
+    Unsure,
+    /// No block that can be told: the node decides.
+    Nothing,
 }
 
 /// What looking needs.
@@ -73,14 +97,15 @@ pub(super) struct Memory<'a> {
     pub(super) view: &'a View,
     pub(super) absences: &'a Absences,
     pub(super) tally: &'a Tally,
-    pub(super) orphans: Orphans,
     pub(super) blocks: Blocks,
     pub(super) has_block_receipts: bool,
-    /// What is demanded of blocks, and of receipts.
-    pub(super) demands: [Demand; 2],
+    /// What is demanded of content, by [`Kind`].
+    pub(super) demands: [Demand; 3],
     pub(super) vain: &'a Fetcher,
     pub(super) derivations: &'a Derivations,
     pub(super) last: Last,
+    /// The block that the call's tag was taken to mean.
+    pub(super) pinned: Cell<Option<Link>>,
 }
 
 /// What was found last: one look asks for the same thing more than once.
@@ -117,8 +142,9 @@ impl Memory<'_> {
         let arrival = packet.arrival(self.view.clock());
         match extra {
             Extra::BlockNumber => match self.meaning(Tag::Latest, arrival, packet) {
-                Some(head) => Look::Hit(Piece::of_view(format!("\"{}\"", head.number).into())),
-                None => Look::Refresh(Tag::Latest),
+                Meaning::Block(head) => Look::Hit(Piece::of_number(head.number)),
+                Meaning::Unknown | Meaning::Apart | Meaning::Unsure => Look::Tagged,
+                Meaning::Nothing => self.unless_due(arrival, Look::Forward),
             },
             Extra::BlockReceipts(block) => self.block_receipts(block, packet),
             Extra::TransactionCount(block) => self.count(block, packet, |cache, hash| {
@@ -147,13 +173,13 @@ impl Memory<'_> {
             (_, false) => {
                 let thin = self.cache.thin(hash)?;
                 let renew =
-                    self.renews(Kind::Blocks, &thin, thin.header().number).then_some(Fetch::Thin(hash));
+                    self.renews(Kind::Transactions, &thin, thin.header().number).then_some(Fetch::Thin(hash));
                 let piece = Piece { bytes: thin.bytes(), source: Source::Head, whole: None, renew };
                 Some(piece.of_whole(packet, || Some(Whole::thin(&thin))))
             }
             (None, true) => None,
         };
-        let thin = !derives || self.blocks == Blocks::AsAsked && !self.demands_proof(Kind::Blocks);
+        let thin = !derives || self.blocks == Blocks::AsAsked && !self.demands_proof(Kind::Transactions);
         if !full && thin {
             return self.in_block(block, packet, content, Fetch::Thin, Fetch::ThinAt);
         }
@@ -171,12 +197,18 @@ impl Memory<'_> {
 
     fn transaction_in(&self, block: BlockRef, index: TxPosition, packet: &PacketContext) -> Look {
         let content = |hash| self.transaction_piece(hash, index, true);
-        if self.demands_proof(Kind::Blocks) {
+        if self.demands_proof(Kind::Transactions) {
             return self.in_block(block, packet, content, Fetch::Block, Fetch::BlockAt);
         }
         let alone = |hash| Fetch::TransactionIn(hash, index);
         let by_number = |number| Fetch::TransactionAt(number, index);
-        match (self.in_block(block, packet, content, alone, by_number), block) {
+        let look = self.in_block(block, packet, content, alone, by_number);
+        if let (Look::Fetch(alone @ Fetch::TransactionAt(number, _)), true) = (&look, self.is_told_of(block))
+        {
+            // Fetched alone before, it did not show which block stands there.
+            return Look::Confirm(Fetch::BlockAt(*number), *alone);
+        }
+        match (look, block) {
             // By number a `null` says that there is nothing at the index; by a hash that only the view
             // has named, it could as well say that there is no such block.
             (Look::Fetch(_), BlockRef::Place(NumberOrTag::Number(number))) => Look::Fetch(by_number(number)),
@@ -217,10 +249,14 @@ impl Memory<'_> {
             Some(Piece { bytes: counted(count), source, whole: None, renew: None })
         };
         let look = self.in_block(block, packet, content, Fetch::Block, Fetch::BlockAt);
+        if let Look::Hit(Piece { source: Source::View, .. }) = look {
+            // Above the head nodes differ: some say `null`, some that there is no such block.
+            return Look::Forward;
+        }
         let Look::Fetch(fetch) = look else { return look };
         match look {
-            Look::Fetch(_) if self.demands(Kind::Blocks) == Demand::Structural => Look::Forward,
-            Look::Fetch(_) if self.demands_proof(Kind::Blocks) => Look::Fetch(fetch),
+            Look::Fetch(_) if self.demands(Kind::Transactions) == Demand::Structural => Look::Forward,
+            Look::Fetch(_) if self.demands_proof(Kind::Transactions) => Look::Fetch(fetch),
             Look::Fetch(_) if self.blocks == Blocks::AsAsked || self.is_vain(fetch) => Look::Forward,
             look => look,
         }
@@ -251,8 +287,17 @@ impl Memory<'_> {
                 None => Look::Fetch(by_number(at)),
             },
             Resolved::Nothing => Look::Hit(Piece::of_view(NULL)),
-            Resolved::Ask(number) => Look::Fetch(by_number(number)),
+            Resolved::Ask(number) => {
+                // What was said to stand there may be cached: then a header tells whether it does.
+                let hint = self.view.tracker().hint_at(number);
+                let is_told = |hash| !self.demands_proof(Kind::Transactions) || self.block_of(hash).is_some();
+                match hint.filter(|&hash| is_told(hash)).and_then(content) {
+                    Some(_) => Look::Confirm(Fetch::ThinAt(number), by_number(number)),
+                    None => Look::Fetch(by_number(number)),
+                }
+            }
             Resolved::Refresh(tag) => Look::Refresh(tag),
+            Resolved::Tagged => Look::Tagged,
             Resolved::Establish => Look::Establish,
             Resolved::Forward => Look::Forward,
         }
@@ -261,9 +306,6 @@ impl Memory<'_> {
     fn resolve(&self, block: BlockRef, packet: &PacketContext) -> Resolved {
         let arrival = packet.arrival(self.view.clock());
         match block {
-            BlockRef::Hash(hash) if self.orphans == Orphans::Drop && self.is_orphan(hash, arrival) => {
-                Resolved::Forward
-            }
             BlockRef::Hash(hash) => Resolved::Known { hash, surely: true, at: None },
             BlockRef::Place(NumberOrTag::Tag(tag)) => self.tagged(tag, arrival, packet),
             BlockRef::Place(NumberOrTag::Number(number)) => {
@@ -277,6 +319,10 @@ impl Memory<'_> {
                     Lookup::Asked(hash) => Resolved::Known { hash, surely: false, at },
                     Lookup::Above { fresh: true } => Resolved::Nothing,
                     Lookup::Above { fresh: false } => Resolved::Refresh(Tag::Latest),
+                    Lookup::Unknown if tracker.is_suspended() && tracker.may_refresh(arrival) => {
+                        Resolved::Refresh(Tag::Latest)
+                    }
+                    Lookup::Unknown if tracker.is_suspended() => Resolved::Forward,
                     Lookup::Unknown if tracker.head().is_none() => Resolved::Establish,
                     Lookup::Unknown => Resolved::Ask(number),
                 }
@@ -284,41 +330,82 @@ impl Memory<'_> {
         }
     }
 
-    /// The block that a tag means to all calls of a packet, if that is known.
-    fn meaning(&self, tag: Tag, arrival: Stamp, packet: &PacketContext) -> Option<Link> {
-        packet.tag(tag).or_else(|| {
+    /// Returns whether canonicity is suspended, and the finalized block should be asked for again before this call.
+    fn is_refresh_due(&self, arrival: Stamp) -> bool {
+        let tracker = self.view.tracker();
+        // A refresh that was sent after this call arrived tells all that there is to tell.
+        tracker.is_suspended() && tracker.may_refresh(arrival)
+    }
+
+    /// Asks for the finalized block first, if it is time for that.
+    fn unless_due(&self, arrival: Stamp, look: Look) -> Look {
+        if self.is_refresh_due(arrival) { Look::Refresh(Tag::Latest) } else { look }
+    }
+
+    /// The block that a tag means to all calls of a packet.
+    pub(super) fn meaning(&self, tag: Tag, arrival: Stamp, packet: &PacketContext) -> Meaning {
+        let pinned = packet.tag(tag);
+        let link = pinned.or_else(|| {
             let tracker = self.view.tracker();
-            let link = match tag {
+            match tag {
+                _ if tracker.is_suspended() => None,
                 Tag::Latest => tracker.head().filter(|_| tracker.is_fresh(arrival)),
                 Tag::Safe => tracker.safe(arrival),
                 Tag::Finalized => tracker.finalized_tag(arrival),
                 Tag::Earliest | Tag::Pending => None,
-            };
-            link.map(|link| packet.pin(tag, link))
-        })
+            }
+        });
+        let is_suspended = self.view.tracker().is_suspended();
+        let fits = link.filter(|_| pinned.is_none()).map_or(Some(true), |link| self.fits(tag, link, packet));
+        let meaning = match (link, tag) {
+            (Some(_), _) if fits == Some(false) => Meaning::Apart,
+            (Some(_), _) if fits.is_none() => Meaning::Unsure,
+            (Some(link), _) => Meaning::Block(packet.pin(tag, link)),
+            (None, Tag::Earliest | Tag::Pending) => Meaning::Nothing,
+            (None, tag) if is_suspended || self.view.has_none(tag, arrival) => Meaning::Nothing,
+            (None, _) => Meaning::Unknown,
+        };
+        if let Meaning::Block(link) = meaning {
+            self.pinned.set(Some(link));
+        }
+        meaning
     }
 
-    fn tagged(&self, tag: Tag, arrival: Stamp, packet: &PacketContext) -> Resolved {
-        match (self.meaning(tag, arrival, packet), tag) {
-            (Some(link), _) => Resolved::Known { hash: link.hash, surely: true, at: None },
-            (None, Tag::Earliest | Tag::Pending) => Resolved::Forward,
-            (None, tag) if self.view.has_none(tag, arrival) => Resolved::Forward,
-            (None, tag) => Resolved::Refresh(tag),
+    /// Returns whether this block, as the meaning of a tag, is on one branch with what the other tags of a packet mean;
+    /// `None` if another look at the head tells.
+    fn fits(&self, tag: Tag, link: Link, packet: &PacketContext) -> Option<bool> {
+        let tracker = self.view.tracker();
+        match (tag, packet.tag(Tag::Latest)) {
+            (Tag::Latest, _) => {
+                let lower = [Tag::Safe, Tag::Finalized].into_iter().filter_map(|tag| packet.tag(tag));
+                let fits = lower.map(|lower| tracker.is_ancestor(lower, link));
+                // What is surely apart goes before what is unsure.
+                fits.fold(Some(true), |all, one| match (all, one) {
+                    (Some(false), _) | (_, Some(false)) => Some(false),
+                    (Some(true), one) => one,
+                    (None, _) => None,
+                })
+            }
+            (Tag::Safe | Tag::Finalized, Some(latest)) => tracker.is_ancestor(link, latest),
+            (Tag::Safe | Tag::Finalized, None) => Some(!tracker.excludes(link.number, link.hash)),
+            (Tag::Earliest | Tag::Pending, _) => Some(true),
         }
     }
 
-    /// Is this block known to have left the chain?
-    fn is_orphan(&self, hash: BlockHash, arrival: Stamp) -> bool {
-        let number = self.block_of(hash).map(|block| block.header().number);
-        let Some(number) = number.or_else(|| Some(self.cache.thin(hash)?.header().number)) else {
-            return false;
-        };
-        let tracker = self.view.tracker();
-        match tracker.lookup(number, arrival) {
-            Lookup::Final(at) | Lookup::Tracked { hash: at, .. } | Lookup::Asked(at) => at != hash,
-            // The chain went back below this one.
-            Lookup::Above { fresh } => fresh,
-            Lookup::Unknown => tracker.excludes(number, hash),
+    fn tagged(&self, tag: Tag, arrival: Stamp, packet: &PacketContext) -> Resolved {
+        match self.meaning(tag, arrival, packet) {
+            Meaning::Block(link) => Resolved::Known { hash: link.hash, surely: true, at: None },
+            Meaning::Unknown | Meaning::Apart | Meaning::Unsure => Resolved::Tagged,
+            Meaning::Nothing if self.is_refresh_due(arrival) => Resolved::Refresh(Tag::Latest),
+            Meaning::Nothing => Resolved::Forward,
+        }
+    }
+
+    /// Returns whether something that was fetched alone was said to be at this number.
+    fn is_told_of(&self, block: BlockRef) -> bool {
+        match block {
+            BlockRef::Place(NumberOrTag::Number(number)) => self.view.tracker().has_placed(number),
+            BlockRef::Place(NumberOrTag::Tag(_)) | BlockRef::Hash(_) => false,
         }
     }
 

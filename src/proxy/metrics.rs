@@ -25,7 +25,8 @@ use crate::{
     jsonrpc::Code,
 };
 
-const HEADS: [&str; 8] = ["outdated", "first", "same", "extended", "reorg", "lag", "rollback", "restarted"];
+const HEADS: [&str; 9] =
+    ["outdated", "first", "same", "extended", "reorg", "lag", "rollback", "restarted", "unlinked"];
 
 const REFRESHED: [&str; 2] = ["answered", "failed"];
 
@@ -300,7 +301,7 @@ impl Metrics {
     }
 
     pub(super) fn head_observed(&self, change: HeadChange) {
-        let [outdated, first, same, extended, reorg, lag, rollback, restarted] = HEADS;
+        let [outdated, first, same, extended, reorg, lag, rollback, restarted, unlinked] = HEADS;
         let reason = match change {
             HeadChange::Outdated => outdated,
             HeadChange::First => first,
@@ -310,6 +311,7 @@ impl Metrics {
             HeadChange::Lag => lag,
             HeadChange::Rollback(_) => rollback,
             HeadChange::Restarted => restarted,
+            HeadChange::Unlinked => unlinked,
         };
         self.0.heads.get_or_create(&ReasonLabels { reason }).inc();
     }

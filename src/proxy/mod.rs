@@ -43,7 +43,7 @@ mod want;
 mod warm;
 
 pub use self::{
-    config::{Blocks, ChainConfig, Config, Follow, MethodsConfig, Orphans, PlanConfig},
+    config::{Blocks, ChainConfig, Config, Follow, MethodsConfig, PlanConfig},
     derive::Derivation,
     error::CallError,
     follow::Follower,

@@ -3,7 +3,7 @@
 use std::{
     collections::{HashMap, HashSet},
     slice,
-    sync::{Arc, OnceLock},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
 use super::{Caller, Derivation, ReadCall, Request, want::Want};
@@ -21,7 +21,7 @@ pub struct PacketContext {
     caller: Caller,
     arrival: OnceLock<Stamp>,
     /// On the heap, as most calls name none.
-    tags: OnceLock<Box<Tags>>,
+    pins: OnceLock<Box<Mutex<Pins>>>,
     calls: Calls,
     wanted: OnceLock<HashMap<(Wanted, BlockHash), u32>>,
 }
@@ -33,12 +33,24 @@ enum Calls {
     Many(Vec<ReadCall>),
 }
 
-/// What tags mean, as soon as one call has found out.
+/// The blocks that tags mean, as soon as one call has found out.
 #[derive(Debug, Default)]
-struct Tags {
-    latest: OnceLock<Link>,
-    safe: OnceLock<Link>,
-    finalized: OnceLock<Link>,
+struct Pins {
+    latest: Pin,
+    safe: Pin,
+    finalized: Pin,
+    /// Tags that did not fit each other were asked for again.
+    realigned: bool,
+}
+
+/// The block that a tag means.
+#[derive(Debug, Default)]
+struct Pin {
+    link: Option<Link>,
+    /// A call was answered from it: it means this block to the end.
+    answered: bool,
+    /// It was another one, which left the chain before any call was answered from it.
+    again: bool,
 }
 
 /// What a call wants of a block.
@@ -69,14 +81,14 @@ impl Wanted {
     }
 }
 
-// === impl Tags ===
+// === impl Pins ===
 
-impl Tags {
-    fn pinned(&self, tag: Tag) -> Option<&OnceLock<Link>> {
+impl Pins {
+    fn of(&mut self, tag: Tag) -> Option<&mut Pin> {
         match tag {
-            Tag::Latest => Some(&self.latest),
-            Tag::Safe => Some(&self.safe),
-            Tag::Finalized => Some(&self.finalized),
+            Tag::Latest => Some(&mut self.latest),
+            Tag::Safe => Some(&mut self.safe),
+            Tag::Finalized => Some(&mut self.finalized),
             Tag::Earliest | Tag::Pending => None,
         }
     }
@@ -96,7 +108,7 @@ impl PacketContext {
     }
 
     fn of(caller: Caller, calls: Calls) -> Self {
-        Self { caller, arrival: OnceLock::new(), tags: OnceLock::new(), calls, wanted: OnceLock::new() }
+        Self { caller, arrival: OnceLock::new(), pins: OnceLock::new(), calls, wanted: OnceLock::new() }
     }
 
     /// Its calls, in order.
@@ -129,12 +141,74 @@ impl PacketContext {
 
     /// The block that a tag means in this packet; `None` until the first call has found out.
     pub(super) fn tag(&self, tag: Tag) -> Option<Link> {
-        self.tags.get()?.pinned(tag)?.get().copied()
+        self.lock(self.pins.get()?).of(tag)?.link
     }
 
-    /// From here on `tag` means this block, unless another call was first.
+    /// From here on `tag` means this block, unless another call was first. Returns the block that it means.
     pub(super) fn pin(&self, tag: Tag, link: Link) -> Link {
-        self.tags.get_or_init(Box::default).pinned(tag).map_or(link, |pinned| *pinned.get_or_init(|| link))
+        let mut pins = self.lock(self.pins.get_or_init(Box::default));
+        pins.of(tag).map_or(link, |pin| *pin.link.get_or_insert(link))
+    }
+
+    /// A call was answered from this block, which `tag` was taken to mean. Returns whether it still does.
+    pub(super) fn commit(&self, tag: Tag, link: Link) -> bool {
+        let Some(pins) = self.pins.get() else { return false };
+        let mut pins = self.lock(pins);
+        let Some(pin) = pins.of(tag) else { return false };
+        let is_it = pin.link == Some(link);
+        pin.answered |= is_it;
+        is_it
+    }
+
+    /// Returns whether a call was answered from the block that `tag` means.
+    pub(super) fn is_answered(&self, tag: Tag) -> bool {
+        let Some(pins) = self.pins.get() else { return false };
+        self.lock(pins).of(tag).is_some_and(|pin| pin.answered)
+    }
+
+    /// This block, which `tag` was taken to mean, left the chain. Returns whether the tag may mean another: once, and only
+    /// as long as no call was answered from it.
+    pub(super) fn unpin(&self, tag: Tag, link: Link) -> bool {
+        let Some(pins) = self.pins.get() else { return false };
+        let mut pins = self.lock(pins);
+        let Some(pin) = pins.of(tag) else { return false };
+        if pin.link != Some(link) {
+            // Another call was first.
+            return true;
+        }
+        let may_change = !pin.answered && !pin.again;
+        if may_change {
+            (pin.link, pin.again) = (None, true);
+        }
+        may_change
+    }
+
+    /// Tags do not fit each other. Returns those that are to be asked for again, which is all that no call was answered
+    /// from; `None` if that was done before.
+    pub(super) fn realign(&self, tag: Tag) -> Option<Vec<Tag>> {
+        let mut pins = self.lock(self.pins.get_or_init(Box::default));
+        if std::mem::replace(&mut pins.realigned, true) {
+            return None;
+        }
+        // The head last: then it tells whether it has the others as ancestors.
+        let mut tags = vec![Tag::Safe, Tag::Finalized, Tag::Latest];
+        tags.retain(|other| {
+            let is_meant = *other == tag || *other == Tag::Latest;
+            let pin = pins.of(*other).filter(|pin| !pin.answered && (is_meant || pin.link.is_some()));
+            pin.map(|pin| pin.link = None).is_some()
+        });
+        Some(tags)
+    }
+
+    /// Returns whether what a tag means must fit what another call's means.
+    pub(super) fn shares(&self, tag: Tag) -> bool {
+        let is_pinned = |tag: &Tag| matches!(tag, Tag::Latest | Tag::Safe | Tag::Finalized);
+        let tags = self.calls().iter().filter_map(|call| call.want.as_ref()?.as_ref().ok()?.tag());
+        is_pinned(&tag) && tags.filter(is_pinned).nth(1).is_some()
+    }
+
+    fn lock<'a>(&self, pins: &'a Mutex<Pins>) -> MutexGuard<'a, Pins> {
+        pins.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How many distinct answers this packet wants of a block, as far as `locate` knows where they are.

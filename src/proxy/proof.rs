@@ -66,7 +66,7 @@ impl Fetcher {
                     .filter(|receipts| receipts.transaction_hash(place.index) == Some(lone.hash()))
                     .and_then(|receipts| receipts.receipt(place.index))
             }
-            Fetched::Block(_) | Fetched::Other(_) => None,
+            Fetched::Block(_) | Fetched::Short(_) | Fetched::Other(_) => None,
         })
     }
 
@@ -84,9 +84,7 @@ impl Fetcher {
         if header.number != place.number || block.transaction_hash(place.index) != Some(hash) {
             return Ok(None);
         }
-        if let Some(sent) = canonical {
-            self.observe(header.number, header.hash, Some(header.parent), sent).await;
-        }
+        self.observe_place(hash, place, canonical).await;
         Ok(Some(block))
     }
 

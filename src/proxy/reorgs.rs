@@ -92,7 +92,8 @@ impl Reorgs {
             | HeadChange::Same
             | HeadChange::Extended(_)
             | HeadChange::Lag
-            | HeadChange::Restarted => return None,
+            | HeadChange::Restarted
+            | HeadChange::Unlinked => return None,
         };
         let mut remembered = self.lock();
         remembered.all += 1;
@@ -128,7 +129,7 @@ mod tests {
     fn the_last_few_are_remembered_and_all_are_counted() {
         let reorgs = Reorgs::default();
         let hash = BlockHash(alloy_primitives::B256::ZERO);
-        let head = |number| Link { number: BlockNumber(number), hash, parent: hash };
+        let head = |number| Link { number: BlockNumber(number), hash, parent: hash, timestamp: None };
         reorgs.note(HeadChange::Extended(1), head(1), true, SystemTime::UNIX_EPOCH);
         assert_eq!((reorgs.count(), reorgs.last()), (0, vec![]));
         for number in 0..20 {

@@ -13,31 +13,40 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::time;
 use tower::Service;
+use tracing::debug;
 
 use super::{
     Answered, CallError, Outcome, ReadCall, Request, Source,
     coalesce::Landed,
     config::Config,
     fetch::{Fetch, Fetched, Fetcher, is_settled},
-    look::Look,
+    look::{Look, Meaning, Piece},
     packet::Wanted,
     recall::{Recollection, is_local},
     restore::Upstreams,
     turns::Turns,
-    want::{Cacheable, cut},
+    want::{Cacheable, Want, cut},
 };
 use crate::{
-    chain::{Lookup, Stamp},
+    cache::Location,
+    chain::{Link, Lookup, Stamp},
     client::Client,
-    eth::{BlockHash, Place, Tag, is_reset, is_write},
+    eth::{BlockHash, BlockNumber, Extra, Place, Tag, TxPosition, is_reset, is_write},
     jsonrpc::Answer,
     timeout::timeout,
-    upstream::{Call, Identity, Need, Upstream, UpstreamError},
+    upstream::{Call, Identity, Need, Upstream, UpstreamError, is_development, is_unknown_block},
     verify::Verdict,
 };
 
 /// Canonicity is asked again after each wait; past this it has changed too often, and the node is asked.
 const MOST_LOOKS: u32 = 3;
+
+/// A call that was planned again and again is forwarded; twice, if the first answer is of a block that left the chain.
+const MOST_FORWARDS: usize = 2;
+
+/// The upstream is asked again for what it must have after these pauses: replicas behind a balancer are rarely further apart.
+const INSIST: [Duration; 3] =
+    [Duration::from_millis(100), Duration::from_millis(300), Duration::from_millis(900)];
 
 /// How long an answer that is in hand waits for the rest of its block, which others are likely to want.
 const BUY_PATIENCE: Duration = Duration::from_secs(1);
@@ -105,6 +114,45 @@ impl Service<Request> for Responder {
 /// Is there something in it that can be checked?
 fn is_content(answer: &Answer) -> bool {
     matches!(answer, Answer::Result(result) if result != "null")
+}
+
+/// Returns whether an answer is `null`.
+fn is_null(answer: &Answer) -> bool {
+    matches!(answer, Answer::Result(result) if result == "null")
+}
+
+/// Returns whether an answer says that there is no such block.
+fn denies(answer: &Answer) -> bool {
+    match answer {
+        Answer::Result(_) => is_null(answer),
+        Answer::Error(error) => is_unknown_block(error),
+    }
+}
+
+/// What came of a fetch.
+enum Came {
+    /// The answer.
+    Answer(Answered),
+    /// The chain changed meanwhile: it must be looked again.
+    Changed,
+    /// The upstream does not have a block that the view named.
+    Denied,
+}
+
+/// A call that was forwarded.
+struct Forwarded {
+    answered: Answered,
+    /// The block that the answer is of, where it names one.
+    place: Option<(BlockNumber, BlockHash)>,
+    /// When the call was sent.
+    sent: Stamp,
+}
+
+/// A block that is canonical in a fresh view.
+#[derive(Clone, Copy, Debug)]
+struct KnownBlock {
+    number: BlockNumber,
+    hash: BlockHash,
 }
 
 // === impl Inner ===
@@ -175,10 +223,143 @@ impl Inner {
             // one like it is believed only through one.
             view.establish_meanwhile(arrival);
         }
+        match asked.want.tag() {
+            Some(tag) => self.answer_tag(asked, tag, arrival).await,
+            None => self.answer_content(asked, arrival).await,
+        }
+    }
+
+    /// Answers a call that names its block by a tag. All calls of a packet are answered for the same block.
+    async fn answer_tag(
+        self: &Arc<Self>,
+        asked: &Cacheable,
+        tag: Tag,
+        arrival: Stamp,
+    ) -> Result<Answered, CallError> {
+        let packet = &asked.packet;
+        loop {
+            // A head that is tracked is known to stay; the others may be below all that is tracked.
+            let since = if tag == Tag::Latest { arrival } else { self.fetcher.view.clock().now() };
+            let Some(link) = self.find_meaning(asked, tag, arrival).await? else {
+                // The wait may have shown a stranger.
+                self.confirm().await?;
+                let answered = Box::pin(self.forward_as_asked(asked, arrival)).await?.answered;
+                let is_block = matches!(answered.answer, Answer::Result(_)) && !is_null(&answered.answer);
+                // Nothing tells whether it is the block that the other calls are answered from.
+                if is_block && packet.shares(tag) && !self.fetcher.view.tracker().is_suspended() {
+                    return Err(CallError::Left { tag });
+                }
+                return Ok(answered);
+            };
+            let answered = match asked.want {
+                Want::Extra(Extra::BlockNumber) => self.memory.hit(asked.want, Piece::of_number(link.number)),
+                _ => self.answer_content(&asked.of_block(link.hash), arrival).await?,
+            };
+            let is_denied = self.is_denied(asked, link, &answered).await;
+            if (is_denied || self.is_left(tag, link, since)) && packet.unpin(tag, link) {
+                let now = self.fetcher.view.clock().now();
+                self.fetcher.view.refresh(tag, now).await.map_err(CallError::Upstream)?;
+                continue;
+            }
+            if is_denied || (self.is_left(tag, link, since) && !packet.is_answered(tag)) {
+                return Err(CallError::Left { tag });
+            }
+            // Once a call was answered from a block, so are the others, though it has left the chain since. If another call
+            // found first that it left, this one starts over with the block that the tag means now.
+            if packet.commit(tag, link) {
+                return Ok(answered);
+            }
+        }
+    }
+
+    /// The block that a tag means; `None` if the node decides.
+    async fn find_meaning(
+        &self,
+        asked: &Cacheable,
+        tag: Tag,
+        arrival: Stamp,
+    ) -> Result<Option<Link>, CallError> {
+        let (packet, view) = (&asked.packet, &self.fetcher.view);
+        for _ in 0..MOST_LOOKS {
+            let refreshed = match self.memory.meaning(tag, packet) {
+                Meaning::Block(link) => return Ok(Some(link)),
+                Meaning::Nothing if view.tracker().is_suspended() && view.tracker().may_refresh(arrival) => {
+                    view.refresh(Tag::Latest, view.clock().now()).await
+                }
+                Meaning::Nothing => return Ok(None),
+                Meaning::Unknown => view.refresh(tag, arrival).await,
+                Meaning::Unsure => view.refresh(Tag::Latest, view.clock().now()).await,
+                Meaning::Apart => match packet.realign(tag) {
+                    Some(tags) => self.refresh_all(&tags).await,
+                    None => return Err(CallError::Left { tag }),
+                },
+            };
+            match refreshed {
+                Ok(()) => {}
+                // What a head means was asked already, and not answered: asked once more past the view,
+                // the answer could show a head that the view then knows nothing of.
+                Err(error) if error.is_failure() && !self.passes(&error) => {
+                    return Err(CallError::Upstream(error));
+                }
+                // The node can still be asked, and will say what it has to say.
+                Err(_) => return Ok(None),
+            }
+        }
+        match self.memory.meaning(tag, packet) {
+            Meaning::Block(link) => Ok(Some(link)),
+            Meaning::Apart | Meaning::Unsure => Err(CallError::Left { tag }),
+            Meaning::Unknown | Meaning::Nothing => Ok(None),
+        }
+    }
+
+    async fn refresh_all(&self, tags: &[Tag]) -> Result<(), UpstreamError> {
+        let view = &self.fetcher.view;
+        for tag in tags {
+            view.refresh(*tag, view.clock().now()).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns whether an answer says that there is no such block. Past the end of a block there is nothing, either.
+    async fn is_denied(&self, asked: &Cacheable, link: Link, answered: &Answered) -> bool {
+        if !denies(&answered.answer) {
+            return false;
+        }
+        let Some(index) = asked.want.index() else { return true };
+        let count = match self.fetcher.transactions_in(link.hash) {
+            Some(count) => count,
+            None => {
+                let now = self.fetcher.view.clock().now();
+                let fetched = self.fetcher.fetch(Fetch::Thin(link.hash), now).await;
+                match fetched.map(|landed| landed.value) {
+                    Ok(Fetched::Thin(thin)) => thin.len() as u64,
+                    // It is there, in whatever form; what it has at that position is the node's to say.
+                    Ok(Fetched::Other(answer)) if !denies(&answer) => return false,
+                    Ok(_) | Err(_) => return true,
+                }
+            }
+        };
+        index.0 < count
+    }
+
+    /// Returns whether the block that a tag means may have left the chain since then.
+    fn is_left(&self, tag: Tag, link: Link, since: Stamp) -> bool {
+        let tracker = self.fetcher.view.tracker();
+        let is_above = || tracker.head().is_some_and(|head| head.number < link.number) && !tracker.lags();
+        tracker.may_have_left(link.number, link.hash, since) || (tag == Tag::Latest && is_above())
+    }
+
+    /// Answers a call that names a hash, a number or a transaction.
+    async fn answer_content(
+        self: &Arc<Self>,
+        asked: &Cacheable,
+        arrival: Stamp,
+    ) -> Result<Answered, CallError> {
+        let view = &self.fetcher.view;
         let (mut denied, mut restored) = (None, false);
         for _ in 0..MOST_LOOKS {
             let look = self.memory.look(asked.want, &asked.packet);
-            if let Look::Fetch(_) | Look::Buy(..) = look
+            if let Look::Fetch(_) | Look::Buy(..) | Look::Confirm(..) = look
                 && !mem::replace(&mut restored, true)
                 && let Some(answered) = Box::pin(self.restore(asked, Upstreams::Answer)).await
             {
@@ -186,7 +367,7 @@ impl Inner {
             }
             let waited = match look {
                 Look::Hit(piece) => return Ok(self.memory.hit(asked.want, piece)),
-                Look::Forward => break,
+                Look::Forward | Look::Tagged => break,
                 Look::Refresh(tag) => view.refresh(tag, arrival).await,
                 Look::Establish => view.establish(arrival).await,
                 Look::Fetch(fetch) if denied == Some(fetch) => {
@@ -195,16 +376,29 @@ impl Inner {
                     break;
                 }
                 Look::Fetch(fetch) => match self.fetch(asked, fetch, arrival).await? {
-                    Some(answered) => return Ok(answered),
+                    Came::Answer(answered) => return Ok(answered),
+                    Came::Changed => Ok(()),
                     // The view named a block that the upstream does not have: what is the view?
-                    None => {
+                    Came::Denied => {
                         denied = Some(fetch);
                         view.refresh(Tag::Latest, view.clock().now()).await
                     }
                 },
+                Look::Confirm(block, alone) => {
+                    if Box::pin(self.confirm_place(asked, block, arrival)).await {
+                        continue;
+                    }
+                    match self.fetch(asked, alone, arrival).await? {
+                        Came::Answer(answered) => return Ok(answered),
+                        Came::Changed => Ok(()),
+                        Came::Denied => break,
+                    }
+                }
                 Look::Renew(fetch, piece) => {
-                    if !Box::pin(self.fetcher.renew(fetch, arrival)).await {
-                        // What there is is still good.
+                    if !Box::pin(self.fetcher.renew(fetch, arrival)).await
+                        && let Look::Renew(..) | Look::Hit(_) = self.memory.look(asked.want, &asked.packet)
+                    {
+                        // What there is is still good, and still canonical.
                         return Ok(self.memory.hit(asked.want, piece));
                     }
                     Ok(())
@@ -214,25 +408,47 @@ impl Inner {
                         continue;
                     }
                     match self.fetch(asked, alone, arrival).await? {
-                        Some(answered) => return Ok(answered),
-                        None => break,
+                        Came::Answer(answered) => return Ok(answered),
+                        Came::Changed => Ok(()),
+                        Came::Denied => break,
                     }
                 }
             };
-            match waited {
-                Ok(()) => {}
-                // What a head means was asked already, and not answered: asked once more past the view,
-                // the answer could show a head that the view then knows nothing of.
-                Err(error) if asked.names_tag() && error.is_failure() && !self.passes(&error) => {
-                    return Err(CallError::Upstream(error));
-                }
+            if waited.is_err() {
                 // Without a view the node can still be asked, and will say what it has to say.
-                Err(_) => break,
+                break;
             }
         }
         // The wait may have shown a stranger.
         self.confirm().await?;
-        Box::pin(self.forward_as_asked(asked, arrival)).await
+        for _ in 0..MOST_FORWARDS {
+            let forwarded = Box::pin(self.forward_as_asked(asked, arrival)).await?;
+            if !self.is_excluded(asked, &forwarded).await {
+                return Ok(forwarded.answered);
+            }
+        }
+        Err(CallError::Changed)
+    }
+
+    /// Fetches the block at a number where something that was fetched alone is said to be. Returns whether it came; if it
+    /// shows that the other is not there, that is dropped.
+    async fn confirm_place(&self, asked: &Cacheable, block: Fetch, arrival: Stamp) -> bool {
+        let fetched = self.fetcher.fetch(block, arrival).await;
+        let (number, hash) = match fetched.map(|landed| landed.value) {
+            Ok(Fetched::Block(block)) => (block.header().number, block.hash()),
+            Ok(Fetched::Thin(thin)) => (thin.header().number, thin.hash()),
+            _ => return false,
+        };
+        let Some(transaction) = asked.want.transaction() else { return true };
+        let cache = &self.fetcher.cache;
+        for Location { home, index } in cache.locations(transaction) {
+            let stands = home.block == hash
+                && cache.block(hash).is_none_or(|block| block.transaction_hash(index) == Some(transaction));
+            if home.number == number && !stands {
+                cache.remove_single(home.block, index);
+            }
+        }
+        true
     }
 
     /// Is this an answer that cannot be right, and is handed on all the same?
@@ -240,19 +456,47 @@ impl Inner {
         matches!(error, UpstreamError::Rejected(_)) && !self.fetcher.verifier.rejects()
     }
 
-    /// Fetches, and cuts the answer out of what came; `None` if the view named what is not there.
+    /// Fetches, and cuts the answer out of what came.
     async fn fetch(
         self: &Arc<Self>,
         asked: &Cacheable,
         fetch: Fetch,
         arrival: Stamp,
-    ) -> Result<Option<Answered>, CallError> {
-        let Landed { value, joined, sent } =
-            self.fetcher.fetch(fetch, arrival).await.map_err(CallError::Upstream)?;
+    ) -> Result<Came, CallError> {
+        if self.fetcher.is_lacking(fetch) && self.known(asked, fetch).is_some() {
+            return Err(CallError::Lacking { what: fetch.asked() });
+        }
+        let head = self.fetcher.view.tracker().head();
+        let Landed { value, joined, sent } = match self.fetcher.fetch(fetch, arrival).await {
+            Ok(landed) => landed,
+            // Asked for more than the client wants, the node may have more to say than there is room for, or refuse.
+            Err(UpstreamError::TooLarge { .. } | UpstreamError::Status(_)) if !asked.takes(fetch) => {
+                return self.forward_instead(asked, arrival).await;
+            }
+            Err(error) => return Err(CallError::Upstream(error)),
+        };
+        let is_absent = matches!(&value, Fetched::Other(answer) if is_null(answer)) || value.is_lacking();
+        let known = if is_absent { self.known(asked, fetch) } else { None };
+        let (value, joined, sent) = match known {
+            None => (value, joined, sent),
+            Some(known) => match Box::pin(self.insist(asked, fetch, known)).await? {
+                Some(Landed { value, joined, sent }) => (value, joined, sent),
+                None => return Ok(Came::Changed),
+            },
+        };
+        if let Fetched::Short(answer) = value {
+            // On a development chain the node is taken at its word.
+            let is_development = self.fetcher.view.tracker().rules().development;
+            let answered = Answered::new(answer, if joined { Outcome::Joined } else { Outcome::Miss });
+            return Ok(if is_development { Came::Answer(answered) } else { Came::Denied });
+        }
         if let Some((number, hash)) = asked.misnumbered(&value) {
             // The view was told that this block stands where it cannot: what stands there?
-            self.fetcher.view.change(|tracker| tracker.disown(number, hash));
-            return Ok(None);
+            self.fetcher.view.learn(|tracker, _| tracker.disown(number, hash));
+            return Ok(Came::Denied);
+        }
+        if !asked.names_hash() && value.place().is_some_and(|place| self.has_changed(place, head, sent)) {
+            return Ok(Came::Changed);
         }
         let outcome = |kept| match (joined, kept) {
             (true, _) => Outcome::Joined,
@@ -260,26 +504,20 @@ impl Inner {
             (false, false) => Outcome::Miss,
         };
         if let Fetched::Other(answer) = value {
-            let denies_block = match fetch {
-                Fetch::Block(_) | Fetch::Thin(_) | Fetch::Receipts(_) => true,
-                // Past the end there is nothing in any block.
-                Fetch::TransactionIn(block, index) => {
-                    self.fetcher.cache.thin(block).is_none_or(|thin| index.0 < thin.len() as u64)
-                }
-                _ => false,
-            };
-            if denies_block && !asked.names_hash() && answer == Answer::Result(Bytes::from_static(b"null")) {
-                return Ok(None);
+            if self.denies_block(asked, fetch, &answer) {
+                return Ok(Came::Denied);
             }
             let is_content = is_content(&answer);
-            if is_content && !asked.takes(fetch) {
-                // Not to be cut: in the form that was asked for it is the node's to give.
-                return Box::pin(self.forward_as_asked(asked, arrival)).await.map(Some);
+            // A count of no block is the node's to give, too: nodes differ.
+            if !asked.takes(fetch) && (is_content || asked.counts() || matches!(answer, Answer::Error(_))) {
+                // Not to be cut, or an answer to what the client did not ask: it is the node's to give in the form that was
+                // asked for.
+                return self.forward_instead(asked, arrival).await;
             }
             if is_content && self.demands_proof(asked) && self.fetcher.verifier.rejects() {
                 return Err(CallError::Unproved);
             }
-            return Ok(Some(Answered::new(answer, outcome(false))));
+            return Ok(Came::Answer(Answered::new(answer, outcome(false))));
         }
         let answer = if self.demands_proof(asked) {
             Box::pin(self.prove_fetched(asked, fetch, &value, sent, arrival)).await?
@@ -288,14 +526,136 @@ impl Inner {
             let _ = timeout(BUY_PATIENCE, self.buy_the_rest(&value, arrival)).await;
             cut(asked.want, &value)
         };
+        // The proof, or the rest of the block, took its time too.
+        if !asked.names_hash() && value.place().is_some_and(|place| self.has_changed(place, head, sent)) {
+            return Ok(Came::Changed);
+        }
         let outcome = match self.fetcher.tier_of(&value) {
             Some(tier) => Outcome::Restored(tier),
             None => outcome(self.fetcher.is_kept(&value)),
         };
         match answer {
-            Some(bytes) => Ok(Some(Answered::new(Answer::Result(bytes), outcome))),
-            None => Box::pin(self.forward_as_asked(asked, arrival)).await.map(Some),
+            Some(bytes) => Ok(Came::Answer(Answered::new(Answer::Result(bytes), outcome))),
+            None => self.forward_instead(asked, arrival).await,
         }
+    }
+
+    async fn forward_instead(&self, asked: &Cacheable, arrival: Stamp) -> Result<Came, CallError> {
+        let forwarded = Box::pin(self.forward_as_asked(asked, arrival)).await?;
+        if self.is_excluded(asked, &forwarded).await {
+            return Ok(Came::Changed);
+        }
+        Ok(Came::Answer(forwarded.answered))
+    }
+
+    /// Returns whether a forwarded answer is of a block that may have left the chain, by a view that is at least as new.
+    async fn is_excluded(&self, asked: &Cacheable, Forwarded { place, sent, .. }: &Forwarded) -> bool {
+        let view = &self.fetcher.view;
+        let Some((number, hash)) = place.filter(|_| !asked.names_hash()) else { return false };
+        let may_have_left = || view.tracker().may_have_left(number, hash, *sent);
+        if !may_have_left() {
+            return false;
+        }
+        // The answer may be newer than the view.
+        view.refresh(Tag::Latest, view.clock().now()).await.is_err() || may_have_left()
+    }
+
+    /// Returns whether the chain changed under an answer while it was waited for: its block may have left since it was asked
+    /// for, or a head below its number was accepted. `head` is the one from before.
+    fn has_changed(&self, (number, hash): (BlockNumber, BlockHash), head: Option<Link>, sent: Stamp) -> bool {
+        let tracker = self.fetcher.view.tracker();
+        let now = tracker.head();
+        let is_above = now != head && now.is_some_and(|now| now.number < number);
+        is_above || tracker.may_have_left(number, hash, sent)
+    }
+
+    /// Returns whether an answer says that a block which the view named is not there.
+    fn denies_block(&self, asked: &Cacheable, fetch: Fetch, answer: &Answer) -> bool {
+        let (block, is_of_block) = match fetch {
+            Fetch::Block(block) | Fetch::Thin(block) | Fetch::Receipts(block) => (block, true),
+            // Past the end there is nothing in any block.
+            Fetch::TransactionIn(block, index) => {
+                (block, self.fetcher.transactions_in(block).is_none_or(|count| index.0 < count))
+            }
+            _ => return false,
+        };
+        let denies = is_of_block && !asked.names_hash() && denies(answer);
+        let number = asked.want.number().or_else(|| Some(self.fetcher.view.cached_link(block)?.number));
+        if let Some(number) = number.filter(|_| denies) {
+            self.fetcher.view.learn(|tracker, _| tracker.disown_denied(number, block));
+        }
+        denies
+    }
+
+    // ## Answers that must be there
+
+    /// The block that an answer must be of, if it is known to exist: the view has that block, and if the answer is about a
+    /// transaction, a cached block lists it. Whether the view is fresh is seen to before anything is made of it.
+    fn known(&self, asked: &Cacheable, fetch: Fetch) -> Option<KnownBlock> {
+        let view = &self.fetcher.view;
+        if view.tracker().rules().development {
+            return None;
+        }
+        let arrival = asked.packet.arrival(view.clock());
+        let known_at = |number: BlockNumber| {
+            let tracker = view.tracker();
+            let asked = || match tracker.lookup(number, arrival) {
+                Lookup::Asked(hash) => Some(hash),
+                _ => None,
+            };
+            let hash = tracker.known_at(number).or_else(asked)?;
+            Some(KnownBlock { number, hash })
+        };
+        let known_as = |hash: BlockHash| {
+            let number = asked.want.number().or_else(|| Some(view.cached_link(hash)?.number));
+            let number = number.or_else(|| view.tracker().tracked_number(hash))?;
+            known_at(number).filter(|known| known.hash == hash)
+        };
+        let has = |known: &KnownBlock, index: TxPosition| {
+            self.fetcher.transactions_in(known.hash).is_some_and(|count| index.0 < count)
+        };
+        match fetch {
+            Fetch::Block(hash) | Fetch::Thin(hash) | Fetch::Receipts(hash) => known_as(hash),
+            Fetch::BlockAt(number) | Fetch::ThinAt(number) | Fetch::ReceiptsAt(number) => known_at(number),
+            Fetch::TransactionIn(hash, index) => known_as(hash).filter(|known| has(known, index)),
+            Fetch::TransactionAt(number, index) => known_at(number).filter(|known| has(known, index)),
+            Fetch::Transaction(hash) | Fetch::Receipt(hash) => {
+                let (number, hash) = self.fetcher.known_home(hash)?;
+                Some(KnownBlock { number, hash })
+            }
+        }
+    }
+
+    /// The upstream does not have what must be there. Asks again, of another endpoint if there is one, unless the block
+    /// turns out to have left the chain: `None` then.
+    async fn insist(
+        &self,
+        asked: &Cacheable,
+        fetch: Fetch,
+        known: KnownBlock,
+    ) -> Result<Option<Landed<Fetched>>, CallError> {
+        let view = &self.fetcher.view;
+        let is_known = || view.tracker().known_at(known.number) == Some(known.hash);
+        let is_block = matches!(fetch, Fetch::Block(_) | Fetch::Thin(_));
+        if is_block && view.learn(|tracker, _| tracker.disown_denied(known.number, known.hash)) {
+            return Ok(None);
+        }
+        for pause in INSIST {
+            // If that fails, the next attempt may not.
+            let _ = view.refresh(Tag::Latest, view.clock().now()).await;
+            if !is_known() {
+                return Ok(None);
+            }
+            time::sleep(pause).await;
+            match self.fetcher.fetch_anywhere(fetch).await {
+                Ok(Landed { value: Fetched::Other(answer), .. }) if is_null(&answer) => {}
+                Ok(Landed { value: Fetched::Short(_), .. }) | Err(_) => {}
+                Ok(landed) => return Ok(Some(landed)),
+            }
+        }
+        self.fetcher.note_lacking(fetch);
+        debug!(what = %fetch.asked(), method = asked.method.as_str(), "the upstream does not have what is known to exist");
+        Err(CallError::Lacking { what: fetch.asked() })
     }
 
     fn demands_proof(&self, asked: &Cacheable) -> bool {
@@ -357,7 +717,7 @@ impl Inner {
     }
 
     /// Hands the call on as it is; its answer is checked, and not kept.
-    async fn forward_as_asked(&self, asked: &Cacheable, arrival: Stamp) -> Result<Answered, CallError> {
+    async fn forward_as_asked(&self, asked: &Cacheable, arrival: Stamp) -> Result<Forwarded, CallError> {
         let (demands_proof, rejects) = (self.demands_proof(asked), self.fetcher.verifier.rejects());
         // As canonical as anything else that is asked for by what is canonical.
         let head = self.fetcher.view.tracker().head().map(|head| head.number);
@@ -367,25 +727,39 @@ impl Inner {
         let null_elsewhere = block.is_some_and(|block| is_settled(block, head));
         let need = Need { block, followed, null_elsewhere, ..Need::default() };
         let call = asked.call().with_need(need);
+        let sent = self.fetcher.view.clock().now();
         let Some(question) = asked.question() else {
             if asked.counts() && demands_proof && rejects {
                 return Err(CallError::Unproved);
             }
-            return self.forward(call, Outcome::Miss).await;
+            return self.forward(call, Outcome::Miss).await.map(|answered| Forwarded {
+                answered,
+                place: None,
+                sent,
+            });
         };
-        let check = self.fetcher.check(question, self.fetcher.view.clock().now());
+        let check = self.fetcher.check(question, sent);
         let answer = self.fetcher.ask(call, &check).await.map_err(CallError::Upstream)?;
-        if !demands_proof || !is_content(&answer) {
-            return Ok(Answered::new(answer, Outcome::Miss));
-        }
-        let proved = match check.verdict() {
+        let checked = match check.verdict() {
             Some(Verdict::Passed(checked) | Verdict::Unproved(_, Some(checked))) => {
-                self.prove(asked, &Fetched::from(checked), arrival, None).await?
+                Some(Fetched::from(checked))
             }
-            _ if rejects => return Err(CallError::Unproved),
+            Some(Verdict::Short) if !self.fetcher.view.tracker().rules().development => {
+                return Err(CallError::Lacking { what: question });
+            }
             _ => None,
         };
-        Ok(Answered::new(proved.map_or(answer, Answer::Result), Outcome::Miss))
+        let place = checked.as_ref().and_then(Fetched::place);
+        if !demands_proof || !is_content(&answer) {
+            return Ok(Forwarded { answered: Answered::new(answer, Outcome::Miss), place, sent });
+        }
+        let proved = match checked {
+            Some(checked) => self.prove(asked, &checked, arrival, None).await?,
+            None if rejects => return Err(CallError::Unproved),
+            None => None,
+        };
+        let answer = proved.map_or(answer, Answer::Result);
+        Ok(Forwarded { answered: Answered::new(answer, Outcome::Miss), place, sent })
     }
 
     /// Fetches a whole block, or all its receipts; tells whether that worked.
@@ -410,7 +784,11 @@ impl Inner {
                 None => return,
             },
             Fetched::Receipt(lone) => (Wanted::Receipt, lone.place(), lone.hash()),
-            Fetched::Block(_) | Fetched::Thin(_) | Fetched::Receipts(_) | Fetched::Other(_) => return,
+            Fetched::Block(_)
+            | Fetched::Thin(_)
+            | Fetched::Receipts(_)
+            | Fetched::Short(_)
+            | Fetched::Other(_) => return,
         };
         if !self.fetcher.derivations.allow(wanted.derivation()) {
             return;
@@ -469,9 +847,19 @@ impl Inner {
 
     /// Waits for the upstream to say who it is; a node that does not know its network is asked each time.
     async fn local(self: Arc<Self>, call: Call) -> Result<Answered, CallError> {
-        match self.identity.confirm().await?.answer(call.method.as_str()) {
-            Some(answer) => Ok(Answered::hit(answer, Source::Identity)),
-            None => self.forward(call, Outcome::Bypass).await,
+        let who = self.identity.confirm().await?;
+        let known = who.answer(call.method.as_str());
+        match known {
+            Some(answer) if !is_development(who.chain_id) => Ok(Answered::hit(answer, Source::Identity)),
+            known => {
+                let answered = self.forward(call, Outcome::Bypass).await?;
+                if known.is_some_and(|known| answered.answer != Answer::Result(known)) {
+                    // The node was told to have another id: it is another chain from here on.
+                    self.identity.doubt();
+                    self.confirm().await?;
+                }
+                Ok(answered)
+            }
         }
     }
 

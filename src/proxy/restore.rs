@@ -17,7 +17,7 @@ use crate::{
         Tiers, Word,
         tier::{ChainKey, Part, TierKind},
     },
-    chain::{Lookup, Stamp},
+    chain::{Link, Lookup, Stamp},
     eth::{Block, BlockHash, BlockNumber, Receipts, TxHash},
     timeout::timeout,
     upstream::is_development,
@@ -126,9 +126,8 @@ impl Fetcher {
         if header.number != number {
             return None;
         }
-        let observed = self
-            .view
-            .change(|tracker| tracker.observe_number(number, header.hash, Some(header.parent), asked));
+        let link = Link::from(header);
+        let observed = self.view.learn(|tracker, _| tracker.restore_number(link, asked));
         observed.inspect_err(|_| self.metrics.contrary()).ok()
     }
 
@@ -245,6 +244,9 @@ impl Fetcher {
     async fn told(&self, chain: ChainKey, number: BlockNumber, word: Word) -> Option<(BlockHash, Stamp)> {
         let asked = self.view.clock().now();
         // Since an upstream has answered, it is not anybody's word any more.
+        if self.view.tracker().is_suspended() {
+            return None;
+        }
         if !self.view.tracker().is_final(number) || (word == Word::Any && self.view.is_followed()) {
             return None;
         }

@@ -27,9 +27,9 @@ use self::{confirm::Tried, pace::Pace, single::Single, spill::key_of};
 use super::{Metrics, ProxyParts, coalesce::Coalesce, config::ChainConfig, reorgs::Reorgs};
 use crate::{
     cache::{Cache, Tiers, tier::ChainKey},
-    chain::{Clock, Rules, Stamp, Tracker},
+    chain::{Clock, Find, Link, Rules, Stamp, Tracker},
     client::Client,
-    eth::{BlockNumber, Tag},
+    eth::{BlockHash, BlockNumber, Tag},
     timeout::timeout,
     upstream::{Identity, Upstream, UpstreamError, WhoIs, is_development},
     verify::{Anchor, Verifier},
@@ -93,6 +93,8 @@ struct Times {
     /// When what is final was last held back, since it could not be told whether what was before still is; and how often in a
     /// row.
     held_back: Option<(Instant, u32)>,
+    /// When an answer last contradicted a final block, and the finalized one was asked for.
+    rechecked: Option<Instant>,
     /// How fast the chain goes.
     pace: Pace,
     /// Whose chain the tracker follows …
@@ -147,9 +149,38 @@ impl View {
         self.tracker.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the tracker.
+    /// Changes the tracker, and has tiers drop final entries that were contradicted by it.
     pub(super) fn change<T>(&self, change: impl FnOnce(&mut Tracker) -> T) -> T {
-        change(&mut self.tracker.write().unwrap_or_else(PoisonError::into_inner))
+        let (changed, dropped) = {
+            let mut tracker = self.tracker.write().unwrap_or_else(PoisonError::into_inner);
+            (change(&mut tracker), tracker.take_dropped())
+        };
+        // Not before there is a need: some who change it hold the configuration's lock.
+        if !dropped.is_empty()
+            && let Some(chain) = self.stored_as()
+        {
+            for (number, hash) in dropped {
+                self.tiers.drop_final(chain, number, hash);
+            }
+        }
+        changed
+    }
+
+    /// Changes the tracker by what an answer showed, and writes blocks that became final by it back to tiers.
+    pub(super) fn learn<T>(self: &Arc<Self>, learn: impl FnOnce(&mut Tracker, Find<'_>) -> T) -> T {
+        let find = |hash| self.cached_link(hash);
+        let (learned, entered) = self.change(|tracker| {
+            let learned = learn(tracker, &find);
+            (learned, tracker.take_entered())
+        });
+        self.spill_all(&entered);
+        learned
+    }
+
+    /// The block with this hash and its parent, as far as the cache has it.
+    pub(super) fn cached_link(&self, hash: BlockHash) -> Option<Link> {
+        let block = self.cache.block(hash).map(|block| Link::from(block.header()));
+        block.or_else(|| self.cache.thin(hash).map(|thin| Link::from(thin.header())))
     }
 
     /// Resolves when the head has become another since the last time; for one who waits, not for more.
@@ -471,6 +502,8 @@ fn rules(config: &ChainConfig, consistent: bool, chain_id: Option<u64>) -> Rules
         lag_patience: if development { Duration::ZERO } else { config.lag_patience },
         consistent,
         finality: !development,
+        development: chain_id.is_some_and(is_development),
+        final_margin: config.final_margin,
         finality_depth: config.finality_depth,
     }
 }

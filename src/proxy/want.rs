@@ -10,7 +10,9 @@ use super::{
     look::{NULL, counted, hashes_only},
 };
 use crate::{
-    eth::{Block, BlockHash, BlockNumber, BlockRef, Extra, NumberOrTag, Operation, Tag, TxPosition, ops},
+    eth::{
+        Block, BlockHash, BlockNumber, BlockRef, Extra, NumberOrTag, Operation, Tag, TxHash, TxPosition, ops,
+    },
     jsonrpc::{MethodName, Params},
     upstream::Call,
     verify::{Asked, AskedBlock, Kind, Verified},
@@ -30,7 +32,7 @@ impl Want {
     pub(super) fn kind(self) -> Kind {
         match self {
             Self::Operation(Operation::Receipt(_)) | Self::Extra(Extra::BlockReceipts(_)) => Kind::Receipts,
-            Self::Operation(_) | Self::Extra(_) => Kind::Blocks,
+            Self::Operation(_) | Self::Extra(_) => Kind::Transactions,
         }
     }
 
@@ -65,11 +67,66 @@ impl Want {
             ) => block,
         };
         match (block, self.kind()) {
-            (BlockRef::Hash(hash), Kind::Blocks) => Some(Fetch::Block(hash)),
             (BlockRef::Hash(hash), Kind::Receipts) => Some(Fetch::Receipts(hash)),
-            (BlockRef::Place(NumberOrTag::Number(number)), Kind::Blocks) => Some(Fetch::BlockAt(number)),
+            (BlockRef::Hash(hash), _) => Some(Fetch::Block(hash)),
             (BlockRef::Place(NumberOrTag::Number(number)), Kind::Receipts) => Some(Fetch::ReceiptsAt(number)),
+            (BlockRef::Place(NumberOrTag::Number(number)), _) => Some(Fetch::BlockAt(number)),
             (BlockRef::Place(NumberOrTag::Tag(_)), _) => None,
+        }
+    }
+
+    /// The tag that it names its block by.
+    pub(super) fn tag(self) -> Option<Tag> {
+        let block = match self {
+            Self::Operation(Operation::BlockByNumber(wanted)) => BlockRef::Place(wanted.block),
+            Self::Operation(Operation::TransactionByBlockNumber(wanted)) => BlockRef::Place(wanted.block),
+            Self::Operation(_) => return None,
+            Self::Extra(Extra::BlockNumber) => return Some(Tag::Latest),
+            Self::Extra(
+                Extra::BlockReceipts(block) | Extra::TransactionCount(block) | Extra::UncleCount(block),
+            ) => block,
+        };
+        match block {
+            BlockRef::Place(NumberOrTag::Tag(tag)) => Some(tag),
+            BlockRef::Place(NumberOrTag::Number(_)) | BlockRef::Hash(_) => None,
+        }
+    }
+
+    /// The transaction that it is about, where it names one by its hash.
+    pub(super) fn transaction(self) -> Option<TxHash> {
+        match self {
+            Self::Operation(Operation::TransactionByHash(wanted)) => Some(wanted.hash),
+            Self::Operation(Operation::Receipt(wanted)) => Some(wanted.hash),
+            Self::Operation(_) | Self::Extra(_) => None,
+        }
+    }
+
+    /// The position in its block of the transaction that it is about, where it names one.
+    pub(super) fn index(self) -> Option<TxPosition> {
+        match self {
+            Self::Operation(Operation::TransactionByBlockHash(wanted)) => Some(wanted.index),
+            Self::Operation(Operation::TransactionByBlockNumber(wanted)) => Some(wanted.index),
+            Self::Operation(_) | Self::Extra(_) => None,
+        }
+    }
+
+    /// The same of the block with this hash.
+    fn of_block(self, hash: BlockHash) -> Self {
+        let block = BlockRef::Hash(hash);
+        match self {
+            Self::Operation(Operation::BlockByNumber(wanted)) => {
+                Self::Operation(Operation::BlockByHash(ops::BlockByHash { hash, full: wanted.full }))
+            }
+            Self::Operation(Operation::TransactionByBlockNumber(wanted)) => {
+                Self::Operation(Operation::TransactionByBlockHash(ops::TransactionByBlockHash {
+                    block: hash,
+                    index: wanted.index,
+                }))
+            }
+            Self::Extra(Extra::BlockReceipts(_)) => Self::Extra(Extra::BlockReceipts(block)),
+            Self::Extra(Extra::TransactionCount(_)) => Self::Extra(Extra::TransactionCount(block)),
+            Self::Extra(Extra::UncleCount(_)) => Self::Extra(Extra::UncleCount(block)),
+            Self::Operation(_) | Self::Extra(Extra::BlockNumber) => self,
         }
     }
 
@@ -104,6 +161,31 @@ pub(super) struct Cacheable {
 // === impl Cacheable ===
 
 impl Cacheable {
+    /// The same call for the block with this hash, which its tag means.
+    pub(super) fn of_block(&self, hash: BlockHash) -> Self {
+        let (method, params) = match self.want {
+            Want::Extra(Extra::TransactionCount(_)) => {
+                ("eth_getBlockTransactionCountByHash", Params::from_own(format!(r#"["{hash}"]"#)))
+            }
+            Want::Extra(Extra::UncleCount(_)) => {
+                ("eth_getUncleCountByBlockHash", Params::from_own(format!(r#"["{hash}"]"#)))
+            }
+            Want::Extra(Extra::BlockReceipts(_)) => {
+                ("eth_getBlockReceipts", Params::from_own(format!(r#"["{hash}"]"#)))
+            }
+            // An operation is written anew when it is forwarded.
+            Want::Operation(_) | Want::Extra(Extra::BlockNumber) => {
+                return self.wanting(self.want.of_block(hash));
+            }
+        };
+        Self { method: method.into(), params, ..self.wanting(self.want.of_block(hash)) }
+    }
+
+    fn wanting(&self, want: Want) -> Self {
+        let Self { method, params, packet, .. } = self;
+        Self { want, method: method.clone(), params: params.clone(), packet: packet.clone() }
+    }
+
     /// The call, as it is forwarded.
     pub(super) fn call(&self) -> Call {
         match self.want {
@@ -137,23 +219,6 @@ impl Cacheable {
         }
     }
 
-    /// Did the client name a block by what it is to the chain?
-    pub(super) fn names_tag(&self) -> bool {
-        let place = match self.want {
-            Want::Operation(Operation::BlockByNumber(wanted)) => wanted.block,
-            Want::Operation(Operation::TransactionByBlockNumber(wanted)) => wanted.block,
-            Want::Operation(_) => return false,
-            Want::Extra(Extra::BlockNumber) => return true,
-            Want::Extra(
-                Extra::BlockReceipts(block) | Extra::TransactionCount(block) | Extra::UncleCount(block),
-            ) => match block {
-                BlockRef::Place(place) => place,
-                BlockRef::Hash(_) => return false,
-            },
-        };
-        matches!(place, NumberOrTag::Tag(_))
-    }
-
     /// Did the client name a block by its hash? Then it is nobody's mistake that there is none.
     pub(super) fn names_hash(&self) -> bool {
         use BlockRef::Hash;
@@ -178,7 +243,9 @@ impl Cacheable {
                 let (hash, number) = receipts.home()?;
                 return (number != asked).then_some((asked, hash));
             }
-            Fetched::Transaction(_) | Fetched::Receipt(_) | Fetched::Other(_) => return None,
+            Fetched::Transaction(_) | Fetched::Receipt(_) | Fetched::Short(_) | Fetched::Other(_) => {
+                return None;
+            }
         };
         (header.number != asked).then_some((asked, header.hash))
     }

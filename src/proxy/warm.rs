@@ -19,7 +19,7 @@ use crate::{
     jsonrpc::Answer,
     timeout::timeout,
     upstream::UpstreamError,
-    verify::{Kind, Level},
+    verify::{Demand, Kind, Level},
 };
 
 /// So many blocks at a time, whoever wants them: the rest of the upstream's places is for clients.
@@ -178,7 +178,10 @@ impl Warmer {
         let hash = Some(block.hash());
         match fetcher.cache.held_block(block.hash()) {
             Some(held) => Ok((hash, Piece::Fetched(held))),
-            None => unkept(hash, self.why_unkept(Kind::Blocks, block.level())),
+            None if !block.is_proved() && fetcher.verifier.demands(Kind::Transactions) == Demand::Auto => {
+                unkept(hash, "it is unprovable")
+            }
+            None => unkept(hash, self.why_unkept(Kind::Transactions, block.level())),
         }
     }
 

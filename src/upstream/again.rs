@@ -31,12 +31,14 @@ pub(super) fn another(call: &Call, outcome: &Result<Accepted, UpstreamError>) ->
                     || is_in_doubt(call, error))
         }
         // It may be right, and another may say it so that it can be seen.
-        Ok(Accepted { verdict: Some(Verdict::Unproved(Failure::Unprovable { .. }, _)), .. }) => {
+        Ok(Accepted { verdict: Some(Verdict::Unproved(failure, _)), .. })
+            if *failure != Failure::Unfounded =>
+        {
             call.is_repeatable()
         }
-        Ok(Accepted { answer, .. }) => {
+        Ok(accepted) => {
             let must_be = call.need.null_elsewhere || call.need.is_head;
-            return (must_be && is_null_answer(answer)).then_some(Another::Null);
+            return (must_be && is_absent(accepted)).then_some(Another::Null);
         }
         Err(error) if !call.is_repeatable() => error.never_sent(),
         Err(UpstreamError::TooLarge { together, .. }) => call.has_known_shape() && !together,
@@ -117,7 +119,12 @@ pub(super) fn was_in_doubt(call: &Call, outcome: &Result<Accepted, UpstreamError
 }
 
 pub(super) fn is_null(outcome: &Result<Accepted, UpstreamError>) -> bool {
-    matches!(outcome, Ok(accepted) if is_null_answer(&accepted.answer))
+    matches!(outcome, Ok(accepted) if is_absent(accepted))
+}
+
+/// Returns whether the endpoint does not have what it was asked for, or not all of it.
+fn is_absent(accepted: &Accepted) -> bool {
+    is_null_answer(&accepted.answer) || matches!(accepted.verdict, Some(Verdict::Short))
 }
 
 fn is_null_answer(answer: &Answer) -> bool {

@@ -149,7 +149,7 @@ pub fn is_absence(error: &[u8]) -> bool {
 }
 
 /// Does the node say that it has not got a block? Not what a contract says.
-pub(super) fn is_unknown_block(error: &[u8]) -> bool {
+pub fn is_unknown_block(error: &[u8]) -> bool {
     read(error).is_some_and(|said| said.mentions(&UNKNOWN_BLOCK_WORDS) && !said.is_of_execution())
 }
 

@@ -8,7 +8,12 @@ use tower::{Service, ServiceBuilder, ServiceExt, layer::layer_fn, service_fn, ut
 
 use super::{
     Answers, Call, Calls, Config, EndpointConfig, EndpointId, EndpointStatus, Identity, Metrics, Reach,
-    UpstreamError, batch::Batcher, endpoint::Endpoint, filters::Filters, identity::Pin, pool::Pool,
+    UpstreamError,
+    batch::Batcher,
+    endpoint::{Accepted, Endpoint},
+    filters::Filters,
+    identity::Pin,
+    pool::Pool,
 };
 use crate::{eth::BlockNumber, jsonrpc::Answer, timeout::timeout, verify::Verdict};
 
@@ -137,6 +142,18 @@ impl Upstream {
     /// [asks it](Self::ask_this) for its head.
     pub fn height_wanted(&self) -> Option<EndpointId> {
         self.pool.height_wanted()
+    }
+
+    /// Sends one call to this endpoint, once, and to no other.
+    ///
+    /// # Errors
+    /// If no acceptable answer came, or the endpoint cannot be asked now.
+    pub async fn call_one(&self, id: EndpointId, call: Call) -> Result<Answer, UpstreamError> {
+        let call = call.with_current_origin();
+        match self.pool.send_to(id, call.clone()).await {
+            Some(outcome) => settle(&call, outcome),
+            None => Err(UpstreamError::Empty),
+        }
     }
 
     /// Asks this one, once, for what its answer shows of it.
@@ -277,23 +294,25 @@ fn attempts(pool: Arc<Pool>, filters: Arc<Filters>) -> impl Layered {
             }
             pool.look_back(&calls);
             let attempted = pool.send(&calls).await;
-            let settled = calls.into_iter().zip(attempted).map(|(call, outcome)| {
-                let accepted = match outcome {
-                    Ok(accepted) => accepted,
-                    // Nobody had anything better to say.
-                    Err(error) => return error.into_answer(),
-                };
-                if let Some(check) = &call.check {
-                    check.settle(accepted.verdict);
-                }
-                if let Some(by) = &call.by {
-                    by.settle(accepted.by);
-                }
-                Ok(accepted.answer)
-            });
-            Ok(settled.collect())
+            Ok(calls.iter().zip(attempted).map(|(call, outcome)| settle(call, outcome)).collect())
         })
     })
+}
+
+/// Leaves with a call what was found of its answer, and by whom it was given.
+fn settle(call: &Call, outcome: Result<Accepted, UpstreamError>) -> Result<Answer, UpstreamError> {
+    let accepted = match outcome {
+        Ok(accepted) => accepted,
+        // Nobody had anything better to say.
+        Err(error) => return error.into_answer(),
+    };
+    if let Some(check) = &call.check {
+        check.settle(accepted.verdict);
+    }
+    if let Some(by) = &call.by {
+        by.settle(accepted.by);
+    }
+    Ok(accepted.answer)
 }
 
 /// Gives up on a leaf that takes too long.

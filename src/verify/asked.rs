@@ -62,9 +62,12 @@ pub enum Checked {
 pub enum Verdict {
     /// It may be kept.
     Passed(Checked),
-    /// It can be neither proved nor found wrong. It is not kept; where its structure is right, it can
+    /// It can be neither proved nor found wrong: something in it is unknown, a member is missing, or its chain is not
+    /// listed as Ethereum's and it does not come out. It is not kept; where its structure is right, it can
     /// still be read.
     Unproved(Failure, Option<Checked>),
+    /// Receipts of a canonical block, but fewer than it has transactions: the node does not have them all yet.
+    Short,
     /// It is not right.
     Wrong(Failure),
     /// The checks have not ended in time.
@@ -92,7 +95,7 @@ impl Checked {
     /// What kind of content it is.
     pub fn kind(&self) -> Kind {
         match self {
-            Self::Block(_) | Self::Thin(_) | Self::Transaction(_) => Kind::Blocks,
+            Self::Block(_) | Self::Thin(_) | Self::Transaction(_) => Kind::Transactions,
             Self::Receipts { .. } | Self::Receipt(_) => Kind::Receipts,
         }
     }

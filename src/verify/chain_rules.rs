@@ -5,6 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering::Relaxed},
 };
 
+use alloy_trie::EMPTY_ROOT_HASH;
 use tracing::warn;
 
 use super::{Config, Demand, Failure, provability::Provability, structural};
@@ -17,8 +18,8 @@ pub(super) struct ChainRules {
     level: Demand,
     ethereum_chains: Vec<u64>,
     chain: Mutex<Chain>,
-    /// Can nothing of a kind be proved? It is what `chain` comes to, for those who only look.
-    lacking: [AtomicBool; 2],
+    /// Whether nothing of a kind can be proved, by [`Kind`]: a summary of `chain` for readers without its lock.
+    lacking: [AtomicBool; 3],
 }
 
 /// The chain, and whether its content can be proved.
@@ -26,8 +27,8 @@ pub(super) struct ChainRules {
 struct Chain {
     id: Option<u64>,
     anchor: Option<Anchor>,
-    blocks: Provability,
-    receipts: Provability,
+    /// By [`Kind`].
+    parts: [Provability; 3],
 }
 
 /// What is in force, and why.
@@ -35,7 +36,9 @@ struct Chain {
 pub struct InForce {
     /// What is demanded by the configuration.
     pub configured: Demand,
-    /// What is demanded of blocks.
+    /// What is demanded of headers.
+    pub headers: Demand,
+    /// What is demanded of whole blocks and of transactions.
     pub blocks: Demand,
     /// What is demanded of receipts.
     pub receipts: Demand,
@@ -52,11 +55,13 @@ pub struct Anchor {
     pub genesis: Option<BlockHash>,
 }
 
-/// What can turn out not to be provable on a chain.
+/// A part of a chain's content that is provable or not, whatever the others are; each is proved by those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Blocks, and the transactions in them.
-    Blocks,
+    /// Headers of blocks.
+    Header,
+    /// Transactions, and so whole blocks and lists of hashes.
+    Transactions,
     /// Receipts.
     Receipts,
 }
@@ -66,8 +71,8 @@ pub enum Kind {
 impl ChainRules {
     /// For a chain that is not known yet.
     pub(super) fn new(config: &Config) -> Self {
-        let undecided = Provability::Undecided(Vec::new());
-        let chain = Chain { id: None, anchor: None, blocks: undecided.clone(), receipts: undecided };
+        let undecided = || Provability::Undecided(Vec::new());
+        let chain = Chain { id: None, anchor: None, parts: Kind::ALL.map(|_| undecided()) };
         Self {
             level: config.level,
             ethereum_chains: config.ethereum_chains.clone(),
@@ -84,8 +89,8 @@ impl ChainRules {
         if chain.id == Some(chain_id) {
             return;
         }
-        let provability = Provability::new(chain_id, &self.ethereum_chains);
-        *chain = Chain { id: Some(chain_id), anchor, blocks: provability.clone(), receipts: provability };
+        let provability = || Provability::new(chain_id, &self.ethereum_chains);
+        *chain = Chain { id: Some(chain_id), anchor, parts: Kind::ALL.map(|_| provability()) };
         for lacking in &self.lacking {
             lacking.store(false, Relaxed);
         }
@@ -96,30 +101,39 @@ impl ChainRules {
         if self.lacking[kind as usize].load(Relaxed) { Demand::Structural } else { self.level }
     }
 
-    /// Is it sure that blocks which do not come out are wrong, or newer than this program?
-    pub(super) fn is_sure(&self) -> bool {
-        self.level != Demand::Structural && self.lock().blocks.is_sure()
+    /// Returns whether content of this kind has been proved, or the chain is listed as Ethereum's.
+    pub(super) fn is_sure(&self, kind: Kind) -> bool {
+        self.level != Demand::Structural && self.provability(kind).is_sure()
     }
 
     /// What is in force, and why.
     pub(super) fn in_force(&self) -> InForce {
         let configured = self.level;
         let chain = self.lock();
-        let (blocks, receipts) = (self.demands(Kind::Blocks), self.demands(Kind::Receipts));
-        let why = match &chain.blocks {
+        let [headers, blocks, receipts] = Kind::ALL.map(|kind| self.demands(kind));
+        let [header, transactions, _] = &chain.parts;
+        let why = match (header, transactions) {
             _ if configured == Demand::Structural => "it is configured so",
             _ if chain.id.is_none() => "the chain is not known yet",
-            Provability::Known => "the chain is known to keep Ethereum's rules",
-            Provability::Shown if receipts == Demand::Structural => {
-                "blocks of this chain have been proved, but its receipts keep rules of their own"
+            (Provability::Known, _) => "the chain is known to keep Ethereum's rules",
+            (Provability::Undecided(_), _) => {
+                "no block of this chain has been proved yet: its first ones decide"
             }
-            Provability::Shown => "blocks of this chain have been proved",
-            Provability::Undecided(_) => "no block of this chain has been proved yet: its first ones decide",
-            Provability::Lacking => {
+            (Provability::Lacking, _) => {
                 "no block of this chain could be proved, at three heights: it has rules of its own"
             }
+            (Provability::Shown, Provability::Lacking) => {
+                "headers of this chain have been proved, but its transactions keep rules of their own"
+            }
+            (Provability::Shown, Provability::Undecided(_)) => {
+                "headers of this chain have been proved, its transactions not yet: its first blocks decide"
+            }
+            _ if receipts == Demand::Structural => {
+                "blocks of this chain have been proved, but its receipts keep rules of their own"
+            }
+            _ => "blocks of this chain have been proved",
         };
-        InForce { configured, blocks, receipts, why }
+        InForce { configured, headers, blocks, receipts, why }
     }
 
     /// A block proves itself, also one of another chain: of block 0 it is known which it must be.
@@ -130,20 +144,31 @@ impl ChainRules {
         }
     }
 
+    /// Checks that a block which lists transactions does not have the root of an empty list.
+    ///
+    /// # Errors
+    /// On chains listed as Ethereum's. Others list transactions that are in no root: Polygon its state syncs.
+    pub(super) fn check_list(&self, header: &Header, is_empty: bool) -> Result<(), Failure> {
+        let is_in_no_root = header.transactions_root == EMPTY_ROOT_HASH && !is_empty;
+        if is_in_no_root && self.provability(Kind::Transactions).is_known() {
+            return Err(Failure::Emptied("not empty"));
+        }
+        Ok(())
+    }
+
     /// The chain that transactions must be for, where that is sure.
     pub(super) fn anchored_chain(&self) -> Option<u64> {
         self.lock().anchor.map(|anchor| anchor.chain_id)
     }
 
-    /// Is proof of these asked for, and possible?
+    /// Returns whether content of this kind is to be proved, and can be.
     pub(super) fn proves(&self, kind: Kind) -> bool {
-        let mut chain = self.lock();
-        self.level != Demand::Structural && !chain.blocks.is_lacking() && !chain.of(kind).is_lacking()
+        self.demands(kind) != Demand::Structural
     }
 
-    /// Can content of this kind be proved?
+    /// Returns what is known of the rules that content of this kind keeps.
     pub(super) fn provability(&self, kind: Kind) -> Provability {
-        self.lock().of(kind).clone()
+        self.lock().parts[kind as usize].clone()
     }
 
     /// Content at this height was proved, or failed to be: that may decide whether any can be.
@@ -151,13 +176,12 @@ impl ChainRules {
         let Some(at) = at else { return };
         let mut chain = self.lock();
         let id = chain.id.unwrap_or_default();
-        if !chain.of(kind).vote(at, failure.is_none()) {
+        if !chain.parts[kind as usize].vote(at, failure.is_none()) {
             return;
         }
-        self.lacking[kind as usize].store(true, Relaxed);
-        if kind == Kind::Blocks {
-            // Nothing but a proved block proves receipts.
-            self.lacking[Kind::Receipts as usize].store(true, Relaxed);
+        // Nothing but a proved header proves transactions, and nothing but a proved block its receipts.
+        for lacking in &self.lacking[kind as usize..] {
+            lacking.store(true, Relaxed);
         }
         if let Some(failure) = failure {
             warn!(
@@ -175,24 +199,83 @@ impl ChainRules {
     }
 }
 
-// === impl Chain ===
+// === impl Kind ===
 
-impl Chain {
-    fn of(&mut self, kind: Kind) -> &mut Provability {
-        match kind {
-            Kind::Blocks => &mut self.blocks,
-            Kind::Receipts => &mut self.receipts,
+impl Kind {
+    /// Every kind, each before those that it proves.
+    pub const ALL: [Self; 3] = [Self::Header, Self::Transactions, Self::Receipts];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Header => "headers",
+            Self::Transactions => "transactions",
+            Self::Receipts => "receipts",
         }
     }
 }
 
-// === impl Kind ===
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
 
-impl Kind {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Blocks => "blocks",
-            Self::Receipts => "receipts",
+    use super::*;
+
+    fn rules(ethereum_chains: Vec<u64>) -> ChainRules {
+        let rules = ChainRules::new(&Config { ethereum_chains, ..Config::default() });
+        rules.follow(77, None);
+        rules
+    }
+
+    /// A block is proved up to the first part that fails.
+    fn vote(rules: &ChainRules, at: u64, fails: Option<Kind>) {
+        for kind in Kind::ALL {
+            let failure = (fails == Some(kind)).then_some(Failure::Unfounded);
+            rules.vote(kind, Some(BlockNumber(at)), failure.as_ref());
+            if failure.is_some() {
+                return;
+            }
+        }
+    }
+
+    fn votes() -> impl Strategy<Value = Vec<(u64, Option<usize>)>> {
+        proptest::collection::vec((0u64..9, proptest::option::of(0usize..3)), 0..40)
+    }
+
+    proptest! {
+        #[test]
+        fn no_liar_can_talk_any_part_of_a_listed_chain_down(votes in votes()) {
+            let rules = rules(vec![77]);
+            for (at, fails) in votes {
+                vote(&rules, at, fails.map(|kind| Kind::ALL[kind]));
+                for kind in Kind::ALL {
+                    prop_assert!(rules.proves(kind) && rules.provability(kind).is_known());
+                }
+            }
+        }
+
+        #[test]
+        fn part_that_fails_disables_none_before_it(votes in votes(), part in 0usize..3) {
+            let rules = rules(Vec::new());
+            for (at, fails) in votes {
+                vote(&rules, at, fails.map(|kind| Kind::ALL[kind.max(part)]));
+                let proves = Kind::ALL.map(|kind| rules.proves(kind));
+                prop_assert!(proves[..part].iter().all(|proves| *proves));
+                // What is left unproved proves nothing that follows from it.
+                prop_assert!(proves.is_sorted_by(|before, after| before >= after));
+            }
+        }
+
+        #[test]
+        fn part_that_was_proved_stays_checked(votes in votes(), part in 0usize..3) {
+            let rules = rules(Vec::new());
+            vote(&rules, 1, Kind::ALL.get(part + 1).copied());
+            for (at, fails) in votes {
+                vote(&rules, at, fails.map(|kind| Kind::ALL[kind]));
+                for kind in &Kind::ALL[..=part] {
+                    prop_assert!(rules.proves(*kind));
+                    prop_assert!(!rules.provability(*kind).is_known(), "it may deviate, and nobody lied");
+                }
+            }
         }
     }
 }

@@ -52,6 +52,9 @@ impl Check {
         };
         match &found {
             Verdict::Passed(_) => {}
+            Verdict::Short => {
+                debug!(%upstream, %asked, "the upstream does not have all receipts of a block yet");
+            }
             Verdict::Overdue => {
                 verifier.metrics().overdue();
                 debug!(%upstream, %asked, "an answer was not checked in time: it is handed on and not kept");

@@ -38,6 +38,14 @@ pub enum Failure {
     /// It is empty, and without its block nobody can tell whether it should be.
     #[error("the list of receipts is empty, and its block is not known")]
     Unfounded,
+    /// A required member is absent or `null`: the rest may be right.
+    #[error("{}{field} is missing or null, and the answer is unprovable without it", Within(*.part))]
+    Missing {
+        /// Which part of the answer.
+        part: Option<Part>,
+        /// Which member.
+        field: &'static str,
+    },
     /// It has something in it that is unknown here, and without it no hash comes out: it may be right.
     #[error("{}{what} is unknown to this version, and without it the hash does not come out", Within(*.part))]
     Unprovable {
@@ -130,13 +138,13 @@ impl Failure {
             Self::Emptied(_) => "emptied",
             Self::Count { .. } => "count",
             Self::Unfounded => "unfounded",
-            Self::Unprovable { .. } => "unprovable",
+            Self::Missing { .. } | Self::Unprovable { .. } => "unprovable",
         }
     }
 
     /// Does nothing speak against it but that it is not known well enough?
     pub fn is_unprovable(&self) -> bool {
-        matches!(self, Self::Unprovable { .. } | Self::Unfounded)
+        matches!(self, Self::Missing { .. } | Self::Unprovable { .. } | Self::Unfounded)
     }
 }
 

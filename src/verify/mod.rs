@@ -32,6 +32,8 @@
 //! - Of blocks from before Byzantium whose receipts come without the state after each transaction, as some
 //!   nodes have forgotten it: the receipts. They are unprovable, and so is what anvil makes of blobs (it takes
 //!   `transactionsRoot` over the sidecars) and of a genesis before Shanghai (it leaves out older members).
+//! - Answers without a member that nodes give, or with a `null` in its place. They are unprovable; which members may be
+//!   absent is decided where each is read.
 //! - Members that nobody here knows. Nodes add some, and they are handed on as they are.
 //! - Whether the `contractAddress` of a creation that failed, or that is from before Byzantium, is given
 //!   or `null`: nodes differ. If it is given, it is right.

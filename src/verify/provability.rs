@@ -1,9 +1,10 @@
 //! Whether a chain's content can be proved at all.
 //!
-//! A chain that is known to keep Ethereum's rules is believed in: what does not come out there is
-//! wrong, or newer than this program. Any other chain may have rules of its own. It shows which:
-//! the first content that comes out proves that its content can be proved; if none of the first few
-//! did, at as many heights, nothing is demanded of it but the right structure. That is decided once.
+//! On a chain that is listed as Ethereum's, content that does not come out is wrong, or newer than this
+//! program. Any other chain may have rules of its own. It shows which: the first content that comes out
+//! proves that its content can be proved; if none of the first few did, at as many heights, nothing is
+//! demanded of it but the right structure. That is decided once. Such a chain may still deviate later, so
+//! on it content that does not come out is unprovable, and never wrong.
 
 use crate::eth::BlockNumber;
 
@@ -16,7 +17,7 @@ const ENOUGH: usize = 3;
 /// What is known of a chain's rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Provability {
-    /// It keeps Ethereum's rules: somebody said so.
+    /// It keeps Ethereum's rules: it is built in, or the operator listed it.
     Known,
     /// Nothing came out yet, at these heights.
     Undecided(Vec<BlockNumber>),
@@ -54,7 +55,12 @@ impl Provability {
         decided
     }
 
-    /// Is it sure that content which does not come out is wrong?
+    /// Returns whether content that does not come out is wrong, unless it is newer than this program.
+    pub(super) fn is_known(&self) -> bool {
+        *self == Self::Known
+    }
+
+    /// Returns whether content can be proved: it was, or must be.
     pub(super) fn is_sure(&self) -> bool {
         matches!(self, Self::Known | Self::Shown)
     }
@@ -81,7 +87,7 @@ mod tests {
         let mut shown = Provability::new(10, &[]);
         shown.vote(BlockNumber(1), false);
         shown.vote(BlockNumber(2), true);
-        assert!(shown.is_sure());
+        assert!(shown.is_sure() && !shown.is_known());
     }
 
     proptest! {
@@ -93,7 +99,7 @@ mod tests {
                 if named { Provability::new(77, &[77]) } else { Provability::new(1, &[]) };
             for (at, proved) in votes {
                 prop_assert!(!chain.vote(BlockNumber(at), proved));
-                prop_assert!(chain.is_sure());
+                prop_assert!(chain.is_known() && chain.is_sure());
             }
         }
 

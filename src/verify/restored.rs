@@ -4,7 +4,11 @@ use std::{sync::Arc, time::SystemTime};
 
 use bytes::Bytes;
 
-use super::{AskedBlock, Demand, Failure, Kind, Origin, Verified, Verifier, prove, structural};
+use super::{
+    AskedBlock, Demand, Failure, Kind, Origin, Verified, Verifier,
+    prove::{self, Proof},
+    structural,
+};
 use crate::eth::{Block, BlockHash, Receipts};
 
 /// Why something is not taken back.
@@ -32,10 +36,10 @@ impl Verifier {
         let chain_id = self.anchored_chain();
         let prove = move || {
             let block = structural::block(&text, AskedBlock::ByHash(hash))?;
-            Ok((block.clone(), prove::block(block, chain_id)))
+            Ok(prove::block_by_parts(block, chain_id, true))
         };
-        let (read, proved) = self.apart(prove).await.ok_or(Doubt::Unsure)?.map_err(wrong)?;
-        self.judge_restored(Kind::Blocks, read, proved, tier)
+        let proof = self.apart(prove).await.ok_or(Doubt::Unsure)?.map_err(wrong)?;
+        self.judge_restored(proof, tier)
     }
 
     /// The receipts that a tier kept for this block.
@@ -51,28 +55,31 @@ impl Verifier {
         let prove = move || {
             let header = block.header();
             let receipts = structural::receipts(&text, header.hash, header.number, Some(&block))?;
-            Ok((receipts.clone(), prove::receipts(receipts, &block)))
+            Ok(match prove::receipts(receipts.clone(), &block) {
+                Ok(content) => Proof { content, failure: None },
+                Err(failure) => Proof { content: receipts, failure: Some((Kind::Receipts, failure)) },
+            })
         };
-        let (read, proved) = self.apart(prove).await.ok_or(Doubt::Unsure)?.map_err(wrong)?;
-        self.judge_restored(Kind::Receipts, read, proved, tier)
+        let proof = self.apart(prove).await.ok_or(Doubt::Unsure)?.map_err(wrong)?;
+        self.judge_restored(proof, tier)
     }
 
     /// Where nothing can be proved, only what was said when it was final was ever kept.
     fn judge_restored<T>(
         &self,
-        kind: Kind,
-        read: Verified<T>,
-        proved: Result<Verified<T>, Failure>,
+        Proof { content, failure }: Proof<T>,
         tier: &Arc<str>,
     ) -> Result<Verified<T>, Doubt> {
-        let restored = match proved {
-            Ok(proved) => proved,
-            Err(_) if self.demands(kind) == Demand::Structural => read,
-            Err(failure) if self.is_sure() && !failure.is_unprovable() => return Err(Doubt::Wrong),
-            Err(_) => return Err(Doubt::Unsure),
-        };
+        if let Some((kind, failure)) = failure
+            && self.demands(kind) != Demand::Structural
+        {
+            // It was proved when the tier took it, if anything of its block could be.
+            let decides = if kind == Kind::Header { Kind::Header } else { Kind::Transactions };
+            let is_wrong = self.rules().is_sure(decides) && !failure.is_unprovable();
+            return Err(if is_wrong { Doubt::Wrong } else { Doubt::Unsure });
+        }
         let origin = Origin { endpoint: tier.clone(), time: SystemTime::now() };
-        Ok(restored.settled(true).said_by(&origin))
+        Ok(content.settled(true).said_by(&origin))
     }
 }
 

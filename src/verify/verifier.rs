@@ -12,7 +12,10 @@ use tracing::{error, warn};
 
 use super::{
     Anchor, Asked, AskedBlock, Check, Checked, Config, Demand, Failure, InForce, Kind, Known, Metrics,
-    OnMismatch, Verdict, Verified, chain_rules::ChainRules, prove, structural,
+    OnMismatch, Verdict, Verified,
+    chain_rules::ChainRules,
+    prove::{self, Proof},
+    structural,
 };
 use crate::{
     eth::{Block, BlockNumber, LoneTransaction, Receipts, ThinBlock},
@@ -87,9 +90,13 @@ impl Verifier {
         self.demands(kind) == Demand::Full
     }
 
-    /// Is it sure that blocks which do not come out are wrong, or newer than this program?
+    /// Returns whether headers of this chain have been proved, or the chain is listed as Ethereum's.
     pub fn is_sure(&self) -> bool {
-        self.0.rules.is_sure()
+        self.0.rules.is_sure(Kind::Header)
+    }
+
+    pub(super) fn rules(&self) -> &ChainRules {
+        &self.0.rules
     }
 
     /// Is what is wrong, or cannot be proved where proof is demanded, to be kept from clients?
@@ -112,7 +119,7 @@ impl Verifier {
         let is_light = match asked {
             Asked::Thin(_) => true,
             // Whose signature it is takes longer than to find that out elsewhere.
-            Asked::Transaction(_) | Asked::TransactionAt(..) => !self.0.rules.proves(Kind::Blocks),
+            Asked::Transaction(_) | Asked::TransactionAt(..) => !self.0.rules.proves(Kind::Transactions),
             Asked::Receipt(_) => !self.0.rules.proves(Kind::Receipts),
             Asked::Block(_) | Asked::Receipts(_) => false,
         };
@@ -198,11 +205,12 @@ impl Verifier {
             Asked::Block(asked) => {
                 let block = structural::block(result, asked)?;
                 self.0.rules.recognise(block.header())?;
-                self.block(block, known)
+                self.block(block, known)?
             }
             Asked::Thin(asked) => {
                 let thin = structural::thin_block(result, asked)?;
                 self.0.rules.recognise(thin.header())?;
+                self.0.rules.check_list(thin.header(), thin.is_empty())?;
                 self.thin(thin, known)
             }
             Asked::Receipts(asked) => self.receipts(result, asked, known)?,
@@ -228,25 +236,36 @@ impl Verifier {
         })
     }
 
-    fn block(&self, block: Verified<Block>, known: &dyn Known) -> Verdict {
+    fn block(&self, block: Verified<Block>, known: &dyn Known) -> Result<Verdict, Failure> {
         let header = *block.header();
         if let Some(held) = known.block(header.hash)
             && held.is_proved()
             && held.full() == block.full()
         {
-            return Verdict::Passed(Checked::Block((*held).clone()));
+            return Ok(Verdict::Passed(Checked::Block((*held).clone())));
         }
         let block = block.settled(known.was_final(header.number));
-        let chain_id = self.0.rules.anchored_chain();
+        let rules = &self.0.rules;
+        let has_rules = rules.proves(Kind::Transactions);
+        if !has_rules {
+            rules.check_list(&header, block.is_empty())?;
+        }
+        if !rules.proves(Kind::Header) {
+            return Ok(Verdict::Passed(Checked::Block(block)));
+        }
         // A block without transactions comes out on chains where no other does.
         let at = (!block.is_empty()).then_some(header.number);
-        self.judge(Kind::Blocks, at, block, |block| prove::block(block, chain_id)).verdict(Checked::Block)
+        let proof = prove::block_by_parts(block, rules.anchored_chain(), has_rules);
+        Ok(self.judge_parts(at, proof).verdict(Checked::Block))
     }
 
     fn thin(&self, thin: Verified<ThinBlock>, known: &dyn Known) -> Verdict {
         let header = *thin.header();
         let thin = thin.settled(known.was_final(header.number));
-        self.judge(Kind::Blocks, None, thin, prove::thin_block).verdict(Checked::Thin)
+        if !self.0.rules.proves(Kind::Header) {
+            return Verdict::Passed(Checked::Thin(thin));
+        }
+        self.judge_parts(None, prove::thin_by_parts(thin)).verdict(Checked::Thin)
     }
 
     fn transaction(
@@ -260,7 +279,8 @@ impl Verifier {
         let settled = transaction.place().is_some_and(|place| known.was_final(place.number));
         let chain_id = self.0.rules.anchored_chain();
         let prove = |transaction| prove::lone_transaction(transaction, chain_id);
-        Ok(self.judge(Kind::Blocks, None, transaction.settled(settled), prove).verdict(Checked::Transaction))
+        let judged = self.judge(Kind::Transactions, None, transaction.settled(settled), prove);
+        Ok(judged.verdict(Checked::Transaction))
     }
 
     fn receipts(&self, result: &Bytes, asked: AskedBlock, known: &dyn Known) -> Result<Verdict, Failure> {
@@ -280,6 +300,10 @@ impl Verifier {
         };
         if let AskedBlock::ByNumber(asked) = asked {
             structural::number(asked, number)?;
+        }
+        let is_short = held.as_ref().is_some_and(|held| receipts.len() < held.len());
+        if is_short && known.at(number) == Some(block) {
+            return Ok(Verdict::Short);
         }
         let receipts = structural::own_receipts(receipts, &places, block, number, held.as_deref())?;
         let wrap = |receipts| Checked::Receipts { block, number, receipts };
@@ -313,19 +337,47 @@ impl Verifier {
         if !self.0.rules.proves(kind) {
             return Judged::Passed(value);
         }
-        let failure = match prove(value.clone()) {
+        match prove(value.clone()) {
             Ok(proved) => {
                 self.0.rules.vote(kind, at, None);
-                return Judged::Passed(proved);
+                Judged::Passed(proved)
             }
-            Err(failure) => failure,
-        };
+            Err(failure) => self.judge_failure(kind, at, failure, value),
+        }
+    }
+
+    /// Judges a block by its parts: its header has a vote of its own.
+    fn judge_parts<T>(&self, at: Option<BlockNumber>, Proof { content, failure }: Proof<T>) -> Judged<T> {
+        let rules = &self.0.rules;
+        if !matches!(failure, Some((Kind::Header, _))) {
+            rules.vote(Kind::Header, at, None);
+        }
+        match failure {
+            Some((kind, failure)) => self.judge_failure(kind, at, failure, content),
+            None => {
+                if content.is_proved() {
+                    rules.vote(Kind::Transactions, at, None);
+                }
+                Judged::Passed(content)
+            }
+        }
+    }
+
+    /// Judges content that did not come out. Where nothing of its kind can be proved, it passes; only on a chain that
+    /// is listed as Ethereum's it is wrong.
+    fn judge_failure<T>(
+        &self,
+        kind: Kind,
+        at: Option<BlockNumber>,
+        failure: Failure,
+        content: Verified<T>,
+    ) -> Judged<T> {
         self.0.rules.vote(kind, at, Some(&failure));
         let provability = self.0.rules.provability(kind);
         if provability.is_lacking() {
-            Judged::Passed(value)
-        } else if failure.is_unprovable() || !provability.is_sure() {
-            Judged::Unproved(failure, value)
+            Judged::Passed(content)
+        } else if failure.is_unprovable() || !provability.is_known() {
+            Judged::Unproved(failure, content)
         } else {
             Judged::Wrong(failure)
         }

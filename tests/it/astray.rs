@@ -92,14 +92,14 @@ async fn what_a_stranger_said_of_final_blocks_before_it_was_found_out_is_forgott
     head(&program).await;
     // A balancer, say, has another one answer over the same connection: nothing shows that yet.
     becomes_another(&node, 120);
-    let believed = program.ask(BLOCK_AT, number(6)).await;
-    assert_eq!(believed, truth(&node, BLOCK_AT, &number(6)));
+    let believed = program.ask(BLOCK_AT, number(8)).await;
+    assert_eq!(believed, truth(&node, BLOCK_AT, &number(8)));
     time::sleep(Duration::from_secs(2)).await;
     // Its head does.
     let (_, reply) = program.call(BLOCK_AT, json!(["latest", false])).await;
     assert_eq!(reply["error"]["code"], -32010, "{reply}");
     assert_eq!(
-        program.call(BLOCK_AT, number(6)).await.1["error"]["code"],
+        program.call(BLOCK_AT, number(8)).await.1["error"]["code"],
         -32010,
         "it is not served any more"
     );
@@ -110,7 +110,7 @@ async fn what_a_stranger_said_of_final_blocks_before_it_was_found_out_is_forgott
     while program.call(BLOCK_AT, json!(["latest", false])).await.1["error"].is_object() {
         time::sleep(Duration::from_secs(1)).await;
     }
-    assert_eq!(program.ask(BLOCK_AT, number(6)).await, truth(&right, BLOCK_AT, &number(6)));
+    assert_eq!(program.ask(BLOCK_AT, number(8)).await, truth(&right, BLOCK_AT, &number(8)));
 }
 
 /// Nothing fails: its connections are closed while nobody asks, and the next call connects anew.

@@ -10,7 +10,6 @@ use holdfast::{
     config::Config,
     devchain::DevChain,
     eth::{Block, BlockHash, BlockNumber},
-    proxy::Orphans,
     verify::{self, AskedBlock, Verified},
 };
 use proptest::prelude::*;
@@ -173,37 +172,30 @@ async fn what_is_small_or_a_part_or_an_error_is_plain() {
 
 #[tokio::test]
 async fn a_block_that_left_the_chain_is_told_by_hash_and_not_by_number() {
-    for orphans in [Orphans::Serve, Orphans::Drop] {
-        let chain = upstream::devchain().blocks(5, 40).chain();
-        let mut config = in_memory::consistent();
-        config.chain.max_staleness = Duration::ZERO;
-        config.chain.orphans = orphans;
-        let program = in_memory::program(&chain, &config);
-        let gzip = program.clone().accepting("gzip");
-        let old = hash_at(&chain, 5);
-        let by_number = call("eth_getBlockByNumber", &json!(["0x5", true]), &json!(1));
-        let by_hash = call("eth_getBlockByHash", &json!([old, true]), &json!(1));
-        until_gzip(&gzip, &by_number).await;
-        until_gzip(&gzip, &by_hash).await;
+    let chain = upstream::devchain().blocks(5, 40).chain();
+    let mut config = in_memory::consistent();
+    config.chain.max_staleness = Duration::ZERO;
+    let program = in_memory::program(&chain, &config);
+    let gzip = program.clone().accepting("gzip");
+    let old = hash_at(&chain, 5);
+    let by_number = call("eth_getBlockByNumber", &json!(["0x5", true]), &json!(1));
+    let by_hash = call("eth_getBlockByHash", &json!([old, true]), &json!(1));
+    until_gzip(&gzip, &by_number).await;
+    until_gzip(&gzip, &by_hash).await;
 
-        chain.reorg(1, 2);
-        let new = hash_at(&chain, 5);
-        assert_ne!(old, new);
-        let told = |response: &http::Response<Bytes>| -> Value {
-            serde_json::from_slice::<Value>(response.body()).unwrap()["result"]["hash"].clone()
-        };
-        assert_eq!(told(&gzip.respond(by_number.clone()).await), new, "{orphans:?}");
-        let answer = gzip.respond(by_hash.clone()).await;
-        assert_eq!(told(&answer), old, "{orphans:?}");
-        assert_eq!(
-            is_gzip(&answer),
-            orphans == Orphans::Serve,
-            "{orphans:?}: what is dropped is the node's to tell"
-        );
-        assert!(answer.body() == program.respond(by_hash).await.body());
-        let (answer, _) = until_gzip(&gzip, &by_number).await;
-        assert!(answer == program.respond(by_number).await.body());
-    }
+    chain.reorg(1, 2);
+    let new = hash_at(&chain, 5);
+    assert_ne!(old, new);
+    let told = |response: &http::Response<Bytes>| -> Value {
+        serde_json::from_slice::<Value>(response.body()).unwrap()["result"]["hash"].clone()
+    };
+    assert_eq!(told(&gzip.respond(by_number.clone()).await), new);
+    let answer = gzip.respond(by_hash.clone()).await;
+    assert_eq!(told(&answer), old);
+    assert!(is_gzip(&answer));
+    assert!(answer.body() == program.respond(by_hash).await.body());
+    let (answer, _) = until_gzip(&gzip, &by_number).await;
+    assert!(answer == program.respond(by_number).await.body());
 }
 
 #[tokio::test]

@@ -106,7 +106,7 @@ async fn exposed(client: &Client, proxy: &Proxy) -> String {
     client.get(&proxy.admin_url("/metrics")).await.text().to_owned()
 }
 
-/// A node is caught, once it is known that its chain can be proved.
+/// A node of a chain that is listed as Ethereum's is caught.
 async fn be_lied_to(node: &upstream::Node, client: &Client) {
     let block = async |number| {
         let hash = format!("{:#x}", node.hash_at(number).unwrap());
@@ -119,7 +119,7 @@ async fn be_lied_to(node: &upstream::Node, client: &Client) {
 
 /// Something of everything that is counted.
 async fn everything_happens() -> (upstream::Node, Proxy, Client) {
-    let node = upstream::devchain().blocks(100, 2).run().await;
+    let node = upstream::devchain().config(|config| config.chain_id = 1).blocks(100, 2).run().await;
     let data = file("here", "").with_file_name("data");
     let on_disk = |config: &mut holdfast::config::Config| config.cache.disk = Some(DiskConfig::new(data));
     let proxy = proxy::new().upstream(&node).config(on_disk).run().await;
@@ -341,8 +341,8 @@ async fn the_chain_and_its_reorgs_are_told() {
     node.reorg(1, 1);
     client.call(BLOCK, json!(["latest", false])).await;
     assert_eq!([reorgs("1").await, reorgs("unknown").await], [1, 0]);
-    // Nothing is seen of it that links to what was known.
-    node.reorg(3, 4);
+    // Nothing is seen of it that links to what was known: its parents are asked for, but not so many.
+    node.reorg(12, 13);
     client.call(BLOCK, json!(["latest", false])).await;
     assert_eq!([reorgs("1").await, reorgs("unknown").await], [1, 1]);
     assert_eq!(proxy.metric("holdfast_head_number").await, 109);
@@ -358,7 +358,7 @@ async fn the_chain_and_its_reorgs_are_told() {
 
 #[tokio::test]
 async fn endpoints_and_what_is_proved_are_told() {
-    let node = upstream::devchain().blocks(20, 2).run().await;
+    let node = upstream::devchain().config(|config| config.chain_id = 1).blocks(20, 2).run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     let client = client::http(&proxy);
     let name = node.url();
@@ -371,7 +371,7 @@ async fn endpoints_and_what_is_proved_are_told() {
     assert_eq!(proxy.metric(&format!("holdfast_endpoint_head{{endpoint=\"{name}\"}}")).await, 20);
     assert_eq!(proxy.metric("holdfast_ready").await, 1);
     let demands = ["auto", "full", "structural"];
-    for content in ["blocks", "receipts"] {
+    for content in ["headers", "blocks", "receipts"] {
         let mut sum = 0;
         for level in demands {
             let labels = format!(r#"content="{content}",level="{level}""#);

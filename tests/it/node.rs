@@ -214,3 +214,99 @@ async fn any_node_may_be_changed_through_the_proxy() {
     }
     assert!(hits > 100, "{hits}");
 }
+
+/// Asks everything about these blocks and transactions through the proxy, and compares with the node's own answers.
+async fn all_agree(direct: &Client, through: &Client, numbers: u64, transactions: &[Value]) {
+    for number in 0..=numbers {
+        let number = format!("{number:#x}");
+        for full in [true, false] {
+            let params = json!([number, full]);
+            let expected = direct.ask("eth_getBlockByNumber", params.clone()).await;
+            assert!(through.ask("eth_getBlockByNumber", params).await == expected, "block {number}");
+        }
+    }
+    for hash in transactions {
+        for method in ["eth_getTransactionByHash", "eth_getTransactionReceipt"] {
+            let expected = direct.ask(method, json!([hash])).await;
+            assert!(through.ask(method, json!([hash])).await == expected, "{method} {hash}");
+        }
+    }
+}
+
+async fn transfer(node: &Client, to: u64) -> Value {
+    let transfer = json!([{ "from": SENDER, "to": format!("0x{to:040x}"), "value": "0x1" }]);
+    let hash = value(node, "eth_sendTransaction", transfer).await;
+    eventually("the transaction is mined", async || {
+        !value(node, "eth_getTransactionReceipt", json!([hash])).await.is_null()
+    })
+    .await;
+    hash
+}
+
+#[tokio::test]
+async fn node_that_reverts_below_its_finalized_block_is_believed() {
+    let Some(binary) = tools::anvil("node_that_reverts_below_its_finalized_block_is_believed") else {
+        return;
+    };
+    let node = Anvil::start(binary, &["--chain-id", "5555", "--slots-in-an-epoch", "1"]).await;
+    let proxy = proxy::new().upstream_url(node.url()).run().await;
+    let (direct, through) = (client::at(node.url()), client::http(&proxy));
+    let snapshot = value(&direct, "evm_snapshot", json!([])).await;
+    let mut transactions = Vec::new();
+    for to in 0x6000..0x6014 {
+        transactions.push(transfer(&direct, to).await);
+    }
+    value(&through, "eth_getBlockByNumber", json!(["finalized", false])).await;
+    all_agree(&direct, &through, 21, &transactions).await;
+    // Behind the proxy's back, to where it was, and on another branch.
+    value(&direct, "evm_revert", json!([snapshot])).await;
+    for to in 0x7000..0x7005 {
+        transactions.push(transfer(&direct, to).await);
+    }
+    tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
+    assert_eq!(value(&through, "eth_blockNumber", json!([])).await, "0x5");
+    all_agree(&direct, &through, 21, &transactions).await;
+}
+
+#[tokio::test]
+async fn transaction_mined_twice_is_told_as_the_node_tells_it() {
+    let Some(binary) = tools::anvil("transaction_mined_twice_is_told_as_the_node_tells_it") else { return };
+    let node = Anvil::start(binary, &[]).await;
+    let proxy = proxy::new().upstream_url(node.url()).run().await;
+    let (direct, through) = (client::at(node.url()), client::http(&proxy));
+    let first = transfer(&direct, 0x8000).await;
+    all_agree(&direct, &through, 1, std::slice::from_ref(&first)).await;
+    value(&direct, "anvil_setNonce", json!([SENDER, "0x0"])).await;
+    let fees = value(&direct, "eth_getTransactionByHash", json!([first])).await;
+    let again = json!([{
+        "from": SENDER, "to": format!("0x{:040x}", 0x8000), "value": "0x1", "nonce": "0x0", "gas": fees["gas"],
+        "maxFeePerGas": fees["maxFeePerGas"], "maxPriorityFeePerGas": fees["maxPriorityFeePerGas"],
+    }]);
+    let second = value(&direct, "eth_sendTransaction", again).await;
+    assert_eq!(first, second, "the very same transaction");
+    eventually("it is mined again", async || {
+        value(&direct, "eth_getTransactionReceipt", json!([first])).await["blockNumber"] == "0x2"
+    })
+    .await;
+    all_agree(&direct, &through, 2, &[first]).await;
+}
+
+#[tokio::test]
+async fn development_node_may_be_given_another_chain_id() {
+    let Some(binary) = tools::anvil("development_node_may_be_given_another_chain_id") else { return };
+    let node = Anvil::start(binary, &[]).await;
+    let allowed = ["anvil_*"].map(str::to_owned);
+    let proxy = proxy::new()
+        .upstream_url(node.url())
+        .config(|config| config.methods.allow.extend(allowed))
+        .run()
+        .await;
+    let (direct, through) = (client::at(node.url()), client::http(&proxy));
+    let hash = transfer(&direct, 0x9000).await;
+    for (hand, id) in [(&direct, 1337_u64), (&through, 31337), (&direct, 4243)] {
+        assert_ne!(value(&through, "eth_chainId", json!([])).await, format!("{id:#x}"));
+        value(hand, "anvil_setChainId", json!([id])).await;
+        assert_eq!(value(&through, "eth_chainId", json!([])).await, format!("{id:#x}"));
+        all_agree(&direct, &through, 2, std::slice::from_ref(&hash)).await;
+    }
+}

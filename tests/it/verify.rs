@@ -167,11 +167,12 @@ async fn in_full_a_block_is_fetched_once_for_all_that_it_proves() {
             assert_eq!(program.ask(method, params.clone()).await, truth(&chain, method, &params));
         }
     }
-    assert_eq!(asked(&chain), [RECEIPT, BLOCK, RECEIPTS]);
+    // The last tells which block stands there: what came alone does not.
+    assert_eq!(asked(&chain), [RECEIPT, BLOCK, RECEIPTS, BLOCK_AT]);
     for params in [json!([hash(&chain, 5), false]), json!([hash(&chain, 5), true])] {
         assert_eq!(program.ask(BLOCK, params.clone()).await, truth(&chain, BLOCK, &params));
     }
-    assert_eq!(asked(&chain).len(), 3);
+    assert_eq!(asked(&chain).len(), 4);
     chain.clear_calls();
     // Nothing but a block proves what is at a position, its count, or its hashes.
     let at = "eth_getTransactionByBlockHashAndIndex";
@@ -226,7 +227,43 @@ async fn what_is_new_to_this_version_is_handed_on_unless_proof_is_a_must() {
     program.ask("eth_blockNumber", json!([])).await;
     fork();
     let refusal = refuses(&program, BLOCK, params).await;
-    assert!(refusal.contains("cannot be proved"), "{refusal}");
+    assert!(refusal.contains("unprovable"), "{refusal}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn answer_with_a_null_member_is_never_stored_as_proved() {
+    let chain = mainnet();
+    let block = json!([hash(&chain, 5), true]);
+    let receipts = json!([hash(&chain, 5)]);
+    for (method, params, member) in [
+        (RECEIPTS, &receipts, "effectiveGasPrice"),
+        (RECEIPTS, &receipts, "type"),
+        (BLOCK, &block, "mixHash"),
+        (BLOCK, &block, "withdrawals"),
+    ] {
+        for level in [Demand::Auto, Demand::Full] {
+            let program = in_memory::program(&chain, &config(level, OnMismatch::Reject));
+            program.ask("eth_blockNumber", json!([])).await;
+            if level == Demand::Auto && method == RECEIPTS {
+                program.ask(BLOCK, block.clone()).await;
+            }
+            chain.fail(Fault::Lie(Lie::Field(member.to_owned(), Value::Null))).on(method).once();
+            match level {
+                Demand::Full => drop(refuses(&program, method, params.clone()).await),
+                _ => assert_eq!(
+                    program.cached(method, params.clone()).await.0,
+                    "holdfast; fwd=miss",
+                    "{member}"
+                ),
+            }
+            assert!(program.metric("unprovable_total") > 0, "{member}");
+            let (status, answer) = program.cached(method, params.clone()).await;
+            assert_eq!(
+                (status.as_str(), answer),
+                ("holdfast; fwd=miss; stored", truth(&chain, method, params))
+            );
+        }
+    }
 }
 
 // ## Receipts and their block
@@ -391,7 +428,11 @@ async fn unproved_content_is_fetched_again_once_it_is_final() {
         assert_eq!(program.ask(BLOCK, params.clone()).await, truth(&chain, BLOCK, &params));
         assert_eq!(program.ask(TRANSACTION, lone.clone()).await, truth(&chain, TRANSACTION, &lone));
     }
-    assert_eq!(asked(&chain), [BLOCK, TRANSACTION], "once each");
+    assert_eq!(
+        asked(&chain),
+        [BLOCK, BLOCK_AT],
+        "once each: the block at its number confirms what came alone"
+    );
     // What the node has forgotten by then is still served, and not asked for with every answer.
     let kept = json!([hash(&chain, 17), true]);
     program.ask(BLOCK, kept.clone()).await;
@@ -657,7 +698,7 @@ async fn what_is_in_force_is_said_with_its_reason() {
     // Blocks of chain 1 are none of chain 10: at three heights that is its rules.
     let (chain, foreign) = (mainnet(), verifier(Demand::Full, 10));
     for number in 1..=3 {
-        assert!(foreign.demands_proof(Kind::Blocks));
+        assert!(foreign.demands_proof(Kind::Transactions));
         let json = chain.block_json(chain.hash_at(number).unwrap(), true).unwrap();
         assert!(!check(&foreign, json, Held(None)).await.unwrap().is_proved());
     }
@@ -665,7 +706,7 @@ async fn what_is_in_force_is_said_with_its_reason() {
         (foreign.demands(Kind::Receipts), foreign.in_force().blocks),
         (Demand::Structural, Demand::Structural)
     );
-    assert!(foreign.in_force().why.contains("rules of its own"));
+    assert!(foreign.in_force().why.contains("rules of their own"));
 }
 
 // ## Audit, and time

@@ -315,6 +315,7 @@ function showVerification({ verification }) {
   const level = (name) => LEVELS[name] ?? name
   fill('verification', [
     pair('Level', verification.configured),
+    pair('Headers', level(verification.headers)),
     pair('Blocks', level(verification.blocks)),
     pair('Receipts', level(verification.receipts)),
   ].flat())

@@ -68,6 +68,8 @@ pub(super) enum Work {
     Remove(ChainKey, Part, BlockHash),
     /// All that there is of a block; and who waits for it is told whether that could be done.
     RemoveAll(ChainKey, BlockHash, oneshot::Sender<bool>),
+    /// This block does not stand at this number.
+    DropFinal(ChainKey, BlockNumber, BlockHash),
     /// It was held until what comes before this is there.
     Release(Lease),
 }
@@ -207,6 +209,12 @@ impl Worker {
                     all &= self.tier.write_if_needed(|tier| tier.remove(chain, part, hash)).await;
                 }
                 let _ = removed.send(all);
+            }
+            Work::DropFinal(chain, number, hash) => {
+                self.tier.write(|tier| tier.forget_number(chain, number)).await;
+                for part in Part::ALL {
+                    self.tier.write_if_needed(|tier| tier.remove(chain, part, hash)).await;
+                }
             }
             Work::Release(lease) => drop(lease),
         }

@@ -1,6 +1,7 @@
 //! What is final, and `safe` and `finalized`.
 
 use super::*;
+use crate::eth::TxHash;
 
 #[test]
 fn what_finality_passes_in_the_window_is_final() {
@@ -24,7 +25,7 @@ fn finalized_only_rises() {
     assert_eq!(told.finalized(block(96, 'a')), Finalized::Unchanged);
     assert_eq!(told.finalized(block(98, 'a')), Finalized::Unchanged);
     let (sent, now) = (told.now(), told.now());
-    assert_eq!(told.tracker.observe_finalized(None, sent, now), Finalized::Unchanged);
+    assert_eq!(told.tracker.observe_finalized(None, sent, now, &|_| None), Finalized::Unchanged);
     assert_eq!(told.tracker.finalized(), Some((BlockNumber(98), hash(98, 'a'))));
 }
 
@@ -88,10 +89,8 @@ fn an_answer_is_final_only_if_it_was_sent_after_its_number_was_known_to_be() {
     let early = told.now();
     told.finalized(block(70, 'a'));
     told.late_number(block(50, 'b'), early).unwrap();
-    assert_eq!(told.at(50), Lookup::Unknown);
+    assert_eq!(told.at(50), Lookup::Asked(hash(50, 'b')));
     told.number(block(50, 'a')).unwrap();
-    assert_eq!(told.at(50), Lookup::Final(hash(50, 'a')));
-    assert_eq!(told.number(block(50, 'b')), Err(Contrary));
     assert_eq!(told.at(50), Lookup::Final(hash(50, 'a')));
 }
 
@@ -102,19 +101,19 @@ fn what_a_stranger_may_have_said_of_final_numbers_is_forgotten() {
     told.number(block(50, 'a')).unwrap();
     told.wait(SECOND);
     let since = told.now().time;
-    told.number(block(51, 'b')).unwrap();
+    told.number(block(60, 'b')).unwrap();
     let under_way = told.now();
     told.wait(SECOND);
     let now = told.now();
     told.tracker.disbelieve(since, now);
     assert_eq!(told.at(50), Lookup::Final(hash(50, 'a')), "from before");
-    assert_eq!(told.at(51), Lookup::Unknown);
+    assert_eq!(told.at(60), Lookup::Unknown);
     assert_eq!(told.at(96), Lookup::Final(hash(96, 'a')), "from the window");
     let _ = told.late_number(block(52, 'b'), under_way);
     assert_eq!(told.at(52), Lookup::Unknown, "and what is still under way does not count");
     told.wait(SECOND);
-    told.number(block(51, 'a')).unwrap();
-    assert_eq!(told.at(51), Lookup::Final(hash(51, 'a')));
+    told.number(block(60, 'a')).unwrap();
+    assert_eq!(told.at(60), Lookup::Final(hash(60, 'a')));
     assert_eq!(told.at(99), Lookup::Tracked { hash: hash(99, 'a'), fresh: false });
 }
 
@@ -136,11 +135,14 @@ fn what_is_still_to_be_heard_of_one_stranger_is_not_heard_for_another() {
     told.head(block(103, 'a'));
     let highest = told.tracker.finalized();
     let now = told.now();
-    assert_eq!(told.tracker.observe_finalized(Some(block(101, 'b')), under_way, now), Finalized::Unchanged);
+    assert_eq!(
+        told.tracker.observe_finalized(Some(block(101, 'b')), under_way, now, &|_| None),
+        Finalized::Unchanged
+    );
     assert_eq!(told.tracker.finalized(), highest);
     let now = told.now();
     assert_eq!(
-        told.tracker.observe_finalized(Some(block(101, 'a')), now, now),
+        told.tracker.observe_finalized(Some(block(101, 'a')), now, now, &|_| None),
         Finalized::Advanced { previous: highest }
     );
 }
@@ -167,8 +169,8 @@ fn depth_makes_final_where_the_operator_says_so() {
 #[test]
 fn tags_are_fresh_by_their_own_time() {
     let mut told = Told::shown(ethereum(), 95..=100);
-    let sent = told.now();
-    told.tracker.observe_safe(block(99, 'a'), sent);
+    let (sent, now) = (told.now(), told.now());
+    told.tracker.observe_safe(block(99, 'a'), sent, now);
     told.finalized(block(97, 'a'));
     let arrival = told.now();
     assert_eq!(told.tracker.safe(arrival), Some(block(99, 'a')));
@@ -177,4 +179,231 @@ fn tags_are_fresh_by_their_own_time() {
     told.head(block(101, 'a'));
     let arrival = told.now();
     assert_eq!((told.tracker.safe(arrival), told.tracker.finalized_tag(arrival)), (None, None));
+}
+
+// ## Which answers are final
+
+#[test]
+fn one_answer_near_the_finalized_block_counts_for_max_staleness() {
+    let mut told = Told::shown(ethereum(), 95..=100);
+    told.finalized(block(97, 'a'));
+    told.number(block(78, 'b')).unwrap();
+    assert_eq!(told.at(78), Lookup::Asked(hash(78, 'b')), "19 s below the finalized block");
+    told.number(block(77, 'b')).unwrap();
+    assert_eq!(told.at(77), Lookup::Final(hash(77, 'b')), "20 s below the finalized block");
+    told.wait(2 * SECOND);
+    assert_eq!(told.at(78), Lookup::Unknown);
+    assert_eq!(told.at(77), Lookup::Final(hash(77, 'b')));
+}
+
+#[test]
+fn one_answer_about_a_long_final_number_is_final() {
+    let mut told = Told::shown(ethereum(), 95..=100);
+    told.finalized(block(97, 'a'));
+    told.wait(19 * SECOND);
+    let early = told.now();
+    told.wait(SECOND);
+    told.late_number(block(90, 'b'), early).unwrap();
+    assert_ne!(told.at(90), Lookup::Final(hash(90, 'b')), "sent too early");
+    told.number(block(92, 'a')).unwrap();
+    assert_eq!(told.at(92), Lookup::Final(hash(92, 'a')));
+}
+
+#[test]
+fn a_consistent_upstreams_answer_is_final() {
+    let mut told = Told::shown(Rules { consistent: true, ..ethereum() }, 95..=100);
+    told.finalized(block(97, 'a'));
+    told.number(block(94, 'a')).unwrap();
+    assert_eq!(told.at(94), Lookup::Final(hash(94, 'a')));
+}
+
+#[test]
+fn a_linked_answer_is_final_through_cached_blocks() {
+    let mut told = Told::shown(ethereum(), 95..=100);
+    told.finalized(block(97, 'a'));
+    let cached = |hash| blocks(85..=93, 'a').into_iter().find(|link| link.hash == hash);
+    let sent = told.now();
+    told.tracker.observe_number(block(94, 'a'), sent, &cached).unwrap();
+    told.wait(2 * SECOND);
+    for number in 85..=94 {
+        assert_eq!(told.at(number), Lookup::Final(hash(number, 'a')), "{number}");
+    }
+    assert_eq!(told.at(84), Lookup::Unknown);
+    assert_eq!(told.tracker.take_entered().len(), 10);
+    // Fetched by its hash, too.
+    told.tracker.observe_block(block(84, 'a'), &|_| None);
+    assert_eq!(told.at(84), Lookup::Final(hash(84, 'a')));
+}
+
+#[test]
+fn an_unlinked_entry_is_dropped_when_an_answer_contradicts_it() {
+    let mut told = Told::shown(ethereum(), 95..=100);
+    told.finalized(block(97, 'a'));
+    told.number(block(50, 'b')).unwrap();
+    told.tracker.take_dropped();
+    told.number(block(50, 'a')).unwrap();
+    assert_eq!(told.at(50), Lookup::Asked(hash(50, 'a')));
+    assert_eq!(told.tracker.take_dropped(), [(BlockNumber(50), hash(50, 'b'))]);
+    told.number(block(50, 'a')).unwrap();
+    assert_eq!(told.at(50), Lookup::Final(hash(50, 'a')));
+    assert_eq!(told.number(block(96, 'b')), Err(Contrary::Final), "a linked one is not");
+}
+
+#[test]
+fn neighbours_that_do_not_fit_are_dropped() {
+    let mut told = Told::shown(ethereum(), 95..=100);
+    told.finalized(block(97, 'a'));
+    told.number(block(50, 'b')).unwrap();
+    told.number(block(51, 'a')).unwrap();
+    assert_eq!(told.tracker.take_dropped(), [(BlockNumber(50), hash(50, 'b'))]);
+    assert_eq!(told.at(50), Lookup::Unknown);
+    assert_eq!(told.at(51), Lookup::Asked(hash(51, 'a')));
+}
+
+#[test]
+fn single_answers_say_nothing_of_numbers() {
+    let mut told = Told::shown(ethereum(), 95..=100);
+    told.finalized(block(97, 'a'));
+    let transaction = TxHash(B256::repeat_byte(7));
+    let sent = told.now();
+    told.tracker.observe_place(transaction, BlockNumber(50), hash(50, 'b'), sent).unwrap();
+    let arrival = told.now();
+    assert_eq!(told.at(50), Lookup::Unknown);
+    assert!(told.tracker.is_placed(transaction, hash(50, 'b'), arrival));
+    assert!(!told.tracker.is_placed(transaction, hash(50, 'a'), arrival));
+    let place = |number, branch| (BlockNumber(number), hash(number, branch));
+    let (number, block) = place(96, 'b');
+    assert_eq!(told.tracker.observe_place(transaction, number, block, sent), Err(Contrary::Final));
+    let (number, block) = place(99, 'b');
+    assert_eq!(told.tracker.observe_place(transaction, number, block, sent), Err(Contrary::Tracked));
+    told.wait(2 * SECOND);
+    let arrival = told.now();
+    assert!(!told.tracker.is_placed(transaction, hash(50, 'b'), arrival));
+}
+
+// ## Heads below the finalized block
+
+/// Has been shown heads up to 100, of which 97 and all below are final.
+fn final_at_97() -> Told {
+    let mut told = Told::shown(ethereum(), 90..=100);
+    told.finalized(block(97, 'a'));
+    told
+}
+
+#[test]
+fn a_head_must_show_the_finalized_block_unless_it_links_to_it() {
+    let mut told = final_at_97();
+    let finalized = Some((BlockNumber(97), hash(97, 'a')));
+    for (head, between, must_show) in [
+        (block(100, 'a'), vec![], None),
+        (block(101, 'a'), vec![], None),
+        (block(98, 'a'), vec![], None),
+        (fork(99, 'b', 'a'), vec![], None),
+        (block(99, 'b'), vec![fork(98, 'b', 'a')], None),
+        (block(98, 'b'), vec![fork(97, 'b', 'a')], finalized),
+        (block(99, 'b'), vec![], finalized),
+        (block(5, 'b'), vec![], finalized),
+        (block(300, 'a'), vec![], finalized),
+        // Lag, below the window too.
+        (block(92, 'a'), vec![], None),
+    ] {
+        let now = told.now();
+        assert_eq!(told.tracker.must_show(head, &between, now), must_show, "{head:?}");
+    }
+    let (sent, now) = (told.now(), told.now());
+    let change = told.tracker.observe_head(block(99, 'b'), &[], None, sent, now);
+    assert_eq!((change, told.tracker.head()), (HeadChange::Unlinked, Some(block(100, 'a'))));
+}
+
+#[test]
+fn a_head_that_contradicts_what_is_final_is_lag_for_ever() {
+    let mut told = final_at_97();
+    for _ in 0..10 {
+        told.wait(10 * SECOND);
+        assert_eq!(told.head_over(block(98, 'b'), &[fork(97, 'b', 'a')]), HeadChange::Lag);
+        assert_eq!(told.tracker.head(), Some(block(100, 'a')));
+        assert_eq!(told.at(97), Lookup::Final(hash(97, 'a')));
+        assert_eq!(told.at(99), Lookup::Unknown);
+    }
+}
+
+#[test]
+fn a_final_head_below_the_window_is_lag() {
+    let mut told = Told::shown(Rules { window: 3, ..ethereum() }, 90..=100);
+    told.finalized(block(99, 'a'));
+    for head in 95..=97 {
+        told.number(block(head, 'a')).unwrap();
+    }
+    told.number(block(97, 'a')).unwrap();
+    assert_eq!(told.at(97), Lookup::Final(hash(97, 'a')));
+    assert_eq!(told.head(block(97, 'a')), HeadChange::Lag);
+    assert_eq!(told.numbers(), [98, 99, 100]);
+    assert_eq!(told.at(99), Lookup::Unknown, "not above the head that was shown, final or not");
+}
+
+#[test]
+fn a_rollback_below_the_finalized_block_must_show_it() {
+    let mut told = final_at_97();
+    let lower = block(92, 'a');
+    for _ in 0..2 {
+        assert_eq!(told.head(lower), HeadChange::Lag);
+        told.wait(10 * SECOND);
+    }
+    let now = told.now();
+    assert_eq!(told.tracker.must_show(lower, &[], now), Some((BlockNumber(97), hash(97, 'a'))));
+}
+
+#[test]
+fn nothing_is_known_while_the_finalized_block_is_denied() {
+    let mut told = final_at_97();
+    let finalized = (BlockNumber(97), hash(97, 'a'));
+    let now = told.now();
+    assert_eq!(told.tracker.deny_finalized(finalized, BlockNumber(5), now), Denied::Suspended);
+    for number in [5, 50, 96, 97, 98, 100, 101] {
+        assert_eq!(told.at(number), Lookup::Unknown, "{number}");
+    }
+    told.number(block(50, 'b')).unwrap();
+    assert!(told.tracker.take_entered().is_empty(), "nothing is written");
+    let now = told.now();
+    assert!(!told.tracker.may_refresh(now));
+    told.wait(SECOND);
+    let now = told.now();
+    assert!(told.tracker.may_refresh(now));
+    // It is shown again.
+    assert_eq!(told.head(block(100, 'a')), HeadChange::Same);
+    assert!(!told.tracker.is_suspended());
+    assert_eq!(told.at(96), Lookup::Final(hash(96, 'a')));
+}
+
+#[test]
+fn three_denials_over_15_s_by_a_high_head_are_an_alarm() {
+    let mut told = final_at_97();
+    let finalized = (BlockNumber(97), hash(97, 'a'));
+    let deny = |told: &mut Told, head: u64, wait: u64| {
+        told.wait(Duration::from_secs(wait));
+        let now = told.now();
+        told.tracker.deny_finalized(finalized, BlockNumber(head), now)
+    };
+    assert_eq!(deny(&mut told, 97, 0), Denied::Suspended);
+    assert_eq!(deny(&mut told, 97, 20), Denied::Suspended, "only two");
+    assert_eq!(deny(&mut told, 96, 1), Denied::Suspended, "a lower head is another matter");
+    assert_eq!(deny(&mut told, 97, 1), Denied::Suspended);
+    assert_eq!(deny(&mut told, 99, 7), Denied::Suspended);
+    assert_eq!(deny(&mut told, 99, 7), Denied::Suspended, "not long enough");
+    assert_eq!(deny(&mut told, 99, 1), Denied::Alarm);
+    assert_eq!((told.tracker.finalized(), told.tracker.head()), (None, None));
+    assert!(!told.tracker.is_suspended());
+}
+
+#[test]
+fn a_head_below_the_finalized_block_for_10_minutes_is_an_alarm() {
+    let mut told = final_at_97();
+    let finalized = (BlockNumber(97), hash(97, 'a'));
+    for _ in 0..10 {
+        let now = told.now();
+        assert_eq!(told.tracker.deny_finalized(finalized, BlockNumber(5), now), Denied::Suspended);
+        told.wait(60 * SECOND);
+    }
+    let now = told.now();
+    assert_eq!(told.tracker.deny_finalized(finalized, BlockNumber(5), now), Denied::Alarm);
 }

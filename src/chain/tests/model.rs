@@ -106,7 +106,8 @@ impl Model {
     pub(super) fn link(&self, id: Id) -> Link {
         // The genesis has a parent that is no block.
         let parent = if id.0 == 0 { BlockHash(B256::ZERO) } else { self.parent(id).hash() };
-        Link { number: BlockNumber(self.number(id)), hash: id.hash(), parent }
+        let timestamp = Some(self.number(id));
+        Link { number: BlockNumber(self.number(id)), hash: id.hash(), parent, timestamp }
     }
 
     /// The ancestor of `id`, or itself, at a number.

@@ -40,7 +40,7 @@ fn a_consistent_upstreams_number_lasts_while_heads_link() {
 fn a_consistent_upstreams_number_above_the_head_does_not_last() {
     let mut told = Told::shown(Rules { consistent: true, ..ethereum() }, 100..=100);
     told.number(block(101, 'a')).unwrap();
-    assert_eq!(told.at(101), Lookup::Asked(hash(101, 'a')));
+    assert_eq!(told.at(101), Lookup::Unknown, "nothing above the head is served");
     told.wait(2 * SECOND);
     assert_eq!(told.at(101), Lookup::Above { fresh: false });
 }
@@ -53,7 +53,7 @@ fn what_links_to_the_window_lasts() {
     assert_eq!(told.numbers(), [100]);
     told.number(block(99, 'a')).unwrap();
     assert_eq!(told.numbers(), [97, 98, 99, 100]);
-    assert!(told.tracker.observe_block(block(96, 'a')));
+    assert!(told.tracker.observe_block(block(96, 'a'), &|_| None));
     told.wait(2 * SECOND);
     told.head(block(101, 'a'));
     assert_eq!(told.at(96), tracked(block(96, 'a')));
@@ -64,7 +64,7 @@ fn what_links_to_the_window_lasts() {
 fn a_side_block_moves_nothing() {
     let mut told = Told::shown(ethereum(), 99..=100);
     for side in [block(98, 'b'), block(99, 'b'), fork(100, 'b', 'a'), fork(101, 'b', 'a'), block(150, 'b')] {
-        assert!(!told.tracker.observe_block(side));
+        assert!(!told.tracker.observe_block(side, &|_| None));
     }
     assert_eq!(told.numbers(), [99, 100]);
     assert_eq!(told.at(98), Lookup::Unknown);
@@ -74,9 +74,9 @@ fn a_side_block_moves_nothing() {
 #[test]
 fn another_block_than_the_tracked_one_is_contrary() {
     let mut told = Told::shown(ethereum(), 99..=100);
-    assert_eq!(told.number(block(99, 'b')), Err(Contrary));
+    assert_eq!(told.number(block(99, 'b')), Err(Contrary::Tracked));
     // The parent of the lowest one is known too, before it is seen.
-    assert_eq!(told.number(block(98, 'b')), Err(Contrary));
+    assert_eq!(told.number(block(98, 'b')), Err(Contrary::Tracked));
     assert_eq!(told.at(98), Lookup::Unknown);
     assert_eq!(told.number(block(97, 'b')), Ok(()));
     assert_eq!(told.at(97), Lookup::Asked(hash(97, 'b')));

@@ -36,7 +36,7 @@ fn a_number_that_was_under_way_when_a_reorg_was_seen_is_not_believed() {
 fn what_was_asked_above_the_head_is_neither_believed_nor_denied_once_a_newer_head_is_lower() {
     let mut told = Told::shown(ethereum(), 99..=100);
     told.number(block(105, 'a')).unwrap();
-    assert_eq!(told.at(105), Lookup::Asked(hash(105, 'a')));
+    assert_eq!(told.at(105), Lookup::Unknown);
     let (sent, under_way) = (told.now(), told.now());
     assert_eq!(told.late_head(fork(101, 'b', 'a'), &[], sent), HeadChange::Extended(1));
     assert_eq!(told.at(105), Lookup::Unknown);
@@ -51,7 +51,7 @@ fn what_finalized_means_counts_however_the_head_has_changed_meanwhile() {
     let (sent, under_way) = (told.now(), told.now());
     assert_eq!(told.late_head(block(300, 'a'), &[], sent), HeadChange::Restarted);
     let now = told.now();
-    let finalized = told.tracker.observe_finalized(Some(block(230, 'a')), under_way, now);
+    let finalized = told.tracker.observe_finalized(Some(block(230, 'a')), under_way, now, &|_| None);
     assert_eq!(finalized, Finalized::Advanced { previous: None });
     assert_eq!(told.at(230), Lookup::Final(hash(230, 'a')));
 }
@@ -61,7 +61,7 @@ fn a_write_unsettles() {
     let mut told = Told::shown(ethereum(), 99..=100);
     told.number(block(50, 'a')).unwrap();
     let (sent, now) = (told.now(), told.now());
-    told.tracker.observe_safe(block(99, 'a'), sent);
+    told.tracker.observe_safe(block(99, 'a'), sent, now);
     assert!(told.tracker.safe(now).is_some());
     let under_way = told.now();
     let write = told.now();
@@ -74,7 +74,7 @@ fn a_write_unsettles() {
     assert_eq!(told.late_head(block(100, 'a'), &[], under_way), HeadChange::Outdated);
     told.late_number(block(51, 'a'), under_way).unwrap();
     assert_eq!(told.at(51), Lookup::Unknown);
-    told.tracker.observe_safe(block(99, 'a'), under_way);
+    told.tracker.observe_safe(block(99, 'a'), under_way, now);
     assert_eq!(told.tracker.safe(now), None);
 
     assert_eq!(told.head(block(101, 'a')), HeadChange::Extended(1));
@@ -92,6 +92,9 @@ fn what_was_under_way_when_all_was_forgotten_does_not_count() {
     // Any head, whatever was there before.
     assert_eq!(told.head(block(3, 'b')), HeadChange::First);
     let now = told.now();
-    assert_eq!(told.tracker.observe_finalized(Some(block(2, 'a')), under_way, now), Finalized::Unchanged);
+    assert_eq!(
+        told.tracker.observe_finalized(Some(block(2, 'a')), under_way, now, &|_| None),
+        Finalized::Unchanged
+    );
     assert_eq!(told.tracker.finalized(), None);
 }

@@ -6,7 +6,10 @@ mod expect;
 use proptest::prelude::*;
 
 use super::model::{Id, Model};
-use crate::chain::{Contrary, Finalized, Gap, Link, Rules, Stamp, Tracker};
+use crate::{
+    chain::{Finalized, Gap, Link, Rules, Stamp, Tracker},
+    eth::TxHash,
+};
 
 /// One thing that happens.
 #[derive(Clone, Debug)]
@@ -178,7 +181,7 @@ impl World {
                 let expected = self.window.first().is_some_and(|bottom| {
                     bottom.0 != 0 && self.model.parent(*bottom) == id && self.window.len() < self.rules.window
                 });
-                prop_assert_eq!(self.tracker.observe_block(self.model.link(id)), expected);
+                prop_assert_eq!(self.tracker.observe_block(self.model.link(id), &|_| None), expected);
             }
             Step::Write => {
                 let now = self.model.moment();
@@ -262,24 +265,30 @@ impl World {
         let link = answer.map(|id| self.model.link(id));
         match (question, answer, link) {
             (Question::Number { whole, .. }, Some(id), Some(link)) => {
-                let parent = whole.then_some(link.parent);
                 let counts = self.barrier.is_none_or(|barrier| !sent.is_before(barrier));
-                let told = self.tracker.observe_number(link.number, link.hash, parent, sent);
+                let told = if *whole {
+                    self.tracker.observe_number(link, sent, &|_| None)
+                } else {
+                    self.tracker.observe_place(TxHash(link.hash.0), link.number, link.hash, sent)
+                };
                 // Contrary to what is tracked, or to what is final.
                 let top = self.window.last();
                 let tracked = top.is_none_or(|top| link.number.0 > self.model.number(*top))
                     || top.is_some_and(|top| self.model.descends(*top, id));
-                if told == Err(Contrary) {
+                if told.is_err() {
                     prop_assert!(counts && (!tracked || !self.model.is_final(id)));
                 } else if counts && self.window.iter().any(|known| self.model.number(*known) == link.number.0)
                 {
                     prop_assert!(tracked || link.number.0 <= self.finalized);
                 }
             }
-            (Question::Safe, _, Some(link)) => self.tracker.observe_safe(link, sent),
+            (Question::Safe, _, Some(link)) => {
+                let now = self.model.moment();
+                self.tracker.observe_safe(link, sent, now);
+            }
             (Question::Finalized { .. }, _, link) => {
                 let now = self.model.moment();
-                match self.tracker.observe_finalized(link, sent, now) {
+                match self.tracker.observe_finalized(link, sent, now, &|_| None) {
                     Finalized::Alarm => prop_assert!(false, "nothing that was final has changed"),
                     Finalized::Contrary => {
                         let top = *self.window.last().unwrap();

@@ -27,6 +27,8 @@ pub struct LoneTransaction {
     place: Option<Place>,
     /// It names a block's number, and no block.
     half_placed: bool,
+    /// It was asked for as the transaction at this place of its block.
+    of_block: bool,
 }
 
 /// A receipt that came alone.
@@ -71,7 +73,7 @@ impl LoneTransaction {
             _ => Some(Place::all(named.block, named.number, named.index)?),
         };
         let half_placed = place.is_none() && named.number.is_some();
-        Ok(Self { hash: named.hash, place, half_placed, bytes: bytes.clone() })
+        Ok(Self { hash: named.hash, place, half_placed, of_block: false, bytes: bytes.clone() })
     }
 
     /// Its hash, as it says.
@@ -82,6 +84,17 @@ impl LoneTransaction {
     /// Does it name a block's number, and no block? Then it is pending, and that number means nothing.
     pub fn is_half_placed(&self) -> bool {
         self.half_placed
+    }
+
+    /// The same, as the answer to which transaction is at its place of its block.
+    pub fn asked_of_block(self) -> Self {
+        Self { of_block: true, ..self }
+    }
+
+    /// Returns whether it was asked for as the transaction at its place of its block. Otherwise nothing but its own word
+    /// says that it is there.
+    pub fn is_asked_of_block(&self) -> bool {
+        self.of_block
     }
 
     /// Where it is; `None` while it is pending.

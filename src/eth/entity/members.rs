@@ -134,9 +134,10 @@ pub(super) fn elements(text: &str, span: Span, what: &'static str) -> Result<Vec
 
 /// Reads a block's header members and where its transactions stand.
 pub(super) fn block(text: &str) -> Result<(Header, Span), ShapeError> {
-    const NAMES: [&str; 6] = ["hash", "parentHash", "number", "transactionsRoot", "uncles", "transactions"];
+    const NAMES: [&str; 7] =
+        ["hash", "parentHash", "number", "transactionsRoot", "uncles", "timestamp", "transactions"];
     let mut scanner = Scanner::new(text);
-    let [hash_at, parent, number_at, root, uncles, transactions] =
+    let [hash_at, parent, number_at, root, uncles, timestamp, transactions] =
         pick(&mut scanner, text, "the block", NAMES)?;
     scanner.end()?;
     let header = Header {
@@ -148,6 +149,7 @@ pub(super) fn block(text: &str) -> Result<(Header, Span), ShapeError> {
             Some(span) => elements(text, span, "uncles")?.len() as u32,
             None => 0,
         },
+        timestamp: number(text, timestamp, "timestamp").ok(),
     };
     Ok((header, transactions.ok_or(ShapeError::Member("transactions"))?))
 }

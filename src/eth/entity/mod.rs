@@ -34,6 +34,8 @@ pub struct Header {
     pub transactions_root: B256,
     /// How many uncles it names.
     pub uncles: u32,
+    /// When it was made, in seconds of Unix time; `None` if the block does not say so in a readable way.
+    pub timestamp: Option<u64>,
 }
 
 /// Where a value stands in its bytes.

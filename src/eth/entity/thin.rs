@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::{Header, ShapeError, members};
-use crate::eth::BlockHash;
+use crate::eth::{BlockHash, TxHash};
 
 /// A block as a node wrote it, its transactions by hash.
 #[derive(Clone, Debug)]
@@ -48,6 +48,17 @@ impl ThinBlock {
     /// How many transactions it has.
     pub fn len(&self) -> usize {
         self.transactions as usize
+    }
+
+    /// Returns whether it lists this transaction. Reads all of it: for answers that are missing.
+    pub fn lists(&self, transaction: TxHash) -> bool {
+        let listed = || {
+            let text = members::text(&self.bytes).ok()?;
+            let (_, array) = members::block(text).ok()?;
+            let mut spans = members::elements(text, array, "transactions").ok()?.into_iter();
+            spans.find(|span| members::hash(text, Some(*span), "hash") == Ok(transaction.0))
+        };
+        listed().is_some()
     }
 
     /// Has it no transactions?

@@ -2,7 +2,7 @@
 
 use super::{Look, Memory, NULL, Piece};
 use crate::{
-    cache::Location,
+    cache::{Home, Location},
     chain::{Lookup, Stamp},
     eth::{BlockHash, Tag, TxHash},
     proxy::{PacketContext, absence::Absent, fetch::Fetch, packet::Wanted},
@@ -18,6 +18,8 @@ enum Located {
     },
     /// Here, if the view is fresh.
     Stale(Location),
+    /// Here, if the block at that number is this one.
+    Unconfirmed(Location),
     Nowhere,
 }
 
@@ -27,6 +29,9 @@ impl Memory<'_> {
     pub(super) fn transaction(&self, hash: TxHash, arrival: Stamp, packet: &PacketContext) -> Look {
         let content = |Location { home, index }| self.transaction_piece(home.block, index, false);
         let alone = Fetch::Transaction(hash);
+        if let Some(look) = self.unlocatable(arrival) {
+            return look;
+        }
         match self.locate(hash, Wanted::Transaction, arrival) {
             Located::Here { location, surely } => match content(location) {
                 Some(piece) => piece.look(),
@@ -41,13 +46,41 @@ impl Memory<'_> {
                 let whole = Fetch::BlockAt(home.number);
                 self.rent_or_buy(Wanted::Transaction, hash, home.block, packet, arrival, (alone, whole))
             }
+            Located::Unconfirmed(location) => self.confirm(location, alone),
             Located::Nowhere => Look::Fetch(alone),
         }
+    }
+
+    /// A transaction may be in two blocks of a development chain, and the node alone knows which of them it names. While
+    /// canonicity is suspended, it alone knows which are canonical.
+    fn unlocatable(&self, arrival: Stamp) -> Option<Look> {
+        let tracker = self.view.tracker();
+        let cannot = tracker.rules().development || tracker.is_suspended();
+        drop(tracker);
+        cannot.then(|| self.unless_due(arrival, Look::Forward))
+    }
+
+    /// Has the block at a number fetched, to see whether it is the one that something fetched alone names: in full, unless
+    /// that one is cached already.
+    fn confirm(&self, Location { home, .. }: Location, alone: Fetch) -> Look {
+        if self.view.tracker().head().is_none() {
+            // The first head forgets which block was said to be at a number before it.
+            return Look::Establish;
+        }
+        let is_cached = self.block_of(home.block).is_some()
+            // Where all must be proved, nothing less than the block tells whether hashes are its own.
+            || !self.demands_proof(Kind::Transactions)
+                && (self.receipts_of(home.block).is_some() || self.cache.thin(home.block).is_some());
+        let block = if is_cached { Fetch::ThinAt(home.number) } else { Fetch::BlockAt(home.number) };
+        if self.is_vain(block) { Look::Fetch(alone) } else { Look::Confirm(block, alone) }
     }
 
     pub(super) fn receipt(&self, hash: TxHash, arrival: Stamp, packet: &PacketContext) -> Look {
         let content = |Location { home, index }| self.receipt_piece(hash, home.block, index);
         let alone = Fetch::Receipt(hash);
+        if let Some(look) = self.unlocatable(arrival) {
+            return look;
+        }
         match self.locate(hash, Wanted::Receipt, arrival) {
             Located::Here { location, surely } => match content(location) {
                 Some(piece) => piece.look(),
@@ -65,6 +98,7 @@ impl Memory<'_> {
                 self.rent_or_buy(Wanted::Receipt, hash, home.block, packet, arrival, (alone, whole))
             }
             Located::Stale(_) => Look::Fetch(alone),
+            Located::Unconfirmed(location) => self.confirm(location, alone),
             Located::Nowhere => match self.absences.look(hash, arrival, &self.view.tracker()) {
                 Absent::Surely => Look::Hit(Piece::of_view(NULL)),
                 Absent::IfFresh => Look::Refresh(Tag::Latest),
@@ -83,7 +117,9 @@ impl Memory<'_> {
         (alone, whole): (Fetch, Fetch),
     ) -> Look {
         let locate = |hash| match self.locate(hash, wanted, arrival) {
-            Located::Here { location, .. } | Located::Stale(location) => Some(location.home.block),
+            Located::Here { location, .. } | Located::Stale(location) | Located::Unconfirmed(location) => {
+                Some(location.home.block)
+            }
             Located::Nowhere => None,
         };
         if !self.derivations.allow(wanted.derivation()) || self.is_vain(whole) {
@@ -91,7 +127,7 @@ impl Memory<'_> {
         }
         let together = packet.wanted(wanted, block, locate);
         let kind = match wanted {
-            Wanted::Transaction => Kind::Blocks,
+            Wanted::Transaction => Kind::Transactions,
             Wanted::Receipt => Kind::Receipts,
         };
         // Nothing but the whole proves a part.
@@ -102,24 +138,34 @@ impl Memory<'_> {
         }
     }
 
-    /// Where a transaction is on the canonical chain, by the hints that lead to it.
+    /// Where a transaction is on the canonical chain, by the hints that lead to it. What is known of a number goes before
+    /// what single answers say of themselves.
     fn locate(&self, hash: TxHash, wanted: Wanted, arrival: Stamp) -> Located {
-        let mut stale = None;
+        let (mut placed, mut stale, mut unconfirmed) = (None, None, None);
         for location in self.cache.locations(hash) {
             if !self.holds(location, hash, wanted) {
                 continue;
             }
-            let block = location.home.block;
-            match self.view.tracker().lookup(location.home.number, arrival) {
+            let Home { block, number } = location.home;
+            let tracker = self.view.tracker();
+            match tracker.lookup(number, arrival) {
                 Lookup::Final(at) | Lookup::Tracked { hash: at, fresh: true } if at == block => {
                     return Located::Here { location, surely: true };
                 }
-                Lookup::Asked(at) if at == block => return Located::Here { location, surely: false },
+                Lookup::Asked(at) if at == block => placed = Some(location),
                 Lookup::Tracked { hash: at, fresh: false } if at == block => stale = Some(location),
+                Lookup::Unknown if tracker.is_above_shown(number) || tracker.excludes(number, block) => {}
+                Lookup::Unknown if tracker.is_placed(hash, block, arrival) => {
+                    placed.get_or_insert(location);
+                }
+                Lookup::Unknown => unconfirmed = Some(location),
                 _ => {}
             }
         }
-        stale.map_or(Located::Nowhere, Located::Stale)
+        let here = placed.map(|location| Located::Here { location, surely: false });
+        here.or(stale.map(Located::Stale))
+            .or(unconfirmed.map(Located::Unconfirmed))
+            .unwrap_or(Located::Nowhere)
     }
 
     /// Is it really that transaction which stands there? The index knows only a part of its hash.

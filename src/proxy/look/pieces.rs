@@ -29,7 +29,8 @@ pub(in crate::proxy) struct Piece {
 impl Memory<'_> {
     pub(super) fn block_piece(&self, block: &Verified<Block>, bytes: Bytes) -> Piece {
         let header = block.header();
-        let renew = self.renews(Kind::Blocks, block, header.number).then_some(Fetch::Block(header.hash));
+        let renew =
+            self.renews(Kind::Transactions, block, header.number).then_some(Fetch::Block(header.hash));
         Piece { bytes, source: Source::Block, whole: None, renew }
     }
 
@@ -52,9 +53,14 @@ impl Memory<'_> {
                 None => None,
             };
         }
+        // Whoever asks for what is at a position is not told what only says so of itself.
         let lone = self.cache.lone_transaction(hash, index)?;
+        if or_null && !lone.is_asked_of_block() {
+            return None;
+        }
         let number = lone.place()?.number;
-        let renew = self.renews(Kind::Blocks, &lone, number).then_some(Fetch::TransactionIn(hash, index));
+        let renew =
+            self.renews(Kind::Transactions, &lone, number).then_some(Fetch::TransactionIn(hash, index));
         Some(Piece { bytes: lone.bytes(), source: Source::Transaction, whole: None, renew })
     }
 
@@ -101,7 +107,7 @@ impl Memory<'_> {
     }
 
     pub(super) fn is_vain(&self, fetch: Fetch) -> bool {
-        !self.demands_proof(Kind::Blocks) && self.vain.is_vain(fetch)
+        !self.demands_proof(Kind::Transactions) && self.vain.is_vain(fetch)
     }
 
     /// Has this block, which is said to stand at a number, another? Then nobody says so from here on.
@@ -119,6 +125,11 @@ impl Memory<'_> {
 // === impl Piece ===
 
 impl Piece {
+    /// A height.
+    pub(in crate::proxy) fn of_number(number: BlockNumber) -> Self {
+        Self::of_view(format!("\"{number}\"").into())
+    }
+
     pub(super) fn of_view(bytes: Bytes) -> Self {
         Self { bytes, source: Source::View, whole: None, renew: None }
     }

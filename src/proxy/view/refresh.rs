@@ -10,12 +10,12 @@ use tracing::{debug, error, info, warn};
 
 use super::View;
 use crate::{
-    chain::{Finalized, Gap, HeadChange, Link, Lookup, Stamp},
-    eth::{BlockNumber, Tag, ThinBlock},
+    chain::{Denied, Finalized, Gap, HeadChange, Link, Lookup, Stamp},
+    eth::{BlockHash, BlockNumber, Tag, ThinBlock},
     jsonrpc::{Answer, Params},
     proxy::known::KnownAt,
     upstream::{AnsweredBy, Call, EndpointId, IdentityError, Need, UpstreamError, is_absence},
-    verify::{Asked, AskedBlock, Check, Checked, Kind, Verdict, Verified},
+    verify::{Asked, AskedBlock, Check, Checked, Kind, Level, Verdict, Verified},
 };
 
 /// Without a call that needs it, `finalized` is asked for after so many blocks …
@@ -33,7 +33,12 @@ const TAKING_IN: Duration = Duration::from_secs(2);
 /// Gaps that are closed to judge one head: the second, if the window moved while the first was.
 const MOST_GAPS: usize = 2;
 
-const GET_BLOCK: &str = "eth_getBlockByNumber";
+/// Parents that are asked for by hash to judge one head. Deeper reorganisations are rare, and one call for the finalized
+/// block tells as much of them.
+const MOST_PARENTS: usize = 8;
+
+/// At most so often the finalized block is asked for because an answer contradicts a final one.
+const RECHECKED: Duration = Duration::from_secs(1);
 
 /// A block that a node named.
 pub(super) struct Named {
@@ -42,6 +47,25 @@ pub(super) struct Named {
     keeps: bool,
     /// Who named it.
     pub(super) by: Option<EndpointId>,
+}
+
+/// A head that was shown, and what is known of it beside.
+struct ShownHead {
+    named: Named,
+    /// Blocks between it and the window, as far as they came.
+    between: Vec<Link>,
+    /// The finalized block, if the head does not link to it and whoever showed the head has shown that block, too.
+    finalized: Option<(BlockNumber, BlockHash)>,
+}
+
+/// What an endpoint says of the finalized block.
+enum FinalCheck {
+    /// It has that block, or has pruned it.
+    Stands,
+    /// It denies the block: nothing that is known of canonicity counts for now.
+    Suspended,
+    /// It has another block there: everything was forgotten.
+    Alarm,
 }
 
 /// Why a node named no block.
@@ -56,23 +80,46 @@ pub(super) enum Unnamed {
 
 impl View {
     pub(super) async fn refresh_head(self: Arc<Self>, sent: Stamp) -> Result<(), UpstreamError> {
-        let wall = (self.wall)();
-        let shown = match self.ask_head(sent).await {
+        if !self.tracker().may_refresh(sent) {
+            // The finalized block was denied a moment ago.
+            return Ok(());
+        }
+        self.change(|tracker| tracker.begin_refresh(sent));
+        let (wall, mut sent) = ((self.wall)(), sent);
+        let mut shown = self.ask_head(sent).await;
+        match &shown {
             // From here on it is not asked any more: another is.
-            Err(UpstreamError::Stranger(_)) => self.ask_head(sent).await,
-            shown => shown,
-        };
-        let (named, between) = shown?;
+            Err(UpstreamError::Stranger(_)) => shown = self.ask_head(sent).await,
+            // After an alarm nothing that was asked for before counts.
+            Ok(None) if !self.tracker().is_suspended() => {
+                sent = self.clock.now();
+                shown = self.ask_head(sent).await;
+            }
+            Ok(_) | Err(_) => {}
+        }
+        let Some(ShownHead { named, between, finalized }) = shown? else { return Ok(()) };
         let link = named.link();
         let now = self.clock.now();
-        let (change, links, alarmed) = self.change(|tracker| {
-            let final_before = tracker.finalized();
+        let (change, links, alarmed, was_suspended) = self.change(|tracker| {
+            let (final_before, was_suspended) = (tracker.finalized(), tracker.is_suspended());
             let links = !tracker.is_detached(link, &between);
-            let change = tracker.observe_head(link, &between, sent, now);
-            (change, links, final_before.filter(|_| tracker.finalized().is_none()))
+            let change = tracker.observe_head(link, &between, finalized, sent, now);
+            let alarmed = final_before.filter(|_| tracker.finalized().is_none());
+            (change, links, alarmed, was_suspended && !tracker.is_suspended())
         });
         if let Some((number, hash)) = alarmed {
             self.alarm(number, &format!("{hash} left the chain"));
+        }
+        if was_suspended {
+            info!(
+                head = link.number.0,
+                "the upstream shows the finalized block again; canonicity is resumed"
+            );
+        }
+        if change == HeadChange::Unlinked {
+            // What is final rose meanwhile: the next refresh asks for that block.
+            self.metrics.head_observed(change);
+            return Err(unshown());
         }
         self.clocks.store(Some(Arc::new((sent, wall))));
         self.metrics.head_observed(change);
@@ -136,8 +183,10 @@ impl View {
         tokio::spawn(async move { upstream.ask_this(id, call).await });
     }
 
-    /// A head, and what is between it and what is known, as far as that comes.
-    async fn ask_head(self: &Arc<Self>, sent: Stamp) -> Result<(Named, Vec<Link>), UpstreamError> {
+    /// A head, what is between it and what is known, as far as that comes, and whether the finalized block stands beside
+    /// it, where it does not link to that. `None` if the head cannot be accepted: the finalized block is denied, or was
+    /// replaced.
+    async fn ask_head(self: &Arc<Self>, sent: Stamp) -> Result<Option<ShownHead>, UpstreamError> {
         let Some(named) = self.ask(Tag::Latest.as_str(), AskedBlock::ByTag, sent).await? else {
             return Err(UpstreamError::Empty);
         };
@@ -153,10 +202,141 @@ impl View {
             }
             closed = gap;
         }
-        if self.tracker().is_detached(link, &between) {
-            self.recognise(named.by).await?;
+        for _ in 0..MOST_PARENTS {
+            let Some(parent) = self.tracker().missing_parent(link, &between) else { break };
+            match self.ask_parent(parent, sent).await {
+                Some(parent) => between.push(parent),
+                None => break,
+            }
         }
-        Ok((named, between))
+        let (must_show, is_detached) = {
+            let (tracker, now) = (self.tracker(), self.clock.now());
+            (tracker.must_show(link, &between, now), tracker.is_detached(link, &between))
+        };
+        let Some(finalized) = must_show else {
+            if is_detached {
+                self.recognise(named.by).await?;
+            }
+            return Ok(Some(ShownHead { named, between, finalized: None }));
+        };
+        Ok(match self.check_finalized(finalized, link.number, named.by).await? {
+            FinalCheck::Stands => Some(ShownHead { named, between, finalized: Some(finalized) }),
+            FinalCheck::Suspended | FinalCheck::Alarm => None,
+        })
+    }
+
+    /// Asks this endpoint, whose head is at `head`, for the block with the finalized one's number, and draws the
+    /// consequences. Without an endpoint, the primary is asked.
+    async fn check_finalized(
+        self: &Arc<Self>,
+        finalized @ (number, hash): (BlockNumber, BlockHash),
+        head: BlockNumber,
+        by: Option<EndpointId>,
+    ) -> Result<FinalCheck, UpstreamError> {
+        let shown = match self.hear_from(by, &number.to_string(), AskedBlock::ByNumber(number)).await {
+            Err(error @ UpstreamError::Rejected(_)) => {
+                // A block that cannot be right may be another chain's.
+                self.recognise(by).await?;
+                return Err(error);
+            }
+            Err(UpstreamError::Empty) => return Err(unshown()),
+            shown => shown?,
+        };
+        match shown {
+            Ok(named) if named.thin.hash() == hash => Ok(FinalCheck::Stands),
+            Ok(named) => {
+                self.recognise(named.by).await?;
+                let now = self.clock.now();
+                // Not if somebody else was faster, and something else is known by now.
+                let is_news = self.change(|tracker| {
+                    let is_news = tracker.finalized() == Some(finalized);
+                    if is_news {
+                        tracker.forget(now);
+                    }
+                    is_news
+                });
+                if is_news {
+                    self.alarm(number, &format!("{hash} became {}", named.thin.hash()));
+                }
+                Ok(FinalCheck::Alarm)
+            }
+            Err(Unnamed::Absent(by)) => self.denied(finalized, head, by).await,
+            Err(Unnamed::Other) => Err(unshown()),
+        }
+    }
+
+    /// This endpoint, whose head is at `head`, has no block with the finalized one's number. If its own finalized block is
+    /// higher, it has pruned that history; if that is the very block, a replica behind the same URL denied it.
+    async fn denied(
+        self: &Arc<Self>,
+        finalized @ (number, hash): (BlockNumber, BlockHash),
+        head: BlockNumber,
+        by: Option<EndpointId>,
+    ) -> Result<FinalCheck, UpstreamError> {
+        let own = self.hear_from(by, Tag::Finalized.as_str(), AskedBlock::ByTag).await?;
+        let own = match own {
+            Ok(own) => Some(own.link()),
+            Err(Unnamed::Absent(_)) => None,
+            // An error denies nothing.
+            Err(Unnamed::Other) => return Err(unshown()),
+        };
+        if own.is_some_and(|own| (own.number, own.hash) == finalized) {
+            return Ok(FinalCheck::Stands);
+        }
+        let has_pruned = own.is_some_and(|own| own.number > number);
+        let was_suspended = self.tracker().is_suspended();
+        if has_pruned || !was_suspended {
+            self.recognise(by).await?;
+        }
+        if has_pruned {
+            return Ok(FinalCheck::Stands);
+        }
+        let now = self.clock.now();
+        match self.change(|tracker| tracker.deny_finalized(finalized, head, now)) {
+            Denied::Suspended => {
+                if !was_suspended {
+                    warn!(
+                        finalized = number.0,
+                        %hash,
+                        head = head.0,
+                        "the upstream denies the finalized block; forwarding all calls by number, tag and transaction \
+                         until it shows that block again"
+                    );
+                }
+                Ok(FinalCheck::Suspended)
+            }
+            Denied::Alarm => {
+                self.alarm(number, &format!("{hash} is denied"));
+                Ok(FinalCheck::Alarm)
+            }
+        }
+    }
+
+    /// An answer contradicts a block that is linked to the finalized one: asks whether that still stands, at most once a
+    /// second.
+    pub(in crate::proxy) async fn recheck_finalized(self: &Arc<Self>) {
+        let Some(finalized) = self.tracker().finalized() else { return };
+        let Some(head) = self.tracker().head() else { return };
+        {
+            let mut times = self.times();
+            if times.rechecked.is_some_and(|rechecked| rechecked.elapsed() < RECHECKED) {
+                return;
+            }
+            times.rechecked = Some(Instant::now());
+        }
+        // Whoever contradicts is heard again with the next answer.
+        let _ = self.check_finalized(finalized, head.number, None).await;
+    }
+
+    /// The block with this hash, out of the cache or from the primary; `None` if it does not come.
+    async fn ask_parent(self: &Arc<Self>, hash: BlockHash, sent: Stamp) -> Option<Link> {
+        if let Some(cached) = self.cached_link(hash) {
+            return Some(cached);
+        }
+        let named = self.ask(&hash.to_string(), AskedBlock::ByHash(hash), sent).await.ok()??;
+        let link = named.link();
+        self.keep(named);
+        Some(link)
     }
 
     fn heed(&self, change: HeadChange, head: Link, by: Option<EndpointId>) {
@@ -177,7 +357,11 @@ impl View {
                     self.upstream.unfollow(by);
                 }
             }
-            HeadChange::First | HeadChange::Same | HeadChange::Extended(_) | HeadChange::Outdated => {}
+            HeadChange::First
+            | HeadChange::Same
+            | HeadChange::Extended(_)
+            | HeadChange::Outdated
+            | HeadChange::Unlinked => {}
         }
     }
 
@@ -201,7 +385,8 @@ impl View {
             return Err(UpstreamError::Empty);
         };
         let link = named.link();
-        self.change(|tracker| tracker.observe_safe(link, sent));
+        let now = self.clock.now();
+        self.change(|tracker| tracker.observe_safe(link, sent, now));
         self.keep(named);
         Ok(())
     }
@@ -223,7 +408,8 @@ impl View {
             return Err(UpstreamError::Empty);
         };
         let link = named.link();
-        self.change(|tracker| tracker.observe_finalized_tag(link, sent));
+        let now = self.clock.now();
+        self.change(|tracker| tracker.observe_finalized_tag(link, sent, now));
         self.keep(named);
         // What the tag means is known, whatever becomes of it; nobody waits for that for long.
         let taking_in = self.taking_in.begin(|| {
@@ -250,6 +436,9 @@ impl View {
         mut sent: Stamp,
         before: Option<(Stamp, BlockNumber)>,
     ) -> Result<(), UpstreamError> {
+        if self.tracker().is_suspended() {
+            return Ok(());
+        }
         let is_above = self.tracker().head().is_none_or(|head| head.number < link.number);
         if is_above || !self.tracker().hears_of_finality(sent) {
             // It does not count, and so it was not asked for yet.
@@ -285,7 +474,7 @@ impl View {
             return Ok(());
         }
         let (now, era) = (self.clock.now(), self.tiers.era());
-        match self.change(|tracker| tracker.observe_finalized(Some(link), sent, now)) {
+        match self.learn(|tracker, find| tracker.observe_finalized(Some(link), sent, now, find)) {
             Finalized::Advanced { previous } => {
                 self.spill(previous.map(|(number, _)| number), (link.number, link.hash), era);
             }
@@ -388,11 +577,36 @@ impl View {
         asked: AskedBlock,
         sent: Stamp,
     ) -> Result<Result<Named, Unnamed>, UpstreamError> {
+        self.hear_by(None, block, asked, sent).await
+    }
+
+    /// The same, by this endpoint.
+    async fn hear_from(
+        self: &Arc<Self>,
+        endpoint: Option<EndpointId>,
+        block: &str,
+        asked: AskedBlock,
+    ) -> Result<Result<Named, Unnamed>, UpstreamError> {
+        self.hear_by(endpoint, block, asked, self.clock.now()).await
+    }
+
+    async fn hear_by(
+        self: &Arc<Self>,
+        endpoint: Option<EndpointId>,
+        block: &str,
+        asked: AskedBlock,
+        sent: Stamp,
+    ) -> Result<Result<Named, Unnamed>, UpstreamError> {
         let (call, check) = self.call(block, asked, sent);
         let by = AnsweredBy::default();
         let (is_finalized, is_tag) = (block == Tag::Finalized.as_str(), matches!(asked, AskedBlock::ByTag));
         self.metrics.upkeep(1);
-        let answer = match self.upstream.call(call.with_answered_by(&by)).await {
+        let call = call.with_answered_by(&by);
+        let answering = match endpoint {
+            Some(endpoint) => self.upstream.call_one(endpoint, call).await,
+            None => self.upstream.call(call).await,
+        };
+        let answer = match answering {
             // Some say so with an HTTP error.
             Err(UpstreamError::Refused { error, .. }) if is_absence(&error) && !is_tag => {
                 Answer::Error(error)
@@ -427,7 +641,11 @@ impl View {
     fn call(self: &Arc<Self>, named: &str, asked: AskedBlock, sent: Stamp) -> (Call, Check) {
         let known = KnownAt::new(self.cache.clone(), self.clone(), sent);
         let check = self.verifier.check_for(Asked::Thin(asked), Arc::new(known));
-        let call = Call::new(GET_BLOCK, Params::from_own(format!(r#"["{named}",false]"#)));
+        let method = match asked {
+            AskedBlock::ByHash(_) => "eth_getBlockByHash",
+            AskedBlock::ByNumber(_) | AskedBlock::ByTag => "eth_getBlockByNumber",
+        };
+        let call = Call::new(method, Params::from_own(format!(r#"["{named}",false]"#)));
         let block = match asked {
             AskedBlock::ByNumber(number) => Some(number),
             AskedBlock::ByHash(_) | AskedBlock::ByTag => None,
@@ -444,8 +662,10 @@ impl View {
         match verdict? {
             Verdict::Passed(Checked::Thin(thin)) => Some(Named { thin, keeps: true, by: None }),
             Verdict::Unproved(_, Some(Checked::Thin(thin))) => {
-                let waits = is_finalized || self.verifier.demands_proof(Kind::Blocks);
-                (!waits || !self.verifier.is_sure()).then_some(Named { thin, keeps: false, by: None })
+                let waits = is_finalized || self.verifier.demands_proof(Kind::Header);
+                // The header is all that counts here: the lists beside it may follow other rules.
+                let is_named = thin.level() >= Level::Partial || !waits || !self.verifier.is_sure();
+                is_named.then_some(Named { thin, keeps: false, by: None })
             }
             _ => None,
         }
@@ -453,9 +673,19 @@ impl View {
 
     /// Keeps a head, unless nothing less than proof will do.
     fn keep(&self, named: Named) {
-        if named.keeps && (named.thin.is_proved() || !self.verifier.demands_proof(Kind::Blocks)) {
+        if named.keeps && (named.thin.is_proved() || !self.verifier.demands_proof(Kind::Transactions)) {
             self.cache.insert_thin(named.thin);
         }
+    }
+}
+
+/// The finalized block was neither shown nor denied. It is as if the head had not been shown, either: past the view, the node
+/// could show that head to a client.
+fn unshown() -> UpstreamError {
+    UpstreamError::Malformed {
+        method: "eth_getBlockByNumber",
+        expected: "the finalized block",
+        got: "an error".to_owned(),
     }
 }
 
@@ -463,7 +693,6 @@ impl View {
 
 impl Named {
     fn link(&self) -> Link {
-        let header = self.thin.header();
-        Link { number: header.number, hash: header.hash, parent: header.parent }
+        Link::from(self.thin.header())
     }
 }

@@ -47,7 +47,13 @@ impl View {
         self.times().spilled = Some(Instant::now());
         self.tiers.note_finalized(chain, (number, hash), era);
         let passed = self.tracker().final_blocks(above, number);
-        for (_, hash) in passed {
+        self.spill_all(&passed);
+    }
+
+    /// Hands what is in memory of these blocks on.
+    pub(super) fn spill_all(self: &Arc<Self>, blocks: &[(BlockNumber, BlockHash)]) {
+        for (_, hash) in blocks.iter().filter(|_| !self.tiers.is_empty()) {
+            let hash = *hash;
             if let Some(block) = self.cache.block(hash) {
                 self.spill_block(&block, None);
             }
@@ -65,7 +71,7 @@ impl View {
     ) {
         let header = block.header();
         let (number, hash) = (header.number, header.hash);
-        if let Some(Spills { chain, finalized, era }) = self.spills(Kind::Blocks, block, number, hash) {
+        if let Some(Spills { chain, finalized, era }) = self.spills(Kind::Transactions, block, number, hash) {
             let transactions = block.transaction_hashes().collect();
             let (part, text) = (Part::Block, block.full());
             self.tiers.put(Parcel { chain, number, hash, part, transactions, text, finalized, from }, era);

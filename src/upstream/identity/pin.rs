@@ -112,11 +112,11 @@ impl Pin {
             *pinned = Some(Pinned { by: Some(id), who: who.clone() });
             return Ok(who);
         };
-        // A development chain is started anew at will; two at a time are two chains all the same.
-        let are_development = is_development(who.chain_id) && is_development(before.chain_id);
-        let may_change = are_development && by.is_none_or(|by| by == id);
-        let is_orphaned = are_development && by.is_none();
-        if before.chain_id != who.chain_id && !is_orphaned {
+        // A development chain is started anew at will, and told to have another id; two at a time are two chains all the
+        // same.
+        let is_its_own = by == Some(id) || (by.is_none() && is_development(who.chain_id));
+        let may_change = is_development(before.chain_id) && is_its_own;
+        if before.chain_id != who.chain_id && !may_change {
             return Err(Stranger::ChainId { expected: before.chain_id, got: who.chain_id });
         }
         if let (Some(expected), Some(got)) = (before.genesis, who.genesis)

@@ -45,7 +45,7 @@ impl BlobPrice {
             None => {
                 // Some nodes say how many blobs it has where it cannot have any, and what they would cost.
                 receipt.may_be::<u64>(Reason::Derived, "blobGasUsed", &0)?;
-                match receipt.maybe("blobGasPrice")? {
+                match receipt.optional("blobGasPrice")? {
                     Some(price) => self.price(receipt, price),
                     None => Ok(()),
                 }

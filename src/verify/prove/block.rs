@@ -88,5 +88,11 @@ fn withdrawals(block: &Object<'_>, header: &Header) -> Result<(), Failure> {
 
 /// Compares the root that came out of a list with that in the header, which is proved.
 pub(super) fn root(reason: Reason, field: &'static str, out: B256, header: B256) -> Result<(), Failure> {
-    if out == header { Ok(()) } else { Err(Failure::field(reason, None, field, header.shown(), out.shown())) }
+    if out == header {
+        return Ok(());
+    }
+    if header.is_zero() {
+        return Err(Failure::Unprovable { part: None, what: format!("a zero {field}") });
+    }
+    Err(Failure::field(reason, None, field, header.shown(), out.shown()))
 }

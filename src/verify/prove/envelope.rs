@@ -7,7 +7,7 @@ use alloy_eips::{
     eip2930::{AccessList, AccessListItem},
     eip7702::{Authorization, SignedAuthorization},
 };
-use alloy_primitives::{Address, Bytes, Signature, TxKind, U256};
+use alloy_primitives::{Address, Signature, TxKind, U256};
 
 use super::{object::Object, value::Padded};
 use crate::verify::{Failure, Reason};
@@ -17,23 +17,27 @@ pub(super) type Envelope = EthereumTxEnvelope<TxEip4844>;
 
 /// Reads what is hashed of a transaction. Whether its hash comes out is not looked at.
 pub(super) fn read(transaction: &Object<'_>) -> Result<Envelope, Failure> {
-    let kind = transaction.maybe::<u64>("type")?.unwrap_or(0);
+    let kind = transaction.get::<u64>("type")?;
+    if kind > 4 {
+        return Err(transaction.beyond(format!("type {kind:#x}")));
+    }
+    // Before all else: a transaction without a signature need not keep any other rule.
+    let halves = halves(transaction)?;
     let typed = match kind {
-        0 => return legacy(transaction),
+        0 => return legacy(transaction, halves),
         1 => EthereumTypedTransaction::Eip2930(access_list(transaction)?),
         2 => EthereumTypedTransaction::Eip1559(dynamic_fee(transaction)?),
         3 => EthereumTypedTransaction::Eip4844(blob(transaction)?),
-        4 => EthereumTypedTransaction::Eip7702(set_code(transaction)?),
-        unknown => return Err(transaction.beyond(format!("type {unknown:#x}"))),
+        _ => EthereumTypedTransaction::Eip7702(set_code(transaction)?),
     };
-    let parity = match transaction.maybe::<bool>("yParity")? {
+    let parity = match transaction.optional::<bool>("yParity")? {
         Some(parity) => parity,
         None => transaction.get::<bool>("v")?,
     };
-    Ok(Envelope::new_unhashed(typed, signature(transaction, parity)?))
+    Ok(Envelope::new_unhashed(typed, signature(halves, parity)))
 }
 
-fn legacy(transaction: &Object<'_>) -> Result<Envelope, Failure> {
+fn legacy(transaction: &Object<'_>, halves: [U256; 2]) -> Result<Envelope, Failure> {
     let (parity, chain_id) = match transaction.get::<u128>("v")? {
         v @ (27 | 28) => (v == 28, None),
         // EIP-155
@@ -51,10 +55,9 @@ fn legacy(transaction: &Object<'_>) -> Result<Envelope, Failure> {
         gas_limit: transaction.get("gas")?,
         to: to(transaction)?,
         value: transaction.get("value")?,
-        input: input(transaction)?,
+        input: transaction.get("input")?,
     };
-    let signature = signature(transaction, parity)?;
-    Ok(Envelope::new_unhashed(EthereumTypedTransaction::Legacy(legacy), signature))
+    Ok(Envelope::new_unhashed(EthereumTypedTransaction::Legacy(legacy), signature(halves, parity)))
 }
 
 fn access_list(transaction: &Object<'_>) -> Result<TxEip2930, Failure> {
@@ -66,7 +69,7 @@ fn access_list(transaction: &Object<'_>) -> Result<TxEip2930, Failure> {
         to: to(transaction)?,
         value: transaction.get("value")?,
         access_list: accessed(transaction)?,
-        input: input(transaction)?,
+        input: transaction.get("input")?,
     })
 }
 
@@ -80,7 +83,7 @@ fn dynamic_fee(transaction: &Object<'_>) -> Result<TxEip1559, Failure> {
         to: to(transaction)?,
         value: transaction.get("value")?,
         access_list: accessed(transaction)?,
-        input: input(transaction)?,
+        input: transaction.get("input")?,
     })
 }
 
@@ -96,7 +99,7 @@ fn blob(transaction: &Object<'_>) -> Result<TxEip4844, Failure> {
         access_list: accessed(transaction)?,
         blob_versioned_hashes: transaction.values("blobVersionedHashes")?,
         max_fee_per_blob_gas: transaction.get("maxFeePerBlobGas")?,
-        input: input(transaction)?,
+        input: transaction.get("input")?,
     })
 }
 
@@ -111,7 +114,7 @@ fn set_code(transaction: &Object<'_>) -> Result<TxEip7702, Failure> {
         value: transaction.get("value")?,
         access_list: accessed(transaction)?,
         authorization_list: authorizations(transaction)?,
-        input: input(transaction)?,
+        input: transaction.get("input")?,
     })
 }
 
@@ -123,25 +126,21 @@ fn price(transaction: &Object<'_>) -> Result<u128, Failure> {
 
 /// Without a recipient it creates a contract.
 fn to(transaction: &Object<'_>) -> Result<TxKind, Failure> {
-    Ok(transaction.maybe::<Address>("to")?.into())
+    Ok(transaction.nullable::<Address>("to")?.into())
 }
 
-/// Two names for the same; whether both say the same is looked at later.
-fn input(transaction: &Object<'_>) -> Result<Bytes, Failure> {
-    let name = if transaction.raw("input").is_some() { "input" } else { "data" };
-    match transaction.maybe(name)? {
-        Some(input) => Ok(input),
-        None => transaction.get("input"),
-    }
-}
-
-fn signature(object: &Object<'_>, parity: bool) -> Result<Signature, Failure> {
+/// Reads `r` and `s` of a signature.
+fn halves(object: &Object<'_>) -> Result<[U256; 2], Failure> {
     let (r, s) = (object.get::<Padded>("r")?, object.get::<Padded>("s")?);
     if r.0.is_zero() && s.0.is_zero() {
         // Some chains put what they do themselves into their blocks as transactions that nobody signed.
         return Err(object.beyond("a transaction without a signature".to_owned()));
     }
-    Ok(Signature::new(r.0, s.0, parity))
+    Ok([r.0, s.0])
+}
+
+fn signature([r, s]: [U256; 2], parity: bool) -> Signature {
+    Signature::new(r, s, parity)
 }
 
 fn accessed(transaction: &Object<'_>) -> Result<AccessList, Failure> {
@@ -161,11 +160,10 @@ fn authorizations(transaction: &Object<'_>) -> Result<Vec<SignedAuthorization>, 
             nonce: item.get("nonce")?,
         };
         // Whatever was signed is in the block, valid or not.
-        let name = if item.raw("yParity").is_some() { "yParity" } else { "v" };
-        let parity = item.get::<u64>(name)?;
+        let parity = item.get::<u64>("yParity")?;
         item.may_be::<u64>(Reason::Derived, "v", &parity)?;
-        let parity =
-            u8::try_from(parity).map_err(|_| item.wrong(Reason::Member, name, "a quantity of 8 bits"))?;
+        let parity = u8::try_from(parity)
+            .map_err(|_| item.wrong(Reason::Member, "yParity", "a quantity of 8 bits"))?;
         let (r, s) = (item.get::<Padded>("r")?, item.get::<Padded>("s")?);
         Ok(SignedAuthorization::new_unchecked(inner, parity, r.0, s.0))
     };

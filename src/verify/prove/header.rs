@@ -66,16 +66,28 @@ pub(super) fn prove(block: &Object<'_>, hash: B256) -> Result<Header, Failure> {
             ))
         }
     });
-    proved.map_err(|failure| block.excuse(&[&KNOWN[..], &ADDED].concat(), failure))
+    proved.map_err(|failure| {
+        let failure = block.excuse(&[&KNOWN[..], &ADDED].concat(), failure);
+        match zero_root(block) {
+            Some(name) if !failure.is_unprovable() => block.beyond(format!("a zero {name}")),
+            _ => failure,
+        }
+    })
+}
+
+/// Finds a root that is zero: chains that do not compute roots write them so.
+fn zero_root(block: &Object<'_>) -> Option<&'static str> {
+    let is_zero = |name: &&'static str| block.get::<B256>(name).is_ok_and(|root| root.is_zero());
+    ["stateRoot", "transactionsRoot", "receiptsRoot"].into_iter().find(is_zero)
 }
 
 /// The header as it is hashed.
 pub(super) fn read(block: &Object<'_>) -> Result<Header, Failure> {
     let left_out = ADDED.iter().position(|name| block.raw(name).is_none());
     if let Some(first) = left_out
-        && let Some(later) = ADDED[first..].iter().find(|name| block.raw(name).is_some())
+        && ADDED[first..].iter().any(|name| block.raw(name).is_some())
     {
-        return Err(block.wrong(Reason::Member, ADDED[first], &format!("there as {later} is")));
+        return Err(block.missing(ADDED[first]));
     }
     Ok(Header {
         parent_hash: block.get("parentHash")?,

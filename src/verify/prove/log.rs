@@ -43,8 +43,10 @@ impl Place {
 /// Reads a log that is the `index`th of its block.
 pub(super) fn read(log: &Object<'_>, index: u64) -> Result<Log, Failure> {
     log.must_be::<u64>(Reason::Derived, "logIndex", &index)?;
-    if log.raw("removed").is_some_and(|removed| removed != "false") {
-        return Err(log.wrong(Reason::Derived, "removed", "false"));
+    match log.raw("removed") {
+        Some("false") => {}
+        Some(_) => return Err(log.wrong(Reason::Derived, "removed", "false")),
+        None => return Err(log.missing("removed")),
     }
     let (topics, data) = (log.values::<B256>("topics")?, log.get::<Bytes>("data")?);
     Ok(Log { address: log.get("address")?, data: LogData::new_unchecked(topics, data) })

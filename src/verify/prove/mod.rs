@@ -18,9 +18,22 @@ mod receipts;
 mod transaction;
 mod value;
 
+use alloy_consensus::Header;
+use alloy_primitives::B256;
+use alloy_trie::EMPTY_ROOT_HASH;
+
 use self::object::Object;
-use super::{Failure, Level, Part, Verified};
+use super::{Failure, Kind, Level, Part, Verified};
 use crate::eth::{Block, LoneReceipt, LoneTransaction, Receipts, ShapeError, ThinBlock};
+
+/// Content as far as it was proved.
+#[derive(Debug)]
+pub(super) struct Proof<T> {
+    /// The content, raised to the level that it reached: to [`Level::Partial`] if its header was proved.
+    pub(super) content: Verified<T>,
+    /// What did not come out, and of which part.
+    pub(super) failure: Option<(Kind, Failure)>,
+}
 
 /// Proves a block with whole transactions, of which those that name a chain must name `chain_id`: a block
 /// of another chain proves itself just as well.
@@ -30,12 +43,20 @@ use crate::eth::{Block, LoneReceipt, LoneTransaction, Receipts, ShapeError, Thin
 /// # Errors
 /// Says what does not come out.
 pub fn block(block: Verified<Block>, chain_id: Option<u64>) -> Result<Verified<Block>, Failure> {
-    let bytes = block.full();
-    let object = Object::read(text(&bytes)?, None)?;
-    let header = header::prove(&object, block.hash().0)?;
-    block::lists(&object, &header)?;
-    block::transactions(&object, &header, chain_id)?;
-    Ok(block.raised(Level::Proved))
+    block_by_parts(block, chain_id, true).into_result()
+}
+
+/// Proves the header of a block with whole transactions, and then its content, if that `has_rules` that are known.
+pub(super) fn block_by_parts(block: Verified<Block>, chain_id: Option<u64>, has_rules: bool) -> Proof<Block> {
+    let (bytes, hash) = (block.full(), block.hash().0);
+    Proof::of(block, &bytes, hash, |object, header| {
+        if !has_rules {
+            return Ok(Level::Partial);
+        }
+        block::lists(object, header)?;
+        block::transactions(object, header, chain_id)?;
+        Ok(Level::Proved)
+    })
 }
 
 /// Proves the header of a block that lists the hashes of its transactions. The list itself is proved
@@ -44,13 +65,17 @@ pub fn block(block: Verified<Block>, chain_id: Option<u64>) -> Result<Verified<B
 /// # Errors
 /// Says what does not come out.
 pub fn thin_block(thin: Verified<ThinBlock>) -> Result<Verified<ThinBlock>, Failure> {
-    let bytes = thin.bytes();
-    let object = Object::read(text(&bytes)?, None)?;
-    let header = header::prove(&object, thin.hash().0)?;
-    block::lists(&object, &header)?;
-    // That the list is empty exactly under the empty root was seen before.
-    let level = if thin.is_empty() { Level::Proved } else { Level::Partial };
-    Ok(thin.raised(level))
+    thin_by_parts(thin).into_result()
+}
+
+/// Proves the header of a block that lists the hashes of its transactions, and then the lists beside them.
+pub(super) fn thin_by_parts(thin: Verified<ThinBlock>) -> Proof<ThinBlock> {
+    let (bytes, hash, is_empty) = (thin.bytes(), thin.hash().0, thin.is_empty());
+    Proof::of(thin, &bytes, hash, |object, header| {
+        block::lists(object, header)?;
+        let is_proved = is_empty && header.transactions_root == EMPTY_ROOT_HASH;
+        Ok(if is_proved { Level::Proved } else { Level::Partial })
+    })
 }
 
 /// Proves the receipts of `block`, which is proved itself; where it is not, they stay what they are.
@@ -101,6 +126,39 @@ pub fn lone_transaction(
 ) -> Result<Verified<LoneTransaction>, Failure> {
     transaction::prove(text(&transaction.bytes())?, None, None, chain_id)?;
     Ok(transaction.raised(Level::Partial))
+}
+
+// === impl Proof ===
+
+impl<T> Proof<T> {
+    /// Proves the header that `bytes` hold by its hash, and hands it on for the rest.
+    fn of(
+        content: Verified<T>,
+        bytes: &[u8],
+        hash: B256,
+        rest: impl FnOnce(&Object<'_>, &Header) -> Result<Level, Failure>,
+    ) -> Self {
+        let read = || -> Result<_, Failure> {
+            let object = Object::read(text(bytes)?, None)?;
+            let header = header::prove(&object, hash)?;
+            Ok((object, header))
+        };
+        let (level, failure) = match read() {
+            Err(failure) => return Self { content, failure: Some((Kind::Header, failure)) },
+            Ok((object, header)) => match rest(&object, &header) {
+                Ok(level) => (level, None),
+                Err(failure) => (Level::Partial, Some((Kind::Transactions, failure))),
+            },
+        };
+        Self { content: content.raised(level), failure }
+    }
+
+    fn into_result(self) -> Result<Verified<T>, Failure> {
+        match self.failure {
+            Some((_, failure)) => Err(failure),
+            None => Ok(self.content),
+        }
+    }
 }
 
 /// The text of what has been read as text before.

@@ -1,7 +1,10 @@
 //! Reads JSON objects strictly: what two readers could read differently is refused.
 //!
 //! A name counts once, however it is written; values are taken as Ethereum's JSON-RPC writes them, and
-//! strings with escapes are none of them. `null` is the same as leaving a member out.
+//! strings with escapes are none of them.
+//!
+//! Which members a node may leave out differs by member, and so does where `null` is allowed; each accessor
+//! says which it takes. A required member that is absent or `null` makes an answer unprovable, not wrong.
 
 use std::borrow::Cow;
 
@@ -60,12 +63,22 @@ impl<'a> Object<'a> {
         self.find(name).filter(|raw| *raw != "null")
     }
 
-    /// A member that must be there.
+    /// Returns a required member: absent or `null`, the object is unprovable.
     pub(super) fn get<V: Value>(&self, name: &'static str) -> Result<V, Failure> {
-        self.maybe(name)?.ok_or_else(|| misread(self.part, name, V::WHAT, "missing"))
+        self.maybe(name)?.ok_or_else(|| self.missing(name))
     }
 
-    /// A member that may be left out.
+    /// Returns a member that may be absent; `null`, the object is unprovable.
+    pub(super) fn optional<V: Value>(&self, name: &'static str) -> Result<Option<V>, Failure> {
+        if self.has(name) { self.get(name).map(Some) } else { Ok(None) }
+    }
+
+    /// Returns a member that must be present, if only as `null`.
+    pub(super) fn nullable<V: Value>(&self, name: &'static str) -> Result<Option<V>, Failure> {
+        if self.has(name) { self.maybe(name) } else { Err(self.missing(name)) }
+    }
+
+    /// Returns a member that may be absent or `null`.
     pub(super) fn maybe<V: Value>(&self, name: &'static str) -> Result<Option<V>, Failure> {
         let Some(raw) = self.raw(name) else { return Ok(None) };
         match V::read(raw) {
@@ -74,20 +87,20 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// The elements of a list that must be there.
+    /// Returns the elements of a required list.
     pub(super) fn list(&self, name: &'static str) -> Result<Vec<&'a str>, Failure> {
-        let raw = self.raw(name).ok_or_else(|| misread(self.part, name, "a list", "missing"))?;
+        let raw = self.raw(name).ok_or_else(|| self.missing(name))?;
         elements(self.part, name, raw)
     }
 
-    /// The values of a list that must be there.
+    /// Returns the values of a required list.
     pub(super) fn values<V: Value>(&self, name: &'static str) -> Result<Vec<V>, Failure> {
         let read =
             |raw: &str| V::read(raw).ok_or_else(|| misread(self.part, name, V::WHAT, &shown_json(raw)));
         self.list(name)?.into_iter().map(read).collect()
     }
 
-    /// A member that must be there, and be this.
+    /// Checks that a required member is `expected`.
     pub(super) fn must_be<V: Value>(
         &self,
         reason: Reason,
@@ -98,17 +111,17 @@ impl<'a> Object<'a> {
         if got == *expected { Ok(()) } else { Err(self.wrong(reason, name, &expected.shown())) }
     }
 
-    /// A member that, if it is there, must be this.
+    /// Checks that a member is absent or `expected`; `null`, the object is unprovable.
     pub(super) fn may_be<V: Value>(
         &self,
         reason: Reason,
         name: &'static str,
         expected: &V,
     ) -> Result<(), Failure> {
-        if self.raw(name).is_some() { self.must_be(reason, name, expected) } else { Ok(()) }
+        if self.has(name) { self.must_be(reason, name, expected) } else { Ok(()) }
     }
 
-    /// A member that must be left out here.
+    /// Checks that a member is absent or `null`.
     pub(super) fn must_not_be(&self, name: &'static str) -> Result<(), Failure> {
         if self.raw(name).is_some() { Err(self.wrong(Reason::Derived, name, "missing")) } else { Ok(()) }
     }
@@ -132,6 +145,11 @@ impl<'a> Object<'a> {
         let mut members = self.members.iter();
         let unknown = members.find(|(name, raw)| *raw != "null" && !known.contains(&name.as_ref()))?;
         Some(shown(&unknown.0))
+    }
+
+    /// Says that a required member is absent or `null`.
+    pub(super) fn missing(&self, field: &'static str) -> Failure {
+        Failure::Missing { part: self.part, field }
     }
 
     /// Says that something about it is beyond this version.
@@ -221,11 +239,20 @@ mod tests {
     }
 
     #[test]
-    fn null_is_left_out_but_there() {
+    fn null_is_present_and_no_value() {
         let object = object(r#"{"a":null}"#);
         assert_eq!((object.has("a"), object.raw("a"), object.has("b")), (true, None, false));
+        let missing = |field| Failure::Missing { part: None, field };
         assert_eq!(object.maybe::<u64>("a"), Ok(None));
-        assert_eq!(refused(object.get::<u64>("a")), "a is missing, not a quantity of 64 bits");
+        assert_eq!((object.get::<u64>("a"), object.get::<u64>("b")), (Err(missing("a")), Err(missing("b"))));
+        assert_eq!((object.optional::<u64>("a"), object.optional::<u64>("b")), (Err(missing("a")), Ok(None)));
+        assert_eq!((object.nullable::<u64>("a"), object.nullable::<u64>("b")), (Ok(None), Err(missing("b"))));
+        assert_eq!(object.may_be::<u64>(Reason::Derived, "a", &1), Err(missing("a")));
+        assert_eq!(object.may_be::<u64>(Reason::Derived, "b", &1), Ok(()));
+        assert_eq!(
+            refused(object.get::<u64>("a")),
+            "a is missing or null, and the answer is unprovable without it"
+        );
         assert_eq!(object.unknown(&[]), None);
     }
 
@@ -235,7 +262,10 @@ mod tests {
         assert_eq!(refused(object.get::<u64>("a")), "a is 0x01, not a quantity of 64 bits");
         assert_eq!(refused(object.values::<u64>("list")), "list is 0x02, not a quantity of 64 bits");
         assert_eq!(refused(object.list("x")), "x is an object, not a list");
-        assert_eq!(refused(object.list("y")), "y is missing, not a list");
+        assert_eq!(
+            refused(object.list("y")),
+            "y is missing or null, and the answer is unprovable without it"
+        );
         assert_eq!(object.unknown(&["a", "list"]), Some("x".to_owned()));
     }
 }

@@ -93,7 +93,7 @@ pub(super) fn lone(
     receipt.must_be(Reason::Derived, "from", &from)?;
     parties(&receipt, &envelope, from, status(&receipt)?)?;
     let price = envelope.effective_gas_price(header.base_fee_per_gas);
-    receipt.may_be::<u128>(Reason::Derived, "effectiveGasPrice", &price)?;
+    receipt.must_be::<u128>(Reason::Derived, "effectiveGasPrice", &price)?;
     let (used, sum) = (receipt.get::<u64>("gasUsed")?, receipt.get::<u64>("cumulativeGasUsed")?);
     let most = envelope.gas_limit().min(if index == 0 { sum } else { sum.saturating_sub(1) });
     if used > most || (index == 0 && used != sum) {
@@ -179,7 +179,7 @@ impl Reading<'_> {
         self.gas_used = sum;
         receipt.must_be::<u64>(Reason::Derived, "gasUsed", &used)?;
         let price = envelope.effective_gas_price(self.header.base_fee_per_gas);
-        receipt.may_be::<u128>(Reason::Derived, "effectiveGasPrice", &price)
+        receipt.must_be::<u128>(Reason::Derived, "effectiveGasPrice", &price)
     }
 
     fn logs(&mut self, receipt: &Object<'_>, place: &Place) -> Result<Vec<Log>, Failure> {
@@ -214,12 +214,10 @@ fn parties(
     from: Address,
     status: Eip658Value,
 ) -> Result<(), Failure> {
-    receipt.may_be::<u64>(Reason::Derived, "type", &(envelope.tx_type() as u64))?;
-    for name in ["to", "contractAddress"] {
-        if !receipt.has(name) {
-            return Err(receipt.wrong(Reason::Member, name, "an address or null"));
-        }
-    }
+    receipt.must_be::<u64>(Reason::Derived, "type", &(envelope.tx_type() as u64))?;
+    // Nodes give both in every receipt, if only as null.
+    let contract = receipt.nullable::<Address>("contractAddress")?;
+    receipt.nullable::<Address>("to")?;
     match envelope.to() {
         Some(to) => {
             receipt.must_be::<Address>(Reason::Derived, "to", &to)?;
@@ -231,10 +229,8 @@ fn parties(
             // Of what failed to be created some nodes give the address, others none. Before Byzantium it
             // cannot be told.
             match status {
-                Eip658Value::Eip658(true) => {
-                    receipt.must_be::<Address>(Reason::Derived, "contractAddress", &created)
-                }
-                _ => receipt.may_be::<Address>(Reason::Derived, "contractAddress", &created),
+                Eip658Value::Eip658(false) | Eip658Value::PostState(_) if contract.is_none() => Ok(()),
+                _ => receipt.must_be::<Address>(Reason::Derived, "contractAddress", &created),
             }
         }
     }

@@ -100,9 +100,8 @@ fn derived(transaction: &Object<'_>, envelope: &Envelope, scene: Option<Scene>) 
             transaction.must_not_be(name)?;
         }
     }
-    for name in ["input", "data"] {
-        transaction.may_be::<Bytes>(Reason::Derived, name, envelope.input())?;
-    }
+    // Some nodes give the input under both of its names.
+    transaction.may_be::<Bytes>(Reason::Derived, "data", envelope.input())?;
     parity(transaction, envelope)?;
     match envelope.chain_id() {
         Some(id) => transaction.may_be::<u64>(Reason::Derived, "chainId", &id)?,
@@ -115,21 +114,27 @@ fn derived(transaction: &Object<'_>, envelope: &Envelope, scene: Option<Scene>) 
             transaction.may_be::<u128>(Reason::Derived, "gasPrice", &price)?;
             transaction.may_be(Reason::Derived, "blockTimestamp", &Seconds(timestamp))
         }
-        // Without the block's base fee it is known only what the price cannot be above.
-        None if transaction.raw("blockHash").is_none() && transaction.raw("blockTimestamp").is_some() => {
-            Err(transaction.wrong(Reason::Derived, "blockTimestamp", "missing where there is no block"))
+        None => {
+            // A pending transaction has no place, and its place members are null.
+            if transaction.raw("blockHash").is_some() {
+                transaction.optional::<Seconds>("blockTimestamp")?;
+            } else if transaction.raw("blockTimestamp").is_some() {
+                let expected = "missing where there is no block";
+                return Err(transaction.wrong(Reason::Derived, "blockTimestamp", expected));
+            }
+            // Without the block's base fee only bounds of the price are known.
+            let (least, most) = (envelope.effective_gas_price(Some(0)), envelope.max_fee_per_gas());
+            match transaction.optional::<u128>("gasPrice")? {
+                Some(price) if price > most => {
+                    Err(transaction.wrong(Reason::Derived, "gasPrice", &format!("{} at most", most.shown())))
+                }
+                Some(price) if price < least => {
+                    let least = format!("{} at least", least.shown());
+                    Err(transaction.wrong(Reason::Derived, "gasPrice", &least))
+                }
+                _ => Ok(()),
+            }
         }
-        None => match transaction.maybe::<u128>("gasPrice")? {
-            Some(price) if price > envelope.max_fee_per_gas() => {
-                let most = format!("{} at most", envelope.max_fee_per_gas().shown());
-                Err(transaction.wrong(Reason::Derived, "gasPrice", &most))
-            }
-            Some(price) if price < envelope.effective_gas_price(Some(0)) => {
-                let least = format!("{} at least", envelope.effective_gas_price(Some(0)).shown());
-                Err(transaction.wrong(Reason::Derived, "gasPrice", &least))
-            }
-            _ => Ok(()),
-        },
     }
 }
 

@@ -20,7 +20,7 @@ use tokio::{task::JoinHandle, time};
 
 use super::{
     check_programs, request,
-    step::{Question, Step, step},
+    step::{Place, Question, Step, step},
     world::{Call, World},
 };
 use crate::support::in_memory::{self, InMemory};
@@ -71,6 +71,9 @@ fn lie() -> impl Strategy<Value = Lie> {
         1 => Just(Lie::OrphanedReceipt),
         1 => Just(Lie::ForeignBlock),
         3 => any::<u64>().prop_map(Lie::Disguised),
+        6 => any::<u64>().prop_map(Lie::Dropped),
+        4 => any::<u64>().prop_map(Lie::Nulled),
+        1 => any::<bool>().prop_map(|orphan| Lie::Misplaced { orphan }),
         3 => (0u64..90).prop_map(|number| everywhere("blockNumber", number)),
         3 => (0u64..3).prop_map(|index| everywhere("transactionIndex", index)),
     ]
@@ -148,7 +151,19 @@ impl<'a> Run<'a> {
             Step::Start(question) => self.start(*question).await,
             Step::Join => self.join().await?,
             // What is pending, and another chain behind the same address, are the other model's business.
-            Step::Send | Step::Restart => {}
+            Step::Send
+            | Step::Restart
+            | Step::Overtake { .. }
+            | Step::ReorgBelowFinal { .. }
+            | Step::RollbackBelowFinal(_)
+            | Step::FalsePlace { .. }
+            | Step::Again(_)
+            | Step::StartAnew
+            | Step::RepeatTransaction(_)
+            | Step::StartBatch(_)
+            | Step::BatchAcross { .. }
+            | Step::SafeAt(_)
+            | Step::RefuseWhole { .. } => {}
             change => self.world.undergo(change).await,
         }
         Ok(())
@@ -211,27 +226,54 @@ impl<'a> Run<'a> {
     }
 }
 
+fn run(setting: Setting, seen: &Seen, steps: &[Happens]) -> Result<(), String> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let mut run = Run::new(setting, seen);
+        // Who it is must be known before anything can be held against it.
+        run.program.ask("eth_chainId", json!([])).await;
+        for (position, step) in steps.iter().enumerate() {
+            let happened = run.happens(step).await;
+            happened.map_err(|error| format!("step {position} ({step:?}): {error}"))?;
+        }
+        run.join().await.map_err(|error| format!("at the end: {error}"))
+    })
+}
+
 fn check(setting: Setting, programs: u32) {
     let seen = Seen::default();
     let program = proptest::collection::vec(happens(), 1..60);
-    check_programs(programs, &program, &setting, |steps| {
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-        runtime.block_on(async {
-            let mut run = Run::new(setting, &seen);
-            // Who it is must be known before anything can be held against it.
-            run.program.ask("eth_chainId", json!([])).await;
-            for (position, step) in steps.iter().enumerate() {
-                let happened = run.happens(step).await;
-                happened.map_err(|error| format!("step {position} ({step:?}): {error}"))?;
-            }
-            run.join().await.map_err(|error| format!("at the end: {error}"))
-        })
-    });
+    check_programs(programs, &program, &setting, |steps| run(setting, &seen, steps));
     println!("{setting:?}: {seen:?}");
     assert!(seen.truths.load(Relaxed) > 0 && seen.refusals.load(Relaxed) > 0 && seen.hits.load(Relaxed) > 0);
     if setting.on_mismatch == OnMismatch::Pass {
         assert!(seen.lies.load(Relaxed) > 0, "the node never lied");
+    }
+}
+
+/// A member that no hash covers must be there all the same.
+#[test]
+fn answer_without_a_member_is_not_proved() {
+    for (question, about) in [
+        (Question::Receipt(0), "eth_get*Receipt*"),
+        (Question::BlockReceipts(Place::At(1)), "eth_getBlockReceipts"),
+        (Question::TransactionByHash(0), "eth_get*"),
+        (Question::BlockByNumber(Place::At(1), true), "eth_getBlockByNumber[\"0x*"),
+    ] {
+        for choice in 0..64 {
+            for lie in [Lie::Dropped(choice), Lie::Nulled(choice)] {
+                let seen = Seen::default();
+                let steps = [
+                    Happens::Step(Step::Mine(1, 1)),
+                    Happens::Step(Step::Ask(Question::BlockNumber)),
+                    Happens::Lie { lie: lie.clone(), about, times: Some(1) },
+                    Happens::Step(Step::Ask(question)),
+                    Happens::Step(Step::Ask(question)),
+                ];
+                run(STRICTEST, &seen, &steps).unwrap_or_else(|error| panic!("{lie:?}: {error}"));
+            }
+        }
     }
 }
 

@@ -5,8 +5,12 @@
 //! `MODEL_PROGRAMS` sets how many programs are run, `MODEL_SEED` replays a failure.
 
 mod address;
+mod balanced;
+mod fixed;
+mod judge;
 mod liar;
 mod step;
+mod tags;
 mod tiers;
 mod two;
 mod world;
@@ -21,17 +25,22 @@ use holdfast::{
     config::Config,
     devchain,
     jsonrpc::{Answer, read_answers},
-    proxy::{Blocks, Follow, Orphans},
+    proxy::{Blocks, Follow},
+    verify::{Demand, OnMismatch},
 };
 use proptest::{
     strategy::Strategy,
     test_runner::{Config as Runs, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner},
 };
 use serde_json::{Value, json};
-use tokio::{task::JoinHandle, time::Instant};
+use tokio::{
+    task::JoinHandle,
+    time::{self, Instant},
+};
 
 use self::{
-    step::{Step, step},
+    judge::{Asked, Finished, ShownHead},
+    step::{Place, Question, Step, any_step},
     world::{Call, World},
 };
 use crate::support::in_memory::{self, InMemory};
@@ -42,6 +51,13 @@ static COMPRESSED: AtomicU64 = AtomicU64::new(0);
 /// Codes with which the proxy says that the upstream could not answer.
 const FAILURES: [i64; 5] = [-32005, -32010, -32011, -32012, -32013];
 
+/// How late an overtaken answer is: later than the next head is seen, and no failure.
+const OVERTAKEN: Duration = Duration::from_millis(2_500);
+
+/// How far below finality, in time, one answer is enough to make a block final. A few blocks of the chains here, so that
+/// programs come upon both sides of it.
+const FINAL_MARGIN: Duration = Duration::from_secs(20);
+
 /// A chain's rules, and how its upstream is declared.
 #[derive(Clone, Copy, Debug)]
 struct Setting {
@@ -51,17 +67,10 @@ struct Setting {
     switched: bool,
     /// Somebody follows the chain beside those who ask.
     followed: bool,
-}
-
-/// A call under way.
-struct Asked {
-    call: Call,
-    arrived: Instant,
-    /// The newest state when it was sent.
-    state: usize,
-    /// States before this one had been overtaken for this call when it was sent.
-    floor: usize,
-    faulty: bool,
+    /// Nothing is told that is not proved.
+    proved: bool,
+    /// The node denies orphans, as anvil does on development chains and geth does not.
+    forgets: bool,
 }
 
 struct Run {
@@ -69,11 +78,17 @@ struct Run {
     program: InMemory,
     setting: Setting,
     staleness: Duration,
-    started: Vec<(Asked, JoinHandle<Bytes>)>,
+    started: Vec<(Vec<Asked>, JoinHandle<Finished>)>,
+    /// Answers that are still to be judged.
+    finished: Vec<(Vec<Asked>, Finished)>,
     /// After a write nothing is older than this state.
     written: usize,
-    /// After a head was shown, nothing about its chain is older than this state.
-    shown: usize,
+    /// Heads that clients were shown, oldest first.
+    heads: Vec<ShownHead>,
+    /// The last call that was alone in its packet.
+    last: Option<Call>,
+    /// How many untrue answers the node had given, and when that was last seen to have grown.
+    lies: (u64, Option<Instant>),
 }
 
 fn settings(setting: Setting) -> (Config, devchain::Config) {
@@ -84,12 +99,12 @@ fn settings(setting: Setting) -> (Config, devchain::Config) {
         consistent: setting.consistent,
         ..holdfast::upstream::EndpointConfig::at("")
     }];
+    config.chain.final_margin = FINAL_MARGIN;
     if setting.switched {
         config.upstream.batch = 6;
         config.plan.blocks = Blocks::AsAsked;
         config.plan.buy_after = 3;
         config.chain.refresh_ahead = true;
-        config.chain.orphans = Orphans::Drop;
         config.chain.window = 8;
         config.cache.size = bytesize::ByteSize::kib(96);
     }
@@ -98,8 +113,26 @@ fn settings(setting: Setting) -> (Config, devchain::Config) {
         // So that it falls between what else happens, now here, now there.
         config.chain.follow_interval = Duration::from_millis(370);
     }
+    if setting.proved {
+        config.verify.level = Demand::Full;
+        config.verify.on_mismatch = OnMismatch::Reject;
+        config.verify.ethereum_chains.push(7_331_117);
+    }
     let chain_id = if setting.development { 31337 } else { 7_331_117 };
-    (config, devchain::Config { chain_id, keep_calls: 0, ..devchain::Config::default() })
+    let keep_orphans = !setting.forgets && !setting.development;
+    // As with anvil.
+    let range_errors = setting.development;
+    let mut node =
+        devchain::Config { chain_id, keep_calls: 0, keep_orphans, range_errors, ..Default::default() };
+    if !setting.consistent && !setting.switched {
+        // So that short programs have finalized blocks.
+        (node.safe_distance, node.finalized_distance) = (2, 4);
+    }
+    (config, node)
+}
+
+fn program(world: &World, config: &Config) -> InMemory {
+    in_memory::program(&world.chain, config).accepting_gzip_mostly()
 }
 
 // === impl Run ===
@@ -108,52 +141,166 @@ impl Run {
     fn new(setting: Setting) -> Self {
         let (config, node) = settings(setting);
         let world = World::new(node);
-        let program = in_memory::program(&world.chain, &config).accepting_gzip_mostly();
+        let program = program(&world, &config);
         let staleness = if setting.development { Duration::ZERO } else { config.chain.max_staleness };
-        Self { world, program, setting, staleness, started: Vec::new(), written: 0, shown: 0 }
+        Self {
+            world,
+            program,
+            setting,
+            staleness,
+            started: Vec::new(),
+            finished: Vec::new(),
+            written: 0,
+            heads: Vec::new(),
+            last: None,
+            lies: (0, None),
+        }
     }
 
     async fn step(&mut self, step: &Step) -> Result<(), String> {
+        self.judge_finished(None).await?;
         match step {
             Step::Ask(question) | Step::AskOften(question) => {
                 for _ in 0..step.times() {
-                    let asked = self.asked(self.world.call(*question));
-                    let body = send_body(self.program.clone(), request(&asked.call, 1).to_string()).await;
-                    self.judge(asked, &body)?;
+                    self.ask(self.world.call(*question)).await?;
                 }
             }
             Step::Start(question) => {
-                let asked = self.asked(self.world.call(*question));
-                let sending =
-                    tokio::spawn(send_body(self.program.clone(), request(&asked.call, 1).to_string()));
+                self.start(self.world.call(*question));
                 // It is on its way before anything else happens.
                 tokio::task::yield_now().await;
-                self.started.push((asked, sending));
             }
             Step::Batch(questions) => {
-                let asked: Vec<_> =
-                    questions.iter().map(|question| self.asked(self.world.call(*question))).collect();
-                let calls: Vec<_> =
-                    asked.iter().zip(0..).map(|(asked, id)| request(&asked.call, id)).collect();
-                let body = send_body(self.program.clone(), json!(calls).to_string()).await;
-                self.judge_batch(asked, &body)?;
+                let (asked, body) = self.batch(questions);
+                let finished = send_timed(self.program.clone(), body).await;
+                self.judge(asked, finished).await?;
+            }
+            Step::StartBatch(questions) => {
+                self.start_batch(questions);
+                tokio::task::yield_now().await;
+            }
+            Step::BatchAcross { questions, depth, length } => {
+                self.world.queue_content(OVERTAKEN);
+                self.start_batch(questions);
+                // Until it waits for the node.
+                time::sleep(Duration::from_millis(1)).await;
+                self.world.reorg(*depth, *length);
+                self.world.end_delays();
+            }
+            Step::Overtake { question, depth, length } => self.overtake(*question, *depth, *length).await?,
+            Step::FalsePlace { receipt, transaction, orphan, times, anew } => {
+                if *anew {
+                    self.start_anew().await?;
+                }
+                self.learn_finality().await?;
+                let question = if *receipt { Question::Receipt } else { Question::TransactionByHash };
+                let call = self.world.call(question(*transaction));
+                self.world.misplace(&call, *orphan, *times);
+                self.ask(call).await?;
+            }
+            Step::ReorgBelowFinal { below, .. } | Step::RollbackBelowFinal(below) => {
+                self.regress(step, *below).await?;
+            }
+            Step::StartAnew => self.start_anew().await?,
+            Step::Again(again) => {
+                if let Some(call) = self.last.clone() {
+                    let other = self.world.about_its_block(&call, *again);
+                    self.ask(other.map_or(call, |question| self.world.call(question))).await?;
+                }
             }
             Step::Join => self.join().await?,
             Step::Send => self.send().await,
             Step::Restart => self.world.restart(),
             // What is declared consistent does not show a head, then a lower one, and then the same again.
             Step::Lag(_) if self.setting.consistent => {}
+            Step::RepeatTransaction(_) if !self.setting.development => {}
             change => self.world.undergo(change).await,
         }
         Ok(())
     }
 
-    async fn join(&mut self) -> Result<(), String> {
-        for (asked, sending) in std::mem::take(&mut self.started) {
-            let body = sending.await.map_err(|error| format!("a call died: {error}"))?;
-            self.judge(asked, &body)?;
+    async fn ask(&mut self, call: Call) -> Result<(), String> {
+        self.last = Some(call.clone());
+        let asked = self.asked(call, true);
+        let finished = send_timed(self.program.clone(), request(&asked.call, 1).to_string()).await;
+        self.judge(vec![asked], finished).await
+    }
+
+    fn start(&mut self, call: Call) {
+        self.last = Some(call.clone());
+        let asked = self.asked(call, true);
+        let sending = tokio::spawn(send_timed(self.program.clone(), request(&asked.call, 1).to_string()));
+        self.started.push((vec![asked], sending));
+    }
+
+    fn start_batch(&mut self, questions: &[Question]) {
+        let (asked, body) = self.batch(questions);
+        let sending = tokio::spawn(send_timed(self.program.clone(), body));
+        self.started.push((asked, sending));
+    }
+
+    /// The calls of a batch, and its body.
+    fn batch(&self, questions: &[Question]) -> (Vec<Asked>, String) {
+        let asked: Vec<_> =
+            questions.iter().map(|question| self.asked(self.world.call(*question), false)).collect();
+        let body = request_all(&asked);
+        (asked, body)
+    }
+
+    /// Lets clients ask for `latest` and `finalized`, so that the proxy knows both.
+    async fn learn_finality(&mut self) -> Result<(), String> {
+        for tag in [Place::Latest, Place::Finalized] {
+            self.ask(self.world.call(Question::BlockByNumber(tag, false))).await?;
         }
         Ok(())
+    }
+
+    /// Lets the chain regress below a finalized block that the proxy knows. Of a number below that a client has asked before,
+    /// and after a reorg another is shown the new head.
+    async fn regress(&mut self, change: &Step, below: u64) -> Result<(), String> {
+        self.learn_finality().await?;
+        let number = Place::At(self.world.floor.saturating_sub(below / 2));
+        let call = self.world.call(Question::BlockByNumber(number, true));
+        self.ask(call.clone()).await?;
+        self.world.undergo(change).await;
+        if matches!(change, Step::ReorgBelowFinal { .. }) {
+            time::sleep(self.staleness + Duration::from_millis(1)).await;
+            self.ask(self.world.call(Question::BlockByNumber(Place::Latest, false))).await?;
+        }
+        self.last = Some(call);
+        Ok(())
+    }
+
+    async fn start_anew(&mut self) -> Result<(), String> {
+        if self.setting.followed {
+            // The follower would go on.
+            return Ok(());
+        }
+        self.join().await?;
+        self.program = program(&self.world, &settings(self.setting).0);
+        Ok(())
+    }
+
+    /// Starts a call whose answer is late and tells what was true when it was asked. Meanwhile the chain is reorganised
+    /// and another client sees the new head.
+    async fn overtake(&mut self, question: Question, depth: u64, length: usize) -> Result<(), String> {
+        self.world.delay_content(OVERTAKEN);
+        self.start(self.world.call(question));
+        // Until it waits for the node.
+        time::sleep(Duration::from_millis(1)).await;
+        self.world.reorg(depth, length);
+        time::sleep(self.staleness + Duration::from_millis(1)).await;
+        self.ask(self.world.call(Question::BlockByNumber(Place::Latest, false))).await?;
+        self.world.end_delays();
+        Ok(())
+    }
+
+    async fn join(&mut self) -> Result<(), String> {
+        for (asked, sending) in std::mem::take(&mut self.started) {
+            let finished = sending.await.map_err(|error| format!("a call died: {error}"))?;
+            self.finished.push((asked, finished));
+        }
+        self.judge_finished(None).await
     }
 
     /// Sends a transaction, and mines it at times, as a node with instant mining would.
@@ -172,90 +319,6 @@ impl Run {
             self.written = self.world.last();
         }
     }
-
-    fn asked(&self, call: Call) -> Asked {
-        // `safe` and `finalized` have times of their own.
-        let shown = if call.has_its_own_time() { 0 } else { self.shown };
-        Asked {
-            call,
-            arrived: Instant::now(),
-            state: self.world.last(),
-            floor: self.written.max(shown),
-            faulty: self.world.faulty,
-        }
-    }
-
-    /// A batch: each answer for itself, and all tags in one view.
-    fn judge_batch(&mut self, asked: Vec<Asked>, body: &Bytes) -> Result<(), String> {
-        let answers = read_answers(body).map_err(|error| error.to_string())?;
-        if answers.len() != asked.len() {
-            return Err(format!("{} answers to {} calls", answers.len(), asked.len()));
-        }
-        for (asked, answer) in asked.into_iter().zip(answers) {
-            let answer = answer.answer.ok_or("neither result nor error")?;
-            self.judge_answer(&asked, &answer)?;
-        }
-        Ok(())
-    }
-
-    fn judge(&mut self, asked: Asked, body: &Bytes) -> Result<(), String> {
-        let answer = read_answers(body).map_err(|error| error.to_string())?.remove(0);
-        self.judge_answer(&asked, &answer.answer.ok_or("neither result nor error")?)
-    }
-
-    fn judge_answer(&mut self, asked: &Asked, answer: &Answer) -> Result<(), String> {
-        let call = &asked.call;
-        let result = match answer {
-            Answer::Result(result) => result,
-            Answer::Error(error) => {
-                let value: Value = serde_json::from_slice(error).map_err(|error| error.to_string())?;
-                let failed = value["code"].as_i64().is_some_and(|code| FAILURES.contains(&code));
-                let may_fail = asked.faulty || self.world.faulty || self.world.restarted;
-                if failed && may_fail {
-                    return Ok(());
-                }
-                error
-            }
-        };
-        let earliest = asked.arrived.checked_sub(self.staleness).unwrap_or(asked.arrived);
-        // States that still held at `earliest`, and all that came since; none that was overtaken.
-        let states = &self.world.states;
-        let from = match self.staleness {
-            Duration::ZERO => asked.state,
-            _ => states.iter().rposition(|state| state.since < earliest).unwrap_or(0),
-        };
-        let allowed = from.max(asked.floor)..=self.world.last();
-        let held = || states[allowed.clone()].iter();
-        if let Some(position) = held().position(|state| self.world.allows(call, state, result)) {
-            if call.shows_the_head() {
-                self.shown = self.shown.max(allowed.start() + position);
-            }
-            return Ok(());
-        }
-        if !self.setting.development && held().any(|state| self.world.allows_as_head(call, state, result)) {
-            return Ok(());
-        }
-        // What is final is told, however low a head the node shows since: it is behind what it called final itself.
-        if !self.setting.development
-            && states.iter().any(|state| self.world.allows_as_final(call, state, result))
-        {
-            return Ok(());
-        }
-        // An ordinary chain does not start anew: a node that shows another genesis is a stranger. What is
-        // final on the chain that was there before is still told, and what the stranger said before it was
-        // found out may have been believed: final numbers of the one chain are not final on the other.
-        let met_a_stranger = self.world.restarted && !self.setting.development;
-        if met_a_stranger && states.iter().any(|state| self.world.allows(call, state, result)) {
-            return Ok(());
-        }
-        Err(format!(
-            "{} {} was answered with {}\nwhich no state of {allowed:?} allows; now the head is {:?}",
-            call.method,
-            call.params,
-            shorten(result),
-            self.world.chain.head(),
-        ))
-    }
 }
 
 fn shorten(result: &Bytes) -> String {
@@ -266,8 +329,22 @@ fn request(call: &Call, id: u32) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "method": call.method, "params": call.params })
 }
 
+/// A batch, or a single request.
+fn request_all(asked: &[Asked]) -> String {
+    let calls: Vec<_> = asked.iter().zip(0..).map(|(asked, id)| request(&asked.call, id)).collect();
+    match &calls[..] {
+        [call] => call.to_string(),
+        calls => json!(calls).to_string(),
+    }
+}
+
 async fn send_body(program: InMemory, body: String) -> Bytes {
     program.send(body).await.1
+}
+
+async fn send_timed(program: InMemory, body: String) -> Finished {
+    let body = send_body(program, body).await;
+    Finished { body, at: Instant::now() }
 }
 
 fn run(setting: Setting, steps: &[Step]) -> Result<(), String> {
@@ -285,7 +362,7 @@ fn run(setting: Setting, steps: &[Step]) -> Result<(), String> {
 }
 
 fn check(setting: Setting, programs: u32) {
-    check_programs(programs, &proptest::collection::vec(step(), 1..60), &setting, |steps| {
+    check_programs(programs, &proptest::collection::vec(any_step(), 1..60), &setting, |steps| {
         run(setting, steps)
     });
     let compressed = COMPRESSED.load(Relaxed);
@@ -336,11 +413,28 @@ fn rand_seed() -> u64 {
 /// All settings together.
 const PROGRAMS: u32 = 3200;
 
-const ORDINARY: Setting = Setting { development: false, consistent: false, switched: false, followed: false };
+const ORDINARY: Setting = Setting {
+    development: false,
+    consistent: false,
+    switched: false,
+    followed: false,
+    proved: false,
+    forgets: false,
+};
 
 #[test]
 fn every_answer_is_allowed_on_an_ordinary_chain() {
-    check(ORDINARY, 1200);
+    check(ORDINARY, 800);
+}
+
+#[test]
+fn every_answer_is_allowed_where_orphans_are_denied() {
+    check(Setting { forgets: true, ..ORDINARY }, 200);
+}
+
+#[test]
+fn every_answer_is_allowed_where_all_is_proved() {
+    check(Setting { proved: true, ..ORDINARY }, 200);
 }
 
 #[test]
@@ -366,33 +460,4 @@ fn every_answer_is_allowed_while_the_chain_is_followed() {
 #[test]
 fn every_answer_is_allowed_while_a_development_chain_is_followed() {
     check(Setting { followed: true, development: true, ..ORDINARY }, 100);
-}
-
-/// Random programs come upon it once in tens of thousands.
-#[test]
-fn what_was_final_is_told_though_a_head_below_it_was_shown() {
-    use step::{Finality, Place, Question};
-
-    let steps = [
-        Step::Mine(1, 1),
-        Step::Mine(3, 0),
-        Step::Finality(Finality::At(3)),
-        // What is told of is not older than this, here and below.
-        Step::Wait(1_001),
-        Step::Ask(Question::CountByNumber(Place::Finalized)),
-        Step::Ask(Question::BlockByNumber(Place::At(1), true)),
-        Step::Rollback(2),
-        // To below what was final.
-        Step::Lag(2),
-        // Until it is believed.
-        Step::Wait(70_000),
-        Step::Ask(Question::BlockByNumber(Place::Latest, false)),
-        Step::Wait(70_000),
-        Step::Ask(Question::BlockByNumber(Place::Latest, false)),
-        Step::Wait(70_000),
-        Step::Ask(Question::BlockByNumber(Place::Latest, false)),
-        Step::Ask(Question::TransactionByHash(0)),
-        Step::Ask(Question::BlockByNumber(Place::At(1), true)),
-    ];
-    run(ORDINARY, &steps).unwrap();
 }

@@ -21,12 +21,28 @@ pub enum Step {
     },
     /// What was dropped before is mined again.
     IncludeDropped,
+    /// A transaction of the canonical chain is mined once more; on development chains only, where nonces can be set.
+    RepeatTransaction(u16),
     /// The node answers as if its head were lower.
     Lag(u64),
     /// The head goes down.
     Rollback(u64),
+    /// The finalized block is replaced: all from so many blocks below it, by so many blocks.
+    ReorgBelowFinal {
+        below: u64,
+        length: usize,
+    },
+    /// The head goes down to so many blocks below the finalized block.
+    RollbackBelowFinal(u64),
     /// What `finalized` and `safe` stand for.
     Finality(Finality),
+    /// `safe` stands for the block so far below the head, wherever `finalized` is.
+    SafeAt(u64),
+    /// The node refuses so many whole blocks or lists of receipts, as if they were too large.
+    RefuseWhole {
+        receipts: bool,
+        times: usize,
+    },
     /// The next calls fail.
     Fail(Failure, u64),
     /// The next call takes time: before it is carried out, or after.
@@ -43,6 +59,34 @@ pub enum Step {
     Batch(Vec<Question>),
     /// One call that is not awaited yet.
     Start(Question),
+    /// One call that is not awaited, and late; before it is answered the chain is reorganised and the new head shown.
+    Overtake {
+        question: Question,
+        depth: u64,
+        length: usize,
+    },
+    /// Several calls in one packet that is not awaited yet.
+    StartBatch(Vec<Question>),
+    /// Several calls in one packet, all by tag. The node takes its time with the first of them, and before it answers the
+    /// chain is reorganised.
+    BatchAcross {
+        questions: Vec<Question>,
+        depth: u64,
+        length: usize,
+    },
+    /// A transaction or its receipt is asked for, and named with a false block hash so often: the hash of an orphan at its
+    /// number, if one is wanted and there is one, else of no block. The proxy may be started anew before.
+    FalsePlace {
+        receipt: bool,
+        transaction: u16,
+        orphan: bool,
+        times: usize,
+        anew: bool,
+    },
+    /// The proxy is started anew, and knows nothing of the chain.
+    StartAnew,
+    /// The last call that was alone in its packet is sent again, or the block that it is about is asked for by number.
+    Again(Again),
     /// All calls that were started are awaited.
     Join,
     /// A transaction is sent through the proxy.
@@ -58,6 +102,13 @@ pub enum Finality {
     At(u64),
     Null,
     Error,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Again {
+    Same,
+    Block { full: bool },
+    Receipts,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +134,7 @@ pub enum Question {
     BlockNumber,
     BlockReceipts(Place),
     CountByNumber(Place),
+    UncleCount(Place),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -130,6 +182,19 @@ pub fn question() -> impl Strategy<Value = Question> {
         1 => Just(Question::BlockNumber),
         1 => place().prop_map(Question::BlockReceipts),
         1 => place().prop_map(Question::CountByNumber),
+        1 => place().prop_map(Question::UncleCount),
+    ]
+}
+
+/// A question about the block that a tag means.
+fn tagged_question() -> impl Strategy<Value = Question> {
+    let tag = prop_oneof![5 => Just(Place::Latest), 1 => Just(Place::Safe), 1 => Just(Place::Finalized)];
+    prop_oneof![
+        3 => (tag.clone(), any::<bool>()).prop_map(|(tag, full)| Question::BlockByNumber(tag, full)),
+        1 => (tag.clone(), 0u8..2).prop_map(|(tag, index)| Question::TransactionAtNumber(tag, index)),
+        2 => tag.clone().prop_map(Question::BlockReceipts),
+        1 => tag.prop_map(Question::CountByNumber),
+        1 => Just(Question::BlockNumber),
     ]
 }
 
@@ -143,6 +208,39 @@ fn failure() -> impl Strategy<Value = Failure> {
         Just(Failure::Truncated),
         Just(Failure::WrongId),
     ]
+}
+
+/// Steps that only the model of one node has: they aim at one promise each.
+pub fn aimed_step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        2 => (question(), 1u64..4, 1usize..5)
+            .prop_map(|(question, depth, length)| Step::Overtake { question, depth, length }),
+        1 => (1u64..12, 1usize..24).prop_map(|(below, length)| Step::ReorgBelowFinal { below, length }),
+        1 => (1u64..12).prop_map(Step::RollbackBelowFinal),
+        4 => (any::<bool>(), any::<u16>(), any::<bool>(), 1usize..3, any::<bool>()).prop_map(
+            |(receipt, transaction, orphan, times, anew)| {
+                Step::FalsePlace { receipt, transaction, orphan, times, anew }
+            }
+        ),
+        1 => Just(Step::StartAnew),
+        8 => prop_oneof![
+            3 => Just(Again::Same),
+            2 => any::<bool>().prop_map(|full| Again::Block { full }),
+            1 => Just(Again::Receipts),
+        ]
+        .prop_map(Step::Again),
+        2 => any::<u16>().prop_map(Step::RepeatTransaction),
+        1 => (0u64..3).prop_map(Step::SafeAt),
+        1 => (any::<bool>(), 1usize..4).prop_map(|(receipts, times)| Step::RefuseWhole { receipts, times }),
+        1 => proptest::collection::vec(question(), 2..6).prop_map(Step::StartBatch),
+        2 => (proptest::collection::vec(tagged_question(), 2..6), 1u64..4, 1usize..5)
+            .prop_map(|(questions, depth, length)| Step::BatchAcross { questions, depth, length }),
+    ]
+}
+
+/// Steps of the model of one node.
+pub fn any_step() -> impl Strategy<Value = Step> {
+    prop_oneof![10 => step(), 3 => aimed_step()]
 }
 
 pub fn step() -> impl Strategy<Value = Step> {

@@ -29,7 +29,9 @@ use tokio::{
 use super::{
     FAILURES, ORDINARY,
     address::Address,
-    check_programs, request, send_body, settings, shorten,
+    check_programs,
+    judge::UNAVAILABLE,
+    request, send_body, settings, shorten,
     step::{Finality, Step, step},
     world::{Call, State, World},
 };
@@ -243,7 +245,19 @@ impl<'a> Run<'a> {
             Step::Join => self.join().await?,
             // What is pending with one of them only, and another chain behind the same address, would make
             // the two no longer alike; both are the other model's business.
-            Step::Send | Step::Restart => {}
+            Step::Send
+            | Step::Restart
+            | Step::Overtake { .. }
+            | Step::ReorgBelowFinal { .. }
+            | Step::RollbackBelowFinal(_)
+            | Step::FalsePlace { .. }
+            | Step::Again(_)
+            | Step::StartAnew
+            | Step::RepeatTransaction(_)
+            | Step::StartBatch(_)
+            | Step::BatchAcross { .. }
+            | Step::SafeAt(_)
+            | Step::RefuseWhole { .. } => {}
         }
         Ok(())
     }
@@ -402,7 +416,16 @@ impl<'a> Run<'a> {
             Answer::Result(result) => result,
             Answer::Error(error) => {
                 let value: Value = serde_json::from_slice(error).map_err(|error| error.to_string())?;
-                let failed = value["code"].as_i64().is_some_and(|code| FAILURES.contains(&code));
+                let code = value["code"].as_i64().unwrap_or_default();
+                let failed = FAILURES.contains(&code);
+                // The proxy may give up where nodes differ, lag, or leave a branch.
+                let (arrived, now) = (asked.arrived, Instant::now());
+                let is_calm =
+                    self.nodes.iter().all(|node| node.is_calm(arrived, now)) && self.are_as_one(arrived);
+                if code == UNAVAILABLE && !is_calm {
+                    self.seen.failures.fetch_add(1, Relaxed);
+                    return Ok(());
+                }
                 // Or there was trouble meanwhile: it may be over by the time that somebody looks at the answer.
                 let was_troubled = self.recovered.is_some_and(|recovered| recovered >= asked.arrived);
                 if failed && (asked.may_fail || was_troubled || self.may_fail()) {

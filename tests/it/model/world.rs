@@ -3,14 +3,20 @@
 mod truth;
 
 use bytes::Bytes;
-use holdfast::devchain::{Config, DevChain, Fault, Finality as Mode};
+use holdfast::devchain::{Config, DevChain, Fault, Finality as Mode, Lie};
 use serde_json::{Value, json};
 use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::time::{self, Instant};
 
-use super::step::{Failure, Finality, Place, Question, Step};
+use super::{
+    judge::UNREST,
+    step::{Again, Failure, Finality, Place, Question, Step},
+};
 
-type Hash = alloy_primitives::B256;
+pub type Hash = alloy_primitives::B256;
+
+/// The error with which the node refuses what is too large.
+const TOO_BIG: (i64, &str) = (-32008, "Response is too big");
 
 /// What a client could see of the node from one moment until the next state.
 #[derive(Clone, Debug)]
@@ -20,9 +26,11 @@ pub struct State {
     pub visible: Arc<Vec<Hash>>,
     lag: u64,
     safe: Option<u64>,
-    finalized: Option<u64>,
+    pub finalized: Option<u64>,
     /// The highest number that had been called final, be it that this was replaced.
-    called_final: u64,
+    pub called_final: u64,
+    /// Whether the newest block that was called final is not there any more.
+    pub regressed: bool,
     mempool: Vec<Hash>,
 }
 
@@ -31,17 +39,21 @@ pub struct World {
     pub chain: DevChain,
     pub states: Vec<State>,
     /// Every block and every transaction that ever was, in order of appearance.
-    blocks: Vec<Hash>,
+    pub blocks: Vec<Hash>,
     transactions: Vec<Hash>,
     /// What was in the blocks of a chain that is no more.
     archive: HashMap<Hash, Archived>,
     dropped: Vec<Hash>,
     /// The highest number that was called final: below it nothing is reorganised. Lower, once what was is replaced.
     pub floor: u64,
+    /// The newest block that was called final, until one as high is on another branch.
+    final_block: (u64, Hash),
     /// The highest that ever was: who has not heard of the replacement takes for final what stands there now.
     pub called_final: u64,
     /// Faults were set since …
     pub faulty: bool,
+    /// Whole blocks or lists of receipts were refused since …
+    pub refused: bool,
     /// Another genesis stands behind the same handle than at first.
     pub restarted: bool,
     mode: (Mode, Mode),
@@ -87,6 +99,30 @@ impl Call {
         }
     }
 
+    /// Returns whether an error answers this call with which the node refuses whole blocks or lists of receipts.
+    pub fn may_be_refused(&self, code: i64) -> bool {
+        let asks_for_all = match self.question {
+            Question::BlockByNumber(_, full) | Question::BlockByHash(_, full) => full,
+            Question::BlockReceipts(_) => true,
+            _ => false,
+        };
+        asks_for_all && code == TOO_BIG.0
+    }
+
+    /// Returns whether it names a transaction by its hash.
+    pub fn names_transaction(&self) -> bool {
+        matches!(self.subject, Subject::Transaction(_))
+    }
+
+    /// The tag by which it names a block; `eth_blockNumber` means `latest`.
+    pub fn tag(&self) -> Option<Place> {
+        match self.subject {
+            Subject::Tag(tag) => Some(tag),
+            Subject::Nothing => Some(Place::Latest),
+            Subject::Number(_) | Subject::Block(_) | Subject::Transaction(_) => None,
+        }
+    }
+
     /// Is the head what it asks about?
     pub fn names_the_head(&self) -> bool {
         matches!(self.subject, Subject::Tag(Place::Latest) | Subject::Nothing)
@@ -102,6 +138,7 @@ impl World {
     pub fn new(config: Config) -> Self {
         let chain = DevChain::new(config);
         let mut world = Self {
+            final_block: (0, chain.head().hash),
             chain,
             states: Vec::new(),
             blocks: Vec::new(),
@@ -111,6 +148,7 @@ impl World {
             floor: 0,
             called_final: 0,
             faulty: false,
+            refused: false,
             restarted: false,
             mode: (Mode::Trailing, Mode::Trailing),
             lag: 0,
@@ -151,7 +189,12 @@ impl World {
         let finalized = trailing(self.mode.1, config.finalized_distance);
         self.floor = self.floor.max(finalized.unwrap_or(0));
         self.called_final = self.called_final.max(self.floor);
+        if let Some(number) = finalized.filter(|number| *number >= self.final_block.0) {
+            self.final_block = (number, canonical[usize::try_from(number).unwrap()]);
+        }
+        let (number, hash) = self.final_block;
         self.states.push(State {
+            regressed: canonical[..seen].get(usize::try_from(number).unwrap()) != Some(&hash),
             since: Instant::now(),
             lag: self.lag,
             safe: trailing(self.mode.0, config.safe_distance),
@@ -170,6 +213,27 @@ impl World {
         self.states.len() - 1
     }
 
+    /// The newest state at a moment.
+    pub fn last_at(&self, at: Instant) -> usize {
+        self.states.partition_point(|state| state.since <= at).saturating_sub(1)
+    }
+
+    /// Returns whether nothing but new blocks came between two moments and for a while before, with all of the chain in
+    /// sight: the node neither left a branch nor lagged, and has every block that it ever showed.
+    pub fn is_calm(&self, from: Instant, to: Instant) -> bool {
+        let from = from.checked_sub(UNREST).map_or(0, |from| self.last_at(from));
+        let (before, since) = (&self.states[..from], &self.states[from..=self.last_at(to)]);
+        let highest = before.iter().map(|state| state.visible.len()).max().unwrap_or(0);
+        since[0].visible.len() >= highest
+            && since.iter().all(|state| state.lag == 0)
+            && since.windows(2).all(|two| two[1].visible.starts_with(&two[0].visible))
+    }
+
+    /// Returns whether the node showed more than one state between two moments.
+    pub fn has_changed(&self, from: Instant, to: Instant) -> bool {
+        self.last_at(from) != self.last_at(to)
+    }
+
     // ## Changes
 
     /// What happens to the node, whoever asks it what.
@@ -180,9 +244,14 @@ impl World {
             Step::Reorg { depth, length } => self.reorg(*depth, *length),
             Step::Shuffle { depth, deal } => self.shuffle(*depth, deal),
             Step::IncludeDropped => self.include_dropped(),
+            Step::RepeatTransaction(choice) => self.repeat_transaction(*choice),
             Step::Lag(lag) => self.set_lag(*lag),
             Step::Rollback(depth) => self.rollback(*depth),
+            Step::ReorgBelowFinal { below, length } => self.reorg_below_final(*below, *length),
+            Step::RollbackBelowFinal(below) => self.rollback_below_final(*below),
             Step::Finality(finality) => self.set_finality(*finality),
+            Step::SafeAt(below) => self.set_safe(*below),
+            Step::RefuseWhole { receipts, times } => self.refuse_whole(*receipts, *times),
             Step::Fail(failure, times) => self.fail(*failure, *times),
             Step::Slow { late, millis } => self.slow(*late, Duration::from_millis(*millis)),
             Step::ClearFaults => self.chain.clear_faults(),
@@ -190,6 +259,12 @@ impl World {
             | Step::AskOften(_)
             | Step::Batch(_)
             | Step::Start(_)
+            | Step::Overtake { .. }
+            | Step::StartBatch(_)
+            | Step::BatchAcross { .. }
+            | Step::FalsePlace { .. }
+            | Step::Again(_)
+            | Step::StartAnew
             | Step::Join
             | Step::Send
             | Step::Restart => {
@@ -211,9 +286,25 @@ impl World {
     pub fn reorg(&mut self, depth: u64, length: usize) {
         let depth = self.deepest(depth);
         if depth > 0 && length > 0 {
-            self.chain.reorg(depth, length);
+            self.replace_last(depth, length);
             self.note();
         }
+    }
+
+    /// Replaces the last blocks as [`DevChain::reorg`] does, but for one thing: no block holds a repeated transaction twice.
+    fn replace_last(&self, depth: u64, length: usize) {
+        let head = self.chain.head().number;
+        let mut contents: Vec<Vec<_>> = vec![Vec::new(); length];
+        for (number, place) in (head - depth + 1..=head).zip(0..) {
+            let Some(content) = contents.get_mut(place.min(length.saturating_sub(1))) else { break };
+            for hash in self.chain.transactions_of(self.chain.hash_at(number).unwrap()) {
+                let transaction = self.chain.transaction(hash).unwrap();
+                if !content.contains(&transaction) {
+                    content.push(transaction);
+                }
+            }
+        }
+        self.chain.reorg_with(depth, contents);
     }
 
     /// What was called final is replaced, which must not happen: so far below what may be, with as many blocks and some more.
@@ -224,6 +315,27 @@ impl World {
         self.chain.reorg(depth, usize::try_from(depth).unwrap() + more);
         self.floor = head - depth;
         self.note();
+    }
+
+    /// Replaces the finalized block, which must not happen: everything from so many blocks below it, by so many blocks.
+    pub fn reorg_below_final(&mut self, below: u64, length: usize) {
+        self.set_lag(0);
+        let depth = self.depth_below_final(below);
+        if depth > 0 {
+            self.replace_last(depth, length);
+            self.floor = self.floor.min(self.chain.head().number - length as u64);
+            self.note();
+        }
+    }
+
+    /// Takes the head back to so many blocks below the finalized block, as `evm_revert` does.
+    pub fn rollback_below_final(&mut self, below: u64) {
+        self.reorg_below_final(below, 0);
+    }
+
+    fn depth_below_final(&self, below: u64) -> u64 {
+        let head = self.chain.head().number;
+        (head.saturating_sub(self.floor) + below).min(head)
     }
 
     pub fn shuffle(&mut self, depth: u64, deal: &[u8]) {
@@ -239,6 +351,8 @@ impl World {
                 let transaction = self.chain.transaction(hash).unwrap();
                 let place = usize::from(*cards.next().unwrap()) % (blocks.len() + 1);
                 match blocks.get_mut(place) {
+                    // No block holds a repeated transaction twice.
+                    Some(block) if block.contains(&transaction) => {}
                     Some(block) => block.push(transaction),
                     // Of two branches it may have been dropped from both.
                     None if self.dropped.contains(&hash) => {}
@@ -258,6 +372,18 @@ impl World {
         let block = self.chain.build_on(self.chain.head().hash, transactions);
         self.chain.set_head(block);
         self.note();
+    }
+
+    /// Mines a canonical transaction once more.
+    pub fn repeat_transaction(&mut self, choice: u16) {
+        let canonical: Vec<_> =
+            self.transactions.iter().filter(|hash| self.chain.location(**hash).is_some()).collect();
+        if let Some(hash) = canonical.get(usize::from(choice) % canonical.len().max(1)) {
+            let repeated = self.chain.transaction(**hash).unwrap();
+            let block = self.chain.build_on(self.chain.head().hash, vec![repeated]);
+            self.chain.set_head(block);
+            self.note();
+        }
     }
 
     pub fn set_lag(&mut self, lag: u64) {
@@ -289,6 +415,13 @@ impl World {
         self.note();
     }
 
+    pub fn set_safe(&mut self, below: u64) {
+        let number = self.chain.head().number.saturating_sub(below);
+        self.mode.0 = Mode::At(number);
+        self.chain.set_safe(self.mode.0);
+        self.note();
+    }
+
     pub fn fail(&mut self, failure: Failure, times: u64) {
         self.faulty = true;
         let fault = match failure {
@@ -308,6 +441,38 @@ impl World {
         self.faulty |= wait >= Duration::from_secs(1);
         let fault = if late { Fault::Delay(wait) } else { Fault::Queue(wait) };
         self.chain.fail(fault).on("eth_get*").once();
+    }
+
+    /// Refuses so many calls for whole blocks or lists of receipts.
+    pub fn refuse_whole(&mut self, receipts: bool, times: usize) {
+        self.refused = true;
+        let (code, message) = TOO_BIG;
+        let pattern = if receipts { "eth_getBlockReceipts" } else { "eth_getBlockBy*,true]" };
+        self.chain.fail(Fault::Error { code, message: message.to_owned() }).on(pattern).times(times);
+    }
+
+    /// Gives the answers to a call about a transaction a false block hash, so often.
+    pub fn misplace(&mut self, call: &Call, orphan: bool, times: usize) {
+        let params = call.params.to_string();
+        let pattern = format!("{}{}", call.method, params);
+        self.chain.fail(Lie::Misplaced { orphan }).on(pattern).times(times);
+    }
+
+    /// Delays the next answer about a block or transaction that is named by number or hash.
+    pub fn delay_content(&mut self, wait: Duration) {
+        self.chain.fail(Fault::Delay(wait)).on("eth_get*[\"0x*").once();
+    }
+
+    /// Lets the next call about a block or transaction that is named by number or hash wait before it is carried out.
+    pub fn queue_content(&mut self, wait: Duration) {
+        self.chain.fail(Fault::Queue(wait)).on("eth_get*[\"0x*").once();
+    }
+
+    /// Ends delays that nothing met, unless faults are in force that should last.
+    pub fn end_delays(&mut self) {
+        if !self.faulty {
+            self.chain.clear_faults();
+        }
     }
 
     pub fn restart(&mut self) {
@@ -332,12 +497,24 @@ impl World {
         self.lag = 0;
         self.mode = (Mode::Trailing, Mode::Trailing);
         (self.floor, self.called_final) = (0, 0);
+        self.final_block = (0, self.chain.hash_at(0).unwrap());
         self.chain.mine_many(3, 1);
         self.note();
         self.restarted = true;
     }
 
     // ## Questions
+
+    /// A question about the block that a call means now, if it means one.
+    pub fn about_its_block(&self, call: &Call, again: Again) -> Option<Question> {
+        let (number, _) = self.meant(call, self.states.last()?)?;
+        let place = Place::At(number);
+        Some(match again {
+            Again::Same => return None,
+            Again::Block { full } => Question::BlockByNumber(place, full),
+            Again::Receipts => Question::BlockReceipts(place),
+        })
+    }
 
     pub fn call(&self, question: Question) -> Call {
         let head = self.chain.head().number;
@@ -397,6 +574,10 @@ impl World {
             Question::CountByNumber(at) => {
                 let (name, subject) = place(at);
                 ("eth_getBlockTransactionCountByNumber", json!([name]), subject)
+            }
+            Question::UncleCount(at) => {
+                let (name, subject) = place(at);
+                ("eth_getUncleCountByBlockNumber", json!([name]), subject)
             }
         };
         Call { question, method, params, subject }

@@ -4,6 +4,7 @@ mod lies;
 pub mod mutate;
 mod node;
 mod offers;
+mod other_chains;
 mod truth;
 pub mod vectors;
 mod verdicts;

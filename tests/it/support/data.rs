@@ -7,6 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use serde_json::Value;
 
 /// A real block, and its receipts where they are there too.
 pub struct Real {
@@ -19,12 +20,36 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data")
 }
 
+/// Says on the standard error that a test has no data.
+pub fn left_out(test: &str, path: &Path) {
+    let message = format!("LEFT OUT: {test}: {} is not there\n", path.display());
+    // Not by a macro: what those print is kept from everybody's eyes if the test passes, as it will.
+    let _ = io::stderr().write_all(message.as_bytes());
+}
+
+/// Blocks and receipts recorded from geth; none, said on the standard error, if the file is absent.
+pub fn raw(test: &str) -> Vec<Real> {
+    let path = folder().join("raw/geth-dev.json");
+    let Ok(recorded) = fs::read(&path) else {
+        left_out(test, &path);
+        return Vec::new();
+    };
+    let recorded: Vec<Value> = serde_json::from_slice(&recorded).unwrap();
+    let text = |value: &Value| Bytes::from(value.to_string());
+    recorded
+        .iter()
+        .map(|at| Real {
+            name: format!("geth {}", at["block"]["number"]),
+            block: text(&at["block"]),
+            receipts: Some(text(&at["receipts"])),
+        })
+        .collect()
+}
+
 /// All of them, in order; none, said on the standard error, if there is no such folder.
 pub fn real(test: &str) -> Vec<Real> {
     let Ok(files) = fs::read_dir(folder()) else {
-        let message = format!("LEFT OUT: {test}: {} is not there\n", folder().display());
-        // Not by a macro: what those print is kept from everybody's eyes if the test passes, as it will.
-        let _ = io::stderr().write_all(message.as_bytes());
+        left_out(test, &folder());
         return Vec::new();
     };
     let mut names: Vec<_> = files

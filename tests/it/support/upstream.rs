@@ -26,8 +26,9 @@ pub struct Node {
     node: DevNode,
 }
 
+/// A chain whose blocks are an hour apart: below the finalized one, one answer is enough to be final.
 pub fn devchain() -> Builder {
-    Builder::default()
+    Builder::default().config(|config| config.slot_seconds = 3600)
 }
 
 // === impl Builder ===

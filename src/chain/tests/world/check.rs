@@ -98,9 +98,6 @@ impl World {
             }
             Lookup::Asked(hash) => {
                 let id = id(hash)?;
-                prop_assert!(
-                    !self.rules.finality || number > self.finalized || self.tracker.finalized().is_none()
-                );
                 prop_assert!(model.stood(id, serves), "{number} was left too long ago");
                 let turned = model.stood(id, |moment| since(moment, self.turned));
                 prop_assert!(turned, "{number} was left, and that was seen");

@@ -3,14 +3,18 @@
 use proptest::prelude::*;
 
 use super::{Outcome, Shown, World};
-use crate::chain::{HeadChange, Stamp, Tracker, tests::model::Id};
+use crate::{
+    chain::{HeadChange, Stamp, Tracker, tests::model::Id},
+    eth::BlockNumber,
+};
 
 impl World {
     pub(super) fn take_head(&mut self, head: Id, gap: &[Id], sent: Stamp, said: Stamp) -> Outcome {
         let now = self.model.moment();
         let (expected, kept) = self.expect(head, gap, sent, now);
         let links: Vec<_> = gap.iter().map(|id| self.model.link(*id)).collect();
-        let change = self.tracker.observe_head(self.model.link(head), &links, sent, now);
+        let finalized = self.tracker.must_show(self.model.link(head), &links, now);
+        let change = self.tracker.observe_head(self.model.link(head), &links, finalized, sent, now);
         match (change, expected) {
             // How many blocks those were that the window does not hold is anybody's guess.
             (HeadChange::Rollback(_), HeadChange::Rollback(0)) => {}
@@ -51,6 +55,16 @@ impl World {
         if let Some(place) = self.window.iter().position(|id| *id == head) {
             let kept = self.window[..=place].to_vec();
             return self.expect_lag(self.window.len() - 1 - place, kept, now);
+        }
+        let number = BlockNumber(self.model.number(head));
+        let finals = self.tracker.final_blocks(number.0.checked_sub(1).map(BlockNumber), number);
+        if number.0 < self.model.number(top) && finals.contains(&(number, head.hash())) {
+            // What is final is no branch of its own, whether the window shows it or not.
+            let mut kept = self.window.clone();
+            kept.retain(|id| self.model.number(*id) <= number.0);
+            let left = self.window.len() - kept.len();
+            let kept = if kept.is_empty() { vec![head] } else { kept };
+            return self.expect_lag(left, kept, now);
         }
         let mut lineage = vec![head];
         let mut id = self.model.parent(head);

@@ -9,7 +9,9 @@ use tokio::time::Instant;
 
 use super::{STALENESS, run::Run};
 use crate::model::{
-    FAILURES, shorten,
+    FAILURES,
+    judge::UNAVAILABLE,
+    shorten,
     world::{Call, State, World},
 };
 
@@ -66,8 +68,12 @@ impl Run<'_> {
             Answer::Result(result) => result,
             Answer::Error(error) => {
                 let value: Value = serde_json::from_slice(error).map_err(|error| error.to_string())?;
-                if value["code"].as_i64().is_some_and(|code| FAILURES.contains(&code)) {
-                    let is_explained = asked.may_fail || self.may_fail();
+                let code = value["code"].as_i64().unwrap_or_default();
+                if FAILURES.contains(&code) {
+                    // The proxy may give up where nodes lag or leave a branch.
+                    let is_calm =
+                        self.worlds.iter().all(|world| world.is_calm(asked.arrived, Instant::now()));
+                    let is_explained = asked.may_fail || self.may_fail() || (code == UNAVAILABLE && !is_calm);
                     let count = if is_explained { &self.seen.errors } else { &self.seen.unexplained };
                     count.fetch_add(1, Relaxed);
                     return Ok(());

@@ -157,7 +157,18 @@ impl<'a> Run<'a> {
             Step::Join => self.join(|_| true).await?,
             Step::Send => self.send(which).await,
             // Another chain behind the same address for good is the other model's business; here a stranger comes and goes.
-            Step::Restart => {}
+            Step::Restart
+            | Step::Overtake { .. }
+            | Step::ReorgBelowFinal { .. }
+            | Step::RollbackBelowFinal(_)
+            | Step::FalsePlace { .. }
+            | Step::Again(_)
+            | Step::StartAnew
+            | Step::RepeatTransaction(_)
+            | Step::StartBatch(_)
+            | Step::BatchAcross { .. }
+            | Step::SafeAt(_)
+            | Step::RefuseWhole { .. } => {}
             Step::Wait(_) => self.worlds[0].undergo(step).await,
             // To one of the nodes.
             Step::Lag(_) | Step::Finality(_) => {

@@ -1,7 +1,7 @@
 //! What may be said of a node, and what was true of it.
 
 use bytes::Bytes;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Call, Hash, State, Subject, World};
 use crate::model::step::{Place, Question};
@@ -27,7 +27,8 @@ impl World {
             // By hash a block is served whether it is canonical or not. There is none only where lag hides
             // it, or where its whole chain is gone.
             Subject::Block(hash) => {
-                let hidden = state.lag > 0 || self.archive.contains_key(&hash);
+                let denied = !self.chain.config().keep_orphans && !state.visible.contains(&hash);
+                let hidden = state.lag > 0 || denied || self.archive.contains_key(&hash);
                 return (hidden && result == "null")
                     || self.cut(call.question, hash).is_some_and(|truth| truth == *result);
             }
@@ -38,13 +39,83 @@ impl World {
             Subject::Transaction(hash) => return self.allows_transaction(call, state, hash, result),
         };
         match block {
-            None => result == "null",
+            None => *result == self.absent(call, state),
             Some(hash) => self.cut(call.question, hash).map_or(result == "null", |truth| truth == *result),
         }
     }
 
-    /// Is it what stood, while that state held, at a number that had been called final by then? No other way of asking
-    /// has an answer that is final. What lag hid did not stand there for anybody to see.
+    /// Returns whether `result` is the transaction or receipt that the node has while this state holds, but for the hash of
+    /// its block.
+    pub fn allows_misplaced(&self, call: &Call, state: &State, result: &Bytes) -> bool {
+        let (Subject::Transaction(hash), Some((_, block))) = (call.subject, self.meant(call, state)) else {
+            return false;
+        };
+        let Ok(value) = serde_json::from_slice::<Value>(result) else { return false };
+        let Some(told) = value["blockHash"].as_str() else { return false };
+        let renamed = String::from_utf8_lossy(result).replace(told, &format!("{block:#x}"));
+        let index = self.transactions_of(block).iter().position(|found| *found == hash).unwrap();
+        let truth = match call.question {
+            Question::Receipt(_) => self.receipt(block, index),
+            _ => self.transaction(block, index),
+        };
+        // A lie need not keep the order of members.
+        let value = |text: &[u8]| serde_json::from_slice::<Value>(text).unwrap();
+        truth.is_some_and(|truth| value(&truth) == value(renamed.as_bytes()))
+    }
+
+    /// Returns whether `result` answers a call by tag, if the tag means this block.
+    pub fn is_of_block(&self, call: &Call, block: Hash, result: &Bytes) -> bool {
+        match call.subject {
+            Subject::Nothing => {
+                self.number(block).is_some_and(|number| *result == format!("\"{number:#x}\""))
+            }
+            _ => self.cut(call.question, block).is_some_and(|truth| truth == *result),
+        }
+    }
+
+    /// Returns whether this block has an answer to a call that names the block, or a transaction in it.
+    pub fn is_in(&self, call: &Call, number: u64, block: Hash) -> bool {
+        let len = || self.transactions_of(block).len();
+        let named = match call.subject {
+            Subject::Number(named) => named == number,
+            Subject::Block(named) => named == block,
+            Subject::Transaction(hash) => self.transactions_of(block).contains(&hash),
+            Subject::Tag(_) | Subject::Nothing => false,
+        };
+        let is_there = match call.question {
+            Question::TransactionAtNumber(_, index) | Question::TransactionAtHash(_, index) => {
+                usize::from(index) < len()
+            }
+            Question::BlockReceipts(_) => len() > 0,
+            _ => true,
+        };
+        named && is_there
+    }
+
+    /// Returns whether `ancestor` is `block` or below it on its branch.
+    pub fn is_ancestor(&self, ancestor: Hash, block: Hash) -> bool {
+        let mut branch = std::iter::successors(Some(block), |block| Some(self.chain.parent_of(*block)?.hash));
+        branch.any(|block| block == ancestor)
+    }
+
+    /// The block that a call means in a state, by number and hash. A call by block hash means the same in every state.
+    pub fn meant(&self, call: &Call, state: &State) -> Option<(u64, Hash)> {
+        let at = |number: u64| Some((number, *state.visible.get(usize::try_from(number).ok()?)?));
+        match call.subject {
+            Subject::Number(number) => at(number),
+            Subject::Tag(Place::Safe) => at(state.safe?),
+            Subject::Tag(Place::Finalized) => at(state.finalized?),
+            Subject::Tag(Place::Latest) | Subject::Nothing => at(state.visible.len() as u64 - 1),
+            Subject::Tag(_) | Subject::Block(_) => None,
+            Subject::Transaction(hash) => {
+                let holds = |block: &Hash| self.transactions_of(*block).contains(&hash);
+                at(state.visible.iter().rposition(holds)? as u64)
+            }
+        }
+    }
+
+    /// Returns whether it is what stood, while that state held, at a number that had been called final by then. No other
+    /// way of asking has an answer that is final. What lag hid did not stand there for anybody to see.
     pub fn allows_as_final(&self, call: &Call, state: &State, result: &Bytes) -> bool {
         let is_final = |number: u64| number <= state.called_final && number < state.visible.len() as u64;
         let is_about_final = match call.subject {
@@ -105,14 +176,14 @@ impl World {
                 };
                 self.transactions_of(block).get(index) == Some(&asked) && same(truth)
             }
-            Question::BlockReceipts(_) | Question::CountByNumber(_) => {
+            Question::BlockReceipts(_) | Question::CountByNumber(_) | Question::UncleCount(_) => {
                 somewhere(&|block| same(self.cut(call.question, block)))
             }
             Question::BlockNumber => true,
         }
     }
 
-    fn number(&self, block: Hash) -> Option<u64> {
+    pub fn number(&self, block: Hash) -> Option<u64> {
         let block: Value = serde_json::from_slice(&self.block(block, false)?).ok()?;
         u64::from_str_radix(block["number"].as_str()?.strip_prefix("0x")?, 16).ok()
     }
@@ -140,6 +211,20 @@ impl World {
         result == "null"
     }
 
+    /// What the node says of a number above its head.
+    fn absent(&self, call: &Call, state: &State) -> Bytes {
+        let counts = matches!(call.question, Question::CountByNumber(_) | Question::UncleCount(_));
+        match call.subject {
+            Subject::Number(number) if counts && self.chain.config().range_errors => {
+                let head = state.visible.len() - 1;
+                let message =
+                    format!("BlockOutOfRangeError: block height is {head} but requested was {number}");
+                json!({ "code": -32602, "message": message }).to_string().into()
+            }
+            _ => Bytes::from_static(b"null"),
+        }
+    }
+
     /// What a question about a block comes to, for this block.
     fn cut(&self, question: Question, block: Hash) -> Option<Bytes> {
         let content = match question {
@@ -154,6 +239,7 @@ impl World {
             Question::CountByNumber(_) => {
                 Some(format!("\"{:#x}\"", self.transactions_of(block).len()).into())
             }
+            Question::UncleCount(_) => Some(Bytes::from_static(b"\"0x0\"")),
             Question::TransactionByHash(_) | Question::Receipt(_) | Question::BlockNumber => None,
         };
         content.or_else(|| Some(Bytes::from_static(b"null")))

@@ -1,0 +1,684 @@
+//! Answers that were wrong under reorgs, lag and false answers, one test for each: in memory, under a clock that the test
+//! moves.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use alloy_primitives::B256;
+use holdfast::{
+    budget::{ByteBudget, FairBytes},
+    cache::{Disk, DiskConfig, Tiers, tier::Tier},
+    config::Config,
+    devchain::{self, DevChain, Fault, Finality, Lie, Pruned},
+    upstream::{Calls, DevChainLeaf, EndpointConfig, EndpointParts},
+};
+use serde_json::{Value, json};
+use tokio::time;
+use tower::{ServiceExt, service_fn, util::BoxCloneSyncService};
+
+use crate::support::{
+    eventually,
+    in_memory::{self, InMemory},
+};
+
+const BLOCK: &str = "eth_getBlockByNumber";
+const BLOCK_BY_HASH: &str = "eth_getBlockByHash";
+const TRANSACTION: &str = "eth_getTransactionByHash";
+const AT_NUMBER: &str = "eth_getTransactionByBlockNumberAndIndex";
+const RECEIPT: &str = "eth_getTransactionReceipt";
+const RECEIPTS: &str = "eth_getBlockReceipts";
+const COUNT: &str = "eth_getBlockTransactionCountByNumber";
+
+/// Longer than `max_staleness`.
+const STALE: Duration = Duration::from_millis(1100);
+
+fn hex(value: impl std::fmt::LowerHex) -> String {
+    format!("{value:#x}")
+}
+
+/// A chain whose blocks become final after two more.
+fn fast_finality() -> devchain::Config {
+    devchain::Config { safe_distance: 1, finalized_distance: 2, ..devchain::Config::default() }
+}
+
+/// The same with blocks so far apart that those a few below the finalized one are final by one answer.
+fn slow_blocks() -> devchain::Config {
+    devchain::Config { slot_seconds: 3600, ..fast_finality() }
+}
+
+fn chain_of(config: devchain::Config, blocks: usize) -> DevChain {
+    let chain = DevChain::new(config);
+    chain.mine_many(blocks, 3);
+    chain
+}
+
+fn truth(chain: &DevChain, method: &str, params: &Value) -> Value {
+    chain.answer(method, params).map_or(Value::Null, |answer| serde_json::from_slice(&answer).unwrap())
+}
+
+/// Asks, and compares the answer with the node's own of this moment.
+async fn agrees(program: &InMemory, chain: &DevChain, method: &str, params: Value) -> Value {
+    let answer = program.ask(method, params.clone()).await;
+    let truth = truth(chain, method, &params);
+    let named = |value: &Value| value.get("hash").or(value.get("blockHash")).cloned();
+    assert!(answer == truth, "{method} {params}: {:?}, not {:?}", named(&answer), named(&truth));
+    answer
+}
+
+/// Asks everything about these numbers and transactions, and compares it with the node's own answers.
+async fn all_agree(
+    program: &InMemory,
+    chain: &DevChain,
+    numbers: impl Iterator<Item = u64>,
+    hashes: &[B256],
+) {
+    for number in numbers {
+        for full in [true, false] {
+            agrees(program, chain, BLOCK, json!([hex(number), full])).await;
+        }
+        agrees(program, chain, RECEIPTS, json!([hex(number)])).await;
+        agrees(program, chain, AT_NUMBER, json!([hex(number), "0x1"])).await;
+    }
+    for hash in hashes {
+        agrees(program, chain, TRANSACTION, json!([hash])).await;
+        agrees(program, chain, RECEIPT, json!([hash])).await;
+    }
+}
+
+fn transactions(chain: &DevChain, numbers: impl Iterator<Item = u64>) -> Vec<B256> {
+    numbers.flat_map(|number| chain.transactions_of(chain.hash_at(number).unwrap())).collect()
+}
+
+/// A chain of 20 blocks that the program has seen grow, with all of it asked for; and all transactions.
+async fn grown() -> (DevChain, InMemory, Vec<B256>) {
+    grown_with(|_| {}).await
+}
+
+async fn grown_with(change: impl FnOnce(&mut Config)) -> (DevChain, InMemory, Vec<B256>) {
+    let chain = chain_of(fast_finality(), 1);
+    let mut config = Config::default();
+    change(&mut config);
+    let program = in_memory::program(&chain, &config);
+    for _ in 0..19 {
+        time::sleep(STALE).await;
+        chain.mine(3);
+        program.ask(BLOCK, json!(["finalized", false])).await;
+        program.ask("eth_blockNumber", json!([])).await;
+    }
+    let hashes = transactions(&chain, 1..=20);
+    time::sleep(STALE).await;
+    all_agree(&program, &chain, 1..=21, &hashes).await;
+    (chain, program, hashes)
+}
+
+// ## A chain that goes back below the finalized block
+
+#[tokio::test(start_paused = true)]
+async fn chain_reverted_below_final_is_forwarded() {
+    let (chain, program, mut hashes) = grown().await;
+    // To block 0, and five other blocks on it: nothing is left where the finalized block was.
+    chain.reorg(20, 5);
+    hashes.extend(transactions(&chain, 1..=5));
+    time::sleep(STALE).await;
+    assert_eq!(program.ask("eth_blockNumber", json!([])).await, "0x5");
+    all_agree(&program, &chain, 1..=21, &hashes).await;
+    for tag in ["latest", "safe", "finalized"] {
+        agrees(&program, &chain, BLOCK, json!([tag, true])).await;
+    }
+    assert_eq!(program.metric("finality_alarms_total"), 0, "the node may still catch up");
+    // It does not.
+    for _ in 0..11 {
+        time::sleep(Duration::from_secs(60)).await;
+        agrees(&program, &chain, BLOCK, json!(["latest", false])).await;
+    }
+    assert_eq!(program.metric("finality_alarms_total"), 1);
+    all_agree(&program, &chain, 1..=21, &hashes).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn reorg_below_final_is_an_alarm_with_the_next_head() {
+    for length in [9, 12, 200] {
+        let (chain, program, hashes) = grown().await;
+        chain.reorg(8, length);
+        time::sleep(STALE).await;
+        let head = agrees(&program, &chain, BLOCK, json!(["latest", false])).await;
+        assert_eq!(head["hash"], hex(chain.head().hash));
+        assert_eq!(program.metric("finality_alarms_total"), 1, "{length}");
+        all_agree(&program, &chain, 1..=21, &hashes).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn node_that_rewinds_and_catches_up_raises_no_alarm() {
+    let (chain, program, hashes) = grown().await;
+    let head = chain.head().hash;
+    chain.rollback(12);
+    for round in 0..5 {
+        time::sleep(Duration::from_secs(10)).await;
+        program.ask("eth_blockNumber", json!([])).await;
+        all_agree(&program, &chain, 1..=8, &[]).await;
+        // Above the head that the node shows, nothing comes from the cache: at first the node is taken to lag behind what it
+        // must have, and then its word counts.
+        for number in 9..=21 {
+            let (_, reply) = program.call(BLOCK, json!([hex(number), true])).await;
+            let expected = if number <= 20 && round < 1 { json!(-32010) } else { Value::Null };
+            assert_eq!(reply["error"]["code"], expected, "{number} in round {round}: {reply}");
+            assert!(reply["result"].is_null());
+        }
+    }
+    chain.set_head(head);
+    time::sleep(STALE).await;
+    agrees(&program, &chain, BLOCK, json!(["latest", false])).await;
+    chain.clear_calls();
+    all_agree(&program, &chain, 1..=18, &hashes[..40]).await;
+    assert_eq!(chain.calls_total(), 0, "all of it is in the cache, and canonical again");
+    assert_eq!(program.metric("finality_alarms_total"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn finalized_block_that_cannot_be_asked_for_denies_nothing() {
+    let (chain, program, _) = grown().await;
+    let final_block = truth(&chain, BLOCK, &json!([hex(15), true]));
+    chain.reorg(8, 200);
+    chain.fail(Fault::Status(500)).on(r#"eth_getBlockByNumber["0x12"*"#).always();
+    for _ in 0..5 {
+        time::sleep(Duration::from_secs(30)).await;
+        let (_, reply) = program.call("eth_blockNumber", json!([])).await;
+        assert!(reply["error"].is_object(), "{reply}");
+        assert_eq!(program.ask(BLOCK, json!([hex(15), true])).await, final_block);
+    }
+    assert_eq!(program.metric("finality_alarms_total"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn short_reorg_keeps_the_links_of_the_window() {
+    let (chain, program, _) = grown().await;
+    // The head that the program sees stands on a block that it has not seen.
+    chain.reorg(1, 2);
+    time::sleep(STALE).await;
+    chain.clear_calls();
+    agrees(&program, &chain, BLOCK, json!(["latest", false])).await;
+    let calls: Vec<_> = chain.calls().iter().map(|call| call.method.clone()).collect();
+    assert_eq!(calls, [BLOCK, BLOCK_BY_HASH], "the head, and its parent by hash");
+    chain.clear_calls();
+    for number in 1..=19 {
+        agrees(&program, &chain, BLOCK, json!([hex(number), true])).await;
+    }
+    assert_eq!(chain.calls_total(), 0);
+}
+
+// ## One answer of a replica that is behind
+
+/// Which of several nodes behind one URL answers the next call.
+#[derive(Clone, Default)]
+struct Balancer(Arc<AtomicUsize>);
+
+impl Balancer {
+    fn choose(&self, replica: usize) {
+        self.0.store(replica, Relaxed);
+    }
+
+    /// The program in front of these nodes, as one endpoint.
+    fn program(&self, replicas: &[DevChain], config: &Config) -> InMemory {
+        in_memory::program_of(vec![self.endpoint(replicas)], config)
+    }
+
+    fn endpoint(&self, replicas: &[DevChain]) -> EndpointParts {
+        let (chosen, replicas) = (self.0.clone(), replicas.to_vec());
+        let leaf = BoxCloneSyncService::new(service_fn(move |calls: Calls| {
+            let replica = replicas[chosen.load(Relaxed)].clone();
+            async move { DevChainLeaf::new(replica).oneshot(calls).await }
+        }));
+        let reach = Some(in_memory::reach("balanced"));
+        EndpointParts { name: "balanced".into(), reach, leaf, config: EndpointConfig::at("") }
+    }
+}
+
+/// A node, and one that is behind it on a branch that was left at block 30.
+fn replicas(config: &devchain::Config) -> [DevChain; 2] {
+    let [ahead, behind] = [(); 2].map(|()| chain_of(config.clone(), 30));
+    ahead.reorg(1, 8);
+    assert_ne!(ahead.hash_at(30), behind.hash_at(30));
+    [ahead, behind]
+}
+
+#[tokio::test(start_paused = true)]
+async fn replica_behind_makes_no_orphan_final() {
+    for (method, params) in [
+        (BLOCK, json!([hex(30), true])),
+        (BLOCK, json!([hex(30), false])),
+        (RECEIPTS, json!([hex(30)])),
+        (AT_NUMBER, json!([hex(30), "0x0"])),
+    ] {
+        let replicas = replicas(&fast_finality());
+        let (balancer, [ahead, _]) = (Balancer::default(), &replicas);
+        let program = balancer.program(&replicas, &Config::default());
+        program.ask(BLOCK, json!(["latest", false])).await;
+        program.ask(BLOCK, json!(["finalized", false])).await;
+        balancer.choose(1);
+        program.ask(method, params.clone()).await;
+        balancer.choose(0);
+        for _ in 0..3 {
+            time::sleep(STALE).await;
+            all_agree(&program, ahead, 30..=30, &transactions(ahead, 30..=30)).await;
+        }
+        assert_eq!(program.metric("finality_alarms_total"), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn deep_history_is_final_by_one_answer() {
+    let chain = chain_of(slow_blocks(), 40);
+    let program = in_memory::program(&chain, &Config::default());
+    program.ask(BLOCK, json!(["latest", false])).await;
+    program.ask(BLOCK, json!(["finalized", false])).await;
+    agrees(&program, &chain, BLOCK, json!([hex(14), true])).await;
+    time::sleep(Duration::from_secs(100)).await;
+    chain.clear_calls();
+    agrees(&program, &chain, BLOCK, json!([hex(14), true])).await;
+    for hash in transactions(&chain, 14..=14) {
+        agrees(&program, &chain, TRANSACTION, json!([hash])).await;
+    }
+    assert_eq!(chain.calls_total(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn recent_history_costs_a_header_to_read_again() {
+    let chain = chain_of(fast_finality(), 40);
+    let program = in_memory::program(&chain, &Config::default());
+    program.ask(BLOCK, json!(["latest", false])).await;
+    program.ask(BLOCK, json!(["finalized", false])).await;
+    agrees(&program, &chain, BLOCK, json!([hex(14), true])).await;
+    agrees(&program, &chain, RECEIPTS, json!([hex(14)])).await;
+    time::sleep(STALE).await;
+    chain.clear_calls();
+    for hash in transactions(&chain, 14..=14) {
+        agrees(&program, &chain, TRANSACTION, json!([hash])).await;
+        agrees(&program, &chain, RECEIPT, json!([hash])).await;
+    }
+    agrees(&program, &chain, BLOCK, json!([hex(14), true])).await;
+    let calls: Vec<_> = chain.calls().iter().map(|call| format!("{}{}", call.method, call.params)).collect();
+    assert_eq!(calls, [r#"eth_getBlockByNumber["0xe",false]"#]);
+}
+
+/// The assumption behind the margin does not hold here: the orphan is an hour old, and a replica still shows it.
+#[test]
+fn misfit_among_final_entries_leaves_the_disk_too() {
+    let [ahead, behind] = [(); 2].map(|()| chain_of(slow_blocks(), 30));
+    ahead.reorg(1, 30);
+    let (replicas, balancer) = ([ahead.clone(), behind], Balancer::default());
+    let directory = crate::tiers::directory();
+    let mut config = Config::default();
+    config.chain.max_staleness = Duration::from_millis(20);
+    let stale = || time::sleep(Duration::from_millis(40));
+    let start = || {
+        let disk = || loop {
+            // The one before may not have let go of it yet.
+            match Disk::open(&DiskConfig::new(&directory)) {
+                Ok(disk) => return disk,
+                Err(_) => std::thread::sleep(Duration::from_millis(2)),
+            }
+        };
+        in_memory::program_with(vec![balancer.endpoint(&replicas)], &config, |metrics| {
+            let tiers: Vec<(Arc<dyn Tier>, _)> = vec![(Arc::new(disk()), Duration::from_secs(5))];
+            Tiers::new(tiers, FairBytes::new(ByteBudget::new(1 << 30)), metrics)
+        })
+    };
+    let written = |program: &InMemory| program.metric(r#"tier_writes_total{tier="disk",outcome="written"}"#);
+    // Each in a runtime of its own: what the first left running would hold the directory.
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let first = runtime();
+    first.block_on(async {
+        let program = start();
+        program.ask(BLOCK, json!(["latest", false])).await;
+        program.ask(BLOCK, json!(["finalized", false])).await;
+        // Nothing is written before that.
+        eventually("the disk is confirmed", async || {
+            program.ask(BLOCK, json!([hex(20), true])).await;
+            program.tiers.is_confirmed()
+        })
+        .await;
+        let before = written(&program);
+        balancer.choose(1);
+        let orphan = program.ask(BLOCK, json!([hex(30), true])).await;
+        balancer.choose(0);
+        stale().await;
+        assert_eq!(program.ask(BLOCK, json!([hex(30), true])).await, orphan, "final, by one answer");
+        eventually("the orphan is written", async || written(&program) > before).await;
+        // Its child names another parent: neither is taken for final.
+        agrees(&program, &ahead, BLOCK, json!([hex(31), true])).await;
+        stale().await;
+        all_agree(&program, &ahead, 30..=31, &[]).await;
+        program.tiers.settle().await;
+    });
+    first.shutdown_background();
+    runtime().block_on(async {
+        let program = start();
+        program.ask(BLOCK, json!(["finalized", false])).await;
+        all_agree(&program, &ahead, 30..=31, &[]).await;
+    });
+}
+
+// ## Single answers that name another block
+
+/// A final block, an orphan beside it, and a receipt and a transaction that are said to be in this one.
+async fn false_place(is_orphan: bool, method: &str) -> (DevChain, InMemory) {
+    let chain = chain_of(slow_blocks(), 10);
+    let orphan = chain.hash_at(10).unwrap();
+    chain.reorg(1, 30);
+    let program = in_memory::program(&chain, &Config::default());
+    program.ask(BLOCK, json!(["latest", false])).await;
+    program.ask(BLOCK, json!(["finalized", false])).await;
+    let block = if is_orphan { orphan } else { B256::repeat_byte(0xab) };
+    chain.fail(Lie::Everywhere("blockHash".to_owned(), json!(block))).on(method).once();
+    let hash = transactions(&chain, 10..=10)[1];
+    let answer = program.ask(method, json!([hash])).await;
+    assert_eq!(answer["blockHash"], json!(block), "nothing is known that contradicts it");
+    (chain, program)
+}
+
+#[tokio::test(start_paused = true)]
+async fn false_single_answer_is_dropped_and_says_nothing_of_its_number() {
+    for is_orphan in [true, false] {
+        for method in [RECEIPT, TRANSACTION] {
+            let (chain, program) = false_place(is_orphan, method).await;
+            // At once, for this is not about that transaction.
+            agrees(&program, &chain, BLOCK, json!([hex(10), true])).await;
+            time::sleep(STALE).await;
+            all_agree(&program, &chain, 10..=10, &transactions(&chain, 10..=10)).await;
+            let (chain, program) = false_place(is_orphan, method).await;
+            time::sleep(STALE).await;
+            all_agree(&program, &chain, 10..=10, &transactions(&chain, 10..=10)).await;
+            chain.clear_calls();
+            agrees(&program, &chain, BLOCK, json!([hex(10), true])).await;
+            assert_eq!(chain.calls_total(), 0, "the block is cached");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn false_single_answer_does_not_beat_a_proved_block() {
+    let (chain, program) = false_place(true, RECEIPT).await;
+    // The block comes by its true hash, and with it the proof of where the transaction is.
+    let hash = chain.hash_at(10).unwrap();
+    agrees(&program, &chain, BLOCK, json!([hex(10), true])).await;
+    agrees(&program, &chain, BLOCK_BY_HASH, json!([hash, true])).await;
+    for _ in 0..2 {
+        agrees(&program, &chain, RECEIPT, json!([transactions(&chain, 10..=10)[1]])).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn single_receipt_of_deep_history_costs_two_calls() {
+    let chain = chain_of(slow_blocks(), 40);
+    let program = in_memory::program(&chain, &Config::default());
+    program.ask(BLOCK, json!(["latest", false])).await;
+    program.ask(BLOCK, json!(["finalized", false])).await;
+    chain.clear_calls();
+    let hash = transactions(&chain, 10..=10)[1];
+    for _ in 0..10 {
+        agrees(&program, &chain, RECEIPT, json!([hash])).await;
+        time::sleep(STALE).await;
+    }
+    let calls: Vec<_> = chain.calls().iter().map(|call| call.method.clone()).collect();
+    assert_eq!(calls, [RECEIPT, BLOCK]);
+}
+
+// ## The same transaction twice
+
+#[tokio::test(start_paused = true)]
+async fn repeated_transaction_is_told_as_the_node_tells_it() {
+    let config = devchain::Config { chain_id: 31337, ..devchain::Config::default() };
+    let chain = chain_of(config, 5);
+    let program = in_memory::program(&chain, &Config::default());
+    let hash = transactions(&chain, 3..=3)[0];
+    all_agree(&program, &chain, 3..=3, &[hash]).await;
+    let again = chain.build_on(chain.head().hash, vec![chain.transaction(hash).unwrap()]);
+    chain.set_head(again);
+    all_agree(&program, &chain, 3..=6, &[hash]).await;
+}
+
+// ## Tags
+
+#[tokio::test(start_paused = true)]
+async fn tag_whose_block_is_denied_means_the_new_head() {
+    for (method, params) in [
+        (BLOCK, json!(["latest", true])),
+        (RECEIPTS, json!(["latest"])),
+        (AT_NUMBER, json!(["latest", "0x0"])),
+    ] {
+        let config = devchain::Config { keep_orphans: false, ..fast_finality() };
+        let chain = chain_of(config, 10);
+        let program = in_memory::program(&chain, &Config::default());
+        program.ask("eth_blockNumber", json!([])).await;
+        chain.reorg(1, 2);
+        let answer = program.ask(method, params.clone()).await;
+        assert_eq!(answer, truth(&chain, method, &params), "{method}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn tag_means_one_block_to_a_batch_or_an_error() {
+    let config = devchain::Config { keep_orphans: false, ..fast_finality() };
+    let chain = chain_of(config, 10);
+    let program = in_memory::program(&chain, &Config::default());
+    let head = program.ask(BLOCK, json!(["latest", false])).await["hash"].clone();
+    chain.reorg(1, 2);
+    let call = |id: u64, method: &str, params: Value| json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+    // The first is in the cache, and so the tag means that block; the second would have to be fetched.
+    let batch = json!([call(1, BLOCK, json!(["latest", false])), call(2, RECEIPTS, json!(["latest"]))]);
+    let (_, body) = program.send(batch.to_string()).await;
+    let replies: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(replies[0]["result"]["hash"], head);
+    let error = &replies[1]["error"];
+    assert_eq!(error["code"], -32010, "{replies}");
+    assert_eq!(
+        error["message"],
+        "the block that `latest` meant left the chain during this batch; send it again"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn safe_of_a_batch_is_on_the_branch_of_its_latest() {
+    let chain = chain_of(fast_finality(), 10);
+    let program = in_memory::program(&chain, &Config::default());
+    program.ask(BLOCK, json!(["safe", false])).await;
+    program.ask(BLOCK, json!(["latest", false])).await;
+    time::sleep(STALE / 2).await;
+    chain.reorg(2, 3);
+    // The view is fresh; what `safe` means is asked for, and is on the new branch.
+    time::sleep(STALE / 2 + Duration::from_millis(10)).await;
+    program.ask("eth_blockNumber", json!([])).await;
+    let answers = program.batch(&[(BLOCK, json!(["safe", false])), (BLOCK, json!(["latest", false]))]).await;
+    assert_eq!(answers[1]["parentHash"], answers[0]["hash"], "{answers:?}");
+}
+
+// ## The chain changes while an answer is waited for
+
+#[tokio::test(start_paused = true)]
+async fn fetch_in_flight_over_a_reorg_is_not_handed_out() {
+    let number = hex(9);
+    for (method, by_transaction, params) in [
+        (BLOCK, false, json!([number, true])),
+        (BLOCK, false, json!([number, false])),
+        (RECEIPTS, false, json!([number])),
+        (AT_NUMBER, false, json!([number, "0x1"])),
+        (COUNT, false, json!([number])),
+        (BLOCK, false, json!(["latest", true])),
+        (TRANSACTION, true, json!([])),
+        (RECEIPT, true, json!([])),
+    ] {
+        let chain = chain_of(devchain::Config::default(), 10);
+        let program = in_memory::program(&chain, &Config::default());
+        program.ask("eth_blockNumber", json!([])).await;
+        let hash = transactions(&chain, 9..=9)[1];
+        let params = if by_transaction { json!([hash]) } else { params };
+        let fetched = if params[0] == "latest" { BLOCK_BY_HASH } else { method };
+        chain.fail(Fault::Delay(Duration::from_millis(500))).on(fetched).once();
+        let (asking, asked) = (program.clone(), params.clone());
+        let method_asked = method.to_owned();
+        let pending = tokio::spawn(async move { asking.ask(&method_asked, asked).await });
+        time::sleep(Duration::from_millis(100)).await;
+        chain.reorg(3, 4);
+        // A write has the next call look anew: another client is shown the new head.
+        let raw = chain.generate(1).remove(0);
+        let raw = alloy_eips::eip2718::Encodable2718::encoded_2718(&raw);
+        program.ask("eth_sendRawTransaction", json!([hex(alloy_primitives::Bytes::from(raw))])).await;
+        let head = program.ask(BLOCK, json!(["latest", false])).await;
+        assert_eq!(head["hash"], hex(chain.head().hash));
+        let answer = pending.await.unwrap();
+        assert!(answer == truth(&chain, method, &params), "{method} {params}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn forwarded_transaction_in_flight_over_a_reorg_is_not_handed_out() {
+    let config = devchain::Config { chain_id: 31337, ..devchain::Config::default() };
+    let chain = chain_of(config, 5);
+    let program = in_memory::program(&chain, &Config::default());
+    program.ask(BLOCK, json!([hex(5), false])).await;
+    let params = json!([transactions(&chain, 5..=5)[0]]);
+    chain.fail(Fault::Delay(Duration::from_millis(500))).on(TRANSACTION).once();
+    let (asking, asked) = (program.clone(), params.clone());
+    let pending = tokio::spawn(async move { asking.ask(TRANSACTION, asked).await });
+    time::sleep(Duration::from_millis(1)).await;
+    chain.reorg(1, 1);
+    let head = program.ask(BLOCK, json!(["latest", false])).await;
+    assert_eq!(head["hash"], hex(chain.head().hash));
+    assert!(pending.await.unwrap() == truth(&chain, TRANSACTION, &params));
+}
+
+// ## Answers that must be there
+
+#[tokio::test(start_paused = true)]
+async fn null_for_data_known_to_exist_is_asked_for_again() {
+    let chain = chain_of(fast_finality(), 10);
+    let program = in_memory::program(&chain, &Config::default());
+    agrees(&program, &chain, BLOCK, json!(["latest", true])).await;
+    let hash = transactions(&chain, 10..=10)[0];
+    for (method, params) in [
+        (RECEIPT, json!([hash])),
+        (RECEIPTS, json!([hex(10)])),
+        (RECEIPTS, json!([chain.head().hash])),
+        (RECEIPTS, json!(["latest"])),
+    ] {
+        let program = in_memory::program(&chain, &Config::default());
+        agrees(&program, &chain, BLOCK, json!(["latest", true])).await;
+        chain.fail(Fault::Null).on("eth_get*Receipt*").times(2);
+        agrees(&program, &chain, method, params.clone()).await;
+        // And a list that is empty, or lacks one.
+        chain.fail(Lie::EmptiedTransactions).on("eth_getBlockReceipts").times(2);
+        let program = in_memory::program(&chain, &Config::default());
+        agrees(&program, &chain, BLOCK, json!(["latest", true])).await;
+        agrees(&program, &chain, method, params).await;
+        chain.clear_faults();
+        assert_eq!(program.metric("mismatches_total"), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn data_known_to_exist_that_never_comes_is_an_error() {
+    let chain = chain_of(fast_finality(), 10);
+    let program = in_memory::program(&chain, &Config::default());
+    agrees(&program, &chain, BLOCK, json!(["latest", true])).await;
+    let hash = transactions(&chain, 10..=10)[0];
+    chain.fail(Fault::Null).on("eth_get*Receipt*").always();
+    let (_, reply) = program.call(RECEIPT, json!([hash])).await;
+    assert_eq!(reply["error"]["code"], -32010, "{reply}");
+    assert_eq!(reply["error"]["message"], format!("the upstream does not have receipt of {hash} yet"));
+    chain.clear_calls();
+    let (_, again) = program.call(RECEIPT, json!([hash])).await;
+    assert_eq!((&again["error"], chain.count(RECEIPT)), (&reply["error"], 0), "it fails at once");
+    chain.clear_faults();
+    time::sleep(STALE).await;
+    agrees(&program, &chain, RECEIPT, json!([hash])).await;
+    // What nobody has seen is not there.
+    agrees(&program, &chain, RECEIPT, json!([B256::repeat_byte(9)])).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pruned_history_that_is_known_is_an_error_not_null() {
+    let (chain, program, _) = grown_with(|config| config.cache.size = bytesize::ByteSize::kib(16)).await;
+    chain.prune_below(20, Pruned::Null);
+    // The view knows the block; its receipts are not in so small a cache.
+    let (_, reply) = program.call(RECEIPTS, json!([hex(2)])).await;
+    assert_eq!(reply["error"]["code"], -32010, "{reply}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn null_on_a_development_chain_is_handed_on() {
+    let config = devchain::Config { chain_id: 31337, ..devchain::Config::default() };
+    let chain = chain_of(config, 5);
+    let program = in_memory::program(&chain, &Config::default());
+    agrees(&program, &chain, BLOCK, json!(["latest", true])).await;
+    chain.fail(Fault::Null).on(RECEIPT).once();
+    assert_eq!(program.ask(RECEIPT, json!([transactions(&chain, 5..=5)[0]])).await, Value::Null);
+}
+
+// ## Errors to what the client did not ask
+
+#[tokio::test(start_paused = true)]
+async fn error_to_the_full_form_is_not_handed_to_a_client_that_wants_hashes() {
+    let refuses = || Fault::Error { code: -32000, message: "response too large".to_owned() };
+    let chain = chain_of(fast_finality(), 10);
+    let program = in_memory::program(&chain, &Config::default());
+    chain.fail(refuses()).on("eth_getBlockBy*true]").always();
+    chain.fail(refuses()).on(RECEIPTS).always();
+    let hash = chain.hash_at(5).unwrap();
+    agrees(&program, &chain, BLOCK, json!([hex(5), false])).await;
+    agrees(&program, &chain, BLOCK_BY_HASH, json!([hash, false])).await;
+    agrees(&program, &chain, COUNT, json!([hex(5)])).await;
+    for hash in transactions(&chain, 5..=5) {
+        agrees(&program, &chain, TRANSACTION, json!([hash])).await;
+        agrees(&program, &chain, RECEIPT, json!([hash])).await;
+    }
+    let (_, reply) = program.call(BLOCK, json!([hex(5), true])).await;
+    assert_eq!(reply["error"]["message"], "response too large", "who asks for it is told");
+}
+
+#[tokio::test(start_paused = true)]
+async fn full_form_that_is_too_large_is_not_needed_for_hashes() {
+    let chain = chain_of(fast_finality(), 3);
+    chain.mine(400);
+    let mut config = Config::default();
+    config.upstream.max_answer = bytesize::ByteSize::kib(64);
+    let program = in_memory::program(&chain, &config);
+    agrees(&program, &chain, BLOCK, json!([hex(4), false])).await;
+}
+
+// ## Counts above the head
+
+#[tokio::test(start_paused = true)]
+async fn count_above_the_head_is_the_nodes_answer() {
+    let chain = chain_of(fast_finality(), 10);
+    let program = in_memory::program(&chain, &Config::default());
+    program.ask("eth_blockNumber", json!([])).await;
+    for method in [COUNT, "eth_getUncleCountByBlockNumber"] {
+        chain.fail(Fault::Error { code: -32602, message: "out of range".to_owned() }).on(method).once();
+        let (_, reply) = program.call(method, json!([hex(11)])).await;
+        assert_eq!(reply["error"]["code"], -32602, "{method}: {reply}");
+    }
+}
+
+// ## A finalized block that is denied for ever
+
+#[tokio::test(start_paused = true)]
+async fn finalized_block_denied_by_a_high_head_is_an_alarm_after_15_s() {
+    let (chain, program, hashes) = grown().await;
+    chain.reorg(8, 200);
+    chain.set_finalized(Finality::Null);
+    chain.fail(Fault::Null).on(r#"eth_getBlockByNumber["0x12"*"#).times(12);
+    for round in 0..20 {
+        time::sleep(STALE).await;
+        // Forwarded: the new branch.
+        let head = program.ask(BLOCK, json!(["latest", false])).await;
+        assert_eq!(head["hash"], hex(chain.head().hash), "round {round}");
+        all_agree(&program, &chain, 13..=16, &hashes[36..45]).await;
+    }
+    assert_eq!(program.metric("finality_alarms_total"), 1);
+}

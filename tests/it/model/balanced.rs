@@ -1,0 +1,654 @@
+//! Replicas of one chain behind one URL: each request may reach another of them, and each lags in its own way. A replica
+//! that lags behind a reorg still shows the orphaned branch, with fast finality at numbers that are final by now.
+//!
+//! The rules:
+//! - An answer is what one of the replicas says while the call is under way, or said at most `max_staleness` before it
+//!   arrived, or what stands for good at a number that is final. Nothing leaves the chain that was final, so one lagging
+//!   replica must not make an orphan final.
+//! - `latest` need not follow a replica that lags.
+//! - `null` is no answer for a block that the proxy told of a moment ago, as `latest` or below it, nor for what is in that
+//!   block, as long as every replica has the block or is behind it on its branch. It may fail instead.
+//! - The tags of a batch mean what they mean behind one node.
+//! - A failure needs a reason: replicas that differ, or a chain that changed a moment ago.
+//!
+//! Which of two branches is canonical is not judged while replicas show both: the proxy may follow either. Nor are tags and
+//! `null` while one of them lacks a block that another calls final: then calls may be forwarded as they were asked.
+//!
+//! One assumption holds, as docs/guarantees.md says: no replica shows an orphan at a final number for as long as the margin
+//! of finality, by the clock or by the timestamps of blocks. A replica that would catches up.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use alloy_primitives::keccak256;
+use bytes::Bytes;
+use holdfast::{
+    config::Config,
+    devchain::DevChain,
+    jsonrpc::{Answer, read_answers},
+    proxy::Follow,
+    upstream::{Calls, DevChainLeaf, EndpointConfig, EndpointParts, Leaf},
+};
+use proptest::prelude::*;
+use serde_json::Value;
+use tokio::{
+    task::JoinHandle,
+    time::{self, Instant},
+};
+use tower::{ServiceExt, service_fn, util::BoxCloneSyncService};
+
+use super::{
+    FAILURES, FINAL_MARGIN, ORDINARY, check_programs,
+    judge::{Asked, Finished, UNREST},
+    request_all, send_timed, settings, shorten,
+    step::{Place, Question, Step, question},
+    tags::judge_tags,
+    world::{Call, Hash, State, World},
+};
+use crate::support::in_memory::{self, InMemory};
+
+/// Seconds from block to block: the margin of finality is a few blocks.
+const SLOT: u64 = 4;
+
+/// So long the proxy waits before it takes a lower head for a rollback.
+const LAG_PATIENCE: Duration = Duration::from_secs(15);
+
+/// What happens to the replicas, and to those who ask.
+#[derive(Clone, Debug)]
+enum Happens {
+    /// To the chain, or a question.
+    Step(Step),
+    /// From now on a replica is so many changes of the chain behind. It never goes back.
+    Lag { replica: usize, changes: usize },
+    /// A replica stays behind a reorg until its orphans are at final numbers. The proxy may be started anew; then it hears
+    /// of finality, and a client asks for the lowest of these numbers.
+    StayBehind { replica: usize, restart: bool },
+    /// A client asks for that number again.
+    AskOrphaned { full: bool },
+    /// All replicas but one stay behind a new block. A client sees it as `latest`, and another asks for what is in it.
+    ShowHead { ahead: usize, question: Question },
+    /// Requests reach other replicas than they would have.
+    Shift(u64),
+    /// Every replica shows all of the chain.
+    CatchUp,
+    /// The proxy is started anew, and knows nothing of the chain.
+    Restart,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Setting {
+    /// Blocks are final after two.
+    fast_finality: bool,
+    followed: bool,
+}
+
+/// What was seen in all programs, so that no test passes for want of replicas that differ.
+#[derive(Debug, Default)]
+struct Seen {
+    answers: AtomicUsize,
+    failures: AtomicUsize,
+    /// Answers while replicas showed different heads.
+    apart: AtomicUsize,
+    /// Answers while a replica showed an orphan at a number that was final.
+    orphaned: AtomicUsize,
+    /// Answers to calls that must not be answered with `null`.
+    known: AtomicUsize,
+}
+
+/// A node behind the URL.
+struct Replica {
+    chain: DevChain,
+    /// How many changes of the chain it is behind.
+    lag: usize,
+    /// The states that it showed, and since when.
+    shown: Vec<(Instant, usize)>,
+}
+
+/// How requests are spread.
+#[derive(Clone, Default)]
+struct Picks(Arc<Mutex<Spread>>);
+
+#[derive(Default)]
+struct Spread {
+    /// Another number is another spread.
+    shift: u64,
+    /// How often each call came.
+    counts: HashMap<Vec<u8>, u64>,
+}
+
+/// A block that the proxy told a client of.
+struct Told {
+    at: Instant,
+    number: u64,
+    block: Hash,
+    /// Whether the block was told as `latest`.
+    is_latest: bool,
+}
+
+struct Run<'a> {
+    /// The chain as its best node has it.
+    world: World,
+    replicas: Vec<Replica>,
+    picks: Picks,
+    program: InMemory,
+    config: Config,
+    started: Vec<(Vec<Asked>, JoinHandle<Finished>)>,
+    told: Vec<Told>,
+    /// A number at which a replica showed an orphan.
+    orphaned: Option<u64>,
+    seen: &'a Seen,
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    let wait =
+        prop_oneof![Just(30u64), Just(300), Just(700), Just(1_001), Just(2_500), Just(6_000), Just(70_000)];
+    let recent = prop_oneof![4 => (0i8..6).prop_map(Place::Below), 2 => Just(Place::Latest), 1 => Just(Place::Finalized)];
+    let likely = prop_oneof![
+        3 => (recent.clone(), any::<bool>()).prop_map(|(place, full)| Question::BlockByNumber(place, full)),
+        1 => recent.prop_map(Question::BlockReceipts),
+        2 => (0u16..6).prop_map(|choice| Question::Receipt(2 * choice)),
+        2 => (0u16..6).prop_map(|choice| Question::TransactionByHash(2 * choice)),
+        2 => question(),
+    ]
+    .boxed();
+    let head = Place::Below(0);
+    let of_head = prop_oneof![
+        2 => Just(Question::Receipt(0)),
+        2 => Just(Question::TransactionByHash(0)),
+        1 => Just(Question::BlockReceipts(head)),
+        1 => any::<bool>().prop_map(move |full| Question::BlockByNumber(head, full)),
+        1 => Just(Question::TransactionAtNumber(head, 0)),
+    ];
+    let step = prop_oneof![
+        5 => wait.prop_map(Step::Wait),
+        8 => (1usize..3, 0usize..3).prop_map(|(blocks, transactions)| Step::Mine(blocks, transactions)),
+        4 => (1u64..3, 1usize..4).prop_map(|(depth, length)| Step::Reorg { depth, length }),
+        2 => (1u64..3, proptest::collection::vec(any::<u8>(), 1..8))
+            .prop_map(|(depth, deal)| Step::Shuffle { depth, deal }),
+        24 => likely.clone().prop_map(Step::Ask),
+        4 => proptest::collection::vec(likely.clone(), 2..6).prop_map(Step::Batch),
+        3 => likely.prop_map(Step::Start),
+        2 => Just(Step::Join),
+    ];
+    prop_oneof![
+        40 => step.prop_map(Happens::Step),
+        6 => (0usize..3, 0usize..4).prop_map(|(replica, changes)| Happens::Lag { replica, changes }),
+        3 => (0usize..3, any::<bool>()).prop_map(|(replica, restart)| Happens::StayBehind { replica, restart }),
+        5 => any::<bool>().prop_map(|full| Happens::AskOrphaned { full }),
+        4 => (0usize..3, of_head).prop_map(|(ahead, question)| Happens::ShowHead { ahead, question }),
+        3 => any::<u64>().prop_map(Happens::Shift),
+        2 => Just(Happens::CatchUp),
+        3 => Just(Happens::Restart),
+    ]
+}
+
+/// The proxy in front of the URL.
+fn program(replicas: &[Replica], picks: &Picks, config: &Config) -> InMemory {
+    let endpoint = EndpointParts {
+        reach: Some(in_memory::reach("balanced")),
+        name: "balanced".into(),
+        leaf: balancer(replicas, picks.clone()),
+        config: config.upstream.endpoints[0].clone(),
+    };
+    in_memory::program_of(vec![endpoint], config).accepting_gzip_mostly()
+}
+
+/// One URL in front of replicas. Which of them a request reaches, its first call decides, and how often that call came
+/// before: not the order of different calls, which depends on threads.
+fn balancer(replicas: &[Replica], picks: Picks) -> Leaf {
+    let leaves: Vec<_> = replicas.iter().map(|replica| DevChainLeaf::new(replica.chain.clone())).collect();
+    BoxCloneSyncService::new(service_fn(move |calls: Calls| {
+        let pick = picks.pick(&calls);
+        leaves[usize::try_from(pick % leaves.len() as u64).unwrap()].clone().oneshot(calls)
+    }))
+}
+
+// === impl Picks ===
+
+impl Picks {
+    fn pick(&self, calls: &Calls) -> u64 {
+        let first = calls
+            .iter()
+            .next()
+            .map(|call| [call.method.as_str().as_bytes(), call.params.as_bytes()].concat());
+        let first = first.unwrap_or_default();
+        let mut state = self.0.lock().unwrap();
+        let Spread { shift, counts } = &mut *state;
+        let count = counts.entry(first.clone()).or_insert(0u64);
+        *count += 1;
+        let mixed = keccak256([&first[..], &count.to_be_bytes(), &shift.to_be_bytes()].concat());
+        u64::from_be_bytes(mixed[..8].try_into().unwrap())
+    }
+
+    /// Lets the same calls reach other replicas than before.
+    fn shift(&self, by: u64) {
+        let mut state = self.0.lock().unwrap();
+        state.shift = state.shift.wrapping_add(by);
+    }
+}
+
+// === impl Replica ===
+
+impl Replica {
+    /// The states that it showed between two moments.
+    fn between(&self, from: Instant, to: Instant) -> impl Iterator<Item = usize> {
+        let first = self.shown.partition_point(|(since, _)| *since < from).saturating_sub(1);
+        self.shown[first..].iter().take_while(move |(since, _)| *since <= to).map(|(_, state)| *state)
+    }
+
+    fn state(&self) -> usize {
+        self.shown.last().unwrap().1
+    }
+}
+
+// === impl Run ===
+
+impl<'a> Run<'a> {
+    fn new(setting: Setting, seen: &'a Seen) -> Self {
+        let (mut config, mut node) = settings(super::Setting { followed: setting.followed, ..ORDINARY });
+        config.upstream.endpoints = vec![EndpointConfig::at("")];
+        // A replica has no block of a branch that it never showed.
+        node.keep_orphans = false;
+        node.slot_seconds = SLOT;
+        let (safe, finalized) = if setting.fast_finality { (1, 2) } else { (8, 16) };
+        (node.safe_distance, node.finalized_distance) = (safe, finalized);
+        let replica = || {
+            let (chain, shown) = (DevChain::new(node.clone()), vec![(Instant::now(), 0)]);
+            Replica { chain, lag: 0, shown }
+        };
+        let replicas: Vec<_> = (0..3).map(|_| replica()).collect();
+        let picks = Picks::default();
+        let program = program(&replicas, &picks, &config);
+        Self {
+            world: World::new(node),
+            replicas,
+            picks,
+            program,
+            config,
+            started: Vec::new(),
+            told: Vec::new(),
+            orphaned: None,
+            seen,
+        }
+    }
+
+    async fn happens(&mut self, what: &Happens) -> Result<(), String> {
+        match what {
+            Happens::Step(step) => self.step(step).await?,
+            Happens::Lag { replica, changes } => {
+                self.replicas[*replica].lag = *changes;
+                self.follow(Duration::ZERO);
+            }
+            Happens::StayBehind { replica, restart } => self.stay_behind(*replica, *restart).await?,
+            Happens::ShowHead { ahead, question } => {
+                self.catch_up();
+                (0..self.replicas.len()).filter(|at| at != ahead).for_each(|at| self.replicas[at].lag = 1);
+                self.step(&Step::Mine(1, 1)).await?;
+                self.step(&Step::Wait(1_001)).await?;
+                self.ask(&[Question::BlockByNumber(Place::Latest, false)]).await?;
+                self.ask(&[*question]).await?;
+            }
+            Happens::AskOrphaned { full } => {
+                if let Some(number) = self.orphaned {
+                    self.ask(&[Question::BlockByNumber(Place::At(number), *full)]).await?;
+                }
+            }
+            Happens::Shift(by) => self.picks.shift(*by),
+            Happens::Restart => self.restart().await?,
+            Happens::CatchUp => self.catch_up(),
+        }
+        Ok(())
+    }
+
+    async fn step(&mut self, step: &Step) -> Result<(), String> {
+        match step {
+            Step::Ask(question) => self.ask(&[*question]).await?,
+            Step::Batch(questions) => self.ask(questions).await?,
+            Step::Start(question) => {
+                let (asked, body) = self.packet(&[*question]);
+                self.started.push((asked, tokio::spawn(send_timed(self.program.clone(), body))));
+                tokio::task::yield_now().await;
+            }
+            Step::Join => self.join().await?,
+            Step::Wait(millis) => {
+                let wait = Duration::from_millis(*millis);
+                self.follow(wait);
+                time::sleep(wait).await;
+            }
+            change => {
+                self.world.undergo(change).await;
+                self.follow(Duration::ZERO);
+            }
+        }
+        Ok(())
+    }
+
+    async fn join(&mut self) -> Result<(), String> {
+        for (asked, sending) in std::mem::take(&mut self.started) {
+            let finished = sending.await.map_err(|error| format!("a call died: {error}"))?;
+            self.judge(&asked, &finished)?;
+        }
+        Ok(())
+    }
+
+    async fn ask(&mut self, questions: &[Question]) -> Result<(), String> {
+        let (asked, body) = self.packet(questions);
+        let finished = send_timed(self.program.clone(), body).await;
+        self.judge(&asked, &finished)
+    }
+
+    fn packet(&self, questions: &[Question]) -> (Vec<Asked>, String) {
+        let asked =
+            |question: &Question| Asked::new(self.world.call(*question), &self.world, questions.len() == 1);
+        let asked: Vec<_> = questions.iter().map(asked).collect();
+        let body = request_all(&asked);
+        (asked, body)
+    }
+
+    fn catch_up(&mut self) {
+        self.replicas.iter_mut().for_each(|replica| replica.lag = 0);
+        self.follow(Duration::ZERO);
+    }
+
+    async fn restart(&mut self) -> Result<(), String> {
+        if self.config.chain.follow != Follow::Off {
+            // The follower would go on.
+            return Ok(());
+        }
+        self.join().await?;
+        self.program = program(&self.replicas, &self.picks, &self.config);
+        self.told.clear();
+        Ok(())
+    }
+
+    async fn stay_behind(&mut self, replica: usize, restart: bool) -> Result<(), String> {
+        self.replicas[replica].lag = 3;
+        for change in [Step::Reorg { depth: 2, length: 2 }, Step::Mine(1, 1), Step::Mine(1, 0)] {
+            self.step(&change).await?;
+        }
+        if restart {
+            self.restart().await?;
+        }
+        self.orphaned = self.lowest_orphan(self.replicas[replica].state()).or(self.orphaned);
+        let number = Place::At(self.orphaned.unwrap_or(0));
+        for place in [Place::Latest, Place::Finalized, number] {
+            self.ask(&[Question::BlockByNumber(place, true)]).await?;
+        }
+        Ok(())
+    }
+
+    // ## Replicas
+
+    /// Lets every replica show what its lag allows, and more where it would show an orphan as final for too long by the end
+    /// of this wait.
+    fn follow(&mut self, wait: Duration) {
+        let last = self.world.last();
+        for at in 0..self.replicas.len() {
+            let due = last.saturating_sub(self.replicas[at].lag);
+            let due = if self.is_overdue(self.replicas[at].state().max(due), wait) { last } else { due };
+            if due > self.replicas[at].state() {
+                let head = *self.world.states[due].visible.last().unwrap();
+                self.replicas[at].chain.adopt(&self.world.chain, head);
+                self.replicas[at].shown.push((Instant::now(), due));
+            }
+        }
+    }
+
+    /// Returns whether one who shows this state at the end of a wait shows an orphan at a number that has been final for the
+    /// margin of finality.
+    fn is_overdue(&self, state: usize, wait: Duration) -> bool {
+        let Some(orphan) = self.lowest_orphan(state) else { return false };
+        let states = &self.world.states;
+        let Some(since) = states.iter().find(|state| state.called_final >= orphan) else { return false };
+        let depth = Duration::from_secs((self.world.called_final - orphan) * SLOT);
+        since.since.elapsed() + wait >= FINAL_MARGIN || depth >= FINAL_MARGIN
+    }
+
+    /// The lowest number at which this state has another block than the newest.
+    fn lowest_orphan(&self, state: usize) -> Option<u64> {
+        let (state, newest) = (&self.world.states[state], &self.world.states[self.world.last()]);
+        let differs = state.visible.iter().zip(newest.visible.iter()).position(|(one, other)| one != other);
+        // A reorg may leave a chain that is lower.
+        differs
+            .or((state.visible.len() > newest.visible.len()).then_some(newest.visible.len()))
+            .map(|at| at as u64)
+    }
+
+    fn states(&self, from: Instant, to: Instant) -> impl Iterator<Item = &State> {
+        let shown = self.replicas.iter().flat_map(move |replica| replica.between(from, to));
+        shown.map(|state| &self.world.states[state])
+    }
+
+    /// Returns whether all replicas showed one branch, the newest, for a while before and until a moment.
+    fn is_calm(&self, from: Instant, to: Instant) -> bool {
+        let earlier = from.checked_sub(UNREST).unwrap_or(from);
+        let heads = || self.replicas.iter().map(|replica| replica.between(earlier, to).collect::<Vec<_>>());
+        let is_one = heads().all(|states| states.len() == 1 && Some(&states) == heads().next().as_ref());
+        is_one && self.world.is_calm(from, to)
+    }
+
+    /// Returns whether a replica lacked, a while before or until a moment, a block that another called final by then.
+    fn is_regressed(&self, from: Instant, to: Instant) -> bool {
+        let earlier = from.checked_sub(UNREST).unwrap_or(from);
+        let calls_final = |state: &State| {
+            let number = usize::try_from(state.finalized?).unwrap();
+            Some((number, state.visible[number]))
+        };
+        let Some((number, block)) = self.states(earlier, to).filter_map(calls_final).max() else {
+            return false;
+        };
+        self.states(earlier, to).any(|state| state.visible.get(number) != Some(&block))
+    }
+
+    // ## Answers
+
+    fn judge(&mut self, asked: &[Asked], finished: &Finished) -> Result<(), String> {
+        let answers = read_answers(&finished.body).map_err(|error| error.to_string())?;
+        let answers: Option<Vec<_>> = answers.into_iter().map(|answer| answer.answer).collect();
+        let answers = answers.ok_or("neither result nor error")?;
+        if answers.len() != asked.len() {
+            return Err(format!("{} answers to {} calls", answers.len(), asked.len()));
+        }
+        for (asked, answer) in asked.iter().zip(&answers) {
+            self.judge_answer(asked, answer, finished.at)?;
+        }
+        match asked.first() {
+            Some(first) if !self.is_regressed(first.arrived, finished.at) => {
+                judge_tags(&self.world, asked, &answers)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn judge_answer(&mut self, asked: &Asked, answer: &Answer, at: Instant) -> Result<(), String> {
+        let call = &asked.call;
+        let result = match answer {
+            Answer::Result(result) => result,
+            Answer::Error(error) => {
+                let value: Value = serde_json::from_slice(error).map_err(|error| error.to_string())?;
+                let failed = value["code"].as_i64().is_some_and(|code| FAILURES.contains(&code));
+                if failed && !self.is_calm(asked.arrived, at) {
+                    self.seen.failures.fetch_add(1, Relaxed);
+                    return Ok(());
+                }
+                error
+            }
+        };
+        self.note_circumstances();
+        let must_be = self.must_be_known(asked, at);
+        self.seen.known.fetch_add(usize::from(must_be.is_some()), Relaxed);
+        if let Some(block) = must_be.filter(|_| is_nothing(call, result)) {
+            return Err(format!(
+                "{} {} was answered with {}, though {block} was told of before",
+                call.method,
+                call.params,
+                shorten(result)
+            ));
+        }
+        let earliest = asked.arrived.checked_sub(self.config.chain.max_staleness).unwrap_or(asked.arrived);
+        let mut held = self.states(earliest, at);
+        let ever = &self.world.states[..=self.world.last_at(at)];
+        if held.any(|state| self.world.allows(call, state, result))
+            || self.states(earliest, at).any(|state| self.world.allows_as_head(call, state, result))
+            || ever.iter().any(|state| self.world.allows_as_final(call, state, result))
+        {
+            drop(held);
+            self.note_told(call, result, at);
+            return Ok(());
+        }
+        Err(format!(
+            "{} {} was answered with {}\nwhich no replica says: they show {:?}; the newest state is {}, {} is final",
+            call.method,
+            call.params,
+            shorten(result),
+            self.replicas.iter().map(Replica::state).collect::<Vec<_>>(),
+            self.world.last(),
+            self.world.called_final,
+        ))
+    }
+
+    fn note_circumstances(&self) {
+        let states = || self.replicas.iter().map(Replica::state);
+        let is_orphaned =
+            |state| self.lowest_orphan(state).is_some_and(|orphan| orphan <= self.world.called_final);
+        self.seen.answers.fetch_add(1, Relaxed);
+        self.seen.apart.fetch_add(usize::from(states().any(|state| Some(state) != states().next())), Relaxed);
+        self.seen.orphaned.fetch_add(usize::from(states().any(is_orphaned)), Relaxed);
+    }
+
+    /// Notes the block that an answer shows by number or tag.
+    fn note_told(&mut self, call: &Call, result: &Bytes, at: Instant) {
+        let by_hash = call.block().is_some();
+        let value: Value = serde_json::from_slice(result).unwrap_or_default();
+        let block = serde_json::from_value::<Hash>(value["hash"].clone())
+            .ok()
+            .filter(|_| value["parentHash"].is_string());
+        let Some(block) = block.filter(|_| !by_hash) else { return };
+        if let Some(number) = self.world.number(block) {
+            self.told.push(Told { at, number, block, is_latest: call.shows_the_head() });
+        }
+    }
+
+    /// The block that the proxy told of before this call arrived and that holds its answer, if it must know it still.
+    ///
+    /// The block is younger than a rollback takes to be believed, so `latest` cannot have gone below it, and nobody shows
+    /// another in its place.
+    fn must_be_known(&self, asked: &Asked, at: Instant) -> Option<Hash> {
+        let is_known = |told: &&Told| {
+            let latest = |other: &Told| other.is_latest && self.world.is_ancestor(told.block, other.block);
+            let shown = self.told.iter().filter(|other| latest(other)).map(|other| other.at).min();
+            let contains = |state: &State| state.visible.contains(&told.block);
+            let mined = self.world.states.iter().find(|state| contains(state)).map(|state| state.since);
+            shown.is_some_and(|shown| shown.max(told.at) < asked.arrived)
+                && mined.is_some_and(|mined| at < mined + LAG_PATIENCE)
+                && !self.shows_another(told, at)
+        };
+        let is_asked_for = |told: &&Told| self.world.is_in(&asked.call, told.number, told.block);
+        let told = self.told.iter().filter(is_asked_for).find(is_known)?;
+        (!self.is_regressed(asked.arrived, at)).then_some(told.block)
+    }
+
+    /// Returns whether a replica has shown another branch than that of this block since shortly before it was told. The head
+    /// of another branch is a reorg, and the proxy may follow it, however low it is.
+    fn shows_another(&self, told: &Told, at: Instant) -> bool {
+        let before = told.at.checked_sub(self.config.chain.max_staleness).unwrap_or(told.at);
+        let is_behind = |state: &State| self.world.is_ancestor(*state.visible.last().unwrap(), told.block);
+        self.states(before, at).any(|state| !state.visible.contains(&told.block) && !is_behind(state))
+    }
+}
+
+/// Returns whether an answer says that there is nothing.
+fn is_nothing(call: &Call, result: &Bytes) -> bool {
+    result == "null" || (result == "[]" && matches!(call.question, Question::BlockReceipts(_)))
+}
+
+fn run(setting: Setting, seen: &Seen, steps: &[Happens]) -> Result<(), String> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let mut run = Run::new(setting, seen);
+        for (position, step) in steps.iter().enumerate() {
+            let happened = run.happens(step).await;
+            happened.map_err(|error| format!("step {position} ({step:?}): {error}"))?;
+        }
+        run.join().await.map_err(|error| format!("at the end: {error}"))
+    })
+}
+
+fn check(setting: Setting, programs: u32) {
+    let seen = Seen::default();
+    let program = proptest::collection::vec(happens(), 1..60);
+    check_programs(programs, &program, &setting, |steps| run(setting, &seen, steps));
+    println!("{setting:?}: {seen:?}");
+    assert!(seen.apart.load(Relaxed) > 0 && seen.known.load(Relaxed) > 0, "{seen:?}");
+    assert!(seen.orphaned.load(Relaxed) > 0 || !setting.fast_finality, "{seen:?}");
+}
+
+#[test]
+fn every_answer_is_one_of_replicas() {
+    check(Setting { fast_finality: false, followed: false }, 200);
+}
+
+#[test]
+fn every_answer_is_one_of_replicas_with_fast_finality() {
+    check(Setting { fast_finality: true, followed: false }, 300);
+}
+
+#[test]
+fn every_answer_is_one_of_replicas_while_the_chain_is_followed() {
+    check(Setting { fast_finality: true, followed: true }, 100);
+}
+
+/// A replica that lags behind a reorg is asked for a number that is final by then.
+#[test]
+fn orphan_of_a_lagging_replica_is_not_final() {
+    for replica in 0..3 {
+        for shift in 0..12 {
+            let steps = [
+                Happens::Step(Step::Mine(4, 1)),
+                Happens::Shift(shift),
+                Happens::StayBehind { replica, restart: true },
+                Happens::CatchUp,
+                Happens::Step(Step::Wait(1_001)),
+                Happens::AskOrphaned { full: true },
+                Happens::AskOrphaned { full: false },
+            ];
+            let setting = Setting { fast_finality: true, followed: false };
+            run(setting, &Seen::default(), &steps)
+                .unwrap_or_else(|error| panic!("{replica}, {shift}: {error}"));
+        }
+    }
+}
+
+/// Most replicas have not got the head that the proxy has just told of.
+#[test]
+fn what_is_in_the_told_head_is_not_null() {
+    for question in
+        [Question::Receipt(0), Question::TransactionByHash(0), Question::BlockReceipts(Place::Below(0))]
+    {
+        for shift in 0..12 {
+            let steps = [
+                Happens::Step(Step::Mine(3, 1)),
+                Happens::Step(Step::Ask(Question::BlockNumber)),
+                Happens::Lag { replica: 0, changes: 3 },
+                Happens::Lag { replica: 1, changes: 3 },
+                Happens::Step(Step::Mine(1, 1)),
+                Happens::Step(Step::Wait(1_001)),
+                Happens::Shift(shift),
+                Happens::Step(Step::Ask(Question::BlockByNumber(Place::Latest, false))),
+                Happens::Step(Step::Ask(question)),
+                Happens::Step(Step::Wait(1_001)),
+                Happens::Step(Step::Ask(question)),
+            ];
+            let setting = Setting { fast_finality: false, followed: false };
+            run(setting, &Seen::default(), &steps)
+                .unwrap_or_else(|error| panic!("{question:?}, {shift}: {error}"));
+        }
+    }
+}

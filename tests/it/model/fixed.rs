@@ -1,0 +1,223 @@
+//! Programs that once failed, or that random ones come upon too seldom.
+
+use super::{
+    ORDINARY, Setting, run,
+    step::{Again, Finality, Place, Question, Step},
+};
+
+/// A rollback that is believed may lead below the finalized block. What was final there is told no longer: the head that
+/// clients were shown does not reach it.
+#[test]
+fn final_number_above_the_shown_head_is_not_served() {
+    let steps = [
+        Step::Mine(1, 1),
+        Step::Mine(3, 0),
+        Step::Finality(Finality::At(3)),
+        // No answer is of an older state, here and below.
+        Step::Wait(1_001),
+        Step::Ask(Question::CountByNumber(Place::Finalized)),
+        Step::Ask(Question::BlockByNumber(Place::At(1), true)),
+        Step::Rollback(2),
+        // The head that is in sight is below the finalized block.
+        Step::Lag(2),
+        // Until it is taken for a rollback.
+        Step::Wait(70_000),
+        Step::Ask(Question::BlockByNumber(Place::Latest, false)),
+        Step::Wait(70_000),
+        Step::Ask(Question::BlockByNumber(Place::Latest, false)),
+        Step::Wait(70_000),
+        Step::Ask(Question::BlockByNumber(Place::Latest, false)),
+        Step::Ask(Question::TransactionByHash(0)),
+        Step::Ask(Question::BlockByNumber(Place::At(1), true)),
+    ];
+    run(ORDINARY, &steps).unwrap();
+}
+
+/// As with anvil: `evm_revert` to far below the finalized block, and other blocks after it.
+#[test]
+fn rolled_back_chain_is_not_served_below_finality() {
+    let ask_all = || {
+        let blocks = (1..20).map(|number| Step::Ask(Question::BlockByNumber(Place::At(number), true)));
+        let transactions = (0..40).flat_map(|choice| {
+            [Question::Receipt(choice), Question::TransactionByHash(choice)].map(Step::Ask)
+        });
+        blocks.chain(transactions)
+    };
+    let mut steps = vec![Step::Mine(20, 1), Step::Finality(Finality::At(2))];
+    steps.push(Step::Ask(Question::BlockByNumber(Place::Latest, false)));
+    steps.push(Step::Ask(Question::BlockByNumber(Place::Finalized, false)));
+    steps.extend(ask_all());
+    steps.extend([Step::RollbackBelowFinal(14), Step::Mine(1, 1), Step::Wait(1_001)]);
+    steps.push(Step::Ask(Question::BlockByNumber(Place::Latest, false)));
+    steps.extend(ask_all());
+    // The numbers come back with other blocks.
+    steps.extend([Step::Mine(18, 1), Step::Wait(1_001)]);
+    steps.push(Step::Ask(Question::BlockByNumber(Place::Latest, false)));
+    steps.extend(ask_all());
+    run(ORDINARY, &steps).unwrap();
+}
+
+#[test]
+fn reorganised_chain_is_not_served_below_finality() {
+    for length in [1, 6, 30] {
+        let steps = [
+            Step::Mine(20, 1),
+            Step::Finality(Finality::At(2)),
+            Step::Ask(Question::BlockByNumber(Place::Latest, false)),
+            Step::Ask(Question::BlockByNumber(Place::Finalized, false)),
+            Step::Ask(Question::BlockByNumber(Place::At(16), true)),
+            Step::ReorgBelowFinal { below: 4, length },
+            Step::Wait(1_001),
+            Step::Ask(Question::BlockByNumber(Place::Latest, false)),
+            Step::Ask(Question::BlockByNumber(Place::At(16), true)),
+            Step::Ask(Question::BlockByNumber(Place::At(18), true)),
+        ];
+        run(ORDINARY, &steps).unwrap_or_else(|error| panic!("{length}: {error}"));
+    }
+}
+
+#[test]
+fn answer_overtaken_by_a_new_head_is_not_told() {
+    let forms = [
+        Question::BlockByNumber(Place::At(1), true),
+        Question::BlockByNumber(Place::At(1), false),
+        Question::TransactionByHash(0),
+        Question::Receipt(0),
+        Question::TransactionAtNumber(Place::At(1), 0),
+        Question::BlockReceipts(Place::At(1)),
+        Question::CountByNumber(Place::At(1)),
+    ];
+    for question in forms {
+        let steps = [
+            Step::Mine(1, 1),
+            Step::Ask(Question::BlockNumber),
+            Step::Overtake { question, depth: 1, length: 1 },
+            Step::Join,
+        ];
+        run(ORDINARY, &steps).unwrap_or_else(|error| panic!("{question:?}: {error}"));
+    }
+}
+
+/// A single answer does not decide which block is final, be it that the block it names exists.
+#[test]
+fn false_place_of_a_final_transaction_is_forgotten() {
+    let programs = [true, false].into_iter().flat_map(|receipt| [(receipt, true), (receipt, false)]);
+    for ((receipt, orphan), proved) in programs.flat_map(|program| [(program, true), (program, false)]) {
+        let steps = [
+            Step::Mine(2, 1),
+            // The orphan is asked for, so that it is cached.
+            Step::Ask(Question::BlockByNumber(Place::At(2), true)),
+            Step::Reorg { depth: 1, length: 4 },
+            Step::Wait(1_001),
+            Step::Finality(Finality::At(1)),
+            Step::Ask(Question::BlockByNumber(Place::Latest, false)),
+            Step::Ask(Question::BlockByNumber(Place::Finalized, false)),
+            // Far from the head, where no window tells what is canonical.
+            Step::Mine(80, 0),
+            Step::Finality(Finality::At(1)),
+            Step::Wait(70_000),
+            Step::Ask(Question::BlockByNumber(Place::Latest, false)),
+            Step::Ask(Question::BlockByNumber(Place::Finalized, false)),
+            Step::FalsePlace { receipt, transaction: 0, orphan, times: 1, anew: false },
+            Step::Wait(1_100),
+            Step::Again(Again::Same),
+            Step::Again(Again::Block { full: true }),
+            Step::Again(Again::Receipts),
+        ];
+        let setting = Setting { proved, ..ORDINARY };
+        run(setting, &steps)
+            .unwrap_or_else(|error| panic!("receipt: {receipt}, orphan: {orphan}, {setting:?}: {error}"));
+    }
+}
+
+#[test]
+fn repeated_transaction_is_told_of_the_newest_block() {
+    for question in [Question::Receipt(0), Question::TransactionByHash(0)] {
+        let steps = [
+            Step::Mine(1, 1),
+            Step::Ask(Question::BlockByNumber(Place::At(1), true)),
+            Step::Ask(question),
+            Step::RepeatTransaction(0),
+            Step::Ask(Question::BlockByNumber(Place::Latest, true)),
+            Step::Ask(question),
+            // The older place counts again.
+            Step::Rollback(1),
+            Step::Ask(question),
+        ];
+        run(Setting { development: true, ..ORDINARY }, &steps).unwrap();
+    }
+}
+
+/// The node denies the block that `latest` meant when the batch came.
+#[test]
+fn one_tag_means_one_block_across_a_reorg() {
+    let questions = vec![
+        Question::BlockByNumber(Place::Latest, false),
+        Question::BlockReceipts(Place::Latest),
+        Question::TransactionAtNumber(Place::Latest, 0),
+        Question::BlockNumber,
+    ];
+    let steps = [
+        Step::Mine(2, 1),
+        Step::Ask(Question::BlockNumber),
+        Step::BatchAcross { questions, depth: 1, length: 2 },
+        Step::Join,
+    ];
+    run(Setting { forgets: true, ..ORDINARY }, &steps).unwrap();
+}
+
+#[test]
+fn safe_is_on_the_branch_of_latest_in_a_batch() {
+    let questions =
+        vec![Question::BlockByNumber(Place::Latest, false), Question::BlockByNumber(Place::Safe, false)];
+    let steps = [
+        Step::Mine(4, 1),
+        Step::Finality(Finality::At(3)),
+        Step::Ask(Question::BlockByNumber(Place::Latest, false)),
+        Step::SafeAt(0),
+        // The view still has the old head, and the node names another branch as safe.
+        Step::Reorg { depth: 2, length: 2 },
+        Step::Batch(questions),
+    ];
+    run(ORDINARY, &steps).unwrap();
+}
+
+#[test]
+fn count_above_the_head_is_the_answer_of_the_node() {
+    for development in [true, false] {
+        let steps = [
+            Step::Mine(2, 1),
+            Step::Ask(Question::BlockNumber),
+            Step::Ask(Question::CountByNumber(Place::At(3))),
+            Step::Ask(Question::UncleCount(Place::At(3))),
+            Step::Ask(Question::CountByNumber(Place::At(2))),
+        ];
+        run(Setting { development, ..ORDINARY }, &steps).unwrap();
+    }
+}
+
+#[test]
+fn error_to_another_question_is_not_handed_on() {
+    let questions = [
+        Question::BlockByNumber(Place::Latest, false),
+        Question::BlockByNumber(Place::At(1), false),
+        Question::CountByNumber(Place::At(1)),
+        Question::TransactionByHash(0),
+        Question::Receipt(0),
+        Question::TransactionAtNumber(Place::At(1), 0),
+    ];
+    for question in questions {
+        let steps = [
+            Step::Mine(2, 2),
+            Step::Ask(Question::BlockNumber),
+            Step::RefuseWhole { receipts: false, times: 9 },
+            Step::RefuseWhole { receipts: true, times: 9 },
+            Step::Ask(question),
+            Step::AskOften(question),
+        ];
+        for proved in [false, true] {
+            run(Setting { proved, ..ORDINARY }, &steps)
+                .unwrap_or_else(|error| panic!("{question:?}: {error}"));
+        }
+    }
+}

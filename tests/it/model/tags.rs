@@ -1,0 +1,81 @@
+//! Which blocks the tags of one batch may mean.
+//!
+//! - All entries with one tag mean one block; `eth_blockNumber` means `latest`.
+//! - `safe` and `finalized` mean blocks of the branch that ends with `latest`, whatever else they mean.
+//! - Errors mean nothing: where the chain changes meanwhile, an entry may fail. So does `null` for `safe` and `finalized`,
+//!   which the node need not know.
+
+use bytes::Bytes;
+use holdfast::jsonrpc::Answer;
+
+use super::{
+    judge::Asked,
+    step::Place,
+    world::{Hash, World},
+};
+
+/// Judges the tags of a batch.
+pub fn judge_tags(world: &World, asked: &[Asked], answers: &[Answer]) -> Result<(), String> {
+    let latest = meanings(world, asked, answers, |tag| matches!(tag, Place::Latest))?;
+    for wanted in [Place::Safe, Place::Finalized] {
+        let lower = meanings(world, asked, answers, |tag| {
+            std::mem::discriminant(&tag) == std::mem::discriminant(&wanted)
+        })?;
+        let (Some(latest), Some(lower)) = (&latest, lower) else { continue };
+        let is_one_branch = |lower: &Hash| latest.iter().any(|latest| world.is_ancestor(*lower, *latest));
+        if !lower.iter().any(is_one_branch) {
+            return Err(format!("{wanted:?} is not on the branch of latest: {}", listed(asked, answers)));
+        }
+    }
+    Ok(())
+}
+
+/// The blocks that a tag can mean in these answers; `None` if no answer tells.
+fn meanings(
+    world: &World,
+    asked: &[Asked],
+    answers: &[Answer],
+    wanted: impl Fn(Place) -> bool,
+) -> Result<Option<Vec<Hash>>, String> {
+    let tagged: Vec<_> = asked
+        .iter()
+        .zip(answers)
+        .filter_map(|(asked, answer)| {
+            let tag = asked.call.tag().filter(|tag| wanted(*tag))?;
+            match answer {
+                Answer::Result(result) if result == "null" && !matches!(tag, Place::Latest) => None,
+                Answer::Result(result) => Some((&asked.call, result)),
+                Answer::Error(_) => None,
+            }
+        })
+        .collect();
+    if tagged.is_empty() {
+        return Ok(None);
+    }
+    let fits = |block: &Hash| tagged.iter().all(|(call, result)| world.is_of_block(call, *block, result));
+    let meant: Vec<_> = world.blocks.iter().filter(|block| fits(block)).copied().collect();
+    if meant.is_empty() {
+        return Err(format!("one tag means two blocks: {}", listed(asked, answers)));
+    }
+    Ok(Some(meant))
+}
+
+fn listed(asked: &[Asked], answers: &[Answer]) -> String {
+    let entries = asked.iter().zip(answers).map(|(asked, answer)| {
+        let (Answer::Result(text) | Answer::Error(text)) = answer;
+        format!("\n{} {} -> {}", asked.call.method, asked.call.params, summary(text))
+    });
+    entries.collect()
+}
+
+/// Enough of an answer to tell its block.
+fn summary(text: &Bytes) -> String {
+    let value: serde_json::Value = serde_json::from_slice(text).unwrap_or_default();
+    let object = if value.is_array() { &value[0] } else { &value };
+    let member = |name: &str| object.get(name).map(|member| format!("{name} {member} "));
+    let members: String = ["number", "blockNumber", "hash", "blockHash", "code", "message"]
+        .into_iter()
+        .filter_map(member)
+        .collect();
+    if members.is_empty() { super::shorten(text) } else { members }
+}

@@ -1,0 +1,322 @@
+//! Chains with rules of their own: their answers are unprovable at worst, and nobody is accused of a lie.
+
+use std::{fs, path::Path, sync::Arc};
+
+use bytes::Bytes;
+use holdfast::{
+    config::Config,
+    devchain::{self, DevChain},
+    eth::{Block, BlockHash, BlockNumber, Receipts},
+    jsonrpc::Answer,
+    upstream::{Answers, Calls, DevChainLeaf, EndpointConfig, EndpointParts},
+    verify::{
+        self, Anchor, Asked, AskedBlock, Demand, Known, Level, Metrics, OnMismatch, Verdict, Verified,
+        Verifier,
+    },
+};
+use serde_json::{Value, json};
+use tower::{ServiceExt, service_fn, util::BoxCloneSyncService};
+
+use crate::support::{
+    data,
+    in_memory::{self, InMemory},
+};
+
+const POLYGON: u64 = 137;
+const ZKSYNC: u64 = 324;
+const ARBITRUM: u64 = 42_161;
+
+const BLOCK: &str = "eth_getBlockByHash";
+
+/// Every block, the chain that it is of, and the level that its whole and its header reach; none, if unprovable.
+const BLOCKS: [(&str, u64, Option<Level>, Option<Level>); 5] = [
+    ("bor-plain-block", POLYGON, Some(Level::Proved), Some(Level::Partial)),
+    ("bor-sync-block", POLYGON, None, Some(Level::Partial)),
+    ("zk-100-block", ZKSYNC, None, None),
+    ("zk-103-block", ZKSYNC, None, None),
+    ("arbitrum-150000000-block", ARBITRUM, None, Some(Level::Partial)),
+];
+
+/// Nothing is known.
+struct Nothing;
+
+impl Known for Nothing {
+    fn block(&self, _: BlockHash) -> Option<Arc<Verified<Block>>> {
+        None
+    }
+
+    fn receipts(&self, _: BlockHash) -> Option<Arc<Verified<Receipts>>> {
+        None
+    }
+
+    fn at(&self, _: BlockNumber) -> Option<BlockHash> {
+        None
+    }
+
+    fn was_final(&self, _: BlockNumber) -> bool {
+        false
+    }
+}
+
+/// A verifier of a chain, which is listed as Ethereum's or not.
+fn verifier(chain_id: u64, is_listed: bool) -> Verifier {
+    let ethereum_chains = if is_listed { vec![chain_id] } else { Vec::new() };
+    let config = verify::Config { ethereum_chains, ..verify::Config::default() };
+    let verifier = Verifier::new(config, Metrics::default());
+    verifier.follow(chain_id, Some(Anchor { chain_id, genesis: None }));
+    verifier
+}
+
+/// Checks an answer; the error is that it is wrong.
+async fn check(verifier: &Verifier, asked: Asked, answer: &Value) -> Result<Verdict, String> {
+    let check = verifier.check_for(asked, Arc::new(Nothing));
+    let answer = Answer::Result(Bytes::from(answer.to_string()));
+    let found = check.examine(&"a node".into(), &answer).await.map_err(|failure| failure.to_string())?;
+    Ok(found.unwrap())
+}
+
+/// The level of what passed; none, if it is unprovable.
+fn level(verdict: &Verdict) -> Option<Level> {
+    match verdict {
+        Verdict::Passed(checked) => Some(checked.level()),
+        Verdict::Unproved(..) => None,
+        other => panic!("{other:?}"),
+    }
+}
+
+const WHOLE: Asked = Asked::Block(AskedBlock::ByTag);
+const HASHES: Asked = Asked::Thin(AskedBlock::ByTag);
+
+/// The block with hashes of transactions only.
+fn cut(block: &Value) -> Value {
+    let mut cut = block.clone();
+    for transaction in cut["transactions"].as_array_mut().unwrap() {
+        *transaction = transaction["hash"].clone();
+    }
+    cut
+}
+
+/// Reads a file of another chain; none, said on the standard error, if it is absent.
+fn read(name: &str, test: &str) -> Option<Value> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../shared/data/other-chains/{name}.json"));
+    let text = fs::read(&path).inspect_err(|_| data::left_out(test, &path)).ok()?;
+    Some(serde_json::from_slice(&text).unwrap())
+}
+
+/// A program in front of a node of a chain that is not listed, which gives this for block calls by hash, and for
+/// `latest` if it `is_head`.
+fn program(chain_id: u64, block: &Value, is_head: bool, level: Demand) -> InMemory {
+    let mut config = Config::default();
+    config.verify.level = level;
+    config.verify.on_mismatch = OnMismatch::Reject;
+    let chain = DevChain::new(devchain::Config { chain_id, ..devchain::Config::default() });
+    chain.mine_many(3, 0);
+    let node = DevChainLeaf::new(chain);
+    let forms = [block.to_string(), cut(block).to_string()].map(Bytes::from);
+    let leaf = service_fn(move |calls: Calls| {
+        let (node, forms) = (node.clone(), forms.clone());
+        async move {
+            let params: Vec<_> =
+                calls.iter().map(|call| (call.method.clone(), call.params.clone())).collect();
+            let mut answers: Answers = node.oneshot(calls).await?;
+            for ((method, params), answer) in params.iter().zip(&mut answers) {
+                let params = String::from_utf8_lossy(params.as_bytes()).into_owned();
+                let is_asked = method.as_str() == BLOCK || is_head && params.contains("latest");
+                if is_asked && method.as_str().starts_with("eth_getBlockBy") {
+                    let form = usize::from(params.contains("false"));
+                    *answer = Ok(Answer::Result(forms[form].clone()));
+                }
+            }
+            Ok(answers)
+        }
+    });
+    let parts = EndpointParts {
+        name: "a node".into(),
+        reach: Some(in_memory::reach("a node")),
+        leaf: BoxCloneSyncService::new(leaf),
+        config: EndpointConfig::at(""),
+    };
+    in_memory::program_of(vec![parts], &config)
+}
+
+#[tokio::test]
+async fn blocks_of_other_chains_are_never_called_wrong() {
+    for (name, chain_id, whole, header) in BLOCKS {
+        let Some(block) = read(name, "blocks of other chains are never called wrong") else { return };
+        for is_listed in [false, true] {
+            let verifier = verifier(chain_id, is_listed);
+            let found =
+                check(&verifier, WHOLE, &block).await.unwrap_or_else(|wrong| panic!("{name}: {wrong}"));
+            assert_eq!(level(&found), whole, "{name}, listed: {is_listed}");
+            let found = check(&verifier, HASHES, &cut(&block)).await;
+            let found = found.unwrap_or_else(|wrong| panic!("{name}, hashes only: {wrong}"));
+            assert_eq!(level(&found), header, "{name}, hashes only, listed: {is_listed}");
+            for transaction in block["transactions"].as_array().unwrap() {
+                let asked = Asked::Transaction(transaction["hash"].as_str().unwrap().parse().unwrap());
+                let found = check(&verifier, asked, transaction).await;
+                let found = found.unwrap_or_else(|wrong| panic!("{name}: {transaction}: {wrong}"));
+                let is_signed = ["0x0", "0x2"].iter().any(|known| transaction["type"] == *known)
+                    && transaction["r"] != "0x0";
+                assert_eq!(level(&found), is_signed.then_some(Level::Partial), "{name}: {transaction}");
+            }
+        }
+    }
+    let Some(receipts) = read("arbitrum-150000000-receipts", "receipts of other chains") else { return };
+    let found = check(&verifier(ARBITRUM, false), Asked::Receipts(AskedBlock::ByTag), &receipts).await;
+    assert_eq!(level(&found.unwrap()), Some(Level::Structural), "nothing but their block proves them");
+}
+
+#[tokio::test]
+async fn zero_root_is_unprovable_and_an_empty_list_under_it_no_lie() {
+    let Some(mut block) = read("zk-103-block", "a zero root is unprovable") else { return };
+    for unknown in ["l1BatchNumber", "l1BatchTimestamp", "sealFields"] {
+        block.as_object_mut().unwrap().remove(unknown);
+    }
+    for is_listed in [false, true] {
+        let verifier = verifier(ZKSYNC, is_listed);
+        for (asked, block) in [(WHOLE, &block), (HASHES, &cut(&block))] {
+            assert_eq!(level(&check(&verifier, asked, block).await.unwrap()), None);
+        }
+    }
+    // A list under a root of its own is empty for another reason.
+    block["transactionsRoot"] = block["sha3Uncles"].clone();
+    assert!(check(&verifier(ZKSYNC, false), HASHES, &block).await.unwrap_err().contains("is empty"));
+}
+
+#[tokio::test]
+async fn list_in_no_root_is_a_lie_on_ethereum_only() {
+    // All that the block lists is a state-sync transaction, which is in no root.
+    let Some(mut block) = read("bor-sync-block", "a list in no root") else { return };
+    let last = block["transactions"].as_array_mut().unwrap().pop().unwrap();
+    block["transactions"] = json!([last]);
+    block["transactions"][0]["transactionIndex"] = json!("0x0");
+    block["transactionsRoot"] = json!(format!("{:#x}", alloy_trie::EMPTY_ROOT_HASH));
+    let header: alloy_rpc_types_eth::Header = serde_json::from_value(block.clone()).unwrap();
+    block["hash"] = json!(header.inner.hash_slow());
+    block["transactions"][0]["blockHash"] = block["hash"].clone();
+    let polygon = verifier(POLYGON, false);
+    assert_eq!(level(&check(&polygon, WHOLE, &block).await.unwrap()), None);
+    assert_eq!(level(&check(&polygon, HASHES, &cut(&block)).await.unwrap()), Some(Level::Partial));
+    let ethereum = verifier(POLYGON, true);
+    assert_eq!(level(&check(&ethereum, WHOLE, &block).await.unwrap()), None, "it has no signature");
+    assert!(check(&ethereum, HASHES, &cut(&block)).await.unwrap_err().contains("not empty"));
+}
+
+#[tokio::test]
+async fn only_on_a_listed_chain_is_a_deviation_a_lie() {
+    let test = "only on a listed chain is a deviation a lie";
+    let (Some(plain), Some(sync)) = (read("bor-plain-block", test), read("bor-sync-block", test)) else {
+        return;
+    };
+    let mut lie = plain.clone();
+    lie["transactions"][1]["value"] = json!("0x1");
+    let mut header = plain.clone();
+    header["gasUsed"] = json!("0x1");
+    for is_listed in [false, true] {
+        let verifier = verifier(POLYGON, is_listed);
+        // It has shown that it keeps Ethereum's rules, and deviates later.
+        assert_eq!(level(&check(&verifier, WHOLE, &plain).await.unwrap()), Some(Level::Proved));
+        assert_eq!(level(&check(&verifier, WHOLE, &sync).await.unwrap()), None);
+        for lie in [&lie, &header] {
+            let found = check(&verifier, WHOLE, lie).await;
+            assert_eq!(found.as_ref().map(level).is_err(), is_listed, "{found:?}");
+        }
+        assert_eq!(level(&check(&verifier, WHOLE, &plain).await.unwrap()), Some(Level::Proved));
+    }
+}
+
+#[tokio::test]
+async fn unprovable_answer_is_handed_on_under_auto_and_refused_under_full() {
+    for (name, chain_id, whole, _) in BLOCKS {
+        let Some(block) = read(name, "an unprovable answer is handed on") else { return };
+        let params = json!([block["hash"], true]);
+        let auto = program(chain_id, &block, false, Demand::Auto);
+        auto.ask("eth_blockNumber", json!([])).await;
+        for turn in 0..2 {
+            let status = match (whole, turn) {
+                (None, _) => "holdfast; fwd=miss",
+                (Some(_), 0) => "holdfast; fwd=miss; stored",
+                (Some(_), _) => "holdfast; hit; detail=block",
+            };
+            assert_eq!(
+                auto.cached(BLOCK, params.clone()).await,
+                (status.to_owned(), block.clone()),
+                "{name}"
+            );
+        }
+        let full = program(chain_id, &block, false, Demand::Full);
+        full.ask("eth_blockNumber", json!([])).await;
+        let (_, reply) = full.call(BLOCK, params).await;
+        if whole.is_some() {
+            assert_eq!(reply["result"], block, "{name}");
+            continue;
+        }
+        assert_eq!(reply["error"]["code"], -32012, "{name}: {reply}");
+        assert!(reply["error"]["message"].as_str().unwrap().contains("unprovable"), "{reply}");
+        assert_eq!(full.metric(r#"mismatches_total{reason="emptied"}"#), 0);
+    }
+}
+
+#[tokio::test]
+async fn empty_block_with_zero_roots_may_be_the_head() {
+    let Some(block) = read("zk-103-block", "an empty block with zero roots may be the head") else { return };
+    for level in [Demand::Auto, Demand::Full] {
+        let program = program(ZKSYNC, &block, true, level);
+        assert_eq!(program.ask("eth_blockNumber", json!([])).await, "0x67");
+    }
+}
+
+#[tokio::test]
+async fn headers_stay_proved_where_transactions_cannot_be() {
+    let chain = DevChain::new(devchain::Config { chain_id: 1, ..devchain::Config::default() });
+    chain.mine_many(6, 3);
+    let block = |number| -> Value {
+        let json = chain.block_json(chain.hash_at(number).unwrap(), true).unwrap();
+        serde_json::from_slice(&json).unwrap()
+    };
+    // Its transactions are for another chain, and its headers come out.
+    let foreign = verifier(10, false);
+    for number in 1..=2 {
+        assert_eq!(level(&check(&foreign, WHOLE, &block(number)).await.unwrap()), None);
+    }
+    assert_eq!(foreign.in_force().blocks, Demand::Auto);
+    assert_eq!(level(&check(&foreign, WHOLE, &block(3)).await.unwrap()), Some(Level::Partial));
+    let in_force = foreign.in_force();
+    assert_eq!(
+        (in_force.headers, in_force.blocks, in_force.receipts),
+        (Demand::Auto, Demand::Structural, Demand::Structural)
+    );
+    assert!(in_force.why.contains("headers"), "{}", in_force.why);
+    let mut forged = block(5);
+    forged["stateRoot"] = forged["parentHash"].clone();
+    for (asked, forged, honest) in [(WHOLE, forged.clone(), block(5)), (HASHES, cut(&forged), cut(&block(5)))]
+    {
+        assert_eq!(level(&check(&foreign, asked, &honest).await.unwrap()), Some(Level::Partial));
+        assert_eq!(level(&check(&foreign, asked, &forged).await.unwrap()), None, "headers are still checked");
+    }
+}
+
+#[tokio::test]
+async fn lists_beside_a_proved_header_may_keep_other_rules() {
+    let chain = DevChain::new(devchain::Config { chain_id: 10, ..devchain::Config::default() });
+    chain.mine_many(3, 3);
+    let block = |number| -> Value {
+        let json = chain.block_json(chain.hash_at(number).unwrap(), true).unwrap();
+        let mut block: Value = serde_json::from_slice(&json).unwrap();
+        // As on the OP stack, where `withdrawalsRoot` is a storage root.
+        block["withdrawals"] = json!([{
+            "index": "0x0", "validatorIndex": "0x0", "address": format!("0x{:040x}", 7), "amount": "0x1",
+        }]);
+        block
+    };
+    let found = check(&verifier(10, true), HASHES, &cut(&block(1))).await.unwrap_err();
+    assert!(found.contains("withdrawalsRoot"), "{found}");
+    let optimism = verifier(10, false);
+    let found = check(&optimism, HASHES, &cut(&block(1))).await.unwrap();
+    let Verdict::Unproved(_, Some(head)) = &found else { panic!("{found:?}") };
+    assert_eq!(head.level(), Level::Partial, "its header is proved, so it may be the head");
+    for number in 1..=3 {
+        check(&optimism, WHOLE, &block(number)).await.unwrap();
+    }
+    assert_eq!(level(&check(&optimism, HASHES, &cut(&block(1))).await.unwrap()), Some(Level::Partial));
+}
