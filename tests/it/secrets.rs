@@ -11,6 +11,7 @@ use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
+    task::AbortHandle,
 };
 
 use crate::support::{
@@ -19,13 +20,13 @@ use crate::support::{
     proxy, upstream,
 };
 
-/// A node that notes the heads of the requests it gets, and passes them on to a real one.
-async fn noting(behind: SocketAddr) -> (SocketAddr, Arc<Mutex<String>>) {
+/// A node that notes the heads of the requests it gets, and passes them on to a real one, until it is told to stop.
+async fn noting(behind: SocketAddr) -> (SocketAddr, Arc<Mutex<String>>, AbortHandle) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let noted = Arc::new(Mutex::new(String::new()));
     let notes = noted.clone();
-    tokio::spawn(async move {
+    let accepting = tokio::spawn(async move {
         loop {
             let (mut near, _) = listener.accept().await.unwrap();
             let notes = notes.clone();
@@ -50,7 +51,7 @@ async fn noting(behind: SocketAddr) -> (SocketAddr, Arc<Mutex<String>>) {
             });
         }
     });
-    (address, noted)
+    (address, noted, accepting.abort_handle())
 }
 
 fn endpoint(url: &str) -> EndpointConfig {
@@ -66,7 +67,7 @@ fn endpoint(url: &str) -> EndpointConfig {
 #[tokio::test]
 async fn headers_and_path_reach_the_node_and_no_client() {
     let node = upstream::devchain().run().await;
-    let (address, noted) = noting(node.address()).await;
+    let (address, noted, _) = noting(node.address()).await;
     let url = format!("http://{address}/v3/SECRET-PATH?key=SECRET-QUERY");
     let proxy = proxy::new().config(|config| config.upstream.endpoints = vec![endpoint(&url)]).run().await;
     let client = client::http(&proxy);
@@ -103,7 +104,7 @@ async fn headers_and_path_reach_the_node_and_no_client() {
 #[tokio::test]
 async fn nothing_secret_is_logged_at_any_level() {
     let node = upstream::devchain().run().await;
-    let (address, _) = noting(node.address()).await;
+    let (address, _, _) = noting(node.address()).await;
     let url = format!("http://user:SECRET-PASS@{address}/v3/SECRET-PATH?key=SECRET-QUERY");
     let mut command =
         holdfast(&["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--upstream", &url]);
@@ -131,7 +132,8 @@ async fn nothing_secret_is_logged_at_any_level() {
 #[tokio::test]
 async fn the_url_that_heads_are_told_by_reaches_the_node_and_no_log() {
     let node = upstream::devchain().run().await;
-    let (address, noted) = noting(node.ws_url().trim_start_matches("ws://").parse().unwrap()).await;
+    let (address, noted, accepting) =
+        noting(node.ws_url().trim_start_matches("ws://").parse().unwrap()).await;
     let config = format!(
         "listen = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\nlog = {{ level = 'trace', format = 'json' }}\n\
          chain = {{ follow = 'heads' }}\n[[upstream.endpoints]]\nurl = '{}'\n\
@@ -143,9 +145,10 @@ async fn the_url_that_heads_are_told_by_reaches_the_node_and_no_log() {
     let mut program = Program::start(holdfast(&["serve", "--config", config.to_str().unwrap()]));
     program.says("new heads are told of").await;
     node.mine(1);
+    // The node goes on to say who it is: otherwise nobody asks it for heads.
+    accepting.abort();
     node.cut_sockets();
     program.says("new heads are not told of").await;
-    drop(node);
     program.says("new heads are still not told of").await;
     program.signal(rustix::process::Signal::TERM);
     assert_eq!(program.exit_code().await, Some(0));
