@@ -61,6 +61,7 @@ impl Cache {
         };
         let header = block.header();
         self.insert(Key::Block(header.hash), header.hash, header.number, Content::Block(block.clone()));
+        self.remove_other_count(header.hash, block.len());
         if block.is_proved() {
             // A head that was kept thin, and what came alone, is told by the block from here on.
             self.store.invalidate(&Key::Thin(block.hash()));
@@ -70,6 +71,13 @@ impl Cache {
             self.remove_singles_elsewhere(block.hash(), block.transaction_hashes());
         }
         block
+    }
+
+    /// Forgets receipts that came before their block, and are not as many as its transactions.
+    fn remove_other_count(&self, block: BlockHash, transactions: usize) {
+        if self.receipts(block).is_some_and(|receipts| receipts.len() != transactions) {
+            self.remove_unproved_receipts(block);
+        }
     }
 
     /// Forgets what came alone of these transactions and names another block than the one that is proved to have them. Most
@@ -87,6 +95,7 @@ impl Cache {
         let header = thin.header();
         if !self.block(header.hash).is_some_and(|block| block.is_proved()) {
             self.insert(Key::Thin(header.hash), header.hash, header.number, Content::Thin(thin.clone()));
+            self.remove_other_count(header.hash, thin.len());
         }
         thin
     }

@@ -34,8 +34,8 @@ pub enum HeadChange {
     Rollback(usize),
     /// The head is too far ahead to link to what was known.
     Restarted,
-    /// The head does not link to the tracked chain above the finalized block, and nobody has shown that block: nothing
-    /// changed.
+    /// The head does not link to the tracked chain above the finalized block, and the endpoint has not shown that block.
+    /// Nothing changed.
     Unlinked,
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tokio::time::Instant;
 
-use super::window::Link;
+use super::window::{Find, Link};
 use crate::eth::{BlockHash, BlockNumber};
 
 /// Entries kept: some 35 MB. Forgetting is always safe.
@@ -31,7 +31,7 @@ pub(super) struct Entry {
     heard: Option<Instant>,
 }
 
-/// What became of final entries, for whoever keeps copies of them.
+/// Changes to the final index that tiers must follow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Consequences {
     /// Entries that are final from now on.
@@ -118,7 +118,7 @@ impl FinalIndex {
         &mut self,
         number: BlockNumber,
         parent: BlockHash,
-        find: &dyn Fn(BlockHash) -> Option<Link>,
+        find: Find<'_>,
         consequences: &mut Consequences,
     ) {
         let (mut above, mut hash) = (number, parent);

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::{
     Contrary, Rules, Stamp,
     final_index::{Consequences, Entry, FinalIndex},
-    window::{Link, Window},
+    window::{Find, Link, Window},
 };
 use crate::eth::{BlockHash, BlockNumber};
 
@@ -190,7 +190,7 @@ impl Finality {
         window: &Window,
         sent: Stamp,
         rules: &Rules,
-        find: &dyn Fn(BlockHash) -> Option<Link>,
+        find: Find<'_>,
     ) -> Result<Taken, Contrary> {
         let linked = self.is_linked(link, window);
         match self.index.entry(link.number) {
@@ -201,10 +201,11 @@ impl Finality {
                 return Ok(Taken::Final);
             }
             Some(known) if known.linked => return Err(Contrary::Final),
-            Some(_) => {
+            Some(_) if !linked => {
                 self.drop_entry(link.number);
                 return Ok(Taken::ForNow);
             }
+            Some(_) => {}
             None if window.excludes(link.number, link.hash) => return Err(Contrary::Tracked),
             None => {}
         }
@@ -229,12 +230,7 @@ impl Finality {
     }
 
     /// Takes in a block however it was asked for: a linked entry may name it as its parent.
-    pub(super) fn observe_block(
-        &mut self,
-        link: Link,
-        window: &Window,
-        find: &dyn Fn(BlockHash) -> Option<Link>,
-    ) {
+    pub(super) fn observe_block(&mut self, link: Link, window: &Window, find: Find<'_>) {
         let is_known = self.index.entry(link.number).is_some_and(|known| known.linked);
         if !is_known && self.covers(link.number) && self.is_linked(link, window) {
             self.link(link, find);
@@ -251,7 +247,7 @@ impl Finality {
     }
 
     /// Notes a block that is linked, and all that it descends from.
-    fn link(&mut self, link: Link, find: &dyn Fn(BlockHash) -> Option<Link>) {
+    fn link(&mut self, link: Link, find: Find<'_>) {
         if self.index.get(link.number) != Some(link.hash) {
             self.drop_entry(link.number);
             self.consequences.entered.push((link.number, link.hash));
@@ -313,7 +309,7 @@ impl Finality {
         window: &Window,
         rules: &Rules,
         now: Stamp,
-        find: &dyn Fn(BlockHash) -> Option<Link>,
+        find: Find<'_>,
     ) -> Finalized {
         if self.confirm(link.number, link.hash) == Finalized::Alarm {
             return Finalized::Alarm;
@@ -382,6 +378,11 @@ impl Finality {
         if self.index.get(number) == Some(hash) {
             self.drop_entry(number);
         }
+    }
+
+    /// Returns whether a block is final here by one answer alone.
+    pub(super) fn is_unlinked(&self, number: BlockNumber) -> bool {
+        self.index.entry(number).is_some_and(|known| !known.linked)
     }
 
     /// Forgets that this block stands there, unless it is linked; returns whether it stood there.

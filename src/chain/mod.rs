@@ -25,6 +25,6 @@ pub use self::{
     rules::Rules,
     stamp::{Clock, Stamp},
     suspension::Denied,
-    tracker::{Find, Lookup, Tracker},
-    window::{Contrary, Link},
+    tracker::{Ancestry, Lookup, Tracker},
+    window::{Contrary, Find, Link},
 };

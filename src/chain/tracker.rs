@@ -1,6 +1,6 @@
 //! Follows one upstream's chain by what it is told.
 
-use std::time::Duration;
+use std::{collections::VecDeque, time::Duration};
 
 use tokio::time::Instant;
 
@@ -11,9 +11,12 @@ use super::{
     finality::{Finality, Taken},
     placed::PlacedTransactions,
     suspension::Suspension,
-    window::Link,
+    window::{Find, Link},
 };
 use crate::eth::{BlockHash, BlockNumber, TxHash};
+
+/// Rises of the lowest tracked block that are remembered: more than come during one call.
+const MOST_OUTGROWN: usize = 16;
 
 /// What is known of a number at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +41,17 @@ pub enum Lookup {
     Unknown,
 }
 
+/// Whether one block is an ancestor of another. The worse comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Ancestry {
+    /// It is not, or nothing shows it.
+    Apart,
+    /// Another look at the head will tell.
+    Unsure,
+    /// It is.
+    Ancestor,
+}
+
 /// The block that a tag means.
 #[derive(Clone, Copy, Debug)]
 struct Named {
@@ -60,6 +74,8 @@ pub struct Tracker {
     not_before: Option<Stamp>,
     /// When blocks last left the chain, or may have.
     left: Option<Stamp>,
+    /// When the lowest tracked block rose, and its number before.
+    outgrown: VecDeque<(Stamp, BlockNumber)>,
     asked: AskedNumbers,
     placed: PlacedTransactions,
     safe: Option<Named>,
@@ -68,9 +84,6 @@ pub struct Tracker {
     /// The upstream denies the finalized block.
     suspension: Option<Suspension>,
 }
-
-/// Finds a block that is cached under a hash.
-pub type Find<'a> = &'a dyn Fn(BlockHash) -> Option<Link>;
 
 // === impl Named ===
 
@@ -97,6 +110,7 @@ impl Tracker {
             seen: None,
             not_before: None,
             left: None,
+            outgrown: VecDeque::new(),
             asked: AskedNumbers::default(),
             placed: PlacedTransactions::default(),
             safe: None,
@@ -198,8 +212,8 @@ impl Tracker {
         !self.is_final_block(head) && self.branch.relation(head, between) == Relation::Detached
     }
 
-    /// The finalized block, if whoever showed `head` must show that block too before the head is accepted: because the
-    /// head is not known to descend from it, or would end the tracked chain below it.
+    /// Returns the finalized block if the endpoint that showed `head` must also show that block: the head is not known to
+    /// descend from it, or would end the tracked chain below it.
     pub fn must_show(&self, head: Link, between: &[Link], now: Stamp) -> Option<(BlockNumber, BlockHash)> {
         let finalized = self.finality.highest()?;
         if self.suspension.is_some() {
@@ -243,7 +257,7 @@ impl Tracker {
             return HeadChange::Unlinked;
         }
         self.suspension = None;
-        let before = self.head();
+        let (before, lowest) = (self.head(), self.branch.window.bottom());
         let change = if must_show.is_some() && self.contradicts_final(head, between) {
             self.branch.refuse_head(head, now)
         } else if before.is_some_and(|before| head.number < before.number) && self.is_final_block(head) {
@@ -254,6 +268,14 @@ impl Tracker {
         };
         self.fresh = Some(sent);
         self.seen = Some(now);
+        if let (Some(lowest), Some(bottom)) = (lowest, self.branch.window.bottom())
+            && lowest.number < bottom.number
+        {
+            if self.outgrown.len() == MOST_OUTGROWN {
+                self.outgrown.pop_front();
+            }
+            self.outgrown.push_back((now, lowest.number));
+        }
         if let HeadChange::First | HeadChange::Reorg(_) | HeadChange::Rollback(_) | HeadChange::Restarted =
             change
         {
@@ -307,8 +329,8 @@ impl Tracker {
         }
     }
 
-    /// Takes in that whoever shows this head has no block where this one was final. After an [alarm](Denied::Alarm)
-    /// nothing is known any more.
+    /// Records that the endpoint with this head has no block at the finalized number. After an [alarm](Denied::Alarm) the
+    /// tracker is empty.
     pub fn deny_finalized(
         &mut self,
         finalized: (BlockNumber, BlockHash),
@@ -348,6 +370,7 @@ impl Tracker {
         if self.branch.window.get(link.number).is_some() {
             return Ok(());
         }
+        self.is_in_time(link.number, sent)?;
         let below_head = self.head().is_some_and(|head| link.number <= head.number);
         self.asked.insert(Asked { link, sent, below_head });
         self.asked.move_into(&mut self.branch.window);
@@ -361,6 +384,10 @@ impl Tracker {
     pub fn restore_number(&mut self, link: Link, sent: Stamp) -> Result<(), Contrary> {
         if !self.counts(sent) || self.suspension.is_some() || !self.is_final(link.number) {
             return Ok(());
+        }
+        // The tier may not have dropped yet what an answer has contradicted.
+        if self.asked.get(link.number).is_some_and(|asked| asked.link.hash != link.hash) {
+            return Err(Contrary::Final);
         }
         self.finality.restore_number(link, &self.branch.window, sent)
     }
@@ -379,6 +406,7 @@ impl Tracker {
     ) -> Result<(), Contrary> {
         if self.counts(sent) && self.suspension.is_none() {
             self.agrees(number, block)?;
+            self.is_in_time(number, sent)?;
             self.placed.insert(transaction, number, block, sent);
         }
         Ok(())
@@ -403,8 +431,32 @@ impl Tracker {
     /// tracked or final at its number, or blocks left the chain and it is not known to be among those that stayed.
     pub fn may_have_left(&self, number: BlockNumber, hash: BlockHash, sent: Stamp) -> bool {
         let stays = || self.finality.get(number) == Some(hash) || self.branch.window.get(number).is_some();
-        let has_left = self.left.is_some_and(|left| sent.is_before(left));
-        self.agrees(number, hash).is_err() || (has_left && !stays())
+        self.agrees(number, hash).is_err()
+            || (self.has_left(sent) && !stays())
+            || self.has_outgrown(number, sent)
+    }
+
+    /// Returns whether a number was not below the tracked blocks when a call was sent, and is now. Then nothing tells any
+    /// more which block was there, unless it is final.
+    fn has_outgrown(&self, number: BlockNumber, sent: Stamp) -> bool {
+        let is_below = self.branch.window.bottom().is_some_and(|bottom| number < bottom.number);
+        let outgrown = || self.outgrown.iter().find(|(at, _)| sent.is_before(*at));
+        is_below
+            && self.finality.get(number).is_none()
+            && outgrown().is_some_and(|(_, lowest)| *lowest <= number)
+    }
+
+    /// Returns whether this answer, sent then, can still be held against what is tracked.
+    ///
+    /// # Errors
+    /// If the tracked blocks have outgrown it.
+    fn is_in_time(&self, number: BlockNumber, sent: Stamp) -> Result<(), Contrary> {
+        if self.has_outgrown(number, sent) { Err(Contrary::Tracked) } else { Ok(()) }
+    }
+
+    /// Returns whether blocks left the chain since then, or may have.
+    pub fn has_left(&self, since: Stamp) -> bool {
+        self.left.is_some_and(|left| since.is_before(left))
     }
 
     /// Returns whether this transaction was said to be in this block, recently enough for a call that arrived then, and
@@ -518,6 +570,20 @@ impl Tracker {
         self.finality.disown_unlinked(number, hash)
     }
 
+    /// Returns whether the block that is final here is so by one answer alone.
+    pub fn is_unlinked(&self, number: BlockNumber) -> bool {
+        self.finality.is_unlinked(number)
+    }
+
+    /// The hash that is known at this number, or was said to be there recently enough for a call that arrived then.
+    pub fn canonical_at(&self, number: BlockNumber, arrival: Stamp) -> Option<BlockHash> {
+        let asked = || match self.lookup(number, arrival) {
+            Lookup::Asked(hash) => Some(hash),
+            _ => None,
+        };
+        self.known_at(number).or_else(asked)
+    }
+
     /// Is whatever stands at this number final? A block with this number is then final, or an orphan for good.
     pub fn is_final(&self, number: BlockNumber) -> bool {
         self.finality.covers(number)
@@ -585,25 +651,24 @@ impl Tracker {
         tag.filter(|named| named.sent.serves(arrival, self.rules.max_staleness)).map(|named| named.link)
     }
 
-    /// Returns whether the block that `safe` or `finalized` means is an ancestor of a tracked block; `None` if only another
-    /// look at the head can tell.
-    pub fn is_ancestor(&self, lower: Link, upper: Link) -> Option<bool> {
+    /// Returns whether the block that `safe` or `finalized` means is an ancestor of a tracked block.
+    pub fn ancestry(&self, lower: Link, upper: Link) -> Ancestry {
         let is_apart = lower.number > upper.number
             || self.excludes(lower.number, lower.hash)
             || self.known_at(upper.number) != Some(upper.hash);
         if is_apart {
-            return Some(false);
+            return Ancestry::Apart;
         }
         if self.branch.window.holds(lower) {
-            return Some(true);
+            return Ancestry::Ancestor;
         }
         // Below the window. A head that was asked for since, and links to the one before, shows that none left meanwhile:
         // then it would have been forgotten.
         let named = [self.safe, self.finalized_tag].into_iter().flatten().find(|named| named.link == lower);
         match (named, self.fresh) {
-            (None, _) => Some(false),
-            (Some(named), Some(fresh)) if !fresh.is_before(named.first_seen) => Some(true),
-            (Some(_), _) => None,
+            (None, _) => Ancestry::Apart,
+            (Some(named), Some(fresh)) if !fresh.is_before(named.first_seen) => Ancestry::Ancestor,
+            (Some(_), _) => Ancestry::Unsure,
         }
     }
 

@@ -17,6 +17,9 @@ pub struct Link {
     pub timestamp: Option<u64>,
 }
 
+/// Finds a block that is cached under a hash.
+pub type Find<'a> = &'a dyn Fn(BlockHash) -> Option<Link>;
+
 /// Blocks of one branch without a gap between them: the parent of each is the one below it.
 #[derive(Clone, Debug)]
 pub(super) struct Window {

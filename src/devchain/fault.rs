@@ -67,6 +67,8 @@ pub enum Lie {
     WrongHash,
     /// A block without its transactions, or a block's receipts without the receipts.
     EmptiedTransactions,
+    /// A list without its last element.
+    Shortened,
     /// The receipt of another transaction; for a block's receipts, one of them is another's.
     OtherReceipt,
     /// The receipt from an orphaned block that held the transaction too, or the receipts of an orphaned block

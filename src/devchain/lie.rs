@@ -52,6 +52,11 @@ pub(super) fn tell(state: &State, lie: &Lie, truth: &Bytes, full: bool) -> Bytes
     let told = match lie {
         Lie::WrongHash => teller.another(),
         Lie::EmptiedTransactions => teller.emptied(),
+        Lie::Shortened => {
+            let mut value = teller.value;
+            value.as_array_mut().and_then(Vec::pop);
+            Some(json(&value).into())
+        }
         Lie::OtherReceipt => teller.other_receipt(),
         Lie::OrphanedReceipt => teller.orphaned_receipt().or_else(|| teller.other_receipt()),
         Lie::Misplaced { orphan } => teller.misplaced(*orphan),

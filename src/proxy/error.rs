@@ -58,7 +58,7 @@ pub enum CallError {
     /// The chain changed each time that the call was answered.
     #[error("the chain changed while this call was answered; send it again")]
     Changed,
-    /// The upstream does not have what is known to exist.
+    /// The upstream lacks data that is known to exist.
     #[error("the upstream does not have {what} yet")]
     Lacking {
         /// The answer that is missing.

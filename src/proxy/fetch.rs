@@ -84,18 +84,13 @@ impl Fetched {
             Self::Short(_) | Self::Other(_) => None,
         }
     }
-
-    /// Returns whether a part is missing.
-    pub(super) fn is_lacking(&self) -> bool {
-        matches!(self, Self::Short(_))
-    }
 }
 
 /// A fetch, and whether any endpoint will do for it.
 type Flight = (Fetch, Anybody);
 type Anybody = bool;
 
-/// For this long what the upstream did not have is not asked for again.
+/// Time for which a failed question about known data is not repeated.
 const LACKING: Duration = Duration::from_secs(1);
 
 /// So many of the newest blocks are searched for a transaction that the upstream does not have: those that a client was told of
@@ -265,7 +260,7 @@ impl Fetcher {
         Ok(Landed { value: landed.value?, joined: landed.joined, sent: landed.sent })
     }
 
-    /// Fetches what is known to exist once more, from any endpoint that has it, or joins somebody who does.
+    /// Fetches known data again from any endpoint, or joins such a fetch.
     pub(super) async fn fetch_anywhere(
         self: &Arc<Self>,
         fetch: Fetch,
@@ -276,7 +271,7 @@ impl Fetcher {
         Ok(Landed { value: value?, joined, sent })
     }
 
-    /// Notes that the upstream does not have what is known to exist.
+    /// Notes that the upstream lacks known data.
     pub(super) fn note_lacking(&self, fetch: Fetch) {
         self.lacking.insert(fetch, Instant::now());
     }
@@ -360,13 +355,13 @@ impl Fetcher {
     }
 
     /// The block that a transaction is in, if a cached block that is canonical in the view lists it.
-    pub(super) fn known_home(&self, transaction: TxHash) -> Option<(BlockNumber, BlockHash)> {
+    pub(super) fn known_home(&self, transaction: TxHash, arrival: Stamp) -> Option<(BlockNumber, BlockHash)> {
         let Self { cache, view, .. } = self;
         let listed = cache.locations(transaction).into_iter().find(|Location { home, index }| {
             let in_block = || cache.block(home.block).and_then(|block| block.transaction_hash(*index));
             let in_receipts = || cache.receipts(home.block).and_then(|all| all.transaction_hash(*index));
             in_block().or_else(in_receipts) == Some(transaction)
-                && view.tracker().known_at(home.number) == Some(home.block)
+                && view.tracker().canonical_at(home.number, arrival) == Some(home.block)
         });
         if let Some(Location { home: Home { block, number }, .. }) = listed {
             return Some((number, block));
@@ -441,7 +436,7 @@ impl Fetcher {
                 if let (Fetch::Receipt(transaction), Some(head)) = (fetch, head)
                     && by.get().is_some_and(|by| self.upstream.has_reached(by, head.number))
                     // What is known to exist is not absent.
-                    && self.known_home(transaction).is_none()
+                    && self.known_home(transaction, sent).is_none()
                 {
                     self.absences.note(transaction, head.hash, sent, &self.view.tracker());
                 }

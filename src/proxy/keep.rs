@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
+
 use super::fetch::{Fetch, Fetched, Fetcher};
 use crate::{
     chain::{Contrary, Link, Stamp},
     eth::{Block, BlockHash, BlockNumber, Place, Receipts, Tag, TxHash},
-    verify::{Checked, Demand, Level, Verified},
+    verify::{Checked, Demand, Kind, Level, Verified},
 };
 
 // === impl Fetcher ===
@@ -125,7 +127,7 @@ impl Fetcher {
             Checked::Thin(thin) => Link::from(thin.header()),
             Checked::Receipts { block, number, .. } => {
                 let agrees = || self.view.tracker().agrees(*number, *block);
-                return canonical.is_none() || self.agree(agrees).await;
+                return canonical.is_none() || self.agree(Some(*number), agrees).await;
             }
             Checked::Transaction(transaction) => match transaction.place() {
                 Some(place) => return self.observe_place(transaction.hash(), place, canonical).await,
@@ -139,7 +141,7 @@ impl Fetcher {
         match canonical {
             Some(sent) => {
                 let observe = || self.view.learn(|tracker, find| tracker.observe_number(link, sent, find));
-                self.agree(observe).await
+                self.agree(None, observe).await
             }
             None => {
                 self.view.learn(|tracker, find| tracker.observe_block(link, find));
@@ -156,19 +158,38 @@ impl Fetcher {
         canonical: Option<Stamp>,
     ) -> bool {
         let Some(sent) = canonical else { return true };
-        self.agree(|| self.view.change(|tracker| tracker.observe_place(transaction, number, block, sent)))
-            .await
+        let observe = || self.view.change(|tracker| tracker.observe_place(transaction, number, block, sent));
+        self.agree(Some(number), observe).await
     }
 
-    /// Has the view take something in. Where that contradicts what is tracked, the view is refreshed; where it contradicts
-    /// what is final, the finalized block is asked for. Returns whether the view agrees in the end.
-    async fn agree(self: &Arc<Self>, observe: impl Fn() -> Result<(), Contrary>) -> bool {
+    /// Asks which block is at a number. A type of its own: what comes is kept by the function that has this done.
+    fn look_at(self: Arc<Self>, number: BlockNumber) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let whole = self.verifier.demands_proof(Kind::Transactions);
+            let block = if whole { Fetch::BlockAt(number) } else { Fetch::ThinAt(number) };
+            let _ = self.fetch(block, self.view.clock().now()).await;
+        })
+    }
+
+    /// Applies `observe` to the view. Where that contradicts what is tracked, the view is refreshed; where it contradicts
+    /// what is final, the finalized block is asked for; where that is final by one answer alone, so is the block at `number`.
+    /// Returns whether the view agrees in the end.
+    async fn agree(
+        self: &Arc<Self>,
+        number: Option<BlockNumber>,
+        observe: impl Fn() -> Result<(), Contrary>,
+    ) -> bool {
         match observe() {
             Ok(()) => return true,
             Err(Contrary::Tracked) => {
                 let _ = self.view.refresh(Tag::Latest, self.view.clock().now()).await;
             }
-            Err(Contrary::Final) => self.view.recheck_finalized().await,
+            Err(Contrary::Final) => {
+                self.view.recheck_finalized().await;
+                if let Some(number) = number.filter(|number| self.view.tracker().is_unlinked(*number)) {
+                    self.clone().look_at(number).await;
+                }
+            }
         }
         let agrees = observe().is_ok();
         if !agrees {

@@ -34,6 +34,11 @@ impl Known for KnownAt {
         self.cache.block(hash)
     }
 
+    fn listed(&self, hash: BlockHash) -> Option<(BlockNumber, usize)> {
+        let whole = self.cache.block(hash).map(|block| (block.header().number, block.len()));
+        whole.or_else(|| self.cache.thin(hash).map(|thin| (thin.header().number, thin.len())))
+    }
+
     fn receipts(&self, hash: BlockHash) -> Option<Arc<Verified<Receipts>>> {
         self.cache.receipts(hash)
     }

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     cache::{Cache, Whole},
-    chain::{Link, Lookup, Stamp},
+    chain::{Ancestry, Link, Lookup, Stamp},
     eth::{
         Block, BlockHash, BlockNumber, BlockRef, Extra, NumberOrTag, Operation, Receipts, Tag, TxPosition,
     },
@@ -356,10 +356,11 @@ impl Memory<'_> {
             }
         });
         let is_suspended = self.view.tracker().is_suspended();
-        let fits = link.filter(|_| pinned.is_none()).map_or(Some(true), |link| self.fits(tag, link, packet));
+        let unpinned = link.filter(|_| pinned.is_none());
+        let fits = unpinned.map_or(Ancestry::Ancestor, |link| self.fits(tag, link, packet));
         let meaning = match (link, tag) {
-            (Some(_), _) if fits == Some(false) => Meaning::Apart,
-            (Some(_), _) if fits.is_none() => Meaning::Unsure,
+            (Some(_), _) if fits == Ancestry::Apart => Meaning::Apart,
+            (Some(_), _) if fits == Ancestry::Unsure => Meaning::Unsure,
             (Some(link), _) => Meaning::Block(packet.pin(tag, link)),
             (None, Tag::Earliest | Tag::Pending) => Meaning::Nothing,
             (None, tag) if is_suspended || self.view.has_none(tag, arrival) => Meaning::Nothing,
@@ -371,24 +372,17 @@ impl Memory<'_> {
         meaning
     }
 
-    /// Returns whether this block, as the meaning of a tag, is on one branch with what the other tags of a packet mean;
-    /// `None` if another look at the head tells.
-    fn fits(&self, tag: Tag, link: Link, packet: &PacketContext) -> Option<bool> {
+    /// Returns whether this block, as the meaning of a tag, is on one branch with what the other tags of a packet mean.
+    fn fits(&self, tag: Tag, link: Link, packet: &PacketContext) -> Ancestry {
         let tracker = self.view.tracker();
         match (tag, packet.tag(Tag::Latest)) {
             (Tag::Latest, _) => {
                 let lower = [Tag::Safe, Tag::Finalized].into_iter().filter_map(|tag| packet.tag(tag));
-                let fits = lower.map(|lower| tracker.is_ancestor(lower, link));
-                // What is surely apart goes before what is unsure.
-                fits.fold(Some(true), |all, one| match (all, one) {
-                    (Some(false), _) | (_, Some(false)) => Some(false),
-                    (Some(true), one) => one,
-                    (None, _) => None,
-                })
+                lower.map(|lower| tracker.ancestry(lower, link)).min().unwrap_or(Ancestry::Ancestor)
             }
-            (Tag::Safe | Tag::Finalized, Some(latest)) => tracker.is_ancestor(link, latest),
-            (Tag::Safe | Tag::Finalized, None) => Some(!tracker.excludes(link.number, link.hash)),
-            (Tag::Earliest | Tag::Pending, _) => Some(true),
+            (Tag::Safe | Tag::Finalized, Some(latest)) => tracker.ancestry(link, latest),
+            (Tag::Safe | Tag::Finalized, None) if tracker.excludes(link.number, link.hash) => Ancestry::Apart,
+            _ => Ancestry::Ancestor,
         }
     }
 

@@ -116,6 +116,11 @@ fn is_content(answer: &Answer) -> bool {
     matches!(answer, Answer::Result(result) if result != "null")
 }
 
+/// Returns whether an answer is a list without anything in it.
+fn is_empty_list(answer: &Answer) -> bool {
+    matches!(answer, Answer::Result(result) if result == "[]")
+}
+
 /// Returns whether an answer is `null`.
 fn is_null(answer: &Answer) -> bool {
     matches!(answer, Answer::Result(result) if result == "null")
@@ -139,11 +144,20 @@ enum Came {
     Denied,
 }
 
+/// What was known before a call was sent.
+#[derive(Clone, Copy)]
+struct Before {
+    head: Option<Link>,
+    /// The block at the number that the call names.
+    asked: Option<BlockHash>,
+}
+
 /// A call that was forwarded.
 struct Forwarded {
     answered: Answered,
     /// The block that the answer is of, where it names one.
     place: Option<(BlockNumber, BlockHash)>,
+    before: Before,
     /// When the call was sent.
     sent: Stamp,
 }
@@ -296,6 +310,8 @@ impl Inner {
             };
             match refreshed {
                 Ok(()) => {}
+                // While canonicity is suspended, the node is asked as the client asked.
+                Err(_) if view.tracker().is_suspended() => return Ok(None),
                 // What a head means was asked already, and not answered: asked once more past the view,
                 // the answer could show a head that the view then knows nothing of.
                 Err(error) if error.is_failure() && !self.passes(&error) => {
@@ -312,12 +328,14 @@ impl Inner {
         }
     }
 
+    /// Asks again what these tags mean, and last what the head is: whether or not a call was answered from it, the next packet
+    /// must not find the same two branches.
     async fn refresh_all(&self, tags: &[Tag]) -> Result<(), UpstreamError> {
         let view = &self.fetcher.view;
-        for tag in tags {
+        for tag in tags.iter().filter(|tag| **tag != Tag::Latest) {
             view.refresh(*tag, view.clock().now()).await?;
         }
-        Ok(())
+        view.refresh(Tag::Latest, view.clock().now()).await
     }
 
     /// Returns whether an answer says that there is no such block. Past the end of a block there is nothing, either.
@@ -356,7 +374,7 @@ impl Inner {
         arrival: Stamp,
     ) -> Result<Answered, CallError> {
         let view = &self.fetcher.view;
-        let (mut denied, mut restored) = (None, false);
+        let (mut denied, mut restored, mut confirmed) = (None, false, false);
         for _ in 0..MOST_LOOKS {
             let look = self.memory.look(asked.want, &asked.packet);
             if let Look::Fetch(_) | Look::Buy(..) | Look::Confirm(..) = look
@@ -385,7 +403,8 @@ impl Inner {
                     }
                 },
                 Look::Confirm(block, alone) => {
-                    if Box::pin(self.confirm_place(asked, block, arrival)).await {
+                    let is_first = !mem::replace(&mut confirmed, true);
+                    if is_first && Box::pin(self.confirm_place(asked, block, arrival)).await {
                         continue;
                     }
                     match self.fetch(asked, alone, arrival).await? {
@@ -466,17 +485,30 @@ impl Inner {
         if self.fetcher.is_lacking(fetch) && self.known(asked, fetch).is_some() {
             return Err(CallError::Lacking { what: fetch.asked() });
         }
-        let head = self.fetcher.view.tracker().head();
+        let before = self.before(asked);
         let Landed { value, joined, sent } = match self.fetcher.fetch(fetch, arrival).await {
             Ok(landed) => landed,
             // Asked for more than the client wants, the node may have more to say than there is room for, or refuse.
-            Err(UpstreamError::TooLarge { .. } | UpstreamError::Status(_)) if !asked.takes(fetch) => {
+            Err(error @ (UpstreamError::TooLarge { .. } | UpstreamError::Status(_)))
+                if !asked.takes(fetch) =>
+            {
+                if let (UpstreamError::TooLarge { .. }, Fetch::Block(_) | Fetch::BlockAt(_)) = (error, fetch)
+                {
+                    self.fetcher.found_vain(fetch);
+                }
                 return self.forward_instead(asked, arrival).await;
             }
             Err(error) => return Err(CallError::Upstream(error)),
         };
-        let is_absent = matches!(&value, Fetched::Other(answer) if is_null(answer)) || value.is_lacking();
-        let known = if is_absent { self.known(asked, fetch) } else { None };
+        let known = match &value {
+            Fetched::Short(_) => self.known(asked, fetch),
+            Fetched::Other(answer) if is_null(answer) => self.known(asked, fetch),
+            Fetched::Other(answer) if is_empty_list(answer) => match self.known(asked, fetch) {
+                Some(known) => self.lists_some(known).await.then_some(known),
+                None => None,
+            },
+            _ => None,
+        };
         let (value, joined, sent) = match known {
             None => (value, joined, sent),
             Some(known) => match Box::pin(self.insist(asked, fetch, known)).await? {
@@ -495,7 +527,7 @@ impl Inner {
             self.fetcher.view.learn(|tracker, _| tracker.disown(number, hash));
             return Ok(Came::Denied);
         }
-        if !asked.names_hash() && value.place().is_some_and(|place| self.has_changed(place, head, sent)) {
+        if self.is_overtaken(asked, &value, before, sent) {
             return Ok(Came::Changed);
         }
         let outcome = |kept| match (joined, kept) {
@@ -527,7 +559,7 @@ impl Inner {
             cut(asked.want, &value)
         };
         // The proof, or the rest of the block, took its time too.
-        if !asked.names_hash() && value.place().is_some_and(|place| self.has_changed(place, head, sent)) {
+        if self.is_overtaken(asked, &value, before, sent) {
             return Ok(Came::Changed);
         }
         let outcome = match self.fetcher.tier_of(&value) {
@@ -549,24 +581,67 @@ impl Inner {
     }
 
     /// Returns whether a forwarded answer is of a block that may have left the chain, by a view that is at least as new.
-    async fn is_excluded(&self, asked: &Cacheable, Forwarded { place, sent, .. }: &Forwarded) -> bool {
+    async fn is_excluded(&self, asked: &Cacheable, forwarded: &Forwarded) -> bool {
         let view = &self.fetcher.view;
-        let Some((number, hash)) = place.filter(|_| !asked.names_hash()) else { return false };
-        let may_have_left = || view.tracker().may_have_left(number, hash, *sent);
-        if !may_have_left() {
+        let Forwarded { answered, place, before, sent } = forwarded;
+        // What is known to be there is not absent.
+        let is_absent = is_null(&answered.answer)
+            && asked.want.index().is_none()
+            && before.asked.is_some()
+            && !view.tracker().rules().development;
+        let may_have_left = || match place {
+            None if is_absent => true,
+            Some((number, hash)) => view.tracker().may_have_left(*number, *hash, *sent),
+            None => {
+                matches!(answered.answer, Answer::Result(_)) && self.has_changed_at(asked, *before, *sent)
+            }
+        };
+        if asked.names_hash() || !may_have_left() {
             return false;
         }
         // The answer may be newer than the view.
         view.refresh(Tag::Latest, view.clock().now()).await.is_err() || may_have_left()
     }
 
-    /// Returns whether the chain changed under an answer while it was waited for: its block may have left since it was asked
-    /// for, or a head below its number was accepted. `head` is the one from before.
-    fn has_changed(&self, (number, hash): (BlockNumber, BlockHash), head: Option<Link>, sent: Stamp) -> bool {
+    /// What is known before a call is sent.
+    fn before(&self, asked: &Cacheable) -> Before {
+        let tracker = self.fetcher.view.tracker();
+        let known_at = |number| tracker.known_at(number);
+        Before { head: tracker.head(), asked: asked.want.number().and_then(known_at) }
+    }
+
+    /// Returns whether the chain changed under an answer while it was waited for. An orphan is served by its hash.
+    fn is_overtaken(&self, asked: &Cacheable, value: &Fetched, before: Before, sent: Stamp) -> bool {
+        !asked.names_hash()
+            && match (value, value.place()) {
+                (Fetched::Other(Answer::Error(_)), _) => false,
+                (_, Some(place)) => self.has_changed(place, before, sent),
+                (_, None) => self.has_changed_at(asked, before, sent),
+            }
+    }
+
+    /// Returns whether a block may have left the chain since an answer about it was asked for, or a head below its number was
+    /// accepted.
+    fn has_changed(&self, (number, hash): (BlockNumber, BlockHash), before: Before, sent: Stamp) -> bool {
         let tracker = self.fetcher.view.tracker();
         let now = tracker.head();
-        let is_above = now != head && now.is_some_and(|now| now.number < number);
+        let is_above = now != before.head && now.is_some_and(|now| now.number < number);
         is_above || tracker.may_have_left(number, hash, sent)
+    }
+
+    /// The same for an answer that names no block: another one is known at the number that was asked for than before, or
+    /// blocks left the chain and nothing was known of them.
+    fn has_changed_at(&self, asked: &Cacheable, before: Before, sent: Stamp) -> bool {
+        let now = self.before(asked).asked;
+        now != before.asked || (now.is_none() && self.fetcher.view.tracker().has_left(sent))
+    }
+
+    /// Returns whether a block has transactions, and so receipts.
+    async fn lists_some(&self, known: KnownBlock) -> bool {
+        if self.fetcher.transactions_in(known.hash).is_none() {
+            let _ = self.fetcher.fetch(Fetch::Thin(known.hash), self.fetcher.view.clock().now()).await;
+        }
+        self.fetcher.transactions_in(known.hash).is_some_and(|count| count > 0)
     }
 
     /// Returns whether an answer says that a block which the view named is not there.
@@ -598,12 +673,7 @@ impl Inner {
         }
         let arrival = asked.packet.arrival(view.clock());
         let known_at = |number: BlockNumber| {
-            let tracker = view.tracker();
-            let asked = || match tracker.lookup(number, arrival) {
-                Lookup::Asked(hash) => Some(hash),
-                _ => None,
-            };
-            let hash = tracker.known_at(number).or_else(asked)?;
+            let hash = view.tracker().canonical_at(number, arrival)?;
             Some(KnownBlock { number, hash })
         };
         let known_as = |hash: BlockHash| {
@@ -620,7 +690,7 @@ impl Inner {
             Fetch::TransactionIn(hash, index) => known_as(hash).filter(|known| has(known, index)),
             Fetch::TransactionAt(number, index) => known_at(number).filter(|known| has(known, index)),
             Fetch::Transaction(hash) | Fetch::Receipt(hash) => {
-                let (number, hash) = self.fetcher.known_home(hash)?;
+                let (number, hash) = self.fetcher.known_home(hash, arrival)?;
                 Some(KnownBlock { number, hash })
             }
         }
@@ -635,7 +705,8 @@ impl Inner {
         known: KnownBlock,
     ) -> Result<Option<Landed<Fetched>>, CallError> {
         let view = &self.fetcher.view;
-        let is_known = || view.tracker().known_at(known.number) == Some(known.hash);
+        let arrival = asked.packet.arrival(view.clock());
+        let is_known = || view.tracker().canonical_at(known.number, arrival) == Some(known.hash);
         let is_block = matches!(fetch, Fetch::Block(_) | Fetch::Thin(_));
         if is_block && view.learn(|tracker, _| tracker.disown_denied(known.number, known.hash)) {
             return Ok(None);
@@ -648,13 +719,17 @@ impl Inner {
             }
             time::sleep(pause).await;
             match self.fetcher.fetch_anywhere(fetch).await {
-                Ok(Landed { value: Fetched::Other(answer), .. }) if is_null(&answer) => {}
+                Ok(Landed { value: Fetched::Other(answer), .. })
+                    if is_null(&answer) || is_empty_list(&answer) => {}
                 Ok(Landed { value: Fetched::Short(_), .. }) | Err(_) => {}
                 Ok(landed) => return Ok(Some(landed)),
             }
         }
+        if view.learn(|tracker, _| tracker.disown_denied(known.number, known.hash)) {
+            return Ok(None);
+        }
         self.fetcher.note_lacking(fetch);
-        debug!(what = %fetch.asked(), method = asked.method.as_str(), "the upstream does not have what is known to exist");
+        debug!(what = %fetch.asked(), method = asked.method.as_str(), "upstream lacks a known block, transaction or receipt; answering -32010");
         Err(CallError::Lacking { what: fetch.asked() })
     }
 
@@ -727,16 +802,13 @@ impl Inner {
         let null_elsewhere = block.is_some_and(|block| is_settled(block, head));
         let need = Need { block, followed, null_elsewhere, ..Need::default() };
         let call = asked.call().with_need(need);
-        let sent = self.fetcher.view.clock().now();
+        let (before, sent) = (self.before(asked), self.fetcher.view.clock().now());
         let Some(question) = asked.question() else {
-            if asked.counts() && demands_proof && rejects {
+            let answered = self.forward(call, Outcome::Miss).await?;
+            if asked.counts() && demands_proof && rejects && is_content(&answered.answer) {
                 return Err(CallError::Unproved);
             }
-            return self.forward(call, Outcome::Miss).await.map(|answered| Forwarded {
-                answered,
-                place: None,
-                sent,
-            });
+            return Ok(Forwarded { answered, place: None, before, sent });
         };
         let check = self.fetcher.check(question, sent);
         let answer = self.fetcher.ask(call, &check).await.map_err(CallError::Upstream)?;
@@ -751,7 +823,7 @@ impl Inner {
         };
         let place = checked.as_ref().and_then(Fetched::place);
         if !demands_proof || !is_content(&answer) {
-            return Ok(Forwarded { answered: Answered::new(answer, Outcome::Miss), place, sent });
+            return Ok(Forwarded { answered: Answered::new(answer, Outcome::Miss), place, before, sent });
         }
         let proved = match checked {
             Some(checked) => self.prove(asked, &checked, arrival, None).await?,
@@ -759,7 +831,7 @@ impl Inner {
             None => None,
         };
         let answer = proved.map_or(answer, Answer::Result);
-        Ok(Forwarded { answered: Answered::new(answer, Outcome::Miss), place, sent })
+        Ok(Forwarded { answered: Answered::new(answer, Outcome::Miss), place, before, sent })
     }
 
     /// Fetches a whole block, or all its receipts; tells whether that worked.

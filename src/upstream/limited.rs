@@ -109,7 +109,7 @@ struct Said {
 /// Does the node say that it was asked too often?
 ///
 /// That leaves it alone for all clients, so nothing that one of them can have it say may look like it.
-pub(super) fn is_rate_limit(call: &Call, error: &[u8]) -> bool {
+pub fn is_rate_limit(call: &Call, error: &[u8]) -> bool {
     read(error).is_some_and(|said| {
         let by_words = !is_write(call.method.as_str()) && said.mentions(&RATE_WORDS);
         let limits = (RATE_CODES.contains(&said.code) || by_words) && !said.is_of_execution();
@@ -154,7 +154,7 @@ pub fn is_unknown_block(error: &[u8]) -> bool {
 }
 
 /// Does the node, or what stands before it, speak of a failure in itself?
-pub(super) fn is_internal(error: &[u8]) -> bool {
+pub fn is_internal(error: &[u8]) -> bool {
     read(error).is_some_and(|said| INTERNAL_CODES.contains(&said.code) && !said.is_of_execution())
 }
 

@@ -43,7 +43,7 @@ pub use self::{
     hedge::Percentile,
     http::{EndpointError, HttpLeaf},
     identity::{Identity, IdentityError, IdentityState, Stranger, WhoIs, is_development},
-    limited::{is_absence, is_unknown_block},
+    limited::{is_absence, is_internal, is_rate_limit, is_unknown_block},
     local::DevChainLeaf,
     metrics::Metrics,
     pool::Need,

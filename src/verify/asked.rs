@@ -79,6 +79,11 @@ pub trait Known: Send + Sync {
     /// The block with this hash, if it is held.
     fn block(&self, hash: BlockHash) -> Option<Arc<Verified<Block>>>;
 
+    /// The number of the block with this hash, and how many transactions it has, if it is held in whatever form.
+    fn listed(&self, hash: BlockHash) -> Option<(BlockNumber, usize)> {
+        self.block(hash).map(|block| (block.header().number, block.len()))
+    }
+
     /// The receipts of the block with this hash, if they are held.
     fn receipts(&self, hash: BlockHash) -> Option<Arc<Verified<Receipts>>>;
 

@@ -293,7 +293,8 @@ impl Verifier {
             (AskedBlock::ByTag, None) => None,
         };
         let held = block.and_then(|block| known.block(block));
-        let number = held.as_ref().map(|held| held.header().number).or(first.map(|first| first.number));
+        let listed = block.and_then(|block| known.listed(block));
+        let number = listed.map(|(number, _)| number).or(first.map(|first| first.number));
         // A block without transactions has no receipts either; and neither has a node that lost them.
         let (Some(block), Some(number)) = (block, number) else {
             return Ok(Verdict::Unproved(Failure::Unfounded, None));
@@ -301,9 +302,10 @@ impl Verifier {
         if let AskedBlock::ByNumber(asked) = asked {
             structural::number(asked, number)?;
         }
-        let is_short = held.as_ref().is_some_and(|held| receipts.len() < held.len());
-        if is_short && known.at(number) == Some(block) {
-            return Ok(Verdict::Short);
+        if let Some((_, count)) = listed.filter(|(_, count)| *count != receipts.len()) {
+            let is_short = receipts.len() < count && known.at(number) == Some(block);
+            let wrong = Failure::Count { expected: count, got: receipts.len() };
+            return if is_short { Ok(Verdict::Short) } else { Err(wrong) };
         }
         let receipts = structural::own_receipts(receipts, &places, block, number, held.as_deref())?;
         let wrap = |receipts| Checked::Receipts { block, number, receipts };

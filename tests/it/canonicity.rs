@@ -16,6 +16,7 @@ use holdfast::{
     config::Config,
     devchain::{self, DevChain, Fault, Finality, Lie, Pruned},
     upstream::{Calls, DevChainLeaf, EndpointConfig, EndpointParts},
+    verify::Demand,
 };
 use serde_json::{Value, json};
 use tokio::time;
@@ -195,6 +196,58 @@ async fn finalized_block_that_cannot_be_asked_for_denies_nothing() {
     assert_eq!(program.metric("finality_alarms_total"), 0);
 }
 
+/// Looks at the head until a lower one is no longer taken for lag.
+async fn outlast_lag(program: &InMemory) {
+    for _ in 0..5 {
+        time::sleep(Duration::from_secs(10)).await;
+        program.call("eth_blockNumber", json!([])).await;
+    }
+}
+
+/// Makes the node refuse a block by its number, and `finalized`, with an error of its own making.
+fn refuse(chain: &DevChain, block: &str, message: &str) {
+    let error = Fault::Error { code: -32000, message: message.to_owned() };
+    chain.fail(error).on(format!(r#"eth_getBlockByNumber["{block}"*"#)).always();
+}
+
+#[tokio::test(start_paused = true)]
+async fn pruned_finalized_block_is_known_by_a_higher_one() {
+    let (chain, program, _) = grown().await;
+    chain.mine_many(100, 1);
+    refuse(&chain, "0x12", "required historical state unavailable");
+    time::sleep(STALE).await;
+    for params in [json!(["latest", false]), json!([hex(119), true])] {
+        agrees(&program, &chain, BLOCK, params).await;
+    }
+    assert_eq!(program.metric("finality_alarms_total"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn denied_finalized_block_suspends_where_the_node_knows_no_finalized() {
+    let (chain, program, hashes) = grown().await;
+    chain.rollback(12);
+    refuse(&chain, "finalized", "'finalized' tag not supported on pre-merge network");
+    outlast_lag(&program).await;
+    for _ in 0..3 {
+        time::sleep(STALE).await;
+        agrees(&program, &chain, BLOCK, json!(["latest", false])).await;
+        all_agree(&program, &chain, 1..=8, &hashes[..20]).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn error_of_a_finalized_block_that_was_denied_fails_no_call() {
+    let (chain, program, _) = grown().await;
+    chain.rollback(12);
+    outlast_lag(&program).await;
+    agrees(&program, &chain, BLOCK, json!(["latest", false])).await;
+    refuse(&chain, "0x12", "try later");
+    for _ in 0..3 {
+        time::sleep(STALE).await;
+        agrees(&program, &chain, BLOCK, json!(["latest", false])).await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn short_reorg_keeps_the_links_of_the_window() {
     let (chain, program, _) = grown().await;
@@ -304,6 +357,25 @@ async fn recent_history_costs_a_header_to_read_again() {
     agrees(&program, &chain, BLOCK, json!([hex(14), true])).await;
     let calls: Vec<_> = chain.calls().iter().map(|call| format!("{}{}", call.method, call.params)).collect();
     assert_eq!(calls, [r#"eth_getBlockByNumber["0xe",false]"#]);
+}
+
+/// The same here, and nobody reads that number again.
+#[tokio::test(start_paused = true)]
+async fn receipt_that_contradicts_an_unlinked_entry_drops_it() {
+    let [ahead, behind] = [(); 2].map(|()| chain_of(slow_blocks(), 30));
+    ahead.reorg(1, 30);
+    let (replicas, balancer) = ([ahead.clone(), behind], Balancer::default());
+    let program = balancer.program(&replicas, &Config::default());
+    program.ask(BLOCK, json!(["latest", false])).await;
+    program.ask(BLOCK, json!(["finalized", false])).await;
+    balancer.choose(1);
+    program.ask(BLOCK, json!([hex(30), false])).await;
+    balancer.choose(0);
+    time::sleep(STALE).await;
+    for hash in transactions(&ahead, 30..=30) {
+        agrees(&program, &ahead, RECEIPT, json!([hash])).await;
+    }
+    all_agree(&program, &ahead, 30..=30, &[]).await;
 }
 
 /// The assumption behind the margin does not hold here: the orphan is an hour old, and a replica still shows it.
@@ -440,6 +512,7 @@ async fn repeated_transaction_is_told_as_the_node_tells_it() {
     all_agree(&program, &chain, 3..=3, &[hash]).await;
     let again = chain.build_on(chain.head().hash, vec![chain.transaction(hash).unwrap()]);
     chain.set_head(again);
+    all_agree(&program, &chain, 0..0, &[hash]).await;
     all_agree(&program, &chain, 3..=6, &[hash]).await;
 }
 
@@ -462,6 +535,13 @@ async fn tag_whose_block_is_denied_means_the_new_head() {
     }
 }
 
+/// What is said to a batch of two, errors too.
+async fn replies(program: &InMemory, calls: [(&str, Value); 2]) -> Value {
+    let call = |(method, params)| json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+    let (_, body) = program.send(json!(calls.map(call)).to_string()).await;
+    serde_json::from_slice(&body).unwrap()
+}
+
 #[tokio::test(start_paused = true)]
 async fn tag_means_one_block_to_a_batch_or_an_error() {
     let config = devchain::Config { keep_orphans: false, ..fast_finality() };
@@ -469,11 +549,8 @@ async fn tag_means_one_block_to_a_batch_or_an_error() {
     let program = in_memory::program(&chain, &Config::default());
     let head = program.ask(BLOCK, json!(["latest", false])).await["hash"].clone();
     chain.reorg(1, 2);
-    let call = |id: u64, method: &str, params: Value| json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
     // The first is in the cache, and so the tag means that block; the second would have to be fetched.
-    let batch = json!([call(1, BLOCK, json!(["latest", false])), call(2, RECEIPTS, json!(["latest"]))]);
-    let (_, body) = program.send(batch.to_string()).await;
-    let replies: Value = serde_json::from_slice(&body).unwrap();
+    let replies = replies(&program, [(BLOCK, json!(["latest", false])), (RECEIPTS, json!(["latest"]))]).await;
     assert_eq!(replies[0]["result"]["hash"], head);
     let error = &replies[1]["error"];
     assert_eq!(error["code"], -32010, "{replies}");
@@ -487,15 +564,14 @@ async fn tag_means_one_block_to_a_batch_or_an_error() {
 async fn safe_of_a_batch_is_on_the_branch_of_its_latest() {
     let chain = chain_of(fast_finality(), 10);
     let program = in_memory::program(&chain, &Config::default());
-    program.ask(BLOCK, json!(["safe", false])).await;
     program.ask(BLOCK, json!(["latest", false])).await;
-    time::sleep(STALE / 2).await;
     chain.reorg(2, 3);
-    // The view is fresh; what `safe` means is asked for, and is on the new branch.
-    time::sleep(STALE / 2 + Duration::from_millis(10)).await;
-    program.ask("eth_blockNumber", json!([])).await;
-    let answers = program.batch(&[(BLOCK, json!(["safe", false])), (BLOCK, json!(["latest", false]))]).await;
-    assert_eq!(answers[1]["parentHash"], answers[0]["hash"], "{answers:?}");
+    // The head is known, and still fresh; what `safe` means is asked for, and is on the new branch.
+    let batch = || [(BLOCK, json!(["latest", false])), (BLOCK, json!(["safe", false]))];
+    let first = replies(&program, batch()).await;
+    assert_eq!(first[1]["error"]["code"], -32010, "{first}");
+    let second = replies(&program, batch()).await;
+    assert_eq!(second[0]["result"]["parentHash"], second[1]["result"]["hash"], "{second}");
 }
 
 // ## The chain changes while an answer is waited for
@@ -533,6 +609,43 @@ async fn fetch_in_flight_over_a_reorg_is_not_handed_out() {
         assert_eq!(head["hash"], hex(chain.head().hash));
         let answer = pending.await.unwrap();
         assert!(answer == truth(&chain, method, &params), "{method} {params}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn answer_without_a_block_in_flight_over_a_reorg_is_discarded() {
+    for (method, params) in [
+        (RECEIPTS, json!([hex(9)])),
+        (AT_NUMBER, json!([hex(9), "0x0"])),
+        (COUNT, json!([hex(9)])),
+        (TRANSACTION, json!([])),
+        (RECEIPT, json!([])),
+    ] {
+        for level in [Demand::Auto, Demand::Structural] {
+            if (method, level) == (COUNT, Demand::Auto) {
+                // It is cut from the block, which names itself.
+                continue;
+            }
+            let chain = chain_of(devchain::Config::default(), 8);
+            chain.mine_many(2, 0);
+            let mut config = Config::default();
+            config.verify.level = level;
+            let program = in_memory::program(&chain, &config);
+            program.ask("eth_blockNumber", json!([])).await;
+            let moved = chain.generate(3);
+            let params = if params == json!([]) { json!([moved[0].tx_hash()]) } else { params.clone() };
+            chain.fail(Fault::Delay(Duration::from_millis(500))).on(method).once();
+            let (asking, asked) = (program.clone(), params.clone());
+            let pending = tokio::spawn(async move { asking.ask(method, asked).await });
+            time::sleep(Duration::from_millis(100)).await;
+            chain.reorg_with(3, vec![vec![], moved, vec![], vec![]]);
+            let raw = alloy_eips::eip2718::Encodable2718::encoded_2718(&chain.generate(1).remove(0));
+            program.ask("eth_sendRawTransaction", json!([hex(alloy_primitives::Bytes::from(raw))])).await;
+            let head = program.ask(BLOCK, json!(["latest", false])).await;
+            assert_eq!(head["hash"], hex(chain.head().hash));
+            let answer = pending.await.unwrap();
+            assert!(answer == truth(&chain, method, &params), "{method} {params} {level:?}: {answer}");
+        }
     }
 }
 
@@ -578,6 +691,78 @@ async fn null_for_data_known_to_exist_is_asked_for_again() {
         agrees(&program, &chain, method, params).await;
         chain.clear_faults();
         assert_eq!(program.metric("mismatches_total"), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn short_receipt_list_of_a_known_block_is_retried() {
+    for level in [Demand::Auto, Demand::Structural] {
+        for lie in [Lie::EmptiedTransactions, Lie::Shortened] {
+            let chain = chain_of(fast_finality(), 10);
+            let mut config = Config::default();
+            config.verify.level = level;
+            let by_hash = json!([chain.head().hash]);
+            for params in [json!([hex(10)]), by_hash, json!(["latest"])] {
+                let program = in_memory::program(&chain, &config);
+                agrees(&program, &chain, BLOCK, json!(["latest", false])).await;
+                chain.fail(lie.clone()).on(RECEIPTS).times(2);
+                for _ in 0..2 {
+                    agrees(&program, &chain, RECEIPTS, params.clone()).await;
+                }
+                chain.clear_faults();
+            }
+            // A block that is tracked because it is between two heads.
+            let program = in_memory::program(&chain, &config);
+            agrees(&program, &chain, BLOCK, json!(["latest", false])).await;
+            chain.mine_many(3, 2);
+            time::sleep(STALE).await;
+            agrees(&program, &chain, BLOCK, json!(["latest", false])).await;
+            chain.fail(lie.clone()).on(RECEIPTS).times(2);
+            agrees(&program, &chain, RECEIPTS, json!([hex(12)])).await;
+            chain.clear_faults();
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn null_for_a_block_that_was_read_by_number_is_asked_for_again() {
+    let chain = chain_of(devchain::Config::default(), 10);
+    for method in [RECEIPT, RECEIPTS] {
+        let program = in_memory::program(&chain, &Config::default());
+        program.ask("eth_blockNumber", json!([])).await;
+        agrees(&program, &chain, BLOCK, json!([hex(6), true])).await;
+        chain.fail(Fault::Null).on("eth_get*Receipt*").times(2);
+        let of_transaction = json!([transactions(&chain, 6..=6)[1]]);
+        let params = if method == RECEIPT { of_transaction } else { json!([hex(6)]) };
+        agrees(&program, &chain, method, params).await;
+        chain.clear_faults();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn too_few_receipts_are_dropped_when_their_block_comes() {
+    let chain = chain_of(fast_finality(), 10);
+    let mut config = Config::default();
+    config.verify.level = Demand::Structural;
+    for full in [true, false] {
+        let program = in_memory::program(&chain, &config);
+        let hash = chain.hash_at(5).unwrap();
+        chain.fail(Lie::Shortened).on(RECEIPTS).once();
+        program.ask(RECEIPTS, json!([hash])).await;
+        agrees(&program, &chain, BLOCK_BY_HASH, json!([hash, full])).await;
+        agrees(&program, &chain, RECEIPTS, json!([hash])).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn block_without_transactions_has_no_receipts() {
+    let chain = chain_of(fast_finality(), 5);
+    chain.mine_many(2, 0);
+    let program = in_memory::program(&chain, &Config::default());
+    for params in [json!([hex(6)]), json!(["latest"]), json!([chain.head().hash])] {
+        for _ in 0..2 {
+            assert_eq!(agrees(&program, &chain, RECEIPTS, params.clone()).await, json!([]));
+        }
     }
 }
 
@@ -645,10 +830,16 @@ async fn error_to_the_full_form_is_not_handed_to_a_client_that_wants_hashes() {
 async fn full_form_that_is_too_large_is_not_needed_for_hashes() {
     let chain = chain_of(fast_finality(), 3);
     chain.mine(400);
+    chain.mine(1);
     let mut config = Config::default();
     config.upstream.max_answer = bytesize::ByteSize::kib(64);
     let program = in_memory::program(&chain, &config);
-    agrees(&program, &chain, BLOCK, json!([hex(4), false])).await;
+    for _ in 0..3 {
+        agrees(&program, &chain, BLOCK, json!([hex(4), false])).await;
+        time::sleep(STALE).await;
+    }
+    let whole = chain.calls().iter().filter(|call| call.params.ends_with("true]")).count();
+    assert_eq!(whole, 1, "it is not asked for again and again");
 }
 
 // ## Counts above the head

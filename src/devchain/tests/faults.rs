@@ -189,6 +189,9 @@ async fn transactions_and_receipts_can_be_left_out() {
     assert_eq!(told, truth);
     let (told, _) = lied(&chain, Lie::EmptiedTransactions, "eth_getBlockReceipts", [hash]).await;
     assert_eq!(told, json!([]));
+    let (told, mut truth) = lied(&chain, Lie::Shortened, "eth_getBlockReceipts", [hash]).await;
+    truth.as_array_mut().unwrap().pop();
+    assert_eq!(told, truth);
 }
 
 #[tokio::test]

@@ -201,7 +201,7 @@ impl View {
             {
                 self.recognise(Some(by)).await.map(|()| None)
             }
-            Err(Unnamed::Absent(_) | Unnamed::Other) => Err(UpstreamError::Empty),
+            Err(_) => Err(UpstreamError::Empty),
         }
     }
 }

@@ -14,7 +14,10 @@ use crate::{
     eth::{BlockHash, BlockNumber, Tag, ThinBlock},
     jsonrpc::{Answer, Params},
     proxy::known::KnownAt,
-    upstream::{AnsweredBy, Call, EndpointId, IdentityError, Need, UpstreamError, is_absence},
+    upstream::{
+        AnsweredBy, Call, EndpointId, IdentityError, Need, UpstreamError, is_absence, is_internal,
+        is_rate_limit,
+    },
     verify::{Asked, AskedBlock, Check, Checked, Kind, Level, Verdict, Verified},
 };
 
@@ -72,6 +75,10 @@ enum FinalCheck {
 pub(super) enum Unnamed {
     /// It has none there, or none any more; who says so.
     Absent(Option<EndpointId>),
+    /// It answered with an error of its own wording; who says so.
+    Refused(Option<EndpointId>),
+    /// It broke.
+    Broken,
     /// It said nothing that counts.
     Other,
 }
@@ -111,10 +118,7 @@ impl View {
             self.alarm(number, &format!("{hash} left the chain"));
         }
         if was_suspended {
-            info!(
-                head = link.number.0,
-                "the upstream shows the finalized block again; canonicity is resumed"
-            );
+            info!(head = link.number.0, "finalized block confirmed again; serving from the cache resumes");
         }
         if change == HeadChange::Unlinked {
             // What is final rose meanwhile: the next refresh asks for that block.
@@ -205,8 +209,10 @@ impl View {
         for _ in 0..MOST_PARENTS {
             let Some(parent) = self.tracker().missing_parent(link, &between) else { break };
             match self.ask_parent(parent, sent).await {
-                Some(parent) => between.push(parent),
-                None => break,
+                Ok(Some(parent)) => between.push(parent),
+                // A replica behind the same URL may be further.
+                Ok(None) => {}
+                Err(_) => break,
             }
         }
         let (must_show, is_detached) = {
@@ -261,6 +267,27 @@ impl View {
                 Ok(FinalCheck::Alarm)
             }
             Err(Unnamed::Absent(by)) => self.denied(finalized, head, by).await,
+            // Nodes word it in many ways that they have pruned a block; an error denies nothing.
+            Err(Unnamed::Refused(by)) => match self.ask_own_finalized(by).await? {
+                Some(own) if own.number > number => {
+                    self.recognise(by).await?;
+                    Ok(FinalCheck::Stands)
+                }
+                _ => Err(unshown()),
+            },
+            Err(Unnamed::Broken | Unnamed::Other) => Err(unshown()),
+        }
+    }
+
+    /// What this endpoint takes for finalized; `None` if it names no such block.
+    async fn ask_own_finalized(
+        self: &Arc<Self>,
+        by: Option<EndpointId>,
+    ) -> Result<Option<Link>, UpstreamError> {
+        match self.hear_from(by, Tag::Finalized.as_str(), AskedBlock::ByTag).await? {
+            Ok(own) => Ok(Some(own.link())),
+            // Some that have none say so with an error.
+            Err(Unnamed::Absent(_) | Unnamed::Refused(_) | Unnamed::Broken) => Ok(None),
             Err(Unnamed::Other) => Err(unshown()),
         }
     }
@@ -273,13 +300,7 @@ impl View {
         head: BlockNumber,
         by: Option<EndpointId>,
     ) -> Result<FinalCheck, UpstreamError> {
-        let own = self.hear_from(by, Tag::Finalized.as_str(), AskedBlock::ByTag).await?;
-        let own = match own {
-            Ok(own) => Some(own.link()),
-            Err(Unnamed::Absent(_)) => None,
-            // An error denies nothing.
-            Err(Unnamed::Other) => return Err(unshown()),
-        };
+        let own = self.ask_own_finalized(by).await?;
         if own.is_some_and(|own| (own.number, own.hash) == finalized) {
             return Ok(FinalCheck::Stands);
         }
@@ -329,14 +350,20 @@ impl View {
     }
 
     /// The block with this hash, out of the cache or from the primary; `None` if it does not come.
-    async fn ask_parent(self: &Arc<Self>, hash: BlockHash, sent: Stamp) -> Option<Link> {
+    async fn ask_parent(
+        self: &Arc<Self>,
+        hash: BlockHash,
+        sent: Stamp,
+    ) -> Result<Option<Link>, UpstreamError> {
         if let Some(cached) = self.cached_link(hash) {
-            return Some(cached);
+            return Ok(Some(cached));
         }
-        let named = self.ask(&hash.to_string(), AskedBlock::ByHash(hash), sent).await.ok()??;
-        let link = named.link();
-        self.keep(named);
-        Some(link)
+        let named = self.ask(&hash.to_string(), AskedBlock::ByHash(hash), sent).await?;
+        Ok(named.map(|named| {
+            let link = named.link();
+            self.keep(named);
+            link
+        }))
     }
 
     fn heed(&self, change: HeadChange, head: Link, by: Option<EndpointId>) {
@@ -602,6 +629,7 @@ impl View {
         let (is_finalized, is_tag) = (block == Tag::Finalized.as_str(), matches!(asked, AskedBlock::ByTag));
         self.metrics.upkeep(1);
         let call = call.with_answered_by(&by);
+        let asked_call = call.clone();
         let answering = match endpoint {
             Some(endpoint) => self.upstream.call_one(endpoint, call).await,
             None => self.upstream.call(call).await,
@@ -621,7 +649,9 @@ impl View {
                 named.map(|named| Named { by: by.get(), ..named })
             }
             (Answer::Error(error), _) if is_absence(&error) => Err(Unnamed::Absent(by.get())),
-            (Answer::Error(_), _) => Err(Unnamed::Other),
+            (Answer::Error(error), _) if is_rate_limit(&asked_call, &error) => Err(Unnamed::Other),
+            (Answer::Error(error), _) if is_internal(&error) => Err(Unnamed::Broken),
+            (Answer::Error(_), _) => Err(Unnamed::Refused(by.get())),
         })
     }
 
@@ -635,7 +665,14 @@ impl View {
         let answers = self.upstream.call_all(calls).await;
         let Ok(answers) = answers else { return Vec::new() };
         let accepted = answers.into_iter().zip(checks).filter(|(answer, _)| answer.is_ok());
-        accepted.filter_map(|(_, check)| Some(self.named(check.verdict(), false)?.link())).collect()
+        let named = accepted.filter_map(|(_, check)| self.named(check.verdict(), false));
+        named
+            .map(|named| {
+                let link = named.link();
+                self.keep(named);
+                link
+            })
+            .collect()
     }
 
     fn call(self: &Arc<Self>, named: &str, asked: AskedBlock, sent: Stamp) -> (Call, Check) {

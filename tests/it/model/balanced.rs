@@ -495,7 +495,7 @@ impl<'a> Run<'a> {
         let mut held = self.states(earliest, at);
         let ever = &self.world.states[..=self.world.last_at(at)];
         if held.any(|state| self.world.allows(call, state, result))
-            || self.states(earliest, at).any(|state| self.world.allows_as_head(call, state, result))
+            || self.states(earliest, at).any(|state| self.world.allows_as_head(call, state, at, result))
             || ever.iter().any(|state| self.world.allows_as_final(call, state, result))
         {
             drop(held);
@@ -628,7 +628,7 @@ fn orphan_of_a_lagging_replica_is_not_final() {
 
 /// Most replicas have not got the head that the proxy has just told of.
 #[test]
-fn what_is_in_the_told_head_is_not_null() {
+fn known_head_content_is_never_null() {
     for question in
         [Question::Receipt(0), Question::TransactionByHash(0), Question::BlockReceipts(Place::Below(0))]
     {

@@ -29,7 +29,7 @@ use tokio::time::Instant;
 use super::{
     FAILURES, Run, shorten,
     tags::judge_tags,
-    world::{Call, World},
+    world::{Call, Hash, World},
 };
 
 /// The code with which the proxy says that the upstream has no answer, or none that fits.
@@ -200,7 +200,9 @@ impl Run {
             ));
         }
         let states = || states[allowed.clone()].iter();
-        if !self.setting.development && states().any(|state| self.world.allows_as_head(call, state, result)) {
+        if !self.setting.development
+            && states().any(|state| self.world.allows_as_head(call, state, state.since, result))
+        {
             return Ok(());
         }
         let is_misplaced = || states().any(|state| self.world.allows_misplaced(call, state, result));
@@ -253,10 +255,16 @@ impl Run {
         let Some((number, block)) = self.world.meant(&asked.call, &self.world.states[state]) else {
             return false;
         };
+        let number = usize::try_from(number).unwrap();
+        let visible = |head: &ShownHead| &self.world.states[head.state].visible;
         let is_meanwhile = |head: &&ShownHead| asked.arrived <= head.at && head.at < at && head.state > state;
         self.heads.iter().filter(is_meanwhile).any(|head| {
-            let visible = &self.world.states[head.state].visible;
-            visible.get(usize::try_from(number).unwrap()) != Some(&block)
+            // What is above a head that did not change was perhaps mined a moment ago. Only on development chains a lower
+            // head is accepted at once.
+            let is_above =
+                |last: &Hash| number >= visible(head).len() && self.world.is_ancestor(*last, block);
+            let is_new = !self.setting.development && visible(head).last().is_some_and(is_above);
+            visible(head).get(number) != Some(&block) && !is_new
         })
     }
 }

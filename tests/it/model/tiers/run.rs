@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     model::{
-        FAILURES, request,
+        FAILURES, FINAL_MARGIN, request,
         step::{Place, Question, Step},
         world::World,
     },
@@ -60,6 +60,7 @@ impl<'a> Run<'a> {
         let mut config = Config::default();
         config.verify.level = demand;
         config.chain.max_staleness = STALENESS;
+        config.chain.final_margin = FINAL_MARGIN;
         config.chain.lag_patience = 3 * STALENESS;
         // Much of what was asked for is asked for again.
         config.cache.size = bytesize::ByteSize::kib(12);

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::{Call, Hash, State, Subject, World};
 use crate::model::step::{Place, Question};
@@ -274,15 +275,16 @@ impl World {
     }
 
     /// `latest` does not follow a replica backwards: a head that was shown before may still be
-    /// given while all that the node shows now stands below it on the same branch.
-    pub fn allows_as_head(&self, call: &Call, state: &State, result: &Bytes) -> bool {
+    /// given while all that the node shows now stands below it on the same branch. Replicas that are behind show older states
+    /// than the one that a head was shown in: that was before `until`.
+    pub fn allows_as_head(&self, call: &Call, state: &State, until: Instant, result: &Bytes) -> bool {
         if !call.names_the_head() {
             return false;
         }
         let Some(visible) = state.visible.last() else { return false };
         self.states
             .iter()
-            .filter(|earlier| earlier.since <= state.since)
+            .filter(|earlier| earlier.since <= until)
             .any(|earlier| earlier.visible.contains(visible) && self.allows(call, earlier, result))
     }
 }
