@@ -23,8 +23,9 @@ use tokio::time;
 use tower::{ServiceExt, service_fn, util::BoxCloneSyncService};
 
 use crate::support::{
-    eventually,
+    client, eventually,
     in_memory::{self, InMemory},
+    proxy, upstream,
 };
 
 const BLOCK: &str = "eth_getBlockByNumber";
@@ -826,20 +827,21 @@ async fn error_to_the_full_form_is_not_handed_to_a_client_that_wants_hashes() {
     assert_eq!(reply["error"]["message"], "response too large", "who asks for it is told");
 }
 
-#[tokio::test(start_paused = true)]
+/// Over HTTP: only there answers have a limit.
+#[tokio::test]
 async fn full_form_that_is_too_large_is_not_needed_for_hashes() {
-    let chain = chain_of(fast_finality(), 3);
-    chain.mine(400);
-    chain.mine(1);
-    let mut config = Config::default();
-    config.upstream.max_answer = bytesize::ByteSize::kib(64);
-    let program = in_memory::program(&chain, &config);
+    let node = upstream::devchain().blocks(3, 1).run().await;
+    node.mine(400);
+    node.mine(1);
+    let limit = bytesize::ByteSize::kib(64);
+    let proxy = proxy::new().upstream(&node).config(|config| config.upstream.max_answer = limit).run().await;
+    let params = json!([hex(4), false]);
     for _ in 0..3 {
-        agrees(&program, &chain, BLOCK, json!([hex(4), false])).await;
-        time::sleep(STALE).await;
+        let answer = client::http(&proxy).call(BLOCK, params.clone()).await.json();
+        assert!(answer["result"] == truth(&node, BLOCK, &params), "{:?}", answer.get("error"));
     }
-    let whole = chain.calls().iter().filter(|call| call.params.ends_with("true]")).count();
-    assert_eq!(whole, 1, "it is not asked for again and again");
+    let whole = node.calls().iter().filter(|call| call.params.ends_with("true]")).count();
+    assert_eq!(whole, 1, "it is not requested with every read");
 }
 
 // ## Counts above the head
