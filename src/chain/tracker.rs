@@ -440,10 +440,8 @@ impl Tracker {
     /// more which block was there, unless it is final.
     fn has_outgrown(&self, number: BlockNumber, sent: Stamp) -> bool {
         let is_below = self.branch.window.bottom().is_some_and(|bottom| number < bottom.number);
-        let outgrown = || self.outgrown.iter().find(|(at, _)| sent.is_before(*at));
-        is_below
-            && self.finality.get(number).is_none()
-            && outgrown().is_some_and(|(_, lowest)| *lowest <= number)
+        let mut outgrown = self.outgrown.iter().filter(|(at, _)| sent.is_before(*at));
+        is_below && self.finality.get(number).is_none() && outgrown.any(|(_, lowest)| *lowest <= number)
     }
 
     /// Returns whether this answer, sent then, can still be held against what is tracked.

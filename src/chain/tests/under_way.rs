@@ -98,3 +98,17 @@ fn what_was_under_way_when_all_was_forgotten_does_not_count() {
     );
     assert_eq!(told.tracker.finalized(), None);
 }
+
+#[test]
+fn number_that_left_the_window_while_under_way_is_not_believed() {
+    let mut told = Told::shown(Rules { window: 4, ..ethereum() }, 97..=100);
+    let under_way = told.now();
+    told.head(block(101, 'a'));
+    told.head(block(102, 'a'));
+    assert_eq!(told.numbers(), [99, 100, 101, 102]);
+    // The window held 97 when this was sent: nothing tells any more whether the answer contradicts it.
+    assert_eq!(told.late_number(block(97, 'b'), under_way), Err(Contrary::Tracked));
+    assert_eq!(told.late_number(block(96, 'b'), under_way), Ok(()));
+    assert_eq!(told.number(block(97, 'a')), Ok(()));
+    assert_eq!(told.at(97), Lookup::Asked(hash(97, 'a')));
+}
