@@ -98,7 +98,7 @@ pub struct MethodsConfig {
     pub allow: Vec<String>,
     /// Globs of those that are not, allowed or not.
     pub deny: Vec<String>,
-    /// Web pages that may call the methods that sign: `https://app.example.org`, say.
+    /// Web pages that may call every allowed method, also those that sign: `https://app.example.org`.
     pub trusted_origins: Vec<String>,
 }
 

@@ -7,25 +7,32 @@ use http::HeaderValue;
 use super::{CallError, Config, Request};
 use crate::eth::Operation;
 
-/// What a node with unlocked accounts must not do for any website that asks: tell which they are, and use them. Of
-/// these only `eth_*` is let through by default; whoever allows the others has not allowed them to every page.
-const SIGNING: [&str; 10] = [
-    "eth_accounts",
-    "eth_requestAccounts",
-    "eth_coinbase",
-    // Of the node's own accounts, as geth has it.
-    "eth_pendingTransactions",
-    "eth_sendTransaction",
-    // Signs once more, with another price.
-    "eth_resend",
-    "eth_sign*",
-    "personal_*",
-    "wallet_*",
-    "account_*",
+/// Methods that any web page may call. Every other method needs a trusted origin, whether the operator allows it or not: a
+/// node with unlocked accounts signs for whoever asks, and nodes keep adding methods that do (`eth_sendTransactionSync`,
+/// `eth_sendUnsignedTransaction`), so a list of the dangerous ones is never complete.
+const OPEN_TO_PAGES: [&str; 20] = [
+    "eth_blockNumber",
+    "eth_chainId",
+    "eth_call",
+    "eth_estimateGas",
+    "eth_createAccessList",
+    "eth_simulateV1",
+    "eth_feeHistory",
+    "eth_gasPrice",
+    "eth_maxPriorityFeePerGas",
+    "eth_blobBaseFee",
+    "eth_syncing",
+    "eth_get*",
+    "eth_new*Filter",
+    "eth_uninstallFilter",
+    "eth_subscribe",
+    "eth_unsubscribe",
+    "debug_getRaw*",
+    "net_*",
+    "web3_*",
+    // Signed already: the node only hands it on.
+    "eth_sendRawTransaction*",
 ];
-
-/// What steers the node itself is no page's either.
-const STEERING: [&str; 3] = ["admin_*", "miner_*", "debug_set*"];
 
 /// A method's name is echoed in the refusal; not more of it than a name has.
 const SHOWN_METHOD: usize = 64;
@@ -58,7 +65,7 @@ struct ForAll {
     strict: bool,
     allow: Vec<Glob>,
     deny: Vec<Glob>,
-    not_for_pages: Vec<Glob>,
+    open_to_pages: Vec<Glob>,
     trusted_origins: Vec<String>,
 }
 
@@ -106,11 +113,7 @@ impl Policy {
             strict: config.strict,
             allow: globs(&config.methods.allow),
             deny: globs(&config.methods.deny),
-            not_for_pages: SIGNING
-                .iter()
-                .chain(&STEERING)
-                .filter_map(|glob| Glob::try_new(glob).ok())
-                .collect(),
+            open_to_pages: OPEN_TO_PAGES.iter().filter_map(|glob| Glob::try_new(glob).ok()).collect(),
             trusted_origins: config.methods.trusted_origins.clone(),
         };
         Self { all: Arc::new(all), allow: None, deny: Vec::new() }
@@ -131,7 +134,7 @@ impl Policy {
         }
         if let Some(origin) = &request.packet().caller().origin
             && !self.all.trusts(origin)
-            && any(&self.all.not_for_pages, method)
+            && !any(&self.all.open_to_pages, method)
         {
             return Err(CallError::OriginNotTrusted { method: shown(method) });
         }
@@ -256,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn web_pages_may_not_sign_unless_they_are_trusted() {
+    fn untrusted_pages_may_call_listed_methods_only() {
         let methods = MethodsConfig {
             allow: vec!["*".to_owned()],
             trusted_origins: vec!["https://app.example.org".to_owned()],
@@ -269,17 +272,22 @@ mod tests {
             "eth_coinbase",
             "eth_pendingTransactions",
             "eth_sendTransaction",
+            "eth_sendTransactionSync",
+            "eth_sendUnsignedTransaction",
             "eth_resend",
             "eth_sign",
             "eth_signTransaction",
             "eth_signTypedData",
             "eth_signTypedData_v4",
+            "eth_methodThatANodeAddsTomorrow",
             "personal_unlockAccount",
             "wallet_requestPermissions",
             "account_signTransaction",
             "admin_addPeer",
             "miner_setEtherbase",
             "debug_setHead",
+            "debug_traceTransaction",
+            "anvil_impersonateAccount",
         ] {
             let evil = check(&config, method, Some("https://evil.example.org"));
             assert!(matches!(evil, Err(CallError::OriginNotTrusted { .. })), "{method}");
@@ -287,7 +295,18 @@ mod tests {
             assert!(check(&config, method, Some("https://app.example.org")).is_ok(), "{method}");
             assert!(check(&config, method, None).is_ok(), "{method}");
         }
-        for method in ["eth_sendRawTransaction", "eth_call", "eth_gasPrice", "debug_traceTransaction"] {
+        for method in Operation::METHODS.iter().copied().chain([
+            "eth_sendRawTransaction",
+            "eth_sendRawTransactionSync",
+            "eth_call",
+            "eth_gasPrice",
+            "eth_newFilter",
+            "eth_newPendingTransactionFilter",
+            "eth_getFilterChanges",
+            "eth_uninstallFilter",
+            "debug_getRawBlock",
+            "net_version",
+        ]) {
             assert!(check(&config, method, Some("https://evil.example.org")).is_ok(), "{method}");
         }
     }

@@ -223,7 +223,15 @@ async fn a_page_may_not_sign_with_the_nodes_accounts() {
     let client = client::http(&proxy);
     node.clear_calls();
 
-    let methods = ["eth_sendTransaction", "eth_sign", "eth_signTransaction", "eth_signTypedData_v4"];
+    let methods = [
+        "eth_sendTransaction",
+        "eth_sendTransactionSync",
+        "eth_sendUnsignedTransaction",
+        "eth_sign",
+        "eth_signTransaction",
+        "eth_signTypedData_v4",
+        "eth_methodThatANodeAddsTomorrow",
+    ];
     for method in methods.into_iter().chain(["eth_accounts", r"eth\u005faccounts"]) {
         for body in [client::call(method), format!("[{}]", client::call(method))] {
             let answer = Response::of(from_page(&client, body)).await;

@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 use crate::support::{
     anvil::Anvil,
     client::{self, Client},
-    eventually, proxy, tools,
+    eventually,
+    program::{output, text},
+    proxy, tools,
 };
 
 /// Anvil's first account is unlocked.
@@ -309,4 +311,22 @@ async fn development_node_may_be_given_another_chain_id() {
         assert_eq!(value(&through, "eth_chainId", json!([])).await, format!("{id:#x}"));
         all_agree(&direct, &through, 2, std::slice::from_ref(&hash)).await;
     }
+}
+
+#[tokio::test]
+async fn website_cannot_spend_unlocked_accounts() {
+    const TEST: &str = "node::website_cannot_spend_unlocked_accounts";
+    let (Some(binary), Some(browser)) = (tools::anvil(TEST), tools::chromium(TEST)) else { return };
+    let Some(mut command) = tools::node_script(TEST, "website.mjs") else { return };
+    let node = Anvil::start(binary, &[]).await;
+    // Allowed by the operator, which is not enough for a page.
+    let allowed = ["eth_*", "net_*", "web3_*", "anvil_*", "personal_*"].map(str::to_owned);
+    let proxy = proxy::new()
+        .upstream_url(node.url())
+        .config(|config| config.methods.allow = allowed.to_vec())
+        .run()
+        .await;
+    command.args([&proxy.url(), node.url()]).arg(browser);
+    let ran = output(command).await;
+    assert!(ran.status.success(), "{}{}", text(&ran.stdout), text(&ran.stderr));
 }
