@@ -4,10 +4,12 @@
 //! too much. Whoever reads takes a [`Lease`] and lets it grow with what it holds. Growing never
 //! waits: readers that wait for each other's bytes could wait for ever.
 
+mod buffer;
 mod crowd;
 mod fair;
 
 pub use self::{
+    buffer::LeasedBuffer,
     crowd::{Crowd, Full, Seats, Share},
     fair::{FairBytes, FairLease},
 };

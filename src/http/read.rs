@@ -2,13 +2,13 @@
 
 use std::pin::Pin;
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{Buf, Bytes};
 use http_body::Body;
 use http_body_util::BodyExt;
 
 use super::{Config, HttpError};
 use crate::{
-    budget::{FairLease, Full},
+    budget::{FairLease, Full, LeasedBuffer},
     timeout::{Elapsed, timeout},
 };
 
@@ -35,7 +35,7 @@ async fn collect<B: Body>(
     lease: &mut FairLease,
 ) -> Result<Bytes, HttpError> {
     let mut first = Bytes::new();
-    let mut whole = BytesMut::new();
+    let mut whole = LeasedBuffer::new(usize::try_from(max).unwrap_or(usize::MAX));
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| HttpError::BodyBroken)?;
         let Ok(mut data) = frame.into_data() else { continue };
@@ -43,20 +43,24 @@ async fn collect<B: Body>(
         if (first.len() + whole.len() + length) as u64 > max {
             return Err(HttpError::BodyTooLarge { max });
         }
-        lease.grow_reading(length).map_err(refused)?;
         // Most bodies are one frame, which needs no copy.
         if first.is_empty() && whole.is_empty() {
+            lease.grow_reading(length).map_err(refused)?;
             first = data.copy_to_bytes(length);
         } else {
-            whole.extend_from_slice(&std::mem::take(&mut first));
-            whole.put(data);
+            whole.append(&first, lease).map_err(refused)?;
+            lease.hold(lease.held() - std::mem::take(&mut first).len());
+            while data.has_remaining() {
+                whole.append(data.chunk(), lease).map_err(refused)?;
+                data.advance(data.chunk().len());
+            }
         }
         // All that was announced is there: nothing is gained by waiting to hear that nothing follows.
         if body.is_end_stream() {
             break;
         }
     }
-    Ok(if whole.is_empty() { first } else { whole.freeze() })
+    Ok(if whole.is_empty() { first } else { whole.finish(lease) })
 }
 
 /// What a client is told whose request does not fit.

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
 use http_body::Body;
@@ -24,7 +24,7 @@ use super::{
     wire::{self, Ids, Incoming, Outgoing},
 };
 use crate::{
-    budget::{FairBytes, FairLease},
+    budget::{FairBytes, FairLease, LeasedBuffer},
     client::Client as ForWhom,
     secret::SecretError,
 };
@@ -353,17 +353,18 @@ impl Inner {
             return Err(too_large());
         }
         let mut lease = self.budget.lease(ForWhom::current());
-        let mut body = BytesMut::with_capacity(announced.unwrap_or(0).min(TRUSTED_LENGTH));
+        let mut body = LeasedBuffer::new(self.max_answer);
+        let busy = |_| UpstreamError::Busy;
+        body.reserve(announced.unwrap_or(0).min(TRUSTED_LENGTH), &mut lease).map_err(busy)?;
         while let Some(frame) = unread.frame().await {
             // What follows a body is not asked for.
             let Ok(chunk) = frame.map_err(&named)?.into_data() else { continue };
             if body.len() + chunk.len() > self.max_answer {
                 return Err(too_large());
             }
-            grow(&mut lease, chunk.len())?;
-            body.extend_from_slice(&chunk);
+            body.append(&chunk, &mut lease).map_err(busy)?;
         }
-        Ok((body.freeze(), lease))
+        Ok((body.finish(&mut lease), lease))
     }
 
     /// Gives reqwest's error its name here, without the URL that it would show.
@@ -402,10 +403,6 @@ impl Inner {
             UpstreamError::Broken(root_cause(&*error))
         }
     }
-}
-
-fn grow(lease: &mut FairLease, bytes: usize) -> Result<(), UpstreamError> {
-    lease.grow_reading(bytes).map(drop).map_err(|_| UpstreamError::Busy)
 }
 
 /// The innermost cause: "connection refused" rather than "error sending request".

@@ -148,13 +148,13 @@ async fn a_short_body_that_nobody_reads_ends_no_connection() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     let mut client = Raw::connect(proxy.address()).await;
-    // From a page that pretends to be here: refused by its head.
+    // Refused by its head.
     let refused = post(r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId"}"#)
-        .replace("host: localhost", "host: evil.example");
+        .replace("content-type: application/json", "content-type: text/plain");
     for _ in 0..3 {
         client.write(&refused).await;
         let answer = client.response().await;
-        assert_eq!((answer.status.as_u16(), answer.header("connection")), (403, None));
+        assert_eq!((answer.status.as_u16(), answer.header("connection")), (415, None));
     }
 }
 
@@ -472,8 +472,8 @@ async fn an_idle_connection_makes_room_for_a_newcomer() {
     assert_eq!(first.call("eth_chainId").await.status, 200);
     let mut second = Raw::connect(proxy.address()).await;
     assert_eq!(second.call("eth_chainId").await.status, 200);
-    assert_eq!(proxy.metric(&proxy::closed("displaced")).await, 2);
-    assert_eq!(proxy.metric("holdfast_connections").await, 3);
+    eventually("two are displaced", async || proxy.metric(&proxy::closed("displaced")).await == 2).await;
+    eventually("as many as may be", async || proxy.metric("holdfast_connections").await == 3).await;
 
     // Of those that could go, two have gone, and the busy one was none of them.
     assert_eq!(busy.response().await.status, 200);
@@ -707,12 +707,13 @@ async fn bytes_over_the_limit_are_refused() {
     let limit = bytesize::ByteSize::kib(256);
     let proxy = proxy::new().upstream(&node).config(|config| config.max_bytes_in_flight = limit).run().await;
     let client = client::http(&proxy);
-    let padded = format!("{}{}", " ".repeat(128 << 10), client::call("eth_chainId"));
+    let padded = format!("{}{}", " ".repeat(100 << 10), client::call("eth_chainId"));
     assert_eq!(client.send(padded.clone()).await.status, 200);
 
+    // While a buffer moves into a larger one, both count.
     let mut holder = Raw::connect(proxy.address()).await;
     holder.write(post_head(255 << 10)).await;
-    holder.write(vec![b' '; 254 << 10]).await;
+    holder.write(vec![b' '; 120 << 10]).await;
     eventually("bytes are refused", async || client.send(padded.clone()).await.status == 503).await;
     let answer = client.send(padded.clone()).await;
     assert_eq!(answer.code(), Some(-32013));

@@ -1,0 +1,106 @@
+//! A buffer that counts its memory before it takes it.
+
+use bytes::Bytes;
+
+use super::{FairLease, Full};
+
+/// Bytes that are being read. All that the buffer has allocated is counted, not only the bytes that have come: a small
+/// packed answer can unpack to anything. While the buffer moves into a larger one, both count.
+#[derive(Debug)]
+pub struct LeasedBuffer {
+    buffer: Vec<u8>,
+    max: usize,
+}
+
+// === impl LeasedBuffer ===
+
+impl LeasedBuffer {
+    /// An empty buffer that never needs room for more than `max` bytes.
+    pub fn new(max: usize) -> Self {
+        Self { buffer: Vec::new(), max }
+    }
+
+    /// Number of bytes that have come.
+    pub fn len(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// Returns whether nothing has come.
+    pub fn is_empty(&self) -> bool {
+        self.buffer.is_empty()
+    }
+
+    /// Makes room for `bytes` in all.
+    ///
+    /// # Errors
+    /// If the lease cannot grow by that.
+    pub fn reserve(&mut self, bytes: usize, lease: &mut FairLease) -> Result<(), Full> {
+        let before = self.buffer.capacity();
+        if bytes <= before {
+            return Ok(());
+        }
+        lease.grow_reading(bytes)?;
+        self.buffer.reserve_exact(bytes - self.buffer.len());
+        lease.hold(lease.held() - before);
+        Ok(())
+    }
+
+    /// Appends a chunk.
+    ///
+    /// # Errors
+    /// If the lease cannot grow by the room that the chunk needs.
+    pub fn append(&mut self, chunk: &[u8], lease: &mut FairLease) -> Result<(), Full> {
+        let needed = self.buffer.len() + chunk.len();
+        // Twice as much, so that not every chunk moves the whole; just enough where that is not to be had.
+        let ample = needed.max(self.max.min(self.buffer.capacity() * 2));
+        self.reserve(ample, lease).or_else(|_| self.reserve(needed, lease))?;
+        self.buffer.extend_from_slice(chunk);
+        Ok(())
+    }
+
+    /// Returns the bytes, and nothing besides: the lease holds as much less.
+    pub fn finish(mut self, lease: &mut FairLease) -> Bytes {
+        let before = self.buffer.capacity();
+        self.buffer.shrink_to_fit();
+        lease.hold(lease.held() - (before - self.buffer.capacity()));
+        Bytes::from(self.buffer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::{collection::vec, prelude::*};
+
+    use super::*;
+    use crate::budget::{ByteBudget, FairBytes, SMALL};
+
+    proptest! {
+        #[test]
+        fn all_that_is_allocated_is_counted(chunks in vec(1..200_000_usize, 0..40), max in 0..8_000_000_u64) {
+            let bytes = FairBytes::new(ByteBudget::new(max));
+            let mut lease = bytes.lease(None);
+            let mut buffer = LeasedBuffer::new(4 << 20);
+            let mut whole = Vec::new();
+            for chunk in chunks {
+                let chunk = vec![chunk as u8; chunk];
+                let before = buffer.buffer.capacity();
+                let appended = buffer.append(&chunk, &mut lease);
+                let after = buffer.buffer.capacity();
+                prop_assert_eq!(lease.held(), after);
+                if appended.is_err() {
+                    prop_assert_eq!(before, after);
+                    prop_assert!((before + whole.len() + chunk.len()) as u64 > max, "there was room");
+                    break;
+                }
+                // Both were there for a moment.
+                let most = if after > before { before + after } else { after };
+                prop_assert!(most as u64 <= max.max(SMALL as u64));
+                whole.extend_from_slice(&chunk);
+            }
+            let length = buffer.len();
+            let read = buffer.finish(&mut lease);
+            prop_assert_eq!((read.len(), lease.held()), (length, length));
+            prop_assert_eq!(read, whole);
+        }
+    }
+}
