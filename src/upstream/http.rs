@@ -280,8 +280,8 @@ impl Service<Calls> for HttpLeaf {
                 held.hold(lease);
             }
             let answers = outgoing.read(&incoming)?.into_iter();
-            let redacted = answers.map(|answer| match answer {
-                Ok(answer) => Ok(leaf.secrets.redact_answer(answer)),
+            let redacted = answers.zip(&calls).map(|(answer, call)| match answer {
+                Ok(answer) => Ok(leaf.secrets.redact_answer(call.method.as_str(), answer)),
                 Err(error) => Err(error.redacted(&leaf.secrets)),
             });
             Ok(redacted.collect())

@@ -7,10 +7,11 @@ use std::fmt;
 
 use bytes::Bytes;
 use http::HeaderMap;
+use memchr::{memchr, memchr2_iter};
 use serde::de::IgnoredAny;
 
 use super::{EndpointUrl, Reach};
-use crate::jsonrpc::Answer;
+use crate::{eth::Operation, jsonrpc::Answer};
 
 /// A part of a path or a query that is shorter is no key: `v3`, `rpc`, `mainnet`.
 const SHORTEST_PART: usize = 8;
@@ -82,24 +83,47 @@ impl Secrets {
         self.0.dedup();
     }
 
-    /// An answer that may be shown; a result is nobody's words, and stays what it is.
-    pub(super) fn redact_answer(&self, answer: Answer) -> Answer {
+    /// Returns an answer that may be shown. Chain content is left as it is: a hash decides what belongs there. Of any other
+    /// result only [long](LONG) secrets are taken out: a short one may well be a part of its data.
+    pub(super) fn redact_answer(&self, method: &str, answer: Answer) -> Answer {
         match answer {
             Answer::Error(error) => Answer::Error(self.redact(&error)),
-            Answer::Result(result) => Answer::Result(result),
+            Answer::Result(result) if is_content(method) || !self.may_be_in(&result) => {
+                Answer::Result(result)
+            }
+            Answer::Result(result) => {
+                let long = Self(self.long().cloned().collect());
+                long.redact_json(&result).map_or_else(Answer::Error, Answer::Result)
+            }
         }
     }
 
-    /// The same JSON without what is secret: the same bytes, where nothing is.
+    /// Returns the same JSON without secrets: the same bytes, if it has none.
     pub(super) fn redact(&self, json: &Bytes) -> Bytes {
+        self.redact_json(json).unwrap_or_else(|error| error)
+    }
+
+    /// # Errors
+    /// If nothing is left that is JSON, such as where a secret was a part of a number: an error object that says so.
+    fn redact_json(&self, json: &Bytes) -> Result<Bytes, Bytes> {
         let Some(redacted) = std::str::from_utf8(json).ok().and_then(|text| self.redact_text(text)) else {
-            return json.clone();
+            return Ok(json.clone());
         };
         if serde_json::from_str::<IgnoredAny>(&redacted).is_ok() {
-            return redacted.into();
+            return Ok(redacted.into());
         }
-        // It stood where it makes a number of it, say. Then there is nothing to show but that there was something.
-        Bytes::from_static(br#"{"code":-32000,"message":"an error that repeats what is secret"}"#)
+        Err(Bytes::from_static(br#"{"code":-32000,"message":"the answer repeats a secret"}"#))
+    }
+
+    fn long(&self) -> impl Iterator<Item = &String> {
+        self.0.iter().filter(|secret| secret.len() >= LONG)
+    }
+
+    /// Returns whether a long secret may be in this result. Results can be large, and hardly one has a secret or an escape:
+    /// this is a fast search for either.
+    fn may_be_in(&self, result: &[u8]) -> bool {
+        let mut long = self.long().peekable();
+        long.peek().is_some() && (memchr(b'\\', result).is_some() || long.any(|secret| is_in(secret, result)))
     }
 
     /// The same text without what is secret, in whatever case and with whatever escapes it stands there; `None` where
@@ -121,6 +145,23 @@ impl Secrets {
         }
         redacted
     }
+}
+
+/// Returns whether the cache keeps answers of this method: blocks, transactions and receipts.
+fn is_content(method: &str) -> bool {
+    Operation::METHODS.contains(&method) || method == "eth_getBlockReceipts"
+}
+
+/// Returns whether the secret, in whatever case, is a part of these bytes.
+fn is_in(secret: &str, bytes: &[u8]) -> bool {
+    let secret = secret.as_bytes();
+    // By a letter that hex data does not have, if there is one.
+    let at = secret.iter().position(|byte| !byte.is_ascii_hexdigit()).unwrap_or(0);
+    let Some(byte) = secret.get(at) else { return false };
+    memchr2_iter(byte.to_ascii_lowercase(), byte.to_ascii_uppercase(), bytes).any(|found| {
+        let part = found.checked_sub(at).and_then(|begin| bytes.get(begin..begin + secret.len()));
+        part.is_some_and(|part| part.eq_ignore_ascii_case(secret))
+    })
 }
 
 /// How many bytes of this text are the secret, if it begins with it; `before` is what stands before the text.
@@ -230,6 +271,45 @@ mod tests {
             assert_eq!(secrets.redact(&Bytes::from(said)), shown);
         }
         assert!(!format!("{secrets:?}").contains("SECRET"));
+    }
+
+    #[test]
+    fn long_secrets_are_taken_out_of_results() {
+        let secrets = secrets("https://x.test/v3/deadbeefdeadbeef", "Bearer short-Key1");
+        for (method, said, shown) in [
+            ("web3_clientVersion", r#""n/DEADbeefdeadbeef""#, r#""n/…""#),
+            ("eth_call", r#"{"a":"\u0064eadbeefdeadbeef"}"#, r#"{"a":"…"}"#),
+            ("eth_call", r#""0xdeadbeefdeadbee""#, r#""0xdeadbeefdeadbee""#),
+            ("eth_call", r#""short-Key1""#, r#""short-Key1""#),
+            ("eth_getBlockByHash", r#""deadbeefdeadbeef""#, r#""deadbeefdeadbeef""#),
+            ("eth_getBlockReceipts", r#""deadbeefdeadbeef""#, r#""deadbeefdeadbeef""#),
+        ] {
+            let redacted = secrets.redact_answer(method, Answer::Result(Bytes::from(said)));
+            let Answer::Result(result) = redacted else { panic!("{method}: {said}") };
+            assert_eq!(result, shown, "{method}");
+        }
+    }
+
+    #[test]
+    fn result_that_is_no_json_without_its_secret_is_an_error() {
+        let secrets = secrets("https://x.test/1234567890123456", "none");
+        let number = Bytes::from_static(b"[1234567890123456]");
+        assert!(matches!(secrets.redact_answer("eth_call", Answer::Result(number)), Answer::Error(_)));
+    }
+
+    proptest! {
+        #[test]
+        fn fast_search_finds_each_long_secret(
+            secret in "[0-9a-fA-F]{16,20}|[a-zA-Z0-9-]{16,20}",
+            before in "[0-9a-f]{0,40}",
+            after in "[0-9a-f]{0,40}",
+            is_upper: bool,
+        ) {
+            let echoed = if is_upper { secret.to_uppercase() } else { secret.to_lowercase() };
+            let said = format!("{before}{echoed}{after}");
+            prop_assert!(is_in(&secret, said.as_bytes()));
+            prop_assert!(!is_in(&secret, before.as_bytes()) || before.contains(&secret.to_lowercase()));
+        }
     }
 
     #[test]
