@@ -1,6 +1,6 @@
 //! Who a client is, as far as it must be told from others.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use tokio::task_local;
 
@@ -16,6 +16,15 @@ pub enum Client {
 task_local! {
     /// For whom something is done. Not an argument: an answer is read many steps from where it was asked for.
     static CURRENT: Option<Client>;
+}
+
+/// Returns the address that stands for all those of one client: of IPv6 the first of a /64. One customer is given at least
+/// that, so whoever has one address has 2^64.
+pub fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into(),
+        address @ IpAddr::V4(_) => address,
+    }
 }
 
 // === impl Client ===

@@ -169,6 +169,8 @@ impl App {
         };
         http::register_in_hand(&edge_live, &edge, &mut registry);
         let service = http::stack(edge_live.clone(), edge, proxy);
+        let proxies = access.clone();
+        let rpc = rpc.with_trusted(move |peer| proxies.is_trusted_proxy(peer));
         let rpc = Served::start(rpc, |listener, stop| listener.serve(service, stop));
         let reload_metrics = reload::Metrics::register(&mut registry);
         tasks::register(&mut registry);

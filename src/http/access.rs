@@ -8,7 +8,7 @@ use tracing::{debug, warn};
 
 use super::{
     Config, HttpError, Metrics,
-    address::{Households, Network, client_address, client_at},
+    address::{Households, Network, client_address, client_at, is_trusted},
     find,
     host::{self, HostName},
     key::{self, KeyHash},
@@ -79,6 +79,11 @@ impl Access {
             warn!("the last key was taken out of http.keys: from now on nobody needs one");
         }
         self.0.rules.store(Arc::new(Rules::new(config, policy, Some(&before))));
+    }
+
+    /// Returns whether a peer is one of the trusted proxies in force.
+    pub fn is_trusted_proxy(&self, peer: IpAddr) -> bool {
+        is_trusted(peer, &self.rules().trusted_proxies)
     }
 
     pub(super) fn rules(&self) -> Guard<Arc<Rules>> {

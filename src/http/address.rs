@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    net::{IpAddr, Ipv6Addr, SocketAddr},
+    net::{IpAddr, SocketAddr},
     str::FromStr,
     time::Duration,
 };
@@ -13,7 +13,7 @@ use moka::{policy::EvictionPolicy, sync::Cache};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::{
-    client::Client,
+    client::{Client, network},
     proxy::{Allowance, Bucket},
 };
 
@@ -42,16 +42,18 @@ pub struct NetworkError {
     pub text: String,
 }
 
-/// Who counts as one client: an IPv4 address, or all of an IPv6 /64. That is what one customer is given at
-/// least, so whoever has one has 2^64 addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Household(IpAddr);
-
 /// A bucket for each client without a key.
 #[derive(Clone, Debug)]
 pub(super) struct Households {
     allowance: Allowance,
-    buckets: Cache<Household, Bucket>,
+    /// By the [network] of their address.
+    buckets: Cache<IpAddr, Bucket>,
+}
+
+/// Returns whether this peer is one of the trusted proxies.
+pub(super) fn is_trusted(peer: IpAddr, trusted: &[Network]) -> bool {
+    let peer = peer.to_canonical();
+    trusted.iter().any(|network| network.0.contains(&peer))
 }
 
 /// The address of the client behind `peer`.
@@ -66,7 +68,7 @@ pub(super) fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[Netwo
     }
     let hops = headers.get_all(FORWARDED_FOR).iter().rev();
     let mut hops = hops.flat_map(|value| value.as_bytes().rsplit(|byte| *byte == b','));
-    while trusted.iter().any(|network| network.0.contains(&client)) {
+    while is_trusted(client, trusted) {
         // Past something unreadable nothing is believed: then the proxy that wrote it is the client.
         let Some(hop) = hops.next().and_then(address) else { break };
         client = hop;
@@ -76,7 +78,7 @@ pub(super) fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[Netwo
 
 /// Who counts as the client at an address.
 pub(super) fn client_at(address: IpAddr) -> Client {
-    Client::Address(Household::of(address).0)
+    Client::Address(network(address))
 }
 
 /// With or without a port, as some proxies write it.
@@ -132,17 +134,6 @@ impl<'de> Deserialize<'de> for Network {
     }
 }
 
-// === impl Household ===
-
-impl Household {
-    fn of(address: IpAddr) -> Self {
-        match address.to_canonical() {
-            IpAddr::V6(address) => Self(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into()),
-            address @ IpAddr::V4(_) => Self(address),
-        }
-    }
-}
-
 // === impl Households ===
 
 impl Households {
@@ -169,7 +160,7 @@ impl Households {
 
     /// The bucket of the client with this address.
     pub(super) fn bucket(&self, client: IpAddr) -> Bucket {
-        self.buckets.get_with(Household::of(client), || Bucket::new(self.allowance))
+        self.buckets.get_with(network(client), || Bucket::new(self.allowance))
     }
 }
 
@@ -242,11 +233,11 @@ mod tests {
 
     #[test]
     fn an_ipv6_network_is_one_client() {
-        let one = Household::of(ip("2001:db8:1:2:3:4:5:6"));
-        assert_eq!(one, Household::of(ip("2001:db8:1:2::")));
-        assert_ne!(one, Household::of(ip("2001:db8:1:3::")));
-        assert_eq!(Household::of(ip("::ffff:1.2.3.4")), Household::of(ip("1.2.3.4")));
-        assert_ne!(Household::of(ip("1.2.3.5")), Household::of(ip("1.2.3.4")));
+        let one = network(ip("2001:db8:1:2:3:4:5:6"));
+        assert_eq!(one, network(ip("2001:db8:1:2::")));
+        assert_ne!(one, network(ip("2001:db8:1:3::")));
+        assert_eq!(network(ip("::ffff:1.2.3.4")), network(ip("1.2.3.4")));
+        assert_ne!(network(ip("1.2.3.5")), network(ip("1.2.3.4")));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use http::{Request, Response};
 use tower::{Layer, Service};
 
 use super::{Access, HttpError, RpcBody, refused::Refused, rpc::Head};
-use crate::{listen::Peer, proxy::Caller};
+use crate::{client::Client, listen::Peer, proxy::Caller};
 
 /// Puts an [`Auth`] around a service.
 #[derive(Clone, Debug)]
@@ -77,6 +77,9 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         match self.access.admit(&request, request.body().peer(), self.is_loopback) {
             Ok(caller) => {
+                if let Some(Client::Key(_)) = caller.client {
+                    request.body().authenticate();
+                }
                 let head = Head::check(&request, &self.hint);
                 Either::Left(self.inner.call(Admitted { head, body: request.into_body(), caller }))
             }

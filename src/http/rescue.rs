@@ -26,7 +26,7 @@ use tracing::{debug, error};
 use super::{HttpError, LeftOut, Metrics, RpcBody, cache_status};
 use crate::{
     jsonrpc::{Answer, Code, ErrorObject, RawId, ReplyWriter},
-    listen::TurnedAway,
+    listen::{Refused, TurnedAway},
     proxy::CallError,
     upstream::{Retry, UpstreamError},
 };
@@ -43,6 +43,8 @@ pub struct Verdict {
     pub error: ErrorObject,
     /// The `retry-after` header.
     pub retry_after: Option<Duration>,
+    /// The client was refused for who it is or how often it calls: its connection ends with this.
+    pub is_refusal: bool,
 }
 
 /// Puts a [`Rescue`] around a service.
@@ -101,7 +103,8 @@ pub fn call_error(error: &CallError) -> Verdict {
         (_, Code::Overloaded) => Some(RETRY_SOON),
         _ => None,
     };
-    Verdict { retry_after, ..Verdict::new(status, code, message) }
+    let is_refusal = matches!(error, CallError::RateLimited { .. });
+    Verdict { retry_after, is_refusal, ..Verdict::new(status, code, message) }
 }
 
 fn upstream_message(error: &UpstreamError) -> String {
@@ -122,8 +125,8 @@ pub fn http_error(error: &HttpError) -> Verdict {
     let message = error.to_string();
     let refused = |status| Verdict::new(status, Code::InvalidRequest, message.clone());
     match error {
-        HttpError::Host(_) => refused(StatusCode::FORBIDDEN),
-        HttpError::NoKey | HttpError::BadKey => refused(StatusCode::UNAUTHORIZED),
+        HttpError::Host(_) => refused(StatusCode::FORBIDDEN).refusal(),
+        HttpError::NoKey | HttpError::BadKey => refused(StatusCode::UNAUTHORIZED).refusal(),
         HttpError::MethodNotAllowed { .. } | HttpError::WebSocket => refused(StatusCode::METHOD_NOT_ALLOWED),
         HttpError::ContentType | HttpError::ContentEncoding => refused(StatusCode::UNSUPPORTED_MEDIA_TYPE),
         HttpError::BodyTooLarge { .. } => refused(StatusCode::PAYLOAD_TOO_LARGE),
@@ -131,7 +134,9 @@ pub fn http_error(error: &HttpError) -> Verdict {
         HttpError::BodyBroken => refused(StatusCode::BAD_REQUEST),
         HttpError::Packet(packet) => Verdict::ok(packet.code(), message),
         HttpError::RateLimited { wait } | HttpError::TooManyStrangers { wait } => {
-            Verdict::new(StatusCode::TOO_MANY_REQUESTS, Code::RateLimited, message).retry_after(*wait)
+            Verdict::new(StatusCode::TOO_MANY_REQUESTS, Code::RateLimited, message)
+                .retry_after(*wait)
+                .refusal()
         }
         HttpError::Overloaded | HttpError::OverShare | HttpError::TooMuchToRead => {
             Verdict::new(StatusCode::SERVICE_UNAVAILABLE, Code::Overloaded, message).retry_after(RETRY_SOON)
@@ -176,7 +181,7 @@ pub fn guarded<F: Future>(call: impl FnOnce() -> F) -> Guarded<F> {
 
 impl Verdict {
     fn new(status: StatusCode, code: Code, message: String) -> Self {
-        Self { status, error: ErrorObject::new(code, message), retry_after: None }
+        Self { status, error: ErrorObject::new(code, message), retry_after: None, is_refusal: false }
     }
 
     fn ok(code: Code, message: String) -> Self {
@@ -185,6 +190,10 @@ impl Verdict {
 
     fn retry_after(self, wait: Duration) -> Self {
         Self { retry_after: Some(wait), ..self }
+    }
+
+    fn refusal(self) -> Self {
+        Self { is_refusal: true, ..self }
     }
 
     /// A response that is nothing but this error.
@@ -201,6 +210,9 @@ impl Verdict {
     /// Sets status and headers.
     pub(super) fn mark(&self, response: &mut Response<RpcBody>) {
         *response.status_mut() = self.status;
+        if self.is_refusal {
+            response.extensions_mut().insert(Refused);
+        }
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(wait) = self.retry_after {

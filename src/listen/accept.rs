@@ -1,22 +1,36 @@
 //! Binds an address and accepts connections until told to stop.
 
-use std::{future::Future, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+use std::{
+    collections::VecDeque,
+    future::Future,
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures_util::FutureExt;
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    sync::watch,
     time::{self, Instant},
 };
 use tracing::{debug, warn};
 
-use super::{Config, HttpService, Metrics, Tls, connection::Connections, pressure::Pressure};
+use super::{
+    Config, HttpService, Metrics, Tls,
+    connection::Connections,
+    slots::{Slots, Trusted},
+};
 
 /// How long to wait after the system has refused a connection for want of files or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How soon a connection that nobody needs has made room; after that it is known that there is none.
-const ROOM_MADE: Duration = Duration::from_millis(100);
+/// Connections that wait for a slot. Past that they are closed: those of other addresses must be accepted.
+const MAX_WAITING: usize = 64;
+
+/// How often they look whether a connection has become idle.
+const WAITING_TICK: Duration = Duration::from_millis(20);
 
 /// An operator must learn of failing accepts, but not twenty times a second.
 const ACCEPT_WARN_EVERY: Duration = Duration::from_secs(10);
@@ -33,12 +47,12 @@ pub struct BindError {
 }
 
 /// A bound socket.
-#[derive(Debug)]
 pub struct Listener {
     tcp: TcpListener,
     address: SocketAddr,
     config: Config,
     tls: Option<Tls>,
+    trusted: Trusted,
     metrics: Metrics,
 }
 
@@ -53,13 +67,19 @@ impl Listener {
         let error = |source| BindError { address, source };
         let tcp = TcpListener::bind(address).await.map_err(error)?;
         let address = tcp.local_addr().map_err(error)?;
-        Ok(Self { tcp, address, config, tls: None, metrics })
+        Ok(Self { tcp, address, config, tls: None, trusted: Arc::new(|_| false), metrics })
     }
 
     /// Speaks TLS, if there is a certificate to show, and nothing else.
     #[must_use]
     pub fn with_tls(self, tls: Option<Tls>) -> Self {
         Self { tls, ..self }
+    }
+
+    /// Displaces connections of trusted proxies after all others, and closes none of them for a refused request.
+    #[must_use]
+    pub fn with_trusted(self, is_trusted: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Self {
+        Self { trusted: Arc::new(is_trusted), ..self }
     }
 
     /// The address it really listens on.
@@ -71,20 +91,14 @@ impl Listener {
     /// when every request whose head was read is answered, or `drain_timeout` has passed: what connections
     /// are left then are cut off.
     pub async fn serve(self, service: impl HttpService, stop: impl Future<Output = ()>) {
-        let Self { tcp, config, tls, metrics, .. } = self;
+        let Self { tcp, config, tls, trusted, metrics, .. } = self;
         let drain_timeout = config.drain_timeout;
-        let mut acceptor = Acceptor {
-            tcp,
-            arrived: None,
-            slots: Arc::new(Semaphore::new(config.max)),
-            pressure: Arc::default(),
-            warned: None,
-        };
+        let slots = Arc::new(Slots::new(config.max, trusted));
+        let mut acceptor = Acceptor { tcp, slots, waiting: VecDeque::new(), warned: None };
         let (stop_all, stopping) = watch::channel(false);
         // Dropped when this ends, however it ends: no connection is served longer.
         let (_until, open) = watch::channel(());
-        let pressure = acceptor.pressure.clone();
-        let connections = Connections::new(config, tls, metrics, pressure, stopping, open);
+        let connections = Connections::new(config, tls, metrics, stopping, open);
         tokio::select! {
             () = acceptor.run(&connections, &service) => {}
             () = stop => {}
@@ -101,12 +115,15 @@ impl Listener {
 
 struct Acceptor {
     tcp: TcpListener,
-    /// Has connected, and has no place yet.
-    arrived: Option<TcpStream>,
-    slots: Arc<Semaphore>,
-    /// Asks one idle connection to make room.
-    pressure: Arc<Pressure>,
+    slots: Arc<Slots>,
+    /// Connected, and without a slot: their address holds the most, and all its connections are busy.
+    waiting: VecDeque<Arrival>,
     warned: Option<Instant>,
+}
+
+struct Arrival {
+    stream: TcpStream,
+    peer: Option<IpAddr>,
 }
 
 // === impl Acceptor ===
@@ -114,67 +131,53 @@ struct Acceptor {
 impl Acceptor {
     async fn run(&mut self, connections: &Connections, service: &impl HttpService) {
         loop {
-            // Accepted before there is a place for it: only somebody's arrival is worth closing
-            // another's idle connection.
-            if self.arrived.is_none() {
-                self.arrived = Some(self.accept().await);
+            // Not accepted meanwhile: a newcomer of any address waits a moment in the backlog.
+            let is_settling = self.slots.is_settling();
+            let waits = is_settling || !self.waiting.is_empty();
+            tokio::select! {
+                arrived = accept(&self.tcp), if !is_settling => match arrived {
+                    Ok(arrival) => self.waiting.push_back(arrival),
+                    Err(error) => {
+                        // Out of files or memory (EMFILE and its kin): the connection stays in the
+                        // backlog, so going on at once would only spin.
+                        self.warn(&error);
+                        self.slots.give_up_one();
+                        time::sleep(ACCEPT_PAUSE).await;
+                    }
+                },
+                () = self.slots.freed(), if waits => {}
+                () = time::sleep(WAITING_TICK), if waits => {}
             }
-            let slot = self.slot().await;
-            if let Some(stream) = self.arrived.take() {
-                tokio::spawn(connections.serve(stream, service.clone(), slot));
+            self.serve_waiting(connections, service);
+            // The one that came last goes: a client with so many connections can wait with the next.
+            if self.waiting.len() > MAX_WAITING && self.waiting.pop_back().is_some() {
+                debug!("a connection was closed: too many of its address wait for a slot");
             }
         }
     }
 
-    /// Serves those who have connected by now and find a place; nobody after them can connect. They cannot have known
+    /// Serves those who have connected by now and find a slot; nobody after them can connect. They cannot have known
     /// that it ends, and would lose what they have sent.
     fn last(mut self, connections: &Connections, service: &impl HttpService) {
-        while let Some(stream) = self.arrived.take().or_else(|| self.accept().now_or_never())
-            && let Ok(slot) = self.slots.clone().try_acquire_owned()
-        {
-            tokio::spawn(connections.serve(stream, service.clone(), slot));
+        while let Some(Ok(arrival)) = accept(&self.tcp).now_or_never() {
+            self.waiting.push_back(arrival);
         }
+        self.serve_waiting(connections, service);
     }
 
-    /// Waits for a place under the cap, at the cost of an idle connection where there is one, or of one whose peer hardly
-    /// takes what it asked for.
-    async fn slot(&self) -> OwnedSemaphorePermit {
-        if let Ok(slot) = self.slots.clone().try_acquire_owned() {
-            return slot;
-        }
-        self.pressure.ask();
-        let mut freed = pin!(self.slots.clone().acquire_owned());
-        let slot = loop {
-            match time::timeout(ROOM_MADE, freed.as_mut()).await {
-                Ok(slot) => break slot.expect("the semaphore is never closed"),
-                Err(_) => self.pressure.insist(),
-            }
-        };
-        // It may have come from a connection that ended by itself.
-        self.pressure.withdraw();
-        slot
-    }
-
-    async fn accept(&mut self) -> TcpStream {
-        loop {
-            match self.tcp.accept().await {
-                Ok((stream, _)) => {
-                    self.pressure.withdraw();
-                    // Answers are written whole: waiting to fill a packet would only delay them.
-                    if let Err(error) = stream.set_nodelay(true) {
-                        debug!(%error, "the connection was gone before it was served");
-                    }
-                    return stream;
+    /// Serves the connections that wait, as far as there are slots for them, or as others are displaced.
+    fn serve_waiting(&mut self, connections: &Connections, service: &impl HttpService) {
+        // One look for each address is enough.
+        let mut in_vain = Vec::new();
+        for arrival in std::mem::take(&mut self.waiting) {
+            let slot = if in_vain.contains(&arrival.peer) { None } else { self.slots.take(arrival.peer) };
+            match slot {
+                Some(slot) => {
+                    tokio::spawn(connections.serve(arrival.stream, arrival.peer, service.clone(), slot));
                 }
-                Err(error) if is_peers_fault(&error) => {
-                    debug!(%error, "a connection was lost before it was accepted");
-                }
-                Err(error) => {
-                    // Out of files or memory (EMFILE and its kin): the connection stays in the
-                    // backlog, so going on at once would only spin.
-                    self.warn(&error);
-                    self.pressure.ask();
-                    time::sleep(ACCEPT_PAUSE).await;
+                None => {
+                    in_vain.push(arrival.peer);
+                    self.waiting.push_back(arrival);
                 }
             }
         }
@@ -185,6 +188,25 @@ impl Acceptor {
         if self.warned.is_none_or(|last| now.duration_since(last) >= ACCEPT_WARN_EVERY) {
             self.warned = Some(now);
             warn!(%error, "cannot accept connections: raise the file limit or lower connections.max");
+        }
+    }
+}
+
+/// The next connection.
+async fn accept(tcp: &TcpListener) -> io::Result<Arrival> {
+    loop {
+        match tcp.accept().await {
+            Ok((stream, peer)) => {
+                // Answers are written whole: waiting to fill a packet would only delay them.
+                if let Err(error) = stream.set_nodelay(true) {
+                    debug!(%error, "the connection was gone before it was served");
+                }
+                return Ok(Arrival { stream, peer: Some(peer.ip()) });
+            }
+            Err(error) if is_peers_fault(&error) => {
+                debug!(%error, "a connection was lost before it was accepted");
+            }
+            Err(error) => return Err(error),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::{
     io,
     pin::Pin,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     task::{Context, Poll, ready},
@@ -20,6 +20,7 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
+    sync::Notify,
     time::{self, Instant},
 };
 
@@ -27,7 +28,7 @@ use super::{
     Config,
     answers::{Answers, Taken, Untaken, WatchedData},
     linger::Linger,
-    pressure::{Pressure, Turn},
+    relief::Relief,
 };
 
 /// How long a head may be under way before it has to make room for others: a head is a packet or two,
@@ -52,7 +53,8 @@ pub(super) enum Closed {
     Idle,
     /// An answer was ready and was not taken.
     Stalled,
-    /// It was idle, took its time over a head or over an answer, and another wanted its place, or what it held.
+    /// The listener was full, and its address held the most connections; or it hardly took an answer that held bytes for
+    /// which other requests were turned away.
     Displaced,
 }
 
@@ -76,14 +78,41 @@ pub(super) struct Activity {
     multiplexed: AtomicBool,
     /// The last request was answered before all of its body was read.
     unread: AtomicBool,
-    /// So much of it that the connection ends with this answer.
+    /// The connection ends with this answer: too much of the body is left, or the request was refused.
     ends: AtomicBool,
     /// All has been said, and the peer is left some time to hear it.
     closing: AtomicBool,
     /// Those that are on their way, where there can be several at a time.
     pub(super) answers: Answers,
-    /// Who wants it to make room.
-    pressure: Arc<Pressure>,
+    relief: Arc<Relief>,
+    /// The phase that the watchdog saw last.
+    sampled: Mutex<Option<Sample>>,
+    /// The peer is a trusted proxy, or has shown a valid key.
+    is_trusted: AtomicBool,
+    is_displaced: AtomicBool,
+    /// Open requests are to be answered, and no others.
+    finish: Notify,
+    /// The connection is to be closed at once.
+    cut_off: Notify,
+}
+
+/// How little is lost if a connection is closed for another. The first goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Standing {
+    /// No request is open.
+    Idle,
+    /// The head of a request has been on its way for [`HEAD_GRACE`].
+    Head,
+    /// The peer takes next to nothing of an answer.
+    Slow,
+    Busy,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    phase: Phase,
+    since: Instant,
+    is_slow: bool,
 }
 
 /// What the watchdog compares between samples: unchanged means it has gone on.
@@ -163,9 +192,8 @@ impl Closed {
 // === impl Activity ===
 
 impl Activity {
-    /// Nothing yet.
-    pub(super) fn new(pressure: Arc<Pressure>) -> Self {
-        Self { pressure, ..Self::default() }
+    pub(super) fn new(relief: Arc<Relief>, is_trusted: bool) -> Self {
+        Self { relief, is_trusted: AtomicBool::new(is_trusted), ..Self::default() }
     }
 
     pub(super) fn begin_request(self: &Arc<Self>, version: http::Version) -> InFlight {
@@ -179,9 +207,61 @@ impl Activity {
         InFlight { activity: self.clone(), version }
     }
 
-    /// Has nothing been asked on it yet?
+    /// Returns whether no request has come yet.
     pub(super) fn is_new(&self) -> bool {
         self.requests.load(Relaxed) == 0
+    }
+
+    /// Returns whether a request is being answered.
+    pub(super) fn is_answering(&self) -> bool {
+        self.in_flight.load(Relaxed) > 0
+    }
+
+    /// Records that the peer has shown a valid key.
+    pub(super) fn trust(&self) {
+        self.is_trusted.store(true, Relaxed);
+    }
+
+    /// Returns how little is lost if the connection is closed, and for how long that has been so.
+    pub(super) fn standing(&self) -> (Standing, Duration) {
+        let phase = self.phase();
+        let sample = self.sampled().filter(|sample| sample.phase == phase);
+        let age = sample.map_or(Duration::ZERO, |sample| sample.since.elapsed());
+        let standing = match phase {
+            Phase::FirstByte | Phase::Idle { .. } | Phase::Closing => Standing::Idle,
+            Phase::Head { .. } if age >= HEAD_GRACE => Standing::Head,
+            // Each byte that is taken is another phase, and the pace stays what it was.
+            Phase::Stalled { .. } if self.sampled().is_some_and(|sample| sample.is_slow) => Standing::Slow,
+            Phase::Head { .. } | Phase::Stalled { .. } | Phase::Busy => Standing::Busy,
+        };
+        (standing, age)
+    }
+
+    /// Closes the connection for another. A request that comes at the same moment is still answered; not over HTTP/2, where
+    /// the peer would have to take part in the end.
+    pub(super) fn displace(&self) {
+        self.is_displaced.store(true, Relaxed);
+        match self.phase() {
+            Phase::Idle { .. } if !self.multiplexed.load(Relaxed) => self.finish.notify_one(),
+            _ => self.cut_off.notify_one(),
+        }
+    }
+
+    pub(super) fn is_displaced(&self) -> bool {
+        self.is_displaced.load(Relaxed)
+    }
+
+    /// Resolves when open requests are to be answered, and no others.
+    pub(super) async fn finishing(&self) {
+        self.finish.notified().await;
+    }
+
+    fn sampled(&self) -> Option<Sample> {
+        *self.sample()
+    }
+
+    fn sample(&self) -> MutexGuard<'_, Option<Sample>> {
+        self.sampled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// So many bytes of an answer have been taken.
@@ -200,7 +280,7 @@ impl Activity {
 
     /// Resolves when the connection should be closed, and says why.
     pub(super) async fn expired(&self, config: &Config) -> Closed {
-        let pressure = &self.pressure;
+        let relief = &self.relief;
         let limits =
             [config.first_byte_timeout, config.head_timeout, config.idle_timeout, config.stall_timeout];
         let tick = limits.into_iter().min().unwrap_or_default() / 4;
@@ -209,15 +289,16 @@ impl Activity {
         let mut since = Instant::now();
         let mut pace = self.pace();
         loop {
-            let turn = phase.turn(since.elapsed(), &pace);
-            if turn == Some(Turn::Last) && pressure.relief.accept() {
+            let is_slow = matches!(phase, Phase::Stalled { .. }) && pace.is_slow;
+            *self.sample() = Some(Sample { phase, since, is_slow });
+            if is_slow && relief.accept() {
                 return Closed::Displaced;
             }
-            let asked = tokio::select! {
-                () = time::sleep(phase.tick(tick, grace)) => false,
-                () = pressure.asked(turn.unwrap_or(Turn::First)), if turn.is_some() => true,
-                () = pressure.relief.wanted(), if turn == Some(Turn::Last) => false,
-            };
+            tokio::select! {
+                () = time::sleep(phase.tick(tick, grace)) => {}
+                () = self.cut_off.notified() => return Closed::Displaced,
+                () = relief.wanted(), if is_slow => {}
+            }
             let now = self.phase();
             if now != phase {
                 (phase, since) = (now, Instant::now());
@@ -227,17 +308,8 @@ impl Activity {
             } else if pace.since.elapsed() >= grace {
                 pace = self.pace_after(&pace);
             }
-            let age = since.elapsed();
-            if let Some(heard) = turn.filter(|_| asked) {
-                if phase.turn(age, &pace) != turn {
-                    // Begun something since it was last looked at: let another make room.
-                    pressure.decline(heard);
-                } else if pressure.accept() {
-                    return Closed::Displaced;
-                }
-            }
             if let Some((limit, reason)) = phase.limit(config)
-                && age >= limit
+                && since.elapsed() >= limit
             {
                 return reason;
             }
@@ -286,18 +358,7 @@ impl Activity {
 // === impl Phase ===
 
 impl Phase {
-    /// Can the connection be closed for another's sake, if this has gone on for `age` and at this pace? And when is it its
-    /// turn?
-    fn turn(self, age: Duration, pace: &Pace) -> Option<Turn> {
-        match self {
-            Self::FirstByte | Self::Idle { .. } | Self::Closing => Some(Turn::First),
-            Self::Head { .. } => (age >= HEAD_GRACE).then_some(Turn::First),
-            Self::Stalled { .. } => pace.is_slow.then_some(Turn::Last),
-            Self::Busy => None,
-        }
-    }
-
-    /// When to look again, if no later than `tick`. From then on it hears those who want its place.
+    /// When to look again, if no later than `tick`: a head or a slow reader can be displaced only once it is known for it.
     fn tick(self, tick: Duration, grace: Duration) -> Duration {
         match self {
             Self::Head { .. } => tick.min(HEAD_GRACE),
@@ -323,10 +384,22 @@ impl Phase {
 impl InFlight {
     /// The request was turned away for want of what others hold.
     pub(super) fn turned_away(&self) {
-        self.activity.pressure.relief.want();
+        self.activity.relief.want();
     }
 
-    /// Was so much of its body left unread that the connection comes to its end by that?
+    /// The request was refused: the connection ends with this answer, unless its peer is trusted.
+    pub(super) fn refused(&self) {
+        if self.activity.is_trusted.load(Relaxed) {
+            return;
+        }
+        if self.version == http::Version::HTTP_2 {
+            self.activity.finish.notify_one();
+        } else {
+            self.activity.ends.store(true, Relaxed);
+        }
+    }
+
+    /// Returns whether the connection ends with this answer.
     pub(super) fn ends_connection(&self) -> bool {
         self.activity.ends.load(Relaxed)
     }

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Connections at once. At the cap one that is idle, or takes its time over a head, is closed for
-    /// each that comes.
+    /// Connections at once. At the cap each newcomer displaces a connection of the address that holds the most: idle ones
+    /// first, then unfinished request heads, then slow readers.
     pub max: usize,
     /// From accepting a connection to its first byte.
     #[serde(with = "humantime_serde")]

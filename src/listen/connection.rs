@@ -19,7 +19,7 @@ use hyper_util::{
 use pin_project_lite::pin_project;
 use tokio::{
     net::TcpStream,
-    sync::{OwnedSemaphorePermit, watch},
+    sync::watch,
     task::coop::{Unconstrained, unconstrained},
     time,
 };
@@ -27,10 +27,10 @@ use tower::Service;
 use tracing::debug;
 
 use super::{
-    Config, HttpService, Metrics, RequestBody, Tls, TurnedAway,
-    activity::{Activity, InFlight, WatchedBody},
+    Config, HttpService, Metrics, Refused, RequestBody, Tls, TurnedAway,
+    activity::{Activity, Closed, InFlight, WatchedBody},
     handshake::Stream,
-    pressure::Pressure,
+    slots::Slot,
 };
 
 /// Room for a request's head, per connection; no client of ours needs half of it.
@@ -45,6 +45,9 @@ const MAX_SEND_BUFFER: usize = 128 * 1024;
 /// Whoever has connected and asked nothing when all is to end may just be asking: so long they are heard.
 const HEARING: Duration = Duration::from_millis(250);
 
+/// How long a peer that has no open request may take to close its side, once the connection is to finish.
+const FINISHING: Duration = Duration::from_secs(1);
+
 /// What all connections of a listener share.
 #[derive(Clone)]
 pub(super) struct Connections {
@@ -52,7 +55,6 @@ pub(super) struct Connections {
     config: Arc<Config>,
     tls: Option<Tls>,
     metrics: Metrics,
-    pressure: Arc<Pressure>,
     /// Changes when connections are no longer accepted.
     stopping: watch::Receiver<bool>,
     /// Closed when connections are no longer served.
@@ -85,7 +87,6 @@ impl Connections {
         config: Config,
         tls: Option<Tls>,
         metrics: Metrics,
-        pressure: Arc<Pressure>,
         stopping: watch::Receiver<bool>,
         open: watch::Receiver<()>,
     ) -> Self {
@@ -102,21 +103,20 @@ impl Connections {
             .max_concurrent_streams(MAX_STREAMS)
             .max_header_list_size(MAX_HEAD)
             .max_send_buf_size(MAX_SEND_BUFFER);
-        Self { http: Arc::new(http), config: Arc::new(config), tls, metrics, pressure, stopping, open }
+        Self { http: Arc::new(http), config: Arc::new(config), tls, metrics, stopping, open }
     }
 
     pub(super) fn serve<S: HttpService>(
         &self,
         stream: TcpStream,
+        peer: Option<IpAddr>,
         service: S,
-        slot: OwnedSemaphorePermit,
+        slot: Slot,
     ) -> impl Future<Output = ()> + Send + use<S> {
         let this = self.clone();
         async move {
-            let _slot = slot;
             let _open = this.metrics.opened();
-            let activity = Arc::new(Activity::new(this.pressure.clone()));
-            let peer = stream.peer_addr().ok().map(|peer| peer.ip());
+            let activity = slot.activity.clone();
             let service = Counted { inner: Mutex::new(service), activity: activity.clone(), peer };
             let served = async {
                 let mut stopping = this.stopping.clone();
@@ -129,11 +129,26 @@ impl Connections {
                     },
                 };
                 let mut connection = pin!(this.http.serve_connection(TokioIo::new(stream), service));
-                let mut stop = seldom_polled(stopping.changed());
-                tokio::select! {
+                let mut stop = seldom_polled(async {
+                    tokio::select! {
+                        _ = stopping.changed() => true,
+                        () = activity.finishing() => false,
+                    }
+                });
+                let is_stopping = tokio::select! {
                     biased;
                     ended = connection.as_mut() => return ended.err(),
-                    _ = stop.next() => {}
+                    is_stopping = stop.next() => is_stopping == Some(true),
+                };
+                if !is_stopping {
+                    connection.as_mut().graceful_shutdown();
+                    while time::timeout(FINISHING, connection.as_mut()).await.is_err()
+                        && activity.is_answering()
+                    {}
+                    if activity.is_displaced() {
+                        this.metrics.closed(Closed::Displaced);
+                    }
+                    return None;
                 }
                 if activity.is_new() {
                     tokio::select! {
@@ -209,6 +224,11 @@ where
         if response.extensions().get::<TurnedAway>().is_some() {
             in_flight.turned_away();
         }
+        if response.extensions().get::<Refused>().is_some() {
+            in_flight.refused();
+        }
+        // A page that loads an answer as a script or a style sheet gets nothing out of it.
+        response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         if in_flight.ends_connection() {
             // The connection ends with this answer, and a client with many must not ask on it again.
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));

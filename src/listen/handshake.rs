@@ -25,7 +25,8 @@ use super::{
 
 /// What a client hears that speaks HTTP where TLS is spoken.
 const SPEAK_TLS: &str = "HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\n\
-                         content-length: 44\r\nconnection: close\r\n\r\nTLS is spoken here: ask again with https://\n";
+                         content-length: 44\r\nx-content-type-options: nosniff\r\n\
+                         connection: close\r\n\r\nTLS is spoken here: ask again with https://\n";
 
 /// Pieces of no more than this together are written as one: to copy them costs less than to tell the kernel of each.
 const JOINED: usize = 4 << 10;

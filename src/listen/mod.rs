@@ -2,7 +2,7 @@
 //!
 //! Serves whatever `tower::Service` it is given, over HTTP/1.1 and HTTP/2, in the clear or over TLS: the RPC edge, the admin
 //! listener and the development chain all stand on it. It survives running out of files, keeps to
-//! its connection cap by closing idle connections first, and bounds every time a peer could take.
+//! its connection cap by displacing connections of the address that holds the most, and bounds every time a peer could take.
 
 mod accept;
 mod activity;
@@ -14,9 +14,9 @@ mod handshake;
 mod linger;
 mod metrics;
 mod peer;
-mod pressure;
 mod relief;
 mod service;
+mod slots;
 mod tls;
 
 pub use self::{
@@ -26,6 +26,6 @@ pub use self::{
     linger::RequestBody,
     metrics::Metrics,
     peer::Peer,
-    service::{HttpService, TurnedAway},
+    service::{HttpService, Refused, TurnedAway},
     tls::{Tls, TlsConfig, TlsError, TlsIdentity},
 };

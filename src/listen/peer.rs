@@ -11,6 +11,9 @@ use http_body_util::Full;
 pub trait Peer {
     /// `None` if there is no connection.
     fn peer(&self) -> Option<IpAddr>;
+
+    /// Records that the client has shown a valid key on this connection, which then outlives refusals.
+    fn authenticate(&self);
 }
 
 /// A request that the program makes itself.
@@ -18,4 +21,6 @@ impl<D> Peer for Full<D> {
     fn peer(&self) -> Option<IpAddr> {
         None
     }
+
+    fn authenticate(&self) {}
 }

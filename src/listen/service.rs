@@ -13,6 +13,11 @@ use super::RequestBody;
 #[derive(Clone, Copy, Debug)]
 pub struct TurnedAway;
 
+/// Among a response's extensions: its request was refused for who sent it, or how often. The connection ends with it, unless
+/// the peer is a trusted proxy or has shown a valid key.
+#[derive(Clone, Copy, Debug)]
+pub struct Refused;
+
 /// A service that a listener can serve connections with, each with a clone of its own. It must always be
 /// ready: nobody asks it.
 ///

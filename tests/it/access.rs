@@ -1,5 +1,6 @@
 //! Who may come in, and what they may do: keys, rates, hosts, proxies.
 
+mod crowding;
 mod fairness;
 mod hosts;
 mod keys;
@@ -70,7 +71,8 @@ async fn the_rules_can_be_replaced_under_a_connection() {
     replace(&config);
     assert_eq!(connection.call("eth_chainId").await.status, 200);
     assert_eq!(connection.call("eth_chainId").await.status, 429);
-    // Another rate, a key, another policy.
+    // Another rate, a key, another policy. A refusal ends a connection.
+    let mut connection = Raw::connect(proxy.address()).await;
     config.http.rate = "100/s".parse().ok();
     replace(&config);
     assert!(connection.call("eth_gasPrice").await.outcome().is_ok());
@@ -85,10 +87,11 @@ async fn the_rules_can_be_replaced_under_a_connection() {
     config.http.keys.clear();
     config.http.allowed_hosts = vec!["rpc.example.org".parse().unwrap()];
     replace(&config);
+    let mut connection = Raw::connect(proxy.address()).await;
     assert_eq!(connection.call("eth_chainId").await.status, 200);
     let client = client::http(&proxy);
     assert_eq!(status(chain_id(client.post()).header("host", "rpc.example.org")).await, 200);
-    assert_eq!(proxy.metric("holdfast_connections_accepted_total").await, 3);
+    assert_eq!(proxy.metric("holdfast_connections_accepted_total").await, 5);
 }
 
 #[tokio::test]

@@ -134,97 +134,68 @@ async fn a_write_that_does_not_move_is_given_up() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn an_idle_connection_makes_room_when_asked() {
-    let idle = Activity::default();
+/// The standing of a connection, as the watchdog sees it after a while.
+async fn standing_after(activity: &Activity, wait: Duration) -> Standing {
     let config = config();
-    let (reason, ()) = tokio::join!(idle.expired(&config), async { idle.pressure.ask() });
-    assert_eq!(reason, Closed::Displaced);
+    tokio::select! {
+        _ = activity.expired(&config) => unreachable!("it is closed before"),
+        () = time::sleep(wait) => activity.standing().0,
+    }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_under_way_makes_room_after_a_while() {
+async fn head_on_its_way_can_be_displaced_after_a_while() {
     let head = Activity::default();
-    let config = config();
-    let begun = Instant::now();
-    let (reason, ()) = tokio::join!(head.expired(&config), async {
-        // Idle when it was last looked at: it is asked, and has begun a head since.
-        head.reads.store(10, Relaxed);
-        head.pressure.ask();
-    });
-    assert_eq!(reason, Closed::Displaced);
-    assert_about(begun.elapsed(), HEAD_GRACE);
-    assert!(begun.elapsed() < HEAD_GRACE * 2, "{:?}", begun.elapsed());
+    assert_eq!(head.standing().0, Standing::Idle);
+    head.reads.store(10, Relaxed);
+    assert_eq!(standing_after(&head, HEAD_GRACE / 2).await, Standing::Busy);
+    assert_eq!(standing_after(&head, HEAD_GRACE * 2).await, Standing::Head);
 }
 
-#[tokio::test(start_paused = true)]
-async fn nobody_makes_room_for_a_wish_that_was_withdrawn() {
-    let new = Activity::default();
-    new.pressure.ask();
-    new.pressure.withdraw();
-    assert_eq!(new.expired(&config()).await, Closed::FirstByte);
-}
-
-/// Somebody wants room.
-type Wish = fn(&Pressure);
-
-const A_NEWCOMER: Wish = |pressure| {
-    pressure.ask();
-    pressure.insist();
-};
-const ONE_TURNED_AWAY: Wish = |pressure| pressure.relief.want();
-
-/// Wants room of a connection whose peer takes so much every 100 ms.
-async fn asks_a_reader(
-    wish: Wish,
-    takes: u64,
-    lasts: Duration,
-) -> Result<(Closed, Duration), time::error::Elapsed> {
-    let (activity, config) = (Activity::default(), config());
+/// The standing of a connection whose peer takes so much every 100 ms.
+async fn reader_after(takes: u64, wait: Duration) -> Standing {
+    let activity = Activity::default();
     activity.reads.store(10, Relaxed);
     activity.write_blocked.store(true, Relaxed);
     let taking = async {
         loop {
-            wish(&activity.pressure);
             time::sleep(Duration::from_millis(100)).await;
             activity.writes.fetch_add(takes, Relaxed);
         }
     };
-    let begun = Instant::now();
-    time::timeout(lasts, async {
-        tokio::select! {
-            () = taking => unreachable!(),
-            reason = activity.expired(&config) => (reason, begun.elapsed()),
-        }
-    })
-    .await
+    tokio::select! {
+        () = taking => unreachable!(),
+        standing = standing_after(&activity, wait) => standing,
+    }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reader_that_takes_next_to_nothing_makes_room_after_a_while() {
+async fn reader_that_takes_next_to_nothing_can_be_displaced_after_a_while() {
     let grace = config().stall_timeout / STALL_GRACE;
-    for wish in [A_NEWCOMER, ONE_TURNED_AWAY] {
-        for takes in [0, 1, 1000] {
-            let (reason, after) = asks_a_reader(wish, takes, Duration::from_secs(20)).await.unwrap();
-            assert_eq!(reason, Closed::Displaced);
-            assert!(after >= grace && after < grace * 2, "{takes}: {after:?}");
-        }
+    for takes in [0, 1, 1000] {
+        assert_eq!(reader_after(takes, grace / 2).await, Standing::Busy);
+        assert_eq!(reader_after(takes, grace * 2).await, Standing::Slow);
     }
+    assert_eq!(reader_after(100_000, Duration::from_secs(600)).await, Standing::Busy);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reader_that_takes_what_it_can_is_left_to_it() {
-    for wish in [A_NEWCOMER, ONE_TURNED_AWAY] {
-        assert!(asks_a_reader(wish, 100_000, Duration::from_secs(600)).await.is_err());
-    }
+async fn displaced_connection_is_closed_at_once_or_finishes() {
+    let (new, idle) = (Activity::default(), Arc::new(Activity::default()));
+    new.displace();
+    assert_eq!(new.expired(&config()).await, Closed::Displaced);
+    idle.reads.store(10, Relaxed);
+    drop(idle.begin_request(http::Version::HTTP_11));
+    idle.displace();
+    idle.finishing().await;
 }
 
 /// So many readers of one listener that take next to nothing, for long enough to be known for it.
-async fn slow_readers(pressure: &Arc<Pressure>, count: usize) -> JoinSet<Closed> {
+async fn slow_readers(relief: &Arc<Relief>, count: usize) -> JoinSet<Closed> {
     let config = Arc::new(config());
     let mut readers = JoinSet::new();
     for _ in 0..count {
-        let (activity, config) = (Activity::new(pressure.clone()), config.clone());
+        let (activity, config) = (Activity::new(relief.clone(), false), config.clone());
         activity.reads.store(10, Relaxed);
         activity.write_blocked.store(true, Relaxed);
         readers.spawn(async move { activity.expired(&config).await });
@@ -235,11 +206,11 @@ async fn slow_readers(pressure: &Arc<Pressure>, count: usize) -> JoinSet<Closed>
 
 #[tokio::test(start_paused = true)]
 async fn slow_readers_go_one_by_one_for_requests_that_are_turned_away() {
-    let pressure = Arc::new(Pressure::default());
-    let mut readers = slow_readers(&pressure, 5).await;
+    let relief = Arc::new(Relief::default());
+    let mut readers = slow_readers(&relief, 5).await;
     for gone in 1..=3 {
         for _ in 0..50 {
-            pressure.relief.want();
+            relief.want();
             time::sleep(Duration::from_millis(1)).await;
         }
         assert_eq!(readers.len(), 5);
@@ -252,11 +223,11 @@ async fn slow_readers_go_one_by_one_for_requests_that_are_turned_away() {
 
 #[tokio::test(start_paused = true)]
 async fn who_holds_nothing_does_not_go_for_a_request_that_was_turned_away() {
-    let pressure = Arc::new(Pressure::default());
-    let (idle, config) = (Activity::new(pressure.clone()), config());
+    let relief = Arc::new(Relief::default());
+    let (idle, config) = (Activity::new(relief.clone(), false), config());
     let turning_away = async {
         loop {
-            pressure.relief.want();
+            relief.want();
             time::sleep(Duration::from_millis(10)).await;
         }
     };
@@ -268,8 +239,8 @@ async fn who_holds_nothing_does_not_go_for_a_request_that_was_turned_away() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_was_turned_away_long_ago_is_forgotten() {
-    let pressure = Arc::new(Pressure::default());
-    pressure.relief.want();
-    let mut readers = slow_readers(&pressure, 1).await;
+    let relief = Arc::new(Relief::default());
+    relief.want();
+    let mut readers = slow_readers(&relief, 1).await;
     assert_eq!(readers.join_next().await.unwrap().unwrap(), Closed::Stalled);
 }

@@ -63,9 +63,6 @@ async fn http_2_names_its_host_in_the_authority() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     for (address, path) in [(proxy.address(), "/"), (proxy.app.admin_address(), "/live")] {
-        let stream = tokio::net::TcpStream::connect(address).await.unwrap();
-        let (mut sender, connection) = h2::client::handshake(stream).await.unwrap();
-        tokio::spawn(connection);
         for (authority, served) in [
             ("localhost:1", true),
             ("127.0.0.1", true),
@@ -73,6 +70,9 @@ async fn http_2_names_its_host_in_the_authority() {
             ("rebound.example.org", false),
             ("rebound.example.org:8555", false),
         ] {
+            let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+            let (sender, connection) = h2::client::handshake(stream).await.unwrap();
+            tokio::spawn(connection);
             let method = if path == "/" { Method::POST } else { Method::GET };
             let request = ::http::Request::builder()
                 .method(method)
@@ -80,8 +80,7 @@ async fn http_2_names_its_host_in_the_authority() {
                 .header("content-type", "application/json")
                 .body(())
                 .unwrap();
-            sender = sender.ready().await.unwrap();
-            let (response, mut body) = sender.send_request(request, false).unwrap();
+            let (response, mut body) = sender.ready().await.unwrap().send_request(request, false).unwrap();
             body.send_data(client::call("eth_chainId").into(), true).unwrap();
             let expected = if served { 200 } else { 403 };
             assert_eq!(response.await.unwrap().status(), expected, "{authority}{path}");

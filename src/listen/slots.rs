@@ -1,0 +1,168 @@
+//! The listener's slots: which connections hold them, and which one gives its slot up for a newcomer.
+//!
+//! No address has a cap while the listener has room: all clients of a sidecar share one address. Once the listener is full,
+//! a newcomer displaces a connection of the address that holds the most. So an address that opens connections without end
+//! displaces its own, and a newcomer from any other address gets a slot at once.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::sync::Notify;
+
+use super::{
+    activity::{Activity, Standing},
+    relief::Relief,
+};
+use crate::client::network;
+
+/// Displaced connections that have not ended yet. Past that, newcomers wait for one of them: their files are not free yet.
+const MAX_ENDING: usize = 8;
+
+/// Tells which peers are trusted proxies, by the configuration in force.
+pub(super) type Trusted = Arc<dyn Fn(IpAddr) -> bool + Send + Sync>;
+
+/// All slots of a listener.
+pub(super) struct Slots {
+    max: usize,
+    trusted: Trusted,
+    state: Mutex<State>,
+    freed: Notify,
+    relief: Arc<Relief>,
+}
+
+/// One connection's slot, until it is dropped.
+pub(super) struct Slot {
+    slots: Arc<Slots>,
+    holder: Holder,
+    id: u64,
+    pub(super) activity: Arc<Activity>,
+}
+
+/// All connections of one address; of IPv6, those of one /64.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Holder {
+    /// `None` if the peer was gone before it could be asked for its address.
+    network: Option<IpAddr>,
+    is_trusted: bool,
+}
+
+#[derive(Default)]
+struct State {
+    taken: usize,
+    /// Displaced, and not ended.
+    ending: usize,
+    opened: u64,
+    /// The connections of each holder, oldest first.
+    holders: HashMap<Holder, BTreeMap<u64, Arc<Activity>>>,
+}
+
+// === impl Slots ===
+
+impl Slots {
+    pub(super) fn new(max: usize, trusted: Trusted) -> Self {
+        Self { max, trusted, state: Mutex::default(), freed: Notify::new(), relief: Arc::default() }
+    }
+
+    /// Takes a slot for a connection from this address: a free one, or that of a displaced connection. `None` if the
+    /// address itself holds the most, and all its connections are busy; or if too many that were displaced have not ended.
+    pub(super) fn take(self: &Arc<Self>, peer: Option<IpAddr>) -> Option<Slot> {
+        let holder = self.holder(peer);
+        let mut state = self.state();
+        if state.taken < self.max {
+            state.taken += 1;
+        } else if state.ending >= MAX_ENDING {
+            return None;
+        } else {
+            // The newcomer has its slot from here on, whenever the other task notices.
+            state.displace(Some(holder))?;
+        }
+        let activity = Arc::new(Activity::new(self.relief.clone(), holder.is_trusted));
+        let id = state.opened;
+        state.opened += 1;
+        state.holders.entry(holder).or_default().insert(id, activity.clone());
+        Some(Slot { slots: self.clone(), holder, id, activity })
+    }
+
+    /// Returns whether too many displaced connections have not ended yet: no newcomer gets a slot meanwhile.
+    pub(super) fn is_settling(&self) -> bool {
+        self.state().ending >= MAX_ENDING
+    }
+
+    /// Closes a connection that is not busy, if there is one: the process has run out of files.
+    pub(super) fn give_up_one(&self) {
+        let mut state = self.state();
+        if state.displace(None).is_some() {
+            state.taken -= 1;
+        }
+    }
+
+    /// Resolves once a connection has ended.
+    pub(super) async fn freed(&self) {
+        self.freed.notified().await;
+    }
+
+    fn holder(&self, peer: Option<IpAddr>) -> Holder {
+        let is_trusted = peer.is_some_and(|peer| (self.trusted)(peer));
+        Holder { network: peer.map(network), is_trusted }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl State ===
+
+impl State {
+    /// Closes a connection of the holder with the most, if it has one to close for `newcomer`. Trusted proxies come last:
+    /// behind one of their connections there may be many clients.
+    fn displace(&mut self, newcomer: Option<Holder>) -> Option<()> {
+        let (&holder, held) =
+            self.holders.iter().max_by_key(|(holder, held)| (!holder.is_trusted, held.len()))?;
+        // A request that is being answered is cut off only for an address with fewer connections, also with this one
+        // more: two addresses do not displace each other's requests in turn.
+        let fewer = |newcomer: Holder| self.holders.get(&newcomer).map_or(0, BTreeMap::len) + 1 < held.len();
+        let may_cut_off =
+            !holder.is_trusted && newcomer.is_some_and(|newcomer| newcomer != holder && fewer(newcomer));
+        let candidates = held.iter().map(|(id, activity)| (activity.standing(), *id));
+        let (_, id) = candidates
+            .filter(|((standing, _), _)| may_cut_off || *standing != Standing::Busy)
+            // The first for whom this has gone on for longest, and of several the oldest.
+            .min_by(|((one, one_age), _), ((other, other_age), _)| {
+                one.cmp(other).then(other_age.cmp(one_age))
+            })?;
+        self.remove(holder, id)?.displace();
+        self.ending += 1;
+        Some(())
+    }
+
+    fn remove(&mut self, holder: Holder, id: u64) -> Option<Arc<Activity>> {
+        let held = self.holders.get_mut(&holder)?;
+        let activity = held.remove(&id);
+        if held.is_empty() {
+            self.holders.remove(&holder);
+        }
+        activity
+    }
+}
+
+// === impl Slot ===
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut state = self.slots.state();
+        match state.remove(self.holder, self.id) {
+            Some(_) => state.taken -= 1,
+            // A displaced connection has no slot any more.
+            None => state.ending -= 1,
+        }
+        drop(state);
+        self.slots.freed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,229 @@
+//! Connections: one address does not take the places of others, and a refused client does not keep its own.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use holdfast::{devchain::Fault, listen::raise_file_limit};
+use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpSocket, TcpStream},
+    task::JoinSet,
+    time::{self, Instant},
+};
+
+use super::{KEY, key};
+use crate::support::{
+    client::{self, Raw, post},
+    eventually, process, proxy, upstream,
+};
+
+const HOSTILE: &str = "127.0.0.2";
+const VICTIM: &str = "127.0.0.3";
+
+/// Connects from this address of loopback.
+async fn connect_from(from: &str, to: SocketAddr) -> std::io::Result<TcpStream> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind(SocketAddr::new(from.parse::<IpAddr>().unwrap(), 0))?;
+    socket.connect(to).await
+}
+
+/// One connection after the other, each with one request after the other, answered or refused.
+async fn crowd(to: SocketAddr, requests: Arc<AtomicU64>) {
+    let request = post(&client::call("eth_chainId"));
+    loop {
+        let Ok(mut stream) = connect_from(HOSTILE, to).await else {
+            time::sleep(Duration::from_millis(10)).await;
+            continue;
+        };
+        let mut answer = [0; 4096];
+        while stream.write_all(request.as_bytes()).await.is_ok()
+            && matches!(time::timeout(Duration::from_secs(5), stream.read(&mut answer)).await, Ok(Ok(1..)))
+        {
+            requests.fetch_add(1, Relaxed);
+            time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn crowd_of_one_address_displaces_only_its_own() {
+    let node = upstream::devchain().run().await;
+    let proxy = proxy::new().upstream(&node).config(|config| config.connections.max = 8).run().await;
+    let mut lasting = Raw(connect_from(VICTIM, proxy.address()).await.unwrap());
+    assert_eq!(lasting.call("eth_chainId").await.status, 200);
+    let requests = Arc::new(AtomicU64::new(0));
+    let mut hostile = JoinSet::new();
+    for _ in 0..24 {
+        hostile.spawn(crowd(proxy.address(), requests.clone()));
+    }
+    eventually("they crowd", async || {
+        requests.load(Relaxed) > 24 && proxy.metric(&proxy::closed("displaced")).await > 24
+    })
+    .await;
+    for _ in 0..20 {
+        let newcomer = client::from(VICTIM.parse().unwrap(), &proxy.url());
+        assert!(newcomer.ask("eth_chainId", json!([])).await.is_ok());
+    }
+    assert_eq!(lasting.call("eth_chainId").await.status, 200, "an idle connection of another address stays");
+}
+
+#[tokio::test]
+async fn busy_connections_of_one_address_make_room_for_another() {
+    let node = upstream::devchain().run().await;
+    let proxy = proxy::new().upstream(&node).config(|config| config.connections.max = 4).run().await;
+    node.fail(Fault::Hang).on("eth_gasPrice").always();
+    let mut busy = Vec::new();
+    for _ in 0..4 {
+        let mut client = Raw(connect_from(HOSTILE, proxy.address()).await.unwrap());
+        client.write(post(&client::call("eth_gasPrice"))).await;
+        busy.push(client);
+    }
+    eventually("their calls arrive", async || node.count("eth_gasPrice") == 4).await;
+    let newcomer = client::from(VICTIM.parse().unwrap(), &proxy.url());
+    assert!(newcomer.ask("eth_chainId", json!([])).await.is_ok());
+    assert_eq!(proxy.metric(&proxy::closed("displaced")).await, 1);
+}
+
+// ## Refused requests
+
+/// The request with this key.
+fn keyed(key: &str) -> String {
+    let head = format!("POST / HTTP/1.1\r\nx-api-key: {key}\r\n");
+    post(&client::call("eth_chainId")).replace("POST / HTTP/1.1\r\n", &head)
+}
+
+#[tokio::test]
+async fn connection_without_a_key_ends_with_its_refusal() {
+    let node = upstream::devchain().run().await;
+    let keys = proxy::new().upstream(&node).config(|config| config.http.keys = vec![key("wallet", KEY)]);
+    let proxy = keys.clone().run().await;
+    let mut stranger = Raw::connect(proxy.address()).await;
+    let refused = stranger.call("eth_chainId").await;
+    assert_eq!((refused.status.as_u16(), refused.header("connection")), (401, Some("close")));
+    assert_eq!(stranger.read_to_end().await, "");
+
+    let mut known = Raw::connect(proxy.address()).await;
+    known.write(keyed(KEY)).await;
+    assert_eq!(known.response().await.status, 200);
+    assert_eq!(known.call("eth_chainId").await.status, 401);
+    known.write(keyed(KEY)).await;
+    assert_eq!(known.response().await.status, 200, "a connection with a valid key lasts");
+
+    let proxies = vec!["127.0.0.1".parse().unwrap()];
+    let behind = keys.config(|config| config.http.trusted_proxies = proxies).run().await;
+    let mut proxied = Raw::connect(behind.address()).await;
+    for _ in 0..3 {
+        assert_eq!(proxied.call("eth_chainId").await.status, 401);
+    }
+}
+
+#[tokio::test]
+async fn connection_for_another_host_or_over_its_rate_ends() {
+    let node = upstream::devchain().run().await;
+    let proxy = proxy::new()
+        .upstream(&node)
+        .config(|config| {
+            config.http.rate = "1/h".parse().ok();
+            config.http.burst = std::num::NonZeroU32::new(1);
+        })
+        .run()
+        .await;
+    let mut rebound = Raw::connect(proxy.address()).await;
+    rebound.write(post(&client::call("eth_chainId")).replace("localhost", "evil.example.org")).await;
+    assert_eq!(rebound.response().await.status, 403);
+    assert_eq!(rebound.read_to_end().await, "");
+    let mut often = Raw::connect(proxy.address()).await;
+    assert_eq!(often.call("eth_chainId").await.status, 200);
+    assert_eq!(often.call("eth_chainId").await.status, 429);
+    assert_eq!(often.read_to_end().await, "");
+}
+
+#[tokio::test]
+async fn refused_stream_ends_its_connection_once_others_are_answered() {
+    let node = upstream::devchain().run().await;
+    let proxy = proxy::new()
+        .upstream(&node)
+        .config(|config| {
+            config.http.rate = "1/h".parse().ok();
+            config.http.burst = std::num::NonZeroU32::new(1);
+        })
+        .run()
+        .await;
+    let stream = TcpStream::connect(proxy.address()).await.unwrap();
+    let (mut send, connection) = h2::client::handshake(stream).await.unwrap();
+    let ended = tokio::spawn(connection);
+    let mut ask = |method: &str| {
+        let request = http::Request::post("http://localhost/").header("content-type", "application/json");
+        let (response, mut stream) = send.send_request(request.body(()).unwrap(), false).unwrap();
+        stream.send_data(Bytes::from(client::call(method)), true).unwrap();
+        response
+    };
+    node.fail(Fault::Delay(Duration::from_millis(500))).on("eth_gasPrice").once();
+    let slow = ask("eth_gasPrice");
+    eventually("the call arrives", async || node.count("eth_gasPrice") == 1).await;
+    assert_eq!(ask("eth_chainId").await.unwrap().status(), 429);
+    let slow = slow.await.unwrap();
+    assert_eq!(slow.status(), 200, "an open stream is answered");
+    drop(slow);
+    time::timeout(client::PATIENCE, ended).await.expect("the connection ends").unwrap().unwrap();
+}
+
+// ## By hand
+
+/// Answers in ten seconds to a client that sends ten requests a second, each over a connection of its own.
+async fn answers(to: SocketAddr, request: &str) -> u32 {
+    let (begun, mut answered) = (Instant::now(), 0);
+    for at in 0..100 {
+        time::sleep_until(begun + Duration::from_millis(100) * at).await;
+        let answer = time::timeout(Duration::from_secs(2), async {
+            let mut stream = connect_from(VICTIM, to).await?;
+            stream.write_all(request.as_bytes()).await?;
+            let mut answer = vec![0; 4096];
+            let length = stream.read(&mut answer).await?;
+            Ok::<_, std::io::Error>(answer[..length].starts_with(b"HTTP/1.1 200"))
+        });
+        answered += u32::from(matches!(answer.await, Ok(Ok(true))));
+        if begun.elapsed() > Duration::from_secs(10) {
+            break;
+        }
+    }
+    answered
+}
+
+/// With 2,000 connections of another address beside it, without keys and with.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[ignore = "loads the machine: for figures"]
+async fn victim_of_a_crowd_keeps_its_answers() {
+    raise_file_limit(16_384);
+    let node = upstream::devchain().run().await;
+    let hash = holdfast::http::KeyHash::of(KEY.as_bytes()).to_string();
+    let file = crate::support::program::file(
+        "crowding.toml",
+        &format!("[[http.keys]]\nname = \"wallet\"\nsha256 = \"{hash}\"\n"),
+    );
+    for (name, process, request) in [
+        ("without keys", process::serve(&node).run().await, post(&client::call("eth_chainId"))),
+        ("with keys", process::serve(&node).file(&file).run().await, keyed(KEY)),
+    ] {
+        let alone = answers(process.address(), &request).await;
+        let requests = Arc::new(AtomicU64::new(0));
+        let mut hostile = JoinSet::new();
+        for _ in 0..2000 {
+            hostile.spawn(crowd(process.address(), requests.clone()));
+        }
+        time::sleep(Duration::from_secs(2)).await;
+        let before = requests.load(Relaxed);
+        let crowded = answers(process.address(), &request).await;
+        let requests = requests.load(Relaxed) - before;
+        println!("{name}: {alone} answers alone, {crowded} beside 2000 connections with {requests} requests");
+        assert!(crowded * 100 >= alone * 95, "{name}: {crowded} of {alone}");
+    }
+}
