@@ -31,7 +31,6 @@ pub(super) fn asset(path: &str) -> Option<Response<Body>> {
     let mut response = typed(StatusCode::OK, content_type, text.to_owned());
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     Some(response)
 }

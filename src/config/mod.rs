@@ -142,6 +142,16 @@ impl Config {
             );
             doubts.push(Problem::new("max_bytes_in_flight", message));
         }
+        let is_open = !self.listen.ip().to_canonical().is_loopback();
+        if is_open && self.http.keys.is_empty() && self.http.rate.is_none() {
+            let message = format!(
+                "{} is open to other machines, and any client can cause any number of upstream calls; set http.rate to \
+                 limit each address, http.keys to serve known clients only, or a rate for each of upstream.endpoints to \
+                 limit the bill",
+                self.listen
+            );
+            doubts.push(Problem::new("listen", message));
+        }
         doubts
     }
 

@@ -303,6 +303,13 @@ fn what_is_seldom_meant_is_doubted() {
     );
     assert!(little.ends_with("; set it to 128.0 MiB or more, or upstream.max_answer to less"), "{little}");
     assert_eq!(doubts("max_bytes_in_flight = '1 MiB'").len(), 3);
+    let [open] = &doubts("listen = '0.0.0.0:8545'")[..] else { panic!() };
+    assert!(open.starts_with("listen: 0.0.0.0:8545 is open to other machines, "), "{open}");
+    for key in ["http.rate", "http.keys", "upstream.endpoints"] {
+        assert!(open.contains(key), "{open}");
+    }
+    assert_eq!(doubts("listen = '0.0.0.0:8545'\n[http]\nrate = '10/s'"), [""; 0]);
+    assert_eq!(doubts("listen = '[::1]:8545'"), [""; 0]);
 }
 
 #[test]

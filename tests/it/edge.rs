@@ -256,6 +256,27 @@ async fn a_page_may_not_sign_with_the_nodes_accounts() {
     assert_eq!(node.count("eth_accounts"), 2);
 }
 
+#[tokio::test]
+async fn no_response_may_be_sniffed() {
+    let node = upstream::devchain().run().await;
+    let proxy = proxy::new().upstream(&node).run().await;
+    let client = client::http(&proxy);
+    let mut responses = vec![
+        client.call("eth_chainId", json!([])).await,
+        client.send("nonsense").await,
+        Response::of(client.request(reqwest::Method::GET)).await,
+        Response::of(preflight(&client, PAGE)).await,
+        Response::of(client.post().header("host", "evil.example.org")).await,
+    ];
+    for path in ["/", "/status", "/metrics", "/nowhere"] {
+        responses.push(client.get(&proxy.admin_url(path)).await);
+    }
+    for response in responses {
+        let told = response.header("x-content-type-options");
+        assert_eq!(told, Some("nosniff"), "{} {}", response.status, response.text());
+    }
+}
+
 // ## Single requests
 
 #[tokio::test]
