@@ -130,14 +130,16 @@ impl Config {
             doubts.push(Problem::new("call_timeout", message));
         }
         let all = self.max_bytes_in_flight;
+        // While a buffer moves into a larger one, both are there.
+        let while_read = |size: ByteSize| ByteSize(size.as_u64().saturating_mul(3) / 2);
         let each = [
-            ("http.max_body", self.http.max_body),
+            ("http.max_body", while_read(self.http.max_body)),
             ("http.max_batch_answer", self.http.max_batch_answer),
-            ("upstream.max_answer", self.upstream.max_answer),
+            ("upstream.max_answer", while_read(self.upstream.max_answer)),
         ];
         for (key, one) in each.into_iter().filter(|(_, one)| *one > all) {
             let message = format!(
-                "{all} for all together is less than {key} allows a single one, {one}: what is larger is refused as \
+                "{all} for all together is less than {key} lets a single one take, {one}: what is larger is refused as \
                  too much at once, however often it is tried; set it to {one} or more, or {key} to less"
             );
             doubts.push(Problem::new("max_bytes_in_flight", message));

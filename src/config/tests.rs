@@ -301,7 +301,7 @@ fn what_is_seldom_meant_is_doubted() {
             .starts_with("max_bytes_in_flight: 100.0 MiB for all together is less than upstream.max_answer"),
         "{little}"
     );
-    assert!(little.ends_with("; set it to 128.0 MiB or more, or upstream.max_answer to less"), "{little}");
+    assert!(little.ends_with("; set it to 192.0 MiB or more, or upstream.max_answer to less"), "{little}");
     assert_eq!(doubts("max_bytes_in_flight = '1 MiB'").len(), 3);
     let [open] = &doubts("listen = '0.0.0.0:8545'")[..] else { panic!() };
     assert!(open.starts_with("listen: 0.0.0.0:8545 is open to other machines, "), "{open}");

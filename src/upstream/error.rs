@@ -101,7 +101,7 @@ pub enum UpstreamError {
     #[error(transparent)]
     Stranger(Stranger),
     /// Our own limits: too much is in flight already.
-    #[error("too many upstream calls at once")]
+    #[error("too many upstream calls, or too large answers, at once")]
     Busy,
 }
 

@@ -264,7 +264,7 @@ async fn no_response_may_be_sniffed() {
     let mut responses = vec![
         client.call("eth_chainId", json!([])).await,
         client.send("nonsense").await,
-        Response::of(client.request(reqwest::Method::GET)).await,
+        Response::of(client.request(Method::GET)).await,
         Response::of(preflight(&client, PAGE)).await,
         Response::of(client.post().header("host", "evil.example.org")).await,
     ];
