@@ -46,6 +46,12 @@ const CACHE: u64 = 16 << 20;
 /// What the program may take beside its cache.
 const BESIDE: u64 = 64 << 20;
 
+/// Connections at a time.
+const CONNECTIONS: usize = 256;
+
+/// Connections of the hostile that only take slots: with the others more than there are.
+const CROWD: usize = 240;
+
 /// Upstream connections at a time.
 const UPSTREAM: u64 = 16;
 
@@ -245,6 +251,21 @@ async fn fickle(address: SocketAddr, chain: DevChain, done: Arc<Done>, mut dice:
     }
 }
 
+/// Keeps a connection of which it makes little use, and comes again whenever it is displaced: more of them than there are
+/// slots.
+async fn crowd(address: SocketAddr) {
+    let asks = client::post(&client::call("eth_chainId"));
+    loop {
+        let Ok(mut stream) = connect(address, None).await else { continue };
+        let mut answer = [0; 1024];
+        while stream.write_all(asks.as_bytes()).await.is_ok()
+            && matches!(stream.read(&mut answer).await, Ok(1..))
+        {
+            time::sleep(Duration::from_millis(500)).await;
+        }
+    }
+}
+
 /// Opens streams and resets them: at once, or when the answer has begun.
 async fn resets(address: SocketAddr, asks: Bytes, done: Arc<Done>) {
     loop {
@@ -321,7 +342,7 @@ async fn all_at_once() {
         .also(&other)
         .set("CACHE__SIZE", &CACHE.to_string())
         .set("UPSTREAM__TIMEOUT", "1s")
-        .set("CONNECTIONS__MAX", "256")
+        .set("CONNECTIONS__MAX", &CONNECTIONS.to_string())
         .set("CONNECTIONS__STALL_TIMEOUT", &format!("{}s", STALL.as_secs()))
         .set("HTTP__MAX_IN_FLIGHT", &IN_FLIGHT.to_string())
         .set("MAX_BYTES_IN_FLIGHT", &WAITING.to_string())
@@ -367,6 +388,9 @@ async fn all_at_once() {
     for asks in [small.to_string(), client::call("eth_gasPrice")] {
         hostile_tasks.spawn(resets(address, asks.into(), done.clone()));
     }
+    for _ in 0..CROWD {
+        hostile_tasks.spawn(crowd(address));
+    }
     let mut most = 0;
     let end = Instant::now() + Duration::from_secs(seconds);
     while Instant::now() < end {
@@ -402,7 +426,7 @@ async fn all_at_once() {
          {hung_up} misses left behind, {reset} streams reset"
     );
     assert!(
-        [refused, unread, closed, hung_up, reset].iter().all(|count| *count > 0),
+        [refused, unread, stalled, displaced, hung_up, reset].iter().all(|count| *count > 0),
         "nothing was put to the test"
     );
     assert!(answers > 0 && errors.is_empty(), "{} errors: {:?}", errors.len(), errors.first());
