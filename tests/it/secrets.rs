@@ -172,6 +172,9 @@ async fn echoing(knows: &'static [&'static str]) -> SocketAddr {
                 json!({ "jsonrpc": "2.0", "id": body["id"], "error": error })
             }
             "eth_getBlockByNumber" => json!({ "jsonrpc": "2.0", "id": body["id"], "result": null }),
+            "web3_clientVersion" => {
+                json!({ "jsonrpc": "2.0", "id": body["id"], "result": format!("node/1 {head}") })
+            }
             _ => json!({ "jsonrpc": "2.0", "id": body["id"], "result": "0x1" }),
         };
         let status = if reply.get("error").is_some() { "401 Unauthorized" } else { "200 OK" };
@@ -205,6 +208,18 @@ async fn echoing(knows: &'static [&'static str]) -> SocketAddr {
         }
     });
     address
+}
+
+#[tokio::test]
+async fn key_that_a_result_echoes_reaches_no_client() {
+    let address =
+        echoing(&["eth_chainId", "net_version", "eth_getBlockByNumber", "web3_clientVersion"]).await;
+    let url = format!("http://{address}/v3/SECRET-PATH-0123456789");
+    let headers = [("x-key".to_owned(), Secret::Plain("SECRET-HEADER-0123456789".to_owned()))].into();
+    let node = EndpointConfig { headers, ..EndpointConfig::at(&url) };
+    let proxy = proxy::new().config(|config| config.upstream.endpoints = vec![node]).run().await;
+    let version = client::http(&proxy).ask("web3_clientVersion", json!([])).await.unwrap();
+    assert!(version.contains("node/1 POST /v3/…") && !version.contains("SECRET"), "{version}");
 }
 
 #[tokio::test]
