@@ -623,17 +623,23 @@ impl Inner {
     /// Returns whether a block may have left the chain since an answer about it was asked for, or a head below its number was
     /// accepted.
     fn has_changed(&self, (number, hash): (BlockNumber, BlockHash), before: Before, sent: Stamp) -> bool {
-        let tracker = self.fetcher.view.tracker();
-        let now = tracker.head();
-        let is_above = now != before.head && now.is_some_and(|now| now.number < number);
-        is_above || tracker.may_have_left(number, hash, sent)
+        self.is_above_new_head(number, before)
+            || self.fetcher.view.tracker().may_have_left(number, hash, sent)
     }
 
     /// The same for an answer that names no block: another one is known at the number that was asked for than before, or
     /// blocks left the chain and nothing was known of them.
     fn has_changed_at(&self, asked: &Cacheable, before: Before, sent: Stamp) -> bool {
         let now = self.before(asked).asked;
-        now != before.asked || (now.is_none() && self.fetcher.view.tracker().has_left(sent))
+        now != before.asked
+            || (now.is_none() && self.fetcher.view.tracker().has_left(sent))
+            || asked.want.number().is_some_and(|number| self.is_above_new_head(number, before))
+    }
+
+    /// Returns whether another head than before was accepted, and is below this number.
+    fn is_above_new_head(&self, number: BlockNumber, before: Before) -> bool {
+        let now = self.fetcher.view.tracker().head();
+        now != before.head && now.is_some_and(|now| now.number < number)
     }
 
     /// Returns whether a block has transactions, and so receipts.

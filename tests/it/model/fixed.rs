@@ -98,6 +98,19 @@ fn answer_overtaken_by_a_new_head_is_not_told() {
     }
 }
 
+/// Nothing that is tracked leaves the chain here: the block was above the head when it was asked for.
+#[test]
+fn answer_above_a_head_that_another_client_was_shown_is_not_told() {
+    for question in [Question::CountByNumber(Place::Below(0)), Question::BlockReceipts(Place::Below(0))] {
+        let steps = [
+            Step::Overtake { question: Question::BlockByNumber(Place::Below(0), false), depth: 1, length: 1 },
+            Step::Mine(2, 0),
+            Step::Overtake { question, depth: 2, length: 1 },
+        ];
+        run(ORDINARY, &steps).unwrap_or_else(|error| panic!("{question:?}: {error}"));
+    }
+}
+
 /// A single answer does not decide which block is final, be it that the block it names exists.
 #[test]
 fn false_place_of_a_final_transaction_is_forgotten() {
