@@ -221,6 +221,9 @@ impl Tracker {
         }
         let is_linked = match self.branch.relation(head, between) {
             Relation::First => true,
+            // What one answer alone made final shows nothing: the upstream may have gone back below the finalized block
+            // before it gave that answer.
+            _ if self.is_final_block(head) && self.finality.is_unlinked(head.number) => false,
             _ if self.is_final_block(head) => !self.rolls_back_to(head, now),
             Relation::Within => head.number >= finalized.0 || !self.rolls_back_to(head, now),
             Relation::Above(parent) => parent.number >= finalized.0,

@@ -234,3 +234,18 @@ fn error_to_another_question_is_not_handed_on() {
         }
     }
 }
+
+/// The block that is deep enough to be final by one answer is the head of a node that went back below the finalized block.
+#[test]
+fn rollback_to_a_head_that_one_answer_made_final_is_noticed() {
+    let steps = [
+        Step::Mine(7, 0),
+        Step::RollbackBelowFinal(6),
+        Step::Mine(1, 1),
+        Step::Ask(Question::TransactionByHash(0)),
+        Step::Again(Again::Block { full: false }),
+        Step::Wait(1_001),
+        Step::Ask(Question::BlockNumber),
+    ];
+    run(ORDINARY, &steps).unwrap();
+}
