@@ -192,6 +192,10 @@ impl Run {
             return Ok(());
         }
         if let Some(left) = held().next() {
+            // A false place may name the very block that left.
+            if was_lied_to && call.names_transaction() {
+                return Ok(());
+            }
             return Err(format!(
                 "{} {} was answered with {}\nwhich is of state {left}; a client was shown a later head meanwhile",
                 call.method,

@@ -304,8 +304,8 @@ impl<'a> Run<'a> {
     fn heal(&mut self, node: usize) {
         let undone = self.nodes[1 - node].chain.head().number < self.nodes[node].floor;
         let node = if undone { 1 - node } else { node };
-        let head = self.heads()[1 - node];
-        self.nodes[node].chain.set_head(head);
+        let (head, other) = (self.heads()[1 - node], self.nodes[1 - node].chain.clone());
+        self.nodes[node].chain.adopt(&other, head);
         self.nodes[node].note();
         self.share_floor();
     }
