@@ -120,8 +120,9 @@ impl State {
     /// Closes a connection of the holder with the most, if it has one to close for `newcomer`. Trusted proxies come last:
     /// behind one of their connections there may be many clients.
     fn displace(&mut self, newcomer: Option<Holder>) -> Option<()> {
-        let (&holder, held) =
-            self.holders.iter().max_by_key(|(holder, held)| (!holder.is_trusted, held.len()))?;
+        // Of two with as many, its own address.
+        let rank = |holder: &Holder, held: usize| (!holder.is_trusted, held, Some(*holder) == newcomer);
+        let (&holder, held) = self.holders.iter().max_by_key(|(holder, held)| rank(holder, held.len()))?;
         // A request that is being answered is cut off only for an address with fewer connections, also with this one
         // more: two addresses do not displace each other's requests in turn.
         let fewer = |newcomer: Holder| self.holders.get(&newcomer).map_or(0, BTreeMap::len) + 1 < held.len();
