@@ -7,6 +7,7 @@
 #![expect(clippy::unwrap_used, reason = "a measurement that cannot go on should say where")]
 
 mod cases;
+mod cold;
 #[path = "../shared/docs.rs"]
 mod docs;
 mod growth;
@@ -58,6 +59,10 @@ struct Arguments {
     #[arg(long)]
     growth: bool,
 
+    /// Cached answers beside cold reads that are proved, instead
+    #[arg(long)]
+    cold: bool,
+
     /// Names the cases, and ends
     #[arg(long)]
     list: bool,
@@ -108,6 +113,9 @@ fn main() {
     }
     if arguments.list {
         return Asked::new().cases().iter().for_each(|case| println!("{:20} {}", case.name, case.title));
+    }
+    if arguments.cold {
+        return read_cold(&arguments);
     }
     if Command::new("wrk").arg("--version").output().is_err() {
         eprintln!("LEFT OUT: everything: wrk is not there; `benches/setup` installs it");
@@ -171,6 +179,19 @@ fn grow(arguments: &Arguments, binary: &Kind, runtime: &tokio::runtime::Runtime)
         fs::create_dir_all(docs::at("docs/performance")).unwrap();
         fs::write(docs::at("docs/performance/growth.json"), json).unwrap();
         fs::write(docs::at("docs/performance/growth.svg"), plot).unwrap();
+    }
+}
+
+fn read_cold(arguments: &Arguments) {
+    let builds = holdfasts(arguments);
+    machine::pin(usize::from(arguments.core == 0));
+    let (rounds, seconds) = arguments.extent();
+    let cold = cold::Bench { builds: &builds, core: arguments.core, rounds, seconds }.run();
+    let table = cold.table();
+    println!("{table}");
+    fs::write(docs::results().join("cold.json"), serde_json::to_string_pretty(&cold).unwrap()).unwrap();
+    if arguments.save {
+        docs::refresh(docs::PAGE, "cold", &table);
     }
 }
 

@@ -227,6 +227,7 @@ impl Drop for Server {
 pub struct Connection {
     stream: TcpStream,
     read: Vec<u8>,
+    head: String,
 }
 
 // === impl Connection ===
@@ -235,7 +236,12 @@ impl Connection {
     pub fn open(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
-        Self { stream, read: Vec::new() }
+        Self { stream, read: Vec::new(), head: String::new() }
+    }
+
+    /// The head of the last answer, in lower case.
+    pub fn head(&self) -> &str {
+        &self.head
     }
 
     /// Sends a body, and returns the answer's.
@@ -246,12 +252,12 @@ impl Connection {
         );
         self.stream.write_all(&[head.as_bytes(), body].concat()).unwrap();
         let end = self.read_until(|read| find(read, b"\r\n\r\n").map(|at| at + 4));
-        let head = String::from_utf8_lossy(&self.read[..end]).to_ascii_lowercase();
+        self.head = String::from_utf8_lossy(&self.read[..end]).to_ascii_lowercase();
         self.read.drain(..end);
-        let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
-        match length {
+        let length = self.head.lines().find_map(|line| line.strip_prefix("content-length:"));
+        match length.map(|length| length.trim().parse().unwrap()) {
             Some(length) => {
-                let length: usize = length.trim().parse().unwrap();
+                let length: usize = length;
                 self.read_until(|read| (read.len() >= length).then_some(length));
                 self.read.drain(..length).collect()
             }

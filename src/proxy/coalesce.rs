@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 use tracing::Span;
 
 use super::turns::Turn;
-use crate::{chain::Stamp, client::Client, trace::Origin};
+use crate::{chain::Stamp, client::Client, trace::Origin, verify::ProofWait};
 
 /// One fetch in flight per key.
 ///
@@ -29,6 +29,8 @@ struct Flight<V> {
     sent: Stamp,
     /// The span of whoever began it.
     span: Span,
+    /// Whether it waits for a proof thread.
+    proof: ProofWait,
     /// What it came to; nothing, if its task died.
     value: OnceLock<V>,
     /// Has no permits, and is closed when the task has ended: those who wait for one then look what there is.
@@ -92,13 +94,14 @@ where
                     let flight = Arc::new(Flight {
                         sent: now,
                         span: origin.span().clone(),
+                        proof: ProofWait::default(),
                         value: OnceLock::new(),
                         ended: Semaphore::new(0),
                     });
                     flights.insert(key, flight.clone());
                     let landing = Landing { flights: self.flights.clone(), key, flight: flight.clone() };
                     // On the heap once and for all: it is large, and a task would be moved about with it.
-                    let fetch = Box::pin(fetch());
+                    let fetch = Box::pin(flight.proof.watch(fetch()));
                     tokio::spawn(async move {
                         let value = origin.carry_out(Client::serve(client, fetch)).await;
                         drop(turn);
@@ -111,6 +114,7 @@ where
         if joined {
             Span::current().follows_from(&flight.span);
         }
+        let _following = ProofWait::current().map(|own| own.follow(&flight.proof));
         // There is none to be had: it waits for the end.
         let _ = flight.ended.acquire().await;
         let value = flight.value.get().cloned().ok_or(Abandoned)?;

@@ -11,11 +11,14 @@ use std::{
 use arc_swap::ArcSwap;
 use futures_util::future::BoxFuture;
 use pin_project_lite::pin_project;
-use tokio::sync::Semaphore;
+use tokio::{sync::Semaphore, task::futures::TaskLocalFuture};
 use tower::{Layer, Service};
 
 use super::CallError;
-use crate::timeout::{Timeout, timeout};
+use crate::{
+    timeout::{Timeout, timeout},
+    verify::ProofWait,
+};
 
 /// How long calls may take, and whether they may still. Clones share it.
 #[derive(Clone, Debug)]
@@ -40,10 +43,12 @@ pub(super) struct Deadline<S> {
 }
 
 pin_project! {
-    /// Resolves with the answer, with [`CallError::Deadline`] or with [`CallError::Stopping`], whichever is first.
+    /// Resolves with the answer, with [`CallError::Deadline`] or with [`CallError::Stopping`], whichever is first. A call
+    /// whose answer waits for its proof at the deadline fails with [`CallError::ProofOverdue`].
     pub(super) struct ResponseFuture<F> {
         #[pin]
-        inner: Timeout<F>,
+        inner: Timeout<TaskLocalFuture<ProofWait, F>>,
+        proof: ProofWait,
         after: Duration,
         limit: Limit,
         // Made when the call has to wait: those from memory never do.
@@ -102,8 +107,9 @@ where
 
     fn call(&mut self, request: R) -> Self::Future {
         let after = **self.limit.0.after.load();
-        let inner = timeout(after, self.inner.call(request));
-        ResponseFuture { inner, after, limit: self.limit.clone(), end: None }
+        let proof = ProofWait::default();
+        let inner = timeout(after, proof.watch(self.inner.call(request)));
+        ResponseFuture { inner, proof, after, limit: self.limit.clone(), end: None }
     }
 }
 
@@ -118,7 +124,12 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         if let Poll::Ready(answered) = this.inner.poll(cx) {
-            return Poll::Ready(answered.unwrap_or(Err(CallError::Deadline { after: *this.after })));
+            let after = *this.after;
+            let overdue = || match this.proof.is_waiting() {
+                true => CallError::ProofOverdue { after },
+                false => CallError::Deadline { after },
+            };
+            return Poll::Ready(answered.unwrap_or_else(|_| Err(overdue())));
         }
         ready!(this.end.get_or_insert_with(|| this.limit.ended()).as_mut().poll(cx));
         Poll::Ready(Err(CallError::Stopping))

@@ -70,6 +70,12 @@ pub enum CallError {
         /// The limit in force.
         after: Duration,
     },
+    /// The answer came, and no proof thread was free before the call's deadline.
+    #[error("too many proofs at once: the answer could not be verified within {}", Time(*after))]
+    ProofOverdue {
+        /// The limit in force.
+        after: Duration,
+    },
     /// There is no more time to wait for the upstream. What was asked may have been carried out.
     #[error("shutting down, and the upstream has not answered yet")]
     Stopping,
@@ -89,6 +95,7 @@ impl CallError {
             }
             // Not one that says "try again": what was to be written may be written.
             Self::Deadline { .. } | Self::Stopping => Code::UpstreamTimeout,
+            Self::ProofOverdue { .. } => Code::Overloaded,
             Self::Unproved => Code::UpstreamMismatch,
             Self::Upstream(error) => error.code(),
         }
@@ -100,6 +107,7 @@ impl CallError {
             Self::Upstream(error) => error.is_failure() && !matches!(error, UpstreamError::Stranger(_)),
             Self::Stranger(_)
             | Self::Deadline { .. }
+            | Self::ProofOverdue { .. }
             | Self::MethodNotAllowed { .. }
             | Self::OriginNotTrusted { .. }
             | Self::RateLimited { .. }

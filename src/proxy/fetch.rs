@@ -451,14 +451,20 @@ impl Fetcher {
         let canonical = fetch.canonical(sent);
         let verdict = check.verdict();
         let is_content = matches!(&answer, Answer::Result(result) if result != "null");
-        if is_content && !matches!(verdict, Some(Verdict::Passed(_) | Verdict::Short)) {
+        let is_vain = match &verdict {
+            Some(Verdict::Passed(_) | Verdict::Short) => false,
+            // Nothing is known against the answer.
+            Some(Verdict::Overdue(overdue)) => !overdue.is_overload(),
+            Some(Verdict::Unproved(..) | Verdict::Wrong(_)) | None => true,
+        };
+        if is_content && is_vain {
             self.found_vain(fetch);
         }
         Ok(match verdict {
             Some(Verdict::Passed(checked)) => self.keep(checked, canonical).await,
             Some(Verdict::Unproved(_, Some(checked))) => self.read(checked, canonical).await,
             Some(Verdict::Short) => Fetched::Short(answer),
-            Some(Verdict::Unproved(_, None) | Verdict::Wrong(_) | Verdict::Overdue) | None => {
+            Some(Verdict::Unproved(_, None) | Verdict::Wrong(_) | Verdict::Overdue(_)) | None => {
                 Fetched::Other(answer)
             }
         })

@@ -8,7 +8,7 @@ use super::fetch::{Fetch, Fetched, Fetcher};
 use crate::{
     chain::{Contrary, Link, Stamp},
     eth::{Block, BlockHash, BlockNumber, Place, Receipts, Tag, TxHash},
-    verify::{Checked, Demand, Kind, Level, Verified},
+    verify::{Checked, Demand, Kind, Level, Unproved, Verified},
 };
 
 // === impl Fetcher ===
@@ -106,15 +106,17 @@ impl Fetcher {
         tokio::spawn(async move {
             let (hash, number) = (block.hash(), block.header().number);
             match this.verifier.prove_receipts((*receipts).clone(), block).await {
-                Some(Ok(receipts)) => {
+                Ok(receipts) => {
                     let receipts = this.cache.insert_receipts(hash, number, receipts);
                     this.view.spill_receipts(&receipts, None);
                 }
-                Some(Err(_)) => {
+                Err(Unproved::Failed(_)) => {
                     this.cache.remove_unproved_receipts(hash);
                     this.found_vain(Fetch::Receipts(hash));
                 }
-                None => {}
+                // Nothing would prove them later: the next read fetches them once more, beside their block.
+                Err(Unproved::Overdue(_)) => this.cache.remove_unproved_receipts(hash),
+                Err(Unproved::NotDemanded) => {}
             }
         });
     }

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use super::{Failure, Kind, Level, Origin, Verified};
+use super::{Failure, Kind, Level, Origin, Overdue, Verified};
 use crate::eth::{
     Block, BlockHash, BlockNumber, LoneReceipt, LoneTransaction, Receipts, ThinBlock, TxHash, TxPosition,
 };
@@ -71,7 +71,18 @@ pub enum Verdict {
     /// It is not right.
     Wrong(Failure),
     /// The checks have not ended in time.
-    Overdue,
+    Overdue(Overdue),
+}
+
+/// Why receipts were not proved when their block came.
+#[derive(Clone, Debug)]
+pub enum Unproved {
+    /// The rules of the chain are not known, or the block is not proved.
+    NotDemanded,
+    /// The proof failed.
+    Failed(Failure),
+    /// The proof has not ended in time.
+    Overdue(Overdue),
 }
 
 /// What is known already, and answers are held against.

@@ -2,13 +2,14 @@
 
 use std::{
     fmt,
+    pin::pin,
     sync::{Arc, Mutex, PoisonError},
     time::SystemTime,
 };
 
 use tracing::{debug, warn};
 
-use super::{Asked, Failure, Known, OnMismatch, Origin, Verdict, Verifier};
+use super::{Asked, Failure, Known, OnMismatch, Origin, Overdue, ProofWait, Verdict, Verifier};
 use crate::{eth::BlockHash, jsonrpc::Answer, timeout::timeout};
 
 /// Tells an answer from a lie. It travels with a call, so that "ask another upstream" can be decided
@@ -21,6 +22,8 @@ struct Inner {
     verifier: Verifier,
     asked: Asked,
     known: Arc<dyn Known>,
+    /// Of the work that the answer is for, as calls of several may travel together.
+    wait: ProofWait,
     verdict: Mutex<Option<Verdict>>,
 }
 
@@ -28,7 +31,8 @@ struct Inner {
 
 impl Check {
     pub(super) fn new(verifier: Verifier, asked: Asked, known: Arc<dyn Known>) -> Self {
-        Self(Arc::new(Inner { verifier, asked, known, verdict: Mutex::default() }))
+        let wait = ProofWait::current().unwrap_or_default();
+        Self(Arc::new(Inner { verifier, asked, known, wait, verdict: Mutex::default() }))
     }
 
     /// Checks an answer of this endpoint's, and tells what was found; that counts once it is [settled](Self::settle), as
@@ -37,17 +41,21 @@ impl Check {
     /// # Errors
     /// If it cannot be right.
     pub async fn examine(&self, upstream: &Arc<str>, answer: &Answer) -> Result<Option<Verdict>, Failure> {
-        let Inner { verifier, asked, known, .. } = &*self.0;
+        let Inner { verifier, asked, known, wait, .. } = &*self.0;
         let result = match answer {
             Answer::Result(result) if result != "null" => result,
             Answer::Result(_) | Answer::Error(_) => return Ok(None),
         };
-        let checking = verifier.check(*asked, result.clone(), known.clone());
+        let checking = wait.watch(verifier.check(*asked, result.clone(), known.clone()));
         // An answer that is handed on in any case need not wait for ever.
         let found = match verifier.config().on_mismatch {
             OnMismatch::Reject => checking.await,
             OnMismatch::Pass => {
-                timeout(verifier.config().patience, checking).await.unwrap_or(Verdict::Overdue)
+                let mut checking = pin!(timeout(verifier.config().patience, checking));
+                let checked = checking.as_mut().await;
+                // Looked at before the check is dropped, and leaves the queue.
+                let overdue = || if wait.is_waiting() { Overdue::QueueWait } else { Overdue::Slow };
+                checked.unwrap_or_else(|_| Verdict::Overdue(overdue()))
             }
         };
         match &found {
@@ -55,9 +63,14 @@ impl Check {
             Verdict::Short => {
                 debug!(%upstream, %asked, "the upstream does not have all receipts of a block yet");
             }
-            Verdict::Overdue => {
-                verifier.metrics().overdue();
-                debug!(%upstream, %asked, "an answer was not checked in time: it is handed on and not kept");
+            Verdict::Overdue(overdue) => {
+                verifier.metrics().overdue(*overdue);
+                let reason = overdue.as_str();
+                if overdue.is_overload() && verifier.is_news(reason) {
+                    warn!(%upstream, %asked, reason, "too many proofs at a time; handing answers on without storing them");
+                } else {
+                    debug!(%upstream, %asked, reason, "answer not checked in time; handing it on without storing it");
+                }
             }
             Verdict::Unproved(failure, _) => {
                 verifier.metrics().unprovable();

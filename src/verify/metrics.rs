@@ -7,12 +7,13 @@ use prometheus_client::{
     metrics::{
         counter::Counter,
         family::Family,
+        gauge::Gauge,
         histogram::{Histogram, exponential_buckets},
     },
     registry::Registry,
 };
 
-use super::{Failure, Level};
+use super::{Failure, Level, Overdue};
 
 /// The counters of the checks. A default one counts for nobody.
 #[derive(Clone, Debug, Default)]
@@ -23,9 +24,13 @@ struct Inner {
     checked: Family<LevelLabels, Counter>,
     mismatches: Family<ReasonLabels, Counter>,
     unprovable: Counter,
-    overdue: Counter,
+    overdue: Family<ReasonLabels, Counter>,
+    waiting: Gauge,
     seconds: Histogram,
 }
+
+/// A check that waits for a proof thread, until this is dropped.
+pub(super) struct Waits(Gauge);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct LevelLabels {
@@ -45,7 +50,8 @@ impl Default for Inner {
             checked: Family::default(),
             mismatches: Family::default(),
             unprovable: Counter::default(),
-            overdue: Counter::default(),
+            overdue: Family::default(),
+            waiting: Gauge::default(),
             // 16 µs to 2 s: a lone transaction to the largest of blocks.
             seconds: Histogram::new(exponential_buckets(0.000_016, 2.0, 18)),
         }
@@ -56,7 +62,7 @@ impl Default for Inner {
 
 impl Metrics {
     /// Registers `checked_total{level}`, `mismatches_total{reason}`, `unprovable_total`,
-    /// `checks_overdue_total` and `check_seconds`.
+    /// `checks_overdue_total{reason}`, `checks_waiting` and `check_seconds`.
     pub fn register(registry: &mut Registry) -> Self {
         let inner = Inner::default();
         registry.register(
@@ -79,10 +85,18 @@ impl Metrics {
             "Upstream answers that were handed on before their checks had ended",
             inner.overdue.clone(),
         );
+        registry.register(
+            "checks_waiting",
+            "Upstream answers whose checks wait for a proof thread",
+            inner.waiting.clone(),
+        );
         registry.register("check_seconds", "Time that the checks of an answer took", inner.seconds.clone());
         // There from the start: a counter that appears with its first mismatch hides that from `increase()`.
         for reason in Failure::REASONS {
             drop(inner.mismatches.get_or_create(&ReasonLabels { reason }));
+        }
+        for reason in Overdue::ALL.map(Overdue::as_str) {
+            drop(inner.overdue.get_or_create(&ReasonLabels { reason }));
         }
         Self(Arc::new(inner))
     }
@@ -99,11 +113,25 @@ impl Metrics {
         self.0.unprovable.inc();
     }
 
-    pub(super) fn overdue(&self) {
-        self.0.overdue.inc();
+    pub(super) fn overdue(&self, overdue: Overdue) {
+        self.0.overdue.get_or_create(&ReasonLabels { reason: overdue.as_str() }).inc();
+    }
+
+    /// Counts a check that waits for a proof thread.
+    pub(super) fn waits(&self) -> Waits {
+        self.0.waiting.inc();
+        Waits(self.0.waiting.clone())
     }
 
     pub(super) fn took(&self, elapsed: Duration) {
         self.0.seconds.observe(elapsed.as_secs_f64());
+    }
+}
+
+// === impl Waits ===
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.dec();
     }
 }

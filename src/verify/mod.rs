@@ -46,23 +46,27 @@ mod config;
 mod failure;
 mod metrics;
 mod outright;
+mod proof_wait;
 mod provability;
 pub mod prove;
 mod restored;
 mod structural;
+mod threads;
 mod verified;
 mod verifier;
 
 pub use self::{
-    asked::{Asked, AskedBlock, Checked, Known, Verdict},
+    asked::{Asked, AskedBlock, Checked, Known, Unproved, Verdict},
     chain_rules::{Anchor, InForce, Kind},
     check::Check,
     config::{Config, Demand, OnMismatch, Share},
     failure::{Failure, Part, Reason},
     metrics::Metrics,
     outright::{prove_block, prove_receipts},
+    proof_wait::{Following, ProofWait},
     restored::Doubt,
     structural::{block, lone_receipt, lone_transaction, lone_transaction_at, receipts, thin_block},
+    threads::{Overdue, ProofLimits},
     verified::{Level, Origin, Verified},
     verifier::Verifier,
 };

@@ -8,6 +8,7 @@ use super::{
     AskedBlock, Demand, Failure, Kind, Origin, Verified, Verifier,
     prove::{self, Proof},
     structural,
+    threads::Patience,
 };
 use crate::eth::{Block, BlockHash, Receipts};
 
@@ -33,12 +34,12 @@ impl Verifier {
         hash: BlockHash,
         tier: &Arc<str>,
     ) -> Result<Verified<Block>, Doubt> {
-        let chain_id = self.anchored_chain();
+        let (chain_id, size) = (self.anchored_chain(), text.len());
         let prove = move || {
             let block = structural::block(&text, AskedBlock::ByHash(hash))?;
             Ok(prove::block_by_parts(block, chain_id, true))
         };
-        let proof = self.apart(prove).await.ok_or(Doubt::Unsure)?.map_err(wrong)?;
+        let proof = self.prove_restored(size, prove).await?;
         self.judge_restored(proof, tier)
     }
 
@@ -52,6 +53,7 @@ impl Verifier {
         block: Arc<Verified<Block>>,
         tier: &Arc<str>,
     ) -> Result<Verified<Receipts>, Doubt> {
+        let size = text.len();
         let prove = move || {
             let header = block.header();
             let receipts = structural::receipts(&text, header.hash, header.number, Some(&block))?;
@@ -60,8 +62,19 @@ impl Verifier {
                 Err(failure) => Proof { content: receipts, failure: Some((Kind::Receipts, failure)) },
             })
         };
-        let proof = self.apart(prove).await.ok_or(Doubt::Unsure)?.map_err(wrong)?;
+        let proof = self.prove_restored(size, prove).await?;
         self.judge_restored(proof, tier)
+    }
+
+    async fn prove_restored<T: Send + 'static>(
+        &self,
+        size: usize,
+        prove: impl FnOnce() -> Result<Proof<T>, Failure> + Send + 'static,
+    ) -> Result<Proof<T>, Doubt> {
+        // Not for longer under any policy: the upstream has it, too.
+        let proof = self.prove_apart(size, Patience::Short, prove).await;
+        // A wrong shape is wrong on any chain.
+        proof.map_err(|_| Doubt::Unsure)?.map_err(|_| Doubt::Wrong)
     }
 
     /// Where nothing can be proved, only what was said when it was final was ever kept.
@@ -81,9 +94,4 @@ impl Verifier {
         let origin = Origin { endpoint: tier.clone(), time: SystemTime::now() };
         Ok(content.settled(true).said_by(&origin))
     }
-}
-
-/// What is wrong with the shape is wrong on any chain.
-fn wrong(_: Failure) -> Doubt {
-    Doubt::Wrong
 }

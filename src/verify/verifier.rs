@@ -3,19 +3,19 @@
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
-    thread,
 };
 
 use bytes::Bytes;
-use tokio::{sync::Semaphore, task, time::Instant};
+use tokio::time::Instant;
 use tracing::{error, warn};
 
 use super::{
     Anchor, Asked, AskedBlock, Check, Checked, Config, Demand, Failure, InForce, Kind, Known, Metrics,
-    OnMismatch, Verdict, Verified,
+    OnMismatch, Overdue, ProofLimits, Unproved, Verdict, Verified,
     chain_rules::ChainRules,
     prove::{self, Proof},
     structural,
+    threads::{Patience, ProofThreads},
 };
 use crate::{
     eth::{Block, BlockNumber, LoneTransaction, Receipts, ThinBlock},
@@ -34,8 +34,7 @@ struct Inner {
     config: Config,
     metrics: Metrics,
     rules: ChainRules,
-    /// As many checks at a time as there are cores: more would only take longer each.
-    cores: Arc<Semaphore>,
+    threads: ProofThreads,
     said: Seldom,
 }
 
@@ -51,12 +50,16 @@ enum Judged<T> {
 impl Verifier {
     /// A verifier for a chain that is not known yet.
     pub fn new(config: Config, metrics: Metrics) -> Self {
-        let cores = thread::available_parallelism().map_or(1, usize::from);
+        Self::with_limits(config, metrics, ProofLimits::default())
+    }
+
+    /// The same, with these limits of its proof threads.
+    pub fn with_limits(config: Config, metrics: Metrics, limits: ProofLimits) -> Self {
         Self(Arc::new(Inner {
             rules: ChainRules::new(&config),
             config,
+            threads: ProofThreads::new(limits, metrics.clone()),
             metrics,
-            cores: Arc::new(Semaphore::new(cores)),
             said: Seldom::default(),
         }))
     }
@@ -129,64 +132,70 @@ impl Verifier {
             return examined.unwrap_or_else(|payload| {
                 let text = payload.downcast_ref::<&str>().copied();
                 let died = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-                error!(died, "a check died: this is a bug");
-                Verdict::Overdue
+                error!(died, "a check panicked: this is a bug");
+                Verdict::Overdue(Overdue::Panicked)
             });
         }
-        let this = self.clone();
-        self.apart(move || this.examine(asked, &result, &*known)).await.unwrap_or(Verdict::Overdue)
+        let (this, size) = (self.clone(), result.len());
+        let examined = self.prove_apart(size, self.patience(), move || this.examine(asked, &result, &*known));
+        examined.await.unwrap_or_else(Verdict::Overdue)
     }
 
-    /// Proves receipts that waited for their block; `None` if that cannot be done.
+    /// Proves receipts that waited for their block.
     ///
     /// # Errors
-    /// If they are not that block's.
+    /// If they are not that block's, or that cannot be proved.
     pub async fn prove_receipts(
         &self,
         receipts: Verified<Receipts>,
         block: Arc<Verified<Block>>,
-    ) -> Option<Result<Verified<Receipts>, Failure>> {
+    ) -> Result<Verified<Receipts>, Unproved> {
         if !self.0.rules.proves(Kind::Receipts) || !block.is_proved() {
-            return None;
+            return Err(Unproved::NotDemanded);
         }
-        let this = self.clone();
+        let (this, size) = (self.clone(), receipts.all().len());
         let (block_hash, number) = (block.hash(), block.header().number);
         let prove = move |receipts| prove::receipts(receipts, &block);
-        let judged = self.apart(move || this.judge(Kind::Receipts, Some(number), receipts, prove)).await?;
-        Some(match judged {
-            Judged::Passed(receipts) => Ok(receipts),
-            Judged::Unproved(failure, _) => {
+        let judge = move || this.judge(Kind::Receipts, Some(number), receipts, prove);
+        match self.prove_apart(size, self.patience(), judge).await {
+            Ok(Judged::Passed(receipts)) => Ok(receipts),
+            Ok(Judged::Unproved(failure, _)) => {
                 self.metrics().unprovable();
-                Err(failure)
+                Err(Unproved::Failed(failure))
             }
-            Judged::Wrong(failure) => {
+            Ok(Judged::Wrong(failure)) => {
                 self.metrics().failed(&failure);
                 let (block, number) = (block_hash, number.0);
                 if self.is_news(failure.as_str()) {
                     warn!(%block, number, %failure, "receipts that waited for their block are not its own: they are dropped");
                 }
-                Err(failure)
+                Err(Unproved::Failed(failure))
             }
-        })
+            Err(overdue) => {
+                self.metrics().overdue(overdue);
+                Err(Unproved::Overdue(overdue))
+            }
+        }
     }
 
     pub(super) fn anchored_chain(&self) -> Option<u64> {
         self.0.rules.anchored_chain()
     }
 
-    /// Runs `work` beside the threads that serve clients; `None` if it died.
-    pub(super) async fn apart<T: Send + 'static>(
+    /// Proves an answer of `size` bytes on the proof threads.
+    pub(super) async fn prove_apart<T: Send + 'static>(
         &self,
+        size: usize,
+        patience: Patience,
         work: impl FnOnce() -> T + Send + 'static,
-    ) -> Option<T> {
-        let core = self.0.cores.clone().acquire_owned().await.expect("the semaphore is never closed");
-        let done = task::spawn_blocking(move || {
-            // Until it is done, also when nobody waits for it any more.
-            let _core = core;
-            work()
-        });
-        let done = done.await;
-        done.inspect_err(|died| error!(%died, "a check died: this is a bug")).ok()
+    ) -> Result<T, Overdue> {
+        self.0.threads.run(size, patience, work).await
+    }
+
+    /// How long a proof waits for a thread: an answer that must not be handed on without it waits for as long as its
+    /// client does.
+    fn patience(&self) -> Patience {
+        if self.rejects() { Patience::Unlimited } else { Patience::Short }
     }
 
     fn examine(&self, asked: Asked, result: &Bytes, known: &dyn Known) -> Verdict {

@@ -9,8 +9,8 @@ use holdfast::{
     eth::{Block, BlockHash, BlockNumber, Receipts},
     jsonrpc::Answer,
     verify::{
-        self, Anchor, Asked, AskedBlock, Checked, Demand, Failure, Kind, Known, OnMismatch, Share, Verdict,
-        Verified, Verifier,
+        self, Anchor, Asked, AskedBlock, Checked, Demand, Failure, Kind, Known, OnMismatch, Overdue, Share,
+        Verdict, Verified, Verifier,
     },
 };
 use serde_json::{Value, json};
@@ -655,7 +655,7 @@ async fn a_check_that_dies_is_one_that_was_not_made_in_time() {
         let check = verifier.check_for(asked, Arc::new(Panics));
         let answer = chain.answer(BLOCK_AT, ("latest", full)).unwrap();
         let found = check.examine(&"node".into(), &Answer::Result(answer)).await.unwrap();
-        assert!(matches!(found, Some(Verdict::Overdue)), "{asked}");
+        assert!(matches!(found, Some(Verdict::Overdue(Overdue::Panicked))), "{asked}");
     }
 }
 
@@ -767,7 +767,7 @@ async fn an_answer_that_is_handed_on_in_any_case_does_not_wait_for_long_checks()
     let params = json!([hash(&chain, 1), true]);
     let (status, block) = program.cached(BLOCK, params.clone()).await;
     assert_eq!((status.as_str(), block), ("holdfast; fwd=miss", truth(&chain, BLOCK, &params)));
-    assert_eq!(program.metric("checks_overdue_total"), 1);
+    assert_eq!(program.metric(r#"checks_overdue_total{reason="slow"}"#), 1);
     config.verify.on_mismatch = OnMismatch::Reject;
     let patient = in_memory::program(&chain, &config);
     assert_eq!(patient.cached(BLOCK, params).await.0, "holdfast; fwd=miss; stored");

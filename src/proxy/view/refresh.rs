@@ -642,7 +642,7 @@ impl View {
             answer => answer?,
         };
         Ok(match (answer, check.verdict()) {
-            (Answer::Result(_), Some(Verdict::Overdue)) => return Err(UpstreamError::Busy),
+            (Answer::Result(_), Some(Verdict::Overdue(_))) => return Err(UpstreamError::Busy),
             (Answer::Result(result), _) if result == "null" => Err(Unnamed::Absent(by.get())),
             (Answer::Result(_), verdict) => {
                 let named = self.named(verdict, is_finalized).ok_or(Unnamed::Other);

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::verify::{Failure, Part, Reason};
 
-/// From how many transactions on their signers are recovered on all cores: one takes some 50 µs, and
+/// From how many transactions on their signers are recovered on all proof threads: one takes some 50 µs, and
 /// handing work over some 10 µs.
 const SPREAD: usize = 16;
 

@@ -5,6 +5,7 @@ pub mod mutate;
 mod node;
 mod offers;
 mod other_chains;
+mod overload;
 mod truth;
 pub mod vectors;
 mod verdicts;

@@ -98,11 +98,30 @@ pub fn program_of(endpoints: Vec<EndpointParts>, config: &Config) -> InMemory {
     program_with(endpoints, config, |_| Tiers::default())
 }
 
+/// The same with this verifier.
+pub fn program_verified_by(
+    chain: &DevChain,
+    config: &Config,
+    verifier: impl FnOnce(verify::Metrics) -> Verifier,
+) -> InMemory {
+    let endpoints = vec![endpoint(chain, "devchain", EndpointConfig::at(""))];
+    assemble(endpoints, config, |_| Tiers::default(), verifier)
+}
+
 /// The same over what outlives memory.
 pub fn program_with(
     endpoints: Vec<EndpointParts>,
     config: &Config,
     tiers: impl FnOnce(TierMetrics) -> Tiers,
+) -> InMemory {
+    assemble(endpoints, config, tiers, |metrics| Verifier::new(config.verify.clone(), metrics))
+}
+
+fn assemble(
+    endpoints: Vec<EndpointParts>,
+    config: &Config,
+    tiers: impl FnOnce(TierMetrics) -> Tiers,
+    verifier: impl FnOnce(verify::Metrics) -> Verifier,
 ) -> InMemory {
     let mut registry = Registry::default();
     let tiers = tiers(TierMetrics::register(&mut registry));
@@ -112,7 +131,7 @@ pub fn program_with(
     let consistent = matches!(&config.upstream.endpoints[..], [endpoint] if endpoint.consistent);
     let cache = Cache::new(&config.cache, cache::Metrics::default());
     let metrics = proxy::Metrics::register(&mut registry);
-    let verifier = Verifier::new(config.verify.clone(), verify::Metrics::register(&mut registry));
+    let verifier = verifier(verify::Metrics::register(&mut registry));
     let parts = ProxyParts {
         upstream: upstream.clone(),
         cache,

@@ -1,0 +1,127 @@
+//! Tells a call whether it waits for a proof thread, however many steps away.
+//!
+//! A call that reaches its deadline fails with another error if its answer is there and only the proof is missing. The
+//! fetch that waits for the proof runs in a task of its own, so the call cannot see that by itself.
+
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicUsize, Ordering::Relaxed},
+};
+
+use smallvec::SmallVec;
+use tokio::{task::futures::TaskLocalFuture, task_local};
+
+/// Whether a piece of work waits for a proof thread. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct ProofWait(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// Proofs of this work that wait.
+    own: AtomicUsize,
+    /// Work that this work waits for.
+    followed: Mutex<SmallVec<[ProofWait; 1]>>,
+}
+
+task_local! {
+    /// Not an argument: a proof begins many steps from where the deadline is set.
+    static CURRENT: ProofWait;
+}
+
+/// A proof waits, until this is dropped.
+pub(super) struct Waiting(Option<ProofWait>);
+
+/// Some work waits for other work, until this is dropped.
+#[derive(Debug)]
+pub struct Following {
+    follower: ProofWait,
+    followed: ProofWait,
+}
+
+// === impl ProofWait ===
+
+impl ProofWait {
+    /// Returns the one that the current work is watched by.
+    pub fn current() -> Option<Self> {
+        CURRENT.try_with(Self::clone).ok()
+    }
+
+    /// Notes the proofs that `work` waits for.
+    pub fn watch<F: Future>(&self, work: F) -> TaskLocalFuture<Self, F> {
+        CURRENT.scope(self.clone(), work)
+    }
+
+    /// Returns whether the work, or other work that it waits for, waits for a proof thread.
+    pub fn is_waiting(&self) -> bool {
+        // Cloned, so that no lock is held while another is taken.
+        let followed = || self.followed().clone();
+        self.0.own.load(Relaxed) > 0 || followed().iter().any(Self::is_waiting)
+    }
+
+    /// Notes that the work waits for other work, such as a fetch that it shares.
+    pub fn follow(&self, other: &Self) -> Following {
+        self.followed().push(other.clone());
+        Following { follower: self.clone(), followed: other.clone() }
+    }
+
+    fn followed(&self) -> MutexGuard<'_, SmallVec<[Self; 1]>> {
+        self.0.followed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Waiting ===
+
+impl Waiting {
+    /// Notes that a proof of the current work waits.
+    pub(super) fn begin() -> Self {
+        let current = ProofWait::current();
+        if let Some(current) = &current {
+            current.0.own.fetch_add(1, Relaxed);
+        }
+        Self(current)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(wait) = &self.0 {
+            wait.0.own.fetch_sub(1, Relaxed);
+        }
+    }
+}
+
+// === impl Following ===
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        let mut followed = self.follower.followed();
+        if let Some(at) = followed.iter().position(|other| Arc::ptr_eq(&other.0, &self.followed.0)) {
+            followed.swap_remove(at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_wait_is_seen_through_the_work_that_follows_it() {
+        let [call, fetch, nested] = [(); 3].map(|()| ProofWait::default());
+        let follows = call.follow(&fetch);
+        let _follows = fetch.follow(&nested);
+        assert!(!call.is_waiting());
+        let waiting = nested.watch(async { Waiting::begin() }).await;
+        assert!(call.is_waiting() && fetch.is_waiting() && nested.is_waiting());
+        drop(follows);
+        assert!(!call.is_waiting() && fetch.is_waiting());
+        drop(waiting);
+        assert!(!fetch.is_waiting());
+    }
+
+    #[tokio::test]
+    async fn work_that_nothing_watches_may_wait() {
+        drop(Waiting::begin());
+        assert!(ProofWait::current().is_none());
+    }
+}

@@ -1,0 +1,345 @@
+//! Runs proofs on threads of their own, behind a bounded queue.
+//!
+//! The proof of a block of 300 transactions takes some 20 ms of CPU time. Cold reads could fill all cores with proofs,
+//! and cached answers would wait. So proofs get one core less than there are, at a lower priority where threads have
+//! one, and further proofs wait in a queue that is bounded in entries, in bytes and in time.
+
+use std::{
+    sync::{Arc, OnceLock},
+    thread,
+    time::Duration,
+};
+
+use rayon::{ThreadPool, ThreadPoolBuilder};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task,
+};
+use tracing::error;
+
+use super::{Metrics, proof_wait::Waiting};
+use crate::timeout::timeout;
+
+/// Longest wait in the queue of an answer that can be handed on without its proof.
+const MAX_WAIT: Duration = Duration::from_secs(2);
+
+/// Bytes that one permit of the queue stands for.
+const UNIT: usize = 1 << 10;
+
+/// How much lower the priority of proof threads is. At 10 they get about a tenth of a core that other threads keep busy,
+/// and all of an idle one.
+#[cfg(target_os = "linux")]
+const NICENESS: i32 = 10;
+
+/// Limits of the proof threads and of the queue before them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProofLimits {
+    /// Proofs that run at a time, each on one thread at least.
+    pub threads: usize,
+    /// Proofs that wait.
+    pub waiting: usize,
+    /// Bytes of the answers that wait. A larger answer waits alone.
+    pub bytes: usize,
+}
+
+/// Why the checks of an answer have not ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overdue {
+    /// The queue for proof threads was full.
+    QueueFull,
+    /// No proof thread was free in time.
+    QueueWait,
+    /// The checks took longer than `verify.patience`.
+    Slow,
+    /// The checks panicked.
+    Panicked,
+}
+
+/// How long a proof waits for a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Patience {
+    /// [`MAX_WAIT`], and not at all before a full queue.
+    Short,
+    /// Until a thread is free: a deadline elsewhere ends the wait.
+    Unlimited,
+}
+
+/// The proof threads, and the queue before them.
+#[derive(Debug)]
+pub(super) struct ProofThreads {
+    limits: ProofLimits,
+    /// Started with the first proof.
+    pool: OnceLock<Arc<ThreadPool>>,
+    /// One permit per thread. As many proofs as threads run at a time, since a thread that waits for others to finish
+    /// their parts of its block may begin a second proof meanwhile: the stack bounds how often.
+    free: Arc<Semaphore>,
+    places: Semaphore,
+    bytes: Semaphore,
+    metrics: Metrics,
+}
+
+// === impl ProofLimits ===
+
+impl Default for ProofLimits {
+    fn default() -> Self {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        // One thread proves some hundred full blocks, or some ten thousand transactions, in the time that they may wait.
+        Self { threads: cores.saturating_sub(1).max(1), waiting: 512, bytes: 64 << 20 }
+    }
+}
+
+// === impl Overdue ===
+
+impl Overdue {
+    /// Every reason.
+    pub const ALL: [Self; 4] = [Self::QueueFull, Self::QueueWait, Self::Slow, Self::Panicked];
+
+    /// Its name in logs and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::QueueFull => "queue_full",
+            Self::QueueWait => "queue_wait",
+            Self::Slow => "slow",
+            Self::Panicked => "panicked",
+        }
+    }
+
+    /// Returns whether the checks never began, so that they say nothing of the answer.
+    pub fn is_overload(self) -> bool {
+        matches!(self, Self::QueueFull | Self::QueueWait)
+    }
+}
+
+// === impl ProofThreads ===
+
+impl ProofThreads {
+    pub(super) fn new(limits: ProofLimits, metrics: Metrics) -> Self {
+        let ProofLimits { threads, waiting, bytes } = limits;
+        Self {
+            limits,
+            pool: OnceLock::new(),
+            free: Arc::new(Semaphore::new(threads)),
+            places: Semaphore::new(waiting),
+            bytes: Semaphore::new(units(bytes)),
+            metrics,
+        }
+    }
+
+    /// Runs `work` on an answer of `size` bytes. Once begun it runs to its end, whether or not the caller still waits.
+    ///
+    /// # Errors
+    /// If it did not begin in time, or panicked.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        size: usize,
+        patience: Patience,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Overdue> {
+        let free = match self.free.clone().try_acquire_owned() {
+            Ok(free) => free,
+            Err(_) => self.wait(size, patience).await?,
+        };
+        let pool = self.pool.get_or_init(|| Arc::new(start(self.limits.threads))).clone();
+        // The runtime's own blocking thread does nothing but wait. Without it, a test's paused clock would run ahead
+        // while a proof runs.
+        let done = task::spawn_blocking(move || {
+            let _free = free;
+            pool.install(work)
+        });
+        done.await.map_err(|died| {
+            error!(%died, "a check panicked: this is a bug");
+            Overdue::Panicked
+        })
+    }
+
+    /// Waits in the queue for a thread.
+    async fn wait(&self, size: usize, patience: Patience) -> Result<OwnedSemaphorePermit, Overdue> {
+        const OPEN: &str = "the semaphore is never closed";
+        let _waiting = Waiting::begin();
+        let _counted = self.metrics.waits();
+        let free = self.free.clone().acquire_owned();
+        let units = u32::try_from(units(size.min(self.limits.bytes))).unwrap_or(u32::MAX);
+        match patience {
+            Patience::Short => {
+                let _place = self.places.try_acquire().map_err(|_| Overdue::QueueFull)?;
+                let _bytes = self.bytes.try_acquire_many(units).map_err(|_| Overdue::QueueFull)?;
+                let free = timeout(MAX_WAIT, free).await.map_err(|_| Overdue::QueueWait)?;
+                Ok(free.expect(OPEN))
+            }
+            Patience::Unlimited => {
+                let _place = self.places.acquire().await.expect(OPEN);
+                let _bytes = self.bytes.acquire_many(units).await.expect(OPEN);
+                Ok(free.await.expect(OPEN))
+            }
+        }
+    }
+}
+
+/// Permits for so many bytes.
+fn units(bytes: usize) -> usize {
+    bytes.div_ceil(UNIT)
+}
+
+fn start(threads: usize) -> ThreadPool {
+    let pool = ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .thread_name(|at| format!("proof-{at}"))
+        .start_handler(|_| lower_priority())
+        .build();
+    pool.expect("the system has room for another thread")
+}
+
+/// Lowers the priority of the current thread, if that can be done.
+fn lower_priority() {
+    // Elsewhere this would lower the priority of the whole process.
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::process::nice(NICENESS) {
+        tracing::debug!(%error, "cannot lower the priority of a proof thread");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::{
+            atomic::{AtomicBool, Ordering::Relaxed},
+            mpsc,
+        },
+        task::{Context, Waker},
+    };
+
+    use tokio::{sync::oneshot, time};
+
+    use super::*;
+
+    const ONE: ProofLimits = ProofLimits { threads: 1, waiting: 1, bytes: 4 * UNIT };
+
+    fn threads(limits: ProofLimits) -> Arc<ProofThreads> {
+        Arc::new(ProofThreads::new(limits, Metrics::default()))
+    }
+
+    /// Work that has begun, and ends when told.
+    struct Occupied {
+        release: mpsc::SyncSender<()>,
+        done: task::JoinHandle<Result<(), Overdue>>,
+    }
+
+    async fn occupy(threads: &Arc<ProofThreads>) -> Occupied {
+        let (release, released) = mpsc::sync_channel::<()>(1);
+        let (begins, begun) = oneshot::channel();
+        let threads = threads.clone();
+        let done = tokio::spawn(async move {
+            let work = move || {
+                begins.send(()).unwrap();
+                released.recv().unwrap();
+            };
+            threads.run(1, Patience::Short, work).await
+        });
+        begun.await.unwrap();
+        Occupied { release, done }
+    }
+
+    impl Occupied {
+        async fn end(self) {
+            self.release.send(()).unwrap();
+            self.done.await.unwrap().unwrap();
+        }
+    }
+
+    fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> bool {
+        future.poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_takes_no_more_entries() {
+        let threads = threads(ONE);
+        let occupied = occupy(&threads).await;
+        let mut waits = Box::pin(threads.run(1, Patience::Short, || 7));
+        assert!(!poll_once(waits.as_mut()));
+        assert_eq!(threads.run(1, Patience::Short, || ()).await, Err(Overdue::QueueFull));
+        occupied.end().await;
+        assert_eq!(waits.await, Ok(7));
+        assert_eq!(threads.run(1, Patience::Short, || 8).await, Ok(8));
+    }
+
+    #[tokio::test]
+    async fn the_queue_is_bounded_in_bytes() {
+        let threads = threads(ProofLimits { waiting: 9, ..ONE });
+        let occupied = occupy(&threads).await;
+        // More than the queue may hold waits alone.
+        let mut large = Box::pin(threads.run(1 << 30, Patience::Short, || 7));
+        assert!(!poll_once(large.as_mut()));
+        assert_eq!(threads.run(1, Patience::Short, || ()).await, Err(Overdue::QueueFull));
+        drop(large);
+        let mut waiting: Vec<_> =
+            (0..4).map(|_| Box::pin(threads.run(UNIT, Patience::Short, || 7))).collect();
+        assert!(waiting.iter_mut().all(|waits| !poll_once(waits.as_mut())));
+        assert_eq!(threads.run(1, Patience::Short, || ()).await, Err(Overdue::QueueFull));
+        occupied.end().await;
+        for waits in waiting {
+            assert_eq!(waits.await, Ok(7));
+        }
+    }
+
+    #[tokio::test]
+    async fn unlimited_patience_waits_before_a_full_queue() {
+        let threads = threads(ONE);
+        let occupied = occupy(&threads).await;
+        let mut all: Vec<_> =
+            (0..3).map(|at| Box::pin(threads.run(1, Patience::Unlimited, move || at))).collect();
+        assert!(all.iter_mut().all(|waits| !poll_once(waits.as_mut())));
+        occupied.end().await;
+        for (at, waits) in all.into_iter().enumerate() {
+            assert_eq!(waits.await, Ok(at));
+        }
+    }
+
+    #[tokio::test]
+    async fn short_patience_ends_in_the_queue() {
+        let threads = threads(ONE);
+        let occupied = occupy(&threads).await;
+        time::pause();
+        let mut waits = Box::pin(threads.run(1, Patience::Short, || ()));
+        assert!(!poll_once(waits.as_mut()));
+        time::advance(MAX_WAIT * 2).await;
+        assert_eq!(waits.await, Err(Overdue::QueueWait));
+        time::resume();
+        occupied.end().await;
+    }
+
+    #[tokio::test]
+    async fn work_that_was_given_up_leaves_the_queue() {
+        let threads = threads(ONE);
+        let (occupied, ran) = (occupy(&threads).await, Arc::new(AtomicBool::new(false)));
+        let runs = ran.clone();
+        let mut gone = Box::pin(threads.run(1, Patience::Short, move || runs.store(true, Relaxed)));
+        assert!(!poll_once(gone.as_mut()));
+        drop(gone);
+        let mut waits = Box::pin(threads.run(1, Patience::Short, || 7));
+        assert!(!poll_once(waits.as_mut()), "its place is free again");
+        occupied.end().await;
+        assert_eq!(waits.await, Ok(7));
+        assert!(!ran.load(Relaxed));
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_reported_and_the_thread_goes_on() {
+        let threads = threads(ONE);
+        let panics: Result<(), _> = threads.run(1, Patience::Short, || panic!("on purpose")).await;
+        assert_eq!(panics, Err(Overdue::Panicked));
+        assert_eq!(threads.run(1, Patience::Short, || 7).await, Ok(7));
+    }
+
+    #[tokio::test]
+    async fn work_runs_on_a_proof_thread_of_low_priority() {
+        let threads = threads(ONE);
+        let name = threads.run(1, Patience::Short, || thread::current().name().map(str::to_owned)).await;
+        assert_eq!(name.unwrap().as_deref(), Some("proof-0"));
+        #[cfg(target_os = "linux")]
+        {
+            let niceness = || rustix::process::getpriority_process(None).unwrap();
+            let lowest = (niceness() + NICENESS).min(19);
+            assert_eq!(threads.run(1, Patience::Short, niceness).await.unwrap(), lowest);
+        }
+    }
+}

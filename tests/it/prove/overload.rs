@@ -1,0 +1,216 @@
+//! More proofs than the proof threads have time for.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        mpsc::{self, Receiver, SyncSender},
+    },
+    time::Duration,
+};
+
+use holdfast::{
+    config::Config,
+    devchain::DevChain,
+    eth::{Block, BlockHash, BlockNumber, Receipts},
+    jsonrpc::Answer,
+    verify::{Asked, AskedBlock, Known, OnMismatch, ProofLimits, Verified, Verifier},
+};
+use serde_json::{Value, json};
+use tokio::{sync::oneshot, task::JoinHandle};
+
+use crate::support::{
+    client::PATIENCE,
+    eventually,
+    in_memory::{self, InMemory},
+    upstream,
+};
+
+const BLOCK: &str = "eth_getBlockByHash";
+const RECEIPTS: &str = "eth_getBlockReceipts";
+
+/// One thread, and one place in the queue before it.
+const TINY: ProofLimits = ProofLimits { threads: 1, waiting: 1, bytes: 1 << 20 };
+
+/// Holds the proof thread that asks it anything, until it is released.
+struct Holds {
+    begins: Mutex<Option<oneshot::Sender<()>>>,
+    released: Mutex<Receiver<()>>,
+}
+
+/// A proof thread that is held.
+struct Held {
+    release: SyncSender<()>,
+    done: JoinHandle<()>,
+}
+
+/// The program, its node, and the verifier between them.
+struct World {
+    chain: DevChain,
+    program: InMemory,
+    verifier: Verifier,
+}
+
+impl Known for Holds {
+    fn block(&self, _: BlockHash) -> Option<Arc<Verified<Block>>> {
+        if let Some(begins) = self.begins.lock().unwrap().take() {
+            begins.send(()).unwrap();
+            self.released.lock().unwrap().recv().unwrap();
+        }
+        None
+    }
+
+    fn receipts(&self, _: BlockHash) -> Option<Arc<Verified<Receipts>>> {
+        None
+    }
+
+    fn at(&self, _: BlockNumber) -> Option<BlockHash> {
+        None
+    }
+
+    fn was_final(&self, _: BlockNumber) -> bool {
+        false
+    }
+}
+
+// === impl Held ===
+
+impl Held {
+    async fn release(self) {
+        self.release.send(()).unwrap();
+        self.done.await.unwrap();
+    }
+}
+
+// === impl World ===
+
+impl World {
+    async fn new(on_mismatch: OnMismatch, limits: ProofLimits, change: impl FnOnce(&mut Config)) -> Self {
+        let chain = upstream::devchain().config(|config| config.chain_id = 1).blocks(20, 5).chain();
+        let mut config = Config::default();
+        config.verify.on_mismatch = on_mismatch;
+        change(&mut config);
+        let mut made = None;
+        let program = in_memory::program_verified_by(&chain, &config, |metrics| {
+            made.insert(Verifier::with_limits(config.verify.clone(), metrics, limits)).clone()
+        });
+        // Whose chain it is and what its head is are known from here on.
+        program.ask(BLOCK, json!([hash(&chain, 1), true])).await;
+        Self { chain, program, verifier: made.unwrap() }
+    }
+
+    /// Begins a proof that ends when it is released.
+    async fn hold(&self) -> Held {
+        let (begins, begun) = oneshot::channel();
+        let (release, released) = mpsc::sync_channel(1);
+        let holds = Holds { begins: Mutex::new(Some(begins)), released: Mutex::new(released) };
+        let check = self.verifier.check_for(Asked::Block(AskedBlock::ByTag), Arc::new(holds));
+        let block = self.chain.block_json(self.chain.head().hash, true).unwrap();
+        let done = tokio::spawn(async move {
+            check.examine(&"node".into(), &Answer::Result(block)).await.unwrap();
+        });
+        begun.await.unwrap();
+        Held { release, done }
+    }
+
+    /// Sends a call that is not waited for.
+    fn begin(&self, method: &'static str, params: Value) -> JoinHandle<(u16, Value)> {
+        let program = self.program.clone();
+        tokio::spawn(async move { program.call(method, params).await })
+    }
+
+    /// Waits until this many checks wait for a proof thread.
+    async fn waiting(&self, count: u64) {
+        eventually("checks that wait", async || self.program.metric("checks_waiting") == count).await;
+    }
+
+    fn asked(&self, method: &str) -> usize {
+        self.chain.calls().iter().filter(|call| call.method == method).count()
+    }
+
+    fn overdue(&self, reason: &str) -> u64 {
+        self.program.metric(&format!(r#"checks_overdue_total{{reason="{reason}"}}"#))
+    }
+}
+
+fn hash(chain: &DevChain, number: u64) -> String {
+    format!("{:#x}", chain.hash_at(number).unwrap())
+}
+
+#[tokio::test]
+async fn a_full_queue_hands_answers_on_and_stores_none() {
+    let patience = |config: &mut Config| config.verify.patience = PATIENCE;
+    let world = World::new(OnMismatch::Pass, TINY, patience).await;
+    let World { chain, program, .. } = &world;
+    let held = world.hold().await;
+    let first = world.begin(BLOCK, json!([hash(chain, 2), true]));
+    world.waiting(1).await;
+    for (method, params) in [(BLOCK, json!([hash(chain, 3), true])), (RECEIPTS, json!([hash(chain, 4)]))] {
+        let truth: Value = serde_json::from_slice(&chain.answer(method, &params).unwrap()).unwrap();
+        for _ in 0..2 {
+            let (status, answer) = program.cached(method, params.clone()).await;
+            assert_eq!((status.as_str(), &answer), ("holdfast; fwd=miss", &truth));
+        }
+    }
+    assert_eq!((world.overdue("queue_full"), world.overdue("queue_wait")), (4, 0));
+    held.release().await;
+    assert_eq!(first.await.unwrap().1["result"]["hash"], hash(chain, 2));
+    // Nothing speaks against them: they are stored once there is time for their proof.
+    let (status, _) = program.cached(BLOCK, json!([hash(chain, 3), false])).await;
+    assert_eq!(status, "holdfast; fwd=miss; stored");
+    let (status, _) = program.cached(BLOCK, json!([hash(chain, 3), true])).await;
+    assert!(status.starts_with("holdfast; hit"), "{status}");
+}
+
+#[tokio::test]
+async fn a_long_wait_in_the_queue_hands_the_answer_on() {
+    let patience = |config: &mut Config| config.verify.patience = Duration::from_millis(20);
+    let world = World::new(OnMismatch::Pass, TINY, patience).await;
+    let held = world.hold().await;
+    let (status, block) = world.program.cached(BLOCK, json!([hash(&world.chain, 2), true])).await;
+    assert_eq!((status.as_str(), &block["number"]), ("holdfast; fwd=miss", &json!("0x2")));
+    assert_eq!(world.overdue("queue_wait"), 1);
+    world.waiting(0).await;
+    held.release().await;
+}
+
+#[tokio::test]
+async fn rejecting_calls_wait_until_their_deadline_and_fail_with_32013() {
+    // Calls that travel together are checked in another task than those that go alone.
+    for batch in [1, 10] {
+        let change = |config: &mut Config| {
+            config.call_timeout = Duration::from_millis(300);
+            config.upstream.batch = batch;
+        };
+        let world = World::new(OnMismatch::Reject, TINY, change).await;
+        let World { chain, program, .. } = &world;
+        let held = world.hold().await;
+        // One is in the queue, one before it, and one shares a fetch with another.
+        let calls = [2, 3, 3].map(|number| world.begin(BLOCK, json!([hash(chain, number), true])));
+        for call in calls {
+            let (status, reply) = call.await.unwrap();
+            assert_eq!((status, &reply["error"]["code"]), (503, &json!(-32013)), "{reply}");
+            assert!(reply["error"]["message"].as_str().unwrap().contains("proofs"), "{reply}");
+        }
+        assert_eq!(world.overdue("queue_full") + world.overdue("queue_wait"), 0, "nothing was handed on");
+        let asked = world.asked(BLOCK);
+        held.release().await;
+        // The answers were there, and are stored once they are proved.
+        world.waiting(0).await;
+        for number in [2, 3] {
+            let block = program.ask(BLOCK, json!([hash(chain, number), true])).await;
+            assert_eq!(block["hash"], hash(chain, number));
+        }
+        assert_eq!(world.asked(BLOCK), asked);
+    }
+}
+
+#[tokio::test]
+async fn a_deadline_that_no_proof_is_to_blame_for_stays_32011() {
+    let timeout = |config: &mut Config| config.call_timeout = Duration::from_millis(100);
+    let world = World::new(OnMismatch::Reject, TINY, timeout).await;
+    let held = world.hold().await;
+    world.chain.fail(holdfast::devchain::Fault::Hang).on(BLOCK).once();
+    let (status, reply) = world.program.call(BLOCK, json!([hash(&world.chain, 2), true])).await;
+    assert_eq!((status, &reply["error"]["code"]), (504, &json!(-32011)), "{reply}");
+    held.release().await;
+}
