@@ -11,12 +11,13 @@ use tokio::sync::Semaphore;
 use tracing::Span;
 
 use super::turns::Turn;
-use crate::{chain::Stamp, client::Client, trace::Origin, verify::ProofWait};
+use crate::{chain::Stamp, client::Client, trace::Origin, upstream::Audience, verify::ProofWait};
 
 /// One fetch in flight per key.
 ///
-/// The fetch runs on its own task, so a caller who hangs up does not cancel it for the others. If
-/// that task dies, every waiter gets [`Abandoned`] and none hangs.
+/// The fetch runs on its own task, so a caller who hangs up does not cancel it for the others. Once all have, it is no
+/// [audience](Audience) of calls any more: those on the wire may finish, and no further call is sent. If the task dies,
+/// every waiter gets [`Abandoned`] and none hangs.
 #[derive(Clone, Debug)]
 pub(super) struct Coalesce<K, V> {
     flights: Flights<K, V>,
@@ -31,10 +32,28 @@ struct Flight<V> {
     span: Span,
     /// Whether it waits for a proof thread.
     proof: ProofWait,
+    waiters: Mutex<Waiters>,
     /// What it came to; nothing, if its task died.
     value: OnceLock<V>,
     /// Has no permits, and is closed when the task has ended: those who wait for one then look what there is.
     ended: Semaphore,
+}
+
+/// Those who wait for a flight.
+#[derive(Debug, Default)]
+struct Waiters {
+    /// Callers that leave by being dropped, as clients do.
+    callers: usize,
+    /// Other flights, each of which counts for as long as it has an audience itself.
+    flights: Vec<Audience>,
+    /// How many have ever waited.
+    joined: u64,
+}
+
+/// One who waits for a flight, until this is dropped.
+struct Waiter<V> {
+    flight: Arc<Flight<V>>,
+    own: Option<Audience>,
 }
 
 /// The fetch ended without a result: its task died.
@@ -69,7 +88,7 @@ impl<K, V> Default for Coalesce<K, V> {
 
 impl<K, V> Coalesce<K, V>
 where
-    K: Copy + Hash + Eq + Send + 'static,
+    K: Copy + Hash + Eq + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
 {
     /// Joins the flight of `key`, if `may_join` says so of the moment it was sent; else starts one
@@ -84,10 +103,11 @@ where
     where
         F: Future<Output = V> + Send + 'static,
     {
-        let (flight, joined) = {
+        let (waiter, joined) = {
             let mut flights = lock(&self.flights);
             match flights.get(&key) {
-                Some(flight) if may_join(flight.sent) => (flight.clone(), true),
+                // Under the lock: a flight is given up only while it is not joined.
+                Some(flight) if may_join(flight.sent) => (Waiter::join(flight), true),
                 _ => {
                     // Of whoever starts it, though that one may not wait for the end.
                     let (turn, client, origin) = (Turn::current(), Client::current(), Origin::current());
@@ -95,22 +115,28 @@ where
                         sent: now,
                         span: origin.span().clone(),
                         proof: ProofWait::default(),
+                        waiters: Mutex::default(),
                         value: OnceLock::new(),
                         ended: Semaphore::new(0),
                     });
                     flights.insert(key, flight.clone());
                     let landing = Landing { flights: self.flights.clone(), key, flight: flight.clone() };
+                    let audience = {
+                        let (flights, flight) = (self.flights.clone(), flight.clone());
+                        Audience::new(move || is_awaited(&flights, key, &flight))
+                    };
                     // On the heap once and for all: it is large, and a task would be moved about with it.
-                    let fetch = Box::pin(flight.proof.watch(fetch()));
+                    let fetch = Box::pin(audience.attend(flight.proof.watch(fetch())));
                     tokio::spawn(async move {
                         let value = origin.carry_out(Client::serve(client, fetch)).await;
                         drop(turn);
                         landing.land(value);
                     });
-                    (flight, false)
+                    (Waiter::join(&flight), false)
                 }
             }
         };
+        let flight = &waiter.flight;
         if joined {
             Span::current().follows_from(&flight.span);
         }
@@ -125,10 +151,76 @@ where
     fn in_flight(&self) -> usize {
         lock(&self.flights).len()
     }
+
+    #[cfg(test)]
+    fn waiting(&self, key: K) -> usize {
+        lock(&self.flights).get(&key).map_or(0, |flight| flight.waiters().callers)
+    }
+}
+
+/// Returns whether anybody waits for a flight. If not, it is taken off the list: whoever wants the same from here on starts
+/// anew.
+fn is_awaited<K: Hash + Eq, V>(flights: &Flights<K, V>, key: K, flight: &Arc<Flight<V>>) -> bool {
+    let (others, joined) = {
+        let waiters = flight.waiters();
+        if waiters.callers > 0 {
+            return true;
+        }
+        (waiters.flights.clone(), waiters.joined)
+    };
+    // Not under a lock: another flight may be on the same list.
+    if others.iter().any(Audience::is_there) {
+        return true;
+    }
+    let mut flights = lock(flights);
+    if flight.waiters().joined != joined {
+        return true;
+    }
+    if flights.get(&key).is_some_and(|listed| Arc::ptr_eq(listed, flight)) {
+        flights.remove(&key);
+    }
+    false
 }
 
 fn lock<K, V>(flights: &Flights<K, V>) -> MutexGuard<'_, HashMap<K, Arc<Flight<V>>>> {
     flights.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+// === impl Flight ===
+
+impl<V> Flight<V> {
+    fn waiters(&self) -> MutexGuard<'_, Waiters> {
+        self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Waiter ===
+
+impl<V> Waiter<V> {
+    fn join(flight: &Arc<Flight<V>>) -> Self {
+        let own = Audience::current();
+        let mut waiters = flight.waiters();
+        waiters.joined += 1;
+        match &own {
+            Some(own) => waiters.flights.push(own.clone()),
+            None => waiters.callers += 1,
+        }
+        drop(waiters);
+        Self { flight: flight.clone(), own }
+    }
+}
+
+impl<V> Drop for Waiter<V> {
+    fn drop(&mut self) {
+        let mut waiters = self.flight.waiters();
+        let Some(own) = &self.own else {
+            waiters.callers -= 1;
+            return;
+        };
+        if let Some(at) = waiters.flights.iter().position(|other| other.is_same(own)) {
+            waiters.flights.swap_remove(at);
+        }
+    }
 }
 
 // === impl Landing ===
@@ -160,7 +252,11 @@ mod tests {
         time::Duration,
     };
 
-    use tokio::time;
+    use tokio::{
+        sync::{mpsc, oneshot},
+        task::{self, JoinHandle},
+        time,
+    };
 
     use super::*;
     use crate::chain::Clock;
@@ -200,6 +296,70 @@ mod tests {
         assert!(first.await.is_err());
         let second = flights.run(1, clock.now(), |_| true, || async { 8 }).await.unwrap();
         assert_eq!((second.value, second.joined), (7, true));
+    }
+
+    type Question = oneshot::Sender<bool>;
+
+    /// A fetch that tells whether it has an audience, each time that it is asked.
+    async fn answers(mut questions: mpsc::Receiver<Question>) -> u8 {
+        while let Some(question) = questions.recv().await {
+            question.send(Audience::is_there_now()).unwrap();
+        }
+        7
+    }
+
+    async fn ask(asks: &mpsc::Sender<Question>) -> bool {
+        let (question, answer) = oneshot::channel();
+        asks.send(question).await.unwrap();
+        answer.await.unwrap()
+    }
+
+    /// Waits for a flight that is begun by `fetch` if there is none.
+    fn wait(
+        flights: &Coalesce<u8, u8>,
+        key: u8,
+        fetch: impl Future<Output = u8> + Send + 'static,
+    ) -> JoinHandle<u8> {
+        let (flights, now) = (flights.clone(), Clock::default().now());
+        tokio::spawn(async move { flights.run(key, now, |_| true, || fetch).await.unwrap().value })
+    }
+
+    async fn leave(client: JoinHandle<u8>) {
+        client.abort();
+        assert!(client.await.unwrap_err().is_cancelled());
+    }
+
+    #[tokio::test]
+    async fn a_flight_has_an_audience_as_long_as_anybody_waits() {
+        let flights = Coalesce::<u8, u8>::default();
+        let (asks, questions) = mpsc::channel(1);
+        let first = wait(&flights, 1, answers(questions));
+        assert!(ask(&asks).await);
+        let second = wait(&flights, 1, async { unreachable!("one is under way") });
+        while flights.waiting(1) != 2 {
+            task::yield_now().await;
+        }
+        leave(first).await;
+        assert!(ask(&asks).await, "the second still waits");
+        leave(second).await;
+        assert_eq!(flights.in_flight(), 1, "it may still be joined");
+        assert!(!ask(&asks).await);
+        assert_eq!(flights.in_flight(), 0, "whoever comes now starts anew");
+        assert_eq!(wait(&flights, 1, async { 8 }).await.unwrap(), 8);
+        assert!(!ask(&asks).await, "that was another flight");
+    }
+
+    #[tokio::test]
+    async fn a_flight_that_nobody_waits_for_is_no_audience_of_another() {
+        let flights = Coalesce::<u8, u8>::default();
+        let (asks, questions) = mpsc::channel(1);
+        let (nested, now) = (flights.clone(), Clock::default().now());
+        let outer = async move { nested.run(2, now, |_| true, || answers(questions)).await.unwrap().value };
+        let client = wait(&flights, 1, outer);
+        assert!(ask(&asks).await);
+        leave(client).await;
+        assert!(!ask(&asks).await);
+        assert_eq!(flights.in_flight(), 0);
     }
 
     #[tokio::test]

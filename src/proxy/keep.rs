@@ -8,6 +8,7 @@ use super::fetch::{Fetch, Fetched, Fetcher};
 use crate::{
     chain::{Contrary, Link, Stamp},
     eth::{Block, BlockHash, BlockNumber, Place, Receipts, Tag, TxHash},
+    upstream::Audience,
     verify::{Checked, Demand, Kind, Level, Unproved, Verified},
 };
 
@@ -183,6 +184,8 @@ impl Fetcher {
     ) -> bool {
         match observe() {
             Ok(()) => return true,
+            // Nobody waits for what another call would show.
+            Err(_) if !Audience::is_there_now() => return false,
             Err(Contrary::Tracked) => {
                 let _ = self.view.refresh(Tag::Latest, self.view.clock().now()).await;
             }

@@ -383,7 +383,9 @@ impl View {
                             Tag::Finalized => asking.refresh_finalized(now).await,
                             Tag::Earliest | Tag::Pending => return Ok(()),
                         };
-                        metrics.refreshed(tag, refreshed.is_ok());
+                        if !matches!(refreshed, Err(UpstreamError::Cancelled)) {
+                            metrics.refreshed(tag, refreshed.is_ok());
+                        }
                         refreshed
                     })
                 },

@@ -63,7 +63,9 @@ pub(super) fn is_failure(call: &Call, outcome: &Result<Accepted, UpstreamError>)
         Ok(Accepted { answer, .. }) if call.need.is_head => is_null_answer(answer),
         Ok(_) | Err(UpstreamError::RateLimited { .. }) => false,
         // Whatever it says instead of who it is, there is nothing to be had from it.
-        Err(UpstreamError::Unasked(error)) => !matches!(**error, UpstreamError::RateLimited { .. }),
+        Err(UpstreamError::Unasked(error)) => {
+            !matches!(**error, UpstreamError::RateLimited { .. } | UpstreamError::Cancelled)
+        }
         Err(error) => is_fault(call, error),
     }
 }

@@ -108,6 +108,7 @@ fn is_worth_another_try(error: &UpstreamError) -> bool {
     !matches!(
         error,
         UpstreamError::Busy
+            | UpstreamError::Cancelled
             | UpstreamError::TimedOut { .. }
             | UpstreamError::Hangs { .. }
             | UpstreamError::RateLimited { .. }

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
-use super::{EndpointId, Need, UpstreamError, filters::FilterCall};
+use super::{Audience, EndpointId, Need, UpstreamError, filters::FilterCall};
 use crate::{
     budget::FairLease,
     eth::{BlockNumber, is_write},
@@ -36,6 +36,8 @@ pub struct Call {
     pub(super) held: Option<Held>,
     /// The trace that it is made for.
     pub(super) origin: Origin,
+    /// Those who wait for its answer; `None` where it ends with whoever waits.
+    pub(super) audience: Option<Audience>,
 }
 
 /// The bytes of an answer, counted for as long as somebody has this. It travels with a call, like its check.
@@ -69,6 +71,7 @@ impl Call {
             by: None,
             held: None,
             origin: Origin::default(),
+            audience: None,
         }
     }
 
@@ -87,14 +90,19 @@ impl Call {
         Self { by: Some(by.clone()), ..self }
     }
 
-    /// The same call, for the trace that the work at hand is done for.
-    pub(super) fn with_current_origin(self) -> Self {
-        Self { origin: Origin::current(), ..self }
+    /// The same call, for the trace and the audience of the current work.
+    pub(super) fn with_current_context(self) -> Self {
+        Self { origin: Origin::current(), audience: Audience::current(), ..self }
     }
 
-    /// The same call, for nobody.
-    pub(super) fn without_origin(self) -> Self {
-        Self { origin: Origin::default(), ..self }
+    /// The same call, for no trace, and sent whether or not anybody waits.
+    pub(super) fn without_context(self) -> Self {
+        Self { origin: Origin::default(), audience: None, ..self }
+    }
+
+    /// Returns whether anybody waits for its answer.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.audience.as_ref().is_none_or(Audience::is_there)
     }
 
     /// The bytes of its answer are counted here.

@@ -91,6 +91,9 @@ pub enum UpstreamError {
     /// The fetch ended without a result: a bug of ours, which is logged.
     #[error("the fetch was abandoned")]
     Abandoned,
+    /// Nobody waits for the answer any more: nothing was sent.
+    #[error("nobody waits for the answer")]
+    Cancelled,
     /// The node's own error, where only a result helps. Begins like its message.
     #[error("the node answers with an error: {0}")]
     NodeError(String),
@@ -141,7 +144,7 @@ impl UpstreamError {
             Self::TimedOut { .. } => Code::UpstreamTimeout,
             Self::RateLimited { .. } => Code::RateLimited,
             Self::Busy => Code::Overloaded,
-            Self::Abandoned => Code::Internal,
+            Self::Abandoned | Self::Cancelled => Code::Internal,
             Self::Rejected(_) => Code::UpstreamMismatch,
             Self::Unasked(error) => error.code(),
             Self::Connect(_)
@@ -161,7 +164,7 @@ impl UpstreamError {
     }
 
     /// Every reason, as it is named in logs and metrics.
-    pub const REASONS: [&str; 18] = [
+    pub const REASONS: [&str; 19] = [
         "connect",
         "broken",
         "timeout",
@@ -177,6 +180,7 @@ impl UpstreamError {
         "too_large",
         "rejected",
         "abandoned",
+        "cancelled",
         "node_error",
         "stranger",
         "busy",
@@ -200,6 +204,7 @@ impl UpstreamError {
             Self::TooLarge { .. } => "too_large",
             Self::Rejected(_) => "rejected",
             Self::Abandoned => "abandoned",
+            Self::Cancelled => "cancelled",
             Self::NodeError(_) => "node_error",
             Self::Unasked(error) => error.as_str(),
             Self::Stranger(_) => "stranger",
@@ -211,7 +216,7 @@ impl UpstreamError {
     pub fn retry(&self) -> Retry {
         match self {
             Self::RateLimited { retry_after: Some(after) } => Retry::After(*after),
-            Self::TooLarge { .. } | Self::Busy => Retry::Never,
+            Self::TooLarge { .. } | Self::Busy | Self::Cancelled => Retry::Never,
             Self::Unasked(error) => error.retry(),
             _ => Retry::Elsewhere,
         }
@@ -221,13 +226,13 @@ impl UpstreamError {
     pub fn is_failure(&self) -> bool {
         match self {
             Self::Unasked(error) => error.is_failure(),
-            error => !matches!(error, Self::Empty | Self::NodeError(_)),
+            error => !matches!(error, Self::Empty | Self::NodeError(_) | Self::Cancelled),
         }
     }
 
     /// Did the call provably never reach the upstream? Only then may a write be sent again.
     pub fn never_sent(&self) -> bool {
-        matches!(self, Self::Connect(_) | Self::Unasked(_))
+        matches!(self, Self::Connect(_) | Self::Unasked(_) | Self::Cancelled)
     }
 
     /// The node's own error, if it came with a refusal; what else it is, to those who do not care whether it was sent.

@@ -178,10 +178,10 @@ impl Pool {
     /// is it as far? Then it is followed from now on. Waits for nothing.
     pub(super) fn look_back(self: &Arc<Self>, calls: &Calls) {
         // Before it is asked whether it is time: whoever asks that looks.
-        let Some(head) = calls.iter().find(|call| call.need.is_head) else { return };
+        let Some(head) = calls.iter().find(|call| call.need.is_head && call.is_awaited()) else { return };
         let now = Instant::now();
         let Some((first, from)) = self.first_again(now) else { return };
-        let (this, calls) = (self.clone(), vec![head.clone().without_origin()]);
+        let (this, calls) = (self.clone(), vec![head.clone().without_context()]);
         tokio::spawn(async move {
             let attempted = first.attempt(&calls).await;
             let is_well = attempted.iter().all(|outcome| outcome.is_ok() && !is_null(outcome));

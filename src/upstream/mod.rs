@@ -5,6 +5,7 @@
 //! client sees of a failure is decided elsewhere; here it gets its name ([`UpstreamError`]).
 
 mod again;
+mod audience;
 mod batch;
 mod call;
 mod choice;
@@ -35,6 +36,7 @@ mod wire;
 #[cfg(feature = "otlp")]
 pub use self::post::Poster;
 pub use self::{
+    audience::Audience,
     call::{AnsweredBy, Answers, Call, Calls, Mismatch},
     config::{Config, EndpointConfig, RateConfig},
     endpoint::{EndpointId, EndpointState, EndpointStatus, Health},

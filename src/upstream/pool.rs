@@ -135,6 +135,16 @@ impl Pool {
         let mut tried = Vec::new();
         let mut patience = self.max_wait;
         for attempt in 0..MOST_ATTEMPTS {
+            left.retain(|at| {
+                let is_awaited = calls[*at].is_awaited();
+                if !is_awaited {
+                    done[*at].get_or_insert(Err(UpstreamError::Cancelled));
+                }
+                is_awaited
+            });
+            if left.is_empty() {
+                break;
+            }
             let again: Calls;
             let sending = if left.len() == calls.len() {
                 calls
@@ -264,6 +274,9 @@ impl Pool {
         let Some(after) = after else { return first.await };
         if let Ok(attempted) = time::timeout(after, &mut first).await {
             return attempted;
+        }
+        if !calls.iter().any(Call::is_awaited) {
+            return first.await;
         }
         let wanted = Wanted { calls: calls.len() as u32, need, tried };
         let Some(other) = self.second(wanted) else { return first.await };

@@ -96,7 +96,7 @@ impl Upstream {
     pub async fn call(&self, call: Call) -> Result<Answer, UpstreamError> {
         match &self.batcher {
             // What is never sent twice takes no part in what may be.
-            Some(batcher) if call.is_repeatable() => batcher.call(call.with_current_origin()).await,
+            Some(batcher) if call.is_repeatable() => batcher.call(call.with_current_context()).await,
             _ => self.call_all(vec![call]).await?.pop().unwrap_or(Err(UpstreamError::Empty)),
         }
     }
@@ -107,7 +107,7 @@ impl Upstream {
     /// # Errors
     /// If the request as a whole failed; each call may fail on its own too.
     pub async fn call_all(&self, calls: Calls) -> Result<Answers, UpstreamError> {
-        let calls = calls.into_iter().map(Call::with_current_origin).collect();
+        let calls = calls.into_iter().map(Call::with_current_context).collect();
         self.service.clone().oneshot(calls).await
     }
 
@@ -149,7 +149,7 @@ impl Upstream {
     /// # Errors
     /// If no acceptable answer came, or the endpoint cannot be asked now.
     pub async fn call_one(&self, id: EndpointId, call: Call) -> Result<Answer, UpstreamError> {
-        let call = call.with_current_origin();
+        let call = call.with_current_context();
         match self.pool.send_to(id, call.clone()).await {
             Some(outcome) => settle(&call, outcome),
             None => Err(UpstreamError::Empty),

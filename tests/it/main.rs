@@ -18,6 +18,7 @@ mod astray;
 mod batch;
 mod cache;
 mod calls;
+mod cancel;
 mod canonicity;
 mod cli;
 mod clients;

@@ -15,7 +15,7 @@ use crate::{
     jsonrpc::{Answer, Params},
     proxy::known::KnownAt,
     upstream::{
-        AnsweredBy, Call, EndpointId, IdentityError, Need, UpstreamError, is_absence, is_internal,
+        AnsweredBy, Audience, Call, EndpointId, IdentityError, Need, UpstreamError, is_absence, is_internal,
         is_rate_limit,
     },
     verify::{Asked, AskedBlock, Check, Checked, Kind, Level, Verdict, Verified},
@@ -201,7 +201,7 @@ impl View {
         for _ in 0..MOST_GAPS {
             let gap = self.tracker().gap(link);
             match gap.filter(|gap| closed != Some(*gap)) {
-                Some(gap) => between.extend(self.ask_gap(gap, sent).await),
+                Some(gap) => between.extend(self.ask_gap(gap, sent).await?),
                 None => break,
             }
             closed = gap;
@@ -212,6 +212,7 @@ impl View {
                 Ok(Some(parent)) => between.push(parent),
                 // A replica behind the same URL may be further.
                 Ok(None) => {}
+                Err(UpstreamError::Cancelled) => return Err(UpstreamError::Cancelled),
                 Err(_) => break,
             }
         }
@@ -395,6 +396,9 @@ impl View {
     /// What does not link may be another chain altogether: who is it that answered? That another one is who it should
     /// be says nothing of it, and nothing that a stranger says moves anything.
     pub(super) async fn recognise(&self, by: Option<EndpointId>) -> Result<(), UpstreamError> {
+        if !Audience::is_there_now() {
+            return Err(UpstreamError::Cancelled);
+        }
         self.identity.doubt();
         let by = by.ok_or(UpstreamError::Empty)?;
         let who = self.identity.confirm_one(by).await.map_err(|error| match error {
@@ -430,6 +434,9 @@ impl View {
             }
             shown => shown,
         };
+        if let Err(UpstreamError::Cancelled) = shown {
+            self.unask_finalized(before);
+        }
         let Some(named) = shown? else {
             self.times().no_finalized = Some(sent);
             return Err(UpstreamError::Empty);
@@ -655,24 +662,27 @@ impl View {
         })
     }
 
-    /// The blocks of a gap, as far as they come, by one batch.
-    async fn ask_gap(self: &Arc<Self>, gap: Gap, sent: Stamp) -> Vec<Link> {
+    /// The blocks of a gap, as far as they come, by one batch. Fails only if nobody waits for them any more: that says
+    /// nothing of the head.
+    async fn ask_gap(self: &Arc<Self>, gap: Gap, sent: Stamp) -> Result<Vec<Link>, UpstreamError> {
         let (calls, checks): (Vec<_>, Vec<_>) = (gap.from.0..=gap.to.0)
             .map(BlockNumber)
             .map(|number| self.call(&number.to_string(), AskedBlock::ByNumber(number), sent))
             .unzip();
         self.metrics.upkeep(calls.len() as u64);
         let answers = self.upstream.call_all(calls).await;
-        let Ok(answers) = answers else { return Vec::new() };
+        let Ok(answers) = answers else { return Ok(Vec::new()) };
+        if answers.iter().any(|answer| matches!(answer, Err(UpstreamError::Cancelled))) {
+            return Err(UpstreamError::Cancelled);
+        }
         let accepted = answers.into_iter().zip(checks).filter(|(answer, _)| answer.is_ok());
         let named = accepted.filter_map(|(_, check)| self.named(check.verdict(), false));
-        named
-            .map(|named| {
-                let link = named.link();
-                self.keep(named);
-                link
-            })
-            .collect()
+        let links = named.map(|named| {
+            let link = named.link();
+            self.keep(named);
+            link
+        });
+        Ok(links.collect())
     }
 
     fn call(self: &Arc<Self>, named: &str, asked: AskedBlock, sent: Stamp) -> (Call, Check) {

@@ -73,12 +73,20 @@ impl Endpoint {
     /// Sends calls, and judges what comes. Not before it is known who it is; and what came over a connection that was made
     /// anew, with none left from before, is not believed before that is known again.
     pub(in crate::upstream) async fn attempt(&self, calls: &Calls) -> Attempted {
-        let Some(recognition) = &self.recognition else { return self.ask(calls, Asked::Anything).await };
+        let cancelled = || vec![Err(UpstreamError::Unasked(Box::new(UpstreamError::Cancelled))); calls.len()];
+        let is_awaited = || calls.iter().any(Call::is_awaited);
+        let Some(recognition) = &self.recognition else {
+            return if is_awaited() { self.ask(calls, Asked::Anything).await } else { cancelled() };
+        };
         if self.contact.is_doubtful(Instant::now()) {
             recognition.doubt();
         }
         if let Err(error) = recognition.confirm().await {
             return vec![Err(UpstreamError::Unasked(Box::new(error.into()))); calls.len()];
+        }
+        // Its clients may have gone while it waited, for this or for a slot.
+        if !is_awaited() {
+            return cancelled();
         }
         let renewals = self.contact.renewals();
         let attempted = self.contact.noticing(self.ask(calls, Asked::Anything)).await;

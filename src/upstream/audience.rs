@@ -1,0 +1,58 @@
+//! Whether anybody waits for what is asked of an upstream.
+//!
+//! A fetch runs in a task of its own, so that a client that disconnects does not cancel it for others. Once no client is
+//! left, a call on the wire may finish, but no further call is sent for the fetch: no retry, no other endpoint, no
+//! follow-up. The audience travels with each call, as calls of several fetches may share a request.
+
+use std::{fmt, sync::Arc};
+
+use tokio::{task::futures::TaskLocalFuture, task_local};
+
+/// Those who wait for a fetch. Clones share it.
+#[derive(Clone)]
+pub struct Audience(Arc<dyn Fn() -> bool + Send + Sync>);
+
+task_local! {
+    /// Not an argument: a follow-up call may be many steps from where the fetch began.
+    static CURRENT: Audience;
+}
+
+// === impl Audience ===
+
+impl Audience {
+    /// An audience that `is_there` tells of.
+    pub fn new(is_there: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(is_there))
+    }
+
+    /// Returns the audience of the current work; `None` where the work ends with whoever waits for it.
+    pub fn current() -> Option<Self> {
+        CURRENT.try_with(Self::clone).ok()
+    }
+
+    /// Returns whether the current work has an audience, or needs none.
+    pub fn is_there_now() -> bool {
+        Self::current().is_none_or(|audience| audience.is_there())
+    }
+
+    /// Does `work` for this audience.
+    pub fn attend<F: Future>(self, work: F) -> TaskLocalFuture<Self, F> {
+        CURRENT.scope(self, work)
+    }
+
+    /// Returns whether anybody waits.
+    pub fn is_there(&self) -> bool {
+        (self.0)()
+    }
+
+    /// Returns whether both are the audience of the same fetch.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl fmt::Debug for Audience {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Audience")
+    }
+}

@@ -1,0 +1,285 @@
+//! A client that has gone costs no further upstream calls.
+
+use std::{
+    convert::Infallible,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use holdfast::{
+    config::Config,
+    devchain::{DevChain, Fault, Served},
+    upstream::EndpointConfig,
+    verify::Demand,
+};
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+    time,
+};
+
+use crate::support::{
+    client::{self, Raw},
+    eventually, in_memory,
+    proxy::{self, Proxy},
+    upstream::{self, NODES},
+};
+
+const BLOCK: &str = "eth_getBlockByHash";
+const BLOCK_AT: &str = "eth_getBlockByNumber";
+const RECEIPT: &str = "eth_getTransactionReceipt";
+const RECEIPTS: &str = "eth_getBlockReceipts";
+const TRANSACTION: &str = "eth_getTransactionByHash";
+
+/// Cold reads in a batch.
+const READS: u64 = 50;
+
+/// Upstream calls at a time: the other fetches wait for these.
+const SLOTS: usize = 4;
+
+/// Longer than anything takes that follows a call.
+const LONG: Duration = Duration::from_secs(20);
+
+/// A node that answers reads of blocks by hash when it is let.
+#[derive(Clone)]
+struct GatedNode {
+    chain: DevChain,
+    address: SocketAddr,
+    begun: Arc<AtomicUsize>,
+    gate: Arc<Semaphore>,
+}
+
+// === impl GatedNode ===
+
+impl GatedNode {
+    async fn start() -> Self {
+        let chain = upstream::devchain().blocks(READS as usize + 10, 1).chain();
+        let listener = TcpListener::bind(SocketAddr::from((NODES, 0))).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let node = Self { chain, address, begun: Arc::default(), gate: Arc::new(Semaphore::new(0)) };
+        let serving = node.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let node = serving.clone();
+                let service = service_fn(move |request| node.clone().answer(request));
+                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+            }
+        });
+        node
+    }
+
+    async fn answer(self, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+        let body = request.into_body().collect().await.unwrap().to_bytes();
+        if String::from_utf8_lossy(&body).contains(BLOCK) {
+            self.begun.fetch_add(1, Relaxed);
+            self.gate.acquire().await.unwrap().forget();
+        }
+        match self.chain.serve(body).await {
+            Served::Reply { body, .. } => Ok(Response::new(Full::new(body))),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Calls for blocks by hash that have reached the node.
+    fn begun(&self) -> usize {
+        self.begun.load(Relaxed)
+    }
+
+    async fn until_begun(&self, count: usize) {
+        eventually("calls at the node", async || self.begun() >= count).await;
+    }
+
+    /// Answers what waits, and everything to come.
+    fn open(&self) {
+        self.gate.add_permits(1 << 16);
+    }
+
+    fn read(&self, number: u64) -> Value {
+        let hash = format!("{:#x}", self.chain.hash_at(number).unwrap());
+        json!({ "jsonrpc": "2.0", "id": number, "method": BLOCK, "params": [hash, true] })
+    }
+
+    fn batch(&self) -> String {
+        json!((1..=READS).map(|number| self.read(number)).collect::<Vec<_>>()).to_string()
+    }
+
+    /// The program in front, with few slots for calls.
+    async fn proxy(&self, slots: usize) -> Proxy {
+        let url = format!("http://{}", self.address);
+        let proxy = proxy::new().upstream_url(&url).config(|config| {
+            config.upstream.max_in_flight = slots;
+            config.upstream.max_wait = client::PATIENCE;
+            config.upstream.timeout = client::PATIENCE;
+            config.call_timeout = client::PATIENCE * 2;
+        });
+        proxy.run().await
+    }
+}
+
+async fn until_in_flight(proxy: &Proxy, requests: u64) {
+    eventually("requests in flight", async || proxy.metric("holdfast_requests_in_flight").await == requests)
+        .await;
+}
+
+/// Lets the node answer, and has another client read a cold block, which waits behind the fetches that were begun before.
+/// Returns how many calls reached the node since.
+async fn calls_after(node: &GatedNode, proxy: &Proxy) -> usize {
+    let before = node.begun();
+    node.open();
+    let last = client::http(proxy).send(node.read(READS + 1).to_string()).await;
+    assert_eq!(last.json()["result"]["number"], format!("{:#x}", READS + 1));
+    node.begun() - before - 1
+}
+
+#[tokio::test]
+async fn a_closed_connection_ends_the_fetches_of_its_batch() {
+    let node = GatedNode::start().await;
+    let proxy = node.proxy(SLOTS).await;
+    let mut client = Raw::connect(proxy.address()).await;
+    client.write(client::post(&node.batch())).await;
+    node.until_begun(SLOTS).await;
+    until_in_flight(&proxy, 1).await;
+    drop(client);
+    until_in_flight(&proxy, 0).await;
+    assert_eq!(node.begun(), SLOTS);
+    assert_eq!(calls_after(&node, &proxy).await, 0);
+    // What was on the wire is stored.
+    let stored = client::http(&proxy).send(node.read(1).to_string()).await;
+    assert!(stored.header("cache-status").unwrap().contains("hit"), "{stored:?}");
+}
+
+#[tokio::test]
+async fn a_reset_stream_ends_the_fetches_of_its_batch() {
+    let node = GatedNode::start().await;
+    let proxy = node.proxy(SLOTS).await;
+    let stream = TcpStream::connect(proxy.address()).await.unwrap();
+    let (send, connection) = h2::client::handshake(stream).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let request = Request::post("http://localhost/").header("content-type", "application/json");
+    let mut send = send.ready().await.unwrap();
+    let (response, mut stream) = send.send_request(request.body(()).unwrap(), false).unwrap();
+    stream.send_data(Bytes::from(node.batch()), true).unwrap();
+    node.until_begun(SLOTS).await;
+    stream.send_reset(h2::Reason::CANCEL);
+    until_in_flight(&proxy, 0).await;
+    assert_eq!(node.begun(), SLOTS);
+    assert_eq!(calls_after(&node, &proxy).await, 0);
+    assert!(response.await.is_err());
+    connection.abort();
+}
+
+#[tokio::test]
+async fn a_fetch_goes_on_for_another_client() {
+    let node = GatedNode::start().await;
+    // One call is on the wire, and the shared fetch waits for it.
+    let proxy = node.proxy(1).await;
+    let others = client::http(&proxy);
+    let first = tokio::spawn({
+        let (others, read) = (others.clone(), node.read(1).to_string());
+        async move { others.send(read).await }
+    });
+    node.until_begun(1).await;
+    let mut gone = Raw::connect(proxy.address()).await;
+    gone.write(client::post(&node.read(2).to_string())).await;
+    until_in_flight(&proxy, 2).await;
+    let waits = tokio::spawn({
+        let (others, read) = (others.clone(), node.read(2).to_string());
+        async move { others.send(read).await }
+    });
+    until_in_flight(&proxy, 3).await;
+    drop(gone);
+    until_in_flight(&proxy, 2).await;
+    node.open();
+    assert_eq!(first.await.unwrap().json()["result"]["number"], "0x1");
+    assert_eq!(waits.await.unwrap().json()["result"]["number"], "0x2");
+    assert_eq!(node.begun(), 2);
+}
+
+// ## Without sockets, under paused time: a client goes by being dropped
+
+fn hash(chain: &DevChain, number: u64) -> String {
+    format!("{:#x}", chain.hash_at(number).unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_endpoint_is_not_asked_for_a_client_that_has_gone() {
+    let [first, second] = [(); 2].map(|()| upstream::devchain().blocks(20, 2).chain());
+    let mut config = Config::default();
+    config.upstream.endpoints =
+        [0, 1].map(|priority| EndpointConfig { priority, ..EndpointConfig::at("") }).into();
+    let program = in_memory::program_over(&[&first, &second], &config);
+    program.ask("eth_blockNumber", json!([])).await;
+    let asked = |chain: &DevChain| chain.calls().iter().filter(|call| call.method == BLOCK).count();
+    first.fail(Fault::Delay(Duration::from_secs(1))).on(BLOCK).times(2);
+    first.fail(Fault::Status(500)).on(BLOCK).times(2);
+    let stays = program.ask(BLOCK, json!([hash(&first, 1), true])).await;
+    assert_eq!(stays["number"], "0x1");
+    assert_eq!((asked(&first), asked(&second)), (1, 1));
+    let leaves = program.call(BLOCK, json!([hash(&first, 2), true]));
+    assert!(time::timeout(Duration::from_millis(100), leaves).await.is_err());
+    time::sleep(LONG).await;
+    assert_eq!((asked(&first), asked(&second)), (2, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_gap_below_a_head_is_not_asked_for_after_the_client_has_gone() {
+    let chain = upstream::devchain().blocks(20, 2).chain();
+    let program = in_memory::program(&chain, &Config::default());
+    for tag in ["latest", "safe", "finalized"] {
+        program.ask(BLOCK_AT, json!([tag, false])).await;
+    }
+    time::sleep(LONG).await;
+    for leaves in [true, false] {
+        chain.mine_many(3, 1);
+        chain.clear_calls();
+        chain.fail(Fault::Delay(Duration::from_secs(1))).on(BLOCK_AT).once();
+        let asks = program.call("eth_blockNumber", json!([]));
+        let patience = if leaves { Duration::from_millis(100) } else { LONG };
+        assert_eq!(time::timeout(patience, asks).await.is_err(), leaves);
+        time::sleep(LONG).await;
+        assert_eq!(chain.calls_total() == 1, leaves, "{:?}", chain.calls());
+    }
+    assert_eq!(program.ask("eth_blockNumber", json!([])).await, json!(format!("{:#x}", chain.head().number)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_call_begins_once_the_client_has_gone() {
+    for level in [Demand::Auto, Demand::Full] {
+        let chain = upstream::devchain().config(|config| config.chain_id = 1).blocks(200, 3).chain();
+        let mut config = Config::default();
+        config.verify.level = level;
+        let program = in_memory::program(&chain, &config);
+        for tag in ["latest", "safe", "finalized"] {
+            program.ask(BLOCK_AT, json!([tag, false])).await;
+        }
+        chain.fail(Fault::Delay(Duration::from_millis(10))).any().always();
+        let mut number = 0;
+        for leaves_after in (0..8).map(|step| Duration::from_millis(step * 10 + 5)) {
+            for method in [BLOCK, BLOCK_AT, TRANSACTION, RECEIPT, RECEIPTS] {
+                number += 1;
+                let block = chain.hash_at(number).unwrap();
+                let transaction = format!("{:#x}", chain.transactions_of(block)[1]);
+                let params = match method {
+                    BLOCK => json!([hash(&chain, number), true]),
+                    BLOCK_AT => json!([format!("{number:#x}"), false]),
+                    RECEIPTS => json!([format!("{number:#x}")]),
+                    _ => json!([transaction]),
+                };
+                let _ = time::timeout(leaves_after, program.call(method, params)).await;
+                let begun = chain.calls_total();
+                time::sleep(LONG).await;
+                assert_eq!(chain.calls_total(), begun, "{level:?} {method} after {leaves_after:?}");
+            }
+        }
+    }
+}
