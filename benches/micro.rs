@@ -2,10 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a measurement that cannot go on should say where")]
 
+#[path = "shared/blocks.rs"]
+mod blocks;
+
 use std::hint::black_box;
 
+use alloy_primitives::B256;
 use bytes::{Buf, Bytes};
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use holdfast::{
     cache::{Cache, Config, Metrics},
     devchain::{self, DevChain},
@@ -113,5 +117,37 @@ fn looking(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, parsing, indexing, replies, looking);
+/// Blocks of a hostile upstream must cost no more than others of their size.
+fn inserting(criterion: &mut Criterion) {
+    let colliding = |n: u64| {
+        let mut hash = B256::repeat_byte(0x5a);
+        hash[24..].copy_from_slice(&n.to_be_bytes());
+        hash
+    };
+    let mut group = criterion.benchmark_group("insert and remove 10,000 transactions");
+    group.sample_size(20);
+    let cases: [(&str, &dyn Fn(u64) -> B256); 3] = [
+        ("ordinary", &|n| blocks::hash("transaction", n)),
+        ("equal but for eight bytes", &colliding),
+        ("one, over and over", &|_| B256::repeat_byte(0x5a)),
+    ];
+    for (name, hash) in cases {
+        let block = blocks::block(1, (0..10_000).map(hash), 32);
+        let cache = Cache::new(&Config::default(), Metrics::default());
+        group.bench_function(name, |bencher| {
+            bencher.iter_batched(
+                || block.clone(),
+                |block| {
+                    let hash = cache.insert_block(block).hash();
+                    cache.remove(hash, None);
+                    cache.settle();
+                },
+                BatchSize::SmallInput,
+            );
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, parsing, indexing, replies, looking, inserting);
 criterion_main!(benches);

@@ -1,8 +1,9 @@
 //! Keeps what was fetched and checked, and tells the view what it showed.
 
-use std::sync::Arc;
+use std::{panic::resume_unwind, sync::Arc};
 
 use futures_util::future::BoxFuture;
+use tokio::task;
 
 use super::fetch::{Fetch, Fetched, Fetcher};
 use crate::{
@@ -11,6 +12,20 @@ use crate::{
     upstream::Audience,
     verify::{Checked, Demand, Kind, Level, Unproved, Verified},
 };
+
+/// Transactions that a cache insertion indexes on a runtime thread, in a few hundred microseconds: several times those of
+/// mainnet's blocks. A longer list, which is a hostile upstream's or that of a chain with huge blocks, would stop the calls
+/// that this thread serves.
+const INDEXED_INLINE: usize = 2_000;
+
+/// Runs an insertion of content that lists so many transactions, off the runtime if they are many.
+async fn index<T: Send + 'static>(transactions: usize, insert: impl FnOnce() -> T + Send + 'static) -> T {
+    if transactions <= INDEXED_INLINE {
+        return insert();
+    }
+    // A panic is the caller's, as it would be inline.
+    task::spawn_blocking(insert).await.unwrap_or_else(|error| resume_unwind(error.into_panic()))
+}
 
 // === impl Fetcher ===
 
@@ -31,10 +46,10 @@ impl Fetcher {
             self.derivations.compare(&self.cache, &checked);
         }
         match checked {
-            Checked::Block(block) => Fetched::Block(self.keep_block(block)),
+            Checked::Block(block) => Fetched::Block(self.keep_block(block).await),
             Checked::Thin(thin) => Fetched::Thin(self.cache.insert_thin(thin)),
             Checked::Receipts { block, number, receipts } => {
-                Fetched::Receipts(self.keep_receipts(block, number, receipts))
+                Fetched::Receipts(self.keep_receipts(block, number, receipts).await)
             }
             Checked::Transaction(transaction) => {
                 Fetched::Transaction(self.cache.insert_transaction(transaction))
@@ -69,31 +84,46 @@ impl Fetcher {
         Fetched::from(checked)
     }
 
-    fn keep_block(self: &Arc<Self>, block: Verified<Block>) -> Arc<Verified<Block>> {
-        let block = self.keep_restored_block(block);
+    async fn keep_block(self: &Arc<Self>, block: Verified<Block>) -> Arc<Verified<Block>> {
+        let block = self.keep_restored_block(block).await;
         self.view.spill_block(&block, None);
         block
     }
 
-    pub(super) fn keep_restored_block(self: &Arc<Self>, block: Verified<Block>) -> Arc<Verified<Block>> {
-        let block = self.cache.insert_block(block);
+    pub(super) async fn keep_restored_block(
+        self: &Arc<Self>,
+        block: Verified<Block>,
+    ) -> Arc<Verified<Block>> {
+        let cache = self.cache.clone();
+        let block = index(block.len(), move || cache.insert_block(block)).await;
         self.prove_waiting(&block);
         block
     }
 
-    pub(super) fn keep_receipts(
+    pub(super) async fn keep_receipts(
         self: &Arc<Self>,
         block: BlockHash,
         number: BlockNumber,
         receipts: Verified<Receipts>,
     ) -> Arc<Verified<Receipts>> {
-        let receipts = self.cache.insert_receipts(block, number, receipts);
+        let receipts = self.insert_receipts(block, number, receipts).await;
         self.view.spill_receipts(&receipts, None);
         // Their block may have come while they were being checked.
         if let Some(block) = self.cache.block(block) {
             self.prove_waiting(&block);
         }
         receipts
+    }
+
+    /// Stores the receipts of a block, and returns those that are cached then.
+    pub(super) async fn insert_receipts(
+        &self,
+        block: BlockHash,
+        number: BlockNumber,
+        receipts: Verified<Receipts>,
+    ) -> Arc<Verified<Receipts>> {
+        let cache = self.cache.clone();
+        index(receipts.len(), move || cache.insert_receipts(block, number, receipts)).await
     }
 
     /// Receipts that came before their block are proved when it comes; nobody waits for that.
@@ -108,7 +138,7 @@ impl Fetcher {
             let (hash, number) = (block.hash(), block.header().number);
             match this.verifier.prove_receipts((*receipts).clone(), block).await {
                 Ok(receipts) => {
-                    let receipts = this.cache.insert_receipts(hash, number, receipts);
+                    let receipts = this.insert_receipts(hash, number, receipts).await;
                     this.view.spill_receipts(&receipts, None);
                 }
                 Err(Unproved::Failed(_)) => {
@@ -215,5 +245,20 @@ impl From<Checked> for Fetched {
             Checked::Transaction(transaction) => Self::Transaction(Arc::new(transaction)),
             Checked::Receipt(receipt) => Self::Receipt(Arc::new(receipt)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn long_lists_are_indexed_off_the_runtime() {
+        let here = thread::current().id();
+        let indexes_on = |transactions| index(transactions, || thread::current().id());
+        assert_eq!(indexes_on(INDEXED_INLINE).await, here);
+        assert_ne!(indexes_on(INDEXED_INLINE + 1).await, here);
     }
 }

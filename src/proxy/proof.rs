@@ -129,6 +129,9 @@ impl Fetcher {
         // They came before their block did, or it has been forgotten since.
         let number = block.header().number;
         let proved = self.verifier.prove_receipts((*receipts).clone(), block).await;
-        Ok(proved.ok().map(|receipts| self.keep_receipts(hash, number, receipts)))
+        Ok(match proved {
+            Ok(receipts) => Some(self.keep_receipts(hash, number, receipts).await),
+            Err(_) => None,
+        })
     }
 }

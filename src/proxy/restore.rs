@@ -151,7 +151,7 @@ impl Fetcher {
             match timeout(PROOF, restored).await.unwrap_or(Err(Doubt::Unsure)) {
                 Ok(_) if self.view.generation() != generation => return None,
                 Ok(block) => {
-                    return Some((self.keep_restored_block(block), Some(found.tier)));
+                    return Some((self.keep_restored_block(block).await, Some(found.tier)));
                 }
                 Err(Doubt::Wrong) => tiers.reject(chain, Part::Block, hash, found.tier),
                 Err(Doubt::Unsure) => return None,
@@ -181,7 +181,7 @@ impl Fetcher {
             match timeout(PROOF, restored).await.unwrap_or(Err(Doubt::Unsure)) {
                 Ok(_) if self.view.generation() != generation => return None,
                 Ok(receipts) => {
-                    let receipts = self.cache.insert_receipts(hash, number, receipts);
+                    let receipts = self.insert_receipts(hash, number, receipts).await;
                     self.view.spill_receipts(&receipts, Some(found.tier));
                     return Some(Some(found.tier));
                 }

@@ -1,0 +1,34 @@
+//! Blocks that are right in structure only: as many and as large as a measurement needs.
+
+use std::fmt::Write;
+
+use alloy_primitives::{B256, keccak256};
+use holdfast::{
+    eth::Block,
+    verify::{self, AskedBlock, Verified},
+};
+
+/// The hash of the `n`th thing of a kind.
+pub fn hash(kind: &str, n: u64) -> B256 {
+    keccak256([kind.as_bytes(), &n.to_be_bytes()].concat())
+}
+
+/// A block that lists these transactions, each with an input of so many bytes.
+pub fn block(number: u64, transactions: impl Iterator<Item = B256>, input: usize) -> Verified<Block> {
+    let (own, parent, root) =
+        (hash("block", number), hash("block", number.wrapping_sub(1)), hash("root", number));
+    let input = "5a".repeat(input);
+    let mut json = format!(
+        r#"{{"hash":"{own}","parentHash":"{parent}","number":"{number:#x}","transactionsRoot":"{root}","uncles":[],"timestamp":"0x1","transactions":["#
+    );
+    for (index, transaction) in transactions.enumerate() {
+        let comma = if index == 0 { "" } else { "," };
+        write!(
+            json,
+            r#"{comma}{{"hash":"{transaction}","blockHash":"{own}","blockNumber":"{number:#x}","transactionIndex":"{index:#x}","input":"0x{input}"}}"#
+        )
+        .unwrap();
+    }
+    json.push_str("]}");
+    verify::block(json.as_bytes(), AskedBlock::ByTag).unwrap()
+}
