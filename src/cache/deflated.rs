@@ -1,6 +1,6 @@
 //! Content as it goes into a gzip stream: deflated once, for all who take it so.
 //!
-//! A deflated form is an entry like any other: it has its weight, and goes when it is the least recently used. It
+//! A deflated form is an entry like any other: it has its weight, and is evicted by the same rules. It
 //! is tied to the very content that it was made of: whoever looks for it names the content that is being served,
 //! and gets nothing if it was made of another, whatever was removed or replaced in between and in whatever order.
 

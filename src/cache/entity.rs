@@ -79,6 +79,31 @@ impl Kind {
     }
 }
 
+// === impl Content ===
+
+impl Content {
+    pub(super) fn into_block(self) -> Option<Arc<Verified<Block>>> {
+        match self {
+            Self::Block(block) => Some(block),
+            _ => None,
+        }
+    }
+
+    pub(super) fn into_thin(self) -> Option<Arc<Verified<ThinBlock>>> {
+        match self {
+            Self::Thin(thin) => Some(thin),
+            _ => None,
+        }
+    }
+
+    pub(super) fn into_receipts(self) -> Option<Arc<Verified<Receipts>>> {
+        match self {
+            Self::Receipts(receipts) => Some(receipts),
+            _ => None,
+        }
+    }
+}
+
 // === impl Entity ===
 
 impl Entity {

@@ -31,10 +31,10 @@ pub struct Held {
 // === impl Cache ===
 
 impl Cache {
-    /// Whatever is of a home of which `wanted` holds. Looks at all entries, and makes none more recently used.
+    /// Whatever is of a home of which `wanted` holds. Looks at all entries, and counts as a read of none.
     pub fn held_in(&self, wanted: impl Fn(&Home) -> bool) -> Vec<Held> {
         let wanted = self.store.iter().filter(|(_, entity)| wanted(&entity.home));
-        let mut held: Vec<_> = wanted.map(|(key, entity)| Held::new(*key, &entity)).collect();
+        let mut held: Vec<_> = wanted.map(|(key, entity)| Held::new(key, &entity)).collect();
         held.sort_by_key(|held| (held.home.number, held.home.block, held.kind as u8, held.transaction));
         held
     }
@@ -60,7 +60,7 @@ impl Cache {
                 Key::Transaction(block, index),
                 Key::Receipt(block, index),
             ];
-            let entities = keys.into_iter().filter_map(|key| Some((key, self.store.get(&key)?)));
+            let entities = keys.into_iter().filter_map(|key| Some((key, self.store.peek(&key)?)));
             // A location is a hint: what is there says whether it is true.
             let own = entities.filter(|(_, entity)| entity.holds(transaction, index));
             held.extend(own.map(|(key, entity)| (index, Held::new(key, &entity))));
@@ -82,7 +82,7 @@ impl Cache {
     }
 
     fn held(&self, key: Key) -> Option<Held> {
-        self.store.get(&key).map(|entity| Held::new(key, &entity))
+        self.store.peek(&key).map(|entity| Held::new(key, &entity))
     }
 }
 

@@ -16,6 +16,7 @@ pub mod redis;
 mod store;
 pub mod tier;
 mod tiers;
+mod windowed;
 
 pub use self::{
     config::{Config, DiskConfig},

@@ -1,9 +1,7 @@
-//! The store: bounded by bytes, the least recently used goes first.
+//! The cache: content by block hash, and the locations of transactions.
 
 use std::{any::Any, ptr, sync::Arc};
 
-use hashbrown::DefaultHashBuilder;
-use moka::{notification::RemovalCause, policy::EvictionPolicy, sync};
 use smallvec::SmallVec;
 
 use super::{
@@ -11,6 +9,7 @@ use super::{
     deflated::Form,
     entity::{Content, Entity, Key},
     location::LocationIndex,
+    windowed::Windowed,
 };
 use crate::{
     eth::{
@@ -22,8 +21,7 @@ use crate::{
 /// Content in memory. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Cache {
-    /// Keys are hashes already; the hasher is seeded all the same, and a fourth of the cost of the usual one.
-    pub(super) store: sync::Cache<Key, Entity, DefaultHashBuilder>,
+    pub(super) store: Arc<Windowed>,
     locations: Arc<LocationIndex>,
     metrics: Metrics,
 }
@@ -34,28 +32,26 @@ impl Cache {
     /// An empty cache.
     pub fn new(config: &Config, metrics: Metrics) -> Self {
         let locations = Arc::new(LocationIndex::new());
-        let vouched = locations.clone();
-        let counting = metrics.clone();
         metrics.may_be(config.size.as_u64());
-        let store = sync::Cache::builder()
-            .max_capacity(config.size.as_u64())
-            .weigher(|_: &Key, entity: &Entity| u32::try_from(entity.weight()).unwrap_or(u32::MAX))
-            // The other policy refuses new keys when full, and the newest block is the one everybody wants.
-            .eviction_policy(EvictionPolicy::lru())
-            // Locations count their holders, so a replaced entity gives back what it held like any other.
-            .eviction_listener(move |_, entity: Entity, cause: RemovalCause| {
-                counting.went(&entity, cause == RemovalCause::Size);
-                for (transaction, index) in entity.locations() {
-                    vouched.remove(&transaction, &entity.home, index);
-                }
-            })
-            .build_with_hasher(DefaultHashBuilder::default());
+        let (located, counted) = (locations.clone(), metrics.clone());
+        let removed = move |entity: &Entity, evicted| {
+            counted.went(entity, evicted);
+            for (transaction, index) in entity.locations() {
+                located.remove(&transaction, &entity.home, index);
+            }
+        };
+        let store = Arc::new(Windowed::new(config.size.as_u64(), removed));
         Self { store, locations, metrics }
+    }
+
+    /// Sets the head of the chain, near which new content stays longer.
+    pub fn set_head(&self, head: Option<BlockNumber>) {
+        self.store.set_head(head);
     }
 
     /// Keeps a block, and returns it; what is proved does not yield to what is not.
     pub fn insert_block(&self, block: Verified<Block>) -> Arc<Verified<Block>> {
-        let block = match self.block(block.hash()) {
+        let block = match self.peek_block(block.hash()) {
             Some(held) if held.level() > block.level() => return held,
             _ => Arc::new(block),
         };
@@ -75,7 +71,7 @@ impl Cache {
 
     /// Forgets receipts that came before their block, and are not as many as its transactions.
     fn remove_other_count(&self, block: BlockHash, transactions: usize) {
-        if self.receipts(block).is_some_and(|receipts| receipts.len() != transactions) {
+        if self.peek_receipts(block).is_some_and(|receipts| receipts.len() != transactions) {
             self.remove_unproved_receipts(block);
         }
     }
@@ -93,7 +89,7 @@ impl Cache {
     pub fn insert_thin(&self, thin: Verified<ThinBlock>) -> Arc<Verified<ThinBlock>> {
         let thin = Arc::new(thin);
         let header = thin.header();
-        if !self.block(header.hash).is_some_and(|block| block.is_proved()) {
+        if !self.peek_block(header.hash).is_some_and(|block| block.is_proved()) {
             self.insert(Key::Thin(header.hash), header.hash, header.number, Content::Thin(thin.clone()));
             self.remove_other_count(header.hash, thin.len());
         }
@@ -107,7 +103,7 @@ impl Cache {
         number: BlockNumber,
         receipts: Verified<Receipts>,
     ) -> Arc<Verified<Receipts>> {
-        let receipts = match self.receipts(block) {
+        let receipts = match self.peek_receipts(block) {
             Some(held) if held.level() > receipts.level() => return held,
             _ => Arc::new(receipts),
         };
@@ -162,7 +158,7 @@ impl Cache {
 
     /// Forgets the receipts of a block, unless they are proved.
     pub fn remove_unproved_receipts(&self, block: BlockHash) {
-        if self.receipts(block).is_some_and(|receipts| !receipts.is_proved()) {
+        if self.peek_receipts(block).is_some_and(|receipts| !receipts.is_proved()) {
             self.store.invalidate(&Key::Receipts(block));
             self.remove_deflated(block, &[Form::Receipts]);
         }
@@ -180,28 +176,34 @@ impl Cache {
         }
     }
 
-    /// The block with this hash.
+    /// The block with this hash, for a client.
     pub fn block(&self, hash: BlockHash) -> Option<Arc<Verified<Block>>> {
-        match self.store.get(&Key::Block(hash))?.content {
-            Content::Block(block) => Some(block),
-            _ => None,
-        }
+        self.store.get(&Key::Block(hash))?.content.into_block()
     }
 
-    /// The block with this hash, its transactions by hash.
+    /// The block with this hash, its transactions by hash, for a client.
     pub fn thin(&self, hash: BlockHash) -> Option<Arc<Verified<ThinBlock>>> {
-        match self.store.get(&Key::Thin(hash))?.content {
-            Content::Thin(thin) => Some(thin),
-            _ => None,
-        }
+        self.store.get(&Key::Thin(hash))?.content.into_thin()
     }
 
-    /// The receipts of the block with this hash.
+    /// The receipts of the block with this hash, for a client.
     pub fn receipts(&self, hash: BlockHash) -> Option<Arc<Verified<Receipts>>> {
-        match self.store.get(&Key::Receipts(hash))?.content {
-            Content::Receipts(receipts) => Some(receipts),
-            _ => None,
-        }
+        self.store.get(&Key::Receipts(hash))?.content.into_receipts()
+    }
+
+    /// The block with this hash, for a check: what clients do not ask for is not popular by it.
+    pub fn peek_block(&self, hash: BlockHash) -> Option<Arc<Verified<Block>>> {
+        self.store.peek(&Key::Block(hash))?.content.into_block()
+    }
+
+    /// The block with this hash, its transactions by hash, for a check.
+    pub fn peek_thin(&self, hash: BlockHash) -> Option<Arc<Verified<ThinBlock>>> {
+        self.store.peek(&Key::Thin(hash))?.content.into_thin()
+    }
+
+    /// The receipts of the block with this hash, for a check.
+    pub fn peek_receipts(&self, hash: BlockHash) -> Option<Arc<Verified<Receipts>>> {
+        self.store.peek(&Key::Receipts(hash))?.content.into_receipts()
     }
 
     /// A transaction that came alone.
@@ -247,11 +249,11 @@ impl Cache {
     fn keeps(&self, whole: &Whole) -> bool {
         let block = whole.home.block;
         let is = |content: &(dyn Any + Send + Sync)| ptr::addr_eq(content, Arc::as_ptr(&whole.content));
-        let is_block = || self.block(block).is_some_and(|block| is(&*block));
+        let is_block = || self.peek_block(block).is_some_and(|block| is(&*block));
         match whole.form {
             Form::Full => is_block(),
-            Form::Hashes => is_block() || self.thin(block).is_some_and(|thin| is(&*thin)),
-            Form::Receipts => self.receipts(block).is_some_and(|receipts| is(&*receipts)),
+            Form::Hashes => is_block() || self.peek_thin(block).is_some_and(|thin| is(&*thin)),
+            Form::Receipts => self.peek_receipts(block).is_some_and(|receipts| is(&*receipts)),
         }
     }
 
@@ -278,7 +280,7 @@ impl Cache {
 
     /// How many bytes there may be.
     pub fn capacity(&self) -> u64 {
-        self.store.policy().max_capacity().unwrap_or(u64::MAX)
+        self.store.capacity()
     }
 
     /// How many transactions are located, and in how many bytes.

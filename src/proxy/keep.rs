@@ -61,7 +61,7 @@ impl Fetcher {
     /// Hashes alone prove nothing, but a block that was proved before may be the one at their number.
     async fn place_cached(self: &Arc<Self>, checked: &Checked, canonical: Option<Stamp>) {
         let Checked::Thin(thin) = checked else { return };
-        let cached = self.cache.block(thin.hash());
+        let cached = self.cache.peek_block(thin.hash());
         if cached.is_some_and(|block| block.header() == thin.header()) {
             self.place(checked, canonical).await;
         }
@@ -109,7 +109,7 @@ impl Fetcher {
         let receipts = self.insert_receipts(block, number, receipts).await;
         self.view.spill_receipts(&receipts, None);
         // Their block may have come while they were being checked.
-        if let Some(block) = self.cache.block(block) {
+        if let Some(block) = self.cache.peek_block(block) {
             self.prove_waiting(&block);
         }
         receipts
@@ -131,7 +131,7 @@ impl Fetcher {
         if !block.is_proved() {
             return;
         }
-        let waiting = self.cache.receipts(block.hash());
+        let waiting = self.cache.peek_receipts(block.hash());
         let Some(receipts) = waiting.filter(|receipts| !receipts.is_proved()) else { return };
         let (this, block) = (self.clone(), block.clone());
         tokio::spawn(async move {

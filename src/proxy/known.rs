@@ -31,16 +31,16 @@ impl KnownAt {
 
 impl Known for KnownAt {
     fn block(&self, hash: BlockHash) -> Option<Arc<Verified<Block>>> {
-        self.cache.block(hash)
+        self.cache.peek_block(hash)
     }
 
     fn listed(&self, hash: BlockHash) -> Option<(BlockNumber, usize)> {
-        let whole = self.cache.block(hash).map(|block| (block.header().number, block.len()));
-        whole.or_else(|| self.cache.thin(hash).map(|thin| (thin.header().number, thin.len())))
+        let whole = self.cache.peek_block(hash).map(|block| (block.header().number, block.len()));
+        whole.or_else(|| self.cache.peek_thin(hash).map(|thin| (thin.header().number, thin.len())))
     }
 
     fn receipts(&self, hash: BlockHash) -> Option<Arc<Verified<Receipts>>> {
-        self.cache.receipts(hash)
+        self.cache.peek_receipts(hash)
     }
 
     fn at(&self, number: BlockNumber) -> Option<BlockHash> {

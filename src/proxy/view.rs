@@ -153,7 +153,9 @@ impl View {
     pub(super) fn change<T>(&self, change: impl FnOnce(&mut Tracker) -> T) -> T {
         let (changed, dropped) = {
             let mut tracker = self.tracker.write().unwrap_or_else(PoisonError::into_inner);
-            (change(&mut tracker), tracker.take_dropped())
+            let changed = change(&mut tracker);
+            self.cache.set_head(tracker.head().map(|head| head.number));
+            (changed, tracker.take_dropped())
         };
         // Not before there is a need: some who change it hold the configuration's lock.
         if !dropped.is_empty()
@@ -179,8 +181,8 @@ impl View {
 
     /// The block with this hash and its parent, as far as the cache has it.
     pub(super) fn cached_link(&self, hash: BlockHash) -> Option<Link> {
-        let block = self.cache.block(hash).map(|block| Link::from(block.header()));
-        block.or_else(|| self.cache.thin(hash).map(|thin| Link::from(thin.header())))
+        let block = self.cache.peek_block(hash).map(|block| Link::from(block.header()));
+        block.or_else(|| self.cache.peek_thin(hash).map(|thin| Link::from(thin.header())))
     }
 
     /// Resolves when the head has become another since the last time; for one who waits, not for more.

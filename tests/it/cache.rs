@@ -4,11 +4,14 @@ use bytesize::ByteSize;
 use holdfast::{
     cache::{Cache, Config, Kind, Metrics},
     devchain::DevChain,
-    eth::{BlockHash, TxHash},
-    verify::{self, AskedBlock},
+    eth::{Block, BlockHash, BlockNumber, TxHash},
+    verify::{self, AskedBlock, Verified},
 };
 
 use crate::support::upstream;
+
+#[path = "../../benches/shared/blocks.rs"]
+mod blocks;
 
 fn insert(cache: &Cache, chain: &DevChain, number: u64) -> BlockHash {
     let hash = chain.hash_at(number).unwrap();
@@ -21,7 +24,7 @@ fn insert_receipts(cache: &Cache, chain: &DevChain, number: u64) {
     let hash = chain.hash_at(number).unwrap();
     let json = chain.receipts_json(hash).unwrap();
     let held = cache.block(BlockHash(hash));
-    let number = holdfast::eth::BlockNumber(number);
+    let number = BlockNumber(number);
     let receipts = verify::receipts(&json, BlockHash(hash), number, held.as_deref()).unwrap();
     cache.insert_receipts(BlockHash(hash), number, receipts);
 }
@@ -58,6 +61,62 @@ fn what_is_used_is_kept_longer() {
         insert(&cache, &chain, number);
         assert!(cache.block(favourite).is_some(), "evicted after block {number}");
         cache.settle();
+    }
+}
+
+/// Reads a block as a client's call does; returns whether it was cached.
+fn read(cache: &Cache, block: &Verified<Block>) -> bool {
+    let hit = cache.block(block.hash()).is_some();
+    if !hit {
+        cache.insert_block(block.clone());
+    }
+    cache.settle();
+    hit
+}
+
+/// A block of two to six transactions that is right in structure.
+fn small_block(number: u64) -> Verified<Block> {
+    let transactions = (0..2 + number % 5).map(|index| blocks::hash("transaction", number << 8 | index));
+    blocks::block(number, transactions, 100)
+}
+
+#[test]
+fn hot_blocks_survive_a_cold_scan() {
+    let hot: Vec<_> = (0..8).map(small_block).collect();
+    let mut scan = (8..).map(small_block);
+    let cache = cache(ByteSize::kib(160));
+    cache.set_head(Some(BlockNumber(1_000_000)));
+    let (mut reads, mut hits) = (0, 0);
+    for _ in 0..100 {
+        for block in &hot {
+            reads += 1;
+            hits += u32::from(read(&cache, block));
+        }
+        // More than the cache has room for, each for three transactions of it.
+        for block in scan.by_ref().take(80) {
+            assert_eq!([(); 3].map(|()| read(&cache, &block)), [false, true, true]);
+        }
+    }
+    assert!(cache.count(Kind::Block) < 80, "the limit is too large for this test");
+    let ratio = f64::from(hits) / f64::from(reads);
+    assert!(ratio >= 0.9, "{ratio}");
+}
+
+#[test]
+fn new_blocks_are_found_in_a_cache_full_of_popular_ones() {
+    let popular: Vec<_> = (0..100).map(small_block).collect();
+    for head in [None, Some(BlockNumber(100)), Some(BlockNumber(1_000_000))] {
+        let cache = cache(ByteSize::kib(160));
+        cache.set_head(head);
+        for block in popular.iter().cycle().take(1_000) {
+            read(&cache, block);
+        }
+        for block in (100..110).map(small_block) {
+            cache.insert_block(block.clone());
+            cache.settle();
+            let number = block.header().number;
+            assert!(cache.block(block.hash()).is_some(), "block {number} with the head at {head:?}");
+        }
     }
 }
 
