@@ -5,6 +5,7 @@
 //! displaces its own, and a newcomer from any other address gets a slot at once.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, HashMap},
     net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -18,8 +19,16 @@ use super::{
 };
 use crate::client::network;
 
-/// Displaced connections that have not ended yet. Past that, newcomers wait for one of them: their files are not free yet.
-const MAX_ENDING: usize = 8;
+/// Displaced connections that have not ended, as a part of all slots. Past that, newcomers wait for one of them: their
+/// files are not free yet.
+const ENDING_PART: usize = 16;
+
+/// At least so many.
+const MIN_ENDING: usize = 8;
+
+/// Connections that are looked at before an idle one is displaced. All of them would be too many for each newcomer of a
+/// crowd: they are looked at in turn.
+const SAMPLE: usize = 16;
 
 /// Tells which peers are trusted proxies, by the configuration in force.
 pub(super) type Trusted = Arc<dyn Fn(IpAddr) -> bool + Send + Sync>;
@@ -55,6 +64,8 @@ struct State {
     /// Displaced, and not ended.
     ending: usize,
     opened: u64,
+    /// Where the search for a connection to displace goes on.
+    cursor: u64,
     /// The connections of each holder, oldest first.
     holders: HashMap<Holder, BTreeMap<u64, Arc<Activity>>>,
 }
@@ -73,7 +84,7 @@ impl Slots {
         let mut state = self.state();
         if state.taken < self.max {
             state.taken += 1;
-        } else if state.ending >= MAX_ENDING {
+        } else if self.is_full_of_ending(&state) {
             return None;
         } else {
             // The newcomer has its slot from here on, whenever the other task notices.
@@ -88,7 +99,11 @@ impl Slots {
 
     /// Returns whether too many displaced connections have not ended yet: no newcomer gets a slot meanwhile.
     pub(super) fn is_settling(&self) -> bool {
-        self.state().ending >= MAX_ENDING
+        self.is_full_of_ending(&self.state())
+    }
+
+    fn is_full_of_ending(&self, state: &State) -> bool {
+        state.ending >= MIN_ENDING.max(self.max / ENDING_PART)
     }
 
     /// Closes a connection that is not busy, if there is one: the process has run out of files.
@@ -128,13 +143,21 @@ impl State {
         let fewer = |newcomer: Holder| self.holders.get(&newcomer).map_or(0, BTreeMap::len) + 1 < held.len();
         let may_cut_off =
             !holder.is_trusted && newcomer.is_some_and(|newcomer| newcomer != holder && fewer(newcomer));
-        let candidates = held.iter().map(|(id, activity)| (activity.standing(), *id));
-        let (_, id) = candidates
-            .filter(|((standing, _), _)| may_cut_off || *standing != Standing::Busy)
-            // The first for whom this has gone on for longest, and of several the oldest.
-            .min_by(|((one, one_age), _), ((other, other_age), _)| {
-                one.cmp(other).then(other_age.cmp(one_age))
-            })?;
+        let mut best = None;
+        let from_cursor = held.range(self.cursor..).chain(held.range(..self.cursor));
+        for (at, (&id, activity)) in from_cursor.enumerate() {
+            let (standing, age) = activity.standing();
+            // The first for whom this has gone on for longest.
+            let rank = (standing, Reverse(age));
+            if (may_cut_off || standing != Standing::Busy) && best.is_none_or(|(known, _)| rank < known) {
+                best = Some((rank, id));
+            }
+            if at >= SAMPLE && best.is_some_and(|((standing, _), _)| standing == Standing::Idle) {
+                break;
+            }
+        }
+        let (_, id) = best?;
+        self.cursor = id + 1;
         self.remove(holder, id)?.displace();
         self.ending += 1;
         Some(())

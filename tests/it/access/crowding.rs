@@ -223,7 +223,11 @@ async fn victim_of_a_crowd_keeps_its_answers() {
         let before = requests.load(Relaxed);
         let crowded = answers(process.address(), &request).await;
         let requests = requests.load(Relaxed) - before;
-        println!("{name}: {alone} answers alone, {crowded} beside 2000 connections with {requests} requests");
+        let accepted = process.metric("holdfast_connections_accepted_total").await;
+        println!(
+            "{name}: {alone} answers alone, {crowded} beside 2000 connections with {requests} requests; \
+             {accepted} connections in all"
+        );
         assert!(crowded * 100 >= alone * 95, "{name}: {crowded} of {alone}");
     }
 }
