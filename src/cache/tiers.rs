@@ -333,8 +333,13 @@ impl Tiers {
                 return false;
             }
         }
-        tier.standing.confirm(since);
+        tier.standing.confirm(since, finalized.map(|(number, _)| number));
         true
+    }
+
+    /// The highest final number that one of them had noted when it was confirmed.
+    pub fn highest_noted(&self) -> Option<BlockNumber> {
+        self.rungs().iter().filter_map(|rung| rung.tier.standing.noted()).max()
     }
 
     /// The chain that was last followed here, if one of them remembers.

@@ -10,6 +10,8 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::SeqCst},
 };
 
+use crate::eth::BlockNumber;
+
 /// The time between two moments in which tiers were told to forget, or were doubted: what was known in one says nothing in
 /// the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,6 +42,8 @@ struct State {
     has_to_forget: bool,
     /// What it says was held against the upstream in this era.
     is_confirmed: bool,
+    /// The highest final block that it had noted then.
+    noted: Option<BlockNumber>,
 }
 
 // === impl Eras ===
@@ -97,12 +101,17 @@ impl Standing {
         self.lock().has_to_forget = false;
     }
 
-    /// What it says was held against the upstream, since this era.
-    pub(super) fn confirm(&self, since: Era) {
+    /// What it says was held against the upstream, since this era: the block at the highest final number that it had noted.
+    pub(super) fn confirm(&self, since: Era, noted: Option<BlockNumber>) {
         let mut state = self.lock();
         if state.since == since {
-            state.is_confirmed = true;
+            (state.is_confirmed, state.noted) = (true, noted);
         }
+    }
+
+    /// The highest final number that it had noted when it was confirmed.
+    pub(super) fn noted(&self) -> Option<BlockNumber> {
+        self.lock().noted
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -252,10 +261,10 @@ mod tests {
                 }
                 Step::BeginToConfirm => {}
                 Step::EndOfConfirming => match self.confirming.take() {
-                    Some((since, Finding::Stands)) => standing.confirm(since),
+                    Some((since, Finding::Stands)) => standing.confirm(since, None),
                     Some((since, Finding::Unmarked)) => {
                         kept.clear();
-                        standing.confirm(since);
+                        standing.confirm(since, None);
                     }
                     Some((_, Finding::Changed)) => {
                         *known = *history;
@@ -299,14 +308,14 @@ mod tests {
     #[test]
     fn it_counts_again_when_it_has_forgotten_and_was_confirmed() {
         let (eras, standing) = (Eras::default(), Standing::default());
-        standing.confirm(standing.since());
+        standing.confirm(standing.since(), None);
         assert!(standing.takes(eras.now()));
         standing.disown(eras.next());
         assert!(!standing.counts(Word::Any));
         assert!(standing.has_to_forget());
         standing.forgot();
         assert!(standing.counts(Word::Any) && !standing.counts(Word::Confirmed));
-        standing.confirm(standing.since());
+        standing.confirm(standing.since(), None);
         assert!(standing.takes(eras.now()));
     }
 }

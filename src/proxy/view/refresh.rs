@@ -479,8 +479,11 @@ impl View {
             self.unask_finalized(before);
         }
         if let Some(chain) = self.stored_as() {
-            if self.tracker().finalized().is_none() {
-                // Nothing that is known to be final vouches for what tiers were told before: that stood when it was last
+            let is_passed = |(number, _)| {
+                self.tiers.highest_noted().is_some_and(|noted| number < noted && noted <= link.number)
+            };
+            if self.tracker().finalized().is_none_or(is_passed) {
+                // Nothing that is known to be final vouches for what tiers have noted above it: that it stood when it was last
                 // asked for is not enough.
                 self.tiers.doubt();
             }

@@ -74,6 +74,33 @@ async fn what_was_confirmed_before_anything_was_final_is_confirmed_again_when_so
 }
 
 #[tokio::test]
+async fn finalized_block_that_was_lower_for_a_while_does_not_vouch_for_the_directory() {
+    let node = upstream::devchain().blocks(60, 2).run().await;
+    let data = directory();
+    fill(&node, &data, [10, 40]).await;
+
+    // The node says that less is final than before, and then replaces what it called final: an ordinary reorg for one that
+    // was started meanwhile.
+    node.set_finalized(Finality::At(20));
+    let second = start(&node, &data, true).await;
+    confirmed(&second).await;
+    let client = client::http(&second);
+    node.reorg(25, 30);
+    eventually("the new head is followed", async || {
+        client.ask(BLOCK, json!(["latest", false])).await.unwrap();
+        second.metric("holdfast_head_number").await == 65
+    })
+    .await;
+    node.set_finalized(Finality::Trailing);
+    eventually("the new branch is final", async || {
+        client.ask(BLOCK, json!(["finalized", false])).await.unwrap();
+        second.metric("holdfast_finalized_number").await == 49
+    })
+    .await;
+    ask_all(&client, &node, [10, 40, 44]).await;
+}
+
+#[tokio::test]
 async fn what_was_confirmed_while_a_client_set_the_head_does_not_count() {
     let node = upstream::devchain().blocks(60, 2).run().await;
     let data = directory();
