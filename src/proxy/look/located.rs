@@ -3,7 +3,7 @@
 use super::{Look, Memory, NULL, Piece};
 use crate::{
     cache::{Home, Location},
-    chain::{Lookup, Stamp},
+    chain::{Lookup, Stamp, Tracker},
     eth::{BlockHash, Tag, TxHash},
     proxy::{PacketContext, absence::Absent, fetch::Fetch, packet::Wanted},
     verify::Kind,
@@ -21,6 +21,8 @@ enum Located {
     /// Here, if the block at that number is this one.
     Unconfirmed(Location),
     Nowhere,
+    /// The node alone knows.
+    Unlocatable,
 }
 
 // === impl Memory ===
@@ -29,9 +31,6 @@ impl Memory<'_> {
     pub(super) fn transaction(&self, hash: TxHash, arrival: Stamp, packet: &PacketContext) -> Look {
         let content = |Location { home, index }| self.transaction_piece(home.block, index, false);
         let alone = Fetch::Transaction(hash);
-        if let Some(look) = self.unlocatable(arrival) {
-            return look;
-        }
         match self.locate(hash, Wanted::Transaction, arrival) {
             Located::Here { location, surely } => match content(location) {
                 Some(piece) => piece.look(),
@@ -48,16 +47,8 @@ impl Memory<'_> {
             }
             Located::Unconfirmed(location) => self.confirm(location, alone),
             Located::Nowhere => Look::Fetch(alone),
+            Located::Unlocatable => self.unless_due(arrival, Look::Forward),
         }
-    }
-
-    /// A transaction may be in two blocks of a development chain, and the node alone knows which of them it names. While
-    /// canonicity is suspended, it alone knows which are canonical.
-    fn unlocatable(&self, arrival: Stamp) -> Option<Look> {
-        let tracker = self.view.tracker();
-        let cannot = tracker.rules().development || tracker.is_suspended();
-        drop(tracker);
-        cannot.then(|| self.unless_due(arrival, Look::Forward))
     }
 
     /// Has the block at a number fetched, to see whether it is the one that something fetched alone names: in full, unless
@@ -78,9 +69,6 @@ impl Memory<'_> {
     pub(super) fn receipt(&self, hash: TxHash, arrival: Stamp, packet: &PacketContext) -> Look {
         let content = |Location { home, index }| self.receipt_piece(hash, home.block, index);
         let alone = Fetch::Receipt(hash);
-        if let Some(look) = self.unlocatable(arrival) {
-            return look;
-        }
         match self.locate(hash, Wanted::Receipt, arrival) {
             Located::Here { location, surely } => match content(location) {
                 Some(piece) => piece.look(),
@@ -104,6 +92,7 @@ impl Memory<'_> {
                 Absent::IfFresh => Look::Refresh(Tag::Latest),
                 Absent::Unknown => Look::Fetch(alone),
             },
+            Located::Unlocatable => self.unless_due(arrival, Look::Forward),
         }
     }
 
@@ -120,7 +109,7 @@ impl Memory<'_> {
             Located::Here { location, .. } | Located::Stale(location) | Located::Unconfirmed(location) => {
                 Some(location.home.block)
             }
-            Located::Nowhere => None,
+            Located::Nowhere | Located::Unlocatable => None,
         };
         if !self.derivations.allow(wanted.derivation()) || self.is_vain(whole) {
             return Look::Fetch(alone);
@@ -148,6 +137,9 @@ impl Memory<'_> {
             }
             let Home { block, number } = location.home;
             let tracker = self.view.tracker();
+            if is_unlocatable(&tracker) {
+                return Located::Unlocatable;
+            }
             match tracker.lookup(number, arrival) {
                 Lookup::Final(at) | Lookup::Tracked { hash: at, fresh: true } if at == block => {
                     return Located::Here { location, surely: true };
@@ -163,9 +155,9 @@ impl Memory<'_> {
             }
         }
         let here = placed.map(|location| Located::Here { location, surely: false });
-        here.or(stale.map(Located::Stale))
-            .or(unconfirmed.map(Located::Unconfirmed))
-            .unwrap_or(Located::Nowhere)
+        here.or(stale.map(Located::Stale)).or(unconfirmed.map(Located::Unconfirmed)).unwrap_or_else(|| {
+            if is_unlocatable(&self.view.tracker()) { Located::Unlocatable } else { Located::Nowhere }
+        })
     }
 
     /// Is it really that transaction which stands there? The index knows only a part of its hash.
@@ -183,4 +175,10 @@ impl Memory<'_> {
         self.cache.lone_transaction(home.block, index).is_some_and(|lone| lone.hash() == hash)
             || self.cache.lone_receipt(home.block, index).is_some_and(|lone| lone.hash() == hash)
     }
+}
+
+/// A transaction may be in two blocks of a development chain, and the node alone knows which of them it names. While
+/// canonicity is suspended, it alone knows which are canonical.
+fn is_unlocatable(tracker: &Tracker) -> bool {
+    tracker.rules().development || tracker.is_suspended()
 }
