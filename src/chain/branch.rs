@@ -84,9 +84,11 @@ impl Branch {
         self.lag.is_some()
     }
 
-    /// The number of the head that the upstream showed last: under a lag nothing above it is settled.
+    /// The number of the head that the upstream showed last: under a lag nothing above it is settled. Nothing above the
+    /// tracked head is, either: a head that was refused may be higher.
     pub(super) fn shown(&self) -> Option<BlockNumber> {
-        self.lag.map(|lag| lag.head).or(self.window.top().map(|top| top.number))
+        let lagging = self.lag.map(|lag| lag.head);
+        lagging.into_iter().chain(self.window.top().map(|top| top.number)).min()
     }
 
     /// The numbers that must be asked for before `head` can be judged.

@@ -116,6 +116,11 @@ fn is_content(answer: &Answer) -> bool {
     matches!(answer, Answer::Result(result) if result != "null")
 }
 
+/// Returns whether a block is fetched by its hash.
+fn is_block(fetch: Fetch) -> bool {
+    matches!(fetch, Fetch::Block(_) | Fetch::Thin(_))
+}
+
 /// Returns whether an answer is a list without anything in it.
 fn is_empty_list(answer: &Answer) -> bool {
     matches!(answer, Answer::Result(result) if result == "[]")
@@ -453,16 +458,21 @@ impl Inner {
     /// shows that the other is not there, that is dropped.
     async fn confirm_place(&self, asked: &Cacheable, block: Fetch, arrival: Stamp) -> bool {
         let fetched = self.fetcher.fetch(block, arrival).await;
-        let (number, hash) = match fetched.map(|landed| landed.value) {
-            Ok(Fetched::Block(block)) => (block.header().number, block.hash()),
-            Ok(Fetched::Thin(thin)) => (thin.header().number, thin.hash()),
+        let (number, hash, thin) = match fetched.map(|landed| landed.value) {
+            Ok(Fetched::Block(block)) => (block.header().number, block.hash(), None),
+            Ok(Fetched::Thin(thin)) => (thin.header().number, thin.hash(), Some(thin)),
             _ => return false,
         };
         let Some(transaction) = asked.want.transaction() else { return true };
         let cache = &self.fetcher.cache;
+        let block = cache.block(hash);
+        let is_at = |index| match (&block, &thin) {
+            (Some(block), _) => block.transaction_hash(index) == Some(transaction),
+            (None, Some(thin)) => thin.lists(transaction),
+            (None, None) => true,
+        };
         for Location { home, index } in cache.locations(transaction) {
-            let stands = home.block == hash
-                && cache.block(hash).is_none_or(|block| block.transaction_hash(index) == Some(transaction));
+            let stands = home.block == hash && is_at(index);
             if home.number == number && !stands {
                 cache.remove_single(home.block, index);
             }
@@ -537,11 +547,17 @@ impl Inner {
         };
         if let Fetched::Other(answer) = value {
             if self.denies_block(asked, fetch, &answer) {
+                if let Some(number) = asked.want.number().filter(|_| !is_block(fetch)) {
+                    self.check_place(number).await;
+                }
                 return Ok(Came::Denied);
             }
             let is_content = is_content(&answer);
             // A count of no block is the node's to give, too: nodes differ.
             if !asked.takes(fetch) && (is_content || asked.counts() || matches!(answer, Answer::Error(_))) {
+                if let Fetch::Block(_) | Fetch::BlockAt(_) = fetch {
+                    self.fetcher.found_vain(fetch);
+                }
                 // Not to be cut, or an answer to what the client did not ask: it is the node's to give in the form that was
                 // asked for.
                 return self.forward_instead(asked, arrival).await;
@@ -590,7 +606,7 @@ impl Inner {
             && before.asked.is_some()
             && !view.tracker().rules().development;
         let may_have_left = || match place {
-            None if is_absent => true,
+            None if is_absent => self.before(asked).asked.is_some(),
             Some((number, hash)) => view.tracker().may_have_left(*number, *hash, *sent),
             None => {
                 matches!(answered.answer, Answer::Result(_)) && self.has_changed_at(asked, *before, *sent)
@@ -662,7 +678,7 @@ impl Inner {
         };
         let denies = is_of_block && !asked.names_hash() && denies(answer);
         let number = asked.want.number().or_else(|| Some(self.fetcher.view.cached_link(block)?.number));
-        if let Some(number) = number.filter(|_| denies) {
+        if let Some(number) = number.filter(|_| denies && is_block(fetch)) {
             self.fetcher.view.learn(|tracker, _| tracker.disown_denied(number, block));
         }
         denies
@@ -713,8 +729,7 @@ impl Inner {
         let view = &self.fetcher.view;
         let arrival = asked.packet.arrival(view.clock());
         let is_known = || view.tracker().canonical_at(known.number, arrival) == Some(known.hash);
-        let is_block = matches!(fetch, Fetch::Block(_) | Fetch::Thin(_));
-        if is_block && view.learn(|tracker, _| tracker.disown_denied(known.number, known.hash)) {
+        if is_block(fetch) && view.learn(|tracker, _| tracker.disown_denied(known.number, known.hash)) {
             return Ok(None);
         }
         for pause in INSIST {
@@ -731,12 +746,19 @@ impl Inner {
                 Ok(landed) => return Ok(Some(landed)),
             }
         }
-        if view.learn(|tracker, _| tracker.disown_denied(known.number, known.hash)) {
+        self.check_place(known.number).await;
+        if !is_known() {
             return Ok(None);
         }
         self.fetcher.note_lacking(fetch);
         debug!(what = %fetch.asked(), method = asked.method.as_str(), "upstream lacks a known block, transaction or receipt; answering -32010");
         Err(CallError::Lacking { what: fetch.asked() })
+    }
+
+    /// Asks which block stands at a number, so that the view learns if it is another than it takes it to be. A node that lacks
+    /// receipts says nothing about their block: it may have pruned them.
+    async fn check_place(&self, number: BlockNumber) {
+        let _ = self.fetcher.fetch(Fetch::ThinAt(number), self.fetcher.view.clock().now()).await;
     }
 
     fn demands_proof(&self, asked: &Cacheable) -> bool {

@@ -796,6 +796,29 @@ async fn pruned_history_that_is_known_is_an_error_not_null() {
     assert_eq!(reply["error"]["code"], -32010, "{reply}");
 }
 
+/// A block far below the finalized one is final by one answer, and linked to nothing.
+#[tokio::test(start_paused = true)]
+async fn receipts_that_a_node_has_pruned_do_not_cost_their_block_its_place() {
+    let chain = chain_of(slow_blocks(), 20);
+    let program = in_memory::program(&chain, &Config::default());
+    program.ask(BLOCK, json!(["finalized", false])).await;
+    let block = agrees(&program, &chain, BLOCK, json!([hex(2), true])).await;
+    let transaction = transactions(&chain, 2..=2)[0];
+    for fault in [Fault::Null, Fault::Error { code: -32000, message: "block not found".to_owned() }] {
+        chain.fail(fault).on("eth_get*Receipt*").always();
+        for (method, params) in [(RECEIPTS, json!([hex(2)])), (RECEIPT, json!([transaction]))] {
+            let (_, reply) = program.call(method, params).await;
+            assert!(reply["error"].is_object(), "{method}: {reply}");
+        }
+        chain.clear_faults();
+        time::sleep(STALE).await;
+        chain.fail(Fault::Status(503)).any().always();
+        assert_eq!(program.ask(BLOCK, json!([hex(2), true])).await, block, "it is final, and served");
+        chain.clear_faults();
+        time::sleep(STALE).await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn null_on_a_development_chain_is_handed_on() {
     let config = devchain::Config { chain_id: 31337, ..devchain::Config::default() };
@@ -817,6 +840,10 @@ async fn error_to_the_full_form_is_not_handed_to_a_client_that_wants_hashes() {
     chain.fail(refuses()).on(RECEIPTS).always();
     let hash = chain.hash_at(5).unwrap();
     agrees(&program, &chain, BLOCK, json!([hex(5), false])).await;
+    chain.clear_calls();
+    agrees(&program, &chain, BLOCK, json!([hex(5), false])).await;
+    let whole = chain.calls().iter().filter(|call| call.params.ends_with("true]")).count();
+    assert_eq!(whole, 0, "the node is not asked again for what it refuses");
     agrees(&program, &chain, BLOCK_BY_HASH, json!([hash, false])).await;
     agrees(&program, &chain, COUNT, json!([hex(5)])).await;
     for hash in transactions(&chain, 5..=5) {

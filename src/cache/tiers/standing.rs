@@ -124,7 +124,7 @@ impl Standing {
 impl State {
     fn doubt(&mut self, from: Era) {
         self.since = self.since.max(from);
-        self.is_confirmed = false;
+        (self.is_confirmed, self.noted) = (false, None);
     }
 
     fn counts(&self, word: Word) -> bool {

@@ -316,6 +316,10 @@ impl View {
         let now = self.clock.now();
         match self.change(|tracker| tracker.deny_finalized(finalized, head, now)) {
             Denied::Suspended => {
+                // Another endpoint may have it.
+                if let Some(by) = by {
+                    self.upstream.unfollow(by);
+                }
                 if !was_suspended {
                     warn!(
                         finalized = number.0,
