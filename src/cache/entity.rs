@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     deflated::{Deflated, Form},
-    location::{ENTRY_BYTES, Home},
+    location::{ENTRY_BYTES, Home, INDEXED_INLINE},
 };
 use crate::{
     eth::{Block, BlockHash, LoneReceipt, LoneTransaction, Receipts, ThinBlock, TxHash, TxPosition},
@@ -147,6 +147,16 @@ impl Entity {
             Content::Block(block) => block.transaction_hash(index) == Some(transaction),
             _ => self.locations().contains(&(transaction, index)),
         }
+    }
+
+    /// Returns whether it locates more transactions than a runtime thread indexes.
+    pub(super) fn is_long(&self) -> bool {
+        let transactions = match &self.content {
+            Content::Block(block) => block.len(),
+            Content::Receipts(receipts) => receipts.len(),
+            Content::Thin(_) | Content::Deflated(_) | Content::Transaction(_) | Content::Receipt(_) => 0,
+        };
+        transactions > INDEXED_INLINE
     }
 
     /// The transactions that it locates, with their positions.

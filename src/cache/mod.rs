@@ -24,7 +24,7 @@ pub use self::{
     disk::{Disk, DiskError},
     entity::Kind,
     held::Held,
-    location::{Home, Location},
+    location::{Home, INDEXED_INLINE, Location},
     metrics::Metrics,
     store::Cache,
     tiers::{Era, Found, Metrics as TierMetrics, Parcel, TierStatus, Tiers, Unconfirmed, Word},

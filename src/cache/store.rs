@@ -3,6 +3,7 @@
 use std::{any::Any, ptr, sync::Arc};
 
 use smallvec::SmallVec;
+use tokio::runtime::Handle;
 
 use super::{
     Config, Deflated, Home, Kind, Location, Metrics, Whole,
@@ -36,8 +37,15 @@ impl Cache {
         let (located, counted) = (locations.clone(), metrics.clone());
         let removed = move |entity: &Entity, evicted| {
             counted.went(entity, evicted);
-            for (transaction, index) in entity.locations() {
-                located.remove(&transaction, &entity.home, index);
+            let (located, removed) = (located.clone(), entity.clone());
+            let remove = move || {
+                for (transaction, index) in removed.locations() {
+                    located.remove(&transaction, &removed.home, index);
+                }
+            };
+            match Handle::try_current() {
+                Ok(runtime) if entity.is_long() => drop(runtime.spawn_blocking(remove)),
+                _ => remove(),
             }
         };
         let store = Arc::new(Windowed::new(config.size.as_u64(), removed));
@@ -191,7 +199,7 @@ impl Cache {
         self.store.get(&Key::Receipts(hash))?.content.into_receipts()
     }
 
-    /// The block with this hash, for a check: what clients do not ask for is not popular by it.
+    /// The block with this hash, for a check.
     pub fn peek_block(&self, hash: BlockHash) -> Option<Arc<Verified<Block>>> {
         self.store.peek(&Key::Block(hash))?.content.into_block()
     }

@@ -130,7 +130,10 @@ impl Windowed {
     /// Returns an entry that a client reads.
     pub(super) fn get(&self, key: &Key) -> Option<Entity> {
         let queued = self.queued(key, |queued| (queued.entity.clone(), queued.is_near));
-        let Some((entity, is_near)) = queued else { return self.main.get(key) };
+        let Some((entity, is_near)) = queued else {
+            // Once more into the queue: it may have been replaced there after the first look.
+            return self.main.get(key).or_else(|| self.queued(key, |queued| queued.entity.clone()));
+        };
         if is_near {
             // Not there: this counts the read.
             self.main.get(key);
@@ -138,7 +141,7 @@ impl Windowed {
         Some(entity)
     }
 
-    /// Returns an entry that no client reads: that it is absent does not count as a read.
+    /// Returns an entry that no client reads. Where it is absent or queued, this does not count as a read.
     pub(super) fn peek(&self, key: &Key) -> Option<Entity> {
         let queued = self.queued(key, |queued| queued.entity.clone());
         queued.or_else(|| if self.main.contains_key(key) { self.main.get(key) } else { None })
@@ -156,7 +159,7 @@ impl Windowed {
             if let Some(replaced) = &replaced {
                 queue.remove(replaced);
             }
-            // Only now: readers look into the queue first, and find one or the other.
+            // Only now: readers look into the queue before main and after it, and find one or the other.
             self.main.invalidate(&key);
             replaced
         } else {

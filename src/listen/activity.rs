@@ -121,7 +121,7 @@ enum Phase {
     FirstByte,
     Head { requests: u64 },
     Idle { requests: u64 },
-    Busy,
+    Busy { requests: u64 },
     Stalled { writes: Option<u64>, frames: u64 },
     Closing,
 }
@@ -212,6 +212,11 @@ impl Activity {
         self.requests.load(Relaxed) == 0
     }
 
+    /// Number of requests that have come.
+    pub(super) fn requests(&self) -> u64 {
+        self.requests.load(Relaxed)
+    }
+
     /// Returns whether a request is being answered.
     pub(super) fn is_answering(&self) -> bool {
         self.in_flight.load(Relaxed) > 0
@@ -232,7 +237,7 @@ impl Activity {
             Phase::Head { .. } if age >= HEAD_GRACE => Standing::Head,
             // Each byte that is taken is another phase, and the pace stays what it was.
             Phase::Stalled { .. } if self.sampled().is_some_and(|sample| sample.is_slow) => Standing::Slow,
-            Phase::Head { .. } | Phase::Stalled { .. } | Phase::Busy => Standing::Busy,
+            Phase::Head { .. } | Phase::Stalled { .. } | Phase::Busy { .. } => Standing::Busy,
         };
         (standing, age)
     }
@@ -344,7 +349,7 @@ impl Activity {
             let writes = blocked.then(|| self.writes.load(Relaxed));
             Phase::Stalled { writes, frames: self.frames.load(Relaxed) }
         } else if self.in_flight.load(Relaxed) > 0 {
-            Phase::Busy
+            Phase::Busy { requests }
         } else if reads == 0 {
             Phase::FirstByte
         } else if reads > self.reads_at_end.load(Relaxed) && !self.multiplexed.load(Relaxed) {
@@ -373,7 +378,7 @@ impl Phase {
             Self::Head { .. } => Some((config.head_timeout, Closed::Head)),
             Self::Idle { .. } => Some((config.idle_timeout, Closed::Idle)),
             // A request being answered has its own deadlines, and so has lingering.
-            Self::Busy | Self::Closing => None,
+            Self::Busy { .. } | Self::Closing => None,
             Self::Stalled { .. } => Some((config.stall_timeout, Closed::Stalled)),
         }
     }
@@ -466,7 +471,8 @@ impl<IO: AsyncRead + AsyncWrite> AsyncWrite for Watched<IO> {
         let mut this = self.project();
         if this.linger.is_none() {
             ready!(this.io.as_mut().poll_shutdown(cx))?;
-            if !this.activity.unread.load(Relaxed) {
+            // One that makes room for another does not hold its place until its peer has heard everything.
+            if !this.activity.unread.load(Relaxed) || this.activity.is_displaced() {
                 return Poll::Ready(Ok(()));
             }
             this.activity.closing.store(true, Relaxed);

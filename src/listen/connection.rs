@@ -142,9 +142,13 @@ impl Connections {
                 };
                 if !is_stopping {
                     connection.as_mut().graceful_shutdown();
+                    let mut requests = None;
+                    // Open requests are answered, and those that were on their way. A peer that goes on asking is cut off.
                     while time::timeout(FINISHING, connection.as_mut()).await.is_err()
                         && activity.is_answering()
-                    {}
+                        && *requests.get_or_insert(activity.requests()) == activity.requests()
+                    {
+                    }
                     if activity.is_displaced() {
                         this.metrics.closed(Closed::Displaced);
                     }

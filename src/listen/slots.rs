@@ -67,8 +67,11 @@ struct State {
     /// Where the search for a connection to displace goes on.
     cursor: u64,
     /// The connections of each holder, oldest first.
-    holders: HashMap<Holder, BTreeMap<u64, Arc<Activity>>>,
+    holders: HashMap<Holder, Held>,
 }
+
+/// Connections by the order in which they were opened.
+type Held = BTreeMap<u64, Arc<Activity>>;
 
 // === impl Slots ===
 
@@ -77,8 +80,8 @@ impl Slots {
         Self { max, trusted, state: Mutex::default(), freed: Notify::new(), relief: Arc::default() }
     }
 
-    /// Takes a slot for a connection from this address: a free one, or that of a displaced connection. `None` if the
-    /// address itself holds the most, and all its connections are busy; or if too many that were displaced have not ended.
+    /// Takes a slot for a connection from this address: a free one, or that of a displaced connection. `None` if all
+    /// connections that might make room for it are busy, or if too many that were displaced have not ended.
     pub(super) fn take(self: &Arc<Self>, peer: Option<IpAddr>) -> Option<Slot> {
         let holder = self.holder(peer);
         let mut state = self.state();
@@ -132,17 +135,34 @@ impl Slots {
 // === impl State ===
 
 impl State {
-    /// Closes a connection of the holder with the most, if it has one to close for `newcomer`. Trusted proxies come last:
-    /// behind one of their connections there may be many clients.
+    /// Closes a connection of the holder with the most, if it has one to close for `newcomer`; else one of the newcomer's own
+    /// holder, or of another that holds more. Trusted proxies come last: behind one of their connections there may be many
+    /// clients.
     fn displace(&mut self, newcomer: Option<Holder>) -> Option<()> {
         // Of two with as many, its own address.
         let rank = |holder: &Holder, held: usize| (!holder.is_trusted, held, Some(*holder) == newcomer);
-        let (&holder, held) = self.holders.iter().max_by_key(|(holder, held)| rank(holder, held.len()))?;
-        // A request that is being answered is cut off only for an address with fewer connections, also with this one
-        // more: two addresses do not displace each other's requests in turn.
-        let fewer = |newcomer: Holder| self.holders.get(&newcomer).map_or(0, BTreeMap::len) + 1 < held.len();
-        let may_cut_off =
-            !holder.is_trusted && newcomer.is_some_and(|newcomer| newcomer != holder && fewer(newcomer));
+        let ranked = |(holder, held): &(&Holder, &Held)| rank(holder, held.len());
+        let (&most, _) = self.holders.iter().max_by_key(ranked)?;
+        let (holder, id) = self.candidate(most, newcomer).or_else(|| {
+            let may_give =
+                |holder: &Holder| newcomer.is_none_or(|new| new == *holder || self.is_behind(new, *holder));
+            let mut others: Vec<_> =
+                self.holders.iter().filter(|(holder, _)| **holder != most && may_give(holder)).collect();
+            others.sort_by_key(|other| Reverse(ranked(other)));
+            others.into_iter().find_map(|(&holder, _)| self.candidate(holder, newcomer))
+        })?;
+        self.cursor = id + 1;
+        self.remove(holder, id)?.displace();
+        self.ending += 1;
+        Some(())
+    }
+
+    /// The connection of this holder whose end loses the least.
+    fn candidate(&self, holder: Holder, newcomer: Option<Holder>) -> Option<(Holder, u64)> {
+        let held = self.holders.get(&holder)?;
+        // A request that is being answered is cut off only for an address with fewer connections.
+        let may_cut_off = !holder.is_trusted
+            && newcomer.is_some_and(|newcomer| newcomer != holder && self.is_behind(newcomer, holder));
         let mut best = None;
         let from_cursor = held.range(self.cursor..).chain(held.range(..self.cursor));
         for (at, (&id, activity)) in from_cursor.enumerate() {
@@ -156,11 +176,14 @@ impl State {
                 break;
             }
         }
-        let (_, id) = best?;
-        self.cursor = id + 1;
-        self.remove(holder, id)?.displace();
-        self.ending += 1;
-        Some(())
+        best.map(|(_, id)| (holder, id))
+    }
+
+    /// Returns whether the newcomer holds fewer connections than the other, also with this one more: two addresses do not
+    /// displace each other's in turn.
+    fn is_behind(&self, newcomer: Holder, other: Holder) -> bool {
+        let held = |holder| self.holders.get(&holder).map_or(0, BTreeMap::len);
+        held(newcomer) + 1 < held(other)
     }
 
     fn remove(&mut self, holder: Holder, id: u64) -> Option<Arc<Activity>> {

@@ -1,22 +1,18 @@
 //! Keeps what was fetched and checked, and tells the view what it showed.
 
-use std::{panic::resume_unwind, sync::Arc};
+use std::{future::pending, panic::resume_unwind, sync::Arc};
 
 use futures_util::future::BoxFuture;
 use tokio::task;
 
 use super::fetch::{Fetch, Fetched, Fetcher};
 use crate::{
+    cache::INDEXED_INLINE,
     chain::{Contrary, Link, Stamp},
     eth::{Block, BlockHash, BlockNumber, Place, Receipts, Tag, TxHash},
     upstream::Audience,
     verify::{Checked, Demand, Kind, Level, Unproved, Verified},
 };
-
-/// Transactions that a cache insertion indexes on a runtime thread, in a few hundred microseconds: several times those of
-/// mainnet's blocks. A longer list, which is a hostile upstream's or that of a chain with huge blocks, would stop the calls
-/// that this thread serves.
-const INDEXED_INLINE: usize = 2_000;
 
 /// Runs an insertion of content that lists so many transactions, off the runtime if they are many.
 async fn index<T: Send + 'static>(transactions: usize, insert: impl FnOnce() -> T + Send + 'static) -> T {
@@ -24,7 +20,12 @@ async fn index<T: Send + 'static>(transactions: usize, insert: impl FnOnce() -> 
         return insert();
     }
     // A panic is the caller's, as it would be inline.
-    task::spawn_blocking(insert).await.unwrap_or_else(|error| resume_unwind(error.into_panic()))
+    match task::spawn_blocking(insert).await {
+        Ok(inserted) => inserted,
+        Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
+        // The runtime shuts down: nobody waits for it any more.
+        Err(_) => pending().await,
+    }
 }
 
 // === impl Fetcher ===

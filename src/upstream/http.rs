@@ -14,12 +14,13 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
 use http_body::Body;
 use http_body_util::BodyExt;
 use reqwest::{Client, ClientBuilder, redirect};
+use tokio::task;
 use tower::{BoxError, Service, layer::layer_fn};
 
 use super::{
-    Answers, Calls, Config, EndpointConfig, EndpointUrl, Reach, UpstreamError, contact,
+    Answers, Call, Calls, Config, EndpointConfig, EndpointUrl, Reach, UpstreamError, contact,
     direct::{Direct, Failure, unpack},
-    redact::Secrets,
+    redact::{self, Secrets},
     url::UrlError,
     wire::{self, Ids, Incoming, Outgoing},
 };
@@ -42,6 +43,9 @@ pub(super) const AGENT: &str = concat!("holdfast/", env!("CARGO_PKG_VERSION"));
 
 /// How much of the announced length is believed before the bytes are there.
 const TRUSTED_LENGTH: usize = 1 << 20;
+
+/// Answers up to this length are searched for secrets on the thread that reads them.
+const REDACTED_INLINE: usize = 64 * 1024;
 
 /// Headers about the connection, or about how long and how packed a body is. A value out of the configuration would
 /// not be true of each request, and the node would wait for bytes that never come, say. `host` is not among them: it
@@ -279,12 +283,22 @@ impl Service<Calls> for HttpLeaf {
             if let Some(held) = calls.first().and_then(|call| call.held.as_ref()) {
                 held.hold(lease);
             }
-            let answers = outgoing.read(&incoming)?.into_iter();
-            let redacted = answers.zip(&calls).map(|(answer, call)| match answer {
-                Ok(answer) => Ok(leaf.secrets.redact_answer(call.method.as_str(), answer)),
-                Err(error) => Err(error.redacted(&leaf.secrets)),
-            });
-            Ok(redacted.collect())
+            let answers = outgoing.read(&incoming)?;
+            let is_searched = |call: &Call| !redact::is_content(call.method.as_str());
+            let is_long = incoming.body.len() > REDACTED_INLINE
+                && leaf.secrets.has_long()
+                && calls.iter().any(is_searched);
+            let redact = move || {
+                let redacted = answers.into_iter().zip(&calls).map(|(answer, call)| match answer {
+                    Ok(answer) => Ok(leaf.secrets.redact_answer(call.method.as_str(), answer)),
+                    Err(error) => Err(error.redacted(&leaf.secrets)),
+                });
+                redacted.collect()
+            };
+            if !is_long {
+                return Ok(redact());
+            }
+            task::spawn_blocking(redact).await.map_err(|_| UpstreamError::Cancelled)
         })
     }
 }

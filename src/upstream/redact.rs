@@ -7,7 +7,7 @@ use std::fmt;
 
 use bytes::Bytes;
 use http::HeaderMap;
-use memchr::{memchr, memchr2_iter};
+use memchr::{memchr_iter, memchr2_iter};
 use serde::de::IgnoredAny;
 
 use super::{EndpointUrl, Reach};
@@ -119,11 +119,19 @@ impl Secrets {
         self.0.iter().filter(|secret| secret.len() >= LONG)
     }
 
-    /// Returns whether a long secret may be in this result. Results can be large, and hardly one has a secret or an escape:
-    /// this is a fast search for either.
+    /// Returns whether results are searched for secrets.
+    pub(super) fn has_long(&self) -> bool {
+        self.long().next().is_some()
+    }
+
+    /// Returns whether a long secret may be in this result. Results can be large, and hardly one has a secret or an escape
+    /// that can stand for a letter of it: this is a fast search for either.
     fn may_be_in(&self, result: &[u8]) -> bool {
-        let mut long = self.long().peekable();
-        long.peek().is_some() && (memchr(b'\\', result).is_some() || long.any(|secret| is_in(secret, result)))
+        let is_letter = |at: usize| matches!(result.get(at + 1), Some(b'u' | b'/'));
+        let is_escaped = |secret: &String| secret.contains(['"', '\\']);
+        self.has_long()
+            && (memchr_iter(b'\\', result).any(is_letter)
+                || self.long().any(|secret| is_escaped(secret) || is_in(secret, result)))
     }
 
     /// The same text without what is secret, in whatever case and with whatever escapes it stands there; `None` where
@@ -148,7 +156,7 @@ impl Secrets {
 }
 
 /// Returns whether the cache keeps answers of this method: blocks, transactions and receipts.
-fn is_content(method: &str) -> bool {
+pub(super) fn is_content(method: &str) -> bool {
     Operation::METHODS.contains(&method) || method == "eth_getBlockReceipts"
 }
 
