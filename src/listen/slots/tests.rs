@@ -66,6 +66,29 @@ async fn trusted_proxies_are_displaced_last() {
     assert_eq!(held(&slots)[&address(0)], MAX - 1, "there is none but theirs");
 }
 
+#[tokio::test]
+async fn idle_connections_make_room_where_those_of_the_first_address_are_busy() {
+    let slots = slots();
+    let _trusted: Vec<_> = (1..MAX).map(|_| slots.take(address(0)).unwrap()).collect();
+    let busy = slots.take(address(1)).unwrap();
+    let _request = busy.activity.begin_request(Version::HTTP_11);
+    let _another = slots.take(address(0)).expect("it displaces one of its own");
+    let _newcomer = slots.take(address(2)).expect("an address with more has idle connections");
+    assert!(!busy.activity.is_displaced());
+}
+
+#[tokio::test]
+async fn address_displaces_its_own_idle_connection_beside_a_busy_one_with_as_many() {
+    let slots = slots();
+    let busy: Vec<_> = (0..3).map(|_| slots.take(address(1)).unwrap()).collect();
+    let _requests: Vec<_> = busy.iter().map(|slot| slot.activity.begin_request(Version::HTTP_11)).collect();
+    let own: Vec<_> = (0..2).map(|_| slots.take(address(2)).unwrap()).collect();
+    let other = slots.take(address(3)).unwrap();
+    let _newcomer = slots.take(address(2)).unwrap();
+    assert!(own[0].activity.is_displaced());
+    assert!(!other.activity.is_displaced() && !busy.iter().any(|slot| slot.activity.is_displaced()));
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Open(u8),
@@ -86,7 +109,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Never more than the cap, and an address loses a connection only if none holds more.
+    /// Never more than the cap. An address loses a connection only if none holds more, or to itself, or to one that holds
+    /// fewer; and a newcomer waits only if none of these has an idle connection.
     #[test]
     fn newcomers_displace_only_the_largest_address(steps in vec(step(), 1..120)) {
         let slots = slots();
@@ -95,17 +119,29 @@ proptest! {
             let before = held(&slots);
             match step {
                 Step::Open(number) => {
+                    let own = before.get(&address(number)).copied().unwrap_or_default();
+                    let may_lose = |loser: &Option<IpAddr>, count: usize| {
+                        let is_largest = before
+                            .iter()
+                            .all(|(other, most)| *most <= count || (*other == address(0) && *loser != address(0)));
+                        is_largest || *loser == address(number) || own + 1 < count
+                    };
+                    let is_idle = |(slot, request): &(Slot, Option<_>)| {
+                        request.is_none() && !slot.activity.is_displaced()
+                    };
+                    let idle: Vec<_> =
+                        open.iter().filter(|open| is_idle(open)).map(|(slot, _)| slot.holder.network).collect();
+                    let is_settling = slots.is_settling();
                     if let Some(slot) = slots.take(address(number)) {
                         open.push((slot, None));
                     } else {
                         prop_assert_eq!(slots.state().taken, MAX);
+                        let gives = |holder: &Option<IpAddr>| may_lose(holder, before[holder]);
+                        prop_assert!(is_settling || !idle.iter().any(gives), "{:?}: {:?}", idle, before);
                     }
                     for (loser, count) in &before {
-                        let is_largest = before
-                            .iter()
-                            .all(|(other, most)| most <= count || (*other == address(0) && *loser != address(0)));
                         let lost = held(&slots).get(loser).copied().unwrap_or_default() < *count;
-                        prop_assert!(!lost || is_largest, "{:?} of {:?}", loser, before);
+                        prop_assert!(!lost || may_lose(loser, *count), "{:?} of {:?}", loser, before);
                     }
                 }
                 Step::Close(choice) if !open.is_empty() => drop(open.remove(choice % open.len())),

@@ -1,6 +1,7 @@
 //! Connections: one address does not take the places of others, and a refused client does not keep its own.
 
 use std::{
+    collections::VecDeque,
     net::{IpAddr, SocketAddr},
     sync::{
         Arc,
@@ -36,10 +37,15 @@ async fn connect_from(from: &str, to: SocketAddr) -> std::io::Result<TcpStream> 
     socket.connect(to).await
 }
 
-/// One connection after the other, each with one request after the other, answered or refused.
+/// One connection after the other, each with one request after the other, answered or refused. The last ones stay open on
+/// this side when they are displaced. Every second time the body is one that is not read.
 async fn crowd(to: SocketAddr, requests: Arc<AtomicU64>) {
-    let request = post(&client::call("eth_chainId"));
-    loop {
+    let mut displaced = VecDeque::new();
+    for unread in [false, true].into_iter().cycle() {
+        let mut request = post(&client::call("eth_chainId"));
+        if unread {
+            request = request.replace("application/json", "text/plain");
+        }
         let Ok(mut stream) = connect_from(HOSTILE, to).await else {
             time::sleep(Duration::from_millis(10)).await;
             continue;
@@ -50,6 +56,10 @@ async fn crowd(to: SocketAddr, requests: Arc<AtomicU64>) {
         {
             requests.fetch_add(1, Relaxed);
             time::sleep(Duration::from_millis(50)).await;
+        }
+        displaced.push_back(stream);
+        if displaced.len() > 4 {
+            displaced.pop_front();
         }
     }
 }
@@ -210,7 +220,7 @@ async fn count_answers(to: SocketAddr, request: &str) -> u32 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 #[ignore = "loads the machine: for figures"]
 async fn victim_of_a_crowd_keeps_its_answers() {
-    raise_file_limit(16_384);
+    raise_file_limit(32_768);
     let node = upstream::devchain().run().await;
     let hash = holdfast::http::KeyHash::of(KEY.as_bytes()).to_string();
     let file = crate::support::program::file(
