@@ -48,12 +48,17 @@ pub(super) struct Finality {
     index: FinalIndex,
     /// Of changes to the index, until somebody takes them.
     consequences: Consequences,
+    /// The last entries that were dropped: tiers may still have them.
+    refused: VecDeque<(BlockNumber, BlockHash)>,
     /// All was forgotten then: nothing sent before counts. A reorg or a write does not move this, for
     /// what was final before one is so after it.
     forgotten: Option<Stamp>,
     /// What was asked for between the two may have been answered by a stranger.
     unheard: Option<(Instant, Instant)>,
 }
+
+/// Dropped entries that are remembered: tiers drop theirs within seconds.
+const REFUSED: usize = 64;
 
 /// Since when which numbers are known to be final, as far back as it matters.
 #[derive(Clone, Debug, Default)]
@@ -165,6 +170,9 @@ impl Finality {
         window: &Window,
         sent: Stamp,
     ) -> Result<(), Contrary> {
+        if self.refused.contains(&(link.number, link.hash)) {
+            return Err(Contrary::Final);
+        }
         match self.index.entry(link.number) {
             Some(known) if known.hash != link.hash => return Err(Contrary::Final),
             None if window.excludes(link.number, link.hash) => return Err(Contrary::Tracked),
@@ -297,6 +305,14 @@ impl Finality {
             self.index.remove(number);
             self.consequences.dropped.push((number, hash));
         }
+    }
+
+    /// Returns the entries that were dropped since this was last called, and refuses them from tiers.
+    pub(super) fn take_dropped(&mut self) -> Vec<(BlockNumber, BlockHash)> {
+        let dropped = std::mem::take(&mut self.consequences.dropped);
+        self.refused.extend(&dropped);
+        self.refused.drain(..self.refused.len().saturating_sub(REFUSED));
+        dropped
     }
 
     // ## The finalized block

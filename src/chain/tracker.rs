@@ -493,7 +493,7 @@ impl Tracker {
 
     /// Final entries that were contradicted and dropped since this was last called.
     pub fn take_dropped(&mut self) -> Vec<(BlockNumber, BlockHash)> {
-        std::mem::take(&mut self.finality.consequences().dropped)
+        self.finality.take_dropped()
     }
 
     /// The hash that an answer named for this number, however old that is: a hint, for content that may be cached.

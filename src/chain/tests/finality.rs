@@ -256,6 +256,9 @@ fn neighbours_that_do_not_fit_are_dropped() {
     told.number(block(50, 'b')).unwrap();
     told.number(block(51, 'a')).unwrap();
     assert_eq!(told.tracker.take_dropped(), [(BlockNumber(50), hash(50, 'b'))]);
+    // A tier may not have dropped it yet.
+    let sent = told.now();
+    assert_eq!(told.tracker.restore_number(block(50, 'b'), sent), Err(Contrary::Final));
     assert_eq!(told.at(50), Lookup::Unknown);
     assert_eq!(told.at(51), Lookup::Asked(hash(51, 'a')));
 }
