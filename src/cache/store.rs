@@ -157,6 +157,15 @@ impl Cache {
         self.store.invalidate(&Key::Receipt(block, index));
     }
 
+    /// The receipts of a block that came alone, for a check.
+    pub fn single_receipts(&self, block: &Block) -> Vec<Arc<Verified<LoneReceipt>>> {
+        let single = |index| match self.store.peek(&Key::Receipt(block.hash(), index))?.content {
+            Content::Receipt(receipt) => Some(receipt),
+            _ => None,
+        };
+        (0..block.len() as u64).filter_map(|index| single(TxPosition(index))).collect()
+    }
+
     /// Forgets the receipts of a block that came alone.
     pub fn remove_lone_receipts(&self, block: &Block) {
         for index in (0..block.len() as u64).map(TxPosition) {

@@ -14,6 +14,9 @@ use crate::{
     verify::{Checked, Demand, Kind, Level, Unproved, Verified},
 };
 
+/// Single receipts of one block that are held against it when it comes. More of them are removed unseen.
+const SINGLES_CHECKED: usize = 16;
+
 /// Runs an insertion of content that lists so many transactions, off the runtime if they are many.
 async fn index<T: Send + 'static>(transactions: usize, insert: impl FnOnce() -> T + Send + 'static) -> T {
     if transactions <= INDEXED_INLINE {
@@ -55,7 +58,14 @@ impl Fetcher {
             Checked::Transaction(transaction) => {
                 Fetched::Transaction(self.cache.insert_transaction(transaction))
             }
-            Checked::Receipt(receipt) => Fetched::Receipt(self.cache.insert_receipt(receipt)),
+            Checked::Receipt(receipt) => {
+                let receipt = self.cache.insert_receipt(receipt);
+                // Its block may have come while it was being checked.
+                if let Some(block) = self.cache.peek_block(receipt.place().block) {
+                    self.check_single_receipts(&block);
+                }
+                Fetched::Receipt(receipt)
+            }
         }
     }
 
@@ -97,8 +107,24 @@ impl Fetcher {
     ) -> Arc<Verified<Block>> {
         let cache = self.cache.clone();
         let block = index(block.len(), move || cache.insert_block(block)).await;
+        self.check_single_receipts(&block);
         self.prove_waiting(&block);
         block
+    }
+
+    /// Removes single receipts that came before their block and do not agree with it.
+    fn check_single_receipts(&self, block: &Verified<Block>) {
+        if !block.is_proved() {
+            return;
+        }
+        let singles = self.cache.single_receipts(block);
+        if singles.len() > SINGLES_CHECKED {
+            self.cache.remove_lone_receipts(block);
+            return;
+        }
+        for receipt in singles.iter().filter(|receipt| !self.verifier.agrees(receipt, block)) {
+            self.cache.remove_single(block.hash(), receipt.place().index);
+        }
     }
 
     pub(super) async fn keep_receipts(

@@ -18,7 +18,7 @@ use super::{
     threads::{Patience, ProofThreads},
 };
 use crate::{
-    eth::{Block, BlockNumber, LoneTransaction, Receipts, ThinBlock},
+    eth::{Block, BlockNumber, LoneReceipt, LoneTransaction, Receipts, ThinBlock},
     seldom::Seldom,
 };
 
@@ -100,6 +100,11 @@ impl Verifier {
 
     pub(super) fn rules(&self) -> &ChainRules {
         &self.0.rules
+    }
+
+    /// Returns whether a single receipt agrees with its proved block, as far as that shows.
+    pub fn agrees(&self, receipt: &Verified<LoneReceipt>, block: &Verified<Block>) -> bool {
+        prove::lone_receipt(receipt.clone(), block).is_ok()
     }
 
     /// Is what is wrong, or cannot be proved where proof is demanded, to be kept from clients?

@@ -796,6 +796,26 @@ async fn pruned_history_that_is_known_is_an_error_not_null() {
     assert_eq!(reply["error"]["code"], -32010, "{reply}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn single_receipt_that_its_proved_block_contradicts_is_dropped() {
+    for (member, value) in [
+        ("from", json!("0x00000000000000000000000000000000000000aa")),
+        ("to", json!("0x00000000000000000000000000000000000000bb")),
+        ("effectiveGasPrice", json!("0x1")),
+    ] {
+        let chain = chain_of(slow_blocks(), 20);
+        let mut config = Config::default();
+        config.verify.ethereum_chains.push(chain.config().chain_id);
+        let program = in_memory::program(&chain, &config);
+        program.ask(BLOCK, json!(["finalized", false])).await;
+        let receipt = json!([transactions(&chain, 2..=2)[0]]);
+        chain.fail(Lie::Field(member.to_owned(), value.clone())).on(RECEIPT).once();
+        assert_eq!(program.ask(RECEIPT, receipt.clone()).await[member], value, "nothing contradicts it yet");
+        agrees(&program, &chain, BLOCK_BY_HASH, json!([chain.hash_at(2).unwrap(), true])).await;
+        agrees(&program, &chain, RECEIPT, receipt).await;
+    }
+}
+
 /// A block far below the finalized one is final by one answer, and linked to nothing.
 #[tokio::test(start_paused = true)]
 async fn receipts_that_a_node_has_pruned_do_not_cost_their_block_its_place() {
