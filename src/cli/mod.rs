@@ -29,7 +29,10 @@ use std::{
     process::ExitCode,
 };
 
-use clap::{Parser, Subcommand, error::ErrorKind};
+use clap::{
+    Parser, Subcommand,
+    error::{ContextKind, ErrorKind},
+};
 use tokio::runtime::Runtime;
 
 use self::signal::ReloadSignal;
@@ -116,7 +119,10 @@ pub fn main() -> ExitCode {
         Err(error) => {
             // Help and version come this way too, and are no mistakes.
             let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-            let printed = written(error.print());
+            let printed = match stray_url(&error) {
+                true => written(writeln!(io::stderr(), "{STRAY_URL}")),
+                false => written(error.print()),
+            };
             return if asked { exit(printed) } else { ExitCode::from(EXIT_USAGE) };
         }
     };
@@ -134,6 +140,17 @@ pub fn main() -> ExitCode {
         Command::Key(key) => key.run(),
         Command::Completions(completions) => completions.run(),
     })
+}
+
+/// What is said of a URL that no flag takes: a provider's has a key in it, which is not shown.
+const STRAY_URL: &str = "error: unexpected URL on the command line\n\n  tip: name the node with --upstream URL\n\n\
+                         For more information, try '--help'.";
+
+/// Returns whether clap would print a URL that it did not expect.
+fn stray_url(error: &clap::Error) -> bool {
+    let found = [ContextKind::InvalidArg, ContextKind::InvalidSubcommand, ContextKind::InvalidValue];
+    found.into_iter().filter_map(|kind| error.get(kind)).any(|value| value.to_string().contains("://"))
+        && matches!(error.kind(), ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand)
 }
 
 fn exit(done: Result<(), Failure>) -> ExitCode {

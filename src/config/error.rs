@@ -91,7 +91,10 @@ impl Problem {
                 }
                 format!("there is no such key; known here are {}", listed(expected))
             }
-            Kind::UnknownVariant(found, expected) => format!("{found:?} is not one of {}", listed(expected)),
+            Kind::UnknownVariant(found, expected) => {
+                let found = if is_url(found) { "this".to_owned() } else { format!("{found:?}") };
+                format!("{found} is not one of {}", listed(expected))
+            }
             Kind::InvalidType(..) if path == ["upstream"] => NO_TABLE.to_owned(),
             Kind::InvalidType(found, expected) | Kind::InvalidValue(found, expected) => {
                 let expected = in_plain_words(expected);
@@ -166,12 +169,15 @@ fn in_brackets(found: &Actual, path: &[String]) -> String {
     }
 }
 
-/// The value that was found; not if it is text about upstreams, receivers or keys, which may hold one.
+fn is_url(text: &str) -> bool {
+    text.contains("://")
+}
+
+/// The value that was found; not if it is a URL or text about upstreams, receivers or keys, which may hold one.
 fn shown(found: &Actual, path: &[String]) -> String {
+    let is_secret = |key: &String| ["upstream", "tracing", "keys", "redis"].contains(&key.as_str());
     match found {
-        Actual::Str(_) if path.iter().any(|key| ["upstream", "tracing", "keys"].contains(&key.as_str())) => {
-            "text".to_owned()
-        }
+        Actual::Str(text) if is_url(text) || path.iter().any(is_secret) => "text".to_owned(),
         found => found.to_string(),
     }
 }

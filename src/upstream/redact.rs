@@ -88,7 +88,10 @@ impl Secrets {
     pub(super) fn redact_answer(&self, method: &str, answer: Answer) -> Answer {
         match answer {
             Answer::Error(error) => Answer::Error(self.redact(&error)),
-            Answer::Result(result) if is_content(method) || !self.may_be_in(&result) => {
+            // Text is no chain content, whatever was asked for.
+            Answer::Result(result)
+                if (is_content(method) && !result.starts_with(b"\"")) || !self.may_be_in(&result) =>
+            {
                 Answer::Result(result)
             }
             Answer::Result(result) => {

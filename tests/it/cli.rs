@@ -276,6 +276,29 @@ async fn what_is_wrong_with_the_configuration_is_named_and_exits_with_64() {
 }
 
 #[tokio::test]
+async fn url_in_the_wrong_place_is_not_shown() {
+    const KEY: &str = "AbCdEf0123456789";
+    let url = format!("https://node.example/v2/{KEY}");
+    let redis = file("redis.toml", &format!("[cache]\nredis = 'redis://:{KEY}@h'\n"));
+    let table = file("table.toml", &format!("cache = 'redis://:{KEY}@h'\n"));
+    let check = |config: &Path| {
+        holdfast(&["check", "--offline", "--upstream", "http://x", "--config", config.to_str().unwrap()])
+    };
+    for (command, hint) in [
+        (holdfast(&["serve", &url]), "--upstream URL"),
+        (holdfast(&["check", &url]), "--upstream URL"),
+        (holdfast(&[&url]), "--upstream URL"),
+        (check(&redis), "cache.redis: expected a table, found text"),
+        (check(&table), "cache: expected a table, found text"),
+    ] {
+        let ran = output(command).await;
+        let said = text(&ran.stdout) + &text(&ran.stderr);
+        assert_eq!(ran.status.code(), Some(64), "{said}");
+        assert!(said.contains(hint) && !said.contains(KEY), "{said}");
+    }
+}
+
+#[tokio::test]
 async fn what_is_seldom_meant_is_said() {
     let node = upstream::devchain().run().await;
     let config = file("doubts.toml", "call_timeout = '10s'\nmax_bytes_in_flight = '100 MiB'\n");
