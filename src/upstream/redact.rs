@@ -292,8 +292,10 @@ mod tests {
             ("eth_call", r#"{"a":"\u0064eadbeefdeadbeef"}"#, r#"{"a":"…"}"#),
             ("eth_call", r#""0xdeadbeefdeadbee""#, r#""0xdeadbeefdeadbee""#),
             ("eth_call", r#""short-Key1""#, r#""short-Key1""#),
-            ("eth_getBlockByHash", r#""deadbeefdeadbeef""#, r#""deadbeefdeadbeef""#),
-            ("eth_getBlockReceipts", r#""deadbeefdeadbeef""#, r#""deadbeefdeadbeef""#),
+            // Chain content stays as it is; text is none.
+            ("eth_getBlockByHash", r#"{"hash":"deadbeefdeadbeef"}"#, r#"{"hash":"deadbeefdeadbeef"}"#),
+            ("eth_getBlockReceipts", r#"["deadbeefdeadbeef"]"#, r#"["deadbeefdeadbeef"]"#),
+            ("eth_getBlockReceipts", r#""deadbeefdeadbeef""#, r#""…""#),
         ] {
             let redacted = secrets.redact_answer(method, Answer::Result(Bytes::from(said)));
             let Answer::Result(result) = redacted else { panic!("{method}: {said}") };
