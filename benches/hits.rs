@@ -59,7 +59,7 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let program = runtime.block_on(async {
         let mut config = Config::default();
-        // No refresh falls into what is counted, however slowly it runs.
+        // Valgrind runs the program slowly. With the default, refreshes of the head would be counted with the hits.
         config.chain.max_staleness = Duration::from_secs(3600);
         let program = in_memory::program(&chain, &config);
         for warm in [

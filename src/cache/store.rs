@@ -27,6 +27,13 @@ pub struct Cache {
     metrics: Metrics,
 }
 
+/// Removes from the index what an entity located that leaves the cache.
+fn remove_locations(index: &LocationIndex, entity: &Entity) {
+    for (transaction, position) in entity.locations() {
+        index.remove(&transaction, &entity.home, position);
+    }
+}
+
 // === impl Cache ===
 
 impl Cache {
@@ -37,15 +44,13 @@ impl Cache {
         let (located, counted) = (locations.clone(), metrics.clone());
         let removed = move |entity: &Entity, evicted| {
             counted.went(entity, evicted);
-            let (located, removed) = (located.clone(), entity.clone());
-            let remove = move || {
-                for (transaction, index) in removed.locations() {
-                    located.remove(&transaction, &removed.home, index);
-                }
-            };
-            match Handle::try_current() {
-                Ok(runtime) if entity.is_long() => drop(runtime.spawn_blocking(remove)),
-                _ => remove(),
+            if entity.is_long()
+                && let Ok(runtime) = Handle::try_current()
+            {
+                let (located, entity) = (located.clone(), entity.clone());
+                runtime.spawn_blocking(move || remove_locations(&located, &entity));
+            } else {
+                remove_locations(&located, entity);
             }
         };
         let store = Arc::new(Windowed::new(config.size.as_u64(), removed));
@@ -158,12 +163,12 @@ impl Cache {
     }
 
     /// The receipts of a block that came alone, for a check.
-    pub fn single_receipts(&self, block: &Block) -> Vec<Arc<Verified<LoneReceipt>>> {
-        let single = |index| match self.store.peek(&Key::Receipt(block.hash(), index))?.content {
+    pub fn lone_receipts(&self, block: &Block) -> Vec<Arc<Verified<LoneReceipt>>> {
+        let lone = |index| match self.store.peek(&Key::Receipt(block.hash(), index))?.content {
             Content::Receipt(receipt) => Some(receipt),
             _ => None,
         };
-        (0..block.len() as u64).filter_map(|index| single(TxPosition(index))).collect()
+        (0..block.len() as u64).filter_map(|index| lone(TxPosition(index))).collect()
     }
 
     /// Forgets the receipts of a block that came alone.

@@ -337,7 +337,7 @@ impl Tiers {
         true
     }
 
-    /// The highest final number that one of them had noted when it was confirmed.
+    /// The highest number of a final block that a tier had noted when it was confirmed.
     pub fn highest_noted(&self) -> Option<BlockNumber> {
         self.rungs().iter().filter_map(|rung| rung.tier.standing.noted()).max()
     }

@@ -142,11 +142,11 @@ pub fn main() -> ExitCode {
     })
 }
 
-/// What is said of a URL that no flag takes: a provider's has a key in it, which is not shown.
+/// The message for a URL that belongs to no flag. It does not repeat the URL, which may contain a provider's key.
 const STRAY_URL: &str = "error: unexpected URL on the command line\n\n  tip: name the node with --upstream URL\n\n\
                          For more information, try '--help'.";
 
-/// Returns whether clap would print a URL that it did not expect.
+/// Returns whether clap's own message would repeat a URL.
 fn stray_url(error: &clap::Error) -> bool {
     let found = [ContextKind::InvalidArg, ContextKind::InvalidSubcommand, ContextKind::InvalidValue];
     found.into_iter().filter_map(|kind| error.get(kind)).any(|value| value.to_string().contains("://"))

@@ -23,7 +23,7 @@ use crate::client::network;
 /// files are not free yet.
 const ENDING_PART: usize = 16;
 
-/// At least so many.
+/// That limit is never lower than this, however few slots a listener has.
 const MIN_ENDING: usize = 8;
 
 /// Connections that are looked at before an idle one is displaced. All of them would be too many for each newcomer of a

@@ -9,13 +9,14 @@ use super::fetch::{Fetch, Fetched, Fetcher};
 use crate::{
     cache::INDEXED_INLINE,
     chain::{Contrary, Link, Stamp},
-    eth::{Block, BlockHash, BlockNumber, Place, Receipts, Tag, TxHash},
+    eth::{Block, BlockHash, BlockNumber, LoneReceipt, Place, Receipts, Tag, TxHash},
     upstream::Audience,
     verify::{Checked, Demand, Kind, Level, Unproved, Verified},
 };
 
-/// Single receipts of one block that are held against it when it comes. More of them are removed unseen.
-const SINGLES_CHECKED: usize = 16;
+/// Single receipts of one block that the block is compared with when it arrives. If there are more, all are removed: each
+/// comparison parses the block, and a client that reads so many is better served by the list of all receipts.
+const MAX_COMPARED: usize = 4;
 
 /// Runs an insertion of content that lists so many transactions, off the runtime if they are many.
 async fn index<T: Send + 'static>(transactions: usize, insert: impl FnOnce() -> T + Send + 'static) -> T {
@@ -26,7 +27,7 @@ async fn index<T: Send + 'static>(transactions: usize, insert: impl FnOnce() -> 
     match task::spawn_blocking(insert).await {
         Ok(inserted) => inserted,
         Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
-        // The runtime shuts down: nobody waits for it any more.
+        // The runtime is shutting down, and drops this future with all others.
         Err(_) => pending().await,
     }
 }
@@ -60,9 +61,9 @@ impl Fetcher {
             }
             Checked::Receipt(receipt) => {
                 let receipt = self.cache.insert_receipt(receipt);
-                // Its block may have come while it was being checked.
+                // The block may have arrived after the receipt was verified.
                 if let Some(block) = self.cache.peek_block(receipt.place().block) {
-                    self.check_single_receipts(&block);
+                    self.compare_receipt(&receipt, &block);
                 }
                 Fetched::Receipt(receipt)
             }
@@ -105,24 +106,32 @@ impl Fetcher {
         self: &Arc<Self>,
         block: Verified<Block>,
     ) -> Arc<Verified<Block>> {
-        let cache = self.cache.clone();
-        let block = index(block.len(), move || cache.insert_block(block)).await;
-        self.check_single_receipts(&block);
+        let (this, transactions) = (self.clone(), block.len());
+        let insert = move || {
+            let block = this.cache.insert_block(block);
+            this.compare_receipts(&block);
+            block
+        };
+        let block = index(transactions, insert).await;
         self.prove_waiting(&block);
         block
     }
 
-    /// Removes single receipts that came before their block and do not agree with it.
-    fn check_single_receipts(&self, block: &Verified<Block>) {
+    /// Removes single receipts that arrived before their block, if the block is proved and contradicts them.
+    fn compare_receipts(&self, block: &Verified<Block>) {
         if !block.is_proved() {
             return;
         }
-        let singles = self.cache.single_receipts(block);
-        if singles.len() > SINGLES_CHECKED {
+        let receipts = self.cache.lone_receipts(block);
+        if receipts.len() > MAX_COMPARED {
             self.cache.remove_lone_receipts(block);
             return;
         }
-        for receipt in singles.iter().filter(|receipt| !self.verifier.agrees(receipt, block)) {
+        receipts.iter().for_each(|receipt| self.compare_receipt(receipt, block));
+    }
+
+    fn compare_receipt(&self, receipt: &Verified<LoneReceipt>, block: &Verified<Block>) {
+        if block.is_proved() && !self.verifier.agrees(receipt, block) {
             self.cache.remove_single(block.hash(), receipt.place().index);
         }
     }

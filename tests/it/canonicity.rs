@@ -863,7 +863,7 @@ async fn error_to_the_full_form_is_not_handed_to_a_client_that_wants_hashes() {
     chain.clear_calls();
     agrees(&program, &chain, BLOCK, json!([hex(5), false])).await;
     let whole = chain.calls().iter().filter(|call| call.params.ends_with("true]")).count();
-    assert_eq!(whole, 0, "the node is not asked again for what it refuses");
+    assert_eq!(whole, 0, "the full form was requested again after an error");
     agrees(&program, &chain, BLOCK_BY_HASH, json!([hash, false])).await;
     agrees(&program, &chain, COUNT, json!([hex(5)])).await;
     for hash in transactions(&chain, 5..=5) {

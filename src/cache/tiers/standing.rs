@@ -42,7 +42,7 @@ struct State {
     has_to_forget: bool,
     /// What it says was held against the upstream in this era.
     is_confirmed: bool,
-    /// The highest final block that it had noted then.
+    /// The number of the highest final block that this tier had noted when it was confirmed.
     noted: Option<BlockNumber>,
 }
 
@@ -101,7 +101,8 @@ impl Standing {
         self.lock().has_to_forget = false;
     }
 
-    /// What it says was held against the upstream, since this era: the block at the highest final number that it had noted.
+    /// Records that the upstream has the block that this tier had noted as the highest final one, in the era that began at
+    /// `since`.
     pub(super) fn confirm(&self, since: Era, noted: Option<BlockNumber>) {
         let mut state = self.lock();
         if state.since == since {
@@ -109,7 +110,7 @@ impl Standing {
         }
     }
 
-    /// The highest final number that it had noted when it was confirmed.
+    /// The number of the highest final block that this tier had noted when it was confirmed.
     pub(super) fn noted(&self) -> Option<BlockNumber> {
         self.lock().noted
     }

@@ -319,6 +319,17 @@ fn a_head_must_show_the_finalized_block_unless_it_links_to_it() {
 }
 
 #[test]
+fn refused_head_above_the_tracked_one_settles_nothing() {
+    let mut told = final_at_97();
+    // A branch that leaves the chain below the finalized block.
+    let mut between = blocks(98..=104, 'b');
+    between.push(fork(97, 'b', 'a'));
+    assert_eq!(told.head_over(block(105, 'b'), &between), HeadChange::Lag);
+    let _ = told.number(block(103, 'b'));
+    assert_eq!(told.at(103), Lookup::Unknown, "it is above `latest`");
+}
+
+#[test]
 fn a_head_that_contradicts_what_is_final_is_lag_for_ever() {
     let mut told = final_at_97();
     for _ in 0..10 {

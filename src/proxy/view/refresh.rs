@@ -487,8 +487,8 @@ impl View {
                 self.tiers.highest_noted().is_some_and(|noted| number < noted && noted <= link.number)
             };
             if self.tracker().finalized().is_none_or(is_passed) {
-                // Nothing that is known to be final vouches for what tiers have noted above it: that it stood when it was last
-                // asked for is not enough.
+                // A tier has noted a final block above the one that is known here, and the chain may have replaced it since
+                // the tier was confirmed.
                 self.tiers.doubt();
             }
             let era = self.tiers.era();

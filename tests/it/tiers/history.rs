@@ -79,8 +79,8 @@ async fn finalized_block_that_was_lower_for_a_while_does_not_vouch_for_the_direc
     let data = directory();
     fill(&node, &data, [10, 40]).await;
 
-    // The node says that less is final than before, and then replaces what it called final: an ordinary reorg for one that
-    // was started meanwhile.
+    // The node's finalized block is lower after the restart, and then the node replaces blocks above it. To the second
+    // process this is an ordinary reorg.
     node.set_finalized(Finality::At(20));
     let second = start(&node, &data, true).await;
     confirmed(&second).await;
