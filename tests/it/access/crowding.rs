@@ -218,7 +218,7 @@ async fn count_answers(to: SocketAddr, request: &str) -> u32 {
 
 /// With 2,000 connections of another address beside it, without keys and with.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-#[ignore = "loads the machine: for figures"]
+#[ignore = "a measurement for a release build; docs/performance.md has the command"]
 async fn victim_of_a_crowd_keeps_its_answers() {
     raise_file_limit(32_768);
     let node = upstream::devchain().run().await;
