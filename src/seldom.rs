@@ -1,11 +1,8 @@
 //! Says seldom what happens often.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// An operator must learn that something fails, and how; not once for every call.
@@ -20,7 +17,7 @@ pub(crate) struct Seldom(Mutex<BTreeMap<&'static str, Instant>>);
 impl Seldom {
     /// Is it time to say `what` again? Then it counts as said.
     pub(crate) fn is_due(&self, what: &'static str) -> bool {
-        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut said = self.0.lock();
         let due = said.get(what).is_none_or(|last| last.elapsed() >= EVERY);
         if due {
             said.insert(what, Instant::now());

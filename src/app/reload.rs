@@ -17,11 +17,9 @@
 //! To let another key change: apply it in [`Reload::apply`] (prepare before, in [`Reload::prepare`], whatever
 //! can fail), and name it in [`LIVE`].
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, PoisonError},
-};
+use std::collections::BTreeMap;
 
+use parking_lot::Mutex;
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family},
@@ -141,7 +139,7 @@ impl Reload {
                 return;
             }
         };
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.current.lock();
         let mut changed = differences(&current, &config);
         changed.retain(|key| self.is_live(key, &config));
         let mut waiting = differences(&self.started, &config);

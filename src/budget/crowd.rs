@@ -1,9 +1,8 @@
 //! Who has how much of what is scarce, when it is crowded: one client must not have all that is left.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::client::Client;
 
@@ -74,7 +73,7 @@ impl Crowd {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Client, u64>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     #[cfg(test)]

@@ -1,11 +1,9 @@
 //! Where transactions are: a hint for each, as small as it gets.
 
-use std::{
-    hash::BuildHasher,
-    sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard},
-};
+use std::{hash::BuildHasher, sync::Arc};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use smallvec::SmallVec;
 
 use crate::eth::{BlockHash, BlockNumber, TxHash, TxPosition};
@@ -127,13 +125,12 @@ impl LocationIndex {
 
     /// Number of transactions that have a location.
     pub(super) fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.read().map_or(0, |shard| shard.transactions)).sum()
+        self.shards.iter().map(|shard| shard.read().transactions).sum()
     }
 
     /// The memory that all tables take.
     pub(super) fn allocated(&self) -> usize {
-        let allocated =
-            |shard: &RwLock<Shard>| shard.read().map_or(0, |shard| shard.entries.allocation_size());
+        let allocated = |shard: &RwLock<Shard>| shard.read().entries.allocation_size();
         self.shards.iter().map(allocated).sum()
     }
 
@@ -145,12 +142,12 @@ impl LocationIndex {
 
     fn read(&self, transaction: &TxHash) -> (u64, RwLockReadGuard<'_, Shard>) {
         let (fingerprint, shard) = self.place(transaction);
-        (fingerprint, shard.read().unwrap_or_else(std::sync::PoisonError::into_inner))
+        (fingerprint, shard.read())
     }
 
     fn write(&self, transaction: &TxHash) -> (u64, RwLockWriteGuard<'_, Shard>) {
         let (fingerprint, shard) = self.place(transaction);
-        (fingerprint, shard.write().unwrap_or_else(std::sync::PoisonError::into_inner))
+        (fingerprint, shard.write())
     }
 }
 
@@ -181,7 +178,7 @@ mod tests {
     }
 
     fn entries(index: &LocationIndex) -> usize {
-        index.shards.iter().map(|shard| shard.read().unwrap().entries.len()).sum()
+        index.shards.iter().map(|shard| shard.read().entries.len()).sum()
     }
 
     #[test]

@@ -38,15 +38,11 @@ mod link;
 mod url;
 mod usage;
 
-use std::{
-    collections::HashMap,
-    fmt, io,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, fmt, io, sync::Arc, time::Duration};
 
 use ::redis::{Cmd, Pipeline, Value};
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
 pub use self::{
@@ -276,11 +272,11 @@ impl Redis {
     }
 
     fn know(&self, chain: ChainKey, known: Known) {
-        self.0.epochs.lock().unwrap_or_else(PoisonError::into_inner).insert(chain, known);
+        self.0.epochs.lock().insert(chain, known);
     }
 
     fn known(&self, chain: ChainKey) -> Option<Known> {
-        self.0.epochs.lock().unwrap_or_else(PoisonError::into_inner).get(&chain).copied()
+        self.0.epochs.lock().get(&chain).copied()
     }
 
     async fn put_block(&self, chain: ChainKey, record: Record) -> Result<(), TierError> {

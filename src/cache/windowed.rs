@@ -21,14 +21,12 @@ use std::{
     fmt,
     hash::BuildHasher,
     mem,
-    sync::{
-        Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 use moka::{notification::RemovalCause, policy::EvictionPolicy, sync};
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::entity::{Entity, Key};
 use crate::eth::BlockNumber;
@@ -246,7 +244,7 @@ impl Windowed {
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 
     /// Reads an entry of the queue.
@@ -274,11 +272,11 @@ impl Windowed {
 }
 
 fn read(shard: &RwLock<HashTable<Queued>>) -> RwLockReadGuard<'_, HashTable<Queued>> {
-    shard.read().unwrap_or_else(PoisonError::into_inner)
+    shard.read()
 }
 
 fn write(shard: &RwLock<HashTable<Queued>>) -> RwLockWriteGuard<'_, HashTable<Queued>> {
-    shard.write().unwrap_or_else(PoisonError::into_inner)
+    shard.write()
 }
 
 impl fmt::Debug for Windowed {

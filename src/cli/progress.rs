@@ -3,11 +3,11 @@
 use std::{
     fmt,
     io::{self, IsTerminal, Write},
-    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::shown::Span;
@@ -54,7 +54,7 @@ impl Progress {
     pub(super) fn step(&self) {
         match self {
             Self::Bar(bar) => bar.inc(1),
-            Self::Lines(lines) => lines.lock().unwrap_or_else(PoisonError::into_inner).step(),
+            Self::Lines(lines) => lines.lock().step(),
         }
     }
 

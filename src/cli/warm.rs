@@ -2,16 +2,13 @@
 
 mod done;
 
-use std::{
-    collections::BTreeSet,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeSet, time::Duration};
 
 use bytesize::ByteSize;
 use clap::{Args, value_parser};
 use futures_util::future;
 use http::StatusCode;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 use tokio::{
     sync::watch,
@@ -404,7 +401,7 @@ impl Run {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

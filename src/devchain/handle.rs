@@ -12,11 +12,9 @@ use super::{
 };
 use alloy_consensus::TxEnvelope;
 use alloy_primitives::{B256, TxHash};
-use std::{
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
+
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 /// A block's hash and number.
@@ -206,15 +204,15 @@ impl DevChain {
 /// The locks. A test that panicked under one leaves nothing half done, so poison is no concern.
 impl DevChain {
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.state.lock()
     }
 
     pub(super) fn faults(&self) -> MutexGuard<'_, Faults> {
-        self.shared.faults.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.faults.lock()
     }
 
     pub(super) fn record(&self) -> MutexGuard<'_, Record> {
-        self.shared.record.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.record.lock()
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
     io,
     pin::Pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     task::{Context, Poll, ready},
@@ -17,6 +17,7 @@ use std::{
 
 use bytes::Buf;
 use http_body::{Body, Frame, SizeHint};
+use parking_lot::{Mutex, MutexGuard};
 use pin_project_lite::pin_project;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
@@ -266,7 +267,7 @@ impl Activity {
     }
 
     fn sample(&self) -> MutexGuard<'_, Option<Sample>> {
-        self.sampled.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sampled.lock()
     }
 
     /// So many bytes of an answer have been taken.

@@ -2,12 +2,10 @@
 //!
 //! A peer can take one of them and leave the others: what it takes of each is counted apart.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use bytes::Buf;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::activity::Activity;
 
@@ -63,7 +61,7 @@ impl Answers {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

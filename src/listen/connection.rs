@@ -4,7 +4,7 @@ use std::{
     future::Future,
     net::IpAddr,
     pin::{Pin, pin},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -16,6 +16,7 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::conn::auto,
 };
+use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 use tokio::{
     net::TcpStream,
@@ -210,7 +211,7 @@ where
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let in_flight = Some(self.activity.begin_request(request.version()));
         let request = request.map(|body| RequestBody::new(body, self.activity.clone(), self.peer));
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner.lock();
         CountedFuture { inner: inner.call(request), in_flight }
     }
 }

@@ -1,10 +1,8 @@
 //! Asks connections to let go of what they hold, for requests that are turned away.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::Notify, time::Instant};
 
 /// Those who hold what a request was turned away for go one by one: with one of them there may be room enough.
@@ -61,6 +59,6 @@ impl Relief {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }

@@ -1,6 +1,6 @@
 //! Receipts that are not there, for as long as that can be believed.
 
-use std::sync::Mutex;
+use parking_lot::Mutex;
 
 use moka::sync::Cache;
 
@@ -73,11 +73,11 @@ impl Absences {
 
     /// Something was sent, or answered, that can change what is there.
     pub(super) fn forget(&self, now: Stamp) {
-        *self.written.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(now);
+        *self.written.lock() = Some(now);
         self.seen.invalidate_all();
     }
 
     fn written(&self) -> Option<Stamp> {
-        *self.written.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        *self.written.lock()
     }
 }

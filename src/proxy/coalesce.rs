@@ -3,10 +3,11 @@
 use std::{
     future::Future,
     hash::Hash,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
 };
 
 use hashbrown::HashMap;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Semaphore;
 use tracing::Span;
 
@@ -183,14 +184,14 @@ fn is_awaited<K: Hash + Eq, V>(flights: &Flights<K, V>, key: K, flight: &Arc<Fli
 }
 
 fn lock<K, V>(flights: &Flights<K, V>) -> MutexGuard<'_, HashMap<K, Arc<Flight<V>>>> {
-    flights.lock().unwrap_or_else(PoisonError::into_inner)
+    flights.lock()
 }
 
 // === impl Flight ===
 
 impl<V> Flight<V> {
     fn waiters(&self) -> MutexGuard<'_, Waiters> {
-        self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiters.lock()
     }
 }
 

@@ -1,9 +1,6 @@
 //! Takes turns with others who share a tier: what one of a fleet asks for, the others wait for.
 
-use std::{
-    sync::{Arc, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use tokio::time::{self, Instant};
 
@@ -36,12 +33,12 @@ const TURN_PAUSE: Duration = Duration::from_secs(30);
 
 impl Restorer {
     fn is_waiting_in_vain(&self) -> bool {
-        let last = *self.waited_in_vain.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = *self.waited_in_vain.lock();
         last.is_some_and(|last| last.elapsed() < TURN_PAUSE)
     }
 
     fn waited_in_vain(&self) {
-        *self.waited_in_vain.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        *self.waited_in_vain.lock() = Some(Instant::now());
     }
 }
 

@@ -3,8 +3,10 @@
 use std::{
     collections::{HashMap, HashSet},
     slice,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::{Caller, Derivation, ReadCall, Request, want::Want};
 use crate::{
@@ -208,7 +210,7 @@ impl PacketContext {
     }
 
     fn lock<'a>(&self, pins: &'a Mutex<Pins>) -> MutexGuard<'a, Pins> {
-        pins.lock().unwrap_or_else(PoisonError::into_inner)
+        pins.lock()
     }
 
     /// How many distinct answers this packet wants of a block, as far as `locate` knows where they are.

@@ -5,7 +5,7 @@
 //! pays more than about twice the best plan, and an indexer that walks a block's receipts pays
 //! for two or three calls instead of two hundred.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::packet::Wanted;
 use crate::eth::{BlockHash, TxHash};
@@ -94,7 +94,7 @@ impl Tally {
     }
 
     fn lock(&self, at: usize) -> MutexGuard<'_, Rented> {
-        self.rented[at].lock().unwrap_or_else(PoisonError::into_inner)
+        self.rented[at].lock()
     }
 }
 

@@ -1,10 +1,8 @@
 //! The last times that blocks left the chain, for people to look at.
 
-use std::{
-    collections::VecDeque,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::SystemTime,
-};
+use std::{collections::VecDeque, time::SystemTime};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
     chain::{HeadChange, Link},
@@ -116,7 +114,7 @@ impl Reorgs {
     }
 
     fn lock(&self) -> MutexGuard<'_, Remembered> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

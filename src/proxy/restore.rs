@@ -1,9 +1,6 @@
 //! Brings back into memory what tiers have of it.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
@@ -41,7 +38,7 @@ pub(super) struct Restorer {
     flights: Coalesce<(Fetch, Upstreams), Option<Option<TierKind>>>,
     names: [Arc<str>; TierKind::ALL.len()],
     /// When another of the fleet was last waited for as long as anybody is, and nothing came.
-    pub(super) waited_in_vain: Mutex<Option<Instant>>,
+    pub(super) waited_in_vain: parking_lot::Mutex<Option<Instant>>,
 }
 
 /// What takes longer to be proved than any block would is asked of the upstream.
@@ -56,7 +53,7 @@ impl Restorer {
             chain_id,
             flights: Coalesce::default(),
             names: TierKind::ALL.map(|kind| kind.as_str().into()),
-            waited_in_vain: Mutex::default(),
+            waited_in_vain: parking_lot::Mutex::default(),
         }
     }
 }

@@ -12,7 +12,7 @@ mod spill;
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError, RwLock, RwLockReadGuard,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, SystemTime},
@@ -20,6 +20,7 @@ use std::{
 
 use arc_swap::ArcSwapOption;
 use futures_util::future::BoxFuture;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use tokio::{sync::Notify, time::Instant};
 use tracing::{info, warn};
 
@@ -146,13 +147,13 @@ impl View {
 
     /// The tracker, as it is now. Not to be held while waiting.
     pub(super) fn tracker(&self) -> RwLockReadGuard<'_, Tracker> {
-        self.tracker.read().unwrap_or_else(PoisonError::into_inner)
+        self.tracker.read()
     }
 
     /// Changes the tracker, and has tiers drop final entries that were contradicted by it.
     pub(super) fn change<T>(&self, change: impl FnOnce(&mut Tracker) -> T) -> T {
         let (changed, dropped) = {
-            let mut tracker = self.tracker.write().unwrap_or_else(PoisonError::into_inner);
+            let mut tracker = self.tracker.write();
             let changed = change(&mut tracker);
             self.cache.set_head(tracker.head().map(|head| head.number));
             (changed, tracker.take_dropped())
@@ -214,7 +215,7 @@ impl View {
             return;
         }
         // One at a time: whoever comes meanwhile must not learn what is about to be forgotten.
-        let _one = self.following.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = self.following.lock();
         if !is_followed() {
             self.turn_to(who);
             self.times().followed = Some(who.clone());
@@ -470,12 +471,12 @@ impl View {
         self.change(|tracker| tracker.set_consistent(consistent));
     }
 
-    fn config(&self) -> std::sync::MutexGuard<'_, ChainConfig> {
-        self.config.lock().unwrap_or_else(PoisonError::into_inner)
+    fn config(&self) -> parking_lot::MutexGuard<'_, ChainConfig> {
+        self.config.lock()
     }
 
-    fn times(&self) -> std::sync::MutexGuard<'_, Times> {
-        self.times.lock().unwrap_or_else(PoisonError::into_inner)
+    fn times(&self) -> parking_lot::MutexGuard<'_, Times> {
+        self.times.lock()
     }
 }
 

@@ -3,9 +3,10 @@
 //! Off by default: providers bill a batch by its calls, and some nodes answer it one by one. Where
 //! it is on, a call waits for nobody: those that are ready in the same turn travel together.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures_util::future::join_all;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::oneshot, task};
 use tower::ServiceExt;
 
@@ -63,7 +64,7 @@ impl Batcher {
     }
 
     fn waiting(&self) -> MutexGuard<'_, Vec<Waiting>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 }
 

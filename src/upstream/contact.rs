@@ -7,12 +7,13 @@
 use std::{
     cell::Cell,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use tokio::{task_local, time::Instant};
 
 /// Some close each connection after its answer. These are not asked each time who they are: twice at once, then after
@@ -81,14 +82,14 @@ impl Contact {
 
     /// Is it time to ask who is there, since none was left? Whoever asks this does so.
     pub(super) fn is_doubtful(&self, now: Instant) -> bool {
-        self.doubt.lock().unwrap_or_else(PoisonError::into_inner).is_due(now)
+        self.doubt.lock().is_due(now)
     }
 
     /// So many connections are made for those who use one now.
     fn renew(&self, made: usize) {
         // Whoever else is being asked is asked over a connection that is still there; this one is one more.
         if self.in_use.load(Relaxed) <= made {
-            self.doubt.lock().unwrap_or_else(PoisonError::into_inner).pending = true;
+            self.doubt.lock().pending = true;
             self.renewals.fetch_add(1, Relaxed);
         }
     }

@@ -8,7 +8,7 @@ use std::{
     collections::VecDeque,
     convert::Infallible,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -21,6 +21,7 @@ use hyper::{
     client::conn::http1::{self, SendRequest},
 };
 use hyper_util::client::{legacy::connect::HttpConnector, proxy::matcher::Matcher};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::{self, Instant};
 use tower::{BoxError, ServiceExt, service_fn};
 use tower_http::decompression::{Decompression, DecompressionBody};
@@ -182,7 +183,7 @@ impl fmt::Debug for Direct {
 }
 
 fn lock(pool: &Mutex<Pool>) -> MutexGuard<'_, Pool> {
-    pool.lock().unwrap_or_else(PoisonError::into_inner)
+    pool.lock()
 }
 
 /// Closes what waits for too long, as long as anything waits.

@@ -11,11 +11,9 @@
 //! once in [`LOOK_BACK`], beside a refresh of the head and without anybody waiting for it; and the first is followed
 //! only if the head that it shows is not behind the other's.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
@@ -62,7 +60,7 @@ impl Followed {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -4,14 +4,10 @@
 //! recent answers of the pool took. Each such request is paid for out of the budget of retries, so that a chain
 //! of slow nodes is not asked for twice the work.
 
-use std::{
-    collections::VecDeque,
-    pin::Pin,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::VecDeque, pin::Pin, time::Duration};
 
 use futures_util::future::{Either, select};
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use tokio::time::Instant;
 
@@ -122,7 +118,7 @@ impl Hedge {
     }
 
     fn took(&self) -> MutexGuard<'_, VecDeque<Duration>> {
-        self.took.lock().unwrap_or_else(PoisonError::into_inner)
+        self.took.lock()
     }
 }
 

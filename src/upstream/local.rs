@@ -1,13 +1,14 @@
 //! The leaf that asks a development chain in this process.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
 
 use futures_util::future::BoxFuture;
 use http::StatusCode;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 use tower::Service;
 
@@ -55,7 +56,7 @@ impl DevChainLeaf {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+        self.connection.lock()
     }
 }
 

@@ -5,10 +5,11 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{
@@ -115,7 +116,7 @@ impl Default for Inner {
 
 impl Inner {
     fn names(&self) -> MutexGuard<'_, BTreeMap<String, Named>> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+        self.names.lock()
     }
 }
 

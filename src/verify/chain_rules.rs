@@ -1,11 +1,9 @@
 //! What is demanded of the content of the chain that is followed: of one with rules of its own, less.
 
-use std::sync::{
-    Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicBool, Ordering::Relaxed},
-};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use alloy_trie::EMPTY_ROOT_HASH;
+use parking_lot::{Mutex, MutexGuard};
 use tracing::warn;
 
 use super::{Config, Demand, Failure, provability::Provability, structural};
@@ -195,7 +193,7 @@ impl ChainRules {
     }
 
     fn lock(&self) -> MutexGuard<'_, Chain> {
-        self.chain.lock().unwrap_or_else(PoisonError::into_inner)
+        self.chain.lock()
     }
 }
 

@@ -1,12 +1,8 @@
 //! The check that a call to an upstream carries with it.
 
-use std::{
-    fmt,
-    pin::pin,
-    sync::{Arc, Mutex, PoisonError},
-    time::SystemTime,
-};
+use std::{fmt, pin::pin, sync::Arc, time::SystemTime};
 
+use parking_lot::Mutex;
 use tracing::{debug, warn};
 
 use super::{Asked, Failure, Known, OnMismatch, Origin, Overdue, ProofWait, Verdict, Verifier};
@@ -104,12 +100,12 @@ impl Check {
 
     /// Of several attempts, this was found of the answer that counts.
     pub fn settle(&self, found: Option<Verdict>) {
-        *self.0.verdict.lock().unwrap_or_else(PoisonError::into_inner) = found;
+        *self.0.verdict.lock() = found;
     }
 
     /// What was found of the answer that was accepted; `None` if there was nothing to check.
     pub fn verdict(&self) -> Option<Verdict> {
-        self.0.verdict.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.0.verdict.lock().take()
     }
 }
 

@@ -4,10 +4,11 @@
 //! fetch that waits for the proof runs in a task of its own, so the call cannot see that by itself.
 
 use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
+    Arc,
     atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use tokio::{task::futures::TaskLocalFuture, task_local};
 
@@ -65,7 +66,7 @@ impl ProofWait {
     }
 
     fn followed(&self) -> MutexGuard<'_, SmallVec<[Self; 1]>> {
-        self.0.followed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.followed.lock()
     }
 }
 

@@ -4,13 +4,11 @@
 //! so nobody else ever waits to change the index, and looking at it never waits for the disk, not even while a writer looks
 //! at it and writes.
 
-use std::{
-    fs, io,
-    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
-};
+use std::{fs, io, sync::Arc};
 
 use alloy_primitives::B256;
 use bytes::Bytes;
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tracing::warn;
 
 use super::{
@@ -262,11 +260,11 @@ impl Log {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Index> {
-        self.index.read().unwrap_or_else(PoisonError::into_inner)
+        self.index.read()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Index> {
-        self.index.write().unwrap_or_else(PoisonError::into_inner)
+        self.index.write()
     }
 }
 

@@ -6,10 +6,12 @@ use std::{
     io,
     path::PathBuf,
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
+
+use parking_lot::RwLock;
 
 use super::{
     folder::Folder,
@@ -72,7 +74,7 @@ impl Writer {
         let folder = Folder::new(&self.directory, chain);
         let log = Arc::new(Log::open(folder.clone())?);
         self.idle.take_out(folder.path());
-        self.shared.logs.write().unwrap_or_else(PoisonError::into_inner).insert(chain, log.clone());
+        self.shared.logs.write().insert(chain, log.clone());
         // What had no index has one now.
         self.make_room(Some(&log), 0)?;
         Ok(log)
@@ -177,7 +179,7 @@ impl Writer {
 impl Shared {
     /// The log of this chain, if it was opened.
     pub(super) fn log(&self, chain: ChainKey) -> Option<Arc<Log>> {
-        self.logs.read().unwrap_or_else(PoisonError::into_inner).get(&chain).cloned()
+        self.logs.read().get(&chain).cloned()
     }
 
     pub(super) fn bytes(&self) -> u64 {
@@ -193,6 +195,6 @@ impl Shared {
     }
 
     fn logs(&self) -> Vec<Arc<Log>> {
-        self.logs.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.logs.read().values().cloned().collect()
     }
 }

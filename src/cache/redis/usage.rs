@@ -1,10 +1,8 @@
 //! What Redis tells of itself. It is told of the whole server, whoever else uses it.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use redis::{Cmd, Value};
 use tokio::time::Instant;
 
@@ -43,7 +41,7 @@ impl Told {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

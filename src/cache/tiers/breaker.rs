@@ -1,11 +1,8 @@
 //! Leaves a tier alone that keeps failing.
 
-use std::{
-    mem,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{mem, time::Duration};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 /// So many failures in a row, and it is left alone.
@@ -80,7 +77,7 @@ impl Breaker {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -5,10 +5,9 @@
 //! written there, so that what is final now does not stand for what was so before; and what was known before the other is not
 //! written after it.
 
-use std::sync::{
-    Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicU64, Ordering::SeqCst},
-};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::eth::BlockNumber;
 
@@ -116,7 +115,7 @@ impl Standing {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -1,11 +1,8 @@
 //! Work of which there is one at a time, and which nobody waits for longer than it is worth.
 
-use std::{
-    future::Future,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{future::Future, time::Duration};
 
+use parking_lot::Mutex;
 use tokio::{sync::watch, time::Instant};
 
 use crate::timeout::timeout;
@@ -32,7 +29,7 @@ impl Single {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let mut under_way = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut under_way = self.0.lock();
         if let Some(theirs) = under_way.as_ref().filter(|it| !it.has_ended()) {
             return UnderWay { is_ours: false, ..theirs.clone() };
         }
@@ -46,7 +43,7 @@ impl Single {
     }
 
     pub(super) fn is_under_way(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(|it| !it.has_ended())
+        self.0.lock().as_ref().is_some_and(|it| !it.has_ended())
     }
 }
 

@@ -2,12 +2,13 @@
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 use tower::load::{CompleteOnResponse, Load, PeakEwma};
 
@@ -176,7 +177,7 @@ impl Endpoint {
         self.priority.store(config.priority, Relaxed);
         self.weight.store(config.weight.max(1), Relaxed);
         self.condition().set_rate(config.rate);
-        let mut before = self.manner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut before = self.manner.lock();
         // Else it goes on with the connections it has.
         if *before != manner {
             *before = manner;
@@ -332,11 +333,11 @@ impl Endpoint {
     }
 
     pub(super) fn condition(&self) -> MutexGuard<'_, Condition> {
-        self.condition.lock().unwrap_or_else(PoisonError::into_inner)
+        self.condition.lock()
     }
 
     pub(super) fn lock_leaf(&self) -> MutexGuard<'_, PeakEwma<Leaf>> {
-        self.leaf.lock().unwrap_or_else(PoisonError::into_inner)
+        self.leaf.lock()
     }
 }
 

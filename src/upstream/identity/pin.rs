@@ -2,9 +2,10 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::{super::EndpointId, WhoIs};
@@ -132,7 +133,7 @@ impl Pin {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Pinned>> {
-        self.pinned.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pinned.lock()
     }
 }
 

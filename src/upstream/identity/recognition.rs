@@ -3,13 +3,14 @@
 use std::{
     future::Future,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::Duration,
 };
 
 use futures_util::future::join_all;
+use parking_lot::Mutex;
 use tokio::{
     sync::{Notify, watch},
     time::{self, Instant},
@@ -201,7 +202,7 @@ impl Recognition {
     /// was. Does nothing if that was wanted just now.
     pub(in crate::upstream) fn probe(&self) {
         let now = Instant::now();
-        let mut last = self.last_probe.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last_probe.lock();
         if last.is_some_and(|last| now < last + PROBE_PAUSE) {
             return;
         }
