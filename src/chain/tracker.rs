@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::{
     Contrary, Denied, Finalized, Gap, HeadChange, Rules, Stamp,
     asked::{Asked, AskedNumbers},
-    branch::{Branch, Relation, lineage},
+    branch::{Branch, Relation, lineage as ancestry},
     finality::{Finality, Taken},
     placed::PlacedTransactions,
     suspension::Suspension,
@@ -302,13 +302,23 @@ impl Tracker {
     /// Returns whether a head contradicts the finalized block, or any that is final below it.
     fn contradicts_final(&self, head: Link, between: &[Link]) -> bool {
         let Some((finalized, hash)) = self.finality.highest() else { return false };
-        let lineage = lineage(head, between);
+        let lineage = ancestry(head, between);
         let leaves_below = match self.branch.relation(head, between) {
             Relation::Above(parent) => {
                 let descends = lineage.iter().any(|link| link.hash == hash);
                 parent.number < finalized && head.number >= finalized && !descends
             }
-            Relation::First | Relation::Within | Relation::Detached => false,
+            // The known ancestors of the finalized block may end above this head, with another parent.
+            Relation::Detached => {
+                let mut known = between.to_vec();
+                known.extend(self.branch.window.up_to(finalized));
+                let ancestors =
+                    known.iter().find(|link| link.hash == hash).map(|link| ancestry(*link, &known));
+                let is_above = |link: &Link| link.number.0.checked_sub(1) == Some(head.number.0);
+                let above = ancestors.iter().flatten().find(|link| is_above(link));
+                above.is_some_and(|above| above.parent != head.hash)
+            }
+            Relation::First | Relation::Within => false,
         };
         leaves_below || self.finality.contradicts(&lineage)
     }

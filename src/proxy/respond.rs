@@ -526,12 +526,6 @@ impl Inner {
                 None => return Ok(Came::Changed),
             },
         };
-        if let Fetched::Short(answer) = value {
-            // On a development chain the node is taken at its word.
-            let is_development = self.fetcher.view.tracker().rules().development;
-            let answered = Answered::new(answer, if joined { Outcome::Joined } else { Outcome::Miss });
-            return Ok(if is_development { Came::Answer(answered) } else { Came::Denied });
-        }
         if let Some((number, hash)) = asked.misnumbered(&value) {
             // The view was told that this block stands where it cannot: what stands there?
             self.fetcher.view.learn(|tracker, _| tracker.disown(number, hash));
@@ -539,6 +533,12 @@ impl Inner {
         }
         if self.is_overtaken(asked, &value, before, sent) {
             return Ok(Came::Changed);
+        }
+        if let Fetched::Short(answer) = value {
+            // On a development chain the node is taken at its word.
+            let is_development = self.fetcher.view.tracker().rules().development;
+            let answered = Answered::new(answer, if joined { Outcome::Joined } else { Outcome::Miss });
+            return Ok(if is_development { Came::Answer(answered) } else { Came::Denied });
         }
         let outcome = |kept| match (joined, kept) {
             (true, _) => Outcome::Joined,

@@ -330,6 +330,14 @@ fn refused_head_above_the_tracked_one_settles_nothing() {
 }
 
 #[test]
+fn orphan_below_the_finalized_block_is_not_the_head() {
+    let mut told = Told::shown(Rules { window: 3, ..ethereum() }, 90..=100);
+    told.finalized(block(99, 'a'));
+    assert_eq!(told.head_over(block(96, 'b'), &[block(97, 'a')]), HeadChange::Lag);
+    assert_eq!(told.tracker.head(), Some(block(100, 'a')));
+}
+
+#[test]
 fn a_head_that_contradicts_what_is_final_is_lag_for_ever() {
     let mut told = final_at_97();
     for _ in 0..10 {

@@ -652,3 +652,19 @@ fn known_head_content_is_never_null() {
         }
     }
 }
+
+/// A replica that lags behind a reorg shows an orphan below the finalized block as its head.
+#[test]
+fn orphan_below_the_finalized_block_is_not_the_head() {
+    for shift in 0..40 {
+        let steps = [
+            Happens::Step(Step::Mine(1, 1)),
+            Happens::Shift(shift),
+            Happens::StayBehind { replica: 1, restart: true },
+            Happens::Step(Step::Wait(30)),
+            Happens::ShowHead { ahead: 0, question: Question::Receipt(0) },
+        ];
+        let setting = Setting { fast_finality: true, followed: false };
+        run(setting, &Seen::default(), &steps).unwrap_or_else(|error| panic!("{shift}: {error}"));
+    }
+}

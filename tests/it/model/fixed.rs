@@ -249,3 +249,17 @@ fn rollback_to_a_head_that_one_answer_made_final_is_noticed() {
     ];
     run(ORDINARY, &steps).unwrap();
 }
+
+/// The receipts of an orphan arrive after a client saw the head that replaced it: the list is shorter than the new block.
+#[test]
+fn overtaken_receipts_of_a_development_chain_are_fetched_again() {
+    let steps = [
+        Step::Mine(1, 0),
+        Step::Mine(1, 1),
+        Step::Overtake { question: Question::BlockByNumber(Place::Below(0), false), depth: 2, length: 3 },
+        Step::Overtake { question: Question::BlockReceipts(Place::Below(2)), depth: 3, length: 1 },
+        Step::Wait(0),
+        Step::IncludeDropped,
+    ];
+    run(Setting { development: true, ..ORDINARY }, &steps).unwrap();
+}
