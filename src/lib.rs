@@ -8,7 +8,7 @@
 //! `use` lines, and says so if one does not.
 //!
 //! ```text
-//! cli         serve · demo · check · health · inspect · warm · purge · export · import · key · completions
+//! cli         serve · demo · check · health · inspect · warm · purge · key · completions
 //! app         puts the parts together: start, reload, report, stop
 //! config      file + environment + flags
 //! admin       live, ready, metrics, status, a page; look-ups, and what operators change

@@ -3,10 +3,10 @@
 //! ```text
 //! DIR/lock                    held by the one process that uses the directory
 //! DIR/chain                   the chain that was last followed
-//! DIR/v1-1-d4e56740…/         one folder a chain: format, chain id, genesis
+//! DIR/v2-1-d4e56740…/         one folder a chain: format, chain id, genesis
 //!     00000007.seg            a segment: records, one after the other
 //!     00000007.idx            what is in it, once it is full
-//!     trusted                 the first segment whose numbers and transactions count
+//!     generation              which segments have numbers and transactions that count
 //!     finalized               the highest final block
 //! ```
 //!

@@ -55,14 +55,8 @@ use self::{
     link::Link,
     usage::Told,
 };
-use super::tier::{
-    ChainKey, Lease, Part, Record, Sealed, Tier, TierError, TierKind, Tiered, Turn, Usage, Wanted,
-};
+use super::tier::{ChainKey, Part, Record, Sealed, Tier, TierError, TierKind, Tiered, Usage};
 use crate::eth::{BlockHash, BlockNumber, TxHash, TxPosition};
-
-/// How long others wait for whose turn it is, at most: longer than nearly every fetch takes, and not so long that the end
-/// of a holder is felt. A fetch that takes longer may be made twice.
-pub const TURN: Duration = Duration::from_secs(3);
 
 /// What is longer was not put there by us, and is not read whole. The largest blocks are a tenth of it, packed.
 const LONGEST: usize = 64 << 20;
@@ -76,10 +70,6 @@ const TRIES: usize = 3;
 /// Sets a key whose value is still what was read of it.
 const SWAP: &str = "if redis.call('GETRANGE', KEYS[1], 0, ARGV[3]) ~= ARGV[1] then return 0 end \
                     redis.call('SET', KEYS[1], ARGV[2]) return 1";
-
-/// Deletes a key that still has our value.
-const RELEASE: &str =
-    "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
 
 /// The tier in a Redis.
 ///
@@ -143,9 +133,9 @@ impl Redis {
         let key = [self.0.prefix.as_bytes(), b"probe:", &Epoch::random().0].concat();
         let mut set = command("SET", &key);
         set.arg("").arg("XX");
-        let mut release = script(RELEASE, &key);
-        release.arg("");
-        let commands = [peek(&key, 1), set, release, command("DEL", &key)];
+        let mut swap = script(SWAP, &key);
+        swap.arg("?").arg("").arg(1);
+        let commands = [peek(&key, 1), set, swap, command("DEL", &key)];
         self.0.link.ask(commands, link::CONNECT + self.0.timeout).await.map(drop)
     }
 
@@ -335,28 +325,6 @@ impl Redis {
         }
         Err(io::Error::other("others note what is final all the time").into())
     }
-
-    async fn take_turn(&self, chain: ChainKey, part: Part, what: Wanted) -> Result<Turn, TierError> {
-        let (key, token) = (self.keys(chain).lease(part, what), Epoch::random().0);
-        let mut take = command("SET", &key);
-        take.arg(&token).arg("NX").arg("PX").arg(millis(TURN));
-        let (redis, runtime) = (self.clone(), Handle::current());
-        let release = move || {
-            let mut release = script(RELEASE, &key);
-            release.arg(&token);
-            // Nobody waits for it, and it does not last: if it fails, the turn ends by itself.
-            runtime.spawn(async move { redis.read([release]).await.map(drop) });
-        };
-        match self.read([take]).await {
-            Ok([Value::Nil]) => Ok(Turn::Theirs),
-            Ok(_) => Ok(Turn::Ours(Some(Lease::new(TierKind::Redis, release)))),
-            Err(error) => {
-                // It may have been taken all the same.
-                release();
-                Err(error)
-            }
-        }
-    }
 }
 
 impl Tier for Redis {
@@ -432,10 +400,6 @@ impl Tier for Redis {
 
     fn begin(&self, chain: ChainKey, number: BlockNumber, hash: BlockHash) -> Tiered<'_, ()> {
         Box::pin(self.start_epoch_with(chain, Final(number, hash)))
-    }
-
-    fn turn(&self, chain: ChainKey, part: Part, what: Wanted) -> Tiered<'_, Turn> {
-        Box::pin(self.take_turn(chain, part, what))
     }
 
     /// Of the whole server, as it was when somebody last looked.

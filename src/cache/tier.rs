@@ -7,7 +7,6 @@
 //!
 //! A tier may be slow, full, gone or wrong. Whoever asks one gives it a time, and goes on without it.
 
-mod archive;
 mod sealed;
 
 use std::{fmt, io, sync::Arc, time::Duration};
@@ -15,14 +14,11 @@ use std::{fmt, io, sync::Arc, time::Duration};
 use alloy_primitives::B256;
 use futures_util::future::BoxFuture;
 
-pub use self::{
-    archive::{ArchiveError, ArchiveReader, ArchiveWriter, Carried},
-    sealed::{Damaged, Sealed},
-};
+pub use self::sealed::{Damaged, Sealed};
 use crate::eth::{BlockHash, BlockNumber, TxHash, TxPosition};
 
 /// Changes with whatever a tier keeps, and however: what another version wrote is not found.
-pub const FORMAT: u8 = 1;
+pub const FORMAT: u8 = 2;
 
 /// Whose blocks they are. All that a tier keeps is kept under it, so that another chain can never answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -77,21 +73,6 @@ pub struct Usage {
     pub blocks: Option<u64>,
     /// What made room for others, since the start: blocks, or in Redis keys.
     pub evictions: u64,
-}
-
-/// Whose turn it is to ask the upstream for something that no tier has.
-#[derive(Debug)]
-pub enum Turn {
-    /// Ours. Others wait for what comes until this is dropped, or until its time is over.
-    Ours(Option<Lease>),
-    /// Somebody else's: it will be there soon, or the turn is free again.
-    Theirs,
-}
-
-/// A turn that others wait for. Over when dropped.
-pub struct Lease {
-    tier: TierKind,
-    end: Option<Box<dyn FnOnce() + Send>>,
 }
 
 /// A tier did not do what it should.
@@ -171,11 +152,6 @@ pub trait Tier: fmt::Debug + Send + Sync + 'static {
         Box::pin(async { Ok(()) })
     }
 
-    /// Whose turn it is to ask the upstream for this, among all who share the tier.
-    fn turn(&self, _chain: ChainKey, _part: Part, _what: Wanted) -> Tiered<'_, Turn> {
-        Box::pin(async { Ok(Turn::Ours(None)) })
-    }
-
     /// Does it know what it has without looking? Then that it has nothing says nothing of how it does.
     fn knows_what_it_has(&self) -> bool {
         false
@@ -183,15 +159,6 @@ pub trait Tier: fmt::Debug + Send + Sync + 'static {
 
     /// How it does.
     fn usage(&self) -> Usage;
-}
-
-/// By what somebody wants a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Wanted {
-    /// Its hash.
-    Hash(BlockHash),
-    /// Its number.
-    Number(BlockNumber),
 }
 
 // === impl ChainKey ===
@@ -237,34 +204,6 @@ impl TierKind {
 impl Part {
     /// Every part.
     pub const ALL: [Self; 2] = [Self::Block, Self::Receipts];
-}
-
-// === impl Lease ===
-
-impl Lease {
-    /// Ends so, when it is dropped.
-    pub fn new(tier: TierKind, end: impl FnOnce() + Send + 'static) -> Self {
-        Self { tier, end: Some(Box::new(end)) }
-    }
-
-    /// Where others look for what comes.
-    pub fn tier(&self) -> TierKind {
-        self.tier
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        if let Some(end) = self.end.take() {
-            end();
-        }
-    }
-}
-
-impl fmt::Debug for Lease {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Lease").field(&self.tier).finish()
-    }
 }
 
 // === impl TierError ===

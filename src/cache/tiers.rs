@@ -26,7 +26,7 @@ pub use self::{
     standing::{Era, Word},
     writer::Parcel,
 };
-use super::tier::{ChainKey, Damaged, Lease, Part, Sealed, Tier, TierKind, Tiered, Turn, Usage, Wanted};
+use super::tier::{ChainKey, Damaged, Part, Sealed, Tier, TierKind, Tiered, Usage};
 use crate::{
     budget::{FairBytes, FairLease},
     client::Client,
@@ -351,29 +351,6 @@ impl Tiers {
     pub fn follow(&self, chain: Option<ChainKey>) {
         for Rung { writer, .. } in self.rungs() {
             writer.tell(Work::Follow(chain));
-        }
-    }
-
-    /// Whose turn it is to ask the upstream for what no tier has. Ours, wherever that is not known.
-    pub async fn turn(&self, chain: ChainKey, part: Part, wanted: Wanted) -> Turn {
-        let mut ours = None;
-        // Others wait in vain for what is not written there.
-        let is_written =
-            |rung: &&Rung| rung.tier.standing.counts(Word::Confirmed) && !rung.tier.is_left_alone();
-        for Rung { tier, .. } in self.rungs().iter().filter(is_written) {
-            match tier.ask(|tier| tier.turn(chain, part, wanted)).await {
-                Some(Turn::Theirs) => return Turn::Theirs,
-                Some(Turn::Ours(lease)) => ours = ours.or(lease),
-                None => {}
-            }
-        }
-        Turn::Ours(ours)
-    }
-
-    /// Ends a turn when what was put before is where others look for it.
-    pub fn end_turn(&self, lease: Lease) {
-        if let Some(rung) = self.rung(lease.tier()) {
-            rung.writer.tell(Work::Release(lease));
         }
     }
 

@@ -15,26 +15,17 @@ pub(super) struct Blocks {
 // === impl Blocks ===
 
 impl Blocks {
-    /// The last one can be `latest`.
+    /// Reads `A..B`; the last one can be `latest`.
     pub(super) fn until_latest(text: &str) -> Result<Self, String> {
-        Self::read(text, "latest")
-    }
-
-    /// The last one can be `finalized`.
-    pub(super) fn until_finalized(text: &str) -> Result<Self, String> {
-        Self::read(text, "finalized")
-    }
-
-    fn read(text: &str, newest: &str) -> Result<Self, String> {
         let expected =
-            || format!("expected A..B, both ends included, such as 19000000..19000999 or 19000000..{newest}");
+            || "expected A..B, both ends included, such as 19000000..19000999 or 19000000..latest".to_owned();
         let (from, to) = text.split_once("..").ok_or_else(expected)?;
         let number = |text: &str| match text.parse() {
             Ok(Subject::Number(BlockNumber(number))) => Ok(number),
             Ok(Subject::Hash(_)) | Err(_) => Err(expected()),
         };
         let from = number(from)?;
-        let to = if to.trim() == newest { None } else { Some(number(to)?) };
+        let to = if to.trim() == "latest" { None } else { Some(number(to)?) };
         if to.is_some_and(|to| to < from) {
             return Err(format!("{from} is after {}; write the lower one first", to.unwrap_or_default()));
         }
@@ -61,7 +52,6 @@ mod tests {
         assert_eq!(read("3..5"), Ok(Blocks { from: 3, to: Some(5) }));
         assert_eq!(read("3..3"), Ok(Blocks { from: 3, to: Some(3) }));
         assert_eq!(read("0x10..latest"), Ok(Blocks { from: 16, to: None }));
-        assert_eq!(Blocks::until_finalized("3..finalized"), Ok(Blocks { from: 3, to: None }));
         assert_eq!(Blocks { from: 3, to: None }.to_string(), "3..latest");
         let malformed = [
             "",
@@ -80,7 +70,6 @@ mod tests {
             let error = read(text).unwrap_err();
             assert!(error.ends_with("19000000..19000999 or 19000000..latest"), "{text}: {error}");
         }
-        assert!(Blocks::until_finalized("3..latest").unwrap_err().ends_with("19000000..finalized"));
         assert_eq!(read("5..3"), Err("5 is after 3; write the lower one first".to_owned()));
     }
 }

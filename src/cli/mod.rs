@@ -5,9 +5,7 @@ mod blocks;
 mod check;
 mod completions;
 mod demo;
-mod export;
 mod health;
-mod import;
 mod inspect;
 mod key;
 mod log;
@@ -15,7 +13,6 @@ mod numbers;
 #[cfg_attr(not(feature = "otlp"), path = "no_otlp.rs")]
 mod otlp;
 mod progress;
-mod proof;
 mod serve;
 mod signal;
 mod warm;
@@ -66,8 +63,6 @@ enum Command {
     Inspect(inspect::Inspect),
     Warm(warm::Warm),
     Purge(inspect::Purge),
-    Export(export::Export),
-    Import(import::Import),
     Key(key::Key),
     Completions(completions::Completions),
 }
@@ -79,7 +74,6 @@ Examples:
   holdfast check --upstream http://127.0.0.1:8545    what does that node know?
   holdfast inspect 19000000                          what is in memory of that block?
   holdfast warm --blocks 19000000..latest            have them there before they are asked for
-  holdfast export --blocks 0..999 --out blocks.hf    take blocks elsewhere, as one file
   holdfast key new --name wallet                     a key for a client
   holdfast serve --config holdfast.toml              everything else is in the file";
 
@@ -135,8 +129,6 @@ pub fn main() -> ExitCode {
         Command::Inspect(inspect) => inspect.run(),
         Command::Warm(warm) => warm.run(),
         Command::Purge(purge) => purge.run(),
-        Command::Export(export) => export.run(),
-        Command::Import(import) => import.run(),
         Command::Key(key) => key.run(),
         Command::Completions(completions) => completions.run(),
     })

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::Problem;
 use crate::{
     secret::Secret,
     upstream::{EndpointConfig, EndpointError, Reach},
-    verify::Share,
 };
 
 /// What is traced for others to see.
@@ -24,6 +23,12 @@ pub struct TracingConfig {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, Secret>,
 }
+
+/// A share of something, from none to all, in millionths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Share(u32);
+
+const MILLION: f64 = 1e6;
 
 /// Said to whoever sets what this build cannot do.
 const LEFT_OUT: &str = "this build cannot send spans: build it with --features otlp, or leave the key out";
@@ -58,6 +63,38 @@ impl TracingConfig {
         Reach::resolve(&receiver).map(Some).map_err(|error| match error {
             EndpointError::Url(_) => Problem::new(KEY, A_RECEIVER),
             error => Problem::new("tracing", error),
+        })
+    }
+}
+
+// === impl Share ===
+
+impl Share {
+    /// All of it.
+    pub const ALL: Self = Self(MILLION as u32);
+
+    /// `None` if it is not between 0 and 1.
+    pub fn try_new(share: f64) -> Option<Self> {
+        (0.0..=1.0).contains(&share).then(|| Self((share * MILLION).round() as u32))
+    }
+
+    /// From 0 to 1.
+    pub fn as_f64(self) -> f64 {
+        f64::from(self.0) / MILLION
+    }
+}
+
+impl Serialize for Share {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(self.as_f64())
+    }
+}
+
+impl<'de> Deserialize<'de> for Share {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let share = f64::deserialize(deserializer)?;
+        Self::try_new(share).ok_or_else(|| {
+            de::Error::custom(format_args!("{share} is no share; write a number from 0 to 1, such as 0.001"))
         })
     }
 }

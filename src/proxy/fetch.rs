@@ -16,7 +16,6 @@ use super::{
     absence::Absences,
     coalesce::{Coalesce, Landed},
     derive::Derivations,
-    fleet::Turned,
     known::KnownAt,
     restore::Restorer,
     view::View,
@@ -401,21 +400,6 @@ impl Fetcher {
     async fn carry_out(
         self: Arc<Self>,
         (fetch, anybody): Flight,
-        sent: Stamp,
-    ) -> Result<Fetched, UpstreamError> {
-        let lease = match self.take_turn(fetch).await {
-            Turned::Ours(lease) => lease,
-            Turned::Brought(fetched) => return Ok(fetched),
-        };
-        let fetched = self.ask_upstream(fetch, anybody, sent).await;
-        self.end_turn(lease);
-        fetched
-    }
-
-    async fn ask_upstream(
-        self: &Arc<Self>,
-        fetch: Fetch,
-        anybody: Anybody,
         sent: Stamp,
     ) -> Result<Fetched, UpstreamError> {
         let (head, generation) = (self.view.tracker().head(), self.view.generation());

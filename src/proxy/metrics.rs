@@ -14,7 +14,6 @@ use prometheus_client::{
 
 use super::{
     Outcome, Reorg, ReorgKind, Source,
-    audit::Audited,
     counted::{Counted, Whence},
 };
 use crate::{
@@ -87,7 +86,6 @@ struct Inner {
     follow: Counter,
     contrary: Counter,
     alarms: Counter,
-    audits: Family<AuditLabels, Counter>,
     deflated: Counter,
 }
 
@@ -119,11 +117,6 @@ struct ReorgLabels {
     depth: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct AuditLabels {
-    outcome: &'static str,
-}
-
 // === impl Totals ===
 
 impl Totals {
@@ -136,7 +129,7 @@ impl Totals {
     /// Upstream calls saved: those, less what was asked for no call of a client, to know what is canonical and to have
     /// new blocks before they are asked for. Below zero where more was asked so than was saved.
     ///
-    /// What an answer took beyond one call (a retry, a hedge, a block for a proof, an audit, who the node is) is not in
+    /// What an answer took beyond one call (a retry, a hedge, a block for a proof, who the node is) is not in
     /// it; all that was sent is in `upstream_calls_total`.
     pub fn saved(&self) -> i64 {
         let besides = self.upkeep + self.follow;
@@ -170,7 +163,6 @@ impl Default for Inner {
             follow: Counter::default(),
             contrary: Counter::default(),
             alarms: Counter::default(),
-            audits: Family::default(),
             deflated: Counter::default(),
         }
     }
@@ -192,9 +184,6 @@ impl Inner {
                 drop(self.reorgs.get_or_create(&ReorgLabels { kind: kind.as_str(), depth }));
             }
         }
-        for audited in Audited::ALL {
-            drop(self.audits.get_or_create(&AuditLabels { outcome: audited.as_str() }));
-        }
     }
 }
 
@@ -203,7 +192,7 @@ impl Inner {
 impl Metrics {
     /// Registers `calls_total{method,outcome}`, `call_seconds{from}`, `memory_bytes_total`, `heads_total{reason}`,
     /// `view_refreshes_total{tag,outcome}`, `reorgs_total{kind,depth}`, `upkeep_calls_total`, `follow_calls_total`, `upstream_calls_saved_total`, `contrary_answers_total`,
-    /// `finality_alarms_total`, `audits_total{outcome}` and `contents_deflated_total`.
+    /// `finality_alarms_total` and `contents_deflated_total`.
     pub fn register(registry: &mut Registry) -> Self {
         let inner = Inner::default();
         registry.register(
@@ -248,11 +237,6 @@ impl Metrics {
             inner.contrary.clone(),
         );
         registry.register("finality_alarms", "Finalized blocks that changed", inner.alarms.clone());
-        registry.register(
-            "audits",
-            "Answers from memory that were asked for once more, by what came of it",
-            inner.audits.clone(),
-        );
         registry.register(
             "contents_deflated",
             "Blocks and receipts in memory that were deflated, for all who take them as gzip",
@@ -347,10 +331,6 @@ impl Metrics {
 
     pub(super) fn deflated(&self) {
         self.0.deflated.inc();
-    }
-
-    pub(super) fn audited(&self, audited: Audited) {
-        self.0.audits.get_or_create(&AuditLabels { outcome: audited.as_str() }).inc();
     }
 }
 

@@ -6,7 +6,6 @@
 
 mod absence;
 mod admit;
-mod audit;
 mod coalesce;
 mod compress;
 mod config;
@@ -15,7 +14,6 @@ mod deadline;
 mod derive;
 mod error;
 mod fetch;
-mod fleet;
 mod follow;
 mod gauges;
 mod inspect;

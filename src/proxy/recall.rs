@@ -12,7 +12,6 @@ use tower::{Layer, Service};
 
 use super::{
     Answered, CallError, Outcome, PacketContext, ReadCall, Request, Source,
-    audit::Audit,
     compress::Compressor,
     config::Config,
     fetch::Fetcher,
@@ -47,7 +46,6 @@ pub(super) struct Recollection {
     fetcher: Arc<Fetcher>,
     identity: Identity,
     tally: Tally,
-    audit: Audit,
     compressor: Compressor,
     config: Config,
 }
@@ -95,7 +93,6 @@ impl Recollection {
     pub(super) fn new(fetcher: Arc<Fetcher>, identity: Identity, config: &Config) -> Self {
         Self {
             tally: Tally::new(config.plan.buy_after),
-            audit: Audit::new(fetcher.verifier.config().audit),
             compressor: Compressor::default(),
             config: config.clone(),
             fetcher,
@@ -170,9 +167,8 @@ impl Recollection {
         self.memory().meaning(tag, packet.arrival(self.fetcher.view.clock()), packet)
     }
 
-    /// What was found, as an answer: audited now and then, and deflated where it can be.
+    /// What was found, as an answer, deflated where it can be.
     pub(super) fn hit(&self, want: Want, Piece { bytes, source, whole, .. }: Piece) -> Answered {
-        self.audit.consider(&self.fetcher, want, &bytes, source);
         let deflated = whole.and_then(|whole| self.compressor.deflated(&self.fetcher, whole, &bytes));
         let outcome = if want.is_cut_from(source) { Outcome::Derived(source) } else { Outcome::Hit(source) };
         Answered { deflated, ..Answered::new(Answer::Result(bytes), outcome) }

@@ -2,8 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::time::Instant;
-
 use super::{
     coalesce::Coalesce,
     fetch::{Fetch, Fetched, Fetcher},
@@ -37,8 +35,6 @@ pub(super) struct Restorer {
     chain_id: Option<u64>,
     flights: Coalesce<(Fetch, Upstreams), Option<Option<TierKind>>>,
     names: [Arc<str>; TierKind::ALL.len()],
-    /// When another of the fleet was last waited for as long as anybody is, and nothing came.
-    pub(super) waited_in_vain: parking_lot::Mutex<Option<Instant>>,
 }
 
 /// What takes longer to be proved than any block would is asked of the upstream.
@@ -53,7 +49,6 @@ impl Restorer {
             chain_id,
             flights: Coalesce::default(),
             names: TierKind::ALL.map(|kind| kind.as_str().into()),
-            waited_in_vain: parking_lot::Mutex::default(),
         }
     }
 }
@@ -80,11 +75,7 @@ impl Fetcher {
         landed.ok()?.value
     }
 
-    pub(super) async fn bring(
-        self: &Arc<Self>,
-        fetch: Fetch,
-        upstreams: Upstreams,
-    ) -> Option<Option<TierKind>> {
+    async fn bring(self: &Arc<Self>, fetch: Fetch, upstreams: Upstreams) -> Option<Option<TierKind>> {
         let generation = self.view.generation();
         let chain = self.stored_as(upstreams).await?;
         let (at, hash) = match fetch {
@@ -191,16 +182,12 @@ impl Fetcher {
 
     /// The block as memory has it, unless it was said before it was final, and unproved, and there is somebody who may have
     /// better.
-    pub(super) fn good_block(&self, hash: BlockHash, upstreams: Upstreams) -> Option<Arc<Verified<Block>>> {
+    fn good_block(&self, hash: BlockHash, upstreams: Upstreams) -> Option<Arc<Verified<Block>>> {
         self.cache.block(hash).filter(|block| block.lasts() || upstreams == Upstreams::Silent)
     }
 
     /// The same for its receipts.
-    pub(super) fn good_receipts(
-        &self,
-        hash: BlockHash,
-        upstreams: Upstreams,
-    ) -> Option<Arc<Verified<Receipts>>> {
+    fn good_receipts(&self, hash: BlockHash, upstreams: Upstreams) -> Option<Arc<Verified<Receipts>>> {
         self.cache.receipts(hash).filter(|receipts| receipts.lasts() || upstreams == Upstreams::Silent)
     }
 
@@ -303,6 +290,34 @@ impl Fetcher {
             });
         }
         (homes, unsure)
+    }
+
+    /// Brings back what this would fetch, if a tier has it.
+    pub(super) async fn recover(self: &Arc<Self>, fetch: Fetch) -> Option<Fetched> {
+        if self.restorer.tiers.is_empty() {
+            return None;
+        }
+        self.bring(fetch, Upstreams::Answer).await?;
+        self.in_memory(fetch)
+    }
+
+    fn in_memory(&self, fetch: Fetch) -> Option<Fetched> {
+        let hash = match fetch {
+            Fetch::Block(hash) | Fetch::Receipts(hash) => hash,
+            Fetch::BlockAt(number) | Fetch::ReceiptsAt(number) => {
+                match self.view.tracker().lookup(number, self.view.clock().now()) {
+                    Lookup::Final(hash) => hash,
+                    _ => return None,
+                }
+            }
+            _ => return None,
+        };
+        match fetch {
+            Fetch::Block(_) | Fetch::BlockAt(_) => {
+                self.good_block(hash, Upstreams::Answer).map(Fetched::Block)
+            }
+            _ => self.good_receipts(hash, Upstreams::Answer).map(Fetched::Receipts),
+        }
     }
 
     /// The tier that something came from.

@@ -45,7 +45,6 @@ mod check;
 mod config;
 mod failure;
 mod metrics;
-mod outright;
 mod proof_wait;
 mod provability;
 pub mod prove;
@@ -59,10 +58,9 @@ pub use self::{
     asked::{Asked, AskedBlock, Checked, Known, Unproved, Verdict},
     chain_rules::{Anchor, InForce, Kind},
     check::Check,
-    config::{Config, Demand, OnMismatch, Share},
+    config::{Config, Demand, OnMismatch},
     failure::{Failure, Part, Reason},
     metrics::Metrics,
-    outright::{prove_block, prove_receipts},
     proof_wait::{Following, ProofWait},
     restored::Doubt,
     structural::{block, lone_receipt, lone_transaction, lone_transaction_at, receipts, thin_block},

@@ -2,6 +2,7 @@
 
 mod bounds;
 mod content;
+mod copy;
 mod damage;
 mod full;
 mod kill;
@@ -45,7 +46,7 @@ impl Directory {
     }
 
     fn folder(&self, chain: ChainKey) -> PathBuf {
-        self.0.join(format!("v1-{}-{:x}", chain.id, chain.genesis))
+        self.0.join(format!("v2-{}-{:x}", chain.id, chain.genesis))
     }
 
     /// Every file in it and in its folders.
@@ -95,6 +96,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 async fn put_both(disk: &Disk, chain: ChainKey, content: &Content) {
+    disk.note_finalized(chain, content.number, content.hash).await.unwrap();
     for part in Part::ALL {
         disk.put(chain, content.record(part)).await.unwrap();
     }

@@ -5,10 +5,6 @@
 
 use std::sync::LazyLock;
 
-use holdfast::{
-    cache::tier::{ArchiveWriter, Carried, ChainKey, Sealed},
-    eth::{BlockHash, BlockNumber},
-};
 use proptest::{
     collection::vec,
     prelude::*,
@@ -23,8 +19,6 @@ use crate::prove::{
 
 #[path = "../../fuzz/bodies/answer.rs"]
 mod answer;
-#[path = "../../fuzz/bodies/archive.rs"]
-mod archive;
 #[path = "../../fuzz/bodies/packet.rs"]
 mod packet;
 #[path = "../../fuzz/bodies/trace.rs"]
@@ -167,22 +161,6 @@ fn damaged_trace() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-fn damaged_archive() -> impl Strategy<Value = Vec<u8>> {
-    let block = (any::<u64>(), any::<[u8; 32]>(), ".{0,40}", proptest::option::of(".{0,40}"));
-    (vec(block, 0..3), vec(Mutation::any(), 0..3)).prop_map(|(blocks, mutations)| {
-        let chain = ChainKey { id: 1, genesis: Default::default() };
-        let mut writer = ArchiveWriter::begin(Vec::new(), chain).unwrap();
-        let seal = |text: String| Sealed::new(text.as_bytes()).unwrap();
-        for (number, hash, block, receipts) in blocks {
-            let (number, hash) = (BlockNumber(number), BlockHash(hash.into()));
-            writer.put(&Carried { number, hash, block: seal(block), receipts: receipts.map(seal) }).unwrap();
-        }
-        let mut bytes = writer.finish().unwrap();
-        mutations.iter().for_each(|mutation| mutation.apply(&mut bytes));
-        bytes
-    })
-}
-
 /// A true block and its receipts.
 struct Content {
     block: Value,
@@ -284,12 +262,6 @@ proptest! {
         answer::answer(&bytes);
         verify::verify(&bytes);
         trace::trace(&bytes);
-        archive::archive(&bytes);
-    }
-
-    #[test]
-    fn any_fault_in_a_good_archive(bytes in damaged_archive()) {
-        archive::archive(&bytes);
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! The tier that a fleet shares, against a real Redis.
 
-use std::{collections::HashMap, mem, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
 use alloy_primitives::{B256, keccak256};
 use holdfast::{
     cache::{
-        redis::{Redis as Tier, RedisConfig, TURN},
-        tier::{ChainKey, Part, Record, Sealed, Tier as _, TierError, Tiered, Turn, Wanted},
+        redis::{Redis as Tier, RedisConfig},
+        tier::{ChainKey, Part, Record, Sealed, Tier as _, TierError, Tiered},
     },
     eth::{BlockHash, BlockNumber, TxHash, TxPosition},
 };
@@ -75,15 +75,6 @@ async fn quick_error<T: std::fmt::Debug>(call: impl Future<Output = Result<T, Ti
     let error = call.await.unwrap_err().to_string();
     assert!(started.elapsed() < Duration::from_secs(15), "took {:?}: {error}", started.elapsed());
     error
-}
-
-/// Keys do not end by their time any more. Tells how many would have.
-async fn persist(raw: &mut Raw) -> u64 {
-    let mut persisted = 0;
-    for key in raw.keys().await {
-        persisted += raw.ask::<u64>(&[b"PERSIST", &key]).await;
-    }
-    persisted
 }
 
 /// What it says; once it says instead that another had it forget.
@@ -513,63 +504,6 @@ async fn it_is_reached_over_tls() {
     assert!(error.contains("certificate"), "{error}");
 }
 
-#[tokio::test]
-async fn one_of_a_fleet_has_the_turn() {
-    let Some(redis) = redis("one_of_a_fleet_has_the_turn") else { return };
-    let redis = redis.run().await;
-    let (one, another) = (redis.tier(), redis.tier());
-    let what = Wanted::Number(BlockNumber(7));
-    let ours = one.turn(MAINNET, Part::Block, what).await.unwrap();
-    assert!(matches!(ours, Turn::Ours(Some(_))));
-    // From here on it ends when it is dropped, and not before.
-    assert_eq!(persist(&mut redis.raw().await).await, 1);
-    assert!(matches!(another.turn(MAINNET, Part::Block, what).await.unwrap(), Turn::Theirs));
-    assert!(matches!(one.turn(MAINNET, Part::Block, what).await.unwrap(), Turn::Theirs));
-    for (chain, part, what) in [
-        (OTHER, Part::Block, what),
-        (MAINNET, Part::Receipts, what),
-        (MAINNET, Part::Block, Wanted::Number(BlockNumber(8))),
-        (MAINNET, Part::Block, Wanted::Hash(hash(MAINNET, 7, 0))),
-    ] {
-        assert!(matches!(another.turn(chain, part, what).await.unwrap(), Turn::Ours(Some(_))), "{what:?}");
-    }
-    drop(ours);
-    let free = async || matches!(another.turn(MAINNET, Part::Block, what).await, Ok(Turn::Ours(_)));
-    eventually("the turn", free).await;
-}
-
-#[tokio::test]
-async fn the_turn_of_one_who_is_gone_ends_and_a_late_end_takes_nobody_elses() {
-    let Some(redis) = redis("the_turn_of_one_who_is_gone_ends_and_a_late_end_takes_nobody_elses") else {
-        return;
-    };
-    let redis = redis.run().await;
-    let (one, another) = (redis.tier(), redis.tier());
-    let [what, late] = [7, 8].map(|number| Wanted::Number(BlockNumber(number)));
-    let mut raw = redis.raw().await;
-    let taken = Instant::now();
-    mem::forget(one.turn(MAINNET, Part::Block, what).await.unwrap());
-    let slow = one.turn(MAINNET, Part::Block, late).await.unwrap();
-    let mut turns = Vec::new();
-    for what in [what, late] {
-        eventually("the end of a turn", async || {
-            let turn = another.turn(MAINNET, Part::Block, what).await.unwrap();
-            let is_ours = matches!(turn, Turn::Ours(_));
-            mem::forget(turn);
-            is_ours
-        })
-        .await;
-        turns.push(taken.elapsed());
-    }
-    assert!(turns.iter().all(|after| *after > TURN - Duration::from_millis(500)), "{turns:?}");
-    // What is another's now must not end by its time before it is looked at.
-    assert_ne!(persist(&mut raw).await, 0);
-    drop(slow);
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    let turn = one.turn(MAINNET, Part::Block, late).await.unwrap();
-    assert!(matches!(turn, Turn::Theirs), "it is another's by now");
-}
-
 /// How often the server was read from since: it reads what was sent together at once.
 async fn reads(raw: &mut Raw) -> u64 {
     raw.info("stats", "total_reads_processed").await
@@ -636,10 +570,6 @@ async fn a_node_of_a_cluster_will_do_where_no_command_may_name_keys_of_two() {
     assert_eq!(tier.get(MAINNET, Part::Block, record.hash).await.unwrap(), Some(record.value));
     tier.remove(MAINNET, Part::Block, record.hash).await.unwrap();
     tier.forget_canonicity(MAINNET).await.unwrap();
-    let what = Wanted::Hash(record.hash);
-    drop(tier.turn(MAINNET, Part::Block, what).await.unwrap());
-    let free = async || matches!(tier.turn(MAINNET, Part::Block, what).await, Ok(Turn::Ours(_)));
-    eventually("the end of the turn", free).await;
 }
 
 #[test]

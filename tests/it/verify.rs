@@ -9,8 +9,8 @@ use holdfast::{
     eth::{Block, BlockHash, BlockNumber, Receipts},
     jsonrpc::Answer,
     verify::{
-        self, Anchor, Asked, AskedBlock, Checked, Demand, Failure, Kind, Known, OnMismatch, Overdue, Share,
-        Verdict, Verified, Verifier,
+        self, Anchor, Asked, AskedBlock, Checked, Demand, Failure, Kind, Known, OnMismatch, Overdue, Verdict,
+        Verified, Verifier,
     },
 };
 use serde_json::{Value, json};
@@ -709,43 +709,10 @@ async fn what_is_in_force_is_said_with_its_reason() {
     assert!(foreign.in_force().why.contains("rules of their own"));
 }
 
-// ## Audit, and time
+// ## Time
 
 #[tokio::test(start_paused = true)]
-async fn an_audit_finds_what_the_node_says_otherwise_and_forgets_it() {
-    let chain = mainnet();
-    let mut config = Config::default();
-    config.verify.audit = Share::try_new(1.0).unwrap();
-    let program = in_memory::program(&chain, &config);
-    let params = json!([hash(&chain, 5), true]);
-    program.ask(BLOCK, params.clone()).await;
-    let audits = |outcome: &str| program.metric(&format!(r#"audits_total{{outcome="{outcome}"}}"#));
-    program.ask(BLOCK, params.clone()).await;
-    time::sleep(Duration::from_millis(1)).await;
-    assert_eq!((audits("same"), audits("different")), (1, 0));
-    chain.fail(Fault::Null).on(BLOCK).once();
-    program.ask(BLOCK, params.clone()).await;
-    time::sleep(Duration::from_millis(1)).await;
-    assert_eq!((audits("unknown"), audits("different")), (1, 0), "that it has forgotten is no difference");
-    chain
-        .fail(Fault::Lie(Lie::Field("miner".to_owned(), json!(format!("0x{}", "2".repeat(40))))))
-        .on(BLOCK)
-        .once();
-    program.ask(BLOCK, params.clone()).await;
-    time::sleep(Duration::from_millis(1)).await;
-    assert_eq!(audits("different"), 1);
-    assert_eq!(program.cached(BLOCK, params).await.0, "holdfast; fwd=miss; stored", "it was not forgotten");
-    for index in 0..3 {
-        let receipt = json!([transaction(&chain, 5, index)]);
-        program.ask(RECEIPT, receipt.clone()).await;
-        program.ask(RECEIPT, receipt).await;
-    }
-    time::sleep(Duration::from_millis(1)).await;
-    assert_eq!(audits("different"), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn without_an_audit_a_hit_asks_nobody() {
+async fn hit_costs_no_upstream_call() {
     let chain = mainnet();
     let program = in_memory::program(&chain, &Config::default());
     let params = json!([hash(&chain, 5), true]);
@@ -786,8 +753,4 @@ async fn bad_settings_are_named_with_what_would_be_right() {
         assert_eq!(ran.status.code(), Some(64), "{said}");
         assert!(said.contains(key) && said.contains(right), "{said}");
     }
-    let mut command = holdfast(&["serve", "--upstream", "http://127.0.0.1:1"]);
-    command.env("HOLDFAST_VERIFY__AUDIT", "1.5");
-    let said = crate::support::program::text(&crate::support::program::output(command).await.stderr);
-    assert!(said.contains("verify.audit") && said.contains("from 0 to 1"), "{said}");
 }

@@ -51,9 +51,9 @@ impl Folder {
         Seal::of_chain(self.chain)
     }
 
-    /// From which segment on numbers and transactions count.
-    pub(super) fn trusted(&self) -> PathBuf {
-        self.path.join("trusted")
+    /// The generation of numbers and transactions that count.
+    pub(super) fn generation(&self) -> PathBuf {
+        self.path.join("generation")
     }
 
     /// The highest final block.
@@ -147,9 +147,9 @@ mod tests {
     fn a_folder_says_whose_it_is() {
         let genesis = B256::repeat_byte(0xd4);
         let folder = Folder::new(Path::new("dir"), ChainKey { id: 10, genesis });
-        assert_eq!(folder.path(), Path::new(&format!("dir/v1-10-{}", "d4".repeat(32))));
+        assert_eq!(folder.path(), Path::new(&format!("dir/v2-10-{}", "d4".repeat(32))));
         assert!(is_ours(folder.path().file_name().unwrap()));
-        assert!(is_ours(OsStr::new("v2-1-ab")));
+        assert!(is_ours(OsStr::new("v3-1-ab")));
         assert!(!["lost+found", "v-1-ab", "vault", "1-1-ab"].iter().any(|name| is_ours(OsStr::new(name))));
     }
 

@@ -18,8 +18,9 @@ pub(super) struct Index {
     segments: BTreeMap<u32, Segment>,
     blocks: HashMap<BlockHash, [Option<At>; Part::ALL.len()]>,
     numbers: HashMap<BlockNumber, At>,
-    /// The first segment whose numbers and transactions count.
-    pub(super) trusted: u32,
+    /// The generation of numbers and transactions that count: those of segments that were begun in it. A higher one follows
+    /// when they are forgotten.
+    pub(super) generation: u32,
     pub(super) finalized: Option<(BlockNumber, BlockHash)>,
 }
 
@@ -33,8 +34,8 @@ pub(super) struct At {
 // === impl Index ===
 
 impl Index {
-    pub(super) fn new(trusted: u32, finalized: Option<(BlockNumber, BlockHash)>) -> Self {
-        Self { trusted, finalized, ..Self::default() }
+    pub(super) fn new(generation: u32, finalized: Option<(BlockNumber, BlockHash)>) -> Self {
+        Self { generation, finalized, ..Self::default() }
     }
 
     /// Adds a segment that is newer than all others, and all that is in it.
@@ -51,7 +52,7 @@ impl Index {
         match head.kind {
             Kind::Kept(part) => {
                 self.blocks.entry(head.hash).or_default()[part as usize] = Some(at);
-                if part == Part::Block && at.segment >= self.trusted {
+                if part == Part::Block && self.is_trusted(at.segment) {
                     self.numbers.insert(head.number, at);
                 }
             }
@@ -75,9 +76,9 @@ impl Index {
         Some(number)
     }
 
-    /// Numbers, places and what was final are not known any more; of all that comes from this segment on they will be.
-    pub(super) fn forget_canonicity(&mut self, trusted: u32) {
-        self.trusted = trusted;
+    /// Numbers, places and what was final are not known any more; of all that comes in this generation they will be.
+    pub(super) fn forget_canonicity(&mut self, generation: u32) {
+        self.generation = generation;
         self.finalized = None;
         self.numbers.clear();
     }
@@ -112,10 +113,13 @@ impl Index {
 
     /// Whether a part is there, a block also by its number: it would be of no use to write it again.
     pub(super) fn has(&self, part: Part, hash: BlockHash) -> bool {
-        self.find(part, hash).is_some_and(|(at, _)| part == Part::Receipts || at.segment >= self.trusted)
+        self.find(part, hash).is_some_and(|(at, _)| part == Part::Receipts || self.is_trusted(at.segment))
     }
 
+    /// The block at this number. Above the finalized block there is none: in a directory that was copied while it was written,
+    /// segments may be newer than the note of that block, which is what a node confirms.
     pub(super) fn hash_at(&self, number: BlockNumber) -> Option<BlockHash> {
+        self.finalized.filter(|(finalized, _)| number <= *finalized)?;
         self.head(*self.numbers.get(&number)?).map(|head| head.hash)
     }
 
@@ -127,7 +131,11 @@ impl Index {
 
     /// Segments whose transactions count, the newest first.
     pub(super) fn trusted_segments(&self) -> impl Iterator<Item = &Segment> {
-        self.segments.range(self.trusted..).rev().map(|(_, segment)| segment)
+        self.segments.values().rev().filter(|segment| segment.generation == self.generation)
+    }
+
+    fn is_trusted(&self, segment: u32) -> bool {
+        self.segments.get(&segment).is_some_and(|segment| segment.generation == self.generation)
     }
 
     /// The segment that is being written.
@@ -146,7 +154,7 @@ impl Index {
 
     /// The one that follows on all there are. Numbers of segments are not used twice.
     pub(super) fn next_segment(&self) -> u32 {
-        self.segments.keys().next_back().map_or(0, |last| last.saturating_add(1)).max(self.trusted)
+        self.segments.keys().next_back().map_or(0, |last| last.saturating_add(1))
     }
 
     /// What all of it takes on disk.

@@ -39,7 +39,7 @@ pub(super) enum Hint {
     Table { segment: u32, table: Arc<Table> },
 }
 
-/// Since which segment numbers count, the number, the hash. With the first it is void once numbers were forgotten.
+/// Generation, number, hash. Once numbers were forgotten, it is of an older generation, and void.
 const FINALIZED: usize = 4 + 8 + 32;
 
 // === impl Log ===
@@ -50,11 +50,11 @@ impl Log {
         fs::create_dir_all(folder.path())?;
         folder::sweep(folder.path())?;
         let ids = folder::segments(folder.path())?;
-        let trusted = read_trusted(&folder, ids.last().copied())?;
-        let mut index = Index::new(trusted, read_finalized(&folder, trusted));
-        for id in &ids {
-            let mut segment = Segment::open(&folder, *id);
-            let goes_on = ids.last() == Some(id) && *id >= trusted;
+        let segments: Vec<_> = ids.iter().map(|id| Segment::open(&folder, *id)).collect();
+        let generation = read_generation(&folder, &segments)?;
+        let mut index = Index::new(generation, read_finalized(&folder, generation));
+        for mut segment in segments {
+            let goes_on = ids.last() == Some(&segment.id) && segment.generation == generation;
             if !goes_on && !segment.is_closed() {
                 segment.close(seal(&segment, &folder).ok().flatten());
             }
@@ -167,14 +167,14 @@ impl Log {
     /// What was in the folder may be gone; from here on it is written to as before.
     fn begin_again(&self) -> io::Result<()> {
         fs::create_dir_all(self.folder.path())?;
-        let trusted = {
+        let generation = {
             let mut index = self.write();
             if let Some(segment) = index.open_segment_mut() {
                 segment.close(None);
             }
-            index.trusted
+            index.generation
         };
-        write_trusted(&self.folder, trusted)
+        write_generation(&self.folder, generation)
     }
 
     fn try_to_append(&self, draft: &Draft) -> io::Result<()> {
@@ -183,10 +183,11 @@ impl Log {
             if id > folder::LAST_SEGMENT {
                 return Err(io::Error::other(format!("no segment can follow on {}", folder::LAST_SEGMENT)));
             }
-            let segment = Segment::begin(&self.folder, id)?;
-            if !self.folder.trusted().exists() {
+            let generation = self.read().generation;
+            let segment = Segment::begin(&self.folder, id, generation)?;
+            if !self.folder.generation().exists() {
                 // It was cleared with the rest: without it nothing would count after a start.
-                write_trusted(&self.folder, self.read().trusted)?;
+                write_generation(&self.folder, generation)?;
             }
             self.write().push(segment);
         }
@@ -208,15 +209,11 @@ impl Log {
 
     /// Numbers, places and what was final are forgotten, and will be after whatever comes once this returned.
     pub(super) fn forget_canonicity(&self) -> io::Result<()> {
-        let trusted = {
-            let index = self.read();
-            // Higher in any case: a note of what is final is void by that.
-            index.next_segment().max(index.trusted.saturating_add(1))
-        };
-        self.write().forget_canonicity(trusted);
-        let noted = write_trusted(&self.folder, trusted).or_else(|error| {
+        let generation = self.read().generation.saturating_add(1);
+        self.write().forget_canonicity(generation);
+        let noted = write_generation(&self.folder, generation).or_else(|error| {
             // Without a note nothing is trusted that is there. A disk that is full still allows this.
-            fs::remove_file(self.folder.trusted()).map_err(|_| error)
+            fs::remove_file(self.folder.generation()).map_err(|_| error)
         });
         // Whatever became of that: what comes must not go where nothing is trusted.
         if self.close().is_err()
@@ -229,15 +226,15 @@ impl Log {
 
     /// This is final, and higher than what was known to be.
     pub(super) fn note_finalized(&self, number: BlockNumber, hash: BlockHash) -> io::Result<()> {
-        let trusted = {
+        let generation = {
             let index = self.read();
             if index.finalized.is_some_and(|(known, _)| known >= number) {
                 return Ok(());
             }
-            index.trusted
+            index.generation
         };
         let mut fact = [0; FINALIZED];
-        fact[..4].copy_from_slice(&trusted.to_le_bytes());
+        fact[..4].copy_from_slice(&generation.to_le_bytes());
         fact[4..12].copy_from_slice(&number.0.to_le_bytes());
         fact[12..].copy_from_slice(hash.0.as_slice());
         let write = || note::write(&self.folder.finalized(), self.folder.seal(), &fact, Lasts::Kill);
@@ -274,31 +271,31 @@ fn seal(segment: &Segment, folder: &Folder) -> io::Result<Option<Table>> {
     })
 }
 
-/// From which segment on numbers and transactions count.
-fn read_trusted(folder: &Folder, last: Option<u32>) -> io::Result<u32> {
-    if let Some(noted) = note::read(&folder.trusted(), folder.seal()) {
+/// The generation of numbers and transactions that count.
+fn read_generation(folder: &Folder, segments: &[Segment]) -> io::Result<u32> {
+    if let Some(noted) = note::read(&folder.generation(), folder.seal()) {
         return Ok(u32::from_le_bytes(noted));
     }
-    // Nothing that is there, if anything is: perhaps it was to be forgotten.
-    let next = last.map_or(0, |last| last.saturating_add(1));
-    let after = finalized_note(folder).map_or(0, |(since, ..)| since.saturating_add(1));
-    let trusted = next.max(after);
-    write_trusted(folder, trusted)?;
-    Ok(trusted)
+    // Nothing that is there counts, if anything is: perhaps it was to be forgotten.
+    let finalized = finalized_note(folder).map(|(generation, ..)| generation);
+    let last = segments.iter().map(|segment| segment.generation).chain(finalized).max();
+    let generation = last.map_or(0, |last| last.saturating_add(1));
+    write_generation(folder, generation)?;
+    Ok(generation)
 }
 
-fn write_trusted(folder: &Folder, trusted: u32) -> io::Result<()> {
-    note::write(&folder.trusted(), folder.seal(), &trusted.to_le_bytes(), Lasts::PowerCut)
+fn write_generation(folder: &Folder, generation: u32) -> io::Result<()> {
+    note::write(&folder.generation(), folder.seal(), &generation.to_le_bytes(), Lasts::PowerCut)
 }
 
-fn read_finalized(folder: &Folder, trusted: u32) -> Option<(BlockNumber, BlockHash)> {
-    finalized_note(folder).filter(|(since, ..)| *since == trusted).map(|(_, number, hash)| (number, hash))
+fn read_finalized(folder: &Folder, generation: u32) -> Option<(BlockNumber, BlockHash)> {
+    finalized_note(folder).filter(|(of, ..)| *of == generation).map(|(_, number, hash)| (number, hash))
 }
 
 fn finalized_note(folder: &Folder) -> Option<(u32, BlockNumber, BlockHash)> {
     let fact: [u8; FINALIZED] = note::read(&folder.finalized(), folder.seal())?;
-    let (since, rest) = fact.split_first_chunk()?;
+    let (generation, rest) = fact.split_first_chunk()?;
     let (number, hash) = rest.split_first_chunk()?;
     let number = BlockNumber(u64::from_le_bytes(*number));
-    Some((u32::from_le_bytes(*since), number, BlockHash(B256::from_slice(hash))))
+    Some((u32::from_le_bytes(*generation), number, BlockHash(B256::from_slice(hash))))
 }

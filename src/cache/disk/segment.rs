@@ -19,8 +19,8 @@ use crate::{cache::tier::ChainKey, eth::TxHash};
 
 const MAGIC: [u8; 8] = *b"HOLDFSEG";
 
-/// Magic, chain (with the format), id, and their sum.
-pub(super) const HEADER: usize = 8 + ChainKey::LEN + 4 + 4;
+/// Magic, chain (with the format), id, generation, and their sum.
+pub(super) const HEADER: usize = 8 + ChainKey::LEN + 4 + 4 + 4;
 
 /// More records than this do not come into one segment, however short they are: forgetting one, and sealing it, stays quick.
 const MOST: usize = 1 << 16;
@@ -29,6 +29,8 @@ const MOST: usize = 1 << 16;
 #[derive(Debug)]
 pub(super) struct Segment {
     pub(super) id: u32,
+    /// The generation of numbers and transactions when it was begun.
+    pub(super) generation: u32,
     /// Of all its records.
     pub(super) heads: Vec<Head>,
     /// Where the next record would begin.
@@ -51,17 +53,17 @@ pub(super) enum Transactions {
 
 impl Segment {
     /// An empty one.
-    pub(super) fn begin(folder: &Folder, id: u32) -> io::Result<Self> {
+    pub(super) fn begin(folder: &Folder, id: u32, generation: u32) -> io::Result<Self> {
         // Somebody may have cleared the directory.
         fs::create_dir_all(folder.path())?;
         // One that was left behind by hand would be of this id.
         let _ = fs::remove_file(folder.file(id, Suffix::Index));
         let path = folder.file(id, Suffix::Segment);
-        if let Err(error) = fs::write(&path, header(folder, id)) {
+        if let Err(error) = fs::write(&path, header(folder, id, generation)) {
             let _ = fs::remove_file(&path);
             return Err(error);
         }
-        Ok(Self::with(id, HEADER as u64))
+        Ok(Self::with(id, generation, HEADER as u64))
     }
 
     /// One that was written before. Whatever is damaged is not there.
@@ -76,7 +78,9 @@ impl Segment {
             }
         };
         let mut said = [0; HEADER];
-        if file.read_exact_at(&mut said, 0).is_err() || said != header(folder, id) {
+        let is_read = file.read_exact_at(&mut said, 0).is_ok();
+        let generation = u32::from_le_bytes([said[53], said[54], said[55], said[56]]);
+        if !is_read || said != header(folder, id, generation) {
             warn!(
                 segment = %path.display(),
                 "a segment of the disk cache is damaged, or of another chain or format: left alone until its room is needed"
@@ -85,14 +89,14 @@ impl Segment {
         }
         if let Some((table, heads)) = Table::read(folder, id, HEADER as u64, length) {
             let transactions = Transactions::Sealed(Arc::new(table));
-            return Self { id, heads, end: length, transactions, is_closed: true };
+            return Self { id, generation, heads, end: length, transactions, is_closed: true };
         }
-        Self::walk(folder, id, &file, length)
+        Self::walk(folder, id, generation, &file, length)
     }
 
     /// Reads one without an index from record to record, up to the first that is not whole; the rest is cut off.
-    fn walk(folder: &Folder, id: u32, file: &File, length: u64) -> Self {
-        let mut segment = Self::with(id, HEADER as u64);
+    fn walk(folder: &Folder, id: u32, generation: u32, file: &File, length: u64) -> Self {
+        let mut segment = Self::with(id, generation, HEADER as u64);
         loop {
             match Head::read(file, folder.stamp(id), segment.end, length) {
                 Ok(Some((head, transactions))) => {
@@ -117,14 +121,14 @@ impl Segment {
         segment
     }
 
-    fn with(id: u32, end: u64) -> Self {
+    fn with(id: u32, generation: u32, end: u64) -> Self {
         let transactions = Transactions::Recent(Places::new());
-        Self { id, heads: Vec::new(), end, transactions, is_closed: false }
+        Self { id, generation, heads: Vec::new(), end, transactions, is_closed: false }
     }
 
     /// One that has nothing, and takes room.
     fn closed(id: u32, length: u64) -> Self {
-        Self { is_closed: true, ..Self::with(id, length) }
+        Self { is_closed: true, ..Self::with(id, 0, length) }
     }
 
     /// What it takes on disk.
@@ -195,13 +199,14 @@ impl Segment {
 }
 
 /// What a segment of this folder begins with.
-fn header(folder: &Folder, id: u32) -> [u8; HEADER] {
+fn header(folder: &Folder, id: u32, generation: u32) -> [u8; HEADER] {
     let mut bytes = [0; HEADER];
     bytes[..8].copy_from_slice(&MAGIC);
     bytes[8..49].copy_from_slice(&folder.stamp(id).chain.to_bytes());
     bytes[49..53].copy_from_slice(&id.to_le_bytes());
-    let sum = crc32fast::hash(&bytes[..53]);
-    bytes[53..].copy_from_slice(&sum.to_le_bytes());
+    bytes[53..57].copy_from_slice(&generation.to_le_bytes());
+    let sum = crc32fast::hash(&bytes[..57]);
+    bytes[57..].copy_from_slice(&sum.to_le_bytes());
     bytes
 }
 

@@ -1,7 +1,7 @@
 //! Where things are.
 
 use crate::{
-    cache::tier::{ChainKey, Part, Wanted},
+    cache::tier::{ChainKey, Part},
     eth::{BlockHash, BlockNumber, TxHash},
 };
 
@@ -34,13 +34,6 @@ impl Keys {
 
     pub(super) fn epoch(&self) -> Vec<u8> {
         self.key(b"e", &[])
-    }
-
-    pub(super) fn lease(&self, part: Part, what: Wanted) -> Vec<u8> {
-        match what {
-            Wanted::Hash(hash) => self.key(&[b'l', letter(part), b'h'], hash.0.as_slice()),
-            Wanted::Number(number) => self.key(&[b'l', letter(part), b'n'], &number.0.to_be_bytes()),
-        }
     }
 
     fn key(&self, kind: &[u8], by: &[u8]) -> Vec<u8> {

@@ -14,7 +14,7 @@ use tokio::{
 
 use super::{Metrics, guarded::Guarded, metrics::Wrote, standing::Era};
 use crate::{
-    cache::tier::{ChainKey, Lease, Part, Record, Sealed, TierKind},
+    cache::tier::{ChainKey, Part, Record, Sealed, TierKind},
     eth::{BlockHash, BlockNumber, TxHash},
 };
 
@@ -70,8 +70,6 @@ pub(super) enum Work {
     RemoveAll(ChainKey, BlockHash, oneshot::Sender<bool>),
     /// This block does not stand at this number.
     DropFinal(ChainKey, BlockNumber, BlockHash),
-    /// It was held until what comes before this is there.
-    Release(Lease),
 }
 
 #[derive(Debug)]
@@ -216,7 +214,6 @@ impl Worker {
                     self.tier.write_if_needed(|tier| tier.remove(chain, part, hash)).await;
                 }
             }
-            Work::Release(lease) => drop(lease),
         }
     }
 

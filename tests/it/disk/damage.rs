@@ -175,7 +175,7 @@ async fn files_that_are_none_of_ours_are_no_harm() {
     let disk = directory.open(SIZE);
     put_both(&disk, CHAIN, &Content::new(1)).await;
     drop(disk);
-    let folder = directory.files().into_iter().find(|path| path.ends_with("trusted")).unwrap();
+    let folder = directory.files().into_iter().find(|path| path.ends_with("generation")).unwrap();
     let folder = folder.parent().unwrap();
     for name in ["12345678.seg", "4294967295.seg", "00000005.idx", "00000007.tmp", "readme.seg", "x"] {
         fs::write(folder.join(name), "garbage").unwrap();
@@ -183,7 +183,7 @@ async fn files_that_are_none_of_ours_are_no_harm() {
     // A file of any length costs no memory.
     let huge = OpenOptions::new().write(true).create_new(true).open(folder.join("00000003.seg")).unwrap();
     huge.set_len(1 << 40).unwrap();
-    fs::write(directory.0.join("v1-garbage"), "").unwrap();
+    fs::write(directory.0.join("v2-garbage"), "").unwrap();
     fs::create_dir(directory.0.join("lost+found")).unwrap();
 
     let disk = directory.open(ByteSize::tib(2));

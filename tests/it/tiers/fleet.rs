@@ -1,19 +1,13 @@
 //! Many with one Redis, which comes and goes, is full, and is written to by anybody.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::Relaxed},
 };
 
 use futures_util::future::join_all;
 use holdfast::{
-    cache::{
-        redis::{RedisConfig, TURN},
-        tier::{ChainKey, Tier},
-    },
+    cache::tier::{ChainKey, Tier},
     config::Config,
     eth::{BlockHash, BlockNumber},
     verify::Demand,
@@ -29,59 +23,8 @@ use crate::support::{
     client, eventually,
     proxy::{self, Proxy},
     redis::redis,
-    upstream::{self, Node},
+    upstream,
 };
-
-/// How often two ask the node for the same thousand blocks, and the longest that any few of them took.
-async fn asks_of_two(node: &Node, redis: RedisConfig) -> (u64, Duration) {
-    let shared = |config: &mut Config| config.cache.redis = Some(redis.clone());
-    let fleet = [
-        proxy::new().upstream(node).config(shared).run().await,
-        proxy::new().upstream(node).config(shared).run().await,
-    ];
-    for proxy in &fleet {
-        confirmed(proxy).await;
-    }
-    let clients = fleet.each_ref().map(client::http);
-    let direct = client::at(&node.url());
-    let (before, mut longest) = (fetches(node), Duration::ZERO);
-    for few in (1..=1000u64).collect::<Vec<_>>().chunks(10) {
-        let begun = Instant::now();
-        let both = few.iter().flat_map(|at| clients.iter().map(move |client| (*at, client)));
-        let answers = both.map(|(at, client)| client.ask(BLOCK, json!([number(at), true])));
-        assert!(
-            join_all(answers).await.iter().all(|answer| answer.as_ref().is_ok_and(|text| text != "null"))
-        );
-        longest = longest.max(begun.elapsed());
-    }
-    let asked = fetches(node) - before;
-    for at in [1, 500, 1000] {
-        let params = json!([number(at), true]);
-        let truth = direct.ask(BLOCK, params.clone()).await;
-        for client in &clients {
-            assert_eq!(client.ask(BLOCK, params.clone()).await, truth);
-        }
-    }
-    (asked, longest)
-}
-
-#[tokio::test]
-async fn a_fleet_asks_once() {
-    let Some(server) = redis("a_fleet_asks_once") else { return };
-    let server = server.run().await;
-    let node = upstream::devchain().blocks(1030, 1).run().await;
-    let mut asked = 0;
-    for prefix in ["first:", "second:", "third:"] {
-        let longest;
-        (asked, longest) =
-            asks_of_two(&node, RedisConfig { prefix: prefix.to_owned(), ..server.config() }).await;
-        // Where the machine stands still for as long as a turn lasts, the next one asks, and rightly so.
-        if longest < TURN / 2 {
-            break;
-        }
-    }
-    assert!((1000..=1010).contains(&asked), "the node was asked {asked} times for 1,000 blocks");
-}
 
 #[tokio::test]
 async fn a_redis_that_comes_and_goes_is_nobodys_trouble() {

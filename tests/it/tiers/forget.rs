@@ -1,16 +1,10 @@
 //! What is to be forgotten does not come back out of a tier.
 
-use holdfast::{
-    config::Config,
-    devchain::{Fault, Lie},
-    verify::Share,
-};
 use serde_json::{Value, json};
 
 use super::{BLOCK, RECEIPTS, confirmed, directory, fetches, kept, number, start_with};
 use crate::support::{
     client::{self, Response},
-    eventually,
     proxy::Proxy,
     redis::redis,
     upstream::{self, Node},
@@ -73,27 +67,4 @@ async fn what_is_purged_is_purged_from_tiers() {
     let purged = purge(&second, &hash(5)).await;
     assert_eq!(purged["left_in"], json!(["redis"]), "{purged}");
     assert_eq!(cost(&node, &second, 5).await, 2);
-}
-
-#[tokio::test]
-async fn what_an_audit_finds_to_be_otherwise_is_dropped_by_tiers() {
-    let node = upstream::devchain().blocks(60, 2).run().await;
-    let data = directory();
-    let audited = |config: &mut Config| config.verify.audit = Share::try_new(1.0).unwrap();
-    let proxy = start_with(&node, &data, true, audited).await;
-    let client = client::http(&proxy);
-    confirmed(&proxy).await;
-    let block = json!([number(5), true]);
-    client.ask(BLOCK, block.clone()).await.unwrap();
-    kept(&proxy, "disk", 1).await;
-    // Which no hash covers.
-    let size = Fault::Lie(Lie::Field("size".to_owned(), json!("0x77")));
-    node.fail(size).on("eth_getBlockByHash").once();
-    client.ask(BLOCK, block.clone()).await.unwrap();
-    eventually("it is found out", async || {
-        proxy.metric(r#"holdfast_audits_total{outcome="different"}"#).await == 1
-    })
-    .await;
-    let answer = client.call(BLOCK, block).await;
-    assert_eq!(answer.header("cache-status"), Some("holdfast; fwd=miss; stored"));
 }
