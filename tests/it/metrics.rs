@@ -278,7 +278,7 @@ async fn every_query_of_the_dashboard_is_answered_by_prometheus() {
     }
     let rules = client.get(&format!("{}/api/v1/rules", prometheus.url)).await.json();
     let rules = rules["data"]["groups"][0]["rules"].as_array().unwrap();
-    assert!(rules.len() >= 10, "{rules:?}");
+    assert!(rules.len() >= 9, "{rules:?}");
     for rule in rules {
         assert!(
             rule["lastError"].is_null()

@@ -154,7 +154,9 @@ impl Run {
                 let may_fail =
                     asked.faulty || self.world.faulty || self.world.restarted || was_lied_to || lacks_proof;
                 // The tags of a batch may not fit each other if the chain grew since one of them was asked for.
-                let is_apart = !asked.alone && call.tag().is_some() && self.world.has_changed(earliest, at);
+                let has_changed =
+                    self.world.has_changed(earliest, at) || asked.state < self.world.last_at(at);
+                let is_apart = !asked.alone && call.tag().is_some() && has_changed;
                 let is_unsettled = code == UNAVAILABLE
                     && (!self.world.is_calm(asked.arrived, at) || self.is_regressed(asked, at) || is_apart);
                 // Where all must be proved, the proxy may always refuse: an empty list of the genesis proves nothing.

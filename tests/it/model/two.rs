@@ -275,9 +275,11 @@ impl<'a> Run<'a> {
     /// Changes the branch of these nodes, by at most so many blocks more. Both chains build what comes of it.
     fn change(&mut self, nodes: &[usize], growth: u64, change: impl Fn(&mut World)) {
         self.keep_final_what_is(growth);
-        let before = self.heads();
         let noted = [0, 1].map(|node: usize| self.nodes[node].states.len());
         let lags = [0, 1].map(|node: usize| self.nodes[node].lag());
+        // Both see all of it: else they would not build the same.
+        self.nodes.iter_mut().for_each(|node| node.set_lag(0));
+        let before = self.heads();
         let mut after = before;
         let together = nodes.len() == 2 && before[0] == before[1];
         for node in if together { &nodes[..1] } else { nodes } {
