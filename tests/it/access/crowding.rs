@@ -103,6 +103,56 @@ async fn busy_connections_of_one_address_make_room_for_another() {
     assert_eq!(proxy.metric(&proxy::closed("displaced")).await, 1);
 }
 
+/// Asks for several large blocks over one connection after the other, and reads 1 KiB a second of the answers.
+async fn read_slowly(from: &str, to: SocketAddr, request: String, reading: Arc<AtomicU64>) {
+    loop {
+        let socket = TcpSocket::new_v4().unwrap();
+        // The system buffers next to nothing of an unread answer.
+        socket.set_recv_buffer_size(4096).unwrap();
+        socket.bind(SocketAddr::new(from.parse::<IpAddr>().unwrap(), 0)).unwrap();
+        if let Ok(mut stream) = socket.connect(to).await
+            && stream.write_all(request.as_bytes()).await.is_ok()
+        {
+            let mut answer = [0; 1024];
+            let mut is_first = true;
+            while let Ok(1..) = stream.read(&mut answer).await {
+                let is_answer = answer.starts_with(b"HTTP/1.1 200");
+                reading.fetch_add(u64::from(std::mem::take(&mut is_first) && is_answer), Relaxed);
+                time::sleep(Duration::from_secs(1)).await;
+            }
+        }
+        time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_readers_of_two_addresses_do_not_shut_out_a_third() {
+    raise_file_limit(8192);
+    let node = upstream::devchain().blocks(1, 1000).run().await;
+    let proxy = proxy::new().upstream(&node).run().await;
+    let call = json!({
+        "jsonrpc": "2.0", "id": 1, "method": "eth_getBlockByHash",
+        "params": [format!("{:#x}", node.head().hash), true],
+    });
+    // More than the system buffers of what the peer does not read.
+    let request = post(&json!(vec![call; 8]).to_string());
+    let reading = Arc::new(AtomicU64::new(0));
+    let mut slow = JoinSet::new();
+    for at in 0..1200 {
+        let from = if at % 2 == 0 { HOSTILE } else { "127.0.0.4" };
+        slow.spawn(read_slowly(from, proxy.address(), request.clone(), reading.clone()));
+    }
+    eventually("they hold connections and answers", async || {
+        reading.load(Relaxed) > 32 && proxy.metric(&proxy::closed("displaced")).await > 0
+    })
+    .await;
+    for _ in 0..100 {
+        let newcomer = client::from(VICTIM.parse().unwrap(), &proxy.url());
+        assert_eq!(newcomer.call("eth_chainId", json!([])).await.status, 200);
+    }
+    assert!(proxy.metric("holdfast_connections").await > 900);
+}
+
 // ## Refused requests
 
 /// The request with this key.
