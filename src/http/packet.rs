@@ -17,7 +17,7 @@ use tokio::task;
 use tower::Service;
 
 use super::{
-    Config, HttpError, LeftOut, Metrics, RpcBody,
+    Config, HttpError, Metrics, RpcBody,
     batch::{Batch, Done, Reply},
     cache_status,
     gzip::{self, Mark},
@@ -28,7 +28,6 @@ use crate::{
     client::Client,
     eth::is_write,
     jsonrpc::{Answer, Entry, ErrorObject, Packet, RawId, ReplyWriter, Rope},
-    listen::TurnedAway,
     proxy::{Answered, CallError, Caller, Outcome, PacketContext, ReadCall, Request},
 };
 
@@ -152,9 +151,6 @@ where
         let mut response = self.json(rope, &marks, shape, cache_status);
         if let Some((reason, calls)) = left_out {
             self.metrics.left_out(reason, calls);
-            if reason == LeftOut::Overloaded {
-                response.extensions_mut().insert(TurnedAway);
-            }
         }
         let size = response.body().len();
         if size < LARGE {

@@ -26,7 +26,7 @@ use tracing::{debug, error};
 use super::{HttpError, LeftOut, Metrics, RpcBody, cache_status};
 use crate::{
     jsonrpc::{Answer, Code, ErrorObject, RawId, ReplyWriter},
-    listen::{Refused, TurnedAway},
+    listen::Refused,
     proxy::CallError,
     upstream::{Retry, UpstreamError},
 };
@@ -234,9 +234,6 @@ impl Verdict {
 /// A response for whatever went wrong with the request as a whole.
 fn respond(error: &HttpError) -> Response<RpcBody> {
     let mut response = http_error(error).into_response();
-    if let HttpError::Overloaded = error {
-        response.extensions_mut().insert(TurnedAway);
-    }
     if let HttpError::MethodNotAllowed { hint: Some(hint) } = error {
         *response.body_mut() = RpcBody::from(hint.clone());
         let plain = HeaderValue::from_static("text/plain; charset=utf-8");

@@ -1,8 +1,8 @@
-//! What a connection is doing, and when that has gone on for too long.
+//! Tracks the phase of a connection and the time that it has lasted.
 //!
-//! The connection notes its doings in counters, without looking at a clock; a watchdog samples
-//! them a few times per time-out. So a request pays a few relaxed atomic operations for all the
-//! time-outs together, and a peer is found out at most half a time-out late.
+//! The connection updates counters and flags without reading a clock; a watchdog samples them a few times per time-out. So
+//! a request pays a few relaxed atomic operations for all time-outs together, and a time-out is noticed at most half of its
+//! length late.
 
 use std::{
     io,
@@ -15,9 +15,8 @@ use std::{
     time::Duration,
 };
 
-use bytes::Buf;
 use http_body::{Body, Frame, SizeHint};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
@@ -25,23 +24,11 @@ use tokio::{
     time::{self, Instant},
 };
 
-use super::{
-    Config,
-    answers::{Answers, Taken, Untaken, WatchedData},
-    linger::Linger,
-    relief::Relief,
-};
+use super::{Config, linger::Linger};
 
-/// How long a head may be under way before it has to make room for others: a head is a packet or two,
-/// and whoever needs longer for it is slow or means harm.
+/// Age from which a connection with an unfinished request head can be displaced. A head is a packet or two: a client that
+/// needs longer is slow or hostile.
 const HEAD_GRACE: Duration = Duration::from_secs(1);
-
-/// This part of the time after which a reader that takes nothing is closed, it and those who take next to nothing are
-/// left alone; then they have to make room for others.
-const STALL_GRACE: u32 = 6;
-
-/// Whoever takes so many bytes a second is no such reader: it takes what it can.
-const ENOUGH: u64 = 16 * 1024;
 
 /// Why a connection was closed before its peer closed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,27 +41,25 @@ pub(super) enum Closed {
     Idle,
     /// An answer was ready and was not taken.
     Stalled,
-    /// The listener was full, and its address held the most connections; or it hardly took an answer that held bytes for
-    /// which other requests were turned away.
+    /// The listener was full, and the connection's address held the most connections.
     Displaced,
 }
 
-/// A connection's counters.
+/// A connection's counters and flags.
 #[derive(Debug, Default)]
 pub(super) struct Activity {
-    reads: AtomicU64,
-    writes: AtomicU64,
-    /// Of answers, where there can be several at a time: a peer that pings has what answers that written, too.
-    taken: AtomicU64,
-    write_blocked: AtomicBool,
-    /// Requests whose answer has not been taken whole.
-    in_flight: AtomicUsize,
+    /// Number of requests so far.
     requests: AtomicU64,
-    /// `reads` when the last request ended: more since then is the start of another head.
-    reads_at_end: AtomicU64,
-    /// Answers that wait for the peer to take what is ready.
-    on_reader: AtomicUsize,
-    frames: AtomicU64,
+    /// Requests whose answer is not yet handed over whole.
+    in_flight: AtomicUsize,
+    /// Bytes came since the last request ended: the start of another head.
+    has_read: AtomicBool,
+    /// The socket takes no more: the peer has to read first.
+    write_blocked: AtomicBool,
+    /// Answers of which a part is ready for the peer.
+    ready: AtomicUsize,
+    /// Counts up whenever the peer takes a part of an answer.
+    taken: AtomicU64,
     /// Frames between requests are no heads: HTTP/2 pings and settles windows there.
     multiplexed: AtomicBool,
     /// The last request was answered before all of its body was read.
@@ -83,11 +68,8 @@ pub(super) struct Activity {
     ends: AtomicBool,
     /// All has been said, and the peer is left some time to hear it.
     closing: AtomicBool,
-    /// Those that are on their way, where there can be several at a time.
-    pub(super) answers: Answers,
-    relief: Arc<Relief>,
-    /// The phase that the watchdog saw last.
-    sampled: Mutex<Option<Sample>>,
+    /// The phase that the watchdog saw last, and since when.
+    sampled: Mutex<Option<(Phase, Instant)>>,
     /// The peer is a trusted proxy, or has shown a valid key.
     is_trusted: AtomicBool,
     is_displaced: AtomicBool,
@@ -104,38 +86,19 @@ pub(super) enum Standing {
     Idle,
     /// The head of a request has been on its way for [`HEAD_GRACE`].
     Head,
-    /// The peer takes next to nothing of an answer.
-    Slow,
+    /// A request is being answered.
     Busy,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Sample {
-    phase: Phase,
-    since: Instant,
-    is_slow: bool,
-}
-
-/// What the watchdog compares between samples: unchanged means it has gone on.
+/// Compared between samples of the watchdog: an equal phase has lasted since the first of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     FirstByte,
     Head { requests: u64 },
     Idle { requests: u64 },
     Busy { requests: u64 },
-    Stalled { writes: Option<u64>, frames: u64 },
+    Stalled { taken: u64 },
     Closing,
-}
-
-/// How fast a peer takes what is ready for it.
-#[derive(Clone, Debug)]
-struct Pace {
-    /// From when on, and what had been written by then, in all and of each answer.
-    since: Instant,
-    writes: u64,
-    taken: Taken,
-    /// Was it next to nothing, when last reckoned?
-    is_slow: bool,
 }
 
 pin_project! {
@@ -148,26 +111,22 @@ pin_project! {
     }
 }
 
-/// Counts a request from its head until its answer has been taken.
-pub(super) struct InFlight {
-    activity: Arc<Activity>,
-    version: http::Version,
-}
+/// Counts a request from its head until its answer is handed over whole.
+pub(super) struct InFlight(Arc<Activity>);
 
 pin_project! {
-    /// An answer's body that notes whose turn it is: the reader's, or its own maker's.
+    /// The body of an answer. Records whether a part of it is ready for the peer.
     pub(super) struct WatchedBody<B> {
         #[pin]
         body: B,
-        on_reader: bool,
+        is_ready: bool,
         in_flight: InFlight,
-        untaken: Option<Arc<Untaken>>,
     }
 
     impl<B> PinnedDrop for WatchedBody<B> {
         fn drop(this: Pin<&mut Self>) {
-            if this.on_reader {
-                hand_over(&this.in_flight.activity, this.untaken.as_deref(), false);
+            if this.is_ready {
+                this.in_flight.0.ready.fetch_sub(1, Relaxed);
             }
         }
     }
@@ -193,8 +152,8 @@ impl Closed {
 // === impl Activity ===
 
 impl Activity {
-    pub(super) fn new(relief: Arc<Relief>, is_trusted: bool) -> Self {
-        Self { relief, is_trusted: AtomicBool::new(is_trusted), ..Self::default() }
+    pub(super) fn new(is_trusted: bool) -> Self {
+        Self { is_trusted: AtomicBool::new(is_trusted), ..Self::default() }
     }
 
     pub(super) fn begin_request(self: &Arc<Self>, version: http::Version) -> InFlight {
@@ -205,7 +164,7 @@ impl Activity {
         if version == http::Version::HTTP_2 {
             self.multiplexed.store(true, Relaxed);
         }
-        InFlight { activity: self.clone(), version }
+        InFlight(self.clone())
     }
 
     /// Returns whether no request has come yet.
@@ -231,13 +190,11 @@ impl Activity {
     /// Returns how little is lost if the connection is closed, and for how long that has been so.
     pub(super) fn standing(&self) -> (Standing, Duration) {
         let phase = self.phase();
-        let sample = self.sampled().filter(|sample| sample.phase == phase);
-        let age = sample.map_or(Duration::ZERO, |sample| sample.since.elapsed());
+        let sampled = self.sampled.lock().filter(|(sampled, _)| *sampled == phase);
+        let age = sampled.map_or(Duration::ZERO, |(_, since)| since.elapsed());
         let standing = match phase {
             Phase::FirstByte | Phase::Idle { .. } | Phase::Closing => Standing::Idle,
             Phase::Head { .. } if age >= HEAD_GRACE => Standing::Head,
-            // Each byte that is taken is another phase, and the pace stays what it was.
-            Phase::Stalled { .. } if self.sampled().is_some_and(|sample| sample.is_slow) => Standing::Slow,
             Phase::Head { .. } | Phase::Stalled { .. } | Phase::Busy { .. } => Standing::Busy,
         };
         (standing, age)
@@ -262,20 +219,6 @@ impl Activity {
         self.finish.notified().await;
     }
 
-    fn sampled(&self) -> Option<Sample> {
-        *self.sample()
-    }
-
-    fn sample(&self) -> MutexGuard<'_, Option<Sample>> {
-        self.sampled.lock()
-    }
-
-    /// So many bytes of an answer have been taken.
-    pub(super) fn take(&self, bytes: usize) {
-        self.taken.fetch_add(bytes as u64, Relaxed);
-        self.frames.fetch_add(1, Relaxed);
-    }
-
     /// A request's body was dropped before its end. What is left of it ends the connection, unless it is short; with HTTP/2 it
     /// concerns no other stream.
     pub(super) fn body_left_unread(&self, is_short: bool) {
@@ -286,33 +229,20 @@ impl Activity {
 
     /// Resolves when the connection should be closed, and says why.
     pub(super) async fn expired(&self, config: &Config) -> Closed {
-        let relief = &self.relief;
         let limits =
             [config.first_byte_timeout, config.head_timeout, config.idle_timeout, config.stall_timeout];
         let tick = limits.into_iter().min().unwrap_or_default() / 4;
-        let grace = config.stall_timeout / STALL_GRACE;
         let mut phase = self.phase();
         let mut since = Instant::now();
-        let mut pace = self.pace();
         loop {
-            let is_slow = matches!(phase, Phase::Stalled { .. }) && pace.is_slow;
-            *self.sample() = Some(Sample { phase, since, is_slow });
-            if is_slow && relief.accept() {
-                return Closed::Displaced;
-            }
+            *self.sampled.lock() = Some((phase, since));
             tokio::select! {
-                () = time::sleep(phase.tick(tick, grace)) => {}
+                () = time::sleep(phase.tick(tick)) => {}
                 () = self.cut_off.notified() => return Closed::Displaced,
-                () = relief.wanted(), if is_slow => {}
             }
             let now = self.phase();
             if now != phase {
                 (phase, since) = (now, Instant::now());
-            }
-            if !matches!(phase, Phase::Stalled { .. }) {
-                pace = self.pace();
-            } else if pace.since.elapsed() >= grace {
-                pace = self.pace_after(&pace);
             }
             if let Some((limit, reason)) = phase.limit(config)
                 && since.elapsed() >= limit
@@ -322,39 +252,20 @@ impl Activity {
         }
     }
 
-    /// To be reckoned from now on.
-    fn pace(&self) -> Pace {
-        let writes = if self.multiplexed.load(Relaxed) { &self.taken } else { &self.writes };
-        let (writes, taken) = (writes.load(Relaxed), self.answers.taken());
-        Pace { since: Instant::now(), writes, taken, is_slow: false }
-    }
-
-    /// What it was, to be reckoned anew from now on.
-    fn pace_after(&self, before: &Pace) -> Pace {
-        let now = self.pace();
-        let enough = u128::from(ENOUGH) * (now.since - before.since).as_millis() / 1000;
-        let is_slow = u128::from(now.writes.saturating_sub(before.writes)) < enough
-            || now.taken.is_half_left(&before.taken, enough);
-        Pace { is_slow, ..now }
-    }
-
     fn phase(&self) -> Phase {
         let requests = self.requests.load(Relaxed);
-        let reads = self.reads.load(Relaxed);
-        let blocked = self.write_blocked.load(Relaxed);
         if self.closing.load(Relaxed) {
             Phase::Closing
-        } else if blocked || self.on_reader.load(Relaxed) > 0 || self.answers.is_any_ready() {
-            // While the socket is free, an HTTP/2 peer that takes nothing of its answers can have its
-            // pings answered: bytes count only where they are what is waited for.
-            let writes = blocked.then(|| self.writes.load(Relaxed));
-            Phase::Stalled { writes, frames: self.frames.load(Relaxed) }
+        } else if self.write_blocked.load(Relaxed) || self.ready.load(Relaxed) > 0 {
+            Phase::Stalled { taken: self.taken.load(Relaxed) }
         } else if self.in_flight.load(Relaxed) > 0 {
             Phase::Busy { requests }
-        } else if reads == 0 {
-            Phase::FirstByte
-        } else if reads > self.reads_at_end.load(Relaxed) && !self.multiplexed.load(Relaxed) {
+        } else if self.multiplexed.load(Relaxed) {
+            Phase::Idle { requests }
+        } else if self.has_read.load(Relaxed) {
             Phase::Head { requests }
+        } else if requests == 0 {
+            Phase::FirstByte
         } else {
             Phase::Idle { requests }
         }
@@ -364,13 +275,9 @@ impl Activity {
 // === impl Phase ===
 
 impl Phase {
-    /// When to look again, if no later than `tick`: a head or a slow reader can be displaced only once it is known for it.
-    fn tick(self, tick: Duration, grace: Duration) -> Duration {
-        match self {
-            Self::Head { .. } => tick.min(HEAD_GRACE),
-            Self::Stalled { .. } => tick.min(grace),
-            _ => tick,
-        }
+    /// Returns when to sample again: a head can be displaced only once it is known to last.
+    fn tick(self, tick: Duration) -> Duration {
+        if matches!(self, Self::Head { .. }) { tick.min(HEAD_GRACE) } else { tick }
     }
 
     fn limit(self, config: &Config) -> Option<(Duration, Closed)> {
@@ -388,33 +295,28 @@ impl Phase {
 // === impl InFlight ===
 
 impl InFlight {
-    /// The request was turned away for want of what others hold.
-    pub(super) fn turned_away(&self) {
-        self.activity.relief.want();
-    }
-
     /// The request was refused: the connection ends with this answer, unless its peer is trusted.
     pub(super) fn refused(&self) {
-        if self.activity.is_trusted.load(Relaxed) {
+        if self.0.is_trusted.load(Relaxed) {
             return;
         }
-        if self.version == http::Version::HTTP_2 {
-            self.activity.finish.notify_one();
+        if self.0.multiplexed.load(Relaxed) {
+            self.0.finish.notify_one();
         } else {
-            self.activity.ends.store(true, Relaxed);
+            self.0.ends.store(true, Relaxed);
         }
     }
 
     /// Returns whether the connection ends with this answer.
     pub(super) fn ends_connection(&self) -> bool {
-        self.activity.ends.load(Relaxed)
+        self.0.ends.load(Relaxed)
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.activity.reads_at_end.store(self.activity.reads.load(Relaxed), Relaxed);
-        self.activity.in_flight.fetch_sub(1, Relaxed);
+        self.0.has_read.store(false, Relaxed);
+        self.0.in_flight.fetch_sub(1, Relaxed);
     }
 }
 
@@ -426,11 +328,12 @@ impl<IO> Watched<IO> {
     }
 }
 
-/// Notes how a write went.
+/// Records whether the socket takes more. Only a write after a blocked one shows that the peer has read: while the socket is
+/// free, an HTTP/2 peer that takes nothing of its answers can have its pings answered.
 fn noted(activity: &Activity, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-    activity.write_blocked.store(written.is_pending(), Relaxed);
-    if let Poll::Ready(Ok(count)) = &written {
-        activity.writes.fetch_add(*count as u64, Relaxed);
+    let was_blocked = activity.write_blocked.swap(written.is_pending(), Relaxed);
+    if was_blocked && written.is_ready() {
+        activity.taken.fetch_add(1, Relaxed);
     }
     written
 }
@@ -440,7 +343,9 @@ impl<IO: AsyncRead> AsyncRead for Watched<IO> {
         let this = self.project();
         let before = buf.filled().len();
         ready!(this.io.poll_read(cx, buf))?;
-        this.activity.reads.fetch_add((buf.filled().len() - before) as u64, Relaxed);
+        if buf.filled().len() > before {
+            this.activity.has_read.store(true, Relaxed);
+        }
         Poll::Ready(Ok(()))
     }
 }
@@ -484,30 +389,16 @@ impl<IO: AsyncRead + AsyncWrite> AsyncWrite for Watched<IO> {
 
 // === impl WatchedBody ===
 
-/// Notes that it is the reader's turn, or no longer.
-fn hand_over(activity: &Activity, untaken: Option<&Untaken>, to_reader: bool) {
-    if to_reader {
-        activity.on_reader.fetch_add(1, Relaxed);
-    } else {
-        activity.on_reader.fetch_sub(1, Relaxed);
-    }
-    if let Some(untaken) = untaken {
-        untaken.set_ready(to_reader);
-    }
-}
-
 impl<B> WatchedBody<B> {
-    /// The head of the answer is ready: from here it is the reader's turn.
+    /// The head of the answer is ready.
     pub(super) fn new(body: B, in_flight: InFlight) -> Self {
-        let is_one_of_several = in_flight.version == http::Version::HTTP_2;
-        let untaken = is_one_of_several.then(|| Arc::new(Untaken::new(in_flight.activity.clone())));
-        hand_over(&in_flight.activity, untaken.as_deref(), true);
-        Self { body, on_reader: true, in_flight, untaken }
+        in_flight.0.ready.fetch_add(1, Relaxed);
+        Self { body, is_ready: true, in_flight }
     }
 }
 
-impl<B: Body<Data: Buf>> Body for WatchedBody<B> {
-    type Data = WatchedData<B::Data>;
+impl<B: Body> Body for WatchedBody<B> {
+    type Data = B::Data;
     type Error = B::Error;
 
     fn poll_frame(
@@ -515,15 +406,17 @@ impl<B: Body<Data: Buf>> Body for WatchedBody<B> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         let this = self.project();
-        let activity = &this.in_flight.activity;
+        let activity = &this.in_flight.0;
         let frame = this.body.poll_frame(cx);
-        if frame.is_pending() == *this.on_reader {
-            *this.on_reader = !*this.on_reader;
-            hand_over(activity, this.untaken.as_deref(), *this.on_reader);
+        match (*this.is_ready, frame.is_ready()) {
+            (false, true) => drop(activity.ready.fetch_add(1, Relaxed)),
+            (true, false) => drop(activity.ready.fetch_sub(1, Relaxed)),
+            _ => {}
         }
-        activity.frames.fetch_add(1, Relaxed);
-        let untaken = &*this.untaken;
-        frame.map_ok(|frame| frame.map_data(|data| WatchedData::new(data, untaken.clone())))
+        *this.is_ready = frame.is_ready();
+        // The connection asks for the next part once the peer has taken enough of those before.
+        activity.taken.fetch_add(1, Relaxed);
+        frame
     }
 
     fn is_end_stream(&self) -> bool {

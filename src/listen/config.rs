@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Connections at once. At the cap each newcomer displaces a connection of the address that holds the most: idle ones
-    /// first, then unfinished request heads, then slow readers.
+    /// first, then unfinished request heads, then busy ones.
     pub max: usize,
     /// From accepting a connection to its first byte.
     #[serde(with = "humantime_serde")]

@@ -28,7 +28,7 @@ use tower::Service;
 use tracing::debug;
 
 use super::{
-    Config, HttpService, Metrics, Refused, RequestBody, Tls, TurnedAway,
+    Config, HttpService, Metrics, Refused, RequestBody, Tls,
     activity::{Activity, Closed, InFlight, WatchedBody},
     handshake::Stream,
     slots::Slot,
@@ -226,9 +226,6 @@ where
         let this = self.project();
         let mut response = ready!(this.inner.poll(cx))?;
         let in_flight = this.in_flight.take().expect("a future is not polled after it is ready");
-        if response.extensions().get::<TurnedAway>().is_some() {
-            in_flight.turned_away();
-        }
         if response.extensions().get::<Refused>().is_some() {
             in_flight.refused();
         }

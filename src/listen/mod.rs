@@ -6,7 +6,6 @@
 
 mod accept;
 mod activity;
-mod answers;
 mod config;
 mod connection;
 mod file_limit;
@@ -14,7 +13,6 @@ mod handshake;
 mod linger;
 mod metrics;
 mod peer;
-mod relief;
 mod service;
 mod slots;
 mod tls;
@@ -26,6 +24,6 @@ pub use self::{
     linger::RequestBody,
     metrics::Metrics,
     peer::Peer,
-    service::{HttpService, Refused, TurnedAway},
+    service::{HttpService, Refused},
     tls::{Tls, TlsConfig, TlsError, TlsIdentity},
 };

@@ -8,11 +8,6 @@ use tower::{BoxError, Service};
 
 use super::RequestBody;
 
-/// Among a response's extensions: its request was turned away for want of what others hold until their answers are taken.
-/// Those who hardly take theirs then have to make room.
-#[derive(Clone, Copy, Debug)]
-pub struct TurnedAway;
-
 /// Among a response's extensions: its request was refused for who sent it, or how often. The connection ends with it, unless
 /// the peer is a trusted proxy or has shown a valid key.
 #[derive(Clone, Copy, Debug)]

@@ -14,10 +14,7 @@ use std::{
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
-use super::{
-    activity::{Activity, Standing},
-    relief::Relief,
-};
+use super::activity::{Activity, Standing};
 use crate::client::network;
 
 /// Displaced connections that have not ended, as a part of all slots. Past that, newcomers wait for one of them: their
@@ -40,7 +37,6 @@ pub(super) struct Slots {
     trusted: Trusted,
     state: Mutex<State>,
     freed: Notify,
-    relief: Arc<Relief>,
 }
 
 /// One connection's slot, until it is dropped.
@@ -78,7 +74,7 @@ type Held = BTreeMap<u64, Arc<Activity>>;
 
 impl Slots {
     pub(super) fn new(max: usize, trusted: Trusted) -> Self {
-        Self { max, trusted, state: Mutex::default(), freed: Notify::new(), relief: Arc::default() }
+        Self { max, trusted, state: Mutex::default(), freed: Notify::new() }
     }
 
     /// Takes a slot for a connection from this address: a free one, or that of a displaced connection. `None` if all
@@ -94,7 +90,7 @@ impl Slots {
             // The newcomer has its slot from here on, whenever the other task notices.
             state.displace(Some(holder))?;
         }
-        let activity = Arc::new(Activity::new(self.relief.clone(), holder.is_trusted));
+        let activity = Arc::new(Activity::new(holder.is_trusted));
         let id = state.opened;
         state.opened += 1;
         state.holders.entry(holder).or_default().insert(id, activity.clone());
