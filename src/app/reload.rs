@@ -6,7 +6,7 @@
 //! | takes effect at once | how |
 //! |---|---|
 //! | `strict`, `methods.*`, `call_timeout`, `chain.max_staleness` | from the next call on |
-//! | `http.max_body`, `http.body_timeout`, `http.max_batch`, `http.batch_concurrency`, `http.batch_timeout`, `http.max_batch_answer`, `http.compress`, `http.max_in_flight`, `http.rate`, `http.burst`, `http.keys`, `http.trusted_proxies`, `http.allowed_hosts`, `http.allowed_origins` | from the next request on |
+//! | `http.max_body`, `http.body_timeout`, `http.max_batch`, `http.batch_concurrency`, `http.batch_timeout`, `http.max_batch_answer`, `http.compress`, `http.max_in_flight`, `http.max_per_client`, `http.rate`, `http.burst`, `http.keys`, `http.trusted_proxies`, `http.allowed_hosts`, `http.allowed_origins` | from the next request on |
 //! | `upstream.endpoints`, and what their secrets say; `upstream.connect_timeout`, `upstream.timeout`, `upstream.max_answer` | from the next upstream call on |
 //! | `tls.cert`, `tls.key`, and what is in these files | from the next connection on |
 //! | `log.level` | at once |
@@ -31,7 +31,7 @@ use tracing::{error, info, warn};
 
 use super::start::{certificate, endpoints, feed, is_consistent, warn_of_doubts};
 use crate::{
-    budget::FairBytes,
+    budget::ByteBudget,
     config::{Config, ConfigError, LogConfig, Problem},
     http::{self, Access},
     listen::{Tls, TlsIdentity},
@@ -40,7 +40,7 @@ use crate::{
 };
 
 /// The keys that [`Reload::apply`] applies; `a.*` is all under `a`. A key that is not here waits for a restart.
-const LIVE: [&str; 24] = [
+const LIVE: [&str; 25] = [
     "strict",
     "call_timeout",
     "methods.*",
@@ -53,6 +53,7 @@ const LIVE: [&str; 24] = [
     "http.max_batch_answer",
     "http.compress",
     "http.max_in_flight",
+    "http.max_per_client",
     "http.rate",
     "http.burst",
     "http.keys",
@@ -95,7 +96,7 @@ pub(super) struct Parts {
     /// Where new heads are told of.
     pub(super) feed: watch::Sender<Option<HeadFeed>>,
     /// For what the endpoints read.
-    pub(super) budget: FairBytes,
+    pub(super) budget: ByteBudget,
 }
 
 /// How often the configuration was read again. A default one counts for nobody.

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     admin::{Admin, Events, Guard, History, Operator},
-    budget::{ByteBudget, FairBytes},
+    budget::ByteBudget,
     cache::{self, Cache, DiskError},
     config::{Config, ConfigError, LogConfig, Problem},
     http::{self, Access, Edge, HostCheck},
@@ -95,7 +95,8 @@ impl App {
     /// If the configuration names no usable upstream, or an address cannot be had.
     pub async fn start(config: Config) -> Result<Self, StartError> {
         let mut registry = Registry::with_prefix("holdfast");
-        let budget = FairBytes::new(ByteBudget::new(config.max_bytes_in_flight.as_u64()));
+        let per_client = config.max_bytes_per_client.map(|bytes| bytes.as_u64());
+        let budget = ByteBudget::new(config.max_bytes_in_flight.as_u64(), per_client);
         let endpoints = endpoints(&config, &budget).map_err(StartError::Config)?;
         let feed = feed(&config.upstream).map_err(StartError::Config)?;
         // Before anybody is asked for anything: it may be another's.
@@ -156,13 +157,10 @@ impl App {
             draining: false.into(),
         });
         let follow = tokio::spawn(follower.run(feed.subscribe()));
-        // Of its own: those who take nothing must not keep others from being read.
-        let waiting = FairBytes::new(ByteBudget::new(config.max_bytes_in_flight.as_u64()));
         let scheme = if config.tls.admin { "https" } else { "http" };
         let access = Access::new(&config.http, Policy::new(&config.proxy()), request_metrics);
         let edge = Edge {
             budget: budget.clone(),
-            waiting,
             access: access.clone(),
             listen: Some(rpc.address().ip()),
             admin: Some(format!("{scheme}://{}", admin.address())),
@@ -274,7 +272,7 @@ impl App {
 /// # Errors
 /// If it would not: what [`App::start`] would say.
 pub fn check(config: &Config) -> Result<(), StartError> {
-    let budget = FairBytes::new(ByteBudget::new(config.max_bytes_in_flight.as_u64()));
+    let budget = ByteBudget::new(config.max_bytes_in_flight.as_u64(), None);
     endpoints(config, &budget).map_err(StartError::Config)?;
     feed(&config.upstream).map_err(StartError::Config)?;
     certificate(&config.tls).map_err(StartError::Config)?;
@@ -311,7 +309,7 @@ pub(super) fn is_consistent(endpoints: &[EndpointConfig]) -> bool {
 }
 
 /// The nodes, and how they are reached.
-pub(super) fn endpoints(config: &Config, budget: &FairBytes) -> Result<Vec<EndpointParts>, Problem> {
+pub(super) fn endpoints(config: &Config, budget: &ByteBudget) -> Result<Vec<EndpointParts>, Problem> {
     let listeners = [("listen", config.listen), ("admin", config.admin)];
     let config = &config.upstream;
     if config.endpoints.is_empty() {

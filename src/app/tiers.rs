@@ -6,7 +6,7 @@ use prometheus_client::registry::Registry;
 
 use super::StartError;
 use crate::{
-    budget::FairBytes,
+    budget::ByteBudget,
     cache::{Config, Disk, TierMetrics, Tiers, redis::Redis, tier::Tier},
     config::Problem,
 };
@@ -18,7 +18,11 @@ const DISK_PATIENCE: Duration = Duration::from_secs(1);
 const REDIS_MARGIN: u32 = 2;
 
 /// Opens what is configured. A Redis need not be up; a directory must be there, and be nobody else's.
-pub(super) fn open(config: &Config, budget: FairBytes, registry: &mut Registry) -> Result<Tiers, StartError> {
+pub(super) fn open(
+    config: &Config,
+    budget: ByteBudget,
+    registry: &mut Registry,
+) -> Result<Tiers, StartError> {
     let mut tiers: Vec<(Arc<dyn Tier>, Duration)> = Vec::new();
     if let Some(disk) = &config.disk {
         tiers.push((Arc::new(Disk::open(disk).map_err(StartError::Disk)?), DISK_PATIENCE));

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{FairLease, Full};
+use super::{ByteLease, Full};
 
 /// Bytes that are being read. All that the buffer has allocated is counted, not only the bytes that have come: a small
 /// packed answer can unpack to anything. While the buffer moves into a larger one, both count.
@@ -34,12 +34,12 @@ impl LeasedBuffer {
     ///
     /// # Errors
     /// If the lease cannot grow by that.
-    pub fn reserve(&mut self, bytes: usize, lease: &mut FairLease) -> Result<(), Full> {
+    pub fn reserve(&mut self, bytes: usize, lease: &mut ByteLease) -> Result<(), Full> {
         let before = self.buffer.capacity();
         if bytes <= before {
             return Ok(());
         }
-        lease.grow_reading(bytes)?;
+        lease.grow(bytes)?;
         self.buffer.reserve_exact(bytes - self.buffer.len());
         lease.hold(lease.held() - before);
         Ok(())
@@ -49,7 +49,7 @@ impl LeasedBuffer {
     ///
     /// # Errors
     /// If the lease cannot grow by the room that the chunk needs.
-    pub fn append(&mut self, chunk: &[u8], lease: &mut FairLease) -> Result<(), Full> {
+    pub fn append(&mut self, chunk: &[u8], lease: &mut ByteLease) -> Result<(), Full> {
         let needed = self.buffer.len() + chunk.len();
         // Twice as much, so that not every chunk moves the whole; just enough where that is not to be had.
         let ample = needed.max(self.max.min(self.buffer.capacity() * 2));
@@ -59,7 +59,7 @@ impl LeasedBuffer {
     }
 
     /// Returns the bytes, and nothing besides: the lease holds as much less.
-    pub fn finish(mut self, lease: &mut FairLease) -> Bytes {
+    pub fn finish(mut self, lease: &mut ByteLease) -> Bytes {
         let before = self.buffer.capacity();
         self.buffer.shrink_to_fit();
         lease.hold(lease.held() - (before - self.buffer.capacity()));
@@ -72,12 +72,12 @@ mod tests {
     use proptest::{collection::vec, prelude::*};
 
     use super::*;
-    use crate::budget::{ByteBudget, FairBytes, SMALL};
+    use crate::budget::{ByteBudget, SMALL};
 
     proptest! {
         #[test]
         fn all_that_is_allocated_is_counted(chunks in vec(1..200_000_usize, 0..40), max in 0..8_000_000_u64) {
-            let bytes = FairBytes::new(ByteBudget::new(max));
+            let bytes = ByteBudget::new(max, None);
             let mut lease = bytes.lease(None);
             let mut buffer = LeasedBuffer::new(4 << 20);
             let mut whole = Vec::new();

@@ -1,17 +1,15 @@
-//! One limit for all bytes that are being read or fetched at a time, and shares of it.
+//! Limits the bytes that are held for clients: one budget for all, and a limit for each client.
 //!
-//! Bodies and answers each have a limit of their own; a thousand of them together would still be
-//! too much. Whoever reads takes a [`Lease`] and lets it grow with what it holds. Growing never
-//! waits: readers that wait for each other's bytes could wait for ever.
+//! Bodies and answers each have a limit of their own; a thousand of them together would still be too much. A reader takes a
+//! [`ByteLease`] and lets it grow with its buffer; an answer that waits for its client holds one, too. Growing never waits:
+//! readers that wait for each other's bytes could wait for ever.
 
 mod buffer;
-mod crowd;
-mod fair;
+mod clients;
 
 pub use self::{
     buffer::LeasedBuffer,
-    crowd::{Crowd, Full, Seats, Share},
-    fair::{FairBytes, FairLease},
+    clients::{ClientCounts, Full},
 };
 
 use std::sync::{
@@ -19,154 +17,156 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-/// So few are always to be had by whoever reads: others limit how many read at a time.
+use crate::client::{Client, ClientLimit};
+
+/// A body or an answer of up to so many bytes is not counted: the limit on requests in flight bounds how many there are. So
+/// small calls, and the results of writes, are never refused for want of bytes.
 pub const SMALL: usize = 64 << 10;
 
-/// Bytes that may be held together.
+/// Bytes that may be held at a time. Clones share them.
 #[derive(Clone, Debug)]
-pub struct ByteBudget(Arc<Shared>);
+pub struct ByteBudget(Arc<Inner>);
 
 #[derive(Debug)]
-struct Shared {
-    max: u64,
+struct Inner {
+    limit: ClientLimit,
     held: AtomicU64,
+    clients: ClientCounts,
 }
 
-/// Bytes held by one reader; given back when dropped.
+/// Bytes held for one client, given back when dropped.
 #[derive(Debug)]
-pub struct Lease {
+pub struct ByteLease {
     budget: ByteBudget,
-    held: u64,
+    /// The client and its limit, if it has one of its own.
+    client: Option<(Client, u64)>,
+    /// Bytes that are held without being counted.
+    free: usize,
+    held: usize,
+    counted: u64,
 }
-
-/// All bytes are taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("too many bytes are being read at once")]
-pub struct Exhausted;
 
 // === impl ByteBudget ===
 
 impl ByteBudget {
-    /// Allows `bytes` at a time.
-    pub fn new(bytes: u64) -> Self {
-        Self(Arc::new(Shared { max: bytes, held: AtomicU64::new(0) }))
+    /// Allows `max` bytes at a time, of which one client may hold `per_client`, or the [default](ClientLimit).
+    pub fn new(max: u64, per_client: Option<u64>) -> Self {
+        let limit = ClientLimit::new(max, per_client);
+        Self(Arc::new(Inner { limit, held: AtomicU64::new(0), clients: ClientCounts::default() }))
     }
 
-    /// A lease of nothing yet.
-    pub fn lease(&self) -> Lease {
-        Lease { budget: self.clone(), held: 0 }
-    }
-
-    /// How many there may be.
-    pub fn max(&self) -> u64 {
-        self.0.max
-    }
-
-    /// How many are held by all together.
+    /// Number of bytes that are counted now, for all clients together.
     pub fn held(&self) -> u64 {
         self.0.held.load(Relaxed)
     }
+
+    /// Returns an empty lease. Without a client only the total limits it.
+    pub fn lease(&self, client: Option<Client>) -> ByteLease {
+        let client = self.0.limit.below_total(client);
+        ByteLease { budget: self.clone(), client, free: SMALL, held: 0, counted: 0 }
+    }
+
+    /// Returns an empty lease that counts [small](SMALL) sizes, too: for parts of which one request has many.
+    pub fn lease_of_part(&self, client: Option<Client>) -> ByteLease {
+        let mut lease = self.lease(client);
+        lease.free = 0;
+        lease
+    }
 }
 
-// === impl Lease ===
+// === impl Inner ===
 
-impl Lease {
-    /// Takes `bytes` more; says how many were held before, by all together.
+impl Inner {
+    fn take(&self, bytes: u64, client: Option<(Client, u64)>) -> Result<(), Full> {
+        if let Some((client, max)) = client {
+            self.clients.add(client, bytes, max)?;
+        }
+        // A sum over the limit is there for a moment, and another lease may find too little meanwhile: it is as near to the
+        // limit as this one.
+        let before = self.held.fetch_add(bytes, Relaxed);
+        if before.saturating_add(bytes) > self.limit.total() {
+            self.give_back(bytes, client);
+            return Err(Full::All);
+        }
+        Ok(())
+    }
+
+    /// Takes bytes whatever the limits.
+    fn force(&self, bytes: u64, client: Option<(Client, u64)>) {
+        self.held.fetch_add(bytes, Relaxed);
+        if let Some((client, _)) = client {
+            let _ = self.clients.add(client, bytes, u64::MAX);
+        }
+    }
+
+    fn give_back(&self, bytes: u64, client: Option<(Client, u64)>) {
+        self.held.fetch_sub(bytes, Relaxed);
+        if let Some((client, _)) = client {
+            self.clients.subtract(client, bytes);
+        }
+    }
+}
+
+// === impl ByteLease ===
+
+impl ByteLease {
+    /// Number of bytes that are held.
+    pub fn held(&self) -> usize {
+        self.held
+    }
+
+    /// Holds `bytes` more.
     ///
     /// # Errors
-    /// If they are not to be had now; what was held stays held.
-    pub fn grow(&mut self, bytes: usize) -> Result<u64, Exhausted> {
-        let Shared { max, held } = &*self.budget.0;
-        let bytes = bytes as u64;
-        // What is too much is there for a moment, and somebody else may find too little meanwhile: they are as near to
-        // the limit as this one.
-        let before = held.fetch_add(bytes, Relaxed);
-        if before.saturating_add(bytes) > *max {
-            held.fetch_sub(bytes, Relaxed);
-            return Err(Exhausted);
+    /// If they are more than the total or the client's limit allows now; the lease stays as it was.
+    pub fn grow(&mut self, bytes: usize) -> Result<(), Full> {
+        self.resize(self.held.saturating_add(bytes))
+    }
+
+    /// Holds `bytes` from now on.
+    ///
+    /// # Errors
+    /// If they are more than before, and more than the total or the client's limit allows now; the lease stays as it was.
+    pub fn resize(&mut self, bytes: usize) -> Result<(), Full> {
+        if let Some(more) = self.counts(bytes).checked_sub(self.counted).filter(|more| *more > 0) {
+            self.budget.0.take(more, self.client)?;
+            self.counted += more;
         }
-        self.held += bytes;
-        Ok(before)
+        self.hold(bytes);
+        Ok(())
     }
 
-    /// What it is a lease of.
-    pub fn budget(&self) -> &ByteBudget {
-        &self.budget
-    }
-
-    /// How many bytes are held.
-    pub fn held(&self) -> usize {
-        usize::try_from(self.held).unwrap_or(usize::MAX)
-    }
-
-    /// Holds just so many bytes from here on, whatever the limit: they are there. Others find less, or nothing.
+    /// Holds `bytes` from now on, whatever the limits: they are in memory already. Others find less.
     pub fn hold(&mut self, bytes: usize) {
-        let held = &self.budget.0.held;
-        let bytes = bytes as u64;
-        match bytes.checked_sub(self.held) {
-            Some(more) => held.fetch_add(more, Relaxed),
-            None => held.fetch_sub(self.held - bytes, Relaxed),
-        };
-        self.held = bytes;
+        let (before, counted) = (self.counted, self.counts(bytes));
+        (self.held, self.counted) = (bytes, counted);
+        if counted > before {
+            self.budget.0.force(counted - before, self.client);
+        } else if counted < before {
+            self.budget.0.give_back(before - counted, self.client);
+        }
     }
 
-    /// Takes over what another lease of the same budget holds.
+    /// Takes over the bytes of another lease of the same client.
     pub fn absorb(&mut self, mut other: Self) {
         debug_assert!(Arc::ptr_eq(&self.budget.0, &other.budget.0), "a lease of the same budget");
-        self.held += std::mem::take(&mut other.held);
+        debug_assert_eq!(self.client, other.client, "a lease of the same client");
+        self.held += other.held;
+        self.counted += std::mem::take(&mut other.counted);
+    }
+
+    fn counts(&self, bytes: usize) -> u64 {
+        if bytes <= self.free { 0 } else { bytes as u64 }
     }
 }
 
-impl Drop for Lease {
+impl Drop for ByteLease {
     fn drop(&mut self) {
-        if self.held > 0 {
-            self.budget.0.held.fetch_sub(self.held, Relaxed);
+        if self.counted > 0 {
+            self.budget.0.give_back(self.counted, self.client);
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn leases_share_the_budget_and_give_back() {
-        let budget = ByteBudget::new(4096);
-        let (mut one, mut two) = (budget.lease(), budget.lease());
-        one.grow(1).unwrap();
-        one.grow(1023).unwrap();
-        two.grow(3072).unwrap();
-        assert_eq!(one.grow(1), Err(Exhausted));
-        drop(two);
-        one.grow(3072).unwrap();
-        drop(one);
-        budget.lease().grow(4096).unwrap();
-    }
-
-    #[test]
-    fn what_is_there_is_held_whatever_the_limit() {
-        let budget = ByteBudget::new(10);
-        let (mut one, mut two) = (budget.lease(), budget.lease());
-        one.hold(8);
-        two.hold(8);
-        assert_eq!(budget.lease().grow(1), Err(Exhausted));
-        one.absorb(two);
-        assert_eq!(one.held(), 16);
-        one.hold(9);
-        assert_eq!(one.grow(2), Err(Exhausted));
-        one.grow(1).unwrap();
-        drop(one);
-        budget.lease().grow(10).unwrap();
-    }
-
-    #[test]
-    fn what_was_refused_is_not_held() {
-        let budget = ByteBudget::new(10);
-        let mut lease = budget.lease();
-        lease.grow(4).unwrap();
-        for _ in 0..100 {
-            assert_eq!(lease.grow(7), Err(Exhausted));
-        }
-        lease.grow(6).unwrap();
-    }
-}
+mod tests;

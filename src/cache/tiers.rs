@@ -28,7 +28,7 @@ pub use self::{
 };
 use super::tier::{ChainKey, Damaged, Part, Sealed, Tier, TierKind, Tiered, Usage};
 use crate::{
-    budget::{FairBytes, FairLease},
+    budget::{ByteBudget, ByteLease},
     client::Client,
     eth::{BlockHash, BlockNumber, TxHash, TxPosition},
     timeout::timeout,
@@ -49,7 +49,7 @@ struct Inner {
     rungs: Box<[Rung]>,
     eras: Arc<Eras>,
     /// What was read and is not checked yet is held for clients, as an upstream's answer is.
-    budget: FairBytes,
+    budget: ByteBudget,
     metrics: Metrics,
 }
 
@@ -73,7 +73,7 @@ pub struct Found<T> {
 pub struct Text {
     /// It.
     pub text: Bytes,
-    _held: FairLease,
+    _held: ByteLease,
 }
 
 /// A tier whose word on numbers does not count yet.
@@ -107,7 +107,7 @@ pub struct TierStatus {
 
 impl Tiers {
     /// These, each with how long a read may take, the nearest first. Must be called within a runtime, where it writes.
-    pub fn new(tiers: Vec<(Arc<dyn Tier>, Duration)>, budget: FairBytes, metrics: Metrics) -> Self {
+    pub fn new(tiers: Vec<(Arc<dyn Tier>, Duration)>, budget: ByteBudget, metrics: Metrics) -> Self {
         if tiers.is_empty() {
             return Self::default();
         }
@@ -139,7 +139,7 @@ impl Tiers {
             let kind = tier.kind();
             let Some(sealed) = tier.look(|tier| tier.get(chain, part, hash)).await else { continue };
             let mut held = inner.budget.lease(Client::current());
-            if held.grow_reading(sealed.bytes().len() + sealed.takes()).is_err() {
+            if held.grow(sealed.bytes().len() + sealed.takes()).is_err() {
                 // Too much is held already: as if it took too long.
                 inner.metrics.skipped(kind);
                 continue;

@@ -12,7 +12,7 @@ use tower::util::BoxCloneSyncService;
 use super::{Failure, run, say, serve::Settings};
 use crate::{
     app::{self, StartError},
-    budget::{ByteBudget, FairBytes},
+    budget::ByteBudget,
     config::{Config, LogConfig, Problem},
     eth::{BlockHash, Operation, Tag},
     jsonrpc::{Answer, Params},
@@ -94,7 +94,7 @@ async fn check(config: Config, offline: bool) -> Result<(), Failure> {
 }
 
 async fn check_endpoint(config: &Config, at: usize, endpoint: &EndpointConfig) -> Result<(), Failure> {
-    let budget = FairBytes::new(ByteBudget::new(config.max_bytes_in_flight.as_u64()));
+    let budget = ByteBudget::new(config.max_bytes_in_flight.as_u64(), None);
     let problem = |error| StartError::Config(Problem::new(format!("upstream.endpoints.{at}"), error));
     let reach = Reach::resolve(endpoint).map_err(problem)?;
     let leaf = HttpLeaf::try_new(&reach, &config.upstream, budget).map_err(problem)?;

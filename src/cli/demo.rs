@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     app::{App, StartError},
-    budget::{ByteBudget, FairBytes},
+    budget::ByteBudget,
     config::{Config, Sources},
     devchain::{self, BlockRef, DevChain, DevNode},
     jsonrpc::Params,
@@ -157,7 +157,7 @@ fn six_calls(chain: &DevChain, block: BlockRef) -> Vec<String> {
 async fn traffic(chain: &DevChain, proxy: SocketAddr) {
     let config = upstream::Config::default();
     let endpoint = EndpointConfig::at(format!("http://{proxy}"));
-    let budget = FairBytes::new(ByteBudget::new(config.max_answer.as_u64()));
+    let budget = ByteBudget::new(config.max_answer.as_u64(), None);
     let Ok(reach) = Reach::resolve(&endpoint) else { return };
     let Ok(leaf) = HttpLeaf::try_new(&reach, &config, budget) else { return };
     let leaf = BoxCloneSyncService::new(leaf);

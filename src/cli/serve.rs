@@ -156,11 +156,12 @@ async fn serve(
             () = reloads.next() => app.reload(sources.clone().load(), |log| level.set(log)),
         }
     }
-    let stop = async {
+    // On the heap, as it holds the whole program.
+    let stop = Box::pin(async {
         app.stop().await;
         // What was asked last has been answered: its spans have ended.
         export.finish().await;
-    };
+    });
     signals.or_again(stop).await;
     Ok(())
 }

@@ -20,7 +20,7 @@ pub use self::{
     log::{LogConfig, LogFormat},
     tracing::TracingConfig,
 };
-use crate::{cache, http, listen, proxy, shown::Time, upstream, verify};
+use crate::{cache, client::ClientLimit, http, listen, proxy, shown::Time, upstream, verify};
 
 /// Of anything at a time. No machine has as much, and what counts and adds these is far from its end.
 const MOST: usize = 1 << 30;
@@ -47,8 +47,11 @@ pub struct Config {
     /// From the signal to stop until no connection is accepted any more.
     #[serde(with = "humantime_serde")]
     pub drain_delay: Duration,
-    /// Bytes being read from clients and upstreams at a time.
+    /// Bytes of large bodies and answers at a time: read from clients and upstreams, and waiting for clients.
     pub max_bytes_in_flight: ByteSize,
+    /// Of these, the bytes held for one client. Half of them if `None`; all for an address that clients share.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_bytes_per_client: Option<ByteSize>,
     /// What is logged, and how.
     pub log: LogConfig,
     /// Where spans are sent.
@@ -85,6 +88,7 @@ impl Default for Config {
             call_timeout: proxy.call_timeout,
             drain_delay: Duration::ZERO,
             max_bytes_in_flight: ByteSize::mib(512),
+            max_bytes_per_client: None,
             log: LogConfig::default(),
             tracing: TracingConfig::default(),
             methods: proxy.methods,
@@ -109,7 +113,10 @@ impl Config {
             chain_id: self.chain_id,
             strict: self.strict,
             call_timeout: self.call_timeout,
-            max_per_client: self.upstream.max_per_client,
+            fetches: ClientLimit::new(
+                self.upstream.max_in_flight as u64,
+                self.upstream.max_per_client.map(|most| most as u64),
+            ),
             methods: self.methods.clone(),
             chain: self.chain.clone(),
             plan: self.plan.clone(),
@@ -129,7 +136,14 @@ impl Config {
             );
             doubts.push(Problem::new("call_timeout", message));
         }
+        let is_open = !self.listen.ip().to_canonical().is_loopback();
         let all = self.max_bytes_in_flight;
+        let half = ByteSize(all.as_u64() / 2);
+        let (limit, whose, most) = match self.max_bytes_per_client {
+            Some(most) if most < all => ("max_bytes_per_client", "one client", most),
+            None if is_open => ("max_bytes_per_client", "one client (half of max_bytes_in_flight)", half),
+            _ => ("max_bytes_in_flight", "all together", all),
+        };
         // While a buffer moves into a larger one, both are there.
         let while_read = |size: ByteSize| ByteSize(size.as_u64().saturating_mul(3) / 2);
         let each = [
@@ -137,14 +151,13 @@ impl Config {
             ("http.max_batch_answer", self.http.max_batch_answer),
             ("upstream.max_answer", while_read(self.upstream.max_answer)),
         ];
-        for (key, one) in each.into_iter().filter(|(_, one)| *one > all) {
+        for (key, one) in each.into_iter().filter(|(_, one)| *one > most) {
             let message = format!(
-                "{all} for all together is less than {key} lets a single one take, {one}: what is larger is refused as \
+                "{most} for {whose} is less than {key} lets a single one take, {one}: what is larger is refused as \
                  too much at once, however often it is tried; set it to {one} or more, or {key} to less"
             );
-            doubts.push(Problem::new("max_bytes_in_flight", message));
+            doubts.push(Problem::new(limit, message));
         }
-        let is_open = !self.listen.ip().to_canonical().is_loopback();
         if is_open && self.http.keys.is_empty() && self.http.rate.is_none() {
             let message = format!(
                 "{} is open to other machines, and any client can cause any number of upstream calls; set http.rate to \
@@ -165,10 +178,14 @@ impl Config {
             ("http.max_in_flight", self.http.max_in_flight),
             ("connections.max", self.connections.max),
             ("upstream.max_in_flight", self.upstream.max_in_flight),
-            ("upstream.max_per_client", self.upstream.max_per_client),
             ("chain.window", self.chain.window),
         ];
-        for (key, value) in positive {
+        let optional = [
+            ("http.max_per_client", self.http.max_per_client),
+            ("upstream.max_per_client", self.upstream.max_per_client),
+        ];
+        let optional = optional.into_iter().filter_map(|(key, value)| Some((key, value?)));
+        for (key, value) in positive.into_iter().chain(optional) {
             if value == 0 {
                 return Err(Problem::new(key, "must be at least 1"));
             }
@@ -178,6 +195,7 @@ impl Config {
         }
         let sizes = [
             ("max_bytes_in_flight", self.max_bytes_in_flight),
+            ("max_bytes_per_client", self.max_bytes_per_client.unwrap_or(self.max_bytes_in_flight)),
             ("http.max_body", self.http.max_body),
             ("http.max_batch_answer", self.http.max_batch_answer),
             ("upstream.max_answer", self.upstream.max_answer),

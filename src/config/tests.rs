@@ -216,6 +216,8 @@ fn errors_name_the_file_the_key_and_what_would_be_right() {
         ("[upstream]\nhedge = true", "FILE: upstream.hedge: expected"),
         ("[http]\nmax_body = '0 B'", "FILE: http.max_body: must be at least 1 B"),
         ("max_bytes_in_flight = 0", "FILE: max_bytes_in_flight: must be at least 1 B"),
+        ("max_bytes_per_client = 0", "FILE: max_bytes_per_client: must be at least 1 B"),
+        ("[http]\nmax_per_client = 0", "FILE: http.max_per_client: must be at least 1"),
         (
             "[http]\nallowed_hosts = ['http://rpc.example.org']",
             "FILE: http.allowed_hosts.0: \"http://rpc.example.org\" is no host; write a name or an address",
@@ -303,6 +305,10 @@ fn what_is_seldom_meant_is_doubted() {
     );
     assert!(little.ends_with("; set it to 192.0 MiB or more, or upstream.max_answer to less"), "{little}");
     assert_eq!(doubts("max_bytes_in_flight = '1 MiB'").len(), 3);
+    let [little] = &doubts("max_bytes_per_client = '100 MiB'")[..] else { panic!() };
+    assert!(little.starts_with("max_bytes_per_client: 100.0 MiB for one client is less than"), "{little}");
+    let [half, _] = &doubts("listen = '0.0.0.0:8545'\nmax_bytes_in_flight = '200 MiB'")[..] else { panic!() };
+    assert!(half.starts_with("max_bytes_per_client: 100.0 MiB for one client (half of"), "{half}");
     let [open] = &doubts("listen = '0.0.0.0:8545'")[..] else { panic!() };
     assert!(open.starts_with("listen: 0.0.0.0:8545 is open to other machines, "), "{open}");
     for key in ["http.rate", "http.keys", "upstream.endpoints"] {

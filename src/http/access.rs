@@ -159,7 +159,7 @@ impl Rules {
         let address = self.address(request, peer);
         let bucket =
             self.households.as_ref().zip(address).map(|(households, address)| households.bucket(address));
-        let client = address.map(client_at);
+        let client = address.map(|address| client_at(address, is_loopback, &self.trusted_proxies));
         Ok(Caller { origin, policy: self.policy.clone(), bucket, client, gzip: false })
     }
 

@@ -76,9 +76,13 @@ pub(super) fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[Netwo
     client
 }
 
-/// Who counts as the client at an address.
-pub(super) fn client_at(address: IpAddr) -> Client {
-    Client::Address(network(address))
+/// Who counts as the client at an address. Many clients share one that is a trusted proxy's own: it forwarded no other.
+pub(super) fn client_at(address: IpAddr, is_loopback: bool, trusted: &[Network]) -> Client {
+    if is_loopback || is_trusted(address, trusted) {
+        Client::Shared(network(address))
+    } else {
+        Client::Address(network(address))
+    }
 }
 
 /// With or without a port, as some proxies write it.
@@ -190,6 +194,15 @@ mod tests {
         assert_eq!(client("9.9.9.9", &["1.2.3.4"], &["10.0.0.0/8"]), "9.9.9.9");
         assert_eq!(client("10.0.0.1", &["1.2.3.4"], &["10.0.0.0/8"]), "1.2.3.4");
         assert_eq!(client("10.0.0.1", &[], &["10.0.0.0/8"]), "10.0.0.1");
+    }
+
+    #[test]
+    fn loopback_clients_and_unforwarded_ones_share_an_address() {
+        let trusted = ["10.0.0.0/8".parse().unwrap()];
+        let at = |address, is_loopback| client_at(ip(address), is_loopback, &trusted);
+        assert_eq!(at("9.9.9.9", false), Client::Address(ip("9.9.9.9")));
+        assert_eq!(at("10.0.0.1", false), Client::Shared(ip("10.0.0.1")));
+        assert_eq!(at("127.0.0.1", true), Client::Shared(ip("127.0.0.1")));
     }
 
     #[test]

@@ -9,11 +9,10 @@ use super::{
     Config, LeftOut,
     cache_status::CacheTally,
     gzip::Mark,
-    packet::LARGE,
     rescue::{self, Verdict},
 };
 use crate::{
-    budget::{FairBytes, FairLease, Full},
+    budget::{ByteBudget, ByteLease, Full, SMALL},
     cache::Deflated,
     client::Client,
     jsonrpc::{Answer, ErrorObject, RawId, ReplyWriter, Rope},
@@ -22,7 +21,7 @@ use crate::{
 
 /// From here on an answer counts while it waits for those before it in its batch: as many smaller ones as run side by
 /// side do not come to a large one.
-const COUNTS: usize = LARGE / 32;
+const COUNTS: usize = SMALL / 32;
 
 /// What goes back for one entry.
 pub(super) struct Reply {
@@ -32,7 +31,7 @@ pub(super) struct Reply {
     pub(super) outcome: Option<Outcome>,
     pub(super) deflated: Option<Arc<Deflated>>,
     /// Of an answer that waits for those before it.
-    lease: Option<Box<FairLease>>,
+    lease: Option<Box<ByteLease>>,
     /// There is no answer for this reason, and none will be made to what follows.
     left_out: Option<LeftOut>,
 }
@@ -43,15 +42,13 @@ pub(super) struct Reply {
 /// refused would send the writes in it again.
 pub(super) struct Batch<'a> {
     limits: &'a Config,
-    waiting: &'a FairBytes,
-    client: Option<Client>,
     begun: Instant,
     writer: ReplyWriter,
     /// What of it there is a deflated form of.
     marks: Vec<Mark>,
     tally: CacheTally,
-    /// Of all that is written, once that is much.
-    lease: Option<FairLease>,
+    /// Of all that is written.
+    lease: ByteLease,
     left_out: Option<LeftOut>,
     /// How many have no answer for it.
     missing: u64,
@@ -62,7 +59,7 @@ pub(super) struct Done {
     pub(super) rope: Rope,
     pub(super) marks: Vec<Mark>,
     pub(super) cache_status: HeaderValue,
-    pub(super) lease: Option<FairLease>,
+    pub(super) lease: ByteLease,
     /// Why some of it was left out, and how many calls: those for another reason, after the first, among them.
     pub(super) left_out: Option<(LeftOut, u64)>,
 }
@@ -99,12 +96,12 @@ impl Reply {
     }
 
     /// Counts from here on, since it waits for what is before it.
-    pub(super) fn counted(self, waiting: &FairBytes, client: Option<Client>) -> Self {
+    pub(super) fn counted(self, bytes: &ByteBudget, client: Option<Client>) -> Self {
         let size = self.answer.as_ref().map_or(0, Answer::len);
         if size < COUNTS {
             return self;
         }
-        let mut lease = waiting.lease(client);
+        let mut lease = bytes.lease_of_part(client);
         match lease.grow(size) {
             Ok(()) => Self { lease: Some(Box::new(lease)), ..self },
             Err(full) => Self::left_out(full.into()),
@@ -126,16 +123,14 @@ impl From<Full> for LeftOut {
 // === impl Batch ===
 
 impl<'a> Batch<'a> {
-    pub(super) fn new(limits: &'a Config, waiting: &'a FairBytes, client: Option<Client>) -> Self {
+    pub(super) fn new(limits: &'a Config, bytes: &ByteBudget, client: Option<Client>) -> Self {
         Self {
             limits,
-            waiting,
-            client,
             begun: Instant::now(),
             writer: ReplyWriter::batch(),
             marks: Vec::new(),
             tally: CacheTally::default(),
-            lease: None,
+            lease: bytes.lease(client),
             left_out: None,
             missing: 0,
         }
@@ -177,7 +172,7 @@ impl<'a> Batch<'a> {
     fn make_room(
         &mut self,
         more: usize,
-        counted: Option<Box<FairLease>>,
+        counted: Option<Box<ByteLease>>,
         is_write: bool,
     ) -> Result<(), LeftOut> {
         let written = self.writer.len();
@@ -190,19 +185,15 @@ impl<'a> Batch<'a> {
             }
             self.left_out = self.left_out.or(Some(reason));
         }
-        if size < LARGE {
-            return Ok(());
-        }
-        let lease = self.lease.get_or_insert_with(|| self.waiting.lease(self.client));
         if let Some(counted) = counted {
-            lease.absorb(*counted);
+            self.lease.absorb(*counted);
         }
         if is_write {
-            lease.hold(size);
+            self.lease.hold(size);
             return Ok(());
         }
-        lease.grow(size.saturating_sub(lease.held())).map_err(|full| {
-            lease.hold(written);
+        self.lease.resize(size).map_err(|full| {
+            self.lease.hold(written);
             full.into()
         })
     }

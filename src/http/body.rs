@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::in_flight::Permit;
-use crate::{budget::FairLease, jsonrpc::Rope};
+use crate::{budget::ByteLease, jsonrpc::Rope};
 use bytes::{Buf, Bytes};
 use http::Version;
 use http_body::{Body, Frame, SizeHint};
@@ -41,7 +41,7 @@ struct Held {
     /// The request's place.
     permit: Option<Permit>,
     /// The bytes, if they are many. On the heap, as most answers have none.
-    lease: Option<Box<FairLease>>,
+    lease: Option<Box<ByteLease>>,
 }
 
 // === impl RpcBody ===
@@ -57,7 +57,7 @@ impl RpcBody {
     }
 
     /// Holds these bytes until it has been taken.
-    pub(super) fn hold(&mut self, lease: FairLease) {
+    pub(super) fn hold(&mut self, lease: ByteLease) {
         self.held.lease = Some(Box::new(lease));
     }
 

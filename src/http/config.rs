@@ -33,6 +33,9 @@ pub struct Config {
     pub compress: bool,
     /// Requests at a time; more are shed.
     pub max_in_flight: usize,
+    /// Requests of one client at a time. Half of `max_in_flight` if `None`; all for an address that clients share.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_per_client: Option<usize>,
     /// Web pages that may read answers: `*`, or a list of origins.
     pub allowed_origins: Vec<String>,
     /// Hosts that are served, beside those that always are.
@@ -72,6 +75,7 @@ impl Default for Config {
             max_batch_answer: ByteSize::mib(64),
             compress: true,
             max_in_flight: 1024,
+            max_per_client: None,
             allowed_origins: vec!["*".to_owned()],
             allowed_hosts: Vec::new(),
             trusted_proxies: Vec::new(),

@@ -1,5 +1,4 @@
-//! Sheds requests when there are too many, before their bodies are read; and when it is crowded, first those of
-//! a client that has many already.
+//! Sheds requests before their bodies are read: when there are too many, or too many of one client.
 
 use std::{
     future::Future,
@@ -11,15 +10,16 @@ use std::{
     task::{Context, Poll},
 };
 
+use arc_swap::ArcSwap;
 use futures_util::future::Either;
 use http::Response;
 use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 
-use super::{HttpError, RpcBody, auth::Admitted, refused::Refused};
+use super::{Config, HttpError, RpcBody, auth::Admitted, refused::Refused};
 use crate::{
-    budget::{Crowd, Full, Seats, Share},
-    client::Client,
+    budget::ClientCounts,
+    client::{Client, ClientLimit},
 };
 
 /// How many requests there may be at a time. Clones share it.
@@ -28,17 +28,17 @@ pub(super) struct InFlightLimit(Arc<Places>);
 
 #[derive(Debug)]
 struct Places {
-    max: AtomicUsize,
+    limit: ArcSwap<ClientLimit>,
     taken: AtomicUsize,
-    crowd: Crowd,
+    clients: ClientCounts,
 }
 
 /// A request's place. Free again when dropped.
 #[derive(Debug)]
 pub(super) struct Permit {
     places: Arc<Places>,
-    /// If it was crowded. On the heap, as most of the time it is not.
-    seat: Option<Box<Seats>>,
+    /// The client that the place counts for, if it has a limit of its own.
+    client: Option<Client>,
 }
 
 /// Puts an [`InFlight`] around a service.
@@ -64,44 +64,45 @@ pin_project! {
 // === impl InFlightLimit ===
 
 impl InFlightLimit {
-    pub(super) fn new(max: usize) -> Self {
-        let (max, taken) = (AtomicUsize::new(max), AtomicUsize::new(0));
-        Self(Arc::new(Places { max, taken, crowd: Crowd::default() }))
+    pub(super) fn new(config: &Config) -> Self {
+        let limit = ArcSwap::from_pointee(limit(config));
+        Self(Arc::new(Places { limit, taken: AtomicUsize::new(0), clients: ClientCounts::default() }))
     }
 
-    /// A place for a request of this client.
+    /// Takes a place for a request of this client.
     ///
     /// # Errors
     /// If there is none, or none for this client.
     fn take(&self, client: Option<Client>) -> Result<Permit, HttpError> {
         let places = &self.0;
-        let max = places.max.load(Relaxed);
+        let limit = **places.limit.load();
         let taken = places.taken.fetch_add(1, Relaxed);
-        // Given back when dropped, whatever is found now.
-        let mut permit = Permit { places: places.clone(), seat: None };
-        if let (Some(client), Some(share)) = (client, Share::of(taken as u64, max as u64)) {
-            let seat = permit.seat.insert(Box::new(places.crowd.seats(client)));
-            seat.take(1, share).map_err(|full| match full {
-                Full::All => HttpError::Overloaded,
-                Full::Share => HttpError::OverShare,
-            })?;
+        // Gives the place back when dropped, whatever follows.
+        let mut permit = Permit { places: places.clone(), client: None };
+        if let Some((client, most)) = limit.below_total(client) {
+            places.clients.add(client, 1, most).map_err(|_| HttpError::OverShare)?;
+            permit.client = Some(client);
         }
-        // Not before: who has its share is not one for whom others would have to go.
-        if taken >= max {
+        if taken as u64 >= limit.total() {
             return Err(HttpError::Overloaded);
         }
         Ok(permit)
     }
 
-    /// How many there are.
+    /// Number of requests in flight.
     pub(super) fn taken(&self) -> usize {
         self.0.taken.load(Relaxed)
     }
 
-    /// Allows so many from now on. Where there are more already, there is no place until enough of them are done.
-    pub(super) fn set(&self, max: usize) {
-        self.0.max.store(max, Relaxed);
+    /// Applies the limits of another configuration. Where there are more requests already, there is no place until enough
+    /// of them are done.
+    pub(super) fn set(&self, config: &Config) {
+        self.0.limit.store(Arc::new(limit(config)));
     }
+}
+
+fn limit(config: &Config) -> ClientLimit {
+    ClientLimit::new(config.max_in_flight as u64, config.max_per_client.map(|most| most as u64))
 }
 
 // === impl Permit ===
@@ -109,6 +110,9 @@ impl InFlightLimit {
 impl Drop for Permit {
     fn drop(&mut self) {
         self.places.taken.fetch_sub(1, Relaxed);
+        if let Some(client) = self.client {
+            self.places.clients.subtract(client, 1);
+        }
     }
 }
 
@@ -172,57 +176,65 @@ where
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use super::*;
 
-    fn take(limit: &InFlightLimit, count: usize) -> Vec<Permit> {
-        (0..count).map_while(|_| limit.take(None).ok()).collect()
+    fn config(max_in_flight: usize, max_per_client: Option<usize>) -> Config {
+        Config { max_in_flight, max_per_client, ..Config::default() }
+    }
+
+    fn take(limit: &InFlightLimit, client: Option<Client>, count: usize) -> Vec<Permit> {
+        (0..count).map_while(|_| limit.take(client).ok()).collect()
     }
 
     #[test]
     fn one_client_leaves_room_for_others() {
-        let limit = InFlightLimit::new(64);
+        let limit = InFlightLimit::new(&config(64, None));
         let [greedy, modest] = [1, 2].map(|key| Some(Client::Key(key)));
-        let mut taken: Vec<_> = (0..1000).filter_map(|_| limit.take(greedy).ok()).collect();
-        assert_eq!(taken.len(), 32 + 16, "a half while there was room, and a fourth when it was crowded");
-        taken.extend((0..10).filter_map(|_| limit.take(modest).ok()));
-        assert_eq!(taken.len(), 32 + 16 + 8, "the last eighth is for those who have none");
-        assert_eq!(limit.take(modest).unwrap_err().to_string(), HttpError::Overloaded.to_string());
-        taken.extend((3..10).filter_map(|key| limit.take(Some(Client::Key(key))).ok()));
-        taken.push(limit.take(None).unwrap());
-        assert_eq!(taken.len(), 64);
-        for (client, error) in
-            [(greedy, HttpError::OverShare), (Some(Client::Key(11)), HttpError::Overloaded)]
-        {
-            assert_eq!(limit.take(client).unwrap_err().to_string(), error.to_string());
-        }
-        // Once they are done, it is as if nothing had been.
-        drop(taken);
-        assert!(limit.0.crowd.is_empty());
-        assert_eq!((0..1000).filter_map(|_| limit.take(modest).ok()).collect::<Vec<_>>().len(), 32 + 16);
+        let held = take(&limit, greedy, 1000);
+        assert_eq!(held.len(), 32, "half of all");
+        assert_eq!(limit.take(greedy).unwrap_err().to_string(), HttpError::OverShare.to_string());
+        let others = take(&limit, modest, 1000);
+        assert_eq!(others.len(), 32);
+        let late = limit.take(Some(Client::Key(3))).unwrap_err();
+        assert_eq!(late.to_string(), HttpError::Overloaded.to_string());
+        drop((held, others));
+        assert!(limit.0.clients.is_empty());
+        assert_eq!(limit.taken(), 0);
+    }
+
+    #[test]
+    fn shared_address_has_all_places_unless_configured() {
+        let shared = Some(Client::Shared(IpAddr::from([127, 0, 0, 1])));
+        let limit = InFlightLimit::new(&config(8, None));
+        assert_eq!(take(&limit, shared, 1000).len(), 8);
+        limit.set(&config(8, Some(3)));
+        assert_eq!(take(&limit, shared, 1000).len(), 3);
     }
 
     #[test]
     fn a_lower_limit_holds_once_those_above_it_are_done() {
-        let limit = InFlightLimit::new(4);
-        let mut taken = take(&limit, 3);
-        limit.set(1);
-        assert!(take(&limit, 1).is_empty());
+        let limit = InFlightLimit::new(&config(4, None));
+        let mut taken = take(&limit, None, 3);
+        limit.set(&config(1, None));
+        assert!(take(&limit, None, 1).is_empty());
         for _ in 0..2 {
             taken.pop();
-            assert!(take(&limit, 1).is_empty());
+            assert!(take(&limit, None, 1).is_empty());
         }
         taken.pop();
-        assert_eq!(take(&limit, 9).len(), 1);
+        assert_eq!(take(&limit, None, 9).len(), 1);
     }
 
     #[test]
     fn limits_that_go_up_and_down_come_out_even() {
-        let limit = InFlightLimit::new(4);
-        let taken = take(&limit, 4);
+        let limit = InFlightLimit::new(&config(4, None));
+        let taken = take(&limit, None, 4);
         for max in [1, 6, 2, 5, 3] {
-            limit.set(max);
+            limit.set(&config(max, None));
         }
         drop(taken);
-        assert_eq!(take(&limit, 9).len(), 3);
+        assert_eq!(take(&limit, None, 9).len(), 3);
     }
 }

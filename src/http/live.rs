@@ -24,7 +24,7 @@ impl Live {
     pub fn new(config: &Config) -> Self {
         Self {
             config: Arc::new(ArcSwap::from_pointee(config.clone())),
-            in_flight: InFlightLimit::new(config.max_in_flight),
+            in_flight: InFlightLimit::new(config),
             cors: Arc::new(ArcSwap::from_pointee(cors::rules(&config.allowed_origins))),
         }
     }
@@ -32,7 +32,7 @@ impl Live {
     /// Takes these from the next request on. Where there are more requests than `max_in_flight` now allows,
     /// they are let finish.
     pub fn apply(&self, config: &Config) {
-        self.in_flight.set(config.max_in_flight);
+        self.in_flight.set(config);
         self.cors.store(Arc::new(cors::rules(&config.allowed_origins)));
         self.config.store(Arc::new(config.clone()));
     }

@@ -39,7 +39,7 @@ struct InHand {
     edge: Edge,
 }
 
-/// Registers `requests_in_flight`, `reading_bytes`, `waiting_bytes` and `panics_total`.
+/// Registers `requests_in_flight`, `bytes_in_flight` and `panics_total`.
 pub fn register_in_hand(live: &Live, edge: &Edge, registry: &mut Registry) {
     registry.register_collector(Box::new(InHand { live: live.clone(), edge: edge.clone() }));
 }
@@ -109,11 +109,10 @@ impl Collector for InHand {
         let gauges = [
             ("requests_in_flight", "Requests in hand", self.live.in_flight().taken() as u64),
             (
-                "reading_bytes",
-                "Bytes of requests and of the upstream's answers that are being read",
+                "bytes_in_flight",
+                "Bytes of large requests and answers that are being read, or wait for their clients",
                 self.edge.budget.held(),
             ),
-            ("waiting_bytes", "Bytes of answers that wait to be taken", self.edge.waiting.held()),
         ];
         for (name, help, value) in gauges {
             let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));

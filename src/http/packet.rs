@@ -24,7 +24,7 @@ use super::{
     rescue,
 };
 use crate::{
-    budget::{FairBytes, Full},
+    budget::{ByteBudget, Full, SMALL},
     client::Client,
     eth::is_write,
     jsonrpc::{Answer, Entry, ErrorObject, Packet, RawId, ReplyWriter, Rope},
@@ -35,8 +35,8 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Packets<P> {
     pub(super) proxy: P,
-    /// Bytes of large answers that wait to be taken, all together.
-    pub(super) waiting: FairBytes,
+    /// Counts large answers while they wait for their clients.
+    pub(super) bytes: ByteBudget,
     pub(super) metrics: Metrics,
 }
 
@@ -47,10 +47,6 @@ pub(super) struct Shape {
     /// Does it depend on what the client says that it accepts?
     pub(super) varies: bool,
 }
-
-/// Answers from here on count while they wait to be taken; as many smaller ones as there can be
-/// requests at a time come to 64 MiB.
-pub(super) const LARGE: usize = 64 * 1024;
 
 /// Entries of a batch between which others get their turn: where all is in memory, nothing else makes it pause, and a
 /// few clients with huge batches would keep everybody behind them waiting.
@@ -140,26 +136,24 @@ where
         caller: Caller,
         shape: Shape,
     ) -> Response<RpcBody> {
-        let mut batch = Batch::new(limits, &self.waiting, caller.client);
+        let mut batch = Batch::new(limits, &self.bytes, caller.client);
         let mut entries = entries.into_iter();
         while !entries.as_slice().is_empty() {
             let segment = Segment::next(&mut entries, &caller);
             self.segment(&segment, limits.batch_concurrency.max(1), &mut batch).await;
         }
         let Some(done) = batch.finish() else { return no_content(shape) };
-        let Done { rope, marks, cache_status, lease, left_out } = done;
+        let Done { rope, marks, cache_status, mut lease, left_out } = done;
         let mut response = self.json(rope, &marks, shape, cache_status);
         if let Some((reason, calls)) = left_out {
             self.metrics.left_out(reason, calls);
         }
         let size = response.body().len();
-        if size < LARGE {
-            return response;
+        if size > SMALL {
+            // Compressed it may be less.
+            lease.hold(size);
+            response.body_mut().hold(lease);
         }
-        let mut lease = lease.unwrap_or_else(|| self.waiting.lease(caller.client));
-        // Deflated it may be less.
-        lease.hold(size);
-        response.body_mut().hold(lease);
         response
     }
 
@@ -171,7 +165,7 @@ where
         let is_write = segment.is_write;
         // A write is alone: it waits for nothing before it.
         let counted = |reply: Option<Reply>| match reply {
-            Some(reply) if !is_write => Some(reply.counted(&self.waiting, caller.client)),
+            Some(reply) if !is_write => Some(reply.counted(&self.bytes, caller.client)),
             reply => reply,
         };
         batch.look_at_the_clock();
@@ -255,10 +249,10 @@ impl<P> Packets<P> {
         is_write: bool,
     ) -> Result<(), HttpError> {
         let size = response.body().len();
-        if size < LARGE {
+        if size <= SMALL {
             return Ok(());
         }
-        let mut lease = self.waiting.lease(client);
+        let mut lease = self.bytes.lease(client);
         if is_write {
             lease.hold(size);
         } else {

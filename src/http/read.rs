@@ -8,14 +8,14 @@ use http_body_util::BodyExt;
 
 use super::{Config, HttpError};
 use crate::{
-    budget::{FairLease, Full, LeasedBuffer},
+    budget::{ByteLease, Full, LeasedBuffer},
     timeout::{Elapsed, timeout},
 };
 
 /// The whole body, whose bytes the lease holds. One that is announced as too long is not begun.
 pub(super) async fn body<B: Body>(
     limits: &Config,
-    lease: &mut FairLease,
+    lease: &mut ByteLease,
     announced: Option<u64>,
     body: Pin<&mut B>,
 ) -> Result<Bytes, HttpError> {
@@ -32,7 +32,7 @@ pub(super) async fn body<B: Body>(
 async fn collect<B: Body>(
     mut body: Pin<&mut B>,
     max: u64,
-    lease: &mut FairLease,
+    lease: &mut ByteLease,
 ) -> Result<Bytes, HttpError> {
     let mut first = Bytes::new();
     let mut whole = LeasedBuffer::new(usize::try_from(max).unwrap_or(usize::MAX));
@@ -45,7 +45,7 @@ async fn collect<B: Body>(
         }
         // Most bodies are one frame, which needs no copy.
         if first.is_empty() && whole.is_empty() {
-            lease.grow_reading(length).map_err(refused)?;
+            lease.grow(length).map_err(refused)?;
             first = data.copy_to_bytes(length);
         } else {
             whole.append(&first, lease).map_err(refused)?;

@@ -20,7 +20,7 @@ use super::{
     read,
 };
 use crate::{
-    budget::{FairBytes, FairLease},
+    budget::{ByteBudget, ByteLease},
     jsonrpc::Packet,
     proxy::{self, Answered, CallError, Caller},
 };
@@ -35,7 +35,7 @@ pub(super) struct Rpc<P>(Arc<Inner<P>>);
 #[derive(Debug)]
 struct Inner<P> {
     packets: Packets<P>,
-    bytes: FairBytes,
+    bytes: ByteBudget,
     live: Live,
 }
 
@@ -62,7 +62,7 @@ struct Named<'a> {
 // === impl Rpc ===
 
 impl<P> Rpc<P> {
-    pub(super) fn new(packets: Packets<P>, bytes: FairBytes, live: Live) -> Self {
+    pub(super) fn new(packets: Packets<P>, bytes: ByteBudget, live: Live) -> Self {
         Self(Arc::new(Inner { packets, bytes, live }))
     }
 }
@@ -150,13 +150,13 @@ where
         limits: &Config,
         announced: Option<u64>,
         body: Pin<&mut B>,
-        lease: &mut FairLease,
+        lease: &mut ByteLease,
     ) -> impl Future<Output = Result<Packet, HttpError>> {
         async move {
             let body = read::body(limits, lease, announced, body).await?;
             let packet = Packet::read(&body, limits.max_batch).map_err(HttpError::Packet)?;
             if let Packet::Batch(entries) = &packet {
-                lease.grow_reading(entries.len() * ENTRY_ROOM).map_err(read::refused)?;
+                lease.grow(entries.len() * ENTRY_ROOM).map_err(read::refused)?;
             }
             Ok(packet)
         }

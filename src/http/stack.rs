@@ -11,7 +11,7 @@ use super::{
     rescue::RescueLayer, rpc::Rpc, trace::TraceLayer,
 };
 use crate::{
-    budget::FairBytes,
+    budget::ByteBudget,
     listen::Peer,
     proxy::{self, Answered, CallError},
 };
@@ -24,10 +24,8 @@ impl<B> AnswerBody for B where B: Body<Data = Portion, Error = Infallible> + Sen
 /// What an edge is made of besides the service that answers calls.
 #[derive(Clone, Debug)]
 pub struct Edge {
-    /// Bytes that are being read, from clients and upstreams together.
-    pub budget: FairBytes,
-    /// Bytes of answers that wait to be taken.
-    pub waiting: FairBytes,
+    /// Counts bytes that are read from clients and upstreams, and answers that wait for their clients.
+    pub budget: ByteBudget,
     /// Who may come in; the one who keeps a clone can replace it.
     pub access: Access,
     /// Where it listens; nowhere, if it is called by the program itself.
@@ -57,7 +55,7 @@ where
 {
     let in_flight = InFlightLayer::new(live.in_flight());
     let rpc = Rpc::new(
-        Packets { proxy, waiting: edge.waiting, metrics: edge.access.metrics().clone() },
+        Packets { proxy, bytes: edge.budget.clone(), metrics: edge.access.metrics().clone() },
         edge.budget,
         live.clone(),
     );

@@ -16,7 +16,7 @@ use tower::{Service, ServiceExt, service_fn};
 
 use super::*;
 use crate::{
-    budget::{ByteBudget, FairBytes},
+    budget::ByteBudget,
     jsonrpc::Answer,
     proxy::{self, Answered, CallError, Outcome, Policy},
 };
@@ -36,8 +36,7 @@ async fn obey(request: proxy::Request) -> Result<Answered, CallError> {
 
 fn parts(config: &Config) -> Edge {
     Edge {
-        budget: FairBytes::new(ByteBudget::new(1 << 20)),
-        waiting: FairBytes::new(ByteBudget::new(1 << 20)),
+        budget: ByteBudget::new(1 << 20, None),
         access: Access::new(config, Policy::default(), Metrics::default()),
         listen: None,
         admin: None,
@@ -326,7 +325,7 @@ async fn a_batch_begins_nothing_after_its_time() {
 #[tokio::test]
 async fn the_entries_of_a_batch_count_besides_their_bytes() {
     let config = Config::default();
-    let edge = Edge { budget: FairBytes::new(ByteBudget::new(64 << 10)), ..parts(&config) };
+    let edge = Edge { budget: ByteBudget::new(64 << 10, None), ..parts(&config) };
     let edge = stack(Live::new(&config), edge, service_fn(obey));
     let batch =
         |entries: usize| format!("[{}]", vec![r#"{"jsonrpc":"2.0","id":1,"method":"m"}"#; entries].join(","));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::policy::{Glob, GlobError};
-use crate::chain::Rules;
+use crate::{chain::Rules, client::ClientLimit};
 
 /// How calls are treated.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,8 +16,8 @@ pub struct Config {
     pub strict: bool,
     /// For one call, whatever it waits for.
     pub call_timeout: Duration,
-    /// Calls of one client that wait for the upstream at a time.
-    pub max_per_client: usize,
+    /// Upstream fetches at a time, and those of one client.
+    pub fetches: ClientLimit,
     /// Which methods are let through.
     pub methods: MethodsConfig,
     /// How the chain is followed.
@@ -108,7 +108,7 @@ impl Default for Config {
             chain_id: None,
             strict: false,
             call_timeout: Duration::from_secs(30),
-            max_per_client: 128,
+            fetches: ClientLimit::new(256, None),
             methods: MethodsConfig::default(),
             chain: ChainConfig::default(),
             plan: PlanConfig::default(),

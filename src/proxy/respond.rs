@@ -78,7 +78,7 @@ impl Responder {
         config: &Config,
     ) -> Self {
         let fetcher = memory.fetcher().clone();
-        let turns = Turns::new(config.max_per_client);
+        let turns = Turns::new(config.fetches);
         Self(Arc::new(Inner { memory, fetcher, upstream, identity, turns }))
     }
 }

@@ -15,7 +15,7 @@ use tokio::{
     task_local,
 };
 
-use crate::client::Client;
+use crate::client::{Client, ClientLimit};
 
 /// Clients that are remembered at a time. One that is forgotten has its turns anew, which harms nobody.
 const MOST_CLIENTS: u64 = 1 << 14;
@@ -35,7 +35,7 @@ task_local! {
 /// The turns of all clients.
 #[derive(Clone, Debug)]
 pub(super) struct Turns {
-    at_a_time: usize,
+    limit: ClientLimit,
     clients: Cache<Client, Arc<Semaphore>>,
 }
 
@@ -51,14 +51,14 @@ impl Turn {
 // === impl Turns ===
 
 impl Turns {
-    pub(super) fn new(at_a_time: usize) -> Self {
+    pub(super) fn new(limit: ClientLimit) -> Self {
         let clients = Cache::builder()
             // Not by frequency: a newcomer would not be let in while the old ones are busy.
             .eviction_policy(EvictionPolicy::lru())
             .max_capacity(MOST_CLIENTS)
             .time_to_idle(IDLE)
             .build();
-        Self { at_a_time, clients }
+        Self { limit, clients }
     }
 
     /// Does work when it is this client's turn; whatever it leaves behind may hold that turn for longer. Who is nobody's
@@ -71,7 +71,11 @@ impl Turns {
     }
 
     async fn take(&self, client: Option<Client>) -> Option<Turn> {
-        let turns = self.clients.get_with(client?, || Arc::new(Semaphore::new(self.at_a_time)));
+        let client = client?;
+        let turns = self.clients.get_with(client, || {
+            let at_a_time = usize::try_from(self.limit.of(client)).unwrap_or(usize::MAX);
+            Arc::new(Semaphore::new(at_a_time.min(Semaphore::MAX_PERMITS)))
+        });
         turns.acquire_owned().await.ok().map(|permit| Turn(Arc::new(permit)))
     }
 }
@@ -86,7 +90,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_client_waits_for_its_own_turns_only() {
-        let turns = Turns::new(2);
+        let turns = Turns::new(ClientLimit::new(4, None));
         let one = Some(Client::Key(1));
         let (first, _second) = (turns.take(one).await, turns.take(one).await);
         assert!(turns.take(one).now_or_never().is_none());
@@ -98,7 +102,7 @@ mod tests {
     }
     #[tokio::test]
     async fn a_turn_lasts_as_long_as_what_was_begun_in_it() {
-        let turns = Turns::new(1);
+        let turns = Turns::new(ClientLimit::new(2, None));
         let one = Some(Client::Key(1));
         let held = turns.within(one, async { Turn::current() }).await;
         assert!(held.is_some());

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{Audience, EndpointId, Need, UpstreamError, filters::FilterCall};
 use crate::{
-    budget::FairLease,
+    budget::ByteLease,
     eth::{BlockNumber, is_write},
     jsonrpc::{Answer, MethodName, Params},
     trace::Origin,
@@ -42,7 +42,7 @@ pub struct Call {
 
 /// The bytes of an answer, counted for as long as somebody has this. It travels with a call, like its check.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Held(Arc<OnceLock<FairLease>>);
+pub(super) struct Held(Arc<OnceLock<ByteLease>>);
 
 /// Who answered a call. It travels with it, like its check.
 #[derive(Clone, Debug, Default)]
@@ -177,7 +177,7 @@ impl Call {
 // === impl Held ===
 
 impl Held {
-    pub(super) fn hold(&self, lease: FairLease) {
+    pub(super) fn hold(&self, lease: ByteLease) {
         // An attempt has one answer.
         let _ = self.0.set(lease);
     }

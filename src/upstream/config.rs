@@ -20,8 +20,10 @@ pub struct Config {
     pub timeout: Duration,
     /// Fetches at once.
     pub max_in_flight: usize,
-    /// Calls of one client that wait for the upstream at a time; its others wait for these.
-    pub max_per_client: usize,
+    /// Fetches of one client at a time; its others wait for these. Half of `max_in_flight` if `None`; all for an address that
+    /// clients share.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_per_client: Option<usize>,
     /// How long a fetch may wait for its turn.
     #[serde(with = "humantime_serde")]
     pub max_wait: Duration,
@@ -82,7 +84,7 @@ impl Default for Config {
             connect_timeout: Duration::from_secs(2),
             timeout: Duration::from_secs(25),
             max_in_flight: 256,
-            max_per_client: 128,
+            max_per_client: None,
             max_wait: Duration::from_secs(2),
             batch: 1,
             hedge: None,

@@ -25,7 +25,7 @@ use super::{
     wire::{self, Ids, Incoming, Outgoing},
 };
 use crate::{
-    budget::{FairBytes, FairLease, LeasedBuffer},
+    budget::{ByteBudget, ByteLease, LeasedBuffer},
     client::Client as ForWhom,
     secret::SecretError,
 };
@@ -73,7 +73,7 @@ struct Inner {
     ids: Ids,
     timeout: Duration,
     max_answer: usize,
-    budget: FairBytes,
+    budget: ByteBudget,
 }
 
 /// How it is reached.
@@ -155,7 +155,7 @@ impl HttpLeaf {
     ///
     /// # Errors
     /// If there is no TLS to be had.
-    pub fn try_new(reach: &Reach, config: &Config, budget: FairBytes) -> Result<Self, EndpointError> {
+    pub fn try_new(reach: &Reach, config: &Config, budget: ByteBudget) -> Result<Self, EndpointError> {
         let headers = reach.headers();
         let client = client(reach.url(), headers.clone(), config)
             .map_err(|error| EndpointError::Client(root_cause(&error)))?;
@@ -312,7 +312,7 @@ impl Inner {
         body: Bytes,
         told: HeaderMap,
         together: bool,
-    ) -> Result<(Incoming, FairLease), UpstreamError> {
+    ) -> Result<(Incoming, ByteLease), UpstreamError> {
         match &self.way {
             Way::Direct(direct) => {
                 let (response, connection) =
@@ -341,7 +341,7 @@ impl Inner {
         response: Response<B>,
         together: bool,
         named: impl Fn(B::Error) -> UpstreamError,
-    ) -> Result<(Incoming, FairLease), UpstreamError>
+    ) -> Result<(Incoming, ByteLease), UpstreamError>
     where
         B: Body<Data = Bytes> + Unpin,
     {
@@ -357,7 +357,7 @@ impl Inner {
         mut unread: B,
         together: bool,
         named: impl Fn(B::Error) -> UpstreamError,
-    ) -> Result<(Bytes, FairLease), UpstreamError>
+    ) -> Result<(Bytes, ByteLease), UpstreamError>
     where
         B: Body<Data = Bytes> + Unpin,
     {
@@ -460,7 +460,6 @@ mod tests {
 
     use super::*;
     use crate::{
-        budget::ByteBudget,
         devchain::{self, DevChain, DevNode},
         jsonrpc::{Answer, Params},
         secret::Secret,
@@ -494,8 +493,7 @@ mod tests {
             let headers = headers.iter().map(|name| ((*name).to_owned(), Secret::Plain("mine".to_owned())));
             let endpoint = EndpointConfig { headers: headers.collect(), ..EndpointConfig::at(&url) };
             let (reach, config) = (Reach::resolve(&endpoint).unwrap(), Config::default());
-            let HttpLeaf(leaf) =
-                HttpLeaf::try_new(&reach, &config, FairBytes::new(ByteBudget::new(1 << 20))).unwrap();
+            let HttpLeaf(leaf) = HttpLeaf::try_new(&reach, &config, ByteBudget::new(1 << 20, None)).unwrap();
             let mut leaf = Arc::into_inner(leaf).unwrap();
             assert!(matches!(leaf.way, Way::Direct(_)));
             let body = Bytes::from_static(b"{}");
@@ -514,9 +512,11 @@ mod tests {
     #[tokio::test]
     async fn the_bytes_of_an_answer_are_counted_until_it_was_checked() {
         let chain = DevChain::new(devchain::Config::default());
+        // Larger than what is not counted.
+        chain.mine(500);
         let node = DevNode::start(chain, ([127, 0, 0, 2], 0).into()).await.unwrap();
         let reach = Reach::resolve(&EndpointConfig::at(node.url())).unwrap();
-        let budget = FairBytes::new(ByteBudget::new(1 << 20));
+        let budget = ByteBudget::new(1 << 20, None);
         let leaf = HttpLeaf::try_new(&reach, &Config::default(), budget.clone()).unwrap();
         let held = Held::default();
         let mut call = Call::new("eth_getBlockByNumber", Params::from_own(r#"["latest",true]"#));

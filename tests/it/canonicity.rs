@@ -11,7 +11,7 @@ use std::{
 
 use alloy_primitives::B256;
 use holdfast::{
-    budget::{ByteBudget, FairBytes},
+    budget::ByteBudget,
     cache::{Disk, DiskConfig, Tiers, tier::Tier},
     config::Config,
     devchain::{self, DevChain, Fault, Finality, Lie, Pruned},
@@ -399,7 +399,7 @@ fn misfit_among_final_entries_leaves_the_disk_too() {
         };
         in_memory::program_with(vec![balancer.endpoint(&replicas)], &config, |metrics| {
             let tiers: Vec<(Arc<dyn Tier>, _)> = vec![(Arc::new(disk()), Duration::from_secs(5))];
-            Tiers::new(tiers, FairBytes::new(ByteBudget::new(1 << 30)), metrics)
+            Tiers::new(tiers, ByteBudget::new(1 << 30, None), metrics)
         })
     };
     let written = |program: &InMemory| program.metric(r#"tier_writes_total{tier="disk",outcome="written"}"#);

@@ -362,7 +362,8 @@ async fn nor_is_a_socket_that_nobody_reads() {
     let ((big, size), (bigger, much)) = big_and_bigger(&node);
     // For two such answers, and not for one more of any size that counts.
     let limit = bytesize::ByteSize::b((2 * much + size / 2) as u64);
-    let proxy = proxy::new().upstream(&node).config(|config| config.max_bytes_in_flight = limit).run().await;
+    let proxy =
+        proxy::new().upstream(&node).config(|config| config.max_bytes_per_client = Some(limit)).run().await;
     let client = client::http(&proxy);
     assert_eq!(client.send(big.clone()).await.status, 200);
 

@@ -299,7 +299,7 @@ fn the_pod_has_room_for_what_it_is_allowed_to_keep() {
     let set = variables(&pod);
     let of =
         |name: &str| -> ByteSize { set.iter().find(|(known, _)| known == name).unwrap().1.parse().unwrap() };
-    let needed = of("HOLDFAST_CACHE__SIZE").as_u64() + 2 * of("HOLDFAST_MAX_BYTES_IN_FLIGHT").as_u64();
+    let needed = of("HOLDFAST_CACHE__SIZE").as_u64() + of("HOLDFAST_MAX_BYTES_IN_FLIGHT").as_u64();
     let limit = ByteSize::mib(number(&pod, "limits: { memory:")).as_u64();
     assert!(limit >= needed + ByteSize::mib(256).as_u64(), "{limit} for {needed}");
 }

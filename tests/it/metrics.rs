@@ -420,8 +420,7 @@ async fn what_is_turned_away_is_told_by_reason() {
     assert_eq!(proxy.metric(r#"holdfast_calls_left_out_total{reason="too_much"}"#).await, left as u64);
     eventually("nothing is in hand", async || {
         proxy.metric("holdfast_requests_in_flight").await == 0
-            && proxy.metric("holdfast_reading_bytes").await == 0
-            && proxy.metric("holdfast_waiting_bytes").await == 0
+            && proxy.metric("holdfast_bytes_in_flight").await == 0
     })
     .await;
 }

@@ -34,11 +34,11 @@ const KEPT: u64 = 40;
 /// Where those who mean harm come from: the others are the others.
 const HOSTILE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 9));
 
-/// Requests at a time. Less than the hostile want, and their share leaves enough for the well-behaved.
+/// Requests at a time. Less than the hostile want; half of them are left for the well-behaved.
 const IN_FLIGHT: u64 = 40;
 
-/// Bytes of answers that wait to be taken. Less than the hostile leave waiting.
-const WAITING: u64 = 4 << 20;
+/// Bytes that are read and that wait for clients. Half of them is less than the hostile leave waiting.
+const BYTES: u64 = 8 << 20;
 
 /// In bytes. Small, so that it is full and churning within the time.
 const CACHE: u64 = 16 << 20;
@@ -345,7 +345,9 @@ async fn all_at_once() {
         .set("CONNECTIONS__MAX", &CONNECTIONS.to_string())
         .set("CONNECTIONS__STALL_TIMEOUT", &format!("{}s", STALL.as_secs()))
         .set("HTTP__MAX_IN_FLIGHT", &IN_FLIGHT.to_string())
-        .set("MAX_BYTES_IN_FLIGHT", &WAITING.to_string())
+        .set("HTTP__MAX_PER_CLIENT", &(IN_FLIGHT / 2).to_string())
+        .set("MAX_BYTES_IN_FLIGHT", &BYTES.to_string())
+        .set("MAX_BYTES_PER_CLIENT", &(BYTES / 2).to_string())
         .set("UPSTREAM__MAX_IN_FLIGHT", &UPSTREAM.to_string())
         .run()
         .await;

@@ -134,7 +134,7 @@ fn slow(kind: TierKind) -> Arc<Slow> {
 
 fn over(tiers: &[&Arc<Slow>]) -> Tiers {
     let tiers = tiers.iter().map(|tier| (Arc::clone(tier) as Arc<dyn Tier>, Duration::from_secs(1)));
-    Tiers::new(tiers.collect(), FairBytes::new(ByteBudget::new(BUDGET)), Metrics::default())
+    Tiers::new(tiers.collect(), ByteBudget::new(BUDGET, None), Metrics::default())
 }
 
 async fn confirm(tiers: &Tiers) {

@@ -129,7 +129,16 @@ async fn read_slowly(from: &str, to: SocketAddr, request: String, reading: Arc<A
 async fn slow_readers_of_two_addresses_do_not_shut_out_a_third() {
     raise_file_limit(8192);
     let node = upstream::devchain().blocks(1, 1000).run().await;
-    let proxy = proxy::new().upstream(&node).run().await;
+    // As by default on a listener that is not on loopback.
+    let proxy = proxy::new()
+        .upstream(&node)
+        .config(|config| {
+            config.http.max_per_client = Some(config.http.max_in_flight / 2);
+            config.max_bytes_per_client =
+                Some(bytesize::ByteSize::b(config.max_bytes_in_flight.as_u64() / 2));
+        })
+        .run()
+        .await;
     let call = json!({
         "jsonrpc": "2.0", "id": 1, "method": "eth_getBlockByHash",
         "params": [format!("{:#x}", node.head().hash), true],

@@ -110,7 +110,14 @@ async fn a_client_with_huge_batches_of_hits_leaves_turns_to_others() {
 #[tokio::test]
 async fn one_address_does_not_take_all_the_places() {
     let node = upstream::devchain().run().await;
-    let proxy = proxy::new().upstream(&node).config(|config| config.http.max_in_flight = 8).run().await;
+    let proxy = proxy::new()
+        .upstream(&node)
+        .config(|config| {
+            config.http.max_in_flight = 8;
+            config.http.max_per_client = Some(4);
+        })
+        .run()
+        .await;
     let mut holders = Vec::new();
     for _ in 0..8 {
         let mut holder = Raw::connect(proxy.address()).await;

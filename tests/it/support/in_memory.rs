@@ -13,7 +13,7 @@ use std::{
 use bytes::Bytes;
 use flate2::read::GzDecoder;
 use holdfast::{
-    budget::{ByteBudget, FairBytes},
+    budget::ByteBudget,
     cache::{self, Cache, TierMetrics, Tiers},
     config::Config,
     devchain::DevChain,
@@ -145,8 +145,7 @@ fn assemble(
     let metrics = http::Metrics::register(&mut registry);
     let access = Access::new(&config.http, Policy::new(&config.proxy()), metrics);
     let edge = Edge {
-        budget: FairBytes::new(ByteBudget::new(bytes)),
-        waiting: FairBytes::new(ByteBudget::new(bytes)),
+        budget: ByteBudget::new(bytes, config.max_bytes_per_client.map(|bytes| bytes.as_u64())),
         access,
         listen: None,
         admin: None,

@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use holdfast::{
-    budget::{ByteBudget, FairBytes},
+    budget::ByteBudget,
     cache::{
         Disk, DiskConfig, Tiers,
         redis::{Redis as RedisTier, RedisConfig},
@@ -76,7 +76,7 @@ impl Instance {
             if let Some(redis) = redis {
                 tiers.push((Arc::new(RedisTier::try_new(redis).unwrap()), PATIENCE));
             }
-            Tiers::new(tiers, FairBytes::new(ByteBudget::new(1 << 30)), metrics)
+            Tiers::new(tiers, ByteBudget::new(1 << 30, None), metrics)
         };
         let program = {
             let _within = runtime.enter();

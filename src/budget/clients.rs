@@ -1,0 +1,76 @@
+//! Counts how much each client has.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+
+use crate::client::Client;
+
+/// How much each client has. Clients that have nothing take no room.
+#[derive(Debug, Default)]
+pub struct ClientCounts(Mutex<HashMap<Client, u64>>);
+
+/// Why there is no more to be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Full {
+    /// All clients together have the total.
+    All,
+    /// The client has as much as one client may.
+    Share,
+}
+
+// === impl ClientCounts ===
+
+impl ClientCounts {
+    /// Adds `count` to what the client has.
+    ///
+    /// # Errors
+    /// If the client would have more than `max` then.
+    pub fn add(&self, client: Client, count: u64, max: u64) -> Result<(), Full> {
+        let mut counts = self.0.lock();
+        let sum = counts.get(&client).copied().unwrap_or(0).saturating_add(count);
+        if sum > max {
+            return Err(Full::Share);
+        }
+        counts.insert(client, sum);
+        Ok(())
+    }
+
+    /// Subtracts a `count` that was added before.
+    pub fn subtract(&self, client: Client, count: u64) {
+        let mut counts = self.0.lock();
+        if let Some(sum) = counts.get_mut(&client) {
+            *sum = sum.saturating_sub(count);
+            if *sum == 0 {
+                counts.remove(&client);
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(&self, client: Client) -> u64 {
+        self.0.lock().get(&client).copied().unwrap_or(0)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_client_is_not_remembered() {
+        let counts = ClientCounts::default();
+        let client = Client::Key(1);
+        assert_eq!(counts.add(client, 5, 4), Err(Full::Share));
+        assert!(counts.is_empty());
+        assert_eq!((counts.add(client, 4, 4), counts.add(client, 1, 4)), (Ok(()), Err(Full::Share)));
+        assert_eq!(counts.of(client), 4);
+        counts.subtract(client, 4);
+        assert!(counts.is_empty());
+    }
+}
