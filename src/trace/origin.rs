@@ -37,11 +37,6 @@ impl Origin {
         Self { span, ..self }
     }
 
-    /// Is it made for nobody?
-    pub fn is_nobody(&self) -> bool {
-        self.span.is_disabled() && self.context.is_none()
-    }
-
     /// Does work that comes from here.
     pub async fn carry_out<T>(self, work: impl Future<Output = T>) -> T {
         TraceContext::within(self.context, work).instrument(self.span).await

@@ -27,8 +27,6 @@ pub struct Config {
     /// How long a fetch may wait for its turn.
     #[serde(with = "humantime_serde")]
     pub max_wait: Duration,
-    /// Calls that travel together in one request, where they are made at the same moment; 1 sends each alone.
-    pub batch: usize,
     /// What has taken longer than this share of recent answers is asked of another endpoint too; `None` never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hedge: Option<Percentile>,
@@ -86,7 +84,6 @@ impl Default for Config {
             max_in_flight: 256,
             max_per_client: None,
             max_wait: Duration::from_secs(2),
-            batch: 1,
             hedge: None,
             max_answer: ByteSize::mib(128),
             endpoints: Vec::new(),

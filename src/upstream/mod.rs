@@ -6,7 +6,6 @@
 
 mod again;
 mod audience;
-mod batch;
 mod call;
 mod choice;
 mod config;

@@ -9,7 +9,6 @@ use tower::{Service, ServiceBuilder, ServiceExt, layer::layer_fn, service_fn, ut
 use super::{
     Answers, Call, Calls, Config, EndpointConfig, EndpointId, EndpointStatus, Identity, Metrics, Reach,
     UpstreamError,
-    batch::Batcher,
     endpoint::{Accepted, Endpoint},
     filters::Filters,
     identity::Pin,
@@ -25,7 +24,6 @@ pub type Leaf = BoxCloneSyncService<Calls, Answers, UpstreamError>;
 pub struct Upstream {
     pool: Arc<Pool>,
     service: Leaf,
-    batcher: Option<Batcher>,
 }
 
 /// An endpoint, and how it is reached.
@@ -84,9 +82,7 @@ impl Upstream {
             // with a call is in `endpoint`: who it is, breaker, rate, time-out, leaf, acceptance. What names a filter
             // goes where that lives.
             .service(attempts(pool.clone(), filters.clone()));
-        let service = BoxCloneSyncService::new(service);
-        let batcher = (config.batch > 1).then(|| Batcher::new(service.clone(), config.batch));
-        Self { pool, service, batcher }
+        Self { pool, service: BoxCloneSyncService::new(service) }
     }
 
     /// Sends one call.
@@ -94,11 +90,7 @@ impl Upstream {
     /// # Errors
     /// If no acceptable answer came.
     pub async fn call(&self, call: Call) -> Result<Answer, UpstreamError> {
-        match &self.batcher {
-            // What is never sent twice takes no part in what may be.
-            Some(batcher) if call.is_repeatable() => batcher.call(call.with_current_context()).await,
-            _ => self.call_all(vec![call]).await?.pop().unwrap_or(Err(UpstreamError::Empty)),
-        }
+        self.call_all(vec![call]).await?.pop().unwrap_or(Err(UpstreamError::Empty))
     }
 
     /// Sends calls together, as one batch if they are several. What may not be sent twice goes

@@ -119,22 +119,6 @@ async fn where_heads_cannot_be_proved_the_view_does_not_swing_between_two() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_in_order_is_followed_again_by_a_head_that_travels_with_others() {
-    let (first, second) = twins();
-    let mut config = in_order();
-    config.upstream.batch = 10;
-    let program = in_memory::program_over(&[&first, &second], &config);
-    introduced(&program).await;
-    program.upstream.unfollow(program.upstream.status().0[0].id);
-    assert_eq!(followed(&program).as_deref(), SECOND);
-    for _ in 0..50 {
-        time::sleep(Duration::from_secs(2)).await;
-        tokio::join!(program.ask(BALANCE, somebody()), head(&program));
-    }
-    assert_eq!(followed(&program).as_deref(), FIRST);
-}
-
-#[tokio::test(start_paused = true)]
 async fn the_first_in_order_is_followed_again_when_it_is_as_far() {
     let (first, second) = twins();
     let program = in_memory::program_over(&[&first, &second], &in_order());

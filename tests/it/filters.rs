@@ -125,9 +125,7 @@ async fn filters_of_two_nodes_with_the_same_id_are_two() {
 async fn a_filter_is_made_and_polled_once_whatever_comes_of_it() {
     for fault in [Fault::Hang, Fault::Reset, Fault::Status(500), Fault::Garbage, Fault::Truncated] {
         let (first, second) = twins();
-        let mut config = in_order();
-        config.upstream.batch = 10;
-        let program = in_memory::program_over(&[&first, &second], &config);
+        let program = in_memory::program_over(&[&first, &second], &in_order());
         introduced(&program).await;
         let filter = program.ask(NEW, json!([])).await;
         first.clear_calls();

@@ -173,24 +173,6 @@ async fn each_call_of_a_batch_has_its_span_and_a_hit_asks_nobody() {
 }
 
 #[tokio::test]
-async fn what_travels_together_is_a_child_of_the_first_and_linked_with_the_others() {
-    let (node, receiver) = (node().await, receiver::run(Manner::Takes).await);
-    let process = serve(&node, &receiver).set("UPSTREAM__BATCH", "10").run().await;
-    let batch = json!([balance(1), balance(2)]);
-    assert_eq!(
-        send(&process.client(), &parent(TRACE, "01"), batch).await.json().as_array().unwrap().len(),
-        2
-    );
-    let spans = receiver.trace(TRACE, "request").await;
-    let (attempt, calls) = (one(&spans, "upstream"), named(&spans, "call"));
-    assert_eq!(attempt.said("calls"), "2");
-    assert_eq!(attempt.parent, calls.iter().find(|call| !attempt.links.contains(&call.id)).unwrap().id);
-    assert_eq!(attempt.links.len(), 1);
-    assert!(calls.iter().any(|call| attempt.links[0] == call.id));
-    assert_eq!(told(&node, "eth_getBalance"), [format!("00-{TRACE}-{}-01", attempt.id)]);
-}
-
-#[tokio::test]
 async fn what_a_client_does_not_record_is_not_sent() {
     let (node, receiver) = (node().await, receiver::run(Manner::Takes).await);
     // Of traces that are begun here, none is: what clients say counts all the same.

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use holdfast::devchain::Fault;
 use serde_json::{Value, json};
 
@@ -123,44 +122,17 @@ async fn a_fetch_that_is_shared_is_of_the_first_one_s_trace_and_a_hit_asks_nobod
 }
 
 #[tokio::test]
-async fn each_call_of_a_batch_is_of_its_trace_alone_or_together() {
+async fn each_call_of_a_batch_carries_the_trace_of_its_request() {
     let chain = upstream::devchain().blocks(2, 2).chain();
-    for together in [1, 10] {
-        let node = server::node(&chain).run().await;
-        let proxy = proxy::new().upstream_url(&node.url());
-        let proxy = proxy.config(|config| config.upstream.batch = together).run().await;
-        let client = client::http(&proxy);
-        let batch: Vec<Value> = (1..=3).map(|of| serde_json::from_str(&balance(of)).unwrap()).collect();
-        let answer = send(&client, &[("traceparent", ONE)], json!(batch).to_string()).await;
-        assert_eq!(answer.json().as_array().unwrap().len(), 3);
-        let asked = told(&node, "eth_getBalance");
-        assert_eq!(asked.len(), if together == 1 { 3 } else { 1 });
-        assert!(asked.iter().all(|told| *told == as_it_came(ONE)), "{asked:?}");
-    }
-}
-
-#[tokio::test]
-async fn of_traces_that_travel_together_the_first_is_told() {
-    let node = server::node(&upstream::devchain().chain()).run().await;
-    let proxy = proxy::new().upstream_url(&node.url());
-    let proxy = proxy.config(|config| config.upstream.batch = 100).run().await;
+    let node = server::node(&chain).run().await;
+    let proxy = proxy::new().upstream_url(&node.url()).run().await;
     let client = client::http(&proxy);
-    let parent = |of: usize| format!("00-{of:032x}-{of:016x}-01");
-    let all = (1..=20).map(|of| {
-        let client = &client;
-        async move { send(client, &[("traceparent", &parent(of))], balance(of)).await }
-    });
-    assert!(join_all(all).await.iter().all(|answer| answer.outcome().is_ok()));
-    let seen = node.seen();
-    let mut together = false;
-    for seeing in seen.calls("eth_getBalance") {
-        let calls: Value = serde_json::from_str(&seeing.body).unwrap();
-        together |= calls.get(1).is_some();
-        let first = calls.get(0).unwrap_or(&calls)["params"][0].as_str().unwrap().to_owned();
-        let of = usize::from_str_radix(first.trim_start_matches("0x"), 16).unwrap();
-        assert_eq!(seeing.headers.get("traceparent").unwrap().to_str().unwrap(), parent(of));
-    }
-    assert!(together, "none of them travelled with another");
+    let batch: Vec<Value> = (1..=3).map(|of| serde_json::from_str(&balance(of)).unwrap()).collect();
+    let answer = send(&client, &[("traceparent", ONE)], json!(batch).to_string()).await;
+    assert_eq!(answer.json().as_array().unwrap().len(), 3);
+    let asked = told(&node, "eth_getBalance");
+    assert_eq!(asked.len(), 3);
+    assert!(asked.iter().all(|told| *told == as_it_came(ONE)), "{asked:?}");
 }
 
 #[cfg(not(feature = "otlp"))]

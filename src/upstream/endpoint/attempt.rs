@@ -171,11 +171,10 @@ impl Endpoint {
         attempted
     }
 
-    /// The span of an attempt, and what the node is told of it: of calls that travel together the first counts that is made
-    /// for anybody. The others are linked with it.
+    /// Returns the span of an attempt and the trace context that the node receives. Calls that travel together have one
+    /// origin.
     fn span(&self, calls: &Calls) -> (Span, Origin) {
-        let mut origins = calls.iter().map(|call| &call.origin).filter(|origin| !origin.is_nobody());
-        let origin = origins.next().cloned().unwrap_or_default();
+        let origin = calls.first().map(|call| call.origin.clone()).unwrap_or_default();
         let span = debug_span!(
             parent: origin.span(),
             "upstream",
@@ -184,9 +183,6 @@ impl Endpoint {
             method = %Methods(calls),
             outcome = field::Empty,
         );
-        for other in origins {
-            span.follows_from(other.span());
-        }
         (span.clone(), origin.with_span(span))
     }
 

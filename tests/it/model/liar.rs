@@ -107,7 +107,6 @@ impl<'a> Run<'a> {
         config.verify.on_mismatch = setting.on_mismatch;
         config.upstream.timeout = time::Duration::from_secs(10);
         if setting.switched {
-            config.upstream.batch = 6;
             config.plan.blocks = Blocks::AsAsked;
             config.chain.window = 4;
             config.cache.size = bytesize::ByteSize::kib(96);

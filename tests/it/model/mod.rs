@@ -101,7 +101,6 @@ fn settings(setting: Setting) -> (Config, devchain::Config) {
     }];
     config.chain.final_margin = FINAL_MARGIN;
     if setting.switched {
-        config.upstream.batch = 6;
         config.plan.blocks = Blocks::AsAsked;
         config.plan.buy_after = 3;
         config.chain.refresh_ahead = true;

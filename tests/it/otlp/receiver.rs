@@ -46,7 +46,6 @@ pub struct Span {
     pub kind: u64,
     pub took: u64,
     pub attributes: BTreeMap<String, String>,
-    pub links: Vec<String>,
     pub status: u64,
 }
 
@@ -138,7 +137,6 @@ impl Span {
             kind: number(message, 6),
             took: number(message, 8) - number(message, 7),
             attributes: bytes(message, 9).map(attribute).collect(),
-            links: bytes(message, 13).map(|link| hex(bytes(link, 2).next().unwrap())).collect(),
             status: bytes(message, 15).next().map_or(0, |status| number(status, 3)),
         }
     }

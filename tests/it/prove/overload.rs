@@ -175,33 +175,27 @@ async fn a_long_wait_in_the_queue_hands_the_answer_on() {
 
 #[tokio::test]
 async fn rejecting_calls_wait_until_their_deadline_and_fail_with_32013() {
-    // Calls that travel together are checked in another task than those that go alone.
-    for batch in [1, 10] {
-        let change = |config: &mut Config| {
-            config.call_timeout = Duration::from_millis(300);
-            config.upstream.batch = batch;
-        };
-        let world = World::new(OnMismatch::Reject, TINY, change).await;
-        let World { chain, program, .. } = &world;
-        let held = world.hold().await;
-        // One is in the queue, one before it, and one shares a fetch with another.
-        let calls = [2, 3, 3].map(|number| world.begin(BLOCK, json!([hash(chain, number), true])));
-        for call in calls {
-            let (status, reply) = call.await.unwrap();
-            assert_eq!((status, &reply["error"]["code"]), (503, &json!(-32013)), "{reply}");
-            assert!(reply["error"]["message"].as_str().unwrap().contains("proofs"), "{reply}");
-        }
-        assert_eq!(world.overdue("queue_full") + world.overdue("queue_wait"), 0, "nothing was handed on");
-        let asked = world.asked(BLOCK);
-        held.release().await;
-        // The answers were there, and are stored once they are proved.
-        world.waiting(0).await;
-        for number in [2, 3] {
-            let block = program.ask(BLOCK, json!([hash(chain, number), true])).await;
-            assert_eq!(block["hash"], hash(chain, number));
-        }
-        assert_eq!(world.asked(BLOCK), asked);
+    let timeout = |config: &mut Config| config.call_timeout = Duration::from_millis(300);
+    let world = World::new(OnMismatch::Reject, TINY, timeout).await;
+    let World { chain, program, .. } = &world;
+    let held = world.hold().await;
+    // One is in the queue, one before it, and one shares a fetch with another.
+    let calls = [2, 3, 3].map(|number| world.begin(BLOCK, json!([hash(chain, number), true])));
+    for call in calls {
+        let (status, reply) = call.await.unwrap();
+        assert_eq!((status, &reply["error"]["code"]), (503, &json!(-32013)), "{reply}");
+        assert!(reply["error"]["message"].as_str().unwrap().contains("proofs"), "{reply}");
     }
+    assert_eq!(world.overdue("queue_full") + world.overdue("queue_wait"), 0, "nothing was handed on");
+    let asked = world.asked(BLOCK);
+    held.release().await;
+    // The answers were there, and are stored once they are proved.
+    world.waiting(0).await;
+    for number in [2, 3] {
+        let block = program.ask(BLOCK, json!([hash(chain, number), true])).await;
+        assert_eq!(block["hash"], hash(chain, number));
+    }
+    assert_eq!(world.asked(BLOCK), asked);
 }
 
 #[tokio::test]
