@@ -171,7 +171,7 @@ impl Fetch {
         let must_be = anybody || block.is_some_and(|block| is_settled(block, head));
         // That there is none yet, only one can say who is as far as the view.
         let head = head.filter(|_| matches!(self, Self::Transaction(_) | Self::Receipt(_)));
-        Need { block, head, followed: !anybody, is_head: false, null_elsewhere: must_be }
+        Need { block, head, followed: !anybody, null_elsewhere: must_be, ..Need::default() }
     }
 
     pub(super) fn asked(self) -> Asked {

@@ -939,10 +939,19 @@ impl Inner {
 
     async fn bypass(self: Arc<Self>, call: Call) -> Result<Answered, CallError> {
         self.confirm().await?;
-        // One that is behind would answer for a head that is no more, and say nothing of it.
+        if self.upstream.may_look_back() {
+            // A client that only has calls forwarded never asks for the head, and would stay with a spare.
+            let view = self.fetcher.view.clone();
+            tokio::spawn(async move { view.refresh(Tag::Latest, view.clock().now()).await });
+        }
+        self.forward(call.with_need(self.forwarded()), Outcome::Bypass).await
+    }
+
+    /// Returns the need of a forwarded call. A node that is behind would answer for an older head than clients have seen, and
+    /// the answer would not show it.
+    fn forwarded(&self) -> Need {
         let head = self.fetcher.view.tracker().head().map(|head| head.number);
-        self.fetcher.view.look_around();
-        self.forward(call.with_need(Need { head, ..Need::default() }), Outcome::Bypass).await
+        Need { head, forwarded: true, ..Need::default() }
     }
 
     /// Waits for the upstream to say who it is; a node that does not know its network is asked each time.
@@ -952,7 +961,7 @@ impl Inner {
         match known {
             Some(answer) if !is_development(who.chain_id) => Ok(Answered::hit(answer, Source::Identity)),
             known => {
-                let answered = self.forward(call, Outcome::Bypass).await?;
+                let answered = self.forward(call.with_need(self.forwarded()), Outcome::Bypass).await?;
                 if known.is_some_and(|known| answered.answer != Answer::Result(known)) {
                     // The node was told to have another id: it is another chain from here on.
                     self.identity.doubt();

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
-use super::{Audience, EndpointId, Need, UpstreamError, filters::FilterCall};
+use super::{Audience, EndpointId, Need, UpstreamError};
 use crate::{
     budget::ByteLease,
     eth::{BlockNumber, is_write},
@@ -110,11 +110,6 @@ impl Call {
         self.held = Some(held.clone());
     }
 
-    /// What it has to do with filters.
-    pub(super) fn filter(&self) -> Option<FilterCall> {
-        FilterCall::of(self.method.as_str())
-    }
-
     /// Is its answer of a known shape, and of no more than a block's size?
     pub(super) fn has_known_shape(&self) -> bool {
         const KNOWN: [&str; 5] =
@@ -165,12 +160,21 @@ impl Call {
         params.iter().skip(1).chain(members).filter_map(number).any(|number| number > head.0)
     }
 
-    /// May it be sent twice? Not if it can change what reads see, or what a filter tells next.
+    /// Returns whether it may be sent twice: not if it can change what reads see, or a filter.
     pub(super) fn is_repeatable(&self) -> bool {
         // Beside what reads see, these may change what a node is or mines.
         const DEEDS: [&str; 4] = ["personal_", "admin_", "engine_", "eth_submit"];
+        // A second `eth_newFilter` leaves a filter behind, and a poll removes from the filter what it returns.
+        const FILTERS: [&str; 6] = [
+            "eth_newFilter",
+            "eth_newBlockFilter",
+            "eth_newPendingTransactionFilter",
+            "eth_getFilterChanges",
+            "eth_getFilterLogs",
+            "eth_uninstallFilter",
+        ];
         let method = self.method.as_str();
-        !is_write(method) && self.filter().is_none() && !DEEDS.iter().any(|deed| method.starts_with(deed))
+        !is_write(method) && !FILTERS.contains(&method) && !DEEDS.iter().any(|deed| method.starts_with(deed))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Which endpoint the view of the chain follows.
 //!
 //! Two nodes need not be on one branch, nor equally far. So the view follows one of them, and whatever depends on
-//! the branch is asked of that one. It is waited for while it is at its rate or has asked for a pause, as long as a
+//! the branch is asked of that one, the primary, and so is every forwarded call. It is waited for while it is at its rate or has asked for a pause, as long as a
 //! call waits at all. It is left for another when it fails, when it shows a head behind the one it showed before, when
 //! it is taken away, and when it wants to be left alone for longer than a call waits. What another is asked for besides,
 //! since it may have it or say it better, does not make it the one that is followed.
@@ -21,7 +21,7 @@ use super::{
     Call, Calls,
     again::is_null,
     choice::two_choices,
-    endpoint::{Cost, Eligible, Endpoint, EndpointId, Has},
+    endpoint::{Cost, Eligible, Endpoint, EndpointId},
     identity::Recognition,
     pool::{Pool, Wanted},
 };
@@ -79,13 +79,9 @@ impl State {
         before
     }
 
-    /// Is it time to look at those that come before it? Whoever asks this looks.
-    pub(super) fn looks_back(&mut self, now: Instant) -> bool {
-        let is_due = self.settled.is_some_and(|settled| now >= settled + LOOK_BACK);
-        if is_due {
-            self.settled = Some(now);
-        }
-        is_due
+    /// Returns whether it is time to look at the endpoints that come before it.
+    fn may_look_back(&self, now: Instant) -> bool {
+        self.settled.is_some_and(|settled| now >= settled + LOOK_BACK)
     }
 }
 
@@ -107,15 +103,15 @@ impl Pool {
                 return two_choices(eligible).cloned().ok_or(None);
             }
             match current.eligible(calls, need, now) {
-                Eligible::Yes(cost) if cost.has() != Has::Yes => {
-                    let has_it = eligible.iter().filter(|(cost, _)| cost.has() == Has::Yes);
+                Eligible::Yes(cost) if cost.lacks() => {
+                    let has_it = eligible.iter().filter(|(cost, _)| !cost.lacks());
                     let has_it: Vec<_> = has_it.cloned().collect();
                     return Ok(two_choices(&has_it).cloned().unwrap_or(current));
                 }
                 Eligible::Yes(_) => return Ok(current),
-                Eligible::After(wait, _) if wait <= left => return Err(Some(wait)),
+                Eligible::After(wait) if wait <= left => return Err(Some(wait)),
                 // So many wait for it that this one has waited long enough: it does well all the same.
-                Eligible::After(wait, _) if wait <= self.max_wait => {
+                Eligible::After(wait) if wait <= self.max_wait => {
                     return two_choices(eligible).cloned().ok_or(Some(wait));
                 }
                 Eligible::After(..) | Eligible::No => {}
@@ -175,10 +171,14 @@ impl Pool {
     /// Beside a call for the head, now and then: does one that comes before the one that is followed do well again, and
     /// is it as far? Then it is followed from now on. Waits for nothing.
     pub(super) fn look_back(self: &Arc<Self>, calls: &Calls) {
-        // Before it is asked whether it is time: whoever asks that looks.
         let Some(head) = calls.iter().find(|call| call.need.is_head && call.is_awaited()) else { return };
         let now = Instant::now();
-        let Some((first, from)) = self.first_again(now) else { return };
+        let (first, from) = {
+            let mut followed = self.followed.lock();
+            let Some(both) = self.first_again(&followed, now) else { return };
+            followed.settled = Some(now);
+            both
+        };
         let (this, calls) = (self.clone(), vec![head.clone().without_context()]);
         tokio::spawn(async move {
             let attempted = first.attempt(&calls).await;
@@ -197,13 +197,20 @@ impl Pool {
         });
     }
 
+    /// Returns whether the next call for the head compares the primary with an endpoint that comes before it in order.
+    pub(super) fn may_look_back(&self) -> bool {
+        self.first_again(&self.followed.lock(), Instant::now()).is_some()
+    }
+
     /// The first in order that could be followed instead, and the one that is; `None` if it is not time to look.
-    fn first_again(&self, now: Instant) -> Option<(Arc<Endpoint>, Arc<Endpoint>)> {
-        let mut followed = self.followed.lock();
+    fn first_again(&self, followed: &State, now: Instant) -> Option<(Arc<Endpoint>, Arc<Endpoint>)> {
+        if !followed.may_look_back(now) {
+            return None;
+        }
         let current = self.get(followed.endpoint()?)?;
         let eligible = self.eligible(Wanted::another_than(&[current.id()]), now).eligible;
         let well = eligible.iter().filter(|(cost, _)| cost.is_fit() && cost.is_well());
         let first = well.map(|(_, endpoint)| endpoint).min_by_key(|endpoint| endpoint.priority())?;
-        (first.priority() < current.priority() && followed.looks_back(now)).then(|| (first.clone(), current))
+        (first.priority() < current.priority()).then(|| (first.clone(), current))
     }
 }

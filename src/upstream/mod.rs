@@ -13,7 +13,6 @@ mod contact;
 mod direct;
 mod endpoint;
 mod error;
-mod filters;
 mod followed;
 mod gauges;
 mod heads;

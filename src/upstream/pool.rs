@@ -5,7 +5,7 @@ use std::{pin::pin, sync::Arc, time::Duration};
 use arc_swap::ArcSwap;
 use futures_util::future::join_all;
 use tokio::{
-    sync::{Semaphore, watch},
+    sync::watch,
     time::{self, Instant},
 };
 use tower::retry::budget::{Budget, TpsBudget};
@@ -15,7 +15,7 @@ use super::{
     Call, Calls, Config, Metrics, UpstreamError,
     again::{Another, another, is_failure, is_null, was_in_doubt},
     choice::two_choices,
-    endpoint::{Accepted, Attempted, Cost, Eligible, Endpoint, EndpointId, EndpointStatus, Has},
+    endpoint::{Accepted, Attempted, Cost, Eligible, Endpoint, EndpointId, EndpointStatus},
     followed::Followed,
     hedge::{Hedge, Raced, is_better, is_unproved, race},
     identity::{IdentityState, Pin, Recognition},
@@ -34,10 +34,6 @@ const RETRY_MEMORY: Duration = Duration::from_secs(10);
 /// Before a second attempt: long enough for a herd to part, too short to be noticed. Doubled each time.
 const BACKOFF: Duration = Duration::from_millis(10);
 
-/// This part of all calls that may be under way may wait for the one endpoint that has what they need: the others are for
-/// those who need not, such as the view of the chain.
-const CHOOSY_SHARE: usize = 8;
-
 /// How soon one that waits looks again whether another will do by now.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
@@ -51,8 +47,6 @@ pub(super) struct Pool {
     retries: TpsBudget,
     /// How long a call waits for an endpoint that is at its rate.
     pub(super) max_wait: Duration,
-    /// So many calls wait for one that has what they need, where others could be asked.
-    choosy: Semaphore,
     /// When to ask another as well. `None` where that is off.
     hedge: Option<Hedge>,
     metrics: Metrics,
@@ -74,10 +68,8 @@ pub(super) struct Wanted<'a> {
 pub(super) struct Candidates {
     /// Now.
     pub(super) eligible: Vec<(Cost, Arc<Endpoint>)>,
-    /// How long until another can, if that is known …
+    /// How long until another can, if that is known.
     pub(super) wait: Option<Duration>,
-    /// … and until one can that has what is needed.
-    better: Option<Duration>,
 }
 
 /// What a call needs of the endpoint that answers it.
@@ -85,11 +77,13 @@ pub(super) struct Candidates {
 pub struct Need {
     /// It should have this block: not be behind it, not have forgotten it.
     pub block: Option<BlockNumber>,
-    /// It should not be behind this head: what it says is of the newest block that it has. Where another is followed, it
-    /// should have shown that it is not.
+    /// It should not be behind this head: what it says is of the newest block that it has.
     pub head: Option<BlockNumber>,
     /// It must be the one that the view of the chain follows, or whoever takes its place.
     pub followed: bool,
+    /// A forwarded call: the primary answers it, or another endpoint if the primary fails. It leaves the last call of the
+    /// primary's rate to the view, and its failure alone does not make another endpoint the primary.
+    pub forwarded: bool,
     /// The answer is a head: what it shows is all that the endpoint has.
     pub is_head: bool,
     /// A `null` may only mean that this endpoint has not got it yet: one other is asked, once.
@@ -120,7 +114,6 @@ impl Pool {
             followed: Followed::default(),
             retries: TpsBudget::new(RETRY_MEMORY, LEAST_RETRIES, RETRY_SHARE),
             max_wait: config.max_wait,
-            choosy: Semaphore::new((config.max_in_flight / CHOOSY_SHARE).max(1)),
             hedge: config.hedge.map(Hedge::new),
             metrics,
             changed: watch::Sender::new(()),
@@ -204,11 +197,6 @@ impl Pool {
         done.into_iter().map(|outcome| outcome.unwrap_or(Err(UpstreamError::Empty))).collect()
     }
 
-    /// Sends one call.
-    pub(super) async fn send_one(&self, call: Call) -> Result<Accepted, UpstreamError> {
-        self.send(&vec![call]).await.pop().unwrap_or(Err(UpstreamError::Empty))
-    }
-
     /// Sends one call to this endpoint, once, and to no other. `None` if it is not there, or cannot be asked.
     pub(super) async fn send_to(
         &self,
@@ -219,7 +207,7 @@ impl Pool {
             let endpoint = self.get(id).ok_or(None)?;
             match endpoint.eligible(1, Need::default(), now) {
                 Eligible::Yes(_) => Ok(endpoint),
-                Eligible::After(wait, _) => Err(Some(wait)),
+                Eligible::After(wait) => Err(Some(wait)),
                 Eligible::No => Err(None),
             }
         };
@@ -306,9 +294,7 @@ impl Pool {
 
     /// An endpoint for these calls that is not among those tried; waits for one that is at its rate.
     async fn choose(&self, wanted: Wanted<'_>, patience: Duration) -> Result<Arc<Endpoint>, UpstreamError> {
-        let choosy = wanted.need.head.and_then(|_| self.choosy.try_acquire().ok());
-        let pick = |now, left| self.pick(wanted, now, left, choosy.is_some());
-        match self.wait_for(patience, pick).await {
+        match self.wait_for(patience, |now, left| self.pick(wanted, now, left)).await {
             Ok(endpoint) => Ok(endpoint),
             Err(Some(wait)) => Err(UpstreamError::RateLimited { retry_after: Some(wait) }),
             Err(None) => Err(self.why_none()),
@@ -339,35 +325,17 @@ impl Pool {
         wanted: Wanted<'_>,
         now: Instant,
         left: Duration,
-        is_choosy: bool,
     ) -> Result<Arc<Endpoint>, Option<Duration>> {
-        let Candidates { eligible, wait, better } = self.eligible(wanted, now);
-        if wanted.need.followed {
-            return self.pick_followed(&eligible, wanted, now, left).map_err(|own| own.or(wait));
-        }
-        // One that is at its rate is waited for where nobody else is known to have what is asked for.
-        if let Some(wait) = better.filter(|wait| is_choosy && *wait <= left)
-            && eligible.iter().all(|(cost, _)| cost.has() != Has::Yes)
-        {
-            let perhaps = eligible.iter().filter(|(cost, _)| cost.has() == Has::Perhaps);
-            perhaps.for_each(|(_, endpoint)| endpoint.keep_waiting());
-            return Err(Some(wait));
-        }
-        let endpoint = two_choices(&eligible).cloned().ok_or(wait)?;
-        for (cost, other) in &eligible {
-            let comes_first = other.priority() <= endpoint.priority();
-            if cost.is_unsure() && comes_first {
-                other.hurry();
-            }
-            if wanted.need.head.is_none() {
-                continue;
-            }
-            if cost.has() == Has::Yes && other.id() == endpoint.id() {
-                other.take_part();
-            } else if cost.has() != Has::Yes && (comes_first || self.hedge.is_some()) {
-                // It would have had its share, or been asked as well.
-                other.set_aside();
-            }
+        let Candidates { eligible, wait } = self.eligible(wanted, now);
+        let Wanted { need, .. } = wanted;
+        let endpoint = if need.followed || need.forwarded {
+            self.pick_followed(&eligible, wanted, now, left).map_err(|own| own.or(wait))?
+        } else {
+            two_choices(&eligible).cloned().ok_or(wait)?
+        };
+        if !need.followed {
+            let unsure = eligible.iter().filter(|(cost, _)| cost.is_unsure()).map(|(_, other)| other);
+            unsure.filter(|other| other.priority() <= endpoint.priority()).for_each(|other| other.hurry());
         }
         Ok(endpoint)
     }
@@ -375,37 +343,16 @@ impl Pool {
     /// Those that can be asked now, and those that can be later.
     pub(super) fn eligible(&self, Wanted { calls, need, tried }: Wanted<'_>, now: Instant) -> Candidates {
         let endpoints = self.endpoints.load();
-        // What depends on the head is for the one whose head it is, and for those that have shown as much.
-        let level = need.head.filter(|_| !need.followed && endpoints.len() > 1);
-        let level = level.and_then(|head| Some((head, self.followed()?)));
-        let (mut wait, mut better) = (None, None);
+        let mut wait = None;
         let mut eligible = Vec::with_capacity(endpoints.len());
         for endpoint in endpoints.iter().filter(|endpoint| !tried.contains(&endpoint.id())) {
-            let is_level = level
-                .is_none_or(|(head, followed)| endpoint.id() == followed || endpoint.head() >= Some(head));
-            let shown = if is_level { Has::Yes } else { Has::Perhaps };
             match endpoint.eligible(calls, need, now) {
-                Eligible::Yes(cost) => eligible.push((cost.with(shown), endpoint.clone())),
-                Eligible::After(after, has) => {
-                    wait = sooner(wait, after);
-                    if has.max(shown) == Has::Yes {
-                        better = sooner(better, after);
-                    }
-                }
+                Eligible::Yes(cost) => eligible.push((cost, endpoint.clone())),
+                Eligible::After(after) => wait = Some(wait.map_or(after, |wait: Duration| wait.min(after))),
                 Eligible::No => {}
             }
         }
-        Candidates { eligible, wait, better }
-    }
-
-    /// One that calls would be shared with, if it were known how far it is: whoever asks this asks it for its head.
-    pub(super) fn height_wanted(&self) -> Option<EndpointId> {
-        let endpoints = self.endpoints.load();
-        if endpoints.len() < 2 {
-            return None;
-        }
-        let now = Instant::now();
-        endpoints.iter().find(|endpoint| endpoint.height_is_due(now)).map(|endpoint| endpoint.id())
+        Candidates { eligible, wait }
     }
 
     /// Has this endpoint shown a block as high as this?
@@ -500,10 +447,6 @@ impl Pool {
     }
 }
 
-fn sooner(wait: Option<Duration>, after: Duration) -> Option<Duration> {
-    Some(wait.map_or(after, |wait| wait.min(after)))
-}
-
 async fn ask_one(endpoint: &Endpoint, call: Call) -> Result<Answer, UpstreamError> {
     let mut attempted = endpoint.ask_who(&vec![call]).await;
     let outcome = attempted.pop().unwrap_or(Err(UpstreamError::Empty));
@@ -523,6 +466,7 @@ fn together(calls: &Calls) -> Need {
         block: calls.iter().filter_map(|call| call.need.block).max(),
         head: calls.iter().filter_map(|call| call.need.head).max(),
         followed: calls.iter().any(|call| call.need.followed),
+        forwarded: calls.iter().any(|call| call.need.forwarded),
         is_head: false,
         null_elsewhere: false,
     }

@@ -10,7 +10,6 @@ use super::{
     Answers, Call, Calls, Config, EndpointConfig, EndpointId, EndpointStatus, Identity, Metrics, Reach,
     UpstreamError,
     endpoint::{Accepted, Endpoint},
-    filters::Filters,
     identity::Pin,
     pool::Pool,
 };
@@ -72,16 +71,13 @@ impl Upstream {
 
     fn over(pool: Pool, config: &Config) -> Self {
         let (in_flight, wait) = (config.max_in_flight, config.max_wait);
-        let (pool, filters) = (Arc::new(pool), Arc::new(Filters::new()));
+        let pool = Arc::new(pool);
         let service = ServiceBuilder::new()
-            // Before a slot is taken: whoever waits for another call of the same filter needs none yet.
-            .layer(layer_fn(|inner| turns(inner, filters.clone())))
             // Above the attempts, so that the time spent waiting for a slot is not taken from the attempts.
             .layer(layer_fn(|inner| slots(inner, in_flight, wait)))
             // Chooses an endpoint for these calls, and another for those that fail there. What an endpoint does
-            // with a call is in `endpoint`: who it is, breaker, rate, time-out, leaf, acceptance. What names a filter
-            // goes where that lives.
-            .service(attempts(pool.clone(), filters.clone()));
+            // with a call is in `endpoint`: who it is, breaker, rate, time-out, leaf, acceptance.
+            .service(attempts(pool.clone()));
         Self { pool, service: BoxCloneSyncService::new(service) }
     }
 
@@ -119,6 +115,12 @@ impl Upstream {
         self.pool.leave(lags);
     }
 
+    /// Returns whether an endpoint that comes before the primary in order does well again, so that it is time to compare
+    /// their heads. The next call for the head does.
+    pub fn may_look_back(&self) -> bool {
+        self.pool.may_look_back()
+    }
+
     /// Is there one endpoint only?
     pub fn is_single(&self) -> bool {
         self.pool.is_single()
@@ -128,12 +130,6 @@ impl Upstream {
     /// or it fails.
     pub async fn ask_another(&self, than: EndpointId, call: Call) -> Option<(EndpointId, Option<Verdict>)> {
         self.pool.ask_another(than, call).await
-    }
-
-    /// One that calls about the head would be shared with, if it were known how far it is. Whoever asks this
-    /// [asks it](Self::ask_this) for its head.
-    pub fn height_wanted(&self) -> Option<EndpointId> {
-        self.pool.height_wanted()
     }
 
     /// Sends one call to this endpoint, once, and to no other.
@@ -146,11 +142,6 @@ impl Upstream {
             Some(outcome) => settle(&call, outcome),
             None => Err(UpstreamError::Empty),
         }
-    }
-
-    /// Asks this one, once, for what its answer shows of it.
-    pub async fn ask_this(&self, id: EndpointId, call: Call) {
-        let _ = self.pool.send_to(id, call).await;
     }
 
     /// If this endpoint is followed, the other is from now on: it is further.
@@ -180,7 +171,7 @@ impl Upstream {
     }
 
     /// From here on these are the endpoints. Calls under way end where they are; an endpoint that was there before, since
-    /// it is reached with the same, stays what it is: with its breaker, its pause, its name, its filters.
+    /// it is reached with the same, stays what it is: with its breaker, its pause, its name.
     pub fn replace(&self, endpoints: Vec<EndpointParts>, config: &Config) {
         let pin = self.pool.pin.clone();
         let before = self.pool.endpoints.load().to_vec();
@@ -244,21 +235,6 @@ impl<S> Layered for S where
 
 type Attempt = BoxFuture<'static, Result<Answers, UpstreamError>>;
 
-/// Has a call that names a filter wait for those before it.
-fn turns(inner: impl Layered, filters: Arc<Filters>) -> impl Layered {
-    // Not boxed here: what stands outermost is, by whoever holds it.
-    service_fn(move |calls: Calls| {
-        let (inner, filters) = (inner.clone(), filters.clone());
-        async move {
-            let _turn = match &calls[..] {
-                [call] => filters.turn(call).await,
-                _ => None,
-            };
-            inner.oneshot(calls).await
-        }
-    })
-}
-
 /// Bounds the requests in flight, and the time spent waiting to be one of them.
 fn slots(inner: impl Layered, max: usize, wait: Duration) -> impl Layered {
     let slots = Arc::new(Semaphore::new(max));
@@ -275,15 +251,10 @@ fn slots(inner: impl Layered, max: usize, wait: Duration) -> impl Layered {
 }
 
 /// Sends calls to as many endpoints as it takes, and leaves what was found of each answer with its call.
-fn attempts(pool: Arc<Pool>, filters: Arc<Filters>) -> impl Layered {
-    service_fn(move |mut calls: Calls| -> Attempt {
-        let (pool, filters) = (pool.clone(), filters.clone());
+fn attempts(pool: Arc<Pool>) -> impl Layered {
+    service_fn(move |calls: Calls| -> Attempt {
+        let pool = pool.clone();
         Box::pin(async move {
-            if let [call] = &calls[..]
-                && let Some(kind) = call.filter()
-            {
-                return Ok(vec![Box::pin(filters.call(&pool, calls.remove(0), kind)).await]);
-            }
             pool.look_back(&calls);
             let attempted = pool.send(&calls).await;
             Ok(calls.iter().zip(attempted).map(|(call, outcome)| settle(call, outcome)).collect())
@@ -336,7 +307,7 @@ mod tests {
     use crate::{
         eth::{Block, BlockHash, BlockNumber, Receipts},
         jsonrpc::Params,
-        upstream::{Health, filters},
+        upstream::Health,
         verify::{self, Asked, AskedBlock, Known, Verified, Verifier},
     };
 
@@ -471,26 +442,5 @@ mod tests {
             assert!(answers.iter().all(Result::is_err), "{answers:?}");
         }
         assert_eq!(upstream.status().0[0].health, Health::Closed);
-    }
-
-    #[tokio::test]
-    async fn no_more_filters_are_known_than_so_many_and_the_oldest_are_forgotten() {
-        let upstream = in_order([says(result("\"0x1\"")), says(result("\"0x1\""))], &Config::default());
-        let make = async || match upstream.call(Call::new("eth_newBlockFilter", Params::EMPTY)).await {
-            Ok(Answer::Result(id)) => id,
-            other => panic!("{other:?}"),
-        };
-        let poll = async |id: &Bytes| {
-            let params = Params::from_own(format!("[{}]", String::from_utf8_lossy(id)));
-            upstream.call(Call::new("eth_getFilterChanges", params)).await.unwrap()
-        };
-        let oldest = make().await;
-        assert!(matches!(poll(&oldest).await, Answer::Result(_)));
-        let mut newest = oldest.clone();
-        for _ in 0..filters::MOST + 2_000 {
-            newest = make().await;
-        }
-        assert!(matches!(poll(&newest).await, Answer::Result(_)));
-        assert!(matches!(poll(&oldest).await, Answer::Error(error) if error.ends_with(b"not found\"}")));
     }
 }

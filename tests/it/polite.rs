@@ -196,10 +196,15 @@ async fn of_an_internal_error_one_other_is_asked_for_its_opinion() {
         time::sleep(Duration::from_secs(1)).await;
         assert_eq!(program.ask("eth_blockNumber", json!([])).await, "0x78");
         assert_eq!(followed(&program).as_deref(), SECOND, "a head it does not have");
-        for failing in [error(code, "second"), error(-32005, "rate limit"), Fault::Status(500)] {
+        // Of two internal errors the client gets the primary's.
+        for (failing, message) in [
+            (error(code, "second"), "second"),
+            (error(-32005, "rate limit"), "first"),
+            (Fault::Status(500), "first"),
+        ] {
             second.fail(failing).on("eth_gasPrice").always();
             let (_, reply) = program.call("eth_gasPrice", json!([])).await;
-            assert_eq!(reply["error"], json!({ "code": code, "message": "first" }), "{reply}");
+            assert_eq!(reply["error"], json!({ "code": code, "message": message }), "{reply}");
             second.clear_faults();
             // Not so long that the first would be asked who it is, which it does not say either.
             time::sleep(Duration::from_secs(40)).await;

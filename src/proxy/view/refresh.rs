@@ -177,16 +177,6 @@ impl View {
         });
     }
 
-    /// Calls about the head are shared only with those that are known to be as far. Where so many are not that it is worth
-    /// a call, one is asked for its head, without anybody waiting for it.
-    pub(in crate::proxy) fn look_around(self: &Arc<Self>) {
-        let Some(id) = self.upstream.height_wanted() else { return };
-        let (call, _) = self.call(Tag::Latest.as_str(), AskedBlock::ByTag, self.clock.now());
-        self.metrics.upkeep(1);
-        let upstream = self.upstream.clone();
-        tokio::spawn(async move { upstream.ask_this(id, call).await });
-    }
-
     /// A head, what is between it and what is known, as far as that comes, and whether the finalized block stands beside
     /// it, where it does not link to that. `None` if the head cannot be accepted: the finalized block is denied, or was
     /// replaced.

@@ -21,11 +21,6 @@ const LIMITED: Duration = Duration::from_secs(1);
 /// How long a head that an endpoint showed says that it is behind: it may have caught up since.
 const BEHIND: Duration = Duration::from_secs(2);
 
-/// With so many calls that went elsewhere, it is worth one to know how far an endpoint is; with twice as many each time
-/// that it turns out to be behind, up to so many doublings.
-const WORTH_ITS_HEIGHT: u32 = 8;
-const MOST_DOUBLINGS: u32 = 3;
-
 /// History is forgotten in one piece: with a block that is gone, so many above it are taken to be. Else who
 /// reads upwards would ask in vain for every one.
 const GONE_TOGETHER: u64 = 64;
@@ -61,11 +56,6 @@ pub(super) struct Condition {
     pub(super) head: Option<BlockNumber>,
     /// When it last said that this is its head: a block that was asked for says nothing of those above it.
     pub(super) head_seen: Option<Instant>,
-    /// Calls that went elsewhere since nobody knows how far it is, since it was last asked that; and when it was.
-    pub(super) set_aside: u32,
-    pub(super) height_asked: Option<Instant>,
-    /// How often it was asked that, and no call went to it for the answer.
-    pub(super) height_in_vain: u32,
     /// What is below it has forgotten, as far as can be told, and when it last said so.
     pub(super) floor: Option<(BlockNumber, Instant)>,
 }
@@ -90,9 +80,6 @@ impl Condition {
             last_mismatch: None,
             head: None,
             head_seen: None,
-            set_aside: 0,
-            height_asked: None,
-            height_in_vain: 0,
             floor: None,
         }
     }
@@ -113,23 +100,6 @@ impl Condition {
     /// Forgets what blocks it has and has not.
     pub(super) fn forget_heights(&mut self) {
         (self.head, self.head_seen, self.floor) = (None, None, None);
-    }
-
-    /// A call waits, since nobody knows how far it is.
-    pub(super) fn keep_waiting(&mut self) {
-        self.set_aside = self.set_aside.saturating_add(WORTH_ITS_HEIGHT);
-    }
-
-    /// Is it time to ask how far it is, for the calls that went elsewhere for that? Whoever asks this does so.
-    pub(super) fn height_is_due(&mut self, now: Instant) -> bool {
-        let is_due = self.set_aside >= WORTH_ITS_HEIGHT << self.height_in_vain.min(MOST_DOUBLINGS)
-            && self.height_asked.is_none_or(|asked| now >= asked + BEHIND)
-            && self.breaker.lets_pass(now);
-        if is_due {
-            (self.set_aside, self.height_asked) = (0, Some(now));
-            self.height_in_vain = self.height_in_vain.saturating_add(1);
-        }
-        is_due
     }
 
     /// Is it known to have forgotten this block?

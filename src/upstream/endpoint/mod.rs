@@ -9,7 +9,7 @@ mod node;
 
 pub(super) use self::{
     attempt::{Accepted, Attempted},
-    cost::{Cost, Eligible, Has},
+    cost::{Cost, Eligible},
     node::Endpoint,
 };
 pub use self::{

@@ -21,7 +21,7 @@ use super::{
         redact::Secrets,
         stack::Manner,
     },
-    Cost, Eligible, Has, Health,
+    Cost, Eligible, Health,
     condition::Condition,
 };
 use crate::{eth::BlockNumber, seldom::Seldom};
@@ -216,29 +216,6 @@ impl Endpoint {
         self.condition().head
     }
 
-    /// A call went elsewhere, since nobody knows how far this one is.
-    pub(in crate::upstream) fn set_aside(&self) {
-        let mut condition = self.condition();
-        condition.set_aside = condition.set_aside.saturating_add(1);
-    }
-
-    /// A call waits for another endpoint, since nobody knows how far this one is: to know it is worth more than a call that
-    /// went elsewhere.
-    pub(in crate::upstream) fn keep_waiting(&self) {
-        self.condition().keep_waiting();
-    }
-
-    /// A call goes to it, since it is known to be as far as it must be.
-    pub(in crate::upstream) fn take_part(&self) {
-        let mut condition = self.condition();
-        (condition.set_aside, condition.height_in_vain) = (0, 0);
-    }
-
-    /// Is it time to ask how far it is? Whoever asks this does so.
-    pub(in crate::upstream) fn height_is_due(&self, now: Instant) -> bool {
-        self.condition().height_is_due(now)
-    }
-
     /// The head that it has shown since then, if it has.
     pub(in crate::upstream) fn head_since(&self, then: Instant) -> Option<BlockNumber> {
         let condition = self.condition();
@@ -285,13 +262,12 @@ impl Endpoint {
         }
         let lacks = need.block.is_some_and(|block| condition.has_forgotten(block, now))
             || need.block.max(need.head).is_some_and(|block| condition.is_behind(block, now));
-        let has = if lacks { Has::No } else { Has::Yes };
         let pause = condition.paused.map_or(Duration::ZERO, |until| until.saturating_duration_since(now));
         // The view of the chain goes first: there is always one left for it, if there can be more than one at all.
         let tokens = calls.saturating_add(u32::from(!need.followed));
         let wait = condition.bucket.map_or(Duration::ZERO, |bucket| bucket.wait(tokens, now)).max(pause);
         if !wait.is_zero() {
-            return Eligible::After(wait, has);
+            return Eligible::After(wait);
         }
         let failures = match condition.failed {
             Some(failed) if now < failed + GRUDGE => {
@@ -301,7 +277,7 @@ impl Endpoint {
         };
         drop(condition);
         let unsure = self.recognition.as_ref().is_some_and(|recognition| !recognition.is_sure());
-        Eligible::Yes(Cost { has, unsure, failures, load: self.lock_leaf().load() })
+        Eligible::Yes(Cost { lacks, unsure, failures, load: self.lock_leaf().load() })
     }
 
     /// It failed, and nobody may be asking: it is asked who it is, to see whether it is back. Nobody waits for that.
