@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use tokio::time::Instant;
-
 use super::window::{Find, Link};
 use crate::eth::{BlockHash, BlockNumber};
 
@@ -27,8 +25,6 @@ pub(super) struct Entry {
     /// A path of parent hashes leads to it from the window or from a finalized block. Without one, a single answer is all
     /// that speaks for it.
     pub(super) linked: bool,
-    /// When it was asked for, if an answer is all that it is known by; the tracked branch vouches for the others.
-    heard: Option<Instant>,
 }
 
 /// Changes to the final index that tiers must follow.
@@ -45,22 +41,12 @@ pub(super) struct Consequences {
 impl Entry {
     /// The entry of a block that a path of parent hashes leads to.
     pub(super) fn linked(link: Link) -> Self {
-        Self { hash: link.hash, parent: Some(link.parent), linked: true, heard: None }
+        Self { hash: link.hash, parent: Some(link.parent), linked: true }
     }
 
-    /// The entry of a finalized block: whatever it descends from is linked to it.
-    pub(super) fn finalized(link: Link, heard: Option<Instant>) -> Self {
-        Self { heard, ..Self::linked(link) }
-    }
-
-    /// The entry of a block that one answer named, asked for at this moment.
-    pub(super) fn answered(link: Link, heard: Instant) -> Self {
-        Self { linked: false, ..Self::finalized(link, Some(heard)) }
-    }
-
-    /// The entry of a block that a tier has as final.
-    pub(super) fn restored(hash: BlockHash, parent: Option<BlockHash>, heard: Instant) -> Self {
-        Self { hash, parent, linked: false, heard: Some(heard) }
+    /// The entry of a block for which one answer, or a tier, is all that speaks.
+    pub(super) fn unlinked(hash: BlockHash, parent: Option<BlockHash>) -> Self {
+        Self { hash, parent, linked: false }
     }
 }
 
@@ -148,15 +134,10 @@ impl FinalIndex {
             if known.is_none() {
                 consequences.entered.push((number, hash));
             }
-            self.insert(number, Entry { hash, parent, linked: true, heard: None });
+            self.insert(number, Entry { hash, parent, linked: true });
             let Some(parent) = parent else { return };
             (above, hash) = (number, parent);
         }
-    }
-
-    /// Forgets what was heard since then.
-    pub(super) fn unhear(&mut self, since: Instant) {
-        self.0.retain(|_, entry| entry.heard.is_none_or(|heard| heard < since));
     }
 
     pub(super) fn len(&self) -> usize {

@@ -53,8 +53,6 @@ pub(super) struct Finality {
     /// All was forgotten then: nothing sent before counts. A reorg or a write does not move this, for
     /// what was final before one is so after it.
     forgotten: Option<Stamp>,
-    /// What was asked for between the two may have been answered by a stranger.
-    unheard: Option<(Instant, Instant)>,
 }
 
 /// Dropped entries that are remembered: tiers drop theirs within seconds.
@@ -112,12 +110,7 @@ impl Finality {
 
     /// Does what was sent then still tell what is final?
     pub(super) fn counts(&self, sent: Stamp) -> bool {
-        !self.forgotten.is_some_and(|since| sent.is_before(since)) && !self.is_unheard(sent)
-    }
-
-    /// May a stranger have answered what was sent then?
-    fn is_unheard(&self, sent: Stamp) -> bool {
-        self.unheard.is_some_and(|(since, until)| since <= sent.time && sent.time <= until)
+        !self.forgotten.is_some_and(|since| sent.is_before(since))
     }
 
     /// Where this hash stands for good; looks at all that is known.
@@ -154,7 +147,7 @@ impl Finality {
     /// Takes in what was final before a restart, if nothing is known yet.
     pub(super) fn restore(&mut self, number: BlockNumber, hash: BlockHash, now: Stamp) {
         if self.highest.is_none() && self.index.get(number).is_none_or(|known| known == hash) {
-            self.index.insert(number, Entry::restored(hash, None, now.time));
+            self.index.insert(number, Entry::unlinked(hash, None));
             self.highest = Some((number, hash));
             self.since = Some(now);
         }
@@ -177,7 +170,7 @@ impl Finality {
             Some(known) if known.hash != link.hash => return Err(Contrary::Final),
             None if window.excludes(link.number, link.hash) => return Err(Contrary::Tracked),
             None if !self.counts(sent) || !self.fits(link) => {}
-            _ => self.index.insert(link.number, Entry::restored(link.hash, Some(link.parent), sent.time)),
+            _ => self.index.insert(link.number, Entry::unlinked(link.hash, Some(link.parent))),
         }
         Ok(())
     }
@@ -232,7 +225,7 @@ impl Finality {
         if !is_news || !is_enough || !self.counts(sent) {
             return Ok(Taken::ForNow);
         }
-        self.index.insert(link.number, Entry::answered(link, sent.time));
+        self.index.insert(link.number, Entry::unlinked(link.hash, Some(link.parent)));
         self.consequences.entered.push((link.number, link.hash));
         Ok(Taken::Final)
     }
@@ -339,16 +332,13 @@ impl Finality {
         // The window is one branch: what stands in it below a final block is final too.
         let passed: Vec<_> = window.up_to(link.number).collect();
         let lowest = passed.first().copied().unwrap_or(link);
-        // What stands in a hole of it has nothing but this word for it.
-        let heard = window.get(link.number).is_none().then_some(now.time);
-        let passed = passed.into_iter().map(|link| (link, Entry::linked(link)));
-        for (link, entry) in passed.chain([(link, Entry::finalized(link, heard))]) {
+        for link in passed.into_iter().chain([link]) {
             match self.index.entry(link.number) {
                 Some(known) if known.hash != link.hash && known.linked => return Finalized::Alarm,
                 Some(known) if known.hash != link.hash => self.drop_entry(link.number),
                 Some(_) | None => {}
             }
-            self.index.insert(link.number, entry);
+            self.index.insert(link.number, Entry::linked(link));
         }
         self.index.link_down(lowest.number, lowest.parent, find, &mut self.consequences);
         self.since = Some(now);
@@ -378,15 +368,6 @@ impl Finality {
             below.is_some_and(|below| by_entry(below, link.parent))
         };
         lineage.iter().any(|link| by_entry(link.number, link.hash)) || lineage.last().is_some_and(by_parent)
-    }
-
-    /// What was asked for since then, until now, may have been answered by a stranger: forgets what was heard so, and
-    /// what is still to be heard.
-    pub(super) fn unhear(&mut self, since: Instant, now: Instant) {
-        self.index.unhear(since);
-        // What lies between two such times is long answered, or unheard for nothing: it can be asked again.
-        let first = self.unheard.map_or(since, |(first, _)| first.min(since));
-        self.unheard = Some((first, now));
     }
 
     /// Forgets that this block stands there.

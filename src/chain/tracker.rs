@@ -2,8 +2,6 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use tokio::time::Instant;
-
 use super::{
     Contrary, Denied, Finalized, Gap, HeadChange, Rules, Stamp,
     asked::{Asked, AskedNumbers},
@@ -722,18 +720,12 @@ impl Tracker {
         self.unbelieve(now);
     }
 
-    /// The node was told to be another one: forgets all canonicity, and takes the next head as it is.
+    /// Forgets all canonicity, and takes the next head as it is: the node was told to be another one, or an endpoint turned
+    /// out to serve another chain.
     pub fn forget(&mut self, now: Stamp) {
         *self = Self::new(self.rules.clone());
         (self.not_before, self.left) = (Some(now), Some(now));
         self.finality = Finality::forgotten(now);
-    }
-
-    /// Somebody who answered since then turned out a stranger: forgets what may be of its making, be it final. The window
-    /// is not: what links to it is of this chain.
-    pub fn disbelieve(&mut self, since: Instant, now: Stamp) {
-        self.finality.unhear(since, now.time);
-        self.unsettle(now);
     }
 
     /// Drops what was told beside the window, and what may still be told of before this moment.

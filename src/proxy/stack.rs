@@ -63,9 +63,9 @@ pub fn proxy(
 > {
     let view = Arc::new(View::new(config.chain.clone(), &parts));
     let heeding = Arc::downgrade(&view);
-    parts.upstream.identity().on_stranger(move |since| {
+    parts.upstream.identity().on_stranger(move || {
         if let Some(view) = heeding.upgrade() {
-            view.disbelieve(since);
+            view.invalidate();
         }
     });
     let live = Live::new(config, view.clone());

@@ -102,8 +102,6 @@ struct Times {
     who: Option<Arc<WhoIs>>,
     /// … when all that was known of another is forgotten.
     followed: Option<Arc<WhoIs>>,
-    /// When something was last handed on to the tiers.
-    spilled: Option<Instant>,
     /// The last time that it was tried to hold what they say against the upstream.
     tried: Option<Tried>,
     /// The chain that tiers were asked for before any upstream had said what it is.
@@ -305,14 +303,22 @@ impl View {
         now
     }
 
-    /// Somebody turned out a stranger who may have been one since then: what it said of the chain is forgotten, as far as
-    /// it was believed.
-    pub(super) fn disbelieve(&self, since: Instant) {
+    /// Forgets all canonicity, in tiers, too: an endpoint turned out to serve another chain, and some of it may be of that
+    /// chain. Content by hash stays.
+    pub(super) fn invalidate(&self) {
         let now = self.clock.now();
-        // First: what they say must not come in after it was forgotten.
+        // First: an entry that is being loaded from a tier must not come in after the tracker forgot it.
         self.tiers.doubt();
-        self.change(|tracker| tracker.disbelieve(since, now));
-        self.take_back(since);
+        self.change(|tracker| tracker.forget(now));
+        self.forget_finalized();
+    }
+
+    /// Has the finalized block asked for anew, and tiers forget all canonicity.
+    fn forget_finalized(&self) {
+        self.times().finalized = None;
+        if let Some(chain) = self.stored_as() {
+            self.tiers.forget_canonicity(chain);
+        }
     }
 
     /// Did the node say, recently enough for this arrival, that it has no block for this tag?

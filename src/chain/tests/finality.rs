@@ -95,56 +95,30 @@ fn an_answer_is_final_only_if_it_was_sent_after_its_number_was_known_to_be() {
 }
 
 #[test]
-fn what_a_stranger_may_have_said_of_final_numbers_is_forgotten() {
+fn after_a_wrong_chain_nothing_is_final_until_it_is_asked_again() {
     let mut told = Told::shown(ethereum(), 95..=100);
     told.finalized(block(97, 'a'));
     told.number(block(50, 'a')).unwrap();
-    told.wait(SECOND);
-    let since = told.now().time;
     told.number(block(60, 'b')).unwrap();
     let under_way = told.now();
     told.wait(SECOND);
     let now = told.now();
-    told.tracker.disbelieve(since, now);
-    assert_eq!(told.at(50), Lookup::Final(hash(50, 'a')), "from before");
-    assert_eq!(told.at(60), Lookup::Unknown);
-    assert_eq!(told.at(96), Lookup::Final(hash(96, 'a')), "from the window");
-    let _ = told.late_number(block(52, 'b'), under_way);
-    assert_eq!(told.at(52), Lookup::Unknown, "and what is still under way does not count");
-    told.wait(SECOND);
-    told.number(block(60, 'a')).unwrap();
-    assert_eq!(told.at(60), Lookup::Final(hash(60, 'a')));
-    assert_eq!(told.at(99), Lookup::Tracked { hash: hash(99, 'a'), fresh: false });
-}
-
-#[test]
-fn what_is_still_to_be_heard_of_one_stranger_is_not_heard_for_another() {
-    let mut told = Told::shown(ethereum(), 95..=100);
-    told.finalized(block(97, 'a'));
-    told.wait(SECOND);
-    let under_way = told.now();
-    // One after the other of two endpoints turns out to be one.
-    let mut since = under_way;
-    for _ in 0..2 {
-        told.wait(SECOND);
-        let now = told.now();
-        told.tracker.disbelieve(since.time, now);
-        told.wait(SECOND);
-        since = told.now();
+    told.tracker.forget(now);
+    for number in [50, 60, 96, 99] {
+        assert_eq!(told.at(number), Lookup::Unknown, "{number}");
     }
+    let _ = told.late_number(block(52, 'b'), under_way);
+    assert_eq!(told.at(52), Lookup::Unknown, "an answer to an earlier call does not count");
+    told.wait(SECOND);
     told.head(block(103, 'a'));
-    let highest = told.tracker.finalized();
     let now = told.now();
     assert_eq!(
         told.tracker.observe_finalized(Some(block(101, 'b')), under_way, now, &|_| None),
         Finalized::Unchanged
     );
-    assert_eq!(told.tracker.finalized(), highest);
-    let now = told.now();
-    assert_eq!(
-        told.tracker.observe_finalized(Some(block(101, 'a')), now, now, &|_| None),
-        Finalized::Advanced { previous: highest }
-    );
+    told.finalized(block(101, 'a'));
+    told.number(block(60, 'a')).unwrap();
+    assert_eq!(told.at(60), Lookup::Final(hash(60, 'a')));
 }
 
 #[test]

@@ -123,10 +123,6 @@ impl View {
         if unconfirmed.is_empty() || self.tiers.era() != era {
             return Ok(());
         }
-        if unconfirmed.iter().any(|tier| tier.finalized.is_none()) {
-            // What they are told now may be a stranger's word, too.
-            self.times().spilled = Some(Instant::now());
-        }
         let finalized = self.tracker().finalized();
         // Where others found out that what was final is not, it may be so here too, and not be known yet.
         if let Some((number, hash)) = finalized

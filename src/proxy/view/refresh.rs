@@ -95,9 +95,12 @@ impl View {
         let (wall, mut sent) = ((self.wall)(), sent);
         let mut shown = self.ask_head(sent).await;
         match &shown {
-            // From here on it is not asked any more: another is.
-            Err(UpstreamError::Stranger(_)) => shown = self.ask_head(sent).await,
-            // After an alarm nothing that was asked for before counts.
+            // The endpoint is not asked any more: another is. After this, and after an alarm, no answer to an earlier call
+            // counts.
+            Err(UpstreamError::Stranger(_)) => {
+                sent = self.clock.now();
+                shown = self.ask_head(sent).await;
+            }
             Ok(None) if !self.tracker().is_suspended() => {
                 sent = self.clock.now();
                 shown = self.ask_head(sent).await;
@@ -132,10 +135,6 @@ impl View {
         }
         let named_by = named.by;
         self.heed(change, link, named_by);
-        if let (HeadChange::Same | HeadChange::Extended(_), Some(by)) = (change, named_by) {
-            // Only a node of this chain has a head that links to it.
-            self.identity.vouch(by, sent.time);
-        }
         self.keep(named);
         if !matches!(change, HeadChange::Outdated | HeadChange::Same | HeadChange::Lag) {
             let mut times = self.times();
@@ -568,10 +567,7 @@ impl View {
             "ALARM: a finalized block changed: {what}; all that was known of canonicity is forgotten"
         );
         self.metrics.alarm();
-        self.times().finalized = None;
-        if let Some(chain) = self.stored_as() {
-            self.tiers.forget_canonicity(chain);
-        }
+        self.forget_finalized();
     }
 
     fn finalized_is_due(&self, head: BlockNumber, now: Stamp) -> bool {

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use tokio::time::Instant;
-
 use super::View;
 use crate::{
     cache::{
@@ -44,7 +42,6 @@ impl View {
         era: Era,
     ) {
         let Some(chain) = self.stored_as() else { return };
-        self.times().spilled = Some(Instant::now());
         self.tiers.note_finalized(chain, (number, hash), era);
         let passed = self.tracker().final_blocks(above, number);
         self.spill_all(&passed);
@@ -106,28 +103,14 @@ impl View {
         if !(content.is_proved() || unproved) {
             return None;
         }
-        let finalized = || {
+        let finalized = {
             let tracker = self.tracker();
             let is_final = tracker.lookup(number, self.clock.now()) == Lookup::Final(hash);
-            tracker.finalized().filter(|_| is_final)
+            tracker.finalized().filter(|_| is_final)?
         };
-        finalized()?;
-        self.times().spilled = Some(Instant::now());
-        // Once more: what was disbelieved before that was noted is not taken back.
-        let finalized = finalized()?;
         // For what comes next: where a tier is not confirmed, this is left out.
         self.confirm_meanwhile(chain);
         Some(Spills { chain, finalized, era })
-    }
-
-    /// What was handed on since then may have been a stranger's word as to where it stands.
-    pub(super) fn take_back(&self, since: Instant) {
-        let spilled = self.times().spilled;
-        if let Some(chain) = self.stored_as()
-            && spilled.is_some_and(|spilled| spilled >= since)
-        {
-            self.tiers.forget_canonicity(chain);
-        }
     }
 }
 

@@ -62,17 +62,10 @@ impl Identity {
         }
     }
 
-    /// Tells this one of each endpoint that turns out a stranger: since when it may have been one. At once, before anybody
-    /// learns who it is; for one who wants to know, not for more.
-    pub fn on_stranger(&self, heed: impl Fn(Instant) + Send + Sync + 'static) {
+    /// Calls `heed` whenever an endpoint whose answers were accepted turns out to serve another chain, before any call
+    /// learns of it. Only the first `heed` counts.
+    pub fn on_stranger(&self, heed: impl Fn() + Send + Sync + 'static) {
         self.0.pin.on_stranger(heed);
-    }
-
-    /// What this one was asked then is of the chain that it should be of.
-    pub fn vouch(&self, id: EndpointId, at: Instant) {
-        if let Some(recognition) = self.0.get(id).as_ref().and_then(|endpoint| endpoint.recognition()) {
-            recognition.vouch(at);
-        }
     }
 
     /// Makes sure of this one, whoever the others are.

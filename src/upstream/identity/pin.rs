@@ -6,7 +6,6 @@ use std::{
 };
 
 use parking_lot::{Mutex, MutexGuard};
-use tokio::time::Instant;
 
 use super::{super::EndpointId, WhoIs};
 use crate::eth::BlockHash;
@@ -44,8 +43,8 @@ pub enum Stranger {
 pub(in crate::upstream) struct Pin {
     expected: Option<u64>,
     pinned: Mutex<Option<Pinned>>,
-    /// Who is told of an endpoint that turned out a stranger.
-    heeded_by: OnceLock<Box<dyn Fn(Instant) + Send + Sync>>,
+    /// Called when an endpoint turns out a stranger.
+    heeded_by: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 #[derive(Clone, Debug)]
@@ -63,16 +62,15 @@ impl Pin {
         Self { expected, pinned: Mutex::default(), heeded_by: OnceLock::new() }
     }
 
-    /// Tells this one, from here on, of each endpoint that turns out a stranger: since when it may have been one. For one
-    /// who wants to know, not for more.
-    pub(in crate::upstream) fn on_stranger(&self, heed: impl Fn(Instant) + Send + Sync + 'static) {
+    /// Calls `heed`, from here on, whenever an endpoint turns out a stranger. Only the first `heed` counts.
+    pub(in crate::upstream) fn on_stranger(&self, heed: impl Fn() + Send + Sync + 'static) {
         let _ = self.heeded_by.set(Box::new(heed));
     }
 
-    /// An endpoint turned out a stranger, and was last known not to be one then.
-    pub(super) fn estranged(&self, since: Instant) {
+    /// An endpoint whose answers were accepted turned out a stranger.
+    pub(super) fn estranged(&self) {
         if let Some(heed) = self.heeded_by.get() {
-            heed(since);
+            heed();
         }
     }
 

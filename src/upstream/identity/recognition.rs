@@ -85,8 +85,8 @@ struct Progress {
     doubts: u64,
     /// How often it had been when the last attempt began.
     begun: u64,
-    /// When it was asked what showed it to be who it should be, the last time that it did.
-    known: Option<Instant>,
+    /// It was known to be who it should be at some time since it was last a stranger: its answers were accepted.
+    was_known: bool,
     /// It is no longer one of the endpoints: nobody asks it any more.
     retired: bool,
 }
@@ -123,8 +123,15 @@ impl Progress {
 impl Recognition {
     pub(in crate::upstream) fn new(id: EndpointId, name: Arc<str>, secrets: Secrets, pin: Arc<Pin>) -> Self {
         let state = IdentityState::Unknown(None);
-        let progress =
-            Progress { attempts: 0, state, doubted: false, doubts: 0, begun: 0, known: None, retired: false };
+        let progress = Progress {
+            attempts: 0,
+            state,
+            doubted: false,
+            doubts: 0,
+            begun: 0,
+            was_known: false,
+            retired: false,
+        };
         Self {
             id,
             name,
@@ -174,16 +181,6 @@ impl Recognition {
         self.progress.send_if_modified(|progress| {
             progress.doubted = true;
             progress.doubts += 1;
-            false
-        });
-    }
-
-    /// What it was asked then shows that it was who it should be, whatever it may turn out to be.
-    pub(super) fn vouch(&self, at: Instant) {
-        self.progress.send_if_modified(|progress| {
-            if progress.known.is_some() {
-                progress.known = progress.known.max(Some(at));
-            }
             false
         });
     }
@@ -262,13 +259,13 @@ impl Recognition {
                     continue;
                 }
             }
-            let (doubts, begun) = (self.progress.borrow().doubts, Instant::now());
+            let doubts = self.progress.borrow().doubts;
             let who = who_is(&ask, &self.secrets).await;
             if !self.pin.is_settled() {
                 let before = before.iter().map(|before| before.attempted());
                 let _ = time::timeout(PRECEDENCE, join_all(before)).await;
             }
-            self.conclude(who, doubts, begun);
+            self.conclude(who, doubts);
             known = matches!(self.progress.borrow().state, IdentityState::Known(_));
             if !known {
                 time::sleep(LEAST_PAUSE).await;
@@ -280,8 +277,8 @@ impl Recognition {
         }
     }
 
-    /// Takes in what came of an attempt that began then, after so many doubts.
-    fn conclude(&self, answered: Result<WhoIs, UpstreamError>, doubts: u64, begun: Instant) {
+    /// Takes in what came of an attempt that began after so many doubts.
+    fn conclude(&self, answered: Result<WhoIs, UpstreamError>, doubts: u64) {
         // Before the progress is changed, and not under its lock; see [`Pin::retain`].
         let state = match answered {
             Ok(who) => match self.pin.judge(self.id, who) {
@@ -292,15 +289,15 @@ impl Recognition {
             Err(_) if self.is_sure() => return,
             Err(error) => IdentityState::Unknown(Some(error)),
         };
-        let known = self.progress.borrow().known;
-        if let (IdentityState::Stranger(_), Some(known)) = (&state, known) {
-            // First: whoever waits to hear who it is must not find what it said meanwhile.
-            self.pin.estranged(known);
+        let was_known = self.progress.borrow().was_known;
+        if was_known && matches!(state, IdentityState::Stranger(_)) {
+            // First: a call that waits for its identity must not find what it said meanwhile.
+            self.pin.estranged();
         }
         self.progress.send_modify(|progress| {
             match state {
-                IdentityState::Known(_) => progress.known = Some(begun),
-                IdentityState::Stranger(_) => progress.known = None,
+                IdentityState::Known(_) => progress.was_known = true,
+                IdentityState::Stranger(_) => progress.was_known = false,
                 IdentityState::Unknown(_) => {}
             }
             say(&self.name, &progress.state, &state, progress.attempts);
@@ -365,7 +362,7 @@ mod tests {
         let (done, both) = mpsc::sync_channel(2);
         let (saying, said) = (one.clone(), done.clone());
         thread::spawn(move || {
-            (0..TIMES).for_each(|_| saying.conclude(Ok(who()), 0, Instant::now()));
+            (0..TIMES).for_each(|_| saying.conclude(Ok(who()), 0));
             said.send(()).unwrap();
         });
         thread::spawn(move || {
@@ -382,7 +379,7 @@ mod tests {
     async fn one_that_is_probed_in_vain_stays_who_it_was_and_is_asked_each_time() {
         let pin = Arc::new(Pin::new(None));
         let one = Arc::new(Recognition::new(EndpointId::next(), "one".into(), Secrets::default(), pin));
-        one.conclude(Ok(who()), 0, Instant::now());
+        one.conclude(Ok(who()), 0);
         let asked = Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let (watched, counted) = (one.clone(), asked.clone());
         tokio::spawn(async move {
