@@ -132,3 +132,31 @@ fn is_absent(accepted: &Accepted) -> bool {
 fn is_null_answer(answer: &Answer) -> bool {
     matches!(answer, Answer::Result(result) if result == "null")
 }
+
+/// Does this outcome replace one that came before? Of two results of the same worth the first stays; of two failures
+/// the last tells more.
+pub(super) fn is_better(
+    outcome: &Result<Accepted, UpstreamError>,
+    before: &Result<Accepted, UpstreamError>,
+) -> bool {
+    let is_result = matches!(before, Ok(Accepted { answer: Answer::Result(_), .. }));
+    worth(outcome) > worth(before) || (!is_result && worth(outcome) == worth(before))
+}
+
+/// Is it an answer that could not be proved?
+pub(super) fn is_unproved(outcome: &Result<Accepted, UpstreamError>) -> bool {
+    matches!(outcome, Ok(Accepted { verdict: Some(Verdict::Unproved(..)), .. }))
+}
+
+/// What an outcome is worth beside another of the same call.
+pub(super) fn worth(outcome: &Result<Accepted, UpstreamError>) -> u8 {
+    match outcome {
+        Ok(Accepted { answer: Answer::Result(result), .. }) if result != "null" && !is_unproved(outcome) => 5,
+        Ok(Accepted { answer: Answer::Result(result), .. }) if result != "null" => 4,
+        Ok(Accepted { answer: Answer::Result(_), .. }) => 3,
+        Ok(Accepted { answer: Answer::Error(_), .. }) => 2,
+        // It may be handed on all the same.
+        Err(UpstreamError::Rejected(_) | UpstreamError::Refused { .. }) => 1,
+        Err(_) => 0,
+    }
+}

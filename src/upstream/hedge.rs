@@ -4,15 +4,22 @@
 //! recent answers of the pool took. Each such request is paid for out of the budget of retries, so that a chain
 //! of slow nodes is not asked for twice the work.
 
-use std::{collections::VecDeque, pin::Pin, time::Duration};
+use std::{
+    collections::VecDeque,
+    pin::{Pin, pin},
+    time::Duration,
+};
 
 use futures_util::future::{Either, select};
 use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use tokio::time::Instant;
+use tokio::time::{self, Instant};
 
-use super::{Calls, UpstreamError, again, endpoint::Accepted, endpoint::Attempted};
-use crate::{jsonrpc::Answer, verify::Verdict};
+use super::{
+    Calls, again,
+    endpoint::{Accepted, Attempted},
+};
+use crate::jsonrpc::Answer;
 
 /// So many of the last answers count. Enough to tell a percentile, few enough to follow a node that changes.
 const MOST: usize = 256;
@@ -85,7 +92,7 @@ impl Hedge {
     }
 
     /// When an answer is late; `None` as long as there is no telling.
-    pub(super) fn after(&self) -> Option<Duration> {
+    fn after(&self) -> Option<Duration> {
         let mut took: Vec<_> = {
             let took = self.took();
             if took.len() < LEAST {
@@ -98,8 +105,32 @@ impl Hedge {
         Some((*late).max(SHORTEST))
     }
 
+    /// Returns the outcome of `first`. If that is late, has `second` begin another attempt, and returns the first good
+    /// outcome, or the better one for each call. `second` may refuse; without it, `first` is waited for.
+    pub(super) async fn attempt<S: Future<Output = Attempted>>(
+        &self,
+        calls: &Calls,
+        first: impl Future<Output = Attempted>,
+        second: Option<impl FnOnce(Duration) -> Option<S>>,
+    ) -> Raced {
+        let begun = Instant::now();
+        let mut first = pin!(self.timed(first));
+        let alone = |attempted| Raced { attempted, second_won: false };
+        let Some((second, after)) = second.zip(self.after()) else { return alone(first.await) };
+        if let Ok(attempted) = time::timeout(after, &mut first).await {
+            return alone(attempted);
+        }
+        let Some(second) = second(after) else { return alone(first.await) };
+        let raced = race(calls, first, pin!(self.timed(second))).await;
+        if raced.second_won {
+            // An answer that is given up for being slow would else not count among the slow ones.
+            self.note(begun.elapsed());
+        }
+        raced
+    }
+
     /// The same attempt, counted by the time it takes. One that fails says nothing of how long answers take.
-    pub(super) async fn timed(&self, attempt: impl Future<Output = Attempted>) -> Attempted {
+    async fn timed(&self, attempt: impl Future<Output = Attempted>) -> Attempted {
         let begun = Instant::now();
         let attempted = attempt.await;
         if attempted.iter().all(Result::is_ok) {
@@ -109,7 +140,7 @@ impl Hedge {
     }
 
     /// An answer took this long, or was not there after it.
-    pub(super) fn note(&self, time: Duration) {
+    fn note(&self, time: Duration) {
         let mut took = self.took();
         if took.len() == MOST {
             took.pop_front();
@@ -124,7 +155,7 @@ impl Hedge {
 
 /// Waits for the first that answers every call well; if neither does, for both, and takes the better of each.
 /// Whoever is not waited for any more is dropped.
-pub(super) async fn race<'a, F, S>(calls: &Calls, first: Pin<&'a mut F>, second: Pin<&'a mut S>) -> Raced
+async fn race<'a, F, S>(calls: &Calls, first: Pin<&'a mut F>, second: Pin<&'a mut S>) -> Raced
 where
     F: Future<Output = Attempted>,
     S: Future<Output = Attempted>,
@@ -154,35 +185,10 @@ fn is_good(calls: &Calls, attempted: &Attempted) -> bool {
 
 /// For each call the better outcome, the first's if they are equal.
 fn better(one: Attempted, two: Attempted) -> Attempted {
-    one.into_iter().zip(two).map(|(one, two)| if worth(&two) > worth(&one) { two } else { one }).collect()
-}
-
-/// Does this outcome replace one that came before? Of two results of the same worth the first stays; of two failures
-/// the last tells more.
-pub(super) fn is_better(
-    outcome: &Result<Accepted, UpstreamError>,
-    before: &Result<Accepted, UpstreamError>,
-) -> bool {
-    let is_result = matches!(before, Ok(Accepted { answer: Answer::Result(_), .. }));
-    worth(outcome) > worth(before) || (!is_result && worth(outcome) == worth(before))
-}
-
-/// Is it an answer that could not be proved?
-pub(super) fn is_unproved(outcome: &Result<Accepted, UpstreamError>) -> bool {
-    matches!(outcome, Ok(Accepted { verdict: Some(Verdict::Unproved(..)), .. }))
-}
-
-/// What an outcome is worth beside another of the same call.
-fn worth(outcome: &Result<Accepted, UpstreamError>) -> u8 {
-    match outcome {
-        Ok(Accepted { answer: Answer::Result(result), .. }) if result != "null" && !is_unproved(outcome) => 5,
-        Ok(Accepted { answer: Answer::Result(result), .. }) if result != "null" => 4,
-        Ok(Accepted { answer: Answer::Result(_), .. }) => 3,
-        Ok(Accepted { answer: Answer::Error(_), .. }) => 2,
-        // It may be handed on all the same.
-        Err(UpstreamError::Rejected(_) | UpstreamError::Refused { .. }) => 1,
-        Err(_) => 0,
-    }
+    one.into_iter()
+        .zip(two)
+        .map(|(one, two)| if again::worth(&two) > again::worth(&one) { two } else { one })
+        .collect()
 }
 
 #[cfg(test)]

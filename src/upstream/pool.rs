@@ -1,6 +1,6 @@
 //! All endpoints of one chain, and the choice among them.
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use futures_util::future::join_all;
@@ -13,11 +13,11 @@ use tracing::debug;
 
 use super::{
     Call, Calls, Config, Metrics, UpstreamError,
-    again::{Another, another, is_failure, is_null, was_in_doubt},
+    again::{Another, another, is_better, is_failure, is_null, is_unproved, was_in_doubt},
     choice::two_choices,
     endpoint::{Accepted, Attempted, Cost, Eligible, Endpoint, EndpointId, EndpointStatus},
     followed::Followed,
-    hedge::{Hedge, Raced, is_better, is_unproved, race},
+    hedge::{Hedge, Raced},
     identity::{IdentityState, Pin, Recognition},
 };
 use crate::{eth::BlockNumber, jsonrpc::Answer};
@@ -241,8 +241,7 @@ impl Pool {
         tried.push(endpoint.id());
         match &self.hedge {
             None => endpoint.attempt(calls).await,
-            // Boxed: it has room for two attempts, and is off where nobody asks for it.
-            Some(hedge) => Box::pin(self.hedged(hedge, endpoint, calls, need, tried)).await,
+            Some(hedge) => self.hedged(hedge, endpoint, calls, need, tried).await,
         }
     }
 
@@ -254,29 +253,23 @@ impl Pool {
         need: Need,
         tried: &mut Vec<EndpointId>,
     ) -> Attempted {
-        let begun = Instant::now();
-        let mut first = pin!(hedge.timed(endpoint.attempt(calls)));
+        // Boxed: two attempts need room for two futures, and hedging is off by default.
+        let first = Box::pin(endpoint.attempt(calls));
         // The one that is followed has no equal: another's answer may be of another branch.
-        let after =
-            if calls.iter().all(Call::is_repeatable) && !need.followed { hedge.after() } else { None };
-        let Some(after) = after else { return first.await };
-        if let Ok(attempted) = time::timeout(after, &mut first).await {
-            return attempted;
-        }
-        if !calls.iter().any(Call::is_awaited) {
-            return first.await;
-        }
-        let wanted = Wanted { calls: calls.len() as u32, need, tried };
-        let Some(other) = self.second(wanted) else { return first.await };
-        tried.push(other.id());
-        self.metrics.hedged();
-        debug!(slow = %endpoint.name(), upstream = %other.name(), ?after, "asking another as well");
-        let second = pin!(hedge.timed(other.attempt(calls)));
-        let Raced { attempted, second_won } = race(calls, first, second).await;
+        let may_hedge = calls.iter().all(Call::is_repeatable) && !need.followed;
+        let second = may_hedge.then_some(|after: Duration| {
+            if !calls.iter().any(Call::is_awaited) {
+                return None;
+            }
+            let other = self.second(Wanted { calls: calls.len() as u32, need, tried })?;
+            tried.push(other.id());
+            self.metrics.hedged();
+            debug!(slow = %endpoint.name(), upstream = %other.name(), ?after, "asking another as well");
+            Some(Box::pin(async move { other.attempt(calls).await }))
+        });
+        let Raced { attempted, second_won } = hedge.attempt(calls, first, second).await;
         if second_won {
             self.metrics.hedge_won();
-            // What is given up for being slow would else not be among what is slow.
-            hedge.note(begun.elapsed());
         }
         attempted
     }
