@@ -28,12 +28,17 @@
 //! trace       whose trace a call belongs to: what a client says of it, and what a node is told
 //! timeout     gives up on what takes too long; sets no timer for what is ready at once
 //! histogram   how long things took, for metrics
+//! breaker     leaves an endpoint or a tier alone that keeps failing
+//! backoff     pauses that double
+//! token_bucket  a rate with a burst
 //! shown       how values read in messages
 //! seldom      says seldom what happens often
 //! ```
 
 pub mod admin;
 pub mod app;
+pub mod backoff;
+pub mod breaker;
 pub mod budget;
 pub mod cache;
 pub mod chain;
@@ -51,6 +56,7 @@ pub mod secret;
 mod seldom;
 pub mod shown;
 pub mod timeout;
+pub mod token_bucket;
 pub mod trace;
 pub mod upstream;
 pub mod verify;

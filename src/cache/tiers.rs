@@ -4,7 +4,6 @@
 //! tier above the one where something was found. One that keeps failing is left alone for a while. Whether what one says of
 //! numbers counts is its [`standing`].
 
-mod breaker;
 mod guarded;
 mod metrics;
 mod standing;

@@ -20,6 +20,7 @@ use super::{
     fetch::{Fetch, Fetched, Fetcher},
 };
 use crate::{
+    backoff::Backoff,
     chain::Link,
     eth::{BlockHash, BlockNumber, Tag},
     jsonrpc::Answer,
@@ -66,13 +67,6 @@ struct Followed {
     blocks: VecDeque<(BlockHash, Option<Link>)>,
 }
 
-/// Pauses that double.
-#[derive(Debug)]
-struct Backoff {
-    first: Duration,
-    next: Duration,
-}
-
 // === impl Follower ===
 
 impl Follower {
@@ -97,7 +91,7 @@ impl Follower {
 
     /// Refreshes the view whenever there is news and, while nobody tells any, at each interval.
     async fn keep_new(&self) {
-        let mut backoff = Backoff::new(self.interval);
+        let mut backoff = Backoff::new(self.interval, LAST_PAUSE);
         let mut told = false;
         loop {
             self.fetcher.identity.known().await;
@@ -112,7 +106,7 @@ impl Follower {
                 }
                 Err(error) => {
                     debug!(%error, "the chain cannot be followed for now");
-                    backoff.pause().await;
+                    time::sleep(backoff.next_pause()).await;
                 }
             }
         }
@@ -184,7 +178,7 @@ impl Follower {
     /// Keeps a subscription to this feed, for ever.
     async fn listen_to(&self, feed: Option<HeadFeed>) {
         let Some(feed) = feed else { return std::future::pending().await };
-        let mut backoff = Backoff::new(FIRST_RECONNECT);
+        let mut backoff = Backoff::new(FIRST_RECONNECT, LAST_PAUSE);
         let mut warned = false;
         loop {
             self.fetcher.identity.known().await;
@@ -196,7 +190,7 @@ impl Follower {
                 warn!(%error, feed = %feed.url(), "new heads are not told of: asking for them until they are");
             }
             warned = true;
-            backoff.pause().await;
+            time::sleep(backoff.next_pause()).await;
         }
     }
 
@@ -231,7 +225,7 @@ impl Follower {
             return;
         }
         let mut followed = Followed::default();
-        let mut backoff = Backoff::new(self.interval);
+        let mut backoff = Backoff::new(self.interval, LAST_PAUSE);
         loop {
             let head = self.fetcher.view.tracker().head();
             let stocked = match head {
@@ -245,7 +239,7 @@ impl Follower {
                 }
                 Err(error) => {
                     debug!(%error, "a new block cannot be had for now");
-                    backoff.pause().await;
+                    time::sleep(backoff.next_pause()).await;
                 }
             }
         }
@@ -339,22 +333,5 @@ impl Followed {
             self.blocks.pop_front();
         }
         self.blocks.push_back((hash, link));
-    }
-}
-
-// === impl Backoff ===
-
-impl Backoff {
-    fn new(first: Duration) -> Self {
-        Self { first, next: first }
-    }
-
-    fn reset(&mut self) {
-        self.next = self.first;
-    }
-
-    async fn pause(&mut self) {
-        time::sleep(self.next).await;
-        self.next = (self.next * 2).min(LAST_PAUSE.max(self.first));
     }
 }

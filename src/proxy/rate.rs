@@ -2,14 +2,11 @@
 
 use std::{fmt, num::NonZeroU32, str::FromStr, sync::Arc, time::Duration};
 
-use governor::{
-    Quota, RateLimiter, clock,
-    middleware::NoOpMiddleware,
-    nanos::Nanos,
-    state::{InMemoryState, NotKeyed},
-};
+use parking_lot::Mutex;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use tokio::time::Instant;
+
+use crate::token_bucket::TokenBucket;
 
 /// The most calls in any unit of time: a call for each microsecond of it is no limit any more.
 const MOST: u32 = 1_000_000;
@@ -49,17 +46,11 @@ pub struct Allowance {
 
 /// What one client may still do. Cheap to clone; clones share what is left.
 ///
-/// A call takes one, and time brings them back. Takes no lock.
+/// A call takes one, and time brings them back.
 #[derive(Clone, Debug)]
 pub struct Bucket {
     allowance: Allowance,
-    limiter: Arc<RateLimiter<NotKeyed, InMemoryState, Clock, NoOpMiddleware<Nanos>>>,
-}
-
-/// Tokio's clock, which tests can stop and move, as the limiter wants it.
-#[derive(Clone, Debug)]
-struct Clock {
-    begun: Instant,
+    tokens: Arc<Mutex<TokenBucket>>,
 }
 
 // === impl Unit ===
@@ -158,11 +149,8 @@ impl Allowance {
 impl Bucket {
     /// A full one.
     pub fn new(allowance: Allowance) -> Self {
-        let quota = Quota::with_period(allowance.interval())
-            .expect("no rate is so high that its calls are nothing apart")
-            .allow_burst(allowance.burst);
-        let clock = Clock { begun: Instant::now() };
-        Self { allowance, limiter: Arc::new(RateLimiter::direct_with_clock(quota, clock)) }
+        let tokens = TokenBucket::new(allowance.interval(), allowance.burst.get());
+        Self { allowance, tokens: Arc::new(Mutex::new(tokens)) }
     }
 
     /// What it was made for.
@@ -175,17 +163,12 @@ impl Bucket {
     /// # Errors
     /// If there is none: how long until there is.
     pub fn take(&self) -> Result<(), Duration> {
-        self.limiter.check().map_err(|until| until.wait_time_from(clock::Clock::now(self.limiter.clock())))
-    }
-}
-
-// === impl Clock ===
-
-impl clock::Clock for Clock {
-    type Instant = Nanos;
-
-    fn now(&self) -> Nanos {
-        Nanos::from(self.begun.elapsed())
+        let (now, mut tokens) = (Instant::now(), self.tokens.lock());
+        match tokens.wait(1, now) {
+            Duration::ZERO => tokens.take(1, now),
+            wait => return Err(wait),
+        }
+        Ok(())
     }
 }
 

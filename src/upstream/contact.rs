@@ -16,6 +16,8 @@ use std::{
 use parking_lot::Mutex;
 use tokio::{task_local, time::Instant};
 
+use crate::backoff::Backoff;
+
 /// Some close each connection after its answer. These are not asked each time who they are: twice at once, then after
 /// this, then after twice as long each time, up to the last. A minute without makes up for it.
 const FIRST: Duration = Duration::from_secs(1);
@@ -46,11 +48,12 @@ pub(super) struct Contact {
 }
 
 /// When a renewal is looked into.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Doubt {
     pending: bool,
     last: Option<Instant>,
     pause: Duration,
+    backoff: Backoff,
 }
 
 /// In use until dropped.
@@ -116,14 +119,23 @@ impl Drop for Asking {
 
 // === impl Doubt ===
 
+impl Default for Doubt {
+    fn default() -> Self {
+        Self { pending: false, last: None, pause: Duration::ZERO, backoff: Backoff::new(FIRST, LAST) }
+    }
+}
+
 impl Doubt {
     fn is_due(&mut self, now: Instant) -> bool {
         if !self.pending || self.last.is_some_and(|last| now < last + self.pause) {
             return false;
         }
-        let is_calm = self.last.is_none_or(|last| now >= last + CALM);
-        let pause = if is_calm { Duration::ZERO } else { (self.pause * 2).clamp(FIRST, LAST) };
-        *self = Self { pending: false, last: Some(now), pause };
+        if self.last.is_none_or(|last| now >= last + CALM) {
+            *self = Self::default();
+        } else {
+            self.pause = self.backoff.next_pause();
+        }
+        (self.pending, self.last) = (false, Some(now));
         true
     }
 }

@@ -23,13 +23,13 @@ use tokio::{
 use tracing::{info, warn};
 
 use super::{ConfigError, RedisUrl};
-use crate::{cache::tier::TierError, shown::Time};
+use crate::{backoff::Backoff, cache::tier::TierError, shown::Time};
 
 /// To connect, with TLS and password. Longer than a lost packet takes to be sent again.
 pub(super) const CONNECT: Duration = Duration::from_secs(2);
 
 /// From one attempt to the next: doubled each time, and never more than the last.
-const WAITS: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(2)];
+const WAITS: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
 
 /// So many calls in a row without an answer, and the connection is taken for dead: the other end may be gone without a
 /// word, and the system would find out only in a quarter of an hour. Or it sends without end, which nobody reads any more
@@ -176,7 +176,7 @@ impl Link {
 
 /// Tries until it is connected, or nobody is left who would ask.
 async fn connect(link: Weak<Inner>) {
-    let [mut wait, longest] = WAITS;
+    let mut backoff = WAITS;
     let mut is_down = false;
     loop {
         let Some(inner) = link.upgrade() else { return };
@@ -201,8 +201,7 @@ async fn connect(link: Weak<Inner>) {
         inner.state.send_replace(State::Down(error));
         drop(inner);
         // Not all of a fleet at once.
-        sleep(wait.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-        wait = (wait * 2).min(longest);
+        sleep(backoff.next_pause().mul_f64(0.5 + fastrand::f64() / 2.0)).await;
     }
 }
 

@@ -2,15 +2,16 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::{
     Metrics, TierStatus,
-    breaker::Breaker,
     standing::{Eras, Standing, Word},
 };
 use crate::{
+    breaker::{Breaker, Health, Policy},
     cache::tier::{ChainKey, Tier, TierError, TierKind, Tiered},
     eth::{BlockHash, BlockNumber},
     seldom::Seldom,
@@ -20,6 +21,15 @@ use crate::{
 /// Whoever writes can wait longer than whoever reads: nobody waits for it.
 const WRITE_PATIENCE: Duration = Duration::from_secs(10);
 
+/// Calls do without a tier, so it opens soon, and stays open longer than that of an endpoint. A read that its client has
+/// given up keeps others out for a second only.
+const BREAKER: Policy = Policy {
+    failures: 3,
+    first: Duration::from_millis(500),
+    longest: Duration::from_secs(30),
+    attempt: Duration::from_secs(1),
+};
+
 /// A tier, and what is known of how it does.
 #[derive(Debug)]
 pub(super) struct Guarded {
@@ -27,11 +37,11 @@ pub(super) struct Guarded {
     /// How long a read may take.
     patience: Duration,
     /// For what is read from where it is kept …
-    values: Breaker,
+    values: Mutex<Breaker>,
     /// … and apart for what a tier knows by heart: one that hangs may answer that all the time.
-    facts: Breaker,
+    facts: Mutex<Breaker>,
     /// Apart: a disk that is full can be read.
-    writes: Breaker,
+    writes: Mutex<Breaker>,
     pub(super) standing: Standing,
     eras: Arc<Eras>,
     metrics: Metrics,
@@ -45,9 +55,9 @@ impl Guarded {
         Self {
             tier,
             patience,
-            values: Breaker::default(),
-            facts: Breaker::default(),
-            writes: Breaker::default(),
+            values: Mutex::new(Breaker::new(BREAKER)),
+            facts: Mutex::new(Breaker::new(BREAKER)),
+            writes: Mutex::new(Breaker::new(BREAKER)),
             standing: Standing::default(),
             eras,
             metrics,
@@ -62,12 +72,12 @@ impl Guarded {
     /// Looks for what is kept.
     pub(super) async fn look<T>(&self, ask: impl FnOnce(&dyn Tier) -> Tiered<'_, Option<T>>) -> Option<T> {
         let begun = Instant::now();
-        let found = self.read(&self.values, ask).await?;
+        let found = self.read(&self.values, begun, ask).await?;
         // That it has nothing it may know by heart, and hang all the same when it has.
         if found.is_some() || !self.tier.knows_what_it_has() {
-            self.values.succeed();
+            self.values.lock().succeed();
         } else {
-            self.values.learn_nothing(Instant::now());
+            self.values.lock().abandon(begun);
         }
         self.metrics.read(self.kind(), found.is_some(), begun.elapsed());
         found
@@ -83,23 +93,28 @@ impl Guarded {
 
     /// What it says, if it does.
     pub(super) async fn ask<T>(&self, ask: impl FnOnce(&dyn Tier) -> Tiered<'_, T>) -> Option<T> {
-        self.read(&self.facts, ask).await.inspect(|_| self.facts.succeed())
+        self.read(&self.facts, Instant::now(), ask).await.inspect(|_| self.facts.lock().succeed())
     }
 
-    async fn read<T>(&self, breaker: &Breaker, ask: impl FnOnce(&dyn Tier) -> Tiered<'_, T>) -> Option<T> {
-        if !breaker.lets_pass(Instant::now()) {
+    async fn read<T>(
+        &self,
+        breaker: &Mutex<Breaker>,
+        begun: Instant,
+        ask: impl FnOnce(&dyn Tier) -> Tiered<'_, T>,
+    ) -> Option<T> {
+        if !begin(breaker, begun) {
             self.metrics.skipped(self.kind());
             return None;
         }
         match self.within(self.patience, ask).await {
             Ok(said) => Some(said),
             Err(TierError::Forgotten) => {
-                breaker.succeed();
+                breaker.lock().succeed();
                 self.standing.doubt(self.eras.next());
                 None
             }
             Err(error) => {
-                breaker.fail(Instant::now());
+                breaker.lock().fail(1, Instant::now());
                 self.metrics.failed(self.kind());
                 self.say("read", &error);
                 None
@@ -109,35 +124,40 @@ impl Guarded {
 
     /// Tells whether it was done.
     pub(super) async fn write(&self, write: impl FnOnce(&dyn Tier) -> Tiered<'_, ()>) -> bool {
-        self.try_to_write(write).await.inspect(|()| self.writes.succeed()).is_some()
+        self.try_to_write(Instant::now(), write).await.inspect(|()| self.writes.lock().succeed()).is_some()
     }
 
     /// The same for what may be there, or gone, already: then nothing is written, and nothing learnt.
     pub(super) async fn write_if_needed(&self, write: impl FnOnce(&dyn Tier) -> Tiered<'_, bool>) -> bool {
-        let is_written = self.try_to_write(write).await;
+        let begun = Instant::now();
+        let is_written = self.try_to_write(begun, write).await;
         match is_written {
-            Some(true) => self.writes.succeed(),
-            Some(false) => self.writes.learn_nothing(Instant::now()),
+            Some(true) => self.writes.lock().succeed(),
+            Some(false) => self.writes.lock().abandon(begun),
             None => {}
         }
         is_written.is_some()
     }
 
     /// `None` if it failed, or is left alone.
-    async fn try_to_write<T>(&self, write: impl FnOnce(&dyn Tier) -> Tiered<'_, T>) -> Option<T> {
-        if !self.writes.lets_pass(Instant::now()) {
+    async fn try_to_write<T>(
+        &self,
+        begun: Instant,
+        write: impl FnOnce(&dyn Tier) -> Tiered<'_, T>,
+    ) -> Option<T> {
+        if !begin(&self.writes, begun) {
             return None;
         }
         match self.within(WRITE_PATIENCE, write).await {
             Ok(written) => Some(written),
             Err(TierError::Forgotten) => {
                 // Somebody found that what was final is not. It may be so here too.
-                self.writes.succeed();
+                self.writes.lock().succeed();
                 self.standing.doubt(self.eras.next());
                 None
             }
             Err(error) => {
-                self.writes.fail(Instant::now());
+                self.writes.lock().fail(1, Instant::now());
                 self.say("write", &error);
                 None
             }
@@ -162,7 +182,7 @@ impl Guarded {
 
     /// Is nothing written to it for now?
     pub(super) fn is_left_alone(&self) -> bool {
-        self.writes.is_open(Instant::now())
+        !self.writes.lock().lets_pass(Instant::now())
     }
 
     /// Warns, but not again and again.
@@ -179,8 +199,8 @@ impl Guarded {
         TierStatus {
             kind: self.kind(),
             usage: self.tier.usage(),
-            reads: !self.values.is_failing() && !self.facts.is_failing(),
-            writes: !self.writes.is_failing(),
+            reads: works(&self.values) && works(&self.facts),
+            writes: works(&self.writes),
             is_confirmed: self.standing.counts(Word::Confirmed),
             errors: self.metrics.errors(self.kind()),
         }
@@ -193,4 +213,19 @@ impl Guarded {
     ) -> Result<T, TierError> {
         timeout(patience, ask(&*self.tier)).await.unwrap_or(Err(TierError::TimedOut(patience)))
     }
+}
+
+/// Lets a call pass, if it may.
+fn begin(breaker: &Mutex<Breaker>, now: Instant) -> bool {
+    let mut breaker = breaker.lock();
+    let passes = breaker.lets_pass(now);
+    if passes {
+        breaker.begin(now);
+    }
+    passes
+}
+
+/// Returns whether calls succeed. A tier whose time is over has not shown yet that it works again.
+fn works(breaker: &Mutex<Breaker>) -> bool {
+    breaker.lock().health(Instant::now()) == Health::Closed
 }

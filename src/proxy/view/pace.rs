@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::eth::BlockNumber;
+use crate::{backoff::Backoff, eth::BlockNumber};
 
 /// Where nothing is known yet, blocks are taken to come as on Ethereum.
 const USUAL: Duration = Duration::from_secs(12);
@@ -40,7 +40,7 @@ pub(super) struct Pace {
     /// The usual time between two blocks.
     interval: Option<Duration>,
     /// When somebody last looked elsewhere since the head moved, and how long after that is the next time.
-    looked: Option<(Instant, Duration)>,
+    looked: Option<(Instant, Backoff)>,
     /// When it is compared with another again.
     compares: Option<Instant>,
 }
@@ -78,11 +78,11 @@ impl Pace {
     fn stands_still(&mut self, now: Instant) -> bool {
         let patience = (self.interval.unwrap_or(USUAL) * MISSING).clamp(SHORTEST, LONGEST);
         let Some((_, since)) = self.head else { return false };
-        let (last, pause) = self.looked.unwrap_or((since, patience));
-        let is_due = now.duration_since(last) >= pause;
+        let (last, mut backoff) = self.looked.unwrap_or((since, Backoff::new(patience, LOOKS)));
+        let is_due = now.duration_since(last) >= backoff.last_pause();
         if is_due {
-            let next = self.looked.map_or(pause, |_| (pause * 2).min(LOOKS.max(patience)));
-            self.looked = Some((now, next));
+            backoff.next_pause();
+            self.looked = Some((now, backoff));
         }
         is_due
     }

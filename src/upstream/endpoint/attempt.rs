@@ -245,7 +245,8 @@ impl Endpoint {
                 condition.last_error = None;
                 condition.learn(call, answer, verdict.as_ref(), now);
                 condition.breaker.succeed();
-                (condition.wrong, condition.refused, condition.limits) = (0, 0, 0);
+                (condition.wrong, condition.refused) = (0, 0);
+                condition.limits.reset();
             }
             Err(UpstreamError::RateLimited { retry_after }) => condition.pause(*retry_after, now),
             Err(UpstreamError::Rejected(mismatch)) => {

@@ -4,19 +4,31 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{
-    super::{Call, RateConfig, UpstreamError, limited},
-    breaker::{Blow, Breaker},
-    bucket::Bucket,
-};
+use super::super::{Call, RateConfig, UpstreamError, limited};
 use crate::{
+    backoff::Backoff,
+    breaker::{Breaker, Policy},
     eth::BlockNumber,
     jsonrpc::Answer,
+    token_bucket::TokenBucket,
     verify::{Checked, Verdict},
 };
 
-/// Where a node limits its rate and does not say for how long; doubled each time it does so again at once.
-const LIMITED: Duration = Duration::from_secs(1);
+/// One or two failures happen to every node. Pauses are short, so that a node that is back is noticed within seconds of the
+/// next call.
+const BREAKER: Policy = Policy {
+    failures: 5,
+    first: Duration::from_millis(500),
+    longest: Duration::from_secs(5),
+    attempt: Duration::from_secs(30),
+};
+
+/// For so many failures a call counts that waited for nothing when one before it had already: the two of them are too
+/// many, since each costs its caller the whole of its time.
+const HANG: u32 = BREAKER.failures - 1;
+
+/// Pause where a node limits its rate and does not say for how long.
+const LIMITED: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(64));
 
 /// How long a head that an endpoint showed says that it is behind: it may have caught up since.
 const BEHIND: Duration = Duration::from_secs(2);
@@ -34,11 +46,11 @@ const FORGOTTEN: Duration = Duration::from_secs(10 * 60);
 pub(super) struct Condition {
     pub(super) breaker: Breaker,
     pub(super) rate: Option<RateConfig>,
-    pub(super) bucket: Option<Bucket>,
+    pub(super) bucket: Option<TokenBucket>,
     /// It asked for a pause until then.
     pub(super) paused: Option<Instant>,
     /// Pauses in a row of which it did not say how long they are.
-    pub(super) limits: u32,
+    pub(super) limits: Backoff,
     /// When it last let a call wait for nothing, if it has answered nothing since.
     pub(super) hung: Option<Instant>,
     /// When it last said anything to a call, be it wrong.
@@ -66,11 +78,11 @@ impl Condition {
     /// Nothing is known yet, but how often it may be asked.
     pub(super) fn new(rate: Option<RateConfig>) -> Self {
         Self {
-            breaker: Breaker::new(),
+            breaker: Breaker::new(BREAKER),
             rate,
             bucket: rate.map(bucket),
             paused: None,
-            limits: 0,
+            limits: LIMITED,
             hung: None,
             spoke: None,
             refused: 0,
@@ -112,7 +124,7 @@ impl Condition {
         let hangs = matches!(error, UpstreamError::TimedOut { .. });
         // Those that wait at the same time, on one connection that is dead, wait for the same.
         let again = hangs && self.hung.is_some_and(|hung| hung <= begun);
-        self.breaker.fail(if again { Blow::Hang } else { Blow::Failure }, now);
+        self.breaker.fail(if again { HANG } else { 1 }, now);
         if hangs {
             self.hung = Some(now);
         }
@@ -124,11 +136,8 @@ impl Condition {
     /// each time: it may mean the day's quota.
     pub(super) fn pause(&mut self, retry_after: Option<Duration>, now: Instant) {
         let is_new = self.paused.is_none_or(|until| until <= now);
-        let after = retry_after.unwrap_or_else(|| {
-            let doublings = if is_new { self.limits } else { self.limits.saturating_sub(1) };
-            LIMITED * 2u32.pow(doublings.min(6))
-        });
-        self.limits += u32::from(is_new && retry_after.is_none());
+        let after = retry_after
+            .unwrap_or_else(|| if is_new { self.limits.next_pause() } else { self.limits.last_pause() });
         self.paused = self.paused.max(Some(now + after.min(limited::LONGEST)));
     }
 
@@ -159,6 +168,6 @@ impl Condition {
     }
 }
 
-fn bucket(rate: RateConfig) -> Bucket {
-    Bucket::new(rate.per_second, rate.burst)
+fn bucket(rate: RateConfig) -> TokenBucket {
+    TokenBucket::new(Duration::from_secs(1) / rate.per_second.max(1), rate.burst)
 }

@@ -22,7 +22,7 @@ use super::{
     Pin, Stranger, WhoIs, genesis,
     who_is::who_is,
 };
-use crate::jsonrpc::Answer;
+use crate::{backoff::Backoff, jsonrpc::Answer};
 
 /// Between attempts while an endpoint cannot be reached: soon at first, then not too often.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
@@ -248,11 +248,11 @@ impl Recognition {
     where
         F: Future<Output = Result<Answer, UpstreamError>>,
     {
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = Backoff::new(FIRST_PAUSE, SPARE_PAUSE);
         let mut known = self.is_sure();
         loop {
             if known {
-                pause = FIRST_PAUSE;
+                backoff.reset();
                 // Free when idle: only a call that finds it doubted wakes this.
                 self.wanted.notified().await;
                 if !self.probed.swap(false, Relaxed) && self.is_sure() {
@@ -269,10 +269,10 @@ impl Recognition {
             known = matches!(self.progress.borrow().state, IdentityState::Known(_));
             if !known {
                 time::sleep(LEAST_PAUSE).await;
-                let _ = time::timeout(pause, self.wanted.notified()).await;
                 // Where another endpoint is known, nobody waits for this one.
-                let last = if self.pin.pinned().is_some() { SPARE_PAUSE } else { LAST_PAUSE };
-                pause = (pause * 2).min(last);
+                let longest = if self.pin.pinned().is_some() { SPARE_PAUSE } else { LAST_PAUSE };
+                let pause = backoff.next_pause().min(longest);
+                let _ = time::timeout(pause, self.wanted.notified()).await;
             }
         }
     }

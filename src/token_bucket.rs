@@ -1,4 +1,4 @@
-//! A rate that must not be exceeded, with a burst. Pure: time comes as an argument.
+//! A rate that must not be exceeded, with a burst. Pure: time comes as an argument. It serves clients and endpoints.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 /// Tokens that come back at a rate.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bucket {
+pub struct TokenBucket {
     /// Between two tokens.
     interval: Duration,
     burst: u32,
@@ -14,16 +14,16 @@ pub(super) struct Bucket {
     full_at: Option<Instant>,
 }
 
-// === impl Bucket ===
+// === impl TokenBucket ===
 
-impl Bucket {
-    /// Full; `per_second` and `burst` are at least 1.
-    pub(super) fn new(per_second: u32, burst: u32) -> Self {
-        Self { interval: Duration::from_secs(1) / per_second.max(1), burst: burst.max(1), full_at: None }
+impl TokenBucket {
+    /// A full one, into which a token comes back each `interval`; `burst` is at least 1.
+    pub fn new(interval: Duration, burst: u32) -> Self {
+        Self { interval, burst: burst.max(1), full_at: None }
     }
 
     /// How long until `tokens` can be taken; more than the burst count as the burst.
-    pub(super) fn wait(&self, tokens: u32, now: Instant) -> Duration {
+    pub fn wait(&self, tokens: u32, now: Instant) -> Duration {
         let Some(full_at) = self.full_at else { return Duration::ZERO };
         // With so much missing at most, there is enough.
         let spare = self.interval * (self.burst - tokens.min(self.burst));
@@ -31,7 +31,7 @@ impl Bucket {
     }
 
     /// Takes tokens, whether they are there or not.
-    pub(super) fn take(&mut self, tokens: u32, now: Instant) {
+    pub fn take(&mut self, tokens: u32, now: Instant) {
         let from = self.full_at.map_or(now, |full_at| full_at.max(now));
         // Who takes what is not there, since it must, owes no more than that and a burst: else it would never end.
         let most = now + self.interval * self.burst.saturating_add(tokens);
@@ -53,7 +53,7 @@ mod tests {
             asks in proptest::collection::vec((0u64..400, 1u32..5), 1..100),
         ) {
             let begun = Instant::now();
-            let (mut now, mut bucket, mut taken) = (begun, Bucket::new(per_second, burst), 0u32);
+            let (mut now, mut bucket, mut taken) = (begun, TokenBucket::new(Duration::from_secs(1) / per_second, burst), 0u32);
             for (millis, tokens) in asks {
                 now += Duration::from_millis(millis);
                 if bucket.wait(tokens, now).is_zero() {
@@ -69,7 +69,7 @@ mod tests {
         #[test]
         fn waiting_as_long_as_it_says_is_enough(per_second in 1u32..50, burst in 1u32..20, drained in 0u32..60) {
             let now = Instant::now();
-            let mut bucket = Bucket::new(per_second, burst);
+            let mut bucket = TokenBucket::new(Duration::from_secs(1) / per_second, burst);
             bucket.take(drained, now);
             let wait = bucket.wait(1, now);
             prop_assert!(bucket.wait(1, now + wait).is_zero());
@@ -81,7 +81,7 @@ mod tests {
         #[test]
         fn a_debt_does_not_grow_for_ever(takes in 1u32..5_000) {
             let now = Instant::now();
-            let mut bucket = Bucket::new(10, 5);
+            let mut bucket = TokenBucket::new(Duration::from_millis(100), 5);
             (0..takes).for_each(|_| bucket.take(3, now));
             prop_assert!(bucket.wait(1, now) <= Duration::from_secs(1));
         }

@@ -1,7 +1,7 @@
-//! When an endpoint that fails is left alone, and when it is tried again.
+//! When an endpoint or a cache tier that fails is left alone, and when it is tried again.
 //!
 //! Pure: time comes as an argument. Closed, calls pass and failures are counted; too many in a row
-//! open it, and fewer if nothing came at all. Open, nothing passes until its time is over. Then one call at a time may
+//! open it, and fewer if they weigh more. Open, nothing passes until its time is over. Then one call at a time may
 //! try: an answer closes it, a failure opens it again, for longer. A try that takes long says nothing yet, since some calls
 //! take long anywhere; nor may others try meanwhile, who would wait as long where nobody answers. Then the endpoint is to
 //! be asked something that takes no node long, for which nobody waits.
@@ -13,30 +13,31 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// So many failures in a row, and an endpoint is left alone. One or two happen to every node.
-const TOO_MANY: u32 = 5;
-
-/// For so many failures a call counts that waited for nothing when one before it had already: the two of them are too
-/// many, since each costs its caller the whole of its time.
-const HANG: u32 = TOO_MANY - 1;
-
-/// How long it is left alone at first; doubled each time, up to the last. Short, so that a node that is
-/// back is noticed within seconds of the next call.
-const FIRST: Duration = Duration::from_millis(500);
-const LAST: Duration = Duration::from_secs(5);
+use crate::backoff::Backoff;
 
 /// A try that takes longer is slow: a node that is well has said who it is by then, wherever it is.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// Where nobody asks anything else, a try does not keep the others out for longer than this.
-const TRY: Duration = Duration::from_secs(30);
-
-/// Whether an endpoint is asked.
+/// When a breaker opens, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Breaker {
+pub struct Policy {
+    /// Failures in a row that open it.
+    pub failures: u32,
+    /// How long it is open at first.
+    pub first: Duration,
+    /// How long it is open at most: the time doubles each time.
+    pub longest: Duration,
+    /// How long a try that has not ended keeps other calls out.
+    pub attempt: Duration,
+}
+
+/// A circuit breaker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Breaker {
+    policy: Policy,
     state: State,
-    /// How long it will be left alone when it opens next.
-    next: Duration,
+    /// How long it is open.
+    backoff: Backoff,
     /// It has said who it is since a call was last answered.
     stirred: bool,
 }
@@ -56,15 +57,6 @@ enum State {
     },
 }
 
-/// How a call failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Blow {
-    /// In any way.
-    Failure,
-    /// Nothing came, as to the last one, and it was sent after that.
-    Hang,
-}
-
 /// What a breaker is, for those who look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Health {
@@ -79,26 +71,28 @@ pub enum Health {
 // === impl Breaker ===
 
 impl Breaker {
-    pub(super) fn new() -> Self {
-        Self { state: State::Closed { failures: 0 }, next: FIRST, stirred: false }
+    /// A closed one.
+    pub const fn new(policy: Policy) -> Self {
+        let backoff = Backoff::new(policy.first, policy.longest);
+        Self { policy, state: State::Closed { failures: 0 }, backoff, stirred: false }
     }
 
     /// May a call pass now? Changes nothing.
-    pub(super) fn lets_pass(&self, now: Instant) -> bool {
+    pub fn lets_pass(&self, now: Instant) -> bool {
         match self.state {
             State::Closed { .. } => true,
             State::Open { until } => now >= until,
-            State::HalfOpen { since, .. } => now >= since + TRY,
+            State::HalfOpen { since, .. } => now >= since + self.policy.attempt,
         }
     }
 
     /// Is it being tried, by a call that takes long?
-    pub(super) fn is_tried_slowly(&self, now: Instant) -> bool {
+    pub fn is_tried_slowly(&self, now: Instant) -> bool {
         matches!(self.state, State::HalfOpen { since, .. } if now >= since + SLOW)
     }
 
     /// A call is about to be sent.
-    pub(super) fn begin(&mut self, now: Instant) {
+    pub fn begin(&mut self, now: Instant) {
         match self.state {
             // ## Closed => Closed
             State::Closed { .. } => {}
@@ -115,13 +109,13 @@ impl Breaker {
     }
 
     /// A call was answered.
-    pub(super) fn succeed(&mut self) {
+    pub fn succeed(&mut self) {
         // ## _ => Closed
-        *self = Self::new();
+        *self = Self::new(self.policy);
     }
 
     /// It said who it is.
-    pub(super) fn stir(&mut self, now: Instant) {
+    pub fn stir(&mut self, now: Instant) {
         match self.state {
             // ## Closed => Closed
             State::Closed { .. } => {}
@@ -134,17 +128,16 @@ impl Breaker {
         }
     }
 
-    /// A call failed.
-    pub(super) fn fail(&mut self, blow: Blow, now: Instant) {
+    /// A call failed, which counts for so many failures.
+    pub fn fail(&mut self, weight: u32, now: Instant) {
         match self.state {
             // ## Closed => (Closed | Open)
-            State::Closed { failures } if failures + blow.weight() < TOO_MANY => {
-                self.state = State::Closed { failures: failures + blow.weight() };
+            State::Closed { failures } if failures + weight < self.policy.failures => {
+                self.state = State::Closed { failures: failures + weight };
             }
             // ## (Closed | HalfOpen) => Open
             State::Closed { .. } | State::HalfOpen { .. } => {
-                self.state = State::Open { until: now + self.next };
-                self.next = (self.next * 2).min(LAST);
+                self.state = State::Open { until: now + self.backoff.next_pause() };
             }
             // ## Open => Open: it was sent before, and says nothing new.
             State::Open { .. } => {}
@@ -152,37 +145,27 @@ impl Breaker {
     }
 
     /// The call that began then is given up, if it has not ended. A try that shows nothing makes room for the next.
-    pub(super) fn abandon(&mut self, begun: Instant) {
+    pub fn abandon(&mut self, begun: Instant) {
         // ## HalfOpen => Open, and over
         if matches!(self.state, State::HalfOpen { since, .. } if since == begun) {
             self.state = State::Open { until: begun };
         }
     }
 
-    /// Failures in a row, as far as they are counted.
-    pub(super) fn failures(&self) -> u32 {
+    /// Returns the failures in a row, as far as they are counted.
+    pub fn failures(&self) -> u32 {
         match self.state {
             State::Closed { failures } => failures,
-            State::Open { .. } | State::HalfOpen { .. } => TOO_MANY,
+            State::Open { .. } | State::HalfOpen { .. } => self.policy.failures,
         }
     }
 
-    pub(super) fn health(&self, now: Instant) -> Health {
+    /// Returns its state.
+    pub fn health(&self, now: Instant) -> Health {
         match self.state {
             State::Closed { .. } => Health::Closed,
             State::Open { .. } if !self.lets_pass(now) => Health::Open,
             State::Open { .. } | State::HalfOpen { .. } => Health::HalfOpen,
-        }
-    }
-}
-
-// === impl Blow ===
-
-impl Blow {
-    fn weight(self) -> u32 {
-        match self {
-            Self::Failure => 1,
-            Self::Hang => HANG,
         }
     }
 }
@@ -206,9 +189,19 @@ mod tests {
 
     use super::*;
 
+    const POLICY: Policy = Policy {
+        failures: 5,
+        first: Duration::from_millis(500),
+        longest: Duration::from_secs(5),
+        attempt: Duration::from_secs(30),
+    };
+
+    /// The weight of a failure that is one too many after another.
+    const HANG: u32 = POLICY.failures - 1;
+
     #[derive(Clone, Copy, Debug)]
     enum Event {
-        Call(Option<Blow>),
+        Call(Option<u32>),
         Who,
         Wait(u64),
     }
@@ -217,8 +210,8 @@ mod tests {
         prop_oneof![
             3 => prop_oneof![
                 3 => Just(None),
-                2 => Just(Some(Blow::Failure)),
-                1 => Just(Some(Blow::Hang)),
+                2 => Just(Some(1)),
+                1 => Just(Some(HANG)),
             ].prop_map(Event::Call),
             1 => Just(Event::Who),
             1 => prop_oneof![Just(100u64), Just(600), Just(6_000), Just(31_000)].prop_map(Event::Wait),
@@ -232,7 +225,7 @@ mod tests {
             events in proptest::collection::vec(event(), 0..200)
         ) {
             let mut now = Instant::now();
-            let mut breaker = Breaker::new();
+            let mut breaker = Breaker::new(POLICY);
             // What failures in a row weigh, and how often it has opened since the last answer.
             let (mut weigh, mut opened, mut shut) = (0u32, 0u32, None::<Instant>);
             let mut stirred = false;
@@ -246,18 +239,18 @@ mod tests {
                             (shut, stirred) = (Some(until.min(now)), true);
                         }
                     }
-                    Event::Call(blow) => {
+                    Event::Call(failed) => {
                         let passes = breaker.lets_pass(now);
                         prop_assert_eq!(passes, shut.is_none_or(|until| now >= until));
                         if !passes {
                             continue;
                         }
                         breaker.begin(now);
-                        if let Some(blow) = blow {
-                            breaker.fail(blow, now);
-                            weigh += if blow == Blow::Hang { HANG } else { 1 };
-                            if weigh >= TOO_MANY {
-                                shut = Some(now + (FIRST * 2u32.pow(opened.min(16))).min(LAST));
+                        if let Some(weight) = failed {
+                            breaker.fail(weight, now);
+                            weigh += weight;
+                            if weigh >= POLICY.failures {
+                                shut = Some(now + (POLICY.first * 2u32.pow(opened.min(16))).min(POLICY.longest));
                                 opened += 1;
                             }
                         } else {
@@ -267,7 +260,7 @@ mod tests {
                         }
                     }
                 }
-                prop_assert!(breaker.lets_pass(now + LAST), "it would be left alone for too long");
+                prop_assert!(breaker.lets_pass(now + POLICY.longest), "it would be left alone for too long");
             }
         }
 
@@ -275,12 +268,12 @@ mod tests {
         #[test]
         fn half_open_lets_one_pass(waiting in 2usize..20) {
             let now = Instant::now();
-            let mut breaker = Breaker::new();
-            for _ in 0..TOO_MANY {
-                breaker.fail(Blow::Failure, now);
+            let mut breaker = Breaker::new(POLICY);
+            for _ in 0..POLICY.failures {
+                breaker.fail(1, now);
             }
             prop_assert_eq!(breaker.health(now), Health::Open);
-            let later = now + FIRST;
+            let later = now + POLICY.first;
             let mut passed = 0;
             for _ in 0..waiting {
                 if breaker.lets_pass(later) {
@@ -295,12 +288,12 @@ mod tests {
     #[test]
     fn a_try_is_slow_until_it_or_whatever_is_asked_beside_it_ends() {
         let now = Instant::now();
-        let mut breaker = Breaker::new();
+        let mut breaker = Breaker::new(POLICY);
         breaker.begin(now);
-        assert!(!breaker.is_tried_slowly(now + LAST), "it is no try");
-        (0..TOO_MANY).for_each(|_| breaker.fail(Blow::Failure, now));
-        assert!(!breaker.is_tried_slowly(now + LAST), "nobody tries");
-        let tried = now + FIRST;
+        assert!(!breaker.is_tried_slowly(now + POLICY.longest), "it is no try");
+        (0..POLICY.failures).for_each(|_| breaker.fail(1, now));
+        assert!(!breaker.is_tried_slowly(now + POLICY.longest), "nobody tries");
+        let tried = now + POLICY.first;
         breaker.begin(tried);
         let slow = tried + SLOW;
         assert!(!breaker.is_tried_slowly(slow - Duration::from_millis(1)) && breaker.is_tried_slowly(slow));
@@ -310,8 +303,8 @@ mod tests {
         breaker.abandon(slow);
         assert!(breaker.is_tried_slowly(slow));
         let mut failed = breaker;
-        failed.fail(Blow::Failure, slow);
-        assert!(!failed.is_tried_slowly(slow + LAST) && !failed.lets_pass(slow));
+        failed.fail(1, slow);
+        assert!(!failed.is_tried_slowly(slow + POLICY.longest) && !failed.lets_pass(slow));
         breaker.succeed();
         assert!(!breaker.is_tried_slowly(slow) && breaker.lets_pass(slow));
     }
@@ -319,19 +312,19 @@ mod tests {
     #[test]
     fn two_calls_in_a_row_that_wait_for_nothing_are_too_many() {
         let now = Instant::now();
-        let mut breaker = Breaker::new();
-        breaker.fail(Blow::Failure, now);
+        let mut breaker = Breaker::new(POLICY);
+        breaker.fail(1, now);
         assert!(breaker.lets_pass(now));
-        breaker.fail(Blow::Hang, now);
+        breaker.fail(HANG, now);
         assert!(!breaker.lets_pass(now));
     }
 
     #[test]
     fn a_try_that_is_given_up_makes_room_for_the_next() {
         let now = Instant::now();
-        let mut breaker = Breaker::new();
-        (0..TOO_MANY).for_each(|_| breaker.fail(Blow::Failure, now));
-        let later = now + FIRST;
+        let mut breaker = Breaker::new(POLICY);
+        (0..POLICY.failures).for_each(|_| breaker.fail(1, now));
+        let later = now + POLICY.first;
         breaker.begin(later);
         breaker.abandon(now);
         assert!(!breaker.lets_pass(later), "another's end is not its own");
@@ -340,6 +333,19 @@ mod tests {
         breaker.begin(later);
         breaker.succeed();
         breaker.abandon(later);
-        assert_eq!(breaker, Breaker::new());
+        assert_eq!(breaker, Breaker::new(POLICY));
+    }
+
+    #[test]
+    fn failures_while_it_is_open_do_not_keep_it_open_longer() {
+        let now = Instant::now();
+        let mut breaker = Breaker::new(POLICY);
+        (0..20).for_each(|_| breaker.fail(1, now));
+        let later = now + POLICY.first;
+        assert!(!breaker.lets_pass(now) && breaker.lets_pass(later));
+        breaker.begin(later);
+        breaker.fail(1, later);
+        assert!(!breaker.lets_pass(later + POLICY.first), "longer than before");
+        assert!(breaker.lets_pass(later + 2 * POLICY.first));
     }
 }
