@@ -6,8 +6,8 @@
 //! | takes effect at once | how |
 //! |---|---|
 //! | `strict`, `methods.*`, `call_timeout`, `chain.max_staleness` | from the next call on |
-//! | `http.max_body`, `http.body_timeout`, `http.max_batch`, `http.batch_concurrency`, `http.batch_timeout`, `http.max_batch_answer`, `http.compress`, `http.max_in_flight`, `http.max_per_client`, `http.rate`, `http.burst`, `http.keys`, `http.trusted_proxies`, `http.allowed_hosts`, `http.allowed_origins` | from the next request on |
-//! | `upstream.endpoints`, and what their secrets say; `upstream.connect_timeout`, `upstream.timeout`, `upstream.max_answer` | from the next upstream call on |
+//! | `http.max_body`, `http.max_batch`, `http.compress`, `http.max_in_flight`, `http.max_per_client`, `http.rate`, `http.burst`, `http.keys`, `http.trusted_proxies`, `http.allowed_hosts`, `http.allowed_origins` | from the next request on |
+//! | `upstream.endpoints`, and what their secrets say; `upstream.timeout`, `upstream.max_answer` | from the next upstream call on |
 //! | `tls.cert`, `tls.key`, and what is in these files | from the next connection on |
 //! | `log.level` | at once |
 //!
@@ -40,17 +40,13 @@ use crate::{
 };
 
 /// The keys that [`Reload::apply`] applies; `a.*` is all under `a`. A key that is not here waits for a restart.
-const LIVE: [&str; 25] = [
+const LIVE: [&str; 20] = [
     "strict",
     "call_timeout",
     "methods.*",
     "chain.max_staleness",
     "http.max_body",
-    "http.body_timeout",
     "http.max_batch",
-    "http.batch_concurrency",
-    "http.batch_timeout",
-    "http.max_batch_answer",
     "http.compress",
     "http.max_in_flight",
     "http.max_per_client",
@@ -60,7 +56,6 @@ const LIVE: [&str; 25] = [
     "http.trusted_proxies",
     "http.allowed_hosts",
     "http.allowed_origins",
-    "upstream.connect_timeout",
     "upstream.timeout",
     "upstream.max_answer",
     "upstream.endpoints",

@@ -60,8 +60,6 @@ pub struct Config {
     pub methods: proxy::MethodsConfig,
     /// How the chain is followed.
     pub chain: proxy::ChainConfig,
-    /// What is fetched for a miss.
-    pub plan: proxy::PlanConfig,
     /// How answers are checked before they are kept.
     pub verify: verify::Config,
     /// What is kept in memory.
@@ -93,7 +91,6 @@ impl Default for Config {
             tracing: TracingConfig::default(),
             methods: proxy.methods,
             chain: proxy.chain,
-            plan: proxy.plan,
             verify: verify::Config::default(),
             cache: cache::Config::default(),
             http: http::Config::default(),
@@ -119,7 +116,6 @@ impl Config {
             ),
             methods: self.methods.clone(),
             chain: self.chain.clone(),
-            plan: self.plan.clone(),
         }
     }
 
@@ -148,7 +144,6 @@ impl Config {
         let while_read = |size: ByteSize| ByteSize(size.as_u64().saturating_mul(3) / 2);
         let each = [
             ("http.max_body", while_read(self.http.max_body)),
-            ("http.max_batch_answer", self.http.max_batch_answer),
             ("upstream.max_answer", while_read(self.upstream.max_answer)),
         ];
         for (key, one) in each.into_iter().filter(|(_, one)| *one > most) {
@@ -174,7 +169,6 @@ impl Config {
     fn check(&self) -> Result<(), Problem> {
         let positive = [
             ("http.max_batch", self.http.max_batch),
-            ("http.batch_concurrency", self.http.batch_concurrency),
             ("http.max_in_flight", self.http.max_in_flight),
             ("connections.max", self.connections.max),
             ("upstream.max_in_flight", self.upstream.max_in_flight),
@@ -197,7 +191,6 @@ impl Config {
             ("max_bytes_in_flight", self.max_bytes_in_flight),
             ("max_bytes_per_client", self.max_bytes_per_client.unwrap_or(self.max_bytes_in_flight)),
             ("http.max_body", self.http.max_body),
-            ("http.max_batch_answer", self.http.max_batch_answer),
             ("upstream.max_answer", self.upstream.max_answer),
         ];
         for (key, value) in sizes {
@@ -207,16 +200,8 @@ impl Config {
         }
         let times = [
             ("call_timeout", self.call_timeout),
-            ("http.body_timeout", self.http.body_timeout),
-            ("http.batch_timeout", self.http.batch_timeout),
-            ("connections.first_byte_timeout", self.connections.first_byte_timeout),
-            ("connections.head_timeout", self.connections.head_timeout),
             ("connections.idle_timeout", self.connections.idle_timeout),
-            ("connections.stall_timeout", self.connections.stall_timeout),
-            ("upstream.connect_timeout", self.upstream.connect_timeout),
             ("upstream.timeout", self.upstream.timeout),
-            ("chain.follow_interval", self.chain.follow_interval),
-            ("verify.patience", self.verify.patience),
         ];
         for (key, value) in times {
             if value < Duration::from_millis(1) {

@@ -17,17 +17,20 @@ const MOST_AT_ONCE: u32 = 1_000_000;
 pub struct Config {
     /// The largest request body.
     pub max_body: ByteSize,
-    /// For a whole body to arrive.
-    #[serde(with = "humantime_serde")]
+    /// For a whole body to arrive: long enough for a slow uplink, too short to hold a place for long. Not a key: only tests
+    /// use another.
+    #[serde(skip)]
     pub body_timeout: Duration,
     /// The most calls in one batch.
     pub max_batch: usize,
-    /// Calls of one batch that run at a time.
+    /// Calls of one batch that run at a time: more would only wait for each other upstream. Not a key.
+    #[serde(skip)]
     pub batch_concurrency: usize,
-    /// After so long, no more calls of a batch are begun.
-    #[serde(with = "humantime_serde")]
+    /// After so long, no more calls of a batch are begun. Not a key: only tests use another.
+    #[serde(skip)]
     pub batch_timeout: Duration,
-    /// The largest sum of a batch's answers.
+    /// The largest sum of a batch's answers: a hundred large blocks with receipts. Not a key: only tests use another.
+    #[serde(skip)]
     pub max_batch_answer: ByteSize,
     /// Are answers from memory sent as gzip, to clients who take it?
     pub compress: bool,

@@ -11,17 +11,19 @@ pub struct Config {
     /// Connections at once. At the cap each newcomer displaces a connection of the address that holds the most: idle ones
     /// first, then unfinished request heads, then busy ones.
     pub max: usize,
-    /// From accepting a connection to its first byte.
-    #[serde(with = "humantime_serde")]
+    /// From accepting a connection to its first byte: a client that connects early does not wait long with its first
+    /// request. Not a key: only tests use another.
+    #[serde(skip)]
     pub first_byte_timeout: Duration,
-    /// From the first byte of a request to the end of its head.
-    #[serde(with = "humantime_serde")]
+    /// From the first byte of a request to the end of its head, which is one packet. Not a key: only tests use another.
+    #[serde(skip)]
     pub head_timeout: Duration,
     /// Between two requests on a connection.
     #[serde(with = "humantime_serde")]
     pub idle_timeout: Duration,
-    /// How long a peer may take nothing of an answer that is ready.
-    #[serde(with = "humantime_serde")]
+    /// How long a peer may take nothing of an answer that is ready: networks recover within this, or not at all. Not a key:
+    /// only tests use another.
+    #[serde(skip)]
     pub stall_timeout: Duration,
     /// How long requests already begun may take when the listener closes.
     #[serde(with = "humantime_serde")]

@@ -22,8 +22,6 @@ pub struct Config {
     pub methods: MethodsConfig,
     /// How the chain is followed.
     pub chain: ChainConfig,
-    /// What is fetched for a miss.
-    pub plan: PlanConfig,
 }
 
 /// How the chain is followed, and how long what is known of it is believed.
@@ -35,10 +33,9 @@ pub struct ChainConfig {
     pub max_staleness: Duration,
     /// The newest blocks whose links are remembered.
     pub window: usize,
-    /// A lower head is a rollback after so many observations …
-    pub rollback_after: u32,
-    /// … over at least this time.
-    #[serde(with = "humantime_serde")]
+    /// How long a lower head is shown before it is a rollback: a replica that lags catches up within it. Not a key: only
+    /// models use another.
+    #[serde(skip)]
     pub lag_patience: Duration,
     /// Blocks this deep count as final, on a chain whose node knows no finality.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,12 +44,11 @@ pub struct ChainConfig {
     /// another than the default.
     #[serde(skip)]
     pub final_margin: Duration,
-    /// Lets a hit past half of `max_staleness` start a refresh, so that the next one need not wait.
-    pub refresh_ahead: bool,
     /// What is done before anybody asks.
     pub follow: Follow,
-    /// How often a follower asks for the head, where nobody tells it of new ones.
-    #[serde(with = "humantime_serde")]
+    /// How often a follower asks for the head, where no endpoint pushes new ones: often enough for chains with blocks every
+    /// second or two, and still within the free plans of providers. Not a key: only models use another.
+    #[serde(skip)]
     pub follow_interval: Duration,
 }
 
@@ -68,26 +64,6 @@ pub enum Follow {
     Blocks,
     /// Its receipts too.
     Full,
-}
-
-/// What is fetched for a miss.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct PlanConfig {
-    /// With so many distinct answers out of one block, all of it is fetched; never, if 0.
-    pub buy_after: u32,
-    /// How a block is fetched.
-    pub blocks: Blocks,
-}
-
-/// How a block is fetched that was asked for with the hashes of its transactions only.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Blocks {
-    /// Whole: one fetch answers both forms and every transaction.
-    Full,
-    /// As it was asked for: less to carry for clients that want headers only.
-    AsAsked,
 }
 
 /// Which methods are let through.
@@ -111,7 +87,6 @@ impl Default for Config {
             fetches: ClientLimit::new(256, None),
             methods: MethodsConfig::default(),
             chain: ChainConfig::default(),
-            plan: PlanConfig::default(),
         }
     }
 }
@@ -121,20 +96,12 @@ impl Default for ChainConfig {
         Self {
             max_staleness: Duration::from_secs(1),
             window: 1024,
-            rollback_after: 3,
             lag_patience: Duration::from_secs(15),
             finality_depth: None,
             final_margin: Rules::FINAL_MARGIN,
-            refresh_ahead: false,
             follow: Follow::Off,
             follow_interval: Duration::from_secs(1),
         }
-    }
-}
-
-impl Default for PlanConfig {
-    fn default() -> Self {
-        Self { buy_after: 2, blocks: Blocks::Full }
     }
 }
 

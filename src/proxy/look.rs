@@ -14,7 +14,6 @@ pub(super) use self::pieces::Piece;
 use super::{
     PacketContext, Source,
     absence::Absences,
-    config::Blocks,
     derive::{Derivation, Derivations},
     fetch::{Fetch, Fetcher},
     plan::Tally,
@@ -97,7 +96,6 @@ pub(super) struct Memory<'a> {
     pub(super) view: &'a View,
     pub(super) absences: &'a Absences,
     pub(super) tally: &'a Tally,
-    pub(super) blocks: Blocks,
     pub(super) has_block_receipts: bool,
     /// What is demanded of content, by [`Kind`].
     pub(super) demands: [Demand; 3],
@@ -179,8 +177,7 @@ impl Memory<'_> {
             }
             (None, true) => None,
         };
-        let thin = !derives || self.blocks == Blocks::AsAsked && !self.demands_proof(Kind::Transactions);
-        if !full && thin {
+        if !full && !derives {
             return self.in_block(block, packet, content, Fetch::Thin, Fetch::ThinAt);
         }
         match self.in_block(block, packet, content, Fetch::Block, Fetch::BlockAt) {
@@ -257,7 +254,7 @@ impl Memory<'_> {
         match look {
             Look::Fetch(_) if self.demands(Kind::Transactions) == Demand::Structural => Look::Forward,
             Look::Fetch(_) if self.demands_proof(Kind::Transactions) => Look::Fetch(fetch),
-            Look::Fetch(_) if self.blocks == Blocks::AsAsked || self.is_vain(fetch) => Look::Forward,
+            Look::Fetch(_) if self.is_vain(fetch) => Look::Forward,
             look => look,
         }
     }

@@ -41,7 +41,7 @@ mod want;
 mod warm;
 
 pub use self::{
-    config::{Blocks, ChainConfig, Config, Follow, MethodsConfig, PlanConfig},
+    config::{ChainConfig, Config, Follow, MethodsConfig},
     derive::Derivation,
     error::CallError,
     follow::Follower,

@@ -13,88 +13,69 @@ use crate::eth::{BlockHash, TxHash};
 /// Blocks that are being counted at a time. One that takes another's place starts anew, which costs a call.
 const PLACES: usize = 1 << 13;
 
-/// Counts distinct answers that were fetched alone, by block.
+/// Remembers, by block, an answer that was fetched alone.
 #[derive(Debug)]
-pub(super) struct Tally {
-    buy_after: u32,
-    rented: Box<[Mutex<Rented>]>,
-}
+pub(super) struct Tally(Box<[Mutex<Option<Rented>>]>);
 
-/// What was fetched alone of a block.
-#[derive(Debug, Default)]
+/// An answer that was fetched alone.
+#[derive(Clone, Copy, Debug)]
 struct Rented {
-    of: Option<(Wanted, BlockHash)>,
-    transactions: Vec<TxHash>,
+    of: (Wanted, BlockHash),
+    transaction: TxHash,
 }
 
 // === impl Tally ===
 
 impl Tally {
-    /// Buys with the `buy_after`th distinct answer; never, if that is 0.
-    pub(super) fn new(buy_after: u32) -> Self {
-        Self { buy_after, rented: (0..PLACES).map(|_| Mutex::default()).collect() }
+    pub(super) fn new() -> Self {
+        Self((0..PLACES).map(|_| Mutex::default()).collect())
     }
 
-    /// Is it time to buy, if this answer and `together - 1` others are wanted now?
+    /// Returns whether it is time to buy, if this answer and `together - 1` others are wanted now.
     pub(super) fn buys(&self, wanted: Wanted, block: BlockHash, transaction: TxHash, together: u32) -> bool {
-        if self.buy_after == 0 {
-            return false;
-        }
-        let of = Some((wanted, block));
-        let own = places(wanted, block).into_iter().map(|at| self.lock(at)).find(|place| place.of == of);
-        let rented = own.map_or(0, |place| {
-            place.transactions.iter().filter(|known| **known != transaction).count() as u32
-        });
-        rented + together >= self.buy_after
+        let is_another = |rented: Rented| rented.of == (wanted, block) && rented.transaction != transaction;
+        together > 1 || places(wanted, block).into_iter().any(|at| self.0[at].lock().is_some_and(is_another))
     }
 
-    /// An answer was fetched alone; tells whether it is time to buy.
+    /// An answer was fetched alone; returns whether it is time to buy.
     pub(super) fn rent(&self, wanted: Wanted, block: BlockHash, transaction: TxHash) -> bool {
-        if self.buy_after == 0 {
-            return false;
-        }
+        let of = (wanted, block);
         let mut place = self.place(wanted, block);
-        if place.of != Some((wanted, block)) {
-            place.of = Some((wanted, block));
-            place.transactions.clear();
+        let first = place.filter(|rented| rented.of == of);
+        if first.is_none() {
+            *place = Some(Rented { of, transaction });
         }
-        if !place.transactions.contains(&transaction) && place.transactions.len() < self.buy_after as usize {
-            place.transactions.push(transaction);
-        }
-        place.transactions.len() >= self.buy_after as usize
+        first.is_some_and(|first| first.transaction != transaction)
     }
 
     /// A block could not be had whole: no use to try with every answer.
     pub(super) fn give_up(&self, wanted: Wanted, block: BlockHash) {
         for at in places(wanted, block) {
-            let mut place = self.lock(at);
-            if place.of == Some((wanted, block)) {
-                *place = Rented::default();
+            let mut place = self.0[at].lock();
+            if place.is_some_and(|rented| rented.of == (wanted, block)) {
+                *place = None;
             }
         }
     }
 
-    /// Where a block is counted: in its own place, else where nothing is lost, or the less of two. One place alone would
-    /// be taken by turns by two blocks that are walked together, and neither would ever be bought.
-    fn place(&self, wanted: Wanted, block: BlockHash) -> MutexGuard<'_, Rented> {
-        let (of, [one, two]) = (Some((wanted, block)), places(wanted, block));
-        // One lock at a time: whoever takes both could meet somebody who takes them the other way round.
-        let first = self.lock(one);
-        if first.of == of {
+    /// The place of a block: its own, else one that is free, else the first of two. One place alone would be taken by turns by
+    /// two blocks that are walked together, and neither would ever be bought.
+    fn place(&self, wanted: Wanted, block: BlockHash) -> MutexGuard<'_, Option<Rented>> {
+        let [one, two] = places(wanted, block);
+        let is_own = |place: &Option<Rented>| place.is_some_and(|rented| rented.of == (wanted, block));
+        // One lock at a time: a caller that takes both could meet one that takes them the other way round.
+        let first = self.0[one].lock();
+        if is_own(&first) {
             return first;
         }
-        let held = first.transactions.len();
+        let is_free = first.is_none();
         drop(first);
-        let second = self.lock(two);
-        if second.of == of || second.transactions.len() < held {
+        let second = self.0[two].lock();
+        if is_own(&second) || (second.is_none() && !is_free) {
             return second;
         }
         drop(second);
-        self.lock(one)
-    }
-
-    fn lock(&self, at: usize) -> MutexGuard<'_, Rented> {
-        self.rented[at].lock()
+        self.0[one].lock()
     }
 }
 
@@ -119,7 +100,7 @@ mod tests {
 
     #[test]
     fn two_blocks_in_one_place_that_are_walked_together_are_both_bought() {
-        let tally = Tally::new(2);
+        let tally = Tally::new();
         let blocks = [1, 2].map(|first| BlockHash(hash(first, 7)));
         let rent = |at| blocks.map(|block| tally.rent(Wanted::Receipt, block, TxHash(hash(at, at))));
         assert_eq!(rent(1), [false, false]);

@@ -13,7 +13,6 @@ use tower::{Layer, Service};
 use super::{
     Answered, CallError, Outcome, PacketContext, ReadCall, Request, Source,
     compress::Compressor,
-    config::Config,
     fetch::Fetcher,
     look::{Last, Look, Meaning, Memory, Piece},
     plan::Tally,
@@ -47,7 +46,6 @@ pub(super) struct Recollection {
     identity: Identity,
     tally: Tally,
     compressor: Compressor,
-    config: Config,
 }
 
 /// Is this about who the node is?
@@ -90,14 +88,8 @@ where
 // === impl Recollection ===
 
 impl Recollection {
-    pub(super) fn new(fetcher: Arc<Fetcher>, identity: Identity, config: &Config) -> Self {
-        Self {
-            tally: Tally::new(config.plan.buy_after),
-            compressor: Compressor::default(),
-            config: config.clone(),
-            fetcher,
-            identity,
-        }
+    pub(super) fn new(fetcher: Arc<Fetcher>, identity: Identity) -> Self {
+        Self { tally: Tally::new(), compressor: Compressor::default(), fetcher, identity }
     }
 
     pub(super) fn fetcher(&self) -> &Arc<Fetcher> {
@@ -125,9 +117,6 @@ impl Recollection {
             view.notice_clock_jumps(packet.arrival(view.clock()));
         }
         let Look::Hit(piece) = self.look(want, packet) else { return None };
-        if self.config.chain.refresh_ahead {
-            view.refresh_ahead(packet.arrival(view.clock()));
-        }
         Some(self.hit(want, piece))
     }
 
@@ -152,7 +141,6 @@ impl Recollection {
             view: &fetcher.view,
             absences: &fetcher.absences,
             tally: &self.tally,
-            blocks: self.config.plan.blocks,
             has_block_receipts: fetcher.has_block_receipts(),
             demands: Kind::ALL.map(|kind| fetcher.verifier.demands(kind)),
             vain: fetcher,

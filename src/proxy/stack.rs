@@ -75,7 +75,7 @@ pub fn proxy(
     let follower = Follower::new(fetcher.clone(), &config.chain);
     let ProxyParts { upstream, metrics, .. } = parts;
     let identity = upstream.identity();
-    let memory = Arc::new(Recollection::new(fetcher, identity.clone(), config));
+    let memory = Arc::new(Recollection::new(fetcher, identity.clone()));
     let service = ServiceBuilder::new()
         // Outermost, so that refusals are counted too.
         .layer(MeasureLayer(metrics))

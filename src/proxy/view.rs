@@ -36,6 +36,9 @@ use crate::{
     verify::{Anchor, Verifier},
 };
 
+/// A lower head is a rollback after so many observations: a load balancer may show a lagging replica twice.
+const ROLLBACK_AFTER: u32 = 3;
+
 /// So long it is waited for what is final: without it, the node can be asked.
 const FINALITY_PATIENCE: Duration = Duration::from_secs(2);
 /// If the node says that nothing is, it is not waited for again before this. If it says nothing at all, neither: after twice
@@ -403,17 +406,6 @@ impl View {
         })
     }
 
-    /// Starts a refresh if the view will soon not be fresh any more, and waits for nothing.
-    pub(super) fn refresh_ahead(self: &Arc<Self>, arrival: Stamp) {
-        let half = self.tracker().rules().max_staleness / 2;
-        let ages = |sent: Stamp| sent.serves(arrival, half * 2) && !sent.serves(arrival, half);
-        let aging = self.tracker().refreshed().is_some_and(ages);
-        if aging && !half.is_zero() {
-            let this = self.clone();
-            self.meanwhile(async move { this.refresh(Tag::Latest, this.clock.now()).await });
-        }
-    }
-
     /// Makes sure of a head, and waits for nothing.
     pub(super) fn establish_meanwhile(self: &Arc<Self>, arrival: Stamp) {
         let this = self.clone();
@@ -509,7 +501,7 @@ fn rules(config: &ChainConfig, consistent: bool, chain_id: Option<u64>) -> Rules
     Rules {
         max_staleness: if development { Duration::ZERO } else { config.max_staleness },
         window: config.window,
-        rollback_after: if development { 1 } else { config.rollback_after },
+        rollback_after: if development { 1 } else { ROLLBACK_AFTER },
         lag_patience: if development { Duration::ZERO } else { config.lag_patience },
         consistent,
         finality: !development,

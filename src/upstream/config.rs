@@ -12,8 +12,8 @@ use crate::secret::Secret;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// To reach the node at all.
-    #[serde(with = "humantime_serde")]
+    /// To reach the node at all: another is asked soon enough for the client to wait. Not a key: only tests use another.
+    #[serde(skip)]
     pub connect_timeout: Duration,
     /// For one attempt, from the first byte sent to the last byte read.
     #[serde(with = "humantime_serde")]
@@ -24,8 +24,9 @@ pub struct Config {
     /// clients share.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_per_client: Option<usize>,
-    /// How long a fetch may wait for its turn.
-    #[serde(with = "humantime_serde")]
+    /// How long a fetch may wait for its turn, or for the rate of an endpoint: past it, the client had better try again. Not
+    /// a key: only tests use another.
+    #[serde(skip)]
     pub max_wait: Duration,
     /// What has taken longer than this share of recent answers is asked of another endpoint too; `None` never.
     #[serde(skip_serializing_if = "Option::is_none")]

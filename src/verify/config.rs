@@ -12,8 +12,8 @@ pub struct Config {
     pub level: Demand,
     /// What becomes of an answer that cannot be right, if nobody else can be asked.
     pub on_mismatch: OnMismatch,
-    /// How long an answer waits for its checks, where it is handed on in any case.
-    #[serde(with = "humantime_serde")]
+    /// How long an answer waits for its checks, where it is handed on in any case. Not a key: only tests use another.
+    #[serde(skip)]
     pub patience: Duration,
     /// Chains that keep Ethereum's rules, beside those that are known to.
     pub ethereum_chains: Vec<u64>,

@@ -79,8 +79,7 @@ async fn new_heads_are_heard_of_where_the_new_configuration_says() {
     let (first, second) = (node().run().await, node().run().await);
     let toml = |ws: Option<&upstream::Node>| {
         let ws = ws.map_or_else(String::new, |node| format!("ws = '{}'\n", node.ws_url()));
-        // So seldom that nothing is polled for while this runs.
-        let chain = "[chain]\nfollow = 'heads'\nfollow_interval = '10m'\n[log]\nlevel = 'info,holdfast::proxy=debug'\n";
+        let chain = "[chain]\nfollow = 'heads'\n[log]\nlevel = 'info,holdfast::proxy=debug'\n";
         format!("{chain}[[upstream.endpoints]]\nurl = '{}'\n{ws}", first.url())
     };
     let path = file("holdfast.toml", &toml(Some(&first)));

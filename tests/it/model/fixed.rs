@@ -263,3 +263,20 @@ fn overtaken_receipts_of_a_development_chain_are_fetched_again() {
     ];
     run(Setting { development: true, ..ORDINARY }, &steps).unwrap();
 }
+
+/// A reorg that nobody asked about is no reason to refuse a batch.
+#[test]
+fn batch_after_an_unseen_reorg_is_answered() {
+    let steps = [
+        Step::Mine(1, 0),
+        Step::Slow { late: false, millis: 20 },
+        Step::Ask(Question::TransactionByHash(0)),
+        Step::Reorg { depth: 1, length: 2 },
+        Step::Wait(70000),
+        Step::Batch(vec![
+            Question::BlockByNumber(Place::Latest, false),
+            Question::BlockByNumber(Place::Safe, false),
+        ]),
+    ];
+    run(Setting { switched: true, ..ORDINARY }, &steps).unwrap();
+}

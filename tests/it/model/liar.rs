@@ -11,7 +11,6 @@ use holdfast::{
     config::Config,
     devchain::{self, Fault, Lie},
     jsonrpc::{Answer, read_answers},
-    proxy::Blocks,
     verify::{Demand, OnMismatch},
 };
 use proptest::prelude::*;
@@ -107,7 +106,6 @@ impl<'a> Run<'a> {
         config.verify.on_mismatch = setting.on_mismatch;
         config.upstream.timeout = time::Duration::from_secs(10);
         if setting.switched {
-            config.plan.blocks = Blocks::AsAsked;
             config.chain.window = 4;
             config.cache.size = bytesize::ByteSize::kib(96);
         }

@@ -25,7 +25,7 @@ use holdfast::{
     config::Config,
     devchain,
     jsonrpc::{Answer, read_answers},
-    proxy::{Blocks, Follow},
+    proxy::Follow,
     verify::{Demand, OnMismatch},
 };
 use proptest::{
@@ -101,9 +101,6 @@ fn settings(setting: Setting) -> (Config, devchain::Config) {
     }];
     config.chain.final_margin = FINAL_MARGIN;
     if setting.switched {
-        config.plan.blocks = Blocks::AsAsked;
-        config.plan.buy_after = 3;
-        config.chain.refresh_ahead = true;
         config.chain.window = 8;
         config.cache.size = bytesize::ByteSize::kib(96);
     }
