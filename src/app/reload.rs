@@ -3,19 +3,13 @@
 //! The sources are read again as they were given at the start: file, environment, flags. What comes out is
 //! taken as a whole or refused as a whole.
 //!
-//! | takes effect at once | how |
-//! |---|---|
-//! | `strict`, `methods.*`, `call_timeout`, `chain.max_staleness` | from the next call on |
-//! | `http.max_body`, `http.max_batch`, `http.compress`, `http.max_in_flight`, `http.max_per_client`, `http.rate`, `http.burst`, `http.keys`, `http.trusted_proxies`, `http.allowed_hosts`, `http.allowed_origins` | from the next request on |
-//! | `upstream.endpoints`, and what their secrets say; `upstream.timeout`, `upstream.max_answer` | from the next upstream call on |
-//! | `tls.cert`, `tls.key`, and what is in these files | from the next connection on |
-//! | `log.level` | at once |
+//! `docs/configuration.md` has the keys that can change, and from when on they count.
 //!
 //! Everything else waits for a restart: whoever changes it is warned, by the names of the keys. Among it are
 //! the addresses, `cache`, `connections`, `verify`, and whether there is TLS at all.
 //!
 //! To let another key change: apply it in [`Reload::apply`] (prepare before, in [`Reload::prepare`], whatever
-//! can fail), and name it in [`LIVE`].
+//! can fail), and name it in `RELOADABLE` of its configuration.
 
 use std::collections::BTreeMap;
 
@@ -38,33 +32,6 @@ use crate::{
     proxy::{self, Policy},
     upstream::{EndpointParts, HeadFeed, Upstream},
 };
-
-/// The keys that [`Reload::apply`] applies; `a.*` is all under `a`. A key that is not here waits for a restart.
-const LIVE: [&str; 20] = [
-    "strict",
-    "call_timeout",
-    "methods.*",
-    "chain.max_staleness",
-    "http.max_body",
-    "http.max_batch",
-    "http.compress",
-    "http.max_in_flight",
-    "http.max_per_client",
-    "http.rate",
-    "http.burst",
-    "http.keys",
-    "http.trusted_proxies",
-    "http.allowed_hosts",
-    "http.allowed_origins",
-    "upstream.timeout",
-    "upstream.max_answer",
-    "upstream.endpoints",
-    "tls.cert",
-    "tls.key",
-];
-
-/// Applied by whoever has the log.
-const LOG_LEVEL: &str = "log.level";
 
 const APPLIED: &str = "applied";
 const REFUSED: &str = "refused";
@@ -199,11 +166,7 @@ impl Reload {
 }
 
 fn is_live(key: &str) -> bool {
-    key == LOG_LEVEL
-        || LIVE.iter().any(|live| match live.strip_suffix('*') {
-            Some(under) => key.starts_with(under),
-            None => key == *live,
-        })
+    Config::reloadable().any(|live| live == key)
 }
 
 /// The names of the keys that are not the same. Their values may be secrets, and stay here.
@@ -306,9 +269,8 @@ mod tests {
             }
             comment.clear();
         }
-        // Three methods are one line of the list, the log is none, endpoints and keys are tables, and keys have
-        // a rate and a burst of their own.
-        assert_eq!(marked, LIVE.len() + 3);
+        // Endpoints and keys are tables, and keys have a rate and a burst of their own.
+        assert_eq!(marked, Config::reloadable().count());
     }
 
     #[test]
@@ -316,8 +278,9 @@ mod tests {
         let page = read("docs/configuration.md");
         let (_, changing) = page.split_once("## Changing it while it runs").unwrap();
         let table = changing.split("\n## ").next().unwrap();
-        for key in LIVE.iter().chain(&[LOG_LEVEL]) {
-            assert!(table.contains(&format!("`{key}`")), "{key}");
+        for key in Config::reloadable() {
+            let is_named = table.contains(&format!("`{key}`"));
+            assert!(is_named || (key.starts_with("methods.") && table.contains("`methods.*`")), "{key}");
         }
     }
 }

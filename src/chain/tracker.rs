@@ -93,6 +93,18 @@ impl Named {
     }
 }
 
+// === impl Lookup ===
+
+impl Lookup {
+    /// The hash at the number, fresh or not.
+    pub fn hash(self) -> Option<BlockHash> {
+        match self {
+            Self::Final(hash) | Self::Tracked { hash, .. } | Self::Asked(hash) => Some(hash),
+            Self::Above { .. } | Self::Unknown => None,
+        }
+    }
+}
+
 // === impl Tracker ===
 
 impl Tracker {

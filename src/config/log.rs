@@ -32,6 +32,9 @@ impl Default for LogConfig {
 // === impl LogConfig ===
 
 impl LogConfig {
+    /// The keys that a reload applies.
+    pub const RELOADABLE: &[&str] = &["level"];
+
     /// What the level means to the subscriber.
     ///
     /// # Errors

@@ -104,6 +104,25 @@ impl Default for Config {
 // === impl Config ===
 
 impl Config {
+    /// The keys that a reload applies, by table. Every other key waits for a restart.
+    const RELOADABLE: [(&str, &[&str]); 7] = [
+        ("", &["strict", "call_timeout"]),
+        ("log.", LogConfig::RELOADABLE),
+        ("tls.", listen::TlsConfig::RELOADABLE),
+        ("methods.", proxy::MethodsConfig::RELOADABLE),
+        ("chain.", proxy::ChainConfig::RELOADABLE),
+        ("http.", http::Config::RELOADABLE),
+        ("upstream.", upstream::Config::RELOADABLE),
+    ];
+
+    /// Names the keys that a reload applies.
+    pub fn reloadable() -> impl Iterator<Item = String> {
+        let named = |(table, keys): (&'static str, &'static [&'static str])| {
+            keys.iter().map(move |key| format!("{table}{key}"))
+        };
+        Self::RELOADABLE.into_iter().flat_map(named)
+    }
+
     /// The part that concerns calls.
     pub fn proxy(&self) -> proxy::Config {
         proxy::Config {

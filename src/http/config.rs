@@ -92,6 +92,21 @@ impl Default for Config {
 // === impl Config ===
 
 impl Config {
+    /// The keys that a reload applies.
+    pub const RELOADABLE: &[&str] = &[
+        "max_body",
+        "max_batch",
+        "compress",
+        "max_in_flight",
+        "max_per_client",
+        "rate",
+        "burst",
+        "keys",
+        "trusted_proxies",
+        "allowed_hosts",
+        "allowed_origins",
+    ];
+
     /// Do the rules for clients make sense together?
     ///
     /// # Errors

@@ -116,6 +116,16 @@ fn read_one(scanner: &mut Scanner<'_>, text: &str, body: &Bytes) -> Result<Incom
 // === impl Answer ===
 
 impl Answer {
+    /// Returns whether this is the result `null`.
+    pub fn is_null(&self) -> bool {
+        matches!(self, Self::Result(result) if result == "null")
+    }
+
+    /// Returns whether this is a result other than `null`.
+    pub fn is_content(&self) -> bool {
+        matches!(self, Self::Result(_)) && !self.is_null()
+    }
+
     /// The size of its JSON text.
     pub fn len(&self) -> usize {
         match self {

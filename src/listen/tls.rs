@@ -111,6 +111,9 @@ pub enum TlsError {
 // === impl TlsConfig ===
 
 impl TlsConfig {
+    /// The keys that a reload applies.
+    pub const RELOADABLE: &[&str] = &["cert", "key"];
+
     /// Is there a certificate to show?
     pub fn is_on(&self) -> bool {
         self.cert.is_some() && self.key.is_some()

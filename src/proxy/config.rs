@@ -112,9 +112,19 @@ impl Default for MethodsConfig {
     }
 }
 
+// === impl ChainConfig ===
+
+impl ChainConfig {
+    /// The keys that a reload applies.
+    pub const RELOADABLE: &[&str] = &["max_staleness"];
+}
+
 // === impl MethodsConfig ===
 
 impl MethodsConfig {
+    /// The keys that a reload applies.
+    pub const RELOADABLE: &[&str] = &["allow", "deny", "trusted_origins"];
+
     /// Are all its globs globs?
     ///
     /// # Errors

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     cache::{Cache, Home, Location},
-    chain::{Link, Lookup, Stamp},
+    chain::{Link, Stamp},
     eth::{
         Block, BlockHash, BlockNumber, LoneReceipt, LoneTransaction, Receipts, ThinBlock, TxHash, TxPosition,
     },
@@ -309,10 +309,7 @@ impl Fetcher {
         self.vain.insert(fetch, ());
         let block = match fetch {
             Fetch::Receipts(block) => Some(block),
-            Fetch::ReceiptsAt(number) => match self.view.tracker().lookup(number, self.view.clock().now()) {
-                Lookup::Final(hash) | Lookup::Tracked { hash, .. } | Lookup::Asked(hash) => Some(hash),
-                Lookup::Above { .. } | Lookup::Unknown => None,
-            },
+            Fetch::ReceiptsAt(number) => self.view.tracker().lookup(number, self.view.clock().now()).hash(),
             _ => None,
         };
         if let Some(block) = block.and_then(|block| self.cache.block(block)) {
@@ -415,7 +412,7 @@ impl Fetcher {
             Answer::Error(error) if matches!(fetch, Fetch::Receipts(_) | Fetch::ReceiptsAt(_)) => {
                 self.note_lack(error);
             }
-            Answer::Result(result) if result == "null" => {
+            answer if answer.is_null() => {
                 // Under this head only if whoever said it has got as far: the one that showed it may have failed since.
                 if let (Fetch::Receipt(transaction), Some(head)) = (fetch, head)
                     && by.get().is_some_and(|by| self.upstream.has_reached(by, head.number))
@@ -434,7 +431,7 @@ impl Fetcher {
         // By hash, an answer does not say what is canonical.
         let canonical = fetch.canonical(sent);
         let verdict = check.verdict();
-        let is_content = matches!(&answer, Answer::Result(result) if result != "null");
+        let is_content = answer.is_content();
         let is_vain = match &verdict {
             Some(Verdict::Passed(_) | Verdict::Short) => false,
             // Nothing is known against the answer.

@@ -7,7 +7,6 @@
 
 use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
 
-use bytes::Bytes;
 use tokio::{
     sync::{Notify, watch},
     time::{self, Instant},
@@ -23,7 +22,6 @@ use crate::{
     backoff::Backoff,
     chain::Link,
     eth::{BlockHash, BlockNumber, Tag},
-    jsonrpc::Answer,
     upstream::{FeedError, HeadFeed, UpstreamError},
 };
 
@@ -300,9 +298,7 @@ impl Follower {
         }
         match value {
             // The view named it, so it is there: a replica that has not got it yet was asked.
-            Fetched::Other(Answer::Result(null)) if null == Bytes::from_static(b"null") => {
-                Err(CallError::Upstream(UpstreamError::Empty))
-            }
+            Fetched::Other(answer) if answer.is_null() => Err(CallError::Upstream(UpstreamError::Empty)),
             value => Ok(value),
         }
     }

@@ -202,10 +202,7 @@ impl Sight {
         let held = fetcher.cache.held_in(|home| home.number == number);
         let now = fetcher.view.clock().now();
         let tracker = fetcher.view.tracker();
-        let canonical = match tracker.lookup(number, now) {
-            Lookup::Final(hash) | Lookup::Tracked { hash, .. } | Lookup::Asked(hash) => Some(hash),
-            Lookup::Above { .. } | Lookup::Unknown => None,
-        };
+        let canonical = tracker.lookup(number, now).hash();
         let mut hashes: Vec<_> = canonical.into_iter().collect();
         for held in &held {
             if !hashes.contains(&held.home.block) {

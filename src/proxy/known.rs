@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::view::View;
 use crate::{
     cache::Cache,
-    chain::{Lookup, Stamp},
+    chain::Stamp,
     eth::{Block, BlockHash, BlockNumber, Receipts},
     verify::{Known, Verified},
 };
@@ -44,10 +44,7 @@ impl Known for KnownAt {
     }
 
     fn at(&self, number: BlockNumber) -> Option<BlockHash> {
-        match self.view.tracker().lookup(number, self.sent) {
-            Lookup::Final(hash) | Lookup::Tracked { hash, .. } | Lookup::Asked(hash) => Some(hash),
-            Lookup::Above { .. } | Lookup::Unknown => None,
-        }
+        self.view.tracker().lookup(number, self.sent).hash()
     }
 
     fn was_final(&self, number: BlockNumber) -> bool {

@@ -111,11 +111,6 @@ impl Service<Request> for Responder {
     }
 }
 
-/// Is there something in it that can be checked?
-fn is_content(answer: &Answer) -> bool {
-    matches!(answer, Answer::Result(result) if result != "null")
-}
-
 /// Returns whether a block is fetched by its hash.
 fn is_block(fetch: Fetch) -> bool {
     matches!(fetch, Fetch::Block(_) | Fetch::Thin(_))
@@ -126,15 +121,10 @@ fn is_empty_list(answer: &Answer) -> bool {
     matches!(answer, Answer::Result(result) if result == "[]")
 }
 
-/// Returns whether an answer is `null`.
-fn is_null(answer: &Answer) -> bool {
-    matches!(answer, Answer::Result(result) if result == "null")
-}
-
 /// Returns whether an answer says that there is no such block.
 fn denies(answer: &Answer) -> bool {
     match answer {
-        Answer::Result(_) => is_null(answer),
+        Answer::Result(_) => answer.is_null(),
         Answer::Error(error) => is_unknown_block(error),
     }
 }
@@ -263,7 +253,7 @@ impl Inner {
                 // The wait may have shown a stranger.
                 self.confirm().await?;
                 let answered = Box::pin(self.forward_as_asked(asked, arrival)).await?.answered;
-                let is_block = matches!(answered.answer, Answer::Result(_)) && !is_null(&answered.answer);
+                let is_block = answered.answer.is_content();
                 // Nothing tells whether it is the block that the other calls are answered from.
                 if is_block && packet.shares(tag) && !self.fetcher.view.tracker().is_suspended() {
                     return Err(CallError::Left { tag });
@@ -512,7 +502,7 @@ impl Inner {
         };
         let known = match &value {
             Fetched::Short(_) => self.known(asked, fetch),
-            Fetched::Other(answer) if is_null(answer) => self.known(asked, fetch),
+            Fetched::Other(answer) if answer.is_null() => self.known(asked, fetch),
             Fetched::Other(answer) if is_empty_list(answer) => match self.known(asked, fetch) {
                 Some(known) => self.lists_some(known).await.then_some(known),
                 None => None,
@@ -552,7 +542,7 @@ impl Inner {
                 }
                 return Ok(Came::Denied);
             }
-            let is_content = is_content(&answer);
+            let is_content = answer.is_content();
             // A count of no block is the node's to give, too: nodes differ.
             if !asked.takes(fetch) && (is_content || asked.counts() || matches!(answer, Answer::Error(_))) {
                 if let Fetch::Block(_) | Fetch::BlockAt(_) = fetch {
@@ -601,7 +591,7 @@ impl Inner {
         let view = &self.fetcher.view;
         let Forwarded { answered, place, before, sent } = forwarded;
         // What is known to be there is not absent.
-        let is_absent = is_null(&answered.answer)
+        let is_absent = answered.answer.is_null()
             && asked.want.index().is_none()
             && before.asked.is_some()
             && !view.tracker().rules().development;
@@ -741,7 +731,7 @@ impl Inner {
             time::sleep(pause).await;
             match self.fetcher.fetch_anywhere(fetch).await {
                 Ok(Landed { value: Fetched::Other(answer), .. })
-                    if is_null(&answer) || is_empty_list(&answer) => {}
+                    if answer.is_null() || is_empty_list(&answer) => {}
                 Ok(Landed { value: Fetched::Short(_), .. }) | Err(_) => {}
                 Ok(landed) => return Ok(Some(landed)),
             }
@@ -784,7 +774,7 @@ impl Inner {
         let again = self.fetcher.fetch(fetch, self.fetcher.view.clock().now()).await;
         let Landed { value, sent, .. } = again.map_err(CallError::Upstream)?;
         match value {
-            Fetched::Other(answer) if self.fetcher.verifier.rejects() && is_content(&answer) => {
+            Fetched::Other(answer) if self.fetcher.verifier.rejects() && answer.is_content() => {
                 Err(CallError::Unproved)
             }
             Fetched::Other(_) => Ok(None),
@@ -833,7 +823,7 @@ impl Inner {
         let (before, sent) = (self.before(asked), self.fetcher.view.clock().now());
         let Some(question) = asked.question() else {
             let answered = self.forward(call, Outcome::Miss).await?;
-            if asked.counts() && demands_proof && rejects && is_content(&answered.answer) {
+            if asked.counts() && demands_proof && rejects && answered.answer.is_content() {
                 return Err(CallError::Unproved);
             }
             return Ok(Forwarded { answered, place: None, before, sent });
@@ -850,7 +840,7 @@ impl Inner {
             _ => None,
         };
         let place = checked.as_ref().and_then(Fetched::place);
-        if !demands_proof || !is_content(&answer) {
+        if !demands_proof || !answer.is_content() {
             return Ok(Forwarded { answered: Answered::new(answer, Outcome::Miss), place, before, sent });
         }
         let proved = match checked {

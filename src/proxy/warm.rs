@@ -250,9 +250,7 @@ impl Warmer {
         }
         Ok(match value {
             Fetched::Other(Answer::Error(error)) => Err(UpstreamError::node_error(&error).to_string()),
-            Fetched::Other(Answer::Result(result)) if result == "null" => {
-                Err("the node does not have it".to_owned())
-            }
+            Fetched::Other(answer) if answer.is_null() => Err("the node does not have it".to_owned()),
             Fetched::Other(Answer::Result(_)) => Err(UNVERIFIED.to_owned()),
             value => Ok(value),
         })

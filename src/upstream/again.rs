@@ -60,7 +60,7 @@ pub(super) fn is_failure(call: &Call, outcome: &Result<Accepted, UpstreamError>)
         Ok(Accepted { answer: Answer::Error(error), .. }) => {
             call.need.is_head && !limited::is_rate_limit(call, error)
         }
-        Ok(Accepted { answer, .. }) if call.need.is_head => is_null_answer(answer),
+        Ok(Accepted { answer, .. }) if call.need.is_head => answer.is_null(),
         Ok(_) | Err(UpstreamError::RateLimited { .. }) => false,
         // Whatever it says instead of who it is, there is nothing to be had from it.
         Err(UpstreamError::Unasked(error)) => {
@@ -126,11 +126,7 @@ pub(super) fn is_null(outcome: &Result<Accepted, UpstreamError>) -> bool {
 
 /// Returns whether the endpoint does not have what it was asked for, or not all of it.
 fn is_absent(accepted: &Accepted) -> bool {
-    is_null_answer(&accepted.answer) || matches!(accepted.verdict, Some(Verdict::Short))
-}
-
-fn is_null_answer(answer: &Answer) -> bool {
-    matches!(answer, Answer::Result(result) if result == "null")
+    accepted.answer.is_null() || matches!(accepted.verdict, Some(Verdict::Short))
 }
 
 /// Does this outcome replace one that came before? Of two results of the same worth the first stays; of two failures
@@ -151,8 +147,7 @@ pub(super) fn is_unproved(outcome: &Result<Accepted, UpstreamError>) -> bool {
 /// What an outcome is worth beside another of the same call.
 pub(super) fn worth(outcome: &Result<Accepted, UpstreamError>) -> u8 {
     match outcome {
-        Ok(Accepted { answer: Answer::Result(result), .. }) if result != "null" && !is_unproved(outcome) => 5,
-        Ok(Accepted { answer: Answer::Result(result), .. }) if result != "null" => 4,
+        Ok(accepted) if accepted.answer.is_content() => 5 - u8::from(is_unproved(outcome)),
         Ok(Accepted { answer: Answer::Result(_), .. }) => 3,
         Ok(Accepted { answer: Answer::Error(_), .. }) => 2,
         // It may be handed on all the same.

@@ -92,6 +92,13 @@ impl Default for Config {
     }
 }
 
+// === impl Config ===
+
+impl Config {
+    /// The keys that a reload applies.
+    pub const RELOADABLE: &[&str] = &["timeout", "max_answer", "endpoints"];
+}
+
 // === impl EndpointConfig ===
 
 impl EndpointConfig {

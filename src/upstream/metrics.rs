@@ -12,17 +12,12 @@ use std::{
 use parking_lot::{Mutex, MutexGuard};
 use prometheus_client::{
     encoding::EncodeLabelSet,
-    metrics::{
-        counter::Counter,
-        family::Family,
-        gauge::Gauge,
-        histogram::{Histogram, exponential_buckets},
-    },
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
 
 use super::UpstreamError;
-use crate::{eth::MethodLabel, jsonrpc::Answer};
+use crate::{eth::MethodLabel, histogram::Histogram, jsonrpc::Answer};
 
 /// What most calls come to.
 pub(super) const RESULT: &str = "result";
@@ -106,7 +101,7 @@ impl Default for Inner {
             endpoint_mismatches: Family::default(),
             names: Mutex::default(),
             // 1 ms to 32 s: a node next door to the slowest answer that is waited for.
-            seconds: Histogram::new(exponential_buckets(0.001, 2.0, 16)),
+            seconds: Histogram::default(),
             in_flight: Gauge::default(),
             hedges: Counter::default(),
             hedge_wins: Counter::default(),
@@ -201,7 +196,7 @@ impl EndpointMetrics {
     }
 
     pub(super) fn request_ended(&self, elapsed: Duration) {
-        self.all.0.seconds.observe(elapsed.as_secs_f64());
+        self.all.0.seconds.observe(elapsed);
     }
 
     pub(super) fn call_ended(&self, method: &str, answer: Result<&Answer, &UpstreamError>) {

@@ -39,7 +39,7 @@ impl Check {
     pub async fn examine(&self, upstream: &Arc<str>, answer: &Answer) -> Result<Option<Verdict>, Failure> {
         let Inner { verifier, asked, known, wait, .. } = &*self.0;
         let result = match answer {
-            Answer::Result(result) if result != "null" => result,
+            Answer::Result(result) if answer.is_content() => result,
             Answer::Result(_) | Answer::Error(_) => return Ok(None),
         };
         let checking = wait.watch(verifier.check(*asked, result.clone(), known.clone()));

@@ -4,16 +4,12 @@ use std::{sync::Arc, time::Duration};
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
-    metrics::{
-        counter::Counter,
-        family::Family,
-        gauge::Gauge,
-        histogram::{Histogram, exponential_buckets},
-    },
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
 
 use super::{Failure, Level, Overdue};
+use crate::histogram::Histogram;
 
 /// The counters of the checks. A default one counts for nobody.
 #[derive(Clone, Debug, Default)]
@@ -53,7 +49,7 @@ impl Default for Inner {
             overdue: Family::default(),
             waiting: Gauge::default(),
             // 16 µs to 2 s: a lone transaction to the largest of blocks.
-            seconds: Histogram::new(exponential_buckets(0.000_016, 2.0, 18)),
+            seconds: Histogram::default(),
         }
     }
 }
@@ -124,7 +120,7 @@ impl Metrics {
     }
 
     pub(super) fn took(&self, elapsed: Duration) {
-        self.0.seconds.observe(elapsed.as_secs_f64());
+        self.0.seconds.observe(elapsed);
     }
 }
 

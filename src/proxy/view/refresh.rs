@@ -643,7 +643,7 @@ impl View {
         };
         Ok(match (answer, check.verdict()) {
             (Answer::Result(_), Some(Verdict::Overdue(_))) => return Err(UpstreamError::Busy),
-            (Answer::Result(result), _) if result == "null" => Err(Unnamed::Absent(by.get())),
+            (answer, _) if answer.is_null() => Err(Unnamed::Absent(by.get())),
             (Answer::Result(_), verdict) => {
                 let named = self.named(verdict, is_finalized).ok_or(Unnamed::Other);
                 named.map(|named| Named { by: by.get(), ..named })

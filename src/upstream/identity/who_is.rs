@@ -53,7 +53,7 @@ where
     };
     // Whoever has none to show says so; whoever cannot tell just now is asked again, and not taken at half a word.
     let genesis = match genesis {
-        Ok(Answer::Result(block)) if block == "null" => None,
+        Ok(answer) if answer.is_null() => None,
         Ok(Answer::Result(block)) => Some(block_hash(&block).ok_or_else(|| {
             UpstreamError::malformed("eth_getBlockByNumber", "a block with its hash", &secrets.redact(&block))
         })?),
