@@ -85,7 +85,8 @@ const TABLE: [(Trouble, [Outcome; 2], [Outcome; 2]); 18] = [
     (Truncated, [Served, Code(-32010)], [Served, Served]),
     (WrongId, [Served, Code(-32010)], [Served, Served]),
     (Replaced, [Served, Code(-32010)], [Served, Served]),
-    (WrongChain, [Served, Code(-32010)], [Served, Served]),
+    // Some of what is known may be of the other chain: all canonicity is forgotten.
+    (WrongChain, [Code(-32010), Code(-32010)], [Served, Served]),
     (Lagging, [Served, Null], [Served, Served]),
     // Nobody can say which of two branches is the right one: the first in order is believed.
     (Forked, [Served, ItsOwn], [Served, ItsOwn]),
