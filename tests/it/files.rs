@@ -43,9 +43,7 @@ async fn it_survives_running_out_of_files() {
 #[tokio::test]
 async fn the_file_limit_is_raised_where_it_can_be() {
     let node = upstream::devchain().run().await;
-    // Those who say nothing are to stay.
-    let process =
-        process::serve(&node).ulimit("-S -n 64").set("CONNECTIONS__FIRST_BYTE_TIMEOUT", "10m").run().await;
+    let process = process::serve(&node).ulimit("-S -n 64").run().await;
 
     process.says("raised the limit on open files").await;
     assert!(!process.said().contains("too low"), "{}", process.said());
@@ -60,8 +58,7 @@ async fn the_file_limit_is_raised_where_it_can_be() {
 #[tokio::test]
 async fn where_it_cannot_there_are_fewer_connections() {
     let node = upstream::devchain().run().await;
-    let mut process =
-        process::serve(&node).ulimit("-n 128").set("CONNECTIONS__FIRST_BYTE_TIMEOUT", "10m").run().await;
+    let mut process = process::serve(&node).ulimit("-n 128").run().await;
 
     process.says("the limit on open files is too low for connections.max").await;
     let mut idle = Vec::new();

@@ -56,7 +56,7 @@ const CROWD: usize = 240;
 const UPSTREAM: u64 = 16;
 
 /// Until a reader that takes nothing is closed.
-const STALL: Duration = Duration::from_secs(5);
+const STALL: Duration = Duration::from_secs(30);
 
 /// Until what nobody needs any more is gone: a connection to a node is kept for 50 s, and looked at as often.
 const REST: Duration = Duration::from_secs(120);
@@ -343,7 +343,6 @@ async fn all_at_once() {
         .set("CACHE__SIZE", &CACHE.to_string())
         .set("UPSTREAM__TIMEOUT", "1s")
         .set("CONNECTIONS__MAX", &CONNECTIONS.to_string())
-        .set("CONNECTIONS__STALL_TIMEOUT", &format!("{}s", STALL.as_secs()))
         .set("HTTP__MAX_IN_FLIGHT", &IN_FLIGHT.to_string())
         .set("HTTP__MAX_PER_CLIENT", &(IN_FLIGHT / 2).to_string())
         .set("MAX_BYTES_IN_FLIGHT", &BYTES.to_string())
