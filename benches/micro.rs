@@ -13,9 +13,9 @@ use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_mai
 use holdfast::{
     cache::{Cache, Config, Metrics},
     devchain::{self, DevChain},
-    eth::{Block, Receipts, TxHash, TxPosition},
+    eth::{At, Block, Receipts, Tag, TxHash, TxPosition},
     jsonrpc::{Answer, Entry, Packet, RawId, ReplyWriter},
-    verify::{self, AskedBlock},
+    verify,
 };
 
 const TRANSACTIONS: usize = 200;
@@ -97,7 +97,7 @@ fn looking(criterion: &mut Criterion) {
     for _ in 0..50 {
         let hash = chain.mine(TRANSACTIONS).hash;
         let json = chain.block_json(hash, true).unwrap();
-        let block = cache.insert_block(verify::block(&json, AskedBlock::ByTag).unwrap());
+        let block = cache.insert_block(verify::block(&json, At::Tag(Tag::Latest)).unwrap());
         located.extend(block.transaction_hashes());
     }
     let mut group = criterion.benchmark_group("look up");

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use holdfast::{
     devchain::{Config, DevChain},
-    eth::{Block, TxPosition},
-    verify::{self, AskedBlock, Verified, prove},
+    eth::{At, Block, Tag, TxPosition},
+    verify::{self, Verified, prove},
 };
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
@@ -21,7 +21,7 @@ fn throughput(transactions: usize, bytes: usize) -> Throughput {
 }
 
 fn structural(json: &[u8]) -> Verified<Block> {
-    verify::block(json, AskedBlock::ByTag).unwrap()
+    verify::block(json, At::Tag(Tag::Latest)).unwrap()
 }
 
 fn one_thread() -> ThreadPool {

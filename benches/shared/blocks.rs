@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use alloy_primitives::{B256, keccak256};
 use holdfast::{
-    eth::Block,
-    verify::{self, AskedBlock, Verified},
+    eth::{At, Block, Tag},
+    verify::{self, Verified},
 };
 
 /// The hash of the `n`th thing of a kind.
@@ -30,5 +30,5 @@ pub fn block(number: u64, transactions: impl Iterator<Item = B256>, input: usize
         .unwrap();
     }
     json.push_str("]}");
-    verify::block(json.as_bytes(), AskedBlock::ByTag).unwrap()
+    verify::block(json.as_bytes(), At::Tag(Tag::Latest)).unwrap()
 }

@@ -2,7 +2,7 @@
 
 use bytes::{Buf, Bytes};
 use holdfast::{
-    eth::Operation,
+    eth::Query,
     jsonrpc::{Answer, Call, Entry, Packet, PacketError, Params, RawId, ReplyWriter},
 };
 use serde::de::IgnoredAny;
@@ -110,9 +110,9 @@ fn check_params(params: &Params, body: &Bytes) {
     assert!(params.elements().eq(elements.iter().map(|element| element.get())), "{params:?}");
 
     // Whatever an operation makes of them, it makes the same of its own form of them.
-    for method in Operation::METHODS {
-        if let Some(Ok(operation)) = Operation::read(method, params) {
-            assert_eq!(Operation::read(method, &operation.params()), Some(Ok(operation)));
+    for method in Query::METHODS {
+        if let Some(Ok(query)) = Query::read(method, params) {
+            assert_eq!(Query::read(method, &query.params()), Some(Ok(query)));
         }
     }
 }

@@ -3,8 +3,8 @@
 
 use bytes::Bytes;
 use holdfast::{
-    eth::{Block, LoneReceipt, LoneTransaction, Receipts},
-    verify::{self, AskedBlock, Level, Verified, prove},
+    eth::{At, Block, LoneReceipt, LoneTransaction, Receipts, Tag},
+    verify::{self, Level, Verified, prove},
 };
 use serde_json::Value;
 
@@ -25,12 +25,11 @@ pub fn verify(data: &[u8]) {
 }
 
 fn block(data: &[u8]) -> Option<Verified<Block>> {
-    let block = prove::block(verify::block(data, AskedBlock::ByTag).ok()?, None).ok()?;
+    let block = prove::block(verify::block(data, At::Tag(Tag::Latest)).ok()?, None).ok()?;
     assert_eq!(block.level(), Level::Proved);
     assert_eq!(block.full(), data);
     if let Some(again) = rewritten(data) {
-        let again = verify::block(&again, AskedBlock::ByHash(block.hash()))
-            .and_then(|block| prove::block(block, None));
+        let again = verify::block(&again, At::Hash(block.hash())).and_then(|block| prove::block(block, None));
         assert_eq!(again.expect("is the same block").header(), block.header());
     }
     Some(block)
@@ -49,10 +48,10 @@ fn receipts(data: &[u8], block: &Verified<Block>) -> Option<Verified<Receipts>> 
 }
 
 fn thin_block(data: &[u8]) -> Option<()> {
-    let thin = prove::thin_block(verify::thin_block(data, AskedBlock::ByTag).ok()?).ok()?;
+    let thin = prove::thin_block(verify::thin_block(data, At::Tag(Tag::Latest)).ok()?).ok()?;
     assert_eq!(thin.level(), if thin.is_empty() { Level::Proved } else { Level::Partial });
     if let Some(again) = rewritten(data) {
-        let again = verify::thin_block(&again, AskedBlock::ByHash(thin.hash())).and_then(prove::thin_block);
+        let again = verify::thin_block(&again, At::Hash(thin.hash())).and_then(prove::thin_block);
         assert_eq!(again.expect("is the same block").header(), thin.header());
     }
     Some(())

@@ -14,7 +14,7 @@ use crate::{
     app::{self, StartError},
     budget::ByteBudget,
     config::{Config, LogConfig, Problem},
-    eth::{BlockHash, Operation, Tag},
+    eth::{BlockHash, Query, Tag},
     jsonrpc::{Answer, Params},
     upstream::{Call, EndpointConfig, EndpointParts, HttpLeaf, Metrics, Reach, Upstream, UpstreamError},
 };
@@ -166,7 +166,7 @@ async fn tags(upstream: &Upstream) -> Result<(), Failure> {
 
 async fn methods(upstream: &Upstream, head: &BlockHash) -> Result<(), Failure> {
     let mut missing = Vec::new();
-    for method in Operation::METHODS {
+    for method in Query::METHODS {
         if !has(upstream, method, head).await? {
             missing.push(*method);
         }

@@ -1,20 +1,6 @@
-//! A block by its number or by what it is to the chain.
+//! Names of blocks that move.
 
-use std::{fmt, str::FromStr};
-
-use super::{
-    BlockNumber,
-    quantity::{self, QuantityError},
-};
-
-/// A block's number, or a tag.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum NumberOrTag {
-    /// A height on the canonical chain.
-    Number(BlockNumber),
-    /// Whatever block the tag means now.
-    Tag(Tag),
-}
+use super::quantity::QuantityError;
 
 /// A name for a block that moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,32 +26,6 @@ pub enum NumberOrTagError {
     /// Anything else.
     #[error("expected a hex number such as 0x1b4, or latest, safe, finalized, earliest or pending")]
     UnknownTag,
-}
-
-// === impl NumberOrTag ===
-
-impl FromStr for NumberOrTag {
-    type Err = NumberOrTagError;
-
-    fn from_str(text: &str) -> Result<Self, NumberOrTagError> {
-        if let Some(tag) = Tag::ALL.into_iter().find(|tag| tag.as_str() == text) {
-            return Ok(Self::Tag(tag));
-        }
-        match quantity::parse(text) {
-            Ok(number) => Ok(Self::Number(BlockNumber(number))),
-            Err(QuantityError::NoPrefix) => Err(NumberOrTagError::UnknownTag),
-            Err(error) => Err(NumberOrTagError::Number(error)),
-        }
-    }
-}
-
-impl fmt::Display for NumberOrTag {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Number(number) => number.fmt(f),
-            Self::Tag(tag) => f.write_str(tag.as_str()),
-        }
-    }
 }
 
 // === impl Tag ===

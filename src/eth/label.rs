@@ -1,6 +1,6 @@
 //! Method names as labels: only names known beforehand ever become one.
 
-use super::Operation;
+use super::Query;
 
 /// Methods that are forwarded often enough to be worth a label of their own.
 const COMMON: [&str; 16] = [
@@ -33,12 +33,12 @@ pub struct MethodLabel(usize);
 impl MethodLabel {
     /// Every label, in order.
     pub fn all() -> impl Iterator<Item = &'static str> {
-        Operation::METHODS.iter().chain(&COMMON).copied().chain([OTHER])
+        Query::METHODS.iter().chain(&COMMON).copied().chain([OTHER])
     }
 
     /// The label of a method; `other` for any that is not known beforehand.
     pub fn of(method: &str) -> Self {
-        let other = Operation::METHODS.len() + COMMON.len();
+        let other = Query::METHODS.len() + COMMON.len();
         Self(Self::all().take(other).position(|label| label == method).unwrap_or(other))
     }
 

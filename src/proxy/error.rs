@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use crate::{
-    eth::{ParamError, Tag},
+    eth::{ParamError, Query, Tag},
     jsonrpc::Code,
     shown::{Time, Wait},
     upstream::{IdentityError, Stranger, UpstreamError},
-    verify::Asked,
 };
 
 /// A call that could not be answered.
@@ -62,7 +61,7 @@ pub enum CallError {
     #[error("the upstream does not have {what} yet")]
     Lacking {
         /// The answer that is missing.
-        what: Asked,
+        what: Query,
     },
     /// The call as a whole took too long.
     #[error("no answer within {}", Time(*after))]

@@ -24,11 +24,12 @@ use crate::{
     cache::{Cache, Home, Location},
     chain::{Link, Stamp},
     eth::{
-        Block, BlockHash, BlockNumber, LoneReceipt, LoneTransaction, Receipts, ThinBlock, TxHash, TxPosition,
+        At, Block, BlockHash, BlockNumber, LoneReceipt, LoneTransaction, Part, Query, Receipts, ThinBlock,
+        TxHash,
     },
-    jsonrpc::{Answer, MethodName, Params},
+    jsonrpc::Answer,
     upstream::{AnsweredBy, Call, Identity, Need, Upstream, UpstreamError},
-    verify::{Asked, AskedBlock, Check, Verdict, Verified, Verifier},
+    verify::{Check, Verdict, Verified, Verifier},
 };
 
 /// What a node says of a method it does not have.
@@ -39,21 +40,6 @@ const VAIN: Duration = Duration::from_secs(60);
 
 /// So many of them are remembered.
 const MOST_VAIN: u64 = 1 << 12;
-
-/// What can be fetched. Equal ones share a fetch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Fetch {
-    Block(BlockHash),
-    BlockAt(BlockNumber),
-    Thin(BlockHash),
-    ThinAt(BlockNumber),
-    Receipts(BlockHash),
-    ReceiptsAt(BlockNumber),
-    Transaction(TxHash),
-    TransactionIn(BlockHash, TxPosition),
-    TransactionAt(BlockNumber, TxPosition),
-    Receipt(TxHash),
-}
 
 /// What a fetch brought.
 #[derive(Clone, Debug)]
@@ -86,7 +72,7 @@ impl Fetched {
 }
 
 /// A fetch, and whether any endpoint will do for it.
-type Flight = (Fetch, Anybody);
+type Flight = (Query, Anybody);
 type Anybody = bool;
 
 /// Time for which a failed question about known data is not repeated.
@@ -108,13 +94,13 @@ pub(super) struct Fetcher {
     pub(super) derivations: Derivations,
     flights: Coalesce<Flight, Result<Fetched, UpstreamError>>,
     /// What the upstream did not have, though it is known to exist, and when it was last asked.
-    lacking: moka::sync::Cache<Fetch, Instant>,
+    lacking: moka::sync::Cache<Query, Instant>,
     /// The node does not know `eth_getBlockReceipts`.
     lacks_block_receipts: AtomicBool,
     pub(super) absences: Absences,
     pub(super) restorer: Restorer,
     /// What could not be kept, or was fetched once more already: not to be tried with every answer.
-    vain: moka::sync::Cache<Fetch, ()>,
+    vain: moka::sync::Cache<Query, ()>,
 }
 
 /// So far below the head all nodes have the same, whichever of the newest blocks they have heard of.
@@ -125,80 +111,24 @@ pub(super) fn is_settled(number: BlockNumber, head: Option<BlockNumber>) -> bool
     head.is_some_and(|head| number.0.saturating_add(SETTLED) <= head.0)
 }
 
-// === impl Fetch ===
+/// Returns the need of a fetch. Content that depends on which branch is canonical is asked of the endpoint whose heads are
+/// followed; content by its hash, and final content, of any. Where one lacks content that must be there, be it by its hash or
+/// at or below the head, another is asked. Only content that is there can be lacking: the next block is not, however often it
+/// is asked for.
+fn need(query: Query, finalized: Option<BlockNumber>, head: Option<BlockNumber>) -> Need {
+    let block = query.number();
+    let anybody = query.names_hash() || block.is_some_and(|block| Some(block) <= finalized);
+    let block = block.filter(|block| Some(*block) <= head);
+    // Nearer to the head another may be on another branch, and what it has there is no better than nothing.
+    let must_be = anybody || block.is_some_and(|block| is_settled(block, head));
+    // That there is none yet, only one can say who is as far as the view.
+    let head = head.filter(|_| matches!(query.at, At::Tx(_)));
+    Need { block, head, followed: !anybody, null_elsewhere: must_be, ..Need::default() }
+}
 
-impl Fetch {
-    pub(super) fn call(self) -> Call {
-        let (method, params): (&'static str, String) = match self {
-            Self::Block(hash) => ("eth_getBlockByHash", format!(r#"["{hash}",true]"#)),
-            Self::BlockAt(number) => ("eth_getBlockByNumber", format!(r#"["{number}",true]"#)),
-            Self::Thin(hash) => ("eth_getBlockByHash", format!(r#"["{hash}",false]"#)),
-            Self::ThinAt(number) => ("eth_getBlockByNumber", format!(r#"["{number}",false]"#)),
-            Self::Receipts(hash) => ("eth_getBlockReceipts", format!(r#"["{hash}"]"#)),
-            Self::ReceiptsAt(number) => ("eth_getBlockReceipts", format!(r#"["{number}"]"#)),
-            Self::Transaction(hash) => ("eth_getTransactionByHash", format!(r#"["{hash}"]"#)),
-            Self::TransactionIn(block, index) => {
-                ("eth_getTransactionByBlockHashAndIndex", format!(r#"["{block}","{index}"]"#))
-            }
-            Self::TransactionAt(number, index) => {
-                ("eth_getTransactionByBlockNumberAndIndex", format!(r#"["{number}","{index}"]"#))
-            }
-            Self::Receipt(hash) => ("eth_getTransactionReceipt", format!(r#"["{hash}"]"#)),
-        };
-        Call::new(MethodName::from(method), Params::from_own(params))
-    }
-
-    /// What depends on which branch is canonical is asked of the endpoint whose heads are followed; content by
-    /// its hash, and what is final, of anybody. Where one has not got what must be there, be it by its hash or at or
-    /// below the head, another is asked. Only what is there can be lacking: the next block is not, however often it is
-    /// asked for.
-    fn need(self, finalized: Option<BlockNumber>, head: Option<BlockNumber>) -> Need {
-        let block = match self {
-            Self::BlockAt(number)
-            | Self::ThinAt(number)
-            | Self::ReceiptsAt(number)
-            | Self::TransactionAt(number, _) => Some(number),
-            Self::Block(_)
-            | Self::Thin(_)
-            | Self::Receipts(_)
-            | Self::Transaction(_)
-            | Self::TransactionIn(..)
-            | Self::Receipt(_) => None,
-        };
-        let anybody = self.is_timeless() || block.is_some_and(|block| Some(block) <= finalized);
-        let block = block.filter(|block| Some(*block) <= head);
-        // Nearer to the head another may be on another branch, and what it has there is no better than nothing.
-        let must_be = anybody || block.is_some_and(|block| is_settled(block, head));
-        // That there is none yet, only one can say who is as far as the view.
-        let head = head.filter(|_| matches!(self, Self::Transaction(_) | Self::Receipt(_)));
-        Need { block, head, followed: !anybody, null_elsewhere: must_be, ..Need::default() }
-    }
-
-    pub(super) fn asked(self) -> Asked {
-        use AskedBlock::{ByHash, ByNumber};
-        match self {
-            Self::Block(hash) => Asked::Block(ByHash(hash)),
-            Self::BlockAt(number) => Asked::Block(ByNumber(number)),
-            Self::Thin(hash) => Asked::Thin(ByHash(hash)),
-            Self::ThinAt(number) => Asked::Thin(ByNumber(number)),
-            Self::Receipts(hash) => Asked::Receipts(ByHash(hash)),
-            Self::ReceiptsAt(number) => Asked::Receipts(ByNumber(number)),
-            Self::Transaction(hash) => Asked::Transaction(hash),
-            Self::TransactionIn(block, index) => Asked::TransactionAt(ByHash(block), index),
-            Self::TransactionAt(number, index) => Asked::TransactionAt(ByNumber(number), index),
-            Self::Receipt(hash) => Asked::Receipt(hash),
-        }
-    }
-
-    /// When it was sent, where the answer says what is canonical: asked for by block hash, it does not.
-    pub(super) fn canonical(self, sent: Stamp) -> Option<Stamp> {
-        (!self.is_timeless()).then_some(sent)
-    }
-
-    /// Does the answer depend on nothing but the content? Then it does not matter when it was sent.
-    fn is_timeless(self) -> bool {
-        matches!(self, Self::Block(_) | Self::Thin(_) | Self::Receipts(_) | Self::TransactionIn(..))
-    }
+/// Returns when a fetch was sent, where its answer says what is canonical: asked for by block hash, it does not.
+pub(super) fn canonical(query: Query, sent: Stamp) -> Option<Stamp> {
+    (!query.names_hash()).then_some(sent)
 }
 
 // === impl Fetcher ===
@@ -226,33 +156,33 @@ impl Fetcher {
     /// Fetches, or joins somebody who does and has begun recently enough for this arrival.
     pub(super) async fn fetch(
         self: &Arc<Self>,
-        fetch: Fetch,
+        query: Query,
         arrival: Stamp,
     ) -> Result<Landed<Fetched>, UpstreamError> {
-        let landed = self.fly(fetch, arrival, fetch.is_timeless()).await?;
+        let landed = self.fly(query, arrival, query.names_hash()).await?;
         // Content does not depend on when it was sent; that there is none does.
         let staleness = self.view.tracker().rules().max_staleness;
-        let aged = fetch.is_timeless() && landed.joined && !landed.sent.serves(arrival, staleness);
+        let aged = query.names_hash() && landed.joined && !landed.sent.serves(arrival, staleness);
         if aged && matches!(landed.value, Fetched::Other(_)) {
-            return self.fly(fetch, arrival, false).await;
+            return self.fly(query, arrival, false).await;
         }
         Ok(landed)
     }
 
     async fn fly(
         self: &Arc<Self>,
-        fetch: Fetch,
+        query: Query,
         arrival: Stamp,
         whenever_sent: bool,
     ) -> Result<Landed<Fetched>, UpstreamError> {
         let may_join = |sent| {
             if whenever_sent { !self.view.is_outwritten(sent) } else { self.view.may_join(sent, arrival) }
         };
-        let landed = self.take_off((fetch, false), may_join).await?;
+        let landed = self.take_off((query, false), may_join).await?;
         // Whoever began it may have had its share of what is scarce; this one need not.
         let landed = match landed {
             Landed { value: Err(UpstreamError::Busy), joined: true, .. } => {
-                self.take_off((fetch, false), |_| false).await?
+                self.take_off((query, false), |_| false).await?
             }
             landed => landed,
         };
@@ -262,22 +192,22 @@ impl Fetcher {
     /// Fetches known data again from any endpoint, or joins such a fetch.
     pub(super) async fn fetch_anywhere(
         self: &Arc<Self>,
-        fetch: Fetch,
+        query: Query,
     ) -> Result<Landed<Fetched>, UpstreamError> {
         let arrival = self.view.clock().now();
         let may_join = |sent| self.view.may_join(sent, arrival);
-        let Landed { value, joined, sent } = self.take_off((fetch, true), may_join).await?;
+        let Landed { value, joined, sent } = self.take_off((query, true), may_join).await?;
         Ok(Landed { value: value?, joined, sent })
     }
 
     /// Notes that the upstream lacks known data.
-    pub(super) fn note_lacking(&self, fetch: Fetch) {
-        self.lacking.insert(fetch, Instant::now());
+    pub(super) fn note_lacking(&self, query: Query) {
+        self.lacking.insert(query, Instant::now());
     }
 
     /// Returns whether the upstream did not have this a moment ago.
-    pub(super) fn is_lacking(&self, fetch: Fetch) -> bool {
-        self.lacking.get(&fetch).is_some_and(|since| since.elapsed() < LACKING)
+    pub(super) fn is_lacking(&self, query: Query) -> bool {
+        self.lacking.get(&query).is_some_and(|since| since.elapsed() < LACKING)
     }
 
     async fn take_off(
@@ -293,23 +223,25 @@ impl Fetcher {
 
     /// Fetches once more what is in memory; tells whether it came. If it does not, because the node has
     /// forgotten it or fails, that is not tried again for a while.
-    pub(super) async fn renew(self: &Arc<Self>, fetch: Fetch, arrival: Stamp) -> bool {
-        if self.vain.contains_key(&fetch) {
+    pub(super) async fn renew(self: &Arc<Self>, query: Query, arrival: Stamp) -> bool {
+        if self.vain.contains_key(&query) {
             return false;
         }
-        let fetched = self.fetch(fetch, arrival).await;
+        let fetched = self.fetch(query, arrival).await;
         // Once, whatever came of it: what came and could not be kept would be fetched with every answer.
-        self.vain.insert(fetch, ());
+        self.vain.insert(query, ());
         fetched.is_ok_and(|landed| !matches!(landed.value, Fetched::Other(_)))
     }
 
     /// What was fetched so cannot be kept. Nor can receipts of the same block that came alone: they proved
     /// nothing, and all of them together have just been found wrong.
-    pub(super) fn found_vain(&self, fetch: Fetch) {
-        self.vain.insert(fetch, ());
-        let block = match fetch {
-            Fetch::Receipts(block) => Some(block),
-            Fetch::ReceiptsAt(number) => self.view.tracker().lookup(number, self.view.clock().now()).hash(),
+    pub(super) fn found_vain(&self, query: Query) {
+        self.vain.insert(query, ());
+        let block = match (query.part, query.at) {
+            (Part::Receipts, At::Hash(block)) => Some(block),
+            (Part::Receipts, At::Number(number)) => {
+                self.view.tracker().lookup(number, self.view.clock().now()).hash()
+            }
             _ => None,
         };
         if let Some(block) = block.and_then(|block| self.cache.block(block)) {
@@ -318,15 +250,15 @@ impl Fetcher {
     }
 
     /// These may be tried again, whatever came of them.
-    pub(super) fn not_vain(&self, fetches: &[Fetch]) {
-        for fetch in fetches {
-            self.vain.invalidate(fetch);
+    pub(super) fn not_vain(&self, queries: &[Query]) {
+        for query in queries {
+            self.vain.invalidate(query);
         }
     }
 
     /// Was this fetched a while ago, and could not be kept?
-    pub(super) fn is_vain(&self, fetch: Fetch) -> bool {
-        self.vain.contains_key(&fetch)
+    pub(super) fn is_vain(&self, query: Query) -> bool {
+        self.vain.contains_key(&query)
     }
 
     /// Is what was fetched in memory now?
@@ -380,9 +312,9 @@ impl Fetcher {
     }
 
     /// The check for an answer that is asked for now.
-    pub(super) fn check(&self, asked: Asked, sent: Stamp) -> Check {
+    pub(super) fn check(&self, query: Query, sent: Stamp) -> Check {
         let known = KnownAt::new(self.cache.clone(), self.view.clone(), sent);
-        self.verifier.check_for(asked, Arc::new(known))
+        self.verifier.check_for(query, Arc::new(known))
     }
 
     /// Asks, and has the answer checked. An answer that cannot be right is one all the same, where the
@@ -396,25 +328,25 @@ impl Fetcher {
 
     async fn carry_out(
         self: Arc<Self>,
-        (fetch, anybody): Flight,
+        (query, anybody): Flight,
         sent: Stamp,
     ) -> Result<Fetched, UpstreamError> {
         let (head, generation) = (self.view.tracker().head(), self.view.generation());
-        let check = self.check(fetch.asked(), sent);
+        let check = self.check(query, sent);
         let finalized = self.view.tracker().finalized().map(|(number, _)| number);
-        let mut need = fetch.need(finalized, head.map(|head| head.number));
+        let mut need = need(query, finalized, head.map(|head| head.number));
         if anybody {
             need = Need { followed: false, null_elsewhere: true, ..need };
         }
         let by = AnsweredBy::default();
-        let answer = self.ask(fetch.call().with_need(need).with_answered_by(&by), &check).await?;
+        let answer = self.ask(Call::of(query).with_need(need).with_answered_by(&by), &check).await?;
         match &answer {
-            Answer::Error(error) if matches!(fetch, Fetch::Receipts(_) | Fetch::ReceiptsAt(_)) => {
+            Answer::Error(error) if query.part == Part::Receipts => {
                 self.note_lack(error);
             }
             answer if answer.is_null() => {
                 // Under this head only if whoever said it has got as far: the one that showed it may have failed since.
-                if let (Fetch::Receipt(transaction), Some(head)) = (fetch, head)
+                if let (Part::Receipt, At::Tx(transaction), Some(head)) = (query.part, query.at, head)
                     && by.get().is_some_and(|by| self.upstream.has_reached(by, head.number))
                     // What is known to exist is not absent.
                     && self.known_home(transaction, sent).is_none()
@@ -429,7 +361,7 @@ impl Fetcher {
             return Ok(Fetched::Other(answer));
         }
         // By hash, an answer does not say what is canonical.
-        let canonical = fetch.canonical(sent);
+        let canonical = canonical(query, sent);
         let verdict = check.verdict();
         let is_content = answer.is_content();
         let is_vain = match &verdict {
@@ -439,7 +371,7 @@ impl Fetcher {
             Some(Verdict::Unproved(..) | Verdict::Wrong(_)) | None => true,
         };
         if is_content && is_vain {
-            self.found_vain(fetch);
+            self.found_vain(query);
         }
         Ok(match verdict {
             Some(Verdict::Passed(checked)) => self.keep(checked, canonical).await,

@@ -16,12 +16,12 @@ use tracing::{debug, info, warn};
 use super::{
     CallError, ChainConfig, Follow,
     coalesce::Landed,
-    fetch::{Fetch, Fetched, Fetcher},
+    fetch::{Fetched, Fetcher},
 };
 use crate::{
     backoff::Backoff,
     chain::Link,
-    eth::{BlockHash, BlockNumber, Tag},
+    eth::{BlockHash, BlockNumber, Part, Query, Tag},
     upstream::{FeedError, HeadFeed, UpstreamError},
 };
 
@@ -274,7 +274,7 @@ impl Follower {
         let cache = &self.fetcher.cache;
         let block = match cache.block(hash) {
             Some(block) => block,
-            None => match self.fetch_one(Fetch::Block(hash)).await? {
+            None => match self.fetch_one(Query::new(Part::Block, hash)).await? {
                 Fetched::Block(block) => block,
                 _ => return Ok(None),
             },
@@ -282,12 +282,12 @@ impl Follower {
         let wants_receipts = self.follow == Follow::Full && self.fetcher.has_block_receipts();
         // After the block, against which they are held.
         if wants_receipts && cache.receipts(hash).is_none() {
-            self.fetch_one(Fetch::Receipts(hash)).await?;
+            self.fetch_one(Query::new(Part::Receipts, hash)).await?;
         }
         Ok(Some(Link::from(block.header())))
     }
 
-    async fn fetch_one(&self, fetch: Fetch) -> Result<Fetched, CallError> {
+    async fn fetch_one(&self, fetch: Query) -> Result<Fetched, CallError> {
         let fetcher = &self.fetcher;
         fetcher.identity.known().await;
         fetcher.identity.confirm().await?;

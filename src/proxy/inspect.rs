@@ -6,11 +6,11 @@ use std::{collections::BTreeSet, str::FromStr};
 
 use alloy_primitives::B256;
 
-use super::{Sight, fetch::Fetch};
+use super::Sight;
 use crate::{
     cache::{Held, Home, tier::TierKind},
     chain::{Lookup, Stamp, Tracker},
-    eth::{BlockHash, BlockNumber, TxHash, TxPosition},
+    eth::{BlockHash, BlockNumber, Part, Query, TxHash, TxPosition},
 };
 
 /// What people look for.
@@ -192,7 +192,8 @@ impl Sight {
         let blocks = held.iter().map(|held| held.home.block).chain([BlockHash(hash)]);
         for block in blocks {
             // What could not be kept may be tried again, too.
-            fetcher.not_vain(&[Fetch::Block(block), Fetch::Thin(block), Fetch::Receipts(block)]);
+            let parts = [Part::Block, Part::BlockWithHashes, Part::Receipts];
+            fetcher.not_vain(&parts.map(|part| Query::new(part, block)));
         }
         held
     }

@@ -5,11 +5,11 @@ use std::{future::pending, panic::resume_unwind, sync::Arc};
 use futures_util::future::BoxFuture;
 use tokio::task;
 
-use super::fetch::{Fetch, Fetched, Fetcher};
+use super::fetch::{Fetched, Fetcher};
 use crate::{
     cache::INDEXED_INLINE,
     chain::{Contrary, Link, Stamp},
-    eth::{Block, BlockHash, BlockNumber, LoneReceipt, Place, Receipts, Tag, TxHash},
+    eth::{Block, BlockHash, BlockNumber, LoneReceipt, Part, Place, Query, Receipts, Tag, TxHash},
     upstream::Audience,
     verify::{Checked, Demand, Kind, Level, Unproved, Verified},
 };
@@ -84,7 +84,8 @@ impl Fetcher {
     fn is_tainted(&self, checked: &Checked) -> bool {
         let Checked::Receipt(receipt) = checked else { return false };
         let place = receipt.place();
-        self.is_vain(Fetch::Receipts(place.block)) || self.is_vain(Fetch::ReceiptsAt(place.number))
+        self.is_vain(Query::new(Part::Receipts, place.block))
+            || self.is_vain(Query::new(Part::Receipts, place.number))
     }
 
     /// Hands on content that could not be proved. Where that is no fault of its own, because nothing of this
@@ -179,7 +180,7 @@ impl Fetcher {
                 }
                 Err(Unproved::Failed(_)) => {
                     this.cache.remove_unproved_receipts(hash);
-                    this.found_vain(Fetch::Receipts(hash));
+                    this.found_vain(Query::new(Part::Receipts, hash));
                 }
                 // Nothing would prove them later: the next read fetches them once more, beside their block.
                 Err(Unproved::Overdue(_)) => this.cache.remove_unproved_receipts(hash),
@@ -235,8 +236,8 @@ impl Fetcher {
     fn look_at(self: Arc<Self>, number: BlockNumber) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             let whole = self.verifier.demands_proof(Kind::Transactions);
-            let block = if whole { Fetch::BlockAt(number) } else { Fetch::ThinAt(number) };
-            let _ = self.fetch(block, self.view.clock().now()).await;
+            let part = if whole { Part::Block } else { Part::BlockWithHashes };
+            let _ = self.fetch(Query::new(part, number), self.view.clock().now()).await;
         })
     }
 

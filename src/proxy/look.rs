@@ -15,16 +15,14 @@ use super::{
     PacketContext, Source,
     absence::Absences,
     derive::{Derivation, Derivations},
-    fetch::{Fetch, Fetcher},
+    fetch::Fetcher,
     plan::Tally,
     view::View,
 };
 use crate::{
     cache::{Cache, Whole},
     chain::{Ancestry, Link, Lookup, Stamp},
-    eth::{
-        Block, BlockHash, BlockNumber, BlockRef, Extra, NumberOrTag, Operation, Receipts, Tag, TxPosition,
-    },
+    eth::{At, Block, BlockHash, BlockNumber, Part, Query, Receipts, Tag},
     verify::{Demand, Kind, Verified},
 };
 
@@ -40,14 +38,14 @@ pub(super) enum Look {
     /// It knows nothing of the chain yet.
     Establish,
     /// This must be fetched.
-    Fetch(Fetch),
+    Fetch(Query),
     /// All of a block that the answer is in should be fetched: it is likely to be wanted.
-    Buy(Fetch, Fetch),
+    Buy(Query, Query),
     /// There is something that nothing proves to be canonical: the block at its number must be fetched first. If that does
     /// not come, this must be fetched instead.
-    Confirm(Fetch, Fetch),
+    Confirm(Query, Query),
     /// The answer, but it is time to ask for it once more: it was not proved, and has become final since.
-    Renew(Fetch, Piece),
+    Renew(Query, Piece),
     /// Nothing that could be kept.
     Forward,
 }
@@ -118,46 +116,34 @@ pub(super) const NULL: Bytes = Bytes::from_static(b"null");
 // === impl Memory ===
 
 impl Memory<'_> {
-    pub(super) fn operation(&self, operation: Operation, packet: &PacketContext) -> Look {
+    pub(super) fn look(&self, query: Query, packet: &PacketContext) -> Look {
         let arrival = packet.arrival(self.view.clock());
-        match operation {
-            Operation::BlockByHash(wanted) => self.block(BlockRef::Hash(wanted.hash), wanted.full, packet),
-            Operation::BlockByNumber(wanted) => {
-                self.block(BlockRef::Place(wanted.block), wanted.full, packet)
-            }
-            Operation::TransactionByBlockHash(wanted) => {
-                self.transaction_in(BlockRef::Hash(wanted.block), wanted.index, packet)
-            }
-            Operation::TransactionByBlockNumber(wanted) => {
-                self.transaction_in(BlockRef::Place(wanted.block), wanted.index, packet)
-            }
-            Operation::TransactionByHash(wanted) => self.transaction(wanted.hash, arrival, packet),
-            Operation::Receipt(wanted) => self.receipt(wanted.hash, arrival, packet),
-        }
-    }
-
-    pub(super) fn extra(&self, extra: Extra, packet: &PacketContext) -> Look {
-        let arrival = packet.arrival(self.view.clock());
-        match extra {
-            Extra::BlockNumber => match self.meaning(Tag::Latest, arrival, packet) {
-                Meaning::Block(head) => Look::Hit(Piece::of_number(head.number)),
-                Meaning::Unknown | Meaning::Apart | Meaning::Unsure => Look::Tagged,
-                Meaning::Nothing => self.unless_due(arrival, Look::Forward),
-            },
-            Extra::BlockReceipts(block) => self.block_receipts(block, packet),
-            Extra::TransactionCount(block) => self.count(block, packet, |cache, hash| {
+        match (query.part, query.at) {
+            (Part::Block | Part::BlockWithHashes, _) => self.block(query, packet),
+            (Part::Transaction, At::Tx(hash)) => self.transaction(hash, arrival, packet),
+            (Part::Transaction, _) => self.transaction_in(query, packet),
+            (Part::Receipts, _) => self.block_receipts(query, packet),
+            (Part::Receipt, At::Tx(hash)) => self.receipt(hash, arrival, packet),
+            (Part::Receipt, _) => Look::Forward,
+            (Part::TransactionCount, at) => self.count(at, packet, |cache, hash| {
                 let count = proved(cache.block(hash)).map(|block| (block.len(), Source::Block));
                 count.or_else(|| Some((proved(cache.thin(hash))?.len(), Source::Head)))
             }),
             // How many there are is proved only where there are none.
-            Extra::UncleCount(block) => self.count(block, packet, |cache, hash| {
+            (Part::UncleCount, at) => self.count(at, packet, |cache, hash| {
                 let block = proved(cache.block(hash)).filter(|block| block.header().uncles == 0);
                 block.map(|_| (0, Source::Block))
             }),
+            (Part::Number, _) => match self.meaning(Tag::Latest, arrival, packet) {
+                Meaning::Block(head) => Look::Hit(Piece::of_number(head.number)),
+                Meaning::Unknown | Meaning::Apart | Meaning::Unsure => Look::Tagged,
+                Meaning::Nothing => self.unless_due(arrival, Look::Forward),
+            },
         }
     }
 
-    fn block(&self, block: BlockRef, full: bool, packet: &PacketContext) -> Look {
+    fn block(&self, query: Query, packet: &PacketContext) -> Look {
+        let full = query.part == Part::Block;
         let derives = self.derivations.allow(Derivation::Hashes);
         let content = |hash| match (self.block_of(hash), full) {
             (Some(block), true) => {
@@ -170,74 +156,72 @@ impl Memory<'_> {
             }
             (_, false) => {
                 let thin = self.cache.thin(hash)?;
-                let renew =
-                    self.renews(Kind::Transactions, &thin, thin.header().number).then_some(Fetch::Thin(hash));
+                let renew = self
+                    .renews(Kind::Transactions, &thin, thin.header().number)
+                    .then_some(Query::new(Part::BlockWithHashes, hash));
                 let piece = Piece { bytes: thin.bytes(), source: Source::Head, whole: None, renew };
                 Some(piece.of_whole(packet, || Some(Whole::thin(&thin))))
             }
             (None, true) => None,
         };
         if !full && !derives {
-            return self.in_block(block, packet, content, Fetch::Thin, Fetch::ThinAt);
+            return self.in_block(query, packet, content);
         }
-        match self.in_block(block, packet, content, Fetch::Block, Fetch::BlockAt) {
+        match self.in_block(query.with_part(Part::Block), packet, content) {
             // A whole block that cannot be kept is fetched for nothing.
-            Look::Fetch(Fetch::Block(hash)) if !full && self.is_vain(Fetch::Block(hash)) => {
-                Look::Fetch(Fetch::Thin(hash))
-            }
-            Look::Fetch(Fetch::BlockAt(number)) if !full && self.is_vain(Fetch::BlockAt(number)) => {
-                Look::Fetch(Fetch::ThinAt(number))
+            Look::Fetch(whole) if !full && self.is_vain(whole) => {
+                Look::Fetch(whole.with_part(Part::BlockWithHashes))
             }
             look => look,
         }
     }
 
-    fn transaction_in(&self, block: BlockRef, index: TxPosition, packet: &PacketContext) -> Look {
+    fn transaction_in(&self, query: Query, packet: &PacketContext) -> Look {
+        let Some(index) = query.index else { return Look::Forward };
         let content = |hash| self.transaction_piece(hash, index, true);
         if self.demands_proof(Kind::Transactions) {
-            return self.in_block(block, packet, content, Fetch::Block, Fetch::BlockAt);
+            return self.in_block(Query::new(Part::Block, query.at), packet, content);
         }
-        let alone = |hash| Fetch::TransactionIn(hash, index);
-        let by_number = |number| Fetch::TransactionAt(number, index);
-        let look = self.in_block(block, packet, content, alone, by_number);
-        if let (Look::Fetch(alone @ Fetch::TransactionAt(number, _)), true) = (&look, self.is_told_of(block))
-        {
+        let look = self.in_block(query, packet, content);
+        match (&look, query.number()) {
             // Fetched alone before, it did not show which block stands there.
-            return Look::Confirm(Fetch::BlockAt(*number), *alone);
-        }
-        match (look, block) {
+            (Look::Fetch(alone), Some(number))
+                if alone.number().is_some() && self.view.tracker().has_placed(number) =>
+            {
+                Look::Confirm(Query::new(Part::Block, number), *alone)
+            }
             // By number a `null` says that there is nothing at the index; by a hash that only the view
             // has named, it could as well say that there is no such block.
-            (Look::Fetch(_), BlockRef::Place(NumberOrTag::Number(number))) => Look::Fetch(by_number(number)),
-            (look, _) => look,
+            (Look::Fetch(_), Some(_)) => Look::Fetch(query),
+            _ => look,
         }
     }
 
-    fn block_receipts(&self, block: BlockRef, packet: &PacketContext) -> Look {
+    fn block_receipts(&self, query: Query, packet: &PacketContext) -> Look {
         let content = |hash| {
             let receipts = self.receipts_of(hash)?;
             let renew = self.receipts_renew(&receipts);
             let piece = Piece { bytes: receipts.all(), source: Source::Receipts, whole: None, renew };
             Some(piece.of_whole(packet, || Whole::receipts(&receipts)))
         };
-        match self.in_block(block, packet, content, Fetch::Receipts, Fetch::ReceiptsAt) {
+        match self.in_block(query, packet, content) {
             // Nothing but their block proves them.
-            Look::Fetch(alone @ Fetch::Receipts(hash))
-                if self.demands_proof(Kind::Receipts) && self.block_of(hash).is_none() =>
-            {
-                Look::Buy(Fetch::Block(hash), alone)
-            }
-            Look::Fetch(alone @ Fetch::ReceiptsAt(number)) if self.demands_proof(Kind::Receipts) => {
-                Look::Buy(Fetch::BlockAt(number), alone)
+            Look::Fetch(alone) if self.demands_proof(Kind::Receipts) && !self.has_block(alone.at) => {
+                Look::Buy(alone.with_part(Part::Block), alone)
             }
             look => look,
         }
     }
 
+    /// Returns whether the block with this hash is cached; never for a number, which any block may have.
+    fn has_block(&self, at: At) -> bool {
+        matches!(at, At::Hash(hash) if self.block_of(hash).is_some())
+    }
+
     /// A number out of a block that is proved. To fetch that costs no more calls than to ask for the number.
     fn count(
         &self,
-        block: BlockRef,
+        block: At,
         packet: &PacketContext,
         count: impl Fn(&Cache, BlockHash) -> Option<(usize, Source)>,
     ) -> Look {
@@ -245,7 +229,7 @@ impl Memory<'_> {
             let (count, source) = count(self.cache, hash)?;
             Some(Piece { bytes: counted(count), source, whole: None, renew: None })
         };
-        let look = self.in_block(block, packet, content, Fetch::Block, Fetch::BlockAt);
+        let look = self.in_block(Query::new(Part::Block, block), packet, content);
         if let Look::Hit(Piece { source: Source::View, .. }) = look {
             // Above the head nodes differ: some say `null`, some that there is no such block.
             return Look::Forward;
@@ -259,29 +243,27 @@ impl Memory<'_> {
         }
     }
 
-    /// What stands in a block, or how to get it.
+    /// What stands in the block that `fetch` names, or how to get it: by `fetch`, of the block as far as it is known.
     fn in_block(
         &self,
-        block: BlockRef,
+        fetch: Query,
         packet: &PacketContext,
         content: impl Fn(BlockHash) -> Option<Piece>,
-        by_hash: impl Fn(BlockHash) -> Fetch,
-        by_number: impl Fn(BlockNumber) -> Fetch,
     ) -> Look {
-        match self.resolve(block, packet) {
+        match self.resolve(fetch.at, packet) {
             Resolved::Known { hash, at: Some(number), .. } if self.disowns(hash, number) => {
-                Look::Fetch(by_number(number))
+                Look::Fetch(fetch.pinned(number))
             }
             Resolved::Known { hash, surely, at } => match (content(hash), at) {
                 (Some(piece), _) => piece.look(),
-                (None, Some(number)) if !surely => Look::Fetch(by_number(number)),
-                (None, _) => Look::Fetch(by_hash(hash)),
+                (None, Some(number)) if !surely => Look::Fetch(fetch.pinned(number)),
+                (None, _) => Look::Fetch(fetch.pinned(hash)),
             },
             // Something must be asked in either case: what the view is, or what stands there.
-            Resolved::Stale { hash, at } if self.disowns(hash, at) => Look::Fetch(by_number(at)),
+            Resolved::Stale { hash, at } if self.disowns(hash, at) => Look::Fetch(fetch.pinned(at)),
             Resolved::Stale { hash, at } => match content(hash) {
                 Some(_) => Look::Refresh(Tag::Latest),
-                None => Look::Fetch(by_number(at)),
+                None => Look::Fetch(fetch.pinned(at)),
             },
             Resolved::Nothing => Look::Hit(Piece::of_view(NULL)),
             Resolved::Ask(number) => {
@@ -289,8 +271,8 @@ impl Memory<'_> {
                 let hint = self.view.tracker().hint_at(number);
                 let is_told = |hash| !self.demands_proof(Kind::Transactions) || self.block_of(hash).is_some();
                 match hint.filter(|&hash| is_told(hash)).and_then(content) {
-                    Some(_) => Look::Confirm(Fetch::ThinAt(number), by_number(number)),
-                    None => Look::Fetch(by_number(number)),
+                    Some(_) => Look::Confirm(Query::new(Part::BlockWithHashes, number), fetch.pinned(number)),
+                    None => Look::Fetch(fetch.pinned(number)),
                 }
             }
             Resolved::Refresh(tag) => Look::Refresh(tag),
@@ -300,12 +282,13 @@ impl Memory<'_> {
         }
     }
 
-    fn resolve(&self, block: BlockRef, packet: &PacketContext) -> Resolved {
+    fn resolve(&self, block: At, packet: &PacketContext) -> Resolved {
         let arrival = packet.arrival(self.view.clock());
         match block {
-            BlockRef::Hash(hash) => Resolved::Known { hash, surely: true, at: None },
-            BlockRef::Place(NumberOrTag::Tag(tag)) => self.tagged(tag, arrival, packet),
-            BlockRef::Place(NumberOrTag::Number(number)) => {
+            At::Hash(hash) => Resolved::Known { hash, surely: true, at: None },
+            At::Tx(_) => Resolved::Forward,
+            At::Tag(tag) => self.tagged(tag, arrival, packet),
+            At::Number(number) => {
                 let tracker = self.view.tracker();
                 let at = Some(number);
                 match tracker.lookup(number, arrival) {
@@ -389,14 +372,6 @@ impl Memory<'_> {
             Meaning::Unknown | Meaning::Apart | Meaning::Unsure => Resolved::Tagged,
             Meaning::Nothing if self.is_refresh_due(arrival) => Resolved::Refresh(Tag::Latest),
             Meaning::Nothing => Resolved::Forward,
-        }
-    }
-
-    /// Returns whether something that was fetched alone was said to be at this number.
-    fn is_told_of(&self, block: BlockRef) -> bool {
-        match block {
-            BlockRef::Place(NumberOrTag::Number(number)) => self.view.tracker().has_placed(number),
-            BlockRef::Place(NumberOrTag::Tag(_)) | BlockRef::Hash(_) => false,
         }
     }
 

@@ -8,10 +8,10 @@ use std::{
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::{Caller, Derivation, ReadCall, Request, want::Want};
+use super::{Caller, Derivation, ReadCall, Request};
 use crate::{
     chain::{Clock, Link, Stamp},
-    eth::{BlockHash, Operation, Tag, TxHash},
+    eth::{At, BlockHash, Part, Query, Tag, TxHash},
 };
 
 /// The setting that the calls of a packet are answered in: one client sent them, they arrived together,
@@ -74,10 +74,10 @@ impl Wanted {
     }
 
     /// The transaction of which a call wants this, if it names one.
-    fn named_by(self, want: &Want) -> Option<TxHash> {
-        match (self, want) {
-            (Self::Transaction, Want::Operation(Operation::TransactionByHash(wanted))) => Some(wanted.hash),
-            (Self::Receipt, Want::Operation(Operation::Receipt(wanted))) => Some(wanted.hash),
+    fn named_by(self, query: &Query) -> Option<TxHash> {
+        match (self, query.part, query.at) {
+            (Self::Transaction, Part::Transaction, At::Tx(hash)) => Some(hash),
+            (Self::Receipt, Part::Receipt, At::Tx(hash)) => Some(hash),
             _ => None,
         }
     }
@@ -205,7 +205,7 @@ impl PacketContext {
     /// Returns whether what a tag means must fit what another call's means.
     pub(super) fn shares(&self, tag: Tag) -> bool {
         let is_pinned = |tag: &Tag| matches!(tag, Tag::Latest | Tag::Safe | Tag::Finalized);
-        let tags = self.calls().iter().filter_map(|call| call.want.as_ref()?.as_ref().ok()?.tag());
+        let tags = self.calls().iter().filter_map(|call| call.query.as_ref()?.as_ref().ok()?.tag());
         is_pinned(&tag) && tags.filter(is_pinned).nth(1).is_some()
     }
 
@@ -227,7 +227,7 @@ impl PacketContext {
                 let hashes: HashSet<_> = self
                     .calls()
                     .iter()
-                    .filter_map(|call| kind.named_by(call.want.as_ref()?.as_ref().ok()?))
+                    .filter_map(|call| kind.named_by(call.query.as_ref()?.as_ref().ok()?))
                     .collect();
                 // One alone is nothing to plan.
                 for hash in hashes.iter().filter(|_| hashes.len() > 1) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::HeaderValue;
 
 use super::{CallError, Config, Request};
-use crate::eth::Operation;
+use crate::eth::Query;
 
 /// Methods that any web page may call. Every other method needs a trusted origin, whether the operator allows it or not: a
 /// node with unlocked accounts signs for whoever asks, and nodes keep adding methods that do (`eth_sendTransactionSync`,
@@ -152,7 +152,7 @@ impl Default for Policy {
 
 impl ForAll {
     fn lets_through(&self, method: &str) -> bool {
-        let served = Operation::METHODS.contains(&method) || (!self.strict && any(&self.allow, method));
+        let served = Query::METHODS.contains(&method) || (!self.strict && any(&self.allow, method));
         served && !any(&self.deny, method)
     }
 
@@ -295,7 +295,7 @@ mod tests {
             assert!(check(&config, method, Some("https://app.example.org")).is_ok(), "{method}");
             assert!(check(&config, method, None).is_ok(), "{method}");
         }
-        for method in Operation::METHODS.iter().copied().chain([
+        for method in Query::METHODS.iter().copied().chain([
             "eth_sendRawTransaction",
             "eth_sendRawTransactionSync",
             "eth_call",

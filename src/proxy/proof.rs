@@ -9,13 +9,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
-    fetch::{Fetch, Fetched, Fetcher},
+    fetch::{Fetched, Fetcher},
     look::hashes_only,
-    want::{Want, cut},
+    want::cut,
 };
 use crate::{
     chain::Stamp,
-    eth::{Block, BlockHash, Place, Receipts, TxHash},
+    eth::{Block, BlockHash, Part, Place, Query, Receipts, TxHash},
     upstream::UpstreamError,
     verify::{Level, Verified},
 };
@@ -26,13 +26,13 @@ impl Fetcher {
     /// The proved answer to a call for which this was fetched; `None` if it cannot be proved.
     pub(super) async fn proved(
         self: &Arc<Self>,
-        want: Want,
+        query: Query,
         fetched: &Fetched,
         arrival: Stamp,
         canonical: Option<Stamp>,
     ) -> Result<Option<Bytes>, UpstreamError> {
         Ok(match fetched {
-            Fetched::Block(block) if block.is_proved() => cut(want, fetched),
+            Fetched::Block(block) if block.is_proved() => cut(query, fetched),
             Fetched::Thin(thin) if thin.is_proved() => Some(thin.bytes()),
             Fetched::Thin(thin) => {
                 let block = self.proved_block(thin.hash(), arrival).await?;
@@ -96,7 +96,7 @@ impl Fetcher {
         if let Some(block) = self.cache.block(hash).filter(|block| block.is_proved()) {
             return Ok(Some(block));
         }
-        Ok(match self.fetch(Fetch::Block(hash), arrival).await?.value {
+        Ok(match self.fetch(Query::new(Part::Block, hash), arrival).await?.value {
             Fetched::Block(block) if block.is_proved() => Some(block),
             _ => None,
         })
@@ -118,7 +118,7 @@ impl Fetcher {
         }
         let receipts = match came {
             Some(receipts) => receipts,
-            None => match self.fetch(Fetch::Receipts(hash), arrival).await?.value {
+            None => match self.fetch(Query::new(Part::Receipts, hash), arrival).await?.value {
                 Fetched::Receipts(receipts) => receipts,
                 _ => return Ok(None),
             },

@@ -16,10 +16,10 @@ use super::{
     fetch::Fetcher,
     look::{Last, Look, Meaning, Memory, Piece},
     plan::Tally,
-    want::Want,
+    want::is_cut_from,
 };
 use crate::{
-    eth::Tag,
+    eth::{Query, Tag},
     jsonrpc::{Answer, MethodName, Params},
     upstream::{Identity, is_development},
     verify::Kind,
@@ -101,9 +101,9 @@ impl Recollection {
     }
 
     fn recall(&self, request: &Request) -> Option<Answered> {
-        let ReadCall { method, params, want, .. } = request.call();
+        let ReadCall { method, params, query, .. } = request.call();
         let packet = request.packet();
-        let Some(want) = want else {
+        let Some(query) = query else {
             let who = is_local(method, params).then(|| self.identity.pinned())??;
             if is_development(who.chain_id) {
                 // Its node can be told to have another id at any time.
@@ -111,23 +111,19 @@ impl Recollection {
             }
             return who.answer(method.as_str()).map(|answer| Answered::hit(answer, Source::Identity));
         };
-        let want = *want.as_ref().ok()?;
+        let query = *query.as_ref().ok()?;
         let view = &self.fetcher.view;
         if !packet.has_arrived() {
             view.notice_clock_jumps(packet.arrival(view.clock()));
         }
-        let Look::Hit(piece) = self.look(want, packet) else { return None };
-        Some(self.hit(want, piece))
+        let Look::Hit(piece) = self.look(query, packet) else { return None };
+        Some(self.hit(query, piece))
     }
 
     /// What memory says to a call.
-    pub(super) fn look(&self, want: Want, packet: &PacketContext) -> Look {
+    pub(super) fn look(&self, query: Query, packet: &PacketContext) -> Look {
         let memory = self.memory();
-        let look = match want {
-            Want::Operation(operation) => memory.operation(operation, packet),
-            Want::Extra(extra) => memory.extra(extra, packet),
-        };
-        match (look, want.tag(), memory.pinned.get()) {
+        match (memory.look(query, packet), query.tag(), memory.pinned.get()) {
             // Another call found meanwhile that this block left the chain.
             (Look::Hit(_), Some(tag), Some(link)) if !packet.commit(tag, link) => Look::Tagged,
             (look, ..) => look,
@@ -156,9 +152,10 @@ impl Recollection {
     }
 
     /// What was found, as an answer, deflated where it can be.
-    pub(super) fn hit(&self, want: Want, Piece { bytes, source, whole, .. }: Piece) -> Answered {
+    pub(super) fn hit(&self, query: Query, Piece { bytes, source, whole, .. }: Piece) -> Answered {
         let deflated = whole.and_then(|whole| self.compressor.deflated(&self.fetcher, whole, &bytes));
-        let outcome = if want.is_cut_from(source) { Outcome::Derived(source) } else { Outcome::Hit(source) };
+        let outcome =
+            if is_cut_from(query, source) { Outcome::Derived(source) } else { Outcome::Hit(source) };
         Answered { deflated, ..Answered::new(Answer::Result(bytes), outcome) }
     }
 }

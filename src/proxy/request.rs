@@ -5,11 +5,11 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use http::HeaderValue;
 
-use super::{Bucket, PacketContext, Policy, want::Want};
+use super::{Bucket, PacketContext, Policy};
 use crate::{
     cache::{Deflated, tier::TierKind},
     client::Client,
-    eth::{Extra, MethodLabel, Operation, ParamError},
+    eth::{MethodLabel, ParamError, Query},
     jsonrpc::{Answer, Call, MethodName, Params, RawId},
 };
 
@@ -30,8 +30,8 @@ pub struct ReadCall {
     /// The parameters.
     pub params: Params,
     pub(super) label: MethodLabel,
-    /// What memory can have something to say to; `None` where it can not.
-    pub(super) want: Option<Result<Want, ParamError>>,
+    /// The content that it asks for; `None` if memory cannot have it.
+    pub(super) query: Option<Result<Query, ParamError>>,
 }
 
 /// What is known of a client, and what it may do.
@@ -152,11 +152,8 @@ impl Answered {
 impl From<Call> for ReadCall {
     fn from(Call { id, method, params }: Call) -> Self {
         let label = MethodLabel::of(method.as_str());
-        let want = match Operation::read(method.as_str(), &params) {
-            Some(read) => Some(read.map(Want::Operation)),
-            None => Extra::read(method.as_str(), &params).map(|extra| Ok(Want::Extra(extra))),
-        };
-        Self { id, method, params, label, want }
+        let query = Query::read(method.as_str(), &params);
+        Self { id, method, params, label, query }
     }
 }
 

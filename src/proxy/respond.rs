@@ -19,23 +19,23 @@ use super::{
     Answered, CallError, Outcome, ReadCall, Request, Source,
     coalesce::Landed,
     config::Config,
-    fetch::{Fetch, Fetched, Fetcher, is_settled},
+    fetch::{Fetched, Fetcher, canonical, is_settled},
     look::{Look, Meaning, Piece},
     packet::Wanted,
     recall::{Recollection, is_local},
     restore::Upstreams,
     turns::Turns,
-    want::{Cacheable, Want, cut},
+    want::{Cacheable, cut},
 };
 use crate::{
     cache::Location,
     chain::{Link, Lookup, Stamp},
     client::Client,
-    eth::{BlockHash, BlockNumber, Extra, Place, Tag, TxPosition, is_reset, is_write},
+    eth::{At, BlockHash, BlockNumber, Part, Place, Query, Tag, is_reset, is_write},
     jsonrpc::Answer,
     timeout::timeout,
     upstream::{Call, Identity, Need, Upstream, UpstreamError, is_development, is_unknown_block},
-    verify::Verdict,
+    verify::{Kind, Verdict},
 };
 
 /// Canonicity is asked again after each wait; past this it has changed too often, and the node is asked.
@@ -94,13 +94,12 @@ impl Service<Request> for Responder {
 
     fn call(&mut self, request: Request) -> Self::Future {
         let inner = &self.0;
-        let (ReadCall { method, params, want, .. }, packet) = (request.call(), request.packet());
+        let (ReadCall { method, params, query, .. }, packet) = (request.call(), request.packet());
         let client = packet.caller().client;
         let call = || Call::new(method.clone(), params.clone());
-        match want {
-            Some(Ok(want)) => {
-                let (method, params) = (method.clone(), params.clone());
-                let asked = Cacheable { want: *want, method, params, packet: packet.clone() };
+        match query {
+            Some(Ok(query)) => {
+                let asked = Cacheable { query: *query, request: request.clone() };
                 inner.in_turn(client, inner.clone().answer(asked))
             }
             Some(Err(error)) => Box::pin(ready(Err(CallError::Params(error.clone())))),
@@ -112,8 +111,8 @@ impl Service<Request> for Responder {
 }
 
 /// Returns whether a block is fetched by its hash.
-fn is_block(fetch: Fetch) -> bool {
-    matches!(fetch, Fetch::Block(_) | Fetch::Thin(_))
+fn is_block(fetch: Query) -> bool {
+    fetch.names_hash() && matches!(fetch.part, Part::Block | Part::BlockWithHashes)
 }
 
 /// Returns whether an answer is a list without anything in it.
@@ -180,7 +179,7 @@ impl Inner {
 
     /// Looks, asks for what is missing, and looks again. What is seldom done is boxed: the rest is lighter for it.
     async fn answer(self: Arc<Self>, asked: Cacheable) -> Result<Answered, CallError> {
-        if asked.names_hash()
+        if asked.query.names_hash()
             && !self.fetcher.view.is_followed()
             && let Some(answered) = Box::pin(self.restore(&asked, Upstreams::Silent)).await
         {
@@ -211,11 +210,11 @@ impl Inner {
 
     /// Brings the answer back from a tier, if one has it.
     async fn restore(&self, asked: &Cacheable, upstreams: Upstreams) -> Option<Answered> {
-        let arrival = asked.packet.arrival(self.fetcher.view.clock());
-        let tier = self.fetcher.restore(asked.want, arrival, upstreams).await?;
-        match self.memory.look(asked.want, &asked.packet) {
+        let arrival = asked.request.packet().arrival(self.fetcher.view.clock());
+        let tier = self.fetcher.restore(asked.query, arrival, upstreams).await?;
+        match self.memory.look(asked.query, asked.request.packet()) {
             Look::Hit(piece) => {
-                let answered = self.memory.hit(asked.want, piece);
+                let answered = self.memory.hit(asked.query, piece);
                 let outcome = tier.map_or(answered.outcome, Outcome::Restored);
                 Some(Answered { outcome, ..answered })
             }
@@ -226,13 +225,13 @@ impl Inner {
     async fn answer_with_upstream(self: Arc<Self>, asked: &Cacheable) -> Result<Answered, CallError> {
         self.confirm().await?;
         let view = &self.fetcher.view;
-        let arrival = asked.packet.arrival(view.clock());
-        if !asked.names_hash() && view.tracker().head().is_none() {
+        let arrival = asked.request.packet().arrival(view.clock());
+        if !asked.query.names_hash() && view.tracker().head().is_none() {
             // Whoever knows only transactions does not wait for a view, but what is kept for the next
             // one like it is believed only through one.
             view.establish_meanwhile(arrival);
         }
-        match asked.want.tag() {
+        match asked.query.tag() {
             Some(tag) => self.answer_tag(asked, tag, arrival).await,
             None => self.answer_content(asked, arrival).await,
         }
@@ -245,7 +244,7 @@ impl Inner {
         tag: Tag,
         arrival: Stamp,
     ) -> Result<Answered, CallError> {
-        let packet = &asked.packet;
+        let packet = asked.request.packet();
         loop {
             // A head that is tracked is known to stay; the others may be below all that is tracked.
             let since = if tag == Tag::Latest { arrival } else { self.fetcher.view.clock().now() };
@@ -260,8 +259,8 @@ impl Inner {
                 }
                 return Ok(answered);
             };
-            let answered = match asked.want {
-                Want::Extra(Extra::BlockNumber) => self.memory.hit(asked.want, Piece::of_number(link.number)),
+            let answered = match asked.query.part {
+                Part::Number => self.memory.hit(asked.query, Piece::of_number(link.number)),
                 _ => self.answer_content(&asked.of_block(link.hash), arrival).await?,
             };
             let is_denied = self.is_denied(asked, link, &answered).await;
@@ -288,7 +287,7 @@ impl Inner {
         tag: Tag,
         arrival: Stamp,
     ) -> Result<Option<Link>, CallError> {
-        let (packet, view) = (&asked.packet, &self.fetcher.view);
+        let (packet, view) = (asked.request.packet(), &self.fetcher.view);
         for _ in 0..MOST_LOOKS {
             let refreshed = match self.memory.meaning(tag, packet) {
                 Meaning::Block(link) => return Ok(Some(link)),
@@ -338,12 +337,12 @@ impl Inner {
         if !denies(&answered.answer) {
             return false;
         }
-        let Some(index) = asked.want.index() else { return true };
+        let Some(index) = asked.query.index else { return true };
         let count = match self.fetcher.transactions_in(link.hash) {
             Some(count) => count,
             None => {
                 let now = self.fetcher.view.clock().now();
-                let fetched = self.fetcher.fetch(Fetch::Thin(link.hash), now).await;
+                let fetched = self.fetcher.fetch(Query::new(Part::BlockWithHashes, link.hash), now).await;
                 match fetched.map(|landed| landed.value) {
                     Ok(Fetched::Thin(thin)) => thin.len() as u64,
                     // It is there, in whatever form; what it has at that position is the node's to say.
@@ -371,7 +370,7 @@ impl Inner {
         let view = &self.fetcher.view;
         let (mut denied, mut restored, mut confirmed) = (None, false, false);
         for _ in 0..MOST_LOOKS {
-            let look = self.memory.look(asked.want, &asked.packet);
+            let look = self.memory.look(asked.query, asked.request.packet());
             if let Look::Fetch(_) | Look::Buy(..) | Look::Confirm(..) = look
                 && !mem::replace(&mut restored, true)
                 && let Some(answered) = Box::pin(self.restore(asked, Upstreams::Answer)).await
@@ -379,7 +378,7 @@ impl Inner {
                 return Ok(answered);
             }
             let waited = match look {
-                Look::Hit(piece) => return Ok(self.memory.hit(asked.want, piece)),
+                Look::Hit(piece) => return Ok(self.memory.hit(asked.query, piece)),
                 Look::Forward | Look::Tagged => break,
                 Look::Refresh(tag) => view.refresh(tag, arrival).await,
                 Look::Establish => view.establish(arrival).await,
@@ -410,10 +409,11 @@ impl Inner {
                 }
                 Look::Renew(fetch, piece) => {
                     if !Box::pin(self.fetcher.renew(fetch, arrival)).await
-                        && let Look::Renew(..) | Look::Hit(_) = self.memory.look(asked.want, &asked.packet)
+                        && let Look::Renew(..) | Look::Hit(_) =
+                            self.memory.look(asked.query, asked.request.packet())
                     {
                         // What there is is still good, and still canonical.
-                        return Ok(self.memory.hit(asked.want, piece));
+                        return Ok(self.memory.hit(asked.query, piece));
                     }
                     Ok(())
                 }
@@ -446,14 +446,14 @@ impl Inner {
 
     /// Fetches the block at a number where something that was fetched alone is said to be. Returns whether it came; if it
     /// shows that the other is not there, that is dropped.
-    async fn confirm_place(&self, asked: &Cacheable, block: Fetch, arrival: Stamp) -> bool {
+    async fn confirm_place(&self, asked: &Cacheable, block: Query, arrival: Stamp) -> bool {
         let fetched = self.fetcher.fetch(block, arrival).await;
         let (number, hash, thin) = match fetched.map(|landed| landed.value) {
             Ok(Fetched::Block(block)) => (block.header().number, block.hash(), None),
             Ok(Fetched::Thin(thin)) => (thin.header().number, thin.hash(), Some(thin)),
             _ => return false,
         };
-        let Some(transaction) = asked.want.transaction() else { return true };
+        let Some(transaction) = asked.query.transaction() else { return true };
         let cache = &self.fetcher.cache;
         let block = cache.block(hash);
         let is_at = |index| match (&block, &thin) {
@@ -479,11 +479,11 @@ impl Inner {
     async fn fetch(
         self: &Arc<Self>,
         asked: &Cacheable,
-        fetch: Fetch,
+        fetch: Query,
         arrival: Stamp,
     ) -> Result<Came, CallError> {
         if self.fetcher.is_lacking(fetch) && self.known(asked, fetch).is_some() {
-            return Err(CallError::Lacking { what: fetch.asked() });
+            return Err(CallError::Lacking { what: fetch });
         }
         let before = self.before(asked);
         let Landed { value, joined, sent } = match self.fetcher.fetch(fetch, arrival).await {
@@ -492,8 +492,7 @@ impl Inner {
             Err(error @ (UpstreamError::TooLarge { .. } | UpstreamError::Status(_)))
                 if !asked.takes(fetch) =>
             {
-                if let (UpstreamError::TooLarge { .. }, Fetch::Block(_) | Fetch::BlockAt(_)) = (error, fetch)
-                {
+                if let (UpstreamError::TooLarge { .. }, Part::Block) = (error, fetch.part) {
                     self.fetcher.found_vain(fetch);
                 }
                 return self.forward_instead(asked, arrival).await;
@@ -537,15 +536,17 @@ impl Inner {
         };
         if let Fetched::Other(answer) = value {
             if self.denies_block(asked, fetch, &answer) {
-                if let Some(number) = asked.want.number().filter(|_| !is_block(fetch)) {
+                if let Some(number) = asked.query.number().filter(|_| !is_block(fetch)) {
                     self.check_place(number).await;
                 }
                 return Ok(Came::Denied);
             }
             let is_content = answer.is_content();
             // A count of no block is the node's to give, too: nodes differ.
-            if !asked.takes(fetch) && (is_content || asked.counts() || matches!(answer, Answer::Error(_))) {
-                if let Fetch::Block(_) | Fetch::BlockAt(_) = fetch {
+            if !asked.takes(fetch)
+                && (is_content || asked.query.is_count() || matches!(answer, Answer::Error(_)))
+            {
+                if fetch.part == Part::Block {
                     self.fetcher.found_vain(fetch);
                 }
                 // Not to be cut, or an answer to what the client did not ask: it is the node's to give in the form that was
@@ -562,7 +563,7 @@ impl Inner {
         } else {
             // Not for long: the answer is in hand, and the purchase goes on without it.
             let _ = timeout(BUY_PATIENCE, self.buy_the_rest(&value, arrival)).await;
-            cut(asked.want, &value)
+            cut(asked.query, &value)
         };
         // The proof, or the rest of the block, took its time too.
         if self.is_overtaken(asked, &value, before, sent) {
@@ -592,7 +593,7 @@ impl Inner {
         let Forwarded { answered, place, before, sent } = forwarded;
         // What is known to be there is not absent.
         let is_absent = answered.answer.is_null()
-            && asked.want.index().is_none()
+            && asked.query.index.is_none()
             && before.asked.is_some()
             && !view.tracker().rules().development;
         let may_have_left = || match place {
@@ -602,7 +603,7 @@ impl Inner {
                 matches!(answered.answer, Answer::Result(_)) && self.has_changed_at(asked, *before, *sent)
             }
         };
-        if asked.names_hash() || !may_have_left() {
+        if asked.query.names_hash() || !may_have_left() {
             return false;
         }
         // The answer may be newer than the view.
@@ -613,12 +614,12 @@ impl Inner {
     fn before(&self, asked: &Cacheable) -> Before {
         let tracker = self.fetcher.view.tracker();
         let known_at = |number| tracker.known_at(number);
-        Before { head: tracker.head(), asked: asked.want.number().and_then(known_at) }
+        Before { head: tracker.head(), asked: asked.query.number().and_then(known_at) }
     }
 
     /// Returns whether the chain changed under an answer while it was waited for. An orphan is served by its hash.
     fn is_overtaken(&self, asked: &Cacheable, value: &Fetched, before: Before, sent: Stamp) -> bool {
-        !asked.names_hash()
+        !asked.query.names_hash()
             && match (value, value.place()) {
                 (Fetched::Other(Answer::Error(_)), _) => false,
                 (_, Some(place)) => self.has_changed(place, before, sent),
@@ -639,7 +640,7 @@ impl Inner {
         let now = self.before(asked).asked;
         now != before.asked
             || (now.is_none() && self.fetcher.view.tracker().has_left(sent))
-            || asked.want.number().is_some_and(|number| self.is_above_new_head(number, before))
+            || asked.query.number().is_some_and(|number| self.is_above_new_head(number, before))
     }
 
     /// Returns whether another head than before was accepted, and is below this number.
@@ -651,23 +652,20 @@ impl Inner {
     /// Returns whether a block has transactions, and so receipts.
     async fn lists_some(&self, known: KnownBlock) -> bool {
         if self.fetcher.transactions_in(known.hash).is_none() {
-            let _ = self.fetcher.fetch(Fetch::Thin(known.hash), self.fetcher.view.clock().now()).await;
+            let block = Query::new(Part::BlockWithHashes, known.hash);
+            let _ = self.fetcher.fetch(block, self.fetcher.view.clock().now()).await;
         }
         self.fetcher.transactions_in(known.hash).is_some_and(|count| count > 0)
     }
 
     /// Returns whether an answer says that a block which the view named is not there.
-    fn denies_block(&self, asked: &Cacheable, fetch: Fetch, answer: &Answer) -> bool {
-        let (block, is_of_block) = match fetch {
-            Fetch::Block(block) | Fetch::Thin(block) | Fetch::Receipts(block) => (block, true),
-            // Past the end there is nothing in any block.
-            Fetch::TransactionIn(block, index) => {
-                (block, self.fetcher.transactions_in(block).is_none_or(|count| index.0 < count))
-            }
-            _ => return false,
-        };
-        let denies = is_of_block && !asked.names_hash() && denies(answer);
-        let number = asked.want.number().or_else(|| Some(self.fetcher.view.cached_link(block)?.number));
+    fn denies_block(&self, asked: &Cacheable, fetch: Query, answer: &Answer) -> bool {
+        let At::Hash(block) = fetch.at else { return false };
+        // Past the end there is nothing in any block.
+        let count = fetch.index.and_then(|_| self.fetcher.transactions_in(block));
+        let is_of_block = fetch.index.zip(count).is_none_or(|(index, count)| index.0 < count);
+        let denies = is_of_block && !asked.query.names_hash() && denies(answer);
+        let number = asked.query.number().or_else(|| Some(self.fetcher.view.cached_link(block)?.number));
         if let Some(number) = number.filter(|_| denies && is_block(fetch)) {
             self.fetcher.view.learn(|tracker, _| tracker.disown_denied(number, block));
         }
@@ -678,34 +676,35 @@ impl Inner {
 
     /// The block that an answer must be of, if it is known to exist: the view has that block, and if the answer is about a
     /// transaction, a cached block lists it. Whether the view is fresh is seen to before anything is made of it.
-    fn known(&self, asked: &Cacheable, fetch: Fetch) -> Option<KnownBlock> {
+    fn known(&self, asked: &Cacheable, fetch: Query) -> Option<KnownBlock> {
         let view = &self.fetcher.view;
         if view.tracker().rules().development {
             return None;
         }
-        let arrival = asked.packet.arrival(view.clock());
+        let arrival = asked.request.packet().arrival(view.clock());
         let known_at = |number: BlockNumber| {
             let hash = view.tracker().canonical_at(number, arrival)?;
             Some(KnownBlock { number, hash })
         };
         let known_as = |hash: BlockHash| {
-            let number = asked.want.number().or_else(|| Some(view.cached_link(hash)?.number));
+            let number = asked.query.number().or_else(|| Some(view.cached_link(hash)?.number));
             let number = number.or_else(|| view.tracker().tracked_number(hash))?;
             known_at(number).filter(|known| known.hash == hash)
         };
-        let has = |known: &KnownBlock, index: TxPosition| {
+        let is_listed = |known: &KnownBlock| {
+            let Some(index) = fetch.index else { return true };
             self.fetcher.transactions_in(known.hash).is_some_and(|count| index.0 < count)
         };
-        match fetch {
-            Fetch::Block(hash) | Fetch::Thin(hash) | Fetch::Receipts(hash) => known_as(hash),
-            Fetch::BlockAt(number) | Fetch::ThinAt(number) | Fetch::ReceiptsAt(number) => known_at(number),
-            Fetch::TransactionIn(hash, index) => known_as(hash).filter(|known| has(known, index)),
-            Fetch::TransactionAt(number, index) => known_at(number).filter(|known| has(known, index)),
-            Fetch::Transaction(hash) | Fetch::Receipt(hash) => {
-                let (number, hash) = self.fetcher.known_home(hash, arrival)?;
+        let known = match fetch.at {
+            At::Hash(hash) => known_as(hash),
+            At::Number(number) => known_at(number),
+            At::Tag(_) => None,
+            At::Tx(transaction) => {
+                let (number, hash) = self.fetcher.known_home(transaction, arrival)?;
                 Some(KnownBlock { number, hash })
             }
-        }
+        };
+        known.filter(is_listed)
     }
 
     /// The upstream does not have what must be there. Asks again, of another endpoint if there is one, unless the block
@@ -713,11 +712,11 @@ impl Inner {
     async fn insist(
         &self,
         asked: &Cacheable,
-        fetch: Fetch,
+        fetch: Query,
         known: KnownBlock,
     ) -> Result<Option<Landed<Fetched>>, CallError> {
         let view = &self.fetcher.view;
-        let arrival = asked.packet.arrival(view.clock());
+        let arrival = asked.request.packet().arrival(view.clock());
         let is_known = || view.tracker().canonical_at(known.number, arrival) == Some(known.hash);
         if is_block(fetch) && view.learn(|tracker, _| tracker.disown_denied(known.number, known.hash)) {
             return Ok(None);
@@ -741,18 +740,19 @@ impl Inner {
             return Ok(None);
         }
         self.fetcher.note_lacking(fetch);
-        debug!(what = %fetch.asked(), method = asked.method.as_str(), "upstream lacks a known block, transaction or receipt; answering -32010");
-        Err(CallError::Lacking { what: fetch.asked() })
+        debug!(what = %fetch, method = asked.request.call().method.as_str(), "upstream lacks a known block, transaction or receipt; answering -32010");
+        Err(CallError::Lacking { what: fetch })
     }
 
     /// Asks which block stands at a number, so that the view learns if it is another than it takes it to be. A node that lacks
     /// receipts says nothing about their block: it may have pruned them.
     async fn check_place(&self, number: BlockNumber) {
-        let _ = self.fetcher.fetch(Fetch::ThinAt(number), self.fetcher.view.clock().now()).await;
+        let block = Query::new(Part::BlockWithHashes, number);
+        let _ = self.fetcher.fetch(block, self.fetcher.view.clock().now()).await;
     }
 
     fn demands_proof(&self, asked: &Cacheable) -> bool {
-        self.fetcher.verifier.demands_proof(asked.want.kind())
+        self.fetcher.verifier.demands_proof(Kind::of(asked.query.part))
     }
 
     /// The answer, proved. Something that came alone is first held against its block when that has come for
@@ -761,13 +761,13 @@ impl Inner {
     async fn prove_fetched(
         &self,
         asked: &Cacheable,
-        fetch: Fetch,
+        fetch: Query,
         fetched: &Fetched,
         sent: Stamp,
         arrival: Stamp,
     ) -> Result<Option<Bytes>, CallError> {
         let is_lone = matches!(fetched, Fetched::Transaction(_) | Fetched::Receipt(_));
-        let proved = self.fetcher.proved(asked.want, fetched, arrival, fetch.canonical(sent)).await;
+        let proved = self.fetcher.proved(asked.query, fetched, arrival, canonical(fetch, sent)).await;
         if !is_lone || !matches!(proved, Ok(None)) {
             return self.judge_proof(asked, fetched, proved);
         }
@@ -778,7 +778,7 @@ impl Inner {
                 Err(CallError::Unproved)
             }
             Fetched::Other(_) => Ok(None),
-            value => self.prove(asked, &value, arrival, fetch.canonical(sent)).await,
+            value => self.prove(asked, &value, arrival, canonical(fetch, sent)).await,
         }
     }
 
@@ -790,7 +790,7 @@ impl Inner {
         arrival: Stamp,
         canonical: Option<Stamp>,
     ) -> Result<Option<Bytes>, CallError> {
-        let proved = self.fetcher.proved(asked.want, fetched, arrival, canonical).await;
+        let proved = self.fetcher.proved(asked.query, fetched, arrival, canonical).await;
         self.judge_proof(asked, fetched, proved)
     }
 
@@ -805,7 +805,7 @@ impl Inner {
             Ok(Some(proved)) => Ok(Some(proved)),
             Ok(None) if rejects => Err(CallError::Unproved),
             Err(error) if rejects => Err(CallError::Upstream(error)),
-            Ok(None) | Err(_) => Ok(cut(asked.want, fetched)),
+            Ok(None) | Err(_) => Ok(cut(asked.query, fetched)),
         }
     }
 
@@ -814,20 +814,21 @@ impl Inner {
         let (demands_proof, rejects) = (self.demands_proof(asked), self.fetcher.verifier.rejects());
         // As canonical as anything else that is asked for by what is canonical.
         let head = self.fetcher.view.tracker().head().map(|head| head.number);
-        let block = asked.want.number().filter(|number| Some(*number) <= head);
-        let followed = !asked.names_hash();
+        let block = asked.query.number().filter(|number| Some(*number) <= head);
+        let followed = !asked.query.names_hash();
         // Nearer to the head another may be on another branch, and what it has there is no better than nothing.
         let null_elsewhere = block.is_some_and(|block| is_settled(block, head));
         let need = Need { block, followed, null_elsewhere, ..Need::default() };
         let call = asked.call().with_need(need);
         let (before, sent) = (self.before(asked), self.fetcher.view.clock().now());
-        let Some(question) = asked.question() else {
+        let question = asked.query;
+        if !question.is_verifiable() {
             let answered = self.forward(call, Outcome::Miss).await?;
-            if asked.counts() && demands_proof && rejects && answered.answer.is_content() {
+            if asked.query.is_count() && demands_proof && rejects && answered.answer.is_content() {
                 return Err(CallError::Unproved);
             }
             return Ok(Forwarded { answered, place: None, before, sent });
-        };
+        }
         let check = self.fetcher.check(question, sent);
         let answer = self.fetcher.ask(call, &check).await.map_err(CallError::Upstream)?;
         let checked = match check.verdict() {
@@ -853,13 +854,13 @@ impl Inner {
     }
 
     /// Fetches a whole block, or all its receipts; tells whether that worked.
-    async fn buy(&self, whole: Fetch, arrival: Stamp) -> bool {
+    async fn buy(&self, whole: Query, arrival: Stamp) -> bool {
         let bought = self.fetcher.fetch(whole, arrival).await;
         let worked = bought.is_ok_and(|landed| self.fetcher.is_kept(&landed.value));
         if !worked {
-            match whole {
-                Fetch::Block(block) => self.memory.tally().give_up(Wanted::Transaction, block),
-                Fetch::Receipts(block) => self.memory.tally().give_up(Wanted::Receipt, block),
+            match (whole.part, whole.at) {
+                (Part::Block, At::Hash(block)) => self.memory.tally().give_up(Wanted::Transaction, block),
+                (Part::Receipts, At::Hash(block)) => self.memory.tally().give_up(Wanted::Receipt, block),
                 _ => {}
             }
         }
@@ -902,16 +903,15 @@ impl Inner {
     }
 
     /// By hash where it is sure that it stands there, else by number.
-    fn whole(&self, wanted: Wanted, Place { block, number, .. }: Place, arrival: Stamp) -> Fetch {
+    fn whole(&self, wanted: Wanted, Place { block, number, .. }: Place, arrival: Stamp) -> Query {
         let surely = matches!(
             self.fetcher.view.tracker().lookup(number, arrival),
             Lookup::Final(at) | Lookup::Tracked { hash: at, fresh: true } if at == block
         );
-        match (wanted, surely) {
-            (Wanted::Transaction, true) => Fetch::Block(block),
-            (Wanted::Transaction, false) => Fetch::BlockAt(number),
-            (Wanted::Receipt, true) => Fetch::Receipts(block),
-            (Wanted::Receipt, false) => Fetch::ReceiptsAt(number),
+        let at = if surely { At::Hash(block) } else { At::Number(number) };
+        match wanted {
+            Wanted::Transaction => Query::new(Part::Block, at),
+            Wanted::Receipt => Query::new(Part::Receipts, at),
         }
     }
 

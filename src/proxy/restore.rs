@@ -4,8 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     coalesce::Coalesce,
-    fetch::{Fetch, Fetched, Fetcher},
-    want::Want,
+    fetch::{Fetched, Fetcher},
 };
 use crate::{
     cache::{
@@ -13,7 +12,7 @@ use crate::{
         tier::{ChainKey, Part, TierKind},
     },
     chain::{Link, Lookup, Stamp},
-    eth::{Block, BlockHash, BlockNumber, Receipts, TxHash},
+    eth::{self, At, Block, BlockHash, BlockNumber, Query, Receipts, TxHash},
     timeout::timeout,
     upstream::is_development,
     verify::{Doubt, Verified},
@@ -33,7 +32,7 @@ pub(super) struct Restorer {
     pub(super) tiers: Tiers,
     /// The chain that it must be, if the operator says so.
     chain_id: Option<u64>,
-    flights: Coalesce<(Fetch, Upstreams), Option<Option<TierKind>>>,
+    flights: Coalesce<(Query, Upstreams), Option<Option<TierKind>>>,
     names: [Arc<str>; TierKind::ALL.len()],
 }
 
@@ -60,38 +59,36 @@ impl Fetcher {
     /// to be brought.
     pub(super) async fn restore(
         self: &Arc<Self>,
-        want: Want,
+        query: Query,
         arrival: Stamp,
         upstreams: Upstreams,
     ) -> Option<Option<TierKind>> {
         if self.restorer.tiers.is_empty() {
             return None;
         }
-        let fetch = want.whole()?;
+        let whole = query.whole()?;
         let this = self.clone();
-        let bring = move || async move { this.bring(fetch, upstreams).await };
+        let bring = move || async move { this.bring(whole, upstreams).await };
         // Whenever it was begun: what is final does not change.
-        let landed = self.restorer.flights.run((fetch, upstreams), arrival, |_| true, bring).await;
+        let landed = self.restorer.flights.run((whole, upstreams), arrival, |_| true, bring).await;
         landed.ok()?.value
     }
 
-    async fn bring(self: &Arc<Self>, fetch: Fetch, upstreams: Upstreams) -> Option<Option<TierKind>> {
+    async fn bring(self: &Arc<Self>, whole: Query, upstreams: Upstreams) -> Option<Option<TierKind>> {
         let generation = self.view.generation();
         let chain = self.stored_as(upstreams).await?;
-        let (at, hash) = match fetch {
-            Fetch::Block(hash) | Fetch::Receipts(hash) => (None, hash),
-            Fetch::BlockAt(number) | Fetch::ReceiptsAt(number) => {
+        let (at, hash) = match whole.at {
+            At::Hash(hash) => (None, hash),
+            At::Number(number) => {
                 let (hash, asked) = self.final_hash(chain, number, upstreams).await?;
                 (Some((number, asked)), hash)
             }
-            Fetch::Transaction(transaction) | Fetch::Receipt(transaction) => {
+            At::Tx(transaction) => {
                 let (number, _) = self.restorer.tiers.place_of(chain, transaction).await?.value;
                 let (hash, asked) = self.final_hash(chain, number, upstreams).await?;
                 (Some((number, asked)), hash)
             }
-            Fetch::Thin(_) | Fetch::ThinAt(_) | Fetch::TransactionIn(..) | Fetch::TransactionAt(..) => {
-                return None;
-            }
+            At::Tag(_) => return None,
         };
         let (block, mut tier) = self.bring_block(chain, hash, generation, upstreams).await?;
         if let Some((number, asked)) = at {
@@ -101,7 +98,7 @@ impl Fetcher {
             // Only now is it known to be final.
             self.view.spill_block(&block, tier);
         }
-        if let Fetch::Receipts(_) | Fetch::ReceiptsAt(_) | Fetch::Receipt(_) = fetch {
+        if let eth::Part::Receipts | eth::Part::Receipt = whole.part {
             tier = self.bring_receipts(chain, &block, generation, upstreams).await?.or(tier);
         }
         Some(tier)
@@ -293,29 +290,25 @@ impl Fetcher {
     }
 
     /// Brings back what this would fetch, if a tier has it.
-    pub(super) async fn recover(self: &Arc<Self>, fetch: Fetch) -> Option<Fetched> {
+    pub(super) async fn recover(self: &Arc<Self>, whole: Query) -> Option<Fetched> {
         if self.restorer.tiers.is_empty() {
             return None;
         }
-        self.bring(fetch, Upstreams::Answer).await?;
-        self.in_memory(fetch)
+        self.bring(whole, Upstreams::Answer).await?;
+        self.in_memory(whole)
     }
 
-    fn in_memory(&self, fetch: Fetch) -> Option<Fetched> {
-        let hash = match fetch {
-            Fetch::Block(hash) | Fetch::Receipts(hash) => hash,
-            Fetch::BlockAt(number) | Fetch::ReceiptsAt(number) => {
-                match self.view.tracker().lookup(number, self.view.clock().now()) {
-                    Lookup::Final(hash) => hash,
-                    _ => return None,
-                }
-            }
-            _ => return None,
+    fn in_memory(&self, whole: Query) -> Option<Fetched> {
+        let hash = match whole.at {
+            At::Hash(hash) => hash,
+            At::Number(number) => match self.view.tracker().lookup(number, self.view.clock().now()) {
+                Lookup::Final(hash) => hash,
+                _ => return None,
+            },
+            At::Tag(_) | At::Tx(_) => return None,
         };
-        match fetch {
-            Fetch::Block(_) | Fetch::BlockAt(_) => {
-                self.good_block(hash, Upstreams::Answer).map(Fetched::Block)
-            }
+        match whole.part {
+            eth::Part::Block => self.good_block(hash, Upstreams::Answer).map(Fetched::Block),
             _ => self.good_receipts(hash, Upstreams::Answer).map(Fetched::Receipts),
         }
     }

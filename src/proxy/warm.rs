@@ -10,12 +10,12 @@ use tokio::sync::Semaphore;
 use super::{
     CallError,
     coalesce::Landed,
-    fetch::{Fetch, Fetched, Fetcher},
+    fetch::{Fetched, Fetcher},
 };
 use crate::{
     cache::Held,
     chain::Lookup,
-    eth::{BlockHash, BlockNumber, Tag},
+    eth::{BlockHash, BlockNumber, Part, Query, Tag},
     jsonrpc::Answer,
     timeout::timeout,
     upstream::UpstreamError,
@@ -83,8 +83,8 @@ pub enum WarmError {
 
 /// Where a number stands, and how what stands there is fetched.
 enum Target {
-    Known(BlockHash, Fetch),
-    Ask(Fetch),
+    Known(BlockHash, Query),
+    Ask(Query),
     Above(BlockNumber),
 }
 
@@ -193,7 +193,7 @@ impl Warmer {
             }
             return Ok(Piece::Present(held));
         }
-        if fetcher.recover(Fetch::Receipts(block)).await.is_some()
+        if fetcher.recover(Query::new(Part::Receipts, block)).await.is_some()
             && let Some(held) = fetcher.cache.held_receipts(block)
         {
             return Ok(Piece::Present(held));
@@ -201,7 +201,7 @@ impl Warmer {
         if !fetcher.has_block_receipts() {
             return Ok(Piece::Unkept("the node has no eth_getBlockReceipts".to_owned()));
         }
-        let receipts = match self.fetch(Fetch::Receipts(block)).await? {
+        let receipts = match self.fetch(Query::new(Part::Receipts, block)).await? {
             Ok(Fetched::Receipts(receipts)) => receipts,
             Ok(_) => return Ok(Piece::Unkept(UNVERIFIED.to_owned())),
             Err(why) => return Ok(Piece::Unkept(why)),
@@ -226,20 +226,20 @@ impl Warmer {
         }
         Ok(match found {
             Lookup::Final(hash) | Lookup::Tracked { hash, fresh: true } => {
-                Target::Known(hash, Fetch::Block(hash))
+                Target::Known(hash, Query::new(Part::Block, hash))
             }
             Lookup::Tracked { hash, fresh: false } | Lookup::Asked(hash) => {
-                Target::Known(hash, Fetch::BlockAt(number))
+                Target::Known(hash, Query::new(Part::Block, number))
             }
             Lookup::Above { .. } => {
                 Target::Above(view.tracker().head().map_or(BlockNumber(0), |head| head.number))
             }
-            Lookup::Unknown => Target::Ask(Fetch::BlockAt(number)),
+            Lookup::Unknown => Target::Ask(Query::new(Part::Block, number)),
         })
     }
 
     /// Fetches; the inner error says why what came is nothing to be kept.
-    async fn fetch(&self, fetch: Fetch) -> Result<Result<Fetched, String>, UpstreamError> {
+    async fn fetch(&self, fetch: Query) -> Result<Result<Fetched, String>, UpstreamError> {
         let fetcher = &self.fetcher;
         if fetcher.is_vain(fetch) {
             return Ok(Err("it was fetched less than a minute ago, and could not be kept".to_owned()));

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{Audience, EndpointId, Need, UpstreamError};
 use crate::{
     budget::ByteLease,
-    eth::{BlockNumber, is_write},
+    eth::{BlockNumber, Query, is_write},
     jsonrpc::{Answer, MethodName, Params},
     trace::Origin,
     verify::{Check, Failure},
@@ -73,6 +73,11 @@ impl Call {
             origin: Origin::default(),
             audience: None,
         }
+    }
+
+    /// A call that asks a node for this.
+    pub fn of(query: Query) -> Self {
+        Self::new(query.method(), query.params())
     }
 
     /// The same call, whose answer must pass this.

@@ -11,7 +11,7 @@ use memchr::{memchr_iter, memchr2_iter};
 use serde::de::IgnoredAny;
 
 use super::{EndpointUrl, Reach};
-use crate::{eth::Operation, jsonrpc::Answer};
+use crate::{eth::Query, jsonrpc::Answer};
 
 /// A part of a path or a query that is shorter is no key: `v3`, `rpc`, `mainnet`.
 const SHORTEST_PART: usize = 8;
@@ -160,7 +160,7 @@ impl Secrets {
 
 /// Returns whether the cache keeps answers of this method: blocks, transactions and receipts.
 pub(super) fn is_content(method: &str) -> bool {
-    Operation::METHODS.contains(&method) || method == "eth_getBlockReceipts"
+    Query::METHODS.contains(&method) || method == "eth_getBlockReceipts"
 }
 
 /// Returns whether the secret, in whatever case, is a part of these bytes.

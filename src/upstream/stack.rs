@@ -305,10 +305,10 @@ mod tests {
 
     use super::*;
     use crate::{
-        eth::{Block, BlockHash, BlockNumber, Receipts},
+        eth::{Block, BlockHash, BlockNumber, Part, Query, Receipts, Tag},
         jsonrpc::Params,
         upstream::Health,
-        verify::{self, Asked, AskedBlock, Known, Verified, Verifier},
+        verify::{self, Known, Verified, Verifier},
     };
 
     fn upstream<F>(config: &Config, leaf: impl Fn(Calls) -> F + Clone + Send + Sync + 'static) -> Upstream
@@ -382,7 +382,7 @@ mod tests {
     async fn an_answer_that_is_not_accepted_is_a_failure_that_holds_it() {
         let upstream = upstream(&Config::default(), |_| std::future::ready(Ok(zero())));
         let verifier = Verifier::new(verify::Config::default(), verify::Metrics::default());
-        let check = verifier.check_for(Asked::Block(AskedBlock::ByTag), Arc::new(Nothing));
+        let check = verifier.check_for(Query::new(Part::Block, Tag::Latest), Arc::new(Nothing));
         match upstream.call(call().with_check(check)).await {
             Err(UpstreamError::Rejected(mismatch)) => {
                 assert_eq!(mismatch.answer, Answer::Result(Bytes::from_static(b"\"0x0\"")));

@@ -7,7 +7,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tracing::warn;
 
 use super::{Config, Demand, Failure, provability::Provability, structural};
-use crate::eth::{BlockHash, BlockNumber, Header};
+use crate::eth::{BlockHash, BlockNumber, Header, Part};
 
 /// What is known of the rules of the chain that is followed, and so what its content must come up to.
 #[derive(Debug)]
@@ -202,6 +202,14 @@ impl ChainRules {
 impl Kind {
     /// Every kind, each before those that it proves.
     pub const ALL: [Self; 3] = [Self::Header, Self::Transactions, Self::Receipts];
+
+    /// Returns the kind of content that answers a query for this part.
+    pub fn of(part: Part) -> Self {
+        match part {
+            Part::Receipts | Part::Receipt => Self::Receipts,
+            _ => Self::Transactions,
+        }
+    }
 
     fn as_str(self) -> &'static str {
         match self {

@@ -5,8 +5,12 @@ use std::{fmt, pin::pin, sync::Arc, time::SystemTime};
 use parking_lot::Mutex;
 use tracing::{debug, warn};
 
-use super::{Asked, Failure, Known, OnMismatch, Origin, Overdue, ProofWait, Verdict, Verifier};
-use crate::{eth::BlockHash, jsonrpc::Answer, timeout::timeout};
+use super::{Failure, Known, OnMismatch, Origin, Overdue, ProofWait, Verdict, Verifier};
+use crate::{
+    eth::{BlockHash, Query},
+    jsonrpc::Answer,
+    timeout::timeout,
+};
 
 /// Tells an answer from a lie. It travels with a call, so that "ask another upstream" can be decided
 /// where upstreams are chosen; what it found is kept here for whoever made the call, so that nothing is
@@ -16,7 +20,7 @@ pub struct Check(Arc<Inner>);
 
 struct Inner {
     verifier: Verifier,
-    asked: Asked,
+    query: Query,
     known: Arc<dyn Known>,
     /// Of the work that the answer is for, as calls of several may travel together.
     wait: ProofWait,
@@ -26,9 +30,9 @@ struct Inner {
 // === impl Check ===
 
 impl Check {
-    pub(super) fn new(verifier: Verifier, asked: Asked, known: Arc<dyn Known>) -> Self {
+    pub(super) fn new(verifier: Verifier, query: Query, known: Arc<dyn Known>) -> Self {
         let wait = ProofWait::current().unwrap_or_default();
-        Self(Arc::new(Inner { verifier, asked, known, wait, verdict: Mutex::default() }))
+        Self(Arc::new(Inner { verifier, query, known, wait, verdict: Mutex::default() }))
     }
 
     /// Checks an answer of this endpoint's, and tells what was found; that counts once it is [settled](Self::settle), as
@@ -37,12 +41,12 @@ impl Check {
     /// # Errors
     /// If it cannot be right.
     pub async fn examine(&self, upstream: &Arc<str>, answer: &Answer) -> Result<Option<Verdict>, Failure> {
-        let Inner { verifier, asked, known, wait, .. } = &*self.0;
+        let Inner { verifier, query, known, wait, .. } = &*self.0;
         let result = match answer {
             Answer::Result(result) if answer.is_content() => result,
             Answer::Result(_) | Answer::Error(_) => return Ok(None),
         };
-        let checking = wait.watch(verifier.check(*asked, result.clone(), known.clone()));
+        let checking = wait.watch(verifier.check(*query, result.clone(), known.clone()));
         // An answer that is handed on in any case need not wait for ever.
         let found = match verifier.config().on_mismatch {
             OnMismatch::Reject => checking.await,
@@ -57,23 +61,23 @@ impl Check {
         match &found {
             Verdict::Passed(_) => {}
             Verdict::Short => {
-                debug!(%upstream, %asked, "the upstream does not have all receipts of a block yet");
+                debug!(%upstream, asked = %query, "the upstream does not have all receipts of a block yet");
             }
             Verdict::Overdue(overdue) => {
                 verifier.metrics().overdue(*overdue);
                 let reason = overdue.as_str();
                 if overdue.is_overload() && verifier.is_news(reason) {
-                    warn!(%upstream, %asked, reason, "too many proofs at a time; handing answers on without storing them");
+                    warn!(%upstream, asked = %query, reason, "too many proofs at a time; handing answers on without storing them");
                 } else {
-                    debug!(%upstream, %asked, reason, "answer not checked in time; handing it on without storing it");
+                    debug!(%upstream, asked = %query, reason, "answer not checked in time; handing it on without storing it");
                 }
             }
             Verdict::Unproved(failure, _) => {
                 verifier.metrics().unprovable();
                 if verifier.is_sure() && verifier.is_news(failure.as_str()) {
-                    warn!(%upstream, %asked, block = named(result), %failure, "an answer cannot be proved: it is not kept");
+                    warn!(%upstream, asked = %query, block = named(result), %failure, "an answer cannot be proved: it is not kept");
                 } else {
-                    debug!(%upstream, %asked, block = named(result), %failure, "an answer cannot be proved: it is not kept");
+                    debug!(%upstream, asked = %query, block = named(result), %failure, "an answer cannot be proved: it is not kept");
                 }
             }
             Verdict::Wrong(failure) => {
@@ -81,9 +85,9 @@ impl Check {
                 // The one line that an operator needs: what was asked, what came, and what is wrong with it.
                 let block = named(result);
                 if verifier.is_news(failure.as_str()) {
-                    warn!(%upstream, %asked, block, reason = failure.as_str(), %failure, "an answer cannot be right: it is not kept");
+                    warn!(%upstream, asked = %query, block, reason = failure.as_str(), %failure, "an answer cannot be right: it is not kept");
                 } else {
-                    debug!(%upstream, %asked, block, reason = failure.as_str(), %failure, "an answer cannot be right: it is not kept");
+                    debug!(%upstream, asked = %query, block, reason = failure.as_str(), %failure, "an answer cannot be right: it is not kept");
                 }
                 return Err(failure.clone());
             }
@@ -134,6 +138,6 @@ fn named(result: &[u8]) -> Option<String> {
 
 impl fmt::Debug for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Check").field(&self.0.asked).finish()
+        f.debug_tuple("Check").field(&self.0.query).finish()
     }
 }

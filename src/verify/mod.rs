@@ -39,9 +39,9 @@
 //!   or `null`: nodes differ. If it is given, it is right.
 //! - Under Prague and later, which of the known sets of blob constants `blobGasPrice` follows.
 
-mod asked;
 mod chain_rules;
 mod check;
+mod checked;
 mod config;
 mod failure;
 mod metrics;
@@ -55,9 +55,9 @@ mod verified;
 mod verifier;
 
 pub use self::{
-    asked::{Asked, AskedBlock, Checked, Known, Unproved, Verdict},
     chain_rules::{Anchor, InForce, Kind},
     check::Check,
+    checked::{Checked, Known, Unproved, Verdict},
     config::{Config, Demand, OnMismatch},
     failure::{Failure, Part, Reason},
     metrics::Metrics,

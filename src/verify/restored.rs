@@ -5,12 +5,12 @@ use std::{sync::Arc, time::SystemTime};
 use bytes::Bytes;
 
 use super::{
-    AskedBlock, Demand, Failure, Kind, Origin, Verified, Verifier,
+    Demand, Failure, Kind, Origin, Verified, Verifier,
     prove::{self, Proof},
     structural,
     threads::Patience,
 };
-use crate::eth::{Block, BlockHash, Receipts};
+use crate::eth::{At, Block, BlockHash, Receipts};
 
 /// Why something is not taken back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl Verifier {
     ) -> Result<Verified<Block>, Doubt> {
         let (chain_id, size) = (self.anchored_chain(), text.len());
         let prove = move || {
-            let block = structural::block(&text, AskedBlock::ByHash(hash))?;
+            let block = structural::block(&text, At::Hash(hash))?;
             Ok(prove::block_by_parts(block, chain_id, true))
         };
         let proof = self.prove_restored(size, prove).await?;

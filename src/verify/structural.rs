@@ -3,17 +3,17 @@
 use alloy_trie::EMPTY_ROOT_HASH;
 use bytes::Bytes;
 
-use super::{AskedBlock, Failure, Reason, Verified};
+use super::{Failure, Reason, Verified};
 use crate::eth::{
-    Block, BlockHash, BlockNumber, Header, LoneReceipt, LoneTransaction, Place, Receipts, ThinBlock, TxHash,
-    TxPosition,
+    At, Block, BlockHash, BlockNumber, Header, LoneReceipt, LoneTransaction, Place, Receipts, ThinBlock,
+    TxHash, TxPosition,
 };
 
 /// Checks a block with whole transactions.
 ///
 /// # Errors
 /// If it is not the block that was asked for, or its transactions are not its own.
-pub fn block(result: &[u8], asked: AskedBlock) -> Result<Verified<Block>, Failure> {
+pub fn block(result: &[u8], asked: At) -> Result<Verified<Block>, Failure> {
     let (block, places) = Block::read(Bytes::copy_from_slice(result))?;
     let header = *block.header();
     check_header(&header, asked, block.is_empty())?;
@@ -25,7 +25,7 @@ pub fn block(result: &[u8], asked: AskedBlock) -> Result<Verified<Block>, Failur
 ///
 /// # Errors
 /// If it is not the block that was asked for, or its list cannot be its own.
-pub fn thin_block(result: &[u8], asked: AskedBlock) -> Result<Verified<ThinBlock>, Failure> {
+pub fn thin_block(result: &[u8], asked: At) -> Result<Verified<ThinBlock>, Failure> {
     let block = ThinBlock::read(Bytes::copy_from_slice(result))?;
     check_header(block.header(), asked, block.is_empty())?;
     Ok(Verified::structurally(block))
@@ -109,22 +109,22 @@ pub fn lone_transaction(result: &[u8], asked: TxHash) -> Result<Verified<LoneTra
 /// If it is not at that place.
 pub fn lone_transaction_at(
     result: &[u8],
-    asked: AskedBlock,
-    index: TxPosition,
+    asked: At,
+    index: Option<TxPosition>,
 ) -> Result<Verified<LoneTransaction>, Failure> {
     let transaction = LoneTransaction::read(Bytes::copy_from_slice(result))?;
     let Some(place) = transaction.place() else {
         // What is asked for by its place has one.
         return Err(Failure::field(Reason::Names, None, "blockHash", asked, "missing"));
     };
-    equal("transactionIndex", &index, &place.index)?;
+    equal("transactionIndex", &index.unwrap_or(place.index), &place.index)?;
     match asked {
-        AskedBlock::ByHash(hash) => {
+        At::Hash(hash) => {
             equal("blockHash", &hash, &place.block)?;
             return Ok(Verified::structurally(transaction.asked_of_block()));
         }
-        AskedBlock::ByNumber(number) => equal("blockNumber", &number, &place.number)?,
-        AskedBlock::ByTag => {}
+        At::Number(number) => equal("blockNumber", &number, &place.number)?,
+        At::Tag(_) | At::Tx(_) => {}
     }
     Ok(Verified::structurally(transaction))
 }
@@ -155,11 +155,11 @@ pub fn lone_receipt(result: &[u8], asked: TxHash) -> Result<Verified<LoneReceipt
     Ok(Verified::structurally(receipt))
 }
 
-fn check_header(header: &Header, asked: AskedBlock, empty: bool) -> Result<(), Failure> {
+fn check_header(header: &Header, asked: At, empty: bool) -> Result<(), Failure> {
     match asked {
-        AskedBlock::ByHash(hash) => equal("hash", &hash, &header.hash)?,
-        AskedBlock::ByNumber(number) => equal("number", &number, &header.number)?,
-        AskedBlock::ByTag => {}
+        At::Hash(hash) => equal("hash", &hash, &header.hash)?,
+        At::Number(number) => equal("number", &number, &header.number)?,
+        At::Tag(_) | At::Tx(_) => {}
     }
     // The one thing about the transactions that the header tells without hashing them. A chain without roots
     // writes zeros.

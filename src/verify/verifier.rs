@@ -10,15 +10,15 @@ use tokio::time::Instant;
 use tracing::{error, warn};
 
 use super::{
-    Anchor, Asked, AskedBlock, Check, Checked, Config, Demand, Failure, InForce, Kind, Known, Metrics,
-    OnMismatch, Overdue, ProofLimits, Unproved, Verdict, Verified,
+    Anchor, Check, Checked, Config, Demand, Failure, InForce, Kind, Known, Metrics, OnMismatch, Overdue,
+    ProofLimits, Unproved, Verdict, Verified,
     chain_rules::ChainRules,
     prove::{self, Proof},
     structural,
     threads::{Patience, ProofThreads},
 };
 use crate::{
-    eth::{Block, BlockNumber, LoneReceipt, LoneTransaction, Receipts, ThinBlock},
+    eth::{At, Block, BlockNumber, LoneReceipt, LoneTransaction, Part, Query, Receipts, ThinBlock},
     seldom::Seldom,
 };
 
@@ -118,22 +118,23 @@ impl Verifier {
     }
 
     /// The check for a call's answer.
-    pub fn check_for(&self, asked: Asked, known: Arc<dyn Known>) -> Check {
-        Check::new(self.clone(), asked, known)
+    pub fn check_for(&self, query: Query, known: Arc<dyn Known>) -> Check {
+        Check::new(self.clone(), query, known)
     }
 
     /// Checks content: what takes no more than a hash here, the rest where it keeps nobody waiting but its own.
-    pub(super) async fn check(&self, asked: Asked, result: Bytes, known: Arc<dyn Known>) -> Verdict {
-        let is_light = match asked {
-            Asked::Thin(_) => true,
+    pub(super) async fn check(&self, query: Query, result: Bytes, known: Arc<dyn Known>) -> Verdict {
+        let is_light = match query.part {
+            Part::BlockWithHashes => true,
             // Whose signature it is takes longer than to find that out elsewhere.
-            Asked::Transaction(_) | Asked::TransactionAt(..) => !self.0.rules.proves(Kind::Transactions),
-            Asked::Receipt(_) => !self.0.rules.proves(Kind::Receipts),
-            Asked::Block(_) | Asked::Receipts(_) => false,
+            Part::Transaction => !self.0.rules.proves(Kind::Transactions),
+            Part::Receipt => !self.0.rules.proves(Kind::Receipts),
+            Part::Block | Part::Receipts => false,
+            Part::TransactionCount | Part::UncleCount | Part::Number => true,
         };
         if is_light && result.len() <= SMALL {
             // A check that dies spoils nothing but itself, here as elsewhere.
-            let examined = catch_unwind(AssertUnwindSafe(|| self.examine(asked, &result, &*known)));
+            let examined = catch_unwind(AssertUnwindSafe(|| self.examine(query, &result, &*known)));
             return examined.unwrap_or_else(|payload| {
                 let text = payload.downcast_ref::<&str>().copied();
                 let died = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
@@ -142,7 +143,7 @@ impl Verifier {
             });
         }
         let (this, size) = (self.clone(), result.len());
-        let examined = self.prove_apart(size, self.patience(), move || this.examine(asked, &result, &*known));
+        let examined = self.prove_apart(size, self.patience(), move || this.examine(query, &result, &*known));
         examined.await.unwrap_or_else(Verdict::Overdue)
     }
 
@@ -203,9 +204,9 @@ impl Verifier {
         if self.rejects() { Patience::Unlimited } else { Patience::Short }
     }
 
-    fn examine(&self, asked: Asked, result: &Bytes, known: &dyn Known) -> Verdict {
+    fn examine(&self, query: Query, result: &Bytes, known: &dyn Known) -> Verdict {
         let begun = Instant::now();
-        let verdict = self.pass(asked, result, known).unwrap_or_else(Verdict::Wrong);
+        let verdict = self.pass(query, result, known).unwrap_or_else(Verdict::Wrong);
         self.metrics().took(begun.elapsed());
         if let Verdict::Passed(checked) = &verdict {
             self.metrics().passed(checked.level());
@@ -214,27 +215,32 @@ impl Verifier {
     }
 
     /// The error is one of structure: that is wrong on any chain.
-    fn pass(&self, asked: Asked, result: &Bytes, known: &dyn Known) -> Result<Verdict, Failure> {
-        Ok(match asked {
-            Asked::Block(asked) => {
-                let block = structural::block(result, asked)?;
+    fn pass(
+        &self,
+        Query { part, at, index }: Query,
+        result: &Bytes,
+        known: &dyn Known,
+    ) -> Result<Verdict, Failure> {
+        Ok(match (part, at) {
+            (Part::Block, _) => {
+                let block = structural::block(result, at)?;
                 self.0.rules.recognise(block.header())?;
                 self.block(block, known)?
             }
-            Asked::Thin(asked) => {
-                let thin = structural::thin_block(result, asked)?;
+            (Part::BlockWithHashes, _) => {
+                let thin = structural::thin_block(result, at)?;
                 self.0.rules.recognise(thin.header())?;
                 self.0.rules.check_list(thin.header(), thin.is_empty())?;
                 self.thin(thin, known)
             }
-            Asked::Receipts(asked) => self.receipts(result, asked, known)?,
-            Asked::Transaction(hash) => {
+            (Part::Receipts, _) => self.receipts(result, at, known)?,
+            (Part::Transaction, At::Tx(hash)) => {
                 self.transaction(structural::lone_transaction(result, hash)?, known)?
             }
-            Asked::TransactionAt(asked, index) => {
-                self.transaction(structural::lone_transaction_at(result, asked, index)?, known)?
+            (Part::Transaction, _) => {
+                self.transaction(structural::lone_transaction_at(result, at, index)?, known)?
             }
-            Asked::Receipt(hash) => {
+            (Part::Receipt, At::Tx(hash)) => {
                 let receipt = structural::lone_receipt(result, hash)?;
                 let place = receipt.place();
                 let held = known.block(place.block);
@@ -246,6 +252,10 @@ impl Verifier {
                         .verdict(Checked::Receipt),
                     None => Verdict::Passed(Checked::Receipt(receipt)),
                 }
+            }
+            // Nothing to hold it against.
+            (Part::Receipt | Part::TransactionCount | Part::UncleCount | Part::Number, _) => {
+                Verdict::Unproved(Failure::Unfounded, None)
             }
         })
     }
@@ -297,14 +307,14 @@ impl Verifier {
         Ok(judged.verdict(Checked::Transaction))
     }
 
-    fn receipts(&self, result: &Bytes, asked: AskedBlock, known: &dyn Known) -> Result<Verdict, Failure> {
+    fn receipts(&self, result: &Bytes, asked: At, known: &dyn Known) -> Result<Verdict, Failure> {
         let (receipts, places) = structural::read_receipts(result)?;
         let first = places.first().map(|(_, place)| *place);
         let block = match (asked, first) {
-            (AskedBlock::ByHash(hash), _) => Some(hash),
+            (At::Hash(hash), _) => Some(hash),
             (_, Some(first)) => Some(first.block),
-            (AskedBlock::ByNumber(number), None) => known.at(number),
-            (AskedBlock::ByTag, None) => None,
+            (At::Number(number), None) => known.at(number),
+            (At::Tag(_) | At::Tx(_), None) => None,
         };
         let held = block.and_then(|block| known.block(block));
         let listed = block.and_then(|block| known.listed(block));
@@ -313,7 +323,7 @@ impl Verifier {
         let (Some(block), Some(number)) = (block, number) else {
             return Ok(Verdict::Unproved(Failure::Unfounded, None));
         };
-        if let AskedBlock::ByNumber(asked) = asked {
+        if let At::Number(asked) = asked {
             structural::number(asked, number)?;
         }
         if let Some((_, count)) = listed.filter(|(_, count)| *count != receipts.len()) {

@@ -4,8 +4,8 @@ use bytesize::ByteSize;
 use holdfast::{
     cache::{Cache, Config, Kind, Metrics},
     devchain::DevChain,
-    eth::{Block, BlockHash, BlockNumber, TxHash},
-    verify::{self, AskedBlock, Verified},
+    eth::{At, Block, BlockHash, BlockNumber, TxHash},
+    verify::{self, Verified},
 };
 
 use crate::support::upstream;
@@ -15,8 +15,7 @@ mod blocks;
 
 fn insert(cache: &Cache, chain: &DevChain, number: u64) -> BlockHash {
     let hash = chain.hash_at(number).unwrap();
-    let block =
-        verify::block(&chain.block_json(hash, true).unwrap(), AskedBlock::ByHash(BlockHash(hash))).unwrap();
+    let block = verify::block(&chain.block_json(hash, true).unwrap(), At::Hash(BlockHash(hash))).unwrap();
     cache.insert_block(block).hash()
 }
 

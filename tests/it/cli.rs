@@ -25,7 +25,7 @@ async fn the_demo_prints_lines_that_work_as_they_stand() {
 
     let said = demo.said();
     let lines: Vec<_> = said.lines().map(str::trim).filter(|line| line.starts_with("curl ")).collect();
-    for method in ::holdfast::eth::Operation::METHODS {
+    for method in ::holdfast::eth::Query::METHODS {
         assert!(lines.iter().any(|line| line.contains(method)), "no line for {method} in {said}");
     }
     for line in &lines {

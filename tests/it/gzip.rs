@@ -9,8 +9,8 @@ use holdfast::{
     cache::{self, Cache, Deflated, Kind, Whole},
     config::Config,
     devchain::DevChain,
-    eth::{Block, BlockHash, BlockNumber},
-    verify::{self, AskedBlock, Verified},
+    eth::{At, Block, BlockHash, BlockNumber},
+    verify::{self, Verified},
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -325,7 +325,7 @@ fn wordings(chain: &DevChain, number: u64) -> [Verified<Block>; 2] {
     let text = chain.block_json(hash, true).unwrap();
     let spaced = Bytes::from(String::from_utf8(text.to_vec()).unwrap().replace("\":", "\": "));
     assert_ne!(text, spaced);
-    [text, spaced].map(|text| verify::block(&text, AskedBlock::ByHash(BlockHash(hash))).unwrap())
+    [text, spaced].map(|text| verify::block(&text, At::Hash(BlockHash(hash))).unwrap())
 }
 
 fn inflated(deflated: &Deflated) -> Vec<u8> {

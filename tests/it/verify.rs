@@ -6,11 +6,10 @@ use bytes::Bytes;
 use holdfast::{
     config::Config,
     devchain::{DevChain, Fault, Lie},
-    eth::{Block, BlockHash, BlockNumber, Receipts},
+    eth::{Block, BlockHash, BlockNumber, Part, Query, Receipts, Tag},
     jsonrpc::Answer,
     verify::{
-        self, Anchor, Asked, AskedBlock, Checked, Demand, Failure, Kind, Known, OnMismatch, Overdue, Verdict,
-        Verified, Verifier,
+        self, Anchor, Checked, Demand, Failure, Kind, Known, OnMismatch, Overdue, Verdict, Verified, Verifier,
     },
 };
 use serde_json::{Value, json};
@@ -650,7 +649,10 @@ async fn a_check_that_dies_is_one_that_was_not_made_in_time() {
     let chain = mainnet();
     let verifier = verifier(Demand::Auto, 1);
     // What is checked where it is, and what elsewhere.
-    let asked = [(Asked::Thin(AskedBlock::ByTag), false), (Asked::Block(AskedBlock::ByTag), true)];
+    let asked = [
+        (Query::new(Part::BlockWithHashes, Tag::Latest), false),
+        (Query::new(Part::Block, Tag::Latest), true),
+    ];
     for (asked, full) in asked {
         let check = verifier.check_for(asked, Arc::new(Panics));
         let answer = chain.answer(BLOCK_AT, ("latest", full)).unwrap();
@@ -667,7 +669,7 @@ fn verifier(level: Demand, chain_id: u64) -> Verifier {
 }
 
 async fn check(verifier: &Verifier, json: Bytes, held: Held) -> Result<Verified<Block>, Failure> {
-    let check = verifier.check_for(Asked::Block(AskedBlock::ByTag), Arc::new(held));
+    let check = verifier.check_for(Query::new(Part::Block, Tag::Latest), Arc::new(held));
     match check.examine(&"a node".into(), &Answer::Result(json)).await? {
         Some(Verdict::Passed(Checked::Block(block)) | Verdict::Unproved(_, Some(Checked::Block(block)))) => {
             Ok(block)

@@ -14,8 +14,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     cache::{Home, entity::Content},
-    eth::BlockHash,
-    verify::{self, AskedBlock},
+    eth::{At, BlockHash, Tag},
+    verify,
 };
 
 /// The entries, and how many of them have not left.
@@ -59,7 +59,7 @@ fn entity(number: u64, version: u64, size: usize) -> Entity {
         r#"{{"hash":"{hash}","parentHash":"{hash}","number":"{number:#x}","transactionsRoot":"{EMPTY_ROOT_HASH}",
             "uncles":[],"timestamp":"{version:#x}","transactions":[],"padding":"{padding}"}}"#
     );
-    let block = verify::block(json.as_bytes(), AskedBlock::ByTag).unwrap();
+    let block = verify::block(json.as_bytes(), At::Tag(Tag::Latest)).unwrap();
     let home = Arc::new(Home { block: hash, number: BlockNumber(number) });
     Entity { home, content: Content::Block(Arc::new(block)) }
 }

@@ -4,8 +4,8 @@ use super::{Look, Memory, NULL, Piece};
 use crate::{
     cache::{Home, Location},
     chain::{Lookup, Stamp, Tracker},
-    eth::{BlockHash, Tag, TxHash},
-    proxy::{PacketContext, absence::Absent, fetch::Fetch, packet::Wanted},
+    eth::{At, BlockHash, Part, Query, Tag, TxHash},
+    proxy::{PacketContext, absence::Absent, packet::Wanted},
     verify::Kind,
 };
 
@@ -30,19 +30,19 @@ enum Located {
 impl Memory<'_> {
     pub(super) fn transaction(&self, hash: TxHash, arrival: Stamp, packet: &PacketContext) -> Look {
         let content = |Location { home, index }| self.transaction_piece(home.block, index, false);
-        let alone = Fetch::Transaction(hash);
+        let alone = Query::new(Part::Transaction, hash);
         match self.locate(hash, Wanted::Transaction, arrival) {
             Located::Here { location, surely } => match content(location) {
                 Some(piece) => piece.look(),
                 None => {
                     let home = location.home;
-                    let whole = if surely { Fetch::Block(home.block) } else { Fetch::BlockAt(home.number) };
+                    let whole = Query::new(Part::Block, known_as(home, surely));
                     self.rent_or_buy(Wanted::Transaction, hash, home.block, packet, arrival, (alone, whole))
                 }
             },
             Located::Stale(location) if content(location).is_some() => Look::Refresh(Tag::Latest),
             Located::Stale(Location { home, .. }) => {
-                let whole = Fetch::BlockAt(home.number);
+                let whole = Query::new(Part::Block, home.number);
                 self.rent_or_buy(Wanted::Transaction, hash, home.block, packet, arrival, (alone, whole))
             }
             Located::Unconfirmed(location) => self.confirm(location, alone),
@@ -53,7 +53,7 @@ impl Memory<'_> {
 
     /// Has the block at a number fetched, to see whether it is the one that something fetched alone names: in full, unless
     /// that one is cached already.
-    fn confirm(&self, Location { home, .. }: Location, alone: Fetch) -> Look {
+    fn confirm(&self, Location { home, .. }: Location, alone: Query) -> Look {
         if self.view.tracker().head().is_none() {
             // The first head forgets which block was said to be at a number before it.
             return Look::Establish;
@@ -62,27 +62,27 @@ impl Memory<'_> {
             // Where all must be proved, nothing less than the block tells whether hashes are its own.
             || !self.demands_proof(Kind::Transactions)
                 && (self.receipts_of(home.block).is_some() || self.cache.thin(home.block).is_some());
-        let block = if is_cached { Fetch::ThinAt(home.number) } else { Fetch::BlockAt(home.number) };
+        let part = if is_cached { Part::BlockWithHashes } else { Part::Block };
+        let block = Query::new(part, home.number);
         if self.is_vain(block) { Look::Fetch(alone) } else { Look::Confirm(block, alone) }
     }
 
     pub(super) fn receipt(&self, hash: TxHash, arrival: Stamp, packet: &PacketContext) -> Look {
         let content = |Location { home, index }| self.receipt_piece(hash, home.block, index);
-        let alone = Fetch::Receipt(hash);
+        let alone = Query::new(Part::Receipt, hash);
         match self.locate(hash, Wanted::Receipt, arrival) {
             Located::Here { location, surely } => match content(location) {
                 Some(piece) => piece.look(),
                 None if self.has_block_receipts => {
                     let home = location.home;
-                    let whole =
-                        if surely { Fetch::Receipts(home.block) } else { Fetch::ReceiptsAt(home.number) };
+                    let whole = Query::new(Part::Receipts, known_as(home, surely));
                     self.rent_or_buy(Wanted::Receipt, hash, home.block, packet, arrival, (alone, whole))
                 }
                 None => Look::Fetch(alone),
             },
             Located::Stale(location) if content(location).is_some() => Look::Refresh(Tag::Latest),
             Located::Stale(Location { home, .. }) if self.has_block_receipts => {
-                let whole = Fetch::ReceiptsAt(home.number);
+                let whole = Query::new(Part::Receipts, home.number);
                 self.rent_or_buy(Wanted::Receipt, hash, home.block, packet, arrival, (alone, whole))
             }
             Located::Stale(_) => Look::Fetch(alone),
@@ -103,7 +103,7 @@ impl Memory<'_> {
         block: BlockHash,
         packet: &PacketContext,
         arrival: Stamp,
-        (alone, whole): (Fetch, Fetch),
+        (alone, whole): (Query, Query),
     ) -> Look {
         let locate = |hash| match self.locate(hash, wanted, arrival) {
             Located::Here { location, .. } | Located::Stale(location) | Located::Unconfirmed(location) => {
@@ -175,6 +175,11 @@ impl Memory<'_> {
         self.cache.lone_transaction(home.block, index).is_some_and(|lone| lone.hash() == hash)
             || self.cache.lone_receipt(home.block, index).is_some_and(|lone| lone.hash() == hash)
     }
+}
+
+/// Names a block by hash only where it surely is canonical.
+fn known_as(Home { block, number }: Home, surely: bool) -> At {
+    if surely { At::Hash(block) } else { At::Number(number) }
 }
 
 /// A transaction may be in two blocks of a development chain, and the node alone knows which of them it names. While

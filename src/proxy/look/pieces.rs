@@ -5,8 +5,8 @@ use bytes::Bytes;
 use super::{Look, Memory, NULL};
 use crate::{
     cache::Whole,
-    eth::{Block, BlockHash, BlockNumber, Receipts, TxHash, TxPosition},
-    proxy::{Derivation, PacketContext, Source, fetch::Fetch},
+    eth::{Block, BlockHash, BlockNumber, Part, Query, Receipts, TxHash, TxPosition},
+    proxy::{Derivation, PacketContext, Source},
     verify::{Demand, Kind, Verified},
 };
 
@@ -21,7 +21,7 @@ pub(in crate::proxy) struct Piece {
     /// What has a deflated form, or may come to have one, for a caller who takes it.
     pub(in crate::proxy) whole: Option<Whole>,
     /// What it is cut out of must be fetched once more.
-    pub(super) renew: Option<Fetch>,
+    pub(super) renew: Option<Query>,
 }
 
 // === impl Memory ===
@@ -29,8 +29,9 @@ pub(in crate::proxy) struct Piece {
 impl Memory<'_> {
     pub(super) fn block_piece(&self, block: &Verified<Block>, bytes: Bytes) -> Piece {
         let header = block.header();
-        let renew =
-            self.renews(Kind::Transactions, block, header.number).then_some(Fetch::Block(header.hash));
+        let renew = self
+            .renews(Kind::Transactions, block, header.number)
+            .then_some(Query::new(Part::Block, header.hash));
         Piece { bytes, source: Source::Block, whole: None, renew }
     }
 
@@ -60,7 +61,7 @@ impl Memory<'_> {
         }
         let number = lone.place()?.number;
         let renew =
-            self.renews(Kind::Transactions, &lone, number).then_some(Fetch::TransactionIn(hash, index));
+            self.renews(Kind::Transactions, &lone, number).then_some(Query::transaction_in(hash, index));
         Some(Piece { bytes: lone.bytes(), source: Source::Transaction, whole: None, renew })
     }
 
@@ -82,14 +83,15 @@ impl Memory<'_> {
             });
         }
         let lone = self.cache.lone_receipt(hash, index)?;
-        let renew =
-            self.renews(Kind::Receipts, &lone, lone.place().number).then_some(Fetch::Receipt(transaction));
+        let renew = self
+            .renews(Kind::Receipts, &lone, lone.place().number)
+            .then_some(Query::new(Part::Receipt, transaction));
         Some(Piece { bytes: lone.bytes(), source: Source::Receipt, whole: None, renew })
     }
 
-    pub(super) fn receipts_renew(&self, receipts: &Verified<Receipts>) -> Option<Fetch> {
+    pub(super) fn receipts_renew(&self, receipts: &Verified<Receipts>) -> Option<Query> {
         let (hash, number) = receipts.home()?;
-        self.renews(Kind::Receipts, receipts, number).then_some(Fetch::Receipts(hash))
+        self.renews(Kind::Receipts, receipts, number).then_some(Query::new(Part::Receipts, hash))
     }
 
     /// Where nothing is proved, what was said of a block before it was final is asked for once more when
@@ -106,7 +108,7 @@ impl Memory<'_> {
         self.demands(kind) == Demand::Full
     }
 
-    pub(super) fn is_vain(&self, fetch: Fetch) -> bool {
+    pub(super) fn is_vain(&self, fetch: Query) -> bool {
         !self.demands_proof(Kind::Transactions) && self.vain.is_vain(fetch)
     }
 

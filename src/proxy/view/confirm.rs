@@ -10,7 +10,6 @@ use crate::{
     cache::{Era, Unconfirmed, tier::ChainKey},
     eth::{BlockHash, BlockNumber},
     upstream::UpstreamError,
-    verify::AskedBlock,
 };
 
 /// Nobody waits longer for it: what tiers have, the upstream has too.
@@ -188,7 +187,7 @@ impl View {
         hash: BlockHash,
         final_now: BlockNumber,
     ) -> Result<Option<BlockHash>, UpstreamError> {
-        let heard = self.hear(&number.to_string(), AskedBlock::ByNumber(number), self.clock.now()).await?;
+        let heard = self.hear(number, self.clock.now()).await?;
         match heard {
             Ok(named) if named.thin.hash() == hash => Ok(None),
             Ok(named) => self.recognise(named.by).await.map(|()| Some(named.thin.hash())),

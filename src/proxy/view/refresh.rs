@@ -11,14 +11,14 @@ use tracing::{debug, error, info, warn};
 use super::View;
 use crate::{
     chain::{Denied, Finalized, Gap, HeadChange, Link, Lookup, Stamp},
-    eth::{BlockHash, BlockNumber, Tag, ThinBlock},
-    jsonrpc::{Answer, Params},
+    eth::{At, BlockHash, BlockNumber, Part, Query, Tag, ThinBlock},
+    jsonrpc::Answer,
     proxy::known::KnownAt,
     upstream::{
         AnsweredBy, Audience, Call, EndpointId, IdentityError, Need, UpstreamError, is_absence, is_internal,
         is_rate_limit,
     },
-    verify::{Asked, AskedBlock, Check, Checked, Kind, Level, Verdict, Verified},
+    verify::{Check, Checked, Kind, Level, Verdict, Verified},
 };
 
 /// Without a call that needs it, `finalized` is asked for after so many blocks …
@@ -162,7 +162,7 @@ impl View {
         let Some(margin) = self.times().pace.looks_elsewhere(now.time) else { return };
         let this = self.clone();
         tokio::spawn(async move {
-            let (call, _) = this.call(Tag::Latest.as_str(), AskedBlock::ByTag, now);
+            let (call, _) = this.call(Tag::Latest, now);
             this.metrics.upkeep(1);
             let Some((other, verdict)) = this.upstream.ask_another(by, call).await else { return };
             let further = this.named(verdict, false).map(|named| named.link().number);
@@ -180,7 +180,7 @@ impl View {
     /// it, where it does not link to that. `None` if the head cannot be accepted: the finalized block is denied, or was
     /// replaced.
     async fn ask_head(self: &Arc<Self>, sent: Stamp) -> Result<Option<ShownHead>, UpstreamError> {
-        let Some(named) = self.ask(Tag::Latest.as_str(), AskedBlock::ByTag, sent).await? else {
+        let Some(named) = self.ask(Tag::Latest, sent).await? else {
             return Err(UpstreamError::Empty);
         };
         let link = named.link();
@@ -229,7 +229,7 @@ impl View {
         head: BlockNumber,
         by: Option<EndpointId>,
     ) -> Result<FinalCheck, UpstreamError> {
-        let shown = match self.hear_from(by, &number.to_string(), AskedBlock::ByNumber(number)).await {
+        let shown = match self.hear_from(by, number).await {
             Err(error @ UpstreamError::Rejected(_)) => {
                 // A block that cannot be right may be another chain's.
                 self.recognise(by).await?;
@@ -274,7 +274,7 @@ impl View {
         self: &Arc<Self>,
         by: Option<EndpointId>,
     ) -> Result<Option<Link>, UpstreamError> {
-        match self.hear_from(by, Tag::Finalized.as_str(), AskedBlock::ByTag).await? {
+        match self.hear_from(by, Tag::Finalized).await? {
             Ok(own) => Ok(Some(own.link())),
             // Some that have none say so with an error.
             Err(Unnamed::Absent(_) | Unnamed::Refused(_) | Unnamed::Broken) => Ok(None),
@@ -352,7 +352,7 @@ impl View {
         if let Some(cached) = self.cached_link(hash) {
             return Ok(Some(cached));
         }
-        let named = self.ask(&hash.to_string(), AskedBlock::ByHash(hash), sent).await?;
+        let named = self.ask(hash, sent).await?;
         Ok(named.map(|named| {
             let link = named.link();
             self.keep(named);
@@ -404,7 +404,7 @@ impl View {
     }
 
     pub(super) async fn refresh_safe(self: Arc<Self>, sent: Stamp) -> Result<(), UpstreamError> {
-        let Some(named) = self.ask(Tag::Safe.as_str(), AskedBlock::ByTag, sent).await? else {
+        let Some(named) = self.ask(Tag::Safe, sent).await? else {
             self.times().no_safe = Some(sent);
             return Err(UpstreamError::Empty);
         };
@@ -550,7 +550,7 @@ impl View {
     }
 
     async fn ask_finalized(self: &Arc<Self>, sent: Stamp) -> Result<Option<Named>, UpstreamError> {
-        let named = self.ask(Tag::Finalized.as_str(), AskedBlock::ByTag, sent).await?;
+        let named = self.ask(Tag::Finalized, sent).await?;
         if let Some(named) = &named {
             let link = named.link();
             let known = self.tracker().lookup(link.number, sent);
@@ -590,43 +590,39 @@ impl View {
     /// A block by number or tag, its transactions by hash; `None` if there is none, or an error instead.
     pub(super) async fn ask(
         self: &Arc<Self>,
-        block: &str,
-        asked: AskedBlock,
+        at: impl Into<At>,
         sent: Stamp,
     ) -> Result<Option<Named>, UpstreamError> {
-        Ok(self.hear(block, asked, sent).await?.ok())
+        Ok(self.hear(at, sent).await?.ok())
     }
 
     /// The same, and why there is none.
     pub(super) async fn hear(
         self: &Arc<Self>,
-        block: &str,
-        asked: AskedBlock,
+        at: impl Into<At>,
         sent: Stamp,
     ) -> Result<Result<Named, Unnamed>, UpstreamError> {
-        self.hear_by(None, block, asked, sent).await
+        self.hear_by(None, at.into(), sent).await
     }
 
     /// The same, by this endpoint.
     async fn hear_from(
         self: &Arc<Self>,
         endpoint: Option<EndpointId>,
-        block: &str,
-        asked: AskedBlock,
+        at: impl Into<At>,
     ) -> Result<Result<Named, Unnamed>, UpstreamError> {
-        self.hear_by(endpoint, block, asked, self.clock.now()).await
+        self.hear_by(endpoint, at.into(), self.clock.now()).await
     }
 
     async fn hear_by(
         self: &Arc<Self>,
         endpoint: Option<EndpointId>,
-        block: &str,
-        asked: AskedBlock,
+        at: At,
         sent: Stamp,
     ) -> Result<Result<Named, Unnamed>, UpstreamError> {
-        let (call, check) = self.call(block, asked, sent);
+        let (call, check) = self.call(at, sent);
         let by = AnsweredBy::default();
-        let (is_finalized, is_tag) = (block == Tag::Finalized.as_str(), matches!(asked, AskedBlock::ByTag));
+        let (is_finalized, is_tag) = (at == At::Tag(Tag::Finalized), matches!(at, At::Tag(_)));
         self.metrics.upkeep(1);
         let call = call.with_answered_by(&by);
         let asked_call = call.clone();
@@ -658,10 +654,8 @@ impl View {
     /// The blocks of a gap, as far as they come, by one batch. Fails only if nobody waits for them any more: that says
     /// nothing of the head.
     async fn ask_gap(self: &Arc<Self>, gap: Gap, sent: Stamp) -> Result<Vec<Link>, UpstreamError> {
-        let (calls, checks): (Vec<_>, Vec<_>) = (gap.from.0..=gap.to.0)
-            .map(BlockNumber)
-            .map(|number| self.call(&number.to_string(), AskedBlock::ByNumber(number), sent))
-            .unzip();
+        let (calls, checks): (Vec<_>, Vec<_>) =
+            (gap.from.0..=gap.to.0).map(BlockNumber).map(|number| self.call(number, sent)).unzip();
         self.metrics.upkeep(calls.len() as u64);
         let answers = self.upstream.call_all(calls).await;
         let Ok(answers) = answers else { return Ok(Vec::new()) };
@@ -678,21 +672,13 @@ impl View {
         Ok(links.collect())
     }
 
-    fn call(self: &Arc<Self>, named: &str, asked: AskedBlock, sent: Stamp) -> (Call, Check) {
+    fn call(self: &Arc<Self>, at: impl Into<At>, sent: Stamp) -> (Call, Check) {
+        let query = Query::new(Part::BlockWithHashes, at);
         let known = KnownAt::new(self.cache.clone(), self.clone(), sent);
-        let check = self.verifier.check_for(Asked::Thin(asked), Arc::new(known));
-        let method = match asked {
-            AskedBlock::ByHash(_) => "eth_getBlockByHash",
-            AskedBlock::ByNumber(_) | AskedBlock::ByTag => "eth_getBlockByNumber",
-        };
-        let call = Call::new(method, Params::from_own(format!(r#"["{named}",false]"#)));
-        let block = match asked {
-            AskedBlock::ByNumber(number) => Some(number),
-            AskedBlock::ByHash(_) | AskedBlock::ByTag => None,
-        };
-        let is_head = named == Tag::Latest.as_str();
+        let check = self.verifier.check_for(query, Arc::new(known));
+        let (block, is_head) = (query.number(), query.at == At::Tag(Tag::Latest));
         let need = Need { block, followed: true, is_head, ..Need::default() };
-        (call.with_check(check.clone()).with_need(need), check)
+        (Call::of(query).with_check(check.clone()).with_need(need), check)
     }
 
     /// What can be neither proved nor found wrong is believed, and not kept: a chain must be followed also when

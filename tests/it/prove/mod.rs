@@ -12,18 +12,18 @@ mod verdicts;
 
 use bytes::Bytes;
 use holdfast::{
-    eth::{Block, LoneTransaction, Receipts, ThinBlock, TxPosition},
-    verify::{self, AskedBlock, Failure, Verified, prove},
+    eth::{At, Block, LoneTransaction, Receipts, Tag, ThinBlock, TxPosition},
+    verify::{self, Failure, Verified, prove},
 };
 
 /// A block with whole transactions, all checks passed.
 fn block(bytes: &[u8]) -> Result<Verified<Block>, Failure> {
-    prove::block(verify::block(bytes, AskedBlock::ByTag)?, None)
+    prove::block(verify::block(bytes, At::Tag(Tag::Latest))?, None)
 }
 
 /// A block with the hashes of its transactions, all checks passed.
 fn thin_block(bytes: &[u8]) -> Result<Verified<ThinBlock>, Failure> {
-    prove::thin_block(verify::thin_block(bytes, AskedBlock::ByTag)?)
+    prove::thin_block(verify::thin_block(bytes, At::Tag(Tag::Latest))?)
 }
 
 /// The receipts of a block, all checks passed.

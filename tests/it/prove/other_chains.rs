@@ -6,13 +6,10 @@ use bytes::Bytes;
 use holdfast::{
     config::Config,
     devchain::{self, DevChain},
-    eth::{Block, BlockHash, BlockNumber, Receipts},
+    eth::{At, Block, BlockHash, BlockNumber, Part, Query, Receipts, Tag},
     jsonrpc::Answer,
     upstream::{Answers, Calls, DevChainLeaf, EndpointConfig, EndpointParts},
-    verify::{
-        self, Anchor, Asked, AskedBlock, Demand, Known, Level, Metrics, OnMismatch, Verdict, Verified,
-        Verifier,
-    },
+    verify::{self, Anchor, Demand, Known, Level, Metrics, OnMismatch, Verdict, Verified, Verifier},
 };
 use serde_json::{Value, json};
 use tower::{ServiceExt, service_fn, util::BoxCloneSyncService};
@@ -68,7 +65,7 @@ fn verifier(chain_id: u64, is_listed: bool) -> Verifier {
 }
 
 /// Checks an answer; the error is that it is wrong.
-async fn check(verifier: &Verifier, asked: Asked, answer: &Value) -> Result<Verdict, String> {
+async fn check(verifier: &Verifier, asked: Query, answer: &Value) -> Result<Verdict, String> {
     let check = verifier.check_for(asked, Arc::new(Nothing));
     let answer = Answer::Result(Bytes::from(answer.to_string()));
     let found = check.examine(&"a node".into(), &answer).await.map_err(|failure| failure.to_string())?;
@@ -84,8 +81,8 @@ fn level(verdict: &Verdict) -> Option<Level> {
     }
 }
 
-const WHOLE: Asked = Asked::Block(AskedBlock::ByTag);
-const HASHES: Asked = Asked::Thin(AskedBlock::ByTag);
+const WHOLE: Query = Query { part: Part::Block, at: At::Tag(Tag::Latest), index: None };
+const HASHES: Query = Query { part: Part::BlockWithHashes, at: At::Tag(Tag::Latest), index: None };
 
 /// The block with hashes of transactions only.
 fn cut(block: &Value) -> Value {
@@ -152,7 +149,10 @@ async fn blocks_of_other_chains_are_never_called_wrong() {
             let found = found.unwrap_or_else(|wrong| panic!("{name}, hashes only: {wrong}"));
             assert_eq!(level(&found), header, "{name}, hashes only, listed: {is_listed}");
             for transaction in block["transactions"].as_array().unwrap() {
-                let asked = Asked::Transaction(transaction["hash"].as_str().unwrap().parse().unwrap());
+                let asked = Query::new(
+                    Part::Transaction,
+                    At::Tx(transaction["hash"].as_str().unwrap().parse().unwrap()),
+                );
                 let found = check(&verifier, asked, transaction).await;
                 let found = found.unwrap_or_else(|wrong| panic!("{name}: {transaction}: {wrong}"));
                 let is_signed = ["0x0", "0x2"].iter().any(|known| transaction["type"] == *known)
@@ -162,7 +162,7 @@ async fn blocks_of_other_chains_are_never_called_wrong() {
         }
     }
     let Some(receipts) = read("arbitrum-150000000-receipts", "receipts of other chains") else { return };
-    let found = check(&verifier(ARBITRUM, false), Asked::Receipts(AskedBlock::ByTag), &receipts).await;
+    let found = check(&verifier(ARBITRUM, false), Query::new(Part::Receipts, Tag::Latest), &receipts).await;
     assert_eq!(level(&found.unwrap()), Some(Level::Structural), "nothing but their block proves them");
 }
 

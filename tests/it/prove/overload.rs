@@ -11,9 +11,9 @@ use std::{
 use holdfast::{
     config::Config,
     devchain::DevChain,
-    eth::{Block, BlockHash, BlockNumber, Receipts},
+    eth::{Block, BlockHash, BlockNumber, Part, Query, Receipts, Tag},
     jsonrpc::Answer,
-    verify::{Asked, AskedBlock, Known, OnMismatch, ProofLimits, Verified, Verifier},
+    verify::{Known, OnMismatch, ProofLimits, Verified, Verifier},
 };
 use serde_json::{Value, json};
 use tokio::{sync::oneshot, task::JoinHandle};
@@ -103,7 +103,7 @@ impl World {
         let (begins, begun) = oneshot::channel();
         let (release, released) = mpsc::sync_channel(1);
         let holds = Holds { begins: Mutex::new(Some(begins)), released: Mutex::new(released) };
-        let check = self.verifier.check_for(Asked::Block(AskedBlock::ByTag), Arc::new(holds));
+        let check = self.verifier.check_for(Query::new(Part::Block, Tag::Latest), Arc::new(holds));
         let block = self.chain.block_json(self.chain.head().hash, true).unwrap();
         let done = tokio::spawn(async move {
             check.examine(&"node".into(), &Answer::Result(block)).await.unwrap();

@@ -2,8 +2,8 @@
 
 use alloy_consensus::Header;
 use holdfast::{
-    eth::TxHash,
-    verify::{self, AskedBlock, Failure, Level, prove},
+    eth::{At, Tag, TxHash},
+    verify::{self, Failure, Level, prove},
 };
 use serde_json::{Map, Value, json};
 
@@ -243,7 +243,7 @@ fn no_name_may_be_there_twice_in_any_object() {
 fn receipts_are_not_proved_by_a_block_that_is_not() {
     let draft = Draft::of(Fork::London);
     let text = draft.receipts.to_string();
-    let structural = verify::block(draft.block.to_string().as_bytes(), AskedBlock::ByTag).unwrap();
+    let structural = verify::block(draft.block.to_string().as_bytes(), At::Tag(Tag::Latest)).unwrap();
     assert_eq!(receipts(text.as_bytes(), &structural).unwrap().level(), Level::Structural);
 }
 

@@ -1,39 +1,9 @@
-//! What was asked of a node, and what its answer turned out to be.
+//! Results of the checks of an answer.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use super::{Failure, Kind, Level, Origin, Overdue, Verified};
-use crate::eth::{
-    Block, BlockHash, BlockNumber, LoneReceipt, LoneTransaction, Receipts, ThinBlock, TxHash, TxPosition,
-};
-
-/// How a block was asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AskedBlock {
-    /// Only this block will do.
-    ByHash(BlockHash),
-    /// Whatever block stands at this number.
-    ByNumber(BlockNumber),
-    /// Whatever block a tag means.
-    ByTag,
-}
-
-/// What was asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
-    /// A block with whole transactions.
-    Block(AskedBlock),
-    /// A block with hashes of transactions.
-    Thin(AskedBlock),
-    /// The receipts of a block.
-    Receipts(AskedBlock),
-    /// A transaction by its hash.
-    Transaction(TxHash),
-    /// A transaction by its place.
-    TransactionAt(AskedBlock, TxPosition),
-    /// The receipt of a transaction.
-    Receipt(TxHash),
-}
+use crate::eth::{Block, BlockHash, BlockNumber, LoneReceipt, LoneTransaction, Receipts, ThinBlock};
 
 /// An answer that passed its checks.
 #[derive(Clone, Debug)]
@@ -137,33 +107,6 @@ impl Checked {
             }
             Self::Transaction(transaction) => Self::Transaction(transaction.said_by(origin)),
             Self::Receipt(receipt) => Self::Receipt(receipt.said_by(origin)),
-        }
-    }
-}
-
-// === impl AskedBlock ===
-
-impl fmt::Display for AskedBlock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::ByHash(hash) => write!(f, "block {hash}"),
-            Self::ByNumber(number) => write!(f, "block {}", number.0),
-            Self::ByTag => f.write_str("block of a tag"),
-        }
-    }
-}
-
-// === impl Asked ===
-
-impl fmt::Display for Asked {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Block(block) => write!(f, "{block}"),
-            Self::Thin(block) => write!(f, "{block}, by hashes"),
-            Self::Receipts(block) => write!(f, "receipts of {block}"),
-            Self::Transaction(hash) => write!(f, "transaction {hash}"),
-            Self::TransactionAt(block, index) => write!(f, "transaction {} of {block}", index.0),
-            Self::Receipt(hash) => write!(f, "receipt of {hash}"),
         }
     }
 }

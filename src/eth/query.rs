@@ -1,0 +1,363 @@
+//! A question about chain content.
+//!
+//! Two kinds of calls are read as one. The parameters of [`Query::METHODS`] are read strictly, and refused without asking a
+//! node. Those of the others are read leniently: what is not understood is the node's to answer, and its to refuse.
+
+use std::{borrow::Cow, fmt, str::FromStr};
+
+use serde::Deserialize;
+
+use super::{
+    BlockHash, BlockNumber, ParamError, Tag, TxHash, TxPosition,
+    block_id::NumberOrTagError,
+    params,
+    quantity::{self, QuantityError},
+};
+use crate::jsonrpc::{Kind, Params, unescape};
+
+const BLOCK_BY_HASH: &str = "eth_getBlockByHash";
+const BLOCK_BY_NUMBER: &str = "eth_getBlockByNumber";
+const TRANSACTION_BY_HASH: &str = "eth_getTransactionByHash";
+const TRANSACTION_BY_BLOCK_HASH: &str = "eth_getTransactionByBlockHashAndIndex";
+const TRANSACTION_BY_BLOCK_NUMBER: &str = "eth_getTransactionByBlockNumberAndIndex";
+const RECEIPT: &str = "eth_getTransactionReceipt";
+const RECEIPTS: &str = "eth_getBlockReceipts";
+const TRANSACTION_COUNT_BY_HASH: &str = "eth_getBlockTransactionCountByHash";
+const TRANSACTION_COUNT_BY_NUMBER: &str = "eth_getBlockTransactionCountByNumber";
+const UNCLE_COUNT_BY_HASH: &str = "eth_getUncleCountByBlockHash";
+const UNCLE_COUNT_BY_NUMBER: &str = "eth_getUncleCountByBlockNumber";
+const NUMBER: &str = "eth_blockNumber";
+
+/// The expected form of parameters, for messages.
+const HASH: &str = "a string of 0x and 64 hex digits";
+const NUMBER_OR_TAG: &str =
+    "a string: a hex number such as \"0x1b4\", or latest, safe, finalized, earliest or pending";
+
+/// A part of the chain's content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// A block with whole transactions.
+    Block,
+    /// A block with the hashes of its transactions.
+    BlockWithHashes,
+    /// A transaction.
+    Transaction,
+    /// All receipts of a block.
+    Receipts,
+    /// The receipt of a transaction.
+    Receipt,
+    /// Number of transactions of a block.
+    TransactionCount,
+    /// Number of uncles of a block.
+    UncleCount,
+    /// Number of a block.
+    Number,
+}
+
+/// The name by which a query finds its content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum At {
+    /// The block with this hash, canonical or not.
+    Hash(BlockHash),
+    /// The canonical block at this number.
+    Number(BlockNumber),
+    /// The block that a tag means now.
+    Tag(Tag),
+    /// The transaction with this hash.
+    Tx(TxHash),
+}
+
+/// A question about chain content: every cacheable call is one, and so is every fetch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Query {
+    /// Which part.
+    pub part: Part,
+    /// Of which block or transaction.
+    pub at: At,
+    /// Position of the transaction in its block, if the query names it so.
+    pub index: Option<TxPosition>,
+}
+
+// === impl At ===
+
+impl At {
+    /// Returns the name as a node takes it.
+    fn param(self) -> String {
+        match self {
+            Self::Hash(hash) => hash.to_string(),
+            Self::Number(number) => number.to_string(),
+            Self::Tag(tag) => tag.as_str().to_owned(),
+            Self::Tx(hash) => hash.to_string(),
+        }
+    }
+}
+
+/// Reads a number or a tag.
+impl FromStr for At {
+    type Err = NumberOrTagError;
+
+    fn from_str(text: &str) -> Result<Self, NumberOrTagError> {
+        if let Some(tag) = Tag::ALL.into_iter().find(|tag| tag.as_str() == text) {
+            return Ok(Self::Tag(tag));
+        }
+        match quantity::parse(text) {
+            Ok(number) => Ok(Self::Number(BlockNumber(number))),
+            Err(QuantityError::NoPrefix) => Err(NumberOrTagError::UnknownTag),
+            Err(error) => Err(NumberOrTagError::Number(error)),
+        }
+    }
+}
+
+impl From<BlockHash> for At {
+    fn from(hash: BlockHash) -> Self {
+        Self::Hash(hash)
+    }
+}
+
+impl From<BlockNumber> for At {
+    fn from(number: BlockNumber) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl From<Tag> for At {
+    fn from(tag: Tag) -> Self {
+        Self::Tag(tag)
+    }
+}
+
+impl From<TxHash> for At {
+    fn from(hash: TxHash) -> Self {
+        Self::Tx(hash)
+    }
+}
+
+/// For messages.
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Hash(hash) => write!(f, "block {hash}"),
+            Self::Number(number) => write!(f, "block {}", number.0),
+            Self::Tag(_) => f.write_str("block of a tag"),
+            Self::Tx(hash) => write!(f, "{hash}"),
+        }
+    }
+}
+
+// === impl Query ===
+
+impl Query {
+    /// Methods whose parameters are read strictly.
+    pub const METHODS: &[&str] = &[
+        BLOCK_BY_HASH,
+        BLOCK_BY_NUMBER,
+        TRANSACTION_BY_HASH,
+        TRANSACTION_BY_BLOCK_HASH,
+        TRANSACTION_BY_BLOCK_NUMBER,
+        RECEIPT,
+    ];
+
+    /// Asks for a part of a block, or for what a transaction's hash names.
+    pub fn new(part: Part, at: impl Into<At>) -> Self {
+        Self { part, at: at.into(), index: None }
+    }
+
+    /// Asks for the transaction at a position of a block.
+    pub fn transaction_in(block: impl Into<At>, index: TxPosition) -> Self {
+        Self { part: Part::Transaction, at: block.into(), index: Some(index) }
+    }
+
+    /// Returns the query for another part of the same block.
+    pub fn with_part(self, part: Part) -> Self {
+        Self { part, ..self }
+    }
+
+    /// Returns the query for the same part of this block.
+    pub fn pinned(self, block: impl Into<At>) -> Self {
+        Self { at: block.into(), ..self }
+    }
+
+    /// Returns whether the query names its block by hash: its answer does not depend on what is canonical.
+    pub fn names_hash(self) -> bool {
+        matches!(self.at, At::Hash(_))
+    }
+
+    /// Returns the number by which the query names its block.
+    pub fn number(self) -> Option<BlockNumber> {
+        match self.at {
+            At::Number(number) => Some(number),
+            At::Hash(_) | At::Tag(_) | At::Tx(_) => None,
+        }
+    }
+
+    /// Returns the tag by which the query names its block.
+    pub fn tag(self) -> Option<Tag> {
+        match self.at {
+            At::Tag(tag) => Some(tag),
+            At::Hash(_) | At::Number(_) | At::Tx(_) => None,
+        }
+    }
+
+    /// Returns the hash of the transaction that the query names.
+    pub fn transaction(self) -> Option<TxHash> {
+        match self.at {
+            At::Tx(hash) => Some(hash),
+            At::Hash(_) | At::Number(_) | At::Tag(_) => None,
+        }
+    }
+
+    /// Returns whether the query asks for a count that only a block proves.
+    pub fn is_count(self) -> bool {
+        matches!(self.part, Part::TransactionCount | Part::UncleCount) && self.at != At::Tag(Tag::Pending)
+    }
+
+    /// Returns whether an answer can be verified: neither a number nor the pending block can.
+    pub fn is_verifiable(self) -> bool {
+        !matches!(self.part, Part::TransactionCount | Part::UncleCount | Part::Number)
+            && self.at != At::Tag(Tag::Pending)
+    }
+
+    /// Returns the query for the whole that the answer can be cut out of; `None` for a tag, as the block that it means changes.
+    pub fn whole(self) -> Option<Self> {
+        match (self.at, self.part) {
+            (At::Tag(_), _) => None,
+            (At::Tx(_), _) | (_, Part::Receipts) => Some(self),
+            (At::Hash(_) | At::Number(_), _) => Some(Self::new(Part::Block, self.at)),
+        }
+    }
+
+    /// Reads a call; `None` if it is no query, or not understood.
+    pub fn read(method: &str, params: &Params) -> Option<Result<Self, ParamError>> {
+        let strictly = Self::read_strictly(method, params).transpose();
+        strictly.or_else(|| Self::read_leniently(method, params).map(Ok))
+    }
+
+    fn read_strictly(method: &str, params: &Params) -> Result<Option<Self>, ParamError> {
+        let of_transaction = if method == RECEIPT { Part::Receipt } else { Part::Transaction };
+        if let TRANSACTION_BY_HASH | RECEIPT = method
+            && let Some(hash) = params::lone_hash(params)
+        {
+            return Ok(Some(Self::new(of_transaction, hash)));
+        }
+        let mut reader = params::read(params);
+        let (at, part) = match method {
+            TRANSACTION_BY_HASH | RECEIPT => (At::Tx(reader.string("tx_hash", HASH)?), Some(of_transaction)),
+            BLOCK_BY_HASH => (At::Hash(reader.string("block_hash", HASH)?), None),
+            BLOCK_BY_NUMBER => (reader.string("block_number", NUMBER_OR_TAG)?, None),
+            TRANSACTION_BY_BLOCK_HASH => {
+                (At::Hash(reader.string("block_hash", HASH)?), Some(Part::Transaction))
+            }
+            TRANSACTION_BY_BLOCK_NUMBER => {
+                (reader.string("block_tag", NUMBER_OR_TAG)?, Some(Part::Transaction))
+            }
+            _ => return Ok(None),
+        };
+        let query = match (part, at) {
+            (Some(part), At::Tx(_)) => Self::new(part, at),
+            (Some(part), _) => Self { part, at, index: Some(reader.position("index")?) },
+            (None, _) if reader.boolean("return_full_txns")? => Self::new(Part::Block, at),
+            (None, _) => Self::new(Part::BlockWithHashes, at),
+        };
+        reader.end()?;
+        Ok(Some(query))
+    }
+
+    fn read_leniently(method: &str, params: &Params) -> Option<Self> {
+        let (part, read): (_, fn(&str) -> Option<At>) = match method {
+            NUMBER => {
+                let is_empty = params.elements().next().is_none();
+                return is_empty.then(|| Self::new(Part::Number, Tag::Latest));
+            }
+            RECEIPTS => (Part::Receipts, read_block),
+            TRANSACTION_COUNT_BY_HASH => (Part::TransactionCount, read_hash),
+            TRANSACTION_COUNT_BY_NUMBER => (Part::TransactionCount, read_number_or_tag),
+            UNCLE_COUNT_BY_HASH => (Part::UncleCount, read_hash),
+            UNCLE_COUNT_BY_NUMBER => (Part::UncleCount, read_number_or_tag),
+            _ => return None,
+        };
+        let mut elements = params.elements();
+        match (elements.next(), elements.next()) {
+            (Some(block), None) => Some(Self::new(part, read(block)?)),
+            _ => None,
+        }
+    }
+
+    /// Returns the method that asks a node.
+    pub fn method(self) -> &'static str {
+        let by_hash = self.names_hash();
+        match self.part {
+            Part::Block | Part::BlockWithHashes if by_hash => BLOCK_BY_HASH,
+            Part::Block | Part::BlockWithHashes => BLOCK_BY_NUMBER,
+            Part::Transaction if self.transaction().is_some() => TRANSACTION_BY_HASH,
+            Part::Transaction if by_hash => TRANSACTION_BY_BLOCK_HASH,
+            Part::Transaction => TRANSACTION_BY_BLOCK_NUMBER,
+            Part::Receipts => RECEIPTS,
+            Part::Receipt => RECEIPT,
+            Part::TransactionCount if by_hash => TRANSACTION_COUNT_BY_HASH,
+            Part::TransactionCount => TRANSACTION_COUNT_BY_NUMBER,
+            Part::UncleCount if by_hash => UNCLE_COUNT_BY_HASH,
+            Part::UncleCount => UNCLE_COUNT_BY_NUMBER,
+            Part::Number => NUMBER,
+        }
+    }
+
+    /// Returns the params that ask a node, in one form: equal queries have equal bytes.
+    pub fn params(self) -> Params {
+        let at = self.at.param();
+        Params::from_own(match (self.part, self.index) {
+            (Part::Number, _) => "[]".to_owned(),
+            (Part::Block, _) => format!(r#"["{at}",true]"#),
+            (Part::BlockWithHashes, _) => format!(r#"["{at}",false]"#),
+            // Nodes want the index in hex.
+            (_, Some(index)) => format!(r#"["{at}","{index}"]"#),
+            (_, None) => format!(r#"["{at}"]"#),
+        })
+    }
+}
+
+/// For messages.
+impl fmt::Display for Query {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = self.at;
+        match (self.part, self.index) {
+            (Part::Block, _) => write!(f, "{at}"),
+            (Part::BlockWithHashes, _) => write!(f, "{at}, by hashes"),
+            (Part::Receipts, _) => write!(f, "receipts of {at}"),
+            (Part::Transaction, Some(index)) => write!(f, "transaction {} of {at}", index.0),
+            (Part::Transaction, None) => write!(f, "transaction {at}"),
+            (Part::Receipt, _) => write!(f, "receipt of {at}"),
+            (Part::TransactionCount, _) => write!(f, "transaction count of {at}"),
+            (Part::UncleCount, _) => write!(f, "uncle count of {at}"),
+            (Part::Number, _) => write!(f, "number of {at}"),
+        }
+    }
+}
+
+fn read_hash(raw: &str) -> Option<At> {
+    unquote(raw)?.parse().ok().map(At::Hash)
+}
+
+fn read_number_or_tag(raw: &str) -> Option<At> {
+    unquote(raw)?.parse().ok()
+}
+
+/// Reads a block in every form that nodes take.
+fn read_block(raw: &str) -> Option<At> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase", deny_unknown_fields)]
+    struct ByHash {
+        block_hash: String,
+    }
+    if Kind::of(raw.as_bytes()) == Kind::Object {
+        let ByHash { block_hash } = serde_json::from_str(raw).ok()?;
+        return block_hash.parse().ok().map(At::Hash);
+    }
+    read_hash(raw).or_else(|| read_number_or_tag(raw))
+}
+
+fn unquote(raw: &str) -> Option<Cow<'_, str>> {
+    (Kind::of(raw.as_bytes()) == Kind::String).then(|| unescape(raw))
+}
+
+#[cfg(test)]
+mod tests;
