@@ -23,7 +23,7 @@ use crate::{
     admin::{self, Counts, History},
     cache::{Cache, TierStatus, Tiers},
     http,
-    proxy::{self, Derivation, Reorg, Seen, Sight, Totals},
+    proxy::{self, Reorg, Seen, Sight, Totals},
     upstream::{self, EndpointStatus, Identity, IdentityState, Upstream},
 };
 
@@ -230,7 +230,7 @@ fn verification(sight: &Sight) -> serde_json::Value {
         "blocks": in_force.blocks.as_str(),
         "receipts": in_force.receipts.as_str(),
         "why": in_force.why,
-        "never_cut": sight.given_up().map(Derivation::as_str).collect::<Vec<_>>(),
+        "never_cut": sight.given_up().collect::<Vec<_>>(),
     })
 }
 

@@ -78,6 +78,21 @@ pub struct Query {
     pub index: Option<TxPosition>,
 }
 
+// === impl Part ===
+
+impl Part {
+    /// Number of parts.
+    pub const COUNT: usize = Self::Number as usize + 1;
+
+    /// Returns the part that this one can be cut out of.
+    pub fn whole(self) -> Self {
+        match self {
+            Self::Receipts | Self::Receipt => Self::Receipts,
+            _ => Self::Block,
+        }
+    }
+}
+
 // === impl At ===
 
 impl At {
@@ -219,10 +234,10 @@ impl Query {
 
     /// Returns the query for the whole that the answer can be cut out of; `None` for a tag, as the block that it means changes.
     pub fn whole(self) -> Option<Self> {
-        match (self.at, self.part) {
-            (At::Tag(_), _) => None,
-            (At::Tx(_), _) | (_, Part::Receipts) => Some(self),
-            (At::Hash(_) | At::Number(_), _) => Some(Self::new(Part::Block, self.at)),
+        match self.at {
+            At::Tag(_) => None,
+            At::Tx(_) => Some(self),
+            At::Hash(_) | At::Number(_) => Some(Self::new(self.part.whole(), self.at)),
         }
     }
 

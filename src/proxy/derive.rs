@@ -13,47 +13,28 @@ use tracing::warn;
 use super::look::hashes_only;
 use crate::{
     cache::Cache,
-    eth::{Block, Receipts, TxPosition},
+    eth::{Block, Part, Receipts, TxPosition},
     verify::Checked,
 };
 
-/// Something that is cut out of something larger.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Derivation {
-    /// A block with hashes of transactions, out of the whole block.
-    Hashes,
-    /// A transaction, out of its block.
-    Transaction,
-    /// A receipt, out of those of its block.
-    Receipt,
-}
+/// Parts that are cut out of larger content: hashes and transactions out of their block, receipts out of those of their block.
+const DERIVED: [Part; 3] = [Part::BlockWithHashes, Part::Transaction, Part::Receipt];
 
-/// Which derivations have been given up.
+/// Parts that are no longer cut out, by [`Part`].
 #[derive(Debug, Default)]
-pub(super) struct Derivations([AtomicBool; Derivation::ALL.len()]);
-
-// === impl Derivation ===
-
-impl Derivation {
-    /// Every one.
-    pub const ALL: [Self; 3] = [Self::Hashes, Self::Transaction, Self::Receipt];
-
-    /// Its name in logs and the status.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Hashes => "hashes",
-            Self::Transaction => "transaction",
-            Self::Receipt => "receipt",
-        }
-    }
-}
+pub(super) struct Derivations([AtomicBool; Part::COUNT]);
 
 // === impl Derivations ===
 
 impl Derivations {
-    /// May this be cut out of something larger?
-    pub(super) fn allow(&self, derivation: Derivation) -> bool {
-        !self.0[derivation as usize].load(Relaxed)
+    /// Returns whether this part may be cut out of a larger one.
+    pub(super) fn allow(&self, part: Part) -> bool {
+        !self.0[part as usize].load(Relaxed)
+    }
+
+    /// The names of the parts that are no longer cut out.
+    pub(super) fn given_up(&self) -> impl Iterator<Item = &'static str> {
+        DERIVED.into_iter().filter(|part| !self.allow(*part)).map(name)
     }
 
     /// Compares what has come with what is held of it already, whole or alone.
@@ -61,7 +42,7 @@ impl Derivations {
         match checked {
             Checked::Block(block) => {
                 if let Some(thin) = cache.thin(block.hash()) {
-                    self.settle(Derivation::Hashes, &hashes_only(block), &thin.bytes());
+                    self.settle(Part::BlockWithHashes, &hashes_only(block), &thin.bytes());
                 }
                 for index in (0..block.len() as u64).map(TxPosition) {
                     if let Some(lone) = cache.lone_transaction(block.hash(), index) {
@@ -71,7 +52,7 @@ impl Derivations {
             }
             Checked::Thin(thin) => {
                 if let Some(block) = cache.block(thin.hash()) {
-                    self.settle(Derivation::Hashes, &hashes_only(&block), &thin.bytes());
+                    self.settle(Part::BlockWithHashes, &hashes_only(&block), &thin.bytes());
                 }
             }
             Checked::Receipts { block, receipts, .. } => {
@@ -99,25 +80,34 @@ impl Derivations {
 
     fn compare_transaction(&self, block: &Block, index: TxPosition, lone: &Bytes) {
         if let Some(slice) = block.transaction(index) {
-            self.settle(Derivation::Transaction, &slice, lone);
+            self.settle(Part::Transaction, &slice, lone);
         }
     }
 
     fn compare_receipt(&self, receipts: &Receipts, index: TxPosition, lone: &Bytes) {
         if let Some(slice) = receipts.receipt(index) {
-            self.settle(Derivation::Receipt, &slice, lone);
+            self.settle(Part::Receipt, &slice, lone);
         }
     }
 
-    fn settle(&self, derivation: Derivation, slice: &Bytes, lone: &Bytes) {
-        if !is_same(slice, lone) && !self.0[derivation as usize].swap(true, Relaxed) {
+    fn settle(&self, part: Part, slice: &Bytes, lone: &Bytes) {
+        if !is_same(slice, lone) && !self.0[part as usize].swap(true, Relaxed) {
             warn!(
-                derivation = derivation.as_str(),
+                derivation = name(part),
                 "on this chain a {} asked for alone is not what is found in its block: \
                  from here on it is always asked for alone",
-                derivation.as_str()
+                name(part)
             );
         }
+    }
+}
+
+/// The name of a part that is cut out, in logs and the status.
+fn name(part: Part) -> &'static str {
+    match part {
+        Part::BlockWithHashes => "hashes",
+        Part::Receipt => "receipt",
+        _ => "transaction",
     }
 }
 

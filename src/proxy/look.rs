@@ -12,12 +12,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 pub(super) use self::pieces::Piece;
 use super::{
-    PacketContext, Source,
-    absence::Absences,
-    derive::{Derivation, Derivations},
-    fetch::Fetcher,
-    plan::Tally,
-    view::View,
+    PacketContext, Source, absence::Absences, derive::Derivations, fetch::Fetcher, plan::Tally, view::View,
 };
 use crate::{
     cache::{Cache, Whole},
@@ -117,13 +112,11 @@ pub(super) const NULL: Bytes = Bytes::from_static(b"null");
 
 impl Memory<'_> {
     pub(super) fn look(&self, query: Query, packet: &PacketContext) -> Look {
-        let arrival = packet.arrival(self.view.clock());
         match (query.part, query.at) {
             (Part::Block | Part::BlockWithHashes, _) => self.block(query, packet),
-            (Part::Transaction, At::Tx(hash)) => self.transaction(hash, arrival, packet),
+            (Part::Transaction | Part::Receipt, At::Tx(hash)) => self.single(query, hash, packet),
             (Part::Transaction, _) => self.transaction_in(query, packet),
             (Part::Receipts, _) => self.block_receipts(query, packet),
-            (Part::Receipt, At::Tx(hash)) => self.receipt(hash, arrival, packet),
             (Part::Receipt, _) => Look::Forward,
             (Part::TransactionCount, at) => self.count(at, packet, |cache, hash| {
                 let count = proved(cache.block(hash)).map(|block| (block.len(), Source::Block));
@@ -134,17 +127,22 @@ impl Memory<'_> {
                 let block = proved(cache.block(hash)).filter(|block| block.header().uncles == 0);
                 block.map(|_| (0, Source::Block))
             }),
-            (Part::Number, _) => match self.meaning(Tag::Latest, arrival, packet) {
-                Meaning::Block(head) => Look::Hit(Piece::of_number(head.number)),
-                Meaning::Unknown | Meaning::Apart | Meaning::Unsure => Look::Tagged,
-                Meaning::Nothing => self.unless_due(arrival, Look::Forward),
-            },
+            (Part::Number, _) => self.head_number(packet),
+        }
+    }
+
+    fn head_number(&self, packet: &PacketContext) -> Look {
+        let arrival = packet.arrival(self.view.clock());
+        match self.meaning(Tag::Latest, arrival, packet) {
+            Meaning::Block(head) => Look::Hit(Piece::of_number(head.number)),
+            Meaning::Unknown | Meaning::Apart | Meaning::Unsure => Look::Tagged,
+            Meaning::Nothing => self.unless_due(arrival, Look::Forward),
         }
     }
 
     fn block(&self, query: Query, packet: &PacketContext) -> Look {
         let full = query.part == Part::Block;
-        let derives = self.derivations.allow(Derivation::Hashes);
+        let derives = self.derivations.allow(Part::BlockWithHashes);
         let content = |hash| match (self.block_of(hash), full) {
             (Some(block), true) => {
                 let piece = self.block_piece(&block, block.full());

@@ -6,6 +6,7 @@
 
 mod absence;
 mod admit;
+mod cacheable;
 mod coalesce;
 mod compress;
 mod config;
@@ -37,12 +38,10 @@ mod sight;
 mod stack;
 mod turns;
 mod view;
-mod want;
 mod warm;
 
 pub use self::{
     config::{ChainConfig, Config, Follow, MethodsConfig},
-    derive::Derivation,
     error::CallError,
     follow::Follower,
     inspect::{Inspected, InspectedBlock, InspectedTransaction, Standing, Subject, SubjectError},

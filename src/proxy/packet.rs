@@ -8,10 +8,10 @@ use std::{
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::{Caller, Derivation, ReadCall, Request};
+use super::{Caller, ReadCall, Request};
 use crate::{
     chain::{Clock, Link, Stamp},
-    eth::{At, BlockHash, Part, Query, Tag, TxHash},
+    eth::{BlockHash, Part, Query, Tag, TxHash},
 };
 
 /// The setting that the calls of a packet are answered in: one client sent them, they arrived together,
@@ -25,7 +25,7 @@ pub struct PacketContext {
     /// On the heap, as most calls name none.
     pins: OnceLock<Box<Mutex<Pins>>>,
     calls: Calls,
-    wanted: OnceLock<HashMap<(Wanted, BlockHash), u32>>,
+    wanted: OnceLock<HashMap<(Part, BlockHash), u32>>,
 }
 
 #[derive(Debug)]
@@ -53,34 +53,6 @@ struct Pin {
     answered: bool,
     /// It was another one, which left the chain before any call was answered from it.
     again: bool,
-}
-
-/// What a call wants of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Wanted {
-    Transaction,
-    Receipt,
-}
-
-// === impl Wanted ===
-
-impl Wanted {
-    /// How it is cut out of its block.
-    pub(super) fn derivation(self) -> Derivation {
-        match self {
-            Self::Transaction => Derivation::Transaction,
-            Self::Receipt => Derivation::Receipt,
-        }
-    }
-
-    /// The transaction of which a call wants this, if it names one.
-    fn named_by(self, query: &Query) -> Option<TxHash> {
-        match (self, query.part, query.at) {
-            (Self::Transaction, Part::Transaction, At::Tx(hash)) => Some(hash),
-            (Self::Receipt, Part::Receipt, At::Tx(hash)) => Some(hash),
-            _ => None,
-        }
-    }
 }
 
 // === impl Pins ===
@@ -119,6 +91,10 @@ impl PacketContext {
             Calls::One(call) => slice::from_ref(call),
             Calls::Many(calls) => calls,
         }
+    }
+
+    fn queries(&self) -> impl Iterator<Item = Query> {
+        self.calls().iter().filter_map(|call| call.query.as_ref()?.as_ref().ok().copied())
     }
 
     /// The call at this place.
@@ -205,7 +181,7 @@ impl PacketContext {
     /// Returns whether what a tag means must fit what another call's means.
     pub(super) fn shares(&self, tag: Tag) -> bool {
         let is_pinned = |tag: &Tag| matches!(tag, Tag::Latest | Tag::Safe | Tag::Finalized);
-        let tags = self.calls().iter().filter_map(|call| call.query.as_ref()?.as_ref().ok()?.tag());
+        let tags = self.queries().filter_map(Query::tag);
         is_pinned(&tag) && tags.filter(is_pinned).nth(1).is_some()
     }
 
@@ -216,28 +192,25 @@ impl PacketContext {
     /// How many distinct answers this packet wants of a block, as far as `locate` knows where they are.
     pub(super) fn wanted(
         &self,
-        wanted: Wanted,
+        part: Part,
         block: BlockHash,
         locate: impl Fn(TxHash) -> Option<BlockHash>,
     ) -> u32 {
         let counts = self.wanted.get_or_init(|| {
             let mut counts = HashMap::new();
-            for kind in [Wanted::Transaction, Wanted::Receipt] {
+            for part in [Part::Transaction, Part::Receipt] {
                 // Asked twice is wanted once.
-                let hashes: HashSet<_> = self
-                    .calls()
-                    .iter()
-                    .filter_map(|call| kind.named_by(call.query.as_ref()?.as_ref().ok()?))
-                    .collect();
+                let queries = self.queries().filter(|query| query.part == part);
+                let hashes: HashSet<_> = queries.filter_map(Query::transaction).collect();
                 // One alone is nothing to plan.
                 for hash in hashes.iter().filter(|_| hashes.len() > 1) {
                     if let Some(block) = locate(*hash) {
-                        *counts.entry((kind, block)).or_default() += 1;
+                        *counts.entry((part, block)).or_default() += 1;
                     }
                 }
             }
             counts
         });
-        counts.get(&(wanted, block)).copied().unwrap_or(1)
+        counts.get(&(part, block)).copied().unwrap_or(1)
     }
 }

@@ -7,8 +7,7 @@
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::packet::Wanted;
-use crate::eth::{BlockHash, TxHash};
+use crate::eth::{BlockHash, Part, TxHash};
 
 /// Blocks that are being counted at a time. One that takes another's place starts anew, which costs a call.
 const PLACES: usize = 1 << 13;
@@ -20,7 +19,7 @@ pub(super) struct Tally(Box<[Mutex<Option<Rented>>]>);
 /// An answer that was fetched alone.
 #[derive(Clone, Copy, Debug)]
 struct Rented {
-    of: (Wanted, BlockHash),
+    of: (Part, BlockHash),
     transaction: TxHash,
 }
 
@@ -31,16 +30,16 @@ impl Tally {
         Self((0..PLACES).map(|_| Mutex::default()).collect())
     }
 
-    /// Returns whether it is time to buy, if this answer and `together - 1` others are wanted now.
-    pub(super) fn buys(&self, wanted: Wanted, block: BlockHash, transaction: TxHash, together: u32) -> bool {
-        let is_another = |rented: Rented| rented.of == (wanted, block) && rented.transaction != transaction;
-        together > 1 || places(wanted, block).into_iter().any(|at| self.0[at].lock().is_some_and(is_another))
+    /// Returns whether it is time to buy, if this answer and `together - 1` others are part now.
+    pub(super) fn buys(&self, part: Part, block: BlockHash, transaction: TxHash, together: u32) -> bool {
+        let is_another = |rented: Rented| rented.of == (part, block) && rented.transaction != transaction;
+        together > 1 || places(part, block).into_iter().any(|at| self.0[at].lock().is_some_and(is_another))
     }
 
     /// An answer was fetched alone; returns whether it is time to buy.
-    pub(super) fn rent(&self, wanted: Wanted, block: BlockHash, transaction: TxHash) -> bool {
-        let of = (wanted, block);
-        let mut place = self.place(wanted, block);
+    pub(super) fn rent(&self, part: Part, block: BlockHash, transaction: TxHash) -> bool {
+        let of = (part, block);
+        let mut place = self.place(part, block);
         let first = place.filter(|rented| rented.of == of);
         if first.is_none() {
             *place = Some(Rented { of, transaction });
@@ -49,10 +48,10 @@ impl Tally {
     }
 
     /// A block could not be had whole: no use to try with every answer.
-    pub(super) fn give_up(&self, wanted: Wanted, block: BlockHash) {
-        for at in places(wanted, block) {
+    pub(super) fn give_up(&self, part: Part, block: BlockHash) {
+        for at in places(part, block) {
             let mut place = self.0[at].lock();
-            if place.is_some_and(|rented| rented.of == (wanted, block)) {
+            if place.is_some_and(|rented| rented.of == (part, block)) {
                 *place = None;
             }
         }
@@ -60,9 +59,9 @@ impl Tally {
 
     /// The place of a block: its own, else one that is free, else the first of two. One place alone would be taken by turns by
     /// two blocks that are walked together, and neither would ever be bought.
-    fn place(&self, wanted: Wanted, block: BlockHash) -> MutexGuard<'_, Option<Rented>> {
-        let [one, two] = places(wanted, block);
-        let is_own = |place: &Option<Rented>| place.is_some_and(|rented| rented.of == (wanted, block));
+    fn place(&self, part: Part, block: BlockHash) -> MutexGuard<'_, Option<Rented>> {
+        let [one, two] = places(part, block);
+        let is_own = |place: &Option<Rented>| place.is_some_and(|rented| rented.of == (part, block));
         // One lock at a time: a caller that takes both could meet one that takes them the other way round.
         let first = self.0[one].lock();
         if is_own(&first) {
@@ -80,10 +79,10 @@ impl Tally {
 }
 
 /// The two places where a block may be counted: its hash is as good as any.
-fn places(wanted: Wanted, block: BlockHash) -> [usize; 2] {
+fn places(part: Part, block: BlockHash) -> [usize; 2] {
     let [first, second, .., high, low] = block.0.0;
     [[high, low], [first, second]]
-        .map(|part| (usize::from(u16::from_be_bytes(part)) + wanted as usize) % PLACES)
+        .map(|bytes| (usize::from(u16::from_be_bytes(bytes)) + part as usize) % PLACES)
 }
 
 #[cfg(test)]
@@ -102,14 +101,14 @@ mod tests {
     fn two_blocks_in_one_place_that_are_walked_together_are_both_bought() {
         let tally = Tally::new();
         let blocks = [1, 2].map(|first| BlockHash(hash(first, 7)));
-        let rent = |at| blocks.map(|block| tally.rent(Wanted::Receipt, block, TxHash(hash(at, at))));
+        let rent = |at| blocks.map(|block| tally.rent(Part::Receipt, block, TxHash(hash(at, at))));
         assert_eq!(rent(1), [false, false]);
         assert_eq!(rent(1), [false, false], "the same once more is nothing new");
         let third = TxHash(hash(3, 3));
-        assert!(blocks.iter().all(|block| tally.buys(Wanted::Receipt, *block, third, 1)));
+        assert!(blocks.iter().all(|block| tally.buys(Part::Receipt, *block, third, 1)));
         assert_eq!(rent(2), [true, true]);
-        tally.give_up(Wanted::Receipt, blocks[0]);
-        assert!(!tally.buys(Wanted::Receipt, blocks[0], third, 1));
-        assert!(tally.buys(Wanted::Receipt, blocks[1], third, 1));
+        tally.give_up(Part::Receipt, blocks[0]);
+        assert!(!tally.buys(Part::Receipt, blocks[0], third, 1));
+        assert!(tally.buys(Part::Receipt, blocks[1], third, 1));
     }
 }

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
+    cacheable::cut,
     fetch::{Fetched, Fetcher},
     look::hashes_only,
-    want::cut,
 };
 use crate::{
     chain::Stamp,

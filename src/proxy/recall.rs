@@ -12,11 +12,11 @@ use tower::{Layer, Service};
 
 use super::{
     Answered, CallError, Outcome, PacketContext, ReadCall, Request, Source,
+    cacheable::is_cut_from,
     compress::Compressor,
     fetch::Fetcher,
     look::{Last, Look, Meaning, Memory, Piece},
     plan::Tally,
-    want::is_cut_from,
 };
 use crate::{
     eth::{Query, Tag},

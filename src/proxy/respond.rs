@@ -17,15 +17,14 @@ use tracing::debug;
 
 use super::{
     Answered, CallError, Outcome, ReadCall, Request, Source,
+    cacheable::{Cacheable, cut},
     coalesce::Landed,
     config::Config,
     fetch::{Fetched, Fetcher, canonical, is_settled},
     look::{Look, Meaning, Piece},
-    packet::Wanted,
     recall::{Recollection, is_local},
     restore::Upstreams,
     turns::Turns,
-    want::{Cacheable, cut},
 };
 use crate::{
     cache::Location,
@@ -857,62 +856,55 @@ impl Inner {
     async fn buy(&self, whole: Query, arrival: Stamp) -> bool {
         let bought = self.fetcher.fetch(whole, arrival).await;
         let worked = bought.is_ok_and(|landed| self.fetcher.is_kept(&landed.value));
-        if !worked {
-            match (whole.part, whole.at) {
-                (Part::Block, At::Hash(block)) => self.memory.tally().give_up(Wanted::Transaction, block),
-                (Part::Receipts, At::Hash(block)) => self.memory.tally().give_up(Wanted::Receipt, block),
-                _ => {}
-            }
+        if !worked && let At::Hash(block) = whole.at {
+            let single = if whole.part == Part::Receipts { Part::Receipt } else { Part::Transaction };
+            self.memory.tally().give_up(single, block);
         }
         worked
     }
 
     /// A second answer out of the same block: its neighbours are likely to be next.
     async fn buy_the_rest(&self, fetched: &Fetched, arrival: Stamp) {
-        let (wanted, place, hash) = match fetched {
+        let (part, place, hash) = match fetched {
             Fetched::Transaction(lone) => match lone.place() {
-                Some(place) => (Wanted::Transaction, place, lone.hash()),
+                Some(place) => (Part::Transaction, place, lone.hash()),
                 None => return,
             },
-            Fetched::Receipt(lone) => (Wanted::Receipt, lone.place(), lone.hash()),
+            Fetched::Receipt(lone) => (Part::Receipt, lone.place(), lone.hash()),
             Fetched::Block(_)
             | Fetched::Thin(_)
             | Fetched::Receipts(_)
             | Fetched::Short(_)
             | Fetched::Other(_) => return,
         };
-        if !self.fetcher.derivations.allow(wanted.derivation()) {
+        if !self.fetcher.derivations.allow(part) {
             return;
         }
-        let whole = self.whole(wanted, place, arrival);
-        if self.memory.tally().rent(wanted, place.block, hash)
-            && !self.has_whole(wanted, place.block)
+        let whole = self.whole(part, place, arrival);
+        if self.memory.tally().rent(part, place.block, hash)
+            && !self.has_whole(part, place.block)
             && !self.fetcher.is_vain(whole)
         {
             Box::pin(self.buy(whole, arrival)).await;
         }
     }
 
-    fn has_whole(&self, wanted: Wanted, block: BlockHash) -> bool {
-        match wanted {
-            Wanted::Transaction => self.fetcher.cache.block(block).is_some(),
-            Wanted::Receipt => {
-                self.fetcher.cache.receipts(block).is_some() || !self.fetcher.has_block_receipts()
-            }
+    fn has_whole(&self, part: Part, block: BlockHash) -> bool {
+        let Fetcher { cache, .. } = &*self.fetcher;
+        match part {
+            Part::Receipt => cache.receipts(block).is_some() || !self.fetcher.has_block_receipts(),
+            _ => cache.block(block).is_some(),
         }
     }
 
     /// By hash where it is sure that it stands there, else by number.
-    fn whole(&self, wanted: Wanted, Place { block, number, .. }: Place, arrival: Stamp) -> Query {
+    fn whole(&self, part: Part, Place { block, number, .. }: Place, arrival: Stamp) -> Query {
         let surely = matches!(
             self.fetcher.view.tracker().lookup(number, arrival),
             Lookup::Final(at) | Lookup::Tracked { hash: at, fresh: true } if at == block
         );
         let at = if surely { At::Hash(block) } else { At::Number(number) };
-        match wanted {
-            Wanted::Transaction => Query::new(Part::Block, at),
-            Wanted::Receipt => Query::new(Part::Receipts, at),
-        }
+        Query::new(part.whole(), at)
     }
 
     /// Makes sure that the upstream is who it should be, and that its chain is the one that is tracked.

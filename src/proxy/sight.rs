@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Derivation, Reorg, fetch::Fetcher};
+use super::{Reorg, fetch::Fetcher};
 use crate::{
     chain::Link,
     eth::{BlockHash, BlockNumber},
@@ -51,8 +51,8 @@ impl Sight {
     }
 
     /// What is no longer cut out of larger content, since on this chain the cut is not what a node says.
-    pub fn given_up(&self) -> impl Iterator<Item = Derivation> {
-        Derivation::ALL.into_iter().filter(|derivation| !self.0.derivations.allow(*derivation))
+    pub fn given_up(&self) -> impl Iterator<Item = &'static str> {
+        self.0.derivations.given_up()
     }
 
     /// The last times that blocks left the chain, the newest first.

@@ -4,8 +4,8 @@ use super::{Look, Memory, NULL, Piece};
 use crate::{
     cache::{Home, Location},
     chain::{Lookup, Stamp, Tracker},
-    eth::{At, BlockHash, Part, Query, Tag, TxHash},
-    proxy::{PacketContext, absence::Absent, packet::Wanted},
+    eth::{At, Part, Query, Tag, TxHash},
+    proxy::{PacketContext, absence::Absent},
     verify::Kind,
 };
 
@@ -28,25 +28,31 @@ enum Located {
 // === impl Memory ===
 
 impl Memory<'_> {
-    pub(super) fn transaction(&self, hash: TxHash, arrival: Stamp, packet: &PacketContext) -> Look {
-        let content = |Location { home, index }| self.transaction_piece(home.block, index, false);
-        let alone = Query::new(Part::Transaction, hash);
-        match self.locate(hash, Wanted::Transaction, arrival) {
+    /// Looks for a transaction or a receipt by the transaction's hash.
+    pub(super) fn single(&self, query: Query, hash: TxHash, packet: &PacketContext) -> Look {
+        let arrival = packet.arrival(self.view.clock());
+        let is_receipt = query.part == Part::Receipt;
+        let content = |Location { home, index }| {
+            if is_receipt {
+                self.receipt_piece(hash, home.block, index)
+            } else {
+                self.transaction_piece(home.block, index, false)
+            }
+        };
+        match self.locate(hash, query.part, arrival) {
             Located::Here { location, surely } => match content(location) {
                 Some(piece) => piece.look(),
-                None => {
-                    let home = location.home;
-                    let whole = Query::new(Part::Block, known_as(home, surely));
-                    self.rent_or_buy(Wanted::Transaction, hash, home.block, packet, arrival, (alone, whole))
-                }
+                None => self.rent_or_buy(query, hash, location.home, surely, packet),
             },
             Located::Stale(location) if content(location).is_some() => Look::Refresh(Tag::Latest),
-            Located::Stale(Location { home, .. }) => {
-                let whole = Query::new(Part::Block, home.number);
-                self.rent_or_buy(Wanted::Transaction, hash, home.block, packet, arrival, (alone, whole))
-            }
-            Located::Unconfirmed(location) => self.confirm(location, alone),
-            Located::Nowhere => Look::Fetch(alone),
+            Located::Stale(location) => self.rent_or_buy(query, hash, location.home, false, packet),
+            Located::Unconfirmed(location) => self.confirm(location, query),
+            Located::Nowhere if is_receipt => match self.absences.look(hash, arrival, &self.view.tracker()) {
+                Absent::Surely => Look::Hit(Piece::of_view(NULL)),
+                Absent::IfFresh => Look::Refresh(Tag::Latest),
+                Absent::Unknown => Look::Fetch(query),
+            },
+            Located::Nowhere => Look::Fetch(query),
             Located::Unlocatable => self.unless_due(arrival, Look::Forward),
         }
     }
@@ -67,60 +73,32 @@ impl Memory<'_> {
         if self.is_vain(block) { Look::Fetch(alone) } else { Look::Confirm(block, alone) }
     }
 
-    pub(super) fn receipt(&self, hash: TxHash, arrival: Stamp, packet: &PacketContext) -> Look {
-        let content = |Location { home, index }| self.receipt_piece(hash, home.block, index);
-        let alone = Query::new(Part::Receipt, hash);
-        match self.locate(hash, Wanted::Receipt, arrival) {
-            Located::Here { location, surely } => match content(location) {
-                Some(piece) => piece.look(),
-                None if self.has_block_receipts => {
-                    let home = location.home;
-                    let whole = Query::new(Part::Receipts, known_as(home, surely));
-                    self.rent_or_buy(Wanted::Receipt, hash, home.block, packet, arrival, (alone, whole))
-                }
-                None => Look::Fetch(alone),
-            },
-            Located::Stale(location) if content(location).is_some() => Look::Refresh(Tag::Latest),
-            Located::Stale(Location { home, .. }) if self.has_block_receipts => {
-                let whole = Query::new(Part::Receipts, home.number);
-                self.rent_or_buy(Wanted::Receipt, hash, home.block, packet, arrival, (alone, whole))
-            }
-            Located::Stale(_) => Look::Fetch(alone),
-            Located::Unconfirmed(location) => self.confirm(location, alone),
-            Located::Nowhere => match self.absences.look(hash, arrival, &self.view.tracker()) {
-                Absent::Surely => Look::Hit(Piece::of_view(NULL)),
-                Absent::IfFresh => Look::Refresh(Tag::Latest),
-                Absent::Unknown => Look::Fetch(alone),
-            },
-            Located::Unlocatable => self.unless_due(arrival, Look::Forward),
-        }
-    }
-
+    /// Fetches a transaction or a receipt alone, or the whole that it is in: by hash only where that surely is canonical.
     fn rent_or_buy(
         &self,
-        wanted: Wanted,
+        alone: Query,
         hash: TxHash,
-        block: BlockHash,
+        Home { block, number }: Home,
+        surely: bool,
         packet: &PacketContext,
-        arrival: Stamp,
-        (alone, whole): (Query, Query),
     ) -> Look {
-        let locate = |hash| match self.locate(hash, wanted, arrival) {
+        let part = alone.part;
+        let at = if surely { At::Hash(block) } else { At::Number(number) };
+        let whole = Query::new(part.whole(), at);
+        let is_lacking = part == Part::Receipt && !self.has_block_receipts;
+        if is_lacking || !self.derivations.allow(part) || self.is_vain(whole) {
+            return Look::Fetch(alone);
+        }
+        let arrival = packet.arrival(self.view.clock());
+        let locate = |hash| match self.locate(hash, part, arrival) {
             Located::Here { location, .. } | Located::Stale(location) | Located::Unconfirmed(location) => {
                 Some(location.home.block)
             }
             Located::Nowhere | Located::Unlocatable => None,
         };
-        if !self.derivations.allow(wanted.derivation()) || self.is_vain(whole) {
-            return Look::Fetch(alone);
-        }
-        let together = packet.wanted(wanted, block, locate);
-        let kind = match wanted {
-            Wanted::Transaction => Kind::Transactions,
-            Wanted::Receipt => Kind::Receipts,
-        };
+        let together = packet.wanted(part, block, locate);
         // Nothing but the whole proves a part.
-        if self.demands_proof(kind) || self.tally.buys(wanted, block, hash, together) {
+        if self.demands_proof(Kind::of(part)) || self.tally.buys(part, block, hash, together) {
             Look::Buy(whole, alone)
         } else {
             Look::Fetch(alone)
@@ -129,10 +107,10 @@ impl Memory<'_> {
 
     /// Where a transaction is on the canonical chain, by the hints that lead to it. What is known of a number goes before
     /// what single answers say of themselves.
-    fn locate(&self, hash: TxHash, wanted: Wanted, arrival: Stamp) -> Located {
+    fn locate(&self, hash: TxHash, part: Part, arrival: Stamp) -> Located {
         let (mut placed, mut stale, mut unconfirmed) = (None, None, None);
         for location in self.cache.locations(hash) {
-            if !self.holds(location, hash, wanted) {
+            if !self.holds(location, hash, part) {
                 continue;
             }
             let Home { block, number } = location.home;
@@ -161,13 +139,13 @@ impl Memory<'_> {
     }
 
     /// Is it really that transaction which stands there? The index knows only a part of its hash.
-    fn holds(&self, Location { home, index }: Location, hash: TxHash, wanted: Wanted) -> bool {
+    fn holds(&self, Location { home, index }: Location, hash: TxHash, part: Part) -> bool {
         let in_block = || Some(self.block_of(home.block)?.transaction_hash(index) == Some(hash));
         let in_receipts = || Some(self.receipts_of(home.block)?.transaction_hash(index) == Some(hash));
         // First where the answer is.
-        let held = match wanted {
-            Wanted::Transaction => in_block().or_else(in_receipts),
-            Wanted::Receipt => in_receipts().or_else(in_block),
+        let held = match part {
+            Part::Receipt => in_receipts().or_else(in_block),
+            _ => in_block().or_else(in_receipts),
         };
         if let Some(held) = held {
             return held;
@@ -175,11 +153,6 @@ impl Memory<'_> {
         self.cache.lone_transaction(home.block, index).is_some_and(|lone| lone.hash() == hash)
             || self.cache.lone_receipt(home.block, index).is_some_and(|lone| lone.hash() == hash)
     }
-}
-
-/// Names a block by hash only where it surely is canonical.
-fn known_as(Home { block, number }: Home, surely: bool) -> At {
-    if surely { At::Hash(block) } else { At::Number(number) }
 }
 
 /// A transaction may be in two blocks of a development chain, and the node alone knows which of them it names. While

@@ -6,7 +6,7 @@ use super::{Look, Memory, NULL};
 use crate::{
     cache::Whole,
     eth::{Block, BlockHash, BlockNumber, Part, Query, Receipts, TxHash, TxPosition},
-    proxy::{Derivation, PacketContext, Source},
+    proxy::{PacketContext, Source},
     verify::{Demand, Kind, Verified},
 };
 
@@ -43,7 +43,7 @@ impl Memory<'_> {
         index: TxPosition,
         or_null: bool,
     ) -> Option<Piece> {
-        if self.derivations.allow(Derivation::Transaction)
+        if self.derivations.allow(Part::Transaction)
             && let Some(block) = self.block_of(hash)
         {
             return match block.transaction(index) {
@@ -71,7 +71,7 @@ impl Memory<'_> {
         hash: BlockHash,
         index: TxPosition,
     ) -> Option<Piece> {
-        if self.derivations.allow(Derivation::Receipt)
+        if self.derivations.allow(Part::Receipt)
             && let Some(receipts) = self.receipts_of(hash)
         {
             let renew = self.receipts_renew(&receipts);
