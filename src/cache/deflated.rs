@@ -16,7 +16,7 @@ use flate2::{Compress, Compression, FlushCompress};
 
 use super::Home;
 use crate::{
-    eth::{Block, Receipts, ThinBlock},
+    eth::{Block, Part, Receipts, ThinBlock},
     verify::Verified,
 };
 
@@ -27,21 +27,11 @@ const LEVEL: u32 = 6;
 /// Room for what a flush adds at the end, with some to spare: a flush that fills its room is not known to be complete.
 const FLUSH: usize = 64;
 
-/// The texts of a block that are served whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Form {
-    /// The block with whole transactions.
-    Full,
-    /// The block with the hashes of its transactions.
-    Hashes,
-    /// All its receipts.
-    Receipts,
-}
-
 /// A whole text that is being served, named by the content that it is of. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Whole {
-    pub(super) form: Form,
+    /// The block, with transactions or their hashes, or its receipts.
+    pub(super) part: Part,
     pub(super) home: Home,
     pub(super) content: Arc<dyn Any + Send + Sync>,
 }
@@ -57,41 +47,35 @@ pub struct Deflated {
     of: Weak<dyn Any + Send + Sync>,
 }
 
-// === impl Form ===
-
-impl Form {
-    pub(super) const ALL: [Self; 3] = [Self::Full, Self::Hashes, Self::Receipts];
-}
-
 // === impl Whole ===
 
 impl Whole {
     /// The whole block.
     pub fn full(block: &Arc<Verified<Block>>) -> Self {
-        Self::of_block(Form::Full, block)
+        Self::of_block(Part::Block, block)
     }
 
     /// The block with the hashes of its transactions, as it is cut out of the whole.
     pub fn hashes(block: &Arc<Verified<Block>>) -> Self {
-        Self::of_block(Form::Hashes, block)
+        Self::of_block(Part::BlockWithHashes, block)
     }
 
     /// The block with the hashes of its transactions, as it came.
     pub fn thin(thin: &Arc<Verified<ThinBlock>>) -> Self {
         let header = thin.header();
         let home = Home { block: header.hash, number: header.number };
-        Self { form: Form::Hashes, home, content: thin.clone() }
+        Self { part: Part::BlockWithHashes, home, content: thin.clone() }
     }
 
     /// All receipts of a block; `None` if there are none.
     pub fn receipts(receipts: &Arc<Verified<Receipts>>) -> Option<Self> {
         let (block, number) = receipts.home()?;
-        Some(Self { form: Form::Receipts, home: Home { block, number }, content: receipts.clone() })
+        Some(Self { part: Part::Receipts, home: Home { block, number }, content: receipts.clone() })
     }
 
-    fn of_block(form: Form, block: &Arc<Verified<Block>>) -> Self {
+    fn of_block(part: Part, block: &Arc<Verified<Block>>) -> Self {
         let header = block.header();
-        Self { form, home: Home { block: header.hash, number: header.number }, content: block.clone() }
+        Self { part, home: Home { block: header.hash, number: header.number }, content: block.clone() }
     }
 
     /// A number that is unlikely to be another's.
@@ -99,7 +83,7 @@ impl Whole {
         let bytes = self.home.block.0;
         // A block's hash is as good as random: any eight bytes of it will do.
         let [a, b, c, d, e, f, g, h, ..] = bytes.0;
-        u64::from_le_bytes([a, b, c, d, e, f, g, h]).rotate_left(self.form as u32)
+        u64::from_le_bytes([a, b, c, d, e, f, g, h]).rotate_left(self.part as u32)
     }
 }
 
@@ -161,7 +145,7 @@ impl Whole {
     pub(crate) fn of_nothing() -> Self {
         use crate::eth::{BlockHash, BlockNumber};
         let home = Home { block: BlockHash(alloy_primitives::B256::ZERO), number: BlockNumber(0) };
-        Self { form: Form::Full, home, content: Arc::new(()) }
+        Self { part: Part::Block, home, content: Arc::new(()) }
     }
 }
 

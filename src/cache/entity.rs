@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::{
-    deflated::{Deflated, Form},
+    deflated::Deflated,
     location::{ENTRY_BYTES, Home, INDEXED_INLINE},
 };
 use crate::{
-    eth::{Block, BlockHash, LoneReceipt, LoneTransaction, Receipts, ThinBlock, TxHash, TxPosition},
+    eth::{Block, BlockHash, LoneReceipt, LoneTransaction, Part, Receipts, ThinBlock, TxHash, TxPosition},
     verify::Verified,
 };
 
@@ -22,7 +22,7 @@ pub(super) enum Key {
     Receipts(BlockHash),
     Transaction(BlockHash, TxPosition),
     Receipt(BlockHash, TxPosition),
-    Deflated(BlockHash, Form),
+    Deflated(BlockHash, Part),
 }
 
 /// The kinds of entries.

@@ -2,7 +2,6 @@
 
 use super::{
     Cache, Home, Kind,
-    deflated::Form,
     entity::{Content, Entity, Key},
 };
 use crate::{
@@ -71,13 +70,7 @@ impl Cache {
     /// Forgets these, and what was made of them.
     pub fn forget(&self, held: &[Held]) {
         for Held { key, .. } in held {
-            self.store.invalidate(key);
-            match *key {
-                Key::Block(block) => self.remove_deflated(block, &[Form::Full, Form::Hashes]),
-                Key::Thin(block) => self.remove_deflated(block, &[Form::Hashes]),
-                Key::Receipts(block) => self.remove_deflated(block, &[Form::Receipts]),
-                Key::Transaction(..) | Key::Receipt(..) | Key::Deflated(..) => {}
-            }
+            self.invalidate(*key);
         }
     }
 

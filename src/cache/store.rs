@@ -7,14 +7,14 @@ use tokio::runtime::Handle;
 
 use super::{
     Config, Deflated, Home, Kind, Location, Metrics, Whole,
-    deflated::Form,
     entity::{Content, Entity, Key},
     location::LocationIndex,
     windowed::Windowed,
 };
 use crate::{
     eth::{
-        Block, BlockHash, BlockNumber, LoneReceipt, LoneTransaction, Receipts, ThinBlock, TxHash, TxPosition,
+        Block, BlockHash, BlockNumber, LoneReceipt, LoneTransaction, Part, Receipts, ThinBlock, TxHash,
+        TxPosition,
     },
     verify::Verified,
 };
@@ -181,17 +181,15 @@ impl Cache {
     /// Forgets the receipts of a block, unless they are proved.
     pub fn remove_unproved_receipts(&self, block: BlockHash) {
         if self.peek_receipts(block).is_some_and(|receipts| !receipts.is_proved()) {
-            self.store.invalidate(&Key::Receipts(block));
-            self.remove_deflated(block, &[Form::Receipts]);
+            self.invalidate(Key::Receipts(block));
         }
     }
 
     /// Forgets what is known of a block, and of one position in it.
     pub fn remove(&self, block: BlockHash, index: Option<TxPosition>) {
         for key in [Key::Block(block), Key::Thin(block), Key::Receipts(block)] {
-            self.store.invalidate(&key);
+            self.invalidate(key);
         }
-        self.remove_deflated(block, &Form::ALL);
         if let Some(index) = index {
             self.store.invalidate(&Key::Transaction(block, index));
             self.store.invalidate(&Key::Receipt(block, index));
@@ -250,7 +248,7 @@ impl Cache {
 
     /// The deflated form of what is being served; never one that was made of anything else.
     pub fn deflated(&self, whole: &Whole) -> Option<Arc<Deflated>> {
-        match self.store.get(&Key::Deflated(whole.home.block, whole.form))?.content {
+        match self.store.get(&Key::Deflated(whole.home.block, whole.part))?.content {
             // What is kept may have been replaced since that form was made, or be replaced while it is made.
             Content::Deflated(deflated) if deflated.is_of(whole) => Some(deflated),
             _ => None,
@@ -264,7 +262,7 @@ impl Cache {
         }
         let Home { block, number } = whole.home;
         let content = Content::Deflated(Arc::new(deflated));
-        self.insert(Key::Deflated(block, whole.form), block, number, content);
+        self.insert(Key::Deflated(block, whole.part), block, number, content);
     }
 
     /// Is this the very content that is kept?
@@ -272,16 +270,29 @@ impl Cache {
         let block = whole.home.block;
         let is = |content: &(dyn Any + Send + Sync)| ptr::addr_eq(content, Arc::as_ptr(&whole.content));
         let is_block = || self.peek_block(block).is_some_and(|block| is(&*block));
-        match whole.form {
-            Form::Full => is_block(),
-            Form::Hashes => is_block() || self.peek_thin(block).is_some_and(|thin| is(&*thin)),
-            Form::Receipts => self.peek_receipts(block).is_some_and(|receipts| is(&*receipts)),
+        match whole.part {
+            Part::Block => is_block(),
+            Part::BlockWithHashes => is_block() || self.peek_thin(block).is_some_and(|thin| is(&*thin)),
+            Part::Receipts => self.peek_receipts(block).is_some_and(|receipts| is(&*receipts)),
+            _ => false,
         }
     }
 
-    pub(super) fn remove_deflated(&self, block: BlockHash, forms: &[Form]) {
-        for form in forms {
-            self.store.invalidate(&Key::Deflated(block, *form));
+    /// Forgets an entry, and the texts that were deflated from it.
+    pub(super) fn invalidate(&self, key: Key) {
+        self.store.invalidate(&key);
+        self.remove_deflated(key);
+    }
+
+    fn remove_deflated(&self, key: Key) {
+        let (block, parts): (_, &[Part]) = match key {
+            Key::Block(block) => (block, &[Part::Block, Part::BlockWithHashes]),
+            Key::Thin(block) => (block, &[Part::BlockWithHashes]),
+            Key::Receipts(block) => (block, &[Part::Receipts]),
+            Key::Transaction(..) | Key::Receipt(..) | Key::Deflated(..) => return,
+        };
+        for part in parts {
+            self.store.invalidate(&Key::Deflated(block, *part));
         }
     }
 
@@ -329,11 +340,6 @@ impl Cache {
         self.metrics.came(&entity);
         self.store.insert(key, entity);
         // What was made of the content before is of no use any more.
-        match key {
-            Key::Block(block) => self.remove_deflated(block, &[Form::Full, Form::Hashes]),
-            Key::Thin(block) => self.remove_deflated(block, &[Form::Hashes]),
-            Key::Receipts(block) => self.remove_deflated(block, &[Form::Receipts]),
-            Key::Transaction(..) | Key::Receipt(..) | Key::Deflated(..) => {}
-        }
+        self.remove_deflated(key);
     }
 }
