@@ -27,5 +27,7 @@ pub use self::{
     location::{Home, INDEXED_INLINE, Location},
     metrics::Metrics,
     store::Cache,
-    tiers::{Era, Found, Metrics as TierMetrics, Parcel, TierStatus, Tiers, Unconfirmed, Word},
+    tiers::{
+        Accept, Checkpoint, Found, Generation, Metrics as TierMetrics, Parcel, TierStatus, Tiers, Unconfirmed,
+    },
 };

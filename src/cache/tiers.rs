@@ -1,12 +1,12 @@
 //! The tiers behind memory, in the order in which they are asked; none is waited for longer than it is worth.
 //!
 //! Reads go down until one has it. Writes are behind the answers: queued within a bound, dropped beyond it, and made to every
-//! tier above the one where something was found. One that keeps failing is left alone for a while. Whether what one says of
-//! numbers counts is its [`standing`].
+//! tier above the one where something was found. One that keeps failing is left alone for a while. Its number and transaction
+//! index counts while it has [`trust`].
 
 mod guarded;
 mod metrics;
-mod standing;
+mod trust;
 mod writer;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
@@ -17,19 +17,19 @@ use tokio::task;
 use self::{
     guarded::Guarded,
     metrics::Wrote,
-    standing::Eras,
+    trust::{GenerationCounter, State},
     writer::{Packet, Work, Writer},
 };
 pub use self::{
     metrics::Metrics,
-    standing::{Era, Word},
-    writer::Parcel,
+    trust::{Accept, Generation},
+    writer::{Checkpoint, Parcel},
 };
-use super::tier::{ChainKey, Damaged, Part, Sealed, Tier, TierKind, Tiered, Usage};
+use super::tier::{ChainKey, Damaged, Part, Sealed, Tier, TierKind, Usage};
 use crate::{
     budget::{ByteBudget, ByteLease},
     client::Client,
-    eth::{BlockHash, BlockNumber, TxHash, TxPosition},
+    eth::{BlockHash, BlockNumber, TxHash},
     timeout::timeout,
 };
 
@@ -46,7 +46,7 @@ pub struct Tiers(Option<Arc<Inner>>);
 #[derive(Debug)]
 struct Inner {
     rungs: Box<[Rung]>,
-    eras: Arc<Eras>,
+    generations: GenerationCounter,
     /// What was read and is not checked yet is held for clients, as an upstream's answer is.
     budget: ByteBudget,
     metrics: Metrics,
@@ -58,31 +58,24 @@ struct Rung {
     writer: Writer,
 }
 
-/// What was found, and where.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found<T> {
-    /// It.
-    pub value: T,
+/// Content from a tier. To be held until it is checked, and kept or thrown away.
+#[derive(Debug)]
+pub struct Found {
+    /// Its JSON.
+    pub text: Bytes,
     /// The tier that had it.
     pub tier: TierKind,
-}
-
-/// A text that was found. To be held until it is checked, and kept or thrown away.
-#[derive(Debug)]
-pub struct Text {
-    /// It.
-    pub text: Bytes,
     _held: ByteLease,
 }
 
-/// A tier whose word on numbers does not count yet.
+/// An unconfirmed tier, and the block to confirm it by.
 #[derive(Clone, Copy, Debug)]
 pub struct Unconfirmed {
-    /// Which it is.
+    /// The tier.
     pub tier: TierKind,
-    /// The highest final block that it was told of.
+    /// The highest finalized block that the tier has noted.
     pub finalized: Option<(BlockNumber, BlockHash)>,
-    since: Era,
+    since: Generation,
 }
 
 /// How a tier does, for those who look.
@@ -96,7 +89,7 @@ pub struct TierStatus {
     pub reads: bool,
     /// Can it be written to? The same.
     pub writes: bool,
-    /// Does what it says of numbers count?
+    /// Whether the upstream has confirmed its number and transaction index.
     pub is_confirmed: bool,
     /// Reads and writes that failed, and values that were damaged or wrong.
     pub errors: u64,
@@ -110,12 +103,12 @@ impl Tiers {
         if tiers.is_empty() {
             return Self::default();
         }
-        let eras = Arc::<Eras>::default();
+        let generations = GenerationCounter::default();
         let rungs = tiers.into_iter().map(|(tier, patience)| {
-            let tier = Arc::new(Guarded::new(tier, patience, eras.clone(), metrics.clone()));
+            let tier = Arc::new(Guarded::new(tier, patience, generations.clone(), metrics.clone()));
             Rung { writer: Writer::start(tier.clone(), metrics.clone()), tier }
         });
-        Self(Some(Arc::new(Inner { rungs: rungs.collect(), eras, budget, metrics })))
+        Self(Some(Arc::new(Inner { rungs: rungs.collect(), generations, budget, metrics })))
     }
 
     /// Are there none?
@@ -131,7 +124,7 @@ impl Tiers {
         part: Part,
         hash: BlockHash,
         after: Option<TierKind>,
-    ) -> Option<Found<Text>> {
+    ) -> Option<Found> {
         let inner = self.0.as_ref()?;
         let passed = after.and_then(|tier| inner.rungs.iter().position(|rung| rung.tier.kind() == tier));
         for Rung { tier, writer } in inner.rungs.iter().skip(passed.map_or(0, |at| at + 1)) {
@@ -146,7 +139,7 @@ impl Tiers {
             match open(sealed).await {
                 Ok(text) => {
                     held.hold(text.len());
-                    return Some(Found { value: Text { text, _held: held }, tier: kind });
+                    return Some(Found { text, tier: kind, _held: held });
                 }
                 Err(damaged) => {
                     inner.metrics.damaged(kind);
@@ -158,36 +151,32 @@ impl Tiers {
         None
     }
 
-    /// The hash that stands at this number for good, by the word of a tier.
-    pub async fn hash_at(
-        &self,
-        chain: ChainKey,
-        number: BlockNumber,
-        word: Word,
-    ) -> Option<Found<BlockHash>> {
-        self.told(word, |tier| tier.hash_at(chain, number)).await
-    }
-
-    /// Where a transaction may be.
-    pub async fn place_of(
-        &self,
-        chain: ChainKey,
-        transaction: TxHash,
-    ) -> Option<Found<(BlockNumber, TxPosition)>> {
-        for Rung { tier, .. } in self.whose_word_counts(Word::Any) {
-            if let Some(value) = tier.look(|tier| tier.place_of(chain, transaction)).await {
-                return Some(Found { value, tier: tier.kind() });
+    /// Returns the canonical hash at this finalized number, by the index of a tier.
+    pub async fn hash_at(&self, chain: ChainKey, number: BlockNumber, accept: Accept) -> Option<BlockHash> {
+        for tier in self.answering(accept) {
+            if let Some(hash) = tier.look_up(|tier| tier.hash_at(chain, number)).await {
+                return Some(hash);
             }
         }
         None
     }
 
-    /// The highest final block that any of them was told of.
+    /// Returns the number of the block that may hold a transaction. A hint: whoever uses it looks into the block.
+    pub async fn place_of(&self, chain: ChainKey, transaction: TxHash) -> Option<BlockNumber> {
+        for tier in self.answering(Accept::Any) {
+            if let Some((number, _)) = tier.look(|tier| tier.place_of(chain, transaction)).await {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    /// Returns the highest finalized block that any tier has noted.
     pub async fn finalized(&self, chain: ChainKey) -> Option<(BlockNumber, BlockHash)> {
         let mut highest: Option<(BlockNumber, BlockHash)> = None;
-        for Rung { tier, .. } in self.whose_word_counts(Word::Any) {
-            let told = tier.look_up(|tier| tier.finalized(chain)).await;
-            highest = highest.into_iter().chain(told).max_by_key(|(number, _)| *number);
+        for tier in self.answering(Accept::Any) {
+            let noted = tier.look_up(|tier| tier.finalized(chain)).await;
+            highest = highest.into_iter().chain(noted).max_by_key(|(number, _)| *number);
         }
         highest
     }
@@ -235,70 +224,64 @@ impl Tiers {
         (numbers, unsure)
     }
 
-    /// The era that it is. To be asked for before it is looked whether something is final.
-    pub fn era(&self) -> Era {
-        self.0.as_ref().map_or(Era::default(), |inner| inner.eras.now())
+    /// Returns the current generation. To be read before a check that a block is final.
+    pub fn generation(&self) -> Generation {
+        self.0.as_ref().map_or(Generation::default(), |inner| inner.generations.current())
     }
 
-    /// Has a part of a block kept that was final in this era, when there is time for it. Dropped where too much waits already.
-    pub fn put(&self, parcel: Parcel, era: Era) {
+    /// Queues a part of a finalized block to be written. Dropped where too much waits already.
+    pub fn put(&self, parcel: Parcel) {
         let Some(inner) = &self.0 else { return };
         let has_it = |rung: &Rung| parcel.from == Some(rung.tier.kind());
         let above = inner.rungs.iter().position(has_it).unwrap_or(inner.rungs.len());
         let packet = Arc::new(Packet::new(parcel));
         for Rung { tier, writer } in &inner.rungs[..above] {
-            if !writer.put(packet.clone(), era) {
+            if !writer.put(packet.clone()) {
                 inner.metrics.wrote(tier.kind(), Wrote::Dropped);
             }
         }
     }
 
-    /// This was the highest final block in this era.
-    pub fn note_finalized(&self, chain: ChainKey, finalized: (BlockNumber, BlockHash), era: Era) {
+    /// Queues a note of the highest finalized block.
+    pub fn note_finalized(&self, checkpoint: Checkpoint) {
         for Rung { writer, .. } in self.rungs() {
-            writer.tell(Work::NoteFinalized(chain, finalized, era));
+            writer.tell(Work::NoteFinalized(checkpoint));
         }
     }
 
-    /// Nothing that tiers say of numbers, transactions and finality counts any more, from this moment; they are told to
-    /// forget it.
-    pub fn forget_canonicity(&self, chain: ChainKey) {
-        self.disown(chain, |_| true);
-    }
-
-    /// What this tier was told is not so: it has to forget it.
-    pub fn forget_one(&self, chain: ChainKey, tier: TierKind) {
-        self.disown(chain, |rung| rung.tier.kind() == tier);
-    }
-
-    /// Nobody's word counts any more before it is held against the upstream again.
+    /// Withdraws the confirmation of every tier: the chain may have replaced finalized blocks.
     pub fn doubt(&self) {
-        let Some(inner) = &self.0 else { return };
-        let era = inner.eras.next();
-        inner.rungs.iter().for_each(|rung| rung.tier.standing.doubt(era));
+        self.rungs().iter().for_each(|rung| rung.tier.trust.doubt());
     }
 
-    /// Does everybody's word on numbers count?
+    /// Withdraws the confirmation of these tiers and has them forget which blocks are canonical: a finalized block was
+    /// replaced. None of their indexes answers from this moment on.
+    pub fn forget(&self, chain: ChainKey, tiers: &[TierKind]) {
+        for rung in self.rungs().iter().filter(|rung| tiers.contains(&rung.tier.kind())) {
+            rung.tier.trust.forget();
+            rung.writer.tell(Work::Forget(chain));
+        }
+    }
+
+    /// Returns whether every tier is confirmed.
     pub fn is_confirmed(&self) -> bool {
-        self.rungs().iter().all(|rung| rung.tier.standing.counts(Word::Confirmed))
+        self.rungs().iter().all(|rung| rung.tier.trust.answers(Accept::Confirmed))
     }
 
-    /// Those whose word on numbers does not count yet and who can be asked for what was final, each with what it says. None of
-    /// them is written to before it is [confirmed](Self::confirm).
+    /// Returns the unconfirmed tiers that can be [confirmed](Self::confirm) now. A tier that must forget is told so again.
     pub async fn unconfirmed(&self, chain: ChainKey) -> Vec<Unconfirmed> {
         let mut unconfirmed = Vec::new();
         for Rung { tier, writer } in self.rungs() {
-            let standing = &tier.standing;
-            if standing.counts(Word::Confirmed) {
-                continue;
+            let (since, state) = tier.trust.current();
+            match state {
+                State::Confirmed { .. } => continue,
+                State::Unconfirmed { must_forget: true } => {
+                    writer.tell(Work::Forget(chain));
+                    continue;
+                }
+                State::Unconfirmed { must_forget: false } => {}
             }
-            if !standing.counts(Word::Any) {
-                // First it has to forget, and it is told so again.
-                writer.tell(Work::ForgetCanonicity(chain));
-                continue;
-            }
-            let since = standing.since();
-            // What was being written when it was doubted must be there when it is asked.
+            // A write that was under way at the doubt must be there when the tier is asked.
             if timeout(SETTLE, writer.settle()).await.is_err() {
                 continue;
             }
@@ -309,41 +292,45 @@ impl Tiers {
         unconfirmed
     }
 
-    /// What this tier was told is so: from here on its word counts. One that does not know what was final is first told to
-    /// forget all that it was told, for there is nothing that it could be held to, and begins with what is final now.
+    /// Confirms a tier: the upstream has the finalized block that the tier has noted. A tier without such a note has nothing
+    /// to confirm, so it first forgets its index and starts with the block that is finalized now.
     ///
-    /// Tells whether that could be done.
-    pub async fn confirm(
-        &self,
-        chain: ChainKey,
-        unconfirmed: Unconfirmed,
-        final_now: (BlockNumber, BlockHash),
-    ) -> bool {
-        let Unconfirmed { tier, finalized, since } = unconfirmed;
-        let kind = tier;
+    /// Returns whether that was possible.
+    pub async fn confirm(&self, unconfirmed: Unconfirmed, checkpoint: Checkpoint) -> bool {
+        let Unconfirmed { tier: kind, finalized, since } = unconfirmed;
         let Some(Rung { tier, .. }) = self.rung(kind) else { return false };
+        let is_doubted = || tier.trust.current().0 != since;
         if finalized.is_none() {
-            if tier.standing.since() != since || !tier.begin(chain, final_now).await {
+            if is_doubted() || !tier.begin(checkpoint).await {
                 return false;
             }
-            if tier.standing.since() != since {
-                // What it began with may be just what was doubted meanwhile.
-                self.forget_one(chain, kind);
+            if is_doubted() {
+                // The doubt may concern the very block that the tier started with.
+                self.forget(checkpoint.chain, &[kind]);
                 return false;
             }
         }
-        tier.standing.confirm(since, finalized.map(|(number, _)| number));
+        tier.trust.confirm(since, finalized.map(|(number, _)| number));
         true
     }
 
-    /// The highest number of a final block that a tier had noted when it was confirmed.
+    /// Returns the highest number of a finalized block that a tier had noted when it was confirmed.
     pub fn highest_noted(&self) -> Option<BlockNumber> {
-        self.rungs().iter().filter_map(|rung| rung.tier.standing.noted()).max()
+        let noted = |rung: &Rung| match rung.tier.trust.current().1 {
+            State::Confirmed { noted } => noted,
+            State::Unconfirmed { .. } => None,
+        };
+        self.rungs().iter().filter_map(noted).max()
     }
 
     /// The chain that was last followed here, if one of them remembers.
     pub async fn last_chain(&self) -> Option<ChainKey> {
-        self.told(Word::Any, |tier| tier.last_chain()).await.map(|found| found.value)
+        for tier in self.answering(Accept::Any) {
+            if let Some(chain) = tier.look_up(|tier| tier.last_chain()).await {
+                return Some(chain);
+            }
+        }
+        None
     }
 
     /// From here on this chain is followed, or one that is not kept in tiers.
@@ -373,32 +360,8 @@ impl Tiers {
         self.rungs().iter().find(|rung| rung.tier.kind() == tier)
     }
 
-    fn whose_word_counts(&self, word: Word) -> impl Iterator<Item = &Rung> {
-        self.rungs().iter().filter(move |rung| rung.tier.standing.counts(word))
-    }
-
-    /// The first that has something to say. Not for those whose word does not count now.
-    async fn told<T>(
-        &self,
-        word: Word,
-        ask: impl Fn(&dyn Tier) -> Tiered<'_, Option<T>>,
-    ) -> Option<Found<T>> {
-        for Rung { tier, .. } in self.whose_word_counts(word) {
-            if let Some(value) = tier.look_up(&ask).await {
-                return Some(Found { value, tier: tier.kind() });
-            }
-        }
-        None
-    }
-
-    /// Begins another era, for these, and has them forget.
-    fn disown(&self, chain: ChainKey, which: impl Fn(&Rung) -> bool) {
-        let Some(inner) = &self.0 else { return };
-        let era = inner.eras.next();
-        for rung in inner.rungs.iter().filter(|rung| which(rung)) {
-            rung.tier.standing.disown(era);
-            rung.writer.tell(Work::ForgetCanonicity(chain));
-        }
+    fn answering(&self, accept: Accept) -> impl Iterator<Item = &Guarded> {
+        self.rungs().iter().map(|rung| &*rung.tier).filter(move |tier| tier.trust.answers(accept))
     }
 }
 

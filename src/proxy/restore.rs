@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     cache::{
-        Tiers, Word,
+        Accept, Tiers,
         tier::{ChainKey, Part, TierKind},
     },
     chain::{Link, Lookup, Stamp},
@@ -84,7 +84,7 @@ impl Fetcher {
                 (Some((number, asked)), hash)
             }
             At::Tx(transaction) => {
-                let (number, _) = self.restorer.tiers.place_of(chain, transaction).await?.value;
+                let number = self.restorer.tiers.place_of(chain, transaction).await?;
                 let (hash, asked) = self.final_hash(chain, number, upstreams).await?;
                 (Some((number, asked)), hash)
             }
@@ -131,7 +131,7 @@ impl Fetcher {
         let mut wrong = None;
         loop {
             let found = tiers.get(chain, Part::Block, hash, wrong).await?;
-            let text = found.value.text.clone();
+            let text = found.text.clone();
             let restored = self.verifier.restore_block(text, hash, self.name(found.tier));
             match timeout(PROOF, restored).await.unwrap_or(Err(Doubt::Unsure)) {
                 Ok(_) if self.view.generation() != generation => return None,
@@ -161,7 +161,7 @@ impl Fetcher {
         let mut wrong = None;
         loop {
             let found = tiers.get(chain, Part::Receipts, hash, wrong).await?;
-            let text = found.value.text.clone();
+            let text = found.text.clone();
             let restored = self.verifier.restore_receipts(text, block.clone(), self.name(found.tier));
             match timeout(PROOF, restored).await.unwrap_or(Err(Doubt::Unsure)) {
                 Ok(_) if self.view.generation() != generation => return None,
@@ -199,39 +199,36 @@ impl Fetcher {
         if let Lookup::Final(hash) = self.view.tracker().lookup(number, now) {
             return Some((hash, now));
         }
-        match upstreams {
-            Upstreams::Answer => {
-                self.view.establish_finality(now).await.ok()?;
-                if let Some(told) = self.told(chain, number, Word::Confirmed).await {
-                    return Some(told);
-                }
-                if !self.view.tracker().is_final(number) {
-                    return None;
-                }
-                // Only now: those that are confirmed do not wait for the others.
-                self.view.confirm_tiers(chain).await;
-                self.told(chain, number, Word::Confirmed).await
-            }
-            Upstreams::Silent if !self.view.is_followed() => {
+        if upstreams == Upstreams::Silent {
+            if !self.view.is_followed() {
                 self.believe_tiers(chain).await?;
-                self.told(chain, number, Word::Any).await
             }
-            // One answered since the start, and what tiers say was held against it, or was not.
-            Upstreams::Silent => self.told(chain, number, Word::Confirmed).await,
+            return self.told(chain, number).await;
         }
+        self.view.establish_finality(now).await.ok()?;
+        if let Some(told) = self.told(chain, number).await {
+            return Some(told);
+        }
+        if !self.view.tracker().is_final(number) {
+            return None;
+        }
+        // Only now: confirmed tiers do not wait for the others.
+        self.view.confirm_tiers().await;
+        self.told(chain, number).await
     }
 
-    /// What tiers say that stands at a final number, and when they were asked.
-    async fn told(&self, chain: ChainKey, number: BlockNumber, word: Word) -> Option<(BlockHash, Stamp)> {
+    /// Returns the hash at a finalized number by the index of tiers, and when they were asked. Unconfirmed tiers answer only
+    /// while no upstream has answered since the start.
+    async fn told(&self, chain: ChainKey, number: BlockNumber) -> Option<(BlockHash, Stamp)> {
         let asked = self.view.clock().now();
-        // Since an upstream has answered, it is not anybody's word any more.
-        if self.view.tracker().is_suspended() {
-            return None;
+        {
+            let tracker = self.view.tracker();
+            if tracker.is_suspended() || !tracker.is_final(number) {
+                return None;
+            }
         }
-        if !self.view.tracker().is_final(number) || (word == Word::Any && self.view.is_followed()) {
-            return None;
-        }
-        self.restorer.tiers.hash_at(chain, number, word).await.map(|found| (found.value, asked))
+        let accept = if self.view.is_followed() { Accept::Confirmed } else { Accept::Any };
+        self.restorer.tiers.hash_at(chain, number, accept).await.map(|hash| (hash, asked))
     }
 
     /// While nobody answers since the start, what was final before is taken to be so. The first upstream that answers makes
@@ -283,7 +280,7 @@ impl Fetcher {
             let known = self.view.tracker().lookup(number, self.view.clock().now());
             homes.extend(match known {
                 Lookup::Final(hash) => Some(hash),
-                _ => tiers.hash_at(chain, number, Word::Any).await.map(|found| found.value),
+                _ => tiers.hash_at(chain, number, Accept::Any).await,
             });
         }
         (homes, unsure)

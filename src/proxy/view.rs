@@ -24,10 +24,13 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use tokio::{sync::Notify, time::Instant};
 use tracing::{info, warn};
 
-use self::{confirm::Tried, pace::Pace, single::Single, spill::key_of};
+use self::{confirm::Attempt, pace::Pace, single::Single, spill::key_of};
 use super::{Metrics, ProxyParts, coalesce::Coalesce, config::ChainConfig, reorgs::Reorgs};
 use crate::{
-    cache::{Cache, Tiers, tier::ChainKey},
+    cache::{
+        Cache, Tiers,
+        tier::{ChainKey, TierKind},
+    },
     chain::{Clock, Find, Link, Rules, Stamp, Tracker},
     client::Client,
     eth::{BlockHash, BlockNumber, Tag},
@@ -58,7 +61,7 @@ pub(super) struct View {
     consistent: AtomicBool,
     cache: Cache,
     tiers: Tiers,
-    /// Tiers are held against the upstream.
+    /// Tiers are being confirmed.
     confirming: Single,
     /// What is final is taken in.
     taking_in: Single,
@@ -105,8 +108,8 @@ struct Times {
     who: Option<Arc<WhoIs>>,
     /// … when all that was known of another is forgotten.
     followed: Option<Arc<WhoIs>>,
-    /// The last time that it was tried to hold what they say against the upstream.
-    tried: Option<Tried>,
+    /// The last attempt to confirm tiers.
+    confirm_attempt: Option<Attempt>,
     /// The chain that tiers were asked for before any upstream had said what it is.
     believed: Option<ChainKey>,
 }
@@ -320,7 +323,7 @@ impl View {
     fn forget_finalized(&self) {
         self.times().finalized = None;
         if let Some(chain) = self.stored_as() {
-            self.tiers.forget_canonicity(chain);
+            self.tiers.forget(chain, &TierKind::ALL);
         }
     }
 

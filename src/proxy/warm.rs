@@ -117,10 +117,8 @@ impl Warmer {
         let _place = self.places.try_acquire().map_err(|_| WarmError::Crowded)?;
         let fetcher = &self.fetcher;
         fetcher.view.follow(&fetcher.identity.confirm().await.map_err(CallError::from)?);
-        if let Some(chain) = fetcher.view.stored_as() {
-            // What is to be kept there must be taken.
-            fetcher.view.confirm_tiers(chain).await;
-        }
+        // An unconfirmed tier would drop the block.
+        fetcher.view.confirm_tiers().await;
         let number = match wanted {
             Warm::Number(number) => number,
             Warm::Latest => self.latest().await.map_err(CallError::Upstream)?,

@@ -7,13 +7,12 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::{
-    Metrics, TierStatus,
-    standing::{Eras, Standing, Word},
+    Checkpoint, Metrics, TierStatus,
+    trust::{Accept, GenerationCounter, Trust},
 };
 use crate::{
     breaker::{Breaker, Health, Policy},
     cache::tier::{ChainKey, Tier, TierError, TierKind, Tiered},
-    eth::{BlockHash, BlockNumber},
     seldom::Seldom,
     timeout::timeout,
 };
@@ -42,8 +41,7 @@ pub(super) struct Guarded {
     facts: Mutex<Breaker>,
     /// Apart: a disk that is full can be read.
     writes: Mutex<Breaker>,
-    pub(super) standing: Standing,
-    eras: Arc<Eras>,
+    pub(super) trust: Trust,
     metrics: Metrics,
     said: Seldom,
 }
@@ -51,15 +49,19 @@ pub(super) struct Guarded {
 // === impl Guarded ===
 
 impl Guarded {
-    pub(super) fn new(tier: Arc<dyn Tier>, patience: Duration, eras: Arc<Eras>, metrics: Metrics) -> Self {
+    pub(super) fn new(
+        tier: Arc<dyn Tier>,
+        patience: Duration,
+        generations: GenerationCounter,
+        metrics: Metrics,
+    ) -> Self {
         Self {
             tier,
             patience,
             values: Mutex::new(Breaker::new(BREAKER)),
             facts: Mutex::new(Breaker::new(BREAKER)),
             writes: Mutex::new(Breaker::new(BREAKER)),
-            standing: Standing::default(),
-            eras,
+            trust: Trust::new(generations),
             metrics,
             said: Seldom::default(),
         }
@@ -110,7 +112,7 @@ impl Guarded {
             Ok(said) => Some(said),
             Err(TierError::Forgotten) => {
                 breaker.lock().succeed();
-                self.standing.doubt(self.eras.next());
+                self.trust.doubt();
                 None
             }
             Err(error) => {
@@ -153,7 +155,7 @@ impl Guarded {
             Err(TierError::Forgotten) => {
                 // Somebody found that what was final is not. It may be so here too.
                 self.writes.lock().succeed();
-                self.standing.doubt(self.eras.next());
+                self.trust.doubt();
                 None
             }
             Err(error) => {
@@ -164,16 +166,17 @@ impl Guarded {
         }
     }
 
-    /// Has it forget what is canonical, if it has to.
+    /// Forgets the index, if it must be forgotten.
     pub(super) async fn forget(&self, chain: ChainKey) {
-        if self.standing.has_to_forget() && self.write(|tier| tier.forget_canonicity(chain)).await {
-            self.standing.forgot();
+        if self.trust.must_forget() && self.write(|tier| tier.forget_canonicity(chain)).await {
+            self.trust.forgot();
         }
     }
 
-    /// Has it forget what it was told before, nobody knows when, or by whom, and begin with this. Tells whether it has; it
-    /// has not to, if another has just told it what is final.
-    pub(super) async fn begin(&self, chain: ChainKey, (number, hash): (BlockNumber, BlockHash)) -> bool {
+    /// Forgets the index and starts with this finalized block, unless another instance has just noted one. Returns whether
+    /// it did.
+    pub(super) async fn begin(&self, checkpoint: Checkpoint) -> bool {
+        let Checkpoint { chain, block: (number, hash), .. } = checkpoint;
         match self.ask(|tier| tier.finalized(chain)).await {
             Some(None) => self.write(|tier| tier.begin(chain, number, hash)).await,
             _ => false,
@@ -201,7 +204,7 @@ impl Guarded {
             usage: self.tier.usage(),
             reads: works(&self.values) && works(&self.facts),
             writes: works(&self.writes),
-            is_confirmed: self.standing.counts(Word::Confirmed),
+            is_confirmed: self.trust.answers(Accept::Confirmed),
             errors: self.metrics.errors(self.kind()),
         }
     }

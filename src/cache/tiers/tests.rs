@@ -11,7 +11,11 @@ use alloy_primitives::B256;
 use tokio::sync::Semaphore;
 
 use super::*;
-use crate::{budget::ByteBudget, cache::tier::Record};
+use crate::{
+    budget::ByteBudget,
+    cache::tier::{Record, Tiered},
+    eth::TxPosition,
+};
 
 /// How many bytes may be held.
 const BUDGET: u64 = 1 << 20;
@@ -107,15 +111,18 @@ fn hash(byte: u8) -> BlockHash {
     BlockHash(B256::repeat_byte(byte))
 }
 
-fn parcel(number: u64, byte: u8) -> Parcel {
+fn checkpoint(number: u64, byte: u8, generation: Generation) -> Checkpoint {
+    Checkpoint { chain: CHAIN, block: (BlockNumber(number), hash(byte)), generation }
+}
+
+fn parcel(number: u64, byte: u8, generation: Generation) -> Parcel {
     Parcel {
-        chain: CHAIN,
         number: BlockNumber(number),
         hash: hash(byte),
         part: Part::Block,
         transactions: Vec::new(),
         text: Bytes::from_static(b"{}"),
-        finalized: (BlockNumber(number), hash(byte)),
+        checkpoint: checkpoint(number, byte, generation),
         from: None,
     }
 }
@@ -139,12 +146,12 @@ fn over(tiers: &[&Arc<Slow>]) -> Tiers {
 
 async fn confirm(tiers: &Tiers) {
     for unconfirmed in tiers.unconfirmed(CHAIN).await {
-        tiers.confirm(CHAIN, unconfirmed, (BlockNumber(0), hash(0))).await;
+        tiers.confirm(unconfirmed, checkpoint(0, 0, tiers.generation())).await;
     }
 }
 
 async fn told(tiers: &Tiers, number: u64) -> Option<BlockHash> {
-    tiers.hash_at(CHAIN, BlockNumber(number), Word::Any).await.map(|found| found.value)
+    tiers.hash_at(CHAIN, BlockNumber(number), Accept::Any).await
 }
 
 #[tokio::test]
@@ -152,16 +159,16 @@ async fn what_waits_to_be_written_when_all_is_forgotten_does_not_come_back() {
     let slow = slow(TierKind::Disk);
     let tiers = over(&[&slow]);
     confirm(&tiers).await;
-    let before = tiers.era();
+    let before = tiers.generation();
     for number in 1..=3 {
-        tiers.put(parcel(number, 1), before);
+        tiers.put(parcel(number, 1, before));
     }
     // The first of them is being written.
     task::yield_now().await;
-    tiers.forget_canonicity(CHAIN);
+    tiers.forget(CHAIN, &TierKind::ALL);
     // Made of what was known before, and handed on after.
-    tiers.put(parcel(4, 1), before);
-    tiers.note_finalized(CHAIN, (BlockNumber(4), hash(1)), before);
+    tiers.put(parcel(4, 1, before));
+    tiers.note_finalized(checkpoint(4, 1, before));
     slow.lets.add_permits(10);
     for _ in 0..100 {
         for number in 1..=4 {
@@ -174,7 +181,7 @@ async fn what_waits_to_be_written_when_all_is_forgotten_does_not_come_back() {
     assert_eq!(tiers.finalized(CHAIN).await, None);
     // What is known since counts.
     confirm(&tiers).await;
-    tiers.put(parcel(1, 2), tiers.era());
+    tiers.put(parcel(1, 2, tiers.generation()));
     tiers.settle().await;
     assert_eq!(told(&tiers, 1).await, Some(hash(2)));
 }
@@ -186,15 +193,15 @@ async fn nothing_is_written_and_no_word_counts_before_it_was_held_against_the_up
     slow.numbers().insert(BlockNumber(1), hash(1));
     *slow.finalized.lock().unwrap() = Some((BlockNumber(1), hash(1)));
     slow.lets.add_permits(10);
-    let confirmed = async || tiers.hash_at(CHAIN, BlockNumber(1), Word::Confirmed).await;
-    tiers.note_finalized(CHAIN, (BlockNumber(9), hash(9)), tiers.era());
-    tiers.put(parcel(9, 9), tiers.era());
+    let confirmed = async || tiers.hash_at(CHAIN, BlockNumber(1), Accept::Confirmed).await;
+    tiers.note_finalized(checkpoint(9, 9, tiers.generation()));
+    tiers.put(parcel(9, 9, tiers.generation()));
     tiers.settle().await;
     assert_eq!(tiers.finalized(CHAIN).await, Some((BlockNumber(1), hash(1))));
     assert!(!slow.numbers().contains_key(&BlockNumber(9)));
     assert_eq!(confirmed().await, None);
     confirm(&tiers).await;
-    assert_eq!(confirmed().await.map(|found| found.value), Some(hash(1)));
+    assert_eq!(confirmed().await, Some(hash(1)));
     tiers.doubt();
     assert_eq!(confirmed().await, None);
 }
@@ -205,15 +212,15 @@ async fn what_cannot_be_vouched_for_is_not_written_and_the_rest_goes_on_to_count
     let tiers = over(&[&slow]);
     slow.lets.add_permits(10);
     confirm(&tiers).await;
-    tiers.put(parcel(1, 1), tiers.era());
+    tiers.put(parcel(1, 1, tiers.generation()));
     tiers.settle().await;
     slow.is_full.store(true, SeqCst);
     for number in 2..10 {
-        tiers.note_finalized(CHAIN, (BlockNumber(number), hash(1)), tiers.era());
-        tiers.put(parcel(number, 1), tiers.era());
+        tiers.note_finalized(checkpoint(number, 1, tiers.generation()));
+        tiers.put(parcel(number, 1, tiers.generation()));
         tiers.settle().await;
-        let confirmed = tiers.hash_at(CHAIN, BlockNumber(1), Word::Confirmed).await;
-        assert_eq!(confirmed.map(|found| found.value), Some(hash(1)));
+        let confirmed = tiers.hash_at(CHAIN, BlockNumber(1), Accept::Confirmed).await;
+        assert_eq!(confirmed, Some(hash(1)));
     }
     assert_eq!(slow.numbers().len(), 1);
     tokio::time::advance(Duration::from_secs(60)).await;
@@ -221,7 +228,7 @@ async fn what_cannot_be_vouched_for_is_not_written_and_the_rest_goes_on_to_count
     assert!(!tiers.status()[0].writes, "nor was anything written");
     slow.is_full.store(false, SeqCst);
     // Not noted by itself.
-    tiers.put(parcel(10, 1), tiers.era());
+    tiers.put(parcel(10, 1, tiers.generation()));
     tiers.settle().await;
     assert_eq!(told(&tiers, 10).await, Some(hash(1)));
     assert_eq!(tiers.finalized(CHAIN).await, Some((BlockNumber(10), hash(1))));
@@ -234,7 +241,7 @@ async fn one_that_hangs_holds_up_no_other() {
     let tiers = over(&[&hangs, &works]);
     works.lets.add_permits(10);
     confirm(&tiers).await;
-    tiers.put(parcel(1, 1), tiers.era());
+    tiers.put(parcel(1, 1, tiers.generation()));
     while works.numbers().is_empty() {
         task::yield_now().await;
     }
@@ -249,7 +256,7 @@ async fn a_doubt_that_comes_while_it_is_confirmed_stays() {
     let unconfirmed = tiers.unconfirmed(CHAIN).await;
     tiers.doubt();
     for unconfirmed in unconfirmed {
-        tiers.confirm(CHAIN, unconfirmed, (BlockNumber(0), hash(0))).await;
+        tiers.confirm(unconfirmed, checkpoint(0, 0, tiers.generation())).await;
     }
     assert!(!tiers.is_confirmed());
     confirm(&tiers).await;
@@ -267,7 +274,7 @@ async fn what_is_unpacked_is_held_with_all_else_and_not_unpacked_where_it_does_n
     assert!(get().await.is_none());
     keep(BUDGET as usize * 3 / 4);
     let first = get().await.unwrap();
-    assert_eq!(first.value.text.len(), BUDGET as usize * 3 / 4);
+    assert_eq!(first.text.len(), BUDGET as usize * 3 / 4);
     assert!(get().await.is_none(), "one is held");
     drop(first);
     assert!(get().await.is_some());

@@ -12,7 +12,7 @@ use tokio::{
     task,
 };
 
-use super::{Metrics, guarded::Guarded, metrics::Wrote, standing::Era};
+use super::{Metrics, guarded::Guarded, metrics::Wrote, trust::Generation};
 use crate::{
     cache::tier::{ChainKey, Part, Record, Sealed, TierKind},
     eth::{BlockHash, BlockNumber, TxHash},
@@ -24,11 +24,20 @@ const MOST_BYTES: u64 = 128 << 20;
 /// So many things may wait, however small.
 const MOST: usize = 4096;
 
+/// The finalized block of a chain, which tiers note and are confirmed by.
+#[derive(Clone, Copy, Debug)]
+pub struct Checkpoint {
+    /// The chain.
+    pub chain: ChainKey,
+    /// Number and hash of the block.
+    pub block: (BlockNumber, BlockHash),
+    /// The generation, read before the check that the block is final.
+    pub generation: Generation,
+}
+
 /// A part of a final block, to be written.
 #[derive(Clone, Debug)]
 pub struct Parcel {
-    /// Whose block it is.
-    pub chain: ChainKey,
     /// Its number.
     pub number: BlockNumber,
     /// Its hash.
@@ -39,9 +48,9 @@ pub struct Parcel {
     pub transactions: Vec<TxHash>,
     /// Its JSON.
     pub text: Bytes,
-    /// The highest final block, by which it is final. It is noted before this is written: what is there without could not
-    /// be held to anything.
-    pub finalized: (BlockNumber, BlockHash),
+    /// The finalized block by which this one is final. It is noted before this is written: without it there would be nothing
+    /// to confirm the tier by.
+    pub checkpoint: Checkpoint,
     /// The tier that it came from, if it did: those before it get it, it and those behind have it.
     pub from: Option<TierKind>,
 }
@@ -62,8 +71,8 @@ pub(super) struct Writer {
 
 #[derive(Debug)]
 pub(super) enum Work {
-    NoteFinalized(ChainKey, (BlockNumber, BlockHash), Era),
-    ForgetCanonicity(ChainKey),
+    NoteFinalized(Checkpoint),
+    Forget(ChainKey),
     Follow(Option<ChainKey>),
     Remove(ChainKey, Part, BlockHash),
     /// All that there is of a block; and who waits for it is told whether that could be done.
@@ -74,7 +83,7 @@ pub(super) enum Work {
 
 #[derive(Debug)]
 enum Item {
-    Put(Arc<Packet>, Era),
+    Put(Arc<Packet>),
     Work(Work),
     Settle(oneshot::Sender<()>),
 }
@@ -83,8 +92,8 @@ enum Item {
 struct Worker {
     tier: Arc<Guarded>,
     metrics: Metrics,
-    /// The highest final block that was noted, for which chain, in which era.
-    noted: Option<(ChainKey, Era, BlockNumber)>,
+    /// The highest finalized block that was noted, of which chain, in which generation.
+    noted: Option<(ChainKey, Generation, BlockNumber)>,
 }
 
 // === impl Packet ===
@@ -120,8 +129,8 @@ impl Writer {
         tokio::spawn(async move {
             while let Some(next) = items.recv().await {
                 match next {
-                    Item::Put(packet, era) => {
-                        let outcome = worker.put(&packet, era).await;
+                    Item::Put(packet) => {
+                        let outcome = worker.put(&packet).await;
                         worker.metrics.wrote(worker.tier.kind(), outcome);
                         bytes.fetch_sub(packet.size(), Relaxed);
                     }
@@ -136,10 +145,10 @@ impl Writer {
     }
 
     /// Tells whether there is room for it.
-    pub(super) fn put(&self, packet: Arc<Packet>, era: Era) -> bool {
+    pub(super) fn put(&self, packet: Arc<Packet>) -> bool {
         let size = packet.size();
         let fits = self.bytes.fetch_add(size, Relaxed) + size <= MOST_BYTES;
-        let is_taken = fits && self.sender.try_send(Item::Put(packet, era)).is_ok();
+        let is_taken = fits && self.sender.try_send(Item::Put(packet)).is_ok();
         if !is_taken {
             self.bytes.fetch_sub(size, Relaxed);
         }
@@ -171,30 +180,30 @@ impl Writer {
 // === impl Worker ===
 
 impl Worker {
-    async fn put(&mut self, packet: &Packet, era: Era) -> Wrote {
-        let Parcel { chain, finalized, .. } = packet.parcel;
-        // What was known before it had to forget must not be there after it.
-        if !self.tier.standing.takes(era) || self.tier.is_left_alone() {
+    async fn put(&mut self, packet: &Packet) -> Wrote {
+        let Parcel { checkpoint, .. } = packet.parcel;
+        let Checkpoint { chain, generation, .. } = checkpoint;
+        if !self.tier.trust.accepts(generation) || self.tier.is_left_alone() {
             return Wrote::Skipped;
         }
         let Some(record) = packet.record().await else { return Wrote::Skipped };
         // Once more: to pack takes time.
-        if !self.tier.standing.takes(era) {
+        if !self.tier.trust.accepts(generation) {
             return Wrote::Skipped;
         }
-        let is_written = self.note(chain, finalized).await
-            && self.tier.write_if_needed(|tier| tier.put(chain, record)).await;
+        let is_written =
+            self.note(checkpoint).await && self.tier.write_if_needed(|tier| tier.put(chain, record)).await;
         if is_written { Wrote::Written } else { Wrote::Failed }
     }
 
     async fn work(&mut self, work: Work) {
         match work {
-            Work::NoteFinalized(chain, finalized, era) => {
-                if self.tier.standing.takes(era) {
-                    self.note(chain, finalized).await;
+            Work::NoteFinalized(checkpoint) => {
+                if self.tier.trust.accepts(checkpoint.generation) {
+                    self.note(checkpoint).await;
                 }
             }
-            Work::ForgetCanonicity(chain) => self.tier.forget(chain).await,
+            Work::Forget(chain) => self.tier.forget(chain).await,
             Work::Follow(chain) => {
                 self.tier.write(|tier| tier.follow(chain)).await;
             }
@@ -218,15 +227,15 @@ impl Worker {
     }
 
     /// Sees to it that this, or a higher one, is noted as final.
-    async fn note(&mut self, chain: ChainKey, (number, hash): (BlockNumber, BlockHash)) -> bool {
-        let since = self.tier.standing.since();
-        let is_noted = |(of, then, highest)| (of, then) == (chain, since) && highest >= number;
+    async fn note(&mut self, checkpoint: Checkpoint) -> bool {
+        let Checkpoint { chain, block: (number, hash), generation } = checkpoint;
+        let is_noted = |(of, then, highest)| (of, then) == (chain, generation) && highest >= number;
         if self.noted.is_some_and(is_noted) {
             return true;
         }
         let is_written = self.tier.write(|tier| tier.note_finalized(chain, number, hash)).await;
         if is_written {
-            self.noted = Some((chain, since, number));
+            self.noted = Some((chain, generation, number));
         }
         is_written
     }

@@ -1,4 +1,4 @@
-//! Holds what tiers say of numbers against the upstream.
+//! Confirms tiers: asks the upstream whether the finalized block that a tier has noted still stands.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,125 +7,99 @@ use tracing::{error, warn};
 
 use super::{View, refresh::Unnamed, single::UnderWay};
 use crate::{
-    cache::{Era, Unconfirmed, tier::ChainKey},
+    backoff::Backoff,
+    cache::{Checkpoint, Generation, Unconfirmed},
+    chain::Tracker,
     eth::{BlockHash, BlockNumber},
     upstream::UpstreamError,
 };
 
-/// Nobody waits longer for it: what tiers have, the upstream has too.
+/// Longest wait of a call for the confirmation: the upstream has all that the tiers have.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// It is tried again after this, and not with every call …
-const PAUSE: Duration = Duration::from_secs(1);
-/// … and where the upstream could not tell, after twice as long each time, up to this.
+/// The pause after an attempt. It doubles while the upstream cannot tell.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// Where there was another doubt it is tried sooner, and yet not all the time: those who share a tier can doubt in turns.
-const HASTE: Duration = Duration::from_millis(250);
 
-/// When it has come to this it is said, once.
-const WORTH_SAYING: Duration = PAUSE.saturating_mul(8);
-
-/// The last attempt.
+/// The last attempt to confirm tiers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tried {
+pub(super) struct Attempt {
     ended: Instant,
-    pause: Duration,
-    /// When it began. What was doubted since is worth another.
-    era: Era,
+    backoff: Backoff,
+    generation: Generation,
 }
 
 // === impl View ===
 
 impl View {
-    /// Makes sure that what tiers say of numbers counts: of each that has not been held against the upstream since the start,
-    /// or since there was reason to doubt it, it is asked what stands at the number that was the highest final one when it was
-    /// last told. If that is another block now, this tier is told to forget.
-    pub(in crate::proxy) async fn confirm_tiers(self: &Arc<Self>, chain: ChainKey) {
-        if let Some(attempt) = self.begin_to_confirm(chain) {
+    /// Returns the finalized block for tiers, if the tracker that knows it also passes this check. `None` on a chain that is
+    /// not [stored](Self::stored_as).
+    pub(super) fn checkpoint(&self, check: impl FnOnce(&Tracker) -> bool) -> Option<Checkpoint> {
+        let chain = self.stored_as()?;
+        // First: a doubt from here on may concern the block that the tracker is about to return.
+        let generation = self.tiers.generation();
+        let tracker = self.tracker();
+        let block = tracker.finalized().filter(|_| check(&tracker))?;
+        Some(Checkpoint { chain, block, generation })
+    }
+
+    /// Confirms the unconfirmed tiers, if a finalized block is known.
+    pub(in crate::proxy) async fn confirm_tiers(self: &Arc<Self>) {
+        if let Some(checkpoint) = self.checkpoint(|_| true) {
+            self.confirm_tiers_by(checkpoint).await;
+        }
+    }
+
+    /// Confirms the unconfirmed tiers with this finalized block, which the tracker may not know yet.
+    pub(super) async fn confirm_tiers_by(self: &Arc<Self>, checkpoint: Checkpoint) {
+        if let Some(attempt) = self.start_confirming(checkpoint) {
             attempt.wait(PATIENCE).await;
         }
     }
 
-    /// The same, and nobody waits for it.
-    pub(super) fn confirm_meanwhile(self: &Arc<Self>, chain: ChainKey) {
-        self.begin_to_confirm(chain);
-    }
-
-    /// The same, with the highest final block, which was so in this era.
-    pub(super) async fn confirm_tiers_by(
-        self: &Arc<Self>,
-        chain: ChainKey,
-        final_now: (BlockNumber, BlockHash),
-        era: Era,
-    ) {
-        if let Some(attempt) = self.begin_attempt(chain, final_now, era) {
-            attempt.wait(PATIENCE).await;
+    /// Starts to confirm the unconfirmed tiers, unless the last attempt was just now.
+    pub(super) fn start_confirming(self: &Arc<Self>, checkpoint: Checkpoint) -> Option<UnderWay> {
+        let is_due = |last: Attempt| {
+            // A doubt is a reason to try again soon, but instances that share a tier can doubt it in turns.
+            let is_doubted = last.generation != self.tiers.generation();
+            let pause = if is_doubted { FIRST_PAUSE } else { last.backoff.last_pause() };
+            last.ended.elapsed() >= pause
+        };
+        if self.tiers.is_confirmed() || !self.times().confirm_attempt.is_none_or(is_due) {
+            return None;
         }
+        let this = self.clone();
+        Some(self.confirming.begin(|| async move { this.attempt_to_confirm(checkpoint).await }))
     }
 
-    fn begin_to_confirm(self: &Arc<Self>, chain: ChainKey) -> Option<UnderWay> {
-        // Before it is looked: what is found out from here on may be that this is not final.
-        let era = self.tiers.era();
-        // Before anything is known to be final, what tiers say is held to nothing.
-        let final_now = self.tracker().finalized()?;
-        self.begin_attempt(chain, final_now, era)
-    }
-
-    fn begin_attempt(
-        self: &Arc<Self>,
-        chain: ChainKey,
-        final_now: (BlockNumber, BlockHash),
-        era: Era,
-    ) -> Option<UnderWay> {
-        let attempt = || {
-            let this = self.clone();
-            async move { this.attempt(chain, final_now, era).await }
-        };
-        self.may_confirm().then(|| self.confirming.begin(attempt))
-    }
-
-    /// Is there anything to confirm, and was it not just tried?
-    fn may_confirm(&self) -> bool {
-        let is_worth_it = |tried: Tried| {
-            let pause = if tried.era == self.tiers.era() { tried.pause } else { HASTE };
-            tried.ended.elapsed() >= pause
-        };
-        !self.tiers.is_confirmed() && self.times().tried.is_none_or(is_worth_it)
-    }
-
-    async fn attempt(self: &Arc<Self>, chain: ChainKey, final_now: (BlockNumber, BlockHash), era: Era) {
-        let confirmed = self.try_to_confirm(chain, final_now, era).await;
-        let pause = {
-            let mut times = self.times();
-            let last = times.tried.map_or(PAUSE, |tried| tried.pause);
-            let pause = if confirmed.is_ok() { PAUSE } else { (last * 2).min(LONGEST_PAUSE) };
-            times.tried = Some(Tried { ended: Instant::now(), pause, era });
-            pause
-        };
-        if let Err(error) = confirmed
-            && pause == WORTH_SAYING
-        {
-            let what = "it answers by hash alone, and is not written to";
-            warn!(%error, "what a tier says of numbers cannot be held against the upstream: {what}");
+    async fn attempt_to_confirm(self: &Arc<Self>, checkpoint: Checkpoint) {
+        let confirmed = self.try_to_confirm(checkpoint).await;
+        let mut times = self.times();
+        let new = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        let mut backoff = times.confirm_attempt.map_or(new, |last| last.backoff);
+        match confirmed {
+            Ok(()) => backoff.reset(),
+            Err(error) if backoff.next_pause() == LONGEST_PAUSE => {
+                warn!(%error, "the upstream cannot confirm a cache tier; it answers by hash only and is not written to");
+            }
+            Err(_) => {}
         }
+        times.confirm_attempt =
+            Some(Attempt { ended: Instant::now(), backoff, generation: checkpoint.generation });
     }
 
-    /// Fails if one of them could not be confirmed, and that is not soon to be otherwise.
-    async fn try_to_confirm(
-        self: &Arc<Self>,
-        chain: ChainKey,
-        final_now: (BlockNumber, BlockHash),
-        era: Era,
-    ) -> Result<(), UpstreamError> {
+    /// Fails if the upstream could not tell for one of the tiers.
+    async fn try_to_confirm(self: &Arc<Self>, checkpoint: Checkpoint) -> Result<(), UpstreamError> {
+        let Checkpoint { chain, block: (final_now, _), generation } = checkpoint;
         let unconfirmed = self.tiers.unconfirmed(chain).await;
-        // Another doubt, perhaps an alarm: what was final when this began may be so no more.
-        if unconfirmed.is_empty() || self.tiers.era() != era {
+        // After another doubt, perhaps an alarm, this block may not be final any more.
+        if unconfirmed.is_empty() || self.tiers.generation() != generation {
             return Ok(());
         }
         let finalized = self.tracker().finalized();
-        // Where others found out that what was final is not, it may be so here too, and not be known yet.
+        // Another instance may have found that a finalized block was replaced, before this one did.
         if let Some((number, hash)) = finalized
-            && let Some(found) = self.replaced_by(number, hash, final_now.0).await?
+            && let Some(found) = self.replaced_by(number, hash, final_now).await?
         {
             let now = self.clock.now();
             let is_news = self.change(|tracker| {
@@ -141,46 +115,46 @@ impl View {
             }
             return Ok(());
         }
-        let mut told = Ok(());
+        let mut result = Ok(());
         for tier in unconfirmed {
             let replaced = match tier.finalized {
                 Some((number, hash)) if finalized != tier.finalized => {
-                    self.replaced_by(number, hash, final_now.0).await
+                    self.replaced_by(number, hash, final_now).await
                 }
                 _ => Ok(None),
             };
             match replaced {
-                Ok(None) if self.tiers.confirm(chain, tier, final_now).await => {}
-                Ok(None) => told = Err(UpstreamError::Empty),
-                Ok(Some(_)) => self.disown(chain, &tier),
-                // What one says cannot be held against anything; others are not to suffer for it.
-                Err(error) => told = Err(error),
+                Ok(None) if self.tiers.confirm(tier, checkpoint).await => {}
+                Ok(None) => result = Err(UpstreamError::Empty),
+                Ok(Some(found)) => self.alarm_of_tier(checkpoint, &tier, found),
+                // The other tiers can still be confirmed.
+                Err(error) => result = Err(error),
             }
         }
-        if let Some(finalized) = finalized {
-            self.tiers.note_finalized(chain, finalized, era);
+        if let Some(block) = finalized {
+            self.tiers.note_finalized(Checkpoint { block, ..checkpoint });
         }
-        told
+        result
     }
 
-    fn disown(&self, chain: ChainKey, Unconfirmed { tier, finalized, .. }: &Unconfirmed) {
-        let (number, hash) = finalized.unzip();
+    fn alarm_of_tier(&self, checkpoint: Checkpoint, tier: &Unconfirmed, found: BlockHash) {
+        let (number, hash) = tier.finalized.unzip();
         error!(
             number = number.map(|number| number.0),
             hash = hash.map(|hash| hash.to_string()),
-            tier = tier.as_str(),
+            %found,
+            tier = tier.tier.as_str(),
             "ALARM: a block that was final before changed; what the tier says of canonicity is forgotten"
         );
         self.metrics.alarm();
-        self.tiers.forget_one(chain, *tier);
+        self.tiers.forget(checkpoint.chain, &[tier.tier]);
     }
 
-    /// What stands at this number in place of this block; `None` if that still does. An error if it cannot be told, or a
-    /// stranger was asked.
+    /// Returns the hash that replaced this block; `None` if the block still stands. Fails if the upstream does not tell, or
+    /// serves another chain.
     ///
-    /// What is older than what is final now, and gone, is taken to stand: the node has pruned it, and cannot be asked; and it
-    /// may have been imported for just that reason. But it must be the node, and as far as what is final: one that is behind
-    /// has no such block either.
+    /// A block below the finalized one that the node does not have is taken to stand: the node has pruned it. But the node
+    /// must have reached the finalized block: one that is behind has no such block either.
     pub(super) async fn replaced_by(
         self: &Arc<Self>,
         number: BlockNumber,

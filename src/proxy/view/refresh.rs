@@ -10,6 +10,7 @@ use tracing::{debug, error, info, warn};
 
 use super::View;
 use crate::{
+    cache::Checkpoint,
     chain::{Denied, Finalized, Gap, HeadChange, Link, Lookup, Stamp},
     eth::{At, BlockHash, BlockNumber, Part, Query, Tag, ThinBlock},
     jsonrpc::Answer,
@@ -480,18 +481,19 @@ impl View {
                 // the tier was confirmed.
                 self.tiers.doubt();
             }
-            let era = self.tiers.era();
-            // Before anything is final, and handed on. One that cannot be held against anything now is not written to.
+            let generation = self.tiers.generation();
+            // Before the block is final and written: an unconfirmed tier drops the write.
             let counts = !is_above && {
                 let tracker = self.tracker();
                 tracker.hears_of_finality(sent) && !tracker.excludes(link.number, link.hash)
             };
             if counts {
-                self.confirm_tiers_by(chain, (link.number, link.hash), era).await;
+                let block = (link.number, link.hash);
+                self.confirm_tiers_by(Checkpoint { chain, block, generation }).await;
             } else {
-                self.confirm_tiers(chain).await;
+                self.confirm_tiers().await;
             }
-            if self.tiers.era() != era {
+            if self.tiers.generation() != generation {
                 // An alarm, or another doubt: what was asked for before it may be what is not so any more.
                 sent = self.clock.now();
                 let again = self.ask_finalized(sent).await?.ok_or(UpstreamError::Empty)?;
@@ -503,10 +505,10 @@ impl View {
         if self.leaves_what_was_final(link.number).await? {
             return Ok(());
         }
-        let (now, era) = (self.clock.now(), self.tiers.era());
+        let (now, generation) = (self.clock.now(), self.tiers.generation());
         match self.learn(|tracker, find| tracker.observe_finalized(Some(link), sent, now, find)) {
             Finalized::Advanced { previous } => {
-                self.spill(previous.map(|(number, _)| number), (link.number, link.hash), era);
+                self.spill(previous.map(|(number, _)| number), (link.number, link.hash), generation);
             }
             Finalized::Alarm => self.alarm(link.number, &format!("it is {} now", link.hash)),
             Finalized::Contrary => {

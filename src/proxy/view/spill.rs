@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::View;
 use crate::{
     cache::{
-        Era, Parcel,
+        Checkpoint, Generation, Parcel,
         tier::{ChainKey, Part, TierKind},
     },
     chain::Lookup,
@@ -13,13 +13,6 @@ use crate::{
     upstream::{WhoIs, is_development},
     verify::{Demand, Kind, Verified},
 };
-
-/// That something may be handed on, and by what it is final.
-struct Spills {
-    chain: ChainKey,
-    finalized: (BlockNumber, BlockHash),
-    era: Era,
-}
 
 // === impl View ===
 
@@ -34,16 +27,16 @@ impl View {
         key_of(&who)
     }
 
-    /// Finality has risen to this block: it is noted, and then what is in memory up to it is handed on.
+    /// Finality has advanced to this block: notes it in tiers, then writes cached blocks up to it.
     pub(super) fn spill(
         self: &Arc<Self>,
         above: Option<BlockNumber>,
-        (number, hash): (BlockNumber, BlockHash),
-        era: Era,
+        block: (BlockNumber, BlockHash),
+        generation: Generation,
     ) {
         let Some(chain) = self.stored_as() else { return };
-        self.tiers.note_finalized(chain, (number, hash), era);
-        let passed = self.tracker().final_blocks(above, number);
+        self.tiers.note_finalized(Checkpoint { chain, block, generation });
+        let passed = self.tracker().final_blocks(above, block.0);
         self.spill_all(&passed);
     }
 
@@ -68,10 +61,10 @@ impl View {
     ) {
         let header = block.header();
         let (number, hash) = (header.number, header.hash);
-        if let Some(Spills { chain, finalized, era }) = self.spills(Kind::Transactions, block, number, hash) {
+        if let Some(checkpoint) = self.final_by(Kind::Transactions, block, number, hash) {
             let transactions = block.transaction_hashes().collect();
             let (part, text) = (Part::Block, block.full());
-            self.tiers.put(Parcel { chain, number, hash, part, transactions, text, finalized, from }, era);
+            self.tiers.put(Parcel { number, hash, part, transactions, text, checkpoint, from });
         }
     }
 
@@ -82,35 +75,30 @@ impl View {
         from: Option<TierKind>,
     ) {
         let Some((hash, number)) = receipts.home() else { return };
-        if let Some(Spills { chain, finalized, era }) = self.spills(Kind::Receipts, receipts, number, hash) {
+        if let Some(checkpoint) = self.final_by(Kind::Receipts, receipts, number, hash) {
             let (part, transactions, text) = (Part::Receipts, Vec::new(), receipts.all());
-            self.tiers.put(Parcel { chain, number, hash, part, transactions, text, finalized, from }, era);
+            self.tiers.put(Parcel { number, hash, part, transactions, text, checkpoint, from });
         }
     }
 
-    /// Is it proved (or, where nothing can be, said when it was final), and final?
-    fn spills<T>(
+    /// Returns the finalized block by which this content may be written to tiers: the content is proved (or, where nothing can
+    /// be, was fetched when it was final), and final.
+    fn final_by<T>(
         self: &Arc<Self>,
         kind: Kind,
         content: &Verified<T>,
         number: BlockNumber,
         hash: BlockHash,
-    ) -> Option<Spills> {
-        let chain = self.stored_as()?;
-        // Before it is looked: what is forgotten after that is forgotten here too.
-        let era = self.tiers.era();
+    ) -> Option<Checkpoint> {
         let unproved = content.is_settled() && self.verifier.demands(kind) == Demand::Structural;
         if !(content.is_proved() || unproved) {
             return None;
         }
-        let finalized = {
-            let tracker = self.tracker();
-            let is_final = tracker.lookup(number, self.clock.now()) == Lookup::Final(hash);
-            tracker.finalized().filter(|_| is_final)?
-        };
-        // For what comes next: where a tier is not confirmed, this is left out.
-        self.confirm_meanwhile(chain);
-        Some(Spills { chain, finalized, era })
+        let now = self.clock.now();
+        let checkpoint = self.checkpoint(|tracker| tracker.lookup(number, now) == Lookup::Final(hash))?;
+        // For the next content: an unconfirmed tier drops this one.
+        self.start_confirming(checkpoint);
+        Some(checkpoint)
     }
 }
 

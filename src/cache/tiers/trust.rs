@@ -1,0 +1,337 @@
+//! Trust in the number and transaction index of one tier.
+//!
+//! No hash proves which block is canonical at a number. So the index of a tier counts only after the upstream has confirmed
+//! the highest finalized block that this tier noted:
+//!
+//! ```text
+//!                     confirm
+//!     Unconfirmed ──────────────▶ Confirmed
+//!                 ◀──────────────
+//!                  doubt, forget
+//! ```
+//!
+//! An unconfirmed tier is not written to, and its index answers only while no upstream has answered since the start. A tier
+//! that must forget its index first does not even do that, and cannot be confirmed.
+//!
+//! Every doubt starts a new [`Generation`]. A writer reads the generation before it checks that a block is final, and the
+//! tier drops the write if there was a doubt since. A confirmation is dropped likewise.
+//!
+//! Content by hash needs no trust: it is proved when it is read.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::SeqCst},
+};
+
+use parking_lot::Mutex;
+
+use crate::eth::BlockNumber;
+
+/// The number of doubts so far, in any tier.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Generation(u64);
+
+/// The current generation, shared by all tiers.
+#[derive(Clone, Debug, Default)]
+pub(super) struct GenerationCounter(Arc<AtomicU64>);
+
+/// Tiers whose index may answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accept {
+    /// Only confirmed ones.
+    Confirmed,
+    /// Unconfirmed ones, too: no upstream has answered since the start.
+    Any,
+}
+
+/// The state machine of one tier.
+#[derive(Debug, Default)]
+pub(super) struct Trust {
+    generations: GenerationCounter,
+    current: Mutex<(Generation, State)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Unconfirmed {
+        must_forget: bool,
+    },
+    Confirmed {
+        /// The highest finalized block that the tier had noted when it was confirmed.
+        noted: Option<BlockNumber>,
+    },
+}
+
+// === impl GenerationCounter ===
+
+impl GenerationCounter {
+    pub(super) fn current(&self) -> Generation {
+        Generation(self.0.load(SeqCst))
+    }
+
+    fn advance(&self) -> Generation {
+        Generation(self.0.fetch_add(1, SeqCst) + 1)
+    }
+}
+
+// === impl Trust ===
+
+impl Trust {
+    pub(super) fn new(generations: GenerationCounter) -> Self {
+        Self { generations, ..Self::default() }
+    }
+
+    /// Returns the generation of the last doubt in this tier, and the state since then.
+    pub(super) fn current(&self) -> (Generation, State) {
+        *self.current.lock()
+    }
+
+    /// Returns whether the index may answer.
+    pub(super) fn answers(&self, accept: Accept) -> bool {
+        match self.current().1 {
+            State::Confirmed { .. } => true,
+            State::Unconfirmed { must_forget } => accept == Accept::Any && !must_forget,
+        }
+    }
+
+    /// Returns whether the tier may be written to with knowledge of this generation.
+    pub(super) fn accepts(&self, generation: Generation) -> bool {
+        let (since, state) = self.current();
+        matches!(state, State::Confirmed { .. }) && generation >= since
+    }
+
+    /// Returns whether the tier must forget its index before it can be confirmed.
+    pub(super) fn must_forget(&self) -> bool {
+        self.current().1 == State::Unconfirmed { must_forget: true }
+    }
+
+    /// Withdraws the confirmation.
+    pub(super) fn doubt(&self) {
+        self.withdraw(false);
+    }
+
+    /// Withdraws the confirmation until the tier has forgotten its index.
+    pub(super) fn forget(&self) {
+        self.withdraw(true);
+    }
+
+    fn withdraw(&self, forget: bool) {
+        let mut current = self.current.lock();
+        let must_forget = forget || current.1 == State::Unconfirmed { must_forget: true };
+        *current = (self.generations.advance(), State::Unconfirmed { must_forget });
+    }
+
+    /// The tier has forgotten its index. This also settles a [`forget`](Self::forget) that came meanwhile, since nothing was
+    /// written between the two.
+    pub(super) fn forgot(&self) {
+        let (_, state) = &mut *self.current.lock();
+        if *state == (State::Unconfirmed { must_forget: true }) {
+            *state = State::Unconfirmed { must_forget: false };
+        }
+    }
+
+    /// The upstream has confirmed the finalized block that the tier noted. Ignored if there was a doubt after `since`.
+    pub(super) fn confirm(&self, since: Generation, noted: Option<BlockNumber>) {
+        let mut current = self.current.lock();
+        if *current == (since, State::Unconfirmed { must_forget: false }) {
+            current.1 = State::Confirmed { noted };
+        }
+    }
+}
+
+// === impl State ===
+
+impl Default for State {
+    fn default() -> Self {
+        Self::Unconfirmed { must_forget: false }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What can happen around a tier, in any order. What takes time begins and ends.
+    #[derive(Clone, Debug)]
+    enum Step {
+        /// The history is another one now. Nobody has noticed yet.
+        Replace,
+        /// That is noticed: the alarm.
+        Notice,
+        /// A client had it replaced, through us.
+        RollBack,
+        /// Another of the fleet noticed.
+        Doubt,
+        /// Something is found to be final.
+        Know,
+        /// It is written, as the writer does: one after the other, and not while it forgets.
+        BeginToWrite(prop::sample::Index),
+        EndOfWriting,
+        BeginToForget,
+        EndOfForgetting,
+        /// It is looked whether what the tier has still stands.
+        BeginToConfirm,
+        EndOfConfirming,
+        /// What was final is gone: evicted, or damaged.
+        LoseMark,
+        Restart,
+    }
+
+    /// What a tier says is found to be so, not to be so, or cannot be held to anything.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Finding {
+        Stands,
+        Changed,
+        Unmarked,
+    }
+
+    /// Histories are numbered.
+    #[derive(Default)]
+    struct World {
+        history: u32,
+        /// The one that the program takes for it.
+        known: u32,
+        /// Of which the tier has something.
+        kept: Vec<u32>,
+        has_mark: bool,
+        trust: Trust,
+        final_things: Vec<(Generation, u32)>,
+        writing: Option<u32>,
+        forgetting: bool,
+        confirming: Option<(Generation, Finding)>,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            2 => Just(Step::Replace),
+            2 => Just(Step::Notice),
+            2 => Just(Step::RollBack),
+            1 => Just(Step::Doubt),
+            6 => Just(Step::Know),
+            6 => any::<prop::sample::Index>().prop_map(Step::BeginToWrite),
+            6 => Just(Step::EndOfWriting),
+            4 => Just(Step::BeginToForget),
+            4 => Just(Step::EndOfForgetting),
+            4 => Just(Step::BeginToConfirm),
+            4 => Just(Step::EndOfConfirming),
+            1 => Just(Step::LoseMark),
+            1 => Just(Step::Restart),
+        ]
+    }
+
+    impl World {
+        fn happens(&mut self, step: &Step) {
+            let Self { history, known, kept, trust, .. } = self;
+            match step {
+                Step::Replace => *history += 1,
+                Step::Notice => {
+                    *known = *history;
+                    trust.forget();
+                }
+                Step::RollBack => {
+                    *history += 1;
+                    trust.doubt();
+                    *known = *history;
+                }
+                Step::Doubt => trust.doubt(),
+                Step::Know => self.final_things.push((trust.generations.current(), *known)),
+                Step::BeginToWrite(which) => {
+                    if let Some((generation, of)) = which.get_if(&self.final_things)
+                        && trust.accepts(*generation)
+                        && self.writing.is_none()
+                        && !self.forgetting
+                    {
+                        self.writing = Some(*of);
+                    }
+                }
+                Step::EndOfWriting => {
+                    self.has_mark |= self.writing.is_some();
+                    kept.extend(self.writing.take());
+                }
+                Step::BeginToForget if self.writing.is_some() => {}
+                Step::BeginToForget => {
+                    self.forgetting = trust.must_forget();
+                    if self.forgetting {
+                        kept.clear();
+                    }
+                }
+                Step::EndOfForgetting => {
+                    if std::mem::take(&mut self.forgetting) {
+                        trust.forgot();
+                    }
+                }
+                // What is being written is waited for.
+                Step::BeginToConfirm if trust.answers(Accept::Any) && self.writing.is_none() => {
+                    // It is asked: what the program takes for the history is held against it, too.
+                    let stands = kept.iter().all(|of| of == history) && known == history;
+                    let finding = match stands {
+                        _ if !self.has_mark && known == history => Finding::Unmarked,
+                        true => Finding::Stands,
+                        false => Finding::Changed,
+                    };
+                    self.confirming = Some((trust.current().0, finding));
+                }
+                Step::BeginToConfirm => {}
+                Step::EndOfConfirming => match self.confirming.take() {
+                    Some((since, Finding::Stands)) => trust.confirm(since, None),
+                    Some((since, Finding::Unmarked)) => {
+                        kept.clear();
+                        trust.confirm(since, None);
+                    }
+                    Some((_, Finding::Changed)) => {
+                        *known = *history;
+                        trust.forget();
+                    }
+                    None => {}
+                },
+                Step::LoseMark => self.has_mark = false,
+                Step::Restart => {
+                    let (history, kept, has_mark) = (*history, std::mem::take(kept), self.has_mark);
+                    *self = Self { history, known: history, kept, has_mark, ..Self::default() };
+                }
+            }
+        }
+    }
+
+    trait GetIf {
+        fn get_if<'a, T>(&self, of: &'a [T]) -> Option<&'a T>;
+    }
+
+    impl GetIf for prop::sample::Index {
+        fn get_if<'a, T>(&self, of: &'a [T]) -> Option<&'a T> {
+            if of.is_empty() { None } else { Some(self.get(of)) }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        #[test]
+        fn confirmed_index_is_of_the_known_history(steps in prop::collection::vec(step(), 0..80)) {
+            let mut world = World::default();
+            for step in steps {
+                world.happens(&step);
+                let answers = world.trust.answers(Accept::Confirmed);
+                prop_assert!(!answers || world.kept.iter().all(|of| *of >= world.known), "{step:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn tier_that_forgot_can_be_confirmed_again() {
+        let trust = Trust::default();
+        let confirm = || trust.confirm(trust.current().0, None);
+        let accepts = || trust.accepts(trust.generations.current());
+        confirm();
+        assert!(accepts());
+        trust.forget();
+        confirm();
+        assert!(!trust.answers(Accept::Any) && trust.must_forget());
+        trust.forgot();
+        assert!(trust.answers(Accept::Any) && !trust.answers(Accept::Confirmed));
+        confirm();
+        assert!(accepts());
+    }
+}
