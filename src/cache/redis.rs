@@ -9,7 +9,6 @@
 //! t     hash         where a transaction is                  an entry
 //! f                  the highest final block                 an entry
 //! e                  the epoch                               8 bytes, at random
-//! l     part, what   whose turn it is                        8 bytes, at random; for three seconds
 //! ```
 //!
 //! No command names two keys, so a cluster may spread them over its nodes. Whatever belongs together is sent together:
@@ -222,7 +221,7 @@ impl Redis {
     async fn drawn(&self, chain: ChainKey, value: &Value) -> Result<Epoch, TierError> {
         let Some(epoch) = Epoch::read(value) else {
             // Something else is there, and stays until it is overwritten.
-            self.start_epoch(chain).await?;
+            self.start_epoch(chain, None).await?;
             return Err(TierError::Forgotten);
         };
         match self.known(chain) {
@@ -236,29 +235,20 @@ impl Redis {
         Ok(epoch)
     }
 
-    async fn start_epoch(&self, chain: ChainKey) -> Result<(), TierError> {
-        let epoch = Epoch::random();
-        self.write([self.start(chain, epoch)]).await?;
+    /// Starts another epoch, with this finalized block if there is one. The block is written first: an instance that saw the
+    /// epoch without it would start yet another.
+    async fn start_epoch(&self, chain: ChainKey, highest: Option<Final>) -> Result<(), TierError> {
+        let (epoch, keys) = (Epoch::random(), self.keys(chain));
+        let mut pipeline = Pipeline::new();
+        if let Some(highest) = highest {
+            // Without a time to live, like the epoch: all other entries are confirmed by it.
+            let key = keys.finalized();
+            pipeline.cmd("SET").arg(&key).arg(entry::seal(&key, epoch, highest));
+        }
+        pipeline.cmd("SET").arg(keys.epoch()).arg(&epoch.0);
+        self.0.link.ask_all(&pipeline, self.0.timeout * WRITES_TAKE).await?;
         self.know(chain, Known::only(epoch));
         Ok(())
-    }
-
-    /// The same, with the highest final block. That is there first: whoever sees the epoch, and not what is final in it, would
-    /// start another.
-    async fn start_epoch_with(&self, chain: ChainKey, highest: Final) -> Result<(), TierError> {
-        let (epoch, key) = (Epoch::random(), self.keys(chain).finalized());
-        // For good, like the epoch: it must not be gone before what it vouches for.
-        let mut note = command("SET", &key);
-        note.arg(entry::seal(&key, epoch, highest));
-        self.write([note, self.start(chain, epoch)]).await?;
-        self.know(chain, Known::only(epoch));
-        Ok(())
-    }
-
-    fn start(&self, chain: ChainKey, epoch: Epoch) -> Cmd {
-        let mut start = command("SET", &self.keys(chain).epoch());
-        start.arg(&epoch.0);
-        start
     }
 
     fn know(&self, chain: ChainKey, known: Known) {
@@ -395,11 +385,11 @@ impl Tier for Redis {
     }
 
     fn forget_canonicity(&self, chain: ChainKey) -> Tiered<'_, ()> {
-        Box::pin(self.start_epoch(chain))
+        Box::pin(self.start_epoch(chain, None))
     }
 
     fn begin(&self, chain: ChainKey, number: BlockNumber, hash: BlockHash) -> Tiered<'_, ()> {
-        Box::pin(self.start_epoch_with(chain, Final(number, hash)))
+        Box::pin(self.start_epoch(chain, Some(Final(number, hash))))
     }
 
     /// Of the whole server, as it was when somebody last looked.
