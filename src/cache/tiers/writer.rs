@@ -65,12 +65,13 @@ pub(super) struct Packet {
 /// What one tier is to be told. Nothing is, once this is dropped and what still waits was.
 #[derive(Debug)]
 pub(super) struct Writer {
-    sender: mpsc::Sender<Item>,
+    sender: mpsc::Sender<Work>,
     bytes: Arc<AtomicU64>,
 }
 
 #[derive(Debug)]
 pub(super) enum Work {
+    Put(Arc<Packet>),
     NoteFinalized(Checkpoint),
     Forget(ChainKey),
     Follow(Option<ChainKey>),
@@ -79,12 +80,7 @@ pub(super) enum Work {
     RemoveAll(ChainKey, BlockHash, oneshot::Sender<bool>),
     /// This block does not stand at this number.
     DropFinal(ChainKey, BlockNumber, BlockHash),
-}
-
-#[derive(Debug)]
-enum Item {
-    Put(Arc<Packet>),
-    Work(Work),
+    /// Tells that all work before it is done.
     Settle(oneshot::Sender<()>),
 }
 
@@ -92,6 +88,8 @@ enum Item {
 struct Worker {
     tier: Arc<Guarded>,
     metrics: Metrics,
+    /// Bytes of text that wait.
+    bytes: Arc<AtomicU64>,
     /// The highest finalized block that was noted, of which chain, in which generation.
     noted: Option<(ChainKey, Generation, BlockNumber)>,
 }
@@ -122,23 +120,13 @@ impl Packet {
 
 impl Writer {
     pub(super) fn start(tier: Arc<Guarded>, metrics: Metrics) -> Self {
-        let (sender, mut items) = mpsc::channel(MOST);
+        let (sender, mut works) = mpsc::channel(MOST);
         let bytes = Arc::new(AtomicU64::new(0));
         let writer = Self { sender, bytes: bytes.clone() };
-        let mut worker = Worker { tier, metrics, noted: None };
+        let mut worker = Worker { tier, metrics, bytes, noted: None };
         tokio::spawn(async move {
-            while let Some(next) = items.recv().await {
-                match next {
-                    Item::Put(packet) => {
-                        let outcome = worker.put(&packet).await;
-                        worker.metrics.wrote(worker.tier.kind(), outcome);
-                        bytes.fetch_sub(packet.size(), Relaxed);
-                    }
-                    Item::Work(work) => worker.work(work).await,
-                    Item::Settle(settled) => {
-                        let _ = settled.send(());
-                    }
-                }
+            while let Some(next) = works.recv().await {
+                worker.work(next).await;
             }
         });
         writer
@@ -148,7 +136,7 @@ impl Writer {
     pub(super) fn put(&self, packet: Arc<Packet>) -> bool {
         let size = packet.size();
         let fits = self.bytes.fetch_add(size, Relaxed) + size <= MOST_BYTES;
-        let is_taken = fits && self.sender.try_send(Item::Put(packet)).is_ok();
+        let is_taken = fits && self.sender.try_send(Work::Put(packet)).is_ok();
         if !is_taken {
             self.bytes.fetch_sub(size, Relaxed);
         }
@@ -158,20 +146,20 @@ impl Writer {
     /// Nothing of this is lost for good where it does not fit: what has to be forgotten is told again before anything counts,
     /// what is final goes with the next that is put, and what is damaged is found out again.
     pub(super) fn tell(&self, work: Work) {
-        let _ = self.sender.try_send(Item::Work(work));
+        let _ = self.sender.try_send(work);
     }
 
     /// Removes a block, behind all that came before; tells whether that could be done. It is, though nobody waits for it.
     pub(super) async fn remove(&self, chain: ChainKey, block: BlockHash) -> bool {
         let (removed, wait) = oneshot::channel();
-        let work = Item::Work(Work::RemoveAll(chain, block, removed));
+        let work = Work::RemoveAll(chain, block, removed);
         self.sender.send(work).await.is_ok() && wait.await.unwrap_or(false)
     }
 
     /// Resolves when all before is written, or given up.
     pub(super) async fn settle(&self) {
         let (settled, wait) = oneshot::channel();
-        if self.sender.send(Item::Settle(settled)).await.is_ok() {
+        if self.sender.send(Work::Settle(settled)).await.is_ok() {
             let _ = wait.await;
         }
     }
@@ -198,6 +186,11 @@ impl Worker {
 
     async fn work(&mut self, work: Work) {
         match work {
+            Work::Put(packet) => {
+                let outcome = self.put(&packet).await;
+                self.metrics.wrote(self.tier.kind(), outcome);
+                self.bytes.fetch_sub(packet.size(), Relaxed);
+            }
             Work::NoteFinalized(checkpoint) => {
                 if self.tier.trust.accepts(checkpoint.generation) {
                     self.note(checkpoint).await;
@@ -222,6 +215,9 @@ impl Worker {
                 for part in Part::ALL {
                     self.tier.write_if_needed(|tier| tier.remove(chain, part, hash)).await;
                 }
+            }
+            Work::Settle(settled) => {
+                let _ = settled.send(());
             }
         }
     }
