@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
@@ -35,15 +35,22 @@ pub(super) struct Guarded {
     tier: Arc<dyn Tier>,
     /// How long a read may take.
     patience: Duration,
-    /// For what is read from where it is kept …
-    values: Mutex<Breaker>,
-    /// … and apart for what a tier knows by heart: one that hangs may answer that all the time.
-    facts: Mutex<Breaker>,
-    /// Apart: a disk that is full can be read.
-    writes: Mutex<Breaker>,
+    /// One for each [`Access`].
+    breakers: [Mutex<Breaker>; 3],
     pub(super) trust: Trust,
     metrics: Metrics,
     said: Seldom,
+}
+
+/// What a call to a tier does. Each fails, and is left alone, by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    /// Reads content, or looks where a transaction is.
+    Content,
+    /// Reads a fact that a tier has in memory: one that hangs may answer that all the time.
+    Fact,
+    /// Writes: a disk that is full can be read.
+    Write,
 }
 
 // === impl Guarded ===
@@ -58,9 +65,7 @@ impl Guarded {
         Self {
             tier,
             patience,
-            values: Mutex::new(Breaker::new(BREAKER)),
-            facts: Mutex::new(Breaker::new(BREAKER)),
-            writes: Mutex::new(Breaker::new(BREAKER)),
+            breakers: std::array::from_fn(|_| Mutex::new(Breaker::new(BREAKER))),
             trust: Trust::new(generations),
             metrics,
             said: Seldom::default(),
@@ -74,12 +79,12 @@ impl Guarded {
     /// Looks for what is kept.
     pub(super) async fn look<T>(&self, ask: impl FnOnce(&dyn Tier) -> Tiered<'_, Option<T>>) -> Option<T> {
         let begun = Instant::now();
-        let found = self.read(&self.values, begun, ask).await?;
+        let found = self.call(Access::Content, begun, ask).await?;
         // That it has nothing it may know by heart, and hang all the same when it has.
         if found.is_some() || !self.tier.knows_what_it_has() {
-            self.values.lock().succeed();
+            self.breaker(Access::Content).succeed();
         } else {
-            self.values.lock().abandon(begun);
+            self.breaker(Access::Content).abandon(begun);
         }
         self.metrics.read(self.kind(), found.is_some(), begun.elapsed());
         found
@@ -95,75 +100,73 @@ impl Guarded {
 
     /// What it says, if it does.
     pub(super) async fn ask<T>(&self, ask: impl FnOnce(&dyn Tier) -> Tiered<'_, T>) -> Option<T> {
-        self.read(&self.facts, Instant::now(), ask).await.inspect(|_| self.facts.lock().succeed())
-    }
-
-    async fn read<T>(
-        &self,
-        breaker: &Mutex<Breaker>,
-        begun: Instant,
-        ask: impl FnOnce(&dyn Tier) -> Tiered<'_, T>,
-    ) -> Option<T> {
-        if !begin(breaker, begun) {
-            self.metrics.skipped(self.kind());
-            return None;
-        }
-        match self.within(self.patience, ask).await {
-            Ok(said) => Some(said),
-            Err(TierError::Forgotten) => {
-                breaker.lock().succeed();
-                self.trust.doubt();
-                None
-            }
-            Err(error) => {
-                breaker.lock().fail(1, Instant::now());
-                self.metrics.failed(self.kind());
-                self.say("read", &error);
-                None
-            }
-        }
+        let said = self.call(Access::Fact, Instant::now(), ask).await?;
+        self.breaker(Access::Fact).succeed();
+        Some(said)
     }
 
     /// Tells whether it was done.
     pub(super) async fn write(&self, write: impl FnOnce(&dyn Tier) -> Tiered<'_, ()>) -> bool {
-        self.try_to_write(Instant::now(), write).await.inspect(|()| self.writes.lock().succeed()).is_some()
+        let is_written = self.call(Access::Write, Instant::now(), write).await.is_some();
+        if is_written {
+            self.breaker(Access::Write).succeed();
+        }
+        is_written
     }
 
     /// The same for what may be there, or gone, already: then nothing is written, and nothing learnt.
     pub(super) async fn write_if_needed(&self, write: impl FnOnce(&dyn Tier) -> Tiered<'_, bool>) -> bool {
         let begun = Instant::now();
-        let is_written = self.try_to_write(begun, write).await;
+        let is_written = self.call(Access::Write, begun, write).await;
         match is_written {
-            Some(true) => self.writes.lock().succeed(),
-            Some(false) => self.writes.lock().abandon(begun),
+            Some(true) => self.breaker(Access::Write).succeed(),
+            Some(false) => self.breaker(Access::Write).abandon(begun),
             None => {}
         }
         is_written.is_some()
     }
 
-    /// `None` if it failed, or is left alone.
-    async fn try_to_write<T>(
+    /// Calls the tier; `None` if it failed, or is left alone. That it did not fail is for the caller to count.
+    async fn call<T>(
         &self,
+        access: Access,
         begun: Instant,
-        write: impl FnOnce(&dyn Tier) -> Tiered<'_, T>,
+        call: impl FnOnce(&dyn Tier) -> Tiered<'_, T>,
     ) -> Option<T> {
-        if !begin(&self.writes, begun) {
+        let (is_read, kind) = (access != Access::Write, self.kind());
+        if !self.begin_call(access, begun) {
+            if is_read {
+                self.metrics.skipped(kind);
+            }
             return None;
         }
-        match self.within(WRITE_PATIENCE, write).await {
-            Ok(written) => Some(written),
+        let patience = if is_read { self.patience } else { WRITE_PATIENCE };
+        match timeout(patience, call(&*self.tier)).await.unwrap_or(Err(TierError::TimedOut(patience))) {
+            Ok(done) => Some(done),
             Err(TierError::Forgotten) => {
-                // Somebody found that what was final is not. It may be so here too.
-                self.writes.lock().succeed();
+                // Another instance found that a finalized block was replaced. It may be so here, too.
+                self.breaker(access).succeed();
                 self.trust.doubt();
                 None
             }
             Err(error) => {
-                self.writes.lock().fail(1, Instant::now());
-                self.say("write", &error);
+                self.breaker(access).fail(1, Instant::now());
+                if is_read {
+                    self.metrics.failed(kind);
+                }
+                self.say(if is_read { "read" } else { "write" }, &error);
                 None
             }
         }
+    }
+
+    fn begin_call(&self, access: Access, now: Instant) -> bool {
+        let mut breaker = self.breaker(access);
+        let passes = breaker.lets_pass(now);
+        if passes {
+            breaker.begin(now);
+        }
+        passes
     }
 
     /// Forgets the index, if it must be forgotten.
@@ -185,7 +188,7 @@ impl Guarded {
 
     /// Is nothing written to it for now?
     pub(super) fn is_left_alone(&self) -> bool {
-        !self.writes.lock().lets_pass(Instant::now())
+        !self.breaker(Access::Write).lets_pass(Instant::now())
     }
 
     /// Warns, but not again and again.
@@ -202,33 +205,19 @@ impl Guarded {
         TierStatus {
             kind: self.kind(),
             usage: self.tier.usage(),
-            reads: works(&self.values) && works(&self.facts),
-            writes: works(&self.writes),
+            reads: self.works(Access::Content) && self.works(Access::Fact),
+            writes: self.works(Access::Write),
             is_confirmed: self.trust.answers(Accept::Confirmed),
             errors: self.metrics.errors(self.kind()),
         }
     }
 
-    async fn within<T>(
-        &self,
-        patience: Duration,
-        ask: impl FnOnce(&dyn Tier) -> Tiered<'_, T>,
-    ) -> Result<T, TierError> {
-        timeout(patience, ask(&*self.tier)).await.unwrap_or(Err(TierError::TimedOut(patience)))
+    /// Returns whether calls succeed. A tier whose time is over has not shown yet that it works again.
+    fn works(&self, access: Access) -> bool {
+        self.breaker(access).health(Instant::now()) == Health::Closed
     }
-}
 
-/// Lets a call pass, if it may.
-fn begin(breaker: &Mutex<Breaker>, now: Instant) -> bool {
-    let mut breaker = breaker.lock();
-    let passes = breaker.lets_pass(now);
-    if passes {
-        breaker.begin(now);
+    fn breaker(&self, access: Access) -> MutexGuard<'_, Breaker> {
+        self.breakers[access as usize].lock()
     }
-    passes
-}
-
-/// Returns whether calls succeed. A tier whose time is over has not shown yet that it works again.
-fn works(breaker: &Mutex<Breaker>) -> bool {
-    breaker.lock().health(Instant::now()) == Health::Closed
 }
