@@ -1,5 +1,6 @@
 //! What is final outlives the process, and is shared: never wrong, never in the way.
 
+mod copy;
 mod fleet;
 mod forget;
 mod full;

@@ -295,3 +295,24 @@ fn nothing_untrue_is_stored_as_proved() {
 fn nothing_untrue_is_stored_as_proved_where_nothing_is_fetched_for_a_proof() {
     check(Setting { on_mismatch: OnMismatch::Pass, demand: Demand::Auto, ..STRICTEST }, 300);
 }
+
+/// Nodes differ in whether they name the contract of a creation that failed.
+#[test]
+fn failed_creation_without_its_contract_is_true() {
+    let steps = [
+        Happens::Step(Step::Mine(2, 1)),
+        Happens::Step(Step::Mine(1, 0)),
+        Happens::Step(Step::Mine(1, 2)),
+        Happens::Step(Step::Reorg { depth: 1, length: 5 }),
+        Happens::Step(Step::Shuffle { depth: 1, deal: vec![145] }),
+        Happens::Step(Step::Rollback(2)),
+        Happens::Step(Step::Mine(1, 3)),
+        Happens::Step(Step::Mine(1, 2)),
+        Happens::Lie { lie: Lie::OtherReceipt, about: "eth_getBlockBy*", times: None },
+        Happens::Step(Step::Shuffle { depth: 4, deal: vec![24, 130, 31, 1] }),
+        Happens::Lie { lie: Lie::Nulled(10878153040511489059), about: "eth_get*", times: None },
+        Happens::Step(Step::Ask(Question::Receipt(15210))),
+    ];
+    let seen = Seen::default();
+    run(STRICTEST, &seen, &steps).unwrap();
+}

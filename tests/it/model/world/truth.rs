@@ -149,21 +149,14 @@ impl World {
 
     /// Is `result` true content, and of what was asked for? Whether it is canonical is another question.
     pub fn is_true(&self, call: &Call, result: &Bytes) -> bool {
-        let Ok(mut value) = serde_json::from_slice::<Value>(result) else { return false };
-        // Members that nobody knows are handed on, and nobody vouches for them.
-        let items = match &mut value {
-            Value::Array(items) => items.iter_mut().collect(),
-            other => vec![other],
-        };
-        for members in items.into_iter().filter_map(Value::as_object_mut) {
-            members.remove("strange");
-        }
+        let Ok(value) = serde_json::from_slice::<Value>(result) else { return false };
+        let value = without_unproved(value);
         if value.is_null() || matches!(call.subject, Subject::Tag(Place::Pending) | Subject::Nothing) {
             return true;
         }
         let hash = |member: &Value| serde_json::from_value::<Hash>(member.clone()).ok();
         let same = |truth: Option<Bytes>| {
-            truth.is_some_and(|truth| serde_json::from_slice::<Value>(&truth).unwrap() == value)
+            truth.is_some_and(|truth| without_unproved(serde_json::from_slice(&truth).unwrap()) == value)
         };
         let is_asked_for = |block: Hash| match call.subject {
             Subject::Number(number) => self.number(block) == Some(number),
@@ -304,4 +297,20 @@ impl World {
             .filter(|earlier| earlier.since <= until)
             .any(|earlier| earlier.visible.contains(visible) && self.allows(call, earlier, result))
     }
+}
+
+/// A result without the members that no proof covers: unknown ones, and the contract of a failed creation, which some nodes
+/// name and others do not.
+fn without_unproved(mut value: Value) -> Value {
+    let items = match &mut value {
+        Value::Array(items) => items.iter_mut().collect(),
+        other => vec![other],
+    };
+    for members in items.into_iter().filter_map(Value::as_object_mut) {
+        members.remove("strange");
+        if members.get("status") == Some(&json!("0x0")) && members.get("to") == Some(&Value::Null) {
+            members.insert("contractAddress".to_owned(), Value::Null);
+        }
+    }
+    value
 }

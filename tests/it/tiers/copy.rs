@@ -1,0 +1,127 @@
+//! A data directory that is copied, and served elsewhere.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use holdfast::devchain::{Fault, Pruned};
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::{BLOCK, ask_all, calls, confirmed, directory, fill, kept, number, start};
+use crate::support::{
+    client::{self, Client},
+    eventually, upstream,
+};
+
+async fn copy(from: &Path) -> PathBuf {
+    let to = directory();
+    let (source, target) = (from.to_owned(), to.clone());
+    let copied = tokio::task::spawn_blocking(move || {
+        Command::new("cp").arg("-a").arg(source).arg(target).stderr(Stdio::null()).status().unwrap()
+    });
+    copied.await.unwrap();
+    to
+}
+
+#[tokio::test]
+async fn copy_made_under_load_is_confirmed_and_answers_the_truth() {
+    let node = upstream::devchain().blocks(120, 2).run().await;
+    let data = directory();
+    let first = start(&node, &data, true).await;
+    confirmed(&first).await;
+    let (client, last) = (client::http(&first), 100);
+    let writing = async { ask_all(&client, &node, 1..=last).await };
+    let copying = async {
+        let mut copies = Vec::new();
+        for parts in [20, 60, 120] {
+            kept(&first, "disk", parts).await;
+            copies.push(copy(&data).await);
+        }
+        copies
+    };
+    let ((), copies) = tokio::join!(writing, copying);
+    let direct = client::at(&node.url());
+    let mut truths = Vec::new();
+    for at in [1, 5, 20, 40, 60] {
+        for (method, params) in calls(&node, at) {
+            truths.push((method, params.clone(), direct.ask(method, params).await));
+        }
+    }
+    for copy in &copies {
+        let second = start(&node, copy, true).await;
+        confirmed(&second).await;
+        ask_all(&client::http(&second), &node, (1..=last).step_by(9)).await;
+        assert!(second.metric(r#"holdfast_tier_reads_total{tier="disk",outcome="hit"}"#).await > 0);
+        second.app.stop().await;
+    }
+    // Without a node a copy answers with the truth, or not at all.
+    node.fail(Fault::Status(503)).always();
+    let alone = start(&node, &copies[2], false).await;
+    let client = client::http(&alone);
+    let mut answered = 0;
+    for (method, params, truth) in truths {
+        if let Ok(answer) = client.ask(method, params.clone()).await {
+            assert_eq!(Ok(answer), truth, "{method} {params}");
+            answered += 1;
+        }
+    }
+    assert!(answered > 20, "only {answered} calls were answered");
+}
+
+#[tokio::test]
+async fn copy_answers_for_blocks_that_the_node_has_pruned() {
+    for pruned in [Pruned::Error4444, Pruned::Null] {
+        let node = upstream::devchain().blocks(60, 2).run().await;
+        let data = directory();
+        fill(&node, &data, 3..=20).await;
+        let data = copy(&data).await;
+        let truth = client::at(&node.url()).ask(BLOCK, json!([number(7), true])).await;
+        node.prune_below(30, pruned);
+        let proxy = start(&node, &data, true).await;
+        let client = client::http(&proxy);
+        confirmed(&proxy).await;
+        assert_eq!(client.ask(BLOCK, json!([number(7), true])).await, truth);
+        // It is written to, like any directory.
+        ask_all(&client, &node, [35]).await;
+        kept(&proxy, "disk", 2).await;
+        proxy.app.stop().await;
+        node.fail(Fault::Status(503)).always();
+        let alone = start(&node, &data, false).await;
+        let last = client::http(&alone).ask(BLOCK, json!([number(35), true])).await;
+        assert!(last.is_ok_and(|text| text != "null"));
+    }
+}
+
+#[tokio::test]
+async fn call_before_finality_is_known_waits_for_it() {
+    let node = upstream::devchain().blocks(60, 2).run().await;
+    let data = directory();
+    fill(&node, &data, 3..=20).await;
+    let ask = async |client: &Client, at| client.ask(BLOCK, json!([number(at), true])).await;
+    let direct = client::at(&node.url());
+    let truths = [ask(&direct, 7).await, ask(&direct, 8).await];
+    node.prune_below(30, Pruned::Null);
+    for _ in 0..10 {
+        let proxy = start(&node, &data, true).await;
+        let client = client::http(&proxy);
+        // The head, and the finalized block.
+        node.fail(Fault::Delay(Duration::from_millis(400))).on(BLOCK).times(2);
+        let second = async {
+            eventually("the head is known", async || proxy.metric("holdfast_head_number").await == 60).await;
+            ask(&client, 8).await
+        };
+        let begun = Instant::now();
+        let (first, second) = tokio::join!(ask(&client, 7), second);
+        if [&first, &second] == truths.each_ref() {
+            return;
+        }
+        // The wait is bounded: not where the machine stood still.
+        assert!(begun.elapsed() > Duration::from_millis(1500), "{first:?} {second:?}");
+        node.clear_faults();
+        proxy.app.stop().await;
+    }
+    panic!("too slow each time");
+}
