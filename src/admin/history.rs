@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::histogram::Snapshot;
@@ -104,7 +104,7 @@ impl History {
 
     /// Takes a sample.
     pub fn take(&self, counts: Counts) {
-        let mut rings = self.lock();
+        let mut rings = self.0.lock();
         if rings.coarse.is_due(&counts, COARSE_STEP) {
             if rings.refusals.len() > RECENT {
                 rings.refusals.pop_front();
@@ -117,19 +117,19 @@ impl History {
 
     /// All of it, the oldest first.
     pub(super) fn to_json(&self) -> Value {
-        let rings = self.lock();
+        let rings = self.0.lock();
         json!({ "columns": Self::COLUMNS, "fine": rings.fine.lines(), "coarse": rings.coarse.lines() })
     }
 
     /// The newest line, and the newest by the minute.
     pub(super) fn newest(&self) -> (Value, Value) {
-        let rings = self.lock();
+        let rings = self.0.lock();
         (rings.fine.newest(), rings.coarse.newest())
     }
 
     /// What was refused or failed of late, by reason, and how long that is.
     pub fn refusals(&self) -> (Duration, BTreeMap<&'static str, u64>) {
-        let rings = self.lock();
+        let rings = self.0.lock();
         let (Some((since, before)), Some(now)) = (rings.refusals.front(), &rings.fine.last) else {
             return Default::default();
         };
@@ -141,10 +141,6 @@ impl History {
             now.time.duration_since(*since).unwrap_or_default(),
             counted.filter(|(_, count)| *count > 0).collect(),
         )
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Rings> {
-        self.0.lock()
     }
 }
 

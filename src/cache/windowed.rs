@@ -26,7 +26,7 @@ use std::{
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 use moka::{notification::RemovalCause, policy::EvictionPolicy, sync};
-use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{Mutex, RwLock};
 
 use super::entity::{Entity, Key};
 use crate::eth::BlockNumber;
@@ -150,7 +150,7 @@ impl Windowed {
         let weight = entity.weight() as u64;
         let head = self.head.load(Relaxed);
         let is_near = head != NO_HEAD && entity.home.number.0.saturating_add(NEAR) >= head;
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         let replaced = if weight <= self.queue_capacity {
             let turn = queue.push(key, weight, is_near);
             let replaced = self.replace(Queued { key, entity, weight, turn, is_near });
@@ -184,7 +184,7 @@ impl Windowed {
     }
 
     pub(super) fn invalidate(&self, key: &Key) {
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         let removed = self.take(key, &mut queue);
         self.main.invalidate(key);
         drop(queue);
@@ -192,8 +192,8 @@ impl Windowed {
     }
 
     pub(super) fn invalidate_all(&self) {
-        let mut queue = self.lock();
-        let removed: Vec<_> = self.queued.iter().map(|shard| mem::take(&mut *write(shard))).collect();
+        let mut queue = self.queue.lock();
+        let removed: Vec<_> = self.queued.iter().map(|shard| mem::take(&mut *shard.write())).collect();
         *queue = Queue { next: queue.next, ..Queue::default() };
         self.main.invalidate_all();
         drop(queue);
@@ -203,20 +203,20 @@ impl Windowed {
     /// Returns all entries, and counts no read of them. An entry that moves meanwhile may come twice.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Key, Entity)> {
         let entry = |queued: &Queued| (queued.key, queued.entity.clone());
-        let shards = self.queued.iter().map(read);
+        let shards = self.queued.iter().map(RwLock::read);
         let queued: Vec<_> = shards.flat_map(|shard| shard.iter().map(entry).collect::<Vec<_>>()).collect();
         queued.into_iter().chain(self.main.iter().map(|(key, entity)| (*key, entity)))
     }
 
     /// Number of entries, as far as main has counted its own.
     pub(super) fn entry_count(&self) -> u64 {
-        let queued: usize = self.queued.iter().map(|shard| read(shard).len()).sum();
+        let queued: usize = self.queued.iter().map(|shard| shard.read().len()).sum();
         queued as u64 + self.main.entry_count()
     }
 
     /// Bytes of all entries, as far as main has counted its own.
     pub(super) fn weighted_size(&self) -> u64 {
-        self.lock().bytes() + self.main.weighted_size()
+        self.queue.lock().bytes() + self.main.weighted_size()
     }
 
     /// Bytes that there may be.
@@ -234,7 +234,7 @@ impl Windowed {
         // Most keys that are invalidated are not there: readers need not wait for that.
         self.queued(key, |_| ())?;
         let (hash, shard) = self.shard(key);
-        let taken = write(shard).find_entry(hash, |queued| queued.key == *key).ok()?.remove().0;
+        let taken = shard.write().find_entry(hash, |queued| queued.key == *key).ok()?.remove().0;
         queue.remove(&taken);
         Some(taken)
     }
@@ -243,20 +243,16 @@ impl Windowed {
         removed.into_iter().for_each(|queued| (self.removed)(&queued.entity, false));
     }
 
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock()
-    }
-
     /// Reads an entry of the queue.
     fn queued<T>(&self, key: &Key, read_out: impl FnOnce(&Queued) -> T) -> Option<T> {
         let (hash, shard) = self.shard(key);
-        read(shard).find(hash, |queued| queued.key == *key).map(read_out)
+        shard.read().find(hash, |queued| queued.key == *key).map(read_out)
     }
 
     /// Puts an entry into the queue, and returns the one before it.
     fn replace(&self, queued: Queued) -> Option<Queued> {
         let (hash, shard) = self.shard(&queued.key);
-        let mut shard = write(shard);
+        let mut shard = shard.write();
         if let Some(known) = shard.find_mut(hash, |known| known.key == queued.key) {
             return Some(mem::replace(known, queued));
         }
@@ -269,14 +265,6 @@ impl Windowed {
         // By bits that tables do not tell their entries apart by: those use the lowest and the highest.
         (hash, &self.queued[(hash >> 32) as usize % SHARDS])
     }
-}
-
-fn read(shard: &RwLock<HashTable<Queued>>) -> RwLockReadGuard<'_, HashTable<Queued>> {
-    shard.read()
-}
-
-fn write(shard: &RwLock<HashTable<Queued>>) -> RwLockWriteGuard<'_, HashTable<Queued>> {
-    shard.write()
 }
 
 impl fmt::Debug for Windowed {

@@ -8,7 +8,7 @@ use bytesize::ByteSize;
 use clap::{Args, value_parser};
 use futures_util::future;
 use http::StatusCode;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::{
     sync::watch,
@@ -229,7 +229,7 @@ impl Run {
     }
 
     fn take(&self) -> Option<u64> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if *self.stop.borrow() || state.ended.is_some() || state.next > state.last {
             return None;
         }
@@ -282,7 +282,7 @@ impl Run {
     /// Nobody asks for so long.
     fn wait(&self, wait: Duration, why: &str) {
         let until = Instant::now() + wait;
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.not_before.is_none_or(|before| before + USUAL_WAIT < until) {
             self.progress.waits(Some(&format!("waiting {}: {why}", Span(wait))));
         }
@@ -296,7 +296,7 @@ impl Run {
             if *stopped.borrow_and_update() {
                 return false;
             }
-            let until = self.lock().not_before;
+            let until = self.state.lock().not_before;
             let Some(until) = until.filter(|until| *until > Instant::now()) else { return true };
             let _ = time::timeout_at(until, stopped.changed()).await;
             if !*stopped.borrow() {
@@ -306,7 +306,7 @@ impl Run {
     }
 
     fn heed(&self, number: u64, outcome: Outcome) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.taken.remove(&number);
         let failed = match outcome {
             Outcome::Told(told) if told["block"]["outcome"] == "above" => {
@@ -347,7 +347,7 @@ impl Run {
 
     async fn report(&self, stopped: bool, took: Duration) -> Result<(), Failure> {
         let keeping = Keeping::of(self.warm.target).await;
-        let state = self.lock();
+        let state = self.state.lock();
         let done = &state.done;
         say(format_args!(
             "blocks: {} fetched, {} there already, {} failed",
@@ -398,10 +398,6 @@ impl Run {
             (false, true) => Ok(()),
             (false, false) => Err(Failure::Said),
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
     }
 }
 

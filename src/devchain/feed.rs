@@ -149,7 +149,7 @@ impl DevChain {
     /// The blocks in sight that were not on the branch below `seen`, from below; if the chain has only gone
     /// back, the one it has gone back to.
     fn new_blocks(&self, seen: BlockRef) -> Vec<Arc<Block>> {
-        let state = self.state();
+        let state = self.shared.state.lock();
         let head = state.view().head();
         if head.hash() == seen.hash {
             return Vec::new();

@@ -19,7 +19,7 @@ impl DevChain {
     /// # Panics
     /// If `parent` is no block of this chain, or the signature of a transaction recovers to no address.
     pub fn build_on(&self, parent: B256, txs: Vec<TxEnvelope>) -> B256 {
-        let mut state = self.state();
+        let mut state = self.shared.state.lock();
         let parent = state.tree.get(parent).cloned().expect("the parent is a block of this chain");
         let txs = admit(&mut state, txs);
         state.build(&parent, txs).hash()
@@ -30,7 +30,7 @@ impl DevChain {
     /// # Panics
     /// If `hash` is no block of this chain.
     pub fn set_head(&self, hash: B256) -> BlockRef {
-        let mut state = self.state();
+        let mut state = self.shared.state.lock();
         let found = state.set_head(hash);
         assert!(found, "{hash} is a block of this chain");
         self.announce(&state)
@@ -44,8 +44,8 @@ impl DevChain {
     /// # Panics
     /// If `hash` is no block of `other`, or the two chains have no block in common.
     pub fn adopt(&self, other: &Self, hash: B256) -> BlockRef {
-        let branch = other.branch_from(hash, |hash| self.state().tree.get(hash).is_some());
-        let mut state = self.state();
+        let branch = other.branch_from(hash, |hash| self.shared.state.lock().tree.get(hash).is_some());
+        let mut state = self.shared.state.lock();
         branch.into_iter().for_each(|block| state.tree.share(block));
         let found = state.set_head(hash);
         assert!(found, "{hash} is a block of the other chain");
@@ -56,7 +56,8 @@ impl DevChain {
     fn branch_from(&self, hash: B256, known: impl Fn(B256) -> bool) -> Vec<Arc<Block>> {
         let (mut branch, mut next) = (Vec::new(), hash);
         while !known(next) {
-            let block = self.state().tree.get(next).cloned().expect("the chains have a block in common");
+            let block =
+                self.shared.state.lock().tree.get(next).cloned().expect("the chains have a block in common");
             next = block.header.parent_hash;
             branch.push(block);
         }
@@ -69,7 +70,7 @@ impl DevChain {
     /// The first new block takes those of the first old block, and so on; the last takes all that is left.
     /// With a length of 0 it is a rollback. The genesis cannot be replaced: a greater depth means all above it.
     pub fn reorg(&self, depth: u64, length: usize) -> BlockRef {
-        let mut state = self.state();
+        let mut state = self.shared.state.lock();
         let replaced = replaced(&state, depth);
         let mut contents: Vec<Vec<Tx>> = vec![Vec::new(); length];
         for (n, block) in replaced.iter().enumerate() {
@@ -86,7 +87,7 @@ impl DevChain {
     /// # Panics
     /// If the signature of a transaction recovers to no address.
     pub fn reorg_with(&self, depth: u64, contents: Vec<Vec<TxEnvelope>>) -> BlockRef {
-        let mut state = self.state();
+        let mut state = self.shared.state.lock();
         let contents = contents.into_iter().map(|txs| admit(&mut state, txs)).collect();
         let depth = replaced(&state, depth).len();
         self.replace(&mut state, depth, contents)

@@ -14,7 +14,7 @@ use alloy_consensus::TxEnvelope;
 use alloy_primitives::{B256, TxHash};
 use std::{fmt, sync::Arc, time::Duration};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 /// A block's hash and number.
@@ -32,13 +32,13 @@ pub struct BlockRef {
 /// where a fault tells it to.
 #[derive(Clone)]
 pub struct DevChain {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
 }
 
-struct Shared {
-    state: Mutex<State>,
-    faults: Mutex<Faults>,
-    record: Mutex<Record>,
+pub(super) struct Shared {
+    pub(super) state: Mutex<State>,
+    pub(super) faults: Mutex<Faults>,
+    pub(super) record: Mutex<Record>,
     head: watch::Sender<BlockRef>,
 }
 
@@ -73,14 +73,14 @@ impl DevChain {
     /// Starts over with another genesis. Mempool, lag, finality and pruning are as in a new chain; faults
     /// and the record of calls stay.
     pub fn restart(&self, config: Config) {
-        let mut state = self.state();
+        let mut state = self.shared.state.lock();
         *state = State::new(config);
         self.announce(&state);
     }
 
     /// Mines a block of what is in the mempool and then `txs` generated transactions, of all kinds in turn.
     pub fn mine(&self, txs: usize) -> BlockRef {
-        let mut state = self.state();
+        let mut state = self.shared.state.lock();
         state.mine(txs);
         self.announce(&state)
     }
@@ -103,7 +103,7 @@ impl DevChain {
     /// They follow the head and the mempool: made again before anything is mined, they are different
     /// transactions that may use the same nonces.
     pub fn generate(&self, count: usize) -> Vec<TxEnvelope> {
-        let mut state = self.state();
+        let mut state = self.shared.state.lock();
         let head = Arc::clone(state.tree.head());
         let before = state.pool.transactions().to_vec();
         state.generate(&head, &before, count).iter().map(|tx| tx.inner().clone()).collect()
@@ -111,7 +111,7 @@ impl DevChain {
 
     /// Makes one transaction of a kind; see [`DevChain::generate`].
     pub fn generate_kind(&self, kind: Kind) -> TxEnvelope {
-        self.state().generate_kind(kind).inner().clone()
+        self.shared.state.lock().generate_kind(kind).inner().clone()
     }
 
     /// Puts a transaction into the mempool, on the conditions of `eth_sendRawTransaction`.
@@ -119,7 +119,7 @@ impl DevChain {
     /// # Errors
     /// What that method would answer.
     pub fn submit(&self, tx: TxEnvelope) -> Result<TxHash, RpcError> {
-        Ok(self.state().submit(tx)?)
+        Ok(self.shared.state.lock().submit(tx)?)
     }
 
     /// Replaces the content of the mempool, unchecked.
@@ -127,7 +127,7 @@ impl DevChain {
     /// # Panics
     /// If the signature of a transaction recovers to no address.
     pub fn set_mempool(&self, txs: Vec<TxEnvelope>) {
-        let mut state = self.state();
+        let mut state = self.shared.state.lock();
         let txs = admit(&mut state, txs);
         state.pool.set(txs);
     }
@@ -137,22 +137,22 @@ impl DevChain {
 impl DevChain {
     /// Answers as if the head were `blocks` lower: what is above cannot be seen in any way. 0 ends it.
     pub fn lag(&self, blocks: u64) {
-        self.state().sight.lag = blocks;
+        self.shared.state.lock().sight.lag = blocks;
     }
 
     /// Decides what `finalized` stands for: a number, `None` for the usual distance, or a [`Finality`].
     pub fn set_finalized(&self, finality: impl Into<Finality>) {
-        self.state().sight.finalized = finality.into();
+        self.shared.state.lock().sight.finalized = finality.into();
     }
 
     /// Decides what `safe` stands for; see [`DevChain::set_finalized`].
     pub fn set_safe(&self, finality: impl Into<Finality>) {
-        self.state().sight.safe = finality.into();
+        self.shared.state.lock().sight.safe = finality.into();
     }
 
     /// Prunes the blocks below `number` except the genesis. 0 brings them back.
     pub fn prune_below(&self, number: u64, pruned: Pruned) {
-        self.state().sight.pruned = Some((number, pruned));
+        self.shared.state.lock().sight.pruned = Some((number, pruned));
     }
 }
 
@@ -170,11 +170,11 @@ impl DevChain {
 
     /// Ends all faults.
     pub fn clear_faults(&self) {
-        self.faults().clear();
+        self.shared.faults.lock().clear();
     }
 
     pub(super) fn add_fault(&self, pattern: String, fault: Fault, times: Option<usize>) {
-        self.faults().add(pattern, fault, times);
+        self.shared.faults.lock().add(pattern, fault, times);
     }
 }
 
@@ -198,21 +198,6 @@ impl DevChain {
         let head = BlockRef::from(state.tree.head().as_ref());
         self.shared.head.send_if_modified(|seen| std::mem::replace(seen, head) != head);
         head
-    }
-}
-
-/// The locks. A test that panicked under one leaves nothing half done, so poison is no concern.
-impl DevChain {
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.shared.state.lock()
-    }
-
-    pub(super) fn faults(&self) -> MutexGuard<'_, Faults> {
-        self.shared.faults.lock()
-    }
-
-    pub(super) fn record(&self) -> MutexGuard<'_, Record> {
-        self.shared.record.lock()
     }
 }
 

@@ -19,22 +19,22 @@ use serde_json::value::RawValue;
 impl DevChain {
     /// What the chain was made from.
     pub fn config(&self) -> Config {
-        self.state().rules.config.clone()
+        self.shared.state.lock().rules.config.clone()
     }
 
     /// The accounts that sign the generated transactions. They hold ether.
     pub fn accounts(&self) -> Vec<Account> {
-        self.state().rules.cast.senders.clone()
+        self.shared.state.lock().rules.cast.senders.clone()
     }
 
     /// The canonical chain's last block, lag or no lag.
     pub fn head(&self) -> BlockRef {
-        BlockRef::from(self.state().tree.head().as_ref())
+        BlockRef::from(self.shared.state.lock().tree.head().as_ref())
     }
 
     /// The canonical block of a number.
     pub fn block_ref(&self, number: u64) -> Option<BlockRef> {
-        self.state().tree.at(number).map(|block| BlockRef::from(block.as_ref()))
+        self.shared.state.lock().tree.at(number).map(|block| BlockRef::from(block.as_ref()))
     }
 
     /// The hash of the canonical block of a number.
@@ -44,72 +44,72 @@ impl DevChain {
 
     /// Whether a block is on the canonical chain.
     pub fn is_canonical(&self, hash: B256) -> bool {
-        let state = self.state();
+        let state = self.shared.state.lock();
         state.tree.get(hash).is_some_and(|block| state.tree.is_canonical(block))
     }
 
     /// The parent of any block, orphaned or not; the genesis has none.
     pub fn parent_of(&self, hash: B256) -> Option<BlockRef> {
-        let state = self.state();
+        let state = self.shared.state.lock();
         let parent = state.tree.get(hash)?.header.parent_hash;
         state.tree.get(parent).map(|block| BlockRef::from(block.as_ref()))
     }
 
     /// The hashes of the transactions of any block, in order; empty if there is no such block.
     pub fn transactions_of(&self, hash: B256) -> Vec<TxHash> {
-        let state = self.state();
+        let state = self.shared.state.lock();
         let block = state.tree.get(hash);
         block.map_or_else(Vec::new, |block| block.transactions.iter().map(|tx| *tx.tx_hash()).collect())
     }
 
     /// A transaction that was ever generated, submitted or put into a block.
     pub fn transaction(&self, hash: TxHash) -> Option<TxEnvelope> {
-        self.state().transaction(hash).map(|tx| tx.inner().clone())
+        self.shared.state.lock().transaction(hash).map(|tx| tx.inner().clone())
     }
 
     /// Where a transaction is on the canonical chain: the block's hash and the index in it.
     pub fn location(&self, tx: TxHash) -> Option<(B256, usize)> {
-        self.state().tree.find(tx).map(|(block, index)| (block.hash(), index))
+        self.shared.state.lock().tree.find(tx).map(|(block, index)| (block.hash(), index))
     }
 
     /// The hashes of the transactions that wait in the mempool.
     pub fn mempool(&self) -> Vec<TxHash> {
-        self.state().pool.transactions().iter().map(|tx| *tx.tx_hash()).collect()
+        self.shared.state.lock().pool.transactions().iter().map(|tx| *tx.tx_hash()).collect()
     }
 
     /// The number that `finalized` stands for with clients, if it stands for one.
     pub fn finalized(&self) -> Option<u64> {
-        let state = self.state();
+        let state = self.shared.state.lock();
         state.view().final_number(state.sight.finalized, state.rules.config.finalized_distance)
     }
 
     /// The number that `safe` stands for with clients, if it stands for one.
     pub fn safe(&self) -> Option<u64> {
-        let state = self.state();
+        let state = self.shared.state.lock();
         state.view().final_number(state.sight.safe, state.rules.config.safe_distance)
     }
 
     /// Any block as JSON, with whole transactions or with their hashes.
     pub fn block_json(&self, hash: B256, full: bool) -> Option<Bytes> {
-        let block = self.state().tree.get(hash).cloned()?;
+        let block = self.shared.state.lock().tree.get(hash).cloned()?;
         Some(if full { block.full_json() } else { block.hashes_json() })
     }
 
     /// The receipts of any block as JSON.
     pub fn receipts_json(&self, hash: B256) -> Option<Bytes> {
-        let block = self.state().tree.get(hash).cloned()?;
+        let block = self.shared.state.lock().tree.get(hash).cloned()?;
         Some(block.receipts_json())
     }
 
     /// A transaction of any block as JSON.
     pub fn transaction_json(&self, block: B256, index: usize) -> Option<Bytes> {
-        let block = self.state().tree.get(block).cloned()?;
+        let block = self.shared.state.lock().tree.get(block).cloned()?;
         block.transaction_json(index)
     }
 
     /// A receipt of any block as JSON.
     pub fn receipt_json(&self, block: B256, index: usize) -> Option<Bytes> {
-        let block = self.state().tree.get(block).cloned()?;
+        let block = self.shared.state.lock().tree.get(block).cloned()?;
         block.receipt_json(index)
     }
 }
@@ -124,12 +124,12 @@ impl DevChain {
     /// The error object that the node answers.
     pub fn answer(&self, method: &str, params: impl Serialize) -> Result<Bytes, RpcError> {
         let params = RawValue::from_string(json(&params)).map_err(|_| RpcError::parse())?;
-        rpc::call(&mut self.state(), method, Some(&params))
+        rpc::call(&mut self.shared.state.lock(), method, Some(&params))
     }
 
     /// The hash of the block that `finalized` stands for with clients.
     pub fn finalized_hash(&self) -> Option<B256> {
-        self.state().view().block(BlockId::Finalized).ok().flatten().map(|block| block.hash())
+        self.shared.state.lock().view().block(BlockId::Finalized).ok().flatten().map(|block| block.hash())
     }
 }
 
@@ -137,36 +137,36 @@ impl DevChain {
 impl DevChain {
     /// The calls received, oldest first: the newest [`Config::keep_calls`] of them.
     pub fn calls(&self) -> Vec<Recorded> {
-        self.record().calls()
+        self.shared.record.lock().calls()
     }
 
     /// How many calls of a method were received.
     pub fn count(&self, method: &str) -> u64 {
-        self.record().count(method)
+        self.shared.record.lock().count(method)
     }
 
     /// How many calls were received.
     pub fn calls_total(&self) -> u64 {
-        self.record().calls_total()
+        self.shared.record.lock().calls_total()
     }
 
     /// How many HTTP requests were received, readable or not.
     pub fn requests_total(&self) -> u64 {
-        self.record().requests_total()
+        self.shared.record.lock().requests_total()
     }
 
     /// How many answers a [`Lie`](super::Lie) made untrue.
     pub fn lies_total(&self) -> u64 {
-        self.record().lies_total()
+        self.shared.record.lock().lies_total()
     }
 
     /// The most HTTP requests that were being worked on at a time; one that hangs is not worked on.
     pub fn most_at_once(&self) -> usize {
-        self.record().most_at_once()
+        self.shared.record.lock().most_at_once()
     }
 
     /// Forgets all calls and counts.
     pub fn clear_calls(&self) {
-        self.record().clear();
+        self.shared.record.lock().clear();
     }
 }

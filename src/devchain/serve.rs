@@ -60,7 +60,7 @@ impl Served {
 
 impl Drop for Working<'_> {
     fn drop(&mut self) {
-        self.0.record().end();
+        self.0.shared.record.lock().end();
     }
 }
 
@@ -71,7 +71,7 @@ impl DevChain {
     ///
     /// Any bytes may come in; what is wrong with them is answered as geth would.
     pub async fn serve(&self, body: Bytes) -> Served {
-        let request = self.record().begin();
+        let request = self.shared.record.lock().begin();
         let _working = Working(self);
         let packet = match Packet::parse(&body) {
             Ok(packet) => packet,
@@ -106,8 +106,8 @@ impl DevChain {
         let struck = match entry {
             Entry::Call { method, params, .. } => {
                 let params = params.map_or("", RawValue::get);
-                self.record().call(request, method, params);
-                self.faults().strike(method, params)
+                self.shared.record.lock().call(request, method, params);
+                self.shared.faults.lock().strike(method, params)
             }
             Entry::Invalid { .. } => Struck::default(),
         };
@@ -124,7 +124,7 @@ impl DevChain {
         };
         let outcome = match &job.struck.failure {
             Some(Fault::Error { code, message }) => Err(RpcError::new(*code, message.clone())),
-            _ => rpc::call(&mut self.state(), method, params),
+            _ => rpc::call(&mut self.shared.state.lock(), method, params),
         };
         let mut reply = Reply::new(Some(id), outcome);
         match &job.struck.failure {
@@ -133,9 +133,9 @@ impl DevChain {
             Some(Fault::Lie(lie)) => {
                 let full = Args::parse(params).and_then(|args| args.flag(1)).unwrap_or(false);
                 if let Ok(truth) = &reply.outcome {
-                    let told = lie::tell(&self.state(), lie, truth, full);
+                    let told = lie::tell(&self.shared.state.lock(), lie, truth, full);
                     if told != *truth {
-                        self.record().lie();
+                        self.shared.record.lock().lie();
                     }
                     reply.outcome = Ok(told);
                 }

@@ -11,7 +11,7 @@ use std::{
     sync::Arc,
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::activity::{Activity, Standing};
@@ -81,7 +81,7 @@ impl Slots {
     /// connections that might make room for it are busy, or if too many that were displaced have not ended.
     pub(super) fn take(self: &Arc<Self>, peer: Option<IpAddr>) -> Option<Slot> {
         let holder = self.holder(peer);
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.taken < self.max {
             state.taken += 1;
         } else if self.is_full_of_ending(&state) {
@@ -99,7 +99,7 @@ impl Slots {
 
     /// Returns whether too many displaced connections have not ended yet: no newcomer gets a slot meanwhile.
     pub(super) fn is_settling(&self) -> bool {
-        self.is_full_of_ending(&self.state())
+        self.is_full_of_ending(&self.state.lock())
     }
 
     fn is_full_of_ending(&self, state: &State) -> bool {
@@ -108,7 +108,7 @@ impl Slots {
 
     /// Closes a connection that is not busy, if there is one: the process has run out of files.
     pub(super) fn give_up_one(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.displace(None).is_some() {
             state.taken -= 1;
         }
@@ -122,10 +122,6 @@ impl Slots {
     fn holder(&self, peer: Option<IpAddr>) -> Holder {
         let is_trusted = peer.is_some_and(|peer| (self.trusted)(peer));
         Holder { network: peer.map(network), is_trusted }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
     }
 }
 
@@ -197,7 +193,7 @@ impl State {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let mut state = self.slots.state();
+        let mut state = self.slots.state.lock();
         match state.remove(self.holder, self.id) {
             Some(_) => state.taken -= 1,
             // A displaced connection has no slot any more.

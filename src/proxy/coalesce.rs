@@ -7,7 +7,7 @@ use std::{
 };
 
 use hashbrown::HashMap;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tracing::Span;
 
@@ -105,7 +105,7 @@ where
         F: Future<Output = V> + Send + 'static,
     {
         let (waiter, joined) = {
-            let mut flights = lock(&self.flights);
+            let mut flights = self.flights.lock();
             match flights.get(&key) {
                 // Under the lock: a flight is given up only while it is not joined.
                 Some(flight) if may_join(flight.sent) => (Waiter::join(flight), true),
@@ -150,12 +150,12 @@ where
 
     #[cfg(test)]
     fn in_flight(&self) -> usize {
-        lock(&self.flights).len()
+        self.flights.lock().len()
     }
 
     #[cfg(test)]
     fn waiting(&self, key: K) -> usize {
-        lock(&self.flights).get(&key).map_or(0, |flight| flight.waiters().callers)
+        self.flights.lock().get(&key).map_or(0, |flight| flight.waiters.lock().callers)
     }
 }
 
@@ -163,7 +163,7 @@ where
 /// anew.
 fn is_awaited<K: Hash + Eq, V>(flights: &Flights<K, V>, key: K, flight: &Arc<Flight<V>>) -> bool {
     let (others, joined) = {
-        let waiters = flight.waiters();
+        let waiters = flight.waiters.lock();
         if waiters.callers > 0 {
             return true;
         }
@@ -173,8 +173,8 @@ fn is_awaited<K: Hash + Eq, V>(flights: &Flights<K, V>, key: K, flight: &Arc<Fli
     if others.iter().any(Audience::is_there) {
         return true;
     }
-    let mut flights = lock(flights);
-    if flight.waiters().joined != joined {
+    let mut flights = flights.lock();
+    if flight.waiters.lock().joined != joined {
         return true;
     }
     if flights.get(&key).is_some_and(|listed| Arc::ptr_eq(listed, flight)) {
@@ -183,24 +183,16 @@ fn is_awaited<K: Hash + Eq, V>(flights: &Flights<K, V>, key: K, flight: &Arc<Fli
     false
 }
 
-fn lock<K, V>(flights: &Flights<K, V>) -> MutexGuard<'_, HashMap<K, Arc<Flight<V>>>> {
-    flights.lock()
-}
-
 // === impl Flight ===
 
-impl<V> Flight<V> {
-    fn waiters(&self) -> MutexGuard<'_, Waiters> {
-        self.waiters.lock()
-    }
-}
+impl<V> Flight<V> {}
 
 // === impl Waiter ===
 
 impl<V> Waiter<V> {
     fn join(flight: &Arc<Flight<V>>) -> Self {
         let own = Audience::current();
-        let mut waiters = flight.waiters();
+        let mut waiters = flight.waiters.lock();
         waiters.joined += 1;
         match &own {
             Some(own) => waiters.flights.push(own.clone()),
@@ -213,7 +205,7 @@ impl<V> Waiter<V> {
 
 impl<V> Drop for Waiter<V> {
     fn drop(&mut self) {
-        let mut waiters = self.flight.waiters();
+        let mut waiters = self.flight.waiters.lock();
         let Some(own) = &self.own else {
             waiters.callers -= 1;
             return;
@@ -235,7 +227,7 @@ impl<K: Hash + Eq, V> Landing<K, V> {
 
 impl<K: Hash + Eq, V> Drop for Landing<K, V> {
     fn drop(&mut self) {
-        let mut flights = lock(&self.flights);
+        let mut flights = self.flights.lock();
         // A later flight of the same key may have taken its place.
         if flights.get(&self.key).is_some_and(|flight| Arc::ptr_eq(flight, &self.flight)) {
             flights.remove(&self.key);

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use super::{Caller, ReadCall, Request};
 use crate::{
@@ -119,19 +119,19 @@ impl PacketContext {
 
     /// The block that a tag means in this packet; `None` until the first call has found out.
     pub(super) fn tag(&self, tag: Tag) -> Option<Link> {
-        self.lock(self.pins.get()?).of(tag)?.link
+        self.pins.get()?.lock().of(tag)?.link
     }
 
     /// From here on `tag` means this block, unless another call was first. Returns the block that it means.
     pub(super) fn pin(&self, tag: Tag, link: Link) -> Link {
-        let mut pins = self.lock(self.pins.get_or_init(Box::default));
+        let mut pins = self.pins.get_or_init(Box::default).lock();
         pins.of(tag).map_or(link, |pin| *pin.link.get_or_insert(link))
     }
 
     /// A call was answered from this block, which `tag` was taken to mean. Returns whether it still does.
     pub(super) fn commit(&self, tag: Tag, link: Link) -> bool {
         let Some(pins) = self.pins.get() else { return false };
-        let mut pins = self.lock(pins);
+        let mut pins = pins.lock();
         let Some(pin) = pins.of(tag) else { return false };
         let is_it = pin.link == Some(link);
         pin.answered |= is_it;
@@ -141,14 +141,14 @@ impl PacketContext {
     /// Returns whether a call was answered from the block that `tag` means.
     pub(super) fn is_answered(&self, tag: Tag) -> bool {
         let Some(pins) = self.pins.get() else { return false };
-        self.lock(pins).of(tag).is_some_and(|pin| pin.answered)
+        pins.lock().of(tag).is_some_and(|pin| pin.answered)
     }
 
     /// This block, which `tag` was taken to mean, left the chain. Returns whether the tag may mean another: once, and only
     /// as long as no call was answered from it.
     pub(super) fn unpin(&self, tag: Tag, link: Link) -> bool {
         let Some(pins) = self.pins.get() else { return false };
-        let mut pins = self.lock(pins);
+        let mut pins = pins.lock();
         let Some(pin) = pins.of(tag) else { return false };
         if pin.link != Some(link) {
             // Another call was first.
@@ -164,7 +164,7 @@ impl PacketContext {
     /// Tags do not fit each other. Returns those that are to be asked for again, which is all that no call was answered
     /// from; `None` if that was done before.
     pub(super) fn realign(&self, tag: Tag) -> Option<Vec<Tag>> {
-        let mut pins = self.lock(self.pins.get_or_init(Box::default));
+        let mut pins = self.pins.get_or_init(Box::default).lock();
         if std::mem::replace(&mut pins.realigned, true) {
             return None;
         }
@@ -183,10 +183,6 @@ impl PacketContext {
         let is_pinned = |tag: &Tag| matches!(tag, Tag::Latest | Tag::Safe | Tag::Finalized);
         let tags = self.queries().filter_map(Query::tag);
         is_pinned(&tag) && tags.filter(is_pinned).nth(1).is_some()
-    }
-
-    fn lock<'a>(&self, pins: &'a Mutex<Pins>) -> MutexGuard<'a, Pins> {
-        pins.lock()
     }
 
     /// How many distinct answers this packet wants of a block, as far as `locate` knows where they are.

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, time::SystemTime};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::{
     chain::{HeadChange, Link},
@@ -93,7 +93,7 @@ impl Reorgs {
             | HeadChange::Restarted
             | HeadChange::Unlinked => return None,
         };
-        let mut remembered = self.lock();
+        let mut remembered = self.0.lock();
         remembered.all += 1;
         if remembered.last.len() == REMEMBERED {
             remembered.last.pop_front();
@@ -105,16 +105,12 @@ impl Reorgs {
 
     /// How many there have been.
     pub(super) fn count(&self) -> u64 {
-        self.lock().all
+        self.0.lock().all
     }
 
     /// The last of them, the newest first.
     pub(super) fn last(&self) -> Vec<Reorg> {
-        self.lock().last.iter().rev().copied().collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Remembered> {
-        self.0.lock()
+        self.0.lock().last.iter().rev().copied().collect()
     }
 }
 

@@ -203,18 +203,18 @@ impl View {
             && sent.serves(arrival, tracker.rules().max_staleness)
             && !self.is_outwritten(sent)
             // Nor may what was sent before the head that everybody has been shown, whether it left a branch or not.
-            && !self.times().moved.is_some_and(|moved| sent.is_before(moved))
+            && !self.times.lock().moved.is_some_and(|moved| sent.is_before(moved))
     }
 
     /// Was this sent before the last call that can have changed what reads see?
     pub(super) fn is_outwritten(&self, sent: Stamp) -> bool {
-        self.times().written.is_some_and(|written| sent.is_before(written))
+        self.times.lock().written.is_some_and(|written| sent.is_before(written))
     }
 
     /// Takes the rules of the chain that the upstream serves. Another chain than before, which only
     /// development chains may become, empties everything.
     pub(super) fn follow(&self, who: &Arc<WhoIs>) {
-        let is_followed = || self.times().followed.as_ref().is_some_and(|known| Arc::ptr_eq(known, who));
+        let is_followed = || self.times.lock().followed.as_ref().is_some_and(|known| Arc::ptr_eq(known, who));
         if is_followed() {
             return;
         }
@@ -222,12 +222,12 @@ impl View {
         let _one = self.following.lock();
         if !is_followed() {
             self.turn_to(who);
-            self.times().followed = Some(who.clone());
+            self.times.lock().followed = Some(who.clone());
         }
     }
 
     fn turn_to(&self, who: &Arc<WhoIs>) {
-        let mut times = self.times();
+        let mut times = self.times.lock();
         let before = times.who.replace(who.clone());
         // A development chain is started anew at will, or goes on from another chain's history.
         let anchor = Anchor { chain_id: who.chain_id, genesis: who.genesis };
@@ -253,7 +253,7 @@ impl View {
         }
         let now = self.clock.now();
         {
-            let config = self.config();
+            let config = self.config.lock();
             let rules = rules(&config, self.consistent.load(Relaxed), Some(who.chain_id));
             self.change(|tracker| {
                 *tracker = Tracker::new(rules);
@@ -274,7 +274,7 @@ impl View {
     /// Whose blocks tiers may be asked for as long as no upstream has said what chain it is: this one's, which was followed
     /// last. `None` if one has.
     pub(super) fn believe(&self, chain: ChainKey) -> Option<ChainKey> {
-        let mut times = self.times();
+        let mut times = self.times.lock();
         if times.who.is_some() {
             return None;
         }
@@ -284,14 +284,14 @@ impl View {
 
     /// Is it known whose chain this is?
     pub(super) fn is_followed(&self) -> bool {
-        self.times().who.is_some()
+        self.times.lock().who.is_some()
     }
 
     /// A write was sent or answered: nothing sent before this moment tells what is.
     pub(super) fn unsettle(&self, resets: bool) -> Stamp {
         let now = self.clock.now();
         {
-            let mut times = self.times();
+            let mut times = self.times.lock();
             times.written = Some(now);
             if resets {
                 times.finalized = None;
@@ -321,7 +321,7 @@ impl View {
 
     /// Has the finalized block asked for anew, and tiers forget all canonicity.
     fn forget_finalized(&self) {
-        self.times().finalized = None;
+        self.times.lock().finalized = None;
         if let Some(chain) = self.stored_as() {
             self.tiers.forget(chain, &TierKind::ALL);
         }
@@ -329,7 +329,7 @@ impl View {
 
     /// Did the node say, recently enough for this arrival, that it has no block for this tag?
     pub(super) fn has_none(&self, tag: Tag, arrival: Stamp) -> bool {
-        let times = self.times();
+        let times = self.times.lock();
         let none = match tag {
             Tag::Safe => times.no_safe,
             Tag::Finalized => times.no_finalized,
@@ -346,7 +346,7 @@ impl View {
         }
         // The head first: `finalized` counts only at or below it.
         self.refresh(Tag::Latest, arrival).await?;
-        if self.times().finalized.is_none() && self.tracker().rules().finality {
+        if self.times.lock().finalized.is_none() && self.tracker().rules().finality {
             // A node that knows no finality says so with an error, and that is an answer.
             let _ = self.refresh(Tag::Finalized, arrival).await;
         }
@@ -360,14 +360,14 @@ impl View {
             let tracker = self.tracker();
             tracker.rules().finality && tracker.finalized().is_none()
         };
-        let vain = self.times().no_finality;
+        let vain = self.times.lock().no_finality;
         if is_wanted && vain.is_none_or(|(since, pause)| since.elapsed() >= pause) {
             let refreshed = timeout(FINALITY_PATIENCE, self.refresh(Tag::Finalized, arrival)).await;
             let is_known = self.tracker().finalized().is_some();
             let says_so = matches!(refreshed, Ok(Err(UpstreamError::Empty)));
             let twice = vain.map_or(FINALITY_PATIENCE, |(_, pause)| pause * 2);
             let pause = if says_so { FINALITY_AGAIN } else { twice.min(FINALITY_AGAIN) };
-            self.times().no_finality = (!is_known).then(|| (Instant::now(), pause));
+            self.times.lock().no_finality = (!is_known).then(|| (Instant::now(), pause));
         }
         Ok(())
     }
@@ -430,7 +430,7 @@ impl View {
 
     /// How long ago the head became what it is.
     pub(super) fn head_age(&self) -> Option<Duration> {
-        self.times().pace.age(self.clock.now().time)
+        self.times.lock().pace.age(self.clock.now().time)
     }
 
     /// When blocks last left the chain.
@@ -459,9 +459,9 @@ impl View {
     /// Believes what is known for so long from now on, if this is a chain where it is believed at all.
     pub(super) fn set_max_staleness(&self, max_staleness: Duration) {
         // Held throughout: whoever takes the rules of a chain meanwhile must not come in with the old ones.
-        let mut config = self.config();
+        let mut config = self.config.lock();
         config.max_staleness = max_staleness;
-        let chain_id = self.times().who.as_ref().map(|who| who.chain_id);
+        let chain_id = self.times.lock().who.as_ref().map(|who| who.chain_id);
         let rules = rules(&config, self.consistent.load(Relaxed), chain_id);
         self.change(|tracker| tracker.set_max_staleness(rules.max_staleness));
     }
@@ -470,14 +470,6 @@ impl View {
     pub(super) fn set_consistent(&self, consistent: bool) {
         self.consistent.store(consistent, Relaxed);
         self.change(|tracker| tracker.set_consistent(consistent));
-    }
-
-    fn config(&self) -> parking_lot::MutexGuard<'_, ChainConfig> {
-        self.config.lock()
-    }
-
-    fn times(&self) -> parking_lot::MutexGuard<'_, Times> {
-        self.times.lock()
     }
 }
 

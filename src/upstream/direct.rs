@@ -21,7 +21,7 @@ use hyper::{
     client::conn::http1::{self, SendRequest},
 };
 use hyper_util::client::{legacy::connect::HttpConnector, proxy::matcher::Matcher};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::{self, Instant};
 use tower::{BoxError, ServiceExt, service_fn};
 use tower_http::decompression::{Decompression, DecompressionBody};
@@ -142,7 +142,7 @@ impl Direct {
         if connection.is_closed() {
             return;
         }
-        let mut pool = lock(&self.pool);
+        let mut pool = self.pool.lock();
         pool.idle.push_back(Idle { connection, since: Instant::now() });
         if !std::mem::replace(&mut pool.tended, true) {
             tokio::spawn(tend(Arc::downgrade(&self.pool)));
@@ -151,7 +151,7 @@ impl Direct {
 
     /// The one that was used last: of those that are not needed, the time runs out.
     fn take_idle(&self) -> Option<Connection> {
-        let mut pool = lock(&self.pool);
+        let mut pool = self.pool.lock();
         let last = pool.idle.pop_back()?;
         if last.is_old(Instant::now()) {
             // So are all that have waited for longer.
@@ -182,17 +182,13 @@ impl fmt::Debug for Direct {
     }
 }
 
-fn lock(pool: &Mutex<Pool>) -> MutexGuard<'_, Pool> {
-    pool.lock()
-}
-
 /// Closes what waits for too long, as long as anything waits.
 async fn tend(pool: Weak<Mutex<Pool>>) {
     loop {
         time::sleep(POOL_IDLE).await;
         let Some(pool) = pool.upgrade() else { return };
         let now = Instant::now();
-        let mut pool = lock(&pool);
+        let mut pool = pool.lock();
         while pool.idle.front().is_some_and(|idle| idle.is_old(now)) {
             pool.idle.pop_front();
         }
@@ -277,7 +273,7 @@ mod tests {
             time::sleep(Duration::from_millis(20)).await;
             if on == 2 {
                 // What has waited for too long is left alone: the node may be about to close it.
-                for idle in &mut lock(&direct.pool).idle {
+                for idle in &mut direct.pool.lock().idle {
                     idle.since -= POOL_IDLE;
                 }
             }
@@ -319,9 +315,9 @@ mod tests {
         let direct = direct("http://127.0.0.1:1").unwrap();
         direct.give_back(sender);
         time::sleep(POOL_IDLE / 2).await;
-        assert_eq!(lock(&direct.pool).idle.len(), 1);
+        assert_eq!(direct.pool.lock().idle.len(), 1);
         time::sleep(POOL_IDLE).await;
-        let pool = lock(&direct.pool);
+        let pool = direct.pool.lock();
         assert!(pool.idle.is_empty() && !pool.tended);
     }
 }

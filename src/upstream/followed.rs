@@ -13,7 +13,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
@@ -34,7 +34,7 @@ const LOOK_BACK: Duration = Duration::from_secs(60);
 /// The one that is followed, shared by all calls.
 #[derive(Debug, Default)]
 pub(super) struct Followed {
-    state: Mutex<State>,
+    pub(super) state: Mutex<State>,
     said: Seldom,
 }
 
@@ -57,10 +57,6 @@ impl Followed {
         } else {
             debug!(%upstream, "the chain is followed elsewhere from now on");
         }
-    }
-
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
     }
 }
 
@@ -97,7 +93,7 @@ impl Pool {
         now: Instant,
         left: Duration,
     ) -> Result<Arc<Endpoint>, Option<Duration>> {
-        let mut followed = self.followed.lock();
+        let mut followed = self.followed.state.lock();
         if let Some(current) = followed.endpoint().and_then(|id| self.get(id)) {
             if tried.contains(&current.id()) {
                 return two_choices(eligible).cloned().ok_or(None);
@@ -127,7 +123,7 @@ impl Pool {
     /// This endpoint failed, or lags: if it is the one that is followed, another is from now on, if there is one.
     pub(super) fn leave(&self, id: EndpointId) {
         let now = Instant::now();
-        let mut followed = self.followed.lock();
+        let mut followed = self.followed.state.lock();
         if followed.endpoint() != Some(id) {
             return;
         }
@@ -159,7 +155,7 @@ impl Pool {
     /// The head of this endpoint stands still, and the other is further: that one is followed, if this one was.
     pub(super) fn follow_instead(&self, of: EndpointId, other: EndpointId) {
         let Some(other) = self.get(other) else { return };
-        let mut followed = self.followed.lock();
+        let mut followed = self.followed.state.lock();
         if followed.endpoint() == Some(of) {
             followed.follow(other.id(), Instant::now());
             if self.followed.said.is_due("further") {
@@ -174,7 +170,7 @@ impl Pool {
         let Some(head) = calls.iter().find(|call| call.need.is_head && call.is_awaited()) else { return };
         let now = Instant::now();
         let (first, from) = {
-            let mut followed = self.followed.lock();
+            let mut followed = self.followed.state.lock();
             let Some(both) = self.first_again(&followed, now) else { return };
             followed.settled = Some(now);
             both
@@ -184,7 +180,7 @@ impl Pool {
             let attempted = first.attempt(&calls).await;
             let is_well = attempted.iter().all(|outcome| outcome.is_ok() && !is_null(outcome));
             let shown = first.head_since(now);
-            let mut followed = this.followed.lock();
+            let mut followed = this.followed.state.lock();
             if is_well
                 && shown.is_some()
                 && followed.endpoint() == Some(from.id())
@@ -199,7 +195,7 @@ impl Pool {
 
     /// Returns whether the next call for the head compares the primary with an endpoint that comes before it in order.
     pub(super) fn may_look_back(&self) -> bool {
-        self.first_again(&self.followed.lock(), Instant::now()).is_some()
+        self.first_again(&self.followed.state.lock(), Instant::now()).is_some()
     }
 
     /// The first in order that could be followed instead, and the one that is; `None` if it is not time to look.

@@ -11,7 +11,7 @@ use std::{
 };
 
 use futures_util::future::{Either, select};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use tokio::time::{self, Instant};
 
@@ -94,7 +94,7 @@ impl Hedge {
     /// When an answer is late; `None` as long as there is no telling.
     fn after(&self) -> Option<Duration> {
         let mut took: Vec<_> = {
-            let took = self.took();
+            let took = self.took.lock();
             if took.len() < LEAST {
                 return None;
             }
@@ -141,15 +141,11 @@ impl Hedge {
 
     /// An answer took this long, or was not there after it.
     fn note(&self, time: Duration) {
-        let mut took = self.took();
+        let mut took = self.took.lock();
         if took.len() == MOST {
             took.pop_front();
         }
         took.push_back(time);
-    }
-
-    fn took(&self) -> MutexGuard<'_, VecDeque<Duration>> {
-        self.took.lock()
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use http::StatusCode;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tower::Service;
 
@@ -43,20 +43,16 @@ impl DevChainLeaf {
 
     /// From here on it is as if the connection had been closed: the next call makes one.
     pub fn disconnect(&self) {
-        *self.lock() = None;
+        *self.connection.lock() = None;
     }
 
     /// Uses the connection, which lasts as long without use as one over HTTP.
     fn connect(&self) {
         let now = Instant::now();
-        let used = self.lock().replace(now);
+        let used = self.connection.lock().replace(now);
         if used.is_none_or(|used| now >= used + POOL_IDLE) {
             contact::connects();
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.connection.lock()
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge},
@@ -29,7 +29,7 @@ pub(super) const CUT_OFF: &str = "cut_off";
 #[derive(Clone, Debug, Default)]
 pub struct Metrics(Arc<Inner>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Inner {
     calls: Family<Labels, Counter>,
     endpoint_calls: Family<EndpointLabels, Counter>,
@@ -93,27 +93,7 @@ pub(super) fn outcome(answer: Result<&Answer, &UpstreamError>) -> &'static str {
 
 // === impl Inner ===
 
-impl Default for Inner {
-    fn default() -> Self {
-        Self {
-            calls: Family::default(),
-            endpoint_calls: Family::default(),
-            endpoint_mismatches: Family::default(),
-            names: Mutex::default(),
-            // 1 ms to 32 s: a node next door to the slowest answer that is waited for.
-            seconds: Histogram::default(),
-            in_flight: Gauge::default(),
-            hedges: Counter::default(),
-            hedge_wins: Counter::default(),
-        }
-    }
-}
-
-impl Inner {
-    fn names(&self) -> MutexGuard<'_, BTreeMap<String, Named>> {
-        self.names.lock()
-    }
-}
+impl Inner {}
 
 // === impl Metrics ===
 
@@ -164,7 +144,7 @@ impl Metrics {
 
     /// The counters of the endpoint of this name.
     pub(super) fn of(&self, name: &str) -> EndpointMetrics {
-        self.0.names().entry(name.to_owned()).or_default().endpoints += 1;
+        self.0.names.lock().entry(name.to_owned()).or_default().endpoints += 1;
         EndpointMetrics {
             all: self.clone(),
             name: name.to_owned(),
@@ -212,7 +192,7 @@ impl EndpointMetrics {
         self.counter(method, outcome).inc();
         if let Err(UpstreamError::Rejected(mismatch)) = answer {
             let reason = mismatch.failure.as_str();
-            inner.names().entry(self.name.clone()).or_default().reasons.insert(reason);
+            inner.names.lock().entry(self.name.clone()).or_default().reasons.insert(reason);
             let labels = MismatchLabels { endpoint: self.name.clone(), reason };
             inner.endpoint_mismatches.get_or_create(&labels).inc();
         }
@@ -233,7 +213,7 @@ impl EndpointMetrics {
 impl Drop for EndpointMetrics {
     fn drop(&mut self) {
         let inner = &self.all.0;
-        let mut names = inner.names();
+        let mut names = inner.names.lock();
         let Some(named) = names.get_mut(&self.name) else { return };
         named.endpoints -= 1;
         if named.endpoints > 0 {

@@ -408,7 +408,7 @@ impl Pool {
     }
 
     pub(super) fn followed(&self) -> Option<EndpointId> {
-        self.followed.lock().endpoint()
+        self.followed.state.lock().endpoint()
     }
 
     pub(super) fn metrics(&self) -> &Metrics {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use alloy_trie::EMPTY_ROOT_HASH;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tracing::warn;
 
 use super::{Config, Demand, Failure, provability::Provability, structural};
@@ -82,7 +82,7 @@ impl ChainRules {
     /// From here on answers are of this chain. Its anchor is what is sure of it, beyond the node's word: on a
     /// chain that is started anew at will, or goes on from another's history, there is none.
     pub(super) fn follow(&self, chain_id: u64, anchor: Option<Anchor>) {
-        let mut chain = self.lock();
+        let mut chain = self.chain.lock();
         chain.anchor = anchor;
         if chain.id == Some(chain_id) {
             return;
@@ -107,7 +107,7 @@ impl ChainRules {
     /// What is in force, and why.
     pub(super) fn in_force(&self) -> InForce {
         let configured = self.level;
-        let chain = self.lock();
+        let chain = self.chain.lock();
         let [headers, blocks, receipts] = Kind::ALL.map(|kind| self.demands(kind));
         let [header, transactions, _] = &chain.parts;
         let why = match (header, transactions) {
@@ -136,7 +136,7 @@ impl ChainRules {
 
     /// A block proves itself, also one of another chain: of block 0 it is known which it must be.
     pub(super) fn recognise(&self, header: &Header) -> Result<(), Failure> {
-        match self.lock().anchor.and_then(|anchor| anchor.genesis) {
+        match self.chain.lock().anchor.and_then(|anchor| anchor.genesis) {
             Some(genesis) if header.number == BlockNumber(0) => structural::hash(genesis, header.hash),
             _ => Ok(()),
         }
@@ -156,7 +156,7 @@ impl ChainRules {
 
     /// The chain that transactions must be for, where that is sure.
     pub(super) fn anchored_chain(&self) -> Option<u64> {
-        self.lock().anchor.map(|anchor| anchor.chain_id)
+        self.chain.lock().anchor.map(|anchor| anchor.chain_id)
     }
 
     /// Returns whether content of this kind is to be proved, and can be.
@@ -166,13 +166,13 @@ impl ChainRules {
 
     /// Returns what is known of the rules that content of this kind keeps.
     pub(super) fn provability(&self, kind: Kind) -> Provability {
-        self.lock().parts[kind as usize].clone()
+        self.chain.lock().parts[kind as usize].clone()
     }
 
     /// Content at this height was proved, or failed to be: that may decide whether any can be.
     pub(super) fn vote(&self, kind: Kind, at: Option<BlockNumber>, failure: Option<&Failure>) {
         let Some(at) = at else { return };
-        let mut chain = self.lock();
+        let mut chain = self.chain.lock();
         let id = chain.id.unwrap_or_default();
         if !chain.parts[kind as usize].vote(at, failure.is_none()) {
             return;
@@ -190,10 +190,6 @@ impl ChainRules {
                 kind.as_str()
             );
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Chain> {
-        self.chain.lock()
     }
 }
 

@@ -15,7 +15,7 @@ use crate::histogram::Histogram;
 #[derive(Clone, Debug, Default)]
 pub struct Metrics(Arc<Inner>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Inner {
     checked: Family<LevelLabels, Counter>,
     mismatches: Family<ReasonLabels, Counter>,
@@ -36,22 +36,6 @@ struct LevelLabels {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ReasonLabels {
     reason: &'static str,
-}
-
-// === impl Inner ===
-
-impl Default for Inner {
-    fn default() -> Self {
-        Self {
-            checked: Family::default(),
-            mismatches: Family::default(),
-            unprovable: Counter::default(),
-            overdue: Family::default(),
-            waiting: Gauge::default(),
-            // 16 µs to 2 s: a lone transaction to the largest of blocks.
-            seconds: Histogram::default(),
-        }
-    }
 }
 
 // === impl Metrics ===

@@ -8,7 +8,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tokio::{task::futures::TaskLocalFuture, task_local};
 
@@ -55,18 +55,14 @@ impl ProofWait {
     /// Returns whether the work, or other work that it waits for, waits for a proof thread.
     pub fn is_waiting(&self) -> bool {
         // Cloned, so that no lock is held while another is taken.
-        let followed = || self.followed().clone();
+        let followed = || self.0.followed.lock().clone();
         self.0.own.load(Relaxed) > 0 || followed().iter().any(Self::is_waiting)
     }
 
     /// Notes that the work waits for other work, such as a fetch that it shares.
     pub fn follow(&self, other: &Self) -> Following {
-        self.followed().push(other.clone());
+        self.0.followed.lock().push(other.clone());
         Following { follower: self.clone(), followed: other.clone() }
-    }
-
-    fn followed(&self) -> MutexGuard<'_, SmallVec<[Self; 1]>> {
-        self.0.followed.lock()
     }
 }
 
@@ -95,7 +91,7 @@ impl Drop for Waiting {
 
 impl Drop for Following {
     fn drop(&mut self) {
-        let mut followed = self.follower.followed();
+        let mut followed = self.follower.0.followed.lock();
         if let Some(at) = followed.iter().position(|other| Arc::ptr_eq(&other.0, &self.followed.0)) {
             followed.swap_remove(at);
         }

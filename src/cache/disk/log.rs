@@ -8,7 +8,7 @@ use std::{fs, io, sync::Arc};
 
 use alloy_primitives::B256;
 use bytes::Bytes;
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::RwLock;
 use tracing::warn;
 
 use super::{
@@ -67,7 +67,7 @@ impl Log {
 
     /// Where a part is: which segment, and what it is there.
     pub(super) fn find(&self, part: Part, hash: BlockHash) -> Option<(u32, Head)> {
-        self.read().find(part, hash).map(|(at, head)| (at.segment, head))
+        self.index.read().find(part, hash).map(|(at, head)| (at.segment, head))
     }
 
     /// What is there, if it still is. Reads from the disk.
@@ -76,15 +76,15 @@ impl Log {
     }
 
     pub(super) fn has(&self, part: Part, hash: BlockHash) -> bool {
-        self.read().has(part, hash)
+        self.index.read().has(part, hash)
     }
 
     pub(super) fn hash_at(&self, number: BlockNumber) -> Option<BlockHash> {
-        self.read().hash_at(number)
+        self.index.read().hash_at(number)
     }
 
     pub(super) fn finalized(&self) -> Option<(BlockNumber, BlockHash)> {
-        self.read().finalized
+        self.index.read().finalized
     }
 
     /// Where a transaction may be. Mostly nowhere, or at one place.
@@ -98,7 +98,7 @@ impl Log {
                 table.may_have(key).then(|| Hint::Table { segment: segment.id, table: table.clone() })
             }
         };
-        self.read().trusted_segments().filter_map(hint).collect()
+        self.index.read().trusted_segments().filter_map(hint).collect()
     }
 
     /// Where a transaction is, by these hints. Reads from the disk.
@@ -115,7 +115,7 @@ impl Log {
                 }
             };
             let Some((nth, position)) = place else { continue };
-            let Some(block) = self.read().block_at(At { segment, nth }) else { continue };
+            let Some(block) = self.index.read().block_at(At { segment, nth }) else { continue };
             if segment::has_transaction(&self.folder, segment, &block, position, transaction)? {
                 return Ok(Some((block.number, TxPosition(position.into()))));
             }
@@ -124,29 +124,30 @@ impl Log {
     }
 
     pub(super) fn bytes(&self) -> u64 {
-        self.read().bytes()
+        self.index.read().bytes()
     }
 
     pub(super) fn blocks(&self) -> u64 {
-        self.read().blocks()
+        self.index.read().blocks()
     }
 
     // ## Writing
 
     /// Is the open segment too full for so much more? Then it has to be [closed](Self::close) first.
     pub(super) fn is_full_for(&self, bytes: u64, longest: u64) -> bool {
-        self.read().open_segment().is_some_and(|segment| segment.is_full_for(bytes, longest))
+        self.index.read().open_segment().is_some_and(|segment| segment.is_full_for(bytes, longest))
     }
 
     /// What the index will take of the segment that is open.
     pub(super) fn cost_of_closing(&self) -> u64 {
-        self.read().open_segment().map_or(0, Segment::cost_of_sealing)
+        self.index.read().open_segment().map_or(0, Segment::cost_of_sealing)
     }
 
     /// Closes the segment that is open: what comes goes to another one.
     pub(super) fn close(&self) -> io::Result<()> {
-        let sealed = self.read().open_segment().map(|segment| seal(segment, &self.folder)).transpose()?;
-        if let Some(segment) = self.write().open_segment_mut() {
+        let sealed =
+            self.index.read().open_segment().map(|segment| seal(segment, &self.folder)).transpose()?;
+        if let Some(segment) = self.index.write().open_segment_mut() {
             segment.close(sealed.flatten());
         }
         Ok(())
@@ -168,7 +169,7 @@ impl Log {
     fn begin_again(&self) -> io::Result<()> {
         fs::create_dir_all(self.folder.path())?;
         let generation = {
-            let mut index = self.write();
+            let mut index = self.index.write();
             if let Some(segment) = index.open_segment_mut() {
                 segment.close(None);
             }
@@ -178,22 +179,22 @@ impl Log {
     }
 
     fn try_to_append(&self, draft: &Draft) -> io::Result<()> {
-        if self.read().open_segment().is_none() {
-            let id = self.read().next_segment();
+        if self.index.read().open_segment().is_none() {
+            let id = self.index.read().next_segment();
             if id > folder::LAST_SEGMENT {
                 return Err(io::Error::other(format!("no segment can follow on {}", folder::LAST_SEGMENT)));
             }
-            let generation = self.read().generation;
+            let generation = self.index.read().generation;
             let segment = Segment::begin(&self.folder, id, generation)?;
             if !self.folder.generation().exists() {
                 // It was cleared with the rest: without it nothing would count after a start.
                 write_generation(&self.folder, generation)?;
             }
-            self.write().push(segment);
+            self.index.write().push(segment);
         }
         let written =
-            self.read().open_segment().map(|segment| segment.write(&self.folder, draft)).transpose()?;
-        let index = &mut *self.write();
+            self.index.read().open_segment().map(|segment| segment.write(&self.folder, draft)).transpose()?;
+        let index = &mut *self.index.write();
         if let (Some(head), Some(segment)) = (written, index.open_segment_mut()) {
             let nth = segment.add(head, &draft.transactions);
             let at = At { segment: segment.id, nth };
@@ -204,20 +205,20 @@ impl Log {
 
     /// Forgets a part in memory. Returns its number, if it was there.
     pub(super) fn forget(&self, part: Part, hash: BlockHash) -> Option<BlockNumber> {
-        self.write().forget(part, hash)
+        self.index.write().forget(part, hash)
     }
 
     /// Numbers, places and what was final are forgotten, and will be after whatever comes once this returned.
     pub(super) fn forget_canonicity(&self) -> io::Result<()> {
-        let generation = self.read().generation.saturating_add(1);
-        self.write().forget_canonicity(generation);
+        let generation = self.index.read().generation.saturating_add(1);
+        self.index.write().forget_canonicity(generation);
         let noted = write_generation(&self.folder, generation).or_else(|error| {
             // Without a note nothing is trusted that is there. A disk that is full still allows this.
             fs::remove_file(self.folder.generation()).map_err(|_| error)
         });
         // Whatever became of that: what comes must not go where nothing is trusted.
         if self.close().is_err()
-            && let Some(segment) = self.write().open_segment_mut()
+            && let Some(segment) = self.index.write().open_segment_mut()
         {
             segment.close(None);
         }
@@ -227,7 +228,7 @@ impl Log {
     /// This is final, and higher than what was known to be.
     pub(super) fn note_finalized(&self, number: BlockNumber, hash: BlockHash) -> io::Result<()> {
         let generation = {
-            let index = self.read();
+            let index = self.index.read();
             if index.finalized.is_some_and(|(known, _)| known >= number) {
                 return Ok(());
             }
@@ -245,23 +246,15 @@ impl Log {
             }
             done => done?,
         }
-        self.write().finalized = Some((number, hash));
+        self.index.write().finalized = Some((number, hash));
         Ok(())
     }
 
     /// Deletes the oldest segment. Returns how many blocks are gone; `None` if there is none but the one being written.
     pub(super) fn evict(&self) -> io::Result<Option<u64>> {
-        let Some(oldest) = self.read().oldest_closed() else { return Ok(None) };
+        let Some(oldest) = self.index.read().oldest_closed() else { return Ok(None) };
         folder::delete(self.folder.path(), oldest)?;
-        Ok(Some(self.write().drop_segment(oldest)))
-    }
-
-    fn read(&self) -> RwLockReadGuard<'_, Index> {
-        self.index.read()
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, Index> {
-        self.index.write()
+        Ok(Some(self.index.write().drop_segment(oldest)))
     }
 }
 

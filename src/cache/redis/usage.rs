@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use redis::{Cmd, Value};
 use tokio::time::Instant;
 
@@ -26,7 +26,7 @@ struct State {
 impl Told {
     /// What it told last, and whether it is time to ask.
     pub(super) fn last(&self) -> (Usage, bool) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         let is_due = state.asked.is_none_or(|asked| asked.elapsed() >= AGE);
         if is_due {
             state.asked = Some(Instant::now());
@@ -37,11 +37,7 @@ impl Told {
     /// Takes in what it said when it was [asked](questions).
     pub(super) fn take(&self, said: &[Value]) {
         let text: String = said.iter().filter_map(text).collect();
-        self.lock().usage = read(&text);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock()
+        self.0.lock().usage = read(&text);
     }
 }
 

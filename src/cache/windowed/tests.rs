@@ -76,7 +76,7 @@ fn an_entry_that_moves_to_main_is_found_and_has_not_left() {
     let counted = Counted::new(100_000);
     for number in 0..16 {
         counted.insert(number, 1, 5_000);
-        assert!(counted.entries.lock().bytes() <= 50_000);
+        assert!(counted.entries.queue.lock().bytes() <= 50_000);
     }
     counted.entries.run_pending_tasks();
     assert!((0..16).all(|number| counted.get(number) == Some(1)));

@@ -204,7 +204,7 @@ fn the_state_root_is_the_root_of_the_accounts_that_the_node_tells_of() {
     chain.mine_many(5, 14);
     for number in ["0x0", "0x1", "0x3", "latest"] {
         let addresses: Vec<Address> = {
-            let state = chain.state();
+            let state = chain.shared.state.lock();
             let cast = &state.rules.cast;
             let accounts = cast.senders.iter().chain(&cast.authorities).map(|account| account.address());
             let others = [&cast.contracts, &cast.recipients, &cast.proposers];

@@ -17,7 +17,7 @@ fn slots() -> Arc<Slots> {
 
 /// How many slots each address holds.
 fn held(slots: &Slots) -> HashMap<Option<IpAddr>, usize> {
-    slots.state().holders.iter().map(|(holder, held)| (holder.network, held.len())).collect()
+    slots.state.lock().holders.iter().map(|(holder, held)| (holder.network, held.len())).collect()
 }
 
 #[tokio::test]
@@ -33,9 +33,9 @@ async fn address_that_holds_the_most_makes_room() {
     assert_eq!(displaced, [true, true, false, false]);
     // A displaced connection that ends frees no second slot.
     drop(many);
-    assert_eq!(slots.state().taken, 4);
+    assert_eq!(slots.state.lock().taken, 4);
     drop(newcomers);
-    assert_eq!(slots.state().taken, 2);
+    assert_eq!(slots.state.lock().taken, 2);
 }
 
 #[tokio::test]
@@ -135,7 +135,7 @@ proptest! {
                     if let Some(slot) = slots.take(address(number)) {
                         open.push((slot, None));
                     } else {
-                        prop_assert_eq!(slots.state().taken, MAX);
+                        prop_assert_eq!(slots.state.lock().taken, MAX);
                         let gives = |holder: &Option<IpAddr>| *holder == address(number) || own + 1 < before[holder];
                         prop_assert!(is_settling || !idle.iter().any(gives), "{:?}: {:?}", idle, before);
                     }
@@ -158,10 +158,10 @@ proptest! {
                 Step::Close(_) | Step::Begin(_) | Step::End(_) => {}
             }
             let taken = held(&slots).values().sum::<usize>();
-            prop_assert_eq!(slots.state().taken, taken);
+            prop_assert_eq!(slots.state.lock().taken, taken);
             prop_assert!(taken <= MAX);
         }
         drop(open);
-        prop_assert_eq!(slots.state().taken, 0);
+        prop_assert_eq!(slots.state.lock().taken, 0);
     }
 }

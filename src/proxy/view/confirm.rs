@@ -65,7 +65,7 @@ impl View {
             let pause = if is_doubted { FIRST_PAUSE } else { last.backoff.last_pause() };
             last.ended.elapsed() >= pause
         };
-        if self.tiers.is_confirmed() || !self.times().confirm_attempt.is_none_or(is_due) {
+        if self.tiers.is_confirmed() || !self.times.lock().confirm_attempt.is_none_or(is_due) {
             return None;
         }
         let this = self.clone();
@@ -74,7 +74,7 @@ impl View {
 
     async fn attempt_to_confirm(self: &Arc<Self>, checkpoint: Checkpoint) {
         let confirmed = self.try_to_confirm(checkpoint).await;
-        let mut times = self.times();
+        let mut times = self.times.lock();
         let new = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let mut backoff = times.confirm_attempt.map_or(new, |last| last.backoff);
         match confirmed {

@@ -138,7 +138,7 @@ impl View {
         self.heed(change, link, named_by);
         self.keep(named);
         if !matches!(change, HeadChange::Outdated | HeadChange::Same | HeadChange::Lag) {
-            let mut times = self.times();
+            let mut times = self.times.lock();
             times.moved = Some(now);
             times.pace.moves(link.number, now.time);
             drop(times);
@@ -160,7 +160,7 @@ impl View {
         if self.upstream.is_single() {
             return;
         }
-        let Some(margin) = self.times().pace.looks_elsewhere(now.time) else { return };
+        let Some(margin) = self.times.lock().pace.looks_elsewhere(now.time) else { return };
         let this = self.clone();
         tokio::spawn(async move {
             let (call, _) = this.call(Tag::Latest, now);
@@ -334,7 +334,7 @@ impl View {
         let Some(finalized) = self.tracker().finalized() else { return };
         let Some(head) = self.tracker().head() else { return };
         {
-            let mut times = self.times();
+            let mut times = self.times.lock();
             if times.rechecked.is_some_and(|rechecked| rechecked.elapsed() < RECHECKED) {
                 return;
             }
@@ -406,7 +406,7 @@ impl View {
 
     pub(super) async fn refresh_safe(self: Arc<Self>, sent: Stamp) -> Result<(), UpstreamError> {
         let Some(named) = self.ask(Tag::Safe, sent).await? else {
-            self.times().no_safe = Some(sent);
+            self.times.lock().no_safe = Some(sent);
             return Err(UpstreamError::Empty);
         };
         let link = named.link();
@@ -418,7 +418,7 @@ impl View {
 
     pub(super) async fn refresh_finalized(self: Arc<Self>, sent: Stamp) -> Result<(), UpstreamError> {
         let head = self.tracker().head().map_or(BlockNumber(0), |head| head.number);
-        let before = self.times().finalized.replace((sent, head));
+        let before = self.times.lock().finalized.replace((sent, head));
         let mut sent = sent;
         let shown = match self.ask_finalized(sent).await {
             // From here on it is not asked any more: another is, and what it says is of now.
@@ -432,7 +432,7 @@ impl View {
             self.unask_finalized(before);
         }
         let Some(named) = shown? else {
-            self.times().no_finalized = Some(sent);
+            self.times.lock().no_finalized = Some(sent);
             return Err(UpstreamError::Empty);
         };
         let link = named.link();
@@ -444,7 +444,7 @@ impl View {
             let this = self.clone();
             async move {
                 match this.take_in_finality(link, sent, before).await {
-                    Ok(()) => this.times().held_back = None,
+                    Ok(()) => this.times.lock().held_back = None,
                     Err(error) => this.hold_back(&error),
                 }
             }
@@ -535,13 +535,13 @@ impl View {
 
     /// It is as if `finalized` had last been asked for then; after an alarm, not at all.
     fn unask_finalized(&self, before: Option<(Stamp, BlockNumber)>) {
-        let mut times = self.times();
+        let mut times = self.times.lock();
         times.finalized = times.finalized.and(before);
     }
 
     /// What is final now was not taken in: it is asked for again, but not with every head.
     fn hold_back(&self, error: &UpstreamError) {
-        let mut times = self.times();
+        let mut times = self.times.lock();
         times.finalized = None;
         let times_before = times.held_back.map_or(0, |(_, often)| often);
         times.held_back = Some((Instant::now(), times_before + 1));
@@ -579,7 +579,7 @@ impl View {
         if self.taking_in.is_under_way() {
             return false;
         }
-        let times = self.times();
+        let times = self.times.lock();
         if times.held_back.is_some_and(|(since, _)| since.elapsed() < HELD_BACK) {
             return false;
         }

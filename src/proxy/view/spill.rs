@@ -20,10 +20,10 @@ impl View {
     /// Under what tiers keep what is final on this chain; `None` if there are none, or nothing may leave memory: where
     /// nothing is final, where the operator says what is, and where it is not known what chain this is.
     pub(in crate::proxy) fn stored_as(&self) -> Option<ChainKey> {
-        if self.tiers.is_empty() || self.config().finality_depth.is_some() {
+        if self.tiers.is_empty() || self.config.lock().finality_depth.is_some() {
             return None;
         }
-        let who = self.times().who.clone()?;
+        let who = self.times.lock().who.clone()?;
         key_of(&who)
     }
 

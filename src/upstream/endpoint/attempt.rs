@@ -130,7 +130,7 @@ impl Endpoint {
         let (span, origin) = self.span(calls);
         let mut begun = Begun { endpoint: self, calls, at: now, everyday, heeded: false, span };
         {
-            let mut condition = self.condition();
+            let mut condition = self.condition.lock();
             condition.breaker.begin(now);
             if let Some(bucket) = &mut condition.bucket {
                 bucket.take(calls.len() as u32, now);
@@ -202,7 +202,7 @@ impl Endpoint {
         let _in_flight = self.metrics.begin();
         let sent = {
             // A leaf is always ready.
-            self.lock_leaf().call(calls)
+            self.leaf.lock().call(calls)
         };
         let answers = sent.await;
         let now = Instant::now();
@@ -210,7 +210,7 @@ impl Endpoint {
         self.metrics.request_ended(elapsed);
         // Before it is checked, which takes its own time.
         if !matches!(&answers, Err(error) if error.is_silence()) {
-            self.condition().spoke = Some(now);
+            self.condition.lock().spoke = Some(now);
         }
         debug!(?elapsed, ok = answers.is_ok(), "upstream answered");
         answers
@@ -220,7 +220,7 @@ impl Endpoint {
     fn heed(&self, call: &Call, attempted: &Result<Accepted, UpstreamError>, asked: Asked, begun: Instant) {
         let now = Instant::now();
         self.metrics.call_ended(call.method.as_str(), attempted.as_ref().map(|accepted| &accepted.answer));
-        let mut condition = self.condition();
+        let mut condition = self.condition.lock();
         match attempted {
             Ok(Accepted { answer, verdict, .. }) => {
                 if let Answer::Error(error) = answer
@@ -274,7 +274,7 @@ impl Endpoint {
     fn cut_off(&self, begun: Instant, everyday: bool) {
         let now = Instant::now();
         let waited = now.saturating_duration_since(begun);
-        let mut condition = self.condition();
+        let mut condition = self.condition.lock();
         if waited < SILENCE || condition.spoke.is_some_and(|spoke| spoke >= begun) {
             return;
         }
@@ -310,7 +310,7 @@ impl Drop for Begun<'_> {
             }
             self.endpoint.cut_off(self.at, self.everyday);
         }
-        self.endpoint.condition().breaker.abandon(self.at);
+        self.endpoint.condition.lock().breaker.abandon(self.at);
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tower::load::{CompleteOnResponse, Load, PeakEwma};
 
@@ -53,8 +53,8 @@ pub(in crate::upstream) struct Endpoint {
     weight: AtomicU32,
     /// How its leaf was made.
     manner: Mutex<Manner>,
-    leaf: Mutex<PeakEwma<Leaf>>,
-    condition: Mutex<Condition>,
+    pub(super) leaf: Mutex<PeakEwma<Leaf>>,
+    pub(super) condition: Mutex<Condition>,
     pub(super) contact: Arc<Contact>,
     /// Who it is. `None` where nobody cares.
     pub(super) recognition: Option<Recognition>,
@@ -176,12 +176,12 @@ impl Endpoint {
     pub(in crate::upstream) fn adopt(&self, config: &EndpointConfig, leaf: Leaf, manner: Manner) {
         self.priority.store(config.priority, Relaxed);
         self.weight.store(config.weight.max(1), Relaxed);
-        self.condition().set_rate(config.rate);
+        self.condition.lock().set_rate(config.rate);
         let mut before = self.manner.lock();
         // Else it goes on with the connections it has.
         if *before != manner {
             *before = manner;
-            *self.lock_leaf() = measured(leaf);
+            *self.leaf.lock() = measured(leaf);
         }
     }
 
@@ -213,12 +213,12 @@ impl Endpoint {
 
     /// The highest block that it has shown.
     pub(in crate::upstream) fn head(&self) -> Option<BlockNumber> {
-        self.condition().head
+        self.condition.lock().head
     }
 
     /// The head that it has shown since then, if it has.
     pub(in crate::upstream) fn head_since(&self, then: Instant) -> Option<BlockNumber> {
-        let condition = self.condition();
+        let condition = self.condition.lock();
         condition.head.filter(|_| condition.head_seen.is_some_and(|seen| seen >= then))
     }
 
@@ -227,7 +227,7 @@ impl Endpoint {
     }
 
     pub(in crate::upstream) fn status(&self) -> EndpointStatus {
-        let condition = self.condition();
+        let condition = self.condition.lock();
         EndpointStatus {
             name: self.name.clone(),
             id: self.id,
@@ -243,7 +243,7 @@ impl Endpoint {
 
     /// Why it last failed.
     pub(in crate::upstream) fn last_error(&self) -> Option<UpstreamError> {
-        self.condition().last_error.clone()
+        self.condition.lock().last_error.clone()
     }
 
     /// May it be asked for so many calls that need this?
@@ -251,7 +251,7 @@ impl Endpoint {
         if self.is_stranger() {
             return Eligible::No;
         }
-        let condition = self.condition();
+        let condition = self.condition.lock();
         if !condition.breaker.lets_pass(now) {
             let is_tried_slowly = condition.breaker.is_tried_slowly(now);
             drop(condition);
@@ -277,7 +277,7 @@ impl Endpoint {
         };
         drop(condition);
         let unsure = self.recognition.as_ref().is_some_and(|recognition| !recognition.is_sure());
-        Eligible::Yes(Cost { lacks, unsure, failures, load: self.lock_leaf().load() })
+        Eligible::Yes(Cost { lacks, unsure, failures, load: self.leaf.lock().load() })
     }
 
     /// It failed, and nobody may be asking: it is asked who it is, to see whether it is back. Nobody waits for that.
@@ -291,7 +291,7 @@ impl Endpoint {
 
     /// Has it failed so often that it is left alone for now?
     pub(in crate::upstream) fn is_left_alone(&self, now: Instant) -> bool {
-        !self.condition().breaker.lets_pass(now)
+        !self.condition.lock().breaker.lets_pass(now)
     }
 
     /// A call would rather ask it, if it were sure who it is: so it is asked that, for the calls to come.
@@ -306,14 +306,6 @@ impl Endpoint {
         if let Some(recognition) = &self.recognition {
             recognition.doubt();
         }
-    }
-
-    pub(super) fn condition(&self) -> MutexGuard<'_, Condition> {
-        self.condition.lock()
-    }
-
-    pub(super) fn lock_leaf(&self) -> MutexGuard<'_, PeakEwma<Leaf>> {
-        self.leaf.lock()
     }
 }
 

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use super::{super::EndpointId, WhoIs};
 use crate::eth::BlockHash;
@@ -76,12 +76,12 @@ impl Pin {
 
     /// The chain as last known, though nobody may be in reach now.
     pub(in crate::upstream) fn pinned(&self) -> Option<Arc<WhoIs>> {
-        self.lock().as_ref().map(|pinned| pinned.who.clone())
+        self.pinned.lock().as_ref().map(|pinned| pinned.who.clone())
     }
 
     /// Is there nothing left to pin?
     pub(super) fn is_settled(&self) -> bool {
-        self.lock().as_ref().is_some_and(|pinned| pinned.by.is_some() && pinned.who.genesis.is_some())
+        self.pinned.lock().as_ref().is_some_and(|pinned| pinned.by.is_some() && pinned.who.genesis.is_some())
     }
 
     /// Some endpoints are gone. Another that has said the same takes the place of the one that pinned it.
@@ -93,7 +93,7 @@ impl Pin {
         agrees: impl FnOnce() -> Option<EndpointId>,
     ) {
         let agrees = agrees();
-        if let Some(pinned) = &mut *self.lock()
+        if let Some(pinned) = &mut *self.pinned.lock()
             && !pinned.by.is_some_and(is_there)
         {
             pinned.by = agrees;
@@ -102,7 +102,7 @@ impl Pin {
 
     /// Is this who all must be? The first one that is asked decides.
     pub(super) fn judge(&self, id: EndpointId, who: WhoIs) -> Result<Arc<WhoIs>, Stranger> {
-        let mut pinned = self.lock();
+        let mut pinned = self.pinned.lock();
         if let Some(expected) = self.expected.filter(|expected| *expected != who.chain_id) {
             return Err(Stranger::ChainId { expected, got: who.chain_id });
         }
@@ -128,10 +128,6 @@ impl Pin {
         let who = if who == *before { before } else { Arc::new(who) };
         *pinned = Some(Pinned { by: by.or(Some(id)), who: who.clone() });
         Ok(who)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Pinned>> {
-        self.pinned.lock()
     }
 }
 
