@@ -1,4 +1,4 @@
-//! When an endpoint or a cache tier that fails is left alone, and when it is tried again.
+//! A circuit breaker: when an endpoint or a cache tier gets no calls, and when one call tries it again.
 //!
 //! Pure: time comes as an argument. Closed, calls pass and failures are counted; too many in a row
 //! open it, and fewer if they weigh more. Open, nothing passes until its time is over. Then one call at a time may
@@ -128,7 +128,7 @@ impl Breaker {
         }
     }
 
-    /// A call failed, which counts for so many failures.
+    /// Records a failed call that counts as `weight` failures.
     pub fn fail(&mut self, weight: u32, now: Instant) {
         match self.state {
             // ## Closed => (Closed | Open)
@@ -260,7 +260,7 @@ mod tests {
                         }
                     }
                 }
-                prop_assert!(breaker.lets_pass(now + POLICY.longest), "it would be left alone for too long");
+                prop_assert!(breaker.lets_pass(now + POLICY.longest), "it stays open for too long");
             }
         }
 
@@ -292,7 +292,7 @@ mod tests {
         breaker.begin(now);
         assert!(!breaker.is_tried_slowly(now + POLICY.longest), "it is no try");
         (0..POLICY.failures).for_each(|_| breaker.fail(1, now));
-        assert!(!breaker.is_tried_slowly(now + POLICY.longest), "nobody tries");
+        assert!(!breaker.is_tried_slowly(now + POLICY.longest), "no call tries");
         let tried = now + POLICY.first;
         breaker.begin(tried);
         let slow = tried + SLOW;

@@ -22,7 +22,7 @@ pub enum Full {
 // === impl ClientCounts ===
 
 impl ClientCounts {
-    /// Adds `count` to what the client has.
+    /// Adds `count` to the client's usage.
     ///
     /// # Errors
     /// If the client would have more than `max` then.

@@ -19,8 +19,8 @@ use std::sync::{
 
 use crate::client::{Client, ClientLimit};
 
-/// A body or an answer of up to so many bytes is not counted: the limit on requests in flight bounds how many there are. So
-/// small calls, and the results of writes, are never refused for want of bytes.
+/// Largest body or answer that no budget counts. The limit on requests in flight bounds their number, so a full budget never
+/// refuses small calls or the results of writes.
 pub const SMALL: usize = 64 << 10;
 
 /// Bytes that may be held at a time. Clones share them.
