@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use holdfast::{
-    eth::{At, Block, LoneReceipt, LoneTransaction, Receipts, Tag},
+    eth::{At, Block, Home, LoneReceipt, LoneTransaction, Receipts, Tag},
     verify::{self, Level, Verified, prove},
 };
 use serde_json::Value;
@@ -78,7 +78,7 @@ fn lone_receipt(data: &[u8]) -> Option<()> {
 
 /// Receipts of whatever block they name.
 fn nameless(data: &[u8]) -> Option<()> {
-    let (block, number) = Receipts::read(Bytes::copy_from_slice(data)).ok()?.0.home()?;
+    let Home { block, number } = Receipts::read(Bytes::copy_from_slice(data)).ok()?.0.home()?;
     let receipts = verify::receipts(data, block, number, None).ok()?;
     assert_eq!((receipts.level(), receipts.block()), (Level::Structural, Some(block)));
     Some(())

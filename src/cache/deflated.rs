@@ -14,9 +14,8 @@ use bytes::Bytes;
 use crc32fast::Hasher;
 use flate2::{Compress, Compression, FlushCompress};
 
-use super::Home;
 use crate::{
-    eth::{Block, Part, Receipts, ThinBlock},
+    eth::{Block, Home, Part, Receipts, ThinBlock},
     verify::Verified,
 };
 
@@ -62,20 +61,16 @@ impl Whole {
 
     /// The block with the hashes of its transactions, as it came.
     pub fn thin(thin: &Arc<Verified<ThinBlock>>) -> Self {
-        let header = thin.header();
-        let home = Home { block: header.hash, number: header.number };
-        Self { part: Part::BlockWithHashes, home, content: thin.clone() }
+        Self { part: Part::BlockWithHashes, home: thin.header().home(), content: thin.clone() }
     }
 
     /// All receipts of a block; `None` if there are none.
     pub fn receipts(receipts: &Arc<Verified<Receipts>>) -> Option<Self> {
-        let (block, number) = receipts.home()?;
-        Some(Self { part: Part::Receipts, home: Home { block, number }, content: receipts.clone() })
+        Some(Self { part: Part::Receipts, home: receipts.named_home()?, content: receipts.clone() })
     }
 
     fn of_block(part: Part, block: &Arc<Verified<Block>>) -> Self {
-        let header = block.header();
-        Self { part, home: Home { block: header.hash, number: header.number }, content: block.clone() }
+        Self { part, home: block.header().home(), content: block.clone() }
     }
 
     /// A number that is unlikely to be another's.

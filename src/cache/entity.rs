@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use super::{
     deflated::Deflated,
-    location::{ENTRY_BYTES, Home, INDEXED_INLINE},
+    location::{ENTRY_BYTES, INDEXED_INLINE},
 };
 use crate::{
-    eth::{Block, BlockHash, LoneReceipt, LoneTransaction, Part, Receipts, ThinBlock, TxHash, TxPosition},
-    verify::Verified,
+    eth::{Block, BlockHash, Home, LoneReceipt, Part, Receipts, ThinBlock, TxHash, TxPosition},
+    verify::{Content, Verified},
 };
 
 /// What an entry costs beside its content: the key, moka's nodes and queues, reference counts, who said it.
@@ -46,16 +46,13 @@ pub enum Kind {
 #[derive(Clone, Debug)]
 pub(super) struct Entity {
     pub(super) home: Arc<Home>,
-    pub(super) content: Content,
+    pub(super) value: Value,
 }
 
+/// The value of an entry.
 #[derive(Clone, Debug)]
-pub(super) enum Content {
-    Block(Arc<Verified<Block>>),
-    Thin(Arc<Verified<ThinBlock>>),
-    Receipts(Arc<Verified<Receipts>>),
-    Transaction(Arc<Verified<LoneTransaction>>),
-    Receipt(Arc<Verified<LoneReceipt>>),
+pub(super) enum Value {
+    Content(Content),
     Deflated(Arc<Deflated>),
 }
 
@@ -79,84 +76,104 @@ impl Kind {
     }
 }
 
-// === impl Content ===
+// === impl Key ===
 
-impl Content {
-    pub(super) fn into_block(self) -> Option<Arc<Verified<Block>>> {
-        match self {
-            Self::Block(block) => Some(block),
-            _ => None,
-        }
-    }
-
-    pub(super) fn into_thin(self) -> Option<Arc<Verified<ThinBlock>>> {
-        match self {
-            Self::Thin(thin) => Some(thin),
-            _ => None,
-        }
-    }
-
-    pub(super) fn into_receipts(self) -> Option<Arc<Verified<Receipts>>> {
-        match self {
-            Self::Receipts(receipts) => Some(receipts),
-            _ => None,
-        }
+impl Key {
+    /// Returns the key of content; `None` for a pending transaction.
+    pub(super) fn of(content: &Content) -> Option<Self> {
+        Some(match content {
+            Content::Block(block) => Self::Block(block.hash()),
+            Content::BlockWithHashes(thin) => Self::Thin(thin.hash()),
+            Content::Receipts(receipts) => Self::Receipts(receipts.block()?),
+            Content::Transaction(transaction) => {
+                let place = transaction.place()?;
+                Self::Transaction(place.block, place.index)
+            }
+            Content::Receipt(receipt) => Self::Receipt(receipt.place().block, receipt.place().index),
+        })
     }
 }
 
 // === impl Entity ===
 
 impl Entity {
+    pub(super) fn into_block(self) -> Option<Arc<Verified<Block>>> {
+        match self.value {
+            Value::Content(Content::Block(block)) => Some(block),
+            _ => None,
+        }
+    }
+
+    pub(super) fn into_thin(self) -> Option<Arc<Verified<ThinBlock>>> {
+        match self.value {
+            Value::Content(Content::BlockWithHashes(thin)) => Some(thin),
+            _ => None,
+        }
+    }
+
+    pub(super) fn into_receipts(self) -> Option<Arc<Verified<Receipts>>> {
+        match self.value {
+            Value::Content(Content::Receipts(receipts)) => Some(receipts),
+            _ => None,
+        }
+    }
+
+    pub(super) fn into_receipt(self) -> Option<Arc<Verified<LoneReceipt>>> {
+        match self.value {
+            Value::Content(Content::Receipt(receipt)) => Some(receipt),
+            _ => None,
+        }
+    }
+
+    /// Returns its content, unless it is a deflated text.
+    pub(super) fn content(&self) -> Option<&Content> {
+        match &self.value {
+            Value::Content(content) => Some(content),
+            Value::Deflated(_) => None,
+        }
+    }
+
     pub(super) fn kind(&self) -> Kind {
-        match self.content {
-            Content::Block(_) => Kind::Block,
-            Content::Thin(_) => Kind::Thin,
-            Content::Receipts(_) => Kind::Receipts,
-            Content::Transaction(_) => Kind::Transaction,
-            Content::Receipt(_) => Kind::Receipt,
-            Content::Deflated(_) => Kind::Deflated,
+        match self.content() {
+            Some(Content::Block(_)) => Kind::Block,
+            Some(Content::BlockWithHashes(_)) => Kind::Thin,
+            Some(Content::Receipts(_)) => Kind::Receipts,
+            Some(Content::Transaction(_)) => Kind::Transaction,
+            Some(Content::Receipt(_)) => Kind::Receipt,
+            None => Kind::Deflated,
         }
     }
 
     /// The memory it takes, its entries in the location index included.
     pub(super) fn weight(&self) -> usize {
-        let content = match &self.content {
-            Content::Block(block) => block.weight(),
-            Content::Thin(thin) => thin.weight(),
-            Content::Receipts(receipts) => receipts.weight(),
-            Content::Transaction(transaction) => transaction.weight(),
-            Content::Receipt(receipt) => receipt.weight(),
-            Content::Deflated(deflated) => deflated.weight(),
+        let value = match &self.value {
+            Value::Content(content) => content.weight(),
+            Value::Deflated(deflated) => deflated.weight(),
         };
-        OVERHEAD + content + self.located() * ENTRY_BYTES
+        OVERHEAD + value + self.located() * ENTRY_BYTES
     }
 
     /// How many transactions it locates.
     fn located(&self) -> usize {
-        match &self.content {
-            Content::Block(block) => block.len(),
-            Content::Thin(_) | Content::Deflated(_) => 0,
-            Content::Receipts(receipts) => receipts.len(),
-            Content::Transaction(_) | Content::Receipt(_) => 1,
+        match self.content() {
+            Some(Content::Block(block)) => block.len(),
+            Some(Content::Receipts(receipts)) => receipts.len(),
+            Some(Content::Transaction(_) | Content::Receipt(_)) => 1,
+            Some(Content::BlockWithHashes(_)) | None => 0,
         }
     }
 
     /// Is this transaction, or its receipt, at this position of it?
     pub(super) fn holds(&self, transaction: TxHash, index: TxPosition) -> bool {
-        match &self.content {
-            Content::Block(block) => block.transaction_hash(index) == Some(transaction),
+        match self.content() {
+            Some(Content::Block(block)) => block.transaction_hash(index) == Some(transaction),
             _ => self.locations().contains(&(transaction, index)),
         }
     }
 
     /// Returns whether it locates more transactions than a runtime thread indexes.
     pub(super) fn is_long(&self) -> bool {
-        let transactions = match &self.content {
-            Content::Block(block) => block.len(),
-            Content::Receipts(receipts) => receipts.len(),
-            Content::Thin(_) | Content::Deflated(_) | Content::Transaction(_) | Content::Receipt(_) => 0,
-        };
-        transactions > INDEXED_INLINE
+        self.located() > INDEXED_INLINE
     }
 
     /// The transactions that it locates, with their positions.
@@ -164,14 +181,14 @@ impl Entity {
         let numbered = |hashes: Vec<TxHash>| {
             hashes.into_iter().zip(0..).map(|(hash, index)| (hash, TxPosition(index))).collect()
         };
-        match &self.content {
-            Content::Block(block) => numbered(block.transaction_hashes().collect()),
-            Content::Thin(_) | Content::Deflated(_) => Vec::new(),
-            Content::Receipts(receipts) => numbered(receipts.transaction_hashes().collect()),
-            Content::Transaction(transaction) => {
+        match self.content() {
+            Some(Content::Block(block)) => numbered(block.transaction_hashes().collect()),
+            Some(Content::Receipts(receipts)) => numbered(receipts.transaction_hashes().collect()),
+            Some(Content::Transaction(transaction)) => {
                 transaction.place().map(|place| (transaction.hash(), place.index)).into_iter().collect()
             }
-            Content::Receipt(receipt) => vec![(receipt.hash(), receipt.place().index)],
+            Some(Content::Receipt(receipt)) => vec![(receipt.hash(), receipt.place().index)],
+            Some(Content::BlockWithHashes(_)) | None => Vec::new(),
         }
     }
 }

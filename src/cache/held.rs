@@ -1,12 +1,12 @@
 //! What is kept of something, for people who look and for those who have it forgotten.
 
 use super::{
-    Cache, Home, Kind,
-    entity::{Content, Entity, Key},
+    Cache, Kind,
+    entity::{Entity, Key},
 };
 use crate::{
-    eth::{BlockHash, TxHash, TxPosition},
-    verify::{Level, Origin},
+    eth::{BlockHash, Home, TxHash, TxPosition},
+    verify::{Content, Level, Origin},
 };
 
 /// An entry, described.
@@ -83,17 +83,10 @@ impl Cache {
 
 impl Held {
     fn new(key: Key, entity: &Entity) -> Self {
-        let (level, origin) = match &entity.content {
-            Content::Block(block) => (Some(block.level()), block.origin()),
-            Content::Thin(thin) => (Some(thin.level()), thin.origin()),
-            Content::Receipts(receipts) => (Some(receipts.level()), receipts.origin()),
-            Content::Transaction(transaction) => (Some(transaction.level()), transaction.origin()),
-            Content::Receipt(receipt) => (Some(receipt.level()), receipt.origin()),
-            Content::Deflated(_) => (None, None),
-        };
-        let transaction = match &entity.content {
-            Content::Transaction(_) | Content::Receipt(_) => entity.locations().first().copied(),
-            Content::Block(_) | Content::Thin(_) | Content::Receipts(_) | Content::Deflated(_) => None,
+        let content = entity.content();
+        let transaction = match content {
+            Some(Content::Transaction(_) | Content::Receipt(_)) => entity.locations().first().copied(),
+            _ => None,
         };
         Self {
             key,
@@ -101,8 +94,8 @@ impl Held {
             home: *entity.home,
             transaction,
             bytes: entity.weight() as u64,
-            level,
-            origin: origin.cloned(),
+            level: content.map(Content::level),
+            origin: content.and_then(Content::origin).cloned(),
         }
     }
 }

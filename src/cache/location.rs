@@ -6,7 +6,7 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use smallvec::SmallVec;
 
-use crate::eth::{BlockHash, BlockNumber, TxHash, TxPosition};
+use crate::eth::{Home, TxHash, TxPosition};
 
 /// Readers and writers of different transactions seldom meet.
 const SHARDS: usize = 64;
@@ -24,15 +24,6 @@ pub const INDEXED_INLINE: usize = 2_000;
 /// What a transaction costs here at worst: an entry of 24 bytes and a control byte, in a table that
 /// has just doubled and is seven sixteenths full.
 pub(super) const ENTRY_BYTES: usize = 58;
-
-/// A block that holds transactions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Home {
-    /// Its hash.
-    pub block: BlockHash,
-    /// Its height.
-    pub number: BlockNumber,
-}
 
 /// Where a transaction may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,6 +159,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::eth::{BlockHash, BlockNumber};
 
     fn hash(seed: u64) -> B256 {
         keccak256(seed.to_be_bytes())

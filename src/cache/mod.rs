@@ -24,7 +24,7 @@ pub use self::{
     disk::{Disk, DiskError},
     entity::Kind,
     held::Held,
-    location::{Home, INDEXED_INLINE, Location},
+    location::{INDEXED_INLINE, Location},
     metrics::Metrics,
     store::Cache,
     tiers::{

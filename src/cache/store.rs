@@ -6,17 +6,17 @@ use smallvec::SmallVec;
 use tokio::runtime::Handle;
 
 use super::{
-    Config, Deflated, Home, Kind, Location, Metrics, Whole,
-    entity::{Content, Entity, Key},
+    Config, Deflated, Kind, Location, Metrics, Whole,
+    entity::{Entity, Key, Value},
     location::LocationIndex,
     windowed::Windowed,
 };
 use crate::{
     eth::{
-        Block, BlockHash, BlockNumber, LoneReceipt, LoneTransaction, Part, Receipts, ThinBlock, TxHash,
+        Block, BlockHash, BlockNumber, Home, LoneReceipt, LoneTransaction, Part, Receipts, ThinBlock, TxHash,
         TxPosition,
     },
-    verify::Verified,
+    verify::{Content, Verified},
 };
 
 /// Content in memory. Cheap to clone.
@@ -63,14 +63,13 @@ impl Cache {
     }
 
     /// Keeps a block, and returns it; what is proved does not yield to what is not.
-    pub fn insert_block(&self, block: Verified<Block>) -> Arc<Verified<Block>> {
-        let block = match self.peek_block(block.hash()) {
-            Some(held) if held.level() > block.level() => return held,
-            _ => Arc::new(block),
-        };
-        let header = block.header();
-        self.insert(Key::Block(header.hash), header.hash, header.number, Content::Block(block.clone()));
-        self.remove_other_count(header.hash, block.len());
+    pub fn insert_block(&self, block: impl Into<Arc<Verified<Block>>>) -> Arc<Verified<Block>> {
+        let block = block.into();
+        if let Some(held) = self.peek_block(block.hash()).filter(|held| held.level() > block.level()) {
+            return held;
+        }
+        self.insert(Content::Block(block.clone()));
+        self.remove_other_count(block.hash(), block.len());
         if block.is_proved() {
             // A head that was kept thin, and what came alone, is told by the block from here on.
             self.store.invalidate(&Key::Thin(block.hash()));
@@ -99,28 +98,21 @@ impl Cache {
     }
 
     /// Keeps a block with hashes of transactions, unless the whole block is there and proved.
-    pub fn insert_thin(&self, thin: Verified<ThinBlock>) -> Arc<Verified<ThinBlock>> {
-        let thin = Arc::new(thin);
-        let header = thin.header();
-        if !self.peek_block(header.hash).is_some_and(|block| block.is_proved()) {
-            self.insert(Key::Thin(header.hash), header.hash, header.number, Content::Thin(thin.clone()));
-            self.remove_other_count(header.hash, thin.len());
+    pub fn insert_thin(&self, thin: &Arc<Verified<ThinBlock>>) {
+        if !self.peek_block(thin.hash()).is_some_and(|block| block.is_proved()) {
+            self.insert(Content::BlockWithHashes(thin.clone()));
+            self.remove_other_count(thin.hash(), thin.len());
         }
-        thin
     }
 
     /// Keeps the receipts of a block, and returns them; what is proved does not yield to what is not.
-    pub fn insert_receipts(
-        &self,
-        block: BlockHash,
-        number: BlockNumber,
-        receipts: Verified<Receipts>,
-    ) -> Arc<Verified<Receipts>> {
-        let receipts = match self.peek_receipts(block) {
-            Some(held) if held.level() > receipts.level() => return held,
-            _ => Arc::new(receipts),
-        };
-        self.insert(Key::Receipts(block), block, number, Content::Receipts(receipts.clone()));
+    pub fn insert_receipts(&self, receipts: impl Into<Arc<Verified<Receipts>>>) -> Arc<Verified<Receipts>> {
+        let receipts = receipts.into();
+        let Some(block) = receipts.block() else { return receipts };
+        if let Some(held) = self.peek_receipts(block).filter(|held| held.level() > receipts.level()) {
+            return held;
+        }
+        self.insert(Content::Receipts(receipts.clone()));
         if receipts.is_proved() {
             for index in (0..receipts.len() as u64).map(TxPosition) {
                 self.store.invalidate(&Key::Receipt(block, index));
@@ -130,30 +122,18 @@ impl Cache {
     }
 
     /// Keeps a transaction that came alone, if it is in a block.
-    pub fn insert_transaction(
-        &self,
-        transaction: Verified<LoneTransaction>,
-    ) -> Arc<Verified<LoneTransaction>> {
-        let transaction = Arc::new(transaction);
-        if let Some(place) = transaction.place() {
-            let known = self.lone_transaction(place.block, place.index);
-            if known.is_some_and(|known| known.is_asked_of_block() && !transaction.is_asked_of_block()) {
-                // The better answer stays.
-                return transaction;
-            }
-            let key = Key::Transaction(place.block, place.index);
-            self.insert(key, place.block, place.number, Content::Transaction(transaction.clone()));
+    pub fn insert_transaction(&self, transaction: &Arc<Verified<LoneTransaction>>) {
+        let Some(place) = transaction.place() else { return };
+        let known = self.lone_transaction(place.block, place.index);
+        // The better answer stays.
+        if !known.is_some_and(|known| known.is_asked_of_block() && !transaction.is_asked_of_block()) {
+            self.insert(Content::Transaction(transaction.clone()));
         }
-        transaction
     }
 
     /// Keeps a receipt that came alone.
-    pub fn insert_receipt(&self, receipt: Verified<LoneReceipt>) -> Arc<Verified<LoneReceipt>> {
-        let receipt = Arc::new(receipt);
-        let place = receipt.place();
-        let key = Key::Receipt(place.block, place.index);
-        self.insert(key, place.block, place.number, Content::Receipt(receipt.clone()));
-        receipt
+    pub fn insert_receipt(&self, receipt: &Arc<Verified<LoneReceipt>>) {
+        self.insert(Content::Receipt(receipt.clone()));
     }
 
     /// Forgets the transaction and the receipt at this position of a block that came alone.
@@ -164,10 +144,7 @@ impl Cache {
 
     /// The receipts of a block that came alone, for a check.
     pub fn lone_receipts(&self, block: &Block) -> Vec<Arc<Verified<LoneReceipt>>> {
-        let lone = |index| match self.store.peek(&Key::Receipt(block.hash(), index))?.content {
-            Content::Receipt(receipt) => Some(receipt),
-            _ => None,
-        };
+        let lone = |index| self.store.peek(&Key::Receipt(block.hash(), index))?.into_receipt();
         (0..block.len() as u64).filter_map(|index| lone(TxPosition(index))).collect()
     }
 
@@ -198,32 +175,32 @@ impl Cache {
 
     /// The block with this hash, for a client.
     pub fn block(&self, hash: BlockHash) -> Option<Arc<Verified<Block>>> {
-        self.store.get(&Key::Block(hash))?.content.into_block()
+        self.store.get(&Key::Block(hash))?.into_block()
     }
 
     /// The block with this hash, its transactions by hash, for a client.
     pub fn thin(&self, hash: BlockHash) -> Option<Arc<Verified<ThinBlock>>> {
-        self.store.get(&Key::Thin(hash))?.content.into_thin()
+        self.store.get(&Key::Thin(hash))?.into_thin()
     }
 
     /// The receipts of the block with this hash, for a client.
     pub fn receipts(&self, hash: BlockHash) -> Option<Arc<Verified<Receipts>>> {
-        self.store.get(&Key::Receipts(hash))?.content.into_receipts()
+        self.store.get(&Key::Receipts(hash))?.into_receipts()
     }
 
     /// The block with this hash, for a check.
     pub fn peek_block(&self, hash: BlockHash) -> Option<Arc<Verified<Block>>> {
-        self.store.peek(&Key::Block(hash))?.content.into_block()
+        self.store.peek(&Key::Block(hash))?.into_block()
     }
 
     /// The block with this hash, its transactions by hash, for a check.
     pub fn peek_thin(&self, hash: BlockHash) -> Option<Arc<Verified<ThinBlock>>> {
-        self.store.peek(&Key::Thin(hash))?.content.into_thin()
+        self.store.peek(&Key::Thin(hash))?.into_thin()
     }
 
     /// The receipts of the block with this hash, for a check.
     pub fn peek_receipts(&self, hash: BlockHash) -> Option<Arc<Verified<Receipts>>> {
-        self.store.peek(&Key::Receipts(hash))?.content.into_receipts()
+        self.store.peek(&Key::Receipts(hash))?.into_receipts()
     }
 
     /// A transaction that came alone.
@@ -232,25 +209,31 @@ impl Cache {
         block: BlockHash,
         index: TxPosition,
     ) -> Option<Arc<Verified<LoneTransaction>>> {
-        match self.store.get(&Key::Transaction(block, index))?.content {
-            Content::Transaction(transaction) => Some(transaction),
+        match self.store.get(&Key::Transaction(block, index))?.value {
+            Value::Content(Content::Transaction(transaction)) => Some(transaction),
             _ => None,
         }
     }
 
     /// A receipt that came alone.
     pub fn lone_receipt(&self, block: BlockHash, index: TxPosition) -> Option<Arc<Verified<LoneReceipt>>> {
-        match self.store.get(&Key::Receipt(block, index))?.content {
-            Content::Receipt(receipt) => Some(receipt),
-            _ => None,
-        }
+        self.store.get(&Key::Receipt(block, index))?.into_receipt()
+    }
+
+    /// Returns whether a client finds this part of its block, or the whole that it is cut out of.
+    pub fn serves(&self, content: &Content) -> bool {
+        let has = |key: Key| self.store.get(&key).is_some();
+        Key::of(content).is_some_and(|key| match key {
+            Key::Thin(block) => has(key) || has(Key::Block(block)),
+            key => has(key),
+        })
     }
 
     /// The deflated form of what is being served; never one that was made of anything else.
     pub fn deflated(&self, whole: &Whole) -> Option<Arc<Deflated>> {
-        match self.store.get(&Key::Deflated(whole.home.block, whole.part))?.content {
+        match self.store.get(&Key::Deflated(whole.home.block, whole.part))?.value {
             // What is kept may have been replaced since that form was made, or be replaced while it is made.
-            Content::Deflated(deflated) if deflated.is_of(whole) => Some(deflated),
+            Value::Deflated(deflated) if deflated.is_of(whole) => Some(deflated),
             _ => None,
         }
     }
@@ -260,9 +243,8 @@ impl Cache {
         if !self.keeps(whole) || !deflated.is_of(whole) {
             return;
         }
-        let Home { block, number } = whole.home;
-        let content = Content::Deflated(Arc::new(deflated));
-        self.insert(Key::Deflated(block, whole.part), block, number, content);
+        let key = Key::Deflated(whole.home.block, whole.part);
+        self.insert_value(key, whole.home, Value::Deflated(Arc::new(deflated)));
     }
 
     /// Is this the very content that is kept?
@@ -331,8 +313,14 @@ impl Cache {
         self.store.run_pending_tasks();
     }
 
-    fn insert(&self, key: Key, block: BlockHash, number: BlockNumber, content: Content) {
-        let entity = Entity { home: Arc::new(Home { block, number }), content };
+    fn insert(&self, content: Content) {
+        if let (Some(key), Some(home)) = (Key::of(&content), content.home()) {
+            self.insert_value(key, home, Value::Content(content));
+        }
+    }
+
+    fn insert_value(&self, key: Key, home: Home, value: Value) {
+        let entity = Entity { home: Arc::new(home), value };
         // Before the entity: a location without content is only a hint that leads nowhere.
         for (transaction, index) in entity.locations() {
             self.locations.insert(&transaction, &entity.home, index);

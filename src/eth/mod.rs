@@ -14,7 +14,7 @@ mod write;
 
 pub use self::{
     block_id::Tag,
-    entity::{Block, Header, LoneReceipt, LoneTransaction, Place, Receipts, ShapeError, ThinBlock},
+    entity::{Block, Header, Home, LoneReceipt, LoneTransaction, Place, Receipts, ShapeError, ThinBlock},
     hash::{BlockHash, TxHash},
     label::MethodLabel,
     params::ParamError,

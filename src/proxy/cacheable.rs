@@ -10,7 +10,7 @@ use super::{
 use crate::{
     eth::{Block, BlockHash, BlockNumber, Part, Query, TxPosition},
     upstream::Call,
-    verify::Verified,
+    verify::{Content, Verified},
 };
 
 /// A call that memory can answer.
@@ -46,11 +46,9 @@ impl Cacheable {
     /// The number asked for and the block that came for it, if that one has another number.
     pub(super) fn misnumbered(&self, fetched: &Fetched) -> Option<(BlockNumber, BlockHash)> {
         let asked = self.query.number()?;
-        if let Fetched::Transaction(_) | Fetched::Receipt(_) = fetched {
-            return None;
-        }
-        let (number, hash) = fetched.place()?;
-        (number != asked).then_some((asked, hash))
+        let Fetched::Content(content) = fetched else { return None };
+        let home = content.named_home().filter(|_| !content.is_single())?;
+        (home.number != asked).then_some((asked, home.block))
     }
 }
 
@@ -64,21 +62,21 @@ pub(super) fn is_cut_from(query: Query, source: Source) -> bool {
     }
 }
 
-/// The part of what was fetched that answers the query; `None` if it does not tell.
-pub(super) fn cut(query: Query, fetched: &Fetched) -> Option<Bytes> {
-    match (fetched, query.part) {
-        (Fetched::Block(block), Part::Block) => Some(block.full()),
-        (Fetched::Block(block), Part::BlockWithHashes) => Some(hashes_only(block)),
-        (Fetched::Block(block), Part::Transaction) => transaction(block, query.index?),
-        (Fetched::Block(block), Part::TransactionCount) if block.is_proved() => Some(counted(block.len())),
+/// The part of content that answers the query; `None` if it does not tell.
+pub(super) fn cut(query: Query, content: &Content) -> Option<Bytes> {
+    match (content, query.part) {
+        (Content::Block(block), Part::Block) => Some(block.full()),
+        (Content::Block(block), Part::BlockWithHashes) => Some(hashes_only(block)),
+        (Content::Block(block), Part::Transaction) => transaction(block, query.index?),
+        (Content::Block(block), Part::TransactionCount) if block.is_proved() => Some(counted(block.len())),
         // How many there are is proved only where there are none.
-        (Fetched::Block(block), Part::UncleCount) if block.is_proved() && block.header().uncles == 0 => {
+        (Content::Block(block), Part::UncleCount) if block.is_proved() && block.header().uncles == 0 => {
             Some(counted(0))
         }
-        (Fetched::Thin(thin), Part::BlockWithHashes) => Some(thin.bytes()),
-        (Fetched::Receipts(receipts), Part::Receipts) => Some(receipts.all()),
-        (Fetched::Transaction(lone), _) => Some(lone.bytes()),
-        (Fetched::Receipt(lone), _) => Some(lone.bytes()),
+        (Content::BlockWithHashes(thin), Part::BlockWithHashes) => Some(thin.bytes()),
+        (Content::Receipts(receipts), Part::Receipts) => Some(receipts.all()),
+        (Content::Transaction(lone), _) => Some(lone.bytes()),
+        (Content::Receipt(lone), _) => Some(lone.bytes()),
         _ => None,
     }
 }

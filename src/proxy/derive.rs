@@ -14,7 +14,7 @@ use super::look::hashes_only;
 use crate::{
     cache::Cache,
     eth::{Block, Part, Receipts, TxPosition},
-    verify::Checked,
+    verify::Content,
 };
 
 /// Parts that are cut out of larger content: hashes and transactions out of their block, receipts out of those of their block.
@@ -38,9 +38,9 @@ impl Derivations {
     }
 
     /// Compares what has come with what is held of it already, whole or alone.
-    pub(super) fn compare(&self, cache: &Cache, checked: &Checked) {
-        match checked {
-            Checked::Block(block) => {
+    pub(super) fn compare(&self, cache: &Cache, content: &Content) {
+        match content {
+            Content::Block(block) => {
                 if let Some(thin) = cache.thin(block.hash()) {
                     self.settle(Part::BlockWithHashes, &hashes_only(block), &thin.bytes());
                 }
@@ -50,26 +50,26 @@ impl Derivations {
                     }
                 }
             }
-            Checked::Thin(thin) => {
+            Content::BlockWithHashes(thin) => {
                 if let Some(block) = cache.block(thin.hash()) {
                     self.settle(Part::BlockWithHashes, &hashes_only(&block), &thin.bytes());
                 }
             }
-            Checked::Receipts { block, receipts, .. } => {
+            Content::Receipts(receipts) => {
                 for index in (0..receipts.len() as u64).map(TxPosition) {
-                    if let Some(lone) = cache.lone_receipt(*block, index) {
+                    if let Some(lone) = receipts.block().and_then(|block| cache.lone_receipt(block, index)) {
                         self.compare_receipt(receipts, index, &lone.bytes());
                     }
                 }
             }
-            Checked::Transaction(lone) => {
+            Content::Transaction(lone) => {
                 if let Some(place) = lone.place()
                     && let Some(block) = cache.block(place.block)
                 {
                     self.compare_transaction(&block, place.index, &lone.bytes());
                 }
             }
-            Checked::Receipt(lone) => {
+            Content::Receipt(lone) => {
                 let place = lone.place();
                 if let Some(receipts) = cache.receipts(place.block) {
                     self.compare_receipt(&receipts, place.index, &lone.bytes());

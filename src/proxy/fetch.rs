@@ -21,15 +21,12 @@ use super::{
     view::View,
 };
 use crate::{
-    cache::{Cache, Home, Location},
+    cache::{Cache, Location},
     chain::{Link, Stamp},
-    eth::{
-        At, Block, BlockHash, BlockNumber, LoneReceipt, LoneTransaction, Part, Query, Receipts, ThinBlock,
-        TxHash,
-    },
+    eth::{At, BlockHash, BlockNumber, Home, Part, Query, TxHash},
     jsonrpc::Answer,
     upstream::{AnsweredBy, Call, Identity, Need, Upstream, UpstreamError},
-    verify::{Check, Verdict, Verified, Verifier},
+    verify::{Check, Content, Verdict, Verifier},
 };
 
 /// What a node says of a method it does not have.
@@ -44,31 +41,11 @@ const MOST_VAIN: u64 = 1 << 12;
 /// What a fetch brought.
 #[derive(Clone, Debug)]
 pub(super) enum Fetched {
-    Block(Arc<Verified<Block>>),
-    Thin(Arc<Verified<ThinBlock>>),
-    Receipts(Arc<Verified<Receipts>>),
-    Transaction(Arc<Verified<LoneTransaction>>),
-    Receipt(Arc<Verified<LoneReceipt>>),
+    Content(Content),
     /// Fewer receipts than their block has transactions.
     Short(Answer),
     /// `null`, an error of the node's, or what may not be kept: handed on as it is.
     Other(Answer),
-}
-
-// === impl Fetched ===
-
-impl Fetched {
-    /// The block that it is, or is of, where it names one.
-    pub(super) fn place(&self) -> Option<(BlockNumber, BlockHash)> {
-        match self {
-            Self::Block(block) => Some((block.header().number, block.hash())),
-            Self::Thin(thin) => Some((thin.header().number, thin.hash())),
-            Self::Receipts(receipts) => receipts.home().map(|(hash, number)| (number, hash)),
-            Self::Transaction(lone) => lone.place().map(|place| (place.number, place.block)),
-            Self::Receipt(lone) => Some((lone.place().number, lone.place().block)),
-            Self::Short(_) | Self::Other(_) => None,
-        }
-    }
 }
 
 /// A fetch, and whether any endpoint will do for it.
@@ -261,25 +238,9 @@ impl Fetcher {
         self.vain.contains_key(&query)
     }
 
-    /// Is what was fetched in memory now?
-    pub(super) fn is_kept(&self, fetched: &Fetched) -> bool {
-        match fetched {
-            Fetched::Block(block) => self.cache.block(block.hash()).is_some(),
-            Fetched::Thin(thin) => {
-                self.cache.thin(thin.hash()).is_some() || self.cache.block(thin.hash()).is_some()
-            }
-            Fetched::Receipts(receipts) => {
-                receipts.block().is_some_and(|block| self.cache.receipts(block).is_some())
-            }
-            Fetched::Transaction(lone) => lone
-                .place()
-                .is_some_and(|place| self.cache.lone_transaction(place.block, place.index).is_some()),
-            Fetched::Receipt(lone) => {
-                let place = lone.place();
-                self.cache.lone_receipt(place.block, place.index).is_some()
-            }
-            Fetched::Short(_) | Fetched::Other(_) => false,
-        }
+    /// Returns whether content that was fetched is cached now.
+    pub(super) fn is_kept(&self, content: &Content) -> bool {
+        content.named_home().is_some() && self.cache.serves(content)
     }
 
     /// The block that a transaction is in, if a cached block that is canonical in the view lists it.
@@ -374,8 +335,11 @@ impl Fetcher {
             self.found_vain(query);
         }
         Ok(match verdict {
-            Some(Verdict::Passed(checked)) => self.keep(checked, canonical).await,
-            Some(Verdict::Unproved(_, Some(checked))) => self.read(checked, canonical).await,
+            Some(Verdict::Passed(content)) => Fetched::Content(self.keep(content, canonical).await),
+            Some(Verdict::Unproved(_, Some(content))) => {
+                self.read(&content, canonical).await;
+                Fetched::Content(content)
+            }
             Some(Verdict::Short) => Fetched::Short(answer),
             Some(Verdict::Unproved(_, None) | Verdict::Wrong(_) | Verdict::Overdue(_)) | None => {
                 Fetched::Other(answer)

@@ -23,6 +23,7 @@ use crate::{
     chain::Link,
     eth::{BlockHash, BlockNumber, Part, Query, Tag},
     upstream::{FeedError, HeadFeed, UpstreamError},
+    verify::Content,
 };
 
 /// Of blocks that came while nobody looked, the newest so many are fetched. As many as a gap that is
@@ -275,7 +276,7 @@ impl Follower {
         let block = match cache.block(hash) {
             Some(block) => block,
             None => match self.fetch_one(Query::new(Part::Block, hash)).await? {
-                Fetched::Block(block) => block,
+                Fetched::Content(Content::Block(block)) => block,
                 _ => return Ok(None),
             },
         };

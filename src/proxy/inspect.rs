@@ -8,9 +8,9 @@ use alloy_primitives::B256;
 
 use super::Sight;
 use crate::{
-    cache::{Held, Home, tier::TierKind},
+    cache::{Held, tier::TierKind},
     chain::{Lookup, Stamp, Tracker},
-    eth::{BlockHash, BlockNumber, Part, Query, TxHash, TxPosition},
+    eth::{BlockHash, BlockNumber, Home, Part, Query, TxHash, TxPosition},
 };
 
 /// What people look for.

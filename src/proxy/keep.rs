@@ -5,13 +5,13 @@ use std::{future::pending, panic::resume_unwind, sync::Arc};
 use futures_util::future::BoxFuture;
 use tokio::task;
 
-use super::fetch::{Fetched, Fetcher};
+use super::fetch::Fetcher;
 use crate::{
     cache::INDEXED_INLINE,
     chain::{Contrary, Link, Stamp},
-    eth::{Block, BlockHash, BlockNumber, LoneReceipt, Part, Place, Query, Receipts, Tag, TxHash},
+    eth::{Block, BlockNumber, Home, LoneReceipt, Part, Place, Query, Receipts, Tag, TxHash},
     upstream::Audience,
-    verify::{Checked, Demand, Kind, Level, Unproved, Verified},
+    verify::{Content, Demand, Kind, Level, Unproved, Verified},
 };
 
 /// Single receipts of one block that the block is compared with when it arrives. If there are more, all are removed: each
@@ -37,52 +37,50 @@ async fn index<T: Send + 'static>(transactions: usize, insert: impl FnOnce() -> 
 impl Fetcher {
     /// Keeps content, if the view believes that it is where it says. `canonical` is when it was asked
     /// for, where that says what is canonical: asked for by block hash, it does not.
-    pub(super) async fn keep(self: &Arc<Self>, checked: Checked, canonical: Option<Stamp>) -> Fetched {
+    pub(super) async fn keep(self: &Arc<Self>, content: Content, canonical: Option<Stamp>) -> Content {
         // Where proof is demanded, what is not proved is as good as not there: also what it says of its place.
-        let keeps = checked.level() == Level::Proved || !self.verifier.demands_proof(checked.kind());
-        if !keeps {
-            self.place_cached(&checked, canonical).await;
-            return Fetched::from(checked);
+        let kind = Kind::of(content.part());
+        if content.level() != Level::Proved && self.verifier.demands_proof(kind) {
+            self.place_cached(&content, canonical).await;
+            return content;
         }
-        if self.is_tainted(&checked) || !self.place(&checked, canonical).await {
-            return Fetched::from(checked);
+        if self.is_tainted(&content) || !self.place(&content, canonical).await {
+            return content;
         }
-        if self.verifier.demands(checked.kind()) == Demand::Structural {
-            self.derivations.compare(&self.cache, &checked);
+        if self.verifier.demands(kind) == Demand::Structural {
+            self.derivations.compare(&self.cache, &content);
         }
-        match checked {
-            Checked::Block(block) => Fetched::Block(self.keep_block(block).await),
-            Checked::Thin(thin) => Fetched::Thin(self.cache.insert_thin(thin)),
-            Checked::Receipts { block, number, receipts } => {
-                Fetched::Receipts(self.keep_receipts(block, number, receipts).await)
+        match &content {
+            Content::Block(block) => return Content::Block(self.keep_block(block.clone()).await),
+            Content::BlockWithHashes(thin) => self.cache.insert_thin(thin),
+            Content::Receipts(receipts) => {
+                return Content::Receipts(self.keep_receipts(receipts.clone()).await);
             }
-            Checked::Transaction(transaction) => {
-                Fetched::Transaction(self.cache.insert_transaction(transaction))
-            }
-            Checked::Receipt(receipt) => {
-                let receipt = self.cache.insert_receipt(receipt);
+            Content::Transaction(transaction) => self.cache.insert_transaction(transaction),
+            Content::Receipt(receipt) => {
+                self.cache.insert_receipt(receipt);
                 // The block may have arrived after the receipt was verified.
                 if let Some(block) = self.cache.peek_block(receipt.place().block) {
-                    self.compare_receipt(&receipt, &block);
+                    self.compare_receipt(receipt, &block);
                 }
-                Fetched::Receipt(receipt)
             }
         }
+        content
     }
 
     /// Hashes alone prove nothing, but a block that was proved before may be the one at their number.
-    async fn place_cached(self: &Arc<Self>, checked: &Checked, canonical: Option<Stamp>) {
-        let Checked::Thin(thin) = checked else { return };
+    async fn place_cached(self: &Arc<Self>, content: &Content, canonical: Option<Stamp>) {
+        let Content::BlockWithHashes(thin) = content else { return };
         let cached = self.cache.peek_block(thin.hash());
         if cached.is_some_and(|block| block.header() == thin.header()) {
-            self.place(checked, canonical).await;
+            self.place(content, canonical).await;
         }
     }
 
     /// A receipt that came alone proves nothing; where all receipts of its block have just been found wrong, it is
     /// not kept either.
-    fn is_tainted(&self, checked: &Checked) -> bool {
-        let Checked::Receipt(receipt) = checked else { return false };
+    fn is_tainted(&self, content: &Content) -> bool {
+        let Content::Receipt(receipt) = content else { return false };
         let place = receipt.place();
         self.is_vain(Query::new(Part::Receipts, place.block))
             || self.is_vain(Query::new(Part::Receipts, place.number))
@@ -90,14 +88,13 @@ impl Fetcher {
 
     /// Hands on content that could not be proved. Where that is no fault of its own, because nothing of this
     /// chain has been proved yet, what it says of its place is believed like that of any other.
-    pub(super) async fn read(self: &Arc<Self>, checked: Checked, canonical: Option<Stamp>) -> Fetched {
+    pub(super) async fn read(self: &Arc<Self>, content: &Content, canonical: Option<Stamp>) {
         if canonical.is_some() && !self.verifier.is_sure() {
-            self.place(&checked, canonical).await;
+            self.place(content, canonical).await;
         }
-        Fetched::from(checked)
     }
 
-    async fn keep_block(self: &Arc<Self>, block: Verified<Block>) -> Arc<Verified<Block>> {
+    async fn keep_block(self: &Arc<Self>, block: Arc<Verified<Block>>) -> Arc<Verified<Block>> {
         let block = self.keep_restored_block(block).await;
         self.view.spill_block(&block, None);
         block
@@ -105,7 +102,7 @@ impl Fetcher {
 
     pub(super) async fn keep_restored_block(
         self: &Arc<Self>,
-        block: Verified<Block>,
+        block: Arc<Verified<Block>>,
     ) -> Arc<Verified<Block>> {
         let (this, transactions) = (self.clone(), block.len());
         let insert = move || {
@@ -139,28 +136,21 @@ impl Fetcher {
 
     pub(super) async fn keep_receipts(
         self: &Arc<Self>,
-        block: BlockHash,
-        number: BlockNumber,
-        receipts: Verified<Receipts>,
+        receipts: Arc<Verified<Receipts>>,
     ) -> Arc<Verified<Receipts>> {
-        let receipts = self.insert_receipts(block, number, receipts).await;
+        let receipts = self.insert_receipts(receipts).await;
         self.view.spill_receipts(&receipts, None);
         // Their block may have come while they were being checked.
-        if let Some(block) = self.cache.peek_block(block) {
+        if let Some(block) = receipts.block().and_then(|block| self.cache.peek_block(block)) {
             self.prove_waiting(&block);
         }
         receipts
     }
 
     /// Stores the receipts of a block, and returns those that are cached then.
-    pub(super) async fn insert_receipts(
-        &self,
-        block: BlockHash,
-        number: BlockNumber,
-        receipts: Verified<Receipts>,
-    ) -> Arc<Verified<Receipts>> {
+    pub(super) async fn insert_receipts(&self, receipts: Arc<Verified<Receipts>>) -> Arc<Verified<Receipts>> {
         let cache = self.cache.clone();
-        index(receipts.len(), move || cache.insert_receipts(block, number, receipts)).await
+        index(receipts.len(), move || cache.insert_receipts(receipts)).await
     }
 
     /// Receipts that came before their block are proved when it comes; nobody waits for that.
@@ -172,10 +162,10 @@ impl Fetcher {
         let Some(receipts) = waiting.filter(|receipts| !receipts.is_proved()) else { return };
         let (this, block) = (self.clone(), block.clone());
         tokio::spawn(async move {
-            let (hash, number) = (block.hash(), block.header().number);
+            let hash = block.hash();
             match this.verifier.prove_receipts((*receipts).clone(), block).await {
                 Ok(receipts) => {
-                    let receipts = this.insert_receipts(hash, number, receipts).await;
+                    let receipts = this.insert_receipts(receipts.into()).await;
                     this.view.spill_receipts(&receipts, None);
                 }
                 Err(Unproved::Failed(_)) => {
@@ -191,20 +181,21 @@ impl Fetcher {
 
     /// Tells the view where content says that it is; returns whether the view agrees. Only a block or a header says which
     /// block stands at a number.
-    async fn place(self: &Arc<Self>, checked: &Checked, canonical: Option<Stamp>) -> bool {
-        let link = match checked {
-            Checked::Block(block) => Link::from(block.header()),
-            Checked::Thin(thin) => Link::from(thin.header()),
-            Checked::Receipts { block, number, .. } => {
-                let agrees = || self.view.tracker().agrees(*number, *block);
-                return canonical.is_none() || self.agree(Some(*number), agrees).await;
+    async fn place(self: &Arc<Self>, content: &Content, canonical: Option<Stamp>) -> bool {
+        let link = match content {
+            Content::Block(block) => Link::from(block.header()),
+            Content::BlockWithHashes(thin) => Link::from(thin.header()),
+            Content::Receipts(receipts) => {
+                let Some(Home { block, number }) = receipts.home() else { return false };
+                let agrees = || self.view.tracker().agrees(number, block);
+                return canonical.is_none() || self.agree(Some(number), agrees).await;
             }
-            Checked::Transaction(transaction) => match transaction.place() {
+            Content::Transaction(transaction) => match transaction.place() {
                 Some(place) => return self.observe_place(transaction.hash(), place, canonical).await,
                 // Pending: it is nowhere yet, and not kept.
                 None => return false,
             },
-            Checked::Receipt(receipt) => {
+            Content::Receipt(receipt) => {
                 return self.observe_place(receipt.hash(), receipt.place(), canonical).await;
             }
         };
@@ -268,20 +259,6 @@ impl Fetcher {
             self.metrics.contrary();
         }
         agrees
-    }
-}
-
-// === impl Fetched ===
-
-impl From<Checked> for Fetched {
-    fn from(checked: Checked) -> Self {
-        match checked {
-            Checked::Block(block) => Self::Block(Arc::new(block)),
-            Checked::Thin(thin) => Self::Thin(Arc::new(thin)),
-            Checked::Receipts { receipts, .. } => Self::Receipts(Arc::new(receipts)),
-            Checked::Transaction(transaction) => Self::Transaction(Arc::new(transaction)),
-            Checked::Receipt(receipt) => Self::Receipt(Arc::new(receipt)),
-        }
     }
 }
 

@@ -15,32 +15,32 @@ use super::{
 };
 use crate::{
     chain::Stamp,
-    eth::{Block, BlockHash, Part, Place, Query, Receipts, TxHash},
+    eth::{Block, BlockHash, Home, Part, Place, Query, Receipts, TxHash},
     upstream::UpstreamError,
-    verify::{Level, Verified},
+    verify::{Content, Level, Verified},
 };
 
 // === impl Fetcher ===
 
 impl Fetcher {
-    /// The proved answer to a call for which this was fetched; `None` if it cannot be proved.
+    /// The proved answer to a call for which this content was fetched; `None` if it cannot be proved.
     pub(super) async fn proved(
         self: &Arc<Self>,
         query: Query,
-        fetched: &Fetched,
+        content: &Content,
         arrival: Stamp,
         canonical: Option<Stamp>,
     ) -> Result<Option<Bytes>, UpstreamError> {
-        Ok(match fetched {
-            Fetched::Block(block) if block.is_proved() => cut(query, fetched),
-            Fetched::Thin(thin) if thin.is_proved() => Some(thin.bytes()),
-            Fetched::Thin(thin) => {
+        Ok(match content {
+            Content::Block(block) if block.is_proved() => cut(query, content),
+            Content::BlockWithHashes(thin) if thin.is_proved() => Some(thin.bytes()),
+            Content::BlockWithHashes(thin) => {
                 let block = self.proved_block(thin.hash(), arrival).await?;
                 block
                     .filter(|block| block.header().number == thin.header().number)
                     .map(|block| hashes_only(&block))
             }
-            Fetched::Transaction(lone) => match lone.place() {
+            Content::Transaction(lone) => match lone.place() {
                 // Pending: it is in no block, and its hash is all there is to it.
                 None => (lone.level() >= Level::Partial && !lone.is_half_placed()).then(|| lone.bytes()),
                 Some(place) => match self.proved_place(place, lone.hash(), arrival, canonical).await? {
@@ -48,15 +48,15 @@ impl Fetcher {
                     None => None,
                 },
             },
-            Fetched::Receipts(receipts) if receipts.is_proved() => Some(receipts.all()),
-            Fetched::Receipts(receipts) => match receipts.home() {
-                Some((block, _)) => self
+            Content::Receipts(receipts) if receipts.is_proved() => Some(receipts.all()),
+            Content::Receipts(receipts) => match receipts.named_home() {
+                Some(Home { block, .. }) => self
                     .proved_receipts(block, Some(receipts.clone()), arrival)
                     .await?
                     .map(|receipts| receipts.all()),
                 None => None,
             },
-            Fetched::Receipt(lone) => {
+            Content::Receipt(lone) => {
                 let place = lone.place();
                 if self.proved_place(place, lone.hash(), arrival, canonical).await?.is_none() {
                     return Ok(None);
@@ -66,7 +66,7 @@ impl Fetcher {
                     .filter(|receipts| receipts.transaction_hash(place.index) == Some(lone.hash()))
                     .and_then(|receipts| receipts.receipt(place.index))
             }
-            Fetched::Block(_) | Fetched::Short(_) | Fetched::Other(_) => None,
+            Content::Block(_) => None,
         })
     }
 
@@ -97,7 +97,7 @@ impl Fetcher {
             return Ok(Some(block));
         }
         Ok(match self.fetch(Query::new(Part::Block, hash), arrival).await?.value {
-            Fetched::Block(block) if block.is_proved() => Some(block),
+            Fetched::Content(Content::Block(block)) if block.is_proved() => Some(block),
             _ => None,
         })
     }
@@ -119,7 +119,7 @@ impl Fetcher {
         let receipts = match came {
             Some(receipts) => receipts,
             None => match self.fetch(Query::new(Part::Receipts, hash), arrival).await?.value {
-                Fetched::Receipts(receipts) => receipts,
+                Fetched::Content(Content::Receipts(receipts)) => receipts,
                 _ => return Ok(None),
             },
         };
@@ -127,10 +127,9 @@ impl Fetcher {
             return Ok(Some(receipts));
         }
         // They came before their block did, or it has been forgotten since.
-        let number = block.header().number;
         let proved = self.verifier.prove_receipts((*receipts).clone(), block).await;
         Ok(match proved {
-            Ok(receipts) => Some(self.keep_receipts(hash, number, receipts).await),
+            Ok(receipts) => Some(self.keep_receipts(receipts.into()).await),
             Err(_) => None,
         })
     }

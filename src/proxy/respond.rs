@@ -30,11 +30,11 @@ use crate::{
     cache::Location,
     chain::{Link, Lookup, Stamp},
     client::Client,
-    eth::{At, BlockHash, BlockNumber, Part, Place, Query, Tag, is_reset, is_write},
+    eth::{At, BlockHash, BlockNumber, Home, Part, Place, Query, Tag, is_reset, is_write},
     jsonrpc::Answer,
     timeout::timeout,
     upstream::{Call, Identity, Need, Upstream, UpstreamError, is_development, is_unknown_block},
-    verify::{Kind, Verdict},
+    verify::{Content, Kind, Verdict},
 };
 
 /// Canonicity is asked again after each wait; past this it has changed too often, and the node is asked.
@@ -149,7 +149,7 @@ struct Before {
 struct Forwarded {
     answered: Answered,
     /// The block that the answer is of, where it names one.
-    place: Option<(BlockNumber, BlockHash)>,
+    place: Option<Home>,
     before: Before,
     /// When the call was sent.
     sent: Stamp,
@@ -343,7 +343,7 @@ impl Inner {
                 let now = self.fetcher.view.clock().now();
                 let fetched = self.fetcher.fetch(Query::new(Part::BlockWithHashes, link.hash), now).await;
                 match fetched.map(|landed| landed.value) {
-                    Ok(Fetched::Thin(thin)) => thin.len() as u64,
+                    Ok(Fetched::Content(Content::BlockWithHashes(thin))) => thin.len() as u64,
                     // It is there, in whatever form; what it has at that position is the node's to say.
                     Ok(Fetched::Other(answer)) if !denies(&answer) => return false,
                     Ok(_) | Err(_) => return true,
@@ -448,8 +448,10 @@ impl Inner {
     async fn confirm_place(&self, asked: &Cacheable, block: Query, arrival: Stamp) -> bool {
         let fetched = self.fetcher.fetch(block, arrival).await;
         let (number, hash, thin) = match fetched.map(|landed| landed.value) {
-            Ok(Fetched::Block(block)) => (block.header().number, block.hash(), None),
-            Ok(Fetched::Thin(thin)) => (thin.header().number, thin.hash(), Some(thin)),
+            Ok(Fetched::Content(Content::Block(block))) => (block.header().number, block.hash(), None),
+            Ok(Fetched::Content(Content::BlockWithHashes(thin))) => {
+                (thin.header().number, thin.hash(), Some(thin))
+            }
             _ => return false,
         };
         let Some(transaction) = asked.query.transaction() else { return true };
@@ -519,58 +521,66 @@ impl Inner {
             self.fetcher.view.learn(|tracker, _| tracker.disown(number, hash));
             return Ok(Came::Denied);
         }
-        if self.is_overtaken(asked, &value, before, sent) {
+        let place = match &value {
+            Fetched::Content(content) => content.named_home(),
+            Fetched::Short(_) | Fetched::Other(_) => None,
+        };
+        let is_error = matches!(value, Fetched::Other(Answer::Error(_)));
+        if !is_error && self.is_overtaken(asked, place, before, sent) {
             return Ok(Came::Changed);
-        }
-        if let Fetched::Short(answer) = value {
-            // On a development chain the node is taken at its word.
-            let is_development = self.fetcher.view.tracker().rules().development;
-            let answered = Answered::new(answer, if joined { Outcome::Joined } else { Outcome::Miss });
-            return Ok(if is_development { Came::Answer(answered) } else { Came::Denied });
         }
         let outcome = |kept| match (joined, kept) {
             (true, _) => Outcome::Joined,
             (false, true) => Outcome::Stored,
             (false, false) => Outcome::Miss,
         };
-        if let Fetched::Other(answer) = value {
-            if self.denies_block(asked, fetch, &answer) {
-                if let Some(number) = asked.query.number().filter(|_| !is_block(fetch)) {
-                    self.check_place(number).await;
+        let content = match value {
+            Fetched::Content(content) => content,
+            Fetched::Short(answer) => {
+                // On a development chain the node is taken at its word.
+                let is_development = self.fetcher.view.tracker().rules().development;
+                let answered = Answered::new(answer, outcome(false));
+                return Ok(if is_development { Came::Answer(answered) } else { Came::Denied });
+            }
+            Fetched::Other(answer) => {
+                if self.denies_block(asked, fetch, &answer) {
+                    if let Some(number) = asked.query.number().filter(|_| !is_block(fetch)) {
+                        self.check_place(number).await;
+                    }
+                    return Ok(Came::Denied);
                 }
-                return Ok(Came::Denied);
-            }
-            let is_content = answer.is_content();
-            // A count of no block is the node's to give, too: nodes differ.
-            if !asked.takes(fetch)
-                && (is_content || asked.query.is_count() || matches!(answer, Answer::Error(_)))
-            {
-                if fetch.part == Part::Block {
-                    self.fetcher.found_vain(fetch);
+                let is_content = answer.is_content();
+                // A count of no block is the node's to give, too: nodes differ.
+                if !asked.takes(fetch)
+                    && (is_content || asked.query.is_count() || matches!(answer, Answer::Error(_)))
+                {
+                    if fetch.part == Part::Block {
+                        self.fetcher.found_vain(fetch);
+                    }
+                    // Not to be cut, or an answer to what the client did not ask: it is the node's to give in the form that
+                    // was asked for.
+                    return self.forward_instead(asked, arrival).await;
                 }
-                // Not to be cut, or an answer to what the client did not ask: it is the node's to give in the form that was
-                // asked for.
-                return self.forward_instead(asked, arrival).await;
+                if is_content && self.demands_proof(asked) && self.fetcher.verifier.rejects() {
+                    return Err(CallError::Unproved);
+                }
+                return Ok(Came::Answer(Answered::new(answer, outcome(false))));
             }
-            if is_content && self.demands_proof(asked) && self.fetcher.verifier.rejects() {
-                return Err(CallError::Unproved);
-            }
-            return Ok(Came::Answer(Answered::new(answer, outcome(false))));
-        }
+        };
         let answer = if self.demands_proof(asked) {
-            Box::pin(self.prove_fetched(asked, fetch, &value, sent, arrival)).await?
+            Box::pin(self.prove_fetched(asked, fetch, &content, sent, arrival)).await?
         } else {
             // Not for long: the answer is in hand, and the purchase goes on without it.
-            let _ = timeout(BUY_PATIENCE, self.buy_the_rest(&value, arrival)).await;
-            cut(asked.query, &value)
+            let _ = timeout(BUY_PATIENCE, self.buy_the_rest(&content, arrival)).await;
+            cut(asked.query, &content)
         };
         // The proof, or the rest of the block, took its time too.
-        if self.is_overtaken(asked, &value, before, sent) {
+        if self.is_overtaken(asked, place, before, sent) {
             return Ok(Came::Changed);
         }
-        let outcome = match self.fetcher.tier_of(&value) {
+        let outcome = match self.fetcher.tier_of(&content) {
             Some(tier) => Outcome::Restored(tier),
-            None => outcome(self.fetcher.is_kept(&value)),
+            None => outcome(self.fetcher.is_kept(&content)),
         };
         match answer {
             Some(bytes) => Ok(Came::Answer(Answered::new(Answer::Result(bytes), outcome))),
@@ -597,7 +607,7 @@ impl Inner {
             && !view.tracker().rules().development;
         let may_have_left = || match place {
             None if is_absent => self.before(asked).asked.is_some(),
-            Some((number, hash)) => view.tracker().may_have_left(*number, *hash, *sent),
+            Some(home) => view.tracker().may_have_left(home.number, home.block, *sent),
             None => {
                 matches!(answered.answer, Answer::Result(_)) && self.has_changed_at(asked, *before, *sent)
             }
@@ -617,20 +627,19 @@ impl Inner {
     }
 
     /// Returns whether the chain changed under an answer while it was waited for. An orphan is served by its hash.
-    fn is_overtaken(&self, asked: &Cacheable, value: &Fetched, before: Before, sent: Stamp) -> bool {
+    fn is_overtaken(&self, asked: &Cacheable, place: Option<Home>, before: Before, sent: Stamp) -> bool {
         !asked.query.names_hash()
-            && match (value, value.place()) {
-                (Fetched::Other(Answer::Error(_)), _) => false,
-                (_, Some(place)) => self.has_changed(place, before, sent),
-                (_, None) => self.has_changed_at(asked, before, sent),
+            && match place {
+                Some(place) => self.has_changed(place, before, sent),
+                None => self.has_changed_at(asked, before, sent),
             }
     }
 
     /// Returns whether a block may have left the chain since an answer about it was asked for, or a head below its number was
     /// accepted.
-    fn has_changed(&self, (number, hash): (BlockNumber, BlockHash), before: Before, sent: Stamp) -> bool {
+    fn has_changed(&self, Home { block, number }: Home, before: Before, sent: Stamp) -> bool {
         self.is_above_new_head(number, before)
-            || self.fetcher.view.tracker().may_have_left(number, hash, sent)
+            || self.fetcher.view.tracker().may_have_left(number, block, sent)
     }
 
     /// The same for an answer that names no block: another one is known at the number that was asked for than before, or
@@ -761,23 +770,24 @@ impl Inner {
         &self,
         asked: &Cacheable,
         fetch: Query,
-        fetched: &Fetched,
+        content: &Content,
         sent: Stamp,
         arrival: Stamp,
     ) -> Result<Option<Bytes>, CallError> {
-        let is_lone = matches!(fetched, Fetched::Transaction(_) | Fetched::Receipt(_));
-        let proved = self.fetcher.proved(asked.query, fetched, arrival, canonical(fetch, sent)).await;
-        if !is_lone || !matches!(proved, Ok(None)) {
-            return self.judge_proof(asked, fetched, proved);
+        let proved = self.fetcher.proved(asked.query, content, arrival, canonical(fetch, sent)).await;
+        if !content.is_single() || !matches!(proved, Ok(None)) {
+            return self.judge_proof(asked, content, proved);
         }
         let again = self.fetcher.fetch(fetch, self.fetcher.view.clock().now()).await;
         let Landed { value, sent, .. } = again.map_err(CallError::Upstream)?;
         match value {
-            Fetched::Other(answer) if self.fetcher.verifier.rejects() && answer.is_content() => {
+            Fetched::Content(content) => self.prove(asked, &content, arrival, canonical(fetch, sent)).await,
+            Fetched::Short(answer) | Fetched::Other(answer)
+                if self.fetcher.verifier.rejects() && answer.is_content() =>
+            {
                 Err(CallError::Unproved)
             }
-            Fetched::Other(_) => Ok(None),
-            value => self.prove(asked, &value, arrival, canonical(fetch, sent)).await,
+            Fetched::Short(_) | Fetched::Other(_) => Ok(None),
         }
     }
 
@@ -785,18 +795,18 @@ impl Inner {
     async fn prove(
         &self,
         asked: &Cacheable,
-        fetched: &Fetched,
+        content: &Content,
         arrival: Stamp,
         canonical: Option<Stamp>,
     ) -> Result<Option<Bytes>, CallError> {
-        let proved = self.fetcher.proved(asked.query, fetched, arrival, canonical).await;
-        self.judge_proof(asked, fetched, proved)
+        let proved = self.fetcher.proved(asked.query, content, arrival, canonical).await;
+        self.judge_proof(asked, content, proved)
     }
 
     fn judge_proof(
         &self,
         asked: &Cacheable,
-        fetched: &Fetched,
+        content: &Content,
         proved: Result<Option<Bytes>, UpstreamError>,
     ) -> Result<Option<Bytes>, CallError> {
         let rejects = self.fetcher.verifier.rejects();
@@ -804,7 +814,7 @@ impl Inner {
             Ok(Some(proved)) => Ok(Some(proved)),
             Ok(None) if rejects => Err(CallError::Unproved),
             Err(error) if rejects => Err(CallError::Upstream(error)),
-            Ok(None) | Err(_) => Ok(cut(asked.query, fetched)),
+            Ok(None) | Err(_) => Ok(cut(asked.query, content)),
         }
     }
 
@@ -830,21 +840,19 @@ impl Inner {
         }
         let check = self.fetcher.check(question, sent);
         let answer = self.fetcher.ask(call, &check).await.map_err(CallError::Upstream)?;
-        let checked = match check.verdict() {
-            Some(Verdict::Passed(checked) | Verdict::Unproved(_, Some(checked))) => {
-                Some(Fetched::from(checked))
-            }
+        let content = match check.verdict() {
+            Some(Verdict::Passed(content) | Verdict::Unproved(_, Some(content))) => Some(content),
             Some(Verdict::Short) if !self.fetcher.view.tracker().rules().development => {
                 return Err(CallError::Lacking { what: question });
             }
             _ => None,
         };
-        let place = checked.as_ref().and_then(Fetched::place);
+        let place = content.as_ref().and_then(Content::named_home);
         if !demands_proof || !answer.is_content() {
             return Ok(Forwarded { answered: Answered::new(answer, Outcome::Miss), place, before, sent });
         }
-        let proved = match checked {
-            Some(checked) => self.prove(asked, &checked, arrival, None).await?,
+        let proved = match content {
+            Some(content) => self.prove(asked, &content, arrival, None).await?,
             None if rejects => return Err(CallError::Unproved),
             None => None,
         };
@@ -855,7 +863,9 @@ impl Inner {
     /// Fetches a whole block, or all its receipts; tells whether that worked.
     async fn buy(&self, whole: Query, arrival: Stamp) -> bool {
         let bought = self.fetcher.fetch(whole, arrival).await;
-        let worked = bought.is_ok_and(|landed| self.fetcher.is_kept(&landed.value));
+        let is_kept = |content| self.fetcher.is_kept(content);
+        let worked =
+            matches!(&bought, Ok(Landed { value: Fetched::Content(content), .. }) if is_kept(content));
         if !worked && let At::Hash(block) = whole.at {
             let single = if whole.part == Part::Receipts { Part::Receipt } else { Part::Transaction };
             self.memory.tally().give_up(single, block);
@@ -864,18 +874,14 @@ impl Inner {
     }
 
     /// A second answer out of the same block: its neighbours are likely to be next.
-    async fn buy_the_rest(&self, fetched: &Fetched, arrival: Stamp) {
-        let (part, place, hash) = match fetched {
-            Fetched::Transaction(lone) => match lone.place() {
+    async fn buy_the_rest(&self, content: &Content, arrival: Stamp) {
+        let (part, place, hash) = match content {
+            Content::Transaction(lone) => match lone.place() {
                 Some(place) => (Part::Transaction, place, lone.hash()),
                 None => return,
             },
-            Fetched::Receipt(lone) => (Part::Receipt, lone.place(), lone.hash()),
-            Fetched::Block(_)
-            | Fetched::Thin(_)
-            | Fetched::Receipts(_)
-            | Fetched::Short(_)
-            | Fetched::Other(_) => return,
+            Content::Receipt(lone) => (Part::Receipt, lone.place(), lone.hash()),
+            _ => return,
         };
         if !self.fetcher.derivations.allow(part) {
             return;

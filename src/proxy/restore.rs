@@ -2,10 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{
-    coalesce::Coalesce,
-    fetch::{Fetched, Fetcher},
-};
+use super::{coalesce::Coalesce, fetch::Fetcher};
 use crate::{
     cache::{
         Accept, Tiers,
@@ -15,7 +12,7 @@ use crate::{
     eth::{self, At, Block, BlockHash, BlockNumber, Query, Receipts, TxHash},
     timeout::timeout,
     upstream::is_development,
-    verify::{Doubt, Verified},
+    verify::{Content, Doubt, Verified},
 };
 
 /// Is there anybody who could be asked?
@@ -136,7 +133,7 @@ impl Fetcher {
             match timeout(PROOF, restored).await.unwrap_or(Err(Doubt::Unsure)) {
                 Ok(_) if self.view.generation() != generation => return None,
                 Ok(block) => {
-                    return Some((self.keep_restored_block(block).await, Some(found.tier)));
+                    return Some((self.keep_restored_block(block.into()).await, Some(found.tier)));
                 }
                 Err(Doubt::Wrong) => tiers.reject(chain, Part::Block, hash, found.tier),
                 Err(Doubt::Unsure) => return None,
@@ -153,7 +150,7 @@ impl Fetcher {
         generation: u64,
         upstreams: Upstreams,
     ) -> Option<Option<TierKind>> {
-        let (hash, number) = (block.hash(), block.header().number);
+        let hash = block.hash();
         if self.good_receipts(hash, upstreams).is_some() {
             return Some(None);
         }
@@ -166,7 +163,7 @@ impl Fetcher {
             match timeout(PROOF, restored).await.unwrap_or(Err(Doubt::Unsure)) {
                 Ok(_) if self.view.generation() != generation => return None,
                 Ok(receipts) => {
-                    let receipts = self.insert_receipts(hash, number, receipts).await;
+                    let receipts = self.insert_receipts(receipts.into()).await;
                     self.view.spill_receipts(&receipts, Some(found.tier));
                     return Some(Some(found.tier));
                 }
@@ -287,7 +284,7 @@ impl Fetcher {
     }
 
     /// Brings back what this would fetch, if a tier has it.
-    pub(super) async fn recover(self: &Arc<Self>, whole: Query) -> Option<Fetched> {
+    pub(super) async fn recover(self: &Arc<Self>, whole: Query) -> Option<Content> {
         if self.restorer.tiers.is_empty() {
             return None;
         }
@@ -295,7 +292,7 @@ impl Fetcher {
         self.in_memory(whole)
     }
 
-    fn in_memory(&self, whole: Query) -> Option<Fetched> {
+    fn in_memory(&self, whole: Query) -> Option<Content> {
         let hash = match whole.at {
             At::Hash(hash) => hash,
             At::Number(number) => match self.view.tracker().lookup(number, self.view.clock().now()) {
@@ -305,18 +302,14 @@ impl Fetcher {
             At::Tag(_) | At::Tx(_) => return None,
         };
         match whole.part {
-            eth::Part::Block => self.good_block(hash, Upstreams::Answer).map(Fetched::Block),
-            _ => self.good_receipts(hash, Upstreams::Answer).map(Fetched::Receipts),
+            eth::Part::Block => self.good_block(hash, Upstreams::Answer).map(Content::Block),
+            _ => self.good_receipts(hash, Upstreams::Answer).map(Content::Receipts),
         }
     }
 
     /// The tier that something came from.
-    pub(super) fn tier_of(&self, fetched: &Fetched) -> Option<TierKind> {
-        let origin = match fetched {
-            Fetched::Block(block) => block.origin(),
-            Fetched::Receipts(receipts) => receipts.origin(),
-            _ => None,
-        }?;
+    pub(super) fn tier_of(&self, content: &Content) -> Option<TierKind> {
+        let origin = content.origin()?;
         // Our own name for it: an endpoint may be called so, too.
         TierKind::ALL.into_iter().find(|kind| Arc::ptr_eq(&origin.endpoint, self.name(*kind)))
     }

@@ -19,7 +19,7 @@ use crate::{
     jsonrpc::Answer,
     timeout::timeout,
     upstream::UpstreamError,
-    verify::{Demand, Kind, Level},
+    verify::{Content, Demand, Kind, Level},
 };
 
 /// So many blocks at a time, whoever wants them: the rest of the upstream's places is for clients.
@@ -162,14 +162,14 @@ impl Warmer {
             }
             return Ok((Some(hash), Piece::Present(held)));
         }
-        if let Some(Fetched::Block(block)) = fetcher.recover(fetch).await
+        if let Some(Content::Block(block)) = fetcher.recover(fetch).await
             && let Some(held) = fetcher.cache.held_block(block.hash())
         {
             return Ok((Some(block.hash()), Piece::Present(held)));
         }
         let unkept = |hash, why: &str| Ok((hash, Piece::Unkept(why.to_owned())));
         let block = match self.fetch(fetch).await? {
-            Ok(Fetched::Block(block)) => block,
+            Ok(Fetched::Content(Content::Block(block))) => block,
             Ok(_) => return unkept(known, UNVERIFIED),
             Err(why) => return unkept(known, &why),
         };
@@ -200,7 +200,7 @@ impl Warmer {
             return Ok(Piece::Unkept("the node has no eth_getBlockReceipts".to_owned()));
         }
         let receipts = match self.fetch(Query::new(Part::Receipts, block)).await? {
-            Ok(Fetched::Receipts(receipts)) => receipts,
+            Ok(Fetched::Content(Content::Receipts(receipts))) => receipts,
             Ok(_) => return Ok(Piece::Unkept(UNVERIFIED.to_owned())),
             Err(why) => return Ok(Piece::Unkept(why)),
         };

@@ -94,9 +94,9 @@ impl Check {
         }
         Ok(Some(match found {
             // What is kept remembers who said it.
-            Verdict::Passed(checked) => {
+            Verdict::Passed(content) => {
                 let origin = Origin { endpoint: upstream.clone(), time: SystemTime::now() };
-                Verdict::Passed(checked.said_by(&origin))
+                Verdict::Passed(content.said_by(&origin))
             }
             found => found,
         }))

@@ -41,8 +41,8 @@
 
 mod chain_rules;
 mod check;
-mod checked;
 mod config;
+mod content;
 mod failure;
 mod metrics;
 mod proof_wait;
@@ -51,20 +51,22 @@ pub mod prove;
 mod restored;
 mod structural;
 mod threads;
+mod verdict;
 mod verified;
 mod verifier;
 
 pub use self::{
     chain_rules::{Anchor, InForce, Kind},
     check::Check,
-    checked::{Checked, Known, Unproved, Verdict},
     config::{Config, Demand, OnMismatch},
+    content::Content,
     failure::{Failure, Part, Reason},
     metrics::Metrics,
     proof_wait::{Following, ProofWait},
     restored::Doubt,
     structural::{block, lone_receipt, lone_transaction, lone_transaction_at, receipts, thin_block},
     threads::{Overdue, ProofLimits},
+    verdict::{Known, Unproved, Verdict},
     verified::{Level, Origin, Verified},
     verifier::Verifier,
 };

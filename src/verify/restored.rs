@@ -80,7 +80,7 @@ impl Verifier {
     /// Where nothing can be proved, only what was said when it was final was ever kept.
     fn judge_restored<T>(
         &self,
-        Proof { content, failure }: Proof<T>,
+        Proof { mut content, failure }: Proof<T>,
         tier: &Arc<str>,
     ) -> Result<Verified<T>, Doubt> {
         if let Some((kind, failure)) = failure
@@ -92,6 +92,7 @@ impl Verifier {
             return Err(if is_wrong { Doubt::Wrong } else { Doubt::Unsure });
         }
         let origin = Origin { endpoint: tier.clone(), time: SystemTime::now() };
-        Ok(content.settled(true).said_by(&origin))
+        content.said_by(&origin);
+        Ok(content.settled(true))
     }
 }

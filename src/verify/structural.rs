@@ -5,8 +5,8 @@ use bytes::Bytes;
 
 use super::{Failure, Reason, Verified};
 use crate::eth::{
-    At, Block, BlockHash, BlockNumber, Header, LoneReceipt, LoneTransaction, Place, Receipts, ThinBlock,
-    TxHash, TxPosition,
+    At, Block, BlockHash, BlockNumber, Header, Home, LoneReceipt, LoneTransaction, Place, Receipts,
+    ThinBlock, TxHash, TxPosition,
 };
 
 /// Checks a block with whole transactions.
@@ -17,7 +17,7 @@ pub fn block(result: &[u8], asked: At) -> Result<Verified<Block>, Failure> {
     let (block, places) = Block::read(Bytes::copy_from_slice(result))?;
     let header = *block.header();
     check_header(&header, asked, block.is_empty())?;
-    check_places(&places, header.hash, header.number)?;
+    check_places(&places, header.home())?;
     Ok(Verified::structurally(block))
 }
 
@@ -54,18 +54,17 @@ pub fn receipts(
     if receipts.is_empty() && held.is_none() {
         return Err(Failure::Emptied("empty"));
     }
-    own_receipts(receipts, &places, block, number, held)
+    own_receipts(receipts, &places, Home { block, number }, held)
 }
 
 /// The same, of receipts that have been read.
 pub(super) fn own_receipts(
     receipts: Receipts,
     places: &[(TxHash, Place)],
-    block: BlockHash,
-    number: BlockNumber,
+    home: Home,
     held: Option<&Verified<Block>>,
 ) -> Result<Verified<Receipts>, Failure> {
-    check_places(places, block, number)?;
+    check_places(places, home)?;
     if let Some(held) = held {
         if held.len() != receipts.len() {
             return Err(Failure::Count { expected: held.len(), got: receipts.len() });
@@ -74,7 +73,7 @@ pub(super) fn own_receipts(
             equal("transactionHash", &expected, &got)?;
         }
     }
-    Ok(Verified::structurally(receipts))
+    Ok(Verified::structurally(receipts.of_block(home)))
 }
 
 /// Checks what something that came alone says of its place, where its block is held.
@@ -171,7 +170,7 @@ fn check_header(header: &Header, asked: At, empty: bool) -> Result<(), Failure> 
 }
 
 /// Each part names its block, and the position that it stands at.
-fn check_places(places: &[(TxHash, Place)], block: BlockHash, number: BlockNumber) -> Result<(), Failure> {
+fn check_places(places: &[(TxHash, Place)], Home { block, number }: Home) -> Result<(), Failure> {
     for (position, (_, place)) in places.iter().enumerate() {
         equal("blockHash", &block, &place.block)?;
         equal("blockNumber", &number, &place.number)?;

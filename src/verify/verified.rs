@@ -63,9 +63,9 @@ impl<T> Verified<T> {
         Self { settled, ..self }
     }
 
-    /// The same, and who said it; whoever said it first.
-    pub(super) fn said_by(self, origin: &Origin) -> Self {
-        Self { origin: self.origin.or_else(|| Some(origin.clone())), ..self }
+    /// Sets its origin.
+    pub(super) fn said_by(&mut self, origin: &Origin) {
+        self.origin = Some(origin.clone());
     }
 
     /// Who said it, if an endpoint did.

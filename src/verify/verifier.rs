@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tracing::{error, warn};
 
 use super::{
-    Anchor, Check, Checked, Config, Demand, Failure, InForce, Kind, Known, Metrics, OnMismatch, Overdue,
+    Anchor, Check, Config, Content, Demand, Failure, InForce, Kind, Known, Metrics, OnMismatch, Overdue,
     ProofLimits, Unproved, Verdict, Verified,
     chain_rules::ChainRules,
     prove::{self, Proof},
@@ -18,7 +18,7 @@ use super::{
     threads::{Patience, ProofThreads},
 };
 use crate::{
-    eth::{At, Block, BlockNumber, LoneReceipt, LoneTransaction, Part, Query, Receipts, ThinBlock},
+    eth::{At, Block, BlockNumber, Home, LoneReceipt, LoneTransaction, Part, Query, Receipts, ThinBlock},
     seldom::Seldom,
 };
 
@@ -208,8 +208,8 @@ impl Verifier {
         let begun = Instant::now();
         let verdict = self.pass(query, result, known).unwrap_or_else(Verdict::Wrong);
         self.metrics().took(begun.elapsed());
-        if let Verdict::Passed(checked) = &verdict {
-            self.metrics().passed(checked.level());
+        if let Verdict::Passed(content) = &verdict {
+            self.metrics().passed(content.level());
         }
         verdict
     }
@@ -249,8 +249,8 @@ impl Verifier {
                 match held.filter(|held| held.is_proved()) {
                     Some(held) => self
                         .judge(Kind::Receipts, None, receipt, |receipt| prove::lone_receipt(receipt, &held))
-                        .verdict(Checked::Receipt),
-                    None => Verdict::Passed(Checked::Receipt(receipt)),
+                        .verdict(Content::Receipt),
+                    None => Verdict::Passed(Content::Receipt(receipt.into())),
                 }
             }
             // Nothing to hold it against.
@@ -266,7 +266,7 @@ impl Verifier {
             && held.is_proved()
             && held.full() == block.full()
         {
-            return Ok(Verdict::Passed(Checked::Block((*held).clone())));
+            return Ok(Verdict::Passed(Content::Block(held)));
         }
         let block = block.settled(known.was_final(header.number));
         let rules = &self.0.rules;
@@ -275,21 +275,21 @@ impl Verifier {
             rules.check_list(&header, block.is_empty())?;
         }
         if !rules.proves(Kind::Header) {
-            return Ok(Verdict::Passed(Checked::Block(block)));
+            return Ok(Verdict::Passed(Content::Block(block.into())));
         }
         // A block without transactions comes out on chains where no other does.
         let at = (!block.is_empty()).then_some(header.number);
         let proof = prove::block_by_parts(block, rules.anchored_chain(), has_rules);
-        Ok(self.judge_parts(at, proof).verdict(Checked::Block))
+        Ok(self.judge_parts(at, proof).verdict(Content::Block))
     }
 
     fn thin(&self, thin: Verified<ThinBlock>, known: &dyn Known) -> Verdict {
         let header = *thin.header();
         let thin = thin.settled(known.was_final(header.number));
         if !self.0.rules.proves(Kind::Header) {
-            return Verdict::Passed(Checked::Thin(thin));
+            return Verdict::Passed(Content::BlockWithHashes(thin.into()));
         }
-        self.judge_parts(None, prove::thin_by_parts(thin)).verdict(Checked::Thin)
+        self.judge_parts(None, prove::thin_by_parts(thin)).verdict(Content::BlockWithHashes)
     }
 
     fn transaction(
@@ -304,7 +304,7 @@ impl Verifier {
         let chain_id = self.0.rules.anchored_chain();
         let prove = |transaction| prove::lone_transaction(transaction, chain_id);
         let judged = self.judge(Kind::Transactions, None, transaction.settled(settled), prove);
-        Ok(judged.verdict(Checked::Transaction))
+        Ok(judged.verdict(Content::Transaction))
     }
 
     fn receipts(&self, result: &Bytes, asked: At, known: &dyn Known) -> Result<Verdict, Failure> {
@@ -331,23 +331,22 @@ impl Verifier {
             let wrong = Failure::Count { expected: count, got: receipts.len() };
             return if is_short { Ok(Verdict::Short) } else { Err(wrong) };
         }
-        let receipts = structural::own_receipts(receipts, &places, block, number, held.as_deref())?;
-        let wrap = |receipts| Checked::Receipts { block, number, receipts };
+        let receipts = structural::own_receipts(receipts, &places, Home { block, number }, held.as_deref())?;
         if let Some(before) = known.receipts(block)
             && before.is_proved()
             && before.all() == receipts.all()
         {
-            return Ok(Verdict::Passed(wrap((*before).clone())));
+            return Ok(Verdict::Passed(Content::Receipts(before)));
         }
         let receipts = receipts.settled(known.was_final(number));
         Ok(match held {
             Some(held) if held.is_proved() => {
                 let prove = |receipts| prove::receipts(receipts, &held);
                 let at = (!receipts.is_empty()).then_some(number);
-                self.judge(Kind::Receipts, at, receipts, prove).verdict(wrap)
+                self.judge(Kind::Receipts, at, receipts, prove).verdict(Content::Receipts)
             }
             // They wait for their block.
-            _ => Verdict::Passed(wrap(receipts)),
+            _ => Verdict::Passed(Content::Receipts(receipts.into())),
         })
     }
 
@@ -413,10 +412,10 @@ impl Verifier {
 // === impl Judged ===
 
 impl<T> Judged<T> {
-    fn verdict(self, wrap: impl FnOnce(Verified<T>) -> Checked) -> Verdict {
+    fn verdict(self, wrap: impl FnOnce(Arc<Verified<T>>) -> Content) -> Verdict {
         match self {
-            Self::Passed(value) => Verdict::Passed(wrap(value)),
-            Self::Unproved(failure, value) => Verdict::Unproved(failure, Some(wrap(value))),
+            Self::Passed(value) => Verdict::Passed(wrap(value.into())),
+            Self::Unproved(failure, value) => Verdict::Unproved(failure, Some(wrap(value.into()))),
             Self::Wrong(failure) => Verdict::Wrong(failure),
         }
     }

@@ -25,7 +25,7 @@ fn insert_receipts(cache: &Cache, chain: &DevChain, number: u64) {
     let held = cache.block(BlockHash(hash));
     let number = BlockNumber(number);
     let receipts = verify::receipts(&json, BlockHash(hash), number, held.as_deref()).unwrap();
-    cache.insert_receipts(BlockHash(hash), number, receipts);
+    cache.insert_receipts(receipts);
 }
 
 fn cache(size: ByteSize) -> Cache {

@@ -394,7 +394,7 @@ fn deflated_receipts_go_with_their_content() {
     let hash = chain.hash_at(1).unwrap();
     let json = chain.receipts_json(hash).unwrap();
     let read = || verify::receipts(&json, BlockHash(hash), BlockNumber(1), None).unwrap();
-    let insert = || cache.insert_receipts(BlockHash(hash), BlockNumber(1), read());
+    let insert = || cache.insert_receipts(read());
     let receipts = insert();
     let whole = Whole::receipts(&receipts).unwrap();
     cache.insert_deflated(&whole, Deflated::new(&whole, &receipts.all()).unwrap());

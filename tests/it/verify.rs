@@ -9,7 +9,7 @@ use holdfast::{
     eth::{Block, BlockHash, BlockNumber, Part, Query, Receipts, Tag},
     jsonrpc::Answer,
     verify::{
-        self, Anchor, Checked, Demand, Failure, Kind, Known, OnMismatch, Overdue, Verdict, Verified, Verifier,
+        self, Anchor, Content, Demand, Failure, Kind, Known, OnMismatch, Overdue, Verdict, Verified, Verifier,
     },
 };
 use serde_json::{Value, json};
@@ -668,10 +668,10 @@ fn verifier(level: Demand, chain_id: u64) -> Verifier {
     verifier
 }
 
-async fn check(verifier: &Verifier, json: Bytes, held: Held) -> Result<Verified<Block>, Failure> {
+async fn check(verifier: &Verifier, json: Bytes, held: Held) -> Result<Arc<Verified<Block>>, Failure> {
     let check = verifier.check_for(Query::new(Part::Block, Tag::Latest), Arc::new(held));
     match check.examine(&"a node".into(), &Answer::Result(json)).await? {
-        Some(Verdict::Passed(Checked::Block(block)) | Verdict::Unproved(_, Some(Checked::Block(block)))) => {
+        Some(Verdict::Passed(Content::Block(block)) | Verdict::Unproved(_, Some(Content::Block(block)))) => {
             Ok(block)
         }
         other => panic!("{other:?}"),
@@ -682,7 +682,7 @@ async fn check(verifier: &Verifier, json: Bytes, held: Held) -> Result<Verified<
 async fn what_is_held_and_proved_is_not_proved_again() {
     let chain = mainnet();
     let json = chain.block_json(chain.head().hash, true).unwrap();
-    let proved = Arc::new(check(&verifier(Demand::Auto, 1), json.clone(), Held(None)).await.unwrap());
+    let proved = check(&verifier(Demand::Auto, 1), json.clone(), Held(None)).await.unwrap();
     assert!(proved.is_proved());
     // To a verifier of another of Ethereum's chains the same block is wrong: if it looks.
     let elsewhere = verifier(Demand::Auto, 17_000);

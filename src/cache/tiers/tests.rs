@@ -14,7 +14,7 @@ use super::*;
 use crate::{
     budget::ByteBudget,
     cache::tier::{Record, Tiered},
-    eth::TxPosition,
+    eth::{Home, TxPosition},
 };
 
 /// How many bytes may be held.
@@ -117,8 +117,7 @@ fn checkpoint(number: u64, byte: u8, generation: Generation) -> Checkpoint {
 
 fn parcel(number: u64, byte: u8, generation: Generation) -> Parcel {
     Parcel {
-        number: BlockNumber(number),
-        hash: hash(byte),
+        home: Home { block: hash(byte), number: BlockNumber(number) },
         part: Part::Block,
         transactions: Vec::new(),
         text: Bytes::from_static(b"{}"),

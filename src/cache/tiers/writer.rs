@@ -15,7 +15,7 @@ use tokio::{
 use super::{Metrics, guarded::Guarded, metrics::Wrote, trust::Generation};
 use crate::{
     cache::tier::{ChainKey, Part, Record, Sealed, TierKind},
-    eth::{BlockHash, BlockNumber, TxHash},
+    eth::{BlockHash, BlockNumber, Home, TxHash},
 };
 
 /// So many bytes of text may wait: some hundred blocks with their receipts.
@@ -38,10 +38,8 @@ pub struct Checkpoint {
 /// A part of a final block, to be written.
 #[derive(Clone, Debug)]
 pub struct Parcel {
-    /// Its number.
-    pub number: BlockNumber,
-    /// Its hash.
-    pub hash: BlockHash,
+    /// The block.
+    pub home: Home,
     /// Which part it is.
     pub part: Part,
     /// The hashes of its transactions, with the block itself.
@@ -107,12 +105,12 @@ impl Packet {
 
     /// `None` for what is too long to be kept.
     async fn record(&self) -> Option<Record> {
-        let Parcel { number, hash, part, transactions, text, .. } = &self.parcel;
+        let Parcel { home: Home { block, number }, part, transactions, text, .. } = &self.parcel;
         let text = text.clone();
         // Where nobody waits for the thread.
         let pack = || async { task::spawn_blocking(move || Sealed::new(&text)).await.unwrap_or(None) };
         let value = self.packed.get_or_init(pack).await.clone()?;
-        Some(Record { number: *number, hash: *hash, part: *part, transactions: transactions.clone(), value })
+        Some(Record { number: *number, hash: *block, part: *part, transactions: transactions.clone(), value })
     }
 }
 

@@ -13,9 +13,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    cache::{Home, entity::Content},
-    eth::{At, BlockHash, Tag},
-    verify,
+    cache::entity::Value,
+    eth::{At, BlockHash, Home, Tag},
+    verify::{self, Content},
 };
 
 /// The entries, and how many of them have not left.
@@ -61,12 +61,12 @@ fn entity(number: u64, version: u64, size: usize) -> Entity {
     );
     let block = verify::block(json.as_bytes(), At::Tag(Tag::Latest)).unwrap();
     let home = Arc::new(Home { block: hash, number: BlockNumber(number) });
-    Entity { home, content: Content::Block(Arc::new(block)) }
+    Entity { home, value: Value::Content(Content::Block(Arc::new(block))) }
 }
 
 fn version(entity: &Entity) -> u64 {
-    match &entity.content {
-        Content::Block(block) => block.header().timestamp.unwrap(),
+    match &entity.value {
+        Value::Content(Content::Block(block)) => block.header().timestamp.unwrap(),
         other => panic!("{other:?}"),
     }
 }

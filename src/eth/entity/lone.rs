@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{ShapeError, members};
+use super::{Home, ShapeError, members};
 use crate::{
     eth::{BlockHash, BlockNumber, TxHash, TxPosition},
     jsonrpc::Scanner,
@@ -42,6 +42,11 @@ pub struct LoneReceipt {
 // === impl Place ===
 
 impl Place {
+    /// Returns the block.
+    pub fn home(self) -> Home {
+        Home { block: self.block, number: self.number }
+    }
+
     pub(super) fn all(
         block: Option<BlockHash>,
         number: Option<BlockNumber>,

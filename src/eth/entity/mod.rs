@@ -38,11 +38,27 @@ pub struct Header {
     pub timestamp: Option<u64>,
 }
 
+/// A block, by hash and number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Home {
+    /// Its hash.
+    pub block: BlockHash,
+    /// Its height.
+    pub number: BlockNumber,
+}
+
 /// Where a value stands in its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Span {
     start: u32,
     end: u32,
+}
+
+impl Header {
+    /// Returns the block's hash and number.
+    pub fn home(&self) -> Home {
+        Home { block: self.hash, number: self.number }
+    }
 }
 
 impl Span {

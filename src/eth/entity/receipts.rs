@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 
-use super::{Place, ShapeError, Span, members};
+use super::{Home, Place, ShapeError, Span, members};
 use crate::{
-    eth::{BlockHash, BlockNumber, TxHash, TxPosition},
+    eth::{BlockHash, TxHash, TxPosition},
     jsonrpc::Scanner,
 };
 
@@ -12,8 +12,8 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Receipts {
     bytes: Bytes,
-    /// The block that the first of them names.
-    home: Option<(BlockHash, BlockNumber)>,
+    /// Their block: the one that the first of them names or, of an empty list, the one that a check found.
+    home: Option<Home>,
     receipts: Box<[Receipt]>,
 }
 
@@ -42,18 +42,28 @@ impl Receipts {
             receipts.push(Receipt { whole, transaction: named.hash });
             places.push((named.hash, Place::all(named.block, named.number, named.index)?));
         }
-        let home = places.first().map(|(_, place)| (place.block, place.number));
+        let home = places.first().map(|(_, place)| place.home());
         Ok((Self { receipts: receipts.into(), home, bytes: bytes.clone() }, places))
     }
 
-    /// The block that they name and its height; none, if there are none.
-    pub fn home(&self) -> Option<(BlockHash, BlockNumber)> {
+    /// Returns the same receipts as those of this block.
+    pub fn of_block(self, home: Home) -> Self {
+        Self { home: Some(home), ..self }
+    }
+
+    /// Returns their block; `None` for an empty list that no check has found a block for.
+    pub fn home(&self) -> Option<Home> {
         self.home
     }
 
-    /// The block that they name; none, if there are none.
+    /// Returns the block that they name themselves: an empty list names none.
+    pub fn named_home(&self) -> Option<Home> {
+        self.home.filter(|_| !self.is_empty())
+    }
+
+    /// Returns the hash of their block.
     pub fn block(&self) -> Option<BlockHash> {
-        self.home.map(|(block, _)| block)
+        self.home.map(|home| home.block)
     }
 
     /// How many there are.

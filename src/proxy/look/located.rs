@@ -2,9 +2,9 @@
 
 use super::{Look, Memory, NULL, Piece};
 use crate::{
-    cache::{Home, Location},
+    cache::Location,
     chain::{Lookup, Stamp, Tracker},
-    eth::{At, Part, Query, Tag, TxHash},
+    eth::{At, Home, Part, Query, Tag, TxHash},
     proxy::{PacketContext, absence::Absent},
     verify::Kind,
 };

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::{Look, Memory, NULL};
 use crate::{
     cache::Whole,
-    eth::{Block, BlockHash, BlockNumber, Part, Query, Receipts, TxHash, TxPosition},
+    eth::{Block, BlockHash, BlockNumber, Home, Part, Query, Receipts, TxHash, TxPosition},
     proxy::{PacketContext, Source},
     verify::{Demand, Kind, Verified},
 };
@@ -90,8 +90,8 @@ impl Memory<'_> {
     }
 
     pub(super) fn receipts_renew(&self, receipts: &Verified<Receipts>) -> Option<Query> {
-        let (hash, number) = receipts.home()?;
-        self.renews(Kind::Receipts, receipts, number).then_some(Query::new(Part::Receipts, hash))
+        let Home { block, number } = receipts.named_home()?;
+        self.renews(Kind::Receipts, receipts, number).then_some(Query::new(Part::Receipts, block))
     }
 
     /// Where nothing is proved, what was said of a block before it was final is asked for once more when

@@ -19,7 +19,7 @@ use crate::{
         AnsweredBy, Audience, Call, EndpointId, IdentityError, Need, UpstreamError, is_absence, is_internal,
         is_rate_limit,
     },
-    verify::{Check, Checked, Kind, Level, Verdict, Verified},
+    verify::{Check, Content, Kind, Level, Verdict, Verified},
 };
 
 /// Without a call that needs it, `finalized` is asked for after so many blocks …
@@ -46,7 +46,7 @@ const RECHECKED: Duration = Duration::from_secs(1);
 
 /// A block that a node named.
 pub(super) struct Named {
-    pub(super) thin: Verified<ThinBlock>,
+    pub(super) thin: Arc<Verified<ThinBlock>>,
     /// Whether its checks let it be kept.
     keeps: bool,
     /// Who named it.
@@ -688,8 +688,8 @@ impl View {
     /// finality waits for proof; and so does everything, where nothing less will do.
     fn named(&self, verdict: Option<Verdict>, is_finalized: bool) -> Option<Named> {
         match verdict? {
-            Verdict::Passed(Checked::Thin(thin)) => Some(Named { thin, keeps: true, by: None }),
-            Verdict::Unproved(_, Some(Checked::Thin(thin))) => {
+            Verdict::Passed(Content::BlockWithHashes(thin)) => Some(Named { thin, keeps: true, by: None }),
+            Verdict::Unproved(_, Some(Content::BlockWithHashes(thin))) => {
                 let waits = is_finalized || self.verifier.demands_proof(Kind::Header);
                 // The header is all that counts here: the lists beside it may follow other rules.
                 let is_named = thin.level() >= Level::Partial || !waits || !self.verifier.is_sure();
@@ -702,7 +702,7 @@ impl View {
     /// Keeps a head, unless nothing less than proof will do.
     fn keep(&self, named: Named) {
         if named.keeps && (named.thin.is_proved() || !self.verifier.demands_proof(Kind::Transactions)) {
-            self.cache.insert_thin(named.thin);
+            self.cache.insert_thin(&named.thin);
         }
     }
 }

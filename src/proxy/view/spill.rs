@@ -9,7 +9,7 @@ use crate::{
         tier::{ChainKey, Part, TierKind},
     },
     chain::Lookup,
-    eth::{Block, BlockHash, BlockNumber, Receipts},
+    eth::{Block, BlockHash, BlockNumber, Home, Receipts},
     upstream::{WhoIs, is_development},
     verify::{Demand, Kind, Verified},
 };
@@ -59,12 +59,11 @@ impl View {
         block: &Arc<Verified<Block>>,
         from: Option<TierKind>,
     ) {
-        let header = block.header();
-        let (number, hash) = (header.number, header.hash);
-        if let Some(checkpoint) = self.final_by(Kind::Transactions, block, number, hash) {
+        let home = block.header().home();
+        if let Some(checkpoint) = self.final_by(Kind::Transactions, block, home) {
             let transactions = block.transaction_hashes().collect();
             let (part, text) = (Part::Block, block.full());
-            self.tiers.put(Parcel { number, hash, part, transactions, text, checkpoint, from });
+            self.tiers.put(Parcel { home, part, transactions, text, checkpoint, from });
         }
     }
 
@@ -74,10 +73,10 @@ impl View {
         receipts: &Verified<Receipts>,
         from: Option<TierKind>,
     ) {
-        let Some((hash, number)) = receipts.home() else { return };
-        if let Some(checkpoint) = self.final_by(Kind::Receipts, receipts, number, hash) {
+        let Some(home) = receipts.named_home() else { return };
+        if let Some(checkpoint) = self.final_by(Kind::Receipts, receipts, home) {
             let (part, transactions, text) = (Part::Receipts, Vec::new(), receipts.all());
-            self.tiers.put(Parcel { number, hash, part, transactions, text, checkpoint, from });
+            self.tiers.put(Parcel { home, part, transactions, text, checkpoint, from });
         }
     }
 
@@ -87,15 +86,14 @@ impl View {
         self: &Arc<Self>,
         kind: Kind,
         content: &Verified<T>,
-        number: BlockNumber,
-        hash: BlockHash,
+        Home { block, number }: Home,
     ) -> Option<Checkpoint> {
         let unproved = content.is_settled() && self.verifier.demands(kind) == Demand::Structural;
         if !(content.is_proved() || unproved) {
             return None;
         }
         let now = self.clock.now();
-        let checkpoint = self.checkpoint(|tracker| tracker.lookup(number, now) == Lookup::Final(hash))?;
+        let checkpoint = self.checkpoint(|tracker| tracker.lookup(number, now) == Lookup::Final(block))?;
         // For the next content: an unconfirmed tier drops this one.
         self.start_confirming(checkpoint);
         Some(checkpoint)

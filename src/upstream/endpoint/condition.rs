@@ -11,7 +11,7 @@ use crate::{
     eth::BlockNumber,
     jsonrpc::Answer,
     token_bucket::TokenBucket,
-    verify::{Checked, Verdict},
+    verify::Verdict,
 };
 
 /// One or two failures happen to every node. Pauses are short, so that a node that is back is noticed within seconds of the
@@ -153,13 +153,9 @@ impl Condition {
                 self.floor = Some((floor, now));
             }
         }
-        let Some(Verdict::Passed(checked) | Verdict::Unproved(_, Some(checked))) = verdict else { return };
-        let shown = match checked {
-            Checked::Block(block) => block.header().number,
-            Checked::Thin(thin) => thin.header().number,
-            Checked::Receipts { number, .. } => *number,
-            Checked::Transaction(_) | Checked::Receipt(_) => return,
-        };
+        let Some(Verdict::Passed(content) | Verdict::Unproved(_, Some(content))) = verdict else { return };
+        let Some(shown) = content.home().filter(|_| !content.is_single()) else { return };
+        let shown = shown.number;
         // A head is asked for by its tag: then what it shows is all that it has.
         if call.need.is_head {
             (self.head, self.head_seen) = (Some(shown), Some(now));
