@@ -178,7 +178,7 @@ fn transaction(transaction: &InspectedTransaction) -> Value {
 fn held(held: &Held) -> Value {
     let age = held.origin.as_ref().and_then(|origin| origin.time.elapsed().ok());
     json!({
-        "kind": held.kind.as_str(),
+        "kind": held.kind(),
         "bytes": held.bytes,
         "verified": held.level.map(|level| level.as_str()),
         "endpoint": held.origin.as_ref().map(|origin| &*origin.endpoint),

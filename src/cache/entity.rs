@@ -25,22 +25,9 @@ pub(super) enum Key {
     Deflated(BlockHash, Part),
 }
 
-/// The kinds of entries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// A block with whole transactions.
-    Block,
-    /// A block with hashes of transactions.
-    Thin,
-    /// The receipts of a block.
-    Receipts,
-    /// A transaction that came alone.
-    Transaction,
-    /// A receipt that came alone.
-    Receipt,
-    /// A block or its receipts, deflated.
-    Deflated,
-}
+/// Names of the kinds of entries in metrics and lists: parts in the order of [`Part`], then deflated texts.
+pub(super) const KINDS: [&str; 6] = ["block", "head", "receipts", "transaction", "receipt", "deflated"];
+const _: () = assert!(Part::Receipt as usize == KINDS.len() - 2);
 
 /// An entry. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -54,26 +41,6 @@ pub(super) struct Entity {
 pub(super) enum Value {
     Content(Content),
     Deflated(Arc<Deflated>),
-}
-
-// === impl Kind ===
-
-impl Kind {
-    /// Every kind.
-    pub const ALL: [Self; 6] =
-        [Self::Block, Self::Thin, Self::Receipts, Self::Transaction, Self::Receipt, Self::Deflated];
-
-    /// Its name in logs, metrics and headers.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Block => "block",
-            Self::Thin => "head",
-            Self::Receipts => "receipts",
-            Self::Transaction => "transaction",
-            Self::Receipt => "receipt",
-            Self::Deflated => "deflated",
-        }
-    }
 }
 
 // === impl Key ===
@@ -133,15 +100,9 @@ impl Entity {
         }
     }
 
-    pub(super) fn kind(&self) -> Kind {
-        match self.content() {
-            Some(Content::Block(_)) => Kind::Block,
-            Some(Content::BlockWithHashes(_)) => Kind::Thin,
-            Some(Content::Receipts(_)) => Kind::Receipts,
-            Some(Content::Transaction(_)) => Kind::Transaction,
-            Some(Content::Receipt(_)) => Kind::Receipt,
-            None => Kind::Deflated,
-        }
+    /// Returns its place among [`KINDS`].
+    pub(super) fn kind(&self) -> usize {
+        self.content().map_or(KINDS.len() - 1, |content| content.part() as usize)
     }
 
     /// The memory it takes, its entries in the location index included.

@@ -1,8 +1,8 @@
 //! What is kept of something, for people who look and for those who have it forgotten.
 
 use super::{
-    Cache, Kind,
-    entity::{Entity, Key},
+    Cache,
+    entity::{Entity, KINDS, Key},
 };
 use crate::{
     eth::{BlockHash, Home, TxHash, TxPosition},
@@ -13,8 +13,8 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Held {
     key: Key,
-    /// What it is.
-    pub kind: Kind,
+    /// Its place among [`KINDS`].
+    kind: usize,
     /// The block that it is of.
     pub home: Home,
     /// The transaction that it is of, if it came alone, and its position.
@@ -34,7 +34,7 @@ impl Cache {
     pub fn held_in(&self, wanted: impl Fn(&Home) -> bool) -> Vec<Held> {
         let wanted = self.store.iter().filter(|(_, entity)| wanted(&entity.home));
         let mut held: Vec<_> = wanted.map(|(key, entity)| Held::new(key, &entity)).collect();
-        held.sort_by_key(|held| (held.home.number, held.home.block, held.kind as u8, held.transaction));
+        held.sort_by_key(|held| (held.home.number, held.home.block, held.kind, held.transaction));
         held
     }
 
@@ -82,17 +82,19 @@ impl Cache {
 // === impl Held ===
 
 impl Held {
+    /// Returns the name of its kind.
+    pub fn kind(&self) -> &'static str {
+        KINDS[self.kind]
+    }
+
     fn new(key: Key, entity: &Entity) -> Self {
         let content = entity.content();
-        let transaction = match content {
-            Some(Content::Transaction(_) | Content::Receipt(_)) => entity.locations().first().copied(),
-            _ => None,
-        };
+        let single = content.filter(|content| content.is_single());
         Self {
             key,
             kind: entity.kind(),
             home: *entity.home,
-            transaction,
+            transaction: single.and_then(|_| entity.locations().first().copied()),
             bytes: entity.weight() as u64,
             level: content.map(Content::level),
             origin: content.and_then(Content::origin).cloned(),

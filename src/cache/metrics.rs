@@ -6,7 +6,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::{Kind, entity::Entity};
+use super::entity::{Entity, KINDS};
 
 /// The cache's counters. A default one counts for nobody.
 #[derive(Clone, Debug)]
@@ -16,7 +16,7 @@ pub struct Metrics {
     evictions: Family<Labels, Counter>,
     capacity: Gauge,
     /// All of these, by kind, found without a lock.
-    by_kind: [Counted; Kind::ALL.len()],
+    by_kind: [Counted; KINDS.len()],
 }
 
 #[derive(Clone, Debug)]
@@ -37,8 +37,8 @@ impl Default for Metrics {
     fn default() -> Self {
         let (entries, bytes, evictions) =
             (Family::<_, Gauge>::default(), Family::<_, Gauge>::default(), Family::<_, Counter>::default());
-        let by_kind = Kind::ALL.map(|kind| {
-            let labels = Labels { kind: kind.as_str() };
+        let by_kind = KINDS.map(|kind| {
+            let labels = Labels { kind };
             Counted {
                 entries: entries.get_or_create_owned(&labels),
                 bytes: bytes.get_or_create_owned(&labels),
@@ -69,13 +69,13 @@ impl Metrics {
     }
 
     pub(super) fn came(&self, entity: &Entity) {
-        let counted = &self.by_kind[entity.kind() as usize];
+        let counted = &self.by_kind[entity.kind()];
         counted.entries.inc();
         counted.bytes.inc_by(signed(entity.weight() as u64));
     }
 
     pub(super) fn went(&self, entity: &Entity, evicted: bool) {
-        let counted = &self.by_kind[entity.kind() as usize];
+        let counted = &self.by_kind[entity.kind()];
         counted.entries.dec();
         counted.bytes.dec_by(signed(entity.weight() as u64));
         if evicted {

@@ -22,7 +22,6 @@ pub use self::{
     config::{Config, DiskConfig},
     deflated::{Deflated, Whole},
     disk::{Disk, DiskError},
-    entity::Kind,
     held::Held,
     location::{INDEXED_INLINE, Location},
     metrics::Metrics,

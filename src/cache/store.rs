@@ -6,8 +6,8 @@ use smallvec::SmallVec;
 use tokio::runtime::Handle;
 
 use super::{
-    Config, Deflated, Kind, Location, Metrics, Whole,
-    entity::{Entity, Key, Value},
+    Config, Deflated, Location, Metrics, Whole,
+    entity::{Entity, KINDS, Key, Value},
     location::LocationIndex,
     windowed::Windowed,
 };
@@ -303,9 +303,9 @@ impl Cache {
         (self.locations.len(), self.locations.allocated())
     }
 
-    /// How many entries of each kind there are; looks at all of them.
-    pub fn count(&self, kind: Kind) -> usize {
-        self.store.iter().filter(|(_, entity)| entity.kind() == kind).count()
+    /// Returns the number of entries of the kind with this name; looks at all of them.
+    pub fn count(&self, kind: &str) -> usize {
+        self.store.iter().filter(|(_, entity)| KINDS[entity.kind()] == kind).count()
     }
 
     /// Lets evictions that are due happen now; otherwise they happen along with other work.

@@ -33,17 +33,17 @@ const HASH: &str = "a string of 0x and 64 hex digits";
 const NUMBER_OR_TAG: &str =
     "a string: a hex number such as \"0x1b4\", or latest, safe, finalized, earliest or pending";
 
-/// A part of the chain's content.
+/// A part of the chain's content. The cache stores the first five, and labels them in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
     /// A block with whole transactions.
     Block,
     /// A block with the hashes of its transactions.
     BlockWithHashes,
-    /// A transaction.
-    Transaction,
     /// All receipts of a block.
     Receipts,
+    /// A transaction.
+    Transaction,
     /// The receipt of a transaction.
     Receipt,
     /// Number of transactions of a block.

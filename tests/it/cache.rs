@@ -2,7 +2,7 @@
 
 use bytesize::ByteSize;
 use holdfast::{
-    cache::{Cache, Config, Kind, Metrics},
+    cache::{Cache, Config, Metrics},
     devchain::DevChain,
     eth::{At, Block, BlockHash, BlockNumber, TxHash},
     verify::{self, Verified},
@@ -47,8 +47,8 @@ fn a_full_cache_admits_the_newest_block_and_keeps_to_its_size() {
     let (entries, bytes) = cache.sizes();
     let (located, index) = cache.located();
     println!("{entries} entries, {bytes} bytes of {limit}; {located} transactions located in {index} bytes");
-    assert!(cache.count(Kind::Block) < 120, "nothing was evicted: the limit is too large for this test");
-    assert_eq!(located, cache.count(Kind::Block) * 10, "locations go with their blocks");
+    assert!(cache.count("block") < 120, "nothing was evicted: the limit is too large for this test");
+    assert_eq!(located, cache.count("block") * 10, "locations go with their blocks");
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn hot_blocks_survive_a_cold_scan() {
             assert_eq!([(); 3].map(|()| read(&cache, &block)), [false, true, true]);
         }
     }
-    assert!(cache.count(Kind::Block) < 80, "the limit is too large for this test");
+    assert!(cache.count("block") < 80, "the limit is too large for this test");
     let ratio = f64::from(hits) / f64::from(reads);
     assert!(ratio >= 0.9, "{ratio}");
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use bytesize::ByteSize;
 use flate2::{Decompress, FlushDecompress};
 use holdfast::{
-    cache::{self, Cache, Deflated, Kind, Whole},
+    cache::{self, Cache, Deflated, Whole},
     config::Config,
     devchain::DevChain,
     eth::{At, Block, BlockHash, BlockNumber},
@@ -360,11 +360,11 @@ fn a_deflated_form_goes_with_its_content() {
     let second = cache.insert_block(second);
     assert!(!has(&first) && !has(&second));
     cache.settle();
-    assert_eq!(cache.count(Kind::Deflated), 0);
+    assert_eq!(cache.count("deflated"), 0);
     // It was being made when its content was replaced.
     deflate(&cache, &first);
     assert!(!has(&first) && !has(&second));
-    assert_eq!(cache.count(Kind::Deflated), 0);
+    assert_eq!(cache.count("deflated"), 0);
     // It is made of the new one, and the old one is still being served to somebody.
     deflate(&cache, &second);
     assert!(!has(&first) && has(&second));
@@ -373,7 +373,7 @@ fn a_deflated_form_goes_with_its_content() {
     cache.remove(second.hash(), None);
     assert!(!has(&second));
     cache.settle();
-    assert_eq!((cache.count(Kind::Deflated), cache.count(Kind::Block)), (0, 0));
+    assert_eq!((cache.count("deflated"), cache.count("block")), (0, 0));
     deflate(&cache, &second);
     assert!(!has(&second), "it does not come back by way of what was being made of it");
 
@@ -430,7 +430,7 @@ fn a_deflated_form_weighs_like_anything_else() {
             assert!(deflated.bytes().len() < deflated.len() * 7 / 10, "{}", deflated.bytes().len());
         }
     }
-    assert!(cache.count(Kind::Deflated) > 1 && cache.count(Kind::Deflated) < 60);
+    assert!(cache.count("deflated") > 1 && cache.count("deflated") < 60);
 }
 
 proptest! {
