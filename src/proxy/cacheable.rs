@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::{
-    ReadCall, Request, Source,
+    ReadCall, Request,
     fetch::Fetched,
     look::{NULL, counted, hashes_only},
 };
@@ -49,16 +49,6 @@ impl Cacheable {
         let Fetched::Content(content) = fetched else { return None };
         let home = content.named_home().filter(|_| !content.is_single())?;
         (home.number != asked).then_some((asked, home.block))
-    }
-}
-
-/// Returns whether an answer from this source is a part of it, rather than all of it as it came.
-pub(super) fn is_cut_from(query: Query, source: Source) -> bool {
-    match source {
-        Source::Block => query.part != Part::Block,
-        Source::Head => query.part != Part::BlockWithHashes,
-        Source::Receipts => query.part != Part::Receipts,
-        Source::Transaction | Source::Receipt | Source::View | Source::Identity => false,
     }
 }
 

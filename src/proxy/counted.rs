@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn each_has_a_name_of_its_own() {
-        let source = Source::Block;
+        let source = Source::View;
         let outcomes = [
             Outcome::Hit(source),
             Outcome::Derived(source),

@@ -119,13 +119,13 @@ impl Memory<'_> {
             (Part::Receipts, _) => self.block_receipts(query, packet),
             (Part::Receipt, _) => Look::Forward,
             (Part::TransactionCount, at) => self.count(at, packet, |cache, hash| {
-                let count = proved(cache.block(hash)).map(|block| (block.len(), Source::Block));
-                count.or_else(|| Some((proved(cache.thin(hash))?.len(), Source::Head)))
+                let count = proved(cache.block(hash)).map(|block| (block.len(), Part::Block));
+                count.or_else(|| Some((proved(cache.thin(hash))?.len(), Part::BlockWithHashes)))
             }),
             // How many there are is proved only where there are none.
             (Part::UncleCount, at) => self.count(at, packet, |cache, hash| {
                 let block = proved(cache.block(hash)).filter(|block| block.header().uncles == 0);
-                block.map(|_| (0, Source::Block))
+                block.map(|_| (0, Part::Block))
             }),
             (Part::Number, _) => self.head_number(packet),
         }
@@ -157,7 +157,7 @@ impl Memory<'_> {
                 let renew = self
                     .renews(Kind::Transactions, &thin, thin.header().number)
                     .then_some(Query::new(Part::BlockWithHashes, hash));
-                let piece = Piece { bytes: thin.bytes(), source: Source::Head, whole: None, renew };
+                let piece = Piece::cached(Part::BlockWithHashes, thin.bytes(), renew);
                 Some(piece.of_whole(packet, || Some(Whole::thin(&thin))))
             }
             (None, true) => None,
@@ -199,7 +199,7 @@ impl Memory<'_> {
         let content = |hash| {
             let receipts = self.receipts_of(hash)?;
             let renew = self.receipts_renew(&receipts);
-            let piece = Piece { bytes: receipts.all(), source: Source::Receipts, whole: None, renew };
+            let piece = Piece::cached(Part::Receipts, receipts.all(), renew);
             Some(piece.of_whole(packet, || Whole::receipts(&receipts)))
         };
         match self.in_block(query, packet, content) {
@@ -221,11 +221,11 @@ impl Memory<'_> {
         &self,
         block: At,
         packet: &PacketContext,
-        count: impl Fn(&Cache, BlockHash) -> Option<(usize, Source)>,
+        count: impl Fn(&Cache, BlockHash) -> Option<(usize, Part)>,
     ) -> Look {
         let content = |hash| {
-            let (count, source) = count(self.cache, hash)?;
-            Some(Piece { bytes: counted(count), source, whole: None, renew: None })
+            let (count, part) = count(self.cache, hash)?;
+            Some(Piece::cached(part, counted(count), None))
         };
         let look = self.in_block(Query::new(Part::Block, block), packet, content);
         if let Look::Hit(Piece { source: Source::View, .. }) = look {

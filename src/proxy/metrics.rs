@@ -258,7 +258,7 @@ impl Metrics {
         Totals {
             calls: self.0.by_method.iter().flatten().map(Counter::get).sum(),
             hits: all(Counted::Answered(Outcome::Hit(Source::View)))
-                + all(Counted::Answered(Outcome::Derived(Source::Block)))
+                + all(Counted::Answered(Outcome::Derived(Source::View)))
                 + restored.iter().sum::<u64>(),
             restored,
             joined: all(Counted::Answered(Outcome::Joined)),

@@ -12,7 +12,6 @@ use tower::{Layer, Service};
 
 use super::{
     Answered, CallError, Outcome, PacketContext, ReadCall, Request, Source,
-    cacheable::is_cut_from,
     compress::Compressor,
     fetch::Fetcher,
     look::{Last, Look, Meaning, Memory, Piece},
@@ -154,8 +153,10 @@ impl Recollection {
     /// What was found, as an answer, deflated where it can be.
     pub(super) fn hit(&self, query: Query, Piece { bytes, source, whole, .. }: Piece) -> Answered {
         let deflated = whole.and_then(|whole| self.compressor.deflated(&self.fetcher, whole, &bytes));
-        let outcome =
-            if is_cut_from(query, source) { Outcome::Derived(source) } else { Outcome::Hit(source) };
+        let outcome = match source {
+            Source::Cached(part) if part != query.part => Outcome::Derived(source),
+            _ => Outcome::Hit(source),
+        };
         Answered { deflated, ..Answered::new(Answer::Result(bytes), outcome) }
     }
 }

@@ -9,7 +9,7 @@ use super::{Bucket, PacketContext, Policy};
 use crate::{
     cache::{Deflated, tier::TierKind},
     client::Client,
-    eth::{MethodLabel, ParamError, Query},
+    eth::{MethodLabel, ParamError, Part, Query},
     jsonrpc::{Answer, Call, MethodName, Params, RawId},
 };
 
@@ -82,16 +82,8 @@ pub enum Outcome {
 /// What in memory gave the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
-    /// A block.
-    Block,
-    /// A head, with hashes of transactions.
-    Head,
-    /// The receipts of a block.
-    Receipts,
-    /// A transaction that came alone.
-    Transaction,
-    /// A receipt that came alone.
-    Receipt,
+    /// A cached entry with this part of a block.
+    Cached(Part),
     /// What is known of the chain: a height, or that there is nothing.
     View,
     /// Who the upstream is.
@@ -193,12 +185,15 @@ impl Outcome {
 impl Source {
     fn cache_status(self) -> &'static str {
         match self {
-            Self::Block => "holdfast; hit; detail=block",
-            Self::Head => "holdfast; hit; detail=head",
-            Self::Receipts => "holdfast; hit; detail=receipts",
-            Self::Transaction => "holdfast; hit; detail=transaction",
-            Self::Receipt => "holdfast; hit; detail=receipt",
-            Self::View => "holdfast; hit; detail=view",
+            Self::Cached(Part::Block) => "holdfast; hit; detail=block",
+            Self::Cached(Part::BlockWithHashes) => "holdfast; hit; detail=head",
+            Self::Cached(Part::Receipts) => "holdfast; hit; detail=receipts",
+            Self::Cached(Part::Transaction) => "holdfast; hit; detail=transaction",
+            Self::Cached(Part::Receipt) => "holdfast; hit; detail=receipt",
+            // No entry is a number.
+            Self::View | Self::Cached(Part::TransactionCount | Part::UncleCount | Part::Number) => {
+                "holdfast; hit; detail=view"
+            }
             Self::Identity => "holdfast; hit; detail=identity",
         }
     }

@@ -32,7 +32,7 @@ impl Memory<'_> {
         let renew = self
             .renews(Kind::Transactions, block, header.number)
             .then_some(Query::new(Part::Block, header.hash));
-        Piece { bytes, source: Source::Block, whole: None, renew }
+        Piece::cached(Part::Block, bytes, renew)
     }
 
     /// A transaction out of its block, or one that came alone. That there is none at a position is said
@@ -48,9 +48,7 @@ impl Memory<'_> {
         {
             return match block.transaction(index) {
                 Some(bytes) => Some(self.block_piece(&block, bytes)),
-                None if or_null && block.is_proved() => {
-                    Some(Piece { bytes: NULL, source: Source::Block, whole: None, renew: None })
-                }
+                None if or_null && block.is_proved() => Some(Piece::cached(Part::Block, NULL, None)),
                 None => None,
             };
         }
@@ -62,7 +60,7 @@ impl Memory<'_> {
         let number = lone.place()?.number;
         let renew =
             self.renews(Kind::Transactions, &lone, number).then_some(Query::transaction_in(hash, index));
-        Some(Piece { bytes: lone.bytes(), source: Source::Transaction, whole: None, renew })
+        Some(Piece::cached(Part::Transaction, lone.bytes(), renew))
     }
 
     pub(super) fn receipt_piece(
@@ -75,18 +73,13 @@ impl Memory<'_> {
             && let Some(receipts) = self.receipts_of(hash)
         {
             let renew = self.receipts_renew(&receipts);
-            return Some(Piece {
-                bytes: receipts.receipt(index)?,
-                source: Source::Receipts,
-                whole: None,
-                renew,
-            });
+            return Some(Piece::cached(Part::Receipts, receipts.receipt(index)?, renew));
         }
         let lone = self.cache.lone_receipt(hash, index)?;
         let renew = self
             .renews(Kind::Receipts, &lone, lone.place().number)
             .then_some(Query::new(Part::Receipt, transaction));
-        Some(Piece { bytes: lone.bytes(), source: Source::Receipt, whole: None, renew })
+        Some(Piece::cached(Part::Receipt, lone.bytes(), renew))
     }
 
     pub(super) fn receipts_renew(&self, receipts: &Verified<Receipts>) -> Option<Query> {
@@ -127,6 +120,11 @@ impl Memory<'_> {
 // === impl Piece ===
 
 impl Piece {
+    /// An answer out of the cached entry with this part.
+    pub(super) fn cached(part: Part, bytes: Bytes, renew: Option<Query>) -> Self {
+        Self { bytes, source: Source::Cached(part), whole: None, renew }
+    }
+
     /// A height.
     pub(in crate::proxy) fn of_number(number: BlockNumber) -> Self {
         Self::of_view(format!("\"{number}\"").into())
