@@ -76,9 +76,10 @@ pub(super) fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[Netwo
     client
 }
 
-/// Who counts as the client at an address. Many clients share one that is a trusted proxy's own: it forwarded no other.
+/// Returns the client at an address. Many clients share a trusted proxy's own address, if it forwarded no other, and the
+/// loopback address that a loopback listener sees. An address that a proxy on this machine forwarded is one client's.
 pub(super) fn client_at(address: IpAddr, is_loopback: bool, trusted: &[Network]) -> Client {
-    if is_loopback || is_trusted(address, trusted) {
+    if is_trusted(address, trusted) || (is_loopback && address.is_loopback()) {
         Client::Shared(network(address))
     } else {
         Client::Address(network(address))
@@ -202,7 +203,14 @@ mod tests {
         let at = |address, is_loopback| client_at(ip(address), is_loopback, &trusted);
         assert_eq!(at("9.9.9.9", false), Client::Address(ip("9.9.9.9")));
         assert_eq!(at("10.0.0.1", false), Client::Shared(ip("10.0.0.1")));
+        assert_eq!(at("10.0.0.1", true), Client::Shared(ip("10.0.0.1")));
         assert_eq!(at("127.0.0.1", true), Client::Shared(ip("127.0.0.1")));
+        assert_eq!(at("::1", true), Client::Shared(network(ip("::1"))));
+        assert_eq!(
+            at("9.9.9.9", true),
+            Client::Address(ip("9.9.9.9")),
+            "a proxy on this machine forwarded it"
+        );
     }
 
     #[test]

@@ -6,7 +6,7 @@ use holdfast::{config::Config, devchain::Fault};
 use serde_json::json;
 use tokio::time::{self, Instant};
 
-use super::{KEY, OTHER, key};
+use super::{KEY, OTHER, chain_id, key, status};
 use crate::support::{
     client::{self, Raw, post_head},
     eventually, in_memory, proxy, upstream,
@@ -104,6 +104,35 @@ async fn a_client_with_huge_batches_of_hits_leaves_turns_to_others() {
     assert!(modest.await.unwrap()["hash"].is_string());
     assert!(!greedy.is_finished(), "the batch was served first, and whole");
     assert_eq!(greedy.await.unwrap().0, 200);
+}
+
+/// A reverse proxy on the same machine: its clients are told apart though the listener is on loopback.
+#[tokio::test]
+async fn forwarded_address_has_half_of_the_requests() {
+    let node = upstream::devchain().run().await;
+    let proxy = proxy::new()
+        .upstream(&node)
+        .config(|config| {
+            config.http.max_in_flight = 8;
+            config.http.trusted_proxies = vec!["127.0.0.1".parse().unwrap()];
+        })
+        .run()
+        .await;
+    let mut holders = Vec::new();
+    for _ in 0..8 {
+        let mut holder = Raw::connect(proxy.address()).await;
+        let head = post_head(1000).replace("\r\n\r\n", "\r\nx-forwarded-for: 1.1.1.1\r\n\r\n");
+        holder.write(head).await;
+        holders.push(holder);
+    }
+    let client = client::http(&proxy);
+    let from = async |forwarded: &str| {
+        status(chain_id(client.post()).header("x-forwarded-for", forwarded)).await.as_u16()
+    };
+    eventually("it is shed", async || from("1.1.1.1").await == 503).await;
+    for _ in 0..10 {
+        assert_eq!((from("2.2.2.2").await, from("1.1.1.1").await), (200, 503));
+    }
 }
 
 #[tokio::test]
