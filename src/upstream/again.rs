@@ -40,7 +40,7 @@ pub(super) fn another(call: &Call, outcome: &Result<Accepted, UpstreamError>) ->
             let must_be = call.need.null_elsewhere || call.need.is_head;
             return (must_be && is_absent(accepted)).then_some(Another::Null);
         }
-        Err(error) if !call.is_repeatable() => error.never_sent(),
+        Err(error) if !call.is_repeatable() => error.never_sent() && !call.is_filter(),
         Err(UpstreamError::TooLarge { together, .. }) => call.has_known_shape() && !together,
         Err(UpstreamError::Status(status)) if is_about_size(*status) => false,
         Err(error) => error.retry() != Retry::Never,

@@ -169,7 +169,13 @@ impl Call {
     pub(super) fn is_repeatable(&self) -> bool {
         // Beside what reads see, these may change what a node is or mines.
         const DEEDS: [&str; 4] = ["personal_", "admin_", "engine_", "eth_submit"];
+        let method = self.method.as_str();
         // A second `eth_newFilter` leaves a filter behind, and a poll removes from the filter what it returns.
+        !is_write(method) && !self.is_filter() && !DEEDS.iter().any(|deed| method.starts_with(deed))
+    }
+
+    /// Returns whether it creates, polls or removes a filter, which only the node that created it has.
+    pub(super) fn is_filter(&self) -> bool {
         const FILTERS: [&str; 6] = [
             "eth_newFilter",
             "eth_newBlockFilter",
@@ -178,8 +184,7 @@ impl Call {
             "eth_getFilterLogs",
             "eth_uninstallFilter",
         ];
-        let method = self.method.as_str();
-        !is_write(method) && !FILTERS.contains(&method) && !DEEDS.iter().any(|deed| method.starts_with(deed))
+        FILTERS.contains(&self.method.as_str())
     }
 }
 

@@ -99,13 +99,15 @@ impl Pool {
                 return two_choices(eligible).cloned().ok_or(None);
             }
             match current.eligible(calls, need, now) {
-                Eligible::Yes(cost) if cost.lacks() => {
+                Eligible::Yes(cost) if cost.lacks() && !need.filter => {
                     let has_it = eligible.iter().filter(|(cost, _)| !cost.lacks());
                     let has_it: Vec<_> = has_it.cloned().collect();
                     return Ok(two_choices(&has_it).cloned().unwrap_or(current));
                 }
                 Eligible::Yes(_) => return Ok(current),
-                Eligible::After(wait) if wait <= left => return Err(Some(wait)),
+                Eligible::After(wait) if wait <= if need.filter { self.max_wait } else { left } => {
+                    return Err(Some(wait));
+                }
                 // So many wait for it that this one has waited long enough: it does well all the same.
                 Eligible::After(wait) if wait <= self.max_wait => {
                     return two_choices(eligible).cloned().ok_or(Some(wait));

@@ -84,6 +84,8 @@ pub struct Need {
     /// A forwarded call: the primary answers it, or another endpoint if the primary fails. It leaves the last call of the
     /// primary's rate to the view, and its failure alone does not make another endpoint the primary.
     pub forwarded: bool,
+    /// A filter call: only the primary answers it, since each node has filter ids of its own.
+    pub filter: bool,
     /// The answer is a head: what it shows is all that the endpoint has.
     pub is_head: bool,
     /// A `null` may only mean that this endpoint has not got it yet: one other is asked, once.
@@ -460,7 +462,7 @@ fn together(calls: &Calls) -> Need {
         head: calls.iter().filter_map(|call| call.need.head).max(),
         followed: calls.iter().any(|call| call.need.followed),
         forwarded: calls.iter().any(|call| call.need.forwarded),
-        is_head: false,
-        null_elsewhere: false,
+        filter: calls.iter().any(Call::is_filter),
+        ..Need::default()
     }
 }

@@ -1,20 +1,25 @@
 //! Filter methods go to the primary endpoint, with the node's own ids.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering::Relaxed},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
 };
 
+use futures_util::future::join_all;
 use holdfast::{
     config::Config,
     devchain::{DevChain, Fault},
-    upstream::{EndpointConfig, EndpointParts, UpstreamError},
+    upstream::{EndpointConfig, EndpointParts, RateConfig, UpstreamError},
 };
 use serde_json::{Value, json};
+use tokio::time;
 use tower::{ServiceExt, service_fn, util::BoxCloneSyncService};
 
 use crate::{
-    pool::{hash, in_order, introduced, twins},
+    pool::{followed, hash, in_order, introduced, twins},
     support::in_memory::{self, InMemory},
 };
 
@@ -129,6 +134,15 @@ async fn after_a_switch_the_new_node_says_filter_not_found() {
     let filter = program.ask(NEW, json!([])).await;
     assert_eq!((first.count(NEW), second.count(NEW)), (1, 0));
     is_down.store(true, Relaxed);
+    // Not of another node as long as this one is the primary: there the id may be another client's filter.
+    let (status, reply) = program.call(CHANGES, json!([filter])).await;
+    assert_eq!((status, &reply["error"]["code"]), (502, &json!(-32010)), "{reply}");
+    assert_eq!(program.call(NEW, json!([])).await.0, 502);
+    assert_eq!((second.count(CHANGES), second.count(NEW)), (0, 0));
+    assert_eq!(followed(&program).as_deref(), Some("devchain 0"));
+    time::sleep(Duration::from_secs(2)).await;
+    program.ask("eth_blockNumber", json!([])).await;
+    assert_eq!(followed(&program).as_deref(), Some("devchain 1"));
     not_found(&program, CHANGES, &filter).await;
     assert_eq!(second.count(CHANGES), 1);
     // The client creates the filter again and goes on.
@@ -136,6 +150,25 @@ async fn after_a_switch_the_new_node_says_filter_not_found() {
     assert_eq!((first.count(NEW), second.count(NEW)), (1, 1));
     second.mine(1);
     assert_eq!(program.ask(CHANGES, json!([again])).await, json!([hash(&second, 121)]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn filters_wait_for_the_primary_at_its_rate() {
+    let (first, second) = twins();
+    let mut config = in_order();
+    config.upstream.endpoints[0].rate = Some(RateConfig { per_second: 5, burst: 5 });
+    let program = in_memory::program_over(&[&first, &second], &config);
+    introduced(&program).await;
+    time::sleep(Duration::from_secs(2)).await;
+    let filter = program.ask(NEW, json!([])).await;
+    // More than the primary takes while a call waits.
+    let polls = join_all((0..40).map(|_| program.call(CHANGES, json!([filter])))).await;
+    let (answered, limited): (Vec<_>, Vec<_>) = polls.into_iter().partition(|(status, _)| *status == 200);
+    assert!(answered.len() >= 5 && limited.len() >= 5, "{} of 40 were answered", answered.len());
+    assert!(answered.iter().all(|(_, reply)| reply["result"] == json!([])), "{answered:?}");
+    assert!(limited.iter().all(|(_, reply)| reply["error"]["code"] == -32005), "{limited:?}");
+    assert_eq!(second.count(CHANGES), 0);
+    assert_eq!(followed(&program).as_deref(), Some("devchain 0"));
 }
 
 #[tokio::test(start_paused = true)]
