@@ -116,8 +116,16 @@ impl Index {
         self.find(part, hash).is_some_and(|(at, _)| part == Part::Receipts || self.is_trusted(at.segment))
     }
 
-    /// The block at this number. Above the finalized block there is none: in a directory that was copied while it was written,
-    /// segments may be newer than the note of that block, which is what a node confirms.
+    /// Blocks of this generation above the finalized block, which is the one that a node confirms. In a directory that was
+    /// copied while it was written, and after a power cut, segments may be newer than the note of that block.
+    pub(super) fn above_finalized(&self) -> Vec<BlockHash> {
+        let finalized = self.finalized.map(|(number, _)| number);
+        let heads = self.trusted_segments().flat_map(|segment| &segment.heads);
+        let blocks = heads.filter(|head| matches!(head.kind, Kind::Kept(Part::Block)));
+        blocks.filter(|head| Some(head.number) > finalized).map(|head| head.hash).collect()
+    }
+
+    /// The block at this number. Above the finalized block there is none.
     pub(super) fn hash_at(&self, number: BlockNumber) -> Option<BlockHash> {
         self.finalized.filter(|(finalized, _)| number <= *finalized)?;
         self.head(*self.numbers.get(&number)?).map(|head| head.hash)

@@ -87,6 +87,10 @@ impl Log {
         self.index.read().finalized
     }
 
+    pub(super) fn above_finalized(&self) -> Vec<BlockHash> {
+        self.index.read().above_finalized()
+    }
+
     /// Where a transaction may be. Mostly nowhere, or at one place.
     pub(super) fn hints(&self, transaction: TxHash) -> Vec<Hint> {
         let key = segment::key(transaction);
@@ -266,12 +270,13 @@ fn seal(segment: &Segment, folder: &Folder) -> io::Result<Option<Table>> {
 
 /// The generation of numbers and transactions that count.
 fn read_generation(folder: &Folder, segments: &[Segment]) -> io::Result<u32> {
-    if let Some(noted) = note::read(&folder.generation(), folder.seal()) {
-        return Ok(u32::from_le_bytes(noted));
-    }
-    // Nothing that is there counts, if anything is: perhaps it was to be forgotten.
     let finalized = finalized_note(folder).map(|(generation, ..)| generation);
     let last = segments.iter().map(|segment| segment.generation).chain(finalized).max();
+    let noted = note::read(&folder.generation(), folder.seal()).map(u32::from_le_bytes);
+    if let Some(noted) = noted.filter(|noted| Some(*noted) >= last) {
+        return Ok(noted);
+    }
+    // Nothing that is there counts, if anything is: perhaps it was to be forgotten, or the note is the oldest file of a copy.
     let generation = last.map_or(0, |last| last.saturating_add(1));
     write_generation(folder, generation)?;
     Ok(generation)

@@ -77,6 +77,13 @@ impl Writer {
         self.shared.logs.write().insert(chain, log.clone());
         // What had no index has one now.
         self.make_room(Some(&log), 0)?;
+        // On disk, too: after the next start the finalized block may be higher than these.
+        let above = log.above_finalized();
+        let are_removed = log.finalized().is_some()
+            && above.iter().all(|hash| self.remove(chain, Part::Block, *hash).is_ok());
+        if !above.is_empty() && !are_removed {
+            self.forget_canonicity(chain)?;
+        }
         Ok(log)
     }
 

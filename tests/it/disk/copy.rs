@@ -124,7 +124,7 @@ async fn copy_made_while_canonicity_is_forgotten_is_of_one_history() {
     let names: Vec<_> = before.keys().chain(after.keys()).collect();
     let mut dice = fastrand::Rng::with_seed(7);
     let mut answered = 0;
-    for round in 0..200 {
+    for round in 0..80 {
         let copy = Directory::new();
         for name in &names {
             let chosen = match (round, dice.u8(0..20)) {
@@ -140,7 +140,62 @@ async fn copy_made_while_canonicity_is_forgotten_is_of_one_history() {
                 fs::write(path, bytes).unwrap();
             }
         }
-        answered += check(&open_when_free(&copy.0, ByteSize::mib(1)), NUMBERS).await;
+        let disk = open_when_free(&copy.0, ByteSize::mib(1));
+        answered += check(&disk, NUMBERS).await;
+        // Finality goes on with the history that was confirmed, here and after a restart.
+        let finalized = disk.finalized(CHAIN).await.unwrap();
+        let history = finalized.map_or(1, |(number, hash)| u64::from(block(number.0, 0).hash != hash));
+        let higher = block(NUMBERS, history);
+        disk.note_finalized(CHAIN, higher.number, higher.hash).await.unwrap();
+        check(&disk, NUMBERS).await;
+        drop(disk);
+        let disk = open_when_free(&copy.0, ByteSize::mib(1));
+        check(&disk, NUMBERS).await;
+        // All is forgotten here, too.
+        disk.forget_canonicity(CHAIN).await.unwrap();
+        drop(disk);
+        let disk = open_when_free(&copy.0, ByteSize::mib(1));
+        disk.note_finalized(CHAIN, higher.number, higher.hash).await.unwrap();
+        assert_eq!(check(&disk, NUMBERS).await, 0);
     }
     assert!(answered > NUMBERS, "only {answered} numbers were answered");
+}
+
+/// `cp` took the note of the finalized block first and the segments later, and what came between was of another history.
+#[tokio::test]
+async fn numbers_above_the_finalized_block_of_a_copy_never_count() {
+    const COMMON: u64 = 10;
+    const NUMBERS: u64 = 20;
+    let directory = Directory::new();
+    let disk = directory.open(ByteSize::mib(1));
+    for number in 0..=COMMON {
+        write(&disk, number, 0).await;
+    }
+    let note = directory.folder(CHAIN).join("finalized");
+    let copied = fs::read(&note).unwrap();
+    for number in COMMON + 1..NUMBERS {
+        write(&disk, number, 0).await;
+    }
+    drop(disk);
+    fs::write(note, copied).unwrap();
+
+    let mut disk = directory.open(ByteSize::mib(1));
+    let higher = block(NUMBERS, 1);
+    disk.note_finalized(CHAIN, higher.number, higher.hash).await.unwrap();
+    for _ in 0..2 {
+        for number in 0..NUMBERS {
+            let expected = (number <= COMMON).then(|| block(number, 0).hash);
+            assert_eq!(disk.hash_at(CHAIN, BlockNumber(number)).await.unwrap(), expected, "number {number}");
+            let place = disk.place_of(CHAIN, block(number, 0).transactions[0]).await.unwrap();
+            assert_eq!(place.is_some(), number <= COMMON, "number {number}");
+        }
+        drop(disk);
+        disk = directory.open(ByteSize::mib(1));
+    }
+    // The same numbers are written again.
+    for history in [0, 1] {
+        write(&disk, COMMON + 1, history).await;
+        let said = disk.hash_at(CHAIN, BlockNumber(COMMON + 1)).await.unwrap();
+        assert_eq!(said, Some(block(COMMON + 1, history).hash));
+    }
 }

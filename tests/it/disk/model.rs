@@ -85,7 +85,21 @@ impl Model {
                     self.finalized = Some((content.number, content.hash));
                 }
             }
-            Step::Reopen => {}
+            Step::Reopen => self.drop_above_finalized(),
+        }
+    }
+
+    /// No node has confirmed a block above the finalized one: it is no longer there. Without a finalized block all that
+    /// is canonical is forgotten.
+    fn drop_above_finalized(&mut self) {
+        let Some((finalized, _)) = self.finalized else {
+            self.standing.clear();
+            self.numbers.clear();
+            return;
+        };
+        self.numbers.retain(|number, _| *number <= finalized.0);
+        for block in self.standing.extract_if(|block| block.0 > finalized.0) {
+            self.parts.entry(block).or_default().remove(&Part::Block);
         }
     }
 
