@@ -99,6 +99,10 @@ impl Service<Request> for Responder {
         match query {
             Some(Ok(query)) => {
                 let asked = Cacheable { query: *query, request: request.clone() };
+                if query.tag().is_some() {
+                    // Takes its turn once it knows the block: a refresh of the view is for all clients.
+                    return Box::pin(inner.clone().answer(asked));
+                }
                 inner.in_turn(client, inner.clone().answer(asked))
             }
             Some(Err(error)) => Box::pin(ready(Err(CallError::Params(error.clone())))),
@@ -244,13 +248,15 @@ impl Inner {
         arrival: Stamp,
     ) -> Result<Answered, CallError> {
         let packet = asked.request.packet();
+        let client = packet.caller().client;
         loop {
             // A head that is tracked is known to stay; the others may be below all that is tracked.
             let since = if tag == Tag::Latest { arrival } else { self.fetcher.view.clock().now() };
             let Some(link) = self.find_meaning(asked, tag, arrival).await? else {
                 // The wait may have shown a stranger.
                 self.confirm().await?;
-                let answered = Box::pin(self.forward_as_asked(asked, arrival)).await?.answered;
+                let forwarding = Box::pin(self.forward_as_asked(asked, arrival));
+                let answered = self.turns.within(client, forwarding).await?.answered;
                 let is_block = answered.answer.is_content();
                 // Nothing tells whether it is the block that the other calls are answered from.
                 if is_block && packet.shares(tag) && !self.fetcher.view.tracker().is_suspended() {
@@ -260,7 +266,15 @@ impl Inner {
             };
             let answered = match asked.query.part {
                 Part::Number => self.memory.hit(asked.query, Piece::of_number(link.number)),
-                _ => self.answer_content(&asked.of_block(link.hash), arrival).await?,
+                _ => {
+                    let asked = asked.of_block(link.hash);
+                    match self.memory.look(asked.query, packet) {
+                        Look::Hit(piece) => self.memory.hit(asked.query, piece),
+                        _ => {
+                            self.turns.within(client, Box::pin(self.answer_content(&asked, arrival))).await?
+                        }
+                    }
+                }
             };
             let is_denied = self.is_denied(asked, link, &answered).await;
             if (is_denied || self.is_left(tag, link, since)) && packet.unpin(tag, link) {

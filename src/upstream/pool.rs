@@ -86,6 +86,8 @@ pub struct Need {
     pub forwarded: bool,
     /// A filter call: only the primary answers it, since each node has filter ids of its own.
     pub filter: bool,
+    /// A call of the canonical view itself, for which all clients wait: it takes no slot of `max_in_flight`.
+    pub for_view: bool,
     /// The answer is a head: what it shows is all that the endpoint has.
     pub is_head: bool,
     /// A `null` may only mean that this endpoint has not got it yet: one other is asked, once.

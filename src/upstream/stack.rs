@@ -241,9 +241,12 @@ fn slots(inner: impl Layered, max: usize, wait: Duration) -> impl Layered {
     service_fn(move |calls: Calls| -> Attempt {
         let (inner, slots) = (inner.clone(), slots.clone());
         Box::pin(async move {
-            let _slot = match timeout(wait, slots.acquire()).await {
-                Ok(slot) => slot.expect("the semaphore is never closed"),
-                Err(_) => return Err(UpstreamError::Busy),
+            // The view has few: one refresh of each tag at a time.
+            let _slot = if calls.iter().all(|call| call.need.for_view) {
+                None
+            } else {
+                let slot = timeout(wait, slots.acquire()).await.map_err(|_| UpstreamError::Busy)?;
+                Some(slot.expect("the semaphore is never closed"))
             };
             inner.oneshot(calls).await
         })

@@ -606,6 +606,36 @@ async fn many_calls_at_an_endpoints_rate_do_not_keep_the_view_from_being_new() {
     assert_eq!(program.metric("heads_total{reason=\"reorg\"}"), 0);
 }
 
+/// Forwarded calls that take long do not keep the view from being new, either.
+#[tokio::test(start_paused = true)]
+async fn refresh_of_the_head_needs_no_slot() {
+    let (node, _) = twins();
+    let mut config = Config::default();
+    config.upstream.max_in_flight = 4;
+    let program = in_memory::program(&node, &config);
+    program.ask("eth_blockNumber", json!([])).await;
+    node.fail(Fault::Queue(Duration::from_secs(20))).on(BALANCE).always();
+    let crowd = join_all((0..4).map(|_| program.call(BALANCE, somebody())));
+    let heads = async {
+        for _ in 0..4 {
+            node.mine(1);
+            time::sleep(Duration::from_millis(1_500)).await;
+            for tag in ["latest", "safe", "finalized"] {
+                let params = json!([tag, false]);
+                assert_eq!(
+                    program.ask(BLOCK_AT, params.clone()).await,
+                    truth(&node, BLOCK_AT, &params),
+                    "{tag}"
+                );
+            }
+        }
+    };
+    tokio::select! {
+        () = heads => {}
+        _ = crowd => panic!("the slots were free"),
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn one_that_is_behind_is_not_followed_backwards() {
     for fault in [Fault::Reset, Fault::RateLimited { retry_after: Some(30) }] {

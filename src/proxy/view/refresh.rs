@@ -679,7 +679,7 @@ impl View {
         let known = KnownAt::new(self.cache.clone(), self.clone(), sent);
         let check = self.verifier.check_for(query, Arc::new(known));
         let (block, is_head) = (query.number(), query.at == At::Tag(Tag::Latest));
-        let need = Need { block, followed: true, is_head, ..Need::default() };
+        let need = Need { block, followed: true, for_view: true, is_head, ..Need::default() };
         (Call::of(query).with_check(check.clone()).with_need(need), check)
     }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use holdfast::{config::Config, devchain::Fault};
 use serde_json::json;
 use tokio::time::{self, Instant};
@@ -132,6 +133,32 @@ async fn forwarded_address_has_half_of_the_requests() {
     eventually("it is shed", async || from("1.1.1.1").await == 503).await;
     for _ in 0..10 {
         assert_eq!((from("2.2.2.2").await, from("1.1.1.1").await), (200, 503));
+    }
+}
+
+/// Many clients share the address of a loopback listener, so its turns may all be taken.
+#[tokio::test]
+async fn slow_calls_of_a_shared_address_leave_the_head_to_its_other_clients() {
+    let node = upstream::devchain().blocks(9, 2).run().await;
+    let proxy = proxy::new().upstream(&node).config(|config| config.upstream.max_in_flight = 4).run().await;
+    let client = client::http(&proxy);
+    assert_eq!(client.call("eth_blockNumber", json!([])).await.json()["result"], "0x9");
+    node.fail(Fault::Queue(SLOW)).on(BALANCE).always();
+    let slow =
+        || async { client::http(&proxy).call(BALANCE, json!([format!("0x{:040x}", 1), "latest"])).await };
+    let crowd = join_all((0..8).map(|_| slow()));
+    let head = async {
+        eventually("the slots are taken", async || node.most_at_once() == 4).await;
+        for number in 10..13 {
+            node.mine(1);
+            time::sleep(Duration::from_millis(1100)).await;
+            let head = time::timeout(Duration::from_secs(2), client.call("eth_blockNumber", json!([]))).await;
+            assert_eq!(head.expect("in time").json()["result"], format!("{number:#x}"));
+        }
+    };
+    tokio::select! {
+        () = head => {}
+        _ = crowd => panic!("the slots were free"),
     }
 }
 
