@@ -289,9 +289,14 @@ impl Recognition {
             Err(_) if self.is_sure() => return,
             Err(error) => IdentityState::Unknown(Some(error)),
         };
-        let was_known = self.progress.borrow().was_known;
+        let Progress { state: before, was_known, .. } = self.progress.borrow().clone();
         if was_known && matches!(state, IdentityState::Stranger(_)) {
-            // First: a call that waits for its identity must not find what it said meanwhile.
+            // Barred before canonicity is forgotten, so that no refresh after that accepts its head. Calls that wait for its
+            // identity learn it last: they must not find what it said meanwhile.
+            self.progress.send_if_modified(|progress| {
+                progress.state = state.clone();
+                false
+            });
             self.pin.estranged();
         }
         self.progress.send_modify(|progress| {
@@ -300,7 +305,7 @@ impl Recognition {
                 IdentityState::Stranger(_) => progress.was_known = false,
                 IdentityState::Unknown(_) => {}
             }
-            say(&self.name, &progress.state, &state, progress.attempts);
+            say(&self.name, &before, &state, progress.attempts);
             progress.attempts += 1;
             progress.begun = doubts;
             // A doubt that came while this was being asked is not answered by it.
@@ -373,6 +378,25 @@ mod tests {
         for _ in 0..2 {
             both.recv_timeout(Duration::from_secs(30)).expect("they hold each other up");
         }
+    }
+
+    #[test]
+    fn wrong_chain_is_barred_before_canonicity_is_forgotten() {
+        let pin = Arc::new(Pin::new(None));
+        let one =
+            Arc::new(Recognition::new(EndpointId::next(), "one".into(), Secrets::default(), pin.clone()));
+        one.conclude(Ok(who()), 0);
+        let (found, forgets) = (Arc::new(Mutex::new(Vec::new())), Arc::downgrade(&one));
+        let finds = found.clone();
+        pin.on_stranger(move || {
+            let one = forgets.upgrade().unwrap();
+            let attempts = one.progress.borrow().attempts;
+            finds.lock().push((one.is_stranger(), attempts));
+        });
+        one.conclude(Ok(WhoIs { chain_id: 2, ..who() }), 0);
+        // Calls that wait for the outcome of the second attempt are not told before.
+        assert_eq!(*found.lock(), [(true, 1)]);
+        assert_eq!(one.progress.borrow().attempts, 2);
     }
 
     #[tokio::test(start_paused = true)]
