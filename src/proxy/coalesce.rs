@@ -183,10 +183,6 @@ fn is_awaited<K: Hash + Eq, V>(flights: &Flights<K, V>, key: K, flight: &Arc<Fli
     false
 }
 
-// === impl Flight ===
-
-impl<V> Flight<V> {}
-
 // === impl Waiter ===
 
 impl<V> Waiter<V> {

@@ -91,10 +91,6 @@ pub(super) fn outcome(answer: Result<&Answer, &UpstreamError>) -> &'static str {
     }
 }
 
-// === impl Inner ===
-
-impl Inner {}
-
 // === impl Metrics ===
 
 impl Metrics {
