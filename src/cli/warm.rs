@@ -27,6 +27,7 @@ use super::{
     signal::StopSignals,
 };
 use crate::{
+    backoff::Backoff,
     config::LogConfig,
     shown::{Span, Wait},
 };
@@ -37,8 +38,8 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 /// What fails for a moment is tried so often in all …
 const ATTEMPTS: u32 = 5;
 
-/// … the second time after this, and each time after twice as long.
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// … the second time after half a second, and each time after twice as long.
+const PAUSES: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(4));
 
 /// Whoever limits the rate is waited for as long as it says; for one block not longer than this.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -242,7 +243,7 @@ impl Run {
     async fn warm(&self, client: &mut Client, number: u64) -> Outcome {
         let path = self.warm.path(&number.to_string());
         let begun = Instant::now();
-        let (mut attempt, mut pause) = (1, FIRST_PAUSE);
+        let (mut attempt, mut backoff) = (1, PAUSES);
         loop {
             if !self.rest().await {
                 return Outcome::Left;
@@ -270,9 +271,8 @@ impl Run {
                 Some(wait) if begun.elapsed() + wait < PATIENCE => self.wait(wait, &why),
                 None if attempt < ATTEMPTS => {
                     let mut stopped = self.stop.subscribe();
-                    let _ = time::timeout(pause, stopped.wait_for(|stopped| *stopped)).await;
+                    let _ = time::timeout(backoff.next_pause(), stopped.wait_for(|stopped| *stopped)).await;
                     attempt += 1;
-                    pause *= 2;
                 }
                 _ => return Outcome::Failed(why),
             }

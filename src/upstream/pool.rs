@@ -20,7 +20,7 @@ use super::{
     hedge::{Hedge, Raced},
     identity::{IdentityState, Pin, Recognition},
 };
-use crate::{eth::BlockNumber, jsonrpc::Answer};
+use crate::{backoff::Backoff, eth::BlockNumber, jsonrpc::Answer};
 
 /// A call is sent to so many endpoints at most, whatever their number.
 const MOST_ATTEMPTS: usize = 3;
@@ -31,8 +31,8 @@ const RETRY_SHARE: f32 = 0.1;
 const LEAST_RETRIES: u32 = 10;
 const RETRY_MEMORY: Duration = Duration::from_secs(10);
 
-/// Before a second attempt: long enough for a herd to part, too short to be noticed. Doubled each time.
-const BACKOFF: Duration = Duration::from_millis(10);
+/// Before a second attempt: long enough for a herd to part, too short to be noticed.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(40));
 
 /// How soon one that waits looks again whether another will do by now.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
@@ -130,8 +130,8 @@ impl Pool {
         let mut done: Vec<Option<Result<Accepted, UpstreamError>>> = vec![None; calls.len()];
         let mut left: Vec<usize> = (0..calls.len()).collect();
         let mut tried = Vec::new();
-        let mut patience = self.max_wait;
-        for attempt in 0..MOST_ATTEMPTS {
+        let (mut patience, mut backoff) = (self.max_wait, BACKOFF);
+        for _ in 0..MOST_ATTEMPTS {
             left.retain(|at| {
                 let is_awaited = calls[*at].is_awaited();
                 if !is_awaited {
@@ -196,7 +196,7 @@ impl Pool {
             if is_retry && !self.retries.withdraw() {
                 break;
             }
-            time::sleep(BACKOFF.mul_f64(fastrand::f64() * f64::from(1u32 << attempt))).await;
+            time::sleep(backoff.next_pause().mul_f64(fastrand::f64())).await;
         }
         done.into_iter().map(|outcome| outcome.unwrap_or(Err(UpstreamError::Empty))).collect()
     }
