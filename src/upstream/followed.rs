@@ -206,6 +206,9 @@ impl Pool {
             return None;
         }
         let current = self.get(followed.endpoint()?)?;
+        if self.endpoints.load().iter().all(|other| other.priority() >= current.priority()) {
+            return None;
+        }
         let eligible = self.eligible(Wanted::another_than(&[current.id()]), now).eligible;
         let well = eligible.iter().filter(|(cost, _)| cost.is_fit() && cost.is_well());
         let first = well.map(|(_, endpoint)| endpoint).min_by_key(|endpoint| endpoint.priority())?;
