@@ -5,7 +5,7 @@ use std::{error::Error, sync::Arc, time::Duration};
 use bytes::Bytes;
 use http::StatusCode;
 
-use super::{Mismatch, Stranger, redact::Secrets};
+use super::{Mismatch, Stranger, transport::Secrets};
 use crate::{
     jsonrpc::{Answer, AnswerError, Code},
     shown::Time,

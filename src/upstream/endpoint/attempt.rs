@@ -9,8 +9,8 @@ use tracing::{Instrument, Span, debug, debug_span, field, warn};
 
 use super::{
     super::{
-        Answers, Call, Calls, Mismatch, UpstreamError, again, call::Held, identity::IdentityError, limited,
-        metrics,
+        Answers, Call, Calls, Mismatch, UpstreamError, call::Held, identity::IdentityError, metrics,
+        node_error as limited, pool::retry as again,
     },
     Endpoint, EndpointId,
     node::DISTRUST,

@@ -1,14 +1,14 @@
 //! One node among those that can be asked.
 
 mod attempt;
-mod condition;
-mod cost;
+mod health;
 mod node;
+mod score;
 
 pub use self::node::{EndpointId, EndpointState, EndpointStatus};
 pub(super) use self::{
     attempt::{Accepted, Attempted},
-    cost::{Cost, Eligible},
     node::Endpoint,
+    score::{Cost, Eligible},
 };
 pub use crate::breaker::Health;

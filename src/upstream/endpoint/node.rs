@@ -15,14 +15,13 @@ use tower::load::{CompleteOnResponse, Load, PeakEwma};
 use super::{
     super::{
         EndpointConfig, Leaf, Need, Reach, UpstreamError,
-        contact::Contact,
         identity::{IdentityState, Pin, Recognition},
         metrics::EndpointMetrics,
-        redact::Secrets,
         stack::Manner,
+        transport::{Contact, Secrets},
     },
     Cost, Eligible, Health,
-    condition::Condition,
+    health::Condition,
 };
 use crate::{eth::BlockNumber, seldom::Seldom};
 

@@ -11,16 +11,14 @@
 //! on development chains, where all that is in memory is forgotten with the chain, may the one that pinned it start
 //! another; if all that agreed with it are gone, whoever comes in their place may.
 
-mod agreement;
+mod chain_identity;
 mod genesis;
-mod pin;
-mod recognition;
-mod who_is;
+mod pinned_chain;
+mod probe;
 
 pub use self::{
-    agreement::Identity,
-    pin::{Stranger, is_development},
-    recognition::{IdentityError, IdentityState},
-    who_is::WhoIs,
+    chain_identity::WhoIs,
+    pinned_chain::{Stranger, is_development},
+    probe::{IdentityError, IdentityState},
 };
-pub(super) use self::{pin::Pin, recognition::Recognition};
+pub(super) use self::{pinned_chain::Pin, probe::Recognition};

@@ -9,7 +9,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::{EndpointState, Upstream};
+use super::super::{EndpointState, Upstream};
 
 #[derive(Debug)]
 struct Endpoints(Upstream);

@@ -12,13 +12,15 @@ use tower::retry::budget::{Budget, TpsBudget};
 use tracing::debug;
 
 use super::{
-    Call, Calls, Config, Metrics, UpstreamError,
-    again::{Another, another, is_better, is_failure, is_null, is_unproved, was_in_doubt},
-    choice::two_choices,
-    endpoint::{Accepted, Attempted, Cost, Eligible, Endpoint, EndpointId, EndpointStatus},
-    followed::Followed,
+    super::{
+        Call, Calls, Config, Metrics, UpstreamError,
+        endpoint::{Accepted, Attempted, Cost, Eligible, Endpoint, EndpointId, EndpointStatus},
+        identity::{IdentityState, Pin, Recognition},
+    },
     hedge::{Hedge, Raced},
-    identity::{IdentityState, Pin, Recognition},
+    p2c::two_choices,
+    primary::Followed,
+    retry::{Another, another, is_better, is_failure, is_null, is_unproved, was_in_doubt},
 };
 use crate::{backoff::Backoff, eth::BlockNumber, jsonrpc::Answer};
 
@@ -39,37 +41,37 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// All endpoints.
 #[derive(Debug)]
-pub(super) struct Pool {
-    pub(super) endpoints: ArcSwap<Vec<Arc<Endpoint>>>,
-    pub(super) pin: Arc<Pin>,
+pub(in crate::upstream) struct Pool {
+    pub(in crate::upstream) endpoints: ArcSwap<Vec<Arc<Endpoint>>>,
+    pub(in crate::upstream) pin: Arc<Pin>,
     /// The endpoint that the view of the chain follows.
-    pub(super) followed: Followed,
+    pub(in crate::upstream) followed: Followed,
     retries: TpsBudget,
     /// How long a call waits for an endpoint that is at its rate.
-    pub(super) max_wait: Duration,
+    pub(in crate::upstream) max_wait: Duration,
     /// When to ask another as well. `None` where that is off.
     hedge: Option<Hedge>,
     metrics: Metrics,
-    pub(super) changed: watch::Sender<()>,
+    pub(in crate::upstream) changed: watch::Sender<()>,
 }
 
 /// For what an endpoint is picked.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted<'a> {
+pub(in crate::upstream) struct Wanted<'a> {
     /// So many calls.
-    pub(super) calls: u32,
+    pub(in crate::upstream) calls: u32,
     /// What they need together.
-    pub(super) need: Need,
+    pub(in crate::upstream) need: Need,
     /// Not one of these.
-    pub(super) tried: &'a [EndpointId],
+    pub(in crate::upstream) tried: &'a [EndpointId],
 }
 
 /// Who can be asked.
-pub(super) struct Candidates {
+pub(in crate::upstream) struct Candidates {
     /// Now.
-    pub(super) eligible: Vec<(Cost, Arc<Endpoint>)>,
+    pub(in crate::upstream) eligible: Vec<(Cost, Arc<Endpoint>)>,
     /// How long until another can, if that is known.
-    pub(super) wait: Option<Duration>,
+    pub(in crate::upstream) wait: Option<Duration>,
 }
 
 /// What a call needs of the endpoint that answers it.
@@ -98,7 +100,7 @@ pub struct Need {
 
 impl<'a> Wanted<'a> {
     /// One call that needs nothing but another endpoint than these.
-    pub(super) fn another_than(tried: &'a [EndpointId]) -> Self {
+    pub(in crate::upstream) fn another_than(tried: &'a [EndpointId]) -> Self {
         Self { calls: 1, need: Need::default(), tried }
     }
 }
@@ -106,7 +108,7 @@ impl<'a> Wanted<'a> {
 // === impl Pool ===
 
 impl Pool {
-    pub(super) fn new(
+    pub(in crate::upstream) fn new(
         endpoints: Vec<Arc<Endpoint>>,
         pin: Arc<Pin>,
         config: &Config,
@@ -125,7 +127,7 @@ impl Pool {
     }
 
     /// Sends calls to an endpoint, and those that fail to others, as far as that is safe and may help.
-    pub(super) async fn send(&self, calls: &Calls) -> Attempted {
+    pub(in crate::upstream) async fn send(&self, calls: &Calls) -> Attempted {
         self.retries.deposit();
         let mut done: Vec<Option<Result<Accepted, UpstreamError>>> = vec![None; calls.len()];
         let mut left: Vec<usize> = (0..calls.len()).collect();
@@ -202,7 +204,7 @@ impl Pool {
     }
 
     /// Sends one call to this endpoint, once, and to no other. `None` if it is not there, or cannot be asked.
-    pub(super) async fn send_to(
+    pub(in crate::upstream) async fn send_to(
         &self,
         id: EndpointId,
         call: Call,
@@ -226,11 +228,11 @@ impl Pool {
     }
 
     /// Is there one endpoint only?
-    pub(super) fn is_single(&self) -> bool {
+    pub(in crate::upstream) fn is_single(&self) -> bool {
         self.endpoints.load().len() == 1
     }
 
-    pub(super) fn get(&self, id: EndpointId) -> Option<Arc<Endpoint>> {
+    pub(in crate::upstream) fn get(&self, id: EndpointId) -> Option<Arc<Endpoint>> {
         self.endpoints.load().iter().find(|endpoint| endpoint.id() == id).cloned()
     }
 
@@ -338,7 +340,11 @@ impl Pool {
     }
 
     /// Those that can be asked now, and those that can be later.
-    pub(super) fn eligible(&self, Wanted { calls, need, tried }: Wanted<'_>, now: Instant) -> Candidates {
+    pub(in crate::upstream) fn eligible(
+        &self,
+        Wanted { calls, need, tried }: Wanted<'_>,
+        now: Instant,
+    ) -> Candidates {
         let endpoints = self.endpoints.load();
         let mut wait = None;
         let mut eligible = Vec::with_capacity(endpoints.len());
@@ -353,12 +359,12 @@ impl Pool {
     }
 
     /// Has this endpoint shown a block as high as this?
-    pub(super) fn has_reached(&self, id: EndpointId, block: BlockNumber) -> bool {
+    pub(in crate::upstream) fn has_reached(&self, id: EndpointId, block: BlockNumber) -> bool {
         self.get(id).is_some_and(|endpoint| endpoint.head() >= Some(block))
     }
 
     /// Nobody can be asked: the reason that tells most.
-    pub(super) fn why_none(&self) -> UpstreamError {
+    pub(in crate::upstream) fn why_none(&self) -> UpstreamError {
         let endpoints = self.endpoints.load();
         let stranger = |endpoint: &Arc<Endpoint>| match endpoint.recognition()?.state() {
             IdentityState::Stranger(stranger) => Some(UpstreamError::Stranger(stranger)),
@@ -374,7 +380,7 @@ impl Pool {
     }
 
     /// Asks every endpoint who it is, for as long as this runs, also those that come later.
-    pub(super) async fn watch(&self) {
+    pub(in crate::upstream) async fn watch(&self) {
         let mut changed = self.changed.subscribe();
         loop {
             changed.mark_unchanged();
@@ -391,13 +397,13 @@ impl Pool {
     }
 
     /// Have all of them failed, and has none answered since?
-    pub(super) fn is_lost(&self) -> bool {
+    pub(in crate::upstream) fn is_lost(&self) -> bool {
         let failed = |endpoint: &Arc<Endpoint>| endpoint.is_stranger() || endpoint.last_error().is_some();
         self.endpoints.load().iter().all(failed)
     }
 
     /// Why nobody answers, if nobody does; and whoever failed is asked whether it is back.
-    pub(super) fn lost(&self) -> Option<UpstreamError> {
+    pub(in crate::upstream) fn lost(&self) -> Option<UpstreamError> {
         if !self.is_lost() {
             return None;
         }
@@ -407,20 +413,20 @@ impl Pool {
     }
 
     /// How all of them do.
-    pub(super) fn status(&self) -> Vec<EndpointStatus> {
+    pub(in crate::upstream) fn status(&self) -> Vec<EndpointStatus> {
         self.endpoints.load().iter().map(|endpoint| endpoint.status()).collect()
     }
 
-    pub(super) fn followed(&self) -> Option<EndpointId> {
+    pub(in crate::upstream) fn followed(&self) -> Option<EndpointId> {
         self.followed.state.lock().endpoint()
     }
 
-    pub(super) fn metrics(&self) -> &Metrics {
+    pub(in crate::upstream) fn metrics(&self) -> &Metrics {
         &self.metrics
     }
 
     /// From here on these are the endpoints. Those that were there before go on as they are.
-    pub(super) fn replace(&self, endpoints: Vec<Arc<Endpoint>>) {
+    pub(in crate::upstream) fn replace(&self, endpoints: Vec<Arc<Endpoint>>) {
         let endpoints = Arc::new(endpoints);
         let before = self.endpoints.swap(endpoints.clone());
         let ids = |of: &[Arc<Endpoint>]| of.iter().map(|endpoint| endpoint.id()).collect::<Vec<_>>();

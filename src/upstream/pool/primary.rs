@@ -18,12 +18,14 @@ use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::{
-    Call, Calls,
-    again::is_null,
-    choice::two_choices,
-    endpoint::{Cost, Eligible, Endpoint, EndpointId},
-    identity::Recognition,
-    pool::{Pool, Wanted},
+    super::{
+        Call, Calls,
+        endpoint::{Cost, Eligible, Endpoint, EndpointId},
+        identity::Recognition,
+    },
+    dispatch::{Pool, Wanted},
+    p2c::two_choices,
+    retry::is_null,
 };
 use crate::{seldom::Seldom, verify::Verdict};
 
@@ -33,14 +35,14 @@ const LOOK_BACK: Duration = Duration::from_secs(60);
 
 /// The one that is followed, shared by all calls.
 #[derive(Debug, Default)]
-pub(super) struct Followed {
-    pub(super) state: Mutex<State>,
+pub(in crate::upstream) struct Followed {
+    pub(in crate::upstream) state: Mutex<State>,
     said: Seldom,
 }
 
 /// Held while one is chosen, so that two calls do not choose two.
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(in crate::upstream) struct State {
     endpoint: Option<EndpointId>,
     /// When it changed, or those that come before it were last looked at.
     settled: Option<Instant>,
@@ -64,12 +66,12 @@ impl Followed {
 
 impl State {
     /// The one that is followed.
-    pub(super) fn endpoint(&self) -> Option<EndpointId> {
+    pub(in crate::upstream) fn endpoint(&self) -> Option<EndpointId> {
         self.endpoint
     }
 
     /// From here on this one is; returns the one before, if it was another.
-    pub(super) fn follow(&mut self, endpoint: EndpointId, now: Instant) -> Option<EndpointId> {
+    pub(in crate::upstream) fn follow(&mut self, endpoint: EndpointId, now: Instant) -> Option<EndpointId> {
         let before = self.endpoint.replace(endpoint).filter(|before| *before != endpoint);
         self.settled = Some(now);
         before
@@ -86,7 +88,7 @@ impl State {
 impl Pool {
     /// The one that is followed, as long as it can be asked or waited for; then another is. For what that one is
     /// known to lack, or has been asked for already, another is asked, and not followed for that.
-    pub(super) fn pick_followed(
+    pub(in crate::upstream) fn pick_followed(
         &self,
         eligible: &[(Cost, Arc<Endpoint>)],
         Wanted { calls, need, tried }: Wanted<'_>,
@@ -123,7 +125,7 @@ impl Pool {
     }
 
     /// This endpoint failed, or lags: if it is the one that is followed, another is from now on, if there is one.
-    pub(super) fn leave(&self, id: EndpointId) {
+    pub(in crate::upstream) fn leave(&self, id: EndpointId) {
         let now = Instant::now();
         let mut followed = self.followed.state.lock();
         if followed.endpoint() != Some(id) {
@@ -141,7 +143,7 @@ impl Pool {
     }
 
     /// Asks one that is well, and is not this one, once.
-    pub(super) async fn ask_another(
+    pub(in crate::upstream) async fn ask_another(
         &self,
         than: EndpointId,
         call: Call,
@@ -155,7 +157,7 @@ impl Pool {
     }
 
     /// The head of this endpoint stands still, and the other is further: that one is followed, if this one was.
-    pub(super) fn follow_instead(&self, of: EndpointId, other: EndpointId) {
+    pub(in crate::upstream) fn follow_instead(&self, of: EndpointId, other: EndpointId) {
         let Some(other) = self.get(other) else { return };
         let mut followed = self.followed.state.lock();
         if followed.endpoint() == Some(of) {
@@ -168,7 +170,7 @@ impl Pool {
 
     /// Beside a call for the head, now and then: does one that comes before the one that is followed do well again, and
     /// is it as far? Then it is followed from now on. Waits for nothing.
-    pub(super) fn look_back(self: &Arc<Self>, calls: &Calls) {
+    pub(in crate::upstream) fn look_back(self: &Arc<Self>, calls: &Calls) {
         let Some(head) = calls.iter().find(|call| call.need.is_head && call.is_awaited()) else { return };
         let now = Instant::now();
         let (first, from) = {
@@ -196,7 +198,7 @@ impl Pool {
     }
 
     /// Returns whether the next call for the head compares the primary with an endpoint that comes before it in order.
-    pub(super) fn may_look_back(&self) -> bool {
+    pub(in crate::upstream) fn may_look_back(&self) -> bool {
         self.first_again(&self.followed.state.lock(), Instant::now()).is_some()
     }
 

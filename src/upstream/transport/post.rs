@@ -7,7 +7,8 @@ use http::{HeaderValue, StatusCode, header};
 use reqwest::{Client, Url};
 
 use super::{
-    Config, EndpointError, Reach,
+    super::Config,
+    EndpointError, Reach,
     http::{client, root_cause},
 };
 

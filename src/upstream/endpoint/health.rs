@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::super::{Call, RateConfig, UpstreamError, limited};
+use super::super::{Call, RateConfig, UpstreamError, node_error as limited};
 use crate::{
     backoff::Backoff,
     breaker::{Breaker, Policy},

@@ -9,33 +9,33 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
 
-use super::{Answers, Call, UpstreamError, limited};
+use super::super::{Answers, Call, UpstreamError, node_error as limited};
 use crate::jsonrpc::{Answer, IncomingAnswer, IncomingId, read_answers};
 
 /// Gives out ids. Never the client's: nodes refuse some of those, and two clients may use the same.
 #[derive(Debug, Default)]
-pub(super) struct Ids(AtomicU64);
+pub(in crate::upstream) struct Ids(AtomicU64);
 
 /// A request on the wire.
-pub(super) struct Outgoing {
-    pub(super) body: Bytes,
+pub(in crate::upstream) struct Outgoing {
+    pub(in crate::upstream) body: Bytes,
     /// The calls' ids are consecutive from here.
     first_id: u64,
     count: usize,
 }
 
 /// A response as it came off the wire.
-pub(super) struct Incoming {
-    pub(super) status: StatusCode,
-    pub(super) retry_after: Option<Duration>,
-    pub(super) body: Bytes,
+pub(in crate::upstream) struct Incoming {
+    pub(in crate::upstream) status: StatusCode,
+    pub(in crate::upstream) retry_after: Option<Duration>,
+    pub(in crate::upstream) body: Bytes,
 }
 
 // === impl Outgoing ===
 
 impl Outgoing {
     /// Writes one call as an object, several as an array.
-    pub(super) fn write(calls: &[Call], ids: &Ids) -> Self {
+    pub(in crate::upstream) fn write(calls: &[Call], ids: &Ids) -> Self {
         let first_id = ids.0.fetch_add(calls.len() as u64, Relaxed) + 1;
         let size =
             calls.iter().map(|call| call.params.as_bytes().len() + call.method.as_str().len() + 64).sum();
@@ -61,7 +61,7 @@ impl Outgoing {
     }
 
     /// Matches a response to the calls by id.
-    pub(super) fn read(&self, incoming: &Incoming) -> Result<Answers, UpstreamError> {
+    pub(in crate::upstream) fn read(&self, incoming: &Incoming) -> Result<Answers, UpstreamError> {
         if incoming.status == StatusCode::TOO_MANY_REQUESTS {
             return Err(UpstreamError::RateLimited { retry_after: incoming.retry_after });
         }
@@ -126,7 +126,7 @@ fn is_about_the_call(status: StatusCode, error: &[u8]) -> bool {
 }
 
 /// The seconds of a `retry-after` header; the other form, a date, is not used by nodes.
-pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+pub(in crate::upstream) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     // A slip of a provider's is not to last for years.
     Some(Duration::from_secs(seconds).min(limited::LONGEST))

@@ -13,8 +13,9 @@ use tokio::time::Instant;
 use tower::Service;
 
 use super::{
-    Answers, Calls, UpstreamError, contact,
+    super::{Answers, Calls, UpstreamError},
     http::POOL_IDLE,
+    reconnect as contact,
     wire::{Ids, Incoming, Outgoing},
 };
 use crate::devchain::{DevChain, Served};

@@ -38,7 +38,7 @@ struct Asking {
 
 /// The connections to one node.
 #[derive(Debug, Default)]
-pub(super) struct Contact {
+pub(in crate::upstream) struct Contact {
     in_use: AtomicUsize,
     /// Of these, how many were made for those who use them.
     made: AtomicUsize,
@@ -57,10 +57,10 @@ struct Doubt {
 }
 
 /// In use until dropped.
-pub(super) struct InUse<'a>(&'a Contact);
+pub(in crate::upstream) struct InUse<'a>(&'a Contact);
 
 /// The caller makes a connection, since none is left for it to use.
-pub(super) fn connects() {
+pub(in crate::upstream) fn connects() {
     let _ = ASKED.try_with(Asking::connect);
 }
 
@@ -68,23 +68,23 @@ pub(super) fn connects() {
 
 impl Contact {
     /// Does what may make a connection. Whoever asks a node who it is does not: by its answer it is known who that is.
-    pub(super) async fn noticing<T>(self: &Arc<Self>, asking: impl Future<Output = T>) -> T {
+    pub(in crate::upstream) async fn noticing<T>(self: &Arc<Self>, asking: impl Future<Output = T>) -> T {
         ASKED.scope(Asking { contact: self.clone(), connects: Cell::new(false) }, asking).await
     }
 
     /// A connection is in use.
-    pub(super) fn begin(&self) -> InUse<'_> {
+    pub(in crate::upstream) fn begin(&self) -> InUse<'_> {
         self.in_use.fetch_add(1, Relaxed);
         InUse(self)
     }
 
     /// How often none was left from before.
-    pub(super) fn renewals(&self) -> u64 {
+    pub(in crate::upstream) fn renewals(&self) -> u64 {
         self.renewals.load(Relaxed)
     }
 
     /// Is it time to ask who is there, since none was left? Whoever asks this does so.
-    pub(super) fn is_doubtful(&self, now: Instant) -> bool {
+    pub(in crate::upstream) fn is_doubtful(&self, now: Instant) -> bool {
         self.doubt.lock().is_due(now)
     }
 

@@ -16,8 +16,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use tokio::time::{self, Instant};
 
 use super::{
-    Calls, again,
-    endpoint::{Accepted, Attempted},
+    super::{
+        Calls,
+        endpoint::{Accepted, Attempted},
+    },
+    retry as again,
 };
 use crate::jsonrpc::Answer;
 
@@ -39,7 +42,7 @@ const THOUSAND: f64 = 1e3;
 
 /// When an answer is late.
 #[derive(Debug)]
-pub(super) struct Hedge {
+pub(in crate::upstream) struct Hedge {
     percentile: Percentile,
     /// What the last answers took, the oldest first.
     took: Mutex<VecDeque<Duration>>,
@@ -47,10 +50,10 @@ pub(super) struct Hedge {
 
 /// What came of a race.
 #[derive(Debug)]
-pub(super) struct Raced {
-    pub(super) attempted: Attempted,
+pub(in crate::upstream) struct Raced {
+    pub(in crate::upstream) attempted: Attempted,
     /// Was it the second that answered?
-    pub(super) second_won: bool,
+    pub(in crate::upstream) second_won: bool,
 }
 
 // === impl Percentile ===
@@ -87,7 +90,7 @@ impl<'de> Deserialize<'de> for Percentile {
 // === impl Hedge ===
 
 impl Hedge {
-    pub(super) fn new(percentile: Percentile) -> Self {
+    pub(in crate::upstream) fn new(percentile: Percentile) -> Self {
         Self { percentile, took: Mutex::default() }
     }
 
@@ -107,7 +110,7 @@ impl Hedge {
 
     /// Returns the outcome of `first`. If that is late, has `second` begin another attempt, and returns the first good
     /// outcome, or the better one for each call. `second` may refuse; without it, `first` is waited for.
-    pub(super) async fn attempt<S: Future<Output = Attempted>>(
+    pub(in crate::upstream) async fn attempt<S: Future<Output = Attempted>>(
         &self,
         calls: &Calls,
         first: impl Future<Output = Attempted>,

@@ -18,8 +18,10 @@ use tokio::task;
 use tower::{BoxError, Service, layer::layer_fn};
 
 use super::{
-    Answers, Call, Calls, Config, EndpointConfig, EndpointUrl, Reach, UpstreamError, contact,
+    super::{Answers, Call, Calls, Config, EndpointConfig, UpstreamError},
+    EndpointUrl, Reach,
     direct::{Direct, Failure, unpack},
+    reconnect as contact,
     redact::{self, Secrets},
     url::UrlError,
     wire::{self, Ids, Incoming, Outgoing},
@@ -32,14 +34,14 @@ use crate::{
 
 /// Connections kept open while nothing is asked: shorter than the idle time-out of common nodes and
 /// balancers (geth 120 s, AWS 60 s), so that a call seldom meets a connection just being closed.
-pub(super) const POOL_IDLE: Duration = Duration::from_secs(50);
+pub(in crate::upstream) const POOL_IDLE: Duration = Duration::from_secs(50);
 
 /// An HTTP/2 connection is pinged after a fourth of an attempt's time without a frame, and has as long
 /// to answer: it is found dead before its call is given up. A node that is merely slow answers pings.
 const PING_PART: u32 = 4;
 
 /// Who we say we are.
-pub(super) const AGENT: &str = concat!("holdfast/", env!("CARGO_PKG_VERSION"));
+pub(in crate::upstream) const AGENT: &str = concat!("holdfast/", env!("CARGO_PKG_VERSION"));
 
 /// How much of the announced length is believed before the bytes are there.
 const TRUSTED_LENGTH: usize = 1 << 20;
@@ -197,7 +199,11 @@ impl<S: Service<R>, R> Service<R> for Noticed<S> {
     }
 }
 
-pub(super) fn client(url: &EndpointUrl, headers: HeaderMap, config: &Config) -> reqwest::Result<Client> {
+pub(in crate::upstream) fn client(
+    url: &EndpointUrl,
+    headers: HeaderMap,
+    config: &Config,
+) -> reqwest::Result<Client> {
     install_tls();
     let built = client_builder(url, headers.clone(), config).build();
     if built.is_err() && !url.is_https() {
@@ -234,13 +240,13 @@ fn client_builder(url: &EndpointUrl, headers: HeaderMap, config: &Config) -> Cli
 }
 
 /// One provider of cryptography for all.
-pub(super) fn install_tls() {
+pub(in crate::upstream) fn install_tls() {
     // Fails if it was installed before, which is just as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
 /// The headers that the configuration names.
-pub(super) fn headers(endpoint: &EndpointConfig) -> Result<HeaderMap, EndpointError> {
+pub(in crate::upstream) fn headers(endpoint: &EndpointConfig) -> Result<HeaderMap, EndpointError> {
     let mut headers = HeaderMap::new();
     for (name, value) in &endpoint.headers {
         let owned = || name.clone();
@@ -420,7 +426,7 @@ impl Inner {
 }
 
 /// The innermost cause: "connection refused" rather than "error sending request".
-pub(super) fn root_cause(error: &(dyn Error + 'static)) -> Arc<dyn Error + Send + Sync> {
+pub(in crate::upstream) fn root_cause(error: &(dyn Error + 'static)) -> Arc<dyn Error + Send + Sync> {
     let message = match causes(error).last() {
         Some(cause) if is_no_tls(cause) => NO_TLS.to_owned(),
         Some(cause) => cause.to_string(),

@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 
-use super::{Call, Retry, UpstreamError, endpoint::Accepted, limited};
+use super::super::{Call, Retry, UpstreamError, endpoint::Accepted, node_error as limited};
 use crate::{
     jsonrpc::Answer,
     verify::{Failure, Verdict},
@@ -10,7 +10,7 @@ use crate::{
 
 /// Why another endpoint is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Another {
+pub(in crate::upstream) enum Another {
     /// This one did not answer, or not so that it helps.
     Retry,
     /// This one may only not have got it yet.
@@ -21,7 +21,10 @@ pub(super) enum Another {
 const LARGE_CALL: usize = 256 * 1024;
 
 /// Might another endpoint do better, and is it safe to ask one?
-pub(super) fn another(call: &Call, outcome: &Result<Accepted, UpstreamError>) -> Option<Another> {
+pub(in crate::upstream) fn another(
+    call: &Call,
+    outcome: &Result<Accepted, UpstreamError>,
+) -> Option<Another> {
     let is_worth_it = match outcome {
         Ok(Accepted { answer: Answer::Error(error), .. }) => {
             call.is_repeatable()
@@ -49,12 +52,12 @@ pub(super) fn another(call: &Call, outcome: &Result<Accepted, UpstreamError>) ->
 }
 
 /// Would another endpoint be asked?
-pub(super) fn is_worth_another(call: &Call, outcome: &Result<Accepted, UpstreamError>) -> bool {
+pub(in crate::upstream) fn is_worth_another(call: &Call, outcome: &Result<Accepted, UpstreamError>) -> bool {
     another(call, outcome).is_some()
 }
 
 /// Did the endpoint fail, rather than be at its rate or have nothing better to say?
-pub(super) fn is_failure(call: &Call, outcome: &Result<Accepted, UpstreamError>) -> bool {
+pub(in crate::upstream) fn is_failure(call: &Call, outcome: &Result<Accepted, UpstreamError>) -> bool {
     match outcome {
         // A chain has a head: whoever has none to tell of is no good to follow.
         Ok(Accepted { answer: Answer::Error(error), .. }) => {
@@ -73,7 +76,7 @@ pub(super) fn is_failure(call: &Call, outcome: &Result<Accepted, UpstreamError>)
 /// Does this failure of a call speak against the endpoint, so that it is left alone after a few?
 ///
 /// A client chooses its calls: what it can have any node say to it must not take the node from the others.
-pub(super) fn is_fault(call: &Call, error: &UpstreamError) -> bool {
+pub(in crate::upstream) fn is_fault(call: &Call, error: &UpstreamError) -> bool {
     match error {
         // A head, a block, a count are never as large as that, and another may say it with less around it.
         UpstreamError::TooLarge { together, .. } => call.has_known_shape() && !together,
@@ -116,11 +119,11 @@ fn is_in_doubt(call: &Call, error: &[u8]) -> bool {
 }
 
 /// Is this such an error?
-pub(super) fn was_in_doubt(call: &Call, outcome: &Result<Accepted, UpstreamError>) -> bool {
+pub(in crate::upstream) fn was_in_doubt(call: &Call, outcome: &Result<Accepted, UpstreamError>) -> bool {
     matches!(outcome, Ok(Accepted { answer: Answer::Error(error), .. }) if is_in_doubt(call, error))
 }
 
-pub(super) fn is_null(outcome: &Result<Accepted, UpstreamError>) -> bool {
+pub(in crate::upstream) fn is_null(outcome: &Result<Accepted, UpstreamError>) -> bool {
     matches!(outcome, Ok(accepted) if is_absent(accepted))
 }
 
@@ -131,7 +134,7 @@ fn is_absent(accepted: &Accepted) -> bool {
 
 /// Does this outcome replace one that came before? Of two results of the same worth the first stays; of two failures
 /// the last tells more.
-pub(super) fn is_better(
+pub(in crate::upstream) fn is_better(
     outcome: &Result<Accepted, UpstreamError>,
     before: &Result<Accepted, UpstreamError>,
 ) -> bool {
@@ -140,12 +143,12 @@ pub(super) fn is_better(
 }
 
 /// Is it an answer that could not be proved?
-pub(super) fn is_unproved(outcome: &Result<Accepted, UpstreamError>) -> bool {
+pub(in crate::upstream) fn is_unproved(outcome: &Result<Accepted, UpstreamError>) -> bool {
     matches!(outcome, Ok(Accepted { verdict: Some(Verdict::Unproved(..)), .. }))
 }
 
 /// What an outcome is worth beside another of the same call.
-pub(super) fn worth(outcome: &Result<Accepted, UpstreamError>) -> u8 {
+pub(in crate::upstream) fn worth(outcome: &Result<Accepted, UpstreamError>) -> u8 {
     match outcome {
         Ok(accepted) if accepted.answer.is_content() => 5 - u8::from(is_unproved(outcome)),
         Ok(Accepted { answer: Answer::Result(_), .. }) => 3,

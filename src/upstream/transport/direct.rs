@@ -27,8 +27,9 @@ use tower::{BoxError, ServiceExt, service_fn};
 use tower_http::decompression::{Decompression, DecompressionBody};
 
 use super::{
-    Reach, contact,
+    Reach,
     http::{AGENT, POOL_IDLE},
+    reconnect as contact,
 };
 use crate::timeout::timeout;
 
@@ -45,10 +46,10 @@ const READY: Duration = Duration::from_millis(20);
 const PACKED: &str = "zstd,gzip";
 
 /// A connection that takes one request at a time.
-pub(super) type Connection = SendRequest<Full<Bytes>>;
+pub(in crate::upstream) type Connection = SendRequest<Full<Bytes>>;
 
 /// A node that is reached this way.
-pub(super) struct Direct {
+pub(in crate::upstream) struct Direct {
     connector: HttpConnector,
     connect_timeout: Duration,
     to: Uri,
@@ -67,7 +68,7 @@ struct Pool {
 
 /// Why a request got no answer.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(in crate::upstream) enum Failure {
     /// There is no connection to be had.
     Connect(BoxError),
     /// It broke before the answer began.
@@ -84,7 +85,11 @@ struct Idle {
 
 impl Direct {
     /// Prepares what is sent, as reqwest would send it; connects to nothing yet. `None` if this is not the way there.
-    pub(super) fn try_new(sent: &reqwest::Request, reach: &Reach, connect_timeout: Duration) -> Option<Self> {
+    pub(in crate::upstream) fn try_new(
+        sent: &reqwest::Request,
+        reach: &Reach,
+        connect_timeout: Duration,
+    ) -> Option<Self> {
         let to = Uri::try_from(sent.url().as_str()).ok()?;
         let is_proxied = || !reach.url().is_loopback() && Matcher::from_system().intercept(&to).is_some();
         if to.scheme() != Some(&Scheme::HTTP) || is_proxied() {
@@ -111,7 +116,7 @@ impl Direct {
 
     /// Sends a request, with these headers beside those that are always sent. Whoever has read the answer to its end gives the connection [back](Self::give_back); without it,
     /// the connection is closed.
-    pub(super) async fn send(
+    pub(in crate::upstream) async fn send(
         &self,
         body: Bytes,
         told: HeaderMap,
@@ -138,7 +143,7 @@ impl Direct {
     }
 
     /// The answer was read to its end.
-    pub(super) fn give_back(&self, connection: Connection) {
+    pub(in crate::upstream) fn give_back(&self, connection: Connection) {
         if connection.is_closed() {
             return;
         }
@@ -208,7 +213,9 @@ impl Idle {
 }
 
 /// The same response, unpacked while it is read.
-pub(super) async fn unpack(response: Response<Incoming>) -> Response<DecompressionBody<Incoming>> {
+pub(in crate::upstream) async fn unpack(
+    response: Response<Incoming>,
+) -> Response<DecompressionBody<Incoming>> {
     // The layer stands around a service, and all there is of one is its response.
     let responded = service_fn(async |carrier: Request<_>| Ok::<_, Infallible>(carrier.into_body()));
     let Ok(unpacked) = Decompression::new(responded).oneshot(Request::new(response)).await;

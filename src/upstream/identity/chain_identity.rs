@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde::Deserialize;
 
-use super::super::{Call, UpstreamError, limited, redact::Secrets};
+use super::super::{Call, UpstreamError, node_error as limited, transport::Secrets};
 use crate::{
     eth::BlockHash,
     jsonrpc::{Answer, Params},

@@ -6,8 +6,12 @@ use futures_util::future::{select_all, select_ok};
 use tokio::time::Instant;
 
 use super::{
-    super::{EndpointId, UpstreamError, endpoint::Endpoint, pool::Pool},
-    IdentityError, IdentityState, Recognition, WhoIs,
+    super::{
+        EndpointId, UpstreamError,
+        endpoint::Endpoint,
+        identity::{IdentityError, IdentityState, Recognition, WhoIs},
+    },
+    Pool,
 };
 
 /// Who all endpoints are together: one chain. Cheap to clone.

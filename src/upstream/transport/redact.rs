@@ -33,7 +33,7 @@ const CREDENTIALS: [&str; 8] = ["auth", "cookie", "key", "token", "secret", "pas
 
 /// What must not be repeated, the longest first. Shows nothing of it.
 #[derive(Clone, Default)]
-pub(super) struct Secrets(Vec<String>);
+pub(in crate::upstream) struct Secrets(Vec<String>);
 
 /// One character of a JSON text, as it is meant.
 #[derive(Clone, Copy)]
@@ -47,7 +47,7 @@ struct Unit {
 
 impl Secrets {
     /// What is secret, or may be, in a URL and in headers.
-    pub(super) fn of(url: &EndpointUrl, headers: &HeaderMap) -> Self {
+    pub(in crate::upstream) fn of(url: &EndpointUrl, headers: &HeaderMap) -> Self {
         let url = url.as_url();
         let segments = url.path_segments().into_iter().flatten();
         let queried = url.query().into_iter().flat_map(|query| query.split('&'));
@@ -64,7 +64,7 @@ impl Secrets {
     }
 
     /// And what is secret in these.
-    pub(super) fn add_headers(&mut self, headers: &HeaderMap) {
+    pub(in crate::upstream) fn add_headers(&mut self, headers: &HeaderMap) {
         for (name, value) in headers.iter().filter(|(_, value)| value.is_sensitive()) {
             let Ok(value) = value.to_str() else { continue };
             let is_credential = CREDENTIALS.iter().any(|part| name.as_str().contains(part));
@@ -85,7 +85,7 @@ impl Secrets {
 
     /// Returns an answer that may be shown. Chain content is left as it is: a hash decides what belongs there. Of any other
     /// result only [long](LONG) secrets are taken out: a short one may well be a part of its data.
-    pub(super) fn redact_answer(&self, method: &str, answer: Answer) -> Answer {
+    pub(in crate::upstream) fn redact_answer(&self, method: &str, answer: Answer) -> Answer {
         match answer {
             Answer::Error(error) => Answer::Error(self.redact(&error)),
             // Text is no chain content, whatever was asked for.
@@ -102,7 +102,7 @@ impl Secrets {
     }
 
     /// Returns the same JSON without secrets: the same bytes, if it has none.
-    pub(super) fn redact(&self, json: &Bytes) -> Bytes {
+    pub(in crate::upstream) fn redact(&self, json: &Bytes) -> Bytes {
         self.redact_json(json).unwrap_or_else(|error| error)
     }
 
@@ -123,7 +123,7 @@ impl Secrets {
     }
 
     /// Returns whether results are searched for secrets.
-    pub(super) fn has_long(&self) -> bool {
+    pub(in crate::upstream) fn has_long(&self) -> bool {
         self.long().next().is_some()
     }
 
@@ -159,7 +159,7 @@ impl Secrets {
 }
 
 /// Returns whether the cache keeps answers of this method: blocks, transactions and receipts.
-pub(super) fn is_content(method: &str) -> bool {
+pub(in crate::upstream) fn is_content(method: &str) -> bool {
     Query::METHODS.contains(&method) || method == "eth_getBlockReceipts"
 }
 

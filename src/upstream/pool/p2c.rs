@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::endpoint::{Cost, Endpoint};
+use super::super::endpoint::{Cost, Endpoint};
 
 /// Of the first in order that are fit, the better of two at random: nearly as good as the best of all, and no
 /// herd runs after the one that was best a moment ago.
-pub(super) fn two_choices(eligible: &[(Cost, Arc<Endpoint>)]) -> Option<&Arc<Endpoint>> {
+pub(in crate::upstream) fn two_choices(eligible: &[(Cost, Arc<Endpoint>)]) -> Option<&Arc<Endpoint>> {
     let fit = eligible.iter().filter(|(cost, _)| cost.is_fit());
     let first = fit.map(|(_, endpoint)| endpoint.priority()).min();
     let mut group: Vec<_> = eligible

@@ -23,7 +23,9 @@ use tokio_tungstenite::{
 };
 
 use super::{
-    Config, EndpointConfig, EndpointError, EndpointUrl, UpstreamError, http as endpoint, redact::Secrets,
+    super::{Config, EndpointConfig, UpstreamError},
+    EndpointError, EndpointUrl, http as endpoint,
+    redact::Secrets,
     url::UrlError,
 };
 

@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderValue, header};
 
-use super::{EndpointConfig, EndpointError, EndpointUrl, http as leaf};
+use super::{super::EndpointConfig, EndpointError, EndpointUrl, http as leaf};
 
 /// An endpoint's URL and headers, with its secrets looked up: where these are equal it is the same node, wherever
 /// the configuration has them from. Shows nothing of what is secret.
@@ -36,7 +36,7 @@ impl Reach {
         &self.url
     }
 
-    pub(super) fn headers(&self) -> &HeaderMap {
+    pub(in crate::upstream) fn headers(&self) -> &HeaderMap {
         &self.headers
     }
 }

@@ -40,22 +40,22 @@ pub enum UrlError {
 // === impl EndpointUrl ===
 
 impl EndpointUrl {
-    pub(super) fn as_url(&self) -> &Url {
+    pub(in crate::upstream) fn as_url(&self) -> &Url {
         &self.0
     }
 
     /// Is it asked over TLS?
-    pub(super) fn is_https(&self) -> bool {
+    pub(in crate::upstream) fn is_https(&self) -> bool {
         self.0.scheme() == "https"
     }
 
     /// Does it hold a user or a password?
-    pub(super) fn has_credentials(&self) -> bool {
+    pub(in crate::upstream) fn has_credentials(&self) -> bool {
         !self.0.username().is_empty() || self.0.password().is_some()
     }
 
     /// Reads the URL of a WebSocket.
-    pub(super) fn of_socket(text: &str) -> Result<Self, UrlError> {
+    pub(in crate::upstream) fn of_socket(text: &str) -> Result<Self, UrlError> {
         let url = Url::parse(text.trim()).map_err(|_| UrlError::Malformed)?;
         match (url.scheme(), url.has_host()) {
             ("ws" | "wss", true) if Self(url.clone()).has_credentials() => Err(UrlError::Credentials),

@@ -18,9 +18,10 @@ use tokio::{
 use tracing::{error, info, warn};
 
 use super::{
-    super::{Call, EndpointId, UpstreamError, redact::Secrets},
-    Pin, Stranger, WhoIs, genesis,
-    who_is::who_is,
+    super::{Call, EndpointId, UpstreamError, transport::Secrets},
+    Pin, Stranger, WhoIs,
+    chain_identity::who_is,
+    genesis,
 };
 use crate::{backoff::Backoff, jsonrpc::Answer};
 

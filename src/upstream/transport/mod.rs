@@ -1,0 +1,24 @@
+//! How an endpoint is reached: over HTTP, over a WebSocket for new heads, or in this process.
+
+mod address;
+mod direct;
+mod http;
+mod in_process;
+#[cfg(feature = "otlp")]
+mod post;
+mod reconnect;
+mod redact;
+mod url;
+mod wire;
+mod ws_heads;
+
+#[cfg(feature = "otlp")]
+pub use self::post::Poster;
+pub use self::{
+    address::Reach,
+    http::{EndpointError, HttpLeaf},
+    in_process::DevChainLeaf,
+    url::EndpointUrl,
+    ws_heads::{FeedError, HeadFeed, Subscription},
+};
+pub(super) use self::{reconnect::Contact, redact::Secrets};
