@@ -13,7 +13,7 @@ use figment::{
 use serde::Serialize;
 
 use super::{Config, ConfigError, Problem};
-use crate::upstream::EndpointConfig;
+use crate::upstream::{EndpointConfig, check_endpoint};
 
 pub(super) const ENV_PREFIX: &str = "HOLDFAST_";
 
@@ -126,12 +126,12 @@ impl Sources {
             let set_by = figment.find_metadata("upstream.endpoints");
             for (at, endpoint) in config.upstream.endpoints.iter().enumerate() {
                 let problem = |error| Problem::new(format!("upstream.endpoints.{at}"), error);
-                endpoint.check().map_err(|error| problem(error).set_by(set_by))?;
+                check_endpoint(endpoint).map_err(|error| problem(error).set_by(set_by))?;
             }
         } else {
             config.upstream.endpoints = upstreams.into_iter().map(EndpointConfig::at).collect();
             for endpoint in &config.upstream.endpoints {
-                endpoint.check().map_err(|error| Problem::new(named_by, error))?;
+                check_endpoint(endpoint).map_err(|error| Problem::new(named_by, error))?;
             }
         }
         Ok(config)

@@ -4,13 +4,13 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
-use super::{Audience, EndpointId, Need, UpstreamError};
+use super::{Audience, EndpointId, UpstreamError};
 use crate::{
     budget::ByteLease,
     eth::{BlockNumber, Query, is_write},
     jsonrpc::{Answer, MethodName, Params},
     trace::Origin,
-    verify::{Check, Failure},
+    verify::Check,
 };
 
 /// One to many calls that travel together.
@@ -40,6 +40,28 @@ pub struct Call {
     pub(super) audience: Option<Audience>,
 }
 
+/// What a call needs of the endpoint that answers it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Need {
+    /// It should have this block: not be behind it, not have forgotten it.
+    pub block: Option<BlockNumber>,
+    /// It should not be behind this head: what it says is of the newest block that it has.
+    pub head: Option<BlockNumber>,
+    /// It must be the one that the view of the chain follows, or whoever takes its place.
+    pub followed: bool,
+    /// A forwarded call: the primary answers it, or another endpoint if the primary fails. It leaves the last call of the
+    /// primary's rate to the view, and its failure alone does not make another endpoint the primary.
+    pub forwarded: bool,
+    /// A filter call: only the primary answers it, since each node has filter ids of its own.
+    pub filter: bool,
+    /// A call of the canonical view itself, for which all clients wait: it takes no slot of `max_in_flight`.
+    pub for_view: bool,
+    /// The answer is a head: what it shows is all that the endpoint has.
+    pub is_head: bool,
+    /// A `null` may only mean that this endpoint has not got it yet: one other is asked, once.
+    pub null_elsewhere: bool,
+}
+
 /// The bytes of an answer, counted for as long as somebody has this. It travels with a call, like its check.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Held(Arc<OnceLock<ByteLease>>);
@@ -47,16 +69,6 @@ pub(super) struct Held(Arc<OnceLock<ByteLease>>);
 /// Who answered a call. It travels with it, like its check.
 #[derive(Clone, Debug, Default)]
 pub struct AnsweredBy(Arc<OnceLock<EndpointId>>);
-
-/// An answer that cannot be right.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("{failure}")]
-pub struct Mismatch {
-    /// What is wrong with it.
-    pub failure: Failure,
-    /// It, for whoever wants it all the same.
-    pub answer: Answer,
-}
 
 // === impl Call ===
 

@@ -3,9 +3,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use bytesize::ByteSize;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::{EndpointError, HeadFeed, Percentile, Reach};
 use crate::secret::Secret;
 
 /// How upstreams are asked.
@@ -73,6 +72,12 @@ pub struct RateConfig {
     pub burst: u32,
 }
 
+/// A share of the answers, from the half to all but a thousandth, in thousandths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Percentile(u16);
+
+const THOUSAND: f64 = 1e3;
+
 fn one() -> u32 {
     1
 }
@@ -114,20 +119,52 @@ impl EndpointConfig {
             headers: BTreeMap::new(),
         }
     }
+}
 
-    /// Can it be used as it is configured? Looks up its secrets, and connects to nothing.
-    ///
-    /// # Errors
-    /// If the endpoint's secrets, URLs or headers are no good, or its share or rate is nothing.
-    pub fn check(&self) -> Result<(), EndpointError> {
-        if self.weight == 0 {
-            return Err(EndpointError::Weight);
+// === impl Percentile ===
+
+impl Percentile {
+    /// `None` if it is not between 0.5 and 0.999.
+    pub fn try_new(share: f64) -> Option<Self> {
+        (0.5..=0.999).contains(&share).then(|| Self((share * THOUSAND).round() as u16))
+    }
+
+    /// The place of the last that is within this share, of so many in order.
+    pub(in crate::upstream) fn place(self, of: usize) -> usize {
+        (of * usize::from(self.0) / THOUSAND as usize).min(of.saturating_sub(1))
+    }
+}
+
+impl Serialize for Percentile {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(f64::from(self.0) / THOUSAND)
+    }
+}
+
+impl<'de> Deserialize<'de> for Percentile {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let share = f64::deserialize(deserializer)?;
+        Self::try_new(share).ok_or_else(|| {
+            de::Error::custom(format_args!(
+                "{share} is no share to hedge at; write a number from 0.5 to 0.999, such as 0.95"
+            ))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentile_is_one_that_can_be_late() {
+        for share in [0.5, 0.95, 0.999] {
+            let percentile = Percentile::try_new(share).unwrap();
+            assert!(percentile.place(32) < 32);
+            assert_eq!(serde_json::to_value(percentile).unwrap(), share);
         }
-        let of_rate = self.rate.map(|rate| [("per_second", rate.per_second), ("burst", rate.burst)]);
-        if let Some((key, _)) = of_rate.into_iter().flatten().find(|(_, value)| *value == 0) {
-            return Err(EndpointError::Rate { key });
+        for share in [0.0, 0.499, 0.9991, 1.0, 95.0, f64::NAN] {
+            assert_eq!(Percentile::try_new(share), None);
         }
-        Reach::resolve(self)?;
-        HeadFeed::try_new(self, &Config::default()).map(drop)
     }
 }

@@ -5,10 +5,11 @@ use std::{error::Error, sync::Arc, time::Duration};
 use bytes::Bytes;
 use http::StatusCode;
 
-use super::{Mismatch, Stranger, transport::Secrets};
 use crate::{
+    eth::BlockHash,
     jsonrpc::{Answer, AnswerError, Code},
     shown::Time,
+    verify::Failure,
 };
 
 /// A node's message goes into a line of the log; not more of it than one has.
@@ -106,6 +107,37 @@ pub enum UpstreamError {
     /// Our own limits: too much is in flight already.
     #[error("too many upstream calls, or too large answers, at once")]
     Busy,
+}
+
+/// An answer that cannot be right.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{failure}")]
+pub struct Mismatch {
+    /// What is wrong with it.
+    pub failure: Failure,
+    /// It, for whoever wants it all the same.
+    pub answer: Answer,
+}
+
+/// An upstream of another chain. It is never used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Stranger {
+    /// Another chain id than configured, or than before.
+    #[error("the upstream serves chain {got}, not {expected}")]
+    ChainId {
+        /// The chain it should serve.
+        expected: u64,
+        /// The chain it serves.
+        got: u64,
+    },
+    /// The same chain id over another history.
+    #[error("the upstream's genesis block is {got}, not {expected}")]
+    Genesis {
+        /// The genesis known before.
+        expected: BlockHash,
+        /// The one it shows now.
+        got: BlockHash,
+    },
 }
 
 /// What to do about a failure.
@@ -241,14 +273,6 @@ impl UpstreamError {
             Self::Refused { error, .. } => Ok(Answer::Error(error)),
             Self::Unasked(error) => error.into_answer(),
             error => Err(error),
-        }
-    }
-
-    /// The same, without what the endpoint is reached with.
-    pub(super) fn redacted(self, secrets: &Secrets) -> Self {
-        match self {
-            Self::Refused { status, error } => Self::Refused { status, error: secrets.redact(&error) },
-            error => error,
         }
     }
 

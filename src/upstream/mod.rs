@@ -1,14 +1,33 @@
-//! The node behind: one call or several in, answers out.
+//! The nodes behind: one call or several in, answers out.
 //!
-//! The leaf is a `tower::Service` from [`Call`]s to [`Answers`]: [`HttpLeaf`] speaks to a node over
-//! HTTP, [`DevChainLeaf`] to a development chain in this process; a [`HeadFeed`] hears of new heads. Ids on this side are our own. What a
-//! client sees of a failure is decided elsewhere; here it gets its name ([`UpstreamError`]).
+//! A transport is a `tower::Service` from [`Call`]s to [`Answers`]: [`HttpLeaf`] sends them to a node over HTTP,
+//! [`DevChainLeaf`] to a development chain in this process. A [`HeadFeed`] reports new heads. Ids on this side are our
+//! own. Every failure has a name here ([`UpstreamError`]); `http` decides what a client sees of it.
+//!
+//! # Floors
+//! A file or folder imports only from those below it.
+//!
+//! ```text
+//! stack       Upstream, and the layers that a call passes in order
+//! pool        all endpoints: choice by load, the primary, retries, hedging
+//! endpoint    one node: health, availability, an attempt
+//! identity    which chain an endpoint serves: probe, pinned chain
+//! transport   how an endpoint is reached: HTTP, WebSocket heads, in process; wire format, secrets
+//! metrics     counters of attempts, in all and for each endpoint
+//! node_error  what a node's error object means
+//! call        a call and its requirements
+//! config      the section [upstream]
+//! error       why there is no answer
+//! id          EndpointId
+//! audience    who waits for an answer
+//! ```
 
 mod audience;
 mod call;
 mod config;
 mod endpoint;
 mod error;
+mod id;
 mod identity;
 mod metrics;
 mod node_error;
@@ -20,16 +39,18 @@ mod transport;
 pub use self::transport::Poster;
 pub use self::{
     audience::Audience,
-    call::{AnsweredBy, Answers, Call, Calls, Mismatch},
-    config::{Config, EndpointConfig, RateConfig},
-    endpoint::{EndpointId, EndpointState, EndpointStatus, Health},
-    error::{Retry, UpstreamError},
-    identity::{IdentityError, IdentityState, Stranger, WhoIs, is_development},
+    call::{AnsweredBy, Answers, Call, Calls, Need},
+    config::{Config, EndpointConfig, Percentile, RateConfig},
+    endpoint::{EndpointState, EndpointStatus, Health},
+    error::{Mismatch, Retry, Stranger, UpstreamError},
+    id::EndpointId,
+    identity::{IdentityError, IdentityState, WhoIs, is_development},
     metrics::Metrics,
     node_error::{is_absence, is_internal, is_rate_limit, is_unknown_block},
-    pool::{Identity, Need, Percentile},
-    stack::{EndpointParts, Leaf, Upstream},
+    pool::{EndpointParts, Identity},
+    stack::Upstream,
     transport::{
-        DevChainLeaf, EndpointError, EndpointUrl, FeedError, HeadFeed, HttpLeaf, Reach, Subscription,
+        DevChainLeaf, EndpointError, EndpointUrl, FeedError, HeadFeed, HttpLeaf, Leaf, Reach, Subscription,
+        check_endpoint,
     },
 };

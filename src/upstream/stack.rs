@@ -3,47 +3,24 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
+use prometheus_client::registry::Registry;
 use tokio::sync::Semaphore;
 use tower::{Service, ServiceBuilder, ServiceExt, layer::layer_fn, service_fn, util::BoxCloneSyncService};
 
 use super::{
-    Answers, Call, Calls, Config, EndpointConfig, EndpointId, EndpointStatus, Identity, Metrics, Reach,
+    Answers, Call, Calls, Config, EndpointId, EndpointParts, EndpointStatus, Identity, Leaf, Metrics,
     UpstreamError,
-    endpoint::{Accepted, Endpoint},
+    endpoint::Accepted,
     identity::Pin,
-    pool::Pool,
+    pool::{EndpointGauges, Pool, assemble},
 };
 use crate::{eth::BlockNumber, jsonrpc::Answer, timeout::timeout, verify::Verdict};
-
-/// A node as a service: one call or several in, an answer for each out.
-pub type Leaf = BoxCloneSyncService<Calls, Answers, UpstreamError>;
 
 /// The upstream as the rest of the program sees it: all endpoints of one chain.
 #[derive(Clone, Debug)]
 pub struct Upstream {
     pool: Arc<Pool>,
     service: Leaf,
-}
-
-/// An endpoint, and how it is reached.
-#[derive(Clone, Debug)]
-pub struct EndpointParts {
-    /// What logs and metrics call it, if no other is called so: its URL without what is secret in it.
-    pub name: Arc<str>,
-    /// What it is reached with, by which it is known again; `None` where that cannot be told.
-    pub reach: Option<Reach>,
-    /// How it is reached.
-    pub leaf: Leaf,
-    /// What is said of it.
-    pub config: EndpointConfig,
-}
-
-/// What a leaf is made by, beside what it reaches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Manner {
-    connect_timeout: Duration,
-    timeout: Duration,
-    max_answer: u64,
 }
 
 // === impl Upstream ===
@@ -101,35 +78,35 @@ impl Upstream {
 
     /// Who the endpoints are.
     pub fn identity(&self) -> Identity {
-        Identity::new(self.pool.clone())
+        Identity::new(self.pool.endpoints.clone())
     }
 
     /// Asks the endpoints who they are, for as long as it runs.
     pub fn watch(&self) -> impl Future<Output = ()> + Send + use<> {
-        let pool = self.pool.clone();
-        async move { pool.watch().await }
+        let endpoints = self.pool.endpoints.clone();
+        async move { endpoints.watch().await }
     }
 
     /// This endpoint lags: if it is the one that is followed, the next refresh may ask another.
     pub fn unfollow(&self, lags: EndpointId) {
-        self.pool.leave(lags);
+        self.pool.primary.leave(lags);
     }
 
     /// Returns whether an endpoint that comes before the primary in order does well again, so that it is time to compare
     /// their heads. The next call for the head does.
     pub fn may_look_back(&self) -> bool {
-        self.pool.may_look_back()
+        self.pool.primary.may_look_back()
     }
 
     /// Is there one endpoint only?
     pub fn is_single(&self) -> bool {
-        self.pool.is_single()
+        self.pool.endpoints.is_single()
     }
 
     /// Asks one that is well and is not this one, once: who answered, and what its check found. `None` if there is none,
     /// or it fails.
     pub async fn ask_another(&self, than: EndpointId, call: Call) -> Option<(EndpointId, Option<Verdict>)> {
-        self.pool.ask_another(than, call).await
+        self.pool.primary.ask_another(than, call).await
     }
 
     /// Sends one call to this endpoint, once, and to no other.
@@ -146,76 +123,42 @@ impl Upstream {
 
     /// If this endpoint is followed, the other is from now on: it is further.
     pub fn follow_instead(&self, of: EndpointId, other: EndpointId) {
-        self.pool.follow_instead(of, other);
+        self.pool.primary.follow_instead(of, other);
     }
 
     /// Has this endpoint shown a block as high as this?
     pub fn has_reached(&self, endpoint: EndpointId, block: BlockNumber) -> bool {
-        self.pool.has_reached(endpoint, block)
+        self.pool.endpoints.has_reached(endpoint, block)
     }
 
     /// Why nobody answers, if all of them have failed and none has answered since. Who asks this has them asked
     /// whether they are back: without it, a program that nobody uses since it is not ready would never be ready again.
     pub fn lost(&self) -> Option<UpstreamError> {
-        self.pool.lost()
+        self.pool.endpoints.lost()
     }
 
     /// The same, and nobody is asked.
     pub fn is_lost(&self) -> bool {
-        self.pool.is_lost()
+        self.pool.endpoints.is_lost()
     }
 
     /// How the endpoints do, and which of them is followed.
     pub fn status(&self) -> (Vec<EndpointStatus>, Option<EndpointId>) {
-        (self.pool.status(), self.pool.followed())
+        self.pool.status()
     }
 
     /// From here on these are the endpoints. Calls under way end where they are; an endpoint that was there before, since
     /// it is reached with the same, stays what it is: with its breaker, its pause, its name.
     pub fn replace(&self, endpoints: Vec<EndpointParts>, config: &Config) {
-        let pin = self.pool.pin.clone();
-        let before = self.pool.endpoints.load().to_vec();
-        self.pool.replace(assemble(before, endpoints, Some(&pin), config, self.pool.metrics()));
+        let set = &self.pool.endpoints;
+        let before = set.load().to_vec();
+        set.replace(assemble(before, endpoints, Some(set.pin()), config, self.pool.metrics()));
     }
-}
 
-/// The endpoints for these parts, in their order: those that were there before, and new ones.
-fn assemble(
-    mut before: Vec<Arc<Endpoint>>,
-    parts: Vec<EndpointParts>,
-    pin: Option<&Arc<Pin>>,
-    config: &Config,
-    metrics: &Metrics,
-) -> Vec<Arc<Endpoint>> {
-    let manner = Manner::from(config);
-    let mut again = |parts: &EndpointParts| {
-        let at = before.iter().position(|endpoint| endpoint.is_reached_by(parts.reach.as_ref()))?;
-        Some(before.remove(at))
-    };
-    let again: Vec<_> = parts.iter().map(&mut again).collect();
-    let mut names: Vec<_> = again.iter().flatten().map(|endpoint| endpoint.name().clone()).collect();
-    let assembled = parts.into_iter().zip(again).map(|(parts, again)| {
-        // Whatever the leaf does, it does not do it for longer.
-        let leaf = BoxCloneSyncService::new(deadline(parts.leaf, manner.timeout));
-        if let Some(endpoint) = again {
-            endpoint.adopt(&parts.config, leaf, manner);
-            return endpoint;
-        }
-        let name = unused(parts.name, &names);
-        names.push(name.clone());
-        let metrics = metrics.of(&name);
-        Arc::new(Endpoint::new(name, parts.reach, leaf, manner, &parts.config, pin, metrics))
-    });
-    assembled.collect()
-}
-
-/// A name that none of these has: what tells two of them apart may be what must not be shown.
-fn unused(name: Arc<str>, names: &[Arc<str>]) -> Arc<str> {
-    if !names.contains(&name) {
-        return name;
+    /// Registers `endpoint_state{endpoint,state}`, `endpoint_followed{endpoint}` and `endpoint_head{endpoint}`.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register_collector(Box::new(EndpointGauges::new(self.pool.clone())));
     }
-    let mut numbered = (2..).map(|number| Arc::from(format!("{name} ({number})")));
-    numbered.find(|numbered| !names.contains(numbered)).unwrap_or(name)
 }
 
 /// What every layer here is: cheap to clone, with a boxed future, which a network call can afford.
@@ -258,7 +201,7 @@ fn attempts(pool: Arc<Pool>) -> impl Layered {
     service_fn(move |calls: Calls| -> Attempt {
         let pool = pool.clone();
         Box::pin(async move {
-            pool.look_back(&calls);
+            pool.primary.look_back(&calls);
             let attempted = pool.send(&calls).await;
             Ok(calls.iter().zip(attempted).map(|(call, outcome)| settle(call, outcome)).collect())
         })
@@ -281,27 +224,6 @@ fn settle(call: &Call, outcome: Result<Accepted, UpstreamError>) -> Result<Answe
     Ok(accepted.answer)
 }
 
-/// Gives up on a leaf that takes too long.
-fn deadline(mut inner: impl Layered, after: Duration) -> impl Layered {
-    service_fn(move |calls: Calls| {
-        // A leaf is always ready.
-        let answering = inner.call(calls);
-        async move { timeout(after, answering).await.unwrap_or(Err(UpstreamError::TimedOut { after })) }
-    })
-}
-
-// === impl Manner ===
-
-impl From<&Config> for Manner {
-    fn from(config: &Config) -> Self {
-        Self {
-            connect_timeout: config.connect_timeout,
-            timeout: config.timeout,
-            max_answer: config.max_answer.as_u64(),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
@@ -310,7 +232,7 @@ mod tests {
     use crate::{
         eth::{Block, BlockHash, BlockNumber, Part, Query, Receipts, Tag},
         jsonrpc::Params,
-        upstream::Health,
+        upstream::{EndpointConfig, Health},
         verify::{self, Known, Verified, Verifier},
     };
 

@@ -9,11 +9,12 @@ use tracing::{Instrument, Span, debug, debug_span, field, warn};
 
 use super::{
     super::{
-        Answers, Call, Calls, Mismatch, UpstreamError, call::Held, identity::IdentityError, metrics,
-        node_error as limited, pool::retry as again,
+        Answers, Call, Calls, EndpointId, Mismatch, UpstreamError, call::Held, identity::IdentityError,
+        metrics, node_error as limited,
     },
-    Endpoint, EndpointId,
-    node::DISTRUST,
+    Endpoint,
+    failure::is_fault,
+    health::DISTRUST,
 };
 use crate::{eth::MethodLabel, jsonrpc::Answer, trace::Origin, verify::Verdict};
 
@@ -67,235 +68,236 @@ struct Begun<'a> {
 /// Shows the methods of calls that travel together, each once. Of names that clients make up, only that there are such.
 struct Methods<'a>(&'a Calls);
 
-// === impl Endpoint ===
+/// Sends calls, and judges what comes. Not before it is known who it is; and what came over a connection that was made
+/// anew, with none left from before, is not believed before that is known again.
+pub(in crate::upstream) async fn attempt(endpoint: &Endpoint, calls: &Calls) -> Attempted {
+    let cancelled = || vec![Err(UpstreamError::Unasked(Box::new(UpstreamError::Cancelled))); calls.len()];
+    let is_awaited = || calls.iter().any(Call::is_awaited);
+    let Some(recognition) = &endpoint.recognition else {
+        return if is_awaited() { ask(endpoint, calls, Asked::Anything).await } else { cancelled() };
+    };
+    if endpoint.contact.is_doubtful(Instant::now()) {
+        recognition.doubt();
+    }
+    if let Err(error) = recognition.confirm().await {
+        return vec![Err(UpstreamError::Unasked(Box::new(error.into()))); calls.len()];
+    }
+    // Its clients may have gone while it waited, for this or for a slot.
+    if !is_awaited() {
+        return cancelled();
+    }
+    let renewals = endpoint.contact.renewals();
+    let attempted = endpoint.contact.noticing(ask(endpoint, calls, Asked::Anything)).await;
+    let said_anything = |outcome| matches!(outcome, &Ok(_) | &Err(UpstreamError::Rejected(_)));
+    if endpoint.contact.renewals() == renewals || !attempted.iter().any(said_anything) {
+        return attempted;
+    }
+    if endpoint.contact.is_doubtful(Instant::now()) {
+        recognition.doubt();
+    }
+    let is_repeatable = calls.iter().all(Call::is_repeatable);
+    let confirmed = if is_repeatable {
+        recognition.confirm().await
+    } else {
+        match time::timeout(RECOLLECTION, recognition.confirm()).await {
+            Ok(confirmed) => confirmed,
+            Err(_) => return attempted,
+        }
+    };
+    match confirmed {
+        Ok(_) => attempted,
+        Err(IdentityError::Stranger(stranger)) => {
+            vec![Err(UpstreamError::Stranger(stranger)); calls.len()]
+        }
+        // What may have been carried out is not to be called a failure for that.
+        Err(_) if !is_repeatable => attempted,
+        Err(IdentityError::Upstream(error)) => vec![Err(error); calls.len()],
+    }
+}
 
-impl Endpoint {
-    /// Sends calls, and judges what comes. Not before it is known who it is; and what came over a connection that was made
-    /// anew, with none left from before, is not believed before that is known again.
-    pub(in crate::upstream) async fn attempt(&self, calls: &Calls) -> Attempted {
-        let cancelled = || vec![Err(UpstreamError::Unasked(Box::new(UpstreamError::Cancelled))); calls.len()];
-        let is_awaited = || calls.iter().any(Call::is_awaited);
-        let Some(recognition) = &self.recognition else {
-            return if is_awaited() { self.ask(calls, Asked::Anything).await } else { cancelled() };
-        };
-        if self.contact.is_doubtful(Instant::now()) {
-            recognition.doubt();
-        }
-        if let Err(error) = recognition.confirm().await {
-            return vec![Err(UpstreamError::Unasked(Box::new(error.into()))); calls.len()];
-        }
-        // Its clients may have gone while it waited, for this or for a slot.
-        if !is_awaited() {
-            return cancelled();
-        }
-        let renewals = self.contact.renewals();
-        let attempted = self.contact.noticing(self.ask(calls, Asked::Anything)).await;
-        let said_anything = |outcome| matches!(outcome, &Ok(_) | &Err(UpstreamError::Rejected(_)));
-        if self.contact.renewals() == renewals || !attempted.iter().any(said_anything) {
-            return attempted;
-        }
-        if self.contact.is_doubtful(Instant::now()) {
-            recognition.doubt();
-        }
-        let is_repeatable = calls.iter().all(Call::is_repeatable);
-        let confirmed = if is_repeatable {
-            recognition.confirm().await
-        } else {
-            match time::timeout(RECOLLECTION, recognition.confirm()).await {
-                Ok(confirmed) => confirmed,
-                Err(_) => return attempted,
-            }
-        };
-        match confirmed {
-            Ok(_) => attempted,
-            Err(IdentityError::Stranger(stranger)) => {
-                vec![Err(UpstreamError::Stranger(stranger)); calls.len()]
-            }
-            // What may have been carried out is not to be called a failure for that.
-            Err(_) if !is_repeatable => attempted,
-            Err(IdentityError::Upstream(error)) => vec![Err(error); calls.len()],
+/// Asks it who it is.
+pub(in crate::upstream) async fn ask_who(endpoint: &Endpoint, calls: &Calls) -> Attempted {
+    ask(endpoint, calls, Asked::Who).await
+}
+
+/// Sends calls, and judges what comes, whoever it is.
+async fn ask(endpoint: &Endpoint, calls: &Calls, asked: Asked) -> Attempted {
+    let now = Instant::now();
+    let _in_use = endpoint.contact.begin();
+    let everyday = calls.iter().all(Call::is_everyday);
+    let (span, origin) = span(endpoint, calls);
+    let mut begun = Begun { endpoint, calls, at: now, everyday, heeded: false, span };
+    {
+        let mut condition = endpoint.condition.lock();
+        condition.breaker.begin(now);
+        if let Some(bucket) = &mut condition.bucket {
+            bucket.take(calls.len() as u32, now);
         }
     }
-
-    /// Asks it who it is.
-    pub(in crate::upstream) async fn ask_who(&self, calls: &Calls) -> Attempted {
-        self.ask(calls, Asked::Who).await
+    // Until its answer was checked, and taken in.
+    let held = Held::default();
+    let mut sent = calls.clone();
+    if let Some(call) = sent.first_mut() {
+        call.hold_in(&held);
+        call.origin = origin;
     }
-
-    /// Sends calls, and judges what comes, whoever it is.
-    async fn ask(&self, calls: &Calls, asked: Asked) -> Attempted {
-        let now = Instant::now();
-        let _in_use = self.contact.begin();
-        let everyday = calls.iter().all(Call::is_everyday);
-        let (span, origin) = self.span(calls);
-        let mut begun = Begun { endpoint: self, calls, at: now, everyday, heeded: false, span };
-        {
-            let mut condition = self.condition.lock();
-            condition.breaker.begin(now);
-            if let Some(bucket) = &mut condition.bucket {
-                bucket.take(calls.len() as u32, now);
+    let answers = send(endpoint, sent, now).instrument(begun.span.clone()).await;
+    let attempted = match answers {
+        Ok(answers) => {
+            let mut accepted = answers.into_iter().zip(calls);
+            let accept = async |(answer, call): (Result<_, _>, _)| accept(endpoint, call, answer?).await;
+            match (calls.len(), accepted.next()) {
+                // Most calls go alone, and need no list of those that are waited for.
+                (1, Some(one)) => vec![accept(one).await],
+                (_, first) => join_all(first.into_iter().chain(accepted).map(accept)).await,
             }
         }
-        // Until its answer was checked, and taken in.
-        let held = Held::default();
-        let mut sent = calls.clone();
-        if let Some(call) = sent.first_mut() {
-            call.hold_in(&held);
-            call.origin = origin;
-        }
-        let answers = self.send(sent, now).instrument(begun.span.clone()).await;
-        let attempted = match answers {
-            Ok(answers) => {
-                let mut accepted = answers.into_iter().zip(calls);
-                let accept = async |(answer, call): (Result<_, _>, _)| self.accept(call, answer?).await;
-                match (calls.len(), accepted.next()) {
-                    // Most calls go alone, and need no list of those that are waited for.
-                    (1, Some(one)) => vec![accept(one).await],
-                    (_, first) => join_all(first.into_iter().chain(accepted).map(accept)).await,
+        Err(error) => vec![Err(error); calls.len()],
+    };
+    for (call, attempted) in calls.iter().zip(&attempted) {
+        heed(endpoint, call, attempted, asked, now);
+    }
+    begun.heeded = true;
+    let mut outcomes = attempted
+        .iter()
+        .map(|attempted| metrics::outcome(attempted.as_ref().map(|accepted| &accepted.answer)));
+    begun
+        .span
+        .record("outcome", outcomes.find(|outcome| *outcome != metrics::RESULT).unwrap_or(metrics::RESULT));
+    drop(held);
+    attempted
+}
+
+/// Returns the span of an attempt and the trace context that the node receives. Calls that travel together have one
+/// origin.
+fn span(endpoint: &Endpoint, calls: &Calls) -> (Span, Origin) {
+    let origin = calls.first().map(|call| call.origin.clone()).unwrap_or_default();
+    let span = debug_span!(
+        parent: origin.span(),
+        "upstream",
+        upstream = %endpoint.name,
+        calls = calls.len(),
+        method = %Methods(calls),
+        outcome = field::Empty,
+    );
+    (span.clone(), origin.with_span(span))
+}
+
+/// Has an answer checked.
+async fn accept(endpoint: &Endpoint, call: &Call, answer: Answer) -> Result<Accepted, UpstreamError> {
+    let by = endpoint.id;
+    let Some(check) = &call.check else {
+        return Ok(Accepted { answer, verdict: None, by });
+    };
+    match check.examine(&endpoint.name, &answer).await {
+        Ok(verdict) => Ok(Accepted { answer, verdict, by }),
+        Err(failure) => Err(UpstreamError::Rejected(Box::new(Mismatch { failure, answer }))),
+    }
+}
+
+async fn send(endpoint: &Endpoint, calls: Calls, begun: Instant) -> Result<Answers, UpstreamError> {
+    let _in_flight = endpoint.metrics.begin();
+    let sent = {
+        // A leaf is always ready.
+        endpoint.leaf.lock().call(calls)
+    };
+    let answers = sent.await;
+    let now = Instant::now();
+    let elapsed = now.saturating_duration_since(begun);
+    endpoint.metrics.request_ended(elapsed);
+    // Before it is checked, which takes its own time.
+    if !matches!(&answers, Err(error) if error.is_silence()) {
+        endpoint.condition.lock().spoke = Some(now);
+    }
+    debug!(?elapsed, ok = answers.is_ok(), "upstream answered");
+    answers
+}
+
+/// Takes in what an attempt that began then says about the endpoint.
+fn heed(
+    endpoint: &Endpoint,
+    call: &Call,
+    attempted: &Result<Accepted, UpstreamError>,
+    asked: Asked,
+    begun: Instant,
+) {
+    let now = Instant::now();
+    endpoint.metrics.call_ended(call.method.as_str(), attempted.as_ref().map(|accepted| &accepted.answer));
+    let mut condition = endpoint.condition.lock();
+    match attempted {
+        Ok(Accepted { answer, verdict, .. }) => {
+            if let Answer::Error(error) = answer
+                && limited::is_rate_limit(call, error)
+            {
+                condition.pause(None, now);
+                return;
+            }
+            condition.hung = None;
+            if asked == Asked::Who {
+                if endpoint.is_stranger() {
+                    // What another chain has says nothing of this one, whenever it is this one again.
+                    condition.forget_heights();
                 }
-            }
-            Err(error) => vec![Err(error); calls.len()],
-        };
-        for (call, attempted) in calls.iter().zip(&attempted) {
-            self.heed(call, attempted, asked, now);
-        }
-        begun.heeded = true;
-        let mut outcomes = attempted
-            .iter()
-            .map(|attempted| metrics::outcome(attempted.as_ref().map(|accepted| &accepted.answer)));
-        begun.span.record(
-            "outcome",
-            outcomes.find(|outcome| *outcome != metrics::RESULT).unwrap_or(metrics::RESULT),
-        );
-        drop(held);
-        attempted
-    }
-
-    /// Returns the span of an attempt and the trace context that the node receives. Calls that travel together have one
-    /// origin.
-    fn span(&self, calls: &Calls) -> (Span, Origin) {
-        let origin = calls.first().map(|call| call.origin.clone()).unwrap_or_default();
-        let span = debug_span!(
-            parent: origin.span(),
-            "upstream",
-            upstream = %self.name,
-            calls = calls.len(),
-            method = %Methods(calls),
-            outcome = field::Empty,
-        );
-        (span.clone(), origin.with_span(span))
-    }
-
-    /// Has an answer checked.
-    async fn accept(&self, call: &Call, answer: Answer) -> Result<Accepted, UpstreamError> {
-        let by = self.id;
-        let Some(check) = &call.check else {
-            return Ok(Accepted { answer, verdict: None, by });
-        };
-        match check.examine(&self.name, &answer).await {
-            Ok(verdict) => Ok(Accepted { answer, verdict, by }),
-            Err(failure) => Err(UpstreamError::Rejected(Box::new(Mismatch { failure, answer }))),
-        }
-    }
-
-    async fn send(&self, calls: Calls, begun: Instant) -> Result<Answers, UpstreamError> {
-        let _in_flight = self.metrics.begin();
-        let sent = {
-            // A leaf is always ready.
-            self.leaf.lock().call(calls)
-        };
-        let answers = sent.await;
-        let now = Instant::now();
-        let elapsed = now.saturating_duration_since(begun);
-        self.metrics.request_ended(elapsed);
-        // Before it is checked, which takes its own time.
-        if !matches!(&answers, Err(error) if error.is_silence()) {
-            self.condition.lock().spoke = Some(now);
-        }
-        debug!(?elapsed, ok = answers.is_ok(), "upstream answered");
-        answers
-    }
-
-    /// Takes in what an attempt that began then says about the endpoint.
-    fn heed(&self, call: &Call, attempted: &Result<Accepted, UpstreamError>, asked: Asked, begun: Instant) {
-        let now = Instant::now();
-        self.metrics.call_ended(call.method.as_str(), attempted.as_ref().map(|accepted| &accepted.answer));
-        let mut condition = self.condition.lock();
-        match attempted {
-            Ok(Accepted { answer, verdict, .. }) => {
-                if let Answer::Error(error) = answer
-                    && limited::is_rate_limit(call, error)
-                {
-                    condition.pause(None, now);
-                    return;
+                condition.breaker.stir(now);
+                // As long as it is left alone, why is still to be told.
+                if condition.breaker.lets_pass(now) {
+                    condition.last_error = None;
                 }
-                condition.hung = None;
-                if asked == Asked::Who {
-                    if self.is_stranger() {
-                        // What another chain has says nothing of this one, whenever it is this one again.
-                        condition.forget_heights();
-                    }
-                    condition.breaker.stir(now);
-                    // As long as it is left alone, why is still to be told.
-                    if condition.breaker.lets_pass(now) {
-                        condition.last_error = None;
-                    }
-                    return;
-                }
-                condition.last_error = None;
-                condition.learn(call, answer, verdict.as_ref(), now);
-                condition.breaker.succeed();
-                (condition.wrong, condition.refused) = (0, 0);
-                condition.limits.reset();
+                return;
             }
-            Err(UpstreamError::RateLimited { retry_after }) => condition.pause(*retry_after, now),
-            Err(UpstreamError::Rejected(mismatch)) => {
-                condition.last_mismatch = Some(mismatch.failure.to_string());
-                condition.wrong = (condition.wrong + 1).min(DISTRUST);
-                condition.failed = Some(now);
-            }
-            Err(error) => {
-                let refused = matches!(error, UpstreamError::Refused { .. }) && call.executes();
-                condition.refused = condition.refused.saturating_add(u32::from(refused));
-                if again::is_fault(call, error) || (refused && condition.refused > REFUSALS) {
-                    condition.fail(error, begun, now);
-                }
-                drop(condition);
-                if error.lost_contact() {
-                    self.doubt();
-                }
-                self.warn(error);
-            }
+            condition.last_error = None;
+            condition.learn(call, answer, verdict.as_ref(), now);
+            condition.breaker.succeed();
+            (condition.wrong, condition.refused) = (0, 0);
+            condition.limits.reset();
         }
-    }
-
-    /// An attempt that began then was cut off. That says something only if it waited long enough for one that is well to
-    /// answer, and nobody else got an answer meanwhile; and of a call that may take long anywhere not even then.
-    fn cut_off(&self, begun: Instant, everyday: bool) {
-        let now = Instant::now();
-        let waited = now.saturating_duration_since(begun);
-        let mut condition = self.condition.lock();
-        if waited < SILENCE || condition.spoke.is_some_and(|spoke| spoke >= begun) {
-            return;
+        Err(UpstreamError::RateLimited { retry_after }) => condition.pause(*retry_after, now),
+        Err(UpstreamError::Rejected(mismatch)) => {
+            condition.last_mismatch = Some(mismatch.failure.to_string());
+            condition.wrong = (condition.wrong + 1).min(DISTRUST);
+            condition.failed = Some(now);
         }
-        if everyday {
-            let error = UpstreamError::TimedOut { after: Duration::from_secs(waited.as_secs()) };
-            condition.fail(&error, begun, now);
+        Err(error) => {
+            let refused = matches!(error, UpstreamError::Refused { .. }) && call.executes();
+            condition.refused = condition.refused.saturating_add(u32::from(refused));
+            if is_fault(call, error) || (refused && condition.refused > REFUSALS) {
+                condition.fail(error, begun, now);
+            }
             drop(condition);
-            self.warn(&error);
-        } else if let Some(recognition) = &self.recognition {
-            drop(condition);
-            recognition.probe();
+            if error.lost_contact() {
+                endpoint.doubt();
+            }
+            warn(endpoint, error);
         }
     }
+}
 
-    fn warn(&self, error: &UpstreamError) {
-        let upstream = &self.name;
-        if self.said.is_due(error.as_str()) {
-            warn!(%error, %upstream, "upstream failed");
-        } else {
-            debug!(%error, %upstream, "upstream failed");
-        }
+/// An attempt that began then was cut off. That says something only if it waited long enough for one that is well to
+/// answer, and nobody else got an answer meanwhile; and of a call that may take long anywhere not even then.
+fn cut_off(endpoint: &Endpoint, begun: Instant, everyday: bool) {
+    let now = Instant::now();
+    let waited = now.saturating_duration_since(begun);
+    let mut condition = endpoint.condition.lock();
+    if waited < SILENCE || condition.spoke.is_some_and(|spoke| spoke >= begun) {
+        return;
+    }
+    if everyday {
+        let error = UpstreamError::TimedOut { after: Duration::from_secs(waited.as_secs()) };
+        condition.fail(&error, begun, now);
+        drop(condition);
+        warn(endpoint, &error);
+    } else if let Some(recognition) = &endpoint.recognition {
+        drop(condition);
+        recognition.probe();
+    }
+}
+
+fn warn(endpoint: &Endpoint, error: &UpstreamError) {
+    let upstream = &endpoint.name;
+    if endpoint.said.is_due(error.as_str()) {
+        warn!(%error, %upstream, "upstream failed");
+    } else {
+        debug!(%error, %upstream, "upstream failed");
     }
 }
 
@@ -308,7 +310,7 @@ impl Drop for Begun<'_> {
             for call in self.calls {
                 self.endpoint.metrics.call_cut_off(call.method.as_str());
             }
-            self.endpoint.cut_off(self.at, self.everyday);
+            cut_off(self.endpoint, self.at, self.everyday);
         }
         self.endpoint.condition.lock().breaker.abandon(self.at);
     }

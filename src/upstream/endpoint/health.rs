@@ -27,6 +27,9 @@ const BREAKER: Policy = Policy {
 /// many, since each costs its caller the whole of its time.
 const HANG: u32 = BREAKER.failures - 1;
 
+/// What an answer that cannot be right costs in the choice, in answers that did not come.
+pub(super) const DISTRUST: u32 = 2;
+
 /// Pause where a node limits its rate and does not say for how long.
 const LIMITED: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(64));
 

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicU32, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -14,14 +14,13 @@ use tower::load::{CompleteOnResponse, Load, PeakEwma};
 
 use super::{
     super::{
-        EndpointConfig, Leaf, Need, Reach, UpstreamError,
-        identity::{IdentityState, Pin, Recognition},
+        EndpointConfig, EndpointId, Need, UpstreamError,
+        identity::{Pin, Recognition},
         metrics::EndpointMetrics,
-        stack::Manner,
-        transport::{Contact, Secrets},
+        transport::{Contact, Leaf, Manner, Reach, Secrets},
     },
-    Cost, Eligible, Health,
-    health::Condition,
+    Cost, Eligible, EndpointStatus,
+    health::{Condition, DISTRUST},
 };
 use crate::{eth::BlockNumber, seldom::Seldom};
 
@@ -31,15 +30,8 @@ const DEFAULT_RTT: Duration = Duration::from_millis(100);
 /// How long a slow answer weighs.
 const DECAY: Duration = Duration::from_secs(10);
 
-/// What an answer that cannot be right costs in the choice, in answers that did not come.
-pub(super) const DISTRUST: u32 = 2;
-
 /// How long a failure counts in the choice: what is never asked again never shows that it has recovered.
 const GRUDGE: Duration = Duration::from_secs(5);
-
-/// Which endpoint it is, for as long as the program runs: names may be given to another, places may change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct EndpointId(u64);
 
 /// One node.
 #[derive(Debug)]
@@ -59,86 +51,6 @@ pub(in crate::upstream) struct Endpoint {
     pub(super) recognition: Option<Recognition>,
     pub(super) metrics: EndpointMetrics,
     pub(super) said: Seldom,
-}
-
-/// How an endpoint does, for those who look.
-#[derive(Clone, Debug)]
-pub struct EndpointStatus {
-    /// Which it is.
-    pub id: EndpointId,
-    /// Its name: its URL without what is secret in it.
-    pub name: Arc<str>,
-    /// Its place in the order.
-    pub priority: u32,
-    /// Who it is; `None` where nobody cares.
-    pub identity: Option<IdentityState>,
-    /// Whether it is asked.
-    pub health: Health,
-    /// The highest block that it has shown.
-    pub head: Option<BlockNumber>,
-    /// Why it last failed, if it has not answered since.
-    pub last_error: Option<UpstreamError>,
-    /// What was wrong with the last answer of its that could not be right.
-    pub last_mismatch: Option<String>,
-    /// How long it wants to be left alone for its rate.
-    pub paused: Option<Duration>,
-}
-
-/// How an endpoint does, in a word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EndpointState {
-    /// It is asked.
-    Ok,
-    /// It has failed, and one call tries it.
-    Trying,
-    /// It keeps failing, and is left alone.
-    Failing,
-    /// It wants to be left alone for its rate.
-    Limited,
-    /// It is of another chain.
-    Stranger,
-    /// It has not said yet who it is.
-    Unknown,
-}
-
-// === impl EndpointState ===
-
-impl EndpointState {
-    /// Every state.
-    pub const ALL: [Self; 6] =
-        [Self::Ok, Self::Trying, Self::Failing, Self::Limited, Self::Stranger, Self::Unknown];
-
-    /// Its name in metrics and `/status`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Trying => "trying",
-            Self::Failing => "failing",
-            Self::Limited => "limited",
-            Self::Stranger => "stranger",
-            Self::Unknown => "unknown",
-        }
-    }
-}
-
-// === impl EndpointStatus ===
-
-impl EndpointStatus {
-    /// All of it in a word.
-    pub fn state(&self) -> EndpointState {
-        match &self.identity {
-            Some(IdentityState::Stranger(_)) => EndpointState::Stranger,
-            Some(IdentityState::Unknown(_)) => EndpointState::Unknown,
-            Some(IdentityState::Known(_)) | None if self.paused.is_some_and(|wait| !wait.is_zero()) => {
-                EndpointState::Limited
-            }
-            Some(IdentityState::Known(_)) | None => match self.health {
-                Health::Closed => EndpointState::Ok,
-                Health::HalfOpen => EndpointState::Trying,
-                Health::Open => EndpointState::Failing,
-            },
-        }
-    }
 }
 
 // === impl Endpoint ===
@@ -310,13 +222,4 @@ impl Endpoint {
 
 fn measured(leaf: Leaf) -> PeakEwma<Leaf> {
     PeakEwma::new(leaf, DEFAULT_RTT, DECAY.as_nanos() as f64, CompleteOnResponse::default())
-}
-
-// === impl EndpointId ===
-
-impl EndpointId {
-    pub(in crate::upstream) fn next() -> Self {
-        static GIVEN: AtomicU64 = AtomicU64::new(0);
-        Self(GIVEN.fetch_add(1, Relaxed))
-    }
 }

@@ -18,7 +18,7 @@ mod probe;
 
 pub use self::{
     chain_identity::WhoIs,
-    pinned_chain::{Stranger, is_development},
+    pinned_chain::is_development,
     probe::{IdentityError, IdentityState},
 };
 pub(super) use self::{pinned_chain::Pin, probe::Recognition};

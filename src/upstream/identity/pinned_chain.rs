@@ -7,8 +7,10 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{super::EndpointId, WhoIs};
-use crate::eth::BlockHash;
+use super::{
+    super::{EndpointId, Stranger},
+    WhoIs,
+};
 
 /// Chains that are started anew at will: another genesis there is no stranger.
 const DEVELOPMENT: [u64; 2] = [31337, 1337];
@@ -16,27 +18,6 @@ const DEVELOPMENT: [u64; 2] = [31337, 1337];
 /// Is this a chain that is started anew at will?
 pub fn is_development(chain_id: u64) -> bool {
     DEVELOPMENT.contains(&chain_id)
-}
-
-/// An upstream of another chain. It is never used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Stranger {
-    /// Another chain id than configured, or than before.
-    #[error("the upstream serves chain {got}, not {expected}")]
-    ChainId {
-        /// The chain it should serve.
-        expected: u64,
-        /// The chain it serves.
-        got: u64,
-    },
-    /// The same chain id over another history.
-    #[error("the upstream's genesis block is {got}, not {expected}")]
-    Genesis {
-        /// The genesis known before.
-        expected: BlockHash,
-        /// The one it shows now.
-        got: BlockHash,
-    },
 }
 
 /// What all endpoints must agree on.

@@ -18,8 +18,8 @@ use tokio::{
 use tracing::{error, info, warn};
 
 use super::{
-    super::{Call, EndpointId, UpstreamError, transport::Secrets},
-    Pin, Stranger, WhoIs,
+    super::{Call, EndpointId, Stranger, UpstreamError, transport::Secrets},
+    Pin, WhoIs,
     chain_identity::who_is,
     genesis,
 };

@@ -2,27 +2,23 @@
 
 use std::{sync::Arc, time::Duration};
 
-use arc_swap::ArcSwap;
-use futures_util::future::join_all;
-use tokio::{
-    sync::watch,
-    time::{self, Instant},
-};
+use tokio::time::{self, Instant};
 use tower::retry::budget::{Budget, TpsBudget};
 use tracing::debug;
 
 use super::{
     super::{
-        Call, Calls, Config, Metrics, UpstreamError,
-        endpoint::{Accepted, Attempted, Cost, Eligible, Endpoint, EndpointId, EndpointStatus},
-        identity::{IdentityState, Pin, Recognition},
+        Call, Calls, Config, EndpointId, EndpointStatus, Metrics, Need, UpstreamError,
+        endpoint::{Accepted, Attempted, Eligible, Endpoint, attempt},
+        identity::Pin,
     },
+    endpoint_set::{Candidates, EndpointSet, Wanted},
     hedge::{Hedge, Raced},
     p2c::two_choices,
-    primary::Followed,
+    primary::Primary,
     retry::{Another, another, is_better, is_failure, is_null, is_unproved, was_in_doubt},
 };
-use crate::{backoff::Backoff, eth::BlockNumber, jsonrpc::Answer};
+use crate::backoff::Backoff;
 
 /// A call is sent to so many endpoints at most, whatever their number.
 const MOST_ATTEMPTS: usize = 3;
@@ -42,67 +38,14 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// All endpoints.
 #[derive(Debug)]
 pub(in crate::upstream) struct Pool {
-    pub(in crate::upstream) endpoints: ArcSwap<Vec<Arc<Endpoint>>>,
-    pub(in crate::upstream) pin: Arc<Pin>,
-    /// The endpoint that the view of the chain follows.
-    pub(in crate::upstream) followed: Followed,
+    pub(in crate::upstream) endpoints: Arc<EndpointSet>,
+    pub(in crate::upstream) primary: Arc<Primary>,
     retries: TpsBudget,
     /// How long a call waits for an endpoint that is at its rate.
-    pub(in crate::upstream) max_wait: Duration,
+    max_wait: Duration,
     /// When to ask another as well. `None` where that is off.
     hedge: Option<Hedge>,
     metrics: Metrics,
-    pub(in crate::upstream) changed: watch::Sender<()>,
-}
-
-/// For what an endpoint is picked.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::upstream) struct Wanted<'a> {
-    /// So many calls.
-    pub(in crate::upstream) calls: u32,
-    /// What they need together.
-    pub(in crate::upstream) need: Need,
-    /// Not one of these.
-    pub(in crate::upstream) tried: &'a [EndpointId],
-}
-
-/// Who can be asked.
-pub(in crate::upstream) struct Candidates {
-    /// Now.
-    pub(in crate::upstream) eligible: Vec<(Cost, Arc<Endpoint>)>,
-    /// How long until another can, if that is known.
-    pub(in crate::upstream) wait: Option<Duration>,
-}
-
-/// What a call needs of the endpoint that answers it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Need {
-    /// It should have this block: not be behind it, not have forgotten it.
-    pub block: Option<BlockNumber>,
-    /// It should not be behind this head: what it says is of the newest block that it has.
-    pub head: Option<BlockNumber>,
-    /// It must be the one that the view of the chain follows, or whoever takes its place.
-    pub followed: bool,
-    /// A forwarded call: the primary answers it, or another endpoint if the primary fails. It leaves the last call of the
-    /// primary's rate to the view, and its failure alone does not make another endpoint the primary.
-    pub forwarded: bool,
-    /// A filter call: only the primary answers it, since each node has filter ids of its own.
-    pub filter: bool,
-    /// A call of the canonical view itself, for which all clients wait: it takes no slot of `max_in_flight`.
-    pub for_view: bool,
-    /// The answer is a head: what it shows is all that the endpoint has.
-    pub is_head: bool,
-    /// A `null` may only mean that this endpoint has not got it yet: one other is asked, once.
-    pub null_elsewhere: bool,
-}
-
-// === impl Wanted ===
-
-impl<'a> Wanted<'a> {
-    /// One call that needs nothing but another endpoint than these.
-    pub(in crate::upstream) fn another_than(tried: &'a [EndpointId]) -> Self {
-        Self { calls: 1, need: Need::default(), tried }
-    }
 }
 
 // === impl Pool ===
@@ -114,15 +57,14 @@ impl Pool {
         config: &Config,
         metrics: Metrics,
     ) -> Self {
+        let endpoints = Arc::new(EndpointSet::new(endpoints, pin));
         Self {
-            endpoints: ArcSwap::from_pointee(endpoints),
-            pin,
-            followed: Followed::default(),
+            primary: Arc::new(Primary::new(endpoints.clone(), config.max_wait)),
+            endpoints,
             retries: TpsBudget::new(RETRY_MEMORY, LEAST_RETRIES, RETRY_SHARE),
             max_wait: config.max_wait,
             hedge: config.hedge.map(Hedge::new),
             metrics,
-            changed: watch::Sender::new(()),
         }
     }
 
@@ -165,7 +107,7 @@ impl Pool {
             let attempted = self.attempt(&endpoint, sending, need, &mut tried).await;
             let failed = |(call, outcome)| is_failure(call, outcome);
             if need.followed && sending.iter().zip(&attempted).any(failed) {
-                self.leave(endpoint.id());
+                self.primary.leave(endpoint.id());
             }
             let mut once_more = Vec::new();
             // For a `null` one other is asked, and nobody paid: it is no failure that could become a flood.
@@ -210,7 +152,7 @@ impl Pool {
         call: Call,
     ) -> Option<Result<Accepted, UpstreamError>> {
         let pick = |now, _| {
-            let endpoint = self.get(id).ok_or(None)?;
+            let endpoint = self.endpoints.get(id).ok_or(None)?;
             match endpoint.eligible(1, Need::default(), now) {
                 Eligible::Yes(_) => Ok(endpoint),
                 Eligible::After(wait) => Err(Some(wait)),
@@ -219,21 +161,12 @@ impl Pool {
         };
         match self.wait_for(self.max_wait, pick).await {
             Ok(endpoint) => {
-                let mut attempted = endpoint.attempt(&vec![call]).await;
+                let mut attempted = attempt(&endpoint, &vec![call]).await;
                 Some(attempted.pop().unwrap_or(Err(UpstreamError::Empty)))
             }
             Err(Some(wait)) => Some(Err(UpstreamError::RateLimited { retry_after: Some(wait) })),
             Err(None) => None,
         }
-    }
-
-    /// Is there one endpoint only?
-    pub(in crate::upstream) fn is_single(&self) -> bool {
-        self.endpoints.load().len() == 1
-    }
-
-    pub(in crate::upstream) fn get(&self, id: EndpointId) -> Option<Arc<Endpoint>> {
-        self.endpoints.load().iter().find(|endpoint| endpoint.id() == id).cloned()
     }
 
     /// Sends calls to this endpoint and, if it takes long and they may be sent twice, to another one too.
@@ -246,7 +179,7 @@ impl Pool {
     ) -> Attempted {
         tried.push(endpoint.id());
         match &self.hedge {
-            None => endpoint.attempt(calls).await,
+            None => attempt(endpoint, calls).await,
             Some(hedge) => self.hedged(hedge, endpoint, calls, need, tried).await,
         }
     }
@@ -260,7 +193,7 @@ impl Pool {
         tried: &mut Vec<EndpointId>,
     ) -> Attempted {
         // Boxed: two attempts need room for two futures, and hedging is off by default.
-        let first = Box::pin(endpoint.attempt(calls));
+        let first = Box::pin(attempt(endpoint, calls));
         // The one that is followed has no equal: another's answer may be of another branch.
         let may_hedge = calls.iter().all(Call::is_repeatable) && !need.followed;
         let second = may_hedge.then_some(|after: Duration| {
@@ -271,7 +204,7 @@ impl Pool {
             tried.push(other.id());
             self.metrics.hedged();
             debug!(slow = %endpoint.name(), upstream = %other.name(), ?after, "asking another as well");
-            Some(Box::pin(async move { other.attempt(calls).await }))
+            Some(Box::pin(async move { attempt(&other, calls).await }))
         });
         let Raced { attempted, second_won } = hedge.attempt(calls, first, second).await;
         if second_won {
@@ -285,7 +218,7 @@ impl Pool {
         if wanted.tried.len() >= MOST_ATTEMPTS {
             return None;
         }
-        let mut eligible = self.eligible(wanted, Instant::now()).eligible;
+        let mut eligible = self.endpoints.eligible(wanted, Instant::now()).eligible;
         eligible.retain(|(cost, _)| cost.is_fit());
         let other = two_choices(&eligible)?;
         self.retries.withdraw().then(|| other.clone())
@@ -296,7 +229,7 @@ impl Pool {
         match self.wait_for(patience, |now, left| self.pick(wanted, now, left)).await {
             Ok(endpoint) => Ok(endpoint),
             Err(Some(wait)) => Err(UpstreamError::RateLimited { retry_after: Some(wait) }),
-            Err(None) => Err(self.why_none()),
+            Err(None) => Err(self.endpoints.why_none()),
         }
     }
 
@@ -325,10 +258,10 @@ impl Pool {
         now: Instant,
         left: Duration,
     ) -> Result<Arc<Endpoint>, Option<Duration>> {
-        let Candidates { eligible, wait } = self.eligible(wanted, now);
+        let Candidates { eligible, wait } = self.endpoints.eligible(wanted, now);
         let Wanted { need, .. } = wanted;
         let endpoint = if need.followed || need.forwarded {
-            self.pick_followed(&eligible, wanted, now, left).map_err(|own| own.or(wait))?
+            self.primary.pick(&eligible, wanted, now, left).map_err(|own| own.or(wait))?
         } else {
             two_choices(&eligible).cloned().ok_or(wait)?
         };
@@ -339,128 +272,14 @@ impl Pool {
         Ok(endpoint)
     }
 
-    /// Those that can be asked now, and those that can be later.
-    pub(in crate::upstream) fn eligible(
-        &self,
-        Wanted { calls, need, tried }: Wanted<'_>,
-        now: Instant,
-    ) -> Candidates {
-        let endpoints = self.endpoints.load();
-        let mut wait = None;
-        let mut eligible = Vec::with_capacity(endpoints.len());
-        for endpoint in endpoints.iter().filter(|endpoint| !tried.contains(&endpoint.id())) {
-            match endpoint.eligible(calls, need, now) {
-                Eligible::Yes(cost) => eligible.push((cost, endpoint.clone())),
-                Eligible::After(after) => wait = Some(wait.map_or(after, |wait: Duration| wait.min(after))),
-                Eligible::No => {}
-            }
-        }
-        Candidates { eligible, wait }
-    }
-
-    /// Has this endpoint shown a block as high as this?
-    pub(in crate::upstream) fn has_reached(&self, id: EndpointId, block: BlockNumber) -> bool {
-        self.get(id).is_some_and(|endpoint| endpoint.head() >= Some(block))
-    }
-
-    /// Nobody can be asked: the reason that tells most.
-    pub(in crate::upstream) fn why_none(&self) -> UpstreamError {
-        let endpoints = self.endpoints.load();
-        let stranger = |endpoint: &Arc<Endpoint>| match endpoint.recognition()?.state() {
-            IdentityState::Stranger(stranger) => Some(UpstreamError::Stranger(stranger)),
-            IdentityState::Unknown(_) | IdentityState::Known(_) => None,
-        };
-        let failed = endpoints.iter().find_map(|endpoint| endpoint.last_error());
-        let error = failed.or_else(|| endpoints.iter().find_map(stranger));
-        match error.map_or(UpstreamError::Busy, UpstreamError::in_general) {
-            // That was another call's time, and this one has not waited for anything.
-            UpstreamError::TimedOut { after } => UpstreamError::Hangs { after },
-            error => error,
-        }
-    }
-
-    /// Asks every endpoint who it is, for as long as this runs, also those that come later.
-    pub(in crate::upstream) async fn watch(&self) {
-        let mut changed = self.changed.subscribe();
-        loop {
-            changed.mark_unchanged();
-            let endpoints = self.endpoints.load_full();
-            let watching = join_all(endpoints.iter().zip(0..).filter_map(|(endpoint, at)| {
-                let recognition = endpoint.recognition()?;
-                Some(recognition.watch(before(&endpoints, at), |call| ask_one(endpoint, call)))
-            }));
-            tokio::select! {
-                _ = watching => std::future::pending().await,
-                _ = changed.changed() => {}
-            }
-        }
-    }
-
-    /// Have all of them failed, and has none answered since?
-    pub(in crate::upstream) fn is_lost(&self) -> bool {
-        let failed = |endpoint: &Arc<Endpoint>| endpoint.is_stranger() || endpoint.last_error().is_some();
-        self.endpoints.load().iter().all(failed)
-    }
-
-    /// Why nobody answers, if nobody does; and whoever failed is asked whether it is back.
-    pub(in crate::upstream) fn lost(&self) -> Option<UpstreamError> {
-        if !self.is_lost() {
-            return None;
-        }
-        let endpoints = self.endpoints.load();
-        endpoints.iter().for_each(|endpoint| endpoint.probe());
-        endpoints.iter().find_map(|endpoint| endpoint.last_error())
-    }
-
-    /// How all of them do.
-    pub(in crate::upstream) fn status(&self) -> Vec<EndpointStatus> {
-        self.endpoints.load().iter().map(|endpoint| endpoint.status()).collect()
-    }
-
-    pub(in crate::upstream) fn followed(&self) -> Option<EndpointId> {
-        self.followed.state.lock().endpoint()
+    /// How all of them do, and which is the primary.
+    pub(in crate::upstream) fn status(&self) -> (Vec<EndpointStatus>, Option<EndpointId>) {
+        (self.endpoints.status(), self.primary.endpoint())
     }
 
     pub(in crate::upstream) fn metrics(&self) -> &Metrics {
         &self.metrics
     }
-
-    /// From here on these are the endpoints. Those that were there before go on as they are.
-    pub(in crate::upstream) fn replace(&self, endpoints: Vec<Arc<Endpoint>>) {
-        let endpoints = Arc::new(endpoints);
-        let before = self.endpoints.swap(endpoints.clone());
-        let ids = |of: &[Arc<Endpoint>]| of.iter().map(|endpoint| endpoint.id()).collect::<Vec<_>>();
-        if ids(&before) == ids(&endpoints) {
-            // Whoever is being asked who it is need not be asked anew.
-            return;
-        }
-        let is_there = |id| endpoints.iter().any(|endpoint| endpoint.id() == id);
-        let known = |endpoint: &&Arc<Endpoint>| {
-            endpoint
-                .recognition()
-                .is_some_and(|recognition| matches!(recognition.state(), IdentityState::Known(_)))
-        };
-        self.pin.retain(is_there, || endpoints.iter().find(known).map(|endpoint| endpoint.id()));
-        self.changed.send_replace(());
-        for gone in before.iter().filter(|endpoint| !is_there(endpoint.id())) {
-            if let Some(recognition) = gone.recognition() {
-                recognition.retire();
-            }
-        }
-    }
-}
-
-async fn ask_one(endpoint: &Endpoint, call: Call) -> Result<Answer, UpstreamError> {
-    let mut attempted = endpoint.ask_who(&vec![call]).await;
-    let outcome = attempted.pop().unwrap_or(Err(UpstreamError::Empty));
-    outcome.map(|accepted| accepted.answer)
-}
-
-/// Those that come before this one in order, and by place where they are equal.
-fn before(endpoints: &[Arc<Endpoint>], at: usize) -> Vec<&Recognition> {
-    let place = |at: usize| (endpoints[at].priority(), at);
-    let before = (0..endpoints.len()).filter(|other| place(*other) < place(at));
-    before.filter_map(|other| endpoints[other].recognition()).collect()
 }
 
 /// What calls that travel together need.

@@ -1,18 +1,17 @@
 //! How the endpoints do, looked at when somebody asks.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
     metrics::{MetricType, gauge::ConstGauge},
-    registry::Registry,
 };
 
-use super::super::{EndpointState, Upstream};
+use super::{super::EndpointState, Pool};
 
 #[derive(Debug)]
-struct Endpoints(Upstream);
+pub(in crate::upstream) struct EndpointGauges(Arc<Pool>);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Labels {
@@ -25,18 +24,16 @@ struct StateLabels {
     state: &'static str,
 }
 
-// === impl Upstream ===
+// === impl EndpointGauges ===
 
-impl Upstream {
-    /// Registers `endpoint_state{endpoint,state}`, `endpoint_followed{endpoint}` and `endpoint_head{endpoint}`.
-    pub fn register(&self, registry: &mut Registry) {
-        registry.register_collector(Box::new(Endpoints(self.clone())));
+impl EndpointGauges {
+    /// `endpoint_state{endpoint,state}`, `endpoint_followed{endpoint}` and `endpoint_head{endpoint}` of this pool.
+    pub(in crate::upstream) fn new(pool: Arc<Pool>) -> Self {
+        Self(pool)
     }
 }
 
-// === impl Endpoints ===
-
-impl Collector for Endpoints {
+impl Collector for EndpointGauges {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let (endpoints, followed) = self.0.status();
         let gauge = MetricType::Gauge;

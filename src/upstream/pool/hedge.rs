@@ -12,12 +12,11 @@ use std::{
 
 use futures_util::future::{Either, select};
 use parking_lot::Mutex;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use tokio::time::{self, Instant};
 
 use super::{
     super::{
-        Calls,
+        Calls, Percentile,
         endpoint::{Accepted, Attempted},
     },
     retry as again,
@@ -34,12 +33,6 @@ const LEAST: usize = 32;
 /// slowest twentieth is no reason to ask two.
 const SHORTEST: Duration = Duration::from_millis(5);
 
-/// A share of the answers, from the half to all but a thousandth, in thousandths.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Percentile(u16);
-
-const THOUSAND: f64 = 1e3;
-
 /// When an answer is late.
 #[derive(Debug)]
 pub(in crate::upstream) struct Hedge {
@@ -54,37 +47,6 @@ pub(in crate::upstream) struct Raced {
     pub(in crate::upstream) attempted: Attempted,
     /// Was it the second that answered?
     pub(in crate::upstream) second_won: bool,
-}
-
-// === impl Percentile ===
-
-impl Percentile {
-    /// `None` if it is not between 0.5 and 0.999.
-    pub fn try_new(share: f64) -> Option<Self> {
-        (0.5..=0.999).contains(&share).then(|| Self((share * THOUSAND).round() as u16))
-    }
-
-    /// The place of the last that is within this share, of so many in order.
-    fn place(self, of: usize) -> usize {
-        (of * usize::from(self.0) / THOUSAND as usize).min(of.saturating_sub(1))
-    }
-}
-
-impl Serialize for Percentile {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_f64(f64::from(self.0) / THOUSAND)
-    }
-}
-
-impl<'de> Deserialize<'de> for Percentile {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let share = f64::deserialize(deserializer)?;
-        Self::try_new(share).ok_or_else(|| {
-            de::Error::custom(format_args!(
-                "{share} is no share to hedge at; write a number from 0.5 to 0.999, such as 0.95"
-            ))
-        })
-    }
 }
 
 // === impl Hedge ===
@@ -213,17 +175,5 @@ mod tests {
             hedge.note(Duration::from_micros(100));
         }
         assert_eq!(hedge.after(), Some(SHORTEST));
-    }
-
-    #[test]
-    fn a_percentile_is_one_that_can_be_late() {
-        for share in [0.5, 0.95, 0.999] {
-            let percentile = Percentile::try_new(share).unwrap();
-            assert!(percentile.place(LEAST) < LEAST);
-            assert_eq!(serde_json::to_value(percentile).unwrap(), share);
-        }
-        for share in [0.0, 0.499, 0.9991, 1.0, 95.0, f64::NAN] {
-            assert_eq!(Percentile::try_new(share), None);
-        }
     }
 }

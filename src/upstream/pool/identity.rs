@@ -11,23 +11,23 @@ use super::{
         endpoint::Endpoint,
         identity::{IdentityError, IdentityState, Recognition, WhoIs},
     },
-    Pool,
+    EndpointSet,
 };
 
 /// Who all endpoints are together: one chain. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Identity(Arc<Pool>);
+pub struct Identity(Arc<EndpointSet>);
 
 // === impl Identity ===
 
 impl Identity {
-    pub(in crate::upstream) fn new(pool: Arc<Pool>) -> Self {
-        Self(pool)
+    pub(in crate::upstream) fn new(endpoints: Arc<EndpointSet>) -> Self {
+        Self(endpoints)
     }
 
     /// What is known now: who they are, if one of them has said it.
     pub fn state(&self) -> IdentityState {
-        let endpoints = self.0.endpoints.load();
+        let endpoints = self.0.load();
         let states: Vec<_> =
             endpoints.iter().filter_map(|endpoint| Some(endpoint.recognition()?.state())).collect();
         let known = states.iter().find(|state| matches!(state, IdentityState::Known(_)));
@@ -39,8 +39,8 @@ impl Identity {
     /// Resolves once one of them is known to be who it should be.
     pub async fn known(&self) {
         loop {
-            let mut changed = self.0.changed.subscribe();
-            let endpoints = self.0.endpoints.load_full();
+            let mut changed = self.0.subscribe();
+            let endpoints = self.0.load_full();
             let known =
                 endpoints.iter().filter_map(|endpoint| endpoint.recognition()).map(Recognition::known);
             let known: Vec<_> = known.map(Box::pin).collect();
@@ -56,12 +56,12 @@ impl Identity {
 
     /// The chain as last known, though nobody may be in reach now.
     pub fn pinned(&self) -> Option<Arc<WhoIs>> {
-        self.0.pin.pinned()
+        self.0.pin().pinned()
     }
 
     /// Something speaks against them: whoever answers next must say who it is.
     pub fn doubt(&self) {
-        for endpoint in self.0.endpoints.load().iter() {
+        for endpoint in self.0.load().iter() {
             endpoint.doubt();
         }
     }
@@ -69,7 +69,7 @@ impl Identity {
     /// Calls `heed` whenever an endpoint whose answers were accepted turns out to serve another chain, before any call
     /// learns of it. Only the first `heed` counts.
     pub fn on_stranger(&self, heed: impl Fn() + Send + Sync + 'static) {
-        self.0.pin.on_stranger(heed);
+        self.0.pin().on_stranger(heed);
     }
 
     /// Makes sure of this one, whoever the others are.
@@ -86,7 +86,7 @@ impl Identity {
     /// Who they are, if one of them surely is.
     fn sure(&self) -> Option<Arc<WhoIs>> {
         let is_sure = |endpoint: &Arc<Endpoint>| endpoint.recognition().is_some_and(Recognition::is_sure);
-        self.0.endpoints.load().iter().any(is_sure).then(|| self.0.pin.pinned()).flatten()
+        self.0.load().iter().any(is_sure).then(|| self.0.pin().pinned()).flatten()
     }
 
     /// Makes sure that one of them can be asked: at once if one is known, else by the next attempts. Where all are left
@@ -100,8 +100,8 @@ impl Identity {
             return Ok(who);
         }
         loop {
-            let mut changed = self.0.changed.subscribe();
-            let endpoints = self.0.endpoints.load_full();
+            let mut changed = self.0.subscribe();
+            let endpoints = self.0.load_full();
             let recognitions: Vec<_> =
                 endpoints.iter().filter_map(|endpoint| endpoint.recognition()).collect();
             if let Some(who) = self.sure() {
@@ -113,7 +113,7 @@ impl Identity {
             // None of them is let say anything now: whoever waited for that would wait for the last one's try.
             let now = Instant::now();
             // At first contact there is nothing to serve without it, and it is waited for.
-            let is_met = self.0.pin.pinned().is_some();
+            let is_met = self.0.pin().pinned().is_some();
             let is_out = |endpoint: &Arc<Endpoint>| endpoint.is_left_alone(now) || endpoint.is_stranger();
             if is_met && endpoints.iter().all(is_out) {
                 // Whoever comes next may find one that is back. A stranger answers, and each time that it is asked is

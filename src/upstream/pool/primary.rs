@@ -19,11 +19,11 @@ use tracing::{debug, info, warn};
 
 use super::{
     super::{
-        Call, Calls,
-        endpoint::{Cost, Eligible, Endpoint, EndpointId},
+        Call, Calls, EndpointId,
+        endpoint::{Cost, Eligible, Endpoint, attempt},
         identity::Recognition,
     },
-    dispatch::{Pool, Wanted},
+    endpoint_set::{EndpointSet, Wanted},
     p2c::two_choices,
     retry::is_null,
 };
@@ -34,69 +34,46 @@ use crate::{seldom::Seldom, verify::Verdict};
 const LOOK_BACK: Duration = Duration::from_secs(60);
 
 /// The one that is followed, shared by all calls.
-#[derive(Debug, Default)]
-pub(in crate::upstream) struct Followed {
-    pub(in crate::upstream) state: Mutex<State>,
+#[derive(Debug)]
+pub(in crate::upstream) struct Primary {
+    endpoints: Arc<EndpointSet>,
+    /// How long a call waits for an endpoint that is at its rate.
+    max_wait: Duration,
+    state: Mutex<State>,
     said: Seldom,
 }
 
 /// Held while one is chosen, so that two calls do not choose two.
 #[derive(Debug, Default)]
-pub(in crate::upstream) struct State {
+struct State {
     endpoint: Option<EndpointId>,
     /// When it changed, or those that come before it were last looked at.
     settled: Option<Instant>,
 }
 
-// === impl Followed ===
+// === impl Primary ===
 
-impl Followed {
-    /// Two that fail by turns would else fill the log.
-    fn say(&self, upstream: &Endpoint) {
-        let upstream = upstream.name();
-        if self.said.is_due("elsewhere") {
-            info!(%upstream, "the chain is followed elsewhere from now on");
-        } else {
-            debug!(%upstream, "the chain is followed elsewhere from now on");
-        }
+impl Primary {
+    pub(super) fn new(endpoints: Arc<EndpointSet>, max_wait: Duration) -> Self {
+        Self { endpoints, max_wait, state: Mutex::default(), said: Seldom::default() }
     }
-}
 
-// === impl State ===
-
-impl State {
     /// The one that is followed.
     pub(in crate::upstream) fn endpoint(&self) -> Option<EndpointId> {
-        self.endpoint
+        self.state.lock().endpoint
     }
 
-    /// From here on this one is; returns the one before, if it was another.
-    pub(in crate::upstream) fn follow(&mut self, endpoint: EndpointId, now: Instant) -> Option<EndpointId> {
-        let before = self.endpoint.replace(endpoint).filter(|before| *before != endpoint);
-        self.settled = Some(now);
-        before
-    }
-
-    /// Returns whether it is time to look at the endpoints that come before it.
-    fn may_look_back(&self, now: Instant) -> bool {
-        self.settled.is_some_and(|settled| now >= settled + LOOK_BACK)
-    }
-}
-
-// === impl Pool ===
-
-impl Pool {
     /// The one that is followed, as long as it can be asked or waited for; then another is. For what that one is
     /// known to lack, or has been asked for already, another is asked, and not followed for that.
-    pub(in crate::upstream) fn pick_followed(
+    pub(in crate::upstream) fn pick(
         &self,
         eligible: &[(Cost, Arc<Endpoint>)],
         Wanted { calls, need, tried }: Wanted<'_>,
         now: Instant,
         left: Duration,
     ) -> Result<Arc<Endpoint>, Option<Duration>> {
-        let mut followed = self.followed.state.lock();
-        if let Some(current) = followed.endpoint().and_then(|id| self.get(id)) {
+        let mut followed = self.state.lock();
+        if let Some(current) = followed.endpoint.and_then(|id| self.endpoints.get(id)) {
             if tried.contains(&current.id()) {
                 return two_choices(eligible).cloned().ok_or(None);
             }
@@ -119,7 +96,7 @@ impl Pool {
         }
         let endpoint = two_choices(eligible).cloned().ok_or(None)?;
         if followed.follow(endpoint.id(), now).is_some() {
-            self.followed.say(&endpoint);
+            self.say(&endpoint);
         }
         Ok(endpoint)
     }
@@ -127,15 +104,15 @@ impl Pool {
     /// This endpoint failed, or lags: if it is the one that is followed, another is from now on, if there is one.
     pub(in crate::upstream) fn leave(&self, id: EndpointId) {
         let now = Instant::now();
-        let mut followed = self.followed.state.lock();
-        if followed.endpoint() != Some(id) {
+        let mut followed = self.state.lock();
+        if followed.endpoint != Some(id) {
             return;
         }
-        let others = self.eligible(Wanted::another_than(&[id]), now).eligible;
+        let others = self.endpoints.eligible(Wanted::another_than(&[id]), now).eligible;
         let fit: Vec<_> = others.iter().filter(|(cost, _)| cost.is_fit()).cloned().collect();
         if let Some(endpoint) = two_choices(&fit) {
             followed.follow(endpoint.id(), now);
-            self.followed.say(endpoint);
+            self.say(endpoint);
         } else {
             // Nobody knows who the others are: then they are no better, until they have said it.
             others.iter().filter_map(|(_, other)| other.recognition()).for_each(Recognition::hurry);
@@ -148,21 +125,21 @@ impl Pool {
         than: EndpointId,
         call: Call,
     ) -> Option<(EndpointId, Option<Verdict>)> {
-        let mut eligible = self.eligible(Wanted::another_than(&[than]), Instant::now()).eligible;
+        let mut eligible = self.endpoints.eligible(Wanted::another_than(&[than]), Instant::now()).eligible;
         // Who it is it is asked first, if that is in doubt; nobody waits for this.
         eligible.retain(|(cost, _)| cost.is_well());
         let other = two_choices(&eligible)?;
-        let accepted = other.attempt(&vec![call]).await.pop()?.ok()?;
+        let accepted = attempt(other, &vec![call]).await.pop()?.ok()?;
         Some((other.id(), accepted.verdict))
     }
 
     /// The head of this endpoint stands still, and the other is further: that one is followed, if this one was.
     pub(in crate::upstream) fn follow_instead(&self, of: EndpointId, other: EndpointId) {
-        let Some(other) = self.get(other) else { return };
-        let mut followed = self.followed.state.lock();
-        if followed.endpoint() == Some(of) {
+        let Some(other) = self.endpoints.get(other) else { return };
+        let mut followed = self.state.lock();
+        if followed.endpoint == Some(of) {
             followed.follow(other.id(), Instant::now());
-            if self.followed.said.is_due("further") {
+            if self.said.is_due("further") {
                 warn!(upstream = %other.name(), "the head stood still where the chain was followed, and is further here: it is followed here from now on");
             }
         }
@@ -174,22 +151,22 @@ impl Pool {
         let Some(head) = calls.iter().find(|call| call.need.is_head && call.is_awaited()) else { return };
         let now = Instant::now();
         let (first, from) = {
-            let mut followed = self.followed.state.lock();
+            let mut followed = self.state.lock();
             let Some(both) = self.first_again(&followed, now) else { return };
             followed.settled = Some(now);
             both
         };
         let (this, calls) = (self.clone(), vec![head.clone().without_context()]);
         tokio::spawn(async move {
-            let attempted = first.attempt(&calls).await;
+            let attempted = attempt(&first, &calls).await;
             let is_well = attempted.iter().all(|outcome| outcome.is_ok() && !is_null(outcome));
             let shown = first.head_since(now);
-            let mut followed = this.followed.state.lock();
+            let mut followed = this.state.lock();
             if is_well
                 && shown.is_some()
-                && followed.endpoint() == Some(from.id())
+                && followed.endpoint == Some(from.id())
                 && shown >= from.head()
-                && this.get(first.id()).is_some()
+                && this.endpoints.get(first.id()).is_some()
             {
                 followed.follow(first.id(), Instant::now());
                 info!(upstream = %first.name(), "the chain is followed again at the first in order");
@@ -199,7 +176,7 @@ impl Pool {
 
     /// Returns whether the next call for the head compares the primary with an endpoint that comes before it in order.
     pub(in crate::upstream) fn may_look_back(&self) -> bool {
-        self.first_again(&self.followed.state.lock(), Instant::now()).is_some()
+        self.first_again(&self.state.lock(), Instant::now()).is_some()
     }
 
     /// The first in order that could be followed instead, and the one that is; `None` if it is not time to look.
@@ -207,13 +184,39 @@ impl Pool {
         if !followed.may_look_back(now) {
             return None;
         }
-        let current = self.get(followed.endpoint()?)?;
+        let current = self.endpoints.get(followed.endpoint?)?;
         if self.endpoints.load().iter().all(|other| other.priority() >= current.priority()) {
             return None;
         }
-        let eligible = self.eligible(Wanted::another_than(&[current.id()]), now).eligible;
+        let eligible = self.endpoints.eligible(Wanted::another_than(&[current.id()]), now).eligible;
         let well = eligible.iter().filter(|(cost, _)| cost.is_fit() && cost.is_well());
         let first = well.map(|(_, endpoint)| endpoint).min_by_key(|endpoint| endpoint.priority())?;
         (first.priority() < current.priority()).then(|| (first.clone(), current))
+    }
+
+    /// Two that fail by turns would else fill the log.
+    fn say(&self, upstream: &Endpoint) {
+        let upstream = upstream.name();
+        if self.said.is_due("elsewhere") {
+            info!(%upstream, "the chain is followed elsewhere from now on");
+        } else {
+            debug!(%upstream, "the chain is followed elsewhere from now on");
+        }
+    }
+}
+
+// === impl State ===
+
+impl State {
+    /// From here on this one is; returns the one before, if it was another.
+    fn follow(&mut self, endpoint: EndpointId, now: Instant) -> Option<EndpointId> {
+        let before = self.endpoint.replace(endpoint).filter(|before| *before != endpoint);
+        self.settled = Some(now);
+        before
+    }
+
+    /// Returns whether it is time to look at the endpoints that come before it.
+    fn may_look_back(&self, now: Instant) -> bool {
+        self.settled.is_some_and(|settled| now >= settled + LOOK_BACK)
     }
 }

@@ -1,8 +1,10 @@
 //! What is worth asking of another endpoint, and may be.
 
-use http::StatusCode;
-
-use super::super::{Call, Retry, UpstreamError, endpoint::Accepted, node_error as limited};
+use super::super::{
+    Call, Retry, UpstreamError,
+    endpoint::{Accepted, is_about_size, is_fault},
+    node_error as limited,
+};
 use crate::{
     jsonrpc::Answer,
     verify::{Failure, Verdict},
@@ -16,9 +18,6 @@ pub(in crate::upstream) enum Another {
     /// This one may only not have got it yet.
     Null,
 }
-
-/// Parameters that a node or what stands before it may refuse for their size.
-const LARGE_CALL: usize = 256 * 1024;
 
 /// Might another endpoint do better, and is it safe to ask one?
 pub(in crate::upstream) fn another(
@@ -71,42 +70,6 @@ pub(in crate::upstream) fn is_failure(call: &Call, outcome: &Result<Accepted, Up
         }
         Err(error) => is_fault(call, error),
     }
-}
-
-/// Does this failure of a call speak against the endpoint, so that it is left alone after a few?
-///
-/// A client chooses its calls: what it can have any node say to it must not take the node from the others.
-pub(in crate::upstream) fn is_fault(call: &Call, error: &UpstreamError) -> bool {
-    match error {
-        // A head, a block, a count are never as large as that, and another may say it with less around it.
-        UpstreamError::TooLarge { together, .. } => call.has_known_shape() && !together,
-        // Cut off while it was being sent, perhaps for what was sent.
-        UpstreamError::Broken(_) if call.params.as_bytes().len() > LARGE_CALL => false,
-        UpstreamError::Refused { status, .. } | UpstreamError::Status(status) => match *status {
-            status if is_about_size(status) => false,
-            // Whoever asks, and whatever for.
-            StatusCode::UNAUTHORIZED
-            | StatusCode::PAYMENT_REQUIRED
-            | StatusCode::PROXY_AUTHENTICATION_REQUIRED
-            | StatusCode::BAD_GATEWAY
-            | StatusCode::SERVICE_UNAVAILABLE => true,
-            // A provider may sell some methods only to some; these it sells to all.
-            StatusCode::FORBIDDEN => call.is_everyday() || call.executes(),
-            _ => call.is_everyday(),
-        },
-        error => error.is_endpoints_fault(),
-    }
-}
-
-/// Is it what was sent that is too large, or makes no sense?
-fn is_about_size(status: StatusCode) -> bool {
-    matches!(
-        status,
-        StatusCode::BAD_REQUEST
-            | StatusCode::PAYLOAD_TOO_LARGE
-            | StatusCode::URI_TOO_LONG
-            | StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE
-    )
 }
 
 /// Is this an error of which one other endpoint is asked for its opinion? Not where the client's own code may have made it.

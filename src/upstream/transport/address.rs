@@ -1,8 +1,8 @@
 //! What an endpoint is reached with.
 
-use http::{HeaderMap, HeaderValue, header};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 
-use super::{super::EndpointConfig, EndpointError, EndpointUrl, http as leaf};
+use super::{super::EndpointConfig, EndpointError, EndpointUrl};
 
 /// An endpoint's URL and headers, with its secrets looked up: where these are equal it is the same node, wherever
 /// the configuration has them from. Shows nothing of what is secret.
@@ -11,6 +11,21 @@ pub struct Reach {
     url: EndpointUrl,
     headers: HeaderMap,
 }
+
+/// Headers about the connection, or about how long and how packed a body is. A value out of the configuration would
+/// not be true of each request, and the node would wait for bytes that never come, say. `host` is not among them: it
+/// names one of several behind an address.
+const OF_THE_CLIENT: [HeaderName; 9] = [
+    header::CONNECTION,
+    header::CONTENT_ENCODING,
+    header::CONTENT_LENGTH,
+    header::EXPECT,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    HeaderName::from_static("keep-alive"),
+];
 
 // === impl Reach ===
 
@@ -21,7 +36,7 @@ impl Reach {
     /// If the endpoint's secrets, URL or headers are no good.
     pub fn resolve(endpoint: &EndpointConfig) -> Result<Self, EndpointError> {
         let url = endpoint.url.resolve().map_err(EndpointError::UrlSecret)?;
-        let mut headers = leaf::headers(endpoint)?;
+        let mut headers = headers(endpoint)?;
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
         let url: EndpointUrl = url.parse().map_err(EndpointError::Url)?;
@@ -41,10 +56,30 @@ impl Reach {
     }
 }
 
+/// The headers that the configuration names.
+pub(in crate::upstream) fn headers(endpoint: &EndpointConfig) -> Result<HeaderMap, EndpointError> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in &endpoint.headers {
+        let owned = || name.clone();
+        let header = HeaderName::from_bytes(name.as_bytes())
+            .map_err(|_| EndpointError::HeaderName { name: owned() })?;
+        if OF_THE_CLIENT.contains(&header) {
+            return Err(EndpointError::HeaderNotYours { name: owned() });
+        }
+        let value =
+            value.resolve().map_err(|source| EndpointError::HeaderSecret { name: owned(), source })?;
+        let mut value =
+            HeaderValue::from_str(&value).map_err(|_| EndpointError::HeaderValue { name: owned() })?;
+        value.set_sensitive(true);
+        headers.insert(header, value);
+    }
+    Ok(headers)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::secret::Secret;
+    use crate::{secret::Secret, upstream::check_endpoint};
 
     fn with_token(url: &str, token: Secret) -> Reach {
         let headers = [("authorization".to_owned(), token)].into();
@@ -55,7 +90,7 @@ mod tests {
     fn credentials_stand_in_one_place() {
         let with = |url: &str, header: &str| {
             let headers = [(header.to_owned(), Secret::Plain("Bearer SECRET".to_owned()))].into();
-            EndpointConfig { headers, ..EndpointConfig::at(url) }.check()
+            check_endpoint(&EndpointConfig { headers, ..EndpointConfig::at(url) })
         };
         for url in ["http://user:SECRET@127.0.0.1", "http://user@127.0.0.1", "http://:SECRET@127.0.0.1"] {
             let error = with(url, "Authorization").unwrap_err();

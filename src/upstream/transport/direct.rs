@@ -28,7 +28,7 @@ use tower_http::decompression::{Decompression, DecompressionBody};
 
 use super::{
     Reach,
-    http::{AGENT, POOL_IDLE},
+    client::{AGENT, POOL_IDLE},
     reconnect as contact,
 };
 use crate::timeout::timeout;

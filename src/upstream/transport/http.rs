@@ -2,7 +2,7 @@
 
 use std::{
     error::Error,
-    io, iter,
+    io,
     sync::Arc,
     task::{Context, Poll},
     time::Duration,
@@ -10,59 +10,32 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
+use http::{HeaderMap, Response, header};
 use http_body::Body;
 use http_body_util::BodyExt;
-use reqwest::{Client, ClientBuilder, redirect};
+use reqwest::Client;
 use tokio::task;
-use tower::{BoxError, Service, layer::layer_fn};
+use tower::{BoxError, Service};
 
 use super::{
-    super::{Answers, Call, Calls, Config, EndpointConfig, UpstreamError},
-    EndpointUrl, Reach,
+    super::{Answers, Call, Calls, Config, UpstreamError},
+    EndpointError, EndpointUrl, Reach,
+    cause::{causes, root_cause},
+    client::client,
     direct::{Direct, Failure, unpack},
-    reconnect as contact,
     redact::{self, Secrets},
-    url::UrlError,
     wire::{self, Ids, Incoming, Outgoing},
 };
 use crate::{
     budget::{ByteBudget, ByteLease, LeasedBuffer},
     client::Client as ForWhom,
-    secret::SecretError,
 };
-
-/// Connections kept open while nothing is asked: shorter than the idle time-out of common nodes and
-/// balancers (geth 120 s, AWS 60 s), so that a call seldom meets a connection just being closed.
-pub(in crate::upstream) const POOL_IDLE: Duration = Duration::from_secs(50);
-
-/// An HTTP/2 connection is pinged after a fourth of an attempt's time without a frame, and has as long
-/// to answer: it is found dead before its call is given up. A node that is merely slow answers pings.
-const PING_PART: u32 = 4;
-
-/// Who we say we are.
-pub(in crate::upstream) const AGENT: &str = concat!("holdfast/", env!("CARGO_PKG_VERSION"));
 
 /// How much of the announced length is believed before the bytes are there.
 const TRUSTED_LENGTH: usize = 1 << 20;
 
 /// Answers up to this length are searched for secrets on the thread that reads them.
 const REDACTED_INLINE: usize = 64 * 1024;
-
-/// Headers about the connection, or about how long and how packed a body is. A value out of the configuration would
-/// not be true of each request, and the node would wait for bytes that never come, say. `host` is not among them: it
-/// names one of several behind an address.
-const OF_THE_CLIENT: [HeaderName; 9] = [
-    header::CONNECTION,
-    header::CONTENT_ENCODING,
-    header::CONTENT_LENGTH,
-    header::EXPECT,
-    header::TE,
-    header::TRAILER,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-    HeaderName::from_static("keep-alive"),
-];
 
 /// A node reached over HTTP/1.1 or, where it is offered, HTTP/2.
 #[derive(Clone, Debug)]
@@ -84,70 +57,6 @@ enum Way {
     Direct(Box<Direct>),
     /// Over TLS, or by way of a proxy.
     Client(Client, EndpointUrl),
-}
-
-/// An endpoint that cannot be used as it is configured.
-#[derive(Debug, thiserror::Error)]
-pub enum EndpointError {
-    /// Not where the configuration says.
-    #[error("url: {0}")]
-    UrlSecret(#[source] SecretError),
-    /// Not a URL.
-    #[error("url: {0}")]
-    Url(#[source] UrlError),
-    /// Not where the configuration says.
-    #[error("ws: {0}")]
-    WsSecret(#[source] SecretError),
-    /// Not the URL of a WebSocket.
-    #[error("ws: {0}")]
-    Ws(#[source] UrlError),
-    /// Not a name for a header.
-    #[error("headers: {name:?} is not the name of an HTTP header")]
-    HeaderName {
-        /// The name as given.
-        name: String,
-    },
-    /// Not where the configuration says.
-    #[error("headers.{name}: {source}")]
-    HeaderSecret {
-        /// The header's name.
-        name: String,
-        /// What is wrong.
-        #[source]
-        source: SecretError,
-    },
-    /// Two that cannot both be sent.
-    #[error(
-        "the url holds a user or a password, and headers.authorization is set: only one of them can be sent; \
-         remove the other"
-    )]
-    TwoCredentials,
-    /// Has a line break in it, say. The value is not repeated.
-    #[error("headers.{name}: the value cannot stand in an HTTP header")]
-    HeaderValue {
-        /// The header's name.
-        name: String,
-    },
-    /// One that the client sets itself, by what it sends.
-    #[error("headers.{name}: is set by Holdfast itself, to fit what it sends; leave it out")]
-    HeaderNotYours {
-        /// The header's name.
-        name: String,
-    },
-    /// No share at all.
-    #[error(
-        "weight: must be at least 1; a node that is asked only when others fail has a higher priority than theirs"
-    )]
-    Weight,
-    /// No call at all.
-    #[error("rate.{key}: must be at least 1; leave rate out if there is no limit")]
-    Rate {
-        /// Which of its numbers.
-        key: &'static str,
-    },
-    /// No TLS to be had.
-    #[error("cannot set up the HTTP client: {0}")]
-    Client(#[source] Arc<dyn Error + Send + Sync>),
 }
 
 // === impl HttpLeaf ===
@@ -178,91 +87,6 @@ impl HttpLeaf {
             budget,
         })))
     }
-}
-
-/// Makes connections, and lets it be known.
-#[derive(Clone, Debug)]
-struct Noticed<S>(S);
-
-impl<S: Service<R>, R> Service<R> for Noticed<S> {
-    type Response = S::Response;
-    type Error = S::Error;
-    type Future = S::Future;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.0.poll_ready(cx)
-    }
-
-    fn call(&mut self, to: R) -> S::Future {
-        contact::connects();
-        self.0.call(to)
-    }
-}
-
-pub(in crate::upstream) fn client(
-    url: &EndpointUrl,
-    headers: HeaderMap,
-    config: &Config,
-) -> reqwest::Result<Client> {
-    install_tls();
-    let built = client_builder(url, headers.clone(), config).build();
-    if built.is_err() && !url.is_https() {
-        // A small container has no certificates to go by, and needs none.
-        return client_builder(url, headers, config).tls_certs_only([]).build();
-    }
-    built
-}
-
-#[expect(clippy::disallowed_methods, reason = "the one place that builds a client, with its time-outs set")]
-fn client_builder(url: &EndpointUrl, headers: HeaderMap, config: &Config) -> ClientBuilder {
-    let mut builder = Client::builder()
-        // The whole attempt has its time in `stack`.
-        .connect_timeout(config.connect_timeout)
-        .pool_idle_timeout(POOL_IDLE)
-        // Innermost of what makes a connection, and only then: a call that finds one open does not come by here.
-        .connector_layer(layer_fn(Noticed))
-        .tcp_nodelay(true)
-        // All calls share an HTTP/2 connection: if the other end falls silent on it, each of them would
-        // wait in vain, and none would lead to another connection.
-        .http2_keep_alive_interval(config.timeout / PING_PART)
-        .http2_keep_alive_timeout(config.timeout / PING_PART)
-        .gzip(true)
-        .zstd(true)
-        // A node that redirects is not the node that was configured, and would get its credentials.
-        .redirect(redirect::Policy::none())
-        .referer(false)
-        .user_agent(AGENT)
-        .default_headers(headers);
-    if url.is_loopback() {
-        builder = builder.no_proxy();
-    }
-    builder
-}
-
-/// One provider of cryptography for all.
-pub(in crate::upstream) fn install_tls() {
-    // Fails if it was installed before, which is just as well.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-}
-
-/// The headers that the configuration names.
-pub(in crate::upstream) fn headers(endpoint: &EndpointConfig) -> Result<HeaderMap, EndpointError> {
-    let mut headers = HeaderMap::new();
-    for (name, value) in &endpoint.headers {
-        let owned = || name.clone();
-        let header = HeaderName::from_bytes(name.as_bytes())
-            .map_err(|_| EndpointError::HeaderName { name: owned() })?;
-        if OF_THE_CLIENT.contains(&header) {
-            return Err(EndpointError::HeaderNotYours { name: owned() });
-        }
-        let value =
-            value.resolve().map_err(|source| EndpointError::HeaderSecret { name: owned(), source })?;
-        let mut value =
-            HeaderValue::from_str(&value).map_err(|_| EndpointError::HeaderValue { name: owned() })?;
-        value.set_sensitive(true);
-        headers.insert(header, value);
-    }
-    Ok(headers)
 }
 
 impl Service<Calls> for HttpLeaf {
@@ -297,7 +121,7 @@ impl Service<Calls> for HttpLeaf {
             let redact = move || {
                 let redacted = answers.into_iter().zip(&calls).map(|(answer, call)| match answer {
                     Ok(answer) => Ok(leaf.secrets.redact_answer(call.method.as_str(), answer)),
-                    Err(error) => Err(error.redacted(&leaf.secrets)),
+                    Err(error) => Err(leaf.secrets.redact_error(error)),
                 });
                 redacted.collect()
             };
@@ -425,39 +249,9 @@ impl Inner {
     }
 }
 
-/// The innermost cause: "connection refused" rather than "error sending request".
-pub(in crate::upstream) fn root_cause(error: &(dyn Error + 'static)) -> Arc<dyn Error + Send + Sync> {
-    let message = match causes(error).last() {
-        Some(cause) if is_no_tls(cause) => NO_TLS.to_owned(),
-        Some(cause) => cause.to_string(),
-        None => error.to_string(),
-    };
-    Arc::from(Box::<dyn Error + Send + Sync>::from(message))
-}
-
-/// An error and what it was caused by, the innermost last.
-fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
-    iter::successors(Some(error), |&error| error.source())
-}
-
-/// In words that say what to do, where the library's are about its messages.
-const NO_TLS: &str =
-    "what listens there does not speak TLS; if the node speaks plain http, its url begins with http://";
-
-/// Did the other side answer a handshake with something else?
-fn is_no_tls(cause: &(dyn Error + 'static)) -> bool {
-    // An `io::Error` does not name what it holds as its source, and may hold another.
-    if let Some(inner) = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
-        return is_no_tls(inner);
-    }
-    matches!(
-        cause.downcast_ref(),
-        Some(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType))
-    )
-}
-
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
         net::TcpListener,
@@ -469,7 +263,7 @@ mod tests {
         devchain::{self, DevChain, DevNode},
         jsonrpc::{Answer, Params},
         secret::Secret,
-        upstream::{Call, call::Held},
+        upstream::{EndpointConfig, call::Held},
     };
 
     /// Answers one request, and tells what it was, line by line.

@@ -14,7 +14,7 @@ use tower::Service;
 
 use super::{
     super::{Answers, Calls, UpstreamError},
-    http::POOL_IDLE,
+    client::POOL_IDLE,
     reconnect as contact,
     wire::{Ids, Incoming, Outgoing},
 };

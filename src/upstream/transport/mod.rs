@@ -1,13 +1,18 @@
 //! How an endpoint is reached: over HTTP, over a WebSocket for new heads, or in this process.
 
 mod address;
+mod cause;
+mod check;
+mod client;
 mod direct;
+mod error;
 mod http;
 mod in_process;
 #[cfg(feature = "otlp")]
 mod post;
 mod reconnect;
 mod redact;
+mod service;
 mod url;
 mod wire;
 mod ws_heads;
@@ -16,9 +21,16 @@ mod ws_heads;
 pub use self::post::Poster;
 pub use self::{
     address::Reach,
-    http::{EndpointError, HttpLeaf},
+    check::check_endpoint,
+    error::EndpointError,
+    http::HttpLeaf,
     in_process::DevChainLeaf,
+    service::Leaf,
     url::EndpointUrl,
     ws_heads::{FeedError, HeadFeed, Subscription},
 };
-pub(super) use self::{reconnect::Contact, redact::Secrets};
+pub(super) use self::{
+    reconnect::Contact,
+    redact::Secrets,
+    service::{Manner, deadline},
+};

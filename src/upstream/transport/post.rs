@@ -6,11 +6,7 @@ use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header};
 use reqwest::{Client, Url};
 
-use super::{
-    super::Config,
-    EndpointError, Reach,
-    http::{client, root_cause},
-};
+use super::{super::Config, EndpointError, Reach, cause::root_cause, client::client};
 
 /// What is read of an answer. It is read at all so that the connection can be used again.
 const MOST_READ: usize = 64 * 1024;

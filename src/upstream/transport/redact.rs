@@ -10,7 +10,7 @@ use http::HeaderMap;
 use memchr::{memchr_iter, memchr2_iter};
 use serde::de::IgnoredAny;
 
-use super::{EndpointUrl, Reach};
+use super::{super::UpstreamError, EndpointUrl, Reach};
 use crate::{eth::Query, jsonrpc::Answer};
 
 /// A part of a path or a query that is shorter is no key: `v3`, `rpc`, `mainnet`.
@@ -98,6 +98,16 @@ impl Secrets {
                 let long = Self(self.long().cloned().collect());
                 long.redact_json(&result).map_or_else(Answer::Error, Answer::Result)
             }
+        }
+    }
+
+    /// Returns the same error without secrets.
+    pub(super) fn redact_error(&self, error: UpstreamError) -> UpstreamError {
+        match error {
+            UpstreamError::Refused { status, error } => {
+                UpstreamError::Refused { status, error: self.redact(&error) }
+            }
+            error => error,
         }
     }
 

@@ -24,7 +24,9 @@ use tokio_tungstenite::{
 
 use super::{
     super::{Config, EndpointConfig, UpstreamError},
-    EndpointError, EndpointUrl, http as endpoint,
+    EndpointError, EndpointUrl,
+    address::headers,
+    client::install_tls,
     redact::Secrets,
     url::UrlError,
 };
@@ -107,7 +109,7 @@ impl HeadFeed {
         let url = ws.resolve().map_err(EndpointError::WsSecret)?;
         let feed = Self {
             url: EndpointUrl::of_socket(&url).map_err(EndpointError::Ws)?,
-            headers: endpoint::headers(endpoint)?,
+            headers: headers(endpoint)?,
             connect_timeout: config.connect_timeout,
             timeout: config.timeout,
         };
@@ -125,7 +127,7 @@ impl HeadFeed {
     /// # Errors
     /// If that did not work within the endpoint's time-outs.
     pub async fn subscribe(&self) -> Result<Subscription, FeedError> {
-        endpoint::install_tls();
+        install_tls();
         let config =
             WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE)).max_frame_size(Some(MAX_MESSAGE));
         let connecting = connect_async_with_config(self.request()?, Some(config), true);

@@ -1,0 +1,44 @@
+//! Which failures count against an endpoint.
+
+use http::StatusCode;
+
+use super::super::{Call, UpstreamError};
+
+/// Parameters that a node or what stands before it may refuse for their size.
+const LARGE_CALL: usize = 256 * 1024;
+
+/// Does this failure of a call speak against the endpoint, so that it is left alone after a few?
+///
+/// A client chooses its calls: what it can have any node say to it must not take the node from the others.
+pub(in crate::upstream) fn is_fault(call: &Call, error: &UpstreamError) -> bool {
+    match error {
+        // A head, a block, a count are never as large as that, and another may say it with less around it.
+        UpstreamError::TooLarge { together, .. } => call.has_known_shape() && !together,
+        // Cut off while it was being sent, perhaps for what was sent.
+        UpstreamError::Broken(_) if call.params.as_bytes().len() > LARGE_CALL => false,
+        UpstreamError::Refused { status, .. } | UpstreamError::Status(status) => match *status {
+            status if is_about_size(status) => false,
+            // Whoever asks, and whatever for.
+            StatusCode::UNAUTHORIZED
+            | StatusCode::PAYMENT_REQUIRED
+            | StatusCode::PROXY_AUTHENTICATION_REQUIRED
+            | StatusCode::BAD_GATEWAY
+            | StatusCode::SERVICE_UNAVAILABLE => true,
+            // A provider may sell some methods only to some; these it sells to all.
+            StatusCode::FORBIDDEN => call.is_everyday() || call.executes(),
+            _ => call.is_everyday(),
+        },
+        error => error.is_endpoints_fault(),
+    }
+}
+
+/// Is it what was sent that is too large, or makes no sense?
+pub(in crate::upstream) fn is_about_size(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::BAD_REQUEST
+            | StatusCode::PAYLOAD_TOO_LARGE
+            | StatusCode::URI_TOO_LONG
+            | StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE
+    )
+}

@@ -1,0 +1,62 @@
+//! Makes endpoints of their configuration, and knows those again that were there before.
+
+use std::sync::Arc;
+
+use super::super::{
+    Config, EndpointConfig, Metrics,
+    endpoint::Endpoint,
+    identity::Pin,
+    transport::{Leaf, Manner, Reach, deadline},
+};
+
+/// An endpoint, and how it is reached.
+#[derive(Clone, Debug)]
+pub struct EndpointParts {
+    /// What logs and metrics call it, if no other is called so: its URL without what is secret in it.
+    pub name: Arc<str>,
+    /// What it is reached with, by which it is known again; `None` where that cannot be told.
+    pub reach: Option<Reach>,
+    /// How it is reached.
+    pub leaf: Leaf,
+    /// What is said of it.
+    pub config: EndpointConfig,
+}
+
+/// The endpoints for these parts, in their order: those that were there before, and new ones.
+pub(in crate::upstream) fn assemble(
+    mut before: Vec<Arc<Endpoint>>,
+    parts: Vec<EndpointParts>,
+    pin: Option<&Arc<Pin>>,
+    config: &Config,
+    metrics: &Metrics,
+) -> Vec<Arc<Endpoint>> {
+    let manner = Manner::from(config);
+    let mut again = |parts: &EndpointParts| {
+        let at = before.iter().position(|endpoint| endpoint.is_reached_by(parts.reach.as_ref()))?;
+        Some(before.remove(at))
+    };
+    let again: Vec<_> = parts.iter().map(&mut again).collect();
+    let mut names: Vec<_> = again.iter().flatten().map(|endpoint| endpoint.name().clone()).collect();
+    let assembled = parts.into_iter().zip(again).map(|(parts, again)| {
+        // Whatever the leaf does, it does not do it for longer.
+        let leaf = deadline(parts.leaf, config.timeout);
+        if let Some(endpoint) = again {
+            endpoint.adopt(&parts.config, leaf, manner);
+            return endpoint;
+        }
+        let name = unused(parts.name, &names);
+        names.push(name.clone());
+        let metrics = metrics.of(&name);
+        Arc::new(Endpoint::new(name, parts.reach, leaf, manner, &parts.config, pin, metrics))
+    });
+    assembled.collect()
+}
+
+/// A name that none of these has: what tells two of them apart may be what must not be shown.
+fn unused(name: Arc<str>, names: &[Arc<str>]) -> Arc<str> {
+    if !names.contains(&name) {
+        return name;
+    }
+    let mut numbered = (2..).map(|number| Arc::from(format!("{name} ({number})")));
+    numbered.find(|numbered| !names.contains(numbered)).unwrap_or(name)
+}

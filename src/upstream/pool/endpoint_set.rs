@@ -1,0 +1,202 @@
+//! The endpoints of one chain, which a reload may replace.
+
+use std::{sync::Arc, time::Duration};
+
+use arc_swap::{ArcSwap, Guard};
+use futures_util::future::join_all;
+use tokio::{sync::watch, time::Instant};
+
+use super::super::{
+    Call, EndpointId, EndpointStatus, Need, UpstreamError,
+    endpoint::{Cost, Eligible, Endpoint, ask_who},
+    identity::{IdentityState, Pin, Recognition},
+};
+use crate::{eth::BlockNumber, jsonrpc::Answer};
+
+/// All endpoints, and the chain that they must serve.
+#[derive(Debug)]
+pub(in crate::upstream) struct EndpointSet {
+    list: ArcSwap<Vec<Arc<Endpoint>>>,
+    pin: Arc<Pin>,
+    changed: watch::Sender<()>,
+}
+
+/// For what an endpoint is picked.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::upstream) struct Wanted<'a> {
+    /// So many calls.
+    pub(in crate::upstream) calls: u32,
+    /// What they need together.
+    pub(in crate::upstream) need: Need,
+    /// Not one of these.
+    pub(in crate::upstream) tried: &'a [EndpointId],
+}
+
+/// Who can be asked.
+pub(in crate::upstream) struct Candidates {
+    /// Now.
+    pub(in crate::upstream) eligible: Vec<(Cost, Arc<Endpoint>)>,
+    /// How long until another can, if that is known.
+    pub(in crate::upstream) wait: Option<Duration>,
+}
+
+// === impl Wanted ===
+
+impl<'a> Wanted<'a> {
+    /// One call that needs nothing but another endpoint than these.
+    pub(in crate::upstream) fn another_than(tried: &'a [EndpointId]) -> Self {
+        Self { calls: 1, need: Need::default(), tried }
+    }
+}
+
+// === impl EndpointSet ===
+
+impl EndpointSet {
+    pub(super) fn new(endpoints: Vec<Arc<Endpoint>>, pin: Arc<Pin>) -> Self {
+        Self { list: ArcSwap::from_pointee(endpoints), pin, changed: watch::Sender::new(()) }
+    }
+
+    /// The endpoints of now.
+    pub(in crate::upstream) fn load(&self) -> Guard<Arc<Vec<Arc<Endpoint>>>> {
+        self.list.load()
+    }
+
+    /// The same, for longer.
+    pub(super) fn load_full(&self) -> Arc<Vec<Arc<Endpoint>>> {
+        self.list.load_full()
+    }
+
+    /// The chain that they must serve.
+    pub(in crate::upstream) fn pin(&self) -> &Arc<Pin> {
+        &self.pin
+    }
+
+    /// Tells when there are others.
+    pub(super) fn subscribe(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    /// Is there one endpoint only?
+    pub(in crate::upstream) fn is_single(&self) -> bool {
+        self.list.load().len() == 1
+    }
+
+    pub(in crate::upstream) fn get(&self, id: EndpointId) -> Option<Arc<Endpoint>> {
+        self.list.load().iter().find(|endpoint| endpoint.id() == id).cloned()
+    }
+
+    /// Those that can be asked now, and those that can be later.
+    pub(in crate::upstream) fn eligible(
+        &self,
+        Wanted { calls, need, tried }: Wanted<'_>,
+        now: Instant,
+    ) -> Candidates {
+        let endpoints = self.list.load();
+        let mut wait = None;
+        let mut eligible = Vec::with_capacity(endpoints.len());
+        for endpoint in endpoints.iter().filter(|endpoint| !tried.contains(&endpoint.id())) {
+            match endpoint.eligible(calls, need, now) {
+                Eligible::Yes(cost) => eligible.push((cost, endpoint.clone())),
+                Eligible::After(after) => wait = Some(wait.map_or(after, |wait: Duration| wait.min(after))),
+                Eligible::No => {}
+            }
+        }
+        Candidates { eligible, wait }
+    }
+
+    /// Has this endpoint shown a block as high as this?
+    pub(in crate::upstream) fn has_reached(&self, id: EndpointId, block: BlockNumber) -> bool {
+        self.get(id).is_some_and(|endpoint| endpoint.head() >= Some(block))
+    }
+
+    /// Nobody can be asked: the reason that tells most.
+    pub(in crate::upstream) fn why_none(&self) -> UpstreamError {
+        let endpoints = self.list.load();
+        let stranger = |endpoint: &Arc<Endpoint>| match endpoint.recognition()?.state() {
+            IdentityState::Stranger(stranger) => Some(UpstreamError::Stranger(stranger)),
+            IdentityState::Unknown(_) | IdentityState::Known(_) => None,
+        };
+        let failed = endpoints.iter().find_map(|endpoint| endpoint.last_error());
+        let error = failed.or_else(|| endpoints.iter().find_map(stranger));
+        match error.map_or(UpstreamError::Busy, UpstreamError::in_general) {
+            // That was another call's time, and this one has not waited for anything.
+            UpstreamError::TimedOut { after } => UpstreamError::Hangs { after },
+            error => error,
+        }
+    }
+
+    /// Asks every endpoint who it is, for as long as this runs, also those that come later.
+    pub(in crate::upstream) async fn watch(&self) {
+        let mut changed = self.changed.subscribe();
+        loop {
+            changed.mark_unchanged();
+            let endpoints = self.list.load_full();
+            let watching = join_all(endpoints.iter().zip(0..).filter_map(|(endpoint, at)| {
+                let recognition = endpoint.recognition()?;
+                Some(recognition.watch(before(&endpoints, at), |call| ask_one(endpoint, call)))
+            }));
+            tokio::select! {
+                _ = watching => std::future::pending().await,
+                _ = changed.changed() => {}
+            }
+        }
+    }
+
+    /// Have all of them failed, and has none answered since?
+    pub(in crate::upstream) fn is_lost(&self) -> bool {
+        let failed = |endpoint: &Arc<Endpoint>| endpoint.is_stranger() || endpoint.last_error().is_some();
+        self.list.load().iter().all(failed)
+    }
+
+    /// Why nobody answers, if nobody does; and whoever failed is asked whether it is back.
+    pub(in crate::upstream) fn lost(&self) -> Option<UpstreamError> {
+        if !self.is_lost() {
+            return None;
+        }
+        let endpoints = self.list.load();
+        endpoints.iter().for_each(|endpoint| endpoint.probe());
+        endpoints.iter().find_map(|endpoint| endpoint.last_error())
+    }
+
+    /// How all of them do.
+    pub(in crate::upstream) fn status(&self) -> Vec<EndpointStatus> {
+        self.list.load().iter().map(|endpoint| endpoint.status()).collect()
+    }
+
+    /// From here on these are the endpoints. Those that were there before go on as they are.
+    pub(in crate::upstream) fn replace(&self, endpoints: Vec<Arc<Endpoint>>) {
+        let endpoints = Arc::new(endpoints);
+        let before = self.list.swap(endpoints.clone());
+        let ids = |of: &[Arc<Endpoint>]| of.iter().map(|endpoint| endpoint.id()).collect::<Vec<_>>();
+        if ids(&before) == ids(&endpoints) {
+            // Whoever is being asked who it is need not be asked anew.
+            return;
+        }
+        let is_there = |id| endpoints.iter().any(|endpoint| endpoint.id() == id);
+        let known = |endpoint: &&Arc<Endpoint>| {
+            endpoint
+                .recognition()
+                .is_some_and(|recognition| matches!(recognition.state(), IdentityState::Known(_)))
+        };
+        self.pin.retain(is_there, || endpoints.iter().find(known).map(|endpoint| endpoint.id()));
+        self.changed.send_replace(());
+        for gone in before.iter().filter(|endpoint| !is_there(endpoint.id())) {
+            if let Some(recognition) = gone.recognition() {
+                recognition.retire();
+            }
+        }
+    }
+}
+
+async fn ask_one(endpoint: &Endpoint, call: Call) -> Result<Answer, UpstreamError> {
+    let mut attempted = ask_who(endpoint, &vec![call]).await;
+    let outcome = attempted.pop().unwrap_or(Err(UpstreamError::Empty));
+    outcome.map(|accepted| accepted.answer)
+}
+
+/// Those that come before this one in order, and by place where they are equal.
+fn before(endpoints: &[Arc<Endpoint>], at: usize) -> Vec<&Recognition> {
+    let place = |at: usize| (endpoints[at].priority(), at);
+    let before = (0..endpoints.len()).filter(|other| place(*other) < place(at));
+    before.filter_map(|other| endpoints[other].recognition()).collect()
+}

@@ -1,0 +1,40 @@
+//! A node as a service.
+
+use std::time::Duration;
+
+use tower::{Service, service_fn, util::BoxCloneSyncService};
+
+use super::super::{Answers, Calls, Config, UpstreamError};
+use crate::timeout::timeout;
+
+/// A node as a service: one call or several in, an answer for each out.
+pub type Leaf = BoxCloneSyncService<Calls, Answers, UpstreamError>;
+
+/// What a leaf is made by, beside what it reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::upstream) struct Manner {
+    connect_timeout: Duration,
+    timeout: Duration,
+    max_answer: u64,
+}
+
+/// Gives up on a leaf that takes too long.
+pub(in crate::upstream) fn deadline(mut inner: Leaf, after: Duration) -> Leaf {
+    BoxCloneSyncService::new(service_fn(move |calls: Calls| {
+        // A leaf is always ready.
+        let answering = inner.call(calls);
+        async move { timeout(after, answering).await.unwrap_or(Err(UpstreamError::TimedOut { after })) }
+    }))
+}
+
+// === impl Manner ===
+
+impl From<&Config> for Manner {
+    fn from(config: &Config) -> Self {
+        Self {
+            connect_timeout: config.connect_timeout,
+            timeout: config.timeout,
+            max_answer: config.max_answer.as_u64(),
+        }
+    }
+}
