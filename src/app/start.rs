@@ -29,7 +29,9 @@ use crate::{
     http::{self, Access, Edge, HostCheck},
     listen::{self, BindError, Listener, Tls, TlsConfig, TlsIdentity, raise_file_limit},
     proxy::{self, Policy, Proxy, ProxyParts},
-    upstream::{self, EndpointConfig, EndpointParts, HeadFeed, HttpLeaf, Identity, Reach, Upstream},
+    upstream::{
+        self, EndpointAddress, EndpointConfig, EndpointParts, HeadFeed, HttpTransport, Identity, Upstream,
+    },
     verify::{self, Verifier},
 };
 
@@ -318,28 +320,28 @@ pub(super) fn endpoints(config: &Config, budget: &ByteBudget) -> Result<Vec<Endp
             "no node is named; use --upstream http://127.0.0.1:8545, say",
         ));
     }
-    let mut known: Vec<Reach> = Vec::new();
+    let mut known: Vec<EndpointAddress> = Vec::new();
     let part = |(at, endpoint): (usize, &EndpointConfig)| {
         let problem = |error: String| Problem::new(format!("upstream.endpoints.{at}"), error);
-        let reach = Reach::resolve(endpoint).map_err(|error| problem(error.to_string()))?;
-        if let Some((key, own)) = listeners.into_iter().find(|(_, own)| reach.url().is_listener(*own)) {
+        let address = EndpointAddress::resolve(endpoint).map_err(|error| problem(error.to_string()))?;
+        if let Some((key, own)) = listeners.into_iter().find(|(_, own)| address.url().is_listener(*own)) {
             return Err(problem(format!(
                 "{own} is where Holdfast itself listens ({key}); name the node, or listen elsewhere"
             )));
         }
         // It would be asked again where it has failed, and at twice its rate.
-        if let Some(same) = known.iter().position(|other| *other == reach) {
+        if let Some(same) = known.iter().position(|other| *other == address) {
             return Err(problem(format!(
                 "is reached with the same url and headers as upstream.endpoints.{same}; leave one out (one that is to \
                  take more of the calls has a higher weight)"
             )));
         }
-        known.push(reach.clone());
-        let leaf =
-            HttpLeaf::try_new(&reach, config, budget.clone()).map_err(|error| problem(error.to_string()))?;
-        let leaf = BoxCloneSyncService::new(leaf);
-        let name = reach.url().to_string().into();
-        Ok(EndpointParts { name, reach: Some(reach), leaf, config: endpoint.clone() })
+        known.push(address.clone());
+        let transport = HttpTransport::try_new(&address, config, budget.clone())
+            .map_err(|error| problem(error.to_string()))?;
+        let transport = BoxCloneSyncService::new(transport);
+        let name = address.url().to_string().into();
+        Ok(EndpointParts { name, address: Some(address), transport, config: endpoint.clone() })
     };
     config.endpoints.iter().enumerate().map(part).collect()
 }

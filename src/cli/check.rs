@@ -16,7 +16,9 @@ use crate::{
     config::{Config, LogConfig, Problem},
     eth::{BlockHash, Query, Tag},
     jsonrpc::{Answer, Params},
-    upstream::{Call, EndpointConfig, EndpointParts, HttpLeaf, Metrics, Reach, Upstream, UpstreamError},
+    upstream::{
+        Call, EndpointAddress, EndpointConfig, EndpointParts, HttpTransport, Metrics, Upstream, UpstreamError,
+    },
 };
 
 /// What a node says of a method it does not have.
@@ -96,13 +98,13 @@ async fn check(config: Config, offline: bool) -> Result<(), Failure> {
 async fn check_endpoint(config: &Config, at: usize, endpoint: &EndpointConfig) -> Result<(), Failure> {
     let budget = ByteBudget::new(config.max_bytes_in_flight.as_u64(), None);
     let problem = |error| StartError::Config(Problem::new(format!("upstream.endpoints.{at}"), error));
-    let reach = Reach::resolve(endpoint).map_err(problem)?;
-    let leaf = HttpLeaf::try_new(&reach, &config.upstream, budget).map_err(problem)?;
-    line("upstream", reach.url().to_string())?;
+    let address = EndpointAddress::resolve(endpoint).map_err(problem)?;
+    let transport = HttpTransport::try_new(&address, &config.upstream, budget).map_err(problem)?;
+    line("upstream", address.url().to_string())?;
     let parts = EndpointParts {
-        name: reach.url().to_string().into(),
-        reach: Some(reach),
-        leaf: BoxCloneSyncService::new(leaf),
+        name: address.url().to_string().into(),
+        address: Some(address),
+        transport: BoxCloneSyncService::new(transport),
         config: endpoint.clone(),
     };
     let upstream = Upstream::of_one(parts, &config.upstream, &Metrics::default());

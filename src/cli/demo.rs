@@ -19,7 +19,9 @@ use crate::{
     config::{Config, Sources},
     devchain::{self, BlockRef, DevChain, DevNode},
     jsonrpc::Params,
-    upstream::{self, Call, EndpointConfig, EndpointParts, HttpLeaf, Metrics, Reach, Upstream},
+    upstream::{
+        self, Call, EndpointAddress, EndpointConfig, EndpointParts, HttpTransport, Metrics, Upstream,
+    },
 };
 
 const BLOCK_TIME: Duration = Duration::from_secs(2);
@@ -158,10 +160,10 @@ async fn traffic(chain: &DevChain, proxy: SocketAddr) {
     let config = upstream::Config::default();
     let endpoint = EndpointConfig::at(format!("http://{proxy}"));
     let budget = ByteBudget::new(config.max_answer.as_u64(), None);
-    let Ok(reach) = Reach::resolve(&endpoint) else { return };
-    let Ok(leaf) = HttpLeaf::try_new(&reach, &config, budget) else { return };
-    let leaf = BoxCloneSyncService::new(leaf);
-    let parts = EndpointParts { name: "demo".into(), reach: Some(reach), leaf, config: endpoint };
+    let Ok(address) = EndpointAddress::resolve(&endpoint) else { return };
+    let Ok(transport) = HttpTransport::try_new(&address, &config, budget) else { return };
+    let transport = BoxCloneSyncService::new(transport);
+    let parts = EndpointParts { name: "demo".into(), address: Some(address), transport, config: endpoint };
     let dapp = Upstream::of_one(parts, &config, &Metrics::default());
     loop {
         time::sleep(ROUND).await;

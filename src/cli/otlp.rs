@@ -84,11 +84,11 @@ impl Export {
         config: &TracingConfig,
         runtime: &Handle,
     ) -> Result<(Self, Option<SpanLayer>), Problem> {
-        let Some(reach) = config.receiver()? else { return Ok((Self(None), None)) };
+        let Some(address) = config.receiver()? else { return Ok((Self(None), None)) };
         let problem = |error: &dyn std::fmt::Display| Problem::new("tracing.otlp", error);
         let receiver = Receiver {
-            poster: Poster::try_new(&reach, PATH, TIMEOUT).map_err(|error| problem(&error))?,
-            name: reach.url().to_string().into(),
+            poster: Poster::try_new(&address, PATH, TIMEOUT).map_err(|error| problem(&error))?,
+            name: address.url().to_string().into(),
             runtime: runtime.clone(),
             said: Arc::default(),
         };

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use super::Problem;
 use crate::{
     secret::Secret,
-    upstream::{EndpointConfig, EndpointError, Reach},
+    upstream::{EndpointAddress, EndpointConfig, EndpointError},
 };
 
 /// What is traced for others to see.
@@ -49,7 +49,7 @@ impl TracingConfig {
     ///
     /// # Errors
     /// If the URL, a header or a secret is no good, or this build cannot send any.
-    pub fn receiver(&self) -> Result<Option<Reach>, Problem> {
+    pub fn receiver(&self) -> Result<Option<EndpointAddress>, Problem> {
         const KEY: &str = "tracing.otlp";
         let Some(url) = &self.otlp else { return Ok(None) };
         let url = url.resolve().map_err(|error| Problem::new(KEY, error))?;
@@ -60,7 +60,7 @@ impl TracingConfig {
             return Err(Problem::new(KEY, LEFT_OUT));
         }
         let receiver = EndpointConfig { headers: self.headers.clone(), ..EndpointConfig::at(url) };
-        Reach::resolve(&receiver).map(Some).map_err(|error| match error {
+        EndpointAddress::resolve(&receiver).map(Some).map_err(|error| match error {
             EndpointError::Url(_) => Problem::new(KEY, A_RECEIVER),
             error => Problem::new("tracing", error),
         })

@@ -84,7 +84,7 @@ pub enum UpstreamError {
         /// The limit in force.
         limit: u64,
         /// Were several calls answered at once? Then each alone may be small enough.
-        together: bool,
+        is_batch: bool,
     },
     /// An answer that cannot be right.
     #[error("the answer cannot be right: {0}")]

@@ -8,7 +8,7 @@ use tokio::sync::Semaphore;
 use tower::{Service, ServiceBuilder, ServiceExt, layer::layer_fn, service_fn, util::BoxCloneSyncService};
 
 use super::{
-    Answers, Call, Calls, Config, EndpointId, EndpointParts, EndpointStatus, Identity, Leaf, Metrics,
+    Answers, Call, Calls, Config, EndpointId, EndpointParts, EndpointStatus, Identity, Metrics, Transport,
     UpstreamError,
     endpoint::Accepted,
     identity::Pin,
@@ -20,7 +20,7 @@ use crate::{eth::BlockNumber, jsonrpc::Answer, timeout::timeout, verify::Verdict
 #[derive(Clone, Debug)]
 pub struct Upstream {
     pool: Arc<Pool>,
-    service: Leaf,
+    service: Transport,
 }
 
 // === impl Upstream ===
@@ -236,15 +236,18 @@ mod tests {
         verify::{self, Known, Verified, Verifier},
     };
 
-    fn upstream<F>(config: &Config, leaf: impl Fn(Calls) -> F + Clone + Send + Sync + 'static) -> Upstream
+    fn upstream<F>(
+        config: &Config,
+        transport: impl Fn(Calls) -> F + Clone + Send + Sync + 'static,
+    ) -> Upstream
     where
         F: Future<Output = Result<Answers, UpstreamError>> + Send + 'static,
     {
-        let leaf = BoxCloneSyncService::new(service_fn(leaf));
+        let transport = BoxCloneSyncService::new(service_fn(transport));
         let parts = EndpointParts {
             name: "test".into(),
-            reach: None,
-            leaf,
+            address: None,
+            transport,
             config: EndpointConfig::at("http://test"),
         };
         Upstream::of_one(parts, config, &Metrics::default())
@@ -318,11 +321,11 @@ mod tests {
     }
 
     /// Two that are asked whoever they are, the first one first.
-    fn in_order(leaves: [Leaf; 2], config: &Config) -> Upstream {
-        let parts = leaves.into_iter().zip(0..).map(|(leaf, priority)| EndpointParts {
+    fn in_order(transports: [Transport; 2], config: &Config) -> Upstream {
+        let parts = transports.into_iter().zip(0..).map(|(transport, priority)| EndpointParts {
             name: format!("test {priority}").into(),
-            reach: None,
-            leaf,
+            address: None,
+            transport,
             config: EndpointConfig { priority, ..EndpointConfig::at("http://test") },
         });
         let endpoints = assemble(Vec::new(), parts.collect(), None, config, &Metrics::default());
@@ -330,7 +333,7 @@ mod tests {
     }
 
     /// A leaf that says the same to each call.
-    fn says(answer: Result<Answer, UpstreamError>) -> Leaf {
+    fn says(answer: Result<Answer, UpstreamError>) -> Transport {
         BoxCloneSyncService::new(service_fn(move |calls: Calls| {
             std::future::ready(Ok(vec![answer.clone(); calls.len()]))
         }))
@@ -342,7 +345,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_cannot_be_as_large_is_asked_of_another_and_what_can_is_not() {
-        let too_large = |together| Err(UpstreamError::TooLarge { limit: 1, together });
+        let too_large = |is_batch| Err(UpstreamError::TooLarge { limit: 1, is_batch });
         for (method, elsewhere) in [
             ("eth_blockNumber", true),
             ("eth_getBlockByNumber", true),

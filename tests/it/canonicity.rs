@@ -15,7 +15,7 @@ use holdfast::{
     cache::{Disk, DiskConfig, Tiers, tier::Tier},
     config::Config,
     devchain::{self, DevChain, Fault, Finality, Lie, Pruned},
-    upstream::{Calls, DevChainLeaf, EndpointConfig, EndpointParts},
+    upstream::{Calls, DevChainTransport, EndpointConfig, EndpointParts},
     verify::Demand,
 };
 use serde_json::{Value, json};
@@ -284,12 +284,12 @@ impl Balancer {
 
     fn endpoint(&self, replicas: &[DevChain]) -> EndpointParts {
         let (chosen, replicas) = (self.0.clone(), replicas.to_vec());
-        let leaf = BoxCloneSyncService::new(service_fn(move |calls: Calls| {
+        let transport = BoxCloneSyncService::new(service_fn(move |calls: Calls| {
             let replica = replicas[chosen.load(Relaxed)].clone();
-            async move { DevChainLeaf::new(replica).oneshot(calls).await }
+            async move { DevChainTransport::new(replica).oneshot(calls).await }
         }));
-        let reach = Some(in_memory::reach("balanced"));
-        EndpointParts { name: "balanced".into(), reach, leaf, config: EndpointConfig::at("") }
+        let address = Some(in_memory::address("balanced"));
+        EndpointParts { name: "balanced".into(), address, transport, config: EndpointConfig::at("") }
     }
 }
 

@@ -118,9 +118,9 @@ async fn after_a_switch_the_new_node_says_filter_not_found() {
         endpoint.config = configured.clone();
     }
     // Another than before.
-    endpoints[0].reach = None;
-    let (reached, is_off) = (endpoints[0].leaf.clone(), is_down.clone());
-    endpoints[0].leaf = BoxCloneSyncService::new(service_fn(move |calls| {
+    endpoints[0].address = None;
+    let (reached, is_off) = (endpoints[0].transport.clone(), is_down.clone());
+    endpoints[0].transport = BoxCloneSyncService::new(service_fn(move |calls| {
         let (reached, is_off) = (reached.clone(), is_off.load(Relaxed));
         async move {
             if is_off {

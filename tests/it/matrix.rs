@@ -5,7 +5,7 @@ use std::time::Duration;
 use holdfast::{
     config::Config,
     devchain::{DevChain, Fault, Lie, Pruned},
-    upstream::{DevChainLeaf, EndpointConfig, EndpointParts},
+    upstream::{DevChainTransport, EndpointConfig, EndpointParts},
     verify::OnMismatch,
 };
 use serde_json::{Value, json};
@@ -227,11 +227,11 @@ async fn every_trouble_comes_to_what_the_table_says() {
                 let behind = &nodes[..count];
                 let what = format!("{trouble:?}, {count} nodes, {body}");
                 let config = config(trouble);
-                let leaves = behind.iter().map(|node| DevChainLeaf::new((*node).clone()));
-                let leaves: Vec<_> = leaves.collect();
-                let endpoints = leaves.iter().zip(&config.upstream.endpoints).zip(behind);
-                let endpoints = endpoints.map(|((leaf, config), node)| EndpointParts {
-                    leaf: BoxCloneSyncService::new(leaf.clone()),
+                let transports = behind.iter().map(|node| DevChainTransport::new((*node).clone()));
+                let transports: Vec<_> = transports.collect();
+                let endpoints = transports.iter().zip(&config.upstream.endpoints).zip(behind);
+                let endpoints = endpoints.map(|((transport, config), node)| EndpointParts {
+                    transport: BoxCloneSyncService::new(transport.clone()),
                     ..in_memory::endpoint(node, &format!("devchain {}", config.priority), config.clone())
                 });
                 let program = in_memory::program_of(endpoints.collect(), &config);
@@ -245,7 +245,7 @@ async fn every_trouble_comes_to_what_the_table_says() {
                 program.ask("eth_blockNumber", json!([])).await;
                 trouble.befalls(&first);
                 if trouble == Replaced {
-                    leaves[0].disconnect();
+                    transports[0].disconnect();
                 }
                 if trouble.shows_by_its_head() {
                     time::sleep(Duration::from_secs(2)).await;

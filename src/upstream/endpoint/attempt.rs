@@ -76,7 +76,7 @@ pub(in crate::upstream) async fn attempt(endpoint: &Endpoint, calls: &Calls) -> 
     let Some(recognition) = &endpoint.recognition else {
         return if is_awaited() { ask(endpoint, calls, Asked::Anything).await } else { cancelled() };
     };
-    if endpoint.contact.is_doubtful(Instant::now()) {
+    if endpoint.monitor.take_due_recheck(Instant::now()) {
         recognition.doubt();
     }
     if let Err(error) = recognition.confirm().await {
@@ -86,13 +86,13 @@ pub(in crate::upstream) async fn attempt(endpoint: &Endpoint, calls: &Calls) -> 
     if !is_awaited() {
         return cancelled();
     }
-    let renewals = endpoint.contact.renewals();
-    let attempted = endpoint.contact.noticing(ask(endpoint, calls, Asked::Anything)).await;
+    let reconnects = endpoint.monitor.reconnects();
+    let attempted = endpoint.monitor.monitor_request(ask(endpoint, calls, Asked::Anything)).await;
     let said_anything = |outcome| matches!(outcome, &Ok(_) | &Err(UpstreamError::Rejected(_)));
-    if endpoint.contact.renewals() == renewals || !attempted.iter().any(said_anything) {
+    if endpoint.monitor.reconnects() == reconnects || !attempted.iter().any(said_anything) {
         return attempted;
     }
-    if endpoint.contact.is_doubtful(Instant::now()) {
+    if endpoint.monitor.take_due_recheck(Instant::now()) {
         recognition.doubt();
     }
     let is_repeatable = calls.iter().all(Call::is_repeatable);
@@ -123,7 +123,7 @@ pub(in crate::upstream) async fn ask_who(endpoint: &Endpoint, calls: &Calls) -> 
 /// Sends calls, and judges what comes, whoever it is.
 async fn ask(endpoint: &Endpoint, calls: &Calls, asked: Asked) -> Attempted {
     let now = Instant::now();
-    let _in_use = endpoint.contact.begin();
+    let _in_use = endpoint.monitor.begin_request();
     let everyday = calls.iter().all(Call::is_everyday);
     let (span, origin) = span(endpoint, calls);
     let mut begun = Begun { endpoint, calls, at: now, everyday, heeded: false, span };
@@ -199,7 +199,7 @@ async fn send(endpoint: &Endpoint, calls: Calls, begun: Instant) -> Result<Answe
     let _in_flight = endpoint.metrics.begin();
     let sent = {
         // A leaf is always ready.
-        endpoint.leaf.lock().call(calls)
+        endpoint.transport.lock().call(calls)
     };
     let answers = sent.await;
     let now = Instant::now();

@@ -13,7 +13,7 @@ const LARGE_CALL: usize = 256 * 1024;
 pub(in crate::upstream) fn is_fault(call: &Call, error: &UpstreamError) -> bool {
     match error {
         // A head, a block, a count are never as large as that, and another may say it with less around it.
-        UpstreamError::TooLarge { together, .. } => call.has_known_shape() && !together,
+        UpstreamError::TooLarge { is_batch, .. } => call.has_known_shape() && !is_batch,
         // Cut off while it was being sent, perhaps for what was sent.
         UpstreamError::Broken(_) if call.params.as_bytes().len() > LARGE_CALL => false,
         UpstreamError::Refused { status, .. } | UpstreamError::Status(status) => match *status {

@@ -17,7 +17,7 @@ use super::{
         EndpointConfig, EndpointId, Need, UpstreamError,
         identity::{Pin, Recognition},
         metrics::EndpointMetrics,
-        transport::{Contact, Leaf, Manner, Reach, Secrets},
+        transport::{ConnectionMonitor, EndpointAddress, Secrets, Transport, TransportSettings},
     },
     Cost, Eligible, EndpointStatus,
     health::{Condition, DISTRUST},
@@ -39,14 +39,14 @@ pub(in crate::upstream) struct Endpoint {
     pub(super) id: EndpointId,
     pub(super) name: Arc<str>,
     /// What it is reached with. `None` where that cannot be told, and it is the same as no other.
-    reach: Option<Reach>,
+    address: Option<EndpointAddress>,
     priority: AtomicU32,
     weight: AtomicU32,
     /// How its leaf was made.
-    manner: Mutex<Manner>,
-    pub(super) leaf: Mutex<PeakEwma<Leaf>>,
+    settings: Mutex<TransportSettings>,
+    pub(super) transport: Mutex<PeakEwma<Transport>>,
     pub(super) condition: Mutex<Condition>,
-    pub(super) contact: Arc<Contact>,
+    pub(super) monitor: Arc<ConnectionMonitor>,
     /// Who it is. `None` where nobody cares.
     pub(super) recognition: Option<Recognition>,
     pub(super) metrics: EndpointMetrics,
@@ -58,41 +58,46 @@ pub(in crate::upstream) struct Endpoint {
 impl Endpoint {
     pub(in crate::upstream) fn new(
         name: Arc<str>,
-        reach: Option<Reach>,
-        leaf: Leaf,
-        manner: Manner,
+        address: Option<EndpointAddress>,
+        transport: Transport,
+        settings: TransportSettings,
         config: &EndpointConfig,
         pin: Option<&Arc<Pin>>,
         metrics: EndpointMetrics,
     ) -> Self {
         let id = EndpointId::next();
-        let secrets = reach.as_ref().map(Secrets::from).unwrap_or_default();
+        let secrets = address.as_ref().map(Secrets::from).unwrap_or_default();
         Self {
             recognition: pin.map(|pin| Recognition::new(id, name.clone(), secrets, pin.clone())),
             id,
             name,
-            reach,
+            address,
             priority: config.priority.into(),
             weight: config.weight.max(1).into(),
-            manner: Mutex::new(manner),
-            leaf: Mutex::new(measured(leaf)),
+            settings: Mutex::new(settings),
+            transport: Mutex::new(measured(transport)),
             condition: Mutex::new(Condition::new(config.rate)),
-            contact: Arc::default(),
+            monitor: Arc::default(),
             metrics,
             said: Seldom::default(),
         }
     }
 
     /// Takes what is said of it anew. What is known of it stays: it is the same node.
-    pub(in crate::upstream) fn adopt(&self, config: &EndpointConfig, leaf: Leaf, manner: Manner) {
+    pub(in crate::upstream) fn adopt(
+        &self,
+        config: &EndpointConfig,
+        transport: Transport,
+        settings: TransportSettings,
+    ) {
         self.priority.store(config.priority, Relaxed);
         self.weight.store(config.weight.max(1), Relaxed);
         self.condition.lock().set_rate(config.rate);
-        let mut before = self.manner.lock();
+        let mut before = self.settings.lock();
         // Else it goes on with the connections it has.
-        if *before != manner {
-            *before = manner;
-            *self.leaf.lock() = measured(leaf);
+        if *before != settings {
+            *before = settings;
+            *self.transport.lock() = measured(transport);
         }
     }
 
@@ -105,8 +110,8 @@ impl Endpoint {
     }
 
     /// Is this what it is reached with?
-    pub(in crate::upstream) fn is_reached_by(&self, reach: Option<&Reach>) -> bool {
-        reach.is_some() && self.reach.as_ref() == reach
+    pub(in crate::upstream) fn has_address(&self, address: Option<&EndpointAddress>) -> bool {
+        address.is_some() && self.address.as_ref() == address
     }
 
     pub(in crate::upstream) fn priority(&self) -> u32 {
@@ -188,7 +193,7 @@ impl Endpoint {
         };
         drop(condition);
         let unsure = self.recognition.as_ref().is_some_and(|recognition| !recognition.is_sure());
-        Eligible::Yes(Cost { lacks, unsure, failures, load: self.leaf.lock().load() })
+        Eligible::Yes(Cost { lacks, unsure, failures, load: self.transport.lock().load() })
     }
 
     /// It failed, and nobody may be asking: it is asked who it is, to see whether it is back. Nobody waits for that.
@@ -220,6 +225,6 @@ impl Endpoint {
     }
 }
 
-fn measured(leaf: Leaf) -> PeakEwma<Leaf> {
-    PeakEwma::new(leaf, DEFAULT_RTT, DECAY.as_nanos() as f64, CompleteOnResponse::default())
+fn measured(transport: Transport) -> PeakEwma<Transport> {
+    PeakEwma::new(transport, DEFAULT_RTT, DECAY.as_nanos() as f64, CompleteOnResponse::default())
 }

@@ -6,7 +6,7 @@ use super::super::{
     Config, EndpointConfig, Metrics,
     endpoint::Endpoint,
     identity::Pin,
-    transport::{Leaf, Manner, Reach, deadline},
+    transport::{EndpointAddress, Transport, TransportSettings, with_deadline},
 };
 
 /// An endpoint, and how it is reached.
@@ -15,9 +15,9 @@ pub struct EndpointParts {
     /// What logs and metrics call it, if no other is called so: its URL without what is secret in it.
     pub name: Arc<str>,
     /// What it is reached with, by which it is known again; `None` where that cannot be told.
-    pub reach: Option<Reach>,
+    pub address: Option<EndpointAddress>,
     /// How it is reached.
-    pub leaf: Leaf,
+    pub transport: Transport,
     /// What is said of it.
     pub config: EndpointConfig,
 }
@@ -30,24 +30,24 @@ pub(in crate::upstream) fn assemble(
     config: &Config,
     metrics: &Metrics,
 ) -> Vec<Arc<Endpoint>> {
-    let manner = Manner::from(config);
+    let settings = TransportSettings::from(config);
     let mut again = |parts: &EndpointParts| {
-        let at = before.iter().position(|endpoint| endpoint.is_reached_by(parts.reach.as_ref()))?;
+        let at = before.iter().position(|endpoint| endpoint.has_address(parts.address.as_ref()))?;
         Some(before.remove(at))
     };
     let again: Vec<_> = parts.iter().map(&mut again).collect();
     let mut names: Vec<_> = again.iter().flatten().map(|endpoint| endpoint.name().clone()).collect();
     let assembled = parts.into_iter().zip(again).map(|(parts, again)| {
         // Whatever the leaf does, it does not do it for longer.
-        let leaf = deadline(parts.leaf, config.timeout);
+        let transport = with_deadline(parts.transport, config.timeout);
         if let Some(endpoint) = again {
-            endpoint.adopt(&parts.config, leaf, manner);
+            endpoint.adopt(&parts.config, transport, settings);
             return endpoint;
         }
         let name = unused(parts.name, &names);
         names.push(name.clone());
         let metrics = metrics.of(&name);
-        Arc::new(Endpoint::new(name, parts.reach, leaf, manner, &parts.config, pin, metrics))
+        Arc::new(Endpoint::new(name, parts.address, transport, settings, &parts.config, pin, metrics))
     });
     assembled.collect()
 }

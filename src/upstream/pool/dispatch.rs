@@ -93,7 +93,7 @@ impl Pool {
                 again = left.iter().map(|at| calls[*at].clone()).collect();
                 &again
             };
-            let need = together(sending);
+            let need = combined_requirements(sending);
             let wanted = Wanted { calls: sending.len() as u32, need, tried: &tried };
             let endpoint = match self.choose(wanted, patience).await {
                 Ok(endpoint) => endpoint,
@@ -283,7 +283,7 @@ impl Pool {
 }
 
 /// What calls that travel together need.
-fn together(calls: &Calls) -> Need {
+fn combined_requirements(calls: &Calls) -> Need {
     Need {
         block: calls.iter().filter_map(|call| call.need.block).max(),
         head: calls.iter().filter_map(|call| call.need.head).max(),

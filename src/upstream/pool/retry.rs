@@ -43,7 +43,7 @@ pub(in crate::upstream) fn another(
             return (must_be && is_absent(accepted)).then_some(Another::Null);
         }
         Err(error) if !call.is_repeatable() => error.never_sent() && !call.is_filter(),
-        Err(UpstreamError::TooLarge { together, .. }) => call.has_known_shape() && !together,
+        Err(UpstreamError::TooLarge { is_batch, .. }) => call.has_known_shape() && !is_batch,
         Err(UpstreamError::Status(status)) if is_about_size(*status) => false,
         Err(error) => error.retry() != Retry::Never,
     };

@@ -7,7 +7,7 @@ use super::{super::EndpointConfig, EndpointError, EndpointUrl};
 /// An endpoint's URL and headers, with its secrets looked up: where these are equal it is the same node, wherever
 /// the configuration has them from. Shows nothing of what is secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reach {
+pub struct EndpointAddress {
     url: EndpointUrl,
     headers: HeaderMap,
 }
@@ -15,7 +15,7 @@ pub struct Reach {
 /// Headers about the connection, or about how long and how packed a body is. A value out of the configuration would
 /// not be true of each request, and the node would wait for bytes that never come, say. `host` is not among them: it
 /// names one of several behind an address.
-const OF_THE_CLIENT: [HeaderName; 9] = [
+const RESERVED_HEADERS: [HeaderName; 9] = [
     header::CONNECTION,
     header::CONTENT_ENCODING,
     header::CONTENT_LENGTH,
@@ -27,9 +27,9 @@ const OF_THE_CLIENT: [HeaderName; 9] = [
     HeaderName::from_static("keep-alive"),
 ];
 
-// === impl Reach ===
+// === impl EndpointAddress ===
 
-impl Reach {
+impl EndpointAddress {
     /// Looks up what the endpoint is reached with; connects to nothing.
     ///
     /// # Errors
@@ -63,8 +63,8 @@ pub(in crate::upstream) fn headers(endpoint: &EndpointConfig) -> Result<HeaderMa
         let owned = || name.clone();
         let header = HeaderName::from_bytes(name.as_bytes())
             .map_err(|_| EndpointError::HeaderName { name: owned() })?;
-        if OF_THE_CLIENT.contains(&header) {
-            return Err(EndpointError::HeaderNotYours { name: owned() });
+        if RESERVED_HEADERS.contains(&header) {
+            return Err(EndpointError::ReservedHeader { name: owned() });
         }
         let value =
             value.resolve().map_err(|source| EndpointError::HeaderSecret { name: owned(), source })?;
@@ -81,9 +81,9 @@ mod tests {
     use super::*;
     use crate::{secret::Secret, upstream::check_endpoint};
 
-    fn with_token(url: &str, token: Secret) -> Reach {
+    fn with_token(url: &str, token: Secret) -> EndpointAddress {
         let headers = [("authorization".to_owned(), token)].into();
-        Reach::resolve(&EndpointConfig { headers, ..EndpointConfig::at(url) }).unwrap()
+        EndpointAddress::resolve(&EndpointConfig { headers, ..EndpointConfig::at(url) }).unwrap()
     }
 
     #[test]
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn it_is_the_same_wherever_it_is_written_and_shows_nothing() {
-        let path = std::env::temp_dir().join(format!("holdfast-reach-{}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("holdfast-address-{}", std::process::id()));
         std::fs::write(&path, "SECRET-TOKEN\n").unwrap();
         let plain = with_token("http://127.0.0.1/SECRET-KEY", Secret::Plain("SECRET-TOKEN".to_owned()));
         let from_file = with_token("http://127.0.0.1/SECRET-KEY", Secret::File(path.clone()));

@@ -2,7 +2,7 @@
 
 use super::{
     super::{Config, EndpointConfig},
-    EndpointError, HeadFeed, Reach,
+    EndpointAddress, EndpointError, HeadFeed,
 };
 
 /// Checks an endpoint's configuration: looks up its secrets, and connects to nothing.
@@ -17,6 +17,6 @@ pub fn check_endpoint(endpoint: &EndpointConfig) -> Result<(), EndpointError> {
     if let Some((key, _)) = of_rate.into_iter().flatten().find(|(_, value)| *value == 0) {
         return Err(EndpointError::Rate { key });
     }
-    Reach::resolve(endpoint)?;
+    EndpointAddress::resolve(endpoint)?;
     HeadFeed::try_new(endpoint, &Config::default()).map(drop)
 }

@@ -9,24 +9,24 @@ use http::HeaderMap;
 use reqwest::{Client, ClientBuilder, redirect};
 use tower::{Service, layer::layer_fn};
 
-use super::{super::Config, EndpointUrl, reconnect as contact};
+use super::{super::Config, EndpointUrl, reconnect};
 
 /// Connections kept open while nothing is asked: shorter than the idle time-out of common nodes and
 /// balancers (geth 120 s, AWS 60 s), so that a call seldom meets a connection just being closed.
-pub(in crate::upstream) const POOL_IDLE: Duration = Duration::from_secs(50);
+pub(in crate::upstream) const IDLE_TIMEOUT: Duration = Duration::from_secs(50);
 
 /// An HTTP/2 connection is pinged after a fourth of an attempt's time without a frame, and has as long
 /// to answer: it is found dead before its call is given up. A node that is merely slow answers pings.
-const PING_PART: u32 = 4;
+const PINGS_PER_TIMEOUT: u32 = 4;
 
 /// Who we say we are.
-pub(in crate::upstream) const AGENT: &str = concat!("holdfast/", env!("CARGO_PKG_VERSION"));
+pub(in crate::upstream) const USER_AGENT: &str = concat!("holdfast/", env!("CARGO_PKG_VERSION"));
 
 /// Makes connections, and lets it be known.
 #[derive(Clone, Debug)]
-struct Noticed<S>(S);
+struct MonitoredConnector<S>(S);
 
-impl<S: Service<R>, R> Service<R> for Noticed<S> {
+impl<S: Service<R>, R> Service<R> for MonitoredConnector<S> {
     type Response = S::Response;
     type Error = S::Error;
     type Future = S::Future;
@@ -36,12 +36,12 @@ impl<S: Service<R>, R> Service<R> for Noticed<S> {
     }
 
     fn call(&mut self, to: R) -> S::Future {
-        contact::connects();
+        reconnect::record_connect();
         self.0.call(to)
     }
 }
 
-pub(in crate::upstream) fn client(
+pub(in crate::upstream) fn build_client(
     url: &EndpointUrl,
     headers: HeaderMap,
     config: &Config,
@@ -60,20 +60,20 @@ fn client_builder(url: &EndpointUrl, headers: HeaderMap, config: &Config) -> Cli
     let mut builder = Client::builder()
         // The whole attempt has its time in `stack`.
         .connect_timeout(config.connect_timeout)
-        .pool_idle_timeout(POOL_IDLE)
+        .pool_idle_timeout(IDLE_TIMEOUT)
         // Innermost of what makes a connection, and only then: a call that finds one open does not come by here.
-        .connector_layer(layer_fn(Noticed))
+        .connector_layer(layer_fn(MonitoredConnector))
         .tcp_nodelay(true)
         // All calls share an HTTP/2 connection: if the other end falls silent on it, each of them would
         // wait in vain, and none would lead to another connection.
-        .http2_keep_alive_interval(config.timeout / PING_PART)
-        .http2_keep_alive_timeout(config.timeout / PING_PART)
+        .http2_keep_alive_interval(config.timeout / PINGS_PER_TIMEOUT)
+        .http2_keep_alive_timeout(config.timeout / PINGS_PER_TIMEOUT)
         .gzip(true)
         .zstd(true)
         // A node that redirects is not the node that was configured, and would get its credentials.
         .redirect(redirect::Policy::none())
         .referer(false)
-        .user_agent(AGENT)
+        .user_agent(USER_AGENT)
         .default_headers(headers);
     if url.is_loopback() {
         builder = builder.no_proxy();

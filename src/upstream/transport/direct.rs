@@ -27,9 +27,9 @@ use tower::{BoxError, ServiceExt, service_fn};
 use tower_http::decompression::{Decompression, DecompressionBody};
 
 use super::{
-    Reach,
-    client::{AGENT, POOL_IDLE},
-    reconnect as contact,
+    EndpointAddress,
+    client::{IDLE_TIMEOUT, USER_AGENT},
+    reconnect,
 };
 use crate::timeout::timeout;
 
@@ -37,38 +37,38 @@ use crate::timeout::timeout;
 const KEEPALIVE: Duration = Duration::from_secs(15);
 const KEEPALIVE_RETRIES: u32 = 3;
 #[cfg(target_os = "linux")]
-const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
+const USER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A connection that is not ready by then is not waited for.
-const READY: Duration = Duration::from_millis(20);
+const READY_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// How an answer may be packed.
-const PACKED: &str = "zstd,gzip";
+const ENCODINGS: &str = "zstd,gzip";
 
 /// A connection that takes one request at a time.
 pub(in crate::upstream) type Connection = SendRequest<Full<Bytes>>;
 
 /// A node that is reached this way.
-pub(in crate::upstream) struct Direct {
+pub(in crate::upstream) struct DirectClient {
     connector: HttpConnector,
     connect_timeout: Duration,
     to: Uri,
     head: Parts,
-    pool: Arc<Mutex<Pool>>,
+    pool: Arc<Mutex<IdleConnections>>,
 }
 
 /// Connections that wait for a request.
 #[derive(Debug, Default)]
-struct Pool {
+struct IdleConnections {
     /// Those that have waited the longest first.
-    idle: VecDeque<Idle>,
+    idle: VecDeque<IdleConnection>,
     /// Is somebody there who closes those that wait for too long?
-    tended: bool,
+    is_tended: bool,
 }
 
 /// Why a request got no answer.
 #[derive(Debug)]
-pub(in crate::upstream) enum Failure {
+pub(in crate::upstream) enum SendError {
     /// There is no connection to be had.
     Connect(BoxError),
     /// It broke before the answer began.
@@ -76,56 +76,56 @@ pub(in crate::upstream) enum Failure {
 }
 
 #[derive(Debug)]
-struct Idle {
+struct IdleConnection {
     connection: Connection,
     since: Instant,
 }
 
-// === impl Direct ===
+// === impl DirectClient ===
 
-impl Direct {
+impl DirectClient {
     /// Prepares what is sent, as reqwest would send it; connects to nothing yet. `None` if this is not the way there.
     pub(in crate::upstream) fn try_new(
         sent: &reqwest::Request,
-        reach: &Reach,
+        address: &EndpointAddress,
         connect_timeout: Duration,
     ) -> Option<Self> {
         let to = Uri::try_from(sent.url().as_str()).ok()?;
-        let is_proxied = || !reach.url().is_loopback() && Matcher::from_system().intercept(&to).is_some();
+        let is_proxied = || !address.url().is_loopback() && Matcher::from_system().intercept(&to).is_some();
         if to.scheme() != Some(&Scheme::HTTP) || is_proxied() {
             return None;
         }
         let mut head = Request::post(to.path_and_query()?.as_str()).body(()).ok()?.into_parts().0;
         let headers = &mut head.headers;
         headers.extend(sent.headers().clone());
-        headers.extend(reach.headers().clone());
+        headers.extend(address.headers().clone());
         // Unless the operator has another word on it.
         let host = HeaderValue::from_str(to.authority()?.as_str()).ok()?;
         headers.entry(header::HOST).or_insert(host);
-        headers.entry(header::USER_AGENT).or_insert(HeaderValue::from_static(AGENT));
-        headers.entry(header::ACCEPT_ENCODING).or_insert(HeaderValue::from_static(PACKED));
+        headers.entry(header::USER_AGENT).or_insert(HeaderValue::from_static(USER_AGENT));
+        headers.entry(header::ACCEPT_ENCODING).or_insert(HeaderValue::from_static(ENCODINGS));
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         connector.set_keepalive(Some(KEEPALIVE));
         connector.set_keepalive_interval(Some(KEEPALIVE));
         connector.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
         #[cfg(target_os = "linux")]
-        connector.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
+        connector.set_tcp_user_timeout(Some(USER_TIMEOUT));
         Some(Self { connector, connect_timeout, to, head, pool: Arc::default() })
     }
 
-    /// Sends a request, with these headers beside those that are always sent. Whoever has read the answer to its end gives the connection [back](Self::give_back); without it,
+    /// Sends a request, with these headers beside those that are always sent. Whoever has read the answer to its end gives the connection [back](Self::release); without it,
     /// the connection is closed.
     pub(in crate::upstream) async fn send(
         &self,
         body: Bytes,
-        told: HeaderMap,
-    ) -> Result<(Response<Incoming>, Connection), Failure> {
+        trace_headers: HeaderMap,
+    ) -> Result<(Response<Incoming>, Connection), SendError> {
         let mut request = Request::from_parts(self.head.clone(), Full::new(body));
-        request.headers_mut().extend(told);
+        request.headers_mut().extend(trace_headers);
         while let Some(mut connection) = self.take_idle() {
             // One that is still being sent what was answered before its end is not ready, and may not be for long.
-            if !matches!(timeout(READY, connection.ready()).await, Ok(Ok(()))) {
+            if !matches!(timeout(READY_TIMEOUT, connection.ready()).await, Ok(Ok(()))) {
                 continue;
             }
             match connection.try_send_request(request).await {
@@ -133,24 +133,24 @@ impl Direct {
                 Err(mut error) => match error.take_message() {
                     // The node closed it before anything was sent: that is no fault of this call's.
                     Some(unsent) => request = unsent,
-                    None => return Err(Failure::Broken(error.into_error())),
+                    None => return Err(SendError::Broken(error.into_error())),
                 },
             }
         }
         let mut connection = self.connect().await?;
-        let response = connection.send_request(request).await.map_err(Failure::Broken)?;
+        let response = connection.send_request(request).await.map_err(SendError::Broken)?;
         Ok((response, connection))
     }
 
     /// The answer was read to its end.
-    pub(in crate::upstream) fn give_back(&self, connection: Connection) {
+    pub(in crate::upstream) fn release(&self, connection: Connection) {
         if connection.is_closed() {
             return;
         }
         let mut pool = self.pool.lock();
-        pool.idle.push_back(Idle { connection, since: Instant::now() });
-        if !std::mem::replace(&mut pool.tended, true) {
-            tokio::spawn(tend(Arc::downgrade(&self.pool)));
+        pool.idle.push_back(IdleConnection { connection, since: Instant::now() });
+        if !std::mem::replace(&mut pool.is_tended, true) {
+            tokio::spawn(close_expired(Arc::downgrade(&self.pool)));
         }
     }
 
@@ -158,7 +158,7 @@ impl Direct {
     fn take_idle(&self) -> Option<Connection> {
         let mut pool = self.pool.lock();
         let last = pool.idle.pop_back()?;
-        if last.is_old(Instant::now()) {
+        if last.is_expired(Instant::now()) {
             // So are all that have waited for longer.
             pool.idle.clear();
             return None;
@@ -166,60 +166,60 @@ impl Direct {
         Some(last.connection)
     }
 
-    async fn connect(&self) -> Result<Connection, Failure> {
-        contact::connects();
+    async fn connect(&self) -> Result<Connection, SendError> {
+        reconnect::record_connect();
         let connecting = self.connector.clone().oneshot(self.to.clone());
         let stream = match timeout(self.connect_timeout, connecting).await {
-            Ok(connected) => connected.map_err(|error| Failure::Connect(error.into()))?,
-            Err(_) => return Err(Failure::Connect("operation timed out".into())),
+            Ok(connected) => connected.map_err(|error| SendError::Connect(error.into()))?,
+            Err(_) => return Err(SendError::Connect("operation timed out".into())),
         };
-        let (sender, connection) = http1::handshake(stream).await.map_err(Failure::Broken)?;
+        let (sender, connection) = http1::handshake(stream).await.map_err(SendError::Broken)?;
         // Ends when the sender is dropped, or the node has closed it. Whoever waits for an answer is told how.
         tokio::spawn(connection.map(drop));
         Ok(sender)
     }
 }
 
-impl fmt::Debug for Direct {
+impl fmt::Debug for DirectClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // What is sent may hold a key.
-        f.debug_struct("Direct").field("pool", &self.pool).finish_non_exhaustive()
+        f.debug_struct("DirectClient").field("pool", &self.pool).finish_non_exhaustive()
     }
 }
 
 /// Closes what waits for too long, as long as anything waits.
-async fn tend(pool: Weak<Mutex<Pool>>) {
+async fn close_expired(pool: Weak<Mutex<IdleConnections>>) {
     loop {
-        time::sleep(POOL_IDLE).await;
+        time::sleep(IDLE_TIMEOUT).await;
         let Some(pool) = pool.upgrade() else { return };
         let now = Instant::now();
         let mut pool = pool.lock();
-        while pool.idle.front().is_some_and(|idle| idle.is_old(now)) {
+        while pool.idle.front().is_some_and(|idle| idle.is_expired(now)) {
             pool.idle.pop_front();
         }
         if pool.idle.is_empty() {
-            pool.tended = false;
+            pool.is_tended = false;
             return;
         }
     }
 }
 
-// === impl Idle ===
+// === impl IdleConnection ===
 
-impl Idle {
-    fn is_old(&self, now: Instant) -> bool {
-        now >= self.since + POOL_IDLE
+impl IdleConnection {
+    fn is_expired(&self, now: Instant) -> bool {
+        now >= self.since + IDLE_TIMEOUT
     }
 }
 
 /// The same response, unpacked while it is read.
-pub(in crate::upstream) async fn unpack(
+pub(in crate::upstream) async fn decompress(
     response: Response<Incoming>,
 ) -> Response<DecompressionBody<Incoming>> {
     // The layer stands around a service, and all there is of one is its response.
     let responded = service_fn(async |carrier: Request<_>| Ok::<_, Infallible>(carrier.into_body()));
-    let Ok(unpacked) = Decompression::new(responded).oneshot(Request::new(response)).await;
-    unpacked
+    let Ok(decompressed) = Decompression::new(responded).oneshot(Request::new(response)).await;
+    decompressed
 }
 
 #[cfg(test)]
@@ -233,10 +233,10 @@ mod tests {
     use super::*;
     use crate::upstream::EndpointConfig;
 
-    fn direct(url: &str) -> Option<Direct> {
-        let reach = Reach::resolve(&EndpointConfig::at(url)).unwrap();
-        let sent = reqwest::Request::new(http::Method::POST, reach.url().as_url().clone());
-        Direct::try_new(&sent, &reach, Duration::from_secs(1))
+    fn direct(url: &str) -> Option<DirectClient> {
+        let address = EndpointAddress::resolve(&EndpointConfig::at(url)).unwrap();
+        let sent = reqwest::Request::new(http::Method::POST, address.url().as_url().clone());
+        DirectClient::try_new(&sent, &address, Duration::from_secs(1))
     }
 
     #[test]
@@ -274,14 +274,14 @@ mod tests {
             let (response, connection) =
                 direct.send(Bytes::from_static(b"{}"), HeaderMap::new()).await.unwrap();
             assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "{}");
-            direct.give_back(connection);
+            direct.release(connection);
             assert_eq!(came.recv().await, Some(on));
             // Time for the news to travel that it was closed.
             time::sleep(Duration::from_millis(20)).await;
             if on == 2 {
                 // What has waited for too long is left alone: the node may be about to close it.
                 for idle in &mut direct.pool.lock().idle {
-                    idle.since -= POOL_IDLE;
+                    idle.since -= IDLE_TIMEOUT;
                 }
             }
         }
@@ -306,7 +306,7 @@ mod tests {
             let (response, connection) =
                 direct.send(Bytes::from(vec![b' '; 32 << 20]), HeaderMap::new()).await.unwrap();
             assert_eq!(response.status(), 413);
-            direct.give_back(connection);
+            direct.release(connection);
         }
         let small =
             time::timeout(Duration::from_secs(5), direct.send(Bytes::from_static(b"{}"), HeaderMap::new()))
@@ -320,11 +320,11 @@ mod tests {
         let (sender, connection) = http1::handshake(hyper_util::rt::TokioIo::new(near)).await.unwrap();
         let _open = (tokio::spawn(connection.map(drop)), far);
         let direct = direct("http://127.0.0.1:1").unwrap();
-        direct.give_back(sender);
-        time::sleep(POOL_IDLE / 2).await;
+        direct.release(sender);
+        time::sleep(IDLE_TIMEOUT / 2).await;
         assert_eq!(direct.pool.lock().idle.len(), 1);
-        time::sleep(POOL_IDLE).await;
+        time::sleep(IDLE_TIMEOUT).await;
         let pool = direct.pool.lock();
-        assert!(pool.idle.is_empty() && !pool.tended);
+        assert!(pool.idle.is_empty() && !pool.is_tended);
     }
 }

@@ -49,7 +49,7 @@ pub enum EndpointError {
     },
     /// One that the client sets itself, by what it sends.
     #[error("headers.{name}: is set by Holdfast itself, to fit what it sends; leave it out")]
-    HeaderNotYours {
+    ReservedHeader {
         /// The header's name.
         name: String,
     },

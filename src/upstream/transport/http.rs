@@ -19,69 +19,76 @@ use tower::{BoxError, Service};
 
 use super::{
     super::{Answers, Call, Calls, Config, UpstreamError},
-    EndpointError, EndpointUrl, Reach,
+    EndpointAddress, EndpointError, EndpointUrl,
     cause::{causes, root_cause},
-    client::client,
-    direct::{Direct, Failure, unpack},
+    client::build_client,
+    direct::{DirectClient, SendError, decompress},
     redact::{self, Secrets},
-    wire::{self, Ids, Incoming, Outgoing},
+    wire::{self, RequestIds, WireRequest, WireResponse},
 };
 use crate::{
     budget::{ByteBudget, ByteLease, LeasedBuffer},
-    client::Client as ForWhom,
+    client::Client as RpcClient,
 };
 
 /// How much of the announced length is believed before the bytes are there.
-const TRUSTED_LENGTH: usize = 1 << 20;
+const MAX_PREALLOCATION: usize = 1 << 20;
 
 /// Answers up to this length are searched for secrets on the thread that reads them.
-const REDACTED_INLINE: usize = 64 * 1024;
+const INLINE_REDACTION_LIMIT: usize = 64 * 1024;
 
 /// A node reached over HTTP/1.1 or, where it is offered, HTTP/2.
 #[derive(Clone, Debug)]
-pub struct HttpLeaf(Arc<Inner>);
+pub struct HttpTransport(Arc<HttpTransportInner>);
 
 #[derive(Debug)]
-struct Inner {
-    way: Way,
+struct HttpTransportInner {
+    client: HttpClient,
     secrets: Secrets,
-    ids: Ids,
+    ids: RequestIds,
     timeout: Duration,
     max_answer: usize,
     budget: ByteBudget,
 }
 
-/// How it is reached.
+/// The client that sends requests.
 #[derive(Debug)]
-enum Way {
-    Direct(Box<Direct>),
+enum HttpClient {
+    /// Plain HTTP/1.1, without a proxy.
+    Direct(Box<DirectClient>),
     /// Over TLS, or by way of a proxy.
-    Client(Client, EndpointUrl),
+    Reqwest(Client, EndpointUrl),
 }
 
-// === impl HttpLeaf ===
+// === impl HttpTransport ===
 
-impl HttpLeaf {
+impl HttpTransport {
     /// Prepares a client for whom this reaches; connects to nothing yet.
     ///
     /// # Errors
     /// If there is no TLS to be had.
-    pub fn try_new(reach: &Reach, config: &Config, budget: ByteBudget) -> Result<Self, EndpointError> {
-        let headers = reach.headers();
-        let client = client(reach.url(), headers.clone(), config)
+    pub fn try_new(
+        address: &EndpointAddress,
+        config: &Config,
+        budget: ByteBudget,
+    ) -> Result<Self, EndpointError> {
+        let headers = address.headers();
+        let client = build_client(address.url(), headers.clone(), config)
             .map_err(|error| EndpointError::Client(root_cause(&error)))?;
-        let mut secrets = Secrets::from(reach);
-        let mut way = None;
+        let mut secrets = Secrets::from(address);
+        let mut direct = None;
         // As the client puts it: a user and a password go into a header.
-        if let Ok(sent) = client.post(reach.url().as_url().clone()).build() {
+        if let Ok(sent) = client.post(address.url().as_url().clone()).build() {
             secrets.add_headers(sent.headers());
-            way = Direct::try_new(&sent, reach, config.connect_timeout);
+            direct = DirectClient::try_new(&sent, address, config.connect_timeout);
         }
-        Ok(Self(Arc::new(Inner {
-            way: way
-                .map_or_else(|| Way::Client(client, reach.url().clone()), |way| Way::Direct(Box::new(way))),
+        Ok(Self(Arc::new(HttpTransportInner {
+            client: direct.map_or_else(
+                || HttpClient::Reqwest(client, address.url().clone()),
+                |direct| HttpClient::Direct(Box::new(direct)),
+            ),
             secrets,
-            ids: Ids::default(),
+            ids: RequestIds::default(),
             timeout: config.timeout,
             max_answer: usize::try_from(config.max_answer.as_u64()).unwrap_or(usize::MAX),
             budget,
@@ -89,7 +96,7 @@ impl HttpLeaf {
     }
 }
 
-impl Service<Calls> for HttpLeaf {
+impl Service<Calls> for HttpTransport {
     type Response = Answers;
     type Error = UpstreamError;
     type Future = BoxFuture<'static, Result<Answers, UpstreamError>>;
@@ -99,29 +106,29 @@ impl Service<Calls> for HttpLeaf {
     }
 
     fn call(&mut self, calls: Calls) -> Self::Future {
-        let leaf = self.0.clone();
+        let transport = self.0.clone();
         Box::pin(async move {
-            let mut outgoing = Outgoing::write(&calls, &leaf.ids);
+            let mut outgoing = WireRequest::write(&calls, &transport.ids);
             let body = std::mem::take(&mut outgoing.body);
             // What they are made for, if it is for anybody, goes with the first of them.
-            let mut told = HeaderMap::new();
+            let mut trace_headers = HeaderMap::new();
             if let Some(call) = calls.first() {
-                call.origin.tell(&mut told);
+                call.origin.tell(&mut trace_headers);
             }
-            let (incoming, lease) = leaf.send(body, told, calls.len() > 1).await?;
+            let (incoming, lease) = transport.send(body, trace_headers, calls.len() > 1).await?;
             // What was read waits for a core to be checked on, and is there until then.
             if let Some(held) = calls.first().and_then(|call| call.held.as_ref()) {
                 held.hold(lease);
             }
             let answers = outgoing.read(&incoming)?;
             let is_searched = |call: &Call| !redact::is_content(call.method.as_str());
-            let is_long = incoming.body.len() > REDACTED_INLINE
-                && leaf.secrets.has_long()
+            let is_long = incoming.body.len() > INLINE_REDACTION_LIMIT
+                && transport.secrets.has_long()
                 && calls.iter().any(is_searched);
             let redact = move || {
                 let redacted = answers.into_iter().zip(&calls).map(|(answer, call)| match answer {
-                    Ok(answer) => Ok(leaf.secrets.redact_answer(call.method.as_str(), answer)),
-                    Err(error) => Err(leaf.secrets.redact_error(error)),
+                    Ok(answer) => Ok(transport.secrets.redact_answer(call.method.as_str(), answer)),
+                    Err(error) => Err(transport.secrets.redact_error(error)),
                 });
                 redacted.collect()
             };
@@ -133,34 +140,34 @@ impl Service<Calls> for HttpLeaf {
     }
 }
 
-// === impl Inner ===
+// === impl HttpTransportInner ===
 
-impl Inner {
+impl HttpTransportInner {
     /// Sends a body, with these headers beside those that are always sent.
     async fn send(
         &self,
         body: Bytes,
-        told: HeaderMap,
-        together: bool,
-    ) -> Result<(Incoming, ByteLease), UpstreamError> {
-        match &self.way {
-            Way::Direct(direct) => {
+        trace_headers: HeaderMap,
+        is_batch: bool,
+    ) -> Result<(WireResponse, ByteLease), UpstreamError> {
+        match &self.client {
+            HttpClient::Direct(direct) => {
                 let (response, connection) =
-                    direct.send(body, told).await.map_err(|failure| self.failed(failure))?;
-                let is_packed = response.headers().contains_key(header::CONTENT_ENCODING);
-                let received = if is_packed {
-                    let unpacked = unpack(response).await;
-                    Box::pin(self.receive(unpacked, together, |error| self.cut_off(error))).await?
+                    direct.send(body, trace_headers).await.map_err(|failure| self.send_error(failure))?;
+                let is_compressed = response.headers().contains_key(header::CONTENT_ENCODING);
+                let received = if is_compressed {
+                    let decompressed = decompress(response).await;
+                    Box::pin(self.receive(decompressed, is_batch, |error| self.body_error(error))).await?
                 } else {
-                    self.receive(response, together, |error| self.cut_off(error.into())).await?
+                    self.receive(response, is_batch, |error| self.body_error(error.into())).await?
                 };
-                direct.give_back(connection);
+                direct.release(connection);
                 Ok(received)
             }
-            Way::Client(client, url) => {
-                let request = client.post(url.as_url().clone()).headers(told).body(body);
-                let response = request.send().await.map_err(|error| self.named(error))?;
-                self.receive(response.into(), together, |error| self.named(error)).await
+            HttpClient::Reqwest(client, url) => {
+                let request = client.post(url.as_url().clone()).headers(trace_headers).body(body);
+                let response = request.send().await.map_err(|error| self.reqwest_error(error))?;
+                self.receive(response.into(), is_batch, |error| self.reqwest_error(error)).await
             }
         }
     }
@@ -169,40 +176,40 @@ impl Inner {
     async fn receive<B>(
         &self,
         response: Response<B>,
-        together: bool,
-        named: impl Fn(B::Error) -> UpstreamError,
-    ) -> Result<(Incoming, ByteLease), UpstreamError>
+        is_batch: bool,
+        to_error: impl Fn(B::Error) -> UpstreamError,
+    ) -> Result<(WireResponse, ByteLease), UpstreamError>
     where
         B: Body<Data = Bytes> + Unpin,
     {
         let status = response.status();
         let retry_after = wire::retry_after(response.headers());
-        let (body, lease) = self.read(response.into_body(), together, named).await?;
-        Ok((Incoming { status, retry_after, body }, lease))
+        let (body, lease) = self.read(response.into_body(), is_batch, to_error).await?;
+        Ok((WireResponse { status, retry_after, body }, lease))
     }
 
     /// Reads the body as far as the limits let it.
     async fn read<B>(
         &self,
         mut unread: B,
-        together: bool,
-        named: impl Fn(B::Error) -> UpstreamError,
+        is_batch: bool,
+        to_error: impl Fn(B::Error) -> UpstreamError,
     ) -> Result<(Bytes, ByteLease), UpstreamError>
     where
         B: Body<Data = Bytes> + Unpin,
     {
-        let too_large = || UpstreamError::TooLarge { limit: self.max_answer as u64, together };
+        let too_large = || UpstreamError::TooLarge { limit: self.max_answer as u64, is_batch };
         let announced = unread.size_hint().exact().and_then(|length| usize::try_from(length).ok());
         if announced.is_some_and(|length| length > self.max_answer) {
             return Err(too_large());
         }
-        let mut lease = self.budget.lease(ForWhom::current());
+        let mut lease = self.budget.lease(RpcClient::current());
         let mut body = LeasedBuffer::new(self.max_answer);
         let busy = |_| UpstreamError::Busy;
-        body.reserve(announced.unwrap_or(0).min(TRUSTED_LENGTH), &mut lease).map_err(busy)?;
+        body.reserve(announced.unwrap_or(0).min(MAX_PREALLOCATION), &mut lease).map_err(busy)?;
         while let Some(frame) = unread.frame().await {
             // What follows a body is not asked for.
-            let Ok(chunk) = frame.map_err(&named)?.into_data() else { continue };
+            let Ok(chunk) = frame.map_err(&to_error)?.into_data() else { continue };
             if body.len() + chunk.len() > self.max_answer {
                 return Err(too_large());
             }
@@ -212,7 +219,7 @@ impl Inner {
     }
 
     /// Gives reqwest's error its name here, without the URL that it would show.
-    fn named(&self, error: reqwest::Error) -> UpstreamError {
+    fn reqwest_error(&self, error: reqwest::Error) -> UpstreamError {
         let error = error.without_url();
         if error.is_connect() {
             UpstreamError::Connect(root_cause(&error))
@@ -225,16 +232,16 @@ impl Inner {
         }
     }
 
-    /// The same for a request that got no answer on the direct way.
-    fn failed(&self, failure: Failure) -> UpstreamError {
+    /// The same for a request that got no answer from the direct client.
+    fn send_error(&self, failure: SendError) -> UpstreamError {
         match failure {
-            Failure::Connect(error) => UpstreamError::Connect(root_cause(&*error)),
-            Failure::Broken(error) => self.cut_off(error.into()),
+            SendError::Connect(error) => UpstreamError::Connect(root_cause(&*error)),
+            SendError::Broken(error) => self.body_error(error.into()),
         }
     }
 
     /// And for an answer that ends before its end.
-    fn cut_off(&self, error: BoxError) -> UpstreamError {
+    fn body_error(&self, error: BoxError) -> UpstreamError {
         if !error.is::<hyper::Error>() {
             return UpstreamError::Packed(root_cause(&*error));
         }
@@ -283,7 +290,7 @@ mod tests {
     async fn what_is_sent_is_the_same_either_way() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();
-        let told =
+        let trace_headers =
             || HeaderMap::from_iter([(crate::trace::TRACEPARENT, HeaderValue::from_static("00-1-2-01"))]);
         for (url, headers) in [
             (format!("http://{at}"), &[][..]),
@@ -292,18 +299,19 @@ mod tests {
         ] {
             let headers = headers.iter().map(|name| ((*name).to_owned(), Secret::Plain("mine".to_owned())));
             let endpoint = EndpointConfig { headers: headers.collect(), ..EndpointConfig::at(&url) };
-            let (reach, config) = (Reach::resolve(&endpoint).unwrap(), Config::default());
-            let HttpLeaf(leaf) = HttpLeaf::try_new(&reach, &config, ByteBudget::new(1 << 20, None)).unwrap();
-            let mut leaf = Arc::into_inner(leaf).unwrap();
-            assert!(matches!(leaf.way, Way::Direct(_)));
+            let (address, config) = (EndpointAddress::resolve(&endpoint).unwrap(), Config::default());
+            let HttpTransport(transport) =
+                HttpTransport::try_new(&address, &config, ByteBudget::new(1 << 20, None)).unwrap();
+            let mut transport = Arc::into_inner(transport).unwrap();
+            assert!(matches!(transport.client, HttpClient::Direct(_)));
             let body = Bytes::from_static(b"{}");
             let (directly, answered) =
-                tokio::join!(overhear(&listener), leaf.send(body.clone(), told(), false));
+                tokio::join!(overhear(&listener), transport.send(body.clone(), trace_headers(), false));
             assert_eq!(answered.unwrap().0.body, body);
-            let client = client(reach.url(), reach.headers().clone(), &config).unwrap();
-            leaf.way = Way::Client(client, reach.url().clone());
+            let client = build_client(address.url(), address.headers().clone(), &config).unwrap();
+            transport.client = HttpClient::Reqwest(client, address.url().clone());
             let (otherwise, answered) =
-                tokio::join!(overhear(&listener), leaf.send(body.clone(), told(), false));
+                tokio::join!(overhear(&listener), transport.send(body.clone(), trace_headers(), false));
             assert_eq!(answered.unwrap().0.body, body);
             assert_eq!(directly, otherwise);
         }
@@ -315,13 +323,13 @@ mod tests {
         // Larger than what is not counted.
         chain.mine(500);
         let node = DevNode::start(chain, ([127, 0, 0, 2], 0).into()).await.unwrap();
-        let reach = Reach::resolve(&EndpointConfig::at(node.url())).unwrap();
+        let address = EndpointAddress::resolve(&EndpointConfig::at(node.url())).unwrap();
         let budget = ByteBudget::new(1 << 20, None);
-        let leaf = HttpLeaf::try_new(&reach, &Config::default(), budget.clone()).unwrap();
+        let transport = HttpTransport::try_new(&address, &Config::default(), budget.clone()).unwrap();
         let held = Held::default();
         let mut call = Call::new("eth_getBlockByNumber", Params::from_own(r#"["latest",true]"#));
         call.hold_in(&held);
-        let answers = leaf.oneshot(vec![call]).await.unwrap();
+        let answers = transport.oneshot(vec![call]).await.unwrap();
         assert!(matches!(answers[..], [Ok(Answer::Result(_))]));
         assert!(budget.lease(None).grow(1 << 20).is_err(), "it is still there");
         drop(held);

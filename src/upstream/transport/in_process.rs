@@ -14,29 +14,29 @@ use tower::Service;
 
 use super::{
     super::{Answers, Calls, UpstreamError},
-    client::POOL_IDLE,
-    reconnect as contact,
-    wire::{Ids, Incoming, Outgoing},
+    client::IDLE_TIMEOUT,
+    reconnect,
+    wire::{RequestIds, WireRequest, WireResponse},
 };
 use crate::devchain::{DevChain, Served};
 
 /// How much of a dripping answer arrives with each pause.
-const DRIP: usize = 16;
+const DRIP_BYTES: usize = 16;
 
 /// A development chain without a socket in between: so the whole program can run under paused time.
 ///
 /// Requests and answers go through the same bytes as with a node on a socket.
 #[derive(Clone, Debug)]
-pub struct DevChainLeaf {
+pub struct DevChainTransport {
     chain: DevChain,
-    ids: Arc<Ids>,
+    ids: Arc<RequestIds>,
     /// When its connection, so to speak, was last used; `None` if there is none.
     connection: Arc<Mutex<Option<Instant>>>,
 }
 
-// === impl DevChainLeaf ===
+// === impl DevChainTransport ===
 
-impl DevChainLeaf {
+impl DevChainTransport {
     /// Asks `chain`.
     pub fn new(chain: DevChain) -> Self {
         Self { chain, ids: Arc::default(), connection: Arc::default() }
@@ -51,13 +51,13 @@ impl DevChainLeaf {
     fn connect(&self) {
         let now = Instant::now();
         let used = self.connection.lock().replace(now);
-        if used.is_none_or(|used| now >= used + POOL_IDLE) {
-            contact::connects();
+        if used.is_none_or(|used| now >= used + IDLE_TIMEOUT) {
+            reconnect::record_connect();
         }
     }
 }
 
-impl Service<Calls> for DevChainLeaf {
+impl Service<Calls> for DevChainTransport {
     type Response = Answers;
     type Error = UpstreamError;
     type Future = BoxFuture<'static, Result<Answers, UpstreamError>>;
@@ -67,7 +67,7 @@ impl Service<Calls> for DevChainLeaf {
     }
 
     fn call(&mut self, calls: Calls) -> Self::Future {
-        let outgoing = Outgoing::write(&calls, &self.ids);
+        let outgoing = WireRequest::write(&calls, &self.ids);
         let this = self.clone();
         Box::pin(async move {
             this.connect();
@@ -79,17 +79,17 @@ impl Service<Calls> for DevChainLeaf {
 }
 
 /// What a client at the other end of a socket would make of it.
-async fn receive(served: Served) -> Result<Incoming, UpstreamError> {
+async fn receive(served: Served) -> Result<WireResponse, UpstreamError> {
     match served {
         Served::Hang => std::future::pending().await,
         Served::Reset { .. } => {
             Err(UpstreamError::Broken(Arc::from(Box::<dyn std::error::Error + Send + Sync>::from("reset"))))
         }
         Served::Reply { status, headers, body, drip } => {
-            let pauses = u32::try_from(body.len() / DRIP).unwrap_or(u32::MAX);
+            let pauses = u32::try_from(body.len() / DRIP_BYTES).unwrap_or(u32::MAX);
             tokio::time::sleep(drip.unwrap_or_default().saturating_mul(pauses)).await;
             let seconds = headers.iter().find(|(name, _)| *name == "retry-after");
-            Ok(Incoming {
+            Ok(WireResponse {
                 status: StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
                 retry_after: seconds.and_then(|(_, value)| value.parse().ok()).map(Duration::from_secs),
                 body,

@@ -20,17 +20,17 @@ mod ws_heads;
 #[cfg(feature = "otlp")]
 pub use self::post::Poster;
 pub use self::{
-    address::Reach,
+    address::EndpointAddress,
     check::check_endpoint,
     error::EndpointError,
-    http::HttpLeaf,
-    in_process::DevChainLeaf,
-    service::Leaf,
+    http::HttpTransport,
+    in_process::DevChainTransport,
+    service::Transport,
     url::EndpointUrl,
     ws_heads::{FeedError, HeadFeed, Subscription},
 };
 pub(super) use self::{
-    reconnect::Contact,
+    reconnect::ConnectionMonitor,
     redact::Secrets,
-    service::{Manner, deadline},
+    service::{TransportSettings, with_deadline},
 };

@@ -6,10 +6,10 @@ use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header};
 use reqwest::{Client, Url};
 
-use super::{super::Config, EndpointError, Reach, cause::root_cause, client::client};
+use super::{super::Config, EndpointAddress, EndpointError, cause::root_cause, client::build_client};
 
 /// What is read of an answer. It is read at all so that the connection can be used again.
-const MOST_READ: usize = 64 * 1024;
+const MAX_READ: usize = 64 * 1024;
 
 /// Somebody who is sent something. Cheap to clone; shows nothing of what is secret.
 #[derive(Clone)]
@@ -26,11 +26,11 @@ impl Poster {
     ///
     /// # Errors
     /// If there is no TLS to be had.
-    pub fn try_new(reach: &Reach, path: &str, timeout: Duration) -> Result<Self, EndpointError> {
+    pub fn try_new(address: &EndpointAddress, path: &str, timeout: Duration) -> Result<Self, EndpointError> {
         let config = Config { timeout, ..Config::default() };
-        let client = client(reach.url(), reach.headers().clone(), &config)
+        let client = build_client(address.url(), address.headers().clone(), &config)
             .map_err(|error| EndpointError::Client(root_cause(&error)))?;
-        let mut url = reach.url().as_url().clone();
+        let mut url = address.url().as_url().clone();
         url.set_path(&format!("{}/{path}", url.path().trim_end_matches('/')));
         Ok(Self { client, url, timeout })
     }
@@ -51,7 +51,7 @@ impl Poster {
         let (status, mut read) = (response.status(), 0);
         while let Some(chunk) = response.chunk().await.map_err(named)? {
             read += chunk.len();
-            if read > MOST_READ {
+            if read > MAX_READ {
                 break;
             }
         }

@@ -10,7 +10,7 @@ use http::HeaderMap;
 use memchr::{memchr_iter, memchr2_iter};
 use serde::de::IgnoredAny;
 
-use super::{super::UpstreamError, EndpointUrl, Reach};
+use super::{super::UpstreamError, EndpointAddress, EndpointUrl};
 use crate::{eth::Query, jsonrpc::Answer};
 
 /// A part of a path or a query that is shorter is no key: `v3`, `rpc`, `mainnet`.
@@ -20,10 +20,10 @@ const SHORTEST_PART: usize = 8;
 const SHORTEST_SECRET: usize = 4;
 
 /// What is shorter is found only where it stands by itself: a few digits stand in the middle of any number.
-const LONG: usize = 16;
+const LONG_SECRET: usize = 16;
 
 /// What stands in its place.
-const SHOWN: &str = "…";
+const REPLACEMENT: &str = "…";
 
 /// What JSON and an error object are made of. Whoever has such a password shows nothing by it.
 const COMMON: [&str; 7] = ["null", "true", "false", "code", "data", "error", "message"];
@@ -37,8 +37,8 @@ pub(in crate::upstream) struct Secrets(Vec<String>);
 
 /// One character of a JSON text, as it is meant.
 #[derive(Clone, Copy)]
-struct Unit {
-    meant: char,
+struct JsonChar {
+    decoded: char,
     /// How many bytes it takes, escapes and all.
     bytes: usize,
 }
@@ -129,7 +129,7 @@ impl Secrets {
     }
 
     fn long(&self) -> impl Iterator<Item = &String> {
-        self.0.iter().filter(|secret| secret.len() >= LONG)
+        self.0.iter().filter(|secret| secret.len() >= LONG_SECRET)
     }
 
     /// Returns whether results are searched for secrets.
@@ -144,7 +144,7 @@ impl Secrets {
         let is_escaped = |secret: &String| secret.contains(['"', '\\']);
         self.has_long()
             && (memchr_iter(b'\\', result).any(is_letter)
-                || self.long().any(|secret| is_escaped(secret) || is_in(secret, result)))
+                || self.long().any(|secret| is_escaped(secret) || contains_ignore_case(secret, result)))
     }
 
     /// The same text without what is secret, in whatever case and with whatever escapes it stands there; `None` where
@@ -153,16 +153,16 @@ impl Secrets {
         let mut redacted = None::<String>;
         let (mut at, mut before) = (0, '"');
         while let Some(unit) = unit(&text[at..]) {
-            let found = self.0.iter().find_map(|secret| stands_here(secret, &text[at..], before));
+            let found = self.0.iter().find_map(|secret| match_len(secret, &text[at..], before));
             if let Some(bytes) = found {
-                redacted.get_or_insert_with(|| text[..at].to_owned()).push_str(SHOWN);
+                redacted.get_or_insert_with(|| text[..at].to_owned()).push_str(REPLACEMENT);
                 (at, before) = (at + bytes, '…');
                 continue;
             }
             if let Some(redacted) = &mut redacted {
                 redacted.push_str(&text[at..at + unit.bytes]);
             }
-            (at, before) = (at + unit.bytes, unit.meant);
+            (at, before) = (at + unit.bytes, unit.decoded);
         }
         redacted
     }
@@ -174,7 +174,7 @@ pub(in crate::upstream) fn is_content(method: &str) -> bool {
 }
 
 /// Returns whether the secret, in whatever case, is a part of these bytes.
-fn is_in(secret: &str, bytes: &[u8]) -> bool {
+fn contains_ignore_case(secret: &str, bytes: &[u8]) -> bool {
     let secret = secret.as_bytes();
     // By a letter that hex data does not have, if there is one.
     let at = secret.iter().position(|byte| !byte.is_ascii_hexdigit()).unwrap_or(0);
@@ -186,8 +186,8 @@ fn is_in(secret: &str, bytes: &[u8]) -> bool {
 }
 
 /// How many bytes of this text are the secret, if it begins with it; `before` is what stands before the text.
-fn stands_here(secret: &str, text: &str, before: char) -> Option<usize> {
-    let is_short = secret.len() < LONG;
+fn match_len(secret: &str, text: &str, before: char) -> Option<usize> {
+    let is_short = secret.len() < LONG_SECRET;
     let begins_word = |secret: &str| secret.starts_with(|first: char| first.is_alphanumeric());
     if is_short && before.is_alphanumeric() && begins_word(secret) {
         return None;
@@ -195,28 +195,28 @@ fn stands_here(secret: &str, text: &str, before: char) -> Option<usize> {
     let (mut at, mut last) = (0, before);
     for wanted in secret.chars() {
         let unit = unit(&text[at..])?;
-        if !unit.meant.eq_ignore_ascii_case(&wanted) {
+        if !unit.decoded.eq_ignore_ascii_case(&wanted) {
             return None;
         }
-        (at, last) = (at + unit.bytes, unit.meant);
+        (at, last) = (at + unit.bytes, unit.decoded);
     }
-    let goes_on = unit(&text[at..]).is_some_and(|unit| unit.meant.is_alphanumeric());
+    let goes_on = unit(&text[at..]).is_some_and(|unit| unit.decoded.is_alphanumeric());
     (!(is_short && goes_on && last.is_alphanumeric())).then_some(at)
 }
 
 /// The first character of a JSON text, with its escape where it has one.
-fn unit(text: &str) -> Option<Unit> {
+fn unit(text: &str) -> Option<JsonChar> {
     let first = text.chars().next()?;
-    let plain = Unit { meant: first, bytes: first.len_utf8() };
+    let plain = JsonChar { decoded: first, bytes: first.len_utf8() };
     if first != '\\' {
         return Some(plain);
     }
-    let meant = match text.as_bytes().get(1)? {
+    let decoded = match text.as_bytes().get(1)? {
         b'u' => {
             let code = text.get(2..6).and_then(|digits| u32::from_str_radix(digits, 16).ok());
             // Half of a pair is no character, and in no key.
-            let meant = code.map(|code| char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER));
-            return Some(meant.map_or(plain, |meant| Unit { meant, bytes: 6 }));
+            let decoded = code.map(|code| char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER));
+            return Some(decoded.map_or(plain, |decoded| JsonChar { decoded, bytes: 6 }));
         }
         b'n' => '\n',
         b't' => '\t',
@@ -226,18 +226,18 @@ fn unit(text: &str) -> Option<Unit> {
         escaped if escaped.is_ascii() => char::from(*escaped),
         _ => return Some(plain),
     };
-    Some(Unit { meant, bytes: 2 })
+    Some(JsonChar { decoded, bytes: 2 })
 }
 
 /// Is it a word or a number that is too short and too plain to be a key: `ethereum`, `us-east`, `0000`?
 fn is_plain(value: &str) -> bool {
     let is_word = value.chars().all(|letter| letter.is_ascii_lowercase() || "-_.".contains(letter));
-    value.len() < LONG && (is_word || value.chars().all(|digit| digit.is_ascii_digit()))
+    value.len() < LONG_SECRET && (is_word || value.chars().all(|digit| digit.is_ascii_digit()))
 }
 
-impl From<&Reach> for Secrets {
-    fn from(reach: &Reach) -> Self {
-        Self::of(reach.url(), reach.headers())
+impl From<&EndpointAddress> for Secrets {
+    fn from(address: &EndpointAddress) -> Self {
+        Self::of(address.url(), address.headers())
     }
 }
 
@@ -250,20 +250,20 @@ impl fmt::Debug for Secrets {
 /// A part of a URL as it is written, and as it is meant.
 fn forms(part: &str) -> [String; 2] {
     let digit = |at: usize| part.get(at..at + 2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
-    let (mut meant, mut at) = (Vec::with_capacity(part.len()), 0);
+    let (mut decoded, mut at) = (Vec::with_capacity(part.len()), 0);
     while let Some(byte) = part.as_bytes().get(at) {
         match digit(at + 1).filter(|_| *byte == b'%') {
             Some(byte) => {
-                meant.push(byte);
+                decoded.push(byte);
                 at += 3;
             }
             None => {
-                meant.push(*byte);
+                decoded.push(*byte);
                 at += 1;
             }
         }
     }
-    [part.to_owned(), String::from_utf8_lossy(&meant).into_owned()]
+    [part.to_owned(), String::from_utf8_lossy(&decoded).into_owned()]
 }
 
 #[cfg(test)]
@@ -276,7 +276,9 @@ mod tests {
 
     fn secrets(url: &str, header: &str) -> Secrets {
         let headers = [("authorization".to_owned(), Secret::Plain(header.to_owned()))].into();
-        Secrets::from(&Reach::resolve(&EndpointConfig { headers, ..EndpointConfig::at(url) }).unwrap())
+        Secrets::from(
+            &EndpointAddress::resolve(&EndpointConfig { headers, ..EndpointConfig::at(url) }).unwrap(),
+        )
     }
 
     #[test]
@@ -330,8 +332,8 @@ mod tests {
         ) {
             let echoed = if is_upper { secret.to_uppercase() } else { secret.to_lowercase() };
             let said = format!("{before}{echoed}{after}");
-            prop_assert!(is_in(&secret, said.as_bytes()));
-            prop_assert!(!is_in(&secret, before.as_bytes()) || before.contains(&secret.to_lowercase()));
+            prop_assert!(contains_ignore_case(&secret, said.as_bytes()));
+            prop_assert!(!contains_ignore_case(&secret, before.as_bytes()) || before.contains(&secret.to_lowercase()));
         }
     }
 
@@ -360,7 +362,7 @@ mod tests {
         let headers = headers.map(|(name, value)| (name.to_owned(), Secret::Plain(value.to_owned())));
         let url = "https://x.test/v1/11155111?network=ethereum&plan=growth-plan";
         let config = EndpointConfig { headers: headers.into(), ..EndpointConfig::at(url) };
-        let secrets = Secrets::from(&Reach::resolve(&config).unwrap());
+        let secrets = Secrets::from(&EndpointAddress::resolve(&config).unwrap());
         for same in [
             r#"{"code":3,"message":"execution reverted","data":"0x08c379a00000000000000020"}"#,
             r#"{"code":-32000,"message":"ethereum node in us-east, growth-plan","data":null}"#,

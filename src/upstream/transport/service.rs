@@ -8,18 +8,18 @@ use super::super::{Answers, Calls, Config, UpstreamError};
 use crate::timeout::timeout;
 
 /// A node as a service: one call or several in, an answer for each out.
-pub type Leaf = BoxCloneSyncService<Calls, Answers, UpstreamError>;
+pub type Transport = BoxCloneSyncService<Calls, Answers, UpstreamError>;
 
 /// What a leaf is made by, beside what it reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::upstream) struct Manner {
+pub(in crate::upstream) struct TransportSettings {
     connect_timeout: Duration,
     timeout: Duration,
     max_answer: u64,
 }
 
 /// Gives up on a leaf that takes too long.
-pub(in crate::upstream) fn deadline(mut inner: Leaf, after: Duration) -> Leaf {
+pub(in crate::upstream) fn with_deadline(mut inner: Transport, after: Duration) -> Transport {
     BoxCloneSyncService::new(service_fn(move |calls: Calls| {
         // A leaf is always ready.
         let answering = inner.call(calls);
@@ -27,9 +27,9 @@ pub(in crate::upstream) fn deadline(mut inner: Leaf, after: Duration) -> Leaf {
     }))
 }
 
-// === impl Manner ===
+// === impl TransportSettings ===
 
-impl From<&Config> for Manner {
+impl From<&Config> for TransportSettings {
     fn from(config: &Config) -> Self {
         Self {
             connect_timeout: config.connect_timeout,

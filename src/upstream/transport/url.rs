@@ -28,7 +28,7 @@ pub enum UrlError {
         "the scheme must be http or https, as in http://127.0.0.1:8545; a WebSocket's URL goes beside it, as ws in \
          [[upstream.endpoints]]"
     )]
-    Socket,
+    WebSocket,
     /// Neither ws nor wss, where one is wanted.
     #[error("the scheme must be ws or wss, as in ws://127.0.0.1:8546")]
     WsScheme,
@@ -55,7 +55,7 @@ impl EndpointUrl {
     }
 
     /// Reads the URL of a WebSocket.
-    pub(in crate::upstream) fn of_socket(text: &str) -> Result<Self, UrlError> {
+    pub(in crate::upstream) fn parse_ws(text: &str) -> Result<Self, UrlError> {
         let url = Url::parse(text.trim()).map_err(|_| UrlError::Malformed)?;
         match (url.scheme(), url.has_host()) {
             ("ws" | "wss", true) if Self(url.clone()).has_credentials() => Err(UrlError::Credentials),
@@ -105,7 +105,7 @@ impl FromStr for EndpointUrl {
         let url = Url::parse(text.trim()).map_err(|_| UrlError::Malformed)?;
         match (url.scheme(), url.has_host()) {
             ("http" | "https", true) => Ok(Self(url)),
-            ("ws" | "wss", _) => Err(UrlError::Socket),
+            ("ws" | "wss", _) => Err(UrlError::WebSocket),
             _ => Err(UrlError::Scheme),
         }
     }
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn only_http_will_do() {
         for (url, error) in [
-            ("ws://127.0.0.1:8546", UrlError::Socket),
+            ("ws://127.0.0.1:8546", UrlError::WebSocket),
             ("localhost:8545", UrlError::Scheme),
             ("127.0.0.1:8545", UrlError::Malformed),
             ("", UrlError::Malformed),
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_socket_has_a_scheme_of_its_own() {
-        let shown = |url| EndpointUrl::of_socket(url).map(|url| url.to_string());
+        let shown = |url| EndpointUrl::parse_ws(url).map(|url| url.to_string());
         assert_eq!(shown("wss://example.com/v3/SECRET?key=SECRET"), Ok("wss://example.com/…".to_owned()));
         assert_eq!(shown("ws://[::1]:8546"), Ok("ws://[::1]:8546".to_owned()));
         assert_eq!(shown("http://127.0.0.1:8545"), Err(UrlError::WsScheme));

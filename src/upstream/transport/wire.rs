@@ -14,10 +14,10 @@ use crate::jsonrpc::{Answer, IncomingAnswer, IncomingId, read_answers};
 
 /// Gives out ids. Never the client's: nodes refuse some of those, and two clients may use the same.
 #[derive(Debug, Default)]
-pub(in crate::upstream) struct Ids(AtomicU64);
+pub(in crate::upstream) struct RequestIds(AtomicU64);
 
 /// A request on the wire.
-pub(in crate::upstream) struct Outgoing {
+pub(in crate::upstream) struct WireRequest {
     pub(in crate::upstream) body: Bytes,
     /// The calls' ids are consecutive from here.
     first_id: u64,
@@ -25,17 +25,17 @@ pub(in crate::upstream) struct Outgoing {
 }
 
 /// A response as it came off the wire.
-pub(in crate::upstream) struct Incoming {
+pub(in crate::upstream) struct WireResponse {
     pub(in crate::upstream) status: StatusCode,
     pub(in crate::upstream) retry_after: Option<Duration>,
     pub(in crate::upstream) body: Bytes,
 }
 
-// === impl Outgoing ===
+// === impl WireRequest ===
 
-impl Outgoing {
+impl WireRequest {
     /// Writes one call as an object, several as an array.
-    pub(in crate::upstream) fn write(calls: &[Call], ids: &Ids) -> Self {
+    pub(in crate::upstream) fn write(calls: &[Call], ids: &RequestIds) -> Self {
         let first_id = ids.0.fetch_add(calls.len() as u64, Relaxed) + 1;
         let size =
             calls.iter().map(|call| call.params.as_bytes().len() + call.method.as_str().len() + 64).sum();
@@ -61,7 +61,7 @@ impl Outgoing {
     }
 
     /// Matches a response to the calls by id.
-    pub(in crate::upstream) fn read(&self, incoming: &Incoming) -> Result<Answers, UpstreamError> {
+    pub(in crate::upstream) fn read(&self, incoming: &WireResponse) -> Result<Answers, UpstreamError> {
         if incoming.status == StatusCode::TOO_MANY_REQUESTS {
             return Err(UpstreamError::RateLimited { retry_after: incoming.retry_after });
         }
@@ -141,12 +141,12 @@ mod tests {
         (0..count).map(|_| Call::new("eth_blockNumber", Params::EMPTY)).collect()
     }
 
-    fn outgoing(count: usize) -> Outgoing {
-        Outgoing::write(&calls(count), &Ids::default())
+    fn outgoing(count: usize) -> WireRequest {
+        WireRequest::write(&calls(count), &RequestIds::default())
     }
 
-    fn incoming(status: u16, body: &str) -> Incoming {
-        Incoming {
+    fn incoming(status: u16, body: &str) -> WireResponse {
+        WireResponse {
             status: StatusCode::from_u16(status).unwrap(),
             retry_after: None,
             body: Bytes::copy_from_slice(body.as_bytes()),
@@ -162,12 +162,12 @@ mod tests {
 
     #[test]
     fn ids_are_our_own_and_never_twice() {
-        let ids = Ids::default();
+        let ids = RequestIds::default();
         assert_eq!(
-            Outgoing::write(&calls(1), &ids).body,
+            WireRequest::write(&calls(1), &ids).body,
             r#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber","params":[]}"#
         );
-        let batch = Outgoing::write(&calls(2), &ids).body;
+        let batch = WireRequest::write(&calls(2), &ids).body;
         assert!(batch.starts_with(br#"[{"jsonrpc":"2.0","id":2,"#) && batch.ends_with(b"]"), "{batch:?}");
     }
 

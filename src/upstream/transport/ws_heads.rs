@@ -79,7 +79,7 @@ pub enum FeedError {
 
 /// What matters of a message.
 #[derive(Deserialize)]
-struct Incoming<'a> {
+struct SocketMessage<'a> {
     #[serde(borrow)]
     id: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -90,7 +90,7 @@ struct Incoming<'a> {
 
 /// What a message is to us.
 #[derive(Debug, PartialEq, Eq)]
-enum Heard<'a> {
+enum MessageKind<'a> {
     Subscribed,
     Refused(&'a str),
     Event,
@@ -108,7 +108,7 @@ impl HeadFeed {
         let Some(ws) = &endpoint.ws else { return Ok(None) };
         let url = ws.resolve().map_err(EndpointError::WsSecret)?;
         let feed = Self {
-            url: EndpointUrl::of_socket(&url).map_err(EndpointError::Ws)?,
+            url: EndpointUrl::parse_ws(&url).map_err(EndpointError::Ws)?,
             headers: headers(endpoint)?,
             connect_timeout: config.connect_timeout,
             timeout: config.timeout,
@@ -158,7 +158,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Subscription<S> {
     /// If there will be none.
     pub async fn event(&mut self) -> Result<(), FeedError> {
         loop {
-            if read(&self.message().await?) == Heard::Event {
+            if read(&self.message().await?) == MessageKind::Event {
                 return Ok(());
             }
         }
@@ -169,45 +169,45 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Subscription<S> {
         loop {
             let message = self.message().await?;
             match read(&message) {
-                Heard::Subscribed => return Ok(()),
-                Heard::Refused(error) => {
+                MessageKind::Subscribed => return Ok(()),
+                MessageKind::Refused(error) => {
                     return Err(FeedError::Refused(UpstreamError::node_error(
                         &secrets.redact(&Bytes::copy_from_slice(error.as_bytes())),
                     )));
                 }
-                Heard::Event | Heard::Other => {}
+                MessageKind::Event | MessageKind::Other => {}
             }
         }
     }
 
     /// The next text. Pings are answered on the way.
     async fn message(&mut self) -> Result<tungstenite::Utf8Bytes, FeedError> {
-        let mut asked = false;
+        let mut is_pinged = false;
         loop {
             match time::timeout(SILENCE, self.socket.next()).await {
                 Ok(Some(Ok(Message::Text(text)))) => return Ok(text),
                 Ok(Some(Ok(Message::Close(_))) | None) => return Err(FeedError::Closed),
-                Ok(Some(Ok(_))) => asked = false,
+                Ok(Some(Ok(_))) => is_pinged = false,
                 Ok(Some(Err(error))) => return Err(error.into()),
-                Err(_) if asked => return Err(FeedError::Silent(2 * SILENCE)),
+                Err(_) if is_pinged => return Err(FeedError::Silent(2 * SILENCE)),
                 Err(_) => {
                     let ping = self.socket.send(Message::Ping(Default::default()));
                     time::timeout(SILENCE, ping).await.map_err(|_| FeedError::Silent(2 * SILENCE))??;
-                    asked = true;
+                    is_pinged = true;
                 }
             }
         }
     }
 }
 
-fn read(message: &str) -> Heard<'_> {
+fn read(message: &str) -> MessageKind<'_> {
     match serde_json::from_str(message) {
-        Ok(Incoming { id: Some(id), error: Some(error), .. }) if id.get() == SUBSCRIBE_ID => {
-            Heard::Refused(error.get())
+        Ok(SocketMessage { id: Some(id), error: Some(error), .. }) if id.get() == SUBSCRIBE_ID => {
+            MessageKind::Refused(error.get())
         }
-        Ok(Incoming { id: Some(id), .. }) if id.get() == SUBSCRIBE_ID => Heard::Subscribed,
-        Ok(Incoming { method: Some(method), .. }) if method == "eth_subscription" => Heard::Event,
-        _ => Heard::Other,
+        Ok(SocketMessage { id: Some(id), .. }) if id.get() == SUBSCRIBE_ID => MessageKind::Subscribed,
+        Ok(SocketMessage { method: Some(method), .. }) if method == "eth_subscription" => MessageKind::Event,
+        _ => MessageKind::Other,
     }
 }
 
@@ -280,7 +280,7 @@ mod tests {
         let (mut subscription, mut node) = subscribed().await;
         let refusal = r#"{"id":1,"error":{"code":-32600,"message":"no access for SECRET-PATH"}}"#;
         node.send(Message::text(refusal)).await.unwrap();
-        let url = EndpointUrl::of_socket("ws://node.test/v3/SECRET-PATH").unwrap();
+        let url = EndpointUrl::parse_ws("ws://node.test/v3/SECRET-PATH").unwrap();
         let refused = subscription.begin(&Secrets::of(&url, &HeaderMap::new())).await.unwrap_err();
         assert_eq!(refused.to_string(), "the node answers with an error: no access for …");
     }
@@ -303,22 +303,25 @@ mod tests {
 
     #[test]
     fn messages_are_told_apart() {
-        for (message, heard) in [
-            (r#"{"jsonrpc":"2.0","id":1,"result":"0xcd0"}"#, Heard::Subscribed),
-            (r#"{"jsonrpc":"2.0","result":"0xcd0","id":1,"error":null}"#, Heard::Subscribed),
-            (r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32601}}"#, Heard::Refused(r#"{"code":-32601}"#)),
-            (r#"{"jsonrpc":"2.0","id":7,"result":"0xcd0"}"#, Heard::Other),
+        for (message, kind) in [
+            (r#"{"jsonrpc":"2.0","id":1,"result":"0xcd0"}"#, MessageKind::Subscribed),
+            (r#"{"jsonrpc":"2.0","result":"0xcd0","id":1,"error":null}"#, MessageKind::Subscribed),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32601}}"#,
+                MessageKind::Refused(r#"{"code":-32601}"#),
+            ),
+            (r#"{"jsonrpc":"2.0","id":7,"result":"0xcd0"}"#, MessageKind::Other),
             (
                 r#"{"jsonrpc":"2.0","method":"eth_subscription","params":{"subscription":"0x1","result":{}}}"#,
-                Heard::Event,
+                MessageKind::Event,
             ),
-            (r#"{"jsonrpc":"2.0","method":"eth\u005fsubscription","params":[]}"#, Heard::Event),
-            ("[]", Heard::Other),
-            ("garbage", Heard::Other),
+            (r#"{"jsonrpc":"2.0","method":"eth\u005fsubscription","params":[]}"#, MessageKind::Event),
+            ("[]", MessageKind::Other),
+            ("garbage", MessageKind::Other),
         ] {
-            assert_eq!(read(message), heard, "{message}");
+            assert_eq!(read(message), kind, "{message}");
         }
         let deep = format!(r#"{{"method":"eth_subscription","params":{}"#, "[".repeat(1_000_000));
-        assert_eq!(read(&deep), Heard::Other);
+        assert_eq!(read(&deep), MessageKind::Other);
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use holdfast::{
     devchain::DevChain,
-    upstream::{Answers, Calls, DevChainLeaf, Leaf, UpstreamError},
+    upstream::{Answers, Calls, DevChainTransport, Transport, UpstreamError},
 };
 use tower::{ServiceExt, service_fn, util::BoxCloneSyncService};
 
@@ -52,7 +52,7 @@ impl Address {
         self.lock().contact != Contact::Kept
     }
 
-    pub fn leaf(&self) -> Leaf {
+    pub fn transport(&self) -> Transport {
         let this = self.clone();
         BoxCloneSyncService::new(service_fn(move |calls: Calls| {
             let this = this.clone();
@@ -62,7 +62,7 @@ impl Address {
 
     async fn ask(&self, calls: Calls) -> Result<Answers, UpstreamError> {
         let (chain, changes) = self.reach(&calls)?;
-        let answers = DevChainLeaf::new(chain).oneshot(calls).await;
+        let answers = DevChainTransport::new(chain).oneshot(calls).await;
         if self.lock().changes == changes { answers } else { Err(broken()) }
     }
 

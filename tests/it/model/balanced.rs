@@ -33,7 +33,7 @@ use holdfast::{
     devchain::DevChain,
     jsonrpc::{Answer, read_answers},
     proxy::Follow,
-    upstream::{Calls, DevChainLeaf, EndpointConfig, EndpointParts, Leaf},
+    upstream::{Calls, DevChainTransport, EndpointConfig, EndpointParts, Transport},
 };
 use proptest::prelude::*;
 use serde_json::Value;
@@ -191,9 +191,9 @@ fn happens() -> impl Strategy<Value = Happens> {
 /// The proxy in front of the URL.
 fn program(replicas: &[Replica], picks: &Picks, config: &Config) -> InMemory {
     let endpoint = EndpointParts {
-        reach: Some(in_memory::reach("balanced")),
+        address: Some(in_memory::address("balanced")),
         name: "balanced".into(),
-        leaf: balancer(replicas, picks.clone()),
+        transport: balancer(replicas, picks.clone()),
         config: config.upstream.endpoints[0].clone(),
     };
     in_memory::program_of(vec![endpoint], config).accepting_gzip_mostly()
@@ -201,11 +201,12 @@ fn program(replicas: &[Replica], picks: &Picks, config: &Config) -> InMemory {
 
 /// One URL in front of replicas. Which of them a request reaches, its first call decides, and how often that call came
 /// before: not the order of different calls, which depends on threads.
-fn balancer(replicas: &[Replica], picks: Picks) -> Leaf {
-    let leaves: Vec<_> = replicas.iter().map(|replica| DevChainLeaf::new(replica.chain.clone())).collect();
+fn balancer(replicas: &[Replica], picks: Picks) -> Transport {
+    let transports: Vec<_> =
+        replicas.iter().map(|replica| DevChainTransport::new(replica.chain.clone())).collect();
     BoxCloneSyncService::new(service_fn(move |calls: Calls| {
         let pick = picks.pick(&calls);
-        leaves[usize::try_from(pick % leaves.len() as u64).unwrap()].clone().oneshot(calls)
+        transports[usize::try_from(pick % transports.len() as u64).unwrap()].clone().oneshot(calls)
     }))
 }
 

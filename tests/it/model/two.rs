@@ -146,9 +146,9 @@ impl<'a> Run<'a> {
             addresses.iter().zip(&config.upstream.endpoints).zip(0..).map(|((address, config), at)| {
                 let name = format!("devchain {at}");
                 EndpointParts {
-                    reach: Some(in_memory::reach(&name)),
+                    address: Some(in_memory::address(&name)),
                     name: name.into(),
-                    leaf: address.leaf(),
+                    transport: address.transport(),
                     config: config.clone(),
                 }
             });

@@ -8,7 +8,7 @@ use holdfast::{
     devchain::{self, DevChain},
     eth::{At, Block, BlockHash, BlockNumber, Part, Query, Receipts, Tag},
     jsonrpc::Answer,
-    upstream::{Answers, Calls, DevChainLeaf, EndpointConfig, EndpointParts},
+    upstream::{Answers, Calls, DevChainTransport, EndpointConfig, EndpointParts},
     verify::{self, Anchor, Demand, Known, Level, Metrics, OnMismatch, Verdict, Verified, Verifier},
 };
 use serde_json::{Value, json};
@@ -108,9 +108,9 @@ fn program(chain_id: u64, block: &Value, is_head: bool, level: Demand) -> InMemo
     config.verify.on_mismatch = OnMismatch::Reject;
     let chain = DevChain::new(devchain::Config { chain_id, ..devchain::Config::default() });
     chain.mine_many(3, 0);
-    let node = DevChainLeaf::new(chain);
+    let node = DevChainTransport::new(chain);
     let forms = [block.to_string(), cut(block).to_string()].map(Bytes::from);
-    let leaf = service_fn(move |calls: Calls| {
+    let transport = service_fn(move |calls: Calls| {
         let (node, forms) = (node.clone(), forms.clone());
         async move {
             let params: Vec<_> =
@@ -129,8 +129,8 @@ fn program(chain_id: u64, block: &Value, is_head: bool, level: Demand) -> InMemo
     });
     let parts = EndpointParts {
         name: "a node".into(),
-        reach: Some(in_memory::reach("a node")),
-        leaf: BoxCloneSyncService::new(leaf),
+        address: Some(in_memory::address("a node")),
+        transport: BoxCloneSyncService::new(transport),
         config: EndpointConfig::at(""),
     };
     in_memory::program_of(vec![parts], &config)

@@ -19,7 +19,7 @@ use holdfast::{
     devchain::DevChain,
     http::{self, Access, Edge, Portion},
     proxy::{self, Policy, ProxyParts},
-    upstream::{self, DevChainLeaf, EndpointConfig, EndpointParts, Reach, Upstream},
+    upstream::{self, DevChainTransport, EndpointAddress, EndpointConfig, EndpointParts, Upstream},
     verify::{self, Verifier},
 };
 use http_body::Body as _;
@@ -75,13 +75,13 @@ fn wall() -> SystemTime {
 
 /// A node as an endpoint.
 pub fn endpoint(chain: &DevChain, name: &str, config: EndpointConfig) -> EndpointParts {
-    let leaf = BoxCloneSyncService::new(DevChainLeaf::new(chain.clone()));
-    EndpointParts { name: name.into(), reach: Some(reach(name)), leaf, config }
+    let transport = BoxCloneSyncService::new(DevChainTransport::new(chain.clone()));
+    EndpointParts { name: name.into(), address: Some(address(name)), transport, config }
 }
 
 /// What a node of this name would be reached with.
-pub fn reach(name: &str) -> Reach {
-    Reach::resolve(&EndpointConfig::at(format!("http://{}.test", name.replace(' ', "-")))).unwrap()
+pub fn address(name: &str) -> EndpointAddress {
+    EndpointAddress::resolve(&EndpointConfig::at(format!("http://{}.test", name.replace(' ', "-")))).unwrap()
 }
 
 /// The same in front of several nodes, which are configured in the same order.
