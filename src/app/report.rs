@@ -94,7 +94,7 @@ impl admin::Report for Report {
             IdentityState::Unknown(Some(error)) if self.identity.pinned().is_some() => Err(degraded(error)),
             IdentityState::Unknown(None) => Err("the upstream has not been reached yet".to_owned()),
             IdentityState::Unknown(Some(error)) => Err(format!("the upstream does not answer: {error}")),
-            IdentityState::Stranger(stranger) => Err(stranger.to_string()),
+            IdentityState::WrongChain(stranger) => Err(stranger.to_string()),
         }
     }
 
@@ -107,7 +107,7 @@ impl admin::Report for Report {
                 "id": who.chain_id,
                 "genesis": who.genesis.map(|genesis| genesis.to_string()),
             }),
-            IdentityState::Unknown(_) | IdentityState::Stranger(_) => serde_json::Value::Null,
+            IdentityState::Unknown(_) | IdentityState::WrongChain(_) => serde_json::Value::Null,
         };
         json!({
             "version": env!("CARGO_PKG_VERSION"),
@@ -206,7 +206,7 @@ fn upstreams(upstream: &Upstream) -> serde_json::Value {
     let (endpoints, followed) = upstream.status();
     let one = |endpoint: &EndpointStatus| {
         let stranger = match &endpoint.identity {
-            Some(IdentityState::Stranger(stranger)) => Some(stranger.to_string()),
+            Some(IdentityState::WrongChain(stranger)) => Some(stranger.to_string()),
             _ => None,
         };
         json!({

@@ -235,7 +235,7 @@ impl App {
 
     /// Resolves when calls can be answered.
     pub async fn ready(&self) {
-        self.identity.known().await;
+        self.identity.wait_known().await;
     }
 
     /// Takes a configuration that was read again, as far as it can change while it runs; `set_log` has to set

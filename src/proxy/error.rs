@@ -6,7 +6,7 @@ use crate::{
     eth::{ParamError, Query, Tag},
     jsonrpc::Code,
     shown::{Time, Wait},
-    upstream::{IdentityError, Stranger, UpstreamError},
+    upstream::{IdentityError, UpstreamError, WrongChain},
 };
 
 /// A call that could not be answered.
@@ -37,7 +37,7 @@ pub enum CallError {
     Params(ParamError),
     /// The upstream is not the chain it should be.
     #[error(transparent)]
-    Stranger(Stranger),
+    WrongChain(WrongChain),
     /// The upstream did not answer.
     #[error(transparent)]
     Upstream(UpstreamError),
@@ -89,7 +89,7 @@ impl CallError {
             Self::MethodNotAllowed { .. } | Self::OriginNotTrusted { .. } => Code::MethodNotFound,
             Self::RateLimited { .. } => Code::RateLimited,
             Self::Params(_) => Code::InvalidParams,
-            Self::Stranger(_) | Self::Left { .. } | Self::Changed | Self::Lacking { .. } => {
+            Self::WrongChain(_) | Self::Left { .. } | Self::Changed | Self::Lacking { .. } => {
                 Code::UpstreamFailed
             }
             // Not one that says "try again": what was to be written may be written.
@@ -103,8 +103,8 @@ impl CallError {
     /// Is it that nobody answers, rather than what somebody said?
     pub(super) fn is_outage(&self) -> bool {
         match self {
-            Self::Upstream(error) => error.is_failure() && !matches!(error, UpstreamError::Stranger(_)),
-            Self::Stranger(_)
+            Self::Upstream(error) => error.is_failure() && !matches!(error, UpstreamError::WrongChain(_)),
+            Self::WrongChain(_)
             | Self::Deadline { .. }
             | Self::ProofOverdue { .. }
             | Self::MethodNotAllowed { .. }
@@ -123,7 +123,7 @@ impl CallError {
 impl From<IdentityError> for CallError {
     fn from(error: IdentityError) -> Self {
         match error {
-            IdentityError::Stranger(stranger) => Self::Stranger(stranger),
+            IdentityError::WrongChain(stranger) => Self::WrongChain(stranger),
             IdentityError::Upstream(error) => Self::Upstream(error),
         }
     }

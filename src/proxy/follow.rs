@@ -76,7 +76,7 @@ impl Follower {
     /// Follows until dropped, by what `feed` tells while there is one, which may change; ends when it is known whose chain it
     /// is, if nothing is to be followed.
     pub async fn run(self, feed: watch::Receiver<Option<HeadFeed>>) {
-        self.fetcher.identity.known().await;
+        self.fetcher.identity.wait_known().await;
         if let Ok(who) = self.fetcher.identity.confirm().await {
             // Whether anybody asks or not: what tiers answered before may be another's.
             self.fetcher.view.follow(&who);
@@ -93,7 +93,7 @@ impl Follower {
         let mut backoff = Backoff::new(self.interval, LAST_PAUSE);
         let mut told = false;
         loop {
-            self.fetcher.identity.known().await;
+            self.fetcher.identity.wait_known().await;
             let asked = Instant::now();
             let head = self.fetcher.view.tracker().head();
             match self.refresh(told).await {
@@ -180,7 +180,7 @@ impl Follower {
         let mut backoff = Backoff::new(FIRST_RECONNECT, LAST_PAUSE);
         let mut warned = false;
         loop {
-            self.fetcher.identity.known().await;
+            self.fetcher.identity.wait_known().await;
             let Err(error) = self.hear(&feed, &mut backoff, &mut warned).await;
             self.news.subscribed.send_replace(false);
             if warned {
@@ -290,7 +290,7 @@ impl Follower {
 
     async fn fetch_one(&self, fetch: Query) -> Result<Fetched, CallError> {
         let fetcher = &self.fetcher;
-        fetcher.identity.known().await;
+        fetcher.identity.wait_known().await;
         fetcher.identity.confirm().await?;
         let now = fetcher.view.clock().now();
         let Landed { value, joined, .. } = fetcher.fetch(fetch, now).await.map_err(CallError::Upstream)?;

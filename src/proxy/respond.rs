@@ -966,7 +966,7 @@ impl Inner {
                 let answered = self.forward(call.with_need(self.forwarded()), Outcome::Bypass).await?;
                 if known.is_some_and(|known| answered.answer != Answer::Result(known)) {
                     // The node was told to have another id: it is another chain from here on.
-                    self.identity.doubt();
+                    self.identity.require_recheck();
                     self.confirm().await?;
                 }
                 Ok(answered)
@@ -991,7 +991,7 @@ impl Inner {
         let now = self.fetcher.view.unsettle(resets);
         self.fetcher.absences.forget(now);
         if resets {
-            self.identity.doubt();
+            self.identity.require_recheck();
         }
     }
 }

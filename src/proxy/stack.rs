@@ -63,7 +63,7 @@ pub fn proxy(
 > {
     let view = Arc::new(View::new(config.chain.clone(), &parts));
     let heeding = Arc::downgrade(&view);
-    parts.upstream.identity().on_stranger(move || {
+    parts.upstream.identity().on_wrong_chain(move || {
         if let Some(view) = heeding.upgrade() {
             view.invalidate();
         }

@@ -35,7 +35,7 @@ use crate::{
     client::Client,
     eth::{BlockHash, BlockNumber, Tag},
     timeout::timeout,
-    upstream::{Identity, Upstream, UpstreamError, WhoIs, is_development},
+    upstream::{ChainIdentity, Identity, Upstream, UpstreamError, is_development},
     verify::{Anchor, Verifier},
 };
 
@@ -105,9 +105,9 @@ struct Times {
     /// How fast the chain goes.
     pace: Pace,
     /// Whose chain the tracker follows …
-    who: Option<Arc<WhoIs>>,
+    who: Option<Arc<ChainIdentity>>,
     /// … when all that was known of another is forgotten.
-    followed: Option<Arc<WhoIs>>,
+    followed: Option<Arc<ChainIdentity>>,
     /// The last attempt to confirm tiers.
     confirm_attempt: Option<Attempt>,
     /// The chain that tiers were asked for before any upstream had said what it is.
@@ -213,7 +213,7 @@ impl View {
 
     /// Takes the rules of the chain that the upstream serves. Another chain than before, which only
     /// development chains may become, empties everything.
-    pub(super) fn follow(&self, who: &Arc<WhoIs>) {
+    pub(super) fn follow(&self, who: &Arc<ChainIdentity>) {
         let is_followed = || self.times.lock().followed.as_ref().is_some_and(|known| Arc::ptr_eq(known, who));
         if is_followed() {
             return;
@@ -226,7 +226,7 @@ impl View {
         }
     }
 
-    fn turn_to(&self, who: &Arc<WhoIs>) {
+    fn turn_to(&self, who: &Arc<ChainIdentity>) {
         let mut times = self.times.lock();
         let before = times.who.replace(who.clone());
         // A development chain is started anew at will, or goes on from another chain's history.

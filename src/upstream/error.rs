@@ -103,7 +103,7 @@ pub enum UpstreamError {
     Unasked(Box<UpstreamError>),
     /// It is another chain's.
     #[error(transparent)]
-    Stranger(Stranger),
+    WrongChain(WrongChain),
     /// Our own limits: too much is in flight already.
     #[error("too many upstream calls, or too large answers, at once")]
     Busy,
@@ -121,7 +121,7 @@ pub struct Mismatch {
 
 /// An upstream of another chain. It is never used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Stranger {
+pub enum WrongChain {
     /// Another chain id than configured, or than before.
     #[error("the upstream serves chain {got}, not {expected}")]
     ChainId {
@@ -189,7 +189,7 @@ impl UpstreamError {
             | Self::WrongId
             | Self::Empty
             | Self::Malformed { .. }
-            | Self::Stranger(_)
+            | Self::WrongChain(_)
             | Self::NodeError(_)
             | Self::TooLarge { .. } => Code::UpstreamFailed,
         }
@@ -239,7 +239,7 @@ impl UpstreamError {
             Self::Cancelled => "cancelled",
             Self::NodeError(_) => "node_error",
             Self::Unasked(error) => error.as_str(),
-            Self::Stranger(_) => "stranger",
+            Self::WrongChain(_) => "stranger",
             Self::Busy => "busy",
         }
     }

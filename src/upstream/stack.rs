@@ -11,7 +11,7 @@ use super::{
     Answers, Call, Calls, Config, EndpointId, EndpointParts, EndpointStatus, Identity, Metrics, Transport,
     UpstreamError,
     endpoint::Accepted,
-    identity::Pin,
+    identity::PinnedChain,
     pool::{EndpointGauges, Pool, assemble},
 };
 use crate::{eth::BlockNumber, jsonrpc::Answer, timeout::timeout, verify::Verdict};
@@ -34,15 +34,15 @@ impl Upstream {
         config: &Config,
         metrics: &Metrics,
     ) -> Self {
-        let pin = Arc::new(Pin::new(chain_id));
-        let endpoints = assemble(Vec::new(), endpoints, Some(&pin), config, metrics);
-        Self::over(Pool::new(endpoints, pin, config, metrics.clone()), config)
+        let pinned_chain = Arc::new(PinnedChain::new(chain_id));
+        let endpoints = assemble(Vec::new(), endpoints, Some(&pinned_chain), config, metrics);
+        Self::over(Pool::new(endpoints, pinned_chain, config, metrics.clone()), config)
     }
 
     /// One endpoint that is asked whoever it is.
     pub fn of_one(parts: EndpointParts, config: &Config, metrics: &Metrics) -> Self {
         let endpoints = assemble(Vec::new(), vec![parts], None, config, metrics);
-        let pool = Pool::new(endpoints, Arc::new(Pin::new(None)), config, metrics.clone());
+        let pool = Pool::new(endpoints, Arc::new(PinnedChain::new(None)), config, metrics.clone());
         Self::over(pool, config)
     }
 
@@ -152,7 +152,7 @@ impl Upstream {
     pub fn replace(&self, endpoints: Vec<EndpointParts>, config: &Config) {
         let set = &self.pool.endpoints;
         let before = set.load().to_vec();
-        set.replace(assemble(before, endpoints, Some(set.pin()), config, self.pool.metrics()));
+        set.replace(assemble(before, endpoints, Some(set.pinned_chain()), config, self.pool.metrics()));
     }
 
     /// Registers `endpoint_state{endpoint,state}`, `endpoint_followed{endpoint}` and `endpoint_head{endpoint}`.
@@ -329,7 +329,10 @@ mod tests {
             config: EndpointConfig { priority, ..EndpointConfig::at("http://test") },
         });
         let endpoints = assemble(Vec::new(), parts.collect(), None, config, &Metrics::default());
-        Upstream::over(Pool::new(endpoints, Arc::new(Pin::new(None)), config, Metrics::default()), config)
+        Upstream::over(
+            Pool::new(endpoints, Arc::new(PinnedChain::new(None)), config, Metrics::default()),
+            config,
+        )
     }
 
     /// A leaf that says the same to each call.

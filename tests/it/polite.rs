@@ -234,7 +234,7 @@ async fn a_transaction_that_never_left_is_sent_elsewhere() {
             let (first, second) = twins();
             let program = in_memory::program_over(&[&first, &second], &in_order());
             introduced(&program).await;
-            program.upstream.identity().doubt();
+            program.upstream.identity().require_recheck();
             // It does not say who it is, so it is not asked for more.
             first.fail(fault.clone()).any().always();
             let (_, reply) = program.call(SEND, json!(["0x00"])).await;

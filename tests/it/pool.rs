@@ -279,7 +279,7 @@ async fn a_stranger_is_never_asked_for_anything_but_its_name() {
         assert_eq!((status, &reply["error"]["code"]), (502, &json!(-32010)), "{reply}");
         assert_eq!(stranger.count(BALANCE), 0);
         let state = &program.upstream.status().0[1].identity;
-        assert!(matches!(state, Some(IdentityState::Stranger(_))), "{state:?}");
+        assert!(matches!(state, Some(IdentityState::WrongChain(_))), "{state:?}");
         first.clear_faults();
     }
 }

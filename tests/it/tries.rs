@@ -69,7 +69,7 @@ async fn one_that_cannot_show_its_first_block_just_now_is_not_taken_for_one_that
             time::sleep(Duration::from_secs(1)).await;
         }
         let state = program.upstream.status().0[1].identity.clone();
-        assert!(matches!(state, Some(IdentityState::Stranger(_))), "{fault:?}: {state:?}");
+        assert!(matches!(state, Some(IdentityState::WrongChain(_))), "{fault:?}: {state:?}");
     }
 }
 

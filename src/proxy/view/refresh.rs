@@ -98,7 +98,7 @@ impl View {
         match &shown {
             // The endpoint is not asked any more: another is. After this, and after an alarm, no answer to an earlier call
             // counts.
-            Err(UpstreamError::Stranger(_)) => {
+            Err(UpstreamError::WrongChain(_)) => {
                 sent = self.clock.now();
                 shown = self.ask_head(sent).await;
             }
@@ -393,10 +393,10 @@ impl View {
         if !Audience::is_there_now() {
             return Err(UpstreamError::Cancelled);
         }
-        self.identity.doubt();
+        self.identity.require_recheck();
         let by = by.ok_or(UpstreamError::Empty)?;
-        let who = self.identity.confirm_one(by).await.map_err(|error| match error {
-            IdentityError::Stranger(stranger) => UpstreamError::Stranger(stranger),
+        let who = self.identity.confirm_endpoint(by).await.map_err(|error| match error {
+            IdentityError::WrongChain(stranger) => UpstreamError::WrongChain(stranger),
             // Whoever waits for this asks for the identity too, and is told what is wrong with it.
             IdentityError::Upstream(_) => UpstreamError::Empty,
         })?;
@@ -422,7 +422,7 @@ impl View {
         let mut sent = sent;
         let shown = match self.ask_finalized(sent).await {
             // From here on it is not asked any more: another is, and what it says is of now.
-            Err(UpstreamError::Stranger(_)) => {
+            Err(UpstreamError::WrongChain(_)) => {
                 sent = self.clock.now();
                 self.ask_finalized(sent).await
             }

@@ -10,7 +10,7 @@ use crate::{
     },
     chain::Lookup,
     eth::{Block, BlockHash, BlockNumber, Home, Receipts},
-    upstream::{WhoIs, is_development},
+    upstream::{ChainIdentity, is_development},
     verify::{Demand, Kind, Verified},
 };
 
@@ -101,7 +101,7 @@ impl View {
 }
 
 /// Under what a chain is kept, if it is known what chain it is, and anything of it is ever final.
-pub(super) fn key_of(who: &WhoIs) -> Option<ChainKey> {
+pub(super) fn key_of(who: &ChainIdentity) -> Option<ChainKey> {
     let genesis = who.genesis?.0;
     (!is_development(who.chain_id)).then_some(ChainKey { id: who.chain_id, genesis })
 }

@@ -28,7 +28,7 @@ const SILENCE: Duration = Duration::from_secs(3);
 
 /// So long it may take to learn who it was that answered what cannot be asked again: then the answer is told, whoever
 /// it was. The call has had its answer, and must not lose it to the end of its time.
-const RECOLLECTION: Duration = Duration::from_secs(1);
+const CONFIRM_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// So many methods of a batch are named in its span.
 const MOST_NAMED: usize = 4;
@@ -73,13 +73,13 @@ struct Methods<'a>(&'a Calls);
 pub(in crate::upstream) async fn attempt(endpoint: &Endpoint, calls: &Calls) -> Attempted {
     let cancelled = || vec![Err(UpstreamError::Unasked(Box::new(UpstreamError::Cancelled))); calls.len()];
     let is_awaited = || calls.iter().any(Call::is_awaited);
-    let Some(recognition) = &endpoint.recognition else {
+    let Some(identity) = &endpoint.identity else {
         return if is_awaited() { ask(endpoint, calls, Asked::Anything).await } else { cancelled() };
     };
     if endpoint.monitor.take_due_recheck(Instant::now()) {
-        recognition.doubt();
+        identity.require_recheck();
     }
-    if let Err(error) = recognition.confirm().await {
+    if let Err(error) = identity.confirm().await {
         return vec![Err(UpstreamError::Unasked(Box::new(error.into()))); calls.len()];
     }
     // Its clients may have gone while it waited, for this or for a slot.
@@ -93,21 +93,21 @@ pub(in crate::upstream) async fn attempt(endpoint: &Endpoint, calls: &Calls) -> 
         return attempted;
     }
     if endpoint.monitor.take_due_recheck(Instant::now()) {
-        recognition.doubt();
+        identity.require_recheck();
     }
     let is_repeatable = calls.iter().all(Call::is_repeatable);
     let confirmed = if is_repeatable {
-        recognition.confirm().await
+        identity.confirm().await
     } else {
-        match time::timeout(RECOLLECTION, recognition.confirm()).await {
+        match time::timeout(CONFIRM_TIMEOUT, identity.confirm()).await {
             Ok(confirmed) => confirmed,
             Err(_) => return attempted,
         }
     };
     match confirmed {
         Ok(_) => attempted,
-        Err(IdentityError::Stranger(stranger)) => {
-            vec![Err(UpstreamError::Stranger(stranger)); calls.len()]
+        Err(IdentityError::WrongChain(wrong_chain)) => {
+            vec![Err(UpstreamError::WrongChain(wrong_chain)); calls.len()]
         }
         // What may have been carried out is not to be called a failure for that.
         Err(_) if !is_repeatable => attempted,
@@ -234,7 +234,7 @@ fn heed(
             }
             condition.hung = None;
             if asked == Asked::Who {
-                if endpoint.is_stranger() {
+                if endpoint.is_wrong_chain() {
                     // What another chain has says nothing of this one, whenever it is this one again.
                     condition.forget_heights();
                 }
@@ -265,7 +265,7 @@ fn heed(
             }
             drop(condition);
             if error.lost_contact() {
-                endpoint.doubt();
+                endpoint.require_recheck();
             }
             warn(endpoint, error);
         }
@@ -286,9 +286,9 @@ fn cut_off(endpoint: &Endpoint, begun: Instant, everyday: bool) {
         condition.fail(&error, begun, now);
         drop(condition);
         warn(endpoint, &error);
-    } else if let Some(recognition) = &endpoint.recognition {
+    } else if let Some(identity) = &endpoint.identity {
         drop(condition);
-        recognition.probe();
+        identity.probe();
     }
 }
 

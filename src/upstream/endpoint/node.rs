@@ -15,7 +15,7 @@ use tower::load::{CompleteOnResponse, Load, PeakEwma};
 use super::{
     super::{
         EndpointConfig, EndpointId, Need, UpstreamError,
-        identity::{Pin, Recognition},
+        identity::{IdentityProbe, PinnedChain},
         metrics::EndpointMetrics,
         transport::{ConnectionMonitor, EndpointAddress, Secrets, Transport, TransportSettings},
     },
@@ -48,7 +48,7 @@ pub(in crate::upstream) struct Endpoint {
     pub(super) condition: Mutex<Condition>,
     pub(super) monitor: Arc<ConnectionMonitor>,
     /// Who it is. `None` where nobody cares.
-    pub(super) recognition: Option<Recognition>,
+    pub(super) identity: Option<IdentityProbe>,
     pub(super) metrics: EndpointMetrics,
     pub(super) said: Seldom,
 }
@@ -62,13 +62,14 @@ impl Endpoint {
         transport: Transport,
         settings: TransportSettings,
         config: &EndpointConfig,
-        pin: Option<&Arc<Pin>>,
+        pinned_chain: Option<&Arc<PinnedChain>>,
         metrics: EndpointMetrics,
     ) -> Self {
         let id = EndpointId::next();
         let secrets = address.as_ref().map(Secrets::from).unwrap_or_default();
         Self {
-            recognition: pin.map(|pin| Recognition::new(id, name.clone(), secrets, pin.clone())),
+            identity: pinned_chain
+                .map(|pinned_chain| IdentityProbe::new(id, name.clone(), secrets, pinned_chain.clone())),
             id,
             name,
             address,
@@ -123,8 +124,8 @@ impl Endpoint {
     }
 
     /// Is it known to be another than it should be?
-    pub(in crate::upstream) fn is_stranger(&self) -> bool {
-        self.recognition.as_ref().is_some_and(Recognition::is_stranger)
+    pub(in crate::upstream) fn is_wrong_chain(&self) -> bool {
+        self.identity.as_ref().is_some_and(IdentityProbe::is_wrong_chain)
     }
 
     /// The highest block that it has shown.
@@ -138,8 +139,8 @@ impl Endpoint {
         condition.head.filter(|_| condition.head_seen.is_some_and(|seen| seen >= then))
     }
 
-    pub(in crate::upstream) fn recognition(&self) -> Option<&Recognition> {
-        self.recognition.as_ref()
+    pub(in crate::upstream) fn identity(&self) -> Option<&IdentityProbe> {
+        self.identity.as_ref()
     }
 
     pub(in crate::upstream) fn status(&self) -> EndpointStatus {
@@ -148,7 +149,7 @@ impl Endpoint {
             name: self.name.clone(),
             id: self.id,
             priority: self.priority(),
-            identity: self.recognition.as_ref().map(Recognition::state),
+            identity: self.identity.as_ref().map(IdentityProbe::state),
             health: condition.breaker.health(Instant::now()),
             head: condition.head,
             last_error: condition.last_error.clone(),
@@ -164,7 +165,7 @@ impl Endpoint {
 
     /// May it be asked for so many calls that need this?
     pub(in crate::upstream) fn eligible(&self, calls: u32, need: Need, now: Instant) -> Eligible {
-        if self.is_stranger() {
+        if self.is_wrong_chain() {
             return Eligible::No;
         }
         let condition = self.condition.lock();
@@ -192,16 +193,16 @@ impl Endpoint {
             _ => 0,
         };
         drop(condition);
-        let unsure = self.recognition.as_ref().is_some_and(|recognition| !recognition.is_sure());
+        let unsure = self.identity.as_ref().is_some_and(|identity| !identity.is_confirmed());
         Eligible::Yes(Cost { lacks, unsure, failures, load: self.transport.lock().load() })
     }
 
     /// It failed, and nobody may be asking: it is asked who it is, to see whether it is back. Nobody waits for that.
     pub(in crate::upstream) fn probe(&self) {
-        if let Some(recognition) = &self.recognition
+        if let Some(identity) = &self.identity
             && self.last_error().is_some()
         {
-            recognition.probe();
+            identity.probe();
         }
     }
 
@@ -211,16 +212,16 @@ impl Endpoint {
     }
 
     /// A call would rather ask it, if it were sure who it is: so it is asked that, for the calls to come.
-    pub(in crate::upstream) fn hurry(&self) {
-        if let Some(recognition) = self.recognition.as_ref().filter(|recognition| recognition.is_doubted()) {
-            recognition.hurry();
+    pub(in crate::upstream) fn recheck_now(&self) {
+        if let Some(identity) = self.identity.as_ref().filter(|identity| identity.needs_recheck()) {
+            identity.recheck_now();
         }
     }
 
     /// Who answers next must say who it is.
-    pub(in crate::upstream) fn doubt(&self) {
-        if let Some(recognition) = &self.recognition {
-            recognition.doubt();
+    pub(in crate::upstream) fn require_recheck(&self) {
+        if let Some(identity) = &self.identity {
+            identity.require_recheck();
         }
     }
 }

@@ -43,7 +43,7 @@ pub enum EndpointState {
     /// It wants to be left alone for its rate.
     Limited,
     /// It is of another chain.
-    Stranger,
+    WrongChain,
     /// It has not said yet who it is.
     Unknown,
 }
@@ -53,7 +53,7 @@ pub enum EndpointState {
 impl EndpointState {
     /// Every state.
     pub const ALL: [Self; 6] =
-        [Self::Ok, Self::Trying, Self::Failing, Self::Limited, Self::Stranger, Self::Unknown];
+        [Self::Ok, Self::Trying, Self::Failing, Self::Limited, Self::WrongChain, Self::Unknown];
 
     /// Its name in metrics and `/status`.
     pub fn as_str(self) -> &'static str {
@@ -62,7 +62,7 @@ impl EndpointState {
             Self::Trying => "trying",
             Self::Failing => "failing",
             Self::Limited => "limited",
-            Self::Stranger => "stranger",
+            Self::WrongChain => "stranger",
             Self::Unknown => "unknown",
         }
     }
@@ -74,7 +74,7 @@ impl EndpointStatus {
     /// All of it in a word.
     pub fn state(&self) -> EndpointState {
         match &self.identity {
-            Some(IdentityState::Stranger(_)) => EndpointState::Stranger,
+            Some(IdentityState::WrongChain(_)) => EndpointState::WrongChain,
             Some(IdentityState::Unknown(_)) => EndpointState::Unknown,
             Some(IdentityState::Known(_)) | None if self.paused.is_some_and(|wait| !wait.is_zero()) => {
                 EndpointState::Limited

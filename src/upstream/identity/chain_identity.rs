@@ -11,7 +11,7 @@ use crate::{
 
 /// Who the upstream says it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WhoIs {
+pub struct ChainIdentity {
     /// The chain.
     pub chain_id: u64,
     /// The hash of block 0, where the node has it.
@@ -22,7 +22,10 @@ pub struct WhoIs {
 }
 
 /// Asks for chain id, network id and genesis.
-pub(super) async fn who_is<F>(ask: &impl Fn(Call) -> F, secrets: &Secrets) -> Result<WhoIs, UpstreamError>
+pub(super) async fn fetch_identity<F>(
+    ask: &impl Fn(Call) -> F,
+    secrets: &Secrets,
+) -> Result<ChainIdentity, UpstreamError>
 where
     F: Future<Output = Result<Answer, UpstreamError>>,
 {
@@ -65,7 +68,7 @@ where
         Ok(Answer::Error(error)) => return Err(UpstreamError::node_error(&error)),
         Err(error) => return Err(error),
     };
-    Ok(WhoIs { chain_id, genesis, chain_id_answer, net_version_answer })
+    Ok(ChainIdentity { chain_id, genesis, chain_id_answer, net_version_answer })
 }
 
 fn block_hash(block: &[u8]) -> Option<BlockHash> {
@@ -76,9 +79,9 @@ fn block_hash(block: &[u8]) -> Option<BlockHash> {
     serde_json::from_slice::<Hashed>(block).ok()?.hash.parse().ok()
 }
 
-// === impl WhoIs ===
+// === impl ChainIdentity ===
 
-impl WhoIs {
+impl ChainIdentity {
     /// With what was known before, where this time it was not said: a node that is busy, or that has
     /// pruned its first block, does not change the chain by it.
     pub(super) fn completed(self, before: Option<&Self>) -> Self {
@@ -125,7 +128,7 @@ mod tests {
                 };
                 std::future::ready(answer)
             };
-            who_is(&ask, &Secrets::default()).await.map(|who| who.genesis)
+            fetch_identity(&ask, &Secrets::default()).await.map(|identity| identity.genesis)
         };
         let error = |code, message| Bytes::from(format!(r#"{{"code":{code},"message":"{message}"}}"#));
         let refused = |status, error| {
@@ -163,7 +166,7 @@ mod tests {
         let secrets = Secrets::of(&url, &http::HeaderMap::new());
         let ask =
             |_| std::future::ready(Ok(Answer::Result(Bytes::from_static(b"\"no access for SECRET-PATH\""))));
-        let error = who_is(&ask, &secrets).await.unwrap_err().to_string();
+        let error = fetch_identity(&ask, &secrets).await.unwrap_err().to_string();
         assert!(error.ends_with(r#": "no access for …""#), "{error}");
     }
 }

@@ -17,8 +17,8 @@ mod pinned_chain;
 mod probe;
 
 pub use self::{
-    chain_identity::WhoIs,
+    chain_identity::ChainIdentity,
     pinned_chain::is_development,
     probe::{IdentityError, IdentityState},
 };
-pub(super) use self::{pinned_chain::Pin, probe::Recognition};
+pub(super) use self::{pinned_chain::PinnedChain, probe::IdentityProbe};

@@ -18,30 +18,30 @@ use tokio::{
 use tracing::{error, info, warn};
 
 use super::{
-    super::{Call, EndpointId, Stranger, UpstreamError, transport::Secrets},
-    Pin, WhoIs,
-    chain_identity::who_is,
+    super::{Call, EndpointId, UpstreamError, WrongChain, transport::Secrets},
+    ChainIdentity, PinnedChain,
+    chain_identity::fetch_identity,
     genesis,
 };
 use crate::{backoff::Backoff, jsonrpc::Answer};
 
 /// Between attempts while an endpoint cannot be reached: soon at first, then not too often.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LAST_PAUSE: Duration = Duration::from_secs(5);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 /// The same, while another endpoint of the chain is known: providers bill also for this.
-const SPARE_PAUSE: Duration = Duration::from_secs(60);
+const MAX_SPARE_PAUSE: Duration = Duration::from_secs(60);
 
 /// How long those that come before in order are waited for at first contact. A node that is up has said who it is
 /// long before, wherever it is; one that hangs must not keep the others from serving.
-const PRECEDENCE: Duration = Duration::from_secs(1);
+const PRECEDENCE_WAIT: Duration = Duration::from_secs(1);
 
 /// Whoever wants to know whether an endpoint is back may have it asked so often: a page that watches readiness is to
 /// learn it soon, and must not become a load.
-const PROBE_PAUSE: Duration = Duration::from_secs(1);
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A call that wants an answer may hurry an attempt, but not more often than this.
-const LEAST_PAUSE: Duration = Duration::from_millis(50);
+const MIN_PAUSE: Duration = Duration::from_millis(50);
 
 /// What is known of an endpoint, or of all of them together.
 #[derive(Clone, Debug)]
@@ -49,9 +49,9 @@ pub enum IdentityState {
     /// Nothing yet; the reason is that of the last attempt.
     Unknown(Option<UpstreamError>),
     /// It is who it should be.
-    Known(Arc<WhoIs>),
+    Known(Arc<ChainIdentity>),
     /// It is not.
-    Stranger(Stranger),
+    WrongChain(WrongChain),
 }
 
 /// Why nobody can be asked.
@@ -59,7 +59,7 @@ pub enum IdentityState {
 pub enum IdentityError {
     /// It is not who it should be.
     #[error(transparent)]
-    Stranger(Stranger),
+    WrongChain(WrongChain),
     /// It does not say who it is.
     #[error(transparent)]
     Upstream(UpstreamError),
@@ -70,22 +70,22 @@ pub enum IdentityError {
 impl From<IdentityError> for UpstreamError {
     fn from(error: IdentityError) -> Self {
         match error {
-            IdentityError::Stranger(stranger) => Self::Stranger(stranger),
+            IdentityError::WrongChain(wrong_chain) => Self::WrongChain(wrong_chain),
             IdentityError::Upstream(error) => error,
         }
     }
 }
 
 #[derive(Clone, Debug)]
-struct Progress {
+struct ProbeProgress {
     attempts: u64,
     state: IdentityState,
     /// Contact was lost since the last attempt began.
-    doubted: bool,
+    needs_recheck: bool,
     /// How often it was.
-    doubts: u64,
+    rechecks: u64,
     /// How often it had been when the last attempt began.
-    begun: u64,
+    rechecks_at_start: u64,
     /// It was known to be who it should be at some time since it was last a stranger: its answers were accepted.
     was_known: bool,
     /// It is no longer one of the endpoints: nobody asks it any more.
@@ -94,42 +94,47 @@ struct Progress {
 
 /// What is known of one endpoint.
 #[derive(Debug)]
-pub(in crate::upstream) struct Recognition {
+pub(in crate::upstream) struct IdentityProbe {
     id: EndpointId,
     name: Arc<str>,
     secrets: Secrets,
-    pin: Arc<Pin>,
-    progress: watch::Sender<Progress>,
-    wanted: Notify,
+    pinned_chain: Arc<PinnedChain>,
+    progress: watch::Sender<ProbeProgress>,
+    wake: Notify,
     /// Somebody wants to know whether it answers, though nothing speaks against who it is.
-    probed: AtomicBool,
+    is_probe_requested: AtomicBool,
     /// When somebody last did.
     last_probe: Mutex<Option<Instant>>,
 }
 
-// === impl Progress ===
+// === impl ProbeProgress ===
 
-impl Progress {
+impl ProbeProgress {
     /// Who it is, if it is who it should be, and nothing has happened since that speaks against it.
-    fn sure(&self) -> Option<&Arc<WhoIs>> {
+    fn confirmed(&self) -> Option<&Arc<ChainIdentity>> {
         match &self.state {
-            IdentityState::Known(who) if !self.doubted => Some(who),
+            IdentityState::Known(identity) if !self.needs_recheck => Some(identity),
             _ => None,
         }
     }
 }
 
-// === impl Recognition ===
+// === impl IdentityProbe ===
 
-impl Recognition {
-    pub(in crate::upstream) fn new(id: EndpointId, name: Arc<str>, secrets: Secrets, pin: Arc<Pin>) -> Self {
+impl IdentityProbe {
+    pub(in crate::upstream) fn new(
+        id: EndpointId,
+        name: Arc<str>,
+        secrets: Secrets,
+        pinned_chain: Arc<PinnedChain>,
+    ) -> Self {
         let state = IdentityState::Unknown(None);
-        let progress = Progress {
+        let progress = ProbeProgress {
             attempts: 0,
             state,
-            doubted: false,
-            doubts: 0,
-            begun: 0,
+            needs_recheck: false,
+            rechecks: 0,
+            rechecks_at_start: 0,
             was_known: false,
             retired: false,
         };
@@ -137,10 +142,10 @@ impl Recognition {
             id,
             name,
             secrets,
-            pin,
+            pinned_chain,
             progress: watch::Sender::new(progress),
-            wanted: Notify::new(),
-            probed: AtomicBool::new(false),
+            wake: Notify::new(),
+            is_probe_requested: AtomicBool::new(false),
             last_probe: Mutex::default(),
         }
     }
@@ -151,37 +156,37 @@ impl Recognition {
     }
 
     /// Is it who it should be, and nothing has happened since that speaks against it?
-    pub(in crate::upstream) fn is_sure(&self) -> bool {
-        self.progress.borrow().sure().is_some()
+    pub(in crate::upstream) fn is_confirmed(&self) -> bool {
+        self.progress.borrow().confirmed().is_some()
     }
 
     /// Is it another than it should be?
-    pub(in crate::upstream) fn is_stranger(&self) -> bool {
-        matches!(self.progress.borrow().state, IdentityState::Stranger(_))
+    pub(in crate::upstream) fn is_wrong_chain(&self) -> bool {
+        matches!(self.progress.borrow().state, IdentityState::WrongChain(_))
     }
 
     /// Was it who it should be, until something happened that speaks against it?
-    pub(in crate::upstream) fn is_doubted(&self) -> bool {
+    pub(in crate::upstream) fn needs_recheck(&self) -> bool {
         let progress = self.progress.borrow();
-        matches!(progress.state, IdentityState::Known(_)) && progress.doubted
+        matches!(progress.state, IdentityState::Known(_)) && progress.needs_recheck
     }
 
     /// Resolves once it was asked, whatever came of it.
-    async fn attempted(&self) {
+    async fn wait_attempted(&self) {
         let _ = self.progress.subscribe().wait_for(|progress| progress.attempts > 0).await;
     }
 
     /// Resolves once it is known to be who it should be.
-    pub(in crate::upstream) async fn known(&self) {
-        let known = |progress: &Progress| matches!(progress.state, IdentityState::Known(_));
+    pub(in crate::upstream) async fn wait_known(&self) {
+        let known = |progress: &ProbeProgress| matches!(progress.state, IdentityState::Known(_));
         let _ = self.progress.subscribe().wait_for(known).await;
     }
 
     /// Contact was lost: who answers next must say who it is.
-    pub(in crate::upstream) fn doubt(&self) {
+    pub(in crate::upstream) fn require_recheck(&self) {
         self.progress.send_if_modified(|progress| {
-            progress.doubted = true;
-            progress.doubts += 1;
+            progress.needs_recheck = true;
+            progress.rechecks += 1;
             false
         });
     }
@@ -192,8 +197,8 @@ impl Recognition {
     }
 
     /// Asks soon, if it must be asked.
-    pub(in crate::upstream) fn hurry(&self) {
-        self.wanted.notify_one();
+    pub(in crate::upstream) fn recheck_now(&self) {
+        self.wake.notify_one();
     }
 
     /// Asks soon, whatever is known of it, and lets nobody wait for that: one that still does not answer stays who it
@@ -201,41 +206,41 @@ impl Recognition {
     pub(in crate::upstream) fn probe(&self) {
         let now = Instant::now();
         let mut last = self.last_probe.lock();
-        if last.is_some_and(|last| now < last + PROBE_PAUSE) {
+        if last.is_some_and(|last| now < last + PROBE_INTERVAL) {
             return;
         }
         *last = Some(now);
-        self.probed.store(true, Relaxed);
-        self.wanted.notify_one();
+        self.is_probe_requested.store(true, Relaxed);
+        self.wake.notify_one();
     }
 
     /// Makes sure of it: at once if it is known, else by the next attempt.
-    pub(in crate::upstream) async fn confirm(&self) -> Result<Arc<WhoIs>, IdentityError> {
+    pub(in crate::upstream) async fn confirm(&self) -> Result<Arc<ChainIdentity>, IdentityError> {
         // Most often there is nothing to wait for.
-        if let Some(who) = self.progress.borrow().sure() {
-            return Ok(who.clone());
+        if let Some(identity) = self.progress.borrow().confirmed() {
+            return Ok(identity.clone());
         }
         let mut progress = self.progress.subscribe();
-        let (attempts, doubts) = {
+        let (attempts, rechecks) = {
             let now = progress.borrow_and_update();
-            match now.sure() {
-                Some(who) => return Ok(who.clone()),
-                None => (now.attempts, now.doubts),
+            match now.confirmed() {
+                Some(identity) => return Ok(identity.clone()),
+                None => (now.attempts, now.rechecks),
             }
         };
         // Kept for the next attempt, if one is under way.
-        self.wanted.notify_one();
+        self.wake.notify_one();
         // One that had begun before the doubt does not settle it.
-        let settled = |progress: &Progress| {
-            progress.retired || (progress.attempts > attempts && progress.begun >= doubts)
+        let settled = |progress: &ProbeProgress| {
+            progress.retired || (progress.attempts > attempts && progress.rechecks_at_start >= rechecks)
         };
         let next = progress.wait_for(settled).await.map(|progress| progress.clone());
         if next.as_ref().is_ok_and(|next| next.retired) {
             return Err(IdentityError::Upstream(UpstreamError::Empty));
         }
         match next.map(|next| next.state) {
-            Ok(IdentityState::Known(who)) => Ok(who),
-            Ok(IdentityState::Stranger(stranger)) => Err(IdentityError::Stranger(stranger)),
+            Ok(IdentityState::Known(identity)) => Ok(identity),
+            Ok(IdentityState::WrongChain(wrong_chain)) => Err(IdentityError::WrongChain(wrong_chain)),
             Ok(IdentityState::Unknown(error)) => {
                 Err(IdentityError::Upstream(error.unwrap_or(UpstreamError::Empty)))
             }
@@ -249,91 +254,93 @@ impl Recognition {
     where
         F: Future<Output = Result<Answer, UpstreamError>>,
     {
-        let mut backoff = Backoff::new(FIRST_PAUSE, SPARE_PAUSE);
-        let mut known = self.is_sure();
+        let mut backoff = Backoff::new(FIRST_PAUSE, MAX_SPARE_PAUSE);
+        let mut known = self.is_confirmed();
         loop {
             if known {
                 backoff.reset();
                 // Free when idle: only a call that finds it doubted wakes this.
-                self.wanted.notified().await;
-                if !self.probed.swap(false, Relaxed) && self.is_sure() {
+                self.wake.notified().await;
+                if !self.is_probe_requested.swap(false, Relaxed) && self.is_confirmed() {
                     continue;
                 }
             }
-            let doubts = self.progress.borrow().doubts;
-            let who = who_is(&ask, &self.secrets).await;
-            if !self.pin.is_settled() {
-                let before = before.iter().map(|before| before.attempted());
-                let _ = time::timeout(PRECEDENCE, join_all(before)).await;
+            let rechecks = self.progress.borrow().rechecks;
+            let identity = fetch_identity(&ask, &self.secrets).await;
+            if !self.pinned_chain.is_complete() {
+                let before = before.iter().map(|before| before.wait_attempted());
+                let _ = time::timeout(PRECEDENCE_WAIT, join_all(before)).await;
             }
-            self.conclude(who, doubts);
+            self.record(identity, rechecks);
             known = matches!(self.progress.borrow().state, IdentityState::Known(_));
             if !known {
-                time::sleep(LEAST_PAUSE).await;
+                time::sleep(MIN_PAUSE).await;
                 // Where another endpoint is known, nobody waits for this one.
-                let longest = if self.pin.pinned().is_some() { SPARE_PAUSE } else { LAST_PAUSE };
+                let longest = if self.pinned_chain.pinned().is_some() { MAX_SPARE_PAUSE } else { MAX_PAUSE };
                 let pause = backoff.next_pause().min(longest);
-                let _ = time::timeout(pause, self.wanted.notified()).await;
+                let _ = time::timeout(pause, self.wake.notified()).await;
             }
         }
     }
 
     /// Takes in what came of an attempt that began after so many doubts.
-    fn conclude(&self, answered: Result<WhoIs, UpstreamError>, doubts: u64) {
-        // Before the progress is changed, and not under its lock; see [`Pin::retain`].
+    fn record(&self, answered: Result<ChainIdentity, UpstreamError>, rechecks: u64) {
+        // Before the progress is changed, and not under its lock; see [`PinnedChain::retain`].
         let state = match answered {
-            Ok(who) => match self.pin.judge(self.id, who) {
-                Ok(who) => IdentityState::Known(who),
-                Err(stranger) => IdentityState::Stranger(stranger),
+            Ok(identity) => match self.pinned_chain.check(self.id, identity) {
+                Ok(identity) => IdentityState::Known(identity),
+                Err(wrong_chain) => IdentityState::WrongChain(wrong_chain),
             },
             // It was only to be seen whether it answers: it does not, and is no other for that.
-            Err(_) if self.is_sure() => return,
+            Err(_) if self.is_confirmed() => return,
             Err(error) => IdentityState::Unknown(Some(error)),
         };
         let Progress { state: before, was_known, .. } = self.progress.borrow().clone();
-        if was_known && matches!(state, IdentityState::Stranger(_)) {
+        if was_known && matches!(state, IdentityState::WrongChain(_)) {
             // Barred before canonicity is forgotten, so that no refresh after that accepts its head. Calls that wait for its
             // identity learn it last: they must not find what it said meanwhile.
             self.progress.send_if_modified(|progress| {
                 progress.state = state.clone();
                 false
             });
-            self.pin.estranged();
+            self.pinned_chain.notify_wrong_chain();
         }
         self.progress.send_modify(|progress| {
             match state {
                 IdentityState::Known(_) => progress.was_known = true,
-                IdentityState::Stranger(_) => progress.was_known = false,
+                IdentityState::WrongChain(_) => progress.was_known = false,
                 IdentityState::Unknown(_) => {}
             }
-            say(&self.name, &before, &state, progress.attempts);
+            log_change(&self.name, &before, &state, progress.attempts);
             progress.attempts += 1;
-            progress.begun = doubts;
+            progress.rechecks_at_start = rechecks;
             // A doubt that came while this was being asked is not answered by it.
-            progress.doubted = progress.doubts != doubts;
+            progress.needs_recheck = progress.rechecks != rechecks;
             progress.state = state;
         });
     }
 }
 
 /// One line for each change an operator must know of, none for what goes on as it was.
-fn say(upstream: &str, before: &IdentityState, now: &IdentityState, attempts: u64) {
+fn log_change(upstream: &str, before: &IdentityState, now: &IdentityState, attempts: u64) {
     match (before, now) {
         (IdentityState::Known(before), IdentityState::Known(now)) if before == now => {}
-        (_, IdentityState::Known(who)) => {
-            let first = who.genesis.map(|genesis| genesis.to_string());
-            info!(upstream, chain_id = who.chain_id, genesis = first, "upstream identified");
-            if let Some(name) = who.genesis.and_then(|first| genesis::impersonated(who.chain_id, first)) {
+        (_, IdentityState::Known(identity)) => {
+            let first = identity.genesis.map(|genesis| genesis.to_string());
+            info!(upstream, chain_id = identity.chain_id, genesis = first, "upstream identified");
+            if let Some(name) =
+                identity.genesis.and_then(|first| genesis::impersonated(identity.chain_id, first))
+            {
                 warn!(
                     upstream,
-                    chain_id = who.chain_id,
+                    chain_id = identity.chain_id,
                     "the chain id is that of {name}, and block 0 is not: this is another chain, or the upstream is not \
                      what it says; it is taken at its word. A development chain should have the id 31337 or 1337"
                 );
             }
         }
-        (IdentityState::Stranger(before), IdentityState::Stranger(now)) if before == now => {}
-        (_, IdentityState::Stranger(stranger)) => error!(upstream, "{stranger}: it is not used"),
+        (IdentityState::WrongChain(before), IdentityState::WrongChain(now)) if before == now => {}
+        (_, IdentityState::WrongChain(wrong_chain)) => error!(upstream, "{wrong_chain}: it is not used"),
         (IdentityState::Unknown(_), IdentityState::Unknown(_)) if attempts > 0 => {}
         (_, IdentityState::Unknown(Some(error))) => {
             warn!(%error, upstream, "the upstream does not say who it is; trying on");
@@ -350,8 +357,8 @@ mod tests {
 
     use super::*;
 
-    fn who() -> WhoIs {
-        WhoIs {
+    fn identity() -> ChainIdentity {
+        ChainIdentity {
             chain_id: 1,
             genesis: None,
             chain_id_answer: Bytes::from_static(b"\"0x1\""),
@@ -362,18 +369,22 @@ mod tests {
     #[test]
     fn those_who_say_who_they_are_and_those_who_change_the_list_do_not_wait_for_each_other() {
         const TIMES: usize = 50_000;
-        let pin = Arc::new(Pin::new(None));
-        let one =
-            Arc::new(Recognition::new(EndpointId::next(), "one".into(), Secrets::default(), pin.clone()));
+        let pinned_chain = Arc::new(PinnedChain::new(None));
+        let one = Arc::new(IdentityProbe::new(
+            EndpointId::next(),
+            "one".into(),
+            Secrets::default(),
+            pinned_chain.clone(),
+        ));
         let (done, both) = mpsc::sync_channel(2);
         let (saying, said) = (one.clone(), done.clone());
         thread::spawn(move || {
-            (0..TIMES).for_each(|_| saying.conclude(Ok(who()), 0));
+            (0..TIMES).for_each(|_| saying.record(Ok(identity()), 0));
             said.send(()).unwrap();
         });
         thread::spawn(move || {
             let agrees = || matches!(one.state(), IdentityState::Known(_)).then_some(one.id);
-            (0..TIMES).for_each(|_| pin.retain(|_| false, agrees));
+            (0..TIMES).for_each(|_| pinned_chain.retain(|_| false, agrees));
             done.send(()).unwrap();
         });
         for _ in 0..2 {
@@ -383,18 +394,18 @@ mod tests {
 
     #[test]
     fn wrong_chain_is_barred_before_canonicity_is_forgotten() {
-        let pin = Arc::new(Pin::new(None));
+        let pin = Arc::new(PinnedChain::new(None));
         let one =
-            Arc::new(Recognition::new(EndpointId::next(), "one".into(), Secrets::default(), pin.clone()));
+            Arc::new(IdentityProbe::new(EndpointId::next(), "one".into(), Secrets::default(), pin.clone()));
         one.conclude(Ok(who()), 0);
         let (found, forgets) = (Arc::new(Mutex::new(Vec::new())), Arc::downgrade(&one));
         let finds = found.clone();
-        pin.on_stranger(move || {
+        pin.on_wrong_chain(move || {
             let one = forgets.upgrade().unwrap();
             let attempts = one.progress.borrow().attempts;
-            finds.lock().push((one.is_stranger(), attempts));
+            finds.lock().push((one.is_wrong_chain(), attempts));
         });
-        one.conclude(Ok(WhoIs { chain_id: 2, ..who() }), 0);
+        one.conclude(Ok(ChainIdentity { chain_id: 2, ..who() }), 0);
         // Calls that wait for the outcome of the second attempt are not told before.
         assert_eq!(*found.lock(), [(true, 1)]);
         assert_eq!(one.progress.borrow().attempts, 2);
@@ -402,9 +413,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_that_is_probed_in_vain_stays_who_it_was_and_is_asked_each_time() {
-        let pin = Arc::new(Pin::new(None));
-        let one = Arc::new(Recognition::new(EndpointId::next(), "one".into(), Secrets::default(), pin));
-        one.conclude(Ok(who()), 0);
+        let pinned_chain = Arc::new(PinnedChain::new(None));
+        let one =
+            Arc::new(IdentityProbe::new(EndpointId::next(), "one".into(), Secrets::default(), pinned_chain));
+        one.record(Ok(identity()), 0);
         let asked = Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let (watched, counted) = (one.clone(), asked.clone());
         tokio::spawn(async move {
@@ -418,9 +430,9 @@ mod tests {
             one.probe();
             time::sleep(Duration::from_secs(1)).await;
             assert_eq!(asked.load(Relaxed), times);
-            assert!(one.is_sure());
+            assert!(one.is_confirmed());
         }
-        one.hurry();
+        one.recheck_now();
         time::sleep(Duration::from_secs(1)).await;
         assert_eq!(asked.load(Relaxed), 3, "it is known who it is");
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::super::{
     Config, EndpointConfig, Metrics,
     endpoint::Endpoint,
-    identity::Pin,
+    identity::PinnedChain,
     transport::{EndpointAddress, Transport, TransportSettings, with_deadline},
 };
 
@@ -26,7 +26,7 @@ pub struct EndpointParts {
 pub(in crate::upstream) fn assemble(
     mut before: Vec<Arc<Endpoint>>,
     parts: Vec<EndpointParts>,
-    pin: Option<&Arc<Pin>>,
+    pinned_chain: Option<&Arc<PinnedChain>>,
     config: &Config,
     metrics: &Metrics,
 ) -> Vec<Arc<Endpoint>> {
@@ -47,7 +47,15 @@ pub(in crate::upstream) fn assemble(
         let name = unused(parts.name, &names);
         names.push(name.clone());
         let metrics = metrics.of(&name);
-        Arc::new(Endpoint::new(name, parts.address, transport, settings, &parts.config, pin, metrics))
+        Arc::new(Endpoint::new(
+            name,
+            parts.address,
+            transport,
+            settings,
+            &parts.config,
+            pinned_chain,
+            metrics,
+        ))
     });
     assembled.collect()
 }

@@ -10,7 +10,7 @@ use super::{
     super::{
         Call, Calls, Config, EndpointId, EndpointStatus, Metrics, Need, UpstreamError,
         endpoint::{Accepted, Attempted, Eligible, Endpoint, attempt},
-        identity::Pin,
+        identity::PinnedChain,
     },
     endpoint_set::{Candidates, EndpointSet, Wanted},
     hedge::{Hedge, Raced},
@@ -53,11 +53,11 @@ pub(in crate::upstream) struct Pool {
 impl Pool {
     pub(in crate::upstream) fn new(
         endpoints: Vec<Arc<Endpoint>>,
-        pin: Arc<Pin>,
+        pinned_chain: Arc<PinnedChain>,
         config: &Config,
         metrics: Metrics,
     ) -> Self {
-        let endpoints = Arc::new(EndpointSet::new(endpoints, pin));
+        let endpoints = Arc::new(EndpointSet::new(endpoints, pinned_chain));
         Self {
             primary: Arc::new(Primary::new(endpoints.clone(), config.max_wait)),
             endpoints,
@@ -267,7 +267,9 @@ impl Pool {
         };
         if !need.followed {
             let unsure = eligible.iter().filter(|(cost, _)| cost.is_unsure()).map(|(_, other)| other);
-            unsure.filter(|other| other.priority() <= endpoint.priority()).for_each(|other| other.hurry());
+            unsure
+                .filter(|other| other.priority() <= endpoint.priority())
+                .for_each(|other| other.recheck_now());
         }
         Ok(endpoint)
     }

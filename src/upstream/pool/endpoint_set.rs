@@ -9,7 +9,7 @@ use tokio::{sync::watch, time::Instant};
 use super::super::{
     Call, EndpointId, EndpointStatus, Need, UpstreamError,
     endpoint::{Cost, Eligible, Endpoint, ask_who},
-    identity::{IdentityState, Pin, Recognition},
+    identity::{IdentityProbe, IdentityState, PinnedChain},
 };
 use crate::{eth::BlockNumber, jsonrpc::Answer};
 
@@ -17,7 +17,7 @@ use crate::{eth::BlockNumber, jsonrpc::Answer};
 #[derive(Debug)]
 pub(in crate::upstream) struct EndpointSet {
     list: ArcSwap<Vec<Arc<Endpoint>>>,
-    pin: Arc<Pin>,
+    pinned_chain: Arc<PinnedChain>,
     changed: watch::Sender<()>,
 }
 
@@ -52,8 +52,8 @@ impl<'a> Wanted<'a> {
 // === impl EndpointSet ===
 
 impl EndpointSet {
-    pub(super) fn new(endpoints: Vec<Arc<Endpoint>>, pin: Arc<Pin>) -> Self {
-        Self { list: ArcSwap::from_pointee(endpoints), pin, changed: watch::Sender::new(()) }
+    pub(super) fn new(endpoints: Vec<Arc<Endpoint>>, pinned_chain: Arc<PinnedChain>) -> Self {
+        Self { list: ArcSwap::from_pointee(endpoints), pinned_chain, changed: watch::Sender::new(()) }
     }
 
     /// The endpoints of now.
@@ -67,8 +67,8 @@ impl EndpointSet {
     }
 
     /// The chain that they must serve.
-    pub(in crate::upstream) fn pin(&self) -> &Arc<Pin> {
-        &self.pin
+    pub(in crate::upstream) fn pinned_chain(&self) -> &Arc<PinnedChain> {
+        &self.pinned_chain
     }
 
     /// Tells when there are others.
@@ -112,12 +112,12 @@ impl EndpointSet {
     /// Nobody can be asked: the reason that tells most.
     pub(in crate::upstream) fn why_none(&self) -> UpstreamError {
         let endpoints = self.list.load();
-        let stranger = |endpoint: &Arc<Endpoint>| match endpoint.recognition()?.state() {
-            IdentityState::Stranger(stranger) => Some(UpstreamError::Stranger(stranger)),
+        let wrong_chain = |endpoint: &Arc<Endpoint>| match endpoint.identity()?.state() {
+            IdentityState::WrongChain(wrong_chain) => Some(UpstreamError::WrongChain(wrong_chain)),
             IdentityState::Unknown(_) | IdentityState::Known(_) => None,
         };
         let failed = endpoints.iter().find_map(|endpoint| endpoint.last_error());
-        let error = failed.or_else(|| endpoints.iter().find_map(stranger));
+        let error = failed.or_else(|| endpoints.iter().find_map(wrong_chain));
         match error.map_or(UpstreamError::Busy, UpstreamError::in_general) {
             // That was another call's time, and this one has not waited for anything.
             UpstreamError::TimedOut { after } => UpstreamError::Hangs { after },
@@ -132,8 +132,8 @@ impl EndpointSet {
             changed.mark_unchanged();
             let endpoints = self.list.load_full();
             let watching = join_all(endpoints.iter().zip(0..).filter_map(|(endpoint, at)| {
-                let recognition = endpoint.recognition()?;
-                Some(recognition.watch(before(&endpoints, at), |call| ask_one(endpoint, call)))
+                let identity = endpoint.identity()?;
+                Some(identity.watch(before(&endpoints, at), |call| ask_one(endpoint, call)))
             }));
             tokio::select! {
                 _ = watching => std::future::pending().await,
@@ -144,7 +144,7 @@ impl EndpointSet {
 
     /// Have all of them failed, and has none answered since?
     pub(in crate::upstream) fn is_lost(&self) -> bool {
-        let failed = |endpoint: &Arc<Endpoint>| endpoint.is_stranger() || endpoint.last_error().is_some();
+        let failed = |endpoint: &Arc<Endpoint>| endpoint.is_wrong_chain() || endpoint.last_error().is_some();
         self.list.load().iter().all(failed)
     }
 
@@ -174,15 +174,13 @@ impl EndpointSet {
         }
         let is_there = |id| endpoints.iter().any(|endpoint| endpoint.id() == id);
         let known = |endpoint: &&Arc<Endpoint>| {
-            endpoint
-                .recognition()
-                .is_some_and(|recognition| matches!(recognition.state(), IdentityState::Known(_)))
+            endpoint.identity().is_some_and(|identity| matches!(identity.state(), IdentityState::Known(_)))
         };
-        self.pin.retain(is_there, || endpoints.iter().find(known).map(|endpoint| endpoint.id()));
+        self.pinned_chain.retain(is_there, || endpoints.iter().find(known).map(|endpoint| endpoint.id()));
         self.changed.send_replace(());
         for gone in before.iter().filter(|endpoint| !is_there(endpoint.id())) {
-            if let Some(recognition) = gone.recognition() {
-                recognition.retire();
+            if let Some(identity) = gone.identity() {
+                identity.retire();
             }
         }
     }
@@ -195,8 +193,8 @@ async fn ask_one(endpoint: &Endpoint, call: Call) -> Result<Answer, UpstreamErro
 }
 
 /// Those that come before this one in order, and by place where they are equal.
-fn before(endpoints: &[Arc<Endpoint>], at: usize) -> Vec<&Recognition> {
+fn before(endpoints: &[Arc<Endpoint>], at: usize) -> Vec<&IdentityProbe> {
     let place = |at: usize| (endpoints[at].priority(), at);
     let before = (0..endpoints.len()).filter(|other| place(*other) < place(at));
-    before.filter_map(|other| endpoints[other].recognition()).collect()
+    before.filter_map(|other| endpoints[other].identity()).collect()
 }

@@ -21,7 +21,7 @@ use super::{
     super::{
         Call, Calls, EndpointId,
         endpoint::{Cost, Eligible, Endpoint, attempt},
-        identity::Recognition,
+        identity::IdentityProbe,
     },
     endpoint_set::{EndpointSet, Wanted},
     p2c::two_choices,
@@ -115,7 +115,7 @@ impl Primary {
             self.say(endpoint);
         } else {
             // Nobody knows who the others are: then they are no better, until they have said it.
-            others.iter().filter_map(|(_, other)| other.recognition()).for_each(Recognition::hurry);
+            others.iter().filter_map(|(_, other)| other.identity()).for_each(IdentityProbe::recheck_now);
         }
     }
 

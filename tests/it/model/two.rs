@@ -365,7 +365,7 @@ impl<'a> Run<'a> {
     fn identity(&self, node: usize) -> Option<bool> {
         match self.program.upstream.status().0[node].identity {
             Some(IdentityState::Known(_)) => Some(true),
-            Some(IdentityState::Stranger(_)) => Some(false),
+            Some(IdentityState::WrongChain(_)) => Some(false),
             Some(IdentityState::Unknown(_)) | None => None,
         }
     }
