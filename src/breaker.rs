@@ -115,7 +115,7 @@ impl Breaker {
     }
 
     /// It said who it is.
-    pub fn stir(&mut self, now: Instant) {
+    pub fn allow_probe(&mut self, now: Instant) {
         match self.state {
             // ## Closed => Closed
             State::Closed { .. } => {}
@@ -234,7 +234,7 @@ mod tests {
                     Event::Wait(millis) => now += Duration::from_millis(millis),
                     Event::Who => {
                         breaker.begin(now);
-                        breaker.stir(now);
+                        breaker.allow_probe(now);
                         if let Some(until) = shut.filter(|_| !stirred) {
                             (shut, stirred) = (Some(until.min(now)), true);
                         }

@@ -25,7 +25,7 @@ use crate::{
     chain::{Link, Stamp},
     eth::{At, BlockHash, BlockNumber, Home, Part, Query, TxHash},
     jsonrpc::Answer,
-    upstream::{AnsweredBy, Call, Identity, Need, Upstream, UpstreamError},
+    upstream::{AnsweredBy, Call, Identity, Requirements, Upstream, UpstreamError},
     verify::{Check, Content, Verdict, Verifier},
 };
 
@@ -92,7 +92,7 @@ pub(super) fn is_settled(number: BlockNumber, head: Option<BlockNumber>) -> bool
 /// followed; content by its hash, and final content, of any. Where one lacks content that must be there, be it by its hash or
 /// at or below the head, another is asked. Only content that is there can be lacking: the next block is not, however often it
 /// is asked for.
-fn need(query: Query, finalized: Option<BlockNumber>, head: Option<BlockNumber>) -> Need {
+fn need(query: Query, finalized: Option<BlockNumber>, head: Option<BlockNumber>) -> Requirements {
     let block = query.number();
     let anybody = query.names_hash() || block.is_some_and(|block| Some(block) <= finalized);
     let block = block.filter(|block| Some(*block) <= head);
@@ -100,7 +100,7 @@ fn need(query: Query, finalized: Option<BlockNumber>, head: Option<BlockNumber>)
     let must_be = anybody || block.is_some_and(|block| is_settled(block, head));
     // That there is none yet, only one can say who is as far as the view.
     let head = head.filter(|_| matches!(query.at, At::Tx(_)));
-    Need { block, head, followed: !anybody, null_elsewhere: must_be, ..Need::default() }
+    Requirements { block, head, primary: !anybody, retry_null: must_be, ..Requirements::default() }
 }
 
 /// Returns when a fetch was sent, where its answer says what is canonical: asked for by block hash, it does not.
@@ -297,10 +297,10 @@ impl Fetcher {
         let finalized = self.view.tracker().finalized().map(|(number, _)| number);
         let mut need = need(query, finalized, head.map(|head| head.number));
         if anybody {
-            need = Need { followed: false, null_elsewhere: true, ..need };
+            need = Requirements { primary: false, retry_null: true, ..need };
         }
         let by = AnsweredBy::default();
-        let answer = self.ask(Call::of(query).with_need(need).with_answered_by(&by), &check).await?;
+        let answer = self.ask(Call::of(query).with_requirements(need).with_answered_by(&by), &check).await?;
         match &answer {
             Answer::Error(error) if query.part == Part::Receipts => {
                 self.note_lack(error);

@@ -33,7 +33,7 @@ use crate::{
     eth::{At, BlockHash, BlockNumber, Home, Part, Place, Query, Tag, is_reset, is_write},
     jsonrpc::Answer,
     timeout::timeout,
-    upstream::{Call, Identity, Need, Upstream, UpstreamError, is_development, is_unknown_block},
+    upstream::{Call, Identity, Requirements, Upstream, UpstreamError, is_development, is_unknown_block},
     verify::{Content, Kind, Verdict},
 };
 
@@ -838,11 +838,11 @@ impl Inner {
         // As canonical as anything else that is asked for by what is canonical.
         let head = self.fetcher.view.tracker().head().map(|head| head.number);
         let block = asked.query.number().filter(|number| Some(*number) <= head);
-        let followed = !asked.query.names_hash();
+        let primary = !asked.query.names_hash();
         // Nearer to the head another may be on another branch, and what it has there is no better than nothing.
-        let null_elsewhere = block.is_some_and(|block| is_settled(block, head));
-        let need = Need { block, followed, null_elsewhere, ..Need::default() };
-        let call = asked.call().with_need(need);
+        let retry_null = block.is_some_and(|block| is_settled(block, head));
+        let need = Requirements { block, primary, retry_null, ..Requirements::default() };
+        let call = asked.call().with_requirements(need);
         let (before, sent) = (self.before(asked), self.fetcher.view.clock().now());
         let question = asked.query;
         if !question.is_verifiable() {
@@ -946,14 +946,14 @@ impl Inner {
             let view = self.fetcher.view.clone();
             tokio::spawn(async move { view.refresh(Tag::Latest, view.clock().now()).await });
         }
-        self.forward(call.with_need(self.forwarded()), Outcome::Bypass).await
+        self.forward(call.with_requirements(self.forwarded()), Outcome::Bypass).await
     }
 
     /// Returns the need of a forwarded call. A node that is behind would answer for an older head than clients have seen, and
     /// the answer would not show it.
-    fn forwarded(&self) -> Need {
+    fn forwarded(&self) -> Requirements {
         let head = self.fetcher.view.tracker().head().map(|head| head.number);
-        Need { head, forwarded: true, ..Need::default() }
+        Requirements { head, forwarded: true, ..Requirements::default() }
     }
 
     /// Waits for the upstream to say who it is; a node that does not know its network is asked each time.
@@ -963,7 +963,8 @@ impl Inner {
         match known {
             Some(answer) if !is_development(who.chain_id) => Ok(Answered::hit(answer, Source::Identity)),
             known => {
-                let answered = self.forward(call.with_need(self.forwarded()), Outcome::Bypass).await?;
+                let answered =
+                    self.forward(call.with_requirements(self.forwarded()), Outcome::Bypass).await?;
                 if known.is_some_and(|known| answered.answer != Answer::Result(known)) {
                     // The node was told to have another id: it is another chain from here on.
                     self.identity.require_recheck();
@@ -983,8 +984,8 @@ impl Inner {
         // However it ends, also by the caller hanging up: it may have been carried out.
         let _again = Unsettle(&self, resets);
         // To the one that is read from, so that a client reads what it wrote.
-        let need = Need { followed: true, ..Need::default() };
-        self.forward(call.with_need(need), Outcome::Bypass).await
+        let need = Requirements { primary: true, ..Requirements::default() };
+        self.forward(call.with_requirements(need), Outcome::Bypass).await
     }
 
     fn unsettle(&self, resets: bool) {

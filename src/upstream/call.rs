@@ -29,11 +29,11 @@ pub struct Call {
     /// Tells an answer from a lie; without it, whatever the upstream says is its answer.
     pub check: Option<Check>,
     /// What the endpoint that answers it must have.
-    pub need: Need,
+    pub requirements: Requirements,
     /// Where it is written who answered, for whoever wants to know.
-    pub(super) by: Option<AnsweredBy>,
+    pub(super) answered_by: Option<AnsweredBy>,
     /// Where the bytes that its answer takes are counted, until that was checked.
-    pub(super) held: Option<Held>,
+    pub(super) answer_lease: Option<AnswerLease>,
     /// The trace that it is made for.
     pub(super) origin: Origin,
     /// Those who wait for its answer; `None` where it ends with whoever waits.
@@ -42,13 +42,13 @@ pub struct Call {
 
 /// What a call needs of the endpoint that answers it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Need {
+pub struct Requirements {
     /// It should have this block: not be behind it, not have forgotten it.
     pub block: Option<BlockNumber>,
     /// It should not be behind this head: what it says is of the newest block that it has.
     pub head: Option<BlockNumber>,
     /// It must be the one that the view of the chain follows, or whoever takes its place.
-    pub followed: bool,
+    pub primary: bool,
     /// A forwarded call: the primary answers it, or another endpoint if the primary fails. It leaves the last call of the
     /// primary's rate to the view, and its failure alone does not make another endpoint the primary.
     pub forwarded: bool,
@@ -59,12 +59,12 @@ pub struct Need {
     /// The answer is a head: what it shows is all that the endpoint has.
     pub is_head: bool,
     /// A `null` may only mean that this endpoint has not got it yet: one other is asked, once.
-    pub null_elsewhere: bool,
+    pub retry_null: bool,
 }
 
 /// The bytes of an answer, counted for as long as somebody has this. It travels with a call, like its check.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Held(Arc<OnceLock<ByteLease>>);
+pub(super) struct AnswerLease(Arc<OnceLock<ByteLease>>);
 
 /// Who answered a call. It travels with it, like its check.
 #[derive(Clone, Debug, Default)]
@@ -79,9 +79,9 @@ impl Call {
             method: method.into(),
             params,
             check: None,
-            need: Need::default(),
-            by: None,
-            held: None,
+            requirements: Requirements::default(),
+            answered_by: None,
+            answer_lease: None,
             origin: Origin::default(),
             audience: None,
         }
@@ -98,13 +98,13 @@ impl Call {
     }
 
     /// The same call, for an endpoint that has this.
-    pub fn with_need(self, need: Need) -> Self {
-        Self { need, ..self }
+    pub fn with_requirements(self, requirements: Requirements) -> Self {
+        Self { requirements, ..self }
     }
 
     /// The same call; who answers it will be told here.
     pub fn with_answered_by(self, by: &AnsweredBy) -> Self {
-        Self { by: Some(by.clone()), ..self }
+        Self { answered_by: Some(by.clone()), ..self }
     }
 
     /// The same call, for the trace and the audience of the current work.
@@ -123,8 +123,8 @@ impl Call {
     }
 
     /// The bytes of its answer are counted here.
-    pub(super) fn hold_in(&mut self, held: &Held) {
-        self.held = Some(held.clone());
+    pub(super) fn set_answer_lease(&mut self, answer_lease: &AnswerLease) {
+        self.answer_lease = Some(answer_lease.clone());
     }
 
     /// Is its answer of a known shape, and of no more than a block's size?
@@ -150,14 +150,14 @@ impl Call {
     }
 
     /// Does it run code of the client's choice, which then has a say in the error?
-    pub(super) fn executes(&self) -> bool {
-        const EXECUTE: [&str; 6] =
+    pub(super) fn runs_client_code(&self) -> bool {
+        const EXECUTING: [&str; 6] =
             ["eth_call", "eth_estimateGas", "eth_createAccessList", "eth_simulate", "debug_", "trace_"];
-        EXECUTE.iter().any(|executes| self.method.as_str().starts_with(executes))
+        EXECUTING.iter().any(|runs_client_code| self.method.as_str().starts_with(runs_client_code))
     }
 
     /// May its answer be as large as the client likes?
-    pub(super) fn is_wide(&self) -> bool {
+    pub(super) fn has_unbounded_answer(&self) -> bool {
         let method = self.method.as_str();
         ["Logs", "ilter", "debug_", "trace_", "Receipts"].iter().any(|wide| method.contains(wide))
     }
@@ -180,10 +180,10 @@ impl Call {
     /// Returns whether it may be sent twice: not if it can change what reads see, or a filter.
     pub(super) fn is_repeatable(&self) -> bool {
         // Beside what reads see, these may change what a node is or mines.
-        const DEEDS: [&str; 4] = ["personal_", "admin_", "engine_", "eth_submit"];
+        const NODE_WRITES: [&str; 4] = ["personal_", "admin_", "engine_", "eth_submit"];
         let method = self.method.as_str();
         // A second `eth_newFilter` leaves a filter behind, and a poll removes from the filter what it returns.
-        !is_write(method) && !self.is_filter() && !DEEDS.iter().any(|deed| method.starts_with(deed))
+        !is_write(method) && !self.is_filter() && !NODE_WRITES.iter().any(|prefix| method.starts_with(prefix))
     }
 
     /// Returns whether it creates, polls or removes a filter, which only the node that created it has.
@@ -200,9 +200,9 @@ impl Call {
     }
 }
 
-// === impl Held ===
+// === impl AnswerLease ===
 
-impl Held {
+impl AnswerLease {
     pub(super) fn hold(&self, lease: ByteLease) {
         // An attempt has one answer.
         let _ = self.0.set(lease);
@@ -217,7 +217,7 @@ impl AnsweredBy {
         self.0.get().copied()
     }
 
-    pub(super) fn settle(&self, by: EndpointId) {
+    pub(super) fn set(&self, by: EndpointId) {
         // A call has one answer that counts.
         let _ = self.0.set(by);
     }

@@ -39,7 +39,7 @@ mod transport;
 pub use self::transport::Poster;
 pub use self::{
     audience::Audience,
-    call::{AnsweredBy, Answers, Call, Calls, Need},
+    call::{AnsweredBy, Answers, Call, Calls, Requirements},
     config::{Config, EndpointConfig, Percentile, RateConfig},
     endpoint::{EndpointState, EndpointStatus, Health},
     error::{Mismatch, Retry, UpstreamError, WrongChain},

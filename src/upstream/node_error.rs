@@ -8,7 +8,7 @@ use super::Call;
 use crate::eth::is_write;
 
 /// No provider is left alone for longer, whatever it says.
-pub(super) const LONGEST: Duration = Duration::from_secs(60);
+pub(super) const MAX_PAUSE: Duration = Duration::from_secs(60);
 
 /// Codes that say that there were too many calls: Infura, QuickNode, others; Alchemy puts HTTP's into a body.
 const RATE_CODES: [i64; 4] = [-32005, -32007, -32029, 429];
@@ -35,7 +35,7 @@ const SIZE_WORDS: [&str; 7] = [
 ];
 
 /// What nobody says of an answer's size.
-const PACE_WORDS: [&str; 7] = [
+const RATE_ONLY_WORDS: [&str; 7] = [
     "rate limit",
     "request rate",
     "per second",
@@ -100,7 +100,7 @@ const NODE_WORDS: [&str; 20] = [
 
 /// What matters of an error object.
 #[derive(Deserialize)]
-struct Said {
+struct NodeErrorObject {
     code: i64,
     #[serde(default)]
     message: String,
@@ -110,69 +110,70 @@ struct Said {
 ///
 /// That leaves it alone for all clients, so nothing that one of them can have it say may look like it.
 pub fn is_rate_limit(call: &Call, error: &[u8]) -> bool {
-    read(error).is_some_and(|said| {
-        let by_words = !is_write(call.method.as_str()) && said.mentions(&RATE_WORDS);
-        let limits = (RATE_CODES.contains(&said.code) || by_words) && !said.is_of_execution();
-        let is_size = call.is_wide() && said.mentions(&SIZE_WORDS) && !said.mentions(&PACE_WORDS);
+    read(error).is_some_and(|object| {
+        let by_words = !is_write(call.method.as_str()) && object.mentions(&RATE_WORDS);
+        let limits = (RATE_CODES.contains(&object.code) || by_words) && !object.is_of_execution();
+        let is_size =
+            call.has_unbounded_answer() && object.mentions(&SIZE_WORDS) && !object.mentions(&RATE_ONLY_WORDS);
         limits && !is_size
     })
 }
 
 /// Does the node say that it has forgotten?
 pub(super) fn is_pruned(error: &[u8]) -> bool {
-    read(error).is_some_and(|said| {
-        (said.code == PRUNED_CODE || said.mentions(&PRUNED_WORDS)) && !said.is_of_execution()
+    read(error).is_some_and(|object| {
+        (object.code == PRUNED_CODE || object.mentions(&PRUNED_WORDS)) && !object.is_of_execution()
     })
 }
 
 /// Does it speak of the call, and of nothing else?
 pub(super) fn is_about_the_call(error: &[u8]) -> bool {
-    read(error).is_some_and(|said| CALL_CODES.contains(&said.code) || said.is_of_execution())
+    read(error).is_some_and(|object| CALL_CODES.contains(&object.code) || object.is_of_execution())
 }
 
 /// Does a node speak, and of the call, whatever HTTP makes of that?
 pub(super) fn is_of_a_node(error: &[u8]) -> bool {
-    read(error).is_some_and(|said| {
-        NODE_CODES.contains(&said.code) && said.mentions(&NODE_WORDS) && !said.is_of_pace()
+    read(error).is_some_and(|object| {
+        NODE_CODES.contains(&object.code) && object.mentions(&NODE_WORDS) && !object.is_of_rate()
     })
 }
 
 /// Does it say for good that a block is not to be had from it? Not if it only cannot tell just now.
 pub fn is_absence(error: &[u8]) -> bool {
-    read(error).is_some_and(|said| {
-        let is_absent = [ABSENT_CODE, PRUNED_CODE].contains(&said.code)
-            || CALL_CODES.contains(&said.code)
-            || said.mentions(&ABSENT_WORDS)
-            || said.mentions(&PRUNED_WORDS);
-        is_absent && !INTERNAL_CODES.contains(&said.code) && !said.is_of_pace()
+    read(error).is_some_and(|object| {
+        let is_absent = [ABSENT_CODE, PRUNED_CODE].contains(&object.code)
+            || CALL_CODES.contains(&object.code)
+            || object.mentions(&ABSENT_WORDS)
+            || object.mentions(&PRUNED_WORDS);
+        is_absent && !INTERNAL_CODES.contains(&object.code) && !object.is_of_rate()
     })
 }
 
 /// Does the node say that it has not got a block? Not what a contract says.
 pub fn is_unknown_block(error: &[u8]) -> bool {
-    read(error).is_some_and(|said| said.mentions(&UNKNOWN_BLOCK_WORDS) && !said.is_of_execution())
+    read(error).is_some_and(|object| object.mentions(&UNKNOWN_BLOCK_WORDS) && !object.is_of_execution())
 }
 
 /// Does the node, or what stands before it, speak of a failure in itself?
 pub fn is_internal(error: &[u8]) -> bool {
-    read(error).is_some_and(|said| INTERNAL_CODES.contains(&said.code) && !said.is_of_execution())
+    read(error).is_some_and(|object| INTERNAL_CODES.contains(&object.code) && !object.is_of_execution())
 }
 
-fn read(error: &[u8]) -> Option<Said> {
+fn read(error: &[u8]) -> Option<NodeErrorObject> {
     serde_json::from_slice(error).ok()
 }
 
 // === impl Said ===
 
-impl Said {
+impl NodeErrorObject {
     /// Is it what the client's own code, or its own transaction, led to?
     fn is_of_execution(&self) -> bool {
         EXECUTION_CODES.contains(&self.code) || self.mentions(&OWN_WORDS)
     }
 
     /// Does it speak of how often it was asked, whatever else it says?
-    fn is_of_pace(&self) -> bool {
-        RATE_CODES.contains(&self.code) || self.mentions(&RATE_WORDS) || self.mentions(&PACE_WORDS)
+    fn is_of_rate(&self) -> bool {
+        RATE_CODES.contains(&self.code) || self.mentions(&RATE_WORDS) || self.mentions(&RATE_ONLY_WORDS)
     }
 
     fn mentions(&self, words: &[&str]) -> bool {

@@ -10,7 +10,7 @@ use tower::{Service, ServiceBuilder, ServiceExt, layer::layer_fn, service_fn, ut
 use super::{
     Answers, Call, Calls, Config, EndpointId, EndpointParts, EndpointStatus, Identity, Metrics, Transport,
     UpstreamError,
-    endpoint::Accepted,
+    endpoint::AcceptedAnswer,
     identity::PinnedChain,
     pool::{EndpointGauges, Pool, assemble},
 };
@@ -185,7 +185,7 @@ fn slots(inner: impl Layered, max: usize, wait: Duration) -> impl Layered {
         let (inner, slots) = (inner.clone(), slots.clone());
         Box::pin(async move {
             // The view has few: one refresh of each tag at a time.
-            let _slot = if calls.iter().all(|call| call.need.for_view) {
+            let _slot = if calls.iter().all(|call| call.requirements.for_view) {
                 None
             } else {
                 let slot = timeout(wait, slots.acquire()).await.map_err(|_| UpstreamError::Busy)?;
@@ -209,7 +209,7 @@ fn attempts(pool: Arc<Pool>) -> impl Layered {
 }
 
 /// Leaves with a call what was found of its answer, and by whom it was given.
-fn settle(call: &Call, outcome: Result<Accepted, UpstreamError>) -> Result<Answer, UpstreamError> {
+fn settle(call: &Call, outcome: Result<AcceptedAnswer, UpstreamError>) -> Result<Answer, UpstreamError> {
     let accepted = match outcome {
         Ok(accepted) => accepted,
         // Nobody had anything better to say.
@@ -218,8 +218,8 @@ fn settle(call: &Call, outcome: Result<Accepted, UpstreamError>) -> Result<Answe
     if let Some(check) = &call.check {
         check.settle(accepted.verdict);
     }
-    if let Some(by) = &call.by {
-        by.settle(accepted.by);
+    if let Some(by) = &call.answered_by {
+        by.set(accepted.by);
     }
     Ok(accepted.answer)
 }

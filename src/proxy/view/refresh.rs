@@ -16,8 +16,8 @@ use crate::{
     jsonrpc::Answer,
     proxy::known::KnownAt,
     upstream::{
-        AnsweredBy, Audience, Call, EndpointId, IdentityError, Need, UpstreamError, is_absence, is_internal,
-        is_rate_limit,
+        AnsweredBy, Audience, Call, EndpointId, IdentityError, Requirements, UpstreamError, is_absence,
+        is_internal, is_rate_limit,
     },
     verify::{Check, Content, Kind, Level, Verdict, Verified},
 };
@@ -679,8 +679,8 @@ impl View {
         let known = KnownAt::new(self.cache.clone(), self.clone(), sent);
         let check = self.verifier.check_for(query, Arc::new(known));
         let (block, is_head) = (query.number(), query.at == At::Tag(Tag::Latest));
-        let need = Need { block, followed: true, for_view: true, is_head, ..Need::default() };
-        (Call::of(query).with_check(check.clone()).with_need(need), check)
+        let need = Requirements { block, primary: true, for_view: true, is_head, ..Requirements::default() };
+        (Call::of(query).with_check(check.clone()).with_requirements(need), check)
     }
 
     /// What can be neither proved nor found wrong is believed, and not kept: a chain must be followed also when

@@ -9,33 +9,33 @@ use tracing::{Instrument, Span, debug, debug_span, field, warn};
 
 use super::{
     super::{
-        Answers, Call, Calls, EndpointId, Mismatch, UpstreamError, call::Held, identity::IdentityError,
-        metrics, node_error as limited,
+        Answers, Call, Calls, EndpointId, Mismatch, UpstreamError, call::AnswerLease,
+        identity::IdentityError, metrics, node_error,
     },
     Endpoint,
-    failure::is_fault,
-    health::DISTRUST,
+    failure::counts_against_endpoint,
+    health::MISMATCH_PENALTY,
 };
 use crate::{eth::MethodLabel, jsonrpc::Answer, trace::Origin, verify::Verdict};
 
 /// So many refusals in a row of calls that run a client's code, without an answer to anybody in between, are not of that
 /// code's making: the next ones speak against the endpoint.
-const REFUSALS: u32 = 20;
+const MAX_REFUSALS: u32 = 20;
 
 /// What every node answers soon, it has answered by then if it answers at all. Shorter than what is left of a call's time
 /// after an attempt elsewhere that came to nothing: of two that hang, the second must show it too.
-const SILENCE: Duration = Duration::from_secs(3);
+const SILENCE_THRESHOLD: Duration = Duration::from_secs(3);
 
 /// So long it may take to learn who it was that answered what cannot be asked again: then the answer is told, whoever
 /// it was. The call has had its answer, and must not lose it to the end of its time.
 const CONFIRM_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// So many methods of a batch are named in its span.
-const MOST_NAMED: usize = 4;
+const MAX_METHODS: usize = 4;
 
 /// An answer that passed its check, and what that found.
 #[derive(Clone, Debug)]
-pub(in crate::upstream) struct Accepted {
+pub(in crate::upstream) struct AcceptedAnswer {
     pub(in crate::upstream) answer: Answer,
     pub(in crate::upstream) verdict: Option<Verdict>,
     /// The endpoint that gave it.
@@ -43,38 +43,38 @@ pub(in crate::upstream) struct Accepted {
 }
 
 /// What an attempt came to, for each call.
-pub(in crate::upstream) type Attempted = Vec<Result<Accepted, UpstreamError>>;
+pub(in crate::upstream) type AttemptOutcomes = Vec<Result<AcceptedAnswer, UpstreamError>>;
 
 /// What an endpoint is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
+enum Purpose {
     /// Who it is: what stands before a node may know that without it.
-    Who,
-    Anything,
+    Identity,
+    Call,
 }
 
 /// An attempt. Dropped before its end is heeded, it was cut off: by the time that its call has, or by a client that
 /// has gone.
-struct Begun<'a> {
+struct PendingAttempt<'a> {
     endpoint: &'a Endpoint,
     calls: &'a Calls,
     at: Instant,
     /// Is it for what every node answers soon?
-    everyday: bool,
-    heeded: bool,
+    is_everyday: bool,
+    is_recorded: bool,
     span: Span,
 }
 
 /// Shows the methods of calls that travel together, each once. Of names that clients make up, only that there are such.
-struct Methods<'a>(&'a Calls);
+struct MethodList<'a>(&'a Calls);
 
 /// Sends calls, and judges what comes. Not before it is known who it is; and what came over a connection that was made
 /// anew, with none left from before, is not believed before that is known again.
-pub(in crate::upstream) async fn attempt(endpoint: &Endpoint, calls: &Calls) -> Attempted {
+pub(in crate::upstream) async fn attempt(endpoint: &Endpoint, calls: &Calls) -> AttemptOutcomes {
     let cancelled = || vec![Err(UpstreamError::Unasked(Box::new(UpstreamError::Cancelled))); calls.len()];
     let is_awaited = || calls.iter().any(Call::is_awaited);
     let Some(identity) = &endpoint.identity else {
-        return if is_awaited() { ask(endpoint, calls, Asked::Anything).await } else { cancelled() };
+        return if is_awaited() { ask(endpoint, calls, Purpose::Call).await } else { cancelled() };
     };
     if endpoint.monitor.take_due_recheck(Instant::now()) {
         identity.require_recheck();
@@ -87,7 +87,7 @@ pub(in crate::upstream) async fn attempt(endpoint: &Endpoint, calls: &Calls) -> 
         return cancelled();
     }
     let reconnects = endpoint.monitor.reconnects();
-    let attempted = endpoint.monitor.monitor_request(ask(endpoint, calls, Asked::Anything)).await;
+    let attempted = endpoint.monitor.monitor_request(ask(endpoint, calls, Purpose::Call)).await;
     let said_anything = |outcome| matches!(outcome, &Ok(_) | &Err(UpstreamError::Rejected(_)));
     if endpoint.monitor.reconnects() == reconnects || !attempted.iter().any(said_anything) {
         return attempted;
@@ -116,29 +116,29 @@ pub(in crate::upstream) async fn attempt(endpoint: &Endpoint, calls: &Calls) -> 
 }
 
 /// Asks it who it is.
-pub(in crate::upstream) async fn ask_who(endpoint: &Endpoint, calls: &Calls) -> Attempted {
-    ask(endpoint, calls, Asked::Who).await
+pub(in crate::upstream) async fn ask_identity(endpoint: &Endpoint, calls: &Calls) -> AttemptOutcomes {
+    ask(endpoint, calls, Purpose::Identity).await
 }
 
 /// Sends calls, and judges what comes, whoever it is.
-async fn ask(endpoint: &Endpoint, calls: &Calls, asked: Asked) -> Attempted {
+async fn ask(endpoint: &Endpoint, calls: &Calls, purpose: Purpose) -> AttemptOutcomes {
     let now = Instant::now();
     let _in_use = endpoint.monitor.begin_request();
-    let everyday = calls.iter().all(Call::is_everyday);
+    let is_everyday = calls.iter().all(Call::is_everyday);
     let (span, origin) = span(endpoint, calls);
-    let mut begun = Begun { endpoint, calls, at: now, everyday, heeded: false, span };
+    let mut begun = PendingAttempt { endpoint, calls, at: now, is_everyday, is_recorded: false, span };
     {
-        let mut condition = endpoint.condition.lock();
-        condition.breaker.begin(now);
-        if let Some(bucket) = &mut condition.bucket {
+        let mut health = endpoint.health.lock();
+        health.breaker.begin(now);
+        if let Some(bucket) = &mut health.bucket {
             bucket.take(calls.len() as u32, now);
         }
     }
     // Until its answer was checked, and taken in.
-    let held = Held::default();
+    let answer_lease = AnswerLease::default();
     let mut sent = calls.clone();
     if let Some(call) = sent.first_mut() {
-        call.hold_in(&held);
+        call.set_answer_lease(&answer_lease);
         call.origin = origin;
     }
     let answers = send(endpoint, sent, now).instrument(begun.span.clone()).await;
@@ -155,16 +155,16 @@ async fn ask(endpoint: &Endpoint, calls: &Calls, asked: Asked) -> Attempted {
         Err(error) => vec![Err(error); calls.len()],
     };
     for (call, attempted) in calls.iter().zip(&attempted) {
-        heed(endpoint, call, attempted, asked, now);
+        record(endpoint, call, attempted, purpose, now);
     }
-    begun.heeded = true;
+    begun.is_recorded = true;
     let mut outcomes = attempted
         .iter()
         .map(|attempted| metrics::outcome(attempted.as_ref().map(|accepted| &accepted.answer)));
     begun
         .span
         .record("outcome", outcomes.find(|outcome| *outcome != metrics::RESULT).unwrap_or(metrics::RESULT));
-    drop(held);
+    drop(answer_lease);
     attempted
 }
 
@@ -177,20 +177,20 @@ fn span(endpoint: &Endpoint, calls: &Calls) -> (Span, Origin) {
         "upstream",
         upstream = %endpoint.name,
         calls = calls.len(),
-        method = %Methods(calls),
+        method = %MethodList(calls),
         outcome = field::Empty,
     );
     (span.clone(), origin.with_span(span))
 }
 
 /// Has an answer checked.
-async fn accept(endpoint: &Endpoint, call: &Call, answer: Answer) -> Result<Accepted, UpstreamError> {
+async fn accept(endpoint: &Endpoint, call: &Call, answer: Answer) -> Result<AcceptedAnswer, UpstreamError> {
     let by = endpoint.id;
     let Some(check) = &call.check else {
-        return Ok(Accepted { answer, verdict: None, by });
+        return Ok(AcceptedAnswer { answer, verdict: None, by });
     };
     match check.examine(&endpoint.name, &answer).await {
-        Ok(verdict) => Ok(Accepted { answer, verdict, by }),
+        Ok(verdict) => Ok(AcceptedAnswer { answer, verdict, by }),
         Err(failure) => Err(UpstreamError::Rejected(Box::new(Mismatch { failure, answer }))),
     }
 }
@@ -207,63 +207,63 @@ async fn send(endpoint: &Endpoint, calls: Calls, begun: Instant) -> Result<Answe
     endpoint.metrics.request_ended(elapsed);
     // Before it is checked, which takes its own time.
     if !matches!(&answers, Err(error) if error.is_silence()) {
-        endpoint.condition.lock().spoke = Some(now);
+        endpoint.health.lock().responded_at = Some(now);
     }
     debug!(?elapsed, ok = answers.is_ok(), "upstream answered");
     answers
 }
 
 /// Takes in what an attempt that began then says about the endpoint.
-fn heed(
+fn record(
     endpoint: &Endpoint,
     call: &Call,
-    attempted: &Result<Accepted, UpstreamError>,
-    asked: Asked,
+    attempted: &Result<AcceptedAnswer, UpstreamError>,
+    purpose: Purpose,
     begun: Instant,
 ) {
     let now = Instant::now();
     endpoint.metrics.call_ended(call.method.as_str(), attempted.as_ref().map(|accepted| &accepted.answer));
-    let mut condition = endpoint.condition.lock();
+    let mut health = endpoint.health.lock();
     match attempted {
-        Ok(Accepted { answer, verdict, .. }) => {
+        Ok(AcceptedAnswer { answer, verdict, .. }) => {
             if let Answer::Error(error) = answer
-                && limited::is_rate_limit(call, error)
+                && node_error::is_rate_limit(call, error)
             {
-                condition.pause(None, now);
+                health.pause(None, now);
                 return;
             }
-            condition.hung = None;
-            if asked == Asked::Who {
+            health.hung_at = None;
+            if purpose == Purpose::Identity {
                 if endpoint.is_wrong_chain() {
                     // What another chain has says nothing of this one, whenever it is this one again.
-                    condition.forget_heights();
+                    health.forget_heights();
                 }
-                condition.breaker.stir(now);
+                health.breaker.allow_probe(now);
                 // As long as it is left alone, why is still to be told.
-                if condition.breaker.lets_pass(now) {
-                    condition.last_error = None;
+                if health.breaker.lets_pass(now) {
+                    health.last_error = None;
                 }
                 return;
             }
-            condition.last_error = None;
-            condition.learn(call, answer, verdict.as_ref(), now);
-            condition.breaker.succeed();
-            (condition.wrong, condition.refused) = (0, 0);
-            condition.limits.reset();
+            health.last_error = None;
+            health.learn(call, answer, verdict.as_ref(), now);
+            health.breaker.succeed();
+            (health.mismatches, health.refusals) = (0, 0);
+            health.pause_backoff.reset();
         }
-        Err(UpstreamError::RateLimited { retry_after }) => condition.pause(*retry_after, now),
+        Err(UpstreamError::RateLimited { retry_after }) => health.pause(*retry_after, now),
         Err(UpstreamError::Rejected(mismatch)) => {
-            condition.last_mismatch = Some(mismatch.failure.to_string());
-            condition.wrong = (condition.wrong + 1).min(DISTRUST);
-            condition.failed = Some(now);
+            health.last_mismatch = Some(mismatch.failure.to_string());
+            health.mismatches = (health.mismatches + 1).min(MISMATCH_PENALTY);
+            health.failed = Some(now);
         }
         Err(error) => {
-            let refused = matches!(error, UpstreamError::Refused { .. }) && call.executes();
-            condition.refused = condition.refused.saturating_add(u32::from(refused));
-            if is_fault(call, error) || (refused && condition.refused > REFUSALS) {
-                condition.fail(error, begun, now);
+            let is_refusal = matches!(error, UpstreamError::Refused { .. }) && call.runs_client_code();
+            health.refusals = health.refusals.saturating_add(u32::from(is_refusal));
+            if counts_against_endpoint(call, error) || (is_refusal && health.refusals > MAX_REFUSALS) {
+                health.fail(error, begun, now);
             }
-            drop(condition);
+            drop(health);
             if error.lost_contact() {
                 endpoint.require_recheck();
             }
@@ -274,59 +274,59 @@ fn heed(
 
 /// An attempt that began then was cut off. That says something only if it waited long enough for one that is well to
 /// answer, and nobody else got an answer meanwhile; and of a call that may take long anywhere not even then.
-fn cut_off(endpoint: &Endpoint, begun: Instant, everyday: bool) {
+fn record_cut_off(endpoint: &Endpoint, begun: Instant, is_everyday: bool) {
     let now = Instant::now();
     let waited = now.saturating_duration_since(begun);
-    let mut condition = endpoint.condition.lock();
-    if waited < SILENCE || condition.spoke.is_some_and(|spoke| spoke >= begun) {
+    let mut health = endpoint.health.lock();
+    if waited < SILENCE_THRESHOLD || health.responded_at.is_some_and(|responded_at| responded_at >= begun) {
         return;
     }
-    if everyday {
+    if is_everyday {
         let error = UpstreamError::TimedOut { after: Duration::from_secs(waited.as_secs()) };
-        condition.fail(&error, begun, now);
-        drop(condition);
+        health.fail(&error, begun, now);
+        drop(health);
         warn(endpoint, &error);
     } else if let Some(identity) = &endpoint.identity {
-        drop(condition);
+        drop(health);
         identity.probe();
     }
 }
 
 fn warn(endpoint: &Endpoint, error: &UpstreamError) {
     let upstream = &endpoint.name;
-    if endpoint.said.is_due(error.as_str()) {
+    if endpoint.log_throttle.is_due(error.as_str()) {
         warn!(%error, %upstream, "upstream failed");
     } else {
         debug!(%error, %upstream, "upstream failed");
     }
 }
 
-// === impl Begun ===
+// === impl PendingAttempt ===
 
-impl Drop for Begun<'_> {
+impl Drop for PendingAttempt<'_> {
     fn drop(&mut self) {
-        if !self.heeded {
+        if !self.is_recorded {
             self.span.record("outcome", metrics::CUT_OFF);
             for call in self.calls {
                 self.endpoint.metrics.call_cut_off(call.method.as_str());
             }
-            cut_off(self.endpoint, self.at, self.everyday);
+            record_cut_off(self.endpoint, self.at, self.is_everyday);
         }
-        self.endpoint.condition.lock().breaker.abandon(self.at);
+        self.endpoint.health.lock().breaker.abandon(self.at);
     }
 }
 
-// === impl Methods ===
+// === impl MethodList ===
 
-impl fmt::Display for Methods<'_> {
+impl fmt::Display for MethodList<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut named = Vec::with_capacity(MOST_NAMED);
+        let mut named = Vec::with_capacity(MAX_METHODS);
         for call in self.0 {
             let name = MethodLabel::of(call.method.as_str()).as_str();
             if named.contains(&name) {
                 continue;
             }
-            if named.len() == MOST_NAMED {
+            if named.len() == MAX_METHODS {
                 named.push("…");
                 break;
             }
@@ -343,7 +343,7 @@ mod tests {
 
     fn shown(methods: &[&'static str]) -> String {
         let call = |method: &&'static str| Call::new(MethodName::from(*method), Params::EMPTY);
-        Methods(&methods.iter().map(call).collect()).to_string()
+        MethodList(&methods.iter().map(call).collect()).to_string()
     }
 
     #[test]

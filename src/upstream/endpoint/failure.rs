@@ -10,14 +10,14 @@ const LARGE_CALL: usize = 256 * 1024;
 /// Does this failure of a call speak against the endpoint, so that it is left alone after a few?
 ///
 /// A client chooses its calls: what it can have any node say to it must not take the node from the others.
-pub(in crate::upstream) fn is_fault(call: &Call, error: &UpstreamError) -> bool {
+pub(in crate::upstream) fn counts_against_endpoint(call: &Call, error: &UpstreamError) -> bool {
     match error {
         // A head, a block, a count are never as large as that, and another may say it with less around it.
         UpstreamError::TooLarge { is_batch, .. } => call.has_known_shape() && !is_batch,
         // Cut off while it was being sent, perhaps for what was sent.
         UpstreamError::Broken(_) if call.params.as_bytes().len() > LARGE_CALL => false,
         UpstreamError::Refused { status, .. } | UpstreamError::Status(status) => match *status {
-            status if is_about_size(status) => false,
+            status if is_about_request_size(status) => false,
             // Whoever asks, and whatever for.
             StatusCode::UNAUTHORIZED
             | StatusCode::PAYMENT_REQUIRED
@@ -25,7 +25,7 @@ pub(in crate::upstream) fn is_fault(call: &Call, error: &UpstreamError) -> bool 
             | StatusCode::BAD_GATEWAY
             | StatusCode::SERVICE_UNAVAILABLE => true,
             // A provider may sell some methods only to some; these it sells to all.
-            StatusCode::FORBIDDEN => call.is_everyday() || call.executes(),
+            StatusCode::FORBIDDEN => call.is_everyday() || call.runs_client_code(),
             _ => call.is_everyday(),
         },
         error => error.is_endpoints_fault(),
@@ -33,7 +33,7 @@ pub(in crate::upstream) fn is_fault(call: &Call, error: &UpstreamError) -> bool 
 }
 
 /// Is it what was sent that is too large, or makes no sense?
-pub(in crate::upstream) fn is_about_size(status: StatusCode) -> bool {
+pub(in crate::upstream) fn is_about_request_size(status: StatusCode) -> bool {
     matches!(
         status,
         StatusCode::BAD_REQUEST

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::super::{Call, RateConfig, UpstreamError, node_error as limited};
+use super::super::{Call, RateConfig, UpstreamError, node_error};
 use crate::{
     backoff::Backoff,
     breaker::{Breaker, Policy},
@@ -25,43 +25,43 @@ const BREAKER: Policy = Policy {
 
 /// For so many failures a call counts that waited for nothing when one before it had already: the two of them are too
 /// many, since each costs its caller the whole of its time.
-const HANG: u32 = BREAKER.failures - 1;
+const HANG_FAILURES: u32 = BREAKER.failures - 1;
 
 /// What an answer that cannot be right costs in the choice, in answers that did not come.
-pub(super) const DISTRUST: u32 = 2;
+pub(super) const MISMATCH_PENALTY: u32 = 2;
 
 /// Pause where a node limits its rate and does not say for how long.
-const LIMITED: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(64));
+const RATE_LIMIT_BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(64));
 
 /// How long a head that an endpoint showed says that it is behind: it may have caught up since.
-const BEHIND: Duration = Duration::from_secs(2);
+const BEHIND_TTL: Duration = Duration::from_secs(2);
 
 /// History is forgotten in one piece: with a block that is gone, so many above it are taken to be. Else who
 /// reads upwards would ask in vain for every one.
-const GONE_TOGETHER: u64 = 64;
+const PRUNED_SPAN: u64 = 64;
 
 /// How long what an endpoint has forgotten is not asked of it: behind a balancer it may have been another node that had,
 /// and a node may be given its history back.
-const FORGOTTEN: Duration = Duration::from_secs(10 * 60);
+const PRUNED_TTL: Duration = Duration::from_secs(10 * 60);
 
 /// What is known of how an endpoint does.
 #[derive(Debug)]
-pub(super) struct Condition {
+pub(super) struct EndpointHealth {
     pub(super) breaker: Breaker,
     pub(super) rate: Option<RateConfig>,
     pub(super) bucket: Option<TokenBucket>,
     /// It asked for a pause until then.
     pub(super) paused: Option<Instant>,
     /// Pauses in a row of which it did not say how long they are.
-    pub(super) limits: Backoff,
+    pub(super) pause_backoff: Backoff,
     /// When it last let a call wait for nothing, if it has answered nothing since.
-    pub(super) hung: Option<Instant>,
+    pub(super) hung_at: Option<Instant>,
     /// When it last said anything to a call, be it wrong.
-    pub(super) spoke: Option<Instant>,
+    pub(super) responded_at: Option<Instant>,
     /// Refusals in a row that may have been of a client's making.
-    pub(super) refused: u32,
+    pub(super) refusals: u32,
     /// Answers in a row that could not be right.
-    pub(super) wrong: u32,
+    pub(super) mismatches: u32,
     /// When it last failed, or said what cannot be right.
     pub(super) failed: Option<Instant>,
     pub(super) last_error: Option<UpstreamError>,
@@ -72,12 +72,12 @@ pub(super) struct Condition {
     /// When it last said that this is its head: a block that was asked for says nothing of those above it.
     pub(super) head_seen: Option<Instant>,
     /// What is below it has forgotten, as far as can be told, and when it last said so.
-    pub(super) floor: Option<(BlockNumber, Instant)>,
+    pub(super) pruned_below: Option<(BlockNumber, Instant)>,
 }
 
-// === impl Condition ===
+// === impl EndpointHealth ===
 
-impl Condition {
+impl EndpointHealth {
     /// Nothing is known yet, but how often it may be asked.
     pub(super) fn new(rate: Option<RateConfig>) -> Self {
         Self {
@@ -85,17 +85,17 @@ impl Condition {
             rate,
             bucket: rate.map(bucket),
             paused: None,
-            limits: LIMITED,
-            hung: None,
-            spoke: None,
-            refused: 0,
-            wrong: 0,
+            pause_backoff: RATE_LIMIT_BACKOFF,
+            hung_at: None,
+            responded_at: None,
+            refusals: 0,
+            mismatches: 0,
             failed: None,
             last_error: None,
             last_mismatch: None,
             head: None,
             head_seen: None,
-            floor: None,
+            pruned_below: None,
         }
     }
 
@@ -108,28 +108,29 @@ impl Condition {
 
     /// Is it known to be behind this block?
     pub(super) fn is_behind(&self, block: BlockNumber, now: Instant) -> bool {
-        let is_news = self.head_seen.is_some_and(|seen| now < seen + BEHIND);
+        let is_news = self.head_seen.is_some_and(|seen| now < seen + BEHIND_TTL);
         is_news && self.head.is_some_and(|head| head < block)
     }
 
     /// Forgets what blocks it has and has not.
     pub(super) fn forget_heights(&mut self) {
-        (self.head, self.head_seen, self.floor) = (None, None, None);
+        (self.head, self.head_seen, self.pruned_below) = (None, None, None);
     }
 
     /// Is it known to have forgotten this block?
-    pub(super) fn has_forgotten(&self, block: BlockNumber, now: Instant) -> bool {
-        self.floor.is_some_and(|(floor, said)| block < floor && now < said + FORGOTTEN)
+    pub(super) fn has_pruned(&self, block: BlockNumber, now: Instant) -> bool {
+        self.pruned_below
+            .is_some_and(|(pruned_below, since)| block < pruned_below && now < since + PRUNED_TTL)
     }
 
     /// A call that began then failed in a way that speaks against it.
     pub(super) fn fail(&mut self, error: &UpstreamError, begun: Instant, now: Instant) {
         let hangs = matches!(error, UpstreamError::TimedOut { .. });
         // Those that wait at the same time, on one connection that is dead, wait for the same.
-        let again = hangs && self.hung.is_some_and(|hung| hung <= begun);
-        self.breaker.fail(if again { HANG } else { 1 }, now);
+        let again = hangs && self.hung_at.is_some_and(|hung_at| hung_at <= begun);
+        self.breaker.fail(if again { HANG_FAILURES } else { 1 }, now);
         if hangs {
-            self.hung = Some(now);
+            self.hung_at = Some(now);
         }
         self.failed = Some(now);
         self.last_error = Some(error.clone());
@@ -139,28 +140,29 @@ impl Condition {
     /// each time: it may mean the day's quota.
     pub(super) fn pause(&mut self, retry_after: Option<Duration>, now: Instant) {
         let is_new = self.paused.is_none_or(|until| until <= now);
-        let after = retry_after
-            .unwrap_or_else(|| if is_new { self.limits.next_pause() } else { self.limits.last_pause() });
-        self.paused = self.paused.max(Some(now + after.min(limited::LONGEST)));
+        let after = retry_after.unwrap_or_else(|| {
+            if is_new { self.pause_backoff.next_pause() } else { self.pause_backoff.last_pause() }
+        });
+        self.paused = self.paused.max(Some(now + after.min(node_error::MAX_PAUSE)));
     }
 
     /// Takes in what an answer shows of what it has.
     pub(super) fn learn(&mut self, call: &Call, answer: &Answer, verdict: Option<&Verdict>, now: Instant) {
-        if let (Answer::Error(error), Some(block)) = (answer, call.need.block)
-            && limited::is_pruned(error)
+        if let (Answer::Error(error), Some(block)) = (answer, call.requirements.block)
+            && node_error::is_pruned(error)
         {
-            let floor = BlockNumber(block.0.saturating_add(GONE_TOGETHER));
-            let before = self.floor.filter(|(_, said)| now < *said + FORGOTTEN);
+            let pruned_below = BlockNumber(block.0.saturating_add(PRUNED_SPAN));
+            let before = self.pruned_below.filter(|(_, since)| now < *since + PRUNED_TTL);
             // What is said of a lower block says nothing new of those above it.
-            if before.is_none_or(|(before, _)| before <= floor) {
-                self.floor = Some((floor, now));
+            if before.is_none_or(|(before, _)| before <= pruned_below) {
+                self.pruned_below = Some((pruned_below, now));
             }
         }
         let Some(Verdict::Passed(content) | Verdict::Unproved(_, Some(content))) = verdict else { return };
         let Some(shown) = content.home().filter(|_| !content.is_single()) else { return };
         let shown = shown.number;
         // A head is asked for by its tag: then what it shows is all that it has.
-        if call.need.is_head {
+        if call.requirements.is_head {
             (self.head, self.head_seen) = (Some(shown), Some(now));
         }
         self.head = self.head.max(Some(shown));

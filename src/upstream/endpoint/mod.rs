@@ -9,9 +9,9 @@ mod status;
 
 pub use self::status::{EndpointState, EndpointStatus};
 pub(super) use self::{
-    attempt::{Accepted, Attempted, ask_who, attempt},
-    failure::{is_about_size, is_fault},
+    attempt::{AcceptedAnswer, AttemptOutcomes, ask_identity, attempt},
+    failure::{counts_against_endpoint, is_about_request_size},
     node::Endpoint,
-    score::{Cost, Eligible},
+    score::{Availability, Score},
 };
 pub use crate::breaker::Health;

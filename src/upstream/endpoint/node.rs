@@ -14,13 +14,13 @@ use tower::load::{CompleteOnResponse, Load, PeakEwma};
 
 use super::{
     super::{
-        EndpointConfig, EndpointId, Need, UpstreamError,
+        EndpointConfig, EndpointId, Requirements, UpstreamError,
         identity::{IdentityProbe, PinnedChain},
         metrics::EndpointMetrics,
         transport::{ConnectionMonitor, EndpointAddress, Secrets, Transport, TransportSettings},
     },
-    Cost, Eligible, EndpointStatus,
-    health::{Condition, DISTRUST},
+    Availability, EndpointStatus, Score,
+    health::{EndpointHealth, MISMATCH_PENALTY},
 };
 use crate::{eth::BlockNumber, seldom::Seldom};
 
@@ -31,7 +31,7 @@ const DEFAULT_RTT: Duration = Duration::from_millis(100);
 const DECAY: Duration = Duration::from_secs(10);
 
 /// How long a failure counts in the choice: what is never asked again never shows that it has recovered.
-const GRUDGE: Duration = Duration::from_secs(5);
+const FAILURE_PENALTY_TTL: Duration = Duration::from_secs(5);
 
 /// One node.
 #[derive(Debug)]
@@ -45,12 +45,12 @@ pub(in crate::upstream) struct Endpoint {
     /// How its leaf was made.
     settings: Mutex<TransportSettings>,
     pub(super) transport: Mutex<PeakEwma<Transport>>,
-    pub(super) condition: Mutex<Condition>,
+    pub(super) health: Mutex<EndpointHealth>,
     pub(super) monitor: Arc<ConnectionMonitor>,
     /// Who it is. `None` where nobody cares.
     pub(super) identity: Option<IdentityProbe>,
     pub(super) metrics: EndpointMetrics,
-    pub(super) said: Seldom,
+    pub(super) log_throttle: Seldom,
 }
 
 // === impl Endpoint ===
@@ -76,16 +76,16 @@ impl Endpoint {
             priority: config.priority.into(),
             weight: config.weight.max(1).into(),
             settings: Mutex::new(settings),
-            transport: Mutex::new(measured(transport)),
-            condition: Mutex::new(Condition::new(config.rate)),
+            transport: Mutex::new(with_load(transport)),
+            health: Mutex::new(EndpointHealth::new(config.rate)),
             monitor: Arc::default(),
             metrics,
-            said: Seldom::default(),
+            log_throttle: Seldom::default(),
         }
     }
 
     /// Takes what is said of it anew. What is known of it stays: it is the same node.
-    pub(in crate::upstream) fn adopt(
+    pub(in crate::upstream) fn update(
         &self,
         config: &EndpointConfig,
         transport: Transport,
@@ -93,12 +93,12 @@ impl Endpoint {
     ) {
         self.priority.store(config.priority, Relaxed);
         self.weight.store(config.weight.max(1), Relaxed);
-        self.condition.lock().set_rate(config.rate);
+        self.health.lock().set_rate(config.rate);
         let mut before = self.settings.lock();
         // Else it goes on with the connections it has.
         if *before != settings {
             *before = settings;
-            *self.transport.lock() = measured(transport);
+            *self.transport.lock() = with_load(transport);
         }
     }
 
@@ -130,13 +130,13 @@ impl Endpoint {
 
     /// The highest block that it has shown.
     pub(in crate::upstream) fn head(&self) -> Option<BlockNumber> {
-        self.condition.lock().head
+        self.health.lock().head
     }
 
     /// The head that it has shown since then, if it has.
     pub(in crate::upstream) fn head_since(&self, then: Instant) -> Option<BlockNumber> {
-        let condition = self.condition.lock();
-        condition.head.filter(|_| condition.head_seen.is_some_and(|seen| seen >= then))
+        let health = self.health.lock();
+        health.head.filter(|_| health.head_seen.is_some_and(|seen| seen >= then))
     }
 
     pub(in crate::upstream) fn identity(&self) -> Option<&IdentityProbe> {
@@ -144,57 +144,62 @@ impl Endpoint {
     }
 
     pub(in crate::upstream) fn status(&self) -> EndpointStatus {
-        let condition = self.condition.lock();
+        let health = self.health.lock();
         EndpointStatus {
             name: self.name.clone(),
             id: self.id,
             priority: self.priority(),
             identity: self.identity.as_ref().map(IdentityProbe::state),
-            health: condition.breaker.health(Instant::now()),
-            head: condition.head,
-            last_error: condition.last_error.clone(),
-            last_mismatch: condition.last_mismatch.clone(),
-            paused: condition.paused.map(|until| until.saturating_duration_since(Instant::now())),
+            health: health.breaker.health(Instant::now()),
+            head: health.head,
+            last_error: health.last_error.clone(),
+            last_mismatch: health.last_mismatch.clone(),
+            paused: health.paused.map(|until| until.saturating_duration_since(Instant::now())),
         }
     }
 
     /// Why it last failed.
     pub(in crate::upstream) fn last_error(&self) -> Option<UpstreamError> {
-        self.condition.lock().last_error.clone()
+        self.health.lock().last_error.clone()
     }
 
     /// May it be asked for so many calls that need this?
-    pub(in crate::upstream) fn eligible(&self, calls: u32, need: Need, now: Instant) -> Eligible {
+    pub(in crate::upstream) fn availability(
+        &self,
+        calls: u32,
+        requirements: Requirements,
+        now: Instant,
+    ) -> Availability {
         if self.is_wrong_chain() {
-            return Eligible::No;
+            return Availability::Never;
         }
-        let condition = self.condition.lock();
-        if !condition.breaker.lets_pass(now) {
-            let is_tried_slowly = condition.breaker.is_tried_slowly(now);
-            drop(condition);
+        let health = self.health.lock();
+        if !health.breaker.lets_pass(now) {
+            let is_tried_slowly = health.breaker.is_tried_slowly(now);
+            drop(health);
             if is_tried_slowly {
                 self.probe();
             }
-            return Eligible::No;
+            return Availability::Never;
         }
-        let lacks = need.block.is_some_and(|block| condition.has_forgotten(block, now))
-            || need.block.max(need.head).is_some_and(|block| condition.is_behind(block, now));
-        let pause = condition.paused.map_or(Duration::ZERO, |until| until.saturating_duration_since(now));
+        let lacks_block = requirements.block.is_some_and(|block| health.has_pruned(block, now))
+            || requirements.block.max(requirements.head).is_some_and(|block| health.is_behind(block, now));
+        let pause = health.paused.map_or(Duration::ZERO, |until| until.saturating_duration_since(now));
         // The view of the chain goes first: there is always one left for it, if there can be more than one at all.
-        let tokens = calls.saturating_add(u32::from(!need.followed));
-        let wait = condition.bucket.map_or(Duration::ZERO, |bucket| bucket.wait(tokens, now)).max(pause);
+        let tokens = calls.saturating_add(u32::from(!requirements.primary));
+        let wait = health.bucket.map_or(Duration::ZERO, |bucket| bucket.wait(tokens, now)).max(pause);
         if !wait.is_zero() {
-            return Eligible::After(wait);
+            return Availability::After(wait);
         }
-        let failures = match condition.failed {
-            Some(failed) if now < failed + GRUDGE => {
-                condition.breaker.failures() + DISTRUST * condition.wrong
+        let failures = match health.failed {
+            Some(failed) if now < failed + FAILURE_PENALTY_TTL => {
+                health.breaker.failures() + MISMATCH_PENALTY * health.mismatches
             }
             _ => 0,
         };
-        drop(condition);
-        let unsure = self.identity.as_ref().is_some_and(|identity| !identity.is_confirmed());
-        Eligible::Yes(Cost { lacks, unsure, failures, load: self.transport.lock().load() })
+        drop(health);
+        let is_unconfirmed = self.identity.as_ref().is_some_and(|identity| !identity.is_confirmed());
+        Availability::Now(Score { lacks_block, is_unconfirmed, failures, load: self.transport.lock().load() })
     }
 
     /// It failed, and nobody may be asking: it is asked who it is, to see whether it is back. Nobody waits for that.
@@ -207,8 +212,8 @@ impl Endpoint {
     }
 
     /// Has it failed so often that it is left alone for now?
-    pub(in crate::upstream) fn is_left_alone(&self, now: Instant) -> bool {
-        !self.condition.lock().breaker.lets_pass(now)
+    pub(in crate::upstream) fn is_breaker_open(&self, now: Instant) -> bool {
+        !self.health.lock().breaker.lets_pass(now)
     }
 
     /// A call would rather ask it, if it were sure who it is: so it is asked that, for the calls to come.
@@ -226,6 +231,6 @@ impl Endpoint {
     }
 }
 
-fn measured(transport: Transport) -> PeakEwma<Transport> {
+fn with_load(transport: Transport) -> PeakEwma<Transport> {
     PeakEwma::new(transport, DEFAULT_RTT, DECAY.as_nanos() as f64, CompleteOnResponse::default())
 }

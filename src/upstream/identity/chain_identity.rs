@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde::Deserialize;
 
-use super::super::{Call, UpstreamError, node_error as limited, transport::Secrets};
+use super::super::{Call, UpstreamError, node_error, transport::Secrets};
 use crate::{
     eth::BlockHash,
     jsonrpc::{Answer, Params},
@@ -61,7 +61,7 @@ where
             UpstreamError::malformed("eth_getBlockByNumber", "a block with its hash", &secrets.redact(&block))
         })?),
         Ok(Answer::Error(error)) | Err(UpstreamError::Refused { error, .. })
-            if limited::is_absence(&error) =>
+            if node_error::is_absence(&error) =>
         {
             None
         }

@@ -41,7 +41,7 @@ pub(in crate::upstream) fn assemble(
         // Whatever the leaf does, it does not do it for longer.
         let transport = with_deadline(parts.transport, config.timeout);
         if let Some(endpoint) = again {
-            endpoint.adopt(&parts.config, transport, settings);
+            endpoint.update(&parts.config, transport, settings);
             return endpoint;
         }
         let name = unused(parts.name, &names);

@@ -8,8 +8,8 @@ use tracing::debug;
 
 use super::{
     super::{
-        Call, Calls, Config, EndpointId, EndpointStatus, Metrics, Need, UpstreamError,
-        endpoint::{Accepted, Attempted, Eligible, Endpoint, attempt},
+        Call, Calls, Config, EndpointId, EndpointStatus, Metrics, Requirements, UpstreamError,
+        endpoint::{AcceptedAnswer, AttemptOutcomes, Availability, Endpoint, attempt},
         identity::PinnedChain,
     },
     endpoint_set::{Candidates, EndpointSet, Wanted},
@@ -69,9 +69,9 @@ impl Pool {
     }
 
     /// Sends calls to an endpoint, and those that fail to others, as far as that is safe and may help.
-    pub(in crate::upstream) async fn send(&self, calls: &Calls) -> Attempted {
+    pub(in crate::upstream) async fn send(&self, calls: &Calls) -> AttemptOutcomes {
         self.retries.deposit();
-        let mut done: Vec<Option<Result<Accepted, UpstreamError>>> = vec![None; calls.len()];
+        let mut done: Vec<Option<Result<AcceptedAnswer, UpstreamError>>> = vec![None; calls.len()];
         let mut left: Vec<usize> = (0..calls.len()).collect();
         let mut tried = Vec::new();
         let (mut patience, mut backoff) = (self.max_wait, BACKOFF);
@@ -93,8 +93,8 @@ impl Pool {
                 again = left.iter().map(|at| calls[*at].clone()).collect();
                 &again
             };
-            let need = combined_requirements(sending);
-            let wanted = Wanted { calls: sending.len() as u32, need, tried: &tried };
+            let requirements = combined_requirements(sending);
+            let wanted = Wanted { calls: sending.len() as u32, requirements, tried: &tried };
             let endpoint = match self.choose(wanted, patience).await {
                 Ok(endpoint) => endpoint,
                 Err(error) => {
@@ -104,9 +104,9 @@ impl Pool {
                     break;
                 }
             };
-            let attempted = self.attempt(&endpoint, sending, need, &mut tried).await;
+            let attempted = self.attempt(&endpoint, sending, requirements, &mut tried).await;
             let failed = |(call, outcome)| is_failure(call, outcome);
-            if need.followed && sending.iter().zip(&attempted).any(failed) {
+            if requirements.primary && sending.iter().zip(&attempted).any(failed) {
                 self.primary.leave(endpoint.id());
             }
             let mut once_more = Vec::new();
@@ -117,7 +117,7 @@ impl Pool {
                 // Of an error, too, one other is asked for its opinion.
                 let doubted = done[*at].as_ref().is_some_and(|before| was_in_doubt(call, before));
                 // A head that cannot be proved is as good as another's, and another's may be older.
-                let is_settled = was_null || doubted || (call.need.is_head && is_unproved(&outcome));
+                let is_settled = was_null || doubted || (call.requirements.is_head && is_unproved(&outcome));
                 let why = another(call, &outcome);
                 if let Some(why) = why.filter(|_| !is_settled) {
                     is_retry |= why == Another::Retry;
@@ -150,13 +150,13 @@ impl Pool {
         &self,
         id: EndpointId,
         call: Call,
-    ) -> Option<Result<Accepted, UpstreamError>> {
+    ) -> Option<Result<AcceptedAnswer, UpstreamError>> {
         let pick = |now, _| {
             let endpoint = self.endpoints.get(id).ok_or(None)?;
-            match endpoint.eligible(1, Need::default(), now) {
-                Eligible::Yes(_) => Ok(endpoint),
-                Eligible::After(wait) => Err(Some(wait)),
-                Eligible::No => Err(None),
+            match endpoint.availability(1, Requirements::default(), now) {
+                Availability::Now(_) => Ok(endpoint),
+                Availability::After(wait) => Err(Some(wait)),
+                Availability::Never => Err(None),
             }
         };
         match self.wait_for(self.max_wait, pick).await {
@@ -174,13 +174,13 @@ impl Pool {
         &self,
         endpoint: &Endpoint,
         calls: &Calls,
-        need: Need,
+        requirements: Requirements,
         tried: &mut Vec<EndpointId>,
-    ) -> Attempted {
+    ) -> AttemptOutcomes {
         tried.push(endpoint.id());
         match &self.hedge {
             None => attempt(endpoint, calls).await,
-            Some(hedge) => self.hedged(hedge, endpoint, calls, need, tried).await,
+            Some(hedge) => self.hedged(hedge, endpoint, calls, requirements, tried).await,
         }
     }
 
@@ -189,18 +189,18 @@ impl Pool {
         hedge: &Hedge,
         endpoint: &Endpoint,
         calls: &Calls,
-        need: Need,
+        requirements: Requirements,
         tried: &mut Vec<EndpointId>,
-    ) -> Attempted {
+    ) -> AttemptOutcomes {
         // Boxed: two attempts need room for two futures, and hedging is off by default.
         let first = Box::pin(attempt(endpoint, calls));
         // The one that is followed has no equal: another's answer may be of another branch.
-        let may_hedge = calls.iter().all(Call::is_repeatable) && !need.followed;
+        let may_hedge = calls.iter().all(Call::is_repeatable) && !requirements.primary;
         let second = may_hedge.then_some(|after: Duration| {
             if !calls.iter().any(Call::is_awaited) {
                 return None;
             }
-            let other = self.second(Wanted { calls: calls.len() as u32, need, tried })?;
+            let other = self.second(Wanted { calls: calls.len() as u32, requirements, tried })?;
             tried.push(other.id());
             self.metrics.hedged();
             debug!(slow = %endpoint.name(), upstream = %other.name(), ?after, "asking another as well");
@@ -218,8 +218,8 @@ impl Pool {
         if wanted.tried.len() >= MOST_ATTEMPTS {
             return None;
         }
-        let mut eligible = self.endpoints.eligible(wanted, Instant::now()).eligible;
-        eligible.retain(|(cost, _)| cost.is_fit());
+        let mut eligible = self.endpoints.candidates(wanted, Instant::now()).eligible;
+        eligible.retain(|(score, _)| score.is_fit());
         let other = two_choices(&eligible)?;
         self.retries.withdraw().then(|| other.clone())
     }
@@ -258,15 +258,15 @@ impl Pool {
         now: Instant,
         left: Duration,
     ) -> Result<Arc<Endpoint>, Option<Duration>> {
-        let Candidates { eligible, wait } = self.endpoints.eligible(wanted, now);
-        let Wanted { need, .. } = wanted;
-        let endpoint = if need.followed || need.forwarded {
+        let Candidates { eligible, wait } = self.endpoints.candidates(wanted, now);
+        let Wanted { requirements, .. } = wanted;
+        let endpoint = if requirements.primary || requirements.forwarded {
             self.primary.pick(&eligible, wanted, now, left).map_err(|own| own.or(wait))?
         } else {
             two_choices(&eligible).cloned().ok_or(wait)?
         };
-        if !need.followed {
-            let unsure = eligible.iter().filter(|(cost, _)| cost.is_unsure()).map(|(_, other)| other);
+        if !requirements.primary {
+            let unsure = eligible.iter().filter(|(score, _)| score.is_unconfirmed()).map(|(_, other)| other);
             unsure
                 .filter(|other| other.priority() <= endpoint.priority())
                 .for_each(|other| other.recheck_now());
@@ -285,13 +285,13 @@ impl Pool {
 }
 
 /// What calls that travel together need.
-fn combined_requirements(calls: &Calls) -> Need {
-    Need {
-        block: calls.iter().filter_map(|call| call.need.block).max(),
-        head: calls.iter().filter_map(|call| call.need.head).max(),
-        followed: calls.iter().any(|call| call.need.followed),
-        forwarded: calls.iter().any(|call| call.need.forwarded),
+fn combined_requirements(calls: &Calls) -> Requirements {
+    Requirements {
+        block: calls.iter().filter_map(|call| call.requirements.block).max(),
+        head: calls.iter().filter_map(|call| call.requirements.head).max(),
+        primary: calls.iter().any(|call| call.requirements.primary),
+        forwarded: calls.iter().any(|call| call.requirements.forwarded),
         filter: calls.iter().any(Call::is_filter),
-        ..Need::default()
+        ..Requirements::default()
     }
 }

@@ -7,8 +7,8 @@ use futures_util::future::join_all;
 use tokio::{sync::watch, time::Instant};
 
 use super::super::{
-    Call, EndpointId, EndpointStatus, Need, UpstreamError,
-    endpoint::{Cost, Eligible, Endpoint, ask_who},
+    Call, EndpointId, EndpointStatus, Requirements, UpstreamError,
+    endpoint::{Availability, Endpoint, Score, ask_identity},
     identity::{IdentityProbe, IdentityState, PinnedChain},
 };
 use crate::{eth::BlockNumber, jsonrpc::Answer};
@@ -27,7 +27,7 @@ pub(in crate::upstream) struct Wanted<'a> {
     /// So many calls.
     pub(in crate::upstream) calls: u32,
     /// What they need together.
-    pub(in crate::upstream) need: Need,
+    pub(in crate::upstream) requirements: Requirements,
     /// Not one of these.
     pub(in crate::upstream) tried: &'a [EndpointId],
 }
@@ -35,7 +35,7 @@ pub(in crate::upstream) struct Wanted<'a> {
 /// Who can be asked.
 pub(in crate::upstream) struct Candidates {
     /// Now.
-    pub(in crate::upstream) eligible: Vec<(Cost, Arc<Endpoint>)>,
+    pub(in crate::upstream) eligible: Vec<(Score, Arc<Endpoint>)>,
     /// How long until another can, if that is known.
     pub(in crate::upstream) wait: Option<Duration>,
 }
@@ -45,7 +45,7 @@ pub(in crate::upstream) struct Candidates {
 impl<'a> Wanted<'a> {
     /// One call that needs nothing but another endpoint than these.
     pub(in crate::upstream) fn another_than(tried: &'a [EndpointId]) -> Self {
-        Self { calls: 1, need: Need::default(), tried }
+        Self { calls: 1, requirements: Requirements::default(), tried }
     }
 }
 
@@ -86,19 +86,21 @@ impl EndpointSet {
     }
 
     /// Those that can be asked now, and those that can be later.
-    pub(in crate::upstream) fn eligible(
+    pub(in crate::upstream) fn candidates(
         &self,
-        Wanted { calls, need, tried }: Wanted<'_>,
+        Wanted { calls, requirements, tried }: Wanted<'_>,
         now: Instant,
     ) -> Candidates {
         let endpoints = self.list.load();
         let mut wait = None;
         let mut eligible = Vec::with_capacity(endpoints.len());
         for endpoint in endpoints.iter().filter(|endpoint| !tried.contains(&endpoint.id())) {
-            match endpoint.eligible(calls, need, now) {
-                Eligible::Yes(cost) => eligible.push((cost, endpoint.clone())),
-                Eligible::After(after) => wait = Some(wait.map_or(after, |wait: Duration| wait.min(after))),
-                Eligible::No => {}
+            match endpoint.availability(calls, requirements, now) {
+                Availability::Now(score) => eligible.push((score, endpoint.clone())),
+                Availability::After(after) => {
+                    wait = Some(wait.map_or(after, |wait: Duration| wait.min(after)))
+                }
+                Availability::Never => {}
             }
         }
         Candidates { eligible, wait }
@@ -187,7 +189,7 @@ impl EndpointSet {
 }
 
 async fn ask_one(endpoint: &Endpoint, call: Call) -> Result<Answer, UpstreamError> {
-    let mut attempted = ask_who(endpoint, &vec![call]).await;
+    let mut attempted = ask_identity(endpoint, &vec![call]).await;
     let outcome = attempted.pop().unwrap_or(Err(UpstreamError::Empty));
     outcome.map(|accepted| accepted.answer)
 }

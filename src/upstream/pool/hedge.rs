@@ -17,9 +17,9 @@ use tokio::time::{self, Instant};
 use super::{
     super::{
         Calls, Percentile,
-        endpoint::{Accepted, Attempted},
+        endpoint::{AcceptedAnswer, AttemptOutcomes},
     },
-    retry as again,
+    retry,
 };
 use crate::jsonrpc::Answer;
 
@@ -44,7 +44,7 @@ pub(in crate::upstream) struct Hedge {
 /// What came of a race.
 #[derive(Debug)]
 pub(in crate::upstream) struct Raced {
-    pub(in crate::upstream) attempted: Attempted,
+    pub(in crate::upstream) attempted: AttemptOutcomes,
     /// Was it the second that answered?
     pub(in crate::upstream) second_won: bool,
 }
@@ -72,10 +72,10 @@ impl Hedge {
 
     /// Returns the outcome of `first`. If that is late, has `second` begin another attempt, and returns the first good
     /// outcome, or the better one for each call. `second` may refuse; without it, `first` is waited for.
-    pub(in crate::upstream) async fn attempt<S: Future<Output = Attempted>>(
+    pub(in crate::upstream) async fn attempt<S: Future<Output = AttemptOutcomes>>(
         &self,
         calls: &Calls,
-        first: impl Future<Output = Attempted>,
+        first: impl Future<Output = AttemptOutcomes>,
         second: Option<impl FnOnce(Duration) -> Option<S>>,
     ) -> Raced {
         let begun = Instant::now();
@@ -95,7 +95,7 @@ impl Hedge {
     }
 
     /// The same attempt, counted by the time it takes. One that fails says nothing of how long answers take.
-    async fn timed(&self, attempt: impl Future<Output = Attempted>) -> Attempted {
+    async fn timed(&self, attempt: impl Future<Output = AttemptOutcomes>) -> AttemptOutcomes {
         let begun = Instant::now();
         let attempted = attempt.await;
         if attempted.iter().all(Result::is_ok) {
@@ -118,8 +118,8 @@ impl Hedge {
 /// Whoever is not waited for any more is dropped.
 async fn race<'a, F, S>(calls: &Calls, first: Pin<&'a mut F>, second: Pin<&'a mut S>) -> Raced
 where
-    F: Future<Output = Attempted>,
-    S: Future<Output = Attempted>,
+    F: Future<Output = AttemptOutcomes>,
+    S: Future<Output = AttemptOutcomes>,
 {
     match select(first, second).await {
         Either::Left((one, _)) if is_good(calls, &one) => Raced { attempted: one, second_won: false },
@@ -137,18 +137,18 @@ where
 }
 
 /// Has every call a result that nobody else would better?
-fn is_good(calls: &Calls, attempted: &Attempted) -> bool {
+fn is_good(calls: &Calls, attempted: &AttemptOutcomes) -> bool {
     calls.iter().zip(attempted).all(|(call, outcome)| {
-        matches!(outcome, Ok(Accepted { answer: Answer::Result(_), .. }))
-            && !again::is_worth_another(call, outcome)
+        matches!(outcome, Ok(AcceptedAnswer { answer: Answer::Result(_), .. }))
+            && !retry::is_worth_another(call, outcome)
     })
 }
 
 /// For each call the better outcome, the first's if they are equal.
-fn better(one: Attempted, two: Attempted) -> Attempted {
+fn better(one: AttemptOutcomes, two: AttemptOutcomes) -> AttemptOutcomes {
     one.into_iter()
         .zip(two)
-        .map(|(one, two)| if again::worth(&two) > again::worth(&one) { two } else { one })
+        .map(|(one, two)| if retry::worth(&two) > retry::worth(&one) { two } else { one })
         .collect()
 }
 

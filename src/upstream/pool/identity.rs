@@ -114,7 +114,8 @@ impl Identity {
             let now = Instant::now();
             // At first contact there is nothing to serve without it, and it is waited for.
             let is_pinned = self.0.pinned_chain().pinned().is_some();
-            let is_out = |endpoint: &Arc<Endpoint>| endpoint.is_left_alone(now) || endpoint.is_wrong_chain();
+            let is_out =
+                |endpoint: &Arc<Endpoint>| endpoint.is_breaker_open(now) || endpoint.is_wrong_chain();
             if is_pinned && endpoints.iter().all(is_out) {
                 // Whoever comes next may find one that is back. A stranger answers, and each time that it is asked is
                 // paid for: so it is now and then.

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use super::super::endpoint::{Cost, Endpoint};
+use super::super::endpoint::{Endpoint, Score};
 
 /// Of the first in order that are fit, the better of two at random: nearly as good as the best of all, and no
 /// herd runs after the one that was best a moment ago.
-pub(in crate::upstream) fn two_choices(eligible: &[(Cost, Arc<Endpoint>)]) -> Option<&Arc<Endpoint>> {
-    let fit = eligible.iter().filter(|(cost, _)| cost.is_fit());
+pub(in crate::upstream) fn two_choices(eligible: &[(Score, Arc<Endpoint>)]) -> Option<&Arc<Endpoint>> {
+    let fit = eligible.iter().filter(|(score, _)| score.is_fit());
     let first = fit.map(|(_, endpoint)| endpoint.priority()).min();
     let mut group: Vec<_> = eligible
         .iter()
-        .filter(|(cost, endpoint)| first.is_none_or(|first| cost.is_fit() && endpoint.priority() == first))
+        .filter(|(score, endpoint)| first.is_none_or(|first| score.is_fit() && endpoint.priority() == first))
         .collect();
     let one = draw(&mut group)?;
     let two = draw(&mut group).unwrap_or(one);
@@ -19,7 +19,7 @@ pub(in crate::upstream) fn two_choices(eligible: &[(Cost, Arc<Endpoint>)]) -> Op
 }
 
 /// Takes one out, at random by weight.
-fn draw<'a>(group: &mut Vec<&'a (Cost, Arc<Endpoint>)>) -> Option<&'a (Cost, Arc<Endpoint>)> {
+fn draw<'a>(group: &mut Vec<&'a (Score, Arc<Endpoint>)>) -> Option<&'a (Score, Arc<Endpoint>)> {
     let total: u64 = group.iter().map(|(_, endpoint)| u64::from(endpoint.weight())).sum();
     let mut left = fastrand::u64(..total.max(1));
     let at = group.iter().position(|(_, endpoint)| {

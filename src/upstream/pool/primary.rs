@@ -20,7 +20,7 @@ use tracing::{debug, info, warn};
 use super::{
     super::{
         Call, Calls, EndpointId,
-        endpoint::{Cost, Eligible, Endpoint, attempt},
+        endpoint::{Availability, Endpoint, Score, attempt},
         identity::IdentityProbe,
     },
     endpoint_set::{EndpointSet, Wanted},
@@ -40,10 +40,10 @@ pub(in crate::upstream) struct Primary {
     /// How long a call waits for an endpoint that is at its rate.
     max_wait: Duration,
     state: Mutex<State>,
-    said: Seldom,
+    log_throttle: Seldom,
 }
 
-/// Held while one is chosen, so that two calls do not choose two.
+/// Locked while one is chosen, so that two calls do not choose two.
 #[derive(Debug, Default)]
 struct State {
     endpoint: Option<EndpointId>,
@@ -55,7 +55,7 @@ struct State {
 
 impl Primary {
     pub(super) fn new(endpoints: Arc<EndpointSet>, max_wait: Duration) -> Self {
-        Self { endpoints, max_wait, state: Mutex::default(), said: Seldom::default() }
+        Self { endpoints, max_wait, state: Mutex::default(), log_throttle: Seldom::default() }
     }
 
     /// The one that is followed.
@@ -67,8 +67,8 @@ impl Primary {
     /// known to lack, or has been asked for already, another is asked, and not followed for that.
     pub(in crate::upstream) fn pick(
         &self,
-        eligible: &[(Cost, Arc<Endpoint>)],
-        Wanted { calls, need, tried }: Wanted<'_>,
+        eligible: &[(Score, Arc<Endpoint>)],
+        Wanted { calls, requirements, tried }: Wanted<'_>,
         now: Instant,
         left: Duration,
     ) -> Result<Arc<Endpoint>, Option<Duration>> {
@@ -77,21 +77,21 @@ impl Primary {
             if tried.contains(&current.id()) {
                 return two_choices(eligible).cloned().ok_or(None);
             }
-            match current.eligible(calls, need, now) {
-                Eligible::Yes(cost) if cost.lacks() && !need.filter => {
-                    let has_it = eligible.iter().filter(|(cost, _)| !cost.lacks());
+            match current.availability(calls, requirements, now) {
+                Availability::Now(score) if score.lacks_block() && !requirements.filter => {
+                    let has_it = eligible.iter().filter(|(score, _)| !score.lacks_block());
                     let has_it: Vec<_> = has_it.cloned().collect();
                     return Ok(two_choices(&has_it).cloned().unwrap_or(current));
                 }
-                Eligible::Yes(_) => return Ok(current),
-                Eligible::After(wait) if wait <= if need.filter { self.max_wait } else { left } => {
+                Availability::Now(_) => return Ok(current),
+                Availability::After(wait) if wait <= if requirements.filter { self.max_wait } else { left } => {
                     return Err(Some(wait));
                 }
                 // So many wait for it that this one has waited long enough: it does well all the same.
-                Eligible::After(wait) if wait <= self.max_wait => {
+                Availability::After(wait) if wait <= self.max_wait => {
                     return two_choices(eligible).cloned().ok_or(Some(wait));
                 }
-                Eligible::After(..) | Eligible::No => {}
+                Availability::After(..) | Availability::Never => {}
             }
         }
         let endpoint = two_choices(eligible).cloned().ok_or(None)?;
@@ -108,8 +108,8 @@ impl Primary {
         if followed.endpoint != Some(id) {
             return;
         }
-        let others = self.endpoints.eligible(Wanted::another_than(&[id]), now).eligible;
-        let fit: Vec<_> = others.iter().filter(|(cost, _)| cost.is_fit()).cloned().collect();
+        let others = self.endpoints.candidates(Wanted::another_than(&[id]), now).eligible;
+        let fit: Vec<_> = others.iter().filter(|(score, _)| score.is_fit()).cloned().collect();
         if let Some(endpoint) = two_choices(&fit) {
             followed.follow(endpoint.id(), now);
             self.say(endpoint);
@@ -125,9 +125,9 @@ impl Primary {
         than: EndpointId,
         call: Call,
     ) -> Option<(EndpointId, Option<Verdict>)> {
-        let mut eligible = self.endpoints.eligible(Wanted::another_than(&[than]), Instant::now()).eligible;
+        let mut eligible = self.endpoints.candidates(Wanted::another_than(&[than]), Instant::now()).eligible;
         // Who it is it is asked first, if that is in doubt; nobody waits for this.
-        eligible.retain(|(cost, _)| cost.is_well());
+        eligible.retain(|(score, _)| score.is_healthy());
         let other = two_choices(&eligible)?;
         let accepted = attempt(other, &vec![call]).await.pop()?.ok()?;
         Some((other.id(), accepted.verdict))
@@ -139,7 +139,7 @@ impl Primary {
         let mut followed = self.state.lock();
         if followed.endpoint == Some(of) {
             followed.follow(other.id(), Instant::now());
-            if self.said.is_due("further") {
+            if self.log_throttle.is_due("further") {
                 warn!(upstream = %other.name(), "the head stood still where the chain was followed, and is further here: it is followed here from now on");
             }
         }
@@ -148,7 +148,9 @@ impl Primary {
     /// Beside a call for the head, now and then: does one that comes before the one that is followed do well again, and
     /// is it as far? Then it is followed from now on. Waits for nothing.
     pub(in crate::upstream) fn look_back(self: &Arc<Self>, calls: &Calls) {
-        let Some(head) = calls.iter().find(|call| call.need.is_head && call.is_awaited()) else { return };
+        let Some(head) = calls.iter().find(|call| call.requirements.is_head && call.is_awaited()) else {
+            return;
+        };
         let now = Instant::now();
         let (first, from) = {
             let mut followed = self.state.lock();
@@ -159,10 +161,10 @@ impl Primary {
         let (this, calls) = (self.clone(), vec![head.clone().without_context()]);
         tokio::spawn(async move {
             let attempted = attempt(&first, &calls).await;
-            let is_well = attempted.iter().all(|outcome| outcome.is_ok() && !is_null(outcome));
+            let is_healthy = attempted.iter().all(|outcome| outcome.is_ok() && !is_null(outcome));
             let shown = first.head_since(now);
             let mut followed = this.state.lock();
-            if is_well
+            if is_healthy
                 && shown.is_some()
                 && followed.endpoint == Some(from.id())
                 && shown >= from.head()
@@ -188,8 +190,8 @@ impl Primary {
         if self.endpoints.load().iter().all(|other| other.priority() >= current.priority()) {
             return None;
         }
-        let eligible = self.endpoints.eligible(Wanted::another_than(&[current.id()]), now).eligible;
-        let well = eligible.iter().filter(|(cost, _)| cost.is_fit() && cost.is_well());
+        let eligible = self.endpoints.candidates(Wanted::another_than(&[current.id()]), now).eligible;
+        let well = eligible.iter().filter(|(score, _)| score.is_fit() && score.is_healthy());
         let first = well.map(|(_, endpoint)| endpoint).min_by_key(|endpoint| endpoint.priority())?;
         (first.priority() < current.priority()).then(|| (first.clone(), current))
     }
@@ -197,7 +199,7 @@ impl Primary {
     /// Two that fail by turns would else fill the log.
     fn say(&self, upstream: &Endpoint) {
         let upstream = upstream.name();
-        if self.said.is_due("elsewhere") {
+        if self.log_throttle.is_due("elsewhere") {
             info!(%upstream, "the chain is followed elsewhere from now on");
         } else {
             debug!(%upstream, "the chain is followed elsewhere from now on");

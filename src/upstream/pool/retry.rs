@@ -2,8 +2,8 @@
 
 use super::super::{
     Call, Retry, UpstreamError,
-    endpoint::{Accepted, is_about_size, is_fault},
-    node_error as limited,
+    endpoint::{AcceptedAnswer, counts_against_endpoint, is_about_request_size},
+    node_error,
 };
 use crate::{
     jsonrpc::Answer,
@@ -22,100 +22,106 @@ pub(in crate::upstream) enum Another {
 /// Might another endpoint do better, and is it safe to ask one?
 pub(in crate::upstream) fn another(
     call: &Call,
-    outcome: &Result<Accepted, UpstreamError>,
+    outcome: &Result<AcceptedAnswer, UpstreamError>,
 ) -> Option<Another> {
     let is_worth_it = match outcome {
-        Ok(Accepted { answer: Answer::Error(error), .. }) => {
+        Ok(AcceptedAnswer { answer: Answer::Error(error), .. }) => {
             call.is_repeatable()
-                && (limited::is_rate_limit(call, error)
-                    || limited::is_pruned(error)
-                    || call.need.is_head
+                && (node_error::is_rate_limit(call, error)
+                    || node_error::is_pruned(error)
+                    || call.requirements.is_head
                     || is_in_doubt(call, error))
         }
         // It may be right, and another may say it so that it can be seen.
-        Ok(Accepted { verdict: Some(Verdict::Unproved(failure, _)), .. })
+        Ok(AcceptedAnswer { verdict: Some(Verdict::Unproved(failure, _)), .. })
             if *failure != Failure::Unfounded =>
         {
             call.is_repeatable()
         }
         Ok(accepted) => {
-            let must_be = call.need.null_elsewhere || call.need.is_head;
+            let must_be = call.requirements.retry_null || call.requirements.is_head;
             return (must_be && is_absent(accepted)).then_some(Another::Null);
         }
         Err(error) if !call.is_repeatable() => error.never_sent() && !call.is_filter(),
         Err(UpstreamError::TooLarge { is_batch, .. }) => call.has_known_shape() && !is_batch,
-        Err(UpstreamError::Status(status)) if is_about_size(*status) => false,
+        Err(UpstreamError::Status(status)) if is_about_request_size(*status) => false,
         Err(error) => error.retry() != Retry::Never,
     };
     is_worth_it.then_some(Another::Retry)
 }
 
 /// Would another endpoint be asked?
-pub(in crate::upstream) fn is_worth_another(call: &Call, outcome: &Result<Accepted, UpstreamError>) -> bool {
+pub(in crate::upstream) fn is_worth_another(
+    call: &Call,
+    outcome: &Result<AcceptedAnswer, UpstreamError>,
+) -> bool {
     another(call, outcome).is_some()
 }
 
 /// Did the endpoint fail, rather than be at its rate or have nothing better to say?
-pub(in crate::upstream) fn is_failure(call: &Call, outcome: &Result<Accepted, UpstreamError>) -> bool {
+pub(in crate::upstream) fn is_failure(call: &Call, outcome: &Result<AcceptedAnswer, UpstreamError>) -> bool {
     match outcome {
         // A chain has a head: whoever has none to tell of is no good to follow.
-        Ok(Accepted { answer: Answer::Error(error), .. }) => {
-            call.need.is_head && !limited::is_rate_limit(call, error)
+        Ok(AcceptedAnswer { answer: Answer::Error(error), .. }) => {
+            call.requirements.is_head && !node_error::is_rate_limit(call, error)
         }
-        Ok(Accepted { answer, .. }) if call.need.is_head => answer.is_null(),
+        Ok(AcceptedAnswer { answer, .. }) if call.requirements.is_head => answer.is_null(),
         Ok(_) | Err(UpstreamError::RateLimited { .. }) => false,
         // Whatever it says instead of who it is, there is nothing to be had from it.
         Err(UpstreamError::Unasked(error)) => {
             !matches!(**error, UpstreamError::RateLimited { .. } | UpstreamError::Cancelled)
         }
-        Err(error) => is_fault(call, error),
+        Err(error) => counts_against_endpoint(call, error),
     }
 }
 
 /// Is this an error of which one other endpoint is asked for its opinion? Not where the client's own code may have made it.
 fn is_in_doubt(call: &Call, error: &[u8]) -> bool {
     call.is_repeatable()
-        && ((!call.executes() && limited::is_internal(error))
+        && ((!call.runs_client_code() && node_error::is_internal(error))
             // One that is behind the head that everybody has been shown says so too.
-            || (limited::is_unknown_block(error)
-                && call.need.head.is_some_and(|head| !call.names_block_above(head))))
+            || (node_error::is_unknown_block(error)
+                && call.requirements.head.is_some_and(|head| !call.names_block_above(head))))
 }
 
 /// Is this such an error?
-pub(in crate::upstream) fn was_in_doubt(call: &Call, outcome: &Result<Accepted, UpstreamError>) -> bool {
-    matches!(outcome, Ok(Accepted { answer: Answer::Error(error), .. }) if is_in_doubt(call, error))
+pub(in crate::upstream) fn was_in_doubt(
+    call: &Call,
+    outcome: &Result<AcceptedAnswer, UpstreamError>,
+) -> bool {
+    matches!(outcome, Ok(AcceptedAnswer { answer: Answer::Error(error), .. }) if is_in_doubt(call, error))
 }
 
-pub(in crate::upstream) fn is_null(outcome: &Result<Accepted, UpstreamError>) -> bool {
+pub(in crate::upstream) fn is_null(outcome: &Result<AcceptedAnswer, UpstreamError>) -> bool {
     matches!(outcome, Ok(accepted) if is_absent(accepted))
 }
 
 /// Returns whether the endpoint does not have what it was asked for, or not all of it.
-fn is_absent(accepted: &Accepted) -> bool {
+fn is_absent(accepted: &AcceptedAnswer) -> bool {
     accepted.answer.is_null() || matches!(accepted.verdict, Some(Verdict::Short))
 }
 
 /// Does this outcome replace one that came before? Of two results of the same worth the first stays; of two failures
 /// the last tells more.
 pub(in crate::upstream) fn is_better(
-    outcome: &Result<Accepted, UpstreamError>,
-    before: &Result<Accepted, UpstreamError>,
+    outcome: &Result<AcceptedAnswer, UpstreamError>,
+    before: &Result<AcceptedAnswer, UpstreamError>,
 ) -> bool {
-    let is_result = matches!(before, Ok(Accepted { answer: Answer::Result(_), .. }));
+    let is_result = matches!(before, Ok(AcceptedAnswer { answer: Answer::Result(_), .. }));
     worth(outcome) > worth(before) || (!is_result && worth(outcome) == worth(before))
 }
 
 /// Is it an answer that could not be proved?
-pub(in crate::upstream) fn is_unproved(outcome: &Result<Accepted, UpstreamError>) -> bool {
-    matches!(outcome, Ok(Accepted { verdict: Some(Verdict::Unproved(..)), .. }))
+pub(in crate::upstream) fn is_unproved(outcome: &Result<AcceptedAnswer, UpstreamError>) -> bool {
+    matches!(outcome, Ok(AcceptedAnswer { verdict: Some(Verdict::Unproved(..)), .. }))
 }
 
 /// What an outcome is worth beside another of the same call.
-pub(in crate::upstream) fn worth(outcome: &Result<Accepted, UpstreamError>) -> u8 {
+pub(in crate::upstream) fn worth(outcome: &Result<AcceptedAnswer, UpstreamError>) -> u8 {
     match outcome {
         Ok(accepted) if accepted.answer.is_content() => 5 - u8::from(is_unproved(outcome)),
-        Ok(Accepted { answer: Answer::Result(_), .. }) => 3,
-        Ok(Accepted { answer: Answer::Error(_), .. }) => 2,
+        Ok(AcceptedAnswer { answer: Answer::Result(_), .. }) => 3,
+        Ok(AcceptedAnswer { answer: Answer::Error(_), .. }) => 2,
         // It may be handed on all the same.
         Err(UpstreamError::Rejected(_) | UpstreamError::Refused { .. }) => 1,
         Err(_) => 0,

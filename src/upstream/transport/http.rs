@@ -117,8 +117,8 @@ impl Service<Calls> for HttpTransport {
             }
             let (incoming, lease) = transport.send(body, trace_headers, calls.len() > 1).await?;
             // What was read waits for a core to be checked on, and is there until then.
-            if let Some(held) = calls.first().and_then(|call| call.held.as_ref()) {
-                held.hold(lease);
+            if let Some(answer_lease) = calls.first().and_then(|call| call.answer_lease.as_ref()) {
+                answer_lease.hold(lease);
             }
             let answers = outgoing.read(&incoming)?;
             let is_searched = |call: &Call| !redact::is_content(call.method.as_str());
@@ -270,7 +270,7 @@ mod tests {
         devchain::{self, DevChain, DevNode},
         jsonrpc::{Answer, Params},
         secret::Secret,
-        upstream::{EndpointConfig, call::Held},
+        upstream::{EndpointConfig, call::AnswerLease},
     };
 
     /// Answers one request, and tells what it was, line by line.
@@ -326,13 +326,13 @@ mod tests {
         let address = EndpointAddress::resolve(&EndpointConfig::at(node.url())).unwrap();
         let budget = ByteBudget::new(1 << 20, None);
         let transport = HttpTransport::try_new(&address, &Config::default(), budget.clone()).unwrap();
-        let held = Held::default();
+        let answer_lease = AnswerLease::default();
         let mut call = Call::new("eth_getBlockByNumber", Params::from_own(r#"["latest",true]"#));
-        call.hold_in(&held);
+        call.set_answer_lease(&answer_lease);
         let answers = transport.oneshot(vec![call]).await.unwrap();
         assert!(matches!(answers[..], [Ok(Answer::Result(_))]));
         assert!(budget.lease(None).grow(1 << 20).is_err(), "it is still there");
-        drop(held);
+        drop(answer_lease);
         assert!(budget.lease(None).grow(1 << 20).is_ok(), "whoever keeps it counts it otherwise");
     }
 }

@@ -9,7 +9,7 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
 
-use super::super::{Answers, Call, UpstreamError, node_error as limited};
+use super::super::{Answers, Call, UpstreamError, node_error};
 use crate::jsonrpc::{Answer, IncomingAnswer, IncomingId, read_answers};
 
 /// Gives out ids. Never the client's: nodes refuse some of those, and two clients may use the same.
@@ -120,16 +120,16 @@ fn is_about_the_call(status: StatusCode, error: &[u8]) -> bool {
         StatusCode::UNPROCESSABLE_ENTITY,
     ];
     STATUSES.contains(&status)
-        || limited::is_about_the_call(error)
+        || node_error::is_about_the_call(error)
         // Some nodes, and what stands before them, make a server error of whatever is one to JSON-RPC.
-        || (status.is_server_error() && limited::is_of_a_node(error))
+        || (status.is_server_error() && node_error::is_of_a_node(error))
 }
 
 /// The seconds of a `retry-after` header; the other form, a date, is not used by nodes.
 pub(in crate::upstream) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     // A slip of a provider's is not to last for years.
-    Some(Duration::from_secs(seconds).min(limited::LONGEST))
+    Some(Duration::from_secs(seconds).min(node_error::MAX_PAUSE))
 }
 
 #[cfg(test)]
