@@ -55,7 +55,7 @@ impl Report {
     /// As /ready says, but nobody is asked whether it is back: whoever only counts should not be the cause of calls.
     fn is_ready(&self) -> bool {
         let known = matches!(self.identity.state(), IdentityState::Known(_));
-        !self.draining.load(Relaxed) && known && !self.upstream.is_lost()
+        !self.draining.load(Relaxed) && known && !self.upstream.is_down()
     }
 
     /// From now on it is not ready, whatever the upstream says.
@@ -89,7 +89,7 @@ impl admin::Report for Report {
             format!("degraded: no upstream answers ({error}); what is final and in memory is still served")
         };
         match self.identity.state() {
-            IdentityState::Known(_) => self.upstream.lost().map_or(Ok(()), |error| Err(degraded(error))),
+            IdentityState::Known(_) => self.upstream.outage().map_or(Ok(()), |error| Err(degraded(error))),
             // It is known what is in memory, though not any more who answers.
             IdentityState::Unknown(Some(error)) if self.identity.pinned().is_some() => Err(degraded(error)),
             IdentityState::Unknown(None) => Err("the upstream has not been reached yet".to_owned()),
@@ -117,7 +117,7 @@ impl admin::Report for Report {
             "listen": self.listen.to_string(),
             "url": format!("{}://{}", if self.tls { "https" } else { "http" }, self.listen),
             "chain": chain,
-            "upstreams": upstreams(&self.upstream),
+            "endpoints": endpoints(&self.upstream),
             "view": view(&self.sight.seen()),
             "verification": verification(&self.sight),
             "reorgs": reorgs(&self.sight),
@@ -202,8 +202,8 @@ fn refusals(history: &History) -> serde_json::Value {
     json!({ "seconds": window.as_secs(), "reasons": reasons })
 }
 
-fn upstreams(upstream: &Upstream) -> serde_json::Value {
-    let (endpoints, followed) = upstream.status();
+fn endpoints(upstream: &Upstream) -> serde_json::Value {
+    let (endpoints, primary) = upstream.status();
     let one = |endpoint: &EndpointStatus| {
         let stranger = match &endpoint.identity {
             Some(IdentityState::WrongChain(stranger)) => Some(stranger.to_string()),
@@ -213,7 +213,7 @@ fn upstreams(upstream: &Upstream) -> serde_json::Value {
             "url": &*endpoint.name,
             "priority": endpoint.priority,
             "state": endpoint.state().as_str(),
-            "followed": followed == Some(endpoint.id),
+            "primary": primary == Some(endpoint.id),
             "head": endpoint.head.map(|head| head.0),
             "last_mismatch": endpoint.last_mismatch,
             "reason": stranger.or_else(|| endpoint.last_error.as_ref().map(ToString::to_string)),

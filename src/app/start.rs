@@ -124,7 +124,7 @@ impl App {
         warn_of_doubts(&config);
 
         let identity = upstream.identity();
-        let watch = tokio::spawn(upstream.watch());
+        let watch = tokio::spawn(upstream.watch_identity());
         let call_metrics = proxy::Metrics::register(&mut registry);
         let cache = Cache::new(&config.cache, cache::Metrics::register(&mut registry));
         let consistent = is_consistent(&config.upstream.endpoints);

@@ -107,7 +107,7 @@ async fn check_endpoint(config: &Config, at: usize, endpoint: &EndpointConfig) -
         transport: BoxCloneSyncService::new(transport),
         config: endpoint.clone(),
     };
-    let upstream = Upstream::of_one(parts, &config.upstream, &Metrics::default());
+    let upstream = Upstream::single(parts, &config.upstream, &Metrics::default());
 
     let begun = Instant::now();
     let chain_id = match ask(&upstream, "eth_chainId", "[]").await {

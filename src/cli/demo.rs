@@ -164,7 +164,7 @@ async fn traffic(chain: &DevChain, proxy: SocketAddr) {
     let Ok(transport) = HttpTransport::try_new(&address, &config, budget) else { return };
     let transport = BoxCloneSyncService::new(transport);
     let parts = EndpointParts { name: "demo".into(), address: Some(address), transport, config: endpoint };
-    let dapp = Upstream::of_one(parts, &config, &Metrics::default());
+    let dapp = Upstream::single(parts, &config, &Metrics::default());
     loop {
         time::sleep(ROUND).await;
         let mut calls = vec![Call::new("eth_getBlockByNumber", Params::from_own(r#"["latest",true]"#))];

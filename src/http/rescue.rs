@@ -110,7 +110,7 @@ pub fn call_error(error: &CallError) -> Verdict {
 fn upstream_message(error: &UpstreamError) -> String {
     match error {
         // Whoever sent something that must not be sent twice wants to know.
-        UpstreamError::Unasked(error) => format!("{}; the call was not sent", upstream_message(error)),
+        UpstreamError::NotSent(error) => format!("{}; the call was not sent", upstream_message(error)),
         UpstreamError::TimedOut { .. } => format!("the upstream is too slow: {error}"),
         UpstreamError::RateLimited { .. } | UpstreamError::Busy => error.to_string(),
         UpstreamError::Rejected(mismatch) => {

@@ -941,7 +941,7 @@ impl Inner {
 
     async fn bypass(self: Arc<Self>, call: Call) -> Result<Answered, CallError> {
         self.confirm().await?;
-        if self.upstream.may_look_back() {
+        if self.upstream.is_preferred_check_due() {
             // A client that only has calls forwarded never asks for the head, and would stay with a spare.
             let view = self.fetcher.view.clone();
             tokio::spawn(async move { view.refresh(Tag::Latest, view.clock().now()).await });

@@ -26,7 +26,7 @@ pub enum UpstreamError {
     Connect(#[source] Arc<dyn Error + Send + Sync>),
     /// The connection broke after the call may have been sent.
     #[error("the connection broke: {0}")]
-    Broken(#[source] Arc<dyn Error + Send + Sync>),
+    Disconnected(#[source] Arc<dyn Error + Send + Sync>),
     /// No whole answer within the time an attempt has.
     #[error("no answer within {}", Time(*after))]
     TimedOut {
@@ -35,7 +35,7 @@ pub enum UpstreamError {
     },
     /// It let calls wait for nothing, and is left alone for now: nothing was sent.
     #[error("it is left alone for now, since it gave no answer within {}", Time(*after))]
-    Hangs {
+    Unresponsive {
         /// The limit in force.
         after: Duration,
     },
@@ -58,7 +58,7 @@ pub enum UpstreamError {
     },
     /// A body that is not packed as its head says.
     #[error("cannot unpack the answer: {0}")]
-    Packed(#[source] Arc<dyn Error + Send + Sync>),
+    Decompression(#[source] Arc<dyn Error + Send + Sync>),
     /// A body that holds no answer.
     #[error("unreadable answer: {0}")]
     Unreadable(#[source] AnswerError),
@@ -100,7 +100,7 @@ pub enum UpstreamError {
     NodeError(String),
     /// It was not asked, since it does not say who it is: nothing was sent.
     #[error(transparent)]
-    Unasked(Box<UpstreamError>),
+    NotSent(Box<UpstreamError>),
     /// It is another chain's.
     #[error(transparent)]
     WrongChain(WrongChain),
@@ -157,11 +157,11 @@ impl UpstreamError {
     /// Reads the message of a node's error object.
     pub fn node_error(object: &[u8]) -> Self {
         #[derive(serde::Deserialize)]
-        struct Said {
+        struct ErrorMessage {
             message: String,
         }
         let message =
-            serde_json::from_slice(object).map_or_else(|_| String::new(), |Said { message }| message);
+            serde_json::from_slice(object).map_or_else(|_| String::new(), |ErrorMessage { message }| message);
         Self::NodeError(line(&message, SHOWN_MESSAGE))
     }
 
@@ -178,13 +178,13 @@ impl UpstreamError {
             Self::Busy => Code::Overloaded,
             Self::Abandoned | Self::Cancelled => Code::Internal,
             Self::Rejected(_) => Code::UpstreamMismatch,
-            Self::Unasked(error) => error.code(),
+            Self::NotSent(error) => error.code(),
             Self::Connect(_)
-            | Self::Broken(_)
-            | Self::Hangs { .. }
+            | Self::Disconnected(_)
+            | Self::Unresponsive { .. }
             | Self::Status(_)
             | Self::Refused { .. }
-            | Self::Packed(_)
+            | Self::Decompression(_)
             | Self::Unreadable(_)
             | Self::WrongId
             | Self::Empty
@@ -198,13 +198,13 @@ impl UpstreamError {
     /// Every reason, as it is named in logs and metrics.
     pub const REASONS: [&str; 19] = [
         "connect",
-        "broken",
+        "disconnected",
         "timeout",
-        "hangs",
+        "unresponsive",
         "status",
         "refused",
         "rate_limited",
-        "packed",
+        "decompression",
         "unreadable",
         "wrong_id",
         "empty",
@@ -214,7 +214,7 @@ impl UpstreamError {
         "abandoned",
         "cancelled",
         "node_error",
-        "stranger",
+        "wrong_chain",
         "busy",
     ];
 
@@ -222,13 +222,13 @@ impl UpstreamError {
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Connect(_) => "connect",
-            Self::Broken(_) => "broken",
+            Self::Disconnected(_) => "disconnected",
             Self::TimedOut { .. } => "timeout",
-            Self::Hangs { .. } => "hangs",
+            Self::Unresponsive { .. } => "unresponsive",
             Self::Status(_) => "status",
             Self::Refused { .. } => "refused",
             Self::RateLimited { .. } => "rate_limited",
-            Self::Packed(_) => "packed",
+            Self::Decompression(_) => "decompression",
             Self::Unreadable(_) => "unreadable",
             Self::WrongId => "wrong_id",
             Self::Empty => "empty",
@@ -238,8 +238,8 @@ impl UpstreamError {
             Self::Abandoned => "abandoned",
             Self::Cancelled => "cancelled",
             Self::NodeError(_) => "node_error",
-            Self::Unasked(error) => error.as_str(),
-            Self::WrongChain(_) => "stranger",
+            Self::NotSent(error) => error.as_str(),
+            Self::WrongChain(_) => "wrong_chain",
             Self::Busy => "busy",
         }
     }
@@ -249,7 +249,7 @@ impl UpstreamError {
         match self {
             Self::RateLimited { retry_after: Some(after) } => Retry::After(*after),
             Self::TooLarge { .. } | Self::Busy | Self::Cancelled => Retry::Never,
-            Self::Unasked(error) => error.retry(),
+            Self::NotSent(error) => error.retry(),
             _ => Retry::Elsewhere,
         }
     }
@@ -257,54 +257,58 @@ impl UpstreamError {
     /// Did the upstream fail, rather than have nothing to say?
     pub fn is_failure(&self) -> bool {
         match self {
-            Self::Unasked(error) => error.is_failure(),
+            Self::NotSent(error) => error.is_failure(),
             error => !matches!(error, Self::Empty | Self::NodeError(_) | Self::Cancelled),
         }
     }
 
     /// Did the call provably never reach the upstream? Only then may a write be sent again.
     pub fn never_sent(&self) -> bool {
-        matches!(self, Self::Connect(_) | Self::Unasked(_) | Self::Cancelled)
+        matches!(self, Self::Connect(_) | Self::NotSent(_) | Self::Cancelled)
     }
 
     /// The node's own error, if it came with a refusal; what else it is, to those who do not care whether it was sent.
     pub(super) fn into_answer(self) -> Result<Answer, Self> {
         match self {
             Self::Refused { error, .. } => Ok(Answer::Error(error)),
-            Self::Unasked(error) => error.into_answer(),
+            Self::NotSent(error) => error.into_answer(),
             error => Err(error),
         }
     }
 
     /// The same, without what was said to one call and is nothing to another.
-    pub(super) fn in_general(self) -> Self {
+    pub(super) fn without_call_details(self) -> Self {
         match self {
             Self::Refused { status, .. } => Self::Status(status),
-            Self::Unasked(error) => error.in_general(),
+            Self::NotSent(error) => error.without_call_details(),
             error => error,
         }
     }
 
     /// Does it speak against the endpoint, rather than of what was asked of it or of our own limits?
-    pub(super) fn is_endpoints_fault(&self) -> bool {
+    pub(super) fn is_endpoint_failure(&self) -> bool {
         match self {
-            Self::Unasked(error) => error.is_endpoints_fault(),
+            Self::NotSent(error) => error.is_endpoint_failure(),
             Self::TooLarge { .. } | Self::Busy | Self::Abandoned => false,
             error => error.is_failure(),
         }
     }
 
     /// Did nothing come from the endpoint, or was it not asked?
-    pub(super) fn is_silence(&self) -> bool {
+    pub(super) fn has_no_response(&self) -> bool {
         matches!(
             self,
-            Self::Connect(_) | Self::TimedOut { .. } | Self::Hangs { .. } | Self::Busy | Self::Unasked(_)
+            Self::Connect(_)
+                | Self::TimedOut { .. }
+                | Self::Unresponsive { .. }
+                | Self::Busy
+                | Self::NotSent(_)
         )
     }
 
     /// Might there be another node behind the address now than before?
-    pub fn lost_contact(&self) -> bool {
-        matches!(self, Self::Connect(_) | Self::Broken(_))
+    pub fn is_connection_loss(&self) -> bool {
+        matches!(self, Self::Connect(_) | Self::Disconnected(_))
     }
 }
 

@@ -27,14 +27,14 @@ pub(super) const CUT_OFF: &str = "cut_off";
 
 /// The upstream's counters. A default one counts for nobody.
 #[derive(Clone, Debug, Default)]
-pub struct Metrics(Arc<Inner>);
+pub struct Metrics(Arc<MetricFamilies>);
 
 #[derive(Debug, Default)]
-struct Inner {
-    calls: Family<Labels, Counter>,
-    endpoint_calls: Family<EndpointLabels, Counter>,
+struct MetricFamilies {
+    calls: Family<OutcomeLabels, Counter>,
+    endpoint_calls: Family<EndpointCallLabels, Counter>,
     endpoint_mismatches: Family<MismatchLabels, Counter>,
-    names: Mutex<BTreeMap<String, Named>>,
+    series: Mutex<BTreeMap<String, EndpointSeries>>,
     seconds: Histogram,
     in_flight: Gauge,
     hedges: Counter,
@@ -42,12 +42,12 @@ struct Inner {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Labels {
+struct OutcomeLabels {
     outcome: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct EndpointLabels {
+struct EndpointCallLabels {
     endpoint: String,
     method: &'static str,
     outcome: &'static str,
@@ -61,7 +61,7 @@ struct MismatchLabels {
 
 /// What is counted under a name.
 #[derive(Debug, Default)]
-struct Named {
+struct EndpointSeries {
     /// For so many endpoints: one that is replaced may outlive the beginning of the next.
     endpoints: usize,
     /// What was wrong with what they said, each once.
@@ -80,7 +80,7 @@ pub(super) struct EndpointMetrics {
 }
 
 /// Counts a request as in flight until dropped.
-pub(super) struct InFlight(Gauge);
+pub(super) struct InFlightGuard(Gauge);
 
 /// What a call came to, in a word.
 pub(super) fn outcome(answer: Result<&Answer, &UpstreamError>) -> &'static str {
@@ -98,7 +98,7 @@ impl Metrics {
     /// `endpoint_mismatches_total{endpoint,reason}`, `upstream_seconds`, `upstream_in_flight`, `upstream_hedges_total`
     /// and `upstream_hedge_wins_total`.
     pub fn register(registry: &mut Registry) -> Self {
-        let inner = Inner::default();
+        let inner = MetricFamilies::default();
         registry.register(
             "upstream_calls",
             "Calls sent to the upstream, by what came of them",
@@ -128,23 +128,23 @@ impl Metrics {
         );
         // There from the start: a counter that appears with its first error hides that error from `rate()`.
         for outcome in outcomes() {
-            drop(inner.calls.get_or_create(&Labels { outcome }));
+            drop(inner.calls.get_or_create(&OutcomeLabels { outcome }));
         }
         Self(Arc::new(inner))
     }
 
     /// How many calls have been sent, whatever came of them.
     pub fn calls(&self) -> u64 {
-        outcomes().map(|outcome| self.0.calls.get_or_create(&Labels { outcome }).get()).sum()
+        outcomes().map(|outcome| self.0.calls.get_or_create(&OutcomeLabels { outcome }).get()).sum()
     }
 
     /// The counters of the endpoint of this name.
-    pub(super) fn of(&self, name: &str) -> EndpointMetrics {
-        self.0.names.lock().entry(name.to_owned()).or_default().endpoints += 1;
+    pub(super) fn for_endpoint(&self, name: &str) -> EndpointMetrics {
+        self.0.series.lock().entry(name.to_owned()).or_default().endpoints += 1;
         EndpointMetrics {
             all: self.clone(),
             name: name.to_owned(),
-            all_results: self.0.calls.get_or_create_owned(&Labels { outcome: RESULT }),
+            all_results: self.0.calls.get_or_create_owned(&OutcomeLabels { outcome: RESULT }),
             results: MethodLabel::all().map(|_| OnceLock::new()).collect(),
         }
     }
@@ -165,10 +165,10 @@ fn outcomes() -> impl Iterator<Item = &'static str> {
 // === impl EndpointMetrics ===
 
 impl EndpointMetrics {
-    pub(super) fn begin(&self) -> InFlight {
+    pub(super) fn begin(&self) -> InFlightGuard {
         let in_flight = &self.all.0.in_flight;
         in_flight.inc();
-        InFlight(in_flight.clone())
+        InFlightGuard(in_flight.clone())
     }
 
     pub(super) fn request_ended(&self, elapsed: Duration) {
@@ -184,11 +184,11 @@ impl EndpointMetrics {
             return;
         }
         let outcome = outcome(answer);
-        inner.calls.get_or_create(&Labels { outcome }).inc();
+        inner.calls.get_or_create(&OutcomeLabels { outcome }).inc();
         self.counter(method, outcome).inc();
         if let Err(UpstreamError::Rejected(mismatch)) = answer {
             let reason = mismatch.failure.as_str();
-            inner.names.lock().entry(self.name.clone()).or_default().reasons.insert(reason);
+            inner.series.lock().entry(self.name.clone()).or_default().reasons.insert(reason);
             let labels = MismatchLabels { endpoint: self.name.clone(), reason };
             inner.endpoint_mismatches.get_or_create(&labels).inc();
         }
@@ -196,12 +196,12 @@ impl EndpointMetrics {
 
     /// Nobody waits for it any more.
     pub(super) fn call_cut_off(&self, method: &str) {
-        self.all.0.calls.get_or_create(&Labels { outcome: CUT_OFF }).inc();
+        self.all.0.calls.get_or_create(&OutcomeLabels { outcome: CUT_OFF }).inc();
         self.counter(MethodLabel::of(method), CUT_OFF).inc();
     }
 
     fn counter(&self, method: MethodLabel, outcome: &'static str) -> Counter {
-        let labels = EndpointLabels { endpoint: self.name.clone(), method: method.as_str(), outcome };
+        let labels = EndpointCallLabels { endpoint: self.name.clone(), method: method.as_str(), outcome };
         self.all.0.endpoint_calls.get_or_create_owned(&labels)
     }
 }
@@ -209,27 +209,27 @@ impl EndpointMetrics {
 impl Drop for EndpointMetrics {
     fn drop(&mut self) {
         let inner = &self.all.0;
-        let mut names = inner.names.lock();
-        let Some(named) = names.get_mut(&self.name) else { return };
-        named.endpoints -= 1;
-        if named.endpoints > 0 {
+        let mut series = inner.series.lock();
+        let Some(series_of_name) = series.get_mut(&self.name) else { return };
+        series_of_name.endpoints -= 1;
+        if series_of_name.endpoints > 0 {
             return;
         }
         for (method, outcome) in
             MethodLabel::all().flat_map(|method| outcomes().map(move |outcome| (method, outcome)))
         {
-            inner.endpoint_calls.remove(&EndpointLabels { endpoint: self.name.clone(), method, outcome });
+            inner.endpoint_calls.remove(&EndpointCallLabels { endpoint: self.name.clone(), method, outcome });
         }
-        for reason in std::mem::take(&mut named.reasons) {
+        for reason in std::mem::take(&mut series_of_name.reasons) {
             inner.endpoint_mismatches.remove(&MismatchLabels { endpoint: self.name.clone(), reason });
         }
-        names.remove(&self.name);
+        series.remove(&self.name);
     }
 }
 
-// === impl InFlight ===
+// === impl InFlightGuard ===
 
-impl Drop for InFlight {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
         self.0.dec();
     }

@@ -27,7 +27,7 @@ pub struct Upstream {
 
 impl Upstream {
     /// Puts the stack in front of `endpoints`, which must all serve the same chain: `chain_id`, if that is
-    /// given. Somebody must [watch](Self::watch) who they are.
+    /// given. Somebody must [watch](Self::watch_identity) who they are.
     pub fn new(
         endpoints: Vec<EndpointParts>,
         chain_id: Option<u64>,
@@ -40,7 +40,7 @@ impl Upstream {
     }
 
     /// One endpoint that is asked whoever it is.
-    pub fn of_one(parts: EndpointParts, config: &Config, metrics: &Metrics) -> Self {
+    pub fn single(parts: EndpointParts, config: &Config, metrics: &Metrics) -> Self {
         let endpoints = assemble(Vec::new(), vec![parts], None, config, metrics);
         let pool = Pool::new(endpoints, Arc::new(PinnedChain::new(None)), config, metrics.clone());
         Self::over(pool, config)
@@ -51,10 +51,10 @@ impl Upstream {
         let pool = Arc::new(pool);
         let service = ServiceBuilder::new()
             // Above the attempts, so that the time spent waiting for a slot is not taken from the attempts.
-            .layer(layer_fn(|inner| slots(inner, in_flight, wait)))
+            .layer(layer_fn(|inner| limit_in_flight(inner, in_flight, wait)))
             // Chooses an endpoint for these calls, and another for those that fail there. What an endpoint does
             // with a call is in `endpoint`: who it is, breaker, rate, time-out, leaf, acceptance.
-            .service(attempts(pool.clone()));
+            .service(dispatch(pool.clone()));
         Self { pool, service: BoxCloneSyncService::new(service) }
     }
 
@@ -82,20 +82,20 @@ impl Upstream {
     }
 
     /// Asks the endpoints who they are, for as long as it runs.
-    pub fn watch(&self) -> impl Future<Output = ()> + Send + use<> {
+    pub fn watch_identity(&self) -> impl Future<Output = ()> + Send + use<> {
         let endpoints = self.pool.endpoints.clone();
         async move { endpoints.watch().await }
     }
 
     /// This endpoint lags: if it is the one that is followed, the next refresh may ask another.
-    pub fn unfollow(&self, lags: EndpointId) {
-        self.pool.primary.leave(lags);
+    pub fn demote(&self, lags: EndpointId) {
+        self.pool.primary.demote(lags);
     }
 
     /// Returns whether an endpoint that comes before the primary in order does well again, so that it is time to compare
     /// their heads. The next call for the head does.
-    pub fn may_look_back(&self) -> bool {
-        self.pool.primary.may_look_back()
+    pub fn is_preferred_check_due(&self) -> bool {
+        self.pool.primary.is_preferred_check_due()
     }
 
     /// Is there one endpoint only?
@@ -105,8 +105,8 @@ impl Upstream {
 
     /// Asks one that is well and is not this one, once: who answered, and what its check found. `None` if there is none,
     /// or it fails.
-    pub async fn ask_another(&self, than: EndpointId, call: Call) -> Option<(EndpointId, Option<Verdict>)> {
-        self.pool.primary.ask_another(than, call).await
+    pub async fn call_another(&self, than: EndpointId, call: Call) -> Option<(EndpointId, Option<Verdict>)> {
+        self.pool.primary.call_another(than, call).await
     }
 
     /// Sends one call to this endpoint, once, and to no other.
@@ -116,14 +116,14 @@ impl Upstream {
     pub async fn call_one(&self, id: EndpointId, call: Call) -> Result<Answer, UpstreamError> {
         let call = call.with_current_context();
         match self.pool.send_to(id, call.clone()).await {
-            Some(outcome) => settle(&call, outcome),
+            Some(outcome) => deliver(&call, outcome),
             None => Err(UpstreamError::Empty),
         }
     }
 
     /// If this endpoint is followed, the other is from now on: it is further.
-    pub fn follow_instead(&self, of: EndpointId, other: EndpointId) {
-        self.pool.primary.follow_instead(of, other);
+    pub fn switch_primary(&self, of: EndpointId, other: EndpointId) {
+        self.pool.primary.switch(of, other);
     }
 
     /// Has this endpoint shown a block as high as this?
@@ -133,13 +133,13 @@ impl Upstream {
 
     /// Why nobody answers, if all of them have failed and none has answered since. Who asks this has them asked
     /// whether they are back: without it, a program that nobody uses since it is not ready would never be ready again.
-    pub fn lost(&self) -> Option<UpstreamError> {
-        self.pool.endpoints.lost()
+    pub fn outage(&self) -> Option<UpstreamError> {
+        self.pool.endpoints.outage()
     }
 
     /// The same, and nobody is asked.
-    pub fn is_lost(&self) -> bool {
-        self.pool.endpoints.is_lost()
+    pub fn is_down(&self) -> bool {
+        self.pool.endpoints.is_down()
     }
 
     /// How the endpoints do, and which of them is followed.
@@ -155,19 +155,19 @@ impl Upstream {
         set.replace(assemble(before, endpoints, Some(set.pinned_chain()), config, self.pool.metrics()));
     }
 
-    /// Registers `endpoint_state{endpoint,state}`, `endpoint_followed{endpoint}` and `endpoint_head{endpoint}`.
+    /// Registers `endpoint_state{endpoint,state}`, `endpoint_primary{endpoint}` and `endpoint_head{endpoint}`.
     pub fn register(&self, registry: &mut Registry) {
         registry.register_collector(Box::new(EndpointGauges::new(self.pool.clone())));
     }
 }
 
 /// What every layer here is: cheap to clone, with a boxed future, which a network call can afford.
-trait Layered:
+trait CallService:
     Service<Calls, Response = Answers, Error = UpstreamError, Future: Send> + Clone + Send + Sync + 'static
 {
 }
 
-impl<S> Layered for S where
+impl<S> CallService for S where
     S: Service<Calls, Response = Answers, Error = UpstreamError, Future: Send>
         + Clone
         + Send
@@ -176,12 +176,12 @@ impl<S> Layered for S where
 {
 }
 
-type Attempt = BoxFuture<'static, Result<Answers, UpstreamError>>;
+type AnswersFuture = BoxFuture<'static, Result<Answers, UpstreamError>>;
 
 /// Bounds the requests in flight, and the time spent waiting to be one of them.
-fn slots(inner: impl Layered, max: usize, wait: Duration) -> impl Layered {
+fn limit_in_flight(inner: impl CallService, max: usize, wait: Duration) -> impl CallService {
     let slots = Arc::new(Semaphore::new(max));
-    service_fn(move |calls: Calls| -> Attempt {
+    service_fn(move |calls: Calls| -> AnswersFuture {
         let (inner, slots) = (inner.clone(), slots.clone());
         Box::pin(async move {
             // The view has few: one refresh of each tag at a time.
@@ -197,19 +197,19 @@ fn slots(inner: impl Layered, max: usize, wait: Duration) -> impl Layered {
 }
 
 /// Sends calls to as many endpoints as it takes, and leaves what was found of each answer with its call.
-fn attempts(pool: Arc<Pool>) -> impl Layered {
-    service_fn(move |calls: Calls| -> Attempt {
+fn dispatch(pool: Arc<Pool>) -> impl CallService {
+    service_fn(move |calls: Calls| -> AnswersFuture {
         let pool = pool.clone();
         Box::pin(async move {
-            pool.primary.look_back(&calls);
+            pool.primary.check_preferred(&calls);
             let attempted = pool.send(&calls).await;
-            Ok(calls.iter().zip(attempted).map(|(call, outcome)| settle(call, outcome)).collect())
+            Ok(calls.iter().zip(attempted).map(|(call, outcome)| deliver(call, outcome)).collect())
         })
     })
 }
 
 /// Leaves with a call what was found of its answer, and by whom it was given.
-fn settle(call: &Call, outcome: Result<AcceptedAnswer, UpstreamError>) -> Result<Answer, UpstreamError> {
+fn deliver(call: &Call, outcome: Result<AcceptedAnswer, UpstreamError>) -> Result<Answer, UpstreamError> {
     let accepted = match outcome {
         Ok(accepted) => accepted,
         // Nobody had anything better to say.
@@ -250,7 +250,7 @@ mod tests {
             transport,
             config: EndpointConfig::at("http://test"),
         };
-        Upstream::of_one(parts, config, &Metrics::default())
+        Upstream::single(parts, config, &Metrics::default())
     }
 
     fn call() -> Call {

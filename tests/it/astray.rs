@@ -259,7 +259,7 @@ async fn whoever_asks_whether_it_is_ready_does_not_make_the_others_wait() {
             program.call(BALANCE, somebody()).await;
         }
         for second in 0..20 {
-            assert!(program.upstream.lost().is_some());
+            assert!(program.upstream.outage().is_some());
             time::sleep(Duration::from_millis(400)).await;
             for (method, params) in [(BALANCE, somebody()), (BLOCK_AT, json!(["0x5", true]))] {
                 let begun = Instant::now();
@@ -272,7 +272,7 @@ async fn whoever_asks_whether_it_is_ready_does_not_make_the_others_wait() {
         // And it is found again by the same asking.
         nodes.iter().for_each(|node| node.clear_faults());
         let begun = Instant::now();
-        while program.upstream.lost().is_some() {
+        while program.upstream.outage().is_some() {
             time::sleep(Duration::from_secs(1)).await;
             assert!(begun.elapsed() < Duration::from_secs(60));
         }

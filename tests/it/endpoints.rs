@@ -157,9 +157,9 @@ async fn only_the_one_that_lagged_is_left() {
     let program = in_memory::program_over(&[&first, &second], &in_order());
     introduced(&program).await;
     let (endpoints, _) = program.upstream.status();
-    program.upstream.unfollow(endpoints[1].id);
+    program.upstream.demote(endpoints[1].id);
     assert_eq!(followed(&program).as_deref(), FIRST);
-    program.upstream.unfollow(endpoints[0].id);
+    program.upstream.demote(endpoints[0].id);
     assert_eq!(followed(&program).as_deref(), SECOND);
 }
 

@@ -366,8 +366,8 @@ async fn endpoints_and_what_is_proved_are_told() {
         proxy.metric(&format!(r#"holdfast_endpoint_state{{endpoint="{name}",state="{state}"}}"#)).await
     };
     client.call(BLOCK, json!(["latest", false])).await;
-    assert_eq!((state("ok").await, state("failing").await), (1, 0));
-    assert_eq!(proxy.metric(&format!("holdfast_endpoint_followed{{endpoint=\"{name}\"}}")).await, 1);
+    assert_eq!((state("ok").await, state("unhealthy").await), (1, 0));
+    assert_eq!(proxy.metric(&format!("holdfast_endpoint_primary{{endpoint=\"{name}\"}}")).await, 1);
     assert_eq!(proxy.metric(&format!("holdfast_endpoint_head{{endpoint=\"{name}\"}}")).await, 20);
     assert_eq!(proxy.metric("holdfast_ready").await, 1);
     let demands = ["auto", "full", "structural"];
@@ -384,7 +384,7 @@ async fn endpoints_and_what_is_proved_are_told() {
     node.fail(Fault::Status(503)).always();
     eventually("it is left alone", async || {
         client.call("eth_gasPrice", json!([])).await;
-        state("failing").await == 1 && proxy.metric("holdfast_ready").await == 0
+        state("unhealthy").await == 1 && proxy.metric("holdfast_ready").await == 0
     })
     .await;
     assert_eq!(state("ok").await, 0);

@@ -94,7 +94,7 @@ async fn a_call_and_what_is_asked_for_it_are_spans_of_its_client_s_trace() {
     assert_eq!((request.said("method"), request.said("status")), ("POST", "200"));
     assert_eq!((call.said("method"), call.said("outcome")), ("eth_getBalance", "bypass"));
     assert_eq!((attempt.said("method"), attempt.said("outcome")), ("eth_getBalance", "result"));
-    assert_eq!(attempt.said("upstream"), format!("{}/…", node.url()));
+    assert_eq!(attempt.said("endpoint"), format!("{}/…", node.url()));
     assert_eq!(attempt.status, 0);
     // The node's own spans would be children of the attempt.
     assert_eq!(told(&node, "eth_getBalance"), [format!("00-{TRACE}-{}-01", attempt.id)]);

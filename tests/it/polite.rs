@@ -68,7 +68,7 @@ async fn one_that_refuses_everything_is_left() {
         }
         assert_eq!(followed(&program).as_deref(), SECOND, "{refusal:?}");
         assert_ne!(health(&program, 0), Health::Closed, "{refusal:?}");
-        assert!(program.upstream.lost().is_none(), "there is another");
+        assert!(program.upstream.outage().is_none(), "there is another");
         first.clear_faults();
         first_is_back(&program).await;
     }
@@ -117,7 +117,7 @@ async fn where_nobody_has_better_the_nodes_own_error_is_handed_on() {
         if health(&program, 0) == Health::Open {
             assert_eq!(reply["error"]["code"], -32010, "{reply}");
         }
-        assert!(program.upstream.lost().is_some(), "{refusal:?}");
+        assert!(program.upstream.outage().is_some(), "{refusal:?}");
         first.clear_faults();
     }
 }

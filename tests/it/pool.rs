@@ -210,7 +210,7 @@ async fn one_that_says_who_it_is_and_nothing_else_is_left_alone_all_the_same() {
     for _ in 0..600 {
         program.call(BALANCE, somebody()).await;
         // As a page that watches readiness does.
-        program.upstream.lost();
+        program.upstream.outage();
         time::sleep(Duration::from_millis(100)).await;
     }
     let (asked, named) = (node.count(BALANCE), node.count("eth_chainId"));
@@ -219,7 +219,7 @@ async fn one_that_says_who_it_is_and_nothing_else_is_left_alone_all_the_same() {
     assert_eq!(reply["error"]["code"], -32010, "{reply}");
     // With nobody but that page it is ready again, and the next call finds it so.
     node.clear_faults();
-    while program.upstream.lost().is_some() {
+    while program.upstream.outage().is_some() {
         time::sleep(Duration::from_secs(1)).await;
     }
     program.ask(BALANCE, somebody()).await;

@@ -56,7 +56,7 @@ async fn a_node_whose_secrets_are_the_same_stays_wherever_they_are_written() {
     reread(&process).await;
     reload(&process, &path, &toml("[upstream]\ntimeout = '3s'")).await;
     let status = client.get(&format!("{}/status", process.admin_url())).await.json();
-    assert_eq!(status["upstreams"][0]["state"], "limited", "{status}");
+    assert_eq!(status["endpoints"][0]["state"], "rate_limited", "{status}");
     assert_eq!(node.count("eth_chainId"), asked, "it was known who it is");
     // With another token it is asked anew; and nothing is shown of either.
     fs::write(&token, "OTHER-TOKEN").unwrap();

@@ -91,7 +91,7 @@ async fn headers_and_path_reach_the_node_and_no_client() {
         assert!(!shown.text().contains("SECRET"), "{path}: {}", shown.text());
     }
     let status = client.get(&proxy.admin_url("/status")).await.json();
-    let shown = status["upstreams"][0]["url"].as_str().unwrap();
+    let shown = status["endpoints"][0]["url"].as_str().unwrap();
     assert!(shown.starts_with("http://127.0.0.1:") && shown.ends_with("/…"), "{shown}");
 
     drop(node);

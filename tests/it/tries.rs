@@ -83,7 +83,7 @@ async fn a_doubted_spare_is_asked_who_it_is_once_the_one_that_is_followed_is_lef
     program.call("eth_gasPrice", json!([])).await;
     second.clear_calls();
     let leave_the_first = || {
-        program.upstream.unfollow(program.upstream.status().0[0].id);
+        program.upstream.demote(program.upstream.status().0[0].id);
         followed(&program)
     };
     assert_eq!(leave_the_first().as_deref(), Some("devchain 0"), "nobody knows who the other is");
@@ -129,13 +129,13 @@ async fn however_often_it_is_asked_whether_it_is_ready_the_node_is_asked_once_a_
         let program = in_memory::program(&node, &Config::default());
         introduced(&program).await;
         node.fail(fault.clone()).any().always();
-        while program.upstream.lost().is_none() {
+        while program.upstream.outage().is_none() {
             program.call(BALANCE, somebody()).await;
         }
         time::sleep(Duration::from_secs(30)).await;
         node.clear_calls();
         for _ in 0..1000 {
-            assert!(program.upstream.lost().is_some());
+            assert!(program.upstream.outage().is_some());
             time::sleep(Duration::from_millis(10)).await;
         }
         let asked = node.count(CHAIN_ID);
@@ -186,6 +186,6 @@ async fn whoever_hangs_up_soon_or_on_one_that_answers_others_says_nothing_agains
             assert!(tokio::join!(asking, other).0.is_err());
         }
         assert_eq!(health(&program, 0), Health::Closed);
-        assert!(program.upstream.lost().is_none());
+        assert!(program.upstream.outage().is_none());
     }
 }

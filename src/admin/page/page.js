@@ -267,17 +267,17 @@ function showChain({ view, reorgs }) {
 
 const HEALTH = {
   ok: ['good', 'answers'],
-  trying: ['warn', 'being tried again'],
-  limited: ['warn', 'waits for its rate'],
-  failing: ['bad', 'fails'],
+  probing: ['warn', 'being tried again'],
+  rate_limited: ['warn', 'waits for its rate'],
+  unhealthy: ['bad', 'fails'],
   unknown: ['warn', 'not reached yet'],
-  stranger: ['bad', 'another chain'],
+  wrong_chain: ['bad', 'another chain'],
 }
 
-function showEndpoints({ upstreams }) {
-  fill('endpoints', upstreams.map((endpoint) => {
+function showEndpoints({ endpoints }) {
+  fill('endpoints', endpoints.map((endpoint) => {
     const [tone, word] = HEALTH[endpoint.state] ?? ['warn', endpoint.state]
-    const what = [word, endpoint.followed ? 'followed' : '', endpoint.head != null ? `at ${whole(endpoint.head)}` : ''].filter(Boolean)
+    const what = [word, endpoint.primary ? 'primary' : '', endpoint.head != null ? `at ${whole(endpoint.head)}` : ''].filter(Boolean)
     const more = [endpoint.reason, endpoint.last_mismatch && `last wrong answer: ${endpoint.last_mismatch}`].filter(Boolean)
     return element('li', { className: 'health', data: { tone } }, dot(),
       element('div', {}, element('code', {}, endpoint.url), element('span', { className: 'tag' }, what.join(' · ')), ...more.map(small)))

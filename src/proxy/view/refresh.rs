@@ -165,13 +165,13 @@ impl View {
         tokio::spawn(async move {
             let (call, _) = this.call(Tag::Latest, now);
             this.metrics.upkeep(1);
-            let Some((other, verdict)) = this.upstream.ask_another(by, call).await else { return };
+            let Some((other, verdict)) = this.upstream.call_another(by, call).await else { return };
             let further = this.named(verdict, false).map(|named| named.link().number);
             let Some(now) = this.tracker().head() else { return };
             // One that has moved does not stand still.
             let is_due = margin > 1 || now.number == head;
             if is_due && further >= Some(BlockNumber(now.number.0.saturating_add(margin))) {
-                this.upstream.follow_instead(by, other);
+                this.upstream.switch_primary(by, other);
                 let _ = this.refresh(Tag::Latest, this.clock.now()).await;
             }
         });
@@ -308,7 +308,7 @@ impl View {
             Denied::Suspended => {
                 // Another endpoint may have it.
                 if let Some(by) = by {
-                    self.upstream.unfollow(by);
+                    self.upstream.demote(by);
                 }
                 if !was_suspended {
                     warn!(
@@ -376,7 +376,7 @@ impl View {
                 debug!(head = %head.number.0, "the upstream is behind the head it showed");
                 // Another one may not be.
                 if let Some(by) = by {
-                    self.upstream.unfollow(by);
+                    self.upstream.demote(by);
                 }
             }
             HeadChange::First

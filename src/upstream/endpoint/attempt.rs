@@ -71,7 +71,7 @@ struct MethodList<'a>(&'a Calls);
 /// Sends calls, and judges what comes. Not before it is known who it is; and what came over a connection that was made
 /// anew, with none left from before, is not believed before that is known again.
 pub(in crate::upstream) async fn attempt(endpoint: &Endpoint, calls: &Calls) -> AttemptOutcomes {
-    let cancelled = || vec![Err(UpstreamError::Unasked(Box::new(UpstreamError::Cancelled))); calls.len()];
+    let cancelled = || vec![Err(UpstreamError::NotSent(Box::new(UpstreamError::Cancelled))); calls.len()];
     let is_awaited = || calls.iter().any(Call::is_awaited);
     let Some(identity) = &endpoint.identity else {
         return if is_awaited() { ask(endpoint, calls, Purpose::Call).await } else { cancelled() };
@@ -80,7 +80,7 @@ pub(in crate::upstream) async fn attempt(endpoint: &Endpoint, calls: &Calls) -> 
         identity.require_recheck();
     }
     if let Err(error) = identity.confirm().await {
-        return vec![Err(UpstreamError::Unasked(Box::new(error.into()))); calls.len()];
+        return vec![Err(UpstreamError::NotSent(Box::new(error.into()))); calls.len()];
     }
     // Its clients may have gone while it waited, for this or for a slot.
     if !is_awaited() {
@@ -175,7 +175,7 @@ fn span(endpoint: &Endpoint, calls: &Calls) -> (Span, Origin) {
     let span = debug_span!(
         parent: origin.span(),
         "upstream",
-        upstream = %endpoint.name,
+        endpoint = %endpoint.name,
         calls = calls.len(),
         method = %MethodList(calls),
         outcome = field::Empty,
@@ -206,7 +206,7 @@ async fn send(endpoint: &Endpoint, calls: Calls, begun: Instant) -> Result<Answe
     let elapsed = now.saturating_duration_since(begun);
     endpoint.metrics.request_ended(elapsed);
     // Before it is checked, which takes its own time.
-    if !matches!(&answers, Err(error) if error.is_silence()) {
+    if !matches!(&answers, Err(error) if error.has_no_response()) {
         endpoint.health.lock().responded_at = Some(now);
     }
     debug!(?elapsed, ok = answers.is_ok(), "upstream answered");
@@ -264,7 +264,7 @@ fn record(
                 health.fail(error, begun, now);
             }
             drop(health);
-            if error.lost_contact() {
+            if error.is_connection_loss() {
                 endpoint.require_recheck();
             }
             warn(endpoint, error);
@@ -293,11 +293,10 @@ fn record_cut_off(endpoint: &Endpoint, begun: Instant, is_everyday: bool) {
 }
 
 fn warn(endpoint: &Endpoint, error: &UpstreamError) {
-    let upstream = &endpoint.name;
     if endpoint.log_throttle.is_due(error.as_str()) {
-        warn!(%error, %upstream, "upstream failed");
+        warn!(%error, endpoint = %endpoint.name, "upstream failed");
     } else {
-        debug!(%error, %upstream, "upstream failed");
+        debug!(%error, endpoint = %endpoint.name, "upstream failed");
     }
 }
 

@@ -15,7 +15,7 @@ pub(in crate::upstream) fn counts_against_endpoint(call: &Call, error: &Upstream
         // A head, a block, a count are never as large as that, and another may say it with less around it.
         UpstreamError::TooLarge { is_batch, .. } => call.has_known_shape() && !is_batch,
         // Cut off while it was being sent, perhaps for what was sent.
-        UpstreamError::Broken(_) if call.params.as_bytes().len() > LARGE_CALL => false,
+        UpstreamError::Disconnected(_) if call.params.as_bytes().len() > LARGE_CALL => false,
         UpstreamError::Refused { status, .. } | UpstreamError::Status(status) => match *status {
             status if is_about_request_size(status) => false,
             // Whoever asks, and whatever for.
@@ -28,7 +28,7 @@ pub(in crate::upstream) fn counts_against_endpoint(call: &Call, error: &Upstream
             StatusCode::FORBIDDEN => call.is_everyday() || call.runs_client_code(),
             _ => call.is_everyday(),
         },
-        error => error.is_endpoints_fault(),
+        error => error.is_endpoint_failure(),
     }
 }
 

@@ -37,11 +37,11 @@ pub enum EndpointState {
     /// It is asked.
     Ok,
     /// It has failed, and one call tries it.
-    Trying,
+    Probing,
     /// It keeps failing, and is left alone.
-    Failing,
+    Unhealthy,
     /// It wants to be left alone for its rate.
-    Limited,
+    RateLimited,
     /// It is of another chain.
     WrongChain,
     /// It has not said yet who it is.
@@ -53,16 +53,16 @@ pub enum EndpointState {
 impl EndpointState {
     /// Every state.
     pub const ALL: [Self; 6] =
-        [Self::Ok, Self::Trying, Self::Failing, Self::Limited, Self::WrongChain, Self::Unknown];
+        [Self::Ok, Self::Probing, Self::Unhealthy, Self::RateLimited, Self::WrongChain, Self::Unknown];
 
     /// Its name in metrics and `/status`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
-            Self::Trying => "trying",
-            Self::Failing => "failing",
-            Self::Limited => "limited",
-            Self::WrongChain => "stranger",
+            Self::Probing => "probing",
+            Self::Unhealthy => "unhealthy",
+            Self::RateLimited => "rate_limited",
+            Self::WrongChain => "wrong_chain",
             Self::Unknown => "unknown",
         }
     }
@@ -77,12 +77,12 @@ impl EndpointStatus {
             Some(IdentityState::WrongChain(_)) => EndpointState::WrongChain,
             Some(IdentityState::Unknown(_)) => EndpointState::Unknown,
             Some(IdentityState::Known(_)) | None if self.paused.is_some_and(|wait| !wait.is_zero()) => {
-                EndpointState::Limited
+                EndpointState::RateLimited
             }
             Some(IdentityState::Known(_)) | None => match self.health {
                 Health::Closed => EndpointState::Ok,
-                Health::HalfOpen => EndpointState::Trying,
-                Health::Open => EndpointState::Failing,
+                Health::HalfOpen => EndpointState::Probing,
+                Health::Open => EndpointState::Unhealthy,
             },
         }
     }

@@ -322,17 +322,17 @@ impl IdentityProbe {
 }
 
 /// One line for each change an operator must know of, none for what goes on as it was.
-fn log_change(upstream: &str, before: &IdentityState, now: &IdentityState, attempts: u64) {
+fn log_change(endpoint: &str, before: &IdentityState, now: &IdentityState, attempts: u64) {
     match (before, now) {
         (IdentityState::Known(before), IdentityState::Known(now)) if before == now => {}
         (_, IdentityState::Known(identity)) => {
             let first = identity.genesis.map(|genesis| genesis.to_string());
-            info!(upstream, chain_id = identity.chain_id, genesis = first, "upstream identified");
+            info!(endpoint, chain_id = identity.chain_id, genesis = first, "upstream identified");
             if let Some(name) =
                 identity.genesis.and_then(|first| genesis::impersonated(identity.chain_id, first))
             {
                 warn!(
-                    upstream,
+                    endpoint,
                     chain_id = identity.chain_id,
                     "the chain id is that of {name}, and block 0 is not: this is another chain, or the upstream is not \
                      what it says; it is taken at its word. A development chain should have the id 31337 or 1337"
@@ -340,10 +340,10 @@ fn log_change(upstream: &str, before: &IdentityState, now: &IdentityState, attem
             }
         }
         (IdentityState::WrongChain(before), IdentityState::WrongChain(now)) if before == now => {}
-        (_, IdentityState::WrongChain(wrong_chain)) => error!(upstream, "{wrong_chain}: it is not used"),
+        (_, IdentityState::WrongChain(wrong_chain)) => error!(endpoint, "{wrong_chain}: it is not used"),
         (IdentityState::Unknown(_), IdentityState::Unknown(_)) if attempts > 0 => {}
         (_, IdentityState::Unknown(Some(error))) => {
-            warn!(%error, upstream, "the upstream does not say who it is; trying on");
+            warn!(%error, endpoint, "the upstream does not say who it is; trying on");
         }
         (_, IdentityState::Unknown(None)) => {}
     }

@@ -46,7 +46,7 @@ pub(in crate::upstream) fn assemble(
         }
         let name = unused(parts.name, &names);
         names.push(name.clone());
-        let metrics = metrics.of(&name);
+        let metrics = metrics.for_endpoint(&name);
         Arc::new(Endpoint::new(
             name,
             parts.address,

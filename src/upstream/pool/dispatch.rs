@@ -12,28 +12,28 @@ use super::{
         endpoint::{AcceptedAnswer, AttemptOutcomes, Availability, Endpoint, attempt},
         identity::PinnedChain,
     },
-    endpoint_set::{Candidates, EndpointSet, Wanted},
-    hedge::{Hedge, Raced},
-    p2c::two_choices,
+    endpoint_set::{Candidates, EndpointSet, Selection},
+    hedge::{Hedge, HedgeOutcome},
+    p2c::choose,
     primary::Primary,
-    retry::{Another, another, is_better, is_failure, is_null, is_unproved, was_in_doubt},
+    retry::{RetryReason, is_disputed, is_failure, is_null, is_unproved, replaces, retry_reason},
 };
 use crate::backoff::Backoff;
 
 /// A call is sent to so many endpoints at most, whatever their number.
-const MOST_ATTEMPTS: usize = 3;
+const MAX_ATTEMPTS: usize = 3;
 
 /// Retries are a tenth of the calls at most, and these many a second in any case: a chain of proxies that all
 /// retry would else turn one failure into a flood.
 const RETRY_SHARE: f32 = 0.1;
-const LEAST_RETRIES: u32 = 10;
-const RETRY_MEMORY: Duration = Duration::from_secs(10);
+const MIN_RETRIES_PER_SECOND: u32 = 10;
+const RETRY_WINDOW: Duration = Duration::from_secs(10);
 
 /// Before a second attempt: long enough for a herd to part, too short to be noticed.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(40));
 
 /// How soon one that waits looks again whether another will do by now.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// All endpoints.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ impl Pool {
         Self {
             primary: Arc::new(Primary::new(endpoints.clone(), config.max_wait)),
             endpoints,
-            retries: TpsBudget::new(RETRY_MEMORY, LEAST_RETRIES, RETRY_SHARE),
+            retries: TpsBudget::new(RETRY_WINDOW, MIN_RETRIES_PER_SECOND, RETRY_SHARE),
             max_wait: config.max_wait,
             hedge: config.hedge.map(Hedge::new),
             metrics,
@@ -75,7 +75,7 @@ impl Pool {
         let mut left: Vec<usize> = (0..calls.len()).collect();
         let mut tried = Vec::new();
         let (mut patience, mut backoff) = (self.max_wait, BACKOFF);
-        for _ in 0..MOST_ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             left.retain(|at| {
                 let is_awaited = calls[*at].is_awaited();
                 if !is_awaited {
@@ -94,8 +94,8 @@ impl Pool {
                 &again
             };
             let requirements = combined_requirements(sending);
-            let wanted = Wanted { calls: sending.len() as u32, requirements, tried: &tried };
-            let endpoint = match self.choose(wanted, patience).await {
+            let selection = Selection { calls: sending.len() as u32, requirements, tried: &tried };
+            let endpoint = match self.select(selection, patience).await {
                 Ok(endpoint) => endpoint,
                 Err(error) => {
                     for at in left {
@@ -107,34 +107,35 @@ impl Pool {
             let attempted = self.attempt(&endpoint, sending, requirements, &mut tried).await;
             let failed = |(call, outcome)| is_failure(call, outcome);
             if requirements.primary && sending.iter().zip(&attempted).any(failed) {
-                self.primary.leave(endpoint.id());
+                self.primary.demote(endpoint.id());
             }
-            let mut once_more = Vec::new();
+            let mut retried = Vec::new();
             // For a `null` one other is asked, and nobody paid: it is no failure that could become a flood.
             let mut is_retry = false;
             for ((at, call), outcome) in left.iter().zip(sending).zip(attempted) {
                 let was_null = done[*at].as_ref().is_some_and(is_null);
                 // Of an error, too, one other is asked for its opinion.
-                let doubted = done[*at].as_ref().is_some_and(|before| was_in_doubt(call, before));
+                let was_disputed = done[*at].as_ref().is_some_and(|before| is_disputed(call, before));
                 // A head that cannot be proved is as good as another's, and another's may be older.
-                let is_settled = was_null || doubted || (call.requirements.is_head && is_unproved(&outcome));
-                let why = another(call, &outcome);
+                let is_settled =
+                    was_null || was_disputed || (call.requirements.is_head && is_unproved(&outcome));
+                let why = retry_reason(call, &outcome);
                 if let Some(why) = why.filter(|_| !is_settled) {
-                    is_retry |= why == Another::Retry;
-                    once_more.push(*at);
+                    is_retry |= why == RetryReason::Failure;
+                    retried.push(*at);
                 }
                 // A later failure, or a later `null`, does not make an earlier answer worse; nor does an opinion that is
                 // none, nor is a later answer better for being later.
-                let keeps = doubted && why.is_some();
-                if !keeps && done[*at].as_ref().is_none_or(|before| is_better(&outcome, before)) {
+                let keeps = was_disputed && why.is_some();
+                if !keeps && done[*at].as_ref().is_none_or(|before| replaces(&outcome, before)) {
                     done[*at] = Some(outcome);
                 }
             }
-            left = once_more;
+            left = retried;
             // With an answer in hand, though it is `null`, only those are asked that can be now.
             patience = if is_retry { self.max_wait } else { Duration::ZERO };
             let others = self.endpoints.load().iter().any(|endpoint| !tried.contains(&endpoint.id()));
-            if left.is_empty() || !others || tried.len() >= MOST_ATTEMPTS {
+            if left.is_empty() || !others || tried.len() >= MAX_ATTEMPTS {
                 break;
             }
             if is_retry && !self.retries.withdraw() {
@@ -196,17 +197,17 @@ impl Pool {
         let first = Box::pin(attempt(endpoint, calls));
         // The one that is followed has no equal: another's answer may be of another branch.
         let may_hedge = calls.iter().all(Call::is_repeatable) && !requirements.primary;
-        let second = may_hedge.then_some(|after: Duration| {
+        let hedge_candidate = may_hedge.then_some(|after: Duration| {
             if !calls.iter().any(Call::is_awaited) {
                 return None;
             }
-            let other = self.second(Wanted { calls: calls.len() as u32, requirements, tried })?;
+            let other = self.hedge_candidate(Selection { calls: calls.len() as u32, requirements, tried })?;
             tried.push(other.id());
             self.metrics.hedged();
-            debug!(slow = %endpoint.name(), upstream = %other.name(), ?after, "asking another as well");
+            debug!(slow = %endpoint.name(), endpoint = %other.name(), ?after, "asking another as well");
             Some(Box::pin(async move { attempt(&other, calls).await }))
         });
-        let Raced { attempted, second_won } = hedge.attempt(calls, first, second).await;
+        let HedgeOutcome { attempted, second_won } = hedge.attempt(calls, first, hedge_candidate).await;
         if second_won {
             self.metrics.hedge_won();
         }
@@ -214,22 +215,26 @@ impl Pool {
     }
 
     /// Another endpoint that can be asked at once and has what is needed, if it may be.
-    fn second(&self, wanted: Wanted<'_>) -> Option<Arc<Endpoint>> {
-        if wanted.tried.len() >= MOST_ATTEMPTS {
+    fn hedge_candidate(&self, selection: Selection<'_>) -> Option<Arc<Endpoint>> {
+        if selection.tried.len() >= MAX_ATTEMPTS {
             return None;
         }
-        let mut eligible = self.endpoints.candidates(wanted, Instant::now()).eligible;
-        eligible.retain(|(score, _)| score.is_fit());
-        let other = two_choices(&eligible)?;
+        let mut available = self.endpoints.candidates(selection, Instant::now()).available;
+        available.retain(|(score, _)| score.is_fit());
+        let other = choose(&available)?;
         self.retries.withdraw().then(|| other.clone())
     }
 
     /// An endpoint for these calls that is not among those tried; waits for one that is at its rate.
-    async fn choose(&self, wanted: Wanted<'_>, patience: Duration) -> Result<Arc<Endpoint>, UpstreamError> {
-        match self.wait_for(patience, |now, left| self.pick(wanted, now, left)).await {
+    async fn select(
+        &self,
+        selection: Selection<'_>,
+        patience: Duration,
+    ) -> Result<Arc<Endpoint>, UpstreamError> {
+        match self.wait_for(patience, |now, left| self.pick(selection, now, left)).await {
             Ok(endpoint) => Ok(endpoint),
             Err(Some(wait)) => Err(UpstreamError::RateLimited { retry_after: Some(wait) }),
-            Err(None) => Err(self.endpoints.why_none()),
+            Err(None) => Err(self.endpoints.unavailable_reason()),
         }
     }
 
@@ -244,7 +249,7 @@ impl Pool {
         let until = now + patience;
         loop {
             match pick(now, until.saturating_duration_since(now)) {
-                Err(Some(wait)) if now + wait <= until => time::sleep(wait.min(LOOK_AGAIN)).await,
+                Err(Some(wait)) if now + wait <= until => time::sleep(wait.min(POLL_INTERVAL)).await,
                 picked => return picked,
             }
             now = Instant::now();
@@ -254,20 +259,21 @@ impl Pool {
     /// The best endpoint now; else how long until there is one, if that is known.
     fn pick(
         &self,
-        wanted: Wanted<'_>,
+        selection: Selection<'_>,
         now: Instant,
         left: Duration,
     ) -> Result<Arc<Endpoint>, Option<Duration>> {
-        let Candidates { eligible, wait } = self.endpoints.candidates(wanted, now);
-        let Wanted { requirements, .. } = wanted;
+        let Candidates { available, wait } = self.endpoints.candidates(selection, now);
+        let Selection { requirements, .. } = selection;
         let endpoint = if requirements.primary || requirements.forwarded {
-            self.primary.pick(&eligible, wanted, now, left).map_err(|own| own.or(wait))?
+            self.primary.pick(&available, selection, now, left).map_err(|own| own.or(wait))?
         } else {
-            two_choices(&eligible).cloned().ok_or(wait)?
+            choose(&available).cloned().ok_or(wait)?
         };
         if !requirements.primary {
-            let unsure = eligible.iter().filter(|(score, _)| score.is_unconfirmed()).map(|(_, other)| other);
-            unsure
+            let unconfirmed =
+                available.iter().filter(|(score, _)| score.is_unconfirmed()).map(|(_, other)| other);
+            unconfirmed
                 .filter(|other| other.priority() <= endpoint.priority())
                 .for_each(|other| other.recheck_now());
         }

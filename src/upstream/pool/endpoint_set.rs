@@ -23,7 +23,7 @@ pub(in crate::upstream) struct EndpointSet {
 
 /// For what an endpoint is picked.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::upstream) struct Wanted<'a> {
+pub(in crate::upstream) struct Selection<'a> {
     /// So many calls.
     pub(in crate::upstream) calls: u32,
     /// What they need together.
@@ -35,16 +35,16 @@ pub(in crate::upstream) struct Wanted<'a> {
 /// Who can be asked.
 pub(in crate::upstream) struct Candidates {
     /// Now.
-    pub(in crate::upstream) eligible: Vec<(Score, Arc<Endpoint>)>,
+    pub(in crate::upstream) available: Vec<(Score, Arc<Endpoint>)>,
     /// How long until another can, if that is known.
     pub(in crate::upstream) wait: Option<Duration>,
 }
 
-// === impl Wanted ===
+// === impl Selection ===
 
-impl<'a> Wanted<'a> {
+impl<'a> Selection<'a> {
     /// One call that needs nothing but another endpoint than these.
-    pub(in crate::upstream) fn another_than(tried: &'a [EndpointId]) -> Self {
+    pub(in crate::upstream) fn excluding(tried: &'a [EndpointId]) -> Self {
         Self { calls: 1, requirements: Requirements::default(), tried }
     }
 }
@@ -88,22 +88,22 @@ impl EndpointSet {
     /// Those that can be asked now, and those that can be later.
     pub(in crate::upstream) fn candidates(
         &self,
-        Wanted { calls, requirements, tried }: Wanted<'_>,
+        Selection { calls, requirements, tried }: Selection<'_>,
         now: Instant,
     ) -> Candidates {
         let endpoints = self.list.load();
         let mut wait = None;
-        let mut eligible = Vec::with_capacity(endpoints.len());
+        let mut available = Vec::with_capacity(endpoints.len());
         for endpoint in endpoints.iter().filter(|endpoint| !tried.contains(&endpoint.id())) {
             match endpoint.availability(calls, requirements, now) {
-                Availability::Now(score) => eligible.push((score, endpoint.clone())),
+                Availability::Now(score) => available.push((score, endpoint.clone())),
                 Availability::After(after) => {
                     wait = Some(wait.map_or(after, |wait: Duration| wait.min(after)))
                 }
                 Availability::Never => {}
             }
         }
-        Candidates { eligible, wait }
+        Candidates { available, wait }
     }
 
     /// Has this endpoint shown a block as high as this?
@@ -112,7 +112,7 @@ impl EndpointSet {
     }
 
     /// Nobody can be asked: the reason that tells most.
-    pub(in crate::upstream) fn why_none(&self) -> UpstreamError {
+    pub(in crate::upstream) fn unavailable_reason(&self) -> UpstreamError {
         let endpoints = self.list.load();
         let wrong_chain = |endpoint: &Arc<Endpoint>| match endpoint.identity()?.state() {
             IdentityState::WrongChain(wrong_chain) => Some(UpstreamError::WrongChain(wrong_chain)),
@@ -120,9 +120,9 @@ impl EndpointSet {
         };
         let failed = endpoints.iter().find_map(|endpoint| endpoint.last_error());
         let error = failed.or_else(|| endpoints.iter().find_map(wrong_chain));
-        match error.map_or(UpstreamError::Busy, UpstreamError::in_general) {
+        match error.map_or(UpstreamError::Busy, UpstreamError::without_call_details) {
             // That was another call's time, and this one has not waited for anything.
-            UpstreamError::TimedOut { after } => UpstreamError::Hangs { after },
+            UpstreamError::TimedOut { after } => UpstreamError::Unresponsive { after },
             error => error,
         }
     }
@@ -145,14 +145,14 @@ impl EndpointSet {
     }
 
     /// Have all of them failed, and has none answered since?
-    pub(in crate::upstream) fn is_lost(&self) -> bool {
+    pub(in crate::upstream) fn is_down(&self) -> bool {
         let failed = |endpoint: &Arc<Endpoint>| endpoint.is_wrong_chain() || endpoint.last_error().is_some();
         self.list.load().iter().all(failed)
     }
 
     /// Why nobody answers, if nobody does; and whoever failed is asked whether it is back.
-    pub(in crate::upstream) fn lost(&self) -> Option<UpstreamError> {
-        if !self.is_lost() {
+    pub(in crate::upstream) fn outage(&self) -> Option<UpstreamError> {
+        if !self.is_down() {
             return None;
         }
         let endpoints = self.list.load();

@@ -14,12 +14,12 @@ use super::{super::EndpointState, Pool};
 pub(in crate::upstream) struct EndpointGauges(Arc<Pool>);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Labels {
+struct EndpointLabels {
     endpoint: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct StateLabels {
+struct EndpointStateLabels {
     endpoint: String,
     state: &'static str,
 }
@@ -27,7 +27,7 @@ struct StateLabels {
 // === impl EndpointGauges ===
 
 impl EndpointGauges {
-    /// `endpoint_state{endpoint,state}`, `endpoint_followed{endpoint}` and `endpoint_head{endpoint}` of this pool.
+    /// `endpoint_state{endpoint,state}`, `endpoint_primary{endpoint}` and `endpoint_head{endpoint}` of this pool.
     pub(in crate::upstream) fn new(pool: Arc<Pool>) -> Self {
         Self(pool)
     }
@@ -35,28 +35,29 @@ impl EndpointGauges {
 
 impl Collector for EndpointGauges {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let (endpoints, followed) = self.0.status();
+        let (endpoints, primary) = self.0.status();
         let gauge = MetricType::Gauge;
         let help = "1 for the state that an endpoint is in, 0 for the others";
         let mut states = encoder.encode_descriptor("endpoint_state", help, None, gauge)?;
         for endpoint in &endpoints {
             for state in EndpointState::ALL {
-                let labels = StateLabels { endpoint: endpoint.name.to_string(), state: state.as_str() };
+                let labels =
+                    EndpointStateLabels { endpoint: endpoint.name.to_string(), state: state.as_str() };
                 let is_in = i64::from(endpoint.state() == state);
                 ConstGauge::new(is_in).encode(states.encode_family(&labels)?)?;
             }
         }
-        let help = "1 for the endpoint whose head is followed";
-        let mut follows = encoder.encode_descriptor("endpoint_followed", help, None, gauge)?;
+        let help = "1 for the primary endpoint, whose head is canonical";
+        let mut primaries = encoder.encode_descriptor("endpoint_primary", help, None, gauge)?;
         for endpoint in &endpoints {
-            let is_followed = i64::from(followed == Some(endpoint.id));
-            let labels = Labels { endpoint: endpoint.name.to_string() };
-            ConstGauge::new(is_followed).encode(follows.encode_family(&labels)?)?;
+            let is_primary = i64::from(primary == Some(endpoint.id));
+            let labels = EndpointLabels { endpoint: endpoint.name.to_string() };
+            ConstGauge::new(is_primary).encode(primaries.encode_family(&labels)?)?;
         }
         let help = "The highest block that an endpoint has shown";
         let mut heads = encoder.encode_descriptor("endpoint_head", help, None, gauge)?;
         for (endpoint, head) in endpoints.iter().filter_map(|endpoint| Some((endpoint, endpoint.head?))) {
-            let labels = Labels { endpoint: endpoint.name.to_string() };
+            let labels = EndpointLabels { endpoint: endpoint.name.to_string() };
             let number = i64::try_from(head.0).unwrap_or(i64::MAX);
             ConstGauge::new(number).encode(heads.encode_family(&labels)?)?;
         }

@@ -24,26 +24,26 @@ use super::{
 use crate::jsonrpc::Answer;
 
 /// So many of the last answers count. Enough to tell a percentile, few enough to follow a node that changes.
-const MOST: usize = 256;
+const MAX_SAMPLES: usize = 256;
 
 /// With fewer there is no telling what is slow.
-const LEAST: usize = 32;
+const MIN_SAMPLES: usize = 32;
 
 /// Whatever is usual, an answer is not late before this: a node next door answers in less than a wink, and its
 /// slowest twentieth is no reason to ask two.
-const SHORTEST: Duration = Duration::from_millis(5);
+const MIN_DELAY: Duration = Duration::from_millis(5);
 
 /// When an answer is late.
 #[derive(Debug)]
 pub(in crate::upstream) struct Hedge {
     percentile: Percentile,
     /// What the last answers took, the oldest first.
-    took: Mutex<VecDeque<Duration>>,
+    latencies: Mutex<VecDeque<Duration>>,
 }
 
 /// What came of a race.
 #[derive(Debug)]
-pub(in crate::upstream) struct Raced {
+pub(in crate::upstream) struct HedgeOutcome {
     pub(in crate::upstream) attempted: AttemptOutcomes,
     /// Was it the second that answered?
     pub(in crate::upstream) second_won: bool,
@@ -53,21 +53,21 @@ pub(in crate::upstream) struct Raced {
 
 impl Hedge {
     pub(in crate::upstream) fn new(percentile: Percentile) -> Self {
-        Self { percentile, took: Mutex::default() }
+        Self { percentile, latencies: Mutex::default() }
     }
 
     /// When an answer is late; `None` as long as there is no telling.
     fn after(&self) -> Option<Duration> {
-        let mut took: Vec<_> = {
-            let took = self.took.lock();
-            if took.len() < LEAST {
+        let mut latencies: Vec<_> = {
+            let latencies = self.latencies.lock();
+            if latencies.len() < MIN_SAMPLES {
                 return None;
             }
-            took.iter().copied().collect()
+            latencies.iter().copied().collect()
         };
-        let place = self.percentile.place(took.len());
-        let (_, late, _) = took.select_nth_unstable(place);
-        Some((*late).max(SHORTEST))
+        let place = self.percentile.place(latencies.len());
+        let (_, late, _) = latencies.select_nth_unstable(place);
+        Some((*late).max(MIN_DELAY))
     }
 
     /// Returns the outcome of `first`. If that is late, has `second` begin another attempt, and returns the first good
@@ -77,10 +77,10 @@ impl Hedge {
         calls: &Calls,
         first: impl Future<Output = AttemptOutcomes>,
         second: Option<impl FnOnce(Duration) -> Option<S>>,
-    ) -> Raced {
+    ) -> HedgeOutcome {
         let begun = Instant::now();
         let mut first = pin!(self.timed(first));
-        let alone = |attempted| Raced { attempted, second_won: false };
+        let alone = |attempted| HedgeOutcome { attempted, second_won: false };
         let Some((second, after)) = second.zip(self.after()) else { return alone(first.await) };
         if let Ok(attempted) = time::timeout(after, &mut first).await {
             return alone(attempted);
@@ -89,7 +89,7 @@ impl Hedge {
         let raced = race(calls, first, pin!(self.timed(second))).await;
         if raced.second_won {
             // An answer that is given up for being slow would else not count among the slow ones.
-            self.note(begun.elapsed());
+            self.record(begun.elapsed());
         }
         raced
     }
@@ -99,39 +99,39 @@ impl Hedge {
         let begun = Instant::now();
         let attempted = attempt.await;
         if attempted.iter().all(Result::is_ok) {
-            self.note(begun.elapsed());
+            self.record(begun.elapsed());
         }
         attempted
     }
 
     /// An answer took this long, or was not there after it.
-    fn note(&self, time: Duration) {
-        let mut took = self.took.lock();
-        if took.len() == MOST {
-            took.pop_front();
+    fn record(&self, time: Duration) {
+        let mut latencies = self.latencies.lock();
+        if latencies.len() == MAX_SAMPLES {
+            latencies.pop_front();
         }
-        took.push_back(time);
+        latencies.push_back(time);
     }
 }
 
 /// Waits for the first that answers every call well; if neither does, for both, and takes the better of each.
 /// Whoever is not waited for any more is dropped.
-async fn race<'a, F, S>(calls: &Calls, first: Pin<&'a mut F>, second: Pin<&'a mut S>) -> Raced
+async fn race<'a, F, S>(calls: &Calls, first: Pin<&'a mut F>, second: Pin<&'a mut S>) -> HedgeOutcome
 where
     F: Future<Output = AttemptOutcomes>,
     S: Future<Output = AttemptOutcomes>,
 {
     match select(first, second).await {
-        Either::Left((one, _)) if is_good(calls, &one) => Raced { attempted: one, second_won: false },
-        Either::Right((two, _)) if is_good(calls, &two) => Raced { attempted: two, second_won: true },
+        Either::Left((one, _)) if is_good(calls, &one) => HedgeOutcome { attempted: one, second_won: false },
+        Either::Right((two, _)) if is_good(calls, &two) => HedgeOutcome { attempted: two, second_won: true },
         Either::Left((one, second)) => {
             let two = second.await;
             let second_won = is_good(calls, &two);
-            Raced { attempted: better(one, two), second_won }
+            HedgeOutcome { attempted: merge(one, two), second_won }
         }
         Either::Right((two, first)) => {
             let one = first.await;
-            Raced { attempted: better(one, two), second_won: false }
+            HedgeOutcome { attempted: merge(one, two), second_won: false }
         }
     }
 }
@@ -140,15 +140,15 @@ where
 fn is_good(calls: &Calls, attempted: &AttemptOutcomes) -> bool {
     calls.iter().zip(attempted).all(|(call, outcome)| {
         matches!(outcome, Ok(AcceptedAnswer { answer: Answer::Result(_), .. }))
-            && !retry::is_worth_another(call, outcome)
+            && !retry::is_worth_retry(call, outcome)
     })
 }
 
 /// For each call the better outcome, the first's if they are equal.
-fn better(one: AttemptOutcomes, two: AttemptOutcomes) -> AttemptOutcomes {
+fn merge(one: AttemptOutcomes, two: AttemptOutcomes) -> AttemptOutcomes {
     one.into_iter()
         .zip(two)
-        .map(|(one, two)| if retry::worth(&two) > retry::worth(&one) { two } else { one })
+        .map(|(one, two)| if retry::rank(&two) > retry::rank(&one) { two } else { one })
         .collect()
 }
 
@@ -163,17 +163,17 @@ mod tests {
     #[test]
     fn late_is_later_than_the_share_of_the_last_answers() {
         let hedge = hedge(0.9);
-        for millis in 1..LEAST as u64 {
-            hedge.note(Duration::from_millis(millis));
+        for millis in 1..MIN_SAMPLES as u64 {
+            hedge.record(Duration::from_millis(millis));
         }
         assert_eq!(hedge.after(), None, "too few to tell");
-        for millis in 1..=MOST as u64 {
-            hedge.note(Duration::from_millis(1_000 + millis));
+        for millis in 1..=MAX_SAMPLES as u64 {
+            hedge.record(Duration::from_millis(1_000 + millis));
         }
         assert_eq!(hedge.after(), Some(Duration::from_millis(1_231)), "the last ones count");
-        for _ in 0..MOST {
-            hedge.note(Duration::from_micros(100));
+        for _ in 0..MAX_SAMPLES {
+            hedge.record(Duration::from_micros(100));
         }
-        assert_eq!(hedge.after(), Some(SHORTEST));
+        assert_eq!(hedge.after(), Some(MIN_DELAY));
     }
 }

@@ -122,7 +122,7 @@ impl Identity {
                 for probe in probes {
                     if probe.is_wrong_chain() { probe.probe() } else { probe.recheck_now() }
                 }
-                return Err(match self.0.why_none() {
+                return Err(match self.0.unavailable_reason() {
                     UpstreamError::WrongChain(wrong_chain) => IdentityError::WrongChain(wrong_chain),
                     error => IdentityError::Upstream(error),
                 });

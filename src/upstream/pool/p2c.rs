@@ -6,10 +6,10 @@ use super::super::endpoint::{Endpoint, Score};
 
 /// Of the first in order that are fit, the better of two at random: nearly as good as the best of all, and no
 /// herd runs after the one that was best a moment ago.
-pub(in crate::upstream) fn two_choices(eligible: &[(Score, Arc<Endpoint>)]) -> Option<&Arc<Endpoint>> {
-    let fit = eligible.iter().filter(|(score, _)| score.is_fit());
+pub(in crate::upstream) fn choose(available: &[(Score, Arc<Endpoint>)]) -> Option<&Arc<Endpoint>> {
+    let fit = available.iter().filter(|(score, _)| score.is_fit());
     let first = fit.map(|(_, endpoint)| endpoint.priority()).min();
-    let mut group: Vec<_> = eligible
+    let mut group: Vec<_> = available
         .iter()
         .filter(|(score, endpoint)| first.is_none_or(|first| score.is_fit() && endpoint.priority() == first))
         .collect();

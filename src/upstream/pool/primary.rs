@@ -8,7 +8,7 @@
 //!
 //! Once the first in order does well again it is followed again: whoever named an order meant it, and a spare may be
 //! billed. So that two that fail by turns do not have the view swing between them, that is looked into at most
-//! once in [`LOOK_BACK`], beside a refresh of the head and without anybody waiting for it; and the first is followed
+//! once in [`PREFERRED_CHECK_INTERVAL`], beside a refresh of the head and without anybody waiting for it; and the first is followed
 //! only if the head that it shows is not behind the other's.
 
 use std::{sync::Arc, time::Duration};
@@ -23,15 +23,15 @@ use super::{
         endpoint::{Availability, Endpoint, Score, attempt},
         identity::IdentityProbe,
     },
-    endpoint_set::{EndpointSet, Wanted},
-    p2c::two_choices,
+    endpoint_set::{EndpointSet, Selection},
+    p2c::choose,
     retry::is_null,
 };
 use crate::{seldom::Seldom, verify::Verdict};
 
 /// Between a change, or a look at those that come first, and the next look. Long beside what a node needs to come back
 /// and be gone again, short beside what a spare may cost.
-const LOOK_BACK: Duration = Duration::from_secs(60);
+const PREFERRED_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The one that is followed, shared by all calls.
 #[derive(Debug)]
@@ -39,16 +39,16 @@ pub(in crate::upstream) struct Primary {
     endpoints: Arc<EndpointSet>,
     /// How long a call waits for an endpoint that is at its rate.
     max_wait: Duration,
-    state: Mutex<State>,
+    state: Mutex<PrimaryState>,
     log_throttle: Seldom,
 }
 
 /// Locked while one is chosen, so that two calls do not choose two.
 #[derive(Debug, Default)]
-struct State {
+struct PrimaryState {
     endpoint: Option<EndpointId>,
     /// When it changed, or those that come before it were last looked at.
-    settled: Option<Instant>,
+    changed_at: Option<Instant>,
 }
 
 // === impl Primary ===
@@ -67,21 +67,21 @@ impl Primary {
     /// known to lack, or has been asked for already, another is asked, and not followed for that.
     pub(in crate::upstream) fn pick(
         &self,
-        eligible: &[(Score, Arc<Endpoint>)],
-        Wanted { calls, requirements, tried }: Wanted<'_>,
+        available: &[(Score, Arc<Endpoint>)],
+        Selection { calls, requirements, tried }: Selection<'_>,
         now: Instant,
         left: Duration,
     ) -> Result<Arc<Endpoint>, Option<Duration>> {
-        let mut followed = self.state.lock();
-        if let Some(current) = followed.endpoint.and_then(|id| self.endpoints.get(id)) {
+        let mut primary = self.state.lock();
+        if let Some(current) = primary.endpoint.and_then(|id| self.endpoints.get(id)) {
             if tried.contains(&current.id()) {
-                return two_choices(eligible).cloned().ok_or(None);
+                return choose(available).cloned().ok_or(None);
             }
             match current.availability(calls, requirements, now) {
                 Availability::Now(score) if score.lacks_block() && !requirements.filter => {
-                    let has_it = eligible.iter().filter(|(score, _)| !score.lacks_block());
+                    let has_it = available.iter().filter(|(score, _)| !score.lacks_block());
                     let has_it: Vec<_> = has_it.cloned().collect();
-                    return Ok(two_choices(&has_it).cloned().unwrap_or(current));
+                    return Ok(choose(&has_it).cloned().unwrap_or(current));
                 }
                 Availability::Now(_) => return Ok(current),
                 Availability::After(wait) if wait <= if requirements.filter { self.max_wait } else { left } => {
@@ -89,30 +89,30 @@ impl Primary {
                 }
                 // So many wait for it that this one has waited long enough: it does well all the same.
                 Availability::After(wait) if wait <= self.max_wait => {
-                    return two_choices(eligible).cloned().ok_or(Some(wait));
+                    return choose(available).cloned().ok_or(Some(wait));
                 }
                 Availability::After(..) | Availability::Never => {}
             }
         }
-        let endpoint = two_choices(eligible).cloned().ok_or(None)?;
-        if followed.follow(endpoint.id(), now).is_some() {
-            self.say(&endpoint);
+        let endpoint = choose(available).cloned().ok_or(None)?;
+        if primary.switch_to(endpoint.id(), now).is_some() {
+            self.log_switch(&endpoint);
         }
         Ok(endpoint)
     }
 
     /// This endpoint failed, or lags: if it is the one that is followed, another is from now on, if there is one.
-    pub(in crate::upstream) fn leave(&self, id: EndpointId) {
+    pub(in crate::upstream) fn demote(&self, id: EndpointId) {
         let now = Instant::now();
-        let mut followed = self.state.lock();
-        if followed.endpoint != Some(id) {
+        let mut primary = self.state.lock();
+        if primary.endpoint != Some(id) {
             return;
         }
-        let others = self.endpoints.candidates(Wanted::another_than(&[id]), now).eligible;
+        let others = self.endpoints.candidates(Selection::excluding(&[id]), now).available;
         let fit: Vec<_> = others.iter().filter(|(score, _)| score.is_fit()).cloned().collect();
-        if let Some(endpoint) = two_choices(&fit) {
-            followed.follow(endpoint.id(), now);
-            self.say(endpoint);
+        if let Some(endpoint) = choose(&fit) {
+            primary.switch_to(endpoint.id(), now);
+            self.log_switch(endpoint);
         } else {
             // Nobody knows who the others are: then they are no better, until they have said it.
             others.iter().filter_map(|(_, other)| other.identity()).for_each(IdentityProbe::recheck_now);
@@ -120,42 +120,43 @@ impl Primary {
     }
 
     /// Asks one that is well, and is not this one, once.
-    pub(in crate::upstream) async fn ask_another(
+    pub(in crate::upstream) async fn call_another(
         &self,
         than: EndpointId,
         call: Call,
     ) -> Option<(EndpointId, Option<Verdict>)> {
-        let mut eligible = self.endpoints.candidates(Wanted::another_than(&[than]), Instant::now()).eligible;
+        let mut available =
+            self.endpoints.candidates(Selection::excluding(&[than]), Instant::now()).available;
         // Who it is it is asked first, if that is in doubt; nobody waits for this.
-        eligible.retain(|(score, _)| score.is_healthy());
-        let other = two_choices(&eligible)?;
+        available.retain(|(score, _)| score.is_healthy());
+        let other = choose(&available)?;
         let accepted = attempt(other, &vec![call]).await.pop()?.ok()?;
         Some((other.id(), accepted.verdict))
     }
 
     /// The head of this endpoint stands still, and the other is further: that one is followed, if this one was.
-    pub(in crate::upstream) fn follow_instead(&self, of: EndpointId, other: EndpointId) {
+    pub(in crate::upstream) fn switch(&self, of: EndpointId, other: EndpointId) {
         let Some(other) = self.endpoints.get(other) else { return };
-        let mut followed = self.state.lock();
-        if followed.endpoint == Some(of) {
-            followed.follow(other.id(), Instant::now());
+        let mut primary = self.state.lock();
+        if primary.endpoint == Some(of) {
+            primary.switch_to(other.id(), Instant::now());
             if self.log_throttle.is_due("further") {
-                warn!(upstream = %other.name(), "the head stood still where the chain was followed, and is further here: it is followed here from now on");
+                warn!(endpoint = %other.name(), "primary endpoint stalled; switching to an endpoint with a newer head");
             }
         }
     }
 
     /// Beside a call for the head, now and then: does one that comes before the one that is followed do well again, and
     /// is it as far? Then it is followed from now on. Waits for nothing.
-    pub(in crate::upstream) fn look_back(self: &Arc<Self>, calls: &Calls) {
+    pub(in crate::upstream) fn check_preferred(self: &Arc<Self>, calls: &Calls) {
         let Some(head) = calls.iter().find(|call| call.requirements.is_head && call.is_awaited()) else {
             return;
         };
         let now = Instant::now();
         let (first, from) = {
-            let mut followed = self.state.lock();
-            let Some(both) = self.first_again(&followed, now) else { return };
-            followed.settled = Some(now);
+            let mut primary = self.state.lock();
+            let Some(both) = self.preferred(&primary, now) else { return };
+            primary.changed_at = Some(now);
             both
         };
         let (this, calls) = (self.clone(), vec![head.clone().without_context()]);
@@ -163,62 +164,62 @@ impl Primary {
             let attempted = attempt(&first, &calls).await;
             let is_healthy = attempted.iter().all(|outcome| outcome.is_ok() && !is_null(outcome));
             let shown = first.head_since(now);
-            let mut followed = this.state.lock();
+            let mut primary = this.state.lock();
             if is_healthy
                 && shown.is_some()
-                && followed.endpoint == Some(from.id())
+                && primary.endpoint == Some(from.id())
                 && shown >= from.head()
                 && this.endpoints.get(first.id()).is_some()
             {
-                followed.follow(first.id(), Instant::now());
-                info!(upstream = %first.name(), "the chain is followed again at the first in order");
+                primary.switch_to(first.id(), Instant::now());
+                info!(endpoint = %first.name(), "preferred endpoint is healthy again; switching back to it");
             }
         });
     }
 
     /// Returns whether the next call for the head compares the primary with an endpoint that comes before it in order.
-    pub(in crate::upstream) fn may_look_back(&self) -> bool {
-        self.first_again(&self.state.lock(), Instant::now()).is_some()
+    pub(in crate::upstream) fn is_preferred_check_due(&self) -> bool {
+        self.preferred(&self.state.lock(), Instant::now()).is_some()
     }
 
     /// The first in order that could be followed instead, and the one that is; `None` if it is not time to look.
-    fn first_again(&self, followed: &State, now: Instant) -> Option<(Arc<Endpoint>, Arc<Endpoint>)> {
-        if !followed.may_look_back(now) {
+    fn preferred(&self, primary: &PrimaryState, now: Instant) -> Option<(Arc<Endpoint>, Arc<Endpoint>)> {
+        if !primary.is_preferred_check_due(now) {
             return None;
         }
-        let current = self.endpoints.get(followed.endpoint?)?;
+        let current = self.endpoints.get(primary.endpoint?)?;
         if self.endpoints.load().iter().all(|other| other.priority() >= current.priority()) {
             return None;
         }
-        let eligible = self.endpoints.candidates(Wanted::another_than(&[current.id()]), now).eligible;
-        let well = eligible.iter().filter(|(score, _)| score.is_fit() && score.is_healthy());
+        let available = self.endpoints.candidates(Selection::excluding(&[current.id()]), now).available;
+        let well = available.iter().filter(|(score, _)| score.is_fit() && score.is_healthy());
         let first = well.map(|(_, endpoint)| endpoint).min_by_key(|endpoint| endpoint.priority())?;
         (first.priority() < current.priority()).then(|| (first.clone(), current))
     }
 
     /// Two that fail by turns would else fill the log.
-    fn say(&self, upstream: &Endpoint) {
-        let upstream = upstream.name();
+    fn log_switch(&self, endpoint: &Endpoint) {
+        let endpoint = endpoint.name();
         if self.log_throttle.is_due("elsewhere") {
-            info!(%upstream, "the chain is followed elsewhere from now on");
+            info!(%endpoint, "primary endpoint failed or lags; switching to another");
         } else {
-            debug!(%upstream, "the chain is followed elsewhere from now on");
+            debug!(%endpoint, "primary endpoint failed or lags; switching to another");
         }
     }
 }
 
-// === impl State ===
+// === impl PrimaryState ===
 
-impl State {
+impl PrimaryState {
     /// From here on this one is; returns the one before, if it was another.
-    fn follow(&mut self, endpoint: EndpointId, now: Instant) -> Option<EndpointId> {
+    fn switch_to(&mut self, endpoint: EndpointId, now: Instant) -> Option<EndpointId> {
         let before = self.endpoint.replace(endpoint).filter(|before| *before != endpoint);
-        self.settled = Some(now);
+        self.changed_at = Some(now);
         before
     }
 
     /// Returns whether it is time to look at the endpoints that come before it.
-    fn may_look_back(&self, now: Instant) -> bool {
-        self.settled.is_some_and(|settled| now >= settled + LOOK_BACK)
+    fn is_preferred_check_due(&self, now: Instant) -> bool {
+        self.changed_at.is_some_and(|changed_at| now >= changed_at + PREFERRED_CHECK_INTERVAL)
     }
 }

@@ -12,25 +12,25 @@ use crate::{
 
 /// Why another endpoint is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::upstream) enum Another {
+pub(in crate::upstream) enum RetryReason {
     /// This one did not answer, or not so that it helps.
-    Retry,
+    Failure,
     /// This one may only not have got it yet.
     Null,
 }
 
 /// Might another endpoint do better, and is it safe to ask one?
-pub(in crate::upstream) fn another(
+pub(in crate::upstream) fn retry_reason(
     call: &Call,
     outcome: &Result<AcceptedAnswer, UpstreamError>,
-) -> Option<Another> {
+) -> Option<RetryReason> {
     let is_worth_it = match outcome {
         Ok(AcceptedAnswer { answer: Answer::Error(error), .. }) => {
             call.is_repeatable()
                 && (node_error::is_rate_limit(call, error)
                     || node_error::is_pruned(error)
                     || call.requirements.is_head
-                    || is_in_doubt(call, error))
+                    || is_disputed_error(call, error))
         }
         // It may be right, and another may say it so that it can be seen.
         Ok(AcceptedAnswer { verdict: Some(Verdict::Unproved(failure, _)), .. })
@@ -40,22 +40,22 @@ pub(in crate::upstream) fn another(
         }
         Ok(accepted) => {
             let must_be = call.requirements.retry_null || call.requirements.is_head;
-            return (must_be && is_absent(accepted)).then_some(Another::Null);
+            return (must_be && is_absent(accepted)).then_some(RetryReason::Null);
         }
         Err(error) if !call.is_repeatable() => error.never_sent() && !call.is_filter(),
         Err(UpstreamError::TooLarge { is_batch, .. }) => call.has_known_shape() && !is_batch,
         Err(UpstreamError::Status(status)) if is_about_request_size(*status) => false,
         Err(error) => error.retry() != Retry::Never,
     };
-    is_worth_it.then_some(Another::Retry)
+    is_worth_it.then_some(RetryReason::Failure)
 }
 
 /// Would another endpoint be asked?
-pub(in crate::upstream) fn is_worth_another(
+pub(in crate::upstream) fn is_worth_retry(
     call: &Call,
     outcome: &Result<AcceptedAnswer, UpstreamError>,
 ) -> bool {
-    another(call, outcome).is_some()
+    retry_reason(call, outcome).is_some()
 }
 
 /// Did the endpoint fail, rather than be at its rate or have nothing better to say?
@@ -68,7 +68,7 @@ pub(in crate::upstream) fn is_failure(call: &Call, outcome: &Result<AcceptedAnsw
         Ok(AcceptedAnswer { answer, .. }) if call.requirements.is_head => answer.is_null(),
         Ok(_) | Err(UpstreamError::RateLimited { .. }) => false,
         // Whatever it says instead of who it is, there is nothing to be had from it.
-        Err(UpstreamError::Unasked(error)) => {
+        Err(UpstreamError::NotSent(error)) => {
             !matches!(**error, UpstreamError::RateLimited { .. } | UpstreamError::Cancelled)
         }
         Err(error) => counts_against_endpoint(call, error),
@@ -76,7 +76,7 @@ pub(in crate::upstream) fn is_failure(call: &Call, outcome: &Result<AcceptedAnsw
 }
 
 /// Is this an error of which one other endpoint is asked for its opinion? Not where the client's own code may have made it.
-fn is_in_doubt(call: &Call, error: &[u8]) -> bool {
+fn is_disputed_error(call: &Call, error: &[u8]) -> bool {
     call.is_repeatable()
         && ((!call.runs_client_code() && node_error::is_internal(error))
             // One that is behind the head that everybody has been shown says so too.
@@ -85,11 +85,8 @@ fn is_in_doubt(call: &Call, error: &[u8]) -> bool {
 }
 
 /// Is this such an error?
-pub(in crate::upstream) fn was_in_doubt(
-    call: &Call,
-    outcome: &Result<AcceptedAnswer, UpstreamError>,
-) -> bool {
-    matches!(outcome, Ok(AcceptedAnswer { answer: Answer::Error(error), .. }) if is_in_doubt(call, error))
+pub(in crate::upstream) fn is_disputed(call: &Call, outcome: &Result<AcceptedAnswer, UpstreamError>) -> bool {
+    matches!(outcome, Ok(AcceptedAnswer { answer: Answer::Error(error), .. }) if is_disputed_error(call, error))
 }
 
 pub(in crate::upstream) fn is_null(outcome: &Result<AcceptedAnswer, UpstreamError>) -> bool {
@@ -103,12 +100,12 @@ fn is_absent(accepted: &AcceptedAnswer) -> bool {
 
 /// Does this outcome replace one that came before? Of two results of the same worth the first stays; of two failures
 /// the last tells more.
-pub(in crate::upstream) fn is_better(
+pub(in crate::upstream) fn replaces(
     outcome: &Result<AcceptedAnswer, UpstreamError>,
     before: &Result<AcceptedAnswer, UpstreamError>,
 ) -> bool {
     let is_result = matches!(before, Ok(AcceptedAnswer { answer: Answer::Result(_), .. }));
-    worth(outcome) > worth(before) || (!is_result && worth(outcome) == worth(before))
+    rank(outcome) > rank(before) || (!is_result && rank(outcome) == rank(before))
 }
 
 /// Is it an answer that could not be proved?
@@ -117,7 +114,7 @@ pub(in crate::upstream) fn is_unproved(outcome: &Result<AcceptedAnswer, Upstream
 }
 
 /// What an outcome is worth beside another of the same call.
-pub(in crate::upstream) fn worth(outcome: &Result<AcceptedAnswer, UpstreamError>) -> u8 {
+pub(in crate::upstream) fn rank(outcome: &Result<AcceptedAnswer, UpstreamError>) -> u8 {
     match outcome {
         Ok(accepted) if accepted.answer.is_content() => 5 - u8::from(is_unproved(outcome)),
         Ok(AcceptedAnswer { answer: Answer::Result(_), .. }) => 3,

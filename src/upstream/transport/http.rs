@@ -226,9 +226,9 @@ impl HttpTransportInner {
         } else if error.is_timeout() {
             UpstreamError::TimedOut { after: self.timeout }
         } else if error.is_decode() {
-            UpstreamError::Packed(root_cause(&error))
+            UpstreamError::Decompression(root_cause(&error))
         } else {
-            UpstreamError::Broken(root_cause(&error))
+            UpstreamError::Disconnected(root_cause(&error))
         }
     }
 
@@ -243,7 +243,7 @@ impl HttpTransportInner {
     /// And for an answer that ends before its end.
     fn body_error(&self, error: BoxError) -> UpstreamError {
         if !error.is::<hyper::Error>() {
-            return UpstreamError::Packed(root_cause(&*error));
+            return UpstreamError::Decompression(root_cause(&*error));
         }
         let is_timeout = |cause: &(dyn Error + 'static)| {
             cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::TimedOut)
@@ -251,7 +251,7 @@ impl HttpTransportInner {
         if causes(&*error).any(is_timeout) {
             UpstreamError::TimedOut { after: self.timeout }
         } else {
-            UpstreamError::Broken(root_cause(&*error))
+            UpstreamError::Disconnected(root_cause(&*error))
         }
     }
 }

@@ -82,9 +82,9 @@ impl Service<Calls> for DevChainTransport {
 async fn receive(served: Served) -> Result<WireResponse, UpstreamError> {
     match served {
         Served::Hang => std::future::pending().await,
-        Served::Reset { .. } => {
-            Err(UpstreamError::Broken(Arc::from(Box::<dyn std::error::Error + Send + Sync>::from("reset"))))
-        }
+        Served::Reset { .. } => Err(UpstreamError::Disconnected(Arc::from(Box::<
+            dyn std::error::Error + Send + Sync,
+        >::from("reset")))),
         Served::Reply { status, headers, body, drip } => {
             let pauses = u32::try_from(body.len() / DRIP_BYTES).unwrap_or(u32::MAX);
             tokio::time::sleep(drip.unwrap_or_default().saturating_mul(pauses)).await;

@@ -87,5 +87,7 @@ impl Address {
 }
 
 fn broken() -> UpstreamError {
-    UpstreamError::Broken(Arc::from(Box::<dyn std::error::Error + Send + Sync>::from("another stands here")))
+    UpstreamError::Disconnected(Arc::from(Box::<dyn std::error::Error + Send + Sync>::from(
+        "another stands here",
+    )))
 }

@@ -127,7 +127,7 @@ fn assemble(
     let tiers = tiers(TierMetrics::register(&mut registry));
     let metrics = upstream::Metrics::register(&mut registry);
     let upstream = Upstream::new(endpoints, config.chain_id, &config.upstream, &metrics);
-    tokio::spawn(upstream.watch());
+    tokio::spawn(upstream.watch_identity());
     let consistent = matches!(&config.upstream.endpoints[..], [endpoint] if endpoint.consistent);
     let cache = Cache::new(&config.cache, cache::Metrics::default());
     let metrics = proxy::Metrics::register(&mut registry);
