@@ -61,23 +61,23 @@ impl Check {
         match &found {
             Verdict::Passed(_) => {}
             Verdict::Short => {
-                debug!(%upstream, asked = %query, "the upstream does not have all receipts of a block yet");
+                debug!(endpoint = %upstream, asked = %query, "the upstream does not have all receipts of a block yet");
             }
             Verdict::Overdue(overdue) => {
                 verifier.metrics().overdue(*overdue);
                 let reason = overdue.as_str();
                 if overdue.is_overload() && verifier.is_news(reason) {
-                    warn!(%upstream, asked = %query, reason, "too many proofs at a time; handing answers on without storing them");
+                    warn!(endpoint = %upstream, asked = %query, reason, "too many proofs at a time; handing answers on without storing them");
                 } else {
-                    debug!(%upstream, asked = %query, reason, "answer not checked in time; handing it on without storing it");
+                    debug!(endpoint = %upstream, asked = %query, reason, "answer not checked in time; handing it on without storing it");
                 }
             }
             Verdict::Unproved(failure, _) => {
                 verifier.metrics().unprovable();
                 if verifier.is_sure() && verifier.is_news(failure.as_str()) {
-                    warn!(%upstream, asked = %query, block = named(result), %failure, "an answer cannot be proved: it is not kept");
+                    warn!(endpoint = %upstream, asked = %query, block = named(result), %failure, "an answer cannot be proved: it is not kept");
                 } else {
-                    debug!(%upstream, asked = %query, block = named(result), %failure, "an answer cannot be proved: it is not kept");
+                    debug!(endpoint = %upstream, asked = %query, block = named(result), %failure, "an answer cannot be proved: it is not kept");
                 }
             }
             Verdict::Wrong(failure) => {
@@ -85,9 +85,9 @@ impl Check {
                 // The one line that an operator needs: what was asked, what came, and what is wrong with it.
                 let block = named(result);
                 if verifier.is_news(failure.as_str()) {
-                    warn!(%upstream, asked = %query, block, reason = failure.as_str(), %failure, "an answer cannot be right: it is not kept");
+                    warn!(endpoint = %upstream, asked = %query, block, reason = failure.as_str(), %failure, "an answer cannot be right: it is not kept");
                 } else {
-                    debug!(%upstream, asked = %query, block, reason = failure.as_str(), %failure, "an answer cannot be right: it is not kept");
+                    debug!(endpoint = %upstream, asked = %query, block, reason = failure.as_str(), %failure, "an answer cannot be right: it is not kept");
                 }
                 return Err(failure.clone());
             }
