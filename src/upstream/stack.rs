@@ -53,7 +53,7 @@ impl Upstream {
             // Above the attempts, so that the time spent waiting for a slot is not taken from the attempts.
             .layer(layer_fn(|inner| limit_in_flight(inner, in_flight, wait)))
             // Chooses an endpoint for these calls, and another for those that fail there. What an endpoint does
-            // with a call is in `endpoint`: who it is, breaker, rate, time-out, leaf, acceptance.
+            // with a call is in `endpoint`: identity, breaker, rate, time-out, transport, acceptance.
             .service(dispatch(pool.clone()));
         Self { pool, service: BoxCloneSyncService::new(service) }
     }
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_leaf_that_hangs_is_given_up() {
+    async fn hanging_transport_times_out() {
         let upstream = upstream(&Config::default(), |_| std::future::pending());
         assert!(matches!(upstream.call(call()).await, Err(UpstreamError::TimedOut { .. })));
     }
@@ -335,7 +335,7 @@ mod tests {
         )
     }
 
-    /// A leaf that says the same to each call.
+    /// A transport that gives the same answer to each call.
     fn says(answer: Result<Answer, UpstreamError>) -> Transport {
         BoxCloneSyncService::new(service_fn(move |calls: Calls| {
             std::future::ready(Ok(vec![answer.clone(); calls.len()]))

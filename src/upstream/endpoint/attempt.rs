@@ -198,7 +198,7 @@ async fn accept(endpoint: &Endpoint, call: &Call, answer: Answer) -> Result<Acce
 async fn send(endpoint: &Endpoint, calls: Calls, begun: Instant) -> Result<Answers, UpstreamError> {
     let _in_flight = endpoint.metrics.begin();
     let sent = {
-        // A leaf is always ready.
+        // A transport is always ready.
         endpoint.transport.lock().call(calls)
     };
     let answers = sent.await;

@@ -42,7 +42,7 @@ pub(in crate::upstream) struct Endpoint {
     address: Option<EndpointAddress>,
     priority: AtomicU32,
     weight: AtomicU32,
-    /// How its leaf was made.
+    /// Settings that its transport was made with.
     settings: Mutex<TransportSettings>,
     pub(super) transport: Mutex<PeakEwma<Transport>>,
     pub(super) health: Mutex<EndpointHealth>,

@@ -38,7 +38,7 @@ pub(in crate::upstream) fn assemble(
     let again: Vec<_> = parts.iter().map(&mut again).collect();
     let mut names: Vec<_> = again.iter().flatten().map(|endpoint| endpoint.name().clone()).collect();
     let assembled = parts.into_iter().zip(again).map(|(parts, again)| {
-        // Whatever the leaf does, it does not do it for longer.
+        // Whatever the transport does, it has no longer than this.
         let transport = with_deadline(parts.transport, config.timeout);
         if let Some(endpoint) = again {
             endpoint.update(&parts.config, transport, settings);

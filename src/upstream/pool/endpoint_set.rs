@@ -98,7 +98,7 @@ impl EndpointSet {
             match endpoint.availability(calls, requirements, now) {
                 Availability::Now(score) => available.push((score, endpoint.clone())),
                 Availability::After(after) => {
-                    wait = Some(wait.map_or(after, |wait: Duration| wait.min(after)))
+                    wait = Some(wait.map_or(after, |wait: Duration| wait.min(after)));
                 }
                 Availability::Never => {}
             }

@@ -1,4 +1,4 @@
-//! The reqwest client, which every endpoint is reached with that is not asked [directly](super::direct).
+//! The reqwest client, for endpoints that the [direct client](super::direct) does not reach.
 
 use std::{
     task::{Context, Poll},

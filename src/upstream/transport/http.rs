@@ -1,4 +1,4 @@
-//! The leaf that asks a node over HTTP.
+//! The transport that reaches a node over HTTP.
 
 use std::{
     error::Error,

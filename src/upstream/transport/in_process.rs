@@ -1,4 +1,4 @@
-//! The leaf that asks a development chain in this process.
+//! The transport that reaches a development chain in this process.
 
 use std::{
     sync::Arc,

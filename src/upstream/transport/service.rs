@@ -10,7 +10,7 @@ use crate::timeout::timeout;
 /// A node as a service: one call or several in, an answer for each out.
 pub type Transport = BoxCloneSyncService<Calls, Answers, UpstreamError>;
 
-/// What a leaf is made by, beside what it reaches.
+/// Settings of a transport; one whose settings change is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::upstream) struct TransportSettings {
     connect_timeout: Duration,
@@ -18,10 +18,10 @@ pub(in crate::upstream) struct TransportSettings {
     max_answer: u64,
 }
 
-/// Gives up on a leaf that takes too long.
+/// Gives up on a transport that takes too long.
 pub(in crate::upstream) fn with_deadline(mut inner: Transport, after: Duration) -> Transport {
     BoxCloneSyncService::new(service_fn(move |calls: Calls| {
-        // A leaf is always ready.
+        // A transport is always ready.
         let answering = inner.call(calls);
         async move { timeout(after, answering).await.unwrap_or(Err(UpstreamError::TimedOut { after })) }
     }))

@@ -1,4 +1,4 @@
-//! Calls as a request body, and a response body as answers: the same for every leaf.
+//! Calls as a request body, and a response body as answers: the same for every transport.
 
 use std::{
     io::Write,
