@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, num::NonZeroU32, time::Duration};
 use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
 
-use super::{HostName, KeyConfig, Network};
+use super::sender::{address::Network, host::HostName, key::KeyConfig};
 use crate::proxy::{MethodsConfig, Rate};
 
 /// More at once is no limit any more.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::HostError;
+use super::sender::host::HostError;
 use crate::{
     jsonrpc::PacketError,
     shown::{Time, Wait},

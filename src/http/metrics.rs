@@ -13,7 +13,12 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::{Edge, HttpError, LeftOut, Live, rescue};
+use super::{
+    error::{HttpError, LeftOut},
+    reloadable::Live,
+    response::rescue,
+    stack::Edge,
+};
 
 /// The edge's counters. A default one counts for nobody.
 #[derive(Clone, Debug, Default)]

@@ -5,41 +5,28 @@
 //! error or a panic becomes a status, a code and a message.
 
 mod access;
-mod address;
-mod auth;
-mod batch;
-mod body;
-mod cache_status;
 mod config;
-mod cors;
-mod encoding;
 mod error;
-mod find;
-mod gzip;
-mod host;
-mod in_flight;
-mod key;
-mod live;
 mod metrics;
-mod packet;
-mod read;
-mod refused;
-pub mod rescue;
-mod rpc;
+mod reloadable;
+mod request;
+mod response;
+mod sender;
 mod stack;
 mod trace;
 
-use self::body::RpcBody;
 pub use self::{
-    access::Access,
-    address::{Network, NetworkError},
-    body::Portion,
+    access::rules::Access,
     config::{Config, ConfigError},
     error::{HttpError, LeftOut},
-    host::{HostCheck, HostError, HostName, HostNameError},
-    key::{KeyConfig, KeyHash, KeyHashError, NewKey},
-    live::Live,
     metrics::{Metrics, register_in_hand},
+    reloadable::Live,
+    response::{body::Portion, rescue},
+    sender::{
+        address::{Network, NetworkError},
+        host::{HostCheck, HostError, HostName, HostNameError},
+        key::{KeyConfig, KeyHash, KeyHashError, NewKey},
+    },
     stack::{AnswerBody, Edge, stack},
 };
 

@@ -7,8 +7,11 @@ use http_body::Body;
 use tower::{Service, ServiceBuilder};
 
 use super::{
-    Access, Live, Portion, auth::AuthLayer, cors::CorsLayer, in_flight::InFlightLayer, packet::Packets,
-    rescue::RescueLayer, rpc::Rpc, trace::TraceLayer,
+    access::{auth::AuthLayer, cors::CorsLayer, rules::Access},
+    reloadable::Live,
+    request::{in_flight::InFlightLayer, packet::Packets, rpc::Rpc},
+    response::{body::Portion, rescue::RescueLayer},
+    trace::TraceLayer,
 };
 use crate::{
     budget::ByteBudget,

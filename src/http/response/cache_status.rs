@@ -6,14 +6,14 @@ use http::{HeaderName, HeaderValue};
 
 use crate::proxy::Outcome;
 
-pub(super) const NAME: HeaderName = HeaderName::from_static("cache-status");
+pub(in crate::http) const NAME: HeaderName = HeaderName::from_static("cache-status");
 
 /// Of a response that holds no answer: a refusal, an error, or nothing.
-pub(super) const UNANSWERED: &str = "holdfast; detail=none";
+pub(in crate::http) const UNANSWERED: &str = "holdfast; detail=none";
 
 /// Counts the outcomes of a batch.
 #[derive(Debug, Default)]
-pub(super) struct CacheTally {
+pub(in crate::http) struct CacheTally {
     counts: [u32; Outcome::NAMES.len()],
     unanswered: u32,
 }
@@ -21,7 +21,7 @@ pub(super) struct CacheTally {
 // === impl CacheTally ===
 
 impl CacheTally {
-    pub(super) fn add(&mut self, outcome: Option<Outcome>) {
+    pub(in crate::http) fn add(&mut self, outcome: Option<Outcome>) {
         match outcome {
             Some(outcome) => self.counts[outcome.index()] += 1,
             None => self.unanswered += 1,
@@ -29,7 +29,7 @@ impl CacheTally {
     }
 
     /// `holdfast; detail="hit=98,miss=2"`
-    pub(super) fn cache_status(&self) -> HeaderValue {
+    pub(in crate::http) fn cache_status(&self) -> HeaderValue {
         let mut text = String::from("holdfast; detail=\"");
         let named = Outcome::NAMES.into_iter().zip(self.counts).chain([("none", self.unanswered)]);
         for (position, (name, count)) in named.filter(|(_, count)| *count > 0).enumerate() {

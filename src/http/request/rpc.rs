@@ -13,14 +13,18 @@ use http_body::Body;
 use tower::Service;
 
 use super::{
-    Config, HttpError, Live, RpcBody,
-    auth::Admitted,
-    encoding::Accepted,
     packet::{Packets, Shape},
     read,
 };
 use crate::{
     budget::{ByteBudget, ByteLease},
+    http::{
+        access::auth::Admitted,
+        config::Config,
+        error::HttpError,
+        reloadable::Live,
+        response::{body::RpcBody, encoding::Accepted},
+    },
     jsonrpc::Packet,
     proxy::{self, Answered, CallError, Caller},
 };
@@ -30,7 +34,7 @@ const ENTRY_ROOM: usize = 512;
 
 /// The innermost service of the edge. Cheap to clone: each request has one.
 #[derive(Debug)]
-pub(super) struct Rpc<P>(Arc<Inner<P>>);
+pub(in crate::http) struct Rpc<P>(Arc<Inner<P>>);
 
 #[derive(Debug)]
 struct Inner<P> {
@@ -41,7 +45,7 @@ struct Inner<P> {
 
 /// What counts of a request's head.
 #[derive(Debug)]
-pub(super) struct Head {
+pub(in crate::http) struct Head {
     version: Version,
     accepted: Accepted,
     /// How long its body is said to be.
@@ -62,7 +66,7 @@ struct Named<'a> {
 // === impl Rpc ===
 
 impl<P> Rpc<P> {
-    pub(super) fn new(packets: Packets<P>, bytes: ByteBudget, live: Live) -> Self {
+    pub(in crate::http) fn new(packets: Packets<P>, bytes: ByteBudget, live: Live) -> Self {
         Self(Arc::new(Inner { packets, bytes, live }))
     }
 }
@@ -167,7 +171,7 @@ where
 
 impl Head {
     /// Is this a request that a packet can come out of?
-    pub(super) fn check<B>(request: &Request<B>, hint: &Bytes) -> Result<Self, HttpError> {
+    pub(in crate::http) fn check<B>(request: &Request<B>, hint: &Bytes) -> Result<Self, HttpError> {
         let (method, headers) = (request.method(), request.headers());
         let Named { upgrade, content_type, content_encoding, content_length, accepts } = Named::of(headers);
         if upgrade.is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(b"websocket")) {

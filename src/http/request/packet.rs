@@ -16,36 +16,41 @@ use http::{HeaderValue, Response, StatusCode, Version, header};
 use tokio::task;
 use tower::Service;
 
-use super::{
-    Config, HttpError, Metrics, RpcBody,
-    batch::{Batch, Done, Reply},
-    cache_status,
-    gzip::{self, Mark},
-    rescue,
-};
+use super::batch::{Batch, Done, Reply};
 use crate::{
     budget::{ByteBudget, Full, SMALL},
     client::Client,
     eth::is_write,
+    http::{
+        config::Config,
+        error::HttpError,
+        metrics::Metrics,
+        response::{
+            body::RpcBody,
+            cache_status,
+            gzip::{self, Mark},
+            rescue,
+        },
+    },
     jsonrpc::{Answer, Entry, ErrorObject, Packet, RawId, ReplyWriter, Rope},
     proxy::{Answered, CallError, Caller, Outcome, PacketContext, ReadCall, Request},
 };
 
 /// Runs the entries of packets on a service that answers calls.
 #[derive(Debug)]
-pub(super) struct Packets<P> {
-    pub(super) proxy: P,
+pub(in crate::http) struct Packets<P> {
+    pub(in crate::http) proxy: P,
     /// Counts large answers while they wait for their clients.
-    pub(super) bytes: ByteBudget,
-    pub(super) metrics: Metrics,
+    pub(in crate::http) bytes: ByteBudget,
+    pub(in crate::http) metrics: Metrics,
 }
 
 /// How a response is to look.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
-    pub(super) version: Version,
+pub(in crate::http) struct Shape {
+    pub(in crate::http) version: Version,
     /// Does it depend on what the client says that it accepts?
-    pub(super) varies: bool,
+    pub(in crate::http) varies: bool,
 }
 
 /// Entries of a batch between which others get their turn: where all is in memory, nothing else makes it pause, and a
@@ -82,7 +87,7 @@ where
     ///
     /// What can be done at once is done before anything is waited for, so that a call alone carries along no more than
     /// it waits for.
-    pub(super) fn answer<'a>(
+    pub(in crate::http) fn answer<'a>(
         &'a self,
         limits: &'a Config,
         packet: Packet,

@@ -23,8 +23,12 @@ use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 use tracing::{debug, error};
 
-use super::{HttpError, LeftOut, Metrics, RpcBody, cache_status};
+use super::{body::RpcBody, cache_status};
 use crate::{
+    http::{
+        error::{HttpError, LeftOut},
+        metrics::Metrics,
+    },
     jsonrpc::{Answer, Code, ErrorObject, RawId, ReplyWriter},
     listen::Refused,
     proxy::CallError,
@@ -49,18 +53,18 @@ pub struct Verdict {
 
 /// Puts a [`Rescue`] around a service.
 #[derive(Clone, Debug)]
-pub(super) struct RescueLayer(pub(super) Metrics);
+pub(in crate::http) struct RescueLayer(pub(in crate::http) Metrics);
 
 /// Answers, and counts, what failed below.
 #[derive(Clone, Debug)]
-pub(super) struct Rescue<S> {
+pub(in crate::http) struct Rescue<S> {
     inner: S,
     metrics: Metrics,
 }
 
 pin_project! {
     /// Resolves to a response, always.
-    pub(super) struct ResponseFuture<F> {
+    pub(in crate::http) struct ResponseFuture<F> {
         #[pin]
         inner: F,
         metrics: Metrics,
@@ -70,7 +74,7 @@ pin_project! {
 /// Calls that panicked so far.
 static PANICS: AtomicU64 = AtomicU64::new(0);
 
-pub(super) fn panics() -> u64 {
+pub(in crate::http) fn panics() -> u64 {
     PANICS.load(Relaxed)
 }
 
@@ -208,7 +212,7 @@ impl Verdict {
     }
 
     /// Sets status and headers.
-    pub(super) fn mark(&self, response: &mut Response<RpcBody>) {
+    pub(in crate::http) fn mark(&self, response: &mut Response<RpcBody>) {
         *response.status_mut() = self.status;
         if self.is_refusal {
             response.extensions_mut().insert(Refused);

@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 const FEW: usize = 16;
 
 /// The first value of a header.
-pub(super) fn first<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
+pub(in crate::http) fn first<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
     if headers.len() > FEW {
         return headers.get(name);
     }

@@ -5,16 +5,19 @@ use std::sync::Arc;
 use http::HeaderValue;
 use tokio::time::Instant;
 
-use super::{
-    Config, LeftOut,
-    cache_status::CacheTally,
-    gzip::Mark,
-    rescue::{self, Verdict},
-};
 use crate::{
     budget::{ByteBudget, ByteLease, Full, SMALL},
     cache::Deflated,
     client::Client,
+    http::{
+        config::Config,
+        error::LeftOut,
+        response::{
+            cache_status::CacheTally,
+            gzip::Mark,
+            rescue::{self, Verdict},
+        },
+    },
     jsonrpc::{Answer, ErrorObject, RawId, ReplyWriter, Rope},
     proxy::{CallError, Caller, Outcome},
 };
@@ -24,12 +27,12 @@ use crate::{
 const COUNTS: usize = SMALL / 32;
 
 /// What goes back for one entry.
-pub(super) struct Reply {
+pub(in crate::http) struct Reply {
     /// On the heap, as few calls fail.
-    pub(super) answer: Result<Answer, Box<Verdict>>,
+    pub(in crate::http) answer: Result<Answer, Box<Verdict>>,
     /// Where the answer came from; `None` if there is none.
-    pub(super) outcome: Option<Outcome>,
-    pub(super) deflated: Option<Arc<Deflated>>,
+    pub(in crate::http) outcome: Option<Outcome>,
+    pub(in crate::http) deflated: Option<Arc<Deflated>>,
     /// Of an answer that waits for those before it.
     lease: Option<Box<ByteLease>>,
     /// There is no answer for this reason, and none will be made to what follows.
@@ -40,7 +43,7 @@ pub(super) struct Reply {
 ///
 /// Once entries have begun, nothing is refused but entries, each on its own: whoever is told that a batch as a whole was
 /// refused would send the writes in it again.
-pub(super) struct Batch<'a> {
+pub(in crate::http) struct Batch<'a> {
     limits: &'a Config,
     begun: Instant,
     writer: ReplyWriter,
@@ -55,28 +58,32 @@ pub(super) struct Batch<'a> {
 }
 
 /// A batch that is done.
-pub(super) struct Done {
-    pub(super) rope: Rope,
-    pub(super) marks: Vec<Mark>,
-    pub(super) cache_status: HeaderValue,
-    pub(super) lease: ByteLease,
+pub(in crate::http) struct Done {
+    pub(in crate::http) rope: Rope,
+    pub(in crate::http) marks: Vec<Mark>,
+    pub(in crate::http) cache_status: HeaderValue,
+    pub(in crate::http) lease: ByteLease,
     /// Why some of it was left out, and how many calls: those for another reason, after the first, among them.
-    pub(super) left_out: Option<(LeftOut, u64)>,
+    pub(in crate::http) left_out: Option<(LeftOut, u64)>,
 }
 
 // === impl Reply ===
 
 impl Reply {
-    pub(super) fn new(answer: Answer, outcome: Option<Outcome>, deflated: Option<Arc<Deflated>>) -> Self {
+    pub(in crate::http) fn new(
+        answer: Answer,
+        outcome: Option<Outcome>,
+        deflated: Option<Arc<Deflated>>,
+    ) -> Self {
         Self { answer: Ok(answer), outcome, deflated, lease: None, left_out: None }
     }
 
-    pub(super) fn failed(verdict: Verdict) -> Self {
+    pub(in crate::http) fn failed(verdict: Verdict) -> Self {
         Self { answer: Err(Box::new(verdict)), outcome: None, deflated: None, lease: None, left_out: None }
     }
 
     /// To what is no call. It costs one all the same: a batch may hold a thousand.
-    pub(super) fn refused(error: &ErrorObject, caller: &Caller) -> Self {
+    pub(in crate::http) fn refused(error: &ErrorObject, caller: &Caller) -> Self {
         match caller.charge() {
             Ok(()) => Self::new(Answer::from(error), None, None),
             Err(wait) => Self::failed(rescue::call_error(&CallError::RateLimited { wait })),
@@ -84,7 +91,7 @@ impl Reply {
     }
 
     /// Instead of what is not begun.
-    pub(super) fn not_begun(reason: LeftOut, caller: &Caller) -> Self {
+    pub(in crate::http) fn not_begun(reason: LeftOut, caller: &Caller) -> Self {
         // It has its answer, whatever is left.
         let _ = caller.charge();
         Self::left_out(reason)
@@ -96,7 +103,7 @@ impl Reply {
     }
 
     /// Counts from here on, since it waits for what is before it.
-    pub(super) fn counted(self, bytes: &ByteBudget, client: Option<Client>) -> Self {
+    pub(in crate::http) fn counted(self, bytes: &ByteBudget, client: Option<Client>) -> Self {
         let size = self.answer.as_ref().map_or(0, Answer::len);
         if size < COUNTS {
             return self;
@@ -123,7 +130,7 @@ impl From<Full> for LeftOut {
 // === impl Batch ===
 
 impl<'a> Batch<'a> {
-    pub(super) fn new(limits: &'a Config, bytes: &ByteBudget, client: Option<Client>) -> Self {
+    pub(in crate::http) fn new(limits: &'a Config, bytes: &ByteBudget, client: Option<Client>) -> Self {
         Self {
             limits,
             begun: Instant::now(),
@@ -137,12 +144,12 @@ impl<'a> Batch<'a> {
     }
 
     /// Why what has not begun is not begun any more: its answer would be thrown away.
-    pub(super) fn over(&self) -> Option<LeftOut> {
+    pub(in crate::http) fn over(&self) -> Option<LeftOut> {
         self.left_out
     }
 
     /// Sees whether its time has come. To be called now and then: what has begun may take its own time.
-    pub(super) fn look_at_the_clock(&mut self) {
+    pub(in crate::http) fn look_at_the_clock(&mut self) {
         let after = self.limits.batch_timeout;
         if self.left_out.is_none() && self.begun.elapsed() >= after {
             self.left_out = Some(LeftOut::Overdue { after });
@@ -150,7 +157,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Appends the reply to an entry, or the error that it has become. What a write came to is told in any case.
-    pub(super) fn write(&mut self, id: Option<&RawId>, reply: Option<Reply>, is_write: bool) {
+    pub(in crate::http) fn write(&mut self, id: Option<&RawId>, reply: Option<Reply>, is_write: bool) {
         let (Some(id), Some(Reply { answer, outcome, deflated, lease, left_out })) = (id, reply) else {
             return;
         };
@@ -199,7 +206,7 @@ impl<'a> Batch<'a> {
     }
 
     /// All of it; `None` if nobody waits for anything.
-    pub(super) fn finish(self) -> Option<Done> {
+    pub(in crate::http) fn finish(self) -> Option<Done> {
         let Self { writer, marks, tally, lease, left_out, missing, .. } = self;
         let rope = writer.finish()?;
         let left_out = left_out.map(|reason| (reason, missing));

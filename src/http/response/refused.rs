@@ -8,19 +8,20 @@ use std::{
 
 use http::Response;
 
-use super::{HttpError, RpcBody};
+use super::body::RpcBody;
+use crate::http::error::HttpError;
 
 /// Resolves to why it is refused, at once.
 ///
 /// What is ready with a response would do as well, but takes the room of one in the future of every request, and that is
 /// moved through all layers.
 #[derive(Debug)]
-pub(super) struct Refused(Option<HttpError>);
+pub(in crate::http) struct Refused(Option<HttpError>);
 
 // === impl Refused ===
 
 impl Refused {
-    pub(super) fn new(reason: HttpError) -> Self {
+    pub(in crate::http) fn new(reason: HttpError) -> Self {
         Self(Some(reason))
     }
 }

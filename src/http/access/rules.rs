@@ -6,14 +6,20 @@ use arc_swap::{ArcSwap, Guard};
 use http::{Request, header};
 use tracing::{debug, warn};
 
-use super::{
-    Config, HttpError, Metrics,
-    address::{Households, Network, client_address, client_at, is_trusted},
-    find,
-    host::{self, HostName},
-    key::{self, KeyHash},
+use crate::{
+    http::{
+        config::Config,
+        error::HttpError,
+        metrics::Metrics,
+        sender::{
+            address::{Households, Network, client_address, client_at, is_trusted},
+            header::first,
+            host::{self, HostName},
+            key::{self, KeyHash},
+        },
+    },
+    proxy::{Allowance, Bucket, Caller, Policy},
 };
-use crate::proxy::{Allowance, Bucket, Caller, Policy};
 
 /// The rules in force: hosts, keys, rates and methods. Cheap to clone; clones share them.
 ///
@@ -31,8 +37,8 @@ struct Shared {
 
 /// What is in force at a time.
 #[derive(Debug)]
-pub(super) struct Rules {
-    pub(super) hosts: Vec<HostName>,
+pub(in crate::http) struct Rules {
+    pub(in crate::http) hosts: Vec<HostName>,
     trusted_proxies: Vec<Network>,
     /// Nobody needs one, if there are none.
     keys: Vec<Key>,
@@ -57,7 +63,7 @@ struct Key {
 
 impl Access {
     /// Who counts for the edge.
-    pub(super) fn metrics(&self) -> &Metrics {
+    pub(in crate::http) fn metrics(&self) -> &Metrics {
         &self.0.metrics
     }
 
@@ -72,7 +78,7 @@ impl Access {
     ///
     /// For whoever reloads the configuration, this is all: `access.replace(&config.http, Policy::new(&config.proxy()))`,
     /// with any clone, such as the one that the app keeps. Replaced are keys, rates, hosts, trusted
-    /// proxies and methods; `allowed_origins` and the limits of requests are [`Live`](super::Live)'s.
+    /// proxies and methods; `allowed_origins` and the limits of requests are [`Live`](crate::http::Live)'s.
     pub fn replace(&self, config: &Config, policy: Policy) {
         let before = self.0.rules.load();
         if !before.keys.is_empty() && config.keys.is_empty() {
@@ -86,12 +92,12 @@ impl Access {
         is_trusted(peer, &self.rules().trusted_proxies)
     }
 
-    pub(super) fn rules(&self) -> Guard<Arc<Rules>> {
+    pub(in crate::http) fn rules(&self) -> Guard<Arc<Rules>> {
         self.0.rules.load()
     }
 
     /// Who makes this request, if they may come in.
-    pub(super) fn admit<B>(
+    pub(in crate::http) fn admit<B>(
         &self,
         request: &Request<B>,
         peer: Option<IpAddr>,
@@ -143,7 +149,7 @@ impl Rules {
         is_loopback: bool,
     ) -> Result<Caller, HttpError> {
         host::check(request, &self.hosts, is_loopback).map_err(HttpError::Host)?;
-        let origin = find::first(request.headers(), &header::ORIGIN).cloned();
+        let origin = first(request.headers(), &header::ORIGIN).cloned();
         if !self.keys.is_empty() {
             let key = self.key(request).map_err(|error| self.turn_away(error, request, peer))?;
             debug!(key = key.name, "request admitted");

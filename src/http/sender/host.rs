@@ -10,7 +10,7 @@ use std::{fmt, net::IpAddr, str::FromStr};
 use http::{Request, header};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::Access;
+use crate::http::access::rules::Access;
 
 /// A host's name, or its address, without port; `*` for any.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub struct HostCheck {
 ///
 /// On loopback `localhost` and the addresses of loopback are; elsewhere nothing is asked unless names are listed,
 /// and then any address passes too: probes use them, and there is no rebinding an address.
-pub(super) fn check<B>(
+pub(in crate::http) fn check<B>(
     request: &Request<B>,
     allowed: &[HostName],
     is_loopback: bool,

@@ -4,7 +4,7 @@ use http::{HeaderMap, HeaderValue, header};
 
 /// What `accept-encoding` comes to (RFC 9110, 12.5.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Accepted {
+pub(in crate::http) enum Accepted {
     /// Nothing is said: plain, and nobody else is told that it could have been otherwise.
     Unsaid,
     /// Plain, because gzip is not among it or is liked less.
@@ -24,7 +24,7 @@ struct Weights {
 // === impl Accepted ===
 
 impl Accepted {
-    pub(super) fn of(headers: &HeaderMap) -> Self {
+    pub(in crate::http) fn of(headers: &HeaderMap) -> Self {
         if !headers.contains_key(header::ACCEPT_ENCODING) {
             return Self::Unsaid;
         }

@@ -6,14 +6,14 @@ use bytes::{Buf, Bytes};
 use http_body::Body;
 use http_body_util::BodyExt;
 
-use super::{Config, HttpError};
 use crate::{
     budget::{ByteLease, Full, LeasedBuffer},
+    http::{config::Config, error::HttpError},
     timeout::{Elapsed, timeout},
 };
 
 /// The whole body, whose bytes the lease holds. One that is announced as too long is not begun.
-pub(super) async fn body<B: Body>(
+pub(in crate::http) async fn body<B: Body>(
     limits: &Config,
     lease: &mut ByteLease,
     announced: Option<u64>,
@@ -64,7 +64,7 @@ async fn collect<B: Body>(
 }
 
 /// What a client is told whose request does not fit.
-pub(super) fn refused(full: Full) -> HttpError {
+pub(in crate::http) fn refused(full: Full) -> HttpError {
     match full {
         Full::All => HttpError::TooMuchToRead,
         Full::Share => HttpError::OverShare,

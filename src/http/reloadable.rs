@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use tower_http::cors::CorsLayer;
 
-use super::{Config, cors, in_flight::InFlightLimit};
+use super::{access::cors, config::Config, request::in_flight::InFlightLimit};
 
 /// The edge's limits, as they are now. Clones share them.
 ///

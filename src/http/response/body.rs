@@ -7,11 +7,11 @@ use std::{
     task::{Context, Poll},
 };
 
-use super::in_flight::Permit;
-use crate::{budget::ByteLease, jsonrpc::Rope};
 use bytes::{Buf, Bytes};
 use http::Version;
 use http_body::{Body, Frame, SizeHint};
+
+use crate::{budget::ByteLease, http::request::in_flight::Permit, jsonrpc::Rope};
 
 /// What HTTP/2 is handed at a time: it buffers a piece whole, however little of it the peer takes, and
 /// only the next one shows that the peer takes anything. As large as its frames are.
@@ -47,22 +47,22 @@ struct Held {
 // === impl RpcBody ===
 
 impl RpcBody {
-    pub(super) fn new(rope: Rope, version: Version) -> Self {
+    pub(in crate::http) fn new(rope: Rope, version: Version) -> Self {
         Self { rope, piecewise: version == Version::HTTP_2, ..Self::default() }
     }
 
     /// How much there is to send.
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::http) fn len(&self) -> usize {
         self.rope.len()
     }
 
     /// Holds these bytes until it has been taken.
-    pub(super) fn hold(&mut self, lease: ByteLease) {
+    pub(in crate::http) fn hold(&mut self, lease: ByteLease) {
         self.held.lease = Some(Box::new(lease));
     }
 
     /// Keeps a request's place until it has been taken.
-    pub(super) fn keep(&mut self, permit: Option<Permit>) {
+    pub(in crate::http) fn keep(&mut self, permit: Option<Permit>) {
         self.held.permit = permit;
     }
 }

@@ -65,7 +65,7 @@ pub struct KeyConfig {
 }
 
 /// The keys that a request brings, wherever it has them: a gateway may want one of these places for itself.
-pub(super) fn presented<B>(request: &Request<B>) -> impl Iterator<Item = &[u8]> {
+pub(in crate::http) fn presented<B>(request: &Request<B>) -> impl Iterator<Item = &[u8]> {
     let headers = request.headers();
     let in_path = request.uri().path().strip_prefix(PATH);
     let in_path = in_path.and_then(|rest| rest.split('/').next()).map(str::as_bytes);
@@ -86,7 +86,7 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 
 impl KeyHash {
     /// Whoever has the key.
-    pub(super) fn client(&self) -> Client {
+    pub(in crate::http) fn client(&self) -> Client {
         let [a, b, c, d, e, f, g, h, ..] = self.0;
         Client::Key(u64::from_be_bytes([a, b, c, d, e, f, g, h]))
     }

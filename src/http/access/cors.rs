@@ -11,24 +11,24 @@ use http::{HeaderName, HeaderValue, Method, Request, Response, header};
 use tower::{Layer, Service};
 use tower_http::cors::{self, AllowHeaders, AllowOrigin, ExposeHeaders};
 
-use super::{Live, find, trace::REQUEST_ID};
+use crate::http::{reloadable::Live, sender::header::first, trace::REQUEST_ID};
 
 /// Browsers ask again after this; they cap it at two hours or a day themselves.
 const PREFLIGHT_MAX_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Puts a [`Cors`] around a service.
 #[derive(Clone, Debug)]
-pub(super) struct CorsLayer(pub(super) Live);
+pub(in crate::http) struct CorsLayer(pub(in crate::http) Live);
 
 /// Answers preflights, and marks answers for the pages that may read them at the time.
 #[derive(Clone, Debug)]
-pub(super) struct Cors<S> {
+pub(in crate::http) struct Cors<S> {
     inner: S,
     live: Live,
 }
 
 /// What is said to pages, of which these may read answers; any, if `*` is among them.
-pub(super) fn rules(origins: &[String]) -> cors::CorsLayer {
+pub(in crate::http) fn rules(origins: &[String]) -> cors::CorsLayer {
     let origins = if origins.iter().any(|origin| origin == "*") {
         AllowOrigin::any()
     } else {
@@ -76,7 +76,7 @@ where
 
     fn call(&mut self, request: Request<A>) -> Self::Future {
         // Whoever names no origin is no page, and needs to be told nothing.
-        if find::first(request.headers(), &header::ORIGIN).is_none() && request.method() != Method::OPTIONS {
+        if first(request.headers(), &header::ORIGIN).is_none() && request.method() != Method::OPTIONS {
             return Either::Left(self.inner.call(request));
         }
         // Around the service of this one request: nothing is cloned that a layer of fixed rules would not.

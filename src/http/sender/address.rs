@@ -44,14 +44,14 @@ pub struct NetworkError {
 
 /// A bucket for each client without a key.
 #[derive(Clone, Debug)]
-pub(super) struct Households {
+pub(in crate::http) struct Households {
     allowance: Allowance,
     /// By the [network] of their address.
     buckets: Cache<IpAddr, Bucket>,
 }
 
 /// Returns whether this peer is one of the trusted proxies.
-pub(super) fn is_trusted(peer: IpAddr, trusted: &[Network]) -> bool {
+pub(in crate::http) fn is_trusted(peer: IpAddr, trusted: &[Network]) -> bool {
     let peer = peer.to_canonical();
     trusted.iter().any(|network| network.0.contains(&peer))
 }
@@ -61,7 +61,7 @@ pub(super) fn is_trusted(peer: IpAddr, trusted: &[Network]) -> bool {
 /// Only a trusted proxy is believed, and only about who came to it: the header is read from the right, where
 /// the nearest proxy has written, up to the first address that is not a trusted proxy's own. What stands left
 /// of that was sent by the client and could be anything.
-pub(super) fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[Network]) -> IpAddr {
+pub(in crate::http) fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[Network]) -> IpAddr {
     let mut client = peer.to_canonical();
     if trusted.is_empty() {
         return client;
@@ -78,7 +78,7 @@ pub(super) fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[Netwo
 
 /// Returns the client at an address. Many clients share a trusted proxy's own address, if it forwarded no other, and the
 /// loopback address that a loopback listener sees. An address that a proxy on this machine forwarded is one client's.
-pub(super) fn client_at(address: IpAddr, is_loopback: bool, trusted: &[Network]) -> Client {
+pub(in crate::http) fn client_at(address: IpAddr, is_loopback: bool, trusted: &[Network]) -> Client {
     if is_trusted(address, trusted) || (is_loopback && address.is_loopback()) {
         Client::Shared(network(address))
     } else {
@@ -142,7 +142,7 @@ impl<'de> Deserialize<'de> for Network {
 // === impl Households ===
 
 impl Households {
-    pub(super) fn new(allowance: Allowance) -> Self {
+    pub(in crate::http) fn new(allowance: Allowance) -> Self {
         // Forgotten no sooner than its bucket would be full again: it is as if it had been kept.
         let idle = (allowance.recovery() + Duration::from_secs(1)).min(LONGEST);
         let buckets = Cache::builder()
@@ -155,16 +155,16 @@ impl Households {
     }
 
     /// For those who may not come in.
-    pub(super) fn of_strangers() -> Self {
+    pub(in crate::http) fn of_strangers() -> Self {
         Self::new(Allowance::new(STRANGERS.parse().expect("it is a rate"), None))
     }
 
-    pub(super) fn allowance(&self) -> Allowance {
+    pub(in crate::http) fn allowance(&self) -> Allowance {
         self.allowance
     }
 
     /// The bucket of the client with this address.
-    pub(super) fn bucket(&self, client: IpAddr) -> Bucket {
+    pub(in crate::http) fn bucket(&self, client: IpAddr) -> Bucket {
         self.buckets.get_with(network(client), || Bucket::new(self.allowance))
     }
 }

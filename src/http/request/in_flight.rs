@@ -16,15 +16,20 @@ use http::Response;
 use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 
-use super::{Config, HttpError, RpcBody, auth::Admitted, refused::Refused};
 use crate::{
     budget::ClientCounts,
     client::{Client, ClientLimit},
+    http::{
+        access::auth::Admitted,
+        config::Config,
+        error::HttpError,
+        response::{body::RpcBody, refused::Refused},
+    },
 };
 
 /// How many requests there may be at a time. Clones share it.
 #[derive(Clone, Debug)]
-pub(super) struct InFlightLimit(Arc<Places>);
+pub(in crate::http) struct InFlightLimit(Arc<Places>);
 
 #[derive(Debug)]
 struct Places {
@@ -35,7 +40,7 @@ struct Places {
 
 /// A request's place. Free again when dropped.
 #[derive(Debug)]
-pub(super) struct Permit {
+pub(in crate::http) struct Permit {
     places: Arc<Places>,
     /// The client that the place counts for, if it has a limit of its own.
     client: Option<Client>,
@@ -43,18 +48,18 @@ pub(super) struct Permit {
 
 /// Puts an [`InFlight`] around a service.
 #[derive(Clone, Debug)]
-pub(super) struct InFlightLayer(InFlightLimit);
+pub(in crate::http) struct InFlightLayer(InFlightLimit);
 
 /// Takes a permit for each request, and none that has to wait for one.
 #[derive(Clone, Debug)]
-pub(super) struct InFlight<S> {
+pub(in crate::http) struct InFlight<S> {
     inner: S,
     limit: InFlightLimit,
 }
 
 pin_project! {
     /// Hands the permit on to the answer's body.
-    pub(super) struct ResponseFuture<F> {
+    pub(in crate::http) struct ResponseFuture<F> {
         #[pin]
         inner: F,
         permit: Option<Permit>,
@@ -64,7 +69,7 @@ pin_project! {
 // === impl InFlightLimit ===
 
 impl InFlightLimit {
-    pub(super) fn new(config: &Config) -> Self {
+    pub(in crate::http) fn new(config: &Config) -> Self {
         let limit = ArcSwap::from_pointee(limit(config));
         Self(Arc::new(Places { limit, taken: AtomicUsize::new(0), clients: ClientCounts::default() }))
     }
@@ -90,13 +95,13 @@ impl InFlightLimit {
     }
 
     /// Number of requests in flight.
-    pub(super) fn taken(&self) -> usize {
+    pub(in crate::http) fn taken(&self) -> usize {
         self.0.taken.load(Relaxed)
     }
 
     /// Applies the limits of another configuration. Where there are more requests already, there is no place until enough
     /// of them are done.
-    pub(super) fn set(&self, config: &Config) {
+    pub(in crate::http) fn set(&self, config: &Config) {
         self.0.limit.store(Arc::new(limit(config)));
     }
 }
@@ -119,7 +124,7 @@ impl Drop for Permit {
 // === impl InFlightLayer ===
 
 impl InFlightLayer {
-    pub(super) fn new(limit: &InFlightLimit) -> Self {
+    pub(in crate::http) fn new(limit: &InFlightLimit) -> Self {
         Self(limit.clone())
     }
 }

@@ -23,9 +23,9 @@ const MOST_STORED: usize = 0xffff;
 
 /// Where in a plain text something stands that there is a deflated form of.
 #[derive(Clone, Debug)]
-pub(super) struct Mark {
-    pub(super) start: usize,
-    pub(super) deflated: Arc<Deflated>,
+pub(in crate::http) struct Mark {
+    pub(in crate::http) start: usize,
+    pub(in crate::http) deflated: Arc<Deflated>,
 }
 
 struct Stitcher {
@@ -37,7 +37,7 @@ struct Stitcher {
 }
 
 /// `plain` as a gzip stream. The marks are in order, and do not overlap.
-pub(super) fn stitch(plain: Rope, marks: &[Mark]) -> Rope {
+pub(in crate::http) fn stitch(plain: Rope, marks: &[Mark]) -> Rope {
     let size = plain.len();
     let mut stitcher = Stitcher { out: RopeWriter::default(), checksum: Hasher::new(), plain, read: 0 };
     stitcher.out.copy(&HEAD);

@@ -10,12 +10,21 @@ use futures_util::future::Either;
 use http::{Request, Response};
 use tower::{Layer, Service};
 
-use super::{Access, HttpError, RpcBody, refused::Refused, rpc::Head};
-use crate::{client::Client, listen::Peer, proxy::Caller};
+use super::rules::Access;
+use crate::{
+    client::Client,
+    http::{
+        error::HttpError,
+        request::rpc::Head,
+        response::{body::RpcBody, refused::Refused},
+    },
+    listen::Peer,
+    proxy::Caller,
+};
 
 /// Puts an [`Auth`] around a service.
 #[derive(Clone, Debug)]
-pub(super) struct AuthLayer {
+pub(in crate::http) struct AuthLayer {
     access: Access,
     is_loopback: bool,
     /// What a person in front of a browser is told.
@@ -24,7 +33,7 @@ pub(super) struct AuthLayer {
 
 /// Lets requests in that the rules in force allow, before anything of their bodies is read.
 #[derive(Clone, Debug)]
-pub(super) struct Auth<S> {
+pub(in crate::http) struct Auth<S> {
     inner: S,
     access: Access,
     is_loopback: bool,
@@ -33,19 +42,19 @@ pub(super) struct Auth<S> {
 
 /// A request that may come in. Of its head only what counts is carried along.
 #[derive(Debug)]
-pub(super) struct Admitted<B> {
+pub(in crate::http) struct Admitted<B> {
     /// Or what is wrong with it.
-    pub(super) head: Result<Head, HttpError>,
-    pub(super) body: B,
+    pub(in crate::http) head: Result<Head, HttpError>,
+    pub(in crate::http) body: B,
     /// Who makes it.
-    pub(super) caller: Caller,
+    pub(in crate::http) caller: Caller,
 }
 
 // === impl AuthLayer ===
 
 impl AuthLayer {
     /// For requests to a listener on this address, if there is one.
-    pub(super) fn new(access: Access, listener: Option<IpAddr>, hint: Bytes) -> Self {
+    pub(in crate::http) fn new(access: Access, listener: Option<IpAddr>, hint: Bytes) -> Self {
         let is_loopback = listener.is_some_and(|address| address.to_canonical().is_loopback());
         Self { access, is_loopback, hint }
     }

@@ -1,0 +1,5 @@
+//! Which clients may send requests, and which of their calls are served.
+
+pub(in crate::http) mod auth;
+pub(in crate::http) mod cors;
+pub(in crate::http) mod rules;
