@@ -19,8 +19,10 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tracing::debug;
 
 use super::{
-    Metrics, Tls,
     activity::{Activity, Watched},
+    handshake_failure::HandshakeFailure,
+    metrics::Metrics,
+    tls::Tls,
 };
 
 /// What a client hears that speaks HTTP where TLS is spoken.
@@ -36,25 +38,6 @@ thread_local! {
     static JOINT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Why there is no secure connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum NotSecure {
-    /// The peer speaks HTTP in the clear.
-    PlainHttp,
-    /// It speaks something else.
-    NotTls,
-    /// There is no version, cipher or protocol that both know.
-    Incompatible,
-    /// It does not like what it is shown: it does not trust the certificate, mostly.
-    Declined,
-    /// It breaks the rules.
-    Misbehaved,
-    /// It went away.
-    Lost,
-    /// It took too long, or its place was needed.
-    Unfinished,
-}
-
 /// A connection, secure or not.
 pub(super) enum Stream {
     Plain(Watched<TcpStream>),
@@ -65,43 +48,6 @@ pub(super) enum Stream {
 struct UnderWay<'a> {
     metrics: &'a Metrics,
     ended: bool,
-}
-
-// === impl NotSecure ===
-
-impl NotSecure {
-    pub(super) const ALL: [Self; 7] = [
-        Self::PlainHttp,
-        Self::NotTls,
-        Self::Incompatible,
-        Self::Declined,
-        Self::Misbehaved,
-        Self::Lost,
-        Self::Unfinished,
-    ];
-
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::PlainHttp => "plain_http",
-            Self::NotTls => "not_tls",
-            Self::Incompatible => "incompatible",
-            Self::Declined => "declined",
-            Self::Misbehaved => "misbehaved",
-            Self::Lost => "lost",
-            Self::Unfinished => "unfinished",
-        }
-    }
-
-    fn of(error: &io::Error) -> Self {
-        use rustls::Error;
-        match error.get_ref().and_then(|error| error.downcast_ref::<Error>()) {
-            Some(Error::InvalidMessage(_)) => Self::NotTls,
-            Some(Error::PeerIncompatible(_) | Error::NoApplicationProtocol) => Self::Incompatible,
-            Some(Error::AlertReceived(_)) => Self::Declined,
-            Some(_) => Self::Misbehaved,
-            None => Self::Lost,
-        }
-    }
 }
 
 // === impl Stream ===
@@ -127,7 +73,7 @@ impl Stream {
             Err((reason, error)) => {
                 let error = error.map(tracing::field::display);
                 debug!(reason = reason.as_str(), error, "no secure connection");
-                metrics.not_secure(reason);
+                metrics.handshake_failed(reason);
                 None
             }
         }
@@ -138,8 +84,8 @@ async fn secure(
     tcp: TcpStream,
     activity: Arc<Activity>,
     tls: &Tls,
-) -> Result<TlsStream<Watched<TcpStream>>, (NotSecure, Option<io::Error>)> {
-    let failed = |error: io::Error| (NotSecure::of(&error), Some(error));
+) -> Result<TlsStream<Watched<TcpStream>>, (HandshakeFailure, Option<io::Error>)> {
+    let failed = |error: io::Error| (HandshakeFailure::of(&error), Some(error));
     let mut first = [0];
     tcp.peek(&mut first).await.map_err(failed)?;
     let mut io = Watched::new(tcp, activity.clone());
@@ -149,7 +95,7 @@ async fn secure(
         activity.body_left_unread(false);
         let _ = io.write_all(SPEAK_TLS.as_bytes()).await;
         let _ = io.shutdown().await;
-        return Err((NotSecure::PlainHttp, None));
+        return Err((HandshakeFailure::PlainHttp, None));
     }
     TlsAcceptor::from(tls.server()).accept(io).await.map_err(failed)
 }
@@ -226,7 +172,7 @@ fn poll_write_joined(
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         if !self.ended {
-            self.metrics.not_secure(NotSecure::Unfinished);
+            self.metrics.handshake_failed(HandshakeFailure::Unfinished);
         }
     }
 }

@@ -8,7 +8,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::{activity::Closed, handshake::NotSecure};
+use super::{activity::Closed, handshake_failure::HandshakeFailure};
 
 /// A listener's counters. A default one counts for nobody.
 #[derive(Clone, Debug, Default)]
@@ -19,7 +19,7 @@ struct Inner {
     open: Gauge,
     accepted: Counter,
     closed: Family<Labels, Counter>,
-    not_secure: Family<Labels, Counter>,
+    handshakes_failed: Family<Labels, Counter>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -47,14 +47,14 @@ impl Metrics {
         registry.register(
             "tls_handshakes_failed",
             "Client connections that did not become secure",
-            inner.not_secure.clone(),
+            inner.handshakes_failed.clone(),
         );
         // There from the start: a counter that appears with what it counts hides the first from `rate()`.
         for reason in Closed::ALL.map(Closed::as_str) {
             drop(inner.closed.get_or_create(&Labels { reason }));
         }
-        for reason in NotSecure::ALL.map(NotSecure::as_str) {
-            drop(inner.not_secure.get_or_create(&Labels { reason }));
+        for reason in HandshakeFailure::ALL.map(HandshakeFailure::as_str) {
+            drop(inner.handshakes_failed.get_or_create(&Labels { reason }));
         }
         Self(Arc::new(inner))
     }
@@ -65,8 +65,8 @@ impl Metrics {
         Open(self.0.open.clone())
     }
 
-    pub(super) fn not_secure(&self, reason: NotSecure) {
-        self.0.not_secure.get_or_create(&Labels { reason: reason.as_str() }).inc();
+    pub(super) fn handshake_failed(&self, reason: HandshakeFailure) {
+        self.0.handshakes_failed.get_or_create(&Labels { reason: reason.as_str() }).inc();
     }
 
     pub(super) fn closed(&self, reason: Closed) {

@@ -10,9 +10,11 @@ mod config;
 mod connection;
 mod file_limit;
 mod handshake;
+mod handshake_failure;
 mod linger;
 mod metrics;
 mod peer;
+mod request_body;
 mod service;
 mod slots;
 mod tls;
@@ -21,9 +23,9 @@ pub use self::{
     accept::{BindError, Listener},
     config::Config,
     file_limit::{FileLimit, raise_file_limit},
-    linger::RequestBody,
     metrics::Metrics,
     peer::Peer,
+    request_body::RequestBody,
     service::{HttpService, Refused},
     tls::{Tls, TlsConfig, TlsError, TlsIdentity},
 };

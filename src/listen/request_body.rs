@@ -1,0 +1,75 @@
+//! The body of a request, as a listener hands it to its service.
+
+use std::{
+    net::IpAddr,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+
+use super::{activity::Activity, peer::Peer};
+
+/// What is no longer has most often come with the head: it is passed over, and the connection goes on.
+const SHORT: u64 = 4096;
+
+/// The body of a request, as it comes from the connection.
+#[derive(Debug)]
+pub struct RequestBody {
+    body: Incoming,
+    ended: bool,
+    activity: Arc<Activity>,
+    peer: Option<IpAddr>,
+}
+
+// === impl RequestBody ===
+
+impl RequestBody {
+    pub(super) fn new(body: Incoming, activity: Arc<Activity>, peer: Option<IpAddr>) -> Self {
+        Self { body, ended: false, activity, peer }
+    }
+}
+
+impl Peer for RequestBody {
+    fn peer(&self) -> Option<IpAddr> {
+        self.peer
+    }
+
+    fn authenticate(&self) {
+        self.activity.trust();
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        self.ended = frame.is_none();
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        if !self.ended && !self.body.is_end_stream() {
+            let is_short = self.body.size_hint().upper().is_some_and(|left| left <= SHORT);
+            self.activity.body_left_unread(is_short);
+        }
+    }
+}
