@@ -7,7 +7,8 @@ use figment::{
     error::{Actual, Error, Kind, OneOf},
 };
 
-use super::load::ENV_PREFIX;
+/// Prefix of the environment variables that set keys.
+pub(super) const ENV_PREFIX: &str = "HOLDFAST_";
 
 /// A configuration that cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -12,10 +12,11 @@ use figment::{
 };
 use serde::Serialize;
 
-use super::{Config, ConfigError, Problem};
+use super::{
+    Config,
+    error::{ConfigError, ENV_PREFIX, Problem},
+};
 use crate::upstream::{EndpointConfig, check_endpoint};
-
-pub(super) const ENV_PREFIX: &str = "HOLDFAST_";
 
 /// Environment variables beside the keys of the configuration.
 const ENV_CONFIG: &str = "HOLDFAST_CONFIG";
