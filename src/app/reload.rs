@@ -51,7 +51,7 @@ pub(super) struct Reload {
 #[derive(Debug)]
 pub(super) struct Parts {
     pub(super) proxy: proxy::Live,
-    pub(super) http: http::Live,
+    pub(super) http: http::Reloadable,
     pub(super) access: Access,
     pub(super) tls: Option<Tls>,
     pub(super) upstream: Upstream,

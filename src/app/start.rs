@@ -139,7 +139,7 @@ impl App {
         };
         let Proxy { service: proxy, follower, sight, warmer, live } = proxy::proxy(&config.proxy(), parts);
         sight.register(&mut registry);
-        let edge_live = http::Live::new(&config.http);
+        let edge_live = http::Reloadable::new(&config.http);
         let request_metrics = http::Metrics::register(&mut registry);
         let history = History::default();
         let operator = Operator::new(sight.clone(), warmer);
@@ -167,7 +167,7 @@ impl App {
             listen: Some(rpc.address().ip()),
             admin: Some(format!("{scheme}://{}", admin.address())),
         };
-        http::register_in_hand(&edge_live, &edge, &mut registry);
+        edge_live.register(&edge.budget, &mut registry);
         let service = http::stack(edge_live.clone(), edge, proxy);
         let proxies = access.clone();
         let rpc = rpc.with_trusted(move |peer| proxies.is_trusted_proxy(peer));

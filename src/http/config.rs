@@ -1,7 +1,8 @@
 //! What the edge takes from its clients.
 
-use std::{collections::BTreeSet, num::NonZeroU32, time::Duration};
+use std::{collections::BTreeSet, num::NonZeroU32, sync::Arc, time::Duration};
 
+use arc_swap::ArcSwap;
 use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
 
@@ -54,6 +55,10 @@ pub struct Config {
     /// Who may come in; anybody, if empty.
     pub keys: Vec<KeyConfig>,
 }
+
+/// The configuration in force. Clones share it.
+#[derive(Clone, Debug)]
+pub(super) struct SharedConfig(Arc<ArcSwap<Config>>);
 
 /// What is wrong with a key of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -146,4 +151,20 @@ fn check_burst(key: String, rate: Option<Rate>, burst: Option<NonZeroU32>) -> Re
         _ => return Ok(()),
     };
     Err(ConfigError { key, message })
+}
+
+// === impl SharedConfig ===
+
+impl SharedConfig {
+    pub(super) fn new(config: &Config) -> Self {
+        Self(Arc::new(ArcSwap::from_pointee(config.clone())))
+    }
+
+    pub(super) fn load(&self) -> Arc<Config> {
+        self.0.load_full()
+    }
+
+    pub(super) fn set(&self, config: &Config) {
+        self.0.store(Arc::new(config.clone()));
+    }
 }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::sender::host::HostError;
 use crate::{
+    budget::Full,
     jsonrpc::PacketError,
     shown::{Time, Wait},
 };
@@ -163,6 +164,15 @@ impl LeftOut {
             Self::Overloaded => "overloaded",
             Self::OverShare => "over_share",
             Self::Overdue { .. } => "overdue",
+        }
+    }
+}
+
+impl From<Full> for LeftOut {
+    fn from(full: Full) -> Self {
+        match full {
+            Full::All => Self::Overloaded,
+            Full::Share => Self::OverShare,
         }
     }
 }

@@ -1,24 +1,17 @@
-//! Counts requests and calls that were turned away, answers that went out as gzip, and what is in hand.
+//! Counts refused requests, calls that a batch left out, gzip responses and panics.
 
-use std::{fmt, sync::Arc};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
 
 use prometheus_client::{
-    collector::Collector,
-    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
-    metrics::{
-        counter::{ConstCounter, Counter},
-        family::Family,
-        gauge::ConstGauge,
-    },
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family},
     registry::Registry,
 };
 
-use super::{
-    error::{HttpError, LeftOut},
-    reloadable::Live,
-    response::rescue,
-    stack::Edge,
-};
+use super::error::{HttpError, LeftOut};
 
 /// The edge's counters. A default one counts for nobody.
 #[derive(Clone, Debug, Default)]
@@ -37,16 +30,17 @@ struct Labels {
     reason: &'static str,
 }
 
-/// Looks at what is in hand when somebody asks.
-#[derive(Debug)]
-struct InHand {
-    live: Live,
-    edge: Edge,
+/// Calls that panicked since the process started.
+static PANICS: AtomicU64 = AtomicU64::new(0);
+
+/// Returns the number of calls that panicked since the process started.
+pub(super) fn panics() -> u64 {
+    PANICS.load(Relaxed)
 }
 
-/// Registers `requests_in_flight`, `bytes_in_flight` and `panics_total`.
-pub fn register_in_hand(live: &Live, edge: &Edge, registry: &mut Registry) {
-    registry.register_collector(Box::new(InHand { live: live.clone(), edge: edge.clone() }));
+/// Counts a call that panicked, and returns how many there are with it.
+pub(super) fn count_panic() -> u64 {
+    PANICS.fetch_add(1, Relaxed) + 1
 }
 
 // === impl Metrics ===
@@ -104,27 +98,5 @@ impl Metrics {
 
     pub(super) fn left_out(&self, reason: LeftOut, calls: u64) {
         self.0.left_out.get_or_create(&Labels { reason: reason.as_str() }).inc_by(calls);
-    }
-}
-
-// === impl InHand ===
-
-impl Collector for InHand {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let gauges = [
-            ("requests_in_flight", "Requests in hand", self.live.in_flight().taken() as u64),
-            (
-                "bytes_in_flight",
-                "Bytes of large requests and answers that are being read, or wait for their clients",
-                self.edge.budget.held(),
-            ),
-        ];
-        for (name, help, value) in gauges {
-            let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
-            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
-        }
-        let panics = ConstCounter::new(rescue::panics());
-        let help = "Calls that ran into a bug, and were answered with an error";
-        panics.encode(encoder.encode_descriptor("panics", help, None, panics.metric_type())?)
     }
 }

@@ -1,13 +1,31 @@
 //! The edge: HTTP in, JSON-RPC packets through, HTTP out.
 //!
-//! [`Access`] holds what can change while it serves: who may come in, and what they may do.
-//! [`stack()`] composes it from layers around the packet reader. [`rescue`] is the one place where an
-//! error or a panic becomes a status, a code and a message.
+//! [`stack()`] composes the edge from layers around the packet reader. [`Access`] and [`Reloadable`] hold the
+//! settings that a reload changes. [`rescue`] is the only module that turns an error or a panic into a status,
+//! a code and a message.
+//!
+//! # Floors
+//! Each line imports only from the lines below it.
+//!
+//! ```text
+//! stack       the layers, in the order a request meets them
+//! reloadable  limits and CORS rules that a reload changes
+//! request     limit on requests in flight → body → packet → calls → batch
+//! access      CORS, authentication and the rules of access; checks of a request's head
+//! response    body, gzip, cache-status; errors and panics become responses
+//! trace       request ids, trace context, spans
+//! permit      requests in flight: the count, the limits, a permit for each
+//! metrics     refused requests, calls left out, gzip responses, panics
+//! config      the keys of [http]
+//! error       reasons to refuse a request, or to leave a call of a batch out
+//! sender      what a request says about its sender: host, key, address
+//! ```
 
 mod access;
 mod config;
 mod error;
 mod metrics;
+mod permit;
 mod reloadable;
 mod request;
 mod response;
@@ -16,15 +34,15 @@ mod stack;
 mod trace;
 
 pub use self::{
-    access::rules::Access,
+    access::{host_check::HostCheck, rules::Access},
     config::{Config, ConfigError},
     error::{HttpError, LeftOut},
-    metrics::{Metrics, register_in_hand},
-    reloadable::Live,
+    metrics::Metrics,
+    reloadable::Reloadable,
     response::{body::Portion, rescue},
     sender::{
         address::{Network, NetworkError},
-        host::{HostCheck, HostError, HostName, HostNameError},
+        host::{HostError, HostName, HostNameError},
         key::{KeyConfig, KeyHash, KeyHashError, NewKey},
     },
     stack::{AnswerBody, Edge, stack},

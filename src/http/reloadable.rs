@@ -1,52 +1,96 @@
-//! What of the edge can change while requests are served.
+//! The edge's settings that a reload changes while requests are served.
 
-use std::sync::Arc;
+use std::fmt;
 
-use arc_swap::ArcSwap;
-use tower_http::cors::CorsLayer;
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeMetric},
+    metrics::{counter::ConstCounter, gauge::ConstGauge},
+    registry::Registry,
+};
 
-use super::{access::cors, config::Config, request::in_flight::InFlightLimit};
+use super::{
+    access::cors::CorsRules,
+    config::{Config, SharedConfig},
+    metrics::panics,
+    permit::InFlightLimit,
+};
+use crate::budget::ByteBudget;
 
-/// The edge's limits, as they are now. Clones share them.
+/// The edge's limits that are in force. Clones share them.
 ///
-/// A request keeps the limits that it came under.
+/// A request keeps the limits that were in force when it arrived.
 #[derive(Clone, Debug)]
-pub struct Live {
-    config: Arc<ArcSwap<Config>>,
+pub struct Reloadable {
+    config: SharedConfig,
     in_flight: InFlightLimit,
-    cors: Arc<ArcSwap<CorsLayer>>,
+    cors: CorsRules,
 }
 
-// === impl Live ===
+/// Reads the numbers of requests and bytes in flight when metrics are collected.
+#[derive(Debug)]
+struct InFlightGauges {
+    in_flight: InFlightLimit,
+    budget: ByteBudget,
+}
 
-impl Live {
-    /// Starts with these.
+// === impl Reloadable ===
+
+impl Reloadable {
+    /// Creates the settings of `config`.
     pub fn new(config: &Config) -> Self {
         Self {
-            config: Arc::new(ArcSwap::from_pointee(config.clone())),
+            config: SharedConfig::new(config),
             in_flight: InFlightLimit::new(config),
-            cors: Arc::new(ArcSwap::from_pointee(cors::rules(&config.allowed_origins))),
+            cors: CorsRules::new(config),
         }
     }
 
-    /// Takes these from the next request on. Where there are more requests than `max_in_flight` now allows,
-    /// they are let finish.
+    /// Applies `config` from the next request on. Where more requests are in flight than `max_in_flight` now
+    /// allows, they finish.
     pub fn apply(&self, config: &Config) {
         self.in_flight.set(config);
-        self.cors.store(Arc::new(cors::rules(&config.allowed_origins)));
-        self.config.store(Arc::new(config.clone()));
+        self.cors.set(config);
+        self.config.set(config);
     }
 
-    pub(super) fn config(&self) -> Arc<Config> {
-        self.config.load_full()
+    /// Registers `requests_in_flight`, `bytes_in_flight` and `panics_total`.
+    pub fn register(&self, budget: &ByteBudget, registry: &mut Registry) {
+        let gauges = InFlightGauges { in_flight: self.in_flight.clone(), budget: budget.clone() };
+        registry.register_collector(Box::new(gauges));
     }
 
-    /// What is said to web pages.
-    pub(super) fn cors(&self) -> arc_swap::Guard<Arc<CorsLayer>> {
-        self.cors.load()
+    pub(super) fn config(&self) -> &SharedConfig {
+        &self.config
+    }
+
+    pub(super) fn cors(&self) -> &CorsRules {
+        &self.cors
     }
 
     pub(super) fn in_flight(&self) -> &InFlightLimit {
         &self.in_flight
+    }
+}
+
+// === impl InFlightGauges ===
+
+impl Collector for InFlightGauges {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let gauges = [
+            ("requests_in_flight", "Requests in hand", self.in_flight.taken() as u64),
+            (
+                "bytes_in_flight",
+                "Bytes of large requests and answers that are being read, or wait for their clients",
+                self.budget.held(),
+            ),
+        ];
+        for (name, help, value) in gauges {
+            let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
+            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
+        }
+        let panics = ConstCounter::new(panics());
+        let help = "Calls that ran into a bug, and were answered with an error";
+        panics.encode(encoder.encode_descriptor("panics", help, None, panics.metric_type())?)
     }
 }

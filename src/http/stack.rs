@@ -8,7 +8,7 @@ use tower::{Service, ServiceBuilder};
 
 use super::{
     access::{auth::AuthLayer, cors::CorsLayer, rules::Access},
-    reloadable::Live,
+    reloadable::Reloadable,
     request::{in_flight::InFlightLayer, packet::Packets, rpc::Rpc},
     response::{body::Portion, rescue::RescueLayer},
     trace::TraceLayer,
@@ -40,7 +40,7 @@ pub struct Edge {
 /// A service that answers HTTP requests with `proxy`, under the limits of the moment. Cheap to clone, never
 /// fails.
 pub fn stack<P, B>(
-    live: Live,
+    settings: Reloadable,
     edge: Edge,
     proxy: P,
 ) -> impl Service<Request<B>, Response = Response<impl AnswerBody>, Error = Infallible, Future: Send>
@@ -56,17 +56,17 @@ where
         + 'static,
     B: Body<Data: Send> + Peer + Send + 'static,
 {
-    let in_flight = InFlightLayer::new(live.in_flight());
+    let in_flight = InFlightLayer::new(settings.in_flight());
     let rpc = Rpc::new(
         Packets { proxy, bytes: edge.budget.clone(), metrics: edge.access.metrics().clone() },
         edge.budget,
-        live.clone(),
+        settings.config().clone(),
     );
     ServiceBuilder::new()
         // Outermost: sees what every other layer makes of a request.
         .layer(TraceLayer)
         // Above rescue: a page must be able to read errors too. Preflights end here.
-        .layer(CorsLayer(live))
+        .layer(CorsLayer(settings.cors().clone()))
         // Above everything that can fail: nothing under here escapes as a raw error or a panic.
         .layer(RescueLayer(edge.access.metrics().clone()))
         // Above what is scarce: who may not come in takes nobody's place. What they may do goes on in the caller:

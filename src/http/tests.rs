@@ -50,7 +50,7 @@ fn edge(
 + Send
 + Sync
 + 'static {
-    stack(Live::new(config), parts(config), service_fn(obey))
+    stack(Reloadable::new(config), parts(config), service_fn(obey))
 }
 
 fn post(body: &str) -> Request<Full<Bytes>> {
@@ -160,7 +160,7 @@ async fn writes_in_a_batch_keep_their_order_and_hold_back_what_follows() {
             Ok(Answered::new(Answer::Result("0".into()), Outcome::Bypass))
         }
     });
-    let edge = stack(Live::new(&Config::default()), parts(&Config::default()), proxy);
+    let edge = stack(Reloadable::new(&Config::default()), parts(&Config::default()), proxy);
     let methods = ["read", "read", "eth_sendRawTransaction", "eth_sendRawTransaction", "read", "read"];
     let batch: Vec<_> = methods.iter().map(|method| call(method, &json!([]))).collect();
     let begun = time::Instant::now();
@@ -307,7 +307,7 @@ async fn a_batch_begins_nothing_after_its_time() {
         }
     });
     let config = Config::default();
-    let edge = stack(Live::new(&config), parts(&config), proxy);
+    let edge = stack(Reloadable::new(&config), parts(&config), proxy);
     for (method, each) in [("eth_sendRawTransaction", 1), ("read", config.batch_concurrency)] {
         begun.store(0, Relaxed);
         let batch = vec![call(method, &json!([])); 1000];
@@ -326,7 +326,7 @@ async fn a_batch_begins_nothing_after_its_time() {
 async fn the_entries_of_a_batch_count_besides_their_bytes() {
     let config = Config::default();
     let edge = Edge { budget: ByteBudget::new(64 << 10, None), ..parts(&config) };
-    let edge = stack(Live::new(&config), edge, service_fn(obey));
+    let edge = stack(Reloadable::new(&config), edge, service_fn(obey));
     let batch =
         |entries: usize| format!("[{}]", vec![r#"{"jsonrpc":"2.0","id":1,"method":"m"}"#; entries].join(","));
     let (status, _) = send(&edge, &batch(50)).await;

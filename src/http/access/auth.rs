@@ -10,12 +10,11 @@ use futures_util::future::Either;
 use http::{Request, Response};
 use tower::{Layer, Service};
 
-use super::rules::Access;
+use super::{head::RequestHead, rules::Access};
 use crate::{
     client::Client,
     http::{
         error::HttpError,
-        request::rpc::Head,
         response::{body::RpcBody, refused::Refused},
     },
     listen::Peer,
@@ -44,7 +43,7 @@ pub(in crate::http) struct Auth<S> {
 #[derive(Debug)]
 pub(in crate::http) struct Admitted<B> {
     /// Or what is wrong with it.
-    pub(in crate::http) head: Result<Head, HttpError>,
+    pub(in crate::http) head: Result<RequestHead, HttpError>,
     pub(in crate::http) body: B,
     /// Who makes it.
     pub(in crate::http) caller: Caller,
@@ -89,7 +88,7 @@ where
                 if let Some(Client::Key(_)) = caller.client {
                     request.body().authenticate();
                 }
-                let head = Head::check(&request, &self.hint);
+                let head = RequestHead::check(&request, &self.hint);
                 Either::Left(self.inner.call(Admitted { head, body: request.into_body(), caller }))
             }
             Err(refusal) => Either::Right(Refused::new(refusal)),

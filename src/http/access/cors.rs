@@ -2,33 +2,40 @@
 
 use std::{
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
 
+use arc_swap::ArcSwap;
 use futures_util::future::Either;
 use http::{HeaderName, HeaderValue, Method, Request, Response, header};
 use tower::{Layer, Service};
 use tower_http::cors::{self, AllowHeaders, AllowOrigin, ExposeHeaders};
 
-use crate::http::{reloadable::Live, sender::header::first, trace::REQUEST_ID};
+use crate::http::{config::Config, sender::header::first, trace::REQUEST_ID};
 
 /// Browsers ask again after this; they cap it at two hours or a day themselves.
 const PREFLIGHT_MAX_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Puts a [`Cors`] around a service.
 #[derive(Clone, Debug)]
-pub(in crate::http) struct CorsLayer(pub(in crate::http) Live);
+pub(in crate::http) struct CorsLayer(pub(in crate::http) CorsRules);
 
 /// Answers preflights, and marks answers for the pages that may read them at the time.
 #[derive(Clone, Debug)]
 pub(in crate::http) struct Cors<S> {
     inner: S,
-    live: Live,
+    rules: CorsRules,
 }
 
-/// What is said to pages, of which these may read answers; any, if `*` is among them.
-pub(in crate::http) fn rules(origins: &[String]) -> cors::CorsLayer {
+/// The CORS headers in force. Clones share them.
+#[derive(Clone, Debug)]
+pub(in crate::http) struct CorsRules(Arc<ArcSwap<cors::CorsLayer>>);
+
+/// Allows the origins of `http.allowed_origins`; any origin, if `*` is among them.
+fn rules(config: &Config) -> cors::CorsLayer {
+    let origins = &config.allowed_origins;
     let origins = if origins.iter().any(|origin| origin == "*") {
         AllowOrigin::any()
     } else {
@@ -48,13 +55,25 @@ pub(in crate::http) fn rules(origins: &[String]) -> cors::CorsLayer {
         .max_age(PREFLIGHT_MAX_AGE)
 }
 
+// === impl CorsRules ===
+
+impl CorsRules {
+    pub(in crate::http) fn new(config: &Config) -> Self {
+        Self(Arc::new(ArcSwap::from_pointee(rules(config))))
+    }
+
+    pub(in crate::http) fn set(&self, config: &Config) {
+        self.0.store(Arc::new(rules(config)));
+    }
+}
+
 // === impl CorsLayer ===
 
 impl<S> Layer<S> for CorsLayer {
     type Service = Cors<S>;
 
     fn layer(&self, inner: S) -> Cors<S> {
-        Cors { inner, live: self.0.clone() }
+        Cors { inner, rules: self.0.clone() }
     }
 }
 
@@ -80,6 +99,6 @@ where
             return Either::Left(self.inner.call(request));
         }
         // Around the service of this one request: nothing is cloned that a layer of fixed rules would not.
-        Either::Right(Box::pin(self.live.cors().layer(&mut self.inner).call(request)))
+        Either::Right(Box::pin(self.rules.0.load().layer(&mut self.inner).call(request)))
     }
 }

@@ -2,4 +2,6 @@
 
 pub(in crate::http) mod auth;
 pub(in crate::http) mod cors;
+pub(in crate::http) mod head;
+pub(in crate::http) mod host_check;
 pub(in crate::http) mod rules;

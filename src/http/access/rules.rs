@@ -78,7 +78,7 @@ impl Access {
     ///
     /// For whoever reloads the configuration, this is all: `access.replace(&config.http, Policy::new(&config.proxy()))`,
     /// with any clone, such as the one that the app keeps. Replaced are keys, rates, hosts, trusted
-    /// proxies and methods; `allowed_origins` and the limits of requests are [`Live`](crate::http::Live)'s.
+    /// proxies and methods; `allowed_origins` and the limits of requests are [`Reloadable`](crate::http::Reloadable)'s.
     pub fn replace(&self, config: &Config, policy: Policy) {
         let before = self.0.rules.load();
         if !before.keys.is_empty() && config.keys.is_empty() {

@@ -6,7 +6,7 @@ use http::HeaderValue;
 use tokio::time::Instant;
 
 use crate::{
-    budget::{ByteBudget, ByteLease, Full, SMALL},
+    budget::{ByteBudget, ByteLease, SMALL},
     cache::Deflated,
     client::Client,
     http::{
@@ -112,17 +112,6 @@ impl Reply {
         match lease.grow(size) {
             Ok(()) => Self { lease: Some(Box::new(lease)), ..self },
             Err(full) => Self::left_out(full.into()),
-        }
-    }
-}
-
-// === impl LeftOut ===
-
-impl From<Full> for LeftOut {
-    fn from(full: Full) -> Self {
-        match full {
-            Full::All => Self::Overloaded,
-            Full::Share => Self::OverShare,
         }
     }
 }

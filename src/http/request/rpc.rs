@@ -6,9 +6,8 @@ use std::{
     task::{Context, Poll},
 };
 
-use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, Version, header};
+use http::Response;
 use http_body::Body;
 use tower::Service;
 
@@ -19,10 +18,9 @@ use super::{
 use crate::{
     budget::{ByteBudget, ByteLease},
     http::{
-        access::auth::Admitted,
-        config::Config,
+        access::{auth::Admitted, head::RequestHead},
+        config::{Config, SharedConfig},
         error::HttpError,
-        reloadable::Live,
         response::{body::RpcBody, encoding::Accepted},
     },
     jsonrpc::Packet,
@@ -40,34 +38,14 @@ pub(in crate::http) struct Rpc<P>(Arc<Inner<P>>);
 struct Inner<P> {
     packets: Packets<P>,
     bytes: ByteBudget,
-    live: Live,
-}
-
-/// What counts of a request's head.
-#[derive(Debug)]
-pub(in crate::http) struct Head {
-    version: Version,
-    accepted: Accepted,
-    /// How long its body is said to be.
-    announced: Option<u64>,
-}
-
-/// The headers that count, found in one pass: most requests have fewer headers than there are of these.
-#[derive(Default)]
-struct Named<'a> {
-    upgrade: Option<&'a HeaderValue>,
-    content_type: Option<&'a HeaderValue>,
-    content_encoding: Option<&'a HeaderValue>,
-    content_length: Option<&'a HeaderValue>,
-    /// Is anything said of encodings that are taken?
-    accepts: bool,
+    config: SharedConfig,
 }
 
 // === impl Rpc ===
 
 impl<P> Rpc<P> {
-    pub(in crate::http) fn new(packets: Packets<P>, bytes: ByteBudget, live: Live) -> Self {
-        Self(Arc::new(Inner { packets, bytes, live }))
+    pub(in crate::http) fn new(packets: Packets<P>, bytes: ByteBudget, config: SharedConfig) -> Self {
+        Self(Arc::new(Inner { packets, bytes, config }))
     }
 }
 
@@ -111,13 +89,13 @@ where
     )]
     fn respond<B: Body>(
         self: Arc<Self>,
-        head: Result<Head, HttpError>,
+        head: Result<RequestHead, HttpError>,
         body: B,
         mut caller: Caller,
     ) -> impl Future<Output = Result<Response<RpcBody>, HttpError>> {
         async move {
             // A request is answered under the limits that it came under.
-            let limits = self.live.config();
+            let limits = self.config.load();
             // Held until the packet, which is made of these bytes, has been answered.
             let mut lease = self.bytes.lease(caller.client);
             let read = match head {
@@ -130,7 +108,7 @@ where
                 Err(error) => Err(error),
             };
             let answering = match read {
-                Ok((Head { version, accepted, .. }, packet)) => {
+                Ok((RequestHead { version, accepted, .. }, packet)) => {
                     caller.gzip = limits.compress && accepted == Accepted::Gzip;
                     // Without the header an answer is what it always was: nothing is said of what others might get. No
                     // cache keeps the answer to a POST unless it is told to, and none is.
@@ -165,60 +143,4 @@ where
             Ok(packet)
         }
     }
-}
-
-// === impl Head ===
-
-impl Head {
-    /// Is this a request that a packet can come out of?
-    pub(in crate::http) fn check<B>(request: &Request<B>, hint: &Bytes) -> Result<Self, HttpError> {
-        let (method, headers) = (request.method(), request.headers());
-        let Named { upgrade, content_type, content_encoding, content_length, accepts } = Named::of(headers);
-        if upgrade.is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(b"websocket")) {
-            return Err(HttpError::WebSocket);
-        }
-        if method != Method::POST {
-            let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
-            let browser = method == Method::GET && accept.is_some_and(|accept| accept.contains("text/html"));
-            return Err(HttpError::MethodNotAllowed { hint: browser.then(|| hint.clone()) });
-        }
-        if !content_type.is_some_and(is_json) {
-            return Err(HttpError::ContentType);
-        }
-        if content_encoding.is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
-            return Err(HttpError::ContentEncoding);
-        }
-        let announced = content_length.and_then(|length| length.to_str().ok()?.parse().ok());
-        let accepted = if accepts { Accepted::of(headers) } else { Accepted::Unsaid };
-        Ok(Self { version: request.version(), accepted, announced })
-    }
-}
-
-// === impl Named ===
-
-impl<'a> Named<'a> {
-    fn of(headers: &'a HeaderMap) -> Self {
-        let mut named = Self::default();
-        for (name, value) in headers {
-            let place = match name {
-                name if name == header::UPGRADE => &mut named.upgrade,
-                name if name == header::CONTENT_TYPE => &mut named.content_type,
-                name if name == header::CONTENT_ENCODING => &mut named.content_encoding,
-                name if name == header::CONTENT_LENGTH => &mut named.content_length,
-                name => {
-                    named.accepts |= name == header::ACCEPT_ENCODING;
-                    continue;
-                }
-            };
-            // Of several the first counts.
-            place.get_or_insert(value);
-        }
-        named
-    }
-}
-
-/// `application/json`, with or without parameters such as a charset.
-fn is_json(content_type: &HeaderValue) -> bool {
-    let essence = content_type.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
-    essence.trim_ascii().eq_ignore_ascii_case(b"application/json")
 }

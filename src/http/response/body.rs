@@ -11,7 +11,7 @@ use bytes::{Buf, Bytes};
 use http::Version;
 use http_body::{Body, Frame, SizeHint};
 
-use crate::{budget::ByteLease, http::request::in_flight::Permit, jsonrpc::Rope};
+use crate::{budget::ByteLease, http::permit::Permit, jsonrpc::Rope};
 
 /// What HTTP/2 is handed at a time: it buffers a piece whole, however little of it the peer takes, and
 /// only the next one shows that the peer takes anything. As large as its frames are.

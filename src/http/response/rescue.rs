@@ -9,7 +9,6 @@ use std::{
     future::Future,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
     task::{Context, Poll},
     time::Duration,
 };
@@ -27,7 +26,7 @@ use super::{body::RpcBody, cache_status};
 use crate::{
     http::{
         error::{HttpError, LeftOut},
-        metrics::Metrics,
+        metrics::{Metrics, count_panic},
     },
     jsonrpc::{Answer, Code, ErrorObject, RawId, ReplyWriter},
     listen::Refused,
@@ -69,13 +68,6 @@ pin_project! {
         inner: F,
         metrics: Metrics,
     }
-}
-
-/// Calls that panicked so far.
-static PANICS: AtomicU64 = AtomicU64::new(0);
-
-pub(in crate::http) fn panics() -> u64 {
-    PANICS.load(Relaxed)
 }
 
 /// Judges a call that was not answered.
@@ -163,7 +155,7 @@ pub fn panicked(payload: &(dyn Any + Send)) -> Verdict {
     let text = payload.downcast_ref::<&str>().copied();
     let reason =
         text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("(no message)");
-    let id = format!("{:x}-{}", std::process::id(), PANICS.fetch_add(1, Relaxed) + 1);
+    let id = format!("{:x}-{}", std::process::id(), count_panic());
     error!(id, reason, "a call panicked: this is a bug");
     let message = format!("internal error {id}; the log says more");
     Verdict::new(StatusCode::INTERNAL_SERVER_ERROR, Code::Internal, message)

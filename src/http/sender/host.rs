@@ -10,8 +10,6 @@ use std::{fmt, net::IpAddr, str::FromStr};
 use http::{Request, header};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::http::access::rules::Access;
-
 /// A host's name, or its address, without port; `*` for any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostName(Box<str>);
@@ -30,13 +28,6 @@ pub struct HostNameError {
     "this host is not served here (a web page might be behind its name); if it should be, list it in http.allowed_hosts"
 )]
 pub struct HostError;
-
-/// Looks at the `host` of requests to one listener: `:authority` in HTTP/2.
-#[derive(Clone, Debug)]
-pub struct HostCheck {
-    access: Access,
-    is_loopback: bool,
-}
 
 /// Is a request for one of these, or for what is always served?
 ///
@@ -91,8 +82,13 @@ fn bare(host: &str) -> &str {
 impl HostName {
     const ANY: &str = "*";
 
+    /// Returns whether this is `*`, which stands for every host.
+    pub(in crate::http) fn is_any(&self) -> bool {
+        &*self.0 == Self::ANY
+    }
+
     fn fits(&self, host: &str) -> bool {
-        &*self.0 == Self::ANY || self.0.eq_ignore_ascii_case(bare(host))
+        self.is_any() || self.0.eq_ignore_ascii_case(bare(host))
     }
 }
 
@@ -127,27 +123,6 @@ impl Serialize for HostName {
 impl<'de> Deserialize<'de> for HostName {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
-    }
-}
-
-// === impl HostCheck ===
-
-impl HostCheck {
-    /// For operators, at a listener on this address, with the names that `access` allows at the time; `*` is not
-    /// one of them.
-    pub fn new(access: Access, listener: IpAddr) -> Self {
-        Self { access, is_loopback: listener.to_canonical().is_loopback() }
-    }
-
-    /// Is this request for us?
-    ///
-    /// # Errors
-    /// If it is for a host that is not served here.
-    pub fn check<B>(&self, request: &Request<B>) -> Result<(), HostError> {
-        let rules = self.access.rules();
-        // Whoever serves clients under any name has not said that any page may operate it.
-        let named: Vec<_> = rules.hosts.iter().filter(|host| *host.0 != *HostName::ANY).cloned().collect();
-        check(request, &named, self.is_loopback)
     }
 }
 

@@ -152,7 +152,7 @@ fn assemble(
     };
     let proxy = proxy::proxy(&config.proxy(), parts);
     tokio::spawn(proxy.follower.run(tokio::sync::watch::channel(None).1));
-    let stack = http::stack(http::Live::new(&config.http), edge, proxy.service);
+    let stack = http::stack(http::Reloadable::new(&config.http), edge, proxy.service);
     let service =
         ServiceExt::<::http::Request<Full<Bytes>>>::map_response(stack, |response: ::http::Response<_>| {
             response.map(BodyExt::boxed_unsync)

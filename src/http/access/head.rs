@@ -1,0 +1,82 @@
+//! The parts of a request's head that decide how the request is read and answered.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, Version, header};
+
+use crate::http::{error::HttpError, response::encoding::Accepted};
+
+/// What counts of a request's head.
+#[derive(Debug)]
+pub(in crate::http) struct RequestHead {
+    pub(in crate::http) version: Version,
+    pub(in crate::http) accepted: Accepted,
+    /// How long its body is said to be.
+    pub(in crate::http) announced: Option<u64>,
+}
+
+/// The headers that count, found in one pass: most requests have fewer headers than there are of these.
+#[derive(Default)]
+struct Named<'a> {
+    upgrade: Option<&'a HeaderValue>,
+    content_type: Option<&'a HeaderValue>,
+    content_encoding: Option<&'a HeaderValue>,
+    content_length: Option<&'a HeaderValue>,
+    /// Is anything said of encodings that are taken?
+    accepts: bool,
+}
+
+// === impl RequestHead ===
+
+impl RequestHead {
+    /// Is this a request that a packet can come out of?
+    pub(in crate::http) fn check<B>(request: &Request<B>, hint: &Bytes) -> Result<Self, HttpError> {
+        let (method, headers) = (request.method(), request.headers());
+        let Named { upgrade, content_type, content_encoding, content_length, accepts } = Named::of(headers);
+        if upgrade.is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(b"websocket")) {
+            return Err(HttpError::WebSocket);
+        }
+        if method != Method::POST {
+            let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+            let browser = method == Method::GET && accept.is_some_and(|accept| accept.contains("text/html"));
+            return Err(HttpError::MethodNotAllowed { hint: browser.then(|| hint.clone()) });
+        }
+        if !content_type.is_some_and(is_json) {
+            return Err(HttpError::ContentType);
+        }
+        if content_encoding.is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+            return Err(HttpError::ContentEncoding);
+        }
+        let announced = content_length.and_then(|length| length.to_str().ok()?.parse().ok());
+        let accepted = if accepts { Accepted::of(headers) } else { Accepted::Unsaid };
+        Ok(Self { version: request.version(), accepted, announced })
+    }
+}
+
+// === impl Named ===
+
+impl<'a> Named<'a> {
+    fn of(headers: &'a HeaderMap) -> Self {
+        let mut named = Self::default();
+        for (name, value) in headers {
+            let place = match name {
+                name if name == header::UPGRADE => &mut named.upgrade,
+                name if name == header::CONTENT_TYPE => &mut named.content_type,
+                name if name == header::CONTENT_ENCODING => &mut named.content_encoding,
+                name if name == header::CONTENT_LENGTH => &mut named.content_length,
+                name => {
+                    named.accepts |= name == header::ACCEPT_ENCODING;
+                    continue;
+                }
+            };
+            // Of several the first counts.
+            place.get_or_insert(value);
+        }
+        named
+    }
+}
+
+/// `application/json`, with or without parameters such as a charset.
+fn is_json(content_type: &HeaderValue) -> bool {
+    let essence = content_type.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
+    essence.trim_ascii().eq_ignore_ascii_case(b"application/json")
+}

@@ -1,0 +1,153 @@
+//! The number of requests in flight, in total and for each client, and its limits.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::Relaxed},
+};
+
+use arc_swap::ArcSwap;
+
+use super::{config::Config, error::HttpError};
+use crate::{
+    budget::ClientCounts,
+    client::{Client, ClientLimit},
+};
+
+/// How many requests there may be at a time. Clones share it.
+#[derive(Clone, Debug)]
+pub(super) struct InFlightLimit(Arc<Places>);
+
+#[derive(Debug)]
+struct Places {
+    limit: ArcSwap<ClientLimit>,
+    taken: AtomicUsize,
+    clients: ClientCounts,
+}
+
+/// A request's place. Free again when dropped.
+#[derive(Debug)]
+pub(super) struct Permit {
+    places: Arc<Places>,
+    /// The client that the place counts for, if it has a limit of its own.
+    client: Option<Client>,
+}
+
+// === impl InFlightLimit ===
+
+impl InFlightLimit {
+    pub(super) fn new(config: &Config) -> Self {
+        let limit = ArcSwap::from_pointee(limit(config));
+        Self(Arc::new(Places { limit, taken: AtomicUsize::new(0), clients: ClientCounts::default() }))
+    }
+
+    /// Takes a place for a request of this client.
+    ///
+    /// # Errors
+    /// If there is none, or none for this client.
+    pub(super) fn take(&self, client: Option<Client>) -> Result<Permit, HttpError> {
+        let places = &self.0;
+        let limit = **places.limit.load();
+        let taken = places.taken.fetch_add(1, Relaxed);
+        // Gives the place back when dropped, whatever follows.
+        let mut permit = Permit { places: places.clone(), client: None };
+        if let Some((client, most)) = limit.below_total(client) {
+            places.clients.add(client, 1, most).map_err(|_| HttpError::OverShare)?;
+            permit.client = Some(client);
+        }
+        if taken as u64 >= limit.total() {
+            return Err(HttpError::Overloaded);
+        }
+        Ok(permit)
+    }
+
+    /// Number of requests in flight.
+    pub(super) fn taken(&self) -> usize {
+        self.0.taken.load(Relaxed)
+    }
+
+    /// Applies the limits of another configuration. Where there are more requests already, there is no place until enough
+    /// of them are done.
+    pub(super) fn set(&self, config: &Config) {
+        self.0.limit.store(Arc::new(limit(config)));
+    }
+}
+
+fn limit(config: &Config) -> ClientLimit {
+    ClientLimit::new(config.max_in_flight as u64, config.max_per_client.map(|most| most as u64))
+}
+
+// === impl Permit ===
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.places.taken.fetch_sub(1, Relaxed);
+        if let Some(client) = self.client {
+            self.places.clients.subtract(client, 1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+
+    fn config(max_in_flight: usize, max_per_client: Option<usize>) -> Config {
+        Config { max_in_flight, max_per_client, ..Config::default() }
+    }
+
+    fn take(limit: &InFlightLimit, client: Option<Client>, count: usize) -> Vec<Permit> {
+        (0..count).map_while(|_| limit.take(client).ok()).collect()
+    }
+
+    #[test]
+    fn one_client_leaves_room_for_others() {
+        let limit = InFlightLimit::new(&config(64, None));
+        let [greedy, modest] = [1, 2].map(|key| Some(Client::Key(key)));
+        let held = take(&limit, greedy, 1000);
+        assert_eq!(held.len(), 32, "half of all");
+        assert_eq!(limit.take(greedy).unwrap_err().to_string(), HttpError::OverShare.to_string());
+        let others = take(&limit, modest, 1000);
+        assert_eq!(others.len(), 32);
+        let late = limit.take(Some(Client::Key(3))).unwrap_err();
+        assert_eq!(late.to_string(), HttpError::Overloaded.to_string());
+        drop((held, others));
+        assert!(limit.0.clients.is_empty());
+        assert_eq!(limit.taken(), 0);
+    }
+
+    #[test]
+    fn shared_address_has_all_places_unless_configured() {
+        let shared = Some(Client::Shared(IpAddr::from([127, 0, 0, 1])));
+        let limit = InFlightLimit::new(&config(8, None));
+        assert_eq!(take(&limit, shared, 1000).len(), 8);
+        limit.set(&config(8, Some(3)));
+        assert_eq!(take(&limit, shared, 1000).len(), 3);
+    }
+
+    #[test]
+    fn a_lower_limit_holds_once_those_above_it_are_done() {
+        let limit = InFlightLimit::new(&config(4, None));
+        let mut taken = take(&limit, None, 3);
+        limit.set(&config(1, None));
+        assert!(take(&limit, None, 1).is_empty());
+        for _ in 0..2 {
+            taken.pop();
+            assert!(take(&limit, None, 1).is_empty());
+        }
+        taken.pop();
+        assert_eq!(take(&limit, None, 9).len(), 1);
+    }
+
+    #[test]
+    fn limits_that_go_up_and_down_come_out_even() {
+        let limit = InFlightLimit::new(&config(4, None));
+        let taken = take(&limit, None, 4);
+        for max in [1, 6, 2, 5, 3] {
+            limit.set(&config(max, None));
+        }
+        drop(taken);
+        assert_eq!(take(&limit, None, 9).len(), 3);
+    }
+}
