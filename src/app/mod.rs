@@ -1,9 +1,33 @@
-//! Puts the program together: starts it, changes it, tells of it, ends it.
+//! Puts the program together: starts it, reloads it, reports on it, ends it.
+//!
+//! # Floors
+//! Each line imports only from the lines below it.
+//!
+//! ```text
+//! start       App and its builder: listeners, background tasks, the order of the end
+//! in_process  the program without listeners
+//! assemble    the parts, from the upstream to the service that answers HTTP requests
+//! tiers       the tiers behind memory
+//! reload      applies another configuration
+//! build       endpoints, head feed and certificate, for a start and for a reload
+//! error       reasons why the program cannot start
+//! report      /status, /ready and the counts of the page
+//! tasks       the number of tasks
+//! ```
 
+mod assemble;
+mod build;
+mod error;
+mod in_process;
 mod reload;
 mod report;
 mod start;
 mod tasks;
 mod tiers;
 
-pub use self::start::{App, StartError, check};
+pub use self::{
+    build::check,
+    error::StartError,
+    in_process::InProcess,
+    start::{App, AppBuilder},
+};

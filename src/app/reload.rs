@@ -23,7 +23,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
-use super::start::{certificate, endpoints, feed, is_consistent, warn_of_doubts};
+use super::build::{certificate, endpoints, feed, is_consistent, warn_of_doubts};
 use crate::{
     budget::ByteBudget,
     config::{Config, ConfigError, LogConfig, Problem},

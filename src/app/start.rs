@@ -1,4 +1,4 @@
-//! Starts the listeners, and ends them in order.
+//! Starts the program, and ends it in order.
 
 use std::{
     net::SocketAddr,
@@ -9,7 +9,7 @@ use std::{
 
 use prometheus_client::registry::Registry;
 use tokio::{
-    sync::{oneshot, watch},
+    sync::oneshot,
     task::JoinHandle,
     time::{self, Instant},
 };
@@ -17,22 +17,24 @@ use tower::util::BoxCloneSyncService;
 use tracing::{info, warn};
 
 use super::{
+    assemble::{Assembly, Supplied, assemble},
+    build,
+    error::StartError,
+    in_process::InProcess,
     reload::{self, Reload},
     report::{self, Report},
-    tasks, tiers,
+    tasks,
 };
 use crate::{
     admin::{Admin, Events, Guard, History, Operator},
-    budget::ByteBudget,
-    cache::{self, Cache, DiskError},
-    config::{Config, ConfigError, LogConfig, Problem},
-    http::{self, Access, Edge, HostCheck},
-    listen::{self, BindError, Listener, Tls, TlsConfig, TlsIdentity, raise_file_limit},
-    proxy::{self, Policy, Proxy, ProxyParts},
-    upstream::{
-        self, EndpointAddress, EndpointConfig, EndpointParts, HeadFeed, HttpTransport, Identity, Upstream,
-    },
-    verify::{self, Verifier},
+    cache::Tiers,
+    config::{Config, ConfigError, LogConfig},
+    devchain::DevChain,
+    http::{Access, HostCheck},
+    listen::{self, Listener, Tls, raise_file_limit},
+    proxy::Proxy,
+    upstream::{DevChainTransport, EndpointConfig, EndpointParts, Identity},
+    verify::Verifier,
 };
 
 /// Operators and probes are few; their connections must not be the clients' loss.
@@ -74,73 +76,111 @@ struct Served {
     ended: JoinHandle<()>,
 }
 
-/// Why the program cannot start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The configuration asks for what cannot be.
-    #[error(transparent)]
-    Config(Problem),
-    /// An address cannot be had.
-    #[error(transparent)]
-    Bind(BindError),
-    /// The directory of the cache cannot be had.
-    #[error("cache.disk: {0}")]
-    Disk(DiskError),
+/// Assembles the program from a configuration. Tests and embedders replace parts of it.
+///
+/// The program and the demo [`start`](Self::start) it with its listeners; [`in_process`](Self::in_process)
+/// leaves them out.
+#[derive(Debug)]
+pub struct AppBuilder {
+    config: Config,
+    supplied: Supplied,
 }
 
-// === impl App ===
+// === impl AppBuilder ===
 
-impl App {
+impl AppBuilder {
+    /// Sets the configuration.
+    pub fn config(self, config: Config) -> Self {
+        Self { config, ..self }
+    }
+
+    /// Uses these endpoints instead of those of the configuration.
+    pub fn endpoints(mut self, endpoints: Vec<EndpointParts>) -> Self {
+        self.supplied.endpoints = Some(endpoints);
+        self
+    }
+
+    /// Adds a development chain in this process as an endpoint, instead of those of the configuration.
+    pub fn dev_chain(mut self, chain: &DevChain) -> Self {
+        let transport = BoxCloneSyncService::new(DevChainTransport::new(chain.clone()));
+        let config = EndpointConfig::at("");
+        let endpoint = EndpointParts { name: "devchain".into(), address: None, transport, config };
+        self.supplied.endpoints.get_or_insert_default().push(endpoint);
+        self
+    }
+
+    /// Uses these tiers instead of those of the configuration.
+    pub fn tiers(mut self, tiers: Tiers) -> Self {
+        self.supplied.tiers = Some(tiers);
+        self
+    }
+
+    /// Uses this verifier instead of one at the configured level.
+    pub fn verifier(mut self, verifier: Verifier) -> Self {
+        self.supplied.verifier = Some(verifier);
+        self
+    }
+
+    /// Registers metrics here instead of in a registry with the prefix `holdfast`.
+    pub fn registry(mut self, registry: Registry) -> Self {
+        self.supplied.registry = registry;
+        self
+    }
+
+    /// Reads the wall clock with `wall` instead of [`SystemTime::now`].
+    pub fn wall_clock(mut self, wall: fn() -> SystemTime) -> Self {
+        self.supplied.wall = wall;
+        self
+    }
+
+    /// Starts the program without listeners, on the current runtime. The upstream need not be up.
+    ///
+    /// # Errors
+    /// If the configuration names no usable upstream, or the directory of the cache cannot be had.
+    pub fn in_process(self) -> Result<InProcess, StartError> {
+        Ok(InProcess::start(assemble(&self.config, self.supplied)?))
+    }
+
     /// Binds the listeners and starts to serve. The upstream need not be up.
     ///
     /// # Errors
     /// If the configuration names no usable upstream, or an address cannot be had.
-    pub async fn start(config: Config) -> Result<Self, StartError> {
-        let mut registry = Registry::with_prefix("holdfast");
-        let per_client = config.max_bytes_per_client.map(|bytes| bytes.as_u64());
-        let budget = ByteBudget::new(config.max_bytes_in_flight.as_u64(), per_client);
-        let endpoints = endpoints(&config, &budget).map_err(StartError::Config)?;
-        let feed = feed(&config.upstream).map_err(StartError::Config)?;
-        // Before anybody is asked for anything: it may be another's.
-        let tiers = tiers::open(&config.cache, budget.clone(), &mut registry)?;
-        let upstream_metrics = upstream::Metrics::register(&mut registry);
-        let upstream = Upstream::new(endpoints, config.chain_id, &config.upstream, &upstream_metrics);
-        upstream.register(&mut registry);
-        let names: Vec<_> = upstream.status().0.iter().map(|endpoint| endpoint.name.to_string()).collect();
-        let behind: Vec<_> = tiers.status().iter().map(|tier| tier.kind.as_str()).collect();
-        let feed = watch::Sender::new(feed);
-
-        let tls = certificate(&config.tls).map_err(StartError::Config)?.map(Tls::new);
+    pub async fn start(self) -> Result<App, StartError> {
+        let Self { config, supplied } = self;
+        let mut assembly = assemble(&config, supplied)?;
+        let tls = build::certificate(&config.tls).map_err(StartError::Config)?.map(Tls::new);
         let connections = connections_that_fit(&config);
-        let rpc =
-            Listener::bind(config.listen, connections.clone(), listen::Metrics::register(&mut registry));
+        let rpc = listen::Metrics::register(&mut assembly.registry);
+        let rpc = Listener::bind(config.listen, connections.clone(), rpc);
         let rpc = rpc.await.map_err(StartError::Bind)?.with_tls(tls.clone());
-        // Counted for nobody: who looks at the counters should not move them.
+        // Not registered: requests for the metrics should not change them.
         let few = listen::Config { max: connections.max.min(ADMIN_CONNECTIONS), ..connections };
         let admin = Listener::bind(config.admin, few, listen::Metrics::default());
         let admin_tls = tls.clone().filter(|_| config.tls.admin);
         let admin = admin.await.map_err(StartError::Bind)?.with_tls(admin_tls);
         warn_if_exposed(admin.address());
-        warn_of_doubts(&config);
+        build::warn_of_doubts(&config);
 
+        let scheme = if config.tls.admin { "https" } else { "http" };
+        let admin_url = format!("{scheme}://{}", admin.address());
+        let service = assembly.service(Some(rpc.address().ip()), Some(admin_url));
+        let Assembly {
+            mut registry,
+            budget,
+            upstream,
+            upstream_metrics,
+            feed,
+            tiers,
+            cache,
+            proxy: Proxy { follower, sight, warmer, live, .. },
+            call_metrics,
+            settings,
+            access,
+            request_metrics,
+        } = assembly;
+        let names: Vec<_> = upstream.status().0.iter().map(|endpoint| endpoint.name.to_string()).collect();
+        let behind: Vec<_> = tiers.status().iter().map(|tier| tier.kind.as_str()).collect();
         let identity = upstream.identity();
-        let watch = tokio::spawn(upstream.watch_identity());
-        let call_metrics = proxy::Metrics::register(&mut registry);
-        let cache = Cache::new(&config.cache, cache::Metrics::register(&mut registry));
-        let consistent = is_consistent(&config.upstream.endpoints);
-        let parts = ProxyParts {
-            upstream: upstream.clone(),
-            cache: cache.clone(),
-            tiers: tiers.clone(),
-            verifier: Verifier::new(config.verify.clone(), verify::Metrics::register(&mut registry)),
-            consistent,
-            wall: SystemTime::now,
-            metrics: call_metrics.clone(),
-        };
-        let Proxy { service: proxy, follower, sight, warmer, live } = proxy::proxy(&config.proxy(), parts);
-        sight.register(&mut registry);
-        let edge_live = http::Reloadable::new(&config.http);
-        let request_metrics = http::Metrics::register(&mut registry);
         let history = History::default();
         let operator = Operator::new(sight.clone(), warmer);
         let report = Arc::new(Report {
@@ -150,7 +190,7 @@ impl App {
             identity: identity.clone(),
             calls: call_metrics,
             upstream_calls: upstream_metrics,
-            requests: request_metrics.clone(),
+            requests: request_metrics,
             history: history.clone(),
             upstream: upstream.clone(),
             listen: rpc.address(),
@@ -158,17 +198,8 @@ impl App {
             started: Instant::now(),
             draining: false.into(),
         });
+        let watch = tokio::spawn(upstream.watch_identity());
         let follow = tokio::spawn(follower.run(feed.subscribe()));
-        let scheme = if config.tls.admin { "https" } else { "http" };
-        let access = Access::new(&config.http, Policy::new(&config.proxy()), request_metrics);
-        let edge = Edge {
-            budget: budget.clone(),
-            access: access.clone(),
-            listen: Some(rpc.address().ip()),
-            admin: Some(format!("{scheme}://{}", admin.address())),
-        };
-        edge_live.register(&edge.budget, &mut registry);
-        let service = http::stack(edge_live.clone(), edge, proxy);
         let proxies = access.clone();
         let rpc = rpc.with_trusted(move |peer| proxies.is_trusted_proxy(peer));
         let rpc = Served::start(rpc, |listener, stop| listener.serve(service, stop));
@@ -195,7 +226,7 @@ impl App {
         let last_word = config.connections.drain_timeout.mul_f64(LAST_WORD);
         let parts = reload::Parts {
             proxy: live,
-            http: edge_live,
+            http: settings,
             access: access.clone(),
             tls,
             upstream,
@@ -203,7 +234,7 @@ impl App {
             budget,
         };
         let reload = Reload::new(config, parts, reload_metrics);
-        Ok(Self {
+        Ok(App {
             rpc,
             admin,
             access,
@@ -216,6 +247,24 @@ impl App {
             drain_delay,
             last_word,
         })
+    }
+}
+
+// === impl App ===
+
+impl App {
+    /// Returns a builder with the default configuration.
+    pub fn builder() -> AppBuilder {
+        AppBuilder {
+            config: Config::default(),
+            supplied: Supplied {
+                registry: Registry::with_prefix("holdfast"),
+                endpoints: None,
+                tiers: None,
+                verifier: None,
+                wall: SystemTime::now,
+            },
+        }
     }
 
     /// Where clients connect.
@@ -268,24 +317,6 @@ impl App {
     }
 }
 
-/// Would it start with this configuration? Reads whatever it names, and connects to nothing; whether its addresses can
-/// be had is not asked, since the program may be running.
-///
-/// # Errors
-/// If it would not: what [`App::start`] would say.
-pub fn check(config: &Config) -> Result<(), StartError> {
-    let budget = ByteBudget::new(config.max_bytes_in_flight.as_u64(), None);
-    endpoints(config, &budget).map_err(StartError::Config)?;
-    feed(&config.upstream).map_err(StartError::Config)?;
-    certificate(&config.tls).map_err(StartError::Config)?;
-    Ok(())
-}
-
-/// The certificate to show, if there is one.
-pub(super) fn certificate(config: &TlsConfig) -> Result<Option<TlsIdentity>, Problem> {
-    config.read().map_err(|error| Problem::new(format!("tls.{}", error.key()), error))
-}
-
 /// Operators are not asked who they are.
 fn warn_if_exposed(admin: SocketAddr) {
     if !admin.ip().to_canonical().is_loopback() {
@@ -293,69 +324,9 @@ fn warn_if_exposed(admin: SocketAddr) {
             %admin,
             "the admin listener is not on loopback: whoever can connect reads /status and /metrics, with the node's \
              address and what is asked how often (and changes nothing without the token of admin_token); set admin to \
-             127.0.0.1, or let only operators reach it"
+             127.0.0.1, or let only operators address it"
         );
     }
-}
-
-/// Works as it is configured, and is seldom meant so.
-pub(super) fn warn_of_doubts(config: &Config) {
-    for doubt in config.doubts() {
-        warn!("{doubt}");
-    }
-}
-
-/// Is it one node that does not contradict itself? Two do not agree from call to call.
-pub(super) fn is_consistent(endpoints: &[EndpointConfig]) -> bool {
-    matches!(endpoints, [endpoint] if endpoint.consistent)
-}
-
-/// The nodes, and how they are reached.
-pub(super) fn endpoints(config: &Config, budget: &ByteBudget) -> Result<Vec<EndpointParts>, Problem> {
-    let listeners = [("listen", config.listen), ("admin", config.admin)];
-    let config = &config.upstream;
-    if config.endpoints.is_empty() {
-        return Err(Problem::new(
-            "upstream.endpoints",
-            "no node is named; use --upstream http://127.0.0.1:8545, say",
-        ));
-    }
-    let mut known: Vec<EndpointAddress> = Vec::new();
-    let part = |(at, endpoint): (usize, &EndpointConfig)| {
-        let problem = |error: String| Problem::new(format!("upstream.endpoints.{at}"), error);
-        let address = EndpointAddress::resolve(endpoint).map_err(|error| problem(error.to_string()))?;
-        if let Some((key, own)) = listeners.into_iter().find(|(_, own)| address.url().is_listener(*own)) {
-            return Err(problem(format!(
-                "{own} is where Holdfast itself listens ({key}); name the node, or listen elsewhere"
-            )));
-        }
-        // It would be asked again where it has failed, and at twice its rate.
-        if let Some(same) = known.iter().position(|other| *other == address) {
-            return Err(problem(format!(
-                "is reached with the same url and headers as upstream.endpoints.{same}; leave one out (one that is to \
-                 take more of the calls has a higher weight)"
-            )));
-        }
-        known.push(address.clone());
-        let transport = HttpTransport::try_new(&address, config, budget.clone())
-            .map_err(|error| problem(error.to_string()))?;
-        let transport = BoxCloneSyncService::new(transport);
-        let name = address.url().to_string().into();
-        Ok(EndpointParts { name, address: Some(address), transport, config: endpoint.clone() })
-    };
-    config.endpoints.iter().enumerate().map(part).collect()
-}
-
-/// Where the first endpoint that does tells of new heads.
-pub(super) fn feed(config: &upstream::Config) -> Result<Option<HeadFeed>, Problem> {
-    for (at, endpoint) in config.endpoints.iter().enumerate() {
-        let feed = HeadFeed::try_new(endpoint, config);
-        let feed = feed.map_err(|error| Problem::new(format!("upstream.endpoints.{at}"), error))?;
-        if feed.is_some() {
-            return Ok(feed);
-        }
-    }
-    Ok(None)
 }
 
 /// Makes files enough for the connections allowed, or allows only as many as there are files for.

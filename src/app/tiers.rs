@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use prometheus_client::registry::Registry;
 
-use super::StartError;
+use super::error::StartError;
 use crate::{
     budget::ByteBudget,
     cache::{Config, Disk, TierMetrics, Tiers, redis::Redis, tier::Tier},

@@ -77,7 +77,7 @@ async fn demo(mut config: Config, mut hangup: ReloadSignal) -> Result<(), Failur
     let node = DevNode::start(chain.clone(), SocketAddr::from(([127, 0, 0, 1], 0))).await;
     let node = node.map_err(StartError::Bind)?;
     config.upstream.endpoints = vec![EndpointConfig { consistent: true, ..EndpointConfig::at(node.url()) }];
-    let app = App::start(config).await?;
+    let app = App::builder().config(config).start().await?;
     app.ready().await;
     introduce(&app, &node, &chain)?;
 

@@ -148,7 +148,7 @@ async fn serve(
 ) -> Result<(), Failure> {
     let mut signals =
         StopSignals::listen().map_err(|error| Failure::Other(format!("cannot take signals: {error}")))?;
-    let app = App::start(config).await?;
+    let app = App::builder().config(config).start().await?;
     loop {
         tokio::select! {
             () = signals.next() => break,

@@ -59,7 +59,12 @@ pub fn proxy(
     config: &Config,
     parts: ProxyParts,
 ) -> Proxy<
-    impl Service<Request, Response = Answered, Error = CallError, Future: Send> + Clone + Send + Sync + 'static,
+    impl Service<Request, Response = Answered, Error = CallError, Future: Send>
+    + Clone
+    + Send
+    + Sync
+    + 'static
+    + use<>,
 > {
     let view = Arc::new(View::new(config.chain.clone(), &parts));
     let heeding = Arc::downgrade(&view);

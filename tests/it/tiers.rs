@@ -65,7 +65,7 @@ async fn start_with(node: &Node, directory: &Path, ready: bool, configure: impl 
         config.upstream.endpoints = vec![EndpointConfig::at(node.url())];
         on_disk(directory)(&mut config);
         configure(&mut config);
-        match App::start(config).await {
+        match App::builder().config(config).start().await {
             Ok(app) => {
                 if ready {
                     app.ready().await;
@@ -266,7 +266,7 @@ async fn a_directory_is_for_one_process() {
     };
     config.upstream.endpoints = vec![EndpointConfig::at(node.url())];
     on_disk(&data)(&mut config);
-    let error = App::start(config).await.unwrap_err().to_string();
+    let error = App::builder().config(config).start().await.unwrap_err().to_string();
     assert!(error.contains("cache.disk") && error.contains("data"), "{error}");
 }
 

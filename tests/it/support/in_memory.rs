@@ -13,13 +13,12 @@ use std::{
 use bytes::Bytes;
 use flate2::read::GzDecoder;
 use holdfast::{
-    budget::ByteBudget,
-    cache::{self, Cache, TierMetrics, Tiers},
+    app::{App, InProcess},
+    cache::{TierMetrics, Tiers},
     config::Config,
     devchain::DevChain,
-    http::{self, Access, Edge, Portion},
-    proxy::{self, Policy, ProxyParts},
-    upstream::{self, DevChainTransport, EndpointAddress, EndpointConfig, EndpointParts, Upstream},
+    http::Portion,
+    upstream::{DevChainTransport, EndpointConfig, EndpointParts, EndpointAddress, Upstream},
     verify::{self, Verifier},
 };
 use http_body::Body as _;
@@ -27,15 +26,14 @@ use http_body_util::{BodyExt, Full};
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use tower::{ServiceExt, util::BoxCloneSyncService};
+use tower::util::BoxCloneSyncService;
 
 pub type Body = http_body_util::combinators::UnsyncBoxBody<Portion, Infallible>;
 
 /// A client and, right behind it, the program and its node. Cheap to clone.
 #[derive(Clone)]
 pub struct InMemory {
-    service: BoxCloneSyncService<::http::Request<Full<Bytes>>, ::http::Response<Body>, Infallible>,
-    metrics: Arc<Registry>,
+    app: InProcess,
     path: String,
     accepts: Accepts,
     /// How the nodes are doing.
@@ -123,53 +121,28 @@ fn assemble(
     tiers: impl FnOnce(TierMetrics) -> Tiers,
     verifier: impl FnOnce(verify::Metrics) -> Verifier,
 ) -> InMemory {
+    // Without a prefix: tests name metrics as the code does.
     let mut registry = Registry::default();
     let tiers = tiers(TierMetrics::register(&mut registry));
-    let metrics = upstream::Metrics::register(&mut registry);
-    let upstream = Upstream::new(endpoints, config.chain_id, &config.upstream, &metrics);
-    tokio::spawn(upstream.watch_identity());
-    let consistent = matches!(&config.upstream.endpoints[..], [endpoint] if endpoint.consistent);
-    let cache = Cache::new(&config.cache, cache::Metrics::default());
-    let metrics = proxy::Metrics::register(&mut registry);
     let verifier = verifier(verify::Metrics::register(&mut registry));
-    let parts = ProxyParts {
-        upstream: upstream.clone(),
-        cache,
-        tiers: tiers.clone(),
-        verifier,
-        consistent,
-        wall,
-        metrics,
-    };
-    let bytes = config.max_bytes_in_flight.as_u64();
-    let metrics = http::Metrics::register(&mut registry);
-    let access = Access::new(&config.http, Policy::new(&config.proxy()), metrics);
-    let edge = Edge {
-        budget: ByteBudget::new(bytes, config.max_bytes_per_client.map(|bytes| bytes.as_u64())),
-        access,
-        listen: None,
-        admin: None,
-    };
-    let proxy = proxy::proxy(&config.proxy(), parts);
-    tokio::spawn(proxy.follower.run(tokio::sync::watch::channel(None).1));
-    let stack = http::stack(http::Reloadable::new(&config.http), edge, proxy.service);
-    let service =
-        ServiceExt::<::http::Request<Full<Bytes>>>::map_response(stack, |response: ::http::Response<_>| {
-            response.map(BodyExt::boxed_unsync)
-        });
-    InMemory {
-        service: BoxCloneSyncService::new(service),
-        metrics: Arc::new(registry),
-        path: "/".to_owned(),
-        accepts: Accepts::Unsaid,
-        upstream,
-        tiers,
-    }
+    let app = App::builder()
+        .config(config.clone())
+        .endpoints(endpoints)
+        .tiers(tiers)
+        .verifier(verifier)
+        .registry(registry)
+        .wall_clock(wall);
+    InMemory::of(app.in_process().unwrap())
 }
 
 // === impl InMemory ===
 
 impl InMemory {
+    fn of(app: InProcess) -> Self {
+        let (upstream, tiers) = (app.upstream().clone(), app.tiers().clone());
+        Self { app, path: "/".to_owned(), accepts: Accepts::Unsaid, upstream, tiers }
+    }
+
     /// Comes with this key.
     pub fn with_key(self, key: &str) -> Self {
         Self { path: format!("/k/{key}"), ..self }
@@ -235,8 +208,7 @@ impl InMemory {
             request = request.header("accept-encoding", encodings);
         }
         let request = request.body(Full::from(body.into())).unwrap();
-        let Ok(response) = self.service.clone().oneshot(request).await;
-        response
+        self.app.request(request).await
     }
 
     /// What the answer's `cache-status` says, and its result.
@@ -287,7 +259,7 @@ impl InMemory {
     /// All of the proxy's own samples.
     pub fn metrics(&self) -> String {
         let mut text = String::new();
-        encode(&mut text, &self.metrics).unwrap();
+        encode(&mut text, self.app.registry()).unwrap();
         text
     }
 

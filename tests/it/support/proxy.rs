@@ -66,7 +66,7 @@ impl Builder {
     }
 
     pub async fn run(self) -> Proxy {
-        let app = App::start(self.config).await.unwrap();
+        let app = App::builder().config(self.config).start().await.unwrap();
         if self.wait_until_ready {
             app.ready().await;
         }
