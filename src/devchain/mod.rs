@@ -27,44 +27,26 @@
 //! It lives in memory; [`DevNode`] puts it on sockets, one of them for those who subscribe to `newHeads`. It reads no clock and never refuses a transaction for its nonce or its sender's
 //! balance when a test places it in a block.
 
-mod accounts;
-mod bend;
-mod block;
+mod chain;
 mod config;
-mod dice;
-mod draft;
-mod execute;
-mod fault;
-mod feed;
-mod fork;
-mod handle;
-mod inspect;
-mod lie;
-mod mempool;
-mod omit;
-mod record;
-mod render;
+mod content;
+mod control;
+mod faults;
+mod node;
 mod rpc;
-mod serve;
-mod socket;
-mod state;
-mod transactions;
-mod tree;
-mod view;
-mod world;
 
 #[cfg(test)]
 mod tests;
 
 pub use self::{
-    accounts::Account,
+    chain::view::{Finality, Pruned},
     config::Config,
-    fault::{Fault, FaultBuilder, Lie},
-    handle::{BlockRef, DevChain},
-    record::Recorded,
+    content::{accounts::Account, transactions::Kind},
+    control::{
+        handle::{BlockRef, DevChain},
+        record::Recorded,
+    },
+    faults::fault::{Fault, FaultBuilder, Lie},
+    node::{serve::Served, socket::DevNode},
     rpc::RpcError,
-    serve::Served,
-    socket::DevNode,
-    transactions::Kind,
-    view::{Finality, Pruned},
 };

@@ -1,7 +1,7 @@
 //! Arguments of a call, read as strictly as geth reads them.
 
 use super::error::RpcError;
-use crate::devchain::view::BlockId;
+use crate::devchain::chain::view::BlockId;
 use alloy_primitives::{Address, B256, Bytes};
 use serde::Deserialize;
 use serde_json::value::RawValue;

@@ -1,6 +1,6 @@
 //! The error object of a JSON-RPC answer.
 
-use crate::devchain::mempool::Refusal;
+use crate::devchain::chain::mempool::Refusal;
 
 /// An error as the node answers it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

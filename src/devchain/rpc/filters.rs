@@ -1,7 +1,10 @@
 //! Filters: what a client installs once and then polls for what is new.
 
 use super::{Answer, Args, RpcError, quantity};
-use crate::devchain::{render::json, state::State, view::View};
+use crate::devchain::{
+    chain::{state::State, view::View},
+    content::render::json,
+};
 use alloy_primitives::{B256, TxHash};
 use bytes::Bytes;
 use std::collections::HashMap;

@@ -14,7 +14,7 @@ pub(super) use self::{
     filters::Filters,
 };
 
-use super::state::State;
+use crate::devchain::chain::state::State;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 

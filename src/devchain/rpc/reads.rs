@@ -2,9 +2,11 @@
 
 use super::{Answer, Args, RpcError, null, quantity};
 use crate::devchain::{
-    block::Block,
-    render::{json, pending_json},
-    view::{BlockId, View},
+    chain::view::{BlockId, View},
+    content::{
+        block::Block,
+        render::{json, pending_json},
+    },
 };
 use bytes::Bytes;
 use serde_json::Value;

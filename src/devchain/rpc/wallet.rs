@@ -2,11 +2,11 @@
 
 use super::{Answer, Args, RpcError, quantity};
 use crate::devchain::{
-    block::Block,
-    render::json,
-    state::State,
-    transactions::BLOBS,
-    view::{BlockId, View},
+    chain::{
+        state::State,
+        view::{BlockId, View},
+    },
+    content::{block::Block, render::json, transactions::BLOBS},
 };
 use alloy_consensus::{Transaction as _, TxEnvelope};
 use alloy_eips::eip2718::Decodable2718;

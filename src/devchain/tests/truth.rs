@@ -1,6 +1,6 @@
 //! Every hash, root, bloom, signature and price, recomputed from what the node says.
 
-use super::{super::transactions::BLOBS, *};
+use super::{super::content::transactions::BLOBS, *};
 use alloy_consensus::{
     Receipt, ReceiptEnvelope, Transaction as _, TxEnvelope, TxType,
     crypto::secp256k1::recover_signer,

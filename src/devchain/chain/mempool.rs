@@ -1,18 +1,18 @@
 //! Transactions that wait for a block.
 
-use super::{transactions::Tx, world::World};
+use crate::devchain::content::{transactions::Tx, world::World};
 use alloy_consensus::Transaction as _;
 use alloy_primitives::{Address, TxHash};
 
 /// The pending transactions, first come first.
 #[derive(Debug, Default)]
-pub(super) struct Mempool {
+pub(in crate::devchain) struct Mempool {
     waiting: Vec<Tx>,
 }
 
 /// Why a transaction was not taken in, in geth's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Refusal {
+pub(in crate::devchain) enum Refusal {
     #[error("already known")]
     AlreadyKnown,
     #[error("nonce too low: next nonce {next}, tx nonce {nonce}")]
@@ -31,22 +31,22 @@ const PRICE_BUMP: u128 = 10;
 // === impl Mempool ===
 
 impl Mempool {
-    pub(super) fn transactions(&self) -> &[Tx] {
+    pub(in crate::devchain) fn transactions(&self) -> &[Tx] {
         &self.waiting
     }
 
-    pub(super) fn get(&self, hash: TxHash) -> Option<&Tx> {
+    pub(in crate::devchain) fn get(&self, hash: TxHash) -> Option<&Tx> {
         self.waiting.iter().find(|tx| *tx.tx_hash() == hash)
     }
 
     /// The nonce that a wallet should use next, by the state and by what waits here.
-    pub(super) fn next_nonce(&self, world: &World, address: Address) -> u64 {
+    pub(in crate::devchain) fn next_nonce(&self, world: &World, address: Address) -> u64 {
         let waiting = self.waiting.iter().filter(|tx| tx.signer() == address);
         waiting.map(|tx| tx.nonce().saturating_add(1)).fold(world.nonce(address), u64::max)
     }
 
     /// Takes in a transaction sent by a client, as a node would with the state `world`.
-    pub(super) fn submit(&mut self, world: &World, tx: Tx) -> Result<(), Refusal> {
+    pub(in crate::devchain) fn submit(&mut self, world: &World, tx: Tx) -> Result<(), Refusal> {
         if self.get(*tx.tx_hash()).is_some() {
             return Err(Refusal::AlreadyKnown);
         }
@@ -69,12 +69,12 @@ impl Mempool {
     }
 
     /// Replaces the whole content, unchecked.
-    pub(super) fn set(&mut self, transactions: Vec<Tx>) {
+    pub(in crate::devchain) fn set(&mut self, transactions: Vec<Tx>) {
         self.waiting = transactions;
     }
 
     /// Forgets what has found its block.
-    pub(super) fn drop_included(&mut self, included: impl Fn(TxHash) -> bool) {
+    pub(in crate::devchain) fn drop_included(&mut self, included: impl Fn(TxHash) -> bool) {
         self.waiting.retain(|tx| !included(*tx.tx_hash()));
     }
 }

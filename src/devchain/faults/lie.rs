@@ -1,15 +1,19 @@
 //! How a true result becomes an untrue one.
 
 use super::{
-    accounts::Cast,
     bend::bend,
-    block::{Block, Rules},
-    config::Config,
     fault::Lie,
     omit::{Omission, omit},
-    render::json,
-    state::State,
-    transactions::Forge,
+};
+use crate::devchain::{
+    chain::state::State,
+    config::Config,
+    content::{
+        accounts::Cast,
+        block::{Block, Rules},
+        render::json,
+        transactions::Forge,
+    },
 };
 use alloy_primitives::{B256, Bytes as Data, TxHash, keccak256};
 use bytes::Bytes;
@@ -41,7 +45,7 @@ const STRANGE: &str = "strange";
 const FOREIGN_TRANSACTIONS: usize = 5;
 
 /// Tells `lie` in place of `truth`; `full` is whether a block was asked for with whole transactions.
-pub(super) fn tell(state: &State, lie: &Lie, truth: &Bytes, full: bool) -> Bytes {
+pub(in crate::devchain) fn tell(state: &State, lie: &Lie, truth: &Bytes, full: bool) -> Bytes {
     let Ok(value) = serde_json::from_slice::<Value>(truth) else {
         return truth.clone();
     };

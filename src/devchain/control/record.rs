@@ -15,7 +15,7 @@ pub struct Recorded {
 
 /// The calls received: the newest of them whole, all of them counted.
 #[derive(Debug)]
-pub(super) struct Record {
+pub(in crate::devchain) struct Record {
     keep: usize,
     calls: VecDeque<Recorded>,
     counts: HashMap<String, u64>,
@@ -28,7 +28,7 @@ pub(super) struct Record {
 // === impl Record ===
 
 impl Record {
-    pub(super) fn new(keep: usize) -> Self {
+    pub(in crate::devchain) fn new(keep: usize) -> Self {
         Self {
             keep,
             calls: VecDeque::new(),
@@ -41,7 +41,7 @@ impl Record {
     }
 
     /// Counts an HTTP request and returns its number.
-    pub(super) fn begin(&mut self) -> u64 {
+    pub(in crate::devchain) fn begin(&mut self) -> u64 {
         self.requests += 1;
         self.at_once += 1;
         self.most_at_once = self.most_at_once.max(self.at_once);
@@ -49,11 +49,11 @@ impl Record {
     }
 
     /// The work on a request has ended.
-    pub(super) const fn end(&mut self) {
+    pub(in crate::devchain) const fn end(&mut self) {
         self.at_once -= 1;
     }
 
-    pub(super) fn call(&mut self, request: u64, method: &str, params: &str) {
+    pub(in crate::devchain) fn call(&mut self, request: u64, method: &str, params: &str) {
         match self.counts.get_mut(method) {
             Some(count) => *count += 1,
             None => drop(self.counts.insert(method.to_owned(), 1)),
@@ -67,36 +67,36 @@ impl Record {
         self.calls.push_back(Recorded { method: method.to_owned(), params: params.to_owned(), request });
     }
 
-    pub(super) fn calls(&self) -> Vec<Recorded> {
+    pub(in crate::devchain) fn calls(&self) -> Vec<Recorded> {
         self.calls.iter().cloned().collect()
     }
 
-    pub(super) fn count(&self, method: &str) -> u64 {
+    pub(in crate::devchain) fn count(&self, method: &str) -> u64 {
         self.counts.get(method).copied().unwrap_or(0)
     }
 
-    pub(super) fn calls_total(&self) -> u64 {
+    pub(in crate::devchain) fn calls_total(&self) -> u64 {
         self.counts.values().sum()
     }
 
-    pub(super) const fn requests_total(&self) -> u64 {
+    pub(in crate::devchain) const fn requests_total(&self) -> u64 {
         self.requests
     }
 
     /// Counts an answer that was untrue.
-    pub(super) const fn lie(&mut self) {
+    pub(in crate::devchain) const fn lie(&mut self) {
         self.lies += 1;
     }
 
-    pub(super) const fn lies_total(&self) -> u64 {
+    pub(in crate::devchain) const fn lies_total(&self) -> u64 {
         self.lies
     }
 
-    pub(super) const fn most_at_once(&self) -> usize {
+    pub(in crate::devchain) const fn most_at_once(&self) -> usize {
         self.most_at_once
     }
 
-    pub(super) fn clear(&mut self) {
+    pub(in crate::devchain) fn clear(&mut self) {
         // What is being worked on goes on.
         *self = Self { at_once: self.at_once, most_at_once: self.at_once, ..Self::new(self.keep) };
     }

@@ -18,7 +18,8 @@ use tokio::{
 };
 use tower::service_fn;
 
-use super::{DevChain, Served, feed};
+use super::{feed, serve::Served};
+use crate::devchain::control::handle::DevChain;
 use crate::listen::{self, BindError, Listener};
 
 /// How much of a dripping body goes out at a time.

@@ -1,13 +1,14 @@
 //! The truth, for tests to compare with: no faults strike here and nothing is recorded.
 
 use super::{
-    accounts::Account,
-    config::Config,
     handle::{BlockRef, DevChain},
     record::Recorded,
-    render::json,
+};
+use crate::devchain::{
+    chain::view::BlockId,
+    config::Config,
+    content::{accounts::Account, render::json},
     rpc::{self, RpcError},
-    view::BlockId,
 };
 use alloy_consensus::TxEnvelope;
 use alloy_primitives::{B256, TxHash};
@@ -155,7 +156,7 @@ impl DevChain {
         self.shared.record.lock().requests_total()
     }
 
-    /// How many answers a [`Lie`](super::Lie) made untrue.
+    /// How many answers a [`Lie`](crate::devchain::Lie) made untrue.
     pub fn lies_total(&self) -> u64 {
         self.shared.record.lock().lies_total()
     }

@@ -1,12 +1,12 @@
 //! All blocks ever built, and which of them are canonical.
 
-use super::block::Block;
+use crate::devchain::content::block::Block;
 use alloy_primitives::{B256, TxHash};
 use std::{collections::HashMap, sync::Arc};
 
 /// A tree of blocks with one canonical branch from the genesis to the head.
 #[derive(Debug)]
-pub(super) struct Tree {
+pub(in crate::devchain) struct Tree {
     blocks: HashMap<B256, Arc<Block>>,
     /// Indexed by number; never empty, since the genesis is always canonical.
     canonical: Vec<Arc<Block>>,
@@ -23,7 +23,7 @@ struct Place {
 // === impl Tree ===
 
 impl Tree {
-    pub(super) fn new(genesis: Block) -> Self {
+    pub(in crate::devchain) fn new(genesis: Block) -> Self {
         let genesis = Arc::new(genesis);
         Self {
             blocks: HashMap::from([(genesis.hash(), Arc::clone(&genesis))]),
@@ -33,42 +33,42 @@ impl Tree {
     }
 
     /// Adds a block beside the canonical branch.
-    pub(super) fn insert(&mut self, block: Block) -> Arc<Block> {
+    pub(in crate::devchain) fn insert(&mut self, block: Block) -> Arc<Block> {
         let block = Arc::new(block);
         self.share(Arc::clone(&block));
         block
     }
 
     /// Adds a block of another tree beside the canonical branch.
-    pub(super) fn share(&mut self, block: Arc<Block>) {
+    pub(in crate::devchain) fn share(&mut self, block: Arc<Block>) {
         self.blocks.insert(block.hash(), block);
     }
 
-    pub(super) fn head(&self) -> &Arc<Block> {
+    pub(in crate::devchain) fn head(&self) -> &Arc<Block> {
         self.canonical.last().expect("the genesis is always canonical")
     }
 
     /// Any block, canonical or not.
-    pub(super) fn get(&self, hash: B256) -> Option<&Arc<Block>> {
+    pub(in crate::devchain) fn get(&self, hash: B256) -> Option<&Arc<Block>> {
         self.blocks.get(&hash)
     }
 
     /// The canonical block of a number.
-    pub(super) fn at(&self, number: u64) -> Option<&Arc<Block>> {
+    pub(in crate::devchain) fn at(&self, number: u64) -> Option<&Arc<Block>> {
         self.canonical.get(usize::try_from(number).ok()?)
     }
 
-    pub(super) fn is_canonical(&self, block: &Block) -> bool {
+    pub(in crate::devchain) fn is_canonical(&self, block: &Block) -> bool {
         self.at(block.number()).is_some_and(|canonical| canonical.hash() == block.hash())
     }
 
     /// The canonical block that holds a transaction, and its index there. Of a repeated transaction, the newest.
-    pub(super) fn find(&self, tx: TxHash) -> Option<(&Arc<Block>, usize)> {
+    pub(in crate::devchain) fn find(&self, tx: TxHash) -> Option<(&Arc<Block>, usize)> {
         self.find_up_to(tx, u64::MAX)
     }
 
     /// Finds a transaction as [`Tree::find`] does, in blocks up to a number.
-    pub(super) fn find_up_to(&self, tx: TxHash, number: u64) -> Option<(&Arc<Block>, usize)> {
+    pub(in crate::devchain) fn find_up_to(&self, tx: TxHash, number: u64) -> Option<(&Arc<Block>, usize)> {
         let place = self.places.get(&tx)?.iter().rfind(|place| place.number <= number)?;
         Some((self.at(place.number)?, place.index))
     }
@@ -76,7 +76,7 @@ impl Tree {
     /// Makes the branch that ends with `hash` canonical. An ancestor of the head is a rollback.
     ///
     /// Returns `false`, and changes nothing, if there is no such block.
-    pub(super) fn set_head(&mut self, hash: B256) -> bool {
+    pub(in crate::devchain) fn set_head(&mut self, hash: B256) -> bool {
         let Some(head) = self.get(hash) else { return false };
         let mut ancestor = Arc::clone(head);
         let mut branch = Vec::new();
@@ -93,7 +93,7 @@ impl Tree {
     }
 
     /// The blocks that are not canonical, in an order that depends on nothing but them.
-    pub(super) fn orphans(&self) -> Vec<&Arc<Block>> {
+    pub(in crate::devchain) fn orphans(&self) -> Vec<&Arc<Block>> {
         let mut orphans: Vec<_> = self.blocks.values().filter(|block| !self.is_canonical(block)).collect();
         orphans.sort_unstable_by_key(|block| (block.number(), block.hash()));
         orphans

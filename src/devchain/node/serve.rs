@@ -1,9 +1,11 @@
 //! An HTTP request's body in, an answer or a fault out.
 
-use super::{
-    fault::{Fault, Struck},
-    handle::DevChain,
-    lie,
+use crate::devchain::{
+    control::handle::DevChain,
+    faults::{
+        fault::{Fault, Struck},
+        lie,
+    },
     rpc::{self, Args, Entry, Packet, Reply, RpcError},
 };
 use bytes::Bytes;

@@ -1,14 +1,18 @@
 //! The node's whole memory, and the few ways in which it changes.
 
 use super::{
-    accounts::Cast,
-    block::{Block, Rules},
-    config::Config,
     mempool::{Mempool, Refusal},
-    rpc::Filters,
-    transactions::{Forge, Kind, Nonces, Tx},
     tree::Tree,
     view::{Sight, View},
+};
+use crate::devchain::{
+    config::Config,
+    content::{
+        accounts::Cast,
+        block::{Block, Rules},
+        transactions::{Forge, Kind, Nonces, Tx},
+    },
+    rpc::Filters,
 };
 use alloy_consensus::{Transaction as _, TxEnvelope, transaction::SignerRecoverable};
 use alloy_primitives::{B256, Bytes, TxHash};
@@ -16,14 +20,14 @@ use std::{collections::HashMap, sync::Arc};
 
 /// What stands behind the handle's lock.
 #[derive(Debug)]
-pub(super) struct State {
-    pub(super) rules: Rules,
-    pub(super) tree: Tree,
-    pub(super) pool: Mempool,
+pub(in crate::devchain) struct State {
+    pub(in crate::devchain) rules: Rules,
+    pub(in crate::devchain) tree: Tree,
+    pub(in crate::devchain) pool: Mempool,
     /// What clients are let see of the tree.
-    pub(super) sight: Sight,
+    pub(in crate::devchain) sight: Sight,
     /// What clients poll.
-    pub(super) filters: Filters,
+    pub(in crate::devchain) filters: Filters,
     /// Every transaction ever met, so that none is recovered twice.
     known: HashMap<TxHash, Tx>,
     forge: Forge,
@@ -34,7 +38,7 @@ pub(super) struct State {
 // === impl State ===
 
 impl State {
-    pub(super) fn new(config: Config) -> Self {
+    pub(in crate::devchain) fn new(config: Config) -> Self {
         let cast = Arc::new(Cast::new(config.seed));
         let forge = Forge::new(&config, Arc::clone(&cast));
         let rules = Rules { config, cast };
@@ -51,17 +55,17 @@ impl State {
     }
 
     /// The chain as clients see it.
-    pub(super) fn view(&self) -> View<'_> {
+    pub(in crate::devchain) fn view(&self) -> View<'_> {
         View::new(self)
     }
 
     /// A transaction by hash, wherever it was met.
-    pub(super) fn transaction(&self, hash: TxHash) -> Option<&Tx> {
+    pub(in crate::devchain) fn transaction(&self, hash: TxHash) -> Option<&Tx> {
         self.known.get(&hash)
     }
 
     /// Makes a transaction known, with its sender. Blobs are dropped: a block holds none.
-    pub(super) fn admit(&mut self, envelope: TxEnvelope) -> Result<Tx, Refusal> {
+    pub(in crate::devchain) fn admit(&mut self, envelope: TxEnvelope) -> Result<Tx, Refusal> {
         if let Some(known) = self.known.get(envelope.tx_hash()) {
             return Ok(Arc::clone(known));
         }
@@ -74,7 +78,7 @@ impl State {
     }
 
     /// Takes a client's transaction into the mempool.
-    pub(super) fn submit(&mut self, envelope: TxEnvelope) -> Result<TxHash, Refusal> {
+    pub(in crate::devchain) fn submit(&mut self, envelope: TxEnvelope) -> Result<TxHash, Refusal> {
         let want = self.rules.config.chain_id;
         if let Some(have) = envelope.chain_id().filter(|have| *have != want) {
             return Err(Refusal::WrongChain { have, want });
@@ -87,13 +91,13 @@ impl State {
     }
 
     /// Makes transactions that fit into a block on `parent`, after those `before` them.
-    pub(super) fn generate(&mut self, parent: &Block, before: &[Tx], count: usize) -> Vec<Tx> {
+    pub(in crate::devchain) fn generate(&mut self, parent: &Block, before: &[Tx], count: usize) -> Vec<Tx> {
         let made = self.forge.make_many(&parent.world, before, parent.next_prices(), count);
         made.into_iter().map(|tx| self.remember(tx)).collect()
     }
 
     /// Makes one transaction of a kind that fits into the next block.
-    pub(super) fn generate_kind(&mut self, kind: Kind) -> Tx {
+    pub(in crate::devchain) fn generate_kind(&mut self, kind: Kind) -> Tx {
         let head = self.tree.head();
         let mut nonces = Nonces::after(&head.world, self.pool.transactions());
         let made = self.forge.make(kind, &mut nonces, head.next_prices());
@@ -101,14 +105,14 @@ impl State {
     }
 
     /// Builds a block on `parent`, beside the canonical branch.
-    pub(super) fn build(&mut self, parent: &Block, transactions: Vec<Tx>) -> Arc<Block> {
+    pub(in crate::devchain) fn build(&mut self, parent: &Block, transactions: Vec<Tx>) -> Arc<Block> {
         self.built += 1;
         let mark = [b"devchain".as_slice(), &self.built.to_be_bytes()].concat();
         self.tree.insert(self.rules.child(parent, transactions, mark.into()))
     }
 
     /// Builds the next block from the mempool and `count` generated transactions.
-    pub(super) fn mine(&mut self, count: usize) -> Arc<Block> {
+    pub(in crate::devchain) fn mine(&mut self, count: usize) -> Arc<Block> {
         let head = Arc::clone(self.tree.head());
         let mut transactions = self.pool.transactions().to_vec();
         let generated = self.generate(&head, &transactions, count);
@@ -120,14 +124,14 @@ impl State {
 
     /// See [`Tree::set_head`]. Transactions that are canonical now leave the mempool; those that no longer
     /// are do not come back to it.
-    pub(super) fn set_head(&mut self, hash: B256) -> bool {
+    pub(in crate::devchain) fn set_head(&mut self, hash: B256) -> bool {
         let found = self.tree.set_head(hash);
         self.pool.drop_included(|tx| self.tree.find(tx).is_some());
         found
     }
 
     /// The block that would follow if the visible head were built upon now. Nobody ever mines it.
-    pub(super) fn pending(&self) -> Block {
+    pub(in crate::devchain) fn pending(&self) -> Block {
         let mark = Bytes::from_static(b"devchain/pending");
         self.rules.child(self.view().head(), self.pool.transactions().to_vec(), mark)
     }

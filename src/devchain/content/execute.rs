@@ -13,21 +13,21 @@ use alloy_primitives::{Address, B256, Bytes, Log, LogData, U256};
 
 /// What a transaction can know of its block.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Env {
-    pub(super) chain_id: u64,
-    pub(super) number: u64,
-    pub(super) base_fee: u64,
-    pub(super) blob_fee: u128,
-    pub(super) beneficiary: Address,
+pub(in crate::devchain) struct Env {
+    pub(in crate::devchain) chain_id: u64,
+    pub(in crate::devchain) number: u64,
+    pub(in crate::devchain) base_fee: u64,
+    pub(in crate::devchain) blob_fee: u128,
+    pub(in crate::devchain) beneficiary: Address,
 }
 
 /// What came of a transaction: the receipt as consensus has it, and what the RPC adds to it.
 #[derive(Clone, Debug)]
-pub(super) struct Outcome {
-    pub(super) receipt: ReceiptEnvelope,
-    pub(super) gas_used: u64,
-    pub(super) gas_price: u128,
-    pub(super) created: Option<Address>,
+pub(in crate::devchain) struct Outcome {
+    pub(in crate::devchain) receipt: ReceiptEnvelope,
+    pub(in crate::devchain) gas_used: u64,
+    pub(in crate::devchain) gas_price: u128,
+    pub(in crate::devchain) created: Option<Address>,
 }
 
 /// Prefix of the code of an account that delegates to another (EIP-7702).
@@ -36,7 +36,7 @@ const DELEGATION: [u8; 3] = [0xef, 0x01, 0x00];
 /// Executes `tx` after transactions that used `gas_before` in the same block.
 ///
 /// Never refuses: a nonce already used, an empty purse or a price below the base fee change nothing.
-pub(super) fn execute(world: &mut World, env: &Env, tx: &Tx, gas_before: u64) -> Outcome {
+pub(in crate::devchain) fn execute(world: &mut World, env: &Env, tx: &Tx, gas_before: u64) -> Outcome {
     let sender = tx.signer();
     let created = tx.is_create().then(|| sender.create(tx.nonce()));
     let runs_code = tx.to().is_none_or(|to| world.has_code(to));

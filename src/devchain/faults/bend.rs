@@ -19,7 +19,7 @@ enum Bend {
 }
 
 /// `value` with one thing changed, chosen by `choice`; as it is, if nothing in it can be.
-pub(super) fn bend(mut value: Value, choice: u64) -> Value {
+pub(in crate::devchain) fn bend(mut value: Value, choice: u64) -> Value {
     let mut bends = Vec::new();
     collect(&value, &mut Vec::new(), &mut bends);
     let count = bends.len().max(1) as u64;

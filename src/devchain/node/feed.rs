@@ -1,10 +1,10 @@
 //! The development chain on a WebSocket: calls, and subscriptions to `newHeads`.
 
-use super::{
-    block::Block,
-    handle::{BlockRef, DevChain},
+use super::serve::Served;
+use crate::devchain::{
+    content::block::Block,
+    control::handle::{BlockRef, DevChain},
     rpc::{Args, Entry, Packet, Reply, RpcError},
-    serve::Served,
 };
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
@@ -18,7 +18,7 @@ use tokio::{
 use tokio_tungstenite::{WebSocketStream, accept_async, tungstenite::Message};
 
 /// Serves `chain` to all who connect; each change of `cut` ends the connections there are.
-pub(super) async fn serve(chain: DevChain, listener: TcpListener, cut: watch::Receiver<()>) {
+pub(in crate::devchain) async fn serve(chain: DevChain, listener: TcpListener, cut: watch::Receiver<()>) {
     let mut connections = JoinSet::new();
     loop {
         // A node for tests: out of files, its tests have failed anyway.

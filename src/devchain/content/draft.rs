@@ -11,7 +11,7 @@ use alloy_primitives::{Address, B256, Bytes, Signature, TxKind, U256};
 
 /// What a transaction does and offers, before it has a type.
 #[derive(Debug)]
-pub(super) struct Draft {
+pub(in crate::devchain) struct Draft {
     nonce: u64,
     to: Address,
     value: U256,
@@ -30,7 +30,7 @@ const GWEI: u64 = 1_000_000_000;
 
 impl Draft {
     /// Decides everything by `dice`, with an offer that suits `prices`.
-    pub(super) fn throw(dice: &mut Dice, cast: &Cast, prices: Prices, nonce: u64) -> Self {
+    pub(in crate::devchain) fn throw(dice: &mut Dice, cast: &Cast, prices: Prices, nonce: u64) -> Self {
         let to_contract = !dice.one_in(4);
         let base = u128::from(prices.gas);
         let tip = u128::from(GWEI / 10 + dice.below(2 * GWEI));
@@ -47,7 +47,7 @@ impl Draft {
         }
     }
 
-    pub(super) fn legacy(self, chain_id: Option<u64>) -> TxLegacy {
+    pub(in crate::devchain) fn legacy(self, chain_id: Option<u64>) -> TxLegacy {
         TxLegacy {
             chain_id,
             nonce: self.nonce,
@@ -59,7 +59,7 @@ impl Draft {
         }
     }
 
-    pub(super) fn access_list(self, chain_id: u64, access_list: AccessList) -> TxEip2930 {
+    pub(in crate::devchain) fn access_list(self, chain_id: u64, access_list: AccessList) -> TxEip2930 {
         TxEip2930 {
             chain_id,
             nonce: self.nonce,
@@ -72,7 +72,7 @@ impl Draft {
         }
     }
 
-    pub(super) fn dynamic_fee(self, chain_id: u64, access_list: AccessList) -> TxEip1559 {
+    pub(in crate::devchain) fn dynamic_fee(self, chain_id: u64, access_list: AccessList) -> TxEip1559 {
         TxEip1559 {
             chain_id,
             nonce: self.nonce,
@@ -86,7 +86,12 @@ impl Draft {
         }
     }
 
-    pub(super) fn blob(self, chain_id: u64, blob_versioned_hashes: Vec<B256>, prices: Prices) -> TxEip4844 {
+    pub(in crate::devchain) fn blob(
+        self,
+        chain_id: u64,
+        blob_versioned_hashes: Vec<B256>,
+        prices: Prices,
+    ) -> TxEip4844 {
         TxEip4844 {
             chain_id,
             nonce: self.nonce,
@@ -102,7 +107,11 @@ impl Draft {
         }
     }
 
-    pub(super) fn set_code(self, chain_id: u64, authorization_list: Vec<SignedAuthorization>) -> TxEip7702 {
+    pub(in crate::devchain) fn set_code(
+        self,
+        chain_id: u64,
+        authorization_list: Vec<SignedAuthorization>,
+    ) -> TxEip7702 {
         TxEip7702 {
             chain_id,
             nonce: self.nonce,
@@ -119,7 +128,7 @@ impl Draft {
 }
 
 /// Signs a transaction of any type.
-pub(super) fn sign<T: SignableTransaction<Signature>>(tx: T, by: &Account) -> Signed<T> {
+pub(in crate::devchain) fn sign<T: SignableTransaction<Signature>>(tx: T, by: &Account) -> Signed<T> {
     let signature = by.sign(tx.signature_hash());
     tx.into_signed(signature)
 }

@@ -2,13 +2,13 @@
 
 use super::{
     accounts::{Account, Cast},
-    config::Config,
     dice::{Dice, digest},
     execute::{Env, Outcome, execute},
     render::Rendered,
     transactions::{BLOBS, Prices, Tx},
     world::World,
 };
+use crate::devchain::config::Config;
 use alloy_consensus::{
     Header, Transaction as _,
     proofs::{calculate_withdrawals_root, ordered_trie_root_with_encoder},
@@ -24,21 +24,21 @@ use std::sync::Arc;
 
 /// A block with everything that can be asked about it.
 #[derive(Debug)]
-pub(super) struct Block {
-    pub(super) header: Sealed<Header>,
-    pub(super) transactions: Vec<Tx>,
-    pub(super) outcomes: Vec<Outcome>,
-    pub(super) withdrawals: Withdrawals,
+pub(in crate::devchain) struct Block {
+    pub(in crate::devchain) header: Sealed<Header>,
+    pub(in crate::devchain) transactions: Vec<Tx>,
+    pub(in crate::devchain) outcomes: Vec<Outcome>,
+    pub(in crate::devchain) withdrawals: Withdrawals,
     /// The state after the block.
-    pub(super) world: World,
-    pub(super) rendered: Rendered,
+    pub(in crate::devchain) world: World,
+    pub(in crate::devchain) rendered: Rendered,
 }
 
 /// What all blocks of a chain are built by.
 #[derive(Clone, Debug)]
-pub(super) struct Rules {
-    pub(super) config: Config,
-    pub(super) cast: Arc<Cast>,
+pub(in crate::devchain) struct Rules {
+    pub(in crate::devchain) config: Config,
+    pub(in crate::devchain) cast: Arc<Cast>,
 }
 
 /// Every block pays out two withdrawals, so their indexes follow from the block's number.
@@ -59,7 +59,7 @@ impl Rules {
     /// A block without a known parent, as a chain's genesis is.
     ///
     /// Its number is 0 there. A lie needs blocks of a chain that nobody has, at any height.
-    pub(super) fn root(&self, number: u64) -> Block {
+    pub(in crate::devchain) fn root(&self, number: u64) -> Block {
         let mut world = World::default();
         let ether = U256::from(10).pow(U256::from(18));
         let senders = self.cast.senders.iter().map(Account::address);
@@ -82,7 +82,7 @@ impl Rules {
     }
 
     /// A block on `parent`. Two blocks with different `marks` have different hashes, whatever they hold.
-    pub(super) fn child(&self, parent: &Block, transactions: Vec<Tx>, mark: Bytes) -> Block {
+    pub(in crate::devchain) fn child(&self, parent: &Block, transactions: Vec<Tx>, mark: Bytes) -> Block {
         let number = parent.header.number + 1;
         let prices = parent.next_prices();
         let header = Header {
@@ -158,26 +158,26 @@ impl Rules {
 // === impl Block ===
 
 impl Block {
-    pub(super) fn hash(&self) -> B256 {
+    pub(in crate::devchain) fn hash(&self) -> B256 {
         self.header.hash()
     }
 
-    pub(super) fn number(&self) -> u64 {
+    pub(in crate::devchain) fn number(&self) -> u64 {
         self.header.number
     }
 
     /// The base fee of this block.
-    pub(super) fn base_fee(&self) -> u64 {
+    pub(in crate::devchain) fn base_fee(&self) -> u64 {
         self.header.base_fee_per_gas.unwrap_or_default()
     }
 
     /// What a blob gas costs in this block.
-    pub(super) fn blob_fee(&self) -> u128 {
+    pub(in crate::devchain) fn blob_fee(&self) -> u128 {
         self.header.blob_fee(BLOBS).unwrap_or_default()
     }
 
     /// What a block on this one charges.
-    pub(super) fn next_prices(&self) -> Prices {
+    pub(in crate::devchain) fn next_prices(&self) -> Prices {
         Prices {
             gas: self.header.next_block_base_fee(BaseFeeParams::ethereum()).unwrap_or_default(),
             blob_gas: self.header.next_block_blob_fee(BLOBS).unwrap_or_default(),

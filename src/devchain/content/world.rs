@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// Keyed by hashed address, the order of the trie, so the root takes one walk. It stays small, since
 /// generated transactions touch a fixed cast; each block keeps its own copy.
 #[derive(Clone, Debug, Default)]
-pub(super) struct World {
+pub(in crate::devchain) struct World {
     accounts: BTreeMap<B256, Entry>,
 }
 
@@ -24,24 +24,24 @@ struct Entry {
 // === impl World ===
 
 impl World {
-    pub(super) fn nonce(&self, address: Address) -> u64 {
+    pub(in crate::devchain) fn nonce(&self, address: Address) -> u64 {
         self.entry(address).map_or(0, |entry| entry.nonce)
     }
 
-    pub(super) fn balance(&self, address: Address) -> U256 {
+    pub(in crate::devchain) fn balance(&self, address: Address) -> U256 {
         self.entry(address).map_or(U256::ZERO, |entry| entry.balance)
     }
 
-    pub(super) fn code(&self, address: Address) -> Bytes {
+    pub(in crate::devchain) fn code(&self, address: Address) -> Bytes {
         self.entry(address).map_or_else(Bytes::new, |entry| entry.code.clone())
     }
 
-    pub(super) fn has_code(&self, address: Address) -> bool {
+    pub(in crate::devchain) fn has_code(&self, address: Address) -> bool {
         self.entry(address).is_some_and(|entry| !entry.code.is_empty())
     }
 
     /// Adds to a balance. Nothing added leaves no empty account behind (EIP-161).
-    pub(super) fn credit(&mut self, address: Address, amount: U256) {
+    pub(in crate::devchain) fn credit(&mut self, address: Address, amount: U256) {
         if !amount.is_zero() {
             let entry = self.entry_mut(address);
             entry.balance = entry.balance.saturating_add(amount);
@@ -49,26 +49,26 @@ impl World {
     }
 
     /// Takes from a balance as much as there is: a transaction is never refused for its price.
-    pub(super) fn debit(&mut self, address: Address, amount: U256) {
+    pub(in crate::devchain) fn debit(&mut self, address: Address, amount: U256) {
         let entry = self.entry_mut(address);
         entry.balance = entry.balance.saturating_sub(amount);
     }
 
     /// Notes that `address` has used `nonce`. A transaction moved to another branch may use an old nonce
     /// or skip some; the account's own never goes down.
-    pub(super) fn use_nonce(&mut self, address: Address, nonce: u64) {
+    pub(in crate::devchain) fn use_nonce(&mut self, address: Address, nonce: u64) {
         let entry = self.entry_mut(address);
         entry.nonce = entry.nonce.max(nonce.saturating_add(1));
     }
 
-    pub(super) fn set_code(&mut self, address: Address, code: Bytes) {
+    pub(in crate::devchain) fn set_code(&mut self, address: Address, code: Bytes) {
         let entry = self.entry_mut(address);
         entry.code_hash = keccak256(&code);
         entry.code = code;
     }
 
     /// The state root.
-    pub(super) fn root(&self) -> B256 {
+    pub(in crate::devchain) fn root(&self) -> B256 {
         state_root(self.accounts.iter().map(|(hashed, entry)| {
             (*hashed, TrieAccount::new(entry.nonce, entry.balance, EMPTY_ROOT_HASH, entry.code_hash))
         }))

@@ -1,6 +1,7 @@
 //! What clients are let see: the chain behind lag, finality, pruning and forgotten orphans.
 
-use super::{block::Block, rpc::RpcError, state::State};
+use super::state::State;
+use crate::devchain::{content::block::Block, rpc::RpcError};
 use alloy_primitives::{B256, TxHash};
 use std::sync::Arc;
 
@@ -30,7 +31,7 @@ pub enum Pruned {
 
 /// What a client can name a block by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BlockId {
+pub(in crate::devchain) enum BlockId {
     Hash { hash: B256, canonical_only: bool },
     Number(u64),
     Latest,
@@ -42,17 +43,17 @@ pub(super) enum BlockId {
 
 /// How the view differs from the truth.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Sight {
-    pub(super) lag: u64,
-    pub(super) safe: Finality,
-    pub(super) finalized: Finality,
-    pub(super) pruned: Option<(u64, Pruned)>,
+pub(in crate::devchain) struct Sight {
+    pub(in crate::devchain) lag: u64,
+    pub(in crate::devchain) safe: Finality,
+    pub(in crate::devchain) finalized: Finality,
+    pub(in crate::devchain) pruned: Option<(u64, Pruned)>,
 }
 
 /// The chain as clients see it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct View<'a> {
-    pub(super) state: &'a State,
+pub(in crate::devchain) struct View<'a> {
+    pub(in crate::devchain) state: &'a State,
 }
 
 // === impl Finality ===
@@ -72,19 +73,19 @@ impl From<Option<u64>> for Finality {
 // === impl View ===
 
 impl<'a> View<'a> {
-    pub(super) const fn new(state: &'a State) -> Self {
+    pub(in crate::devchain) const fn new(state: &'a State) -> Self {
         Self { state }
     }
 
     /// The highest block in sight.
-    pub(super) fn head(&self) -> &'a Arc<Block> {
+    pub(in crate::devchain) fn head(&self) -> &'a Arc<Block> {
         let head = self.state.tree.head();
         let number = head.number().saturating_sub(self.state.sight.lag);
         self.state.tree.at(number).unwrap_or(head)
     }
 
     /// The block that a client means, if it is there.
-    pub(super) fn block(&self, id: BlockId) -> Result<Option<Arc<Block>>, RpcError> {
+    pub(in crate::devchain) fn block(&self, id: BlockId) -> Result<Option<Arc<Block>>, RpcError> {
         match id {
             BlockId::Hash { hash, canonical_only } => self.by_hash(hash, canonical_only),
             BlockId::Number(number) => self.by_number(number),
@@ -102,13 +103,13 @@ impl<'a> View<'a> {
     }
 
     /// The canonical block in sight that holds a transaction, and its index there.
-    pub(super) fn find(&self, tx: TxHash) -> Option<(&'a Arc<Block>, usize)> {
+    pub(in crate::devchain) fn find(&self, tx: TxHash) -> Option<(&'a Arc<Block>, usize)> {
         let (block, index) = self.state.tree.find_up_to(tx, self.head().number())?;
         self.pruned(block).is_none().then_some((block, index))
     }
 
     /// The number that `finalized` stands for, where it stands for one.
-    pub(super) fn final_number(&self, finality: Finality, distance: u64) -> Option<u64> {
+    pub(in crate::devchain) fn final_number(&self, finality: Finality, distance: u64) -> Option<u64> {
         let head = self.head().number();
         match finality {
             Finality::Trailing => Some(head.saturating_sub(distance)),

@@ -14,17 +14,17 @@ pub struct Account {
 
 /// Everybody who appears on a chain.
 #[derive(Clone, Debug)]
-pub(super) struct Cast {
+pub(in crate::devchain) struct Cast {
     /// They sign the generated transactions.
-    pub(super) senders: Vec<Account>,
+    pub(in crate::devchain) senders: Vec<Account>,
     /// They sign authorizations (EIP-7702) and nothing else, so that no sender's nonce moves unseen.
-    pub(super) authorities: Vec<Account>,
+    pub(in crate::devchain) authorities: Vec<Account>,
     /// Accounts with code: calling one emits logs, and sometimes fails.
-    pub(super) contracts: Vec<Address>,
+    pub(in crate::devchain) contracts: Vec<Address>,
     /// Accounts without code: sending to one always succeeds and emits nothing.
-    pub(super) recipients: Vec<Address>,
+    pub(in crate::devchain) recipients: Vec<Address>,
     /// They take turns at proposing blocks.
-    pub(super) proposers: Vec<Address>,
+    pub(in crate::devchain) proposers: Vec<Address>,
 }
 
 // === impl Account ===
@@ -69,7 +69,7 @@ impl fmt::Debug for Account {
 // === impl Cast ===
 
 impl Cast {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(in crate::devchain) fn new(seed: u64) -> Self {
         let accounts = |role: &str, n| (0..n).map(|i| Account::derive(seed, role, i)).collect();
         let addresses = |role: &str, n| (0..n).map(|i| Address::from_word(digest(seed, role, i))).collect();
         Self {

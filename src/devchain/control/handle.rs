@@ -1,14 +1,18 @@
 //! The handle by which tests and tools drive the chain.
 
-use super::{
-    block::Block,
+use super::record::Record;
+use crate::devchain::{
+    chain::{
+        state::State,
+        view::{Finality, Pruned},
+    },
     config::Config,
-    fault::{Fault, FaultBuilder, Faults},
-    record::Record,
+    content::{
+        block::Block,
+        transactions::{Kind, Tx},
+    },
+    faults::fault::{Fault, FaultBuilder, Faults},
     rpc::RpcError,
-    state::State,
-    transactions::{Kind, Tx},
-    view::{Finality, Pruned},
 };
 use alloy_consensus::TxEnvelope;
 use alloy_primitives::{B256, TxHash};
@@ -32,13 +36,13 @@ pub struct BlockRef {
 /// where a fault tells it to.
 #[derive(Clone)]
 pub struct DevChain {
-    pub(super) shared: Arc<Shared>,
+    pub(in crate::devchain) shared: Arc<Shared>,
 }
 
-pub(super) struct Shared {
-    pub(super) state: Mutex<State>,
-    pub(super) faults: Mutex<Faults>,
-    pub(super) record: Mutex<Record>,
+pub(in crate::devchain) struct Shared {
+    pub(in crate::devchain) state: Mutex<State>,
+    pub(in crate::devchain) faults: Mutex<Faults>,
+    pub(in crate::devchain) record: Mutex<Record>,
     head: watch::Sender<BlockRef>,
 }
 
@@ -173,7 +177,7 @@ impl DevChain {
         self.shared.faults.lock().clear();
     }
 
-    pub(super) fn add_fault(&self, pattern: String, fault: Fault, times: Option<usize>) {
+    pub(in crate::devchain) fn add_fault(&self, pattern: String, fault: Fault, times: Option<usize>) {
         self.shared.faults.lock().add(pattern, fault, times);
     }
 }
@@ -194,7 +198,7 @@ impl DevChain {
     }
 
     /// Tells the watchers, under the state's lock so that they hear of heads in order.
-    pub(super) fn announce(&self, state: &State) -> BlockRef {
+    pub(in crate::devchain) fn announce(&self, state: &State) -> BlockRef {
         let head = BlockRef::from(state.tree.head().as_ref());
         self.shared.head.send_if_modified(|seen| std::mem::replace(seen, head) != head);
         head
@@ -202,7 +206,7 @@ impl DevChain {
 }
 
 /// Makes transactions of a test's own known.
-pub(super) fn admit(state: &mut State, txs: Vec<TxEnvelope>) -> Vec<Tx> {
+pub(in crate::devchain) fn admit(state: &mut State, txs: Vec<TxEnvelope>) -> Vec<Tx> {
     let admit = |tx| state.admit(tx).expect("the transaction is signed");
     txs.into_iter().map(admit).collect()
 }

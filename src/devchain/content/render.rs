@@ -10,7 +10,7 @@ use std::{ops::Range, sync::OnceLock};
 
 /// What has been rendered of a block so far.
 #[derive(Debug, Default)]
-pub(super) struct Rendered {
+pub(in crate::devchain) struct Rendered {
     full: OnceLock<List>,
     hashes: OnceLock<Bytes>,
     receipts: OnceLock<List>,
@@ -30,33 +30,33 @@ const NO_TRANSACTIONS: &str = r#""transactions":[]"#;
 
 impl Block {
     /// The block with whole transactions.
-    pub(super) fn full_json(&self) -> Bytes {
+    pub(in crate::devchain) fn full_json(&self) -> Bytes {
         self.full().text.clone()
     }
 
     /// The block with hashes in place of transactions.
-    pub(super) fn hashes_json(&self) -> Bytes {
+    pub(in crate::devchain) fn hashes_json(&self) -> Bytes {
         let render = || self.around(self.transactions.iter().map(|tx| json(tx.tx_hash()))).text;
         self.rendered.hashes.get_or_init(render).clone()
     }
 
     /// The block's own members without its content, as a subscription announces it.
-    pub(super) fn header_json(&self) -> String {
+    pub(in crate::devchain) fn header_json(&self) -> String {
         json(&Header::from_consensus(self.header.clone(), None, None))
     }
 
     /// All receipts.
-    pub(super) fn receipts_json(&self) -> Bytes {
+    pub(in crate::devchain) fn receipts_json(&self) -> Bytes {
         self.receipts().text.clone()
     }
 
     /// One transaction, a slice of the full block.
-    pub(super) fn transaction_json(&self, index: usize) -> Option<Bytes> {
+    pub(in crate::devchain) fn transaction_json(&self, index: usize) -> Option<Bytes> {
         self.full().item(index)
     }
 
     /// One receipt, a slice of all receipts.
-    pub(super) fn receipt_json(&self, index: usize) -> Option<Bytes> {
+    pub(in crate::devchain) fn receipt_json(&self, index: usize) -> Option<Bytes> {
         self.receipts().item(index)
     }
 
@@ -171,11 +171,11 @@ impl List {
 }
 
 /// A transaction that is in no block.
-pub(super) fn pending_json(tx: &super::transactions::Tx) -> Bytes {
+pub(in crate::devchain) fn pending_json(tx: &super::transactions::Tx) -> Bytes {
     json(&Transaction::from_transaction(tx.as_ref().clone(), TransactionInfo::default())).into()
 }
 
 /// A value as JSON text.
-pub(super) fn json<T: Serialize + ?Sized>(value: &T) -> String {
+pub(in crate::devchain) fn json<T: Serialize + ?Sized>(value: &T) -> String {
     serde_json::to_string(value).expect("values of the chain have string keys and no failing serializers")
 }

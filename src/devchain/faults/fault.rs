@@ -1,6 +1,6 @@
 //! The ways in which the node can be told to misbehave, and when.
 
-use super::handle::DevChain;
+use crate::devchain::control::handle::DevChain;
 use serde_json::Value;
 use std::time::Duration;
 
@@ -109,15 +109,15 @@ pub struct FaultBuilder<'a> {
 
 /// The faults in force, in the order in which they were made.
 #[derive(Debug, Default)]
-pub(super) struct Faults {
+pub(in crate::devchain) struct Faults {
     rules: Vec<Rule>,
 }
 
 /// What strikes one call.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Struck {
-    pub(super) wait: Option<Fault>,
-    pub(super) failure: Option<Fault>,
+pub(in crate::devchain) struct Struck {
+    pub(in crate::devchain) wait: Option<Fault>,
+    pub(in crate::devchain) failure: Option<Fault>,
 }
 
 #[derive(Debug)]
@@ -137,12 +137,12 @@ impl Fault {
     }
 
     /// Whether it strikes the HTTP answer and not one entry.
-    pub(super) const fn is_transport(&self) -> bool {
+    pub(in crate::devchain) const fn is_transport(&self) -> bool {
         !matches!(self, Self::WrongId | Self::Error { .. } | Self::Null | Self::Lie(_))
     }
 
     /// Whether the call is not carried out.
-    pub(super) const fn spares_the_call(&self) -> bool {
+    pub(in crate::devchain) const fn spares_the_call(&self) -> bool {
         matches!(
             self,
             Self::Hang | Self::Reset | Self::Status(_) | Self::Refused { .. } | Self::RateLimited { .. }
@@ -159,7 +159,7 @@ impl From<Lie> for Fault {
 // === impl FaultBuilder ===
 
 impl<'a> FaultBuilder<'a> {
-    pub(super) fn new(chain: &'a DevChain, fault: Fault) -> Self {
+    pub(in crate::devchain) fn new(chain: &'a DevChain, fault: Fault) -> Self {
         Self { chain, fault, pattern: String::from("*") }
     }
 
@@ -194,17 +194,17 @@ impl<'a> FaultBuilder<'a> {
 // === impl Faults ===
 
 impl Faults {
-    pub(super) fn add(&mut self, pattern: String, fault: Fault, left: Option<usize>) {
+    pub(in crate::devchain) fn add(&mut self, pattern: String, fault: Fault, left: Option<usize>) {
         self.rules.push(Rule { pattern, fault, left });
     }
 
-    pub(super) fn clear(&mut self) {
+    pub(in crate::devchain) fn clear(&mut self) {
         self.rules.clear();
     }
 
     /// Uses up what strikes this call: the oldest wait that matches and the oldest failure that
     /// does. Two failures for one method so strike one call after the other.
-    pub(super) fn strike(&mut self, method: &str, params: &str) -> Struck {
+    pub(in crate::devchain) fn strike(&mut self, method: &str, params: &str) -> Struck {
         let call = format!("{method}{params}");
         let fits = |rule: &Rule| matches(&rule.pattern, method) || matches(&rule.pattern, &call);
         let wait = self.take(|rule| rule.fault.is_wait() && fits(rule));
@@ -227,7 +227,7 @@ impl Faults {
 
 impl Struck {
     /// How long the call waits before it is answered.
-    pub(super) const fn queued(&self) -> Option<Duration> {
+    pub(in crate::devchain) const fn queued(&self) -> Option<Duration> {
         match self.wait {
             Some(Fault::Queue(wait)) => Some(wait),
             _ => None,
@@ -235,7 +235,7 @@ impl Struck {
     }
 
     /// How long the answer waits before it is sent.
-    pub(super) const fn delayed(&self) -> Option<Duration> {
+    pub(in crate::devchain) const fn delayed(&self) -> Option<Duration> {
         match self.wait {
             Some(Fault::Delay(wait)) => Some(wait),
             _ => None,

@@ -1,10 +1,9 @@
 //! Branches beside the canonical chain, and changing over to them.
 
-use super::{
-    block::Block,
-    handle::{BlockRef, DevChain, admit},
-    state::State,
-    transactions::Tx,
+use super::handle::{BlockRef, DevChain, admit};
+use crate::devchain::{
+    chain::state::State,
+    content::{block::Block, transactions::Tx},
 };
 use alloy_consensus::TxEnvelope;
 use alloy_primitives::B256;

@@ -2,11 +2,11 @@
 
 use super::{
     accounts::Cast,
-    config::Config,
     dice::Dice,
     draft::{Draft, sign},
     world::World,
 };
+use crate::devchain::config::Config;
 use alloy_consensus::{Transaction as _, TxEip1559, TxEip4844Variant, TxEnvelope, transaction::Recovered};
 use alloy_eips::{
     eip2930::{AccessList, AccessListItem},
@@ -18,7 +18,7 @@ use alloy_primitives::{Address, B256, Bytes, TxKind, U256, bytes};
 use std::{collections::HashMap, sync::Arc};
 
 /// A signed transaction and its sender, shared between the branches that include it.
-pub(super) type Tx = Arc<Recovered<TxEnvelope>>;
+pub(in crate::devchain) type Tx = Arc<Recovered<TxEnvelope>>;
 
 /// The kinds of transactions that are generated, in turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,21 +41,21 @@ pub enum Kind {
 
 /// What the next block will charge: generated transactions offer enough.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Prices {
-    pub(super) gas: u64,
-    pub(super) blob_gas: u128,
+pub(in crate::devchain) struct Prices {
+    pub(in crate::devchain) gas: u64,
+    pub(in crate::devchain) blob_gas: u128,
 }
 
 /// Hands out nonces: those of a state, then upwards.
 #[derive(Debug)]
-pub(super) struct Nonces<'a> {
+pub(in crate::devchain) struct Nonces<'a> {
     world: &'a World,
     next: HashMap<Address, u64>,
 }
 
 /// Makes transactions, each different from all before.
 #[derive(Clone, Debug)]
-pub(super) struct Forge {
+pub(in crate::devchain) struct Forge {
     chain_id: u64,
     seed: u64,
     cast: Arc<Cast>,
@@ -63,7 +63,7 @@ pub(super) struct Forge {
 }
 
 /// The blob rules in force: Osaka's, the first under which blob gas has a floor (EIP-7918).
-pub(super) const BLOBS: BlobParams = BlobParams::osaka();
+pub(in crate::devchain) const BLOBS: BlobParams = BlobParams::osaka();
 
 /// How many blobs a generated transaction carries at most.
 const MAX_BLOBS: u64 = 3;
@@ -95,7 +95,7 @@ impl Kind {
 
 impl<'a> Nonces<'a> {
     /// Nonces that follow `world` and the transactions `before`.
-    pub(super) fn after<'t>(world: &'a World, before: impl IntoIterator<Item = &'t Tx>) -> Self {
+    pub(in crate::devchain) fn after<'t>(world: &'a World, before: impl IntoIterator<Item = &'t Tx>) -> Self {
         let mut nonces = Self { world, next: HashMap::new() };
         for tx in before {
             let next = nonces.next_mut(tx.signer());
@@ -119,12 +119,12 @@ impl<'a> Nonces<'a> {
 // === impl Forge ===
 
 impl Forge {
-    pub(super) fn new(config: &Config, cast: Arc<Cast>) -> Self {
+    pub(in crate::devchain) fn new(config: &Config, cast: Arc<Cast>) -> Self {
         Self { chain_id: config.chain_id, seed: config.seed, cast, made: 0 }
     }
 
     /// Makes `count` transactions that fit into one block together with those `before` them.
-    pub(super) fn make_many(
+    pub(in crate::devchain) fn make_many(
         &mut self,
         world: &World,
         before: &[Tx],
@@ -148,7 +148,7 @@ impl Forge {
     }
 
     /// Makes one transaction of a kind.
-    pub(super) fn make(&mut self, kind: Kind, nonces: &mut Nonces<'_>, prices: Prices) -> Tx {
+    pub(in crate::devchain) fn make(&mut self, kind: Kind, nonces: &mut Nonces<'_>, prices: Prices) -> Tx {
         let cast = Arc::clone(&self.cast);
         let sender = &cast.senders[(self.made % cast.senders.len() as u64) as usize];
         let mut dice = Dice::new(self.seed, "transaction", self.made);

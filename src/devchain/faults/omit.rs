@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 /// What becomes of the member.
 #[derive(Clone, Copy)]
-pub(super) enum Omission {
+pub(in crate::devchain) enum Omission {
     Dropped,
     Nulled,
 }
@@ -15,7 +15,7 @@ const UNCOVERED: [&str; 2] = ["size", "totalDifficulty"];
 /// Returns `value` without one member, chosen by `choice`; unchanged if every member may be missing.
 ///
 /// Members that honest nodes leave out are never dropped, and `null` is never dropped: neither would be a lie.
-pub(super) fn omit(mut value: Value, omission: Omission, choice: u64) -> Value {
+pub(in crate::devchain) fn omit(mut value: Value, omission: Omission, choice: u64) -> Value {
     let mut members = Vec::new();
     collect(&value, omission, "", &mut members);
     let count = members.len().max(1) as u64;

@@ -1,0 +1,6 @@
+//! The node's state: tree of blocks, mempool, and the part that clients see.
+
+pub(in crate::devchain) mod mempool;
+pub(in crate::devchain) mod state;
+pub(in crate::devchain) mod tree;
+pub(in crate::devchain) mod view;
