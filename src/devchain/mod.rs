@@ -4,14 +4,17 @@
 //! verify; what is toy is the execution, which has no EVM. The same [`Config`] and the same
 //! sequence of commands give the same chain, byte for byte, on every machine.
 //!
+//! # Floors
+//! Each line imports only from the lines below it.
+//!
 //! ```text
-//!  handle   DevChain: mine, fork, reorg, lag, prune …      serve    a request in, an answer or a fault out
-//!     │                                                      │
-//!     ▼                                                      ▼
-//!  state    tree of blocks, mempool, what a client may see ◀── rpc  the methods
-//!     │
-//!     ▼
-//!  block    header, roots, receipts ◀── execute (toy rules over world) ◀── transactions (signed)
+//! node        serves a chain: requests in, responses or faults out; sockets and subscriptions
+//! control     DevChain: mine, fork, reorg, lag, prune, inspect
+//! faults      faults and lies, and which call they strike
+//! rpc         the methods, answered as geth would
+//! chain       state: tree of blocks, mempool, filters, and the part that clients see
+//! content     blocks: transactions, toy execution, header, roots, receipts, JSON
+//! config      seed, chain id, genesis, distances
 //! ```
 //!
 //! A test drives the chain through [`DevChain`] and compares what a client was told with the truth:
@@ -39,7 +42,10 @@ mod rpc;
 mod tests;
 
 pub use self::{
-    chain::view::{Finality, Pruned},
+    chain::{
+        error::RpcError,
+        visibility::{Finality, Pruned},
+    },
     config::Config,
     content::{accounts::Account, transactions::Kind},
     control::{
@@ -48,5 +54,4 @@ pub use self::{
     },
     faults::fault::{Fault, FaultBuilder, Lie},
     node::{serve::Served, socket::DevNode},
-    rpc::RpcError,
 };

@@ -1,9 +1,10 @@
 //! The node's whole memory, and the few ways in which it changes.
 
 use super::{
+    filters::Filters,
     mempool::{Mempool, Refusal},
     tree::Tree,
-    view::{Sight, View},
+    visibility::Visibility,
 };
 use crate::devchain::{
     config::Config,
@@ -12,7 +13,6 @@ use crate::devchain::{
         block::{Block, Rules},
         transactions::{Forge, Kind, Nonces, Tx},
     },
-    rpc::Filters,
 };
 use alloy_consensus::{Transaction as _, TxEnvelope, transaction::SignerRecoverable};
 use alloy_primitives::{B256, Bytes, TxHash};
@@ -24,8 +24,8 @@ pub(in crate::devchain) struct State {
     pub(in crate::devchain) rules: Rules,
     pub(in crate::devchain) tree: Tree,
     pub(in crate::devchain) pool: Mempool,
-    /// What clients are let see of the tree.
-    pub(in crate::devchain) sight: Sight,
+    /// The part of the tree that clients see.
+    pub(in crate::devchain) visibility: Visibility,
     /// What clients poll.
     pub(in crate::devchain) filters: Filters,
     /// Every transaction ever met, so that none is recovered twice.
@@ -46,7 +46,7 @@ impl State {
             tree: Tree::new(rules.root(0)),
             rules,
             pool: Mempool::default(),
-            sight: Sight::default(),
+            visibility: Visibility::default(),
             filters: Filters::default(),
             known: HashMap::new(),
             forge,
@@ -54,9 +54,11 @@ impl State {
         }
     }
 
-    /// The chain as clients see it.
-    pub(in crate::devchain) fn view(&self) -> View<'_> {
-        View::new(self)
+    /// The highest block that clients see.
+    pub(in crate::devchain) fn visible_head(&self) -> &Arc<Block> {
+        let head = self.tree.head();
+        let number = head.number().saturating_sub(self.visibility.lag);
+        self.tree.at(number).unwrap_or(head)
     }
 
     /// A transaction by hash, wherever it was met.
@@ -85,7 +87,7 @@ impl State {
         }
         let tx = self.admit(envelope)?;
         let hash = *tx.tx_hash();
-        let head = Arc::clone(self.view().head());
+        let head = Arc::clone(self.visible_head());
         self.pool.submit(&head.world, tx)?;
         Ok(hash)
     }
@@ -133,7 +135,7 @@ impl State {
     /// The block that would follow if the visible head were built upon now. Nobody ever mines it.
     pub(in crate::devchain) fn pending(&self) -> Block {
         let mark = Bytes::from_static(b"devchain/pending");
-        self.rules.child(self.view().head(), self.pool.transactions().to_vec(), mark)
+        self.rules.child(self.visible_head(), self.pool.transactions().to_vec(), mark)
     }
 
     fn remember(&mut self, tx: Tx) -> Tx {

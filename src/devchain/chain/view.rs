@@ -1,73 +1,18 @@
-//! What clients are let see: the chain behind lag, finality, pruning and forgotten orphans.
+//! The chain as clients see it: behind lag, finality, pruning and forgotten orphans.
 
-use super::state::State;
-use crate::devchain::{content::block::Block, rpc::RpcError};
+use super::{
+    error::RpcError,
+    state::State,
+    visibility::{BlockId, Finality, Pruned},
+};
+use crate::devchain::content::block::Block;
 use alloy_primitives::{B256, TxHash};
 use std::sync::Arc;
-
-/// What the tag `safe` or `finalized` stands for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Finality {
-    /// The block at the config's distance from the head, or the genesis while the chain is shorter.
-    #[default]
-    Trailing,
-    /// The block of this number, or the head while the chain is shorter.
-    At(u64),
-    /// No block: the answer is `null`.
-    Null,
-    /// No block: the answer is an error, as geth gives before the first finalized block.
-    Error,
-}
-
-/// How a node answers for history that it has pruned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pruned {
-    /// With `null`.
-    Null,
-    /// With the error 4444 of EIP-4444; transactions and receipts asked by hash are `null` all the same,
-    /// because the node cannot know that they existed.
-    Error4444,
-}
-
-/// What a client can name a block by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::devchain) enum BlockId {
-    Hash { hash: B256, canonical_only: bool },
-    Number(u64),
-    Latest,
-    Safe,
-    Finalized,
-    Earliest,
-    Pending,
-}
-
-/// How the view differs from the truth.
-#[derive(Clone, Copy, Debug, Default)]
-pub(in crate::devchain) struct Sight {
-    pub(in crate::devchain) lag: u64,
-    pub(in crate::devchain) safe: Finality,
-    pub(in crate::devchain) finalized: Finality,
-    pub(in crate::devchain) pruned: Option<(u64, Pruned)>,
-}
 
 /// The chain as clients see it.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::devchain) struct View<'a> {
     pub(in crate::devchain) state: &'a State,
-}
-
-// === impl Finality ===
-
-impl From<u64> for Finality {
-    fn from(number: u64) -> Self {
-        Self::At(number)
-    }
-}
-
-impl From<Option<u64>> for Finality {
-    fn from(number: Option<u64>) -> Self {
-        number.map_or(Self::Trailing, Self::At)
-    }
 }
 
 // === impl View ===
@@ -79,9 +24,7 @@ impl<'a> View<'a> {
 
     /// The highest block in sight.
     pub(in crate::devchain) fn head(&self) -> &'a Arc<Block> {
-        let head = self.state.tree.head();
-        let number = head.number().saturating_sub(self.state.sight.lag);
-        self.state.tree.at(number).unwrap_or(head)
+        self.state.visible_head()
     }
 
     /// The block that a client means, if it is there.
@@ -93,11 +36,11 @@ impl<'a> View<'a> {
             BlockId::Earliest => self.by_number(0),
             BlockId::Pending => Ok(Some(Arc::new(self.state.pending()))),
             BlockId::Safe => {
-                self.final_block("safe", self.state.sight.safe, self.state.rules.config.safe_distance)
+                self.final_block("safe", self.state.visibility.safe, self.state.rules.config.safe_distance)
             }
             BlockId::Finalized => {
                 let distance = self.state.rules.config.finalized_distance;
-                self.final_block("finalized", self.state.sight.finalized, distance)
+                self.final_block("finalized", self.state.visibility.finalized, distance)
             }
         }
     }
@@ -123,7 +66,7 @@ impl<'a> View<'a> {
             return Ok(None);
         };
         let canonical = self.state.tree.is_canonical(block);
-        let beyond_sight = self.state.sight.lag > 0 && block.number() > self.head().number();
+        let beyond_sight = self.state.visibility.lag > 0 && block.number() > self.head().number();
         if beyond_sight || (!canonical && !self.state.rules.config.keep_orphans) {
             return Ok(None);
         }
@@ -158,7 +101,7 @@ impl<'a> View<'a> {
 
     /// How a block is pruned, if it is. The genesis never is.
     fn pruned(&self, block: &Block) -> Option<Pruned> {
-        let (floor, how) = self.state.sight.pruned?;
+        let (floor, how) = self.state.visibility.pruned?;
         (0 < block.number() && block.number() < floor).then_some(how)
     }
 }

@@ -3,15 +3,17 @@
 use super::{
     accounts::{Account, Cast},
     dice::{Dice, digest},
+    draft::Prices,
     execute::{Env, Outcome, execute},
-    render::Rendered,
-    transactions::{BLOBS, Prices, Tx},
+    render::{List, Rendered, json},
+    transactions::{BLOBS, Tx},
     world::World,
 };
 use crate::devchain::config::Config;
 use alloy_consensus::{
-    Header, Transaction as _,
+    BlockBody, Header, Transaction as _,
     proofs::{calculate_withdrawals_root, ordered_trie_root_with_encoder},
+    transaction::TransactionInfo,
 };
 use alloy_eips::{
     eip1559::BaseFeeParams,
@@ -20,6 +22,7 @@ use alloy_eips::{
     eip7685::EMPTY_REQUESTS_HASH,
 };
 use alloy_primitives::{B256, Bytes, Sealable, Sealed, U256, bytes};
+use alloy_rpc_types_eth::{BlockTransactions, Log, Transaction, TransactionReceipt};
 use std::sync::Arc;
 
 /// A block with everything that can be asked about it.
@@ -33,6 +36,9 @@ pub(in crate::devchain) struct Block {
     pub(in crate::devchain) world: World,
     pub(in crate::devchain) rendered: Rendered,
 }
+
+/// Where a block without transactions has room for them.
+const NO_TRANSACTIONS: &str = r#""transactions":[]"#;
 
 /// What all blocks of a chain are built by.
 #[derive(Clone, Debug)]
@@ -181,6 +187,127 @@ impl Block {
         Prices {
             gas: self.header.next_block_base_fee(BaseFeeParams::ethereum()).unwrap_or_default(),
             blob_gas: self.header.next_block_blob_fee(BLOBS).unwrap_or_default(),
+        }
+    }
+}
+
+/// The block as JSON.
+impl Block {
+    /// The block with whole transactions.
+    pub(in crate::devchain) fn full_json(&self) -> bytes::Bytes {
+        self.full().text.clone()
+    }
+
+    /// The block with hashes in place of transactions.
+    pub(in crate::devchain) fn hashes_json(&self) -> bytes::Bytes {
+        let render = || self.around(self.transactions.iter().map(|tx| json(tx.tx_hash()))).text;
+        self.rendered.hashes.get_or_init(render).clone()
+    }
+
+    /// The block's own members without its content, as a subscription announces it.
+    pub(in crate::devchain) fn header_json(&self) -> String {
+        json(&alloy_rpc_types_eth::Header::from_consensus(self.header.clone(), None, None))
+    }
+
+    /// All receipts.
+    pub(in crate::devchain) fn receipts_json(&self) -> bytes::Bytes {
+        self.receipts().text.clone()
+    }
+
+    /// One transaction, a slice of the full block.
+    pub(in crate::devchain) fn transaction_json(&self, index: usize) -> Option<bytes::Bytes> {
+        self.full().item(index)
+    }
+
+    /// One receipt, a slice of all receipts.
+    pub(in crate::devchain) fn receipt_json(&self, index: usize) -> Option<bytes::Bytes> {
+        self.receipts().item(index)
+    }
+
+    fn full(&self) -> &List {
+        self.rendered.full.get_or_init(|| {
+            let transactions = (0..self.transactions.len()).map(|index| json(&self.transaction(index)));
+            self.around(transactions)
+        })
+    }
+
+    fn receipts(&self) -> &List {
+        self.rendered.receipts.get_or_init(|| {
+            let mut logs_before = 0;
+            let receipts = (0..self.outcomes.len()).map(|index| {
+                let receipt = self.receipt(index, logs_before);
+                logs_before += receipt.inner.logs().len() as u64;
+                json(&receipt)
+            });
+            List::new("[", receipts, "]")
+        })
+    }
+
+    /// The block's own members around a list of transactions.
+    fn around(&self, transactions: impl Iterator<Item = String>) -> List {
+        let body = BlockBody {
+            transactions: self.transactions.iter().map(|tx| tx.inner().clone()).collect(),
+            ommers: Vec::new(),
+            withdrawals: Some(self.withdrawals.clone()),
+        };
+        let size = alloy_consensus::Block::rlp_length_for(self.header.inner(), &body);
+        let header =
+            alloy_rpc_types_eth::Header::from_consensus(self.header.clone(), None, Some(U256::from(size)));
+        let shell = alloy_rpc_types_eth::Block::<Transaction> {
+            header,
+            uncles: Vec::new(),
+            transactions: BlockTransactions::Hashes(Vec::new()),
+            withdrawals: Some(self.withdrawals.clone()),
+        };
+        let shell = json(&shell);
+        let at = shell.find(NO_TRANSACTIONS).expect("a block is rendered with its transactions");
+        let (head, tail) = shell.split_at(at + NO_TRANSACTIONS.len() - "]".len());
+        List::new(head, transactions, tail)
+    }
+
+    fn transaction(&self, index: usize) -> Transaction {
+        let tx = &self.transactions[index];
+        let info = TransactionInfo {
+            hash: Some(*tx.tx_hash()),
+            index: Some(index as u64),
+            block_hash: Some(self.hash()),
+            block_number: Some(self.number()),
+            base_fee: Some(self.base_fee()),
+            block_timestamp: Some(self.header.timestamp),
+        };
+        Transaction::from_transaction(tx.as_ref().clone(), info)
+    }
+
+    fn receipt(&self, index: usize, logs_before: u64) -> TransactionReceipt {
+        let (tx, outcome) = (&self.transactions[index], &self.outcomes[index]);
+        let mut log_index = logs_before;
+        let inner = outcome.receipt.clone().map_logs(|inner| {
+            let log = Log {
+                inner,
+                block_hash: Some(self.hash()),
+                block_number: Some(self.number()),
+                block_timestamp: Some(self.header.timestamp),
+                transaction_hash: Some(*tx.tx_hash()),
+                transaction_index: Some(index as u64),
+                log_index: Some(log_index),
+                removed: false,
+            };
+            log_index += 1;
+            log
+        });
+        TransactionReceipt {
+            inner,
+            transaction_hash: *tx.tx_hash(),
+            transaction_index: Some(index as u64),
+            block_hash: Some(self.hash()),
+            block_number: Some(self.number()),
+            gas_used: outcome.gas_used,
+            effective_gas_price: outcome.gas_price,
+            blob_gas_used: tx.blob_gas_used(),
+            blob_gas_price: tx.blob_gas_used().map(|_| self.blob_fee()),
+            from: tx.signer(),
+            to: tx.to(),
+            contract_address: outcome.created,
         }
     }
 }

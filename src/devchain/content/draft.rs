@@ -3,11 +3,17 @@
 use super::{
     accounts::{Account, Cast},
     dice::Dice,
-    transactions::Prices,
 };
 use alloy_consensus::{SignableTransaction, Signed, TxEip1559, TxEip2930, TxEip4844, TxEip7702, TxLegacy};
 use alloy_eips::{eip2930::AccessList, eip7702::SignedAuthorization};
 use alloy_primitives::{Address, B256, Bytes, Signature, TxKind, U256};
+
+/// What the next block will charge: generated transactions offer enough.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::devchain) struct Prices {
+    pub(in crate::devchain) gas: u64,
+    pub(in crate::devchain) blob_gas: u128,
+}
 
 /// What a transaction does and offers, before it has a type.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use super::{
     accounts::Cast,
     dice::Dice,
-    draft::{Draft, sign},
+    draft::{Draft, Prices, sign},
     world::World,
 };
 use crate::devchain::config::Config;
@@ -37,13 +37,6 @@ pub enum Kind {
     SetCode,
     /// Type 2 without recipient: creates a contract.
     Create,
-}
-
-/// What the next block will charge: generated transactions offer enough.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::devchain) struct Prices {
-    pub(in crate::devchain) gas: u64,
-    pub(in crate::devchain) blob_gas: u128,
 }
 
 /// Hands out nonces: those of a state, then upwards.

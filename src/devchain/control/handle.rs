@@ -3,8 +3,9 @@
 use super::record::Record;
 use crate::devchain::{
     chain::{
+        error::RpcError,
         state::State,
-        view::{Finality, Pruned},
+        visibility::{Finality, Pruned},
     },
     config::Config,
     content::{
@@ -12,7 +13,6 @@ use crate::devchain::{
         transactions::{Kind, Tx},
     },
     faults::fault::{Fault, FaultBuilder, Faults},
-    rpc::RpcError,
 };
 use alloy_consensus::TxEnvelope;
 use alloy_primitives::{B256, TxHash};
@@ -141,22 +141,22 @@ impl DevChain {
 impl DevChain {
     /// Answers as if the head were `blocks` lower: what is above cannot be seen in any way. 0 ends it.
     pub fn lag(&self, blocks: u64) {
-        self.shared.state.lock().sight.lag = blocks;
+        self.shared.state.lock().visibility.lag = blocks;
     }
 
     /// Decides what `finalized` stands for: a number, `None` for the usual distance, or a [`Finality`].
     pub fn set_finalized(&self, finality: impl Into<Finality>) {
-        self.shared.state.lock().sight.finalized = finality.into();
+        self.shared.state.lock().visibility.finalized = finality.into();
     }
 
     /// Decides what `safe` stands for; see [`DevChain::set_finalized`].
     pub fn set_safe(&self, finality: impl Into<Finality>) {
-        self.shared.state.lock().sight.safe = finality.into();
+        self.shared.state.lock().visibility.safe = finality.into();
     }
 
     /// Prunes the blocks below `number` except the genesis. 0 brings them back.
     pub fn prune_below(&self, number: u64, pruned: Pruned) {
-        self.shared.state.lock().sight.pruned = Some((number, pruned));
+        self.shared.state.lock().visibility.pruned = Some((number, pruned));
     }
 }
 
@@ -169,16 +169,12 @@ impl DevChain {
     /// node.fail(Lie::WrongHash).once();
     /// ```
     pub fn fail(&self, fault: impl Into<Fault>) -> FaultBuilder<'_> {
-        FaultBuilder::new(self, fault.into())
+        FaultBuilder::new(&self.shared.faults, fault.into())
     }
 
     /// Ends all faults.
     pub fn clear_faults(&self) {
         self.shared.faults.lock().clear();
-    }
-
-    pub(in crate::devchain) fn add_fault(&self, pattern: String, fault: Fault, times: Option<usize>) {
-        self.shared.faults.lock().add(pattern, fault, times);
     }
 }
 

@@ -5,10 +5,10 @@ use super::{
     record::Recorded,
 };
 use crate::devchain::{
-    chain::view::BlockId,
+    chain::{error::RpcError, view::View, visibility::BlockId},
     config::Config,
     content::{accounts::Account, render::json},
-    rpc::{self, RpcError},
+    rpc::methods::call,
 };
 use alloy_consensus::TxEnvelope;
 use alloy_primitives::{B256, TxHash};
@@ -81,13 +81,13 @@ impl DevChain {
     /// The number that `finalized` stands for with clients, if it stands for one.
     pub fn finalized(&self) -> Option<u64> {
         let state = self.shared.state.lock();
-        state.view().final_number(state.sight.finalized, state.rules.config.finalized_distance)
+        View::new(&state).final_number(state.visibility.finalized, state.rules.config.finalized_distance)
     }
 
     /// The number that `safe` stands for with clients, if it stands for one.
     pub fn safe(&self) -> Option<u64> {
         let state = self.shared.state.lock();
-        state.view().final_number(state.sight.safe, state.rules.config.safe_distance)
+        View::new(&state).final_number(state.visibility.safe, state.rules.config.safe_distance)
     }
 
     /// Any block as JSON, with whole transactions or with their hashes.
@@ -125,12 +125,16 @@ impl DevChain {
     /// The error object that the node answers.
     pub fn answer(&self, method: &str, params: impl Serialize) -> Result<Bytes, RpcError> {
         let params = RawValue::from_string(json(&params)).map_err(|_| RpcError::parse())?;
-        rpc::call(&mut self.shared.state.lock(), method, Some(&params))
+        call(&mut self.shared.state.lock(), method, Some(&params))
     }
 
     /// The hash of the block that `finalized` stands for with clients.
     pub fn finalized_hash(&self) -> Option<B256> {
-        self.shared.state.lock().view().block(BlockId::Finalized).ok().flatten().map(|block| block.hash())
+        View::new(&self.shared.state.lock())
+            .block(BlockId::Finalized)
+            .ok()
+            .flatten()
+            .map(|block| block.hash())
     }
 }
 

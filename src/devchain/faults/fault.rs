@@ -1,6 +1,6 @@
 //! The ways in which the node can be told to misbehave, and when.
 
-use crate::devchain::control::handle::DevChain;
+use parking_lot::Mutex;
 use serde_json::Value;
 use std::time::Duration;
 
@@ -102,7 +102,7 @@ pub enum Lie {
 #[derive(Debug)]
 #[must_use = "a fault strikes only after `once`, `times` or `always`"]
 pub struct FaultBuilder<'a> {
-    chain: &'a DevChain,
+    faults: &'a Mutex<Faults>,
     fault: Fault,
     pattern: String,
 }
@@ -159,8 +159,8 @@ impl From<Lie> for Fault {
 // === impl FaultBuilder ===
 
 impl<'a> FaultBuilder<'a> {
-    pub(in crate::devchain) fn new(chain: &'a DevChain, fault: Fault) -> Self {
-        Self { chain, fault, pattern: String::from("*") }
+    pub(in crate::devchain) fn new(faults: &'a Mutex<Faults>, fault: Fault) -> Self {
+        Self { faults, fault, pattern: String::from("*") }
     }
 
     /// Only for calls whose method matches `pattern`, in which `*` stands for any text. With the parameters behind the
@@ -182,12 +182,12 @@ impl<'a> FaultBuilder<'a> {
 
     /// In force for the next `count` calls that match.
     pub fn times(self, count: usize) {
-        self.chain.add_fault(self.pattern, self.fault, Some(count));
+        self.faults.lock().add(self.pattern, self.fault, Some(count));
     }
 
-    /// In force until [`DevChain::clear_faults`].
+    /// In force until [`DevChain::clear_faults`](crate::devchain::DevChain::clear_faults).
     pub fn always(self) {
-        self.chain.add_fault(self.pattern, self.fault, None);
+        self.faults.lock().add(self.pattern, self.fault, None);
     }
 }
 

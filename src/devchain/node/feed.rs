@@ -2,9 +2,13 @@
 
 use super::serve::Served;
 use crate::devchain::{
+    chain::error::RpcError,
     content::block::Block,
     control::handle::{BlockRef, DevChain},
-    rpc::{Args, Entry, Packet, Reply, RpcError},
+    rpc::{
+        args::Args,
+        envelope::{Entry, Packet, Reply},
+    },
 };
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
@@ -150,7 +154,7 @@ impl DevChain {
     /// back, the one it has gone back to.
     fn new_blocks(&self, seen: BlockRef) -> Vec<Arc<Block>> {
         let state = self.shared.state.lock();
-        let head = state.view().head();
+        let head = state.visible_head();
         if head.hash() == seen.hash {
             return Vec::new();
         }

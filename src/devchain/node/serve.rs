@@ -1,12 +1,17 @@
 //! An HTTP request's body in, an answer or a fault out.
 
 use crate::devchain::{
+    chain::error::RpcError,
     control::handle::DevChain,
     faults::{
         fault::{Fault, Struck},
         lie,
     },
-    rpc::{self, Args, Entry, Packet, Reply, RpcError},
+    rpc::{
+        args::Args,
+        envelope::{Entry, Packet, Reply, batch},
+        methods::call,
+    },
 };
 use bytes::Bytes;
 use serde_json::value::RawValue;
@@ -95,7 +100,7 @@ impl DevChain {
                     // Notifications are answered by nothing.
                     (_, []) => Bytes::new(),
                     (Packet::One(_), [reply, ..]) => reply.to_bytes(),
-                    (Packet::Many(_), replies) => rpc::batch(replies),
+                    (Packet::Many(_), replies) => batch(replies),
                 }
             }
         };
@@ -126,7 +131,7 @@ impl DevChain {
         };
         let outcome = match &job.struck.failure {
             Some(Fault::Error { code, message }) => Err(RpcError::new(*code, message.clone())),
-            _ => rpc::call(&mut self.shared.state.lock(), method, params),
+            _ => call(&mut self.shared.state.lock(), method, params),
         };
         let mut reply = Reply::new(Some(id), outcome);
         match &job.struck.failure {

@@ -1,14 +1,13 @@
 //! Arguments of a call, read as strictly as geth reads them.
 
-use super::error::RpcError;
-use crate::devchain::chain::view::BlockId;
+use crate::devchain::chain::{error::RpcError, visibility::BlockId};
 use alloy_primitives::{Address, B256, Bytes};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 /// The positional arguments of a call.
 #[derive(Clone, Debug)]
-pub(crate) struct Args<'a> {
+pub(in crate::devchain) struct Args<'a> {
     list: Vec<&'a RawValue>,
 }
 
@@ -31,7 +30,7 @@ const HASH_TEXT: usize = 66;
 
 impl<'a> Args<'a> {
     /// Splits the arguments. None at all and `null` are an empty list.
-    pub(crate) fn parse(params: Option<&'a RawValue>) -> Result<Self, RpcError> {
+    pub(in crate::devchain) fn parse(params: Option<&'a RawValue>) -> Result<Self, RpcError> {
         let list = match params {
             None => Vec::new(),
             Some(raw) => serde_json::from_str::<Option<Vec<&'a RawValue>>>(raw.get())
@@ -70,7 +69,7 @@ impl<'a> Args<'a> {
         text.parse().map_err(|error| invalid(at, error))
     }
 
-    pub(crate) fn flag(&self, at: usize) -> Result<bool, RpcError> {
+    pub(in crate::devchain) fn flag(&self, at: usize) -> Result<bool, RpcError> {
         serde_json::from_str(self.required(at)?.get()).map_err(|error| invalid(at, error))
     }
 

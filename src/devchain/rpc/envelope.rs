@@ -1,20 +1,20 @@
 //! Requests and replies on the wire: single or batched, ids given back byte for byte.
 
-use super::error::RpcError;
+use crate::devchain::chain::error::RpcError;
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer};
 use serde_json::{json, value::RawValue};
 
 /// What an HTTP request asks.
 #[derive(Debug)]
-pub(crate) enum Packet<'a> {
+pub(in crate::devchain) enum Packet<'a> {
     One(Entry<'a>),
     Many(Vec<Entry<'a>>),
 }
 
 /// One request.
 #[derive(Clone, Debug)]
-pub(crate) enum Entry<'a> {
+pub(in crate::devchain) enum Entry<'a> {
     /// A call; without an id it is a notification and gets no reply.
     Call { id: Option<&'a RawValue>, method: String, params: Option<&'a RawValue> },
     /// JSON that is no request, and its id if that at least can be told.
@@ -23,10 +23,10 @@ pub(crate) enum Entry<'a> {
 
 /// One reply.
 #[derive(Clone, Debug)]
-pub(crate) struct Reply {
+pub(in crate::devchain) struct Reply {
     /// The id as it was sent, as JSON text.
-    pub(crate) id: String,
-    pub(crate) outcome: Result<Bytes, RpcError>,
+    pub(in crate::devchain) id: String,
+    pub(in crate::devchain) outcome: Result<Bytes, RpcError>,
 }
 
 #[derive(Deserialize)]
@@ -43,7 +43,7 @@ struct Wire<'a> {
 
 impl<'a> Packet<'a> {
     /// Reads a body. Only what is not JSON, or is an empty batch, fails as a whole.
-    pub(crate) fn parse(body: &'a [u8]) -> Result<Self, RpcError> {
+    pub(in crate::devchain) fn parse(body: &'a [u8]) -> Result<Self, RpcError> {
         let body = std::str::from_utf8(body).map_err(|_| RpcError::parse())?;
         let raw: &RawValue = serde_json::from_str(body).map_err(|_| RpcError::parse())?;
         if !raw.get().starts_with('[') {
@@ -56,7 +56,7 @@ impl<'a> Packet<'a> {
         Ok(Self::Many(entries.into_iter().map(Entry::parse).collect()))
     }
 
-    pub(crate) fn entries(&self) -> &[Entry<'a>] {
+    pub(in crate::devchain) fn entries(&self) -> &[Entry<'a>] {
         match self {
             Self::One(entry) => std::slice::from_ref(entry),
             Self::Many(entries) => entries,
@@ -84,12 +84,12 @@ impl<'a> Entry<'a> {
 // === impl Reply ===
 
 impl Reply {
-    pub(crate) fn new(id: Option<&RawValue>, outcome: Result<Bytes, RpcError>) -> Self {
+    pub(in crate::devchain) fn new(id: Option<&RawValue>, outcome: Result<Bytes, RpcError>) -> Self {
         Self { id: id.map_or("null", RawValue::get).to_owned(), outcome }
     }
 
     /// The reply as JSON.
-    pub(crate) fn to_bytes(&self) -> Bytes {
+    pub(in crate::devchain) fn to_bytes(&self) -> Bytes {
         let (member, value) = match &self.outcome {
             Ok(result) => ("result", result.clone()),
             Err(error) => {
@@ -103,7 +103,7 @@ impl Reply {
 }
 
 /// Several replies in one body.
-pub(crate) fn batch(replies: &[Reply]) -> Bytes {
+pub(in crate::devchain) fn batch(replies: &[Reply]) -> Bytes {
     let mut body = Vec::from(b"[");
     for (n, reply) in replies.iter().enumerate() {
         if n > 0 {

@@ -1,52 +1,37 @@
 //! Filters: what a client installs once and then polls for what is new.
 
-use super::{Answer, Args, RpcError, quantity};
+use super::{
+    answer::{Answer, quantity},
+    args::Args,
+};
 use crate::devchain::{
-    chain::{state::State, view::View},
+    chain::{error::RpcError, filters::Filter, state::State, view::View},
     content::render::json,
 };
 use alloy_primitives::{B256, TxHash};
 use bytes::Bytes;
-use std::collections::HashMap;
-
-/// The filters of a node, by the number in their ids: counted, so that those of two nodes collide.
-#[derive(Debug, Default)]
-pub(crate) struct Filters {
-    installed: HashMap<u64, Filter>,
-    given: u64,
-}
-
-#[derive(Debug)]
-enum Filter {
-    /// New blocks after this one.
-    Blocks(B256),
-    /// Transactions that were not waiting at the last poll.
-    Pending(Vec<TxHash>),
-    /// There is no EVM worth the name: none ever matches.
-    Logs,
-}
 
 pub(super) fn new_block_filter(state: &mut State, args: &Args<'_>) -> Answer {
     args.none()?;
-    let head = state.view().head().hash();
-    Ok(state.filters.install(Filter::Blocks(head)))
+    let head = View::new(state).head().hash();
+    Ok(quantity(state.filters.install(Filter::Blocks(head))).into())
 }
 
 pub(super) fn new_pending_filter(state: &mut State, args: &Args<'_>) -> Answer {
     args.at_most(1)?;
-    let waiting = waiting(state.view());
-    Ok(state.filters.install(Filter::Pending(waiting)))
+    let waiting = waiting(View::new(state));
+    Ok(quantity(state.filters.install(Filter::Pending(waiting))).into())
 }
 
 pub(super) fn new_log_filter(state: &mut State, args: &Args<'_>) -> Answer {
     args.at_most(1)?.required(0)?;
-    Ok(state.filters.install(Filter::Logs))
+    Ok(quantity(state.filters.install(Filter::Logs)).into())
 }
 
 /// What is new since the last poll, which this one becomes.
 pub(super) fn changes(state: &mut State, args: &Args<'_>) -> Answer {
     let id = args.at_most(1)?.filter(0)?;
-    let view = state.view();
+    let view = View::new(state);
     let (filter, changes) = match state.filters.installed.get(&id).ok_or_else(not_found)? {
         Filter::Blocks(seen) => (Filter::Blocks(view.head().hash()), json(&blocks_after(view, *seen))),
         Filter::Pending(seen) => {
@@ -91,14 +76,4 @@ fn blocks_after(view: View<'_>, seen: B256) -> Vec<B256> {
     }
     let first = ancestor.map_or(0, |block| block.number() + 1);
     (first..=view.head().number()).filter_map(|number| Some(tree.at(number)?.hash())).collect()
-}
-
-// === impl Filters ===
-
-impl Filters {
-    fn install(&mut self, filter: Filter) -> Bytes {
-        self.given += 1;
-        self.installed.insert(self.given, filter);
-        quantity(self.given).into()
-    }
 }

@@ -1,8 +1,11 @@
 //! Blocks, transactions and receipts.
 
-use super::{Answer, Args, RpcError, null, quantity};
+use super::{
+    answer::{Answer, null, quantity},
+    args::Args,
+};
 use crate::devchain::{
-    chain::view::{BlockId, View},
+    chain::{error::RpcError, view::View, visibility::BlockId},
     content::{
         block::Block,
         render::{json, pending_json},

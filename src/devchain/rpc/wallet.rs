@@ -1,11 +1,11 @@
 //! What a wallet needs before it sends, and sending.
 
-use super::{Answer, Args, RpcError, quantity};
+use super::{
+    answer::{Answer, quantity},
+    args::Args,
+};
 use crate::devchain::{
-    chain::{
-        state::State,
-        view::{BlockId, View},
-    },
+    chain::{error::RpcError, state::State, view::View, visibility::BlockId},
     content::{block::Block, render::json, transactions::BLOBS},
 };
 use alloy_consensus::{Transaction as _, TxEnvelope};

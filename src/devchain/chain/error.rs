@@ -1,6 +1,6 @@
 //! The error object of a JSON-RPC answer.
 
-use crate::devchain::chain::mempool::Refusal;
+use super::mempool::Refusal;
 
 /// An error as the node answers it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -21,38 +21,38 @@ impl RpcError {
     }
 
     /// The body is not JSON.
-    pub(crate) fn parse() -> Self {
+    pub(in crate::devchain) fn parse() -> Self {
         Self::new(-32700, "parse error")
     }
 
     /// The JSON is no request.
-    pub(crate) fn invalid_request(message: &str) -> Self {
+    pub(in crate::devchain) fn invalid_request(message: &str) -> Self {
         Self::new(-32600, message)
     }
 
     /// There is no such method.
-    pub(crate) fn method_not_found(method: &str) -> Self {
+    pub(in crate::devchain) fn method_not_found(method: &str) -> Self {
         Self::new(-32601, format!("the method {method} does not exist/is not available"))
     }
 
     /// An argument is missing or is not what it should be.
-    pub(crate) fn invalid_params(message: impl Into<String>) -> Self {
+    pub(in crate::devchain) fn invalid_params(message: impl Into<String>) -> Self {
         Self::new(-32602, message)
     }
 
     /// The node cannot do it.
-    pub(crate) fn server(message: impl Into<String>) -> Self {
+    pub(in crate::devchain) fn server(message: impl Into<String>) -> Self {
         Self::new(-32000, message)
     }
 
     /// The number is above the head, in anvil's words.
-    pub(crate) fn out_of_range(head: u64, number: u64) -> Self {
+    pub(in crate::devchain) fn out_of_range(head: u64, number: u64) -> Self {
         let message = format!("BlockOutOfRangeError: block height is {head} but requested was {number}");
         Self::invalid_params(message)
     }
 
     /// The block is below what the node still has (EIP-4444).
-    pub(crate) fn pruned() -> Self {
+    pub(in crate::devchain) fn pruned() -> Self {
         Self::new(4444, "pruned history unavailable")
     }
 }
