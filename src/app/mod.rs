@@ -4,6 +4,7 @@
 //! Each line imports only from the lines below it.
 //!
 //! ```text
+//! demo        the program in front of a development chain
 //! start       App and its builder: listeners, background tasks, the order of the end
 //! in_process  the program without listeners
 //! assemble    the parts, from the upstream to the service that answers HTTP requests
@@ -13,10 +14,13 @@
 //! error       reasons why the program cannot start
 //! report      /status, /ready and the counts of the page
 //! tasks       the number of tasks
+//! dev_chain   a development chain as an upstream in this process
 //! ```
 
 mod assemble;
 mod build;
+mod demo;
+mod dev_chain;
 mod error;
 mod in_process;
 mod reload;
@@ -27,6 +31,7 @@ mod tiers;
 
 pub use self::{
     build::check,
+    demo::{Demo, MinedBlock},
     error::StartError,
     in_process::InProcess,
     start::{App, AppBuilder},

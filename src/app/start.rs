@@ -33,7 +33,7 @@ use crate::{
     http::{Access, HostCheck},
     listen::{self, Listener, Tls, raise_file_limit},
     proxy::Proxy,
-    upstream::{DevChainTransport, EndpointConfig, EndpointParts, Identity},
+    upstream::{EndpointConfig, EndpointParts, Identity, InProcessTransport},
     verify::Verifier,
 };
 
@@ -79,7 +79,7 @@ struct Served {
 /// Assembles the program from a configuration. Tests and embedders replace parts of it.
 ///
 /// The program and the demo [`start`](Self::start) it with its listeners; [`in_process`](Self::in_process)
-/// leaves them out.
+/// transports them out.
 #[derive(Debug)]
 pub struct AppBuilder {
     config: Config,
@@ -102,7 +102,7 @@ impl AppBuilder {
 
     /// Adds a development chain in this process as an endpoint, instead of those of the configuration.
     pub fn dev_chain(mut self, chain: &DevChain) -> Self {
-        let transport = BoxCloneSyncService::new(DevChainTransport::new(chain.clone()));
+        let transport = BoxCloneSyncService::new(InProcessTransport::new(chain.clone()));
         let config = EndpointConfig::at("");
         let endpoint = EndpointParts { name: "devchain".into(), address: None, transport, config };
         self.supplied.endpoints.get_or_insert_default().push(endpoint);

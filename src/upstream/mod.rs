@@ -1,7 +1,7 @@
 //! The nodes behind: one call or several in, answers out.
 //!
 //! A transport is a `tower::Service` from [`Call`]s to [`Answers`]: [`HttpTransport`] sends them to a node over HTTP,
-//! [`DevChainTransport`] to a development chain in this process. A [`HeadFeed`] reports new heads. Ids on this side are our
+//! [`InProcessTransport`] to a node in this process. A [`HeadFeed`] reports new heads. Ids on this side are our
 //! own. Every failure has a name here ([`UpstreamError`]); `http` decides what a client sees of it.
 //!
 //! # Floors
@@ -50,7 +50,7 @@ pub use self::{
     pool::{EndpointParts, Identity},
     stack::Upstream,
     transport::{
-        DevChainTransport, EndpointAddress, EndpointError, EndpointUrl, FeedError, HeadFeed, HttpTransport,
+        InProcessNode, InProcessResponse, InProcessTransport, EndpointAddress, EndpointError, EndpointUrl, FeedError, HeadFeed, HttpTransport,
         Subscription, Transport, check_endpoint,
     },
 };

@@ -7,7 +7,7 @@ use alloy_primitives::hex;
 use holdfast::{
     config::Config,
     devchain::{DevChain, Fault, Finality, Lie, Pruned, Recorded},
-    upstream::{DevChainTransport, EndpointConfig, EndpointParts, Health, IdentityState},
+    upstream::{EndpointConfig, EndpointParts, Health, IdentityState, InProcessTransport},
 };
 use serde_json::{Value, json};
 use tokio::time::{self, Instant};
@@ -145,7 +145,7 @@ async fn a_node_that_was_replaced_while_nobody_asked_is_recognised_before_it_is_
 #[tokio::test(start_paused = true)]
 async fn a_node_that_closes_each_connection_is_asked_seldom_who_it_is() {
     let (node, _) = twins();
-    let transport = DevChainTransport::new(node.clone());
+    let transport = InProcessTransport::new(node.clone());
     let closing = transport.clone();
     let parts = in_memory::endpoint(&node, "closing", EndpointConfig::at(""));
     let parts = EndpointParts { transport: BoxCloneSyncService::new(transport), ..parts };
@@ -166,7 +166,7 @@ async fn a_node_that_closes_each_connection_is_asked_seldom_who_it_is() {
 #[tokio::test(start_paused = true)]
 async fn what_a_write_came_to_is_told_though_the_node_does_not_say_who_it_is() {
     let (node, _) = twins();
-    let transport = DevChainTransport::new(node.clone());
+    let transport = InProcessTransport::new(node.clone());
     let closing = transport.clone();
     let parts = in_memory::endpoint(&node, "closing", EndpointConfig::at(""));
     let parts = EndpointParts { transport: BoxCloneSyncService::new(transport), ..parts };

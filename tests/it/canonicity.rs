@@ -15,7 +15,7 @@ use holdfast::{
     cache::{Disk, DiskConfig, Tiers, tier::Tier},
     config::Config,
     devchain::{self, DevChain, Fault, Finality, Lie, Pruned},
-    upstream::{Calls, DevChainTransport, EndpointConfig, EndpointParts},
+    upstream::{Calls, EndpointConfig, EndpointParts, InProcessTransport},
     verify::Demand,
 };
 use serde_json::{Value, json};
@@ -286,7 +286,7 @@ impl Balancer {
         let (chosen, replicas) = (self.0.clone(), replicas.to_vec());
         let transport = BoxCloneSyncService::new(service_fn(move |calls: Calls| {
             let replica = replicas[chosen.load(Relaxed)].clone();
-            async move { DevChainTransport::new(replica).oneshot(calls).await }
+            async move { InProcessTransport::new(replica).oneshot(calls).await }
         }));
         let address = Some(in_memory::address("balanced"));
         EndpointParts { name: "balanced".into(), address, transport, config: EndpointConfig::at("") }

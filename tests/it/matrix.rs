@@ -5,7 +5,7 @@ use std::time::Duration;
 use holdfast::{
     config::Config,
     devchain::{DevChain, Fault, Lie, Pruned},
-    upstream::{DevChainTransport, EndpointConfig, EndpointParts},
+    upstream::{EndpointConfig, EndpointParts, InProcessTransport},
     verify::OnMismatch,
 };
 use serde_json::{Value, json};
@@ -227,7 +227,7 @@ async fn every_trouble_comes_to_what_the_table_says() {
                 let behind = &nodes[..count];
                 let what = format!("{trouble:?}, {count} nodes, {body}");
                 let config = config(trouble);
-                let transports = behind.iter().map(|node| DevChainTransport::new((*node).clone()));
+                let transports = behind.iter().map(|node| InProcessTransport::new((*node).clone()));
                 let transports: Vec<_> = transports.collect();
                 let endpoints = transports.iter().zip(&config.upstream.endpoints).zip(behind);
                 let endpoints = endpoints.map(|((transport, config), node)| EndpointParts {

@@ -1,4 +1,4 @@
-//! The transport that reaches a development chain in this process.
+//! The transport that asks a node in this process.
 
 use std::{
     sync::Arc,
@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::StatusCode;
 use parking_lot::Mutex;
@@ -18,28 +19,44 @@ use super::{
     reconnect,
     wire::{RequestIds, WireRequest, WireResponse},
 };
-use crate::devchain::{DevChain, Served};
 
-/// How much of a dripping answer arrives with each pause.
-const DRIP_BYTES: usize = 16;
+/// A node that answers in this process.
+pub trait InProcessNode: Clone + Send + Sync + 'static {
+    /// Answers the body of an HTTP request.
+    ///
+    /// # Errors
+    /// If the connection breaks, as it would over a socket.
+    fn respond(&self, body: Bytes) -> impl Future<Output = Result<InProcessResponse, UpstreamError>> + Send;
+}
 
-/// A development chain without a socket in between: so the whole program can run under paused time.
+/// The response of an [`InProcessNode`].
+#[derive(Clone, Debug)]
+pub struct InProcessResponse {
+    /// The status.
+    pub status: StatusCode,
+    /// The header `retry-after`.
+    pub retry_after: Option<Duration>,
+    /// The body.
+    pub body: Bytes,
+}
+
+/// A node without a socket in between: so the whole program can run under paused time.
 ///
 /// Requests and answers go through the same bytes as with a node on a socket.
 #[derive(Clone, Debug)]
-pub struct DevChainTransport {
-    chain: DevChain,
+pub struct InProcessTransport<N> {
+    node: N,
     ids: Arc<RequestIds>,
     /// When its connection, so to speak, was last used; `None` if there is none.
     connection: Arc<Mutex<Option<Instant>>>,
 }
 
-// === impl DevChainTransport ===
+// === impl InProcessTransport ===
 
-impl DevChainTransport {
-    /// Asks `chain`.
-    pub fn new(chain: DevChain) -> Self {
-        Self { chain, ids: Arc::default(), connection: Arc::default() }
+impl<N> InProcessTransport<N> {
+    /// Asks `node`.
+    pub fn new(node: N) -> Self {
+        Self { node, ids: Arc::default(), connection: Arc::default() }
     }
 
     /// From here on it is as if the connection had been closed: the next call makes one.
@@ -57,7 +74,7 @@ impl DevChainTransport {
     }
 }
 
-impl Service<Calls> for DevChainTransport {
+impl<N: InProcessNode> Service<Calls> for InProcessTransport<N> {
     type Response = Answers;
     type Error = UpstreamError;
     type Future = BoxFuture<'static, Result<Answers, UpstreamError>>;
@@ -71,29 +88,9 @@ impl Service<Calls> for DevChainTransport {
         let this = self.clone();
         Box::pin(async move {
             this.connect();
-            let chain = &this.chain;
-            let incoming = receive(chain.serve(outgoing.body.clone()).await).await?;
-            outgoing.read(&incoming)
+            let InProcessResponse { status, retry_after, body } =
+                this.node.respond(outgoing.body.clone()).await?;
+            outgoing.read(&WireResponse { status, retry_after, body })
         })
-    }
-}
-
-/// What a client at the other end of a socket would make of it.
-async fn receive(served: Served) -> Result<WireResponse, UpstreamError> {
-    match served {
-        Served::Hang => std::future::pending().await,
-        Served::Reset { .. } => Err(UpstreamError::Disconnected(Arc::from(Box::<
-            dyn std::error::Error + Send + Sync,
-        >::from("reset")))),
-        Served::Reply { status, headers, body, drip } => {
-            let pauses = u32::try_from(body.len() / DRIP_BYTES).unwrap_or(u32::MAX);
-            tokio::time::sleep(drip.unwrap_or_default().saturating_mul(pauses)).await;
-            let seconds = headers.iter().find(|(name, _)| *name == "retry-after");
-            Ok(WireResponse {
-                status: StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
-                retry_after: seconds.and_then(|(_, value)| value.parse().ok()).map(Duration::from_secs),
-                body,
-            })
-        }
     }
 }

@@ -24,7 +24,7 @@ pub use self::{
     check::check_endpoint,
     error::EndpointError,
     http::HttpTransport,
-    in_process::DevChainTransport,
+    in_process::{InProcessNode, InProcessResponse, InProcessTransport},
     service::Transport,
     url::EndpointUrl,
     ws_heads::{FeedError, HeadFeed, Subscription},

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use holdfast::{
     devchain::DevChain,
-    upstream::{Answers, Calls, DevChainTransport, Transport, UpstreamError},
+    upstream::{Answers, Calls, InProcessTransport, Transport, UpstreamError},
 };
 use tower::{ServiceExt, service_fn, util::BoxCloneSyncService};
 
@@ -62,7 +62,7 @@ impl Address {
 
     async fn ask(&self, calls: Calls) -> Result<Answers, UpstreamError> {
         let (chain, changes) = self.reach(&calls)?;
-        let answers = DevChainTransport::new(chain).oneshot(calls).await;
+        let answers = InProcessTransport::new(chain).oneshot(calls).await;
         if self.lock().changes == changes { answers } else { Err(broken()) }
     }
 

@@ -3,7 +3,7 @@
 //!
 //! The rules:
 //! - An answer is what one of the replicas says while the call is under way, or said at most `max_staleness` before it
-//!   arrived, or what stands for good at a number that is final. Nothing leaves the chain that was final, so one lagging
+//!   arrived, or what stands for good at a number that is final. Nothing transports the chain that was final, so one lagging
 //!   replica must not make an orphan final.
 //! - `latest` need not follow a replica that lags.
 //! - `null` is no answer for a block that the proxy told of a moment ago, as `latest` or below it, nor for what is in that
@@ -33,7 +33,7 @@ use holdfast::{
     devchain::DevChain,
     jsonrpc::{Answer, read_answers},
     proxy::Follow,
-    upstream::{Calls, DevChainTransport, EndpointConfig, EndpointParts, Transport},
+    upstream::{Calls, EndpointConfig, EndpointParts, InProcessTransport, Transport},
 };
 use proptest::prelude::*;
 use serde_json::Value;
@@ -202,8 +202,7 @@ fn program(replicas: &[Replica], picks: &Picks, config: &Config) -> InMemory {
 /// One URL in front of replicas. Which of them a request reaches, its first call decides, and how often that call came
 /// before: not the order of different calls, which depends on threads.
 fn balancer(replicas: &[Replica], picks: Picks) -> Transport {
-    let transports: Vec<_> =
-        replicas.iter().map(|replica| DevChainTransport::new(replica.chain.clone())).collect();
+    let transports: Vec<_> = replicas.iter().map(|replica| InProcessTransport::new(replica.chain.clone())).collect();
     BoxCloneSyncService::new(service_fn(move |calls: Calls| {
         let pick = picks.pick(&calls);
         transports[usize::try_from(pick % transports.len() as u64).unwrap()].clone().oneshot(calls)

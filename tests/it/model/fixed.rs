@@ -98,7 +98,7 @@ fn answer_overtaken_by_a_new_head_is_not_told() {
     }
 }
 
-/// Nothing that is tracked leaves the chain here: the block was above the head when it was asked for.
+/// Nothing that is tracked transports the chain here: the block was above the head when it was asked for.
 #[test]
 fn answer_above_a_head_that_another_client_was_shown_is_not_told() {
     for question in [Question::CountByNumber(Place::Below(0)), Question::BlockReceipts(Place::Below(0))] {

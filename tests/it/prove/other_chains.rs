@@ -8,7 +8,7 @@ use holdfast::{
     devchain::{self, DevChain},
     eth::{At, Block, BlockHash, BlockNumber, Part, Query, Receipts, Tag},
     jsonrpc::Answer,
-    upstream::{Answers, Calls, DevChainTransport, EndpointConfig, EndpointParts},
+    upstream::{Answers, Calls, EndpointConfig, EndpointParts, InProcessTransport},
     verify::{self, Anchor, Demand, Known, Level, Metrics, OnMismatch, Verdict, Verified, Verifier},
 };
 use serde_json::{Value, json};
@@ -108,7 +108,7 @@ fn program(chain_id: u64, block: &Value, is_head: bool, level: Demand) -> InMemo
     config.verify.on_mismatch = OnMismatch::Reject;
     let chain = DevChain::new(devchain::Config { chain_id, ..devchain::Config::default() });
     chain.mine_many(3, 0);
-    let node = DevChainTransport::new(chain);
+    let node = InProcessTransport::new(chain);
     let forms = [block.to_string(), cut(block).to_string()].map(Bytes::from);
     let transport = service_fn(move |calls: Calls| {
         let (node, forms) = (node.clone(), forms.clone());

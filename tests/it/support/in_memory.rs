@@ -18,7 +18,7 @@ use holdfast::{
     config::Config,
     devchain::DevChain,
     http::Portion,
-    upstream::{DevChainTransport, EndpointConfig, EndpointParts, EndpointAddress, Upstream},
+    upstream::{EndpointConfig, EndpointParts, InProcessTransport, EndpointAddress, Upstream},
     verify::{self, Verifier},
 };
 use http_body::Body as _;
@@ -73,7 +73,7 @@ fn wall() -> SystemTime {
 
 /// A node as an endpoint.
 pub fn endpoint(chain: &DevChain, name: &str, config: EndpointConfig) -> EndpointParts {
-    let transport = BoxCloneSyncService::new(DevChainTransport::new(chain.clone()));
+    let transport = BoxCloneSyncService::new(InProcessTransport::new(chain.clone()));
     EndpointParts { name: name.into(), address: Some(address(name)), transport, config }
 }
 

@@ -1,0 +1,36 @@
+//! A development chain as an upstream in this process.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::StatusCode;
+
+use crate::{
+    devchain::{DevChain, Served},
+    upstream::{InProcessNode, InProcessResponse, UpstreamError},
+};
+
+/// How much of a dripping answer arrives with each pause.
+const DRIP: usize = 16;
+
+/// Answers as a client at the other end of a socket would receive it.
+impl InProcessNode for DevChain {
+    async fn respond(&self, body: Bytes) -> Result<InProcessResponse, UpstreamError> {
+        match self.serve(body).await {
+            Served::Hang => std::future::pending().await,
+            Served::Reset { .. } => Err(UpstreamError::Disconnected(Arc::from(Box::<
+                dyn std::error::Error + Send + Sync,
+            >::from("reset")))),
+            Served::Reply { status, headers, body, drip } => {
+                let pauses = u32::try_from(body.len() / DRIP).unwrap_or(u32::MAX);
+                tokio::time::sleep(drip.unwrap_or_default().saturating_mul(pauses)).await;
+                let seconds = headers.iter().find(|(name, _)| *name == "retry-after");
+                Ok(InProcessResponse {
+                    status: StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+                    retry_after: seconds.and_then(|(_, value)| value.parse().ok()).map(Duration::from_secs),
+                    body,
+                })
+            }
+        }
+    }
+}
