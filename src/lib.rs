@@ -3,6 +3,32 @@
 //! Wallets, dapps and indexers point at it instead of at a node; it answers what cannot have
 //! changed and forwards the rest.
 //!
+//! # Example
+//! The whole program without sockets, in front of a development chain, answers a call:
+//!
+//! ```
+//! use holdfast::{
+//!     app::App,
+//!     devchain::{Config, DevChain},
+//! };
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let chain = DevChain::new(Config::default());
+//! chain.mine_many(3, 1);
+//!
+//! let app = App::builder().dev_chain(&chain).in_process()?;
+//! let call = r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["0x2",true]}"#;
+//! let response = app.post(call).await;
+//!
+//! assert_eq!(response.status(), 200);
+//! assert_eq!(response.headers()["cache-status"], "holdfast; fwd=miss; stored");
+//! let hash = format!(r#""hash":"{:#x}""#, chain.block_ref(2).unwrap().hash);
+//! assert!(String::from_utf8_lossy(response.body()).contains(&hash));
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Floors
 //! A module imports only from floors below its own; `tests/it/floors.rs` reads this list and the
 //! `use` lines, and says so if one does not.
