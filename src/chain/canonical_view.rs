@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use super::{
-    asked::AskedNumbers,
+    answered::AnsweredNumbers,
     branch::{Branch, Gap, Relation, lineage as ancestry},
     finality::Finality,
     placed::PlacedTransactions,
@@ -64,7 +64,7 @@ pub struct CanonicalView {
     pub(super) left: Option<Stamp>,
     /// When the lowest tracked block rose, and its number before.
     pub(super) outgrown: VecDeque<(Stamp, BlockNumber)>,
-    pub(super) asked: AskedNumbers,
+    pub(super) answered: AnsweredNumbers,
     pub(super) placed: PlacedTransactions,
     pub(super) safe: Option<TaggedBlock>,
     pub(super) finalized_tag: Option<TaggedBlock>,
@@ -97,7 +97,7 @@ impl CanonicalView {
             not_before: None,
             left: None,
             outgrown: VecDeque::new(),
-            asked: AskedNumbers::default(),
+            answered: AnsweredNumbers::default(),
             placed: PlacedTransactions::default(),
             safe: None,
             finalized_tag: None,
@@ -309,7 +309,7 @@ impl CanonicalView {
 
     /// The hash that an answer named for this number, however old that is: a hint, for content that may be cached.
     pub fn hint_at(&self, number: BlockNumber) -> Option<BlockHash> {
-        self.asked.get(number).map(|asked| asked.link.hash)
+        self.answered.get(number).map(|asked| asked.link.hash)
     }
 
     /// What is known of `number` for a call that arrived then.
@@ -325,7 +325,7 @@ impl CanonicalView {
         if let Some(link) = self.branch.window.get(number).filter(|_| !above) {
             return Lookup::Tracked { hash: link.hash, fresh };
         }
-        match self.asked.get(number) {
+        match self.answered.get(number) {
             Some(asked) if asked.sent.serves(arrival, self.rules.max_staleness) => {
                 // Nothing above the block that `latest` means is served.
                 if above { Lookup::Unknown } else { Lookup::Asked(asked.link.hash) }
@@ -366,7 +366,7 @@ impl CanonicalView {
     pub fn number_of(&self, hash: BlockHash) -> Option<BlockNumber> {
         self.tracked_number(hash)
             .or_else(|| self.finality.number_of(hash))
-            .or_else(|| self.asked.number_of(hash))
+            .or_else(|| self.answered.number_of(hash))
     }
 
     /// Returns whether the block that is final here is so by one answer alone.

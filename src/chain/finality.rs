@@ -371,7 +371,7 @@ impl Finality {
     }
 
     /// Forgets that this block stands there.
-    pub(super) fn disown(&mut self, number: BlockNumber, hash: BlockHash) {
+    pub(super) fn remove(&mut self, number: BlockNumber, hash: BlockHash) {
         if self.index.get(number) == Some(hash) {
             self.drop_entry(number);
         }
@@ -383,7 +383,7 @@ impl Finality {
     }
 
     /// Forgets that this block stands there, unless it is linked; returns whether it stood there.
-    pub(super) fn disown_unlinked(&mut self, number: BlockNumber, hash: BlockHash) -> bool {
+    pub(super) fn remove_unlinked(&mut self, number: BlockNumber, hash: BlockHash) -> bool {
         let is_unlinked = self.index.entry(number).is_some_and(|known| known.hash == hash && !known.linked);
         if is_unlinked {
             self.drop_entry(number);

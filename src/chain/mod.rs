@@ -14,7 +14,7 @@
 //! finality        which blocks are final, and what contradicts them
 //! final_index     hashes of final blocks by number
 //! branch          the tracked branch: extensions, reorgs, rollbacks, lag
-//! asked           numbers that were answered one by one
+//! answered        numbers that were answered one by one
 //! placed          blocks that single transactions and receipts name
 //! suspension      an upstream that denies the finalized block
 //! tagged_block    the block that safe or finalized means
@@ -23,7 +23,7 @@
 //! stamp           logical time
 //! ```
 
-mod asked;
+mod answered;
 mod branch;
 mod canonical_view;
 mod final_index;

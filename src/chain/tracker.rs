@@ -3,7 +3,7 @@
 use std::{ops::Deref, time::Duration};
 
 use super::{
-    asked::Asked,
+    answered::AnsweredNumber,
     branch::{Branch, HeadChange},
     canonical_view::CanonicalView,
     finality::{Finality, Finalized, Taken},
@@ -105,16 +105,16 @@ impl Tracker {
             // What was asked for by itself may stand on what has just been left; before the first head
             // nobody saw what was left. So may whatever is still under way, even if it was sent after
             // this head: a node need not answer in order.
-            self.unbelieve(now);
+            self.invalidate_hints(now);
         }
         if let HeadChange::Reorg(_) | HeadChange::Rollback(_) | HeadChange::Restarted = change {
             self.view.left = Some(now);
         }
         if let (HeadChange::Extended(_), Some(before)) = (change, before) {
             // Between the two heads the chain has been shown, whether the window had room for it or not.
-            self.view.asked.retain(|number| number <= before.number || number > head.number);
+            self.view.answered.retain(|number| number <= before.number || number > head.number);
         }
-        self.view.asked.move_into(&mut self.view.branch.window);
+        self.view.answered.move_into(&mut self.view.branch.window);
         self.finalize_by_depth(now);
         change
     }
@@ -177,8 +177,8 @@ impl Tracker {
         }
         self.is_in_time(link.number, sent)?;
         let below_head = self.head().is_some_and(|head| link.number <= head.number);
-        self.view.asked.insert(Asked { link, sent, below_head });
-        self.view.asked.move_into(&mut self.view.branch.window);
+        self.view.answered.insert(AnsweredNumber { link, sent, below_head });
+        self.view.answered.move_into(&mut self.view.branch.window);
         Ok(())
     }
 
@@ -191,7 +191,7 @@ impl Tracker {
             return Ok(());
         }
         // The tier may not have dropped yet what an answer has contradicted.
-        if self.view.asked.get(link.number).is_some_and(|asked| asked.link.hash != link.hash) {
+        if self.view.answered.get(link.number).is_some_and(|asked| asked.link.hash != link.hash) {
             return Err(Contrary::Final);
         }
         self.view.finality.restore_number(link, &self.view.branch.window, sent)
@@ -225,7 +225,7 @@ impl Tracker {
         }
         let linked = self.view.branch.window.push_below(link);
         if linked {
-            self.view.asked.move_into(&mut self.view.branch.window);
+            self.view.answered.move_into(&mut self.view.branch.window);
         }
         self.view.finality.observe_block(link, &self.view.branch.window, find);
         linked
@@ -242,16 +242,16 @@ impl Tracker {
     }
 
     /// This block is known not to have this number, whoever said so: that it stands there is forgotten.
-    pub fn disown(&mut self, number: BlockNumber, hash: BlockHash) {
-        self.view.finality.disown(number, hash);
-        self.view.asked.disown(number, hash);
+    pub fn remove(&mut self, number: BlockNumber, hash: BlockHash) {
+        self.view.finality.remove(number, hash);
+        self.view.answered.remove(number, hash);
     }
 
     /// The upstream has no block with this hash: that it stands at a number is forgotten, unless it is linked to what is
     /// final. Returns whether it was taken to stand there for good.
-    pub fn disown_denied(&mut self, number: BlockNumber, hash: BlockHash) -> bool {
-        self.view.asked.disown(number, hash);
-        self.view.finality.disown_unlinked(number, hash)
+    pub fn remove_denied(&mut self, number: BlockNumber, hash: BlockHash) -> bool {
+        self.view.answered.remove(number, hash);
+        self.view.finality.remove_unlinked(number, hash)
     }
 
     // ## Safe and finalized
@@ -289,12 +289,12 @@ impl Tracker {
     /// Takes in what stands at a number that was final before.
     pub fn confirm_final(&mut self, number: BlockNumber, hash: BlockHash, now: Stamp) -> Finalized {
         let outcome = self.view.finality.confirm(number, hash);
-        self.settle(outcome, now)
+        self.apply_finality(outcome, now)
     }
 
     fn finalize(&mut self, link: Link, now: Stamp, find: Find<'_>) -> Finalized {
         let outcome = self.view.finality.advance(link, &self.view.branch.window, &self.view.rules, now, find);
-        self.settle(outcome, now)
+        self.apply_finality(outcome, now)
     }
 
     fn finalize_by_depth(&mut self, now: Stamp) {
@@ -307,11 +307,13 @@ impl Tracker {
     }
 
     /// Draws the consequences for all else that is known.
-    fn settle(&mut self, outcome: Finalized, now: Stamp) -> Finalized {
+    fn apply_finality(&mut self, outcome: Finalized, now: Stamp) -> Finalized {
         match outcome {
             Finalized::Unchanged | Finalized::Contrary => {}
             // Hints from before: a proxy that slept through a reorg must not wake up believing them.
-            Finalized::Advanced { .. } => self.view.asked.retain(|number| !self.view.finality.covers(number)),
+            Finalized::Advanced { .. } => {
+                self.view.answered.retain(|number| !self.view.finality.covers(number))
+            }
             // What was final is not: nothing that was known of canonicity can be.
             Finalized::Alarm => self.forget(now),
         }
@@ -322,9 +324,9 @@ impl Tracker {
 
     /// Something was sent, or answered, that can change what reads see: nothing sent before this
     /// moment tells what is.
-    pub fn unsettle(&mut self, now: Stamp) {
+    pub fn invalidate_after_write(&mut self, now: Stamp) {
         self.view.fresh = None;
-        self.unbelieve(now);
+        self.invalidate_hints(now);
     }
 
     /// Forgets all canonicity, and takes the next head as it is: the node was told to be another one, or an endpoint turned
@@ -336,9 +338,9 @@ impl Tracker {
     }
 
     /// Drops what was told beside the window, and what may still be told of before this moment.
-    fn unbelieve(&mut self, now: Stamp) {
+    fn invalidate_hints(&mut self, now: Stamp) {
         self.view.not_before = Some(now);
-        self.view.asked.clear();
+        self.view.answered.clear();
         self.view.placed.clear();
         self.view.safe = None;
         self.view.finalized_tag = None;

@@ -532,7 +532,7 @@ impl Inner {
         };
         if let Some((number, hash)) = asked.misnumbered(&value) {
             // The view was told that this block stands where it cannot: what stands there?
-            self.fetcher.view.learn(|tracker, _| tracker.disown(number, hash));
+            self.fetcher.view.learn(|tracker, _| tracker.remove(number, hash));
             return Ok(Came::Denied);
         }
         let place = match &value {
@@ -689,7 +689,7 @@ impl Inner {
         let denies = is_of_block && !asked.query.names_hash() && denies(answer);
         let number = asked.query.number().or_else(|| Some(self.fetcher.view.cached_link(block)?.number));
         if let Some(number) = number.filter(|_| denies && is_block(fetch)) {
-            self.fetcher.view.learn(|tracker, _| tracker.disown_denied(number, block));
+            self.fetcher.view.learn(|tracker, _| tracker.remove_denied(number, block));
         }
         denies
     }
@@ -740,7 +740,7 @@ impl Inner {
         let view = &self.fetcher.view;
         let arrival = asked.request.packet().arrival(view.clock());
         let is_known = || view.tracker().canonical_at(known.number, arrival) == Some(known.hash);
-        if is_block(fetch) && view.learn(|tracker, _| tracker.disown_denied(known.number, known.hash)) {
+        if is_block(fetch) && view.learn(|tracker, _| tracker.remove_denied(known.number, known.hash)) {
             return Ok(None);
         }
         for pause in INSIST {

@@ -301,7 +301,7 @@ impl View {
             // What they say must not come in after it was forgotten …
             self.tiers.doubt();
         }
-        self.change(|tracker| if resets { tracker.forget(now) } else { tracker.unsettle(now) });
+        self.change(|tracker| if resets { tracker.forget(now) } else { tracker.invalidate_after_write(now) });
         if resets {
             // … and what was final before must not pass for known since.
             self.tiers.doubt();
@@ -452,7 +452,7 @@ impl View {
         if jumped {
             info!("the wall clock jumped: the view of the chain is taken as stale");
             self.clocks.store(None);
-            self.change(|tracker| tracker.unsettle(now));
+            self.change(|tracker| tracker.invalidate_after_write(now));
         }
     }
 

@@ -65,7 +65,7 @@ fn a_write_unsettles() {
     assert!(told.tracker.safe(now).is_some());
     let under_way = told.now();
     let write = told.now();
-    told.tracker.unsettle(write);
+    told.tracker.invalidate_after_write(write);
 
     assert_eq!(told.at(100), Lookup::Tracked { hash: hash(100, 'a'), fresh: false });
     assert_eq!(told.at(101), Lookup::Above { fresh: false });

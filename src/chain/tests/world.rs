@@ -187,7 +187,7 @@ impl World {
             }
             Step::Write => {
                 let now = self.model.moment();
-                self.tracker.unsettle(now);
+                self.tracker.invalidate_after_write(now);
                 self.turned = Some(now);
                 self.barrier = Some(now);
                 self.written = Some(now);

@@ -111,7 +111,7 @@ impl Memory<'_> {
         let held = held.or_else(|| Some(self.cache.thin(hash)?.header().number));
         let disowned = held.is_some_and(|held| held != number);
         if disowned {
-            self.view.change(|tracker| tracker.disown(number, hash));
+            self.view.change(|tracker| tracker.remove(number, hash));
         }
         disowned
     }

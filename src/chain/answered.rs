@@ -10,7 +10,7 @@ use crate::eth::{BlockHash, BlockNumber};
 
 /// A number that was asked for by itself.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
+pub(super) struct AnsweredNumber {
     pub(super) link: Link,
     pub(super) sent: Stamp,
     /// It was at or below the head: so it stays true while heads link, if the upstream is consistent.
@@ -22,12 +22,12 @@ const CAP: usize = 4096;
 
 /// What stands at each number that was asked for by itself: the newest answer alone.
 #[derive(Clone, Debug, Default)]
-pub(super) struct AskedNumbers(BTreeMap<BlockNumber, Asked>);
+pub(super) struct AnsweredNumbers(BTreeMap<BlockNumber, AnsweredNumber>);
 
-// === impl AskedNumbers ===
+// === impl AnsweredNumbers ===
 
-impl AskedNumbers {
-    pub(super) fn get(&self, number: BlockNumber) -> Option<&Asked> {
+impl AnsweredNumbers {
+    pub(super) fn get(&self, number: BlockNumber) -> Option<&AnsweredNumber> {
         self.0.get(&number)
     }
 
@@ -37,7 +37,7 @@ impl AskedNumbers {
     }
 
     /// Notes an answer, unless a newer one is there.
-    pub(super) fn insert(&mut self, asked: Asked) {
+    pub(super) fn insert(&mut self, asked: AnsweredNumber) {
         let number = asked.link.number;
         if self.get(number).is_none_or(|known| known.sent.is_before(asked.sent)) {
             self.0.insert(number, asked);
@@ -49,7 +49,7 @@ impl AskedNumbers {
     }
 
     /// Forgets that this block stands there.
-    pub(super) fn disown(&mut self, number: BlockNumber, hash: BlockHash) {
+    pub(super) fn remove(&mut self, number: BlockNumber, hash: BlockHash) {
         if self.get(number).is_some_and(|asked| asked.link.hash == hash) {
             self.0.remove(&number);
         }
@@ -67,7 +67,9 @@ impl AskedNumbers {
     /// Moves what links to the window into it.
     pub(super) fn move_into(&mut self, window: &mut Window) {
         while let Some(bottom) = window.bottom() {
-            let Some((_, Asked { link, .. })) = self.0.range(..bottom.number).next_back() else { break };
+            let Some((_, AnsweredNumber { link, .. })) = self.0.range(..bottom.number).next_back() else {
+                break;
+            };
             let link = *link;
             if !window.push_below(link) {
                 break;
