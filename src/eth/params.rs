@@ -3,7 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use super::{TxHash, TxPosition, quantity};
-use crate::jsonrpc::{Kind, Params, unescape};
+use crate::jsonrpc::{JsonKind, Params, unescape};
 
 /// Parameters that are refused without asking a node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -72,7 +72,7 @@ impl<'a, I: Iterator<Item = &'a str>> Reader<'a, I> {
         T: FromStr<Err: fmt::Display>,
     {
         let param = self.next(name, expected)?;
-        if Kind::of(param.raw.as_bytes()) != Kind::String {
+        if JsonKind::of(param.raw.as_bytes()) != JsonKind::String {
             return Err(param.invalid(format_args!("expected {expected}")));
         }
         // Nothing that is looked for here has a backslash in it, so escapes come second.
@@ -95,13 +95,13 @@ impl<'a, I: Iterator<Item = &'a str>> Reader<'a, I> {
     pub(super) fn position(&mut self, name: &'static str) -> Result<TxPosition, ParamError> {
         const EXPECTED: &str = "an integer such as 3, or a hex quantity such as \"0x3\"";
         let param = self.next(name, EXPECTED)?;
-        match Kind::of(param.raw.as_bytes()) {
-            Kind::String => match quantity::parse(&unescape(param.raw)) {
+        match JsonKind::of(param.raw.as_bytes()) {
+            JsonKind::String => match quantity::parse(&unescape(param.raw)) {
                 Ok(position) => Ok(TxPosition(position)),
                 Err(error) => Err(param.invalid(error)),
             },
             // A JSON integer has no leading zeros and no plus, so what `u64` reads is just that.
-            Kind::Number => match param.raw.parse() {
+            JsonKind::Number => match param.raw.parse() {
                 Ok(position) => Ok(TxPosition(position)),
                 Err(_) => Err(param.invalid(format_args!("expected {EXPECTED}"))),
             },

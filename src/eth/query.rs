@@ -13,7 +13,7 @@ use super::{
     params,
     quantity::{self, QuantityError},
 };
-use crate::jsonrpc::{Kind, Params, unescape};
+use crate::jsonrpc::{JsonKind, Params, unescape};
 
 const BLOCK_BY_HASH: &str = "eth_getBlockByHash";
 const BLOCK_BY_NUMBER: &str = "eth_getBlockByNumber";
@@ -363,7 +363,7 @@ fn read_block(raw: &str) -> Option<At> {
     struct ByHash {
         block_hash: String,
     }
-    if Kind::of(raw.as_bytes()) == Kind::Object {
+    if JsonKind::of(raw.as_bytes()) == JsonKind::Object {
         let ByHash { block_hash } = serde_json::from_str(raw).ok()?;
         return block_hash.parse().ok().map(At::Hash);
     }
@@ -371,7 +371,7 @@ fn read_block(raw: &str) -> Option<At> {
 }
 
 fn unquote(raw: &str) -> Option<Cow<'_, str>> {
-    (Kind::of(raw.as_bytes()) == Kind::String).then(|| unescape(raw))
+    (JsonKind::of(raw.as_bytes()) == JsonKind::String).then(|| unescape(raw))
 }
 
 #[cfg(test)]

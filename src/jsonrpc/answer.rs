@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::{ErrorObject, Kind, Scanner, SyntaxError, unescape};
+use super::{ErrorObject, JsonKind, Scanner, SyntaxError, unescape};
 
 /// What a call came to: the JSON text of its `result` or of its `error` object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,7 +101,7 @@ fn read_one(scanner: &mut Scanner<'_>, text: &str, body: &Bytes) -> Result<Incom
             "id" => id = IncomingId::read(&text[value]),
             "result" => result = Some(value),
             // Some servers write `"error": null` beside a result.
-            "error" if Kind::of(&body[value.clone()]) == Kind::Object => error = Some(value),
+            "error" if JsonKind::of(&body[value.clone()]) == JsonKind::Object => error = Some(value),
             _ => {}
         }
     }

@@ -22,6 +22,6 @@ pub use self::{
     packet::{Entry, Packet, PacketError},
     reply::ReplyWriter,
     rope::{Rope, RopeWriter},
-    scan::{Kind, Scanner, SyntaxError},
+    scan::{JsonKind, Scanner, SyntaxError},
     string::unescape,
 };

@@ -5,7 +5,7 @@ use std::{borrow::Cow, ops::Range};
 use bytes::Bytes;
 use bytestring::ByteString;
 
-use super::{Call, Code, ErrorObject, Kind, MethodName, Params, RawId, Scanner, SyntaxError, unescape};
+use super::{Call, Code, ErrorObject, JsonKind, MethodName, Params, RawId, Scanner, SyntaxError, unescape};
 
 /// A request body that is JSON.
 #[derive(Clone, Debug)]
@@ -109,9 +109,11 @@ impl Entry {
 
         let id = match members.id {
             None => None,
-            Some(range) => match Kind::of(&text.as_bytes()[range.clone()]) {
-                Kind::Number | Kind::String | Kind::Null => Some(RawId::new(text.as_bytes(), range)),
-                Kind::Bool | Kind::Array | Kind::Object => {
+            Some(range) => match JsonKind::of(&text.as_bytes()[range.clone()]) {
+                JsonKind::Number | JsonKind::String | JsonKind::Null => {
+                    Some(RawId::new(text.as_bytes(), range))
+                }
+                JsonKind::Bool | JsonKind::Array | JsonKind::Object => {
                     return Ok(Self::invalid(RawId::NULL, "id must be a number, a string or null"));
                 }
             },
@@ -123,7 +125,7 @@ impl Entry {
             _ => return Ok(Self::invalid(id_or_null(), r#"jsonrpc must be "2.0""#)),
         }
         let method = match members.method {
-            Some(range) if Kind::of(&text.as_bytes()[range.clone()]) == Kind::String => {
+            Some(range) if JsonKind::of(&text.as_bytes()[range.clone()]) == JsonKind::String => {
                 MethodName::new(match unescape(&text[range]) {
                     Cow::Borrowed(name) => text.slice_ref(name),
                     Cow::Owned(name) => name.into(),
@@ -133,10 +135,10 @@ impl Entry {
         };
         let params = match members.params {
             None => Params::EMPTY,
-            Some(range) => match Kind::of(&text.as_bytes()[range.clone()]) {
-                Kind::Array => Params::new(text.slice_ref(&text[range])),
+            Some(range) => match JsonKind::of(&text.as_bytes()[range.clone()]) {
+                JsonKind::Array => Params::new(text.slice_ref(&text[range])),
                 // Old clients say `null` for none; nodes take it.
-                Kind::Null => Params::EMPTY,
+                JsonKind::Null => Params::EMPTY,
                 _ => {
                     let error = ErrorObject::new(
                         Code::InvalidParams,
@@ -205,7 +207,7 @@ impl From<SyntaxError> for PacketError {
 
 /// Is this JSON value the string `expected`, in whatever spelling?
 fn is_text(raw: &str, expected: &str) -> bool {
-    Kind::of(raw.as_bytes()) == Kind::String
+    JsonKind::of(raw.as_bytes()) == JsonKind::String
         && (raw[1..].starts_with(expected) && raw.len() == expected.len() + 2 || unescape(raw) == expected)
 }
 

@@ -20,7 +20,7 @@ pub struct SyntaxError {
 /// What a JSON value is, told from its first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "JSON's own names")]
-pub enum Kind {
+pub enum JsonKind {
     Null,
     Bool,
     Number,
@@ -49,9 +49,9 @@ struct Nesting {
     far: Vec<u64>,
 }
 
-// === impl Kind ===
+// === impl JsonKind ===
 
-impl Kind {
+impl JsonKind {
     /// The kind of a value whose text, without leading white space, is `raw`.
     pub fn of(raw: &[u8]) -> Self {
         match raw.first() {

@@ -7,7 +7,7 @@ use alloy_primitives::B256;
 use super::{Header, Span};
 use crate::{
     eth::{BlockHash, BlockNumber, TxHash, TxPosition, quantity},
-    jsonrpc::{Kind, Scanner, SyntaxError, unescape},
+    jsonrpc::{JsonKind, Scanner, SyntaxError, unescape},
 };
 
 /// JSON that is not what was asked for.
@@ -85,8 +85,8 @@ pub(super) fn pick<const N: usize>(
 /// The text between the quotes of a string without escapes.
 fn plain<'a>(text: &'a str, span: Span, what: &'static str) -> Result<&'a str, ShapeError> {
     let raw = &text[span.range()];
-    match Kind::of(raw.as_bytes()) {
-        Kind::String => Ok(&raw[1..raw.len() - 1]),
+    match JsonKind::of(raw.as_bytes()) {
+        JsonKind::String => Ok(&raw[1..raw.len() - 1]),
         _ => Err(ShapeError::Not { what, expected: "a string" }),
     }
 }

@@ -2,7 +2,7 @@
 
 use alloy_primitives::{Address, B64, B256, Bloom, Bytes, U256, hex};
 
-use crate::jsonrpc::Kind;
+use crate::jsonrpc::JsonKind;
 
 /// A value as Ethereum's JSON-RPC writes it.
 pub(super) trait Value: PartialEq + Sized {
@@ -135,9 +135,9 @@ impl Value for Seconds {
     const WHAT: &'static str = "a time";
 
     fn read(raw: &str) -> Option<Self> {
-        match Kind::of(raw.as_bytes()) {
+        match JsonKind::of(raw.as_bytes()) {
             // Not `1e9`, nor `-0`: what is left is written in one way.
-            Kind::Number if raw.bytes().all(|digit| digit.is_ascii_digit()) => raw.parse().ok().map(Self),
+            JsonKind::Number if raw.bytes().all(|digit| digit.is_ascii_digit()) => raw.parse().ok().map(Self),
             _ => u64::read(raw).map(Self),
         }
     }
@@ -188,11 +188,11 @@ pub(super) fn shown(text: &str) -> String {
 
 /// A JSON value as it reads in a message.
 pub(super) fn shown_json(raw: &str) -> String {
-    match Kind::of(raw.as_bytes()) {
-        Kind::Object => "an object".to_owned(),
-        Kind::Array => "a list".to_owned(),
-        Kind::String => shown(raw.trim_matches('"')),
-        Kind::Null | Kind::Bool | Kind::Number => shown(raw),
+    match JsonKind::of(raw.as_bytes()) {
+        JsonKind::Object => "an object".to_owned(),
+        JsonKind::Array => "a list".to_owned(),
+        JsonKind::String => shown(raw.trim_matches('"')),
+        JsonKind::Null | JsonKind::Bool | JsonKind::Number => shown(raw),
     }
 }
 
