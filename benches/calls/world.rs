@@ -9,7 +9,7 @@ use alloy_primitives::{B256, TxHash};
 use bytes::Bytes;
 use holdfast::{
     config::Config,
-    devchain::{self, DevChain, Recorded},
+    devchain::{self, DevChain, RecordedCall},
 };
 use serde_json::{Value, json};
 use tokio::time::{self, Instant};
@@ -50,7 +50,7 @@ pub struct World {
 
 /// A call that the node received, and the block that its transaction was in then, if it names one that was in any.
 pub struct Received {
-    call: Recorded,
+    call: RecordedCall,
     block: Option<B256>,
 }
 
@@ -158,7 +158,7 @@ impl World {
 
     /// Notes what the node was asked, while it is as it was then.
     fn receive(&mut self) {
-        let block_of = |call: &Recorded| {
+        let block_of = |call: &RecordedCall| {
             let params: Value = serde_json::from_str(&call.params).ok()?;
             let name = params[0].as_str()?;
             let is_lone =

@@ -115,7 +115,7 @@ impl Asked {
     pub fn truth(&self, body: &str) -> Bytes {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         match runtime.block_on(self.chain.serve(body.to_owned().into())) {
-            holdfast::devchain::Served::Reply { body, .. } => body,
+            holdfast::devchain::NodeResponse::Reply { body, .. } => body,
             other => panic!("{other:?}"),
         }
     }

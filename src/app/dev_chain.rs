@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::StatusCode;
 
 use crate::{
-    devchain::{DevChain, Served},
+    devchain::{DevChain, NodeResponse},
     upstream::{InProcessNode, InProcessResponse, UpstreamError},
 };
 
@@ -17,11 +17,11 @@ const DRIP: usize = 16;
 impl InProcessNode for DevChain {
     async fn respond(&self, body: Bytes) -> Result<InProcessResponse, UpstreamError> {
         match self.serve(body).await {
-            Served::Hang => std::future::pending().await,
-            Served::Reset { .. } => Err(UpstreamError::Disconnected(Arc::from(Box::<
+            NodeResponse::Hang => std::future::pending().await,
+            NodeResponse::Reset { .. } => Err(UpstreamError::Disconnected(Arc::from(Box::<
                 dyn std::error::Error + Send + Sync,
             >::from("reset")))),
-            Served::Reply { status, headers, body, drip } => {
+            NodeResponse::Reply { status, headers, body, drip } => {
                 let pauses = u32::try_from(body.len() / DRIP).unwrap_or(u32::MAX);
                 tokio::time::sleep(drip.unwrap_or_default().saturating_mul(pauses)).await;
                 let seconds = headers.iter().find(|(name, _)| *name == "retry-after");

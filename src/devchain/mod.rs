@@ -44,14 +44,14 @@ mod tests;
 pub use self::{
     chain::{
         error::RpcError,
-        visibility::{Finality, Pruned},
+        visibility::{Pruned, TagTarget},
     },
     config::Config,
-    content::{accounts::Account, transactions::Kind},
+    content::{accounts::Account, transactions::TransactionKind},
     control::{
         handle::{BlockRef, DevChain},
-        record::Recorded,
+        record::RecordedCall,
     },
     faults::fault::{Fault, FaultBuilder, Lie},
-    node::{serve::Served, socket::DevNode},
+    node::{serve::NodeResponse, socket::DevNode},
 };

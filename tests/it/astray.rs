@@ -6,7 +6,7 @@ use alloy_eips::Encodable2718;
 use alloy_primitives::hex;
 use holdfast::{
     config::Config,
-    devchain::{DevChain, Fault, Finality, Lie, Pruned, Recorded},
+    devchain::{DevChain, Fault, Lie, Pruned, RecordedCall, TagTarget},
     upstream::{EndpointConfig, EndpointParts, Health, IdentityState, InProcessTransport},
 };
 use serde_json::{Value, json};
@@ -32,7 +32,7 @@ async fn head(program: &InMemory) -> Value {
 
 /// How often a node was asked for its head.
 fn heads(chain: &DevChain) -> usize {
-    let is_head = |call: &&Recorded| call.method == BLOCK_AT && call.params.contains("latest");
+    let is_head = |call: &&RecordedCall| call.method == BLOCK_AT && call.params.contains("latest");
     chain.calls().iter().filter(is_head).count()
 }
 
@@ -378,7 +378,7 @@ async fn history_that_the_first_has_forgotten_is_asked_of_the_second() {
         ("eth_getTransactionByBlockNumberAndIndex", json!(["0x9", "0x0"])),
         ("eth_getBlockReceipts", json!(["0xa"])),
     ];
-    for finality in [Finality::Trailing, Finality::Error, Finality::Null] {
+    for finality in [TagTarget::Trailing, TagTarget::Error, TagTarget::Null] {
         let forgetful = || {
             let (first, second) = twins();
             first.prune_below(50, Pruned::Null);

@@ -9,7 +9,7 @@ use alloy_primitives::{B256, hex};
 use futures_util::future::join_all;
 use holdfast::{
     config::Config,
-    devchain::{DevChain, Fault, Recorded},
+    devchain::{DevChain, Fault, RecordedCall},
 };
 use serde_json::{Value, json};
 use tokio::time::{self, Instant};
@@ -27,7 +27,7 @@ const POLL: Duration = Duration::from_millis(100);
 
 const STALENESS: Duration = Duration::from_secs(1);
 
-fn is_upkeep(call: &Recorded) -> bool {
+fn is_upkeep(call: &RecordedCall) -> bool {
     match call.method.as_str() {
         "eth_chainId" | "net_version" => true,
         // Clients get blocks cut out of whole ones; only upkeep asks for thin ones.
@@ -37,7 +37,7 @@ fn is_upkeep(call: &Recorded) -> bool {
 }
 
 /// What was asked on behalf of clients since the record was cleared, and how much upkeep there was.
-fn counted(chain: &DevChain) -> (Vec<Recorded>, usize) {
+fn counted(chain: &DevChain) -> (Vec<RecordedCall>, usize) {
     let (upkeep, content): (Vec<_>, Vec<_>) = chain.calls().into_iter().partition(is_upkeep);
     (content, upkeep.len())
 }

@@ -13,7 +13,7 @@ use std::{
 use bytes::Bytes;
 use holdfast::{
     config::Config,
-    devchain::{DevChain, Fault, Served},
+    devchain::{DevChain, Fault, NodeResponse},
     upstream::EndpointConfig,
     verify::Demand,
 };
@@ -85,7 +85,7 @@ impl GatedNode {
             self.gate.acquire().await.unwrap().forget();
         }
         match self.chain.serve(body).await {
-            Served::Reply { body, .. } => Ok(Response::new(Full::new(body))),
+            NodeResponse::Reply { body, .. } => Ok(Response::new(Full::new(body))),
             other => panic!("{other:?}"),
         }
     }

@@ -14,7 +14,7 @@ use holdfast::{
     budget::ByteBudget,
     cache::{Disk, DiskConfig, Tiers, tier::Tier},
     config::Config,
-    devchain::{self, DevChain, Fault, Finality, Lie, Pruned},
+    devchain::{self, DevChain, Fault, Lie, Pruned, TagTarget},
     upstream::{Calls, EndpointConfig, EndpointParts, InProcessTransport},
     verify::Demand,
 };
@@ -911,7 +911,7 @@ async fn count_above_the_head_is_the_nodes_answer() {
 async fn finalized_block_denied_by_a_high_head_is_an_alarm_after_15_s() {
     let (chain, program, hashes) = grown().await;
     chain.reorg(8, 200);
-    chain.set_finalized(Finality::Null);
+    chain.set_finalized(TagTarget::Null);
     chain.fail(Fault::Null).on(r#"eth_getBlockByNumber["0x12"*"#).times(12);
     for round in 0..20 {
         time::sleep(STALE).await;

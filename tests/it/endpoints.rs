@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use holdfast::{
     config::Config,
-    devchain::{DevChain, Fault, Lie, Recorded},
+    devchain::{DevChain, Fault, Lie, RecordedCall},
     upstream::{EndpointConfig, EndpointParts, Health, IdentityState, RateConfig},
 };
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ const SECOND: Option<&str> = Some("devchain 1");
 
 /// How often a node was asked for its head.
 fn heads(chain: &DevChain) -> usize {
-    let is_head = |call: &&Recorded| call.method == BLOCK_AT && call.params.contains("latest");
+    let is_head = |call: &&RecordedCall| call.method == BLOCK_AT && call.params.contains("latest");
     chain.calls().iter().filter(is_head).count()
 }
 

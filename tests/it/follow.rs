@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::{SinkExt, StreamExt};
 use holdfast::{
     config::Config,
-    devchain::{self, DevChain, Fault, Recorded},
+    devchain::{self, DevChain, Fault, RecordedCall},
     proxy::Follow,
     secret::Secret,
 };
@@ -185,7 +185,8 @@ async fn a_reorg_is_followed_block_by_block() {
 /// How often a whole block was asked for by its hash. Beside that, the view asks for headers.
 fn whole_blocks(chain: &DevChain) -> usize {
     let blocks = chain.calls();
-    let is_block = |call: &&Recorded| call.method == "eth_getBlockByHash" && call.params.ends_with("true]");
+    let is_block =
+        |call: &&RecordedCall| call.method == "eth_getBlockByHash" && call.params.ends_with("true]");
     blocks.iter().filter(is_block).count()
 }
 

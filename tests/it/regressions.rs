@@ -7,7 +7,7 @@ use alloy_eips::Encodable2718;
 use alloy_primitives::{B256, hex};
 use holdfast::{
     config::Config,
-    devchain::{self, DevChain, Fault, Finality, Lie, Pruned},
+    devchain::{self, DevChain, Fault, Lie, Pruned, TagTarget},
 };
 use serde_json::{Value, json};
 use tokio::time;
@@ -934,8 +934,8 @@ async fn a_null_by_hash_that_is_under_way_is_not_handed_to_those_who_come_later(
 #[tokio::test(start_paused = true)]
 async fn tags_that_a_node_does_not_have_cost_little_more_than_without_a_proxy() {
     let chain = upstream::devchain().blocks(3, 1).chain();
-    chain.set_finalized(Finality::Error);
-    chain.set_safe(Finality::Null);
+    chain.set_finalized(TagTarget::Error);
+    chain.set_safe(TagTarget::Null);
     let program = in_memory::program(&chain, &Config::default());
     assert_eq!(program.call("eth_blockNumber", json!([])).await.0, 200);
     chain.clear_calls();

@@ -96,7 +96,7 @@ async fn another_chain_than_the_pinned_one_is_refused_and_never_used() {
             ["eth_chainId", "net_version", "eth_getBlockByNumber"].contains(&method.as_str())
         })
     );
-    let genesis = |call: &holdfast::devchain::Recorded| call.params == r#"["0x0",false]"#;
+    let genesis = |call: &holdfast::devchain::RecordedCall| call.params == r#"["0x0",false]"#;
     assert!(node.calls().iter().filter(|call| call.method == "eth_getBlockByNumber").all(genesis));
 }
 

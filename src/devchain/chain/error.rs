@@ -1,6 +1,6 @@
 //! The error object of a JSON-RPC answer.
 
-use super::mempool::Refusal;
+use super::mempool::TxRefusal;
 
 /// An error as the node answers it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -57,8 +57,8 @@ impl RpcError {
     }
 }
 
-impl From<Refusal> for RpcError {
-    fn from(refusal: Refusal) -> Self {
+impl From<TxRefusal> for RpcError {
+    fn from(refusal: TxRefusal) -> Self {
         Self::server(refusal.to_string())
     }
 }

@@ -12,7 +12,7 @@ pub(in crate::devchain) struct Mempool {
 
 /// Why a transaction was not taken in, in geth's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(in crate::devchain) enum Refusal {
+pub(in crate::devchain) enum TxRefusal {
     #[error("already known")]
     AlreadyKnown,
     #[error("nonce too low: next nonce {next}, tx nonce {nonce}")]
@@ -46,13 +46,13 @@ impl Mempool {
     }
 
     /// Takes in a transaction sent by a client, as a node would with the state `world`.
-    pub(in crate::devchain) fn submit(&mut self, world: &World, tx: Tx) -> Result<(), Refusal> {
+    pub(in crate::devchain) fn submit(&mut self, world: &World, tx: Tx) -> Result<(), TxRefusal> {
         if self.get(*tx.tx_hash()).is_some() {
-            return Err(Refusal::AlreadyKnown);
+            return Err(TxRefusal::AlreadyKnown);
         }
         let (next, nonce) = (world.nonce(tx.signer()), tx.nonce());
         if nonce < next {
-            return Err(Refusal::NonceTooLow { next, nonce });
+            return Err(TxRefusal::NonceTooLow { next, nonce });
         }
         let rival = self.waiting.iter_mut().find(|it| it.signer() == tx.signer() && it.nonce() == nonce);
         match rival {
@@ -60,7 +60,7 @@ impl Mempool {
             Some(rival) => {
                 let bar = rival.max_fee_per_gas().saturating_mul(100 + PRICE_BUMP) / 100;
                 if tx.max_fee_per_gas() < bar {
-                    return Err(Refusal::Underpriced);
+                    return Err(TxRefusal::Underpriced);
                 }
                 *rival = tx;
             }

@@ -2,7 +2,7 @@
 
 use super::{
     filters::Filters,
-    mempool::{Mempool, Refusal},
+    mempool::{Mempool, TxRefusal},
     tree::Tree,
     visibility::Visibility,
 };
@@ -10,8 +10,8 @@ use crate::devchain::{
     config::Config,
     content::{
         accounts::Cast,
-        block::{Block, Rules},
-        transactions::{Forge, Kind, Nonces, Tx},
+        block::{Block, ChainRules},
+        transactions::{Forge, Nonces, TransactionKind, Tx},
     },
 };
 use alloy_consensus::{Transaction as _, TxEnvelope, transaction::SignerRecoverable};
@@ -21,7 +21,7 @@ use std::{collections::HashMap, sync::Arc};
 /// What stands behind the handle's lock.
 #[derive(Debug)]
 pub(in crate::devchain) struct State {
-    pub(in crate::devchain) rules: Rules,
+    pub(in crate::devchain) rules: ChainRules,
     pub(in crate::devchain) tree: Tree,
     pub(in crate::devchain) pool: Mempool,
     /// The part of the tree that clients see.
@@ -41,7 +41,7 @@ impl State {
     pub(in crate::devchain) fn new(config: Config) -> Self {
         let cast = Arc::new(Cast::new(config.seed));
         let forge = Forge::new(&config, Arc::clone(&cast));
-        let rules = Rules { config, cast };
+        let rules = ChainRules { config, cast };
         Self {
             tree: Tree::new(rules.root(0)),
             rules,
@@ -67,7 +67,7 @@ impl State {
     }
 
     /// Makes a transaction known, with its sender. Blobs are dropped: a block holds none.
-    pub(in crate::devchain) fn admit(&mut self, envelope: TxEnvelope) -> Result<Tx, Refusal> {
+    pub(in crate::devchain) fn admit(&mut self, envelope: TxEnvelope) -> Result<Tx, TxRefusal> {
         if let Some(known) = self.known.get(envelope.tx_hash()) {
             return Ok(Arc::clone(known));
         }
@@ -75,15 +75,15 @@ impl State {
             TxEnvelope::Eip4844(signed) => TxEnvelope::Eip4844(signed.map(|tx| tx.drop_sidecar())),
             other => other,
         };
-        let tx = envelope.try_into_recovered().map_err(|_| Refusal::InvalidSender)?;
+        let tx = envelope.try_into_recovered().map_err(|_| TxRefusal::InvalidSender)?;
         Ok(self.remember(Arc::new(tx)))
     }
 
     /// Takes a client's transaction into the mempool.
-    pub(in crate::devchain) fn submit(&mut self, envelope: TxEnvelope) -> Result<TxHash, Refusal> {
+    pub(in crate::devchain) fn submit(&mut self, envelope: TxEnvelope) -> Result<TxHash, TxRefusal> {
         let want = self.rules.config.chain_id;
         if let Some(have) = envelope.chain_id().filter(|have| *have != want) {
-            return Err(Refusal::WrongChain { have, want });
+            return Err(TxRefusal::WrongChain { have, want });
         }
         let tx = self.admit(envelope)?;
         let hash = *tx.tx_hash();
@@ -99,7 +99,7 @@ impl State {
     }
 
     /// Makes one transaction of a kind that fits into the next block.
-    pub(in crate::devchain) fn generate_kind(&mut self, kind: Kind) -> Tx {
+    pub(in crate::devchain) fn generate_kind(&mut self, kind: TransactionKind) -> Tx {
         let head = self.tree.head();
         let mut nonces = Nonces::after(&head.world, self.pool.transactions());
         let made = self.forge.make(kind, &mut nonces, head.next_prices());

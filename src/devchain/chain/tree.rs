@@ -11,11 +11,11 @@ pub(in crate::devchain) struct Tree {
     /// Indexed by number; never empty, since the genesis is always canonical.
     canonical: Vec<Arc<Block>>,
     /// Places of the transactions of the canonical branch, lowest first; a repeated transaction has several.
-    places: HashMap<TxHash, Vec<Place>>,
+    places: HashMap<TxHash, Vec<TxPlace>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct TxPlace {
     number: u64,
     index: usize,
 }
@@ -101,7 +101,7 @@ impl Tree {
 
     fn extend(&mut self, block: Arc<Block>) {
         for (index, tx) in block.transactions.iter().enumerate() {
-            let place = Place { number: block.number(), index };
+            let place = TxPlace { number: block.number(), index };
             self.places.entry(*tx.tx_hash()).or_default().push(place);
         }
         self.canonical.push(block);

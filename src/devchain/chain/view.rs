@@ -3,7 +3,7 @@
 use super::{
     error::RpcError,
     state::State,
-    visibility::{BlockId, Finality, Pruned},
+    visibility::{BlockId, Pruned, TagTarget},
 };
 use crate::devchain::content::block::Block;
 use alloy_primitives::{B256, TxHash};
@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 /// The chain as clients see it.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::devchain) struct View<'a> {
+pub(in crate::devchain) struct ClientView<'a> {
     pub(in crate::devchain) state: &'a State,
 }
 
-// === impl View ===
+// === impl ClientView ===
 
-impl<'a> View<'a> {
+impl<'a> ClientView<'a> {
     pub(in crate::devchain) const fn new(state: &'a State) -> Self {
         Self { state }
     }
@@ -52,12 +52,12 @@ impl<'a> View<'a> {
     }
 
     /// The number that `finalized` stands for, where it stands for one.
-    pub(in crate::devchain) fn final_number(&self, finality: Finality, distance: u64) -> Option<u64> {
+    pub(in crate::devchain) fn final_number(&self, finality: TagTarget, distance: u64) -> Option<u64> {
         let head = self.head().number();
         match finality {
-            Finality::Trailing => Some(head.saturating_sub(distance)),
-            Finality::At(number) => Some(number.min(head)),
-            Finality::Null | Finality::Error => None,
+            TagTarget::Trailing => Some(head.saturating_sub(distance)),
+            TagTarget::At(number) => Some(number.min(head)),
+            TagTarget::Null | TagTarget::Error => None,
         }
     }
 
@@ -83,10 +83,10 @@ impl<'a> View<'a> {
         }
     }
 
-    fn final_block(&self, tag: &str, mode: Finality, distance: u64) -> Result<Option<Arc<Block>>, RpcError> {
+    fn final_block(&self, tag: &str, mode: TagTarget, distance: u64) -> Result<Option<Arc<Block>>, RpcError> {
         match self.final_number(mode, distance) {
             Some(number) => self.by_number(number),
-            None if mode == Finality::Error => Err(RpcError::server(format!("{tag} block not found"))),
+            None if mode == TagTarget::Error => Err(RpcError::server(format!("{tag} block not found"))),
             None => Ok(None),
         }
     }

@@ -4,7 +4,7 @@ use alloy_primitives::B256;
 
 /// What the tag `safe` or `finalized` stands for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Finality {
+pub enum TagTarget {
     /// The block at the config's distance from the head, or the genesis while the chain is shorter.
     #[default]
     Trailing,
@@ -42,20 +42,20 @@ pub(in crate::devchain) enum BlockId {
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::devchain) struct Visibility {
     pub(in crate::devchain) lag: u64,
-    pub(in crate::devchain) safe: Finality,
-    pub(in crate::devchain) finalized: Finality,
+    pub(in crate::devchain) safe: TagTarget,
+    pub(in crate::devchain) finalized: TagTarget,
     pub(in crate::devchain) pruned: Option<(u64, Pruned)>,
 }
 
-// === impl Finality ===
+// === impl TagTarget ===
 
-impl From<u64> for Finality {
+impl From<u64> for TagTarget {
     fn from(number: u64) -> Self {
         Self::At(number)
     }
 }
 
-impl From<Option<u64>> for Finality {
+impl From<Option<u64>> for TagTarget {
     fn from(number: Option<u64>) -> Self {
         number.map_or(Self::Trailing, Self::At)
     }

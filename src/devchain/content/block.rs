@@ -4,7 +4,7 @@ use super::{
     accounts::{Account, Cast},
     dice::{Dice, digest},
     draft::Prices,
-    execute::{Env, Outcome, execute},
+    execute::{Env, TxOutcome, execute},
     render::{List, Rendered, json},
     transactions::{BLOBS, Tx},
     world::World,
@@ -30,7 +30,7 @@ use std::sync::Arc;
 pub(in crate::devchain) struct Block {
     pub(in crate::devchain) header: Sealed<Header>,
     pub(in crate::devchain) transactions: Vec<Tx>,
-    pub(in crate::devchain) outcomes: Vec<Outcome>,
+    pub(in crate::devchain) outcomes: Vec<TxOutcome>,
     pub(in crate::devchain) withdrawals: Withdrawals,
     /// The state after the block.
     pub(in crate::devchain) world: World,
@@ -42,7 +42,7 @@ const NO_TRANSACTIONS: &str = r#""transactions":[]"#;
 
 /// What all blocks of a chain are built by.
 #[derive(Clone, Debug)]
-pub(in crate::devchain) struct Rules {
+pub(in crate::devchain) struct ChainRules {
     pub(in crate::devchain) config: Config,
     pub(in crate::devchain) cast: Arc<Cast>,
 }
@@ -59,9 +59,9 @@ const FIRST_BASE_FEE: u64 = 1_000_000_000;
 /// The first blocks' excess blob gas: a blob price of a few hundred wei instead of the dull minimum of 1.
 const FIRST_EXCESS_BLOB_GAS: u64 = 30_000_000;
 
-// === impl Rules ===
+// === impl ChainRules ===
 
-impl Rules {
+impl ChainRules {
     /// A block without a known parent, as a chain's genesis is.
     ///
     /// Its number is 0 there. A lie needs blocks of a chain that nobody has, at any height.
@@ -142,7 +142,7 @@ impl Rules {
             blob_fee: header.blob_fee(BLOBS).unwrap_or_default(),
             beneficiary: header.beneficiary,
         };
-        let mut outcomes: Vec<Outcome> = Vec::with_capacity(txs.len());
+        let mut outcomes: Vec<TxOutcome> = Vec::with_capacity(txs.len());
         for tx in &txs {
             let outcome = execute(&mut world, &env, tx, header.gas_used);
             header.gas_used += outcome.gas_used;

@@ -23,7 +23,7 @@ pub(in crate::devchain) struct Env {
 
 /// What came of a transaction: the receipt as consensus has it, and what the RPC adds to it.
 #[derive(Clone, Debug)]
-pub(in crate::devchain) struct Outcome {
+pub(in crate::devchain) struct TxOutcome {
     pub(in crate::devchain) receipt: ReceiptEnvelope,
     pub(in crate::devchain) gas_used: u64,
     pub(in crate::devchain) gas_price: u128,
@@ -36,7 +36,7 @@ const DELEGATION: [u8; 3] = [0xef, 0x01, 0x00];
 /// Executes `tx` after transactions that used `gas_before` in the same block.
 ///
 /// Never refuses: a nonce already used, an empty purse or a price below the base fee change nothing.
-pub(in crate::devchain) fn execute(world: &mut World, env: &Env, tx: &Tx, gas_before: u64) -> Outcome {
+pub(in crate::devchain) fn execute(world: &mut World, env: &Env, tx: &Tx, gas_before: u64) -> TxOutcome {
     let sender = tx.signer();
     let created = tx.is_create().then(|| sender.create(tx.nonce()));
     let runs_code = tx.to().is_none_or(|to| world.has_code(to));
@@ -69,7 +69,7 @@ pub(in crate::devchain) fn execute(world: &mut World, env: &Env, tx: &Tx, gas_be
     let receipt =
         Receipt { status: Eip658Value::Eip658(!fails), cumulative_gas_used: gas_before + gas_used, logs };
     let receipt = ReceiptEnvelope::from_typed(tx.tx_type(), receipt.with_bloom());
-    Outcome { receipt, gas_used, gas_price, created }
+    TxOutcome { receipt, gas_used, gas_price, created }
 }
 
 /// Up to four logs of up to four topics. The number of the block is in the data, so a transaction that

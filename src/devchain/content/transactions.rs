@@ -22,7 +22,7 @@ pub(in crate::devchain) type Tx = Arc<Recovered<TxEnvelope>>;
 
 /// The kinds of transactions that are generated, in turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum TransactionKind {
     /// Type 0 with a chain id in its signature (EIP-155).
     Legacy,
     /// Type 0 as signed before EIP-155: no chain id, valid on every chain.
@@ -69,9 +69,9 @@ const BLOB_PRICE_CEILING: u128 = 1_000_000_000;
 /// (EIP-6780), which keeps the toy state small however many are created.
 const INIT_CODE: Bytes = bytes!("33ff");
 
-// === impl Kind ===
+// === impl TransactionKind ===
 
-impl Kind {
+impl TransactionKind {
     /// Every kind, in the order in which they are generated.
     pub const ALL: [Self; 7] = [
         Self::Legacy,
@@ -128,10 +128,11 @@ impl Forge {
         let mut blobs: u64 = before.iter().filter_map(|tx| tx.blob_count()).sum();
         (0..count)
             .map(|_| {
-                let mut kind = Kind::ALL[(self.made % Kind::ALL.len() as u64) as usize];
+                let mut kind = TransactionKind::ALL[(self.made % TransactionKind::ALL.len() as u64) as usize];
                 let room = BLOBS.max_blob_count.saturating_sub(blobs);
-                if kind == Kind::Blob && (room < MAX_BLOBS || prices.blob_gas > BLOB_PRICE_CEILING) {
-                    kind = Kind::DynamicFee;
+                if kind == TransactionKind::Blob && (room < MAX_BLOBS || prices.blob_gas > BLOB_PRICE_CEILING)
+                {
+                    kind = TransactionKind::DynamicFee;
                 }
                 let tx = self.make(kind, &mut nonces, prices);
                 blobs += tx.blob_count().unwrap_or(0);
@@ -141,7 +142,12 @@ impl Forge {
     }
 
     /// Makes one transaction of a kind.
-    pub(in crate::devchain) fn make(&mut self, kind: Kind, nonces: &mut Nonces<'_>, prices: Prices) -> Tx {
+    pub(in crate::devchain) fn make(
+        &mut self,
+        kind: TransactionKind,
+        nonces: &mut Nonces<'_>,
+        prices: Prices,
+    ) -> Tx {
         let cast = Arc::clone(&self.cast);
         let sender = &cast.senders[(self.made % cast.senders.len() as u64) as usize];
         let mut dice = Dice::new(self.seed, "transaction", self.made);
@@ -149,26 +155,26 @@ impl Forge {
 
         let draft = Draft::throw(&mut dice, &cast, prices, nonces.take(sender.address()));
         let envelope: TxEnvelope = match kind {
-            Kind::Legacy => sign(draft.legacy(Some(self.chain_id)), sender).into(),
-            Kind::Unprotected => sign(draft.legacy(None), sender).into(),
-            Kind::AccessList => {
+            TransactionKind::Legacy => sign(draft.legacy(Some(self.chain_id)), sender).into(),
+            TransactionKind::Unprotected => sign(draft.legacy(None), sender).into(),
+            TransactionKind::AccessList => {
                 let list = access_list(&mut dice, &cast);
                 sign(draft.access_list(self.chain_id, list), sender).into()
             }
-            Kind::DynamicFee => {
+            TransactionKind::DynamicFee => {
                 let list = if dice.one_in(3) { access_list(&mut dice, &cast) } else { AccessList::default() };
                 sign(draft.dynamic_fee(self.chain_id, list), sender).into()
             }
-            Kind::Create => {
+            TransactionKind::Create => {
                 let call = draft.dynamic_fee(self.chain_id, AccessList::default());
                 let create = TxEip1559 { to: TxKind::Create, value: U256::ZERO, input: INIT_CODE, ..call };
                 sign(create, sender).into()
             }
-            Kind::Blob => {
+            TransactionKind::Blob => {
                 let blob = draft.blob(self.chain_id, blob_hashes(&mut dice), prices);
                 TxEnvelope::Eip4844(sign(TxEip4844Variant::TxEip4844(blob), sender))
             }
-            Kind::SetCode => {
+            TransactionKind::SetCode => {
                 let authorizations = self.authorizations(&mut dice, nonces);
                 sign(draft.set_code(self.chain_id, authorizations), sender).into()
             }

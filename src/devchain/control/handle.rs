@@ -1,16 +1,16 @@
 //! The handle by which tests and tools drive the chain.
 
-use super::record::Record;
+use super::record::CallLog;
 use crate::devchain::{
     chain::{
         error::RpcError,
         state::State,
-        visibility::{Finality, Pruned},
+        visibility::{Pruned, TagTarget},
     },
     config::Config,
     content::{
         block::Block,
-        transactions::{Kind, Tx},
+        transactions::{TransactionKind, Tx},
     },
     faults::fault::{Fault, FaultBuilder, Faults},
 };
@@ -42,7 +42,7 @@ pub struct DevChain {
 pub(in crate::devchain) struct Shared {
     pub(in crate::devchain) state: Mutex<State>,
     pub(in crate::devchain) faults: Mutex<Faults>,
-    pub(in crate::devchain) record: Mutex<Record>,
+    pub(in crate::devchain) record: Mutex<CallLog>,
     head: watch::Sender<BlockRef>,
 }
 
@@ -67,7 +67,7 @@ impl fmt::Debug for DevChain {
 impl DevChain {
     /// A chain with nothing but a genesis.
     pub fn new(config: Config) -> Self {
-        let record = Mutex::new(Record::new(config.keep_calls));
+        let record = Mutex::new(CallLog::new(config.keep_calls));
         let state = State::new(config);
         let head = watch::Sender::new(BlockRef::from(state.tree.head().as_ref()));
         let shared = Shared { state: Mutex::new(state), faults: Mutex::default(), record, head };
@@ -114,7 +114,7 @@ impl DevChain {
     }
 
     /// Makes one transaction of a kind; see [`DevChain::generate`].
-    pub fn generate_kind(&self, kind: Kind) -> TxEnvelope {
+    pub fn generate_kind(&self, kind: TransactionKind) -> TxEnvelope {
         self.shared.state.lock().generate_kind(kind).inner().clone()
     }
 
@@ -144,13 +144,13 @@ impl DevChain {
         self.shared.state.lock().visibility.lag = blocks;
     }
 
-    /// Decides what `finalized` stands for: a number, `None` for the usual distance, or a [`Finality`].
-    pub fn set_finalized(&self, finality: impl Into<Finality>) {
+    /// Decides what `finalized` stands for: a number, `None` for the usual distance, or a [`TagTarget`].
+    pub fn set_finalized(&self, finality: impl Into<TagTarget>) {
         self.shared.state.lock().visibility.finalized = finality.into();
     }
 
     /// Decides what `safe` stands for; see [`DevChain::set_finalized`].
-    pub fn set_safe(&self, finality: impl Into<Finality>) {
+    pub fn set_safe(&self, finality: impl Into<TagTarget>) {
         self.shared.state.lock().visibility.safe = finality.into();
     }
 

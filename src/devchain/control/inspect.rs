@@ -2,10 +2,10 @@
 
 use super::{
     handle::{BlockRef, DevChain},
-    record::Recorded,
+    record::RecordedCall,
 };
 use crate::devchain::{
-    chain::{error::RpcError, view::View, visibility::BlockId},
+    chain::{error::RpcError, view::ClientView, visibility::BlockId},
     config::Config,
     content::{accounts::Account, render::json},
     rpc::methods::call,
@@ -81,13 +81,14 @@ impl DevChain {
     /// The number that `finalized` stands for with clients, if it stands for one.
     pub fn finalized(&self) -> Option<u64> {
         let state = self.shared.state.lock();
-        View::new(&state).final_number(state.visibility.finalized, state.rules.config.finalized_distance)
+        ClientView::new(&state)
+            .final_number(state.visibility.finalized, state.rules.config.finalized_distance)
     }
 
     /// The number that `safe` stands for with clients, if it stands for one.
     pub fn safe(&self) -> Option<u64> {
         let state = self.shared.state.lock();
-        View::new(&state).final_number(state.visibility.safe, state.rules.config.safe_distance)
+        ClientView::new(&state).final_number(state.visibility.safe, state.rules.config.safe_distance)
     }
 
     /// Any block as JSON, with whole transactions or with their hashes.
@@ -130,7 +131,7 @@ impl DevChain {
 
     /// The hash of the block that `finalized` stands for with clients.
     pub fn finalized_hash(&self) -> Option<B256> {
-        View::new(&self.shared.state.lock())
+        ClientView::new(&self.shared.state.lock())
             .block(BlockId::Finalized)
             .ok()
             .flatten()
@@ -141,7 +142,7 @@ impl DevChain {
 /// What the node was asked through [`DevChain::serve`].
 impl DevChain {
     /// The calls received, oldest first: the newest [`Config::keep_calls`] of them.
-    pub fn calls(&self) -> Vec<Recorded> {
+    pub fn calls(&self) -> Vec<RecordedCall> {
         self.shared.record.lock().calls()
     }
 

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 /// One call that the node received.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recorded {
+pub struct RecordedCall {
     /// The method, unescaped.
     pub method: String,
     /// The params as they were sent; empty if there were none.
@@ -15,9 +15,9 @@ pub struct Recorded {
 
 /// The calls received: the newest of them whole, all of them counted.
 #[derive(Debug)]
-pub(in crate::devchain) struct Record {
+pub(in crate::devchain) struct CallLog {
     keep: usize,
-    calls: VecDeque<Recorded>,
+    calls: VecDeque<RecordedCall>,
     counts: HashMap<String, u64>,
     requests: u64,
     lies: u64,
@@ -25,9 +25,9 @@ pub(in crate::devchain) struct Record {
     most_at_once: usize,
 }
 
-// === impl Record ===
+// === impl CallLog ===
 
-impl Record {
+impl CallLog {
     pub(in crate::devchain) fn new(keep: usize) -> Self {
         Self {
             keep,
@@ -64,10 +64,10 @@ impl Record {
         if self.calls.len() == self.keep {
             self.calls.pop_front();
         }
-        self.calls.push_back(Recorded { method: method.to_owned(), params: params.to_owned(), request });
+        self.calls.push_back(RecordedCall { method: method.to_owned(), params: params.to_owned(), request });
     }
 
-    pub(in crate::devchain) fn calls(&self) -> Vec<Recorded> {
+    pub(in crate::devchain) fn calls(&self) -> Vec<RecordedCall> {
         self.calls.iter().cloned().collect()
     }
 

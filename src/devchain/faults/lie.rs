@@ -10,7 +10,7 @@ use crate::devchain::{
     config::Config,
     content::{
         accounts::Cast,
-        block::{Block, Rules},
+        block::{Block, ChainRules},
         render::json,
         transactions::Forge,
     },
@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 /// What a result is, told by its members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Shape {
+enum AnswerShape {
     Block,
     Transaction,
     Receipt,
@@ -33,7 +33,7 @@ enum Shape {
 /// A truth, about to be bent.
 struct Teller<'a> {
     state: &'a State,
-    shape: Shape,
+    shape: AnswerShape,
     full: bool,
     value: Value,
 }
@@ -52,7 +52,7 @@ pub(in crate::devchain) fn tell(state: &State, lie: &Lie, truth: &Bytes, full: b
     if value.is_null() {
         return truth.clone();
     }
-    let teller = Teller { state, shape: Shape::of(&value), full, value };
+    let teller = Teller { state, shape: AnswerShape::of(&value), full, value };
     let told = match lie {
         Lie::WrongHash => teller.another(),
         Lie::EmptiedTransactions => teller.emptied(),
@@ -98,9 +98,9 @@ fn change_everywhere(value: &mut Value, name: &str, changed: &Value) {
     }
 }
 
-// === impl Shape ===
+// === impl AnswerShape ===
 
-impl Shape {
+impl AnswerShape {
     fn of(value: &Value) -> Self {
         let has = |member| value.get(member).is_some();
         match value {
@@ -120,7 +120,7 @@ impl Teller<'_> {
     fn another(&self) -> Option<Bytes> {
         let block = self.block()?;
         let beside = match self.shape {
-            Shape::Transaction | Shape::Receipt => self.neighbour_in(&block),
+            AnswerShape::Transaction | AnswerShape::Receipt => self.neighbour_in(&block),
             _ => None,
         };
         let neighbour = || {
@@ -134,20 +134,20 @@ impl Teller<'_> {
 
     fn emptied(&self) -> Option<Bytes> {
         match self.shape {
-            Shape::Block => {
+            AnswerShape::Block => {
                 let mut block = self.value.clone();
                 block["transactions"] = Value::Array(Vec::new());
                 Some(json(&block).into())
             }
-            Shape::Receipts => Some(Bytes::from_static(b"[]")),
+            AnswerShape::Receipts => Some(Bytes::from_static(b"[]")),
             _ => None,
         }
     }
 
     fn other_receipt(&self) -> Option<Bytes> {
         match self.shape {
-            Shape::Receipt => self.another(),
-            Shape::Receipts => {
+            AnswerShape::Receipt => self.another(),
+            AnswerShape::Receipts => {
                 let mut receipts = self.value.clone();
                 let other = self.foreign_block().receipt_json(0)?;
                 *receipts.get_mut(0)? = serde_json::from_slice(&other).ok()?;
@@ -160,14 +160,14 @@ impl Teller<'_> {
     fn orphaned_receipt(&self) -> Option<Bytes> {
         let orphans = self.state.tree.orphans();
         match self.shape {
-            Shape::Receipt => {
+            AnswerShape::Receipt => {
                 let tx: TxHash = self.member("transactionHash")?;
                 orphans.iter().find_map(|orphan| {
                     let index = orphan.transactions.iter().position(|it| *it.tx_hash() == tx)?;
                     orphan.receipt_json(index)
                 })
             }
-            Shape::Receipts => {
+            AnswerShape::Receipts => {
                 let number = self.block()?.number();
                 orphans.iter().find(|orphan| orphan.number() == number).map(|orphan| orphan.receipts_json())
             }
@@ -176,7 +176,7 @@ impl Teller<'_> {
     }
 
     fn misplaced(&self, orphan: bool) -> Option<Bytes> {
-        if !matches!(self.shape, Shape::Transaction | Shape::Receipt) {
+        if !matches!(self.shape, AnswerShape::Transaction | AnswerShape::Receipt) {
             return None;
         }
         let block = self.block()?;
@@ -217,20 +217,22 @@ impl Teller<'_> {
     /// What `block` has to offer in the shape of the truth.
     fn cut(&self, block: &Block, index: usize) -> Option<Bytes> {
         match self.shape {
-            Shape::Block if self.full => Some(block.full_json()),
-            Shape::Block => Some(block.hashes_json()),
-            Shape::Transaction => block.transaction_json(index),
-            Shape::Receipt => block.receipt_json(index),
-            Shape::Receipts => Some(block.receipts_json()),
-            Shape::Other => None,
+            AnswerShape::Block if self.full => Some(block.full_json()),
+            AnswerShape::Block => Some(block.hashes_json()),
+            AnswerShape::Transaction => block.transaction_json(index),
+            AnswerShape::Receipt => block.receipt_json(index),
+            AnswerShape::Receipts => Some(block.receipts_json()),
+            AnswerShape::Other => None,
         }
     }
 
     /// The block that the truth is, or is from.
     fn block(&self) -> Option<Arc<Block>> {
         let hash: B256 = match self.shape {
-            Shape::Block => self.member("hash"),
-            Shape::Receipts => serde_json::from_value(self.value.get(0)?.get("blockHash")?.clone()).ok(),
+            AnswerShape::Block => self.member("hash"),
+            AnswerShape::Receipts => {
+                serde_json::from_value(self.value.get(0)?.get("blockHash")?.clone()).ok()
+            }
             _ => self.member("blockHash"),
         }?;
         self.state.tree.get(hash).cloned()
@@ -243,7 +245,7 @@ impl Teller<'_> {
         let config = Config { chain_id: ours.chain_id.wrapping_add(1), seed: !ours.seed, ..ours.clone() };
         let cast = Arc::new(Cast::new(config.seed));
         let mut forge = Forge::new(&config, Arc::clone(&cast));
-        let rules = Rules { config, cast };
+        let rules = ChainRules { config, cast };
         let Some(parent) = number.checked_sub(1).map(|number| rules.root(number)) else {
             return rules.root(0);
         };

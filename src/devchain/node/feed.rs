@@ -1,13 +1,13 @@
 //! The development chain on a WebSocket: calls, and subscriptions to `newHeads`.
 
-use super::serve::Served;
+use super::serve::NodeResponse;
 use crate::devchain::{
     chain::error::RpcError,
     content::block::Block,
     control::handle::{BlockRef, DevChain},
     rpc::{
         args::Args,
-        envelope::{Entry, Packet, Reply},
+        envelope::{RpcEntry, RpcPacket, RpcReply},
     },
 };
 use bytes::Bytes;
@@ -77,7 +77,8 @@ impl Connection {
 
     async fn answer(&mut self, text: &str) -> Option<()> {
         let body = Bytes::copy_from_slice(text.as_bytes());
-        let Served::Reply { status: 200, body: reply, .. } = self.chain.serve(body.clone()).await else {
+        let NodeResponse::Reply { status: 200, body: reply, .. } = self.chain.serve(body.clone()).await
+        else {
             // There is no status on a socket: whatever else was to happen, it ends.
             return None;
         };
@@ -90,11 +91,12 @@ impl Connection {
 
     /// The reply to a call that only a socket has, unless a fault has struck it.
     fn subscribe(&mut self, body: &[u8], reply: &Bytes) -> Option<Bytes> {
-        let Ok(Packet::One(Entry::Call { id: id @ Some(_), method, params })) = Packet::parse(body) else {
+        let Ok(RpcPacket::One(RpcEntry::Call { id: id @ Some(_), method, params })) = RpcPacket::parse(body)
+        else {
             return None;
         };
         // What the chain has no method for, as long as nobody made it say something else.
-        if *reply != Reply::new(id, Err(RpcError::method_not_found(&method))).to_bytes() {
+        if *reply != RpcReply::new(id, Err(RpcError::method_not_found(&method))).to_bytes() {
             return None;
         }
         let outcome = match method.as_str() {
@@ -102,7 +104,7 @@ impl Connection {
             "eth_unsubscribe" => self.end(params),
             _ => return None,
         };
-        Some(Reply::new(id, outcome).to_bytes())
+        Some(RpcReply::new(id, outcome).to_bytes())
     }
 
     fn begin(&mut self, params: Option<&RawValue>) -> Result<Bytes, RpcError> {

@@ -9,7 +9,7 @@ use crate::devchain::{
     },
     rpc::{
         args::Args,
-        envelope::{Entry, Packet, Reply, batch},
+        envelope::{RpcEntry, RpcPacket, RpcReply, batch},
         methods::call,
     },
 };
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// What the node does with an HTTP request. Whoever owns the connection carries it out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Served {
+pub enum NodeResponse {
     /// Answers.
     Reply {
         /// The HTTP status.
@@ -42,7 +42,7 @@ pub enum Served {
 
 /// One entry of a packet and what strikes it.
 struct Job<'a> {
-    entry: &'a Entry<'a>,
+    entry: &'a RpcEntry<'a>,
     struck: Struck,
 }
 
@@ -51,9 +51,9 @@ struct Working<'a>(&'a DevChain);
 
 const GARBAGE: &[u8] = b"upstream connect error or disconnect/reset before headers";
 
-// === impl Served ===
+// === impl NodeResponse ===
 
-impl Served {
+impl NodeResponse {
     fn json(body: Bytes) -> Self {
         Self::page(200, "application/json", body)
     }
@@ -77,12 +77,12 @@ impl DevChain {
     /// Answers an HTTP request with this body: records its calls, lets faults strike, waits where they say so.
     ///
     /// Any bytes may come in; what is wrong with them is answered as geth would.
-    pub async fn serve(&self, body: Bytes) -> Served {
+    pub async fn serve(&self, body: Bytes) -> NodeResponse {
         let request = self.shared.record.lock().begin();
         let _working = Working(self);
-        let packet = match Packet::parse(&body) {
+        let packet = match RpcPacket::parse(&body) {
             Ok(packet) => packet,
-            Err(error) => return Served::json(Reply::new(None, Err(error)).to_bytes()),
+            Err(error) => return NodeResponse::json(RpcReply::new(None, Err(error)).to_bytes()),
         };
         let jobs: Vec<Job<'_>> = packet.entries().iter().map(|entry| self.receive(entry, request)).collect();
         // In a batch the longest wait holds for all.
@@ -95,12 +95,12 @@ impl DevChain {
         let body = match transport {
             Some(fault) if fault.spares_the_call() => Bytes::new(),
             _ => {
-                let replies: Vec<Reply> = jobs.iter().filter_map(|job| self.reply(job)).collect();
+                let replies: Vec<RpcReply> = jobs.iter().filter_map(|job| self.reply(job)).collect();
                 match (&packet, replies.as_slice()) {
                     // Notifications are answered by nothing.
                     (_, []) => Bytes::new(),
-                    (Packet::One(_), [reply, ..]) => reply.to_bytes(),
-                    (Packet::Many(_), replies) => batch(replies),
+                    (RpcPacket::One(_), [reply, ..]) => reply.to_bytes(),
+                    (RpcPacket::Many(_), replies) => batch(replies),
                 }
             }
         };
@@ -109,31 +109,31 @@ impl DevChain {
     }
 
     /// Notes a call and uses up the faults that strike it.
-    fn receive<'a>(&self, entry: &'a Entry<'a>, request: u64) -> Job<'a> {
+    fn receive<'a>(&self, entry: &'a RpcEntry<'a>, request: u64) -> Job<'a> {
         let struck = match entry {
-            Entry::Call { method, params, .. } => {
+            RpcEntry::Call { method, params, .. } => {
                 let params = params.map_or("", RawValue::get);
                 self.shared.record.lock().call(request, method, params);
                 self.shared.faults.lock().strike(method, params)
             }
-            Entry::Invalid { .. } => Struck::default(),
+            RpcEntry::Invalid { .. } => Struck::default(),
         };
         Job { entry, struck }
     }
 
     /// The reply to one entry, with the faults of content that strike it; none to a notification.
-    fn reply(&self, job: &Job<'_>) -> Option<Reply> {
+    fn reply(&self, job: &Job<'_>) -> Option<RpcReply> {
         let (id, method, params) = match job.entry {
-            Entry::Call { id, method, params } => ((*id)?, method, *params),
-            Entry::Invalid { id } => {
-                return Some(Reply::new(*id, Err(RpcError::invalid_request("invalid request"))));
+            RpcEntry::Call { id, method, params } => ((*id)?, method, *params),
+            RpcEntry::Invalid { id } => {
+                return Some(RpcReply::new(*id, Err(RpcError::invalid_request("invalid request"))));
             }
         };
         let outcome = match &job.struck.failure {
             Some(Fault::Error { code, message }) => Err(RpcError::new(*code, message.clone())),
             _ => call(&mut self.shared.state.lock(), method, params),
         };
-        let mut reply = Reply::new(Some(id), outcome);
+        let mut reply = RpcReply::new(Some(id), outcome);
         match &job.struck.failure {
             Some(Fault::Null) => reply.outcome = Ok(Bytes::from_static(b"null")),
             Some(Fault::WrongId) => reply.id = wrong_id(&reply.id),
@@ -160,35 +160,40 @@ async fn pause(wait: Option<Duration>) {
 }
 
 /// Sends a body on its way, or whatever the fault makes of it.
-fn dispatch(fault: Option<&Fault>, body: Bytes) -> Served {
+fn dispatch(fault: Option<&Fault>, body: Bytes) -> NodeResponse {
     let half = body.slice(..body.len() / 2);
     match fault {
-        Some(Fault::Hang) => Served::Hang,
-        Some(Fault::Reset) => Served::Reset { sent: Bytes::new() },
-        Some(Fault::ResetMidBody) => Served::Reset { sent: half },
-        Some(Fault::Truncated) => Served::json(half),
-        Some(Fault::Garbage) => Served::page(200, "text/plain", Bytes::from_static(GARBAGE)),
+        Some(Fault::Hang) => NodeResponse::Hang,
+        Some(Fault::Reset) => NodeResponse::Reset { sent: Bytes::new() },
+        Some(Fault::ResetMidBody) => NodeResponse::Reset { sent: half },
+        Some(Fault::Truncated) => NodeResponse::json(half),
+        Some(Fault::Garbage) => NodeResponse::page(200, "text/plain", Bytes::from_static(GARBAGE)),
         Some(Fault::Status(status)) => {
             let page =
                 format!("<html><head><title>{status}</title></head><body><h1>{status}</h1></body></html>");
-            Served::page(*status, "text/html", page.into())
+            NodeResponse::page(*status, "text/html", page.into())
         }
         Some(Fault::Refused { status, code, message }) => {
-            let error = Reply::new(None, Err(RpcError::new(*code, message.clone())));
-            Served::page(*status, "application/json", error.to_bytes())
+            let error = RpcReply::new(None, Err(RpcError::new(*code, message.clone())));
+            NodeResponse::page(*status, "application/json", error.to_bytes())
         }
         Some(Fault::RateLimited { retry_after }) => {
             let mut headers = vec![("content-type", "text/plain".to_owned())];
             headers.extend(retry_after.map(|seconds| ("retry-after", seconds.to_string())));
-            Served::Reply { status: 429, headers, body: Bytes::from_static(b"too many requests"), drip: None }
+            NodeResponse::Reply {
+                status: 429,
+                headers,
+                body: Bytes::from_static(b"too many requests"),
+                drip: None,
+            }
         }
-        Some(Fault::Drip(pause)) => Served::Reply {
+        Some(Fault::Drip(pause)) => NodeResponse::Reply {
             status: 200,
             headers: vec![("content-type", "application/json".to_owned())],
             body,
             drip: Some(*pause),
         },
-        _ => Served::json(body),
+        _ => NodeResponse::json(body),
     }
 }
 

@@ -18,7 +18,7 @@ use tokio::{
 };
 use tower::service_fn;
 
-use super::{feed, serve::Served};
+use super::{feed, serve::NodeResponse};
 use crate::devchain::control::handle::DevChain;
 use crate::listen::{self, BindError, Listener};
 
@@ -102,13 +102,13 @@ where
     Box::pin(async move {
         let body = request.into_body().collect().await.map_err(|_| Reset)?.to_bytes();
         match chain.serve(body).await {
-            Served::Hang => std::future::pending().await,
-            Served::Reset { sent } if sent.is_empty() => Err(Reset),
-            Served::Reset { sent } => {
+            NodeResponse::Hang => std::future::pending().await,
+            NodeResponse::Reset { sent } if sent.is_empty() => Err(Reset),
+            NodeResponse::Reset { sent } => {
                 let broken = stream::iter([Ok(Frame::data(sent)), Err(Reset)]);
                 Ok(Response::new(StreamBody::new(broken.boxed())))
             }
-            Served::Reply { status, headers, body, drip } => {
+            NodeResponse::Reply { status, headers, body, drip } => {
                 let pieces = pieces(body, drip);
                 let mut response = Response::new(StreamBody::new(pieces));
                 *response.status_mut() = StatusCode::from_u16(status).map_err(|_| Reset)?;

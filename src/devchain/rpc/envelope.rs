@@ -7,14 +7,14 @@ use serde_json::{json, value::RawValue};
 
 /// What an HTTP request asks.
 #[derive(Debug)]
-pub(in crate::devchain) enum Packet<'a> {
-    One(Entry<'a>),
-    Many(Vec<Entry<'a>>),
+pub(in crate::devchain) enum RpcPacket<'a> {
+    One(RpcEntry<'a>),
+    Many(Vec<RpcEntry<'a>>),
 }
 
 /// One request.
 #[derive(Clone, Debug)]
-pub(in crate::devchain) enum Entry<'a> {
+pub(in crate::devchain) enum RpcEntry<'a> {
     /// A call; without an id it is a notification and gets no reply.
     Call { id: Option<&'a RawValue>, method: String, params: Option<&'a RawValue> },
     /// JSON that is no request, and its id if that at least can be told.
@@ -23,7 +23,7 @@ pub(in crate::devchain) enum Entry<'a> {
 
 /// One reply.
 #[derive(Clone, Debug)]
-pub(in crate::devchain) struct Reply {
+pub(in crate::devchain) struct RpcReply {
     /// The id as it was sent, as JSON text.
     pub(in crate::devchain) id: String,
     pub(in crate::devchain) outcome: Result<Bytes, RpcError>,
@@ -39,24 +39,24 @@ struct Wire<'a> {
     params: Option<&'a RawValue>,
 }
 
-// === impl Packet ===
+// === impl RpcPacket ===
 
-impl<'a> Packet<'a> {
+impl<'a> RpcPacket<'a> {
     /// Reads a body. Only what is not JSON, or is an empty batch, fails as a whole.
     pub(in crate::devchain) fn parse(body: &'a [u8]) -> Result<Self, RpcError> {
         let body = std::str::from_utf8(body).map_err(|_| RpcError::parse())?;
         let raw: &RawValue = serde_json::from_str(body).map_err(|_| RpcError::parse())?;
         if !raw.get().starts_with('[') {
-            return Ok(Self::One(Entry::parse(raw)));
+            return Ok(Self::One(RpcEntry::parse(raw)));
         }
         let entries: Vec<&RawValue> = serde_json::from_str(raw.get()).map_err(|_| RpcError::parse())?;
         if entries.is_empty() {
             return Err(RpcError::invalid_request("empty batch"));
         }
-        Ok(Self::Many(entries.into_iter().map(Entry::parse).collect()))
+        Ok(Self::Many(entries.into_iter().map(RpcEntry::parse).collect()))
     }
 
-    pub(in crate::devchain) fn entries(&self) -> &[Entry<'a>] {
+    pub(in crate::devchain) fn entries(&self) -> &[RpcEntry<'a>] {
         match self {
             Self::One(entry) => std::slice::from_ref(entry),
             Self::Many(entries) => entries,
@@ -64,9 +64,9 @@ impl<'a> Packet<'a> {
     }
 }
 
-// === impl Entry ===
+// === impl RpcEntry ===
 
-impl<'a> Entry<'a> {
+impl<'a> RpcEntry<'a> {
     fn parse(raw: &'a RawValue) -> Self {
         let Ok(wire) = serde_json::from_str::<Wire<'a>>(raw.get()) else {
             return Self::Invalid { id: None };
@@ -81,9 +81,9 @@ impl<'a> Entry<'a> {
     }
 }
 
-// === impl Reply ===
+// === impl RpcReply ===
 
-impl Reply {
+impl RpcReply {
     pub(in crate::devchain) fn new(id: Option<&RawValue>, outcome: Result<Bytes, RpcError>) -> Self {
         Self { id: id.map_or("null", RawValue::get).to_owned(), outcome }
     }
@@ -103,7 +103,7 @@ impl Reply {
 }
 
 /// Several replies in one body.
-pub(in crate::devchain) fn batch(replies: &[Reply]) -> Bytes {
+pub(in crate::devchain) fn batch(replies: &[RpcReply]) -> Bytes {
     let mut body = Vec::from(b"[");
     for (n, reply) in replies.iter().enumerate() {
         if n > 0 {

@@ -5,7 +5,7 @@ use super::{
     args::Args,
 };
 use crate::devchain::{
-    chain::{error::RpcError, filters::Filter, state::State, view::View},
+    chain::{error::RpcError, filters::Filter, state::State, view::ClientView},
     content::render::json,
 };
 use alloy_primitives::{B256, TxHash};
@@ -13,13 +13,13 @@ use bytes::Bytes;
 
 pub(super) fn new_block_filter(state: &mut State, args: &Args<'_>) -> Answer {
     args.none()?;
-    let head = View::new(state).head().hash();
+    let head = ClientView::new(state).head().hash();
     Ok(quantity(state.filters.install(Filter::Blocks(head))).into())
 }
 
 pub(super) fn new_pending_filter(state: &mut State, args: &Args<'_>) -> Answer {
     args.at_most(1)?;
-    let waiting = waiting(View::new(state));
+    let waiting = waiting(ClientView::new(state));
     Ok(quantity(state.filters.install(Filter::Pending(waiting))).into())
 }
 
@@ -31,7 +31,7 @@ pub(super) fn new_log_filter(state: &mut State, args: &Args<'_>) -> Answer {
 /// What is new since the last poll, which this one becomes.
 pub(super) fn changes(state: &mut State, args: &Args<'_>) -> Answer {
     let id = args.at_most(1)?.filter(0)?;
-    let view = View::new(state);
+    let view = ClientView::new(state);
     let (filter, changes) = match state.filters.installed.get(&id).ok_or_else(not_found)? {
         Filter::Blocks(seen) => (Filter::Blocks(view.head().hash()), json(&blocks_after(view, *seen))),
         Filter::Pending(seen) => {
@@ -63,12 +63,12 @@ fn not_found() -> RpcError {
     RpcError::server("filter not found")
 }
 
-fn waiting(view: View<'_>) -> Vec<TxHash> {
+fn waiting(view: ClientView<'_>) -> Vec<TxHash> {
     view.state.pool.transactions().iter().map(|tx| *tx.tx_hash()).collect()
 }
 
 /// The canonical blocks that do not precede this one; after a reorg those of the new branch.
-fn blocks_after(view: View<'_>, seen: B256) -> Vec<B256> {
+fn blocks_after(view: ClientView<'_>, seen: B256) -> Vec<B256> {
     let tree = &view.state.tree;
     let mut ancestor = tree.get(seen);
     while let Some(block) = ancestor.filter(|block| !tree.is_canonical(block)) {

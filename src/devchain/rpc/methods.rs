@@ -5,14 +5,14 @@ use super::{
     args::Args,
     filters, reads, wallet,
 };
-use crate::devchain::chain::{error::RpcError, state::State, view::View};
+use crate::devchain::chain::{error::RpcError, state::State, view::ClientView};
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
 /// Answers one call.
 pub(in crate::devchain) fn call(state: &mut State, method: &str, params: Option<&RawValue>) -> Answer {
     let args = Args::parse(params)?;
-    let view = View::new(state);
+    let view = ClientView::new(state);
     match method {
         "eth_getBlockByHash" => reads::block_by_hash(view, &args),
         "eth_getBlockByNumber" => reads::block_by_number(view, &args),

@@ -5,7 +5,7 @@ use super::{
     args::Args,
 };
 use crate::devchain::{
-    chain::{error::RpcError, view::View, visibility::BlockId},
+    chain::{error::RpcError, view::ClientView, visibility::BlockId},
     content::{
         block::Block,
         render::{json, pending_json},
@@ -15,13 +15,13 @@ use bytes::Bytes;
 use serde_json::Value;
 use std::sync::Arc;
 
-pub(super) fn block_by_hash(view: View<'_>, args: &Args<'_>) -> Answer {
+pub(super) fn block_by_hash(view: ClientView<'_>, args: &Args<'_>) -> Answer {
     args.at_most(2)?;
     let (id, full) = (args.hash_id(0)?, args.flag(1)?);
     Ok(view.block(id)?.map_or_else(null, |block| whole(&block, full)))
 }
 
-pub(super) fn block_by_number(view: View<'_>, args: &Args<'_>) -> Answer {
+pub(super) fn block_by_number(view: ClientView<'_>, args: &Args<'_>) -> Answer {
     args.at_most(2)?;
     let (id, full) = (args.number_id(0)?, args.flag(1)?);
     let block = view.block(id)?;
@@ -32,45 +32,45 @@ pub(super) fn block_by_number(view: View<'_>, args: &Args<'_>) -> Answer {
 }
 
 /// The receipts of a pending block are not known: `null`.
-pub(super) fn block_receipts(view: View<'_>, args: &Args<'_>) -> Answer {
+pub(super) fn block_receipts(view: ClientView<'_>, args: &Args<'_>) -> Answer {
     let id = args.at_most(1)?.block_id(0)?;
     let block = view.block(id)?.filter(|_| id != BlockId::Pending);
     Ok(block.map_or_else(null, |block| block.receipts_json()))
 }
 
-pub(super) fn transaction_by_hash(view: View<'_>, args: &Args<'_>) -> Answer {
+pub(super) fn transaction_by_hash(view: ClientView<'_>, args: &Args<'_>) -> Answer {
     let hash = args.at_most(1)?.hash(0)?;
     let mined = view.find(hash).and_then(|(block, index)| block.transaction_json(index));
     let pending = || view.state.pool.get(hash).map(pending_json);
     Ok(mined.or_else(pending).unwrap_or_else(null))
 }
 
-pub(super) fn transaction_receipt(view: View<'_>, args: &Args<'_>) -> Answer {
+pub(super) fn transaction_receipt(view: ClientView<'_>, args: &Args<'_>) -> Answer {
     let hash = args.at_most(1)?.hash(0)?;
     Ok(view.find(hash).and_then(|(block, index)| block.receipt_json(index)).unwrap_or_else(null))
 }
 
-pub(super) fn transaction_by_index(view: View<'_>, id: BlockId, args: &Args<'_>) -> Answer {
+pub(super) fn transaction_by_index(view: ClientView<'_>, id: BlockId, args: &Args<'_>) -> Answer {
     let index = usize::try_from(args.at_most(2)?.quantity(1)?).unwrap_or(usize::MAX);
     let found = view.block(id)?.and_then(|block| block.transaction_json(index));
     Ok(found.unwrap_or_else(null))
 }
 
-pub(super) fn transaction_count(view: View<'_>, id: BlockId, args: &Args<'_>) -> Answer {
+pub(super) fn transaction_count(view: ClientView<'_>, id: BlockId, args: &Args<'_>) -> Answer {
     args.at_most(1)?;
     let block = view.block(id)?;
     block.map_or_else(|| uncounted(view, id), |block| Ok(quantity(block.transactions.len()).into()))
 }
 
 /// There have been no uncles since the merge.
-pub(super) fn uncle_count(view: View<'_>, id: BlockId, args: &Args<'_>) -> Answer {
+pub(super) fn uncle_count(view: ClientView<'_>, id: BlockId, args: &Args<'_>) -> Answer {
     args.at_most(1)?;
     let block = view.block(id)?;
     block.map_or_else(|| uncounted(view, id), |_| Ok(quantity(0).into()))
 }
 
 /// The answer to a count in a block that is not there.
-fn uncounted(view: View<'_>, id: BlockId) -> Answer {
+fn uncounted(view: ClientView<'_>, id: BlockId) -> Answer {
     let head = view.head().number();
     match id {
         BlockId::Number(number) if number > head && view.state.rules.config.range_errors => {
@@ -80,7 +80,7 @@ fn uncounted(view: View<'_>, id: BlockId) -> Answer {
     }
 }
 
-pub(super) fn block_number(view: View<'_>, args: &Args<'_>) -> Answer {
+pub(super) fn block_number(view: ClientView<'_>, args: &Args<'_>) -> Answer {
     args.none()?;
     Ok(quantity(view.head().number()).into())
 }

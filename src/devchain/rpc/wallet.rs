@@ -5,7 +5,7 @@ use super::{
     args::Args,
 };
 use crate::devchain::{
-    chain::{error::RpcError, state::State, view::View, visibility::BlockId},
+    chain::{error::RpcError, state::State, view::ClientView, visibility::BlockId},
     content::{block::Block, render::json, transactions::BLOBS},
 };
 use alloy_consensus::{Transaction as _, TxEnvelope};
@@ -31,7 +31,7 @@ pub(super) fn send_raw_transaction(state: &mut State, args: &Args<'_>) -> Answer
     Ok(json(&hash).into())
 }
 
-pub(super) fn transaction_count(view: View<'_>, args: &Args<'_>) -> Answer {
+pub(super) fn transaction_count(view: ClientView<'_>, args: &Args<'_>) -> Answer {
     let (address, id) = (args.at_most(2)?.address(0)?, args.block_id_or_latest(1)?);
     let nonce = match id {
         BlockId::Pending => view.state.pool.next_nonce(&view.head().world, address),
@@ -40,18 +40,18 @@ pub(super) fn transaction_count(view: View<'_>, args: &Args<'_>) -> Answer {
     Ok(quantity(nonce).into())
 }
 
-pub(super) fn balance(view: View<'_>, args: &Args<'_>) -> Answer {
+pub(super) fn balance(view: ClientView<'_>, args: &Args<'_>) -> Answer {
     let (address, id) = (args.at_most(2)?.address(0)?, args.block_id_or_latest(1)?);
     Ok(quantity(existing(view, id)?.world.balance(address)).into())
 }
 
-pub(super) fn code(view: View<'_>, args: &Args<'_>) -> Answer {
+pub(super) fn code(view: ClientView<'_>, args: &Args<'_>) -> Answer {
     let (address, id) = (args.at_most(2)?.address(0)?, args.block_id_or_latest(1)?);
     Ok(json(&existing(view, id)?.world.code(address)).into())
 }
 
 /// Every call returns nothing: there is no EVM.
-pub(super) fn call(view: View<'_>, args: &Args<'_>) -> Answer {
+pub(super) fn call(view: ClientView<'_>, args: &Args<'_>) -> Answer {
     args.at_most(4)?.required(0)?;
     existing(view, args.block_id_or_latest(1)?)?;
     Ok(Bytes::from_static(b"\"0x\""))
@@ -62,7 +62,7 @@ pub(super) fn estimate_gas(args: &Args<'_>) -> Answer {
     Ok(quantity(GAS_ESTIMATE).into())
 }
 
-pub(super) fn gas_price(view: View<'_>, args: &Args<'_>) -> Answer {
+pub(super) fn gas_price(view: ClientView<'_>, args: &Args<'_>) -> Answer {
     args.none()?;
     Ok(quantity(view.head().next_prices().gas.saturating_add(SUGGESTED_TIP)).into())
 }
@@ -72,7 +72,7 @@ pub(super) fn max_priority_fee(args: &Args<'_>) -> Answer {
     Ok(quantity(SUGGESTED_TIP).into())
 }
 
-pub(super) fn fee_history(view: View<'_>, args: &Args<'_>) -> Answer {
+pub(super) fn fee_history(view: ClientView<'_>, args: &Args<'_>) -> Answer {
     let (count, id) = (args.at_most(3)?.quantity(0)?, args.number_id(1)?);
     let percentiles = args.percentiles(2)?;
     let newest = existing(view, if id == BlockId::Pending { BlockId::Latest } else { id })?;
@@ -124,6 +124,6 @@ fn ratio(part: u64, whole: u64) -> f64 {
 }
 
 /// The block whose state is asked about.
-fn existing(view: View<'_>, id: BlockId) -> Result<Arc<Block>, RpcError> {
+fn existing(view: ClientView<'_>, id: BlockId) -> Result<Arc<Block>, RpcError> {
     view.block(id)?.ok_or_else(|| RpcError::server("header not found"))
 }

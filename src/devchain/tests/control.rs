@@ -1,7 +1,7 @@
 //! Mining, forks and what clients are let see.
 
 use super::{
-    super::{Finality, Kind, Pruned},
+    super::{Pruned, TagTarget, TransactionKind},
     *,
 };
 use alloy_consensus::Transaction as _;
@@ -103,7 +103,7 @@ fn side_blocks_change_nothing_until_they_are_the_head() {
     let chain = chain();
     let head = chain.mine_many(3, 1);
     let fork = chain.hash_at(1).unwrap();
-    let tx = chain.generate_kind(Kind::Blob);
+    let tx = chain.generate_kind(TransactionKind::Blob);
     let side = chain.build_on(fork, vec![tx.clone()]);
     assert_ne!(side, chain.build_on(fork, vec![tx.clone()]), "every built block is another");
     assert_eq!(chain.head(), head);
@@ -184,9 +184,9 @@ fn safe_and_finalized_trail_or_are_pinned_or_missing() {
     assert_eq!((number_of(&chain, "safe"), number_of(&chain, "finalized")), (json!("0x14"), json!("0x9")));
     assert_eq!(chain.finalized_hash(), chain.hash_at(9));
 
-    chain.set_finalized(Finality::Null);
+    chain.set_finalized(TagTarget::Null);
     assert_eq!(ask(&chain, "eth_getBlockByNumber", ("finalized", false)), Value::Null);
-    chain.set_safe(Finality::Error);
+    chain.set_safe(TagTarget::Error);
     let error = chain.answer("eth_getBlockByNumber", ("safe", false)).unwrap_err();
     assert_eq!((error.code, error.message.as_str()), (-32000, "safe block not found"));
     chain.set_finalized(None);

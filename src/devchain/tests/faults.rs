@@ -17,26 +17,26 @@ fn node() -> DevChain {
     chain
 }
 
-async fn ask_head(chain: &DevChain) -> Served {
+async fn ask_head(chain: &DevChain) -> NodeResponse {
     chain.serve(request(1, "eth_blockNumber", ())).await
 }
 
-fn truthful(served: &Served) -> bool {
+fn truthful(served: &NodeResponse) -> bool {
     let truth = r#"{"jsonrpc":"2.0","id":1,"result":"0x3"}"#;
-    matches!(served, Served::Reply { status: 200, body, drip: None, .. } if body == truth)
+    matches!(served, NodeResponse::Reply { status: 200, body, drip: None, .. } if body == truth)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_fault_strikes_as_often_as_told_and_only_where_told() {
     let chain = node();
     chain.fail(Fault::Hang).on("eth_block*").times(2);
-    assert!(!matches!(chain.serve(request(1, "eth_chainId", ())).await, Served::Hang));
-    assert_eq!(ask_head(&chain).await, Served::Hang);
-    assert_eq!(ask_head(&chain).await, Served::Hang);
+    assert!(!matches!(chain.serve(request(1, "eth_chainId", ())).await, NodeResponse::Hang));
+    assert_eq!(ask_head(&chain).await, NodeResponse::Hang);
+    assert_eq!(ask_head(&chain).await, NodeResponse::Hang);
     assert!(truthful(&ask_head(&chain).await));
     chain.fail(Fault::Hang).any().always();
     for _ in 0..5 {
-        assert_eq!(ask_head(&chain).await, Served::Hang);
+        assert_eq!(ask_head(&chain).await, NodeResponse::Hang);
     }
     chain.clear_faults();
     assert!(truthful(&ask_head(&chain).await));
@@ -66,7 +66,7 @@ async fn a_delay_goes_together_with_a_failure() {
     chain.fail(Fault::Status(500)).once();
     chain.fail(Fault::Delay(SECOND)).once();
     let start = Instant::now();
-    assert!(matches!(ask_head(&chain).await, Served::Reply { status: 500, .. }));
+    assert!(matches!(ask_head(&chain).await, NodeResponse::Reply { status: 500, .. }));
     assert_eq!(start.elapsed(), SECOND);
 }
 
@@ -76,30 +76,30 @@ async fn the_transport_fails_in_every_way() {
     let whole = br#"{"jsonrpc":"2.0","id":1,"result":"0x3"}"#.len();
 
     chain.fail(Fault::Reset).once();
-    assert_eq!(ask_head(&chain).await, Served::Reset { sent: Bytes::new() });
+    assert_eq!(ask_head(&chain).await, NodeResponse::Reset { sent: Bytes::new() });
     chain.fail(Fault::ResetMidBody).once();
-    let Served::Reset { sent } = ask_head(&chain).await else { panic!() };
+    let NodeResponse::Reset { sent } = ask_head(&chain).await else { panic!() };
     assert_eq!(sent.len(), whole / 2);
 
     chain.fail(Fault::Status(503)).once();
-    let Served::Reply { status, headers, body, .. } = ask_head(&chain).await else { panic!() };
+    let NodeResponse::Reply { status, headers, body, .. } = ask_head(&chain).await else { panic!() };
     assert_eq!((status, headers[0].1.as_str()), (503, "text/html"));
     assert!(body.starts_with(b"<html>"));
 
     chain.fail(Fault::RateLimited { retry_after: Some(7) }).once();
-    let Served::Reply { status, headers, .. } = ask_head(&chain).await else { panic!() };
+    let NodeResponse::Reply { status, headers, .. } = ask_head(&chain).await else { panic!() };
     assert_eq!((status, headers[1].clone()), (429, ("retry-after", "7".to_owned())));
     chain.fail(Fault::RateLimited { retry_after: None }).once();
-    let Served::Reply { status: 429, headers, .. } = ask_head(&chain).await else { panic!() };
+    let NodeResponse::Reply { status: 429, headers, .. } = ask_head(&chain).await else { panic!() };
     assert_eq!(headers.len(), 1);
 
     for fault in [Fault::Garbage, Fault::Truncated] {
         chain.fail(fault).once();
-        let Served::Reply { status: 200, body, .. } = ask_head(&chain).await else { panic!() };
+        let NodeResponse::Reply { status: 200, body, .. } = ask_head(&chain).await else { panic!() };
         assert!(serde_json::from_slice::<Value>(&body).is_err() && !body.is_empty());
     }
     chain.fail(Fault::Drip(SECOND)).once();
-    let Served::Reply { body, drip: Some(SECOND), .. } = ask_head(&chain).await else { panic!() };
+    let NodeResponse::Reply { body, drip: Some(SECOND), .. } = ask_head(&chain).await else { panic!() };
     assert_eq!(body.len(), whole);
     assert!(truthful(&ask_head(&chain).await));
 }
@@ -131,7 +131,7 @@ async fn content_fails_per_entry_and_transport_for_the_whole_batch() {
     let batch = r#"[{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber"},
         {"jsonrpc":"2.0","id":"b","method":"eth_chainId"}]"#;
     let replies = async || match chain.serve(batch.into()).await {
-        Served::Reply { status: 200, body, .. } => parse::<Vec<Value>>(&body),
+        NodeResponse::Reply { status: 200, body, .. } => parse::<Vec<Value>>(&body),
         other => panic!("{other:?}"),
     };
     chain
@@ -150,7 +150,7 @@ async fn content_fails_per_entry_and_transport_for_the_whole_batch() {
     assert_eq!(got[1]["result"], "0x6fdd2d");
 
     chain.fail(Fault::Status(500)).on("eth_chainId").once();
-    assert!(matches!(chain.serve(batch.into()).await, Served::Reply { status: 500, .. }));
+    assert!(matches!(chain.serve(batch.into()).await, NodeResponse::Reply { status: 500, .. }));
     assert_eq!(replies().await.len(), 2);
 }
 

@@ -7,7 +7,7 @@ mod sending;
 mod truth;
 mod wire;
 
-use super::{Config, DevChain, Served};
+use super::{Config, DevChain, NodeResponse};
 use alloy_primitives::B256;
 use alloy_rpc_types_eth::{Block, TransactionReceipt};
 use bytes::Bytes;
@@ -47,7 +47,7 @@ fn request(id: impl Serialize, method: &str, params: impl Serialize) -> Bytes {
 /// Sends a request, faults and all, and returns the JSON that came back.
 async fn post(chain: &DevChain, method: &str, params: impl Serialize) -> Value {
     match chain.serve(request(1, method, params)).await {
-        Served::Reply { status: 200, body, .. } => parse(&body),
+        NodeResponse::Reply { status: 200, body, .. } => parse(&body),
         other => panic!("{method} got {other:?}"),
     }
 }

@@ -1,6 +1,6 @@
 //! What a wallet asks and sends.
 
-use super::{super::Kind, *};
+use super::{super::TransactionKind, *};
 use alloy_consensus::{
     BlobTransactionSidecar, SignableTransaction, Transaction as _, TxEip4844Variant, TxEip4844WithSidecar,
     TxEnvelope, TxLegacy,
@@ -16,7 +16,7 @@ fn raw(tx: &TxEnvelope) -> String {
 #[test]
 fn a_transaction_of_every_kind_can_be_sent() {
     let chain = chain();
-    let sent: Vec<_> = Kind::ALL.into_iter().map(|kind| chain.generate_kind(kind)).collect();
+    let sent: Vec<_> = TransactionKind::ALL.into_iter().map(|kind| chain.generate_kind(kind)).collect();
     for tx in &sent {
         let hash = *tx.tx_hash();
         assert_eq!(ask(&chain, "eth_sendRawTransaction", [raw(tx)]), json!(hash));
@@ -37,7 +37,7 @@ fn a_transaction_of_every_kind_can_be_sent() {
 #[test]
 fn blobs_are_dropped_on_the_way_in() {
     let chain = chain();
-    let bare = chain.generate_kind(Kind::Blob);
+    let bare = chain.generate_kind(TransactionKind::Blob);
     let TxEnvelope::Eip4844(signed) = bare.clone() else { panic!("{bare:?}") };
     let (variant, signature, _) = signed.into_parts();
     let tx = variant.tx().clone();
@@ -61,7 +61,8 @@ fn blobs_are_dropped_on_the_way_in() {
 #[test]
 fn other_chains_transactions_and_cheap_replacements_are_refused() {
     let chain = chain();
-    let foreign = DevChain::new(Config { chain_id: 1, ..Config::default() }).generate_kind(Kind::DynamicFee);
+    let foreign =
+        DevChain::new(Config { chain_id: 1, ..Config::default() }).generate_kind(TransactionKind::DynamicFee);
     let error = chain.submit(foreign).unwrap_err();
     assert_eq!(error.message, "invalid chain id for signer: have 1 want 7331117");
 

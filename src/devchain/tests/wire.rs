@@ -7,7 +7,7 @@ async fn ids_come_back_as_they_were_sent() {
     let chain = chain();
     for id in ["1", "null", "\"a\\u0062\"", "1.0", "18446744073709551616", "-0"] {
         let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"eth\u005fblockNumber"}}"#);
-        let Served::Reply { body, .. } = chain.serve(body.into()).await else { panic!() };
+        let NodeResponse::Reply { body, .. } = chain.serve(body.into()).await else { panic!() };
         assert_eq!(body, format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"0x0"}}"#));
     }
 }
@@ -29,13 +29,15 @@ async fn what_is_no_request_is_answered_as_such() {
         (r#"{"jsonrpc":"2.0","id":1,"method":"eth_nothing"}"#, -32601),
         (r#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber","params":{}}"#, -32602),
     ] {
-        let Served::Reply { status: 200, body: reply, .. } = chain.serve(body.into()).await else { panic!() };
+        let NodeResponse::Reply { status: 200, body: reply, .. } = chain.serve(body.into()).await else {
+            panic!()
+        };
         assert_eq!(parse::<Value>(&reply)["error"]["code"], code, "{body}");
     }
     let notification = r#"{"jsonrpc":"2.0","method":"eth_blockNumber"}"#;
-    let Served::Reply { body, .. } = chain.serve(notification.into()).await else { panic!() };
+    let NodeResponse::Reply { body, .. } = chain.serve(notification.into()).await else { panic!() };
     assert!(body.is_empty());
-    assert!(matches!(chain.serve(Bytes::from_static(&[0xff, 0x00])).await, Served::Reply { .. }));
+    assert!(matches!(chain.serve(Bytes::from_static(&[0xff, 0x00])).await, NodeResponse::Reply { .. }));
 }
 
 #[tokio::test]
@@ -45,7 +47,7 @@ async fn batches_are_answered_entry_by_entry_and_recorded_together() {
     let batch = r#" [{"jsonrpc":"2.0","id":"x","method":"eth_blockNumber","params":[]}, 5,
         {"jsonrpc":"2.0","method":"eth_chainId"},
         {"jsonrpc":"2.0","id":2,"method":"eth_getBlockByNumber","params":["0x0", false]}]"#;
-    let Served::Reply { body, .. } = chain.serve(batch.into()).await else { panic!() };
+    let NodeResponse::Reply { body, .. } = chain.serve(batch.into()).await else { panic!() };
     let replies: Vec<Value> = parse(&body);
     assert_eq!(replies.len(), 3, "a notification gets no reply");
     assert_eq!(replies[0], json!({ "jsonrpc": "2.0", "id": "x", "result": "0x1" }));

@@ -3,7 +3,7 @@
 mod truth;
 
 use bytes::Bytes;
-use holdfast::devchain::{Config, DevChain, Fault, Finality as Mode, Lie};
+use holdfast::devchain::{Config, DevChain, Fault, Lie, TagTarget as Mode};
 use serde_json::{Value, json};
 use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::time::{self, Instant};

@@ -4,7 +4,7 @@ use std::{fs, time::Duration};
 
 use holdfast::{
     config::Config,
-    devchain::{Fault, Finality},
+    devchain::{Fault, TagTarget},
 };
 use serde_json::json;
 use tokio::time::Instant;
@@ -58,12 +58,12 @@ async fn what_was_confirmed_before_anything_was_final_is_confirmed_again_when_so
     let data = directory();
     fill(&node, &data, [10, 40]).await;
 
-    node.set_finalized(Finality::Error);
+    node.set_finalized(TagTarget::Error);
     let second = start(&node, &data, true).await;
     let client = client::http(&second);
     ask_all(&client, &node, [10]).await;
     node.reorg(50, 80);
-    node.set_finalized(Finality::Trailing);
+    node.set_finalized(TagTarget::Trailing);
     eventually("something is final", async || {
         client.ask(BLOCK, json!(["latest", false])).await.unwrap();
         let _ = client.ask(BLOCK, json!(["finalized", false])).await;
@@ -81,7 +81,7 @@ async fn finalized_block_that_was_lower_for_a_while_does_not_vouch_for_the_direc
 
     // The node's finalized block is lower after the restart, and then the node replaces blocks above it. To the second
     // process this is an ordinary reorg.
-    node.set_finalized(Finality::At(20));
+    node.set_finalized(TagTarget::At(20));
     let second = start(&node, &data, true).await;
     confirmed(&second).await;
     let client = client::http(&second);
@@ -91,7 +91,7 @@ async fn finalized_block_that_was_lower_for_a_while_does_not_vouch_for_the_direc
         second.metric("holdfast_head_number").await == 65
     })
     .await;
-    node.set_finalized(Finality::Trailing);
+    node.set_finalized(TagTarget::Trailing);
     eventually("the new branch is final", async || {
         client.ask(BLOCK, json!(["finalized", false])).await.unwrap();
         second.metric("holdfast_finalized_number").await == 49
@@ -107,7 +107,7 @@ async fn what_was_confirmed_while_a_client_set_the_head_does_not_count() {
     let allowed = |config: &mut Config| config.methods.allow.push("debug_setHead".to_owned());
     fill(&node, &data, [10, 40]).await;
 
-    node.set_finalized(Finality::Error);
+    node.set_finalized(TagTarget::Error);
     let second = start_with(&node, &data, true, allowed).await;
     let client = client::http(&second);
     client.ask(BLOCK, json!(["latest", false])).await.unwrap();
@@ -116,7 +116,7 @@ async fn what_was_confirmed_while_a_client_set_the_head_does_not_count() {
     let (_, _) = tokio::join!(client.ask(BLOCK, json!([number(10), true])), async {
         tokio::time::sleep(Duration::from_millis(100)).await;
         node.reorg(50, 80);
-        node.set_finalized(Finality::Trailing);
+        node.set_finalized(TagTarget::Trailing);
         let _ = client.ask("debug_setHead", json!(["0x1"])).await;
     });
     ask_all(&client, &node, [10, 40, 44]).await;

@@ -8,7 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use holdfast::devchain::{DevChain, Served};
+use holdfast::devchain::{DevChain, NodeResponse};
 use http::{HeaderMap, Request, Response, Version, header};
 use http_body_util::{BodyExt, Full};
 use hyper::{body::Incoming, service::service_fn};
@@ -209,7 +209,7 @@ impl Serving {
         let text = String::from_utf8_lossy(&body).into_owned();
         let seeing = Seeing { version: head.version, headers: head.headers, body: text.clone() };
         self.seen.lock().unwrap().requests.push(seeing);
-        let Served::Reply { body, .. } = self.node.chain.serve(body).await else {
+        let NodeResponse::Reply { body, .. } = self.node.chain.serve(body).await else {
             return std::future::pending().await;
         };
         let response = Response::builder().header(header::CONTENT_TYPE, "application/json");
