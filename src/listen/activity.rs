@@ -81,7 +81,7 @@ pub(super) struct Activity {
 
 /// How little is lost if a connection is closed for another. The first goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Standing {
+pub(super) enum EvictionClass {
     /// No request is open.
     Idle,
     /// The head of a request has been on its way for [`HEAD_GRACE`].
@@ -112,7 +112,7 @@ pin_project! {
 }
 
 /// Counts a request from its head until its answer is handed over whole.
-pub(super) struct InFlight(Arc<Activity>);
+pub(super) struct RequestGuard(Arc<Activity>);
 
 pin_project! {
     /// The body of an answer. Records whether a part of it is ready for the peer.
@@ -120,7 +120,7 @@ pin_project! {
         #[pin]
         body: B,
         is_ready: bool,
-        in_flight: InFlight,
+        in_flight: RequestGuard,
     }
 
     impl<B> PinnedDrop for WatchedBody<B> {
@@ -156,7 +156,7 @@ impl Activity {
         Self { is_trusted: AtomicBool::new(is_trusted), ..Self::default() }
     }
 
-    pub(super) fn begin_request(self: &Arc<Self>, version: http::Version) -> InFlight {
+    pub(super) fn begin_request(self: &Arc<Self>, version: http::Version) -> RequestGuard {
         self.requests.fetch_add(1, Relaxed);
         self.unread.store(false, Relaxed);
         self.ends.store(false, Relaxed);
@@ -164,7 +164,7 @@ impl Activity {
         if version == http::Version::HTTP_2 {
             self.multiplexed.store(true, Relaxed);
         }
-        InFlight(self.clone())
+        RequestGuard(self.clone())
     }
 
     /// Returns whether no request has come yet.
@@ -188,14 +188,14 @@ impl Activity {
     }
 
     /// Returns how little is lost if the connection is closed, and for how long that has been so.
-    pub(super) fn standing(&self) -> (Standing, Duration) {
+    pub(super) fn standing(&self) -> (EvictionClass, Duration) {
         let phase = self.phase();
         let sampled = self.sampled.lock().filter(|(sampled, _)| *sampled == phase);
         let age = sampled.map_or(Duration::ZERO, |(_, since)| since.elapsed());
         let standing = match phase {
-            Phase::FirstByte | Phase::Idle { .. } | Phase::Closing => Standing::Idle,
-            Phase::Head { .. } if age >= HEAD_GRACE => Standing::Head,
-            Phase::Head { .. } | Phase::Stalled { .. } | Phase::Busy { .. } => Standing::Busy,
+            Phase::FirstByte | Phase::Idle { .. } | Phase::Closing => EvictionClass::Idle,
+            Phase::Head { .. } if age >= HEAD_GRACE => EvictionClass::Head,
+            Phase::Head { .. } | Phase::Stalled { .. } | Phase::Busy { .. } => EvictionClass::Busy,
         };
         (standing, age)
     }
@@ -292,9 +292,9 @@ impl Phase {
     }
 }
 
-// === impl InFlight ===
+// === impl RequestGuard ===
 
-impl InFlight {
+impl RequestGuard {
     /// The request was refused: the connection ends with this answer, unless its peer is trusted.
     pub(super) fn refused(&self) {
         if self.0.is_trusted.load(Relaxed) {
@@ -313,7 +313,7 @@ impl InFlight {
     }
 }
 
-impl Drop for InFlight {
+impl Drop for RequestGuard {
     fn drop(&mut self) {
         self.0.has_read.store(false, Relaxed);
         self.0.in_flight.fetch_sub(1, Relaxed);
@@ -391,7 +391,7 @@ impl<IO: AsyncRead + AsyncWrite> AsyncWrite for Watched<IO> {
 
 impl<B> WatchedBody<B> {
     /// The head of the answer is ready.
-    pub(super) fn new(body: B, in_flight: InFlight) -> Self {
+    pub(super) fn new(body: B, in_flight: RequestGuard) -> Self {
         in_flight.0.ready.fetch_add(1, Relaxed);
         Self { body, is_ready: true, in_flight }
     }

@@ -29,7 +29,7 @@ use tracing::debug;
 
 use super::{
     Config, HttpService, Metrics, Refused, RequestBody, Tls,
-    activity::{Activity, Closed, InFlight, WatchedBody},
+    activity::{Activity, Closed, RequestGuard, WatchedBody},
     handshake::Stream,
     slots::Slot,
 };
@@ -66,7 +66,7 @@ pub(super) struct Connections {
 ///
 /// hyper calls through a shared reference; a clone of the service for each request would count up and down what
 /// every layer shares. The lock is one connection's own, and nobody waits while holding it.
-struct Counted<S> {
+struct CountedService<S> {
     inner: Mutex<S>,
     activity: Arc<Activity>,
     /// Unknown if it was gone before it was served.
@@ -77,7 +77,7 @@ pin_project! {
     struct CountedFuture<F> {
         #[pin]
         inner: F,
-        in_flight: Option<InFlight>,
+        in_flight: Option<RequestGuard>,
     }
 }
 
@@ -118,7 +118,7 @@ impl Connections {
         async move {
             let _open = this.metrics.opened();
             let activity = slot.activity.clone();
-            let service = Counted { inner: Mutex::new(service), activity: activity.clone(), peer };
+            let service = CountedService { inner: Mutex::new(service), activity: activity.clone(), peer };
             let served = async {
                 let mut stopping = this.stopping.clone();
                 let stream = match &this.tls {
@@ -198,9 +198,9 @@ fn seldom_polled<F: Future>(future: F) -> FuturesUnordered<Unconstrained<F>> {
     std::iter::once(unconstrained(future)).collect()
 }
 
-// === impl Counted ===
+// === impl CountedService ===
 
-impl<S, B> hyper::service::Service<Request<Incoming>> for Counted<S>
+impl<S, B> hyper::service::Service<Request<Incoming>> for CountedService<S>
 where
     S: Service<Request<RequestBody>, Response = Response<B>>,
 {

@@ -45,7 +45,7 @@ pub(super) enum Stream {
 }
 
 /// Counts a handshake that is dropped before its end.
-struct UnderWay<'a> {
+struct HandshakeGuard<'a> {
     metrics: &'a Metrics,
     ended: bool,
 }
@@ -65,7 +65,7 @@ impl Stream {
         tls: &Tls,
         metrics: &Metrics,
     ) -> Option<Self> {
-        let mut under_way = UnderWay { metrics, ended: false };
+        let mut under_way = HandshakeGuard { metrics, ended: false };
         let secured = secure(tcp, activity, tls).await;
         under_way.ended = true;
         match secured {
@@ -167,9 +167,9 @@ fn poll_write_joined(
     })
 }
 
-// === impl UnderWay ===
+// === impl HandshakeGuard ===
 
-impl Drop for UnderWay<'_> {
+impl Drop for HandshakeGuard<'_> {
     fn drop(&mut self) {
         if !self.ended {
             self.metrics.handshake_failed(HandshakeFailure::Unfinished);

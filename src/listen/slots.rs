@@ -14,7 +14,7 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::activity::{Activity, Standing};
+use super::activity::{Activity, EvictionClass};
 use crate::client::network;
 
 /// Displaced connections that have not ended, as a part of all slots. Past that, newcomers wait for one of them: their
@@ -42,14 +42,14 @@ pub(super) struct Slots {
 /// One connection's slot, until it is dropped.
 pub(super) struct Slot {
     slots: Arc<Slots>,
-    holder: Holder,
+    holder: AddressConnections,
     id: u64,
     pub(super) activity: Arc<Activity>,
 }
 
 /// All connections of one address; of IPv6, those of one /64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Holder {
+struct AddressConnections {
     /// `None` if the peer was gone before it could be asked for its address.
     network: Option<IpAddr>,
     is_trusted: bool,
@@ -64,11 +64,11 @@ struct State {
     /// Where the search for a connection to displace goes on.
     cursor: u64,
     /// The connections of each holder, oldest first.
-    holders: HashMap<Holder, Held>,
+    holders: HashMap<AddressConnections, OpenConnections>,
 }
 
 /// Connections by the order in which they were opened.
-type Held = BTreeMap<u64, Arc<Activity>>;
+type OpenConnections = BTreeMap<u64, Arc<Activity>>;
 
 // === impl Slots ===
 
@@ -119,9 +119,9 @@ impl Slots {
         self.freed.notified().await;
     }
 
-    fn holder(&self, peer: Option<IpAddr>) -> Holder {
+    fn holder(&self, peer: Option<IpAddr>) -> AddressConnections {
         let is_trusted = peer.is_some_and(|peer| (self.trusted)(peer));
-        Holder { network: peer.map(network), is_trusted }
+        AddressConnections { network: peer.map(network), is_trusted }
     }
 }
 
@@ -131,14 +131,16 @@ impl State {
     /// Closes a connection of the holder with the most, if it has one to close for `newcomer`; else one of the newcomer's own
     /// holder, or of another that holds more. Trusted proxies come last: behind one of their connections there may be many
     /// clients.
-    fn displace(&mut self, newcomer: Option<Holder>) -> Option<()> {
+    fn displace(&mut self, newcomer: Option<AddressConnections>) -> Option<()> {
         // Of two with as many, its own address.
-        let rank = |holder: &Holder, held: usize| (!holder.is_trusted, held, Some(*holder) == newcomer);
-        let ranked = |(holder, held): &(&Holder, &Held)| rank(holder, held.len());
+        let rank =
+            |holder: &AddressConnections, held: usize| (!holder.is_trusted, held, Some(*holder) == newcomer);
+        let ranked = |(holder, held): &(&AddressConnections, &OpenConnections)| rank(holder, held.len());
         let (&most, _) = self.holders.iter().max_by_key(ranked)?;
         let (holder, id) = self.candidate(most, newcomer).or_else(|| {
-            let may_give =
-                |holder: &Holder| newcomer.is_none_or(|new| new == *holder || self.is_behind(new, *holder));
+            let may_give = |holder: &AddressConnections| {
+                newcomer.is_none_or(|new| new == *holder || self.is_behind(new, *holder))
+            };
             let mut others: Vec<_> =
                 self.holders.iter().filter(|(holder, _)| **holder != most && may_give(holder)).collect();
             others.sort_by_key(|other| Reverse(ranked(other)));
@@ -151,7 +153,11 @@ impl State {
     }
 
     /// The connection of this holder whose end loses the least.
-    fn candidate(&self, holder: Holder, newcomer: Option<Holder>) -> Option<(Holder, u64)> {
+    fn candidate(
+        &self,
+        holder: AddressConnections,
+        newcomer: Option<AddressConnections>,
+    ) -> Option<(AddressConnections, u64)> {
         let held = self.holders.get(&holder)?;
         // A request that is being answered is cut off only for an address with fewer connections.
         let may_cut_off = !holder.is_trusted
@@ -162,10 +168,11 @@ impl State {
             let (standing, age) = activity.standing();
             // The first for whom this has gone on for longest.
             let rank = (standing, Reverse(age));
-            if (may_cut_off || standing != Standing::Busy) && best.is_none_or(|(known, _)| rank < known) {
+            if (may_cut_off || standing != EvictionClass::Busy) && best.is_none_or(|(known, _)| rank < known)
+            {
                 best = Some((rank, id));
             }
-            if at >= SAMPLE && best.is_some_and(|((standing, _), _)| standing == Standing::Idle) {
+            if at >= SAMPLE && best.is_some_and(|((standing, _), _)| standing == EvictionClass::Idle) {
                 break;
             }
         }
@@ -174,12 +181,12 @@ impl State {
 
     /// Returns whether the newcomer holds fewer connections than the other, also with this one more: two addresses do not
     /// displace each other's in turn.
-    fn is_behind(&self, newcomer: Holder, other: Holder) -> bool {
+    fn is_behind(&self, newcomer: AddressConnections, other: AddressConnections) -> bool {
         let held = |holder| self.holders.get(&holder).map_or(0, BTreeMap::len);
         held(newcomer) + 1 < held(other)
     }
 
-    fn remove(&mut self, holder: Holder, id: u64) -> Option<Arc<Activity>> {
+    fn remove(&mut self, holder: AddressConnections, id: u64) -> Option<Arc<Activity>> {
         let held = self.holders.get_mut(&holder)?;
         let activity = held.remove(&id);
         if held.is_empty() {

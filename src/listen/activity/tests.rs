@@ -151,7 +151,7 @@ async fn a_reader_that_takes_a_little_is_not_closed() {
 }
 
 /// The standing of a connection, as the watchdog sees it after a while.
-async fn standing_after(activity: &Activity, wait: Duration) -> Standing {
+async fn standing_after(activity: &Activity, wait: Duration) -> EvictionClass {
     let config = config();
     tokio::select! {
         _ = activity.expired(&config) => unreachable!("it is closed before"),
@@ -162,10 +162,10 @@ async fn standing_after(activity: &Activity, wait: Duration) -> Standing {
 #[tokio::test(start_paused = true)]
 async fn head_on_its_way_can_be_displaced_after_a_while() {
     let head = Activity::default();
-    assert_eq!(head.standing().0, Standing::Idle);
+    assert_eq!(head.standing().0, EvictionClass::Idle);
     head.has_read.store(true, Relaxed);
-    assert_eq!(standing_after(&head, HEAD_GRACE / 2).await, Standing::Busy);
-    assert_eq!(standing_after(&head, HEAD_GRACE * 2).await, Standing::Head);
+    assert_eq!(standing_after(&head, HEAD_GRACE / 2).await, EvictionClass::Busy);
+    assert_eq!(standing_after(&head, HEAD_GRACE * 2).await, EvictionClass::Head);
 }
 
 #[tokio::test(start_paused = true)]
