@@ -57,8 +57,8 @@
 //! breaker     leaves an endpoint or a tier alone that keeps failing
 //! backoff     pauses that double
 //! token_bucket  a rate with a burst
-//! shown       how values read in messages
-//! seldom      says seldom what happens often
+//! display     how values read in messages
+//! log_throttle  logs a repeated event at most every ten seconds
 //! ```
 
 pub mod admin;
@@ -72,15 +72,15 @@ pub mod cli;
 pub mod client;
 pub mod config;
 pub mod devchain;
+pub mod display;
 pub mod eth;
 pub mod histogram;
 pub mod http;
 pub mod jsonrpc;
 pub mod listen;
+mod log_throttle;
 pub mod proxy;
 pub mod secret;
-mod seldom;
-pub mod shown;
 pub mod timeout;
 pub mod token_bucket;
 pub mod trace;

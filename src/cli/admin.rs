@@ -25,7 +25,7 @@ use tokio_rustls::TlsConnector;
 use super::{Failure, address};
 use crate::{
     config::{Config, ENV_ADMIN_TOKEN},
-    shown::Time,
+    display::Time,
 };
 
 /// Where a running instance is asked.

@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::Value;
 
 use super::{Failure, admin::Target, run, say};
-use crate::{config::LogConfig, proxy::Subject, shown::Span};
+use crate::{config::LogConfig, display::RoughDuration, proxy::Subject};
 
 /// A look at a large memory takes a moment.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -178,7 +178,7 @@ fn entry_line(entry: &Value) -> String {
         line.push_str(&format!("  from {endpoint}"));
     }
     if let Some(age) = entry["age_seconds"].as_u64() {
-        line.push_str(&format!(", {} ago", Span(Duration::from_secs(age))));
+        line.push_str(&format!(", {} ago", RoughDuration(Duration::from_secs(age))));
     }
     line.trim_end().to_owned()
 }

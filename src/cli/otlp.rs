@@ -27,7 +27,7 @@ use tracing_subscriber::{Layer, Registry, filter::filter_fn};
 use super::log::SpanLayer;
 use crate::{
     config::{Problem, TracingConfig},
-    seldom::Seldom,
+    log_throttle::LogThrottle,
     upstream::Poster,
 };
 
@@ -66,7 +66,7 @@ struct Receiver {
     name: Arc<str>,
     /// The thread that sends has no clock and no sockets of its own.
     runtime: Handle,
-    said: Arc<Seldom>,
+    said: Arc<LogThrottle>,
 }
 
 /// Adds what spans do not say of themselves.

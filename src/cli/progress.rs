@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::shown::Span;
+use crate::display::RoughDuration;
 
 /// A bar where somebody looks; else a line now and then.
 pub(super) enum Progress {
@@ -97,7 +97,7 @@ impl Lines {
         }
         self.told = now;
         let rate = self.done as f64 / (now - self.begun).as_secs_f64();
-        let left = Span(Duration::from_secs_f64((self.all - self.done) as f64 / rate));
+        let left = RoughDuration(Duration::from_secs_f64((self.all - self.done) as f64 / rate));
         let _ =
             writeln!(io::stderr(), "{} of {} blocks, {rate:.1} a second, {left} left", self.done, self.all);
     }

@@ -29,7 +29,7 @@ use super::{
 use crate::{
     backoff::Backoff,
     config::LogConfig,
-    shown::{Span, Wait},
+    display::{RoughDuration, Wait},
 };
 
 /// The instance itself waits for its upstream; longer than it does.
@@ -284,7 +284,7 @@ impl Run {
         let until = Instant::now() + wait;
         let mut state = self.state.lock();
         if state.not_before.is_none_or(|before| before + USUAL_WAIT < until) {
-            self.progress.waits(Some(&format!("waiting {}: {why}", Span(wait))));
+            self.progress.waits(Some(&format!("waiting {}: {why}", RoughDuration(wait))));
         }
         state.not_before = state.not_before.max(Some(until));
     }
@@ -359,7 +359,7 @@ impl Run {
             let Count { fetched, present } = &done.receipts;
             say(format_args!("receipts: of {fetched} blocks fetched, of {present} there already"))?;
         }
-        let shown = if took < MINUTE { Wait(took).to_string() } else { Span(took).to_string() };
+        let shown = if took < MINUTE { Wait(took).to_string() } else { RoughDuration(took).to_string() };
         say(format_args!("{} fetched in {shown}", ByteSize(done.bytes)))?;
         if !done.unkept.is_empty() {
             let why = &done.why_unkept;

@@ -20,7 +20,7 @@ pub use self::{
     log::{LogConfig, LogFormat},
     tracing::TracingConfig,
 };
-use crate::{cache, client::ClientLimit, http, listen, proxy, shown::Time, upstream, verify};
+use crate::{cache, client::ClientLimit, display::Time, http, listen, proxy, upstream, verify};
 
 /// Of anything at a time. No machine has as much, and what counts and adds these is far from its end.
 const MOST: usize = 1 << 30;

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use super::sender::host::HostError;
 use crate::{
     budget::Full,
+    display::{Time, Wait},
     jsonrpc::PacketError,
-    shown::{Time, Wait},
 };
 
 /// A request that could not be read.

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use crate::{
+    display::{Time, Wait},
     eth::{ParamError, Query, Tag},
     jsonrpc::Code,
-    shown::{Time, Wait},
+    display::{Time, Wait},
     upstream::{IdentityError, UpstreamError, WrongChain},
 };
 

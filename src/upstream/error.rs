@@ -8,7 +8,7 @@ use http::StatusCode;
 use crate::{
     eth::BlockHash,
     jsonrpc::{Answer, AnswerError, Code},
-    shown::Time,
+    display::Time,
     verify::Failure,
 };
 

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     eth::{At, Block, BlockNumber, Home, LoneReceipt, LoneTransaction, Part, Query, Receipts, ThinBlock},
-    seldom::Seldom,
+    log_throttle::LogThrottle,
 };
 
 /// The largest head of today is a tenth of it: reading that takes no longer than handing it to another thread.
@@ -35,7 +35,7 @@ struct Inner {
     metrics: Metrics,
     rules: ChainRules,
     threads: ProofThreads,
-    said: Seldom,
+    said: LogThrottle,
 }
 
 /// What came of a proof.
@@ -60,7 +60,7 @@ impl Verifier {
             config,
             threads: ProofThreads::new(limits, metrics.clone()),
             metrics,
-            said: Seldom::default(),
+            said: LogThrottle::default(),
         }))
     }
 

@@ -23,7 +23,7 @@ use tokio::{
 use tracing::{info, warn};
 
 use super::{ConfigError, RedisUrl};
-use crate::{backoff::Backoff, cache::tier::TierError, shown::Time};
+use crate::{backoff::Backoff, cache::tier::TierError, display::Time};
 
 /// To connect, with TLS and password. Longer than a lost packet takes to be sent again.
 pub(super) const CONNECT: Duration = Duration::from_secs(2);

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     breaker::{Breaker, Health, Policy},
     cache::tier::{ChainKey, Tier, TierError, TierKind, Tiered},
-    seldom::Seldom,
+    log_throttle::LogThrottle,
     timeout::timeout,
 };
 
@@ -39,7 +39,7 @@ pub(super) struct Guarded {
     breakers: [Mutex<Breaker>; 3],
     pub(super) trust: Trust,
     metrics: Metrics,
-    said: Seldom,
+    said: LogThrottle,
 }
 
 /// What a call to a tier does. Each fails, and is left alone, by itself.
@@ -68,7 +68,7 @@ impl Guarded {
             breakers: std::array::from_fn(|_| Mutex::new(Breaker::new(BREAKER))),
             trust: Trust::new(generations),
             metrics,
-            said: Seldom::default(),
+            said: LogThrottle::default(),
         }
     }
 

@@ -22,7 +22,7 @@ use super::{
     Availability, EndpointStatus, Score,
     health::{EndpointHealth, MISMATCH_PENALTY},
 };
-use crate::{eth::BlockNumber, seldom::Seldom};
+use crate::{eth::BlockNumber, log_throttle::LogThrottle};
 
 /// What an endpoint that was never asked is taken to need. Less than a slow one, so that it gets a try.
 const DEFAULT_RTT: Duration = Duration::from_millis(100);
@@ -50,7 +50,7 @@ pub(in crate::upstream) struct Endpoint {
     /// Who it is. `None` where nobody cares.
     pub(super) identity: Option<IdentityProbe>,
     pub(super) metrics: EndpointMetrics,
-    pub(super) log_throttle: Seldom,
+    pub(super) log_throttle: LogThrottle,
 }
 
 // === impl Endpoint ===
@@ -80,7 +80,7 @@ impl Endpoint {
             health: Mutex::new(EndpointHealth::new(config.rate)),
             monitor: Arc::default(),
             metrics,
-            log_throttle: Seldom::default(),
+            log_throttle: LogThrottle::default(),
         }
     }
 

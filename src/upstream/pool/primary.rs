@@ -27,7 +27,7 @@ use super::{
     p2c::choose,
     retry::is_null,
 };
-use crate::{seldom::Seldom, verify::Verdict};
+use crate::{log_throttle::LogThrottle, verify::Verdict};
 
 /// Between a change, or a look at those that come first, and the next look. Long beside what a node needs to come back
 /// and be gone again, short beside what a spare may cost.
@@ -40,7 +40,7 @@ pub(in crate::upstream) struct Primary {
     /// How long a call waits for an endpoint that is at its rate.
     max_wait: Duration,
     state: Mutex<PrimaryState>,
-    log_throttle: Seldom,
+    log_throttle: LogThrottle,
 }
 
 /// Locked while one is chosen, so that two calls do not choose two.
@@ -55,7 +55,7 @@ struct PrimaryState {
 
 impl Primary {
     pub(super) fn new(endpoints: Arc<EndpointSet>, max_wait: Duration) -> Self {
-        Self { endpoints, max_wait, state: Mutex::default(), log_throttle: Seldom::default() }
+        Self { endpoints, max_wait, state: Mutex::default(), log_throttle: LogThrottle::default() }
     }
 
     /// The one that is followed.

@@ -1,4 +1,4 @@
-//! Says seldom what happens often.
+//! Logs an event that repeats at most once in a while.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,11 +10,11 @@ const EVERY: Duration = Duration::from_secs(10);
 
 /// When each thing was last said.
 #[derive(Debug, Default)]
-pub(crate) struct Seldom(Mutex<BTreeMap<&'static str, Instant>>);
+pub(crate) struct LogThrottle(Mutex<BTreeMap<&'static str, Instant>>);
 
-// === impl Seldom ===
+// === impl LogThrottle ===
 
-impl Seldom {
+impl LogThrottle {
     /// Is it time to say `what` again? Then it counts as said.
     pub(crate) fn is_due(&self, what: &'static str) -> bool {
         let mut said = self.0.lock();
@@ -32,11 +32,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn each_thing_is_said_once_in_a_while() {
-        let seldom = Seldom::default();
-        assert!(seldom.is_due("refused"));
-        assert!(!seldom.is_due("refused"));
-        assert!(seldom.is_due("reset"));
+        let throttle = LogThrottle::default();
+        assert!(throttle.is_due("refused"));
+        assert!(!throttle.is_due("refused"));
+        assert!(throttle.is_due("reset"));
         tokio::time::advance(EVERY).await;
-        assert!(seldom.is_due("refused"));
+        assert!(throttle.is_due("refused"));
     }
 }

@@ -13,7 +13,7 @@ pub struct Wait(pub Duration);
 
 /// Shows how long something has been, or will be: `12 s`, `3 min`, `2 h 5 min`, `3 d`.
 #[derive(Clone, Copy, Debug)]
-pub struct Span(pub Duration);
+pub struct RoughDuration(pub Duration);
 
 // === impl Time ===
 
@@ -42,9 +42,9 @@ impl fmt::Display for Wait {
     }
 }
 
-// === impl Span ===
+// === impl RoughDuration ===
 
-impl fmt::Display for Span {
+impl fmt::Display for RoughDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.0.as_secs();
         let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
@@ -75,7 +75,7 @@ mod tests {
             (7500, "2 h 5 min"),
             (300_000, "3 d"),
         ] {
-            assert_eq!(Span(Duration::from_secs(seconds)).to_string(), shown);
+            assert_eq!(RoughDuration(Duration::from_secs(seconds)).to_string(), shown);
         }
     }
 
