@@ -36,7 +36,7 @@ struct Inner {
 }
 
 /// Samples what is counted, and tells those who listen. While it lasts: with it they end.
-pub struct Clockwork {
+pub struct Ticker {
     report: Arc<dyn Report>,
     history: History,
     latest: watch::Sender<Bytes>,
@@ -45,12 +45,12 @@ pub struct Clockwork {
 // === impl Events ===
 
 impl Events {
-    /// Tells of `report`, and keeps `history` of it while the clockwork runs.
-    pub fn new(report: Arc<dyn Report>, history: History) -> (Self, Clockwork) {
+    /// Tells of `report`, and keeps `history` of it while the ticker runs.
+    pub fn new(report: Arc<dyn Report>, history: History) -> (Self, Ticker) {
         let (sender, latest) = watch::channel(Bytes::new());
-        let clockwork = Clockwork { report: report.clone(), history: history.clone(), latest: sender };
+        let ticker = Ticker { report: report.clone(), history: history.clone(), latest: sender };
         let places = Arc::new(Semaphore::new(MOST_STREAMS));
-        (Self(Arc::new(Inner { report, history, latest, places })), clockwork)
+        (Self(Arc::new(Inner { report, history, latest, places })), ticker)
     }
 
     /// A stream of events; `None` if as many as there may be listen already.
@@ -81,9 +81,9 @@ fn status(report: &dyn Report, history: &History) -> Bytes {
     event("status", &json!({ "status": report.status(), "fine": fine, "coarse": coarse })).into()
 }
 
-// === impl Clockwork ===
+// === impl Ticker ===
 
-impl Clockwork {
+impl Ticker {
     /// Runs until dropped.
     pub async fn run(self) {
         let tell = async {

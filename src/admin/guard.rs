@@ -20,7 +20,7 @@ pub struct Guard {
 
 /// Why a request may change nothing. Says what to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum WriteRefusal {
     /// A browser says that another page has sent it.
     #[error(
         "this came from a web page of another origin; only the page that is served here may change something"
@@ -55,17 +55,17 @@ impl Guard {
     ///
     /// # Errors
     /// If not: why.
-    pub(super) fn check<B>(&self, request: &Request<B>) -> Result<(), Refusal> {
+    pub(super) fn check<B>(&self, request: &Request<B>) -> Result<(), WriteRefusal> {
         if !is_same_origin(request) {
-            return Err(Refusal::CrossOrigin);
+            return Err(WriteRefusal::CrossOrigin);
         }
         let brought = KeyHash::of_bearer(request.headers());
         match (&self.token, brought) {
             (None, _) if self.is_loopback => Ok(()),
-            (None, _) => Err(Refusal::NoTokenSet),
-            (Some(_), None) => Err(Refusal::NoToken),
+            (None, _) => Err(WriteRefusal::NoTokenSet),
+            (Some(_), None) => Err(WriteRefusal::NoToken),
             (Some(token), Some(brought)) if token.fits(&brought) => Ok(()),
-            (Some(_), Some(_)) => Err(Refusal::BadToken),
+            (Some(_), Some(_)) => Err(WriteRefusal::BadToken),
         }
     }
 }
@@ -90,9 +90,9 @@ fn is_origin_of(origin: &[u8], host: Option<&[u8]>) -> bool {
     own.zip(host).is_some_and(|(own, host)| own.eq_ignore_ascii_case(host))
 }
 
-// === impl Refusal ===
+// === impl WriteRefusal ===
 
-impl Refusal {
+impl WriteRefusal {
     pub(super) fn status(self) -> StatusCode {
         match self {
             Self::CrossOrigin | Self::NoTokenSet => StatusCode::FORBIDDEN,
@@ -107,7 +107,7 @@ mod tests {
 
     use super::*;
 
-    fn check(guard: &Guard, headers: &[(&str, &str)]) -> Result<(), Refusal> {
+    fn check(guard: &Guard, headers: &[(&str, &str)]) -> Result<(), WriteRefusal> {
         let request = headers
             .iter()
             .fold(Request::post("/purge"), |request, (name, value)| request.header(*name, *value));
@@ -141,7 +141,7 @@ mod tests {
             vec![host, ("sec-fetch-site", "same-site")],
             vec![("origin", "http://127.0.0.1:8556")],
         ] {
-            assert_eq!(check(&guard, &other), Err(Refusal::CrossOrigin), "{other:?}");
+            assert_eq!(check(&guard, &other), Err(WriteRefusal::CrossOrigin), "{other:?}");
         }
     }
 
@@ -151,18 +151,18 @@ mod tests {
         let token = Some(KeyHash::of(b"hf_token"));
         let right = [("authorization", "Bearer hf_token")];
         assert_eq!(check(&Guard::new(near, None), &[]), Ok(()));
-        assert_eq!(check(&Guard::new(far, None), &right), Err(Refusal::NoTokenSet));
+        assert_eq!(check(&Guard::new(far, None), &right), Err(WriteRefusal::NoTokenSet));
         for listener in [near, far] {
             let guard = Guard::new(listener, token);
             assert_eq!(check(&guard, &right), Ok(()));
-            assert_eq!(check(&guard, &[]), Err(Refusal::NoToken));
-            assert_eq!(check(&guard, &[("authorization", "Basic hf_token")]), Err(Refusal::NoToken));
-            assert_eq!(check(&guard, &[("authorization", "Bearer hf_other")]), Err(Refusal::BadToken));
+            assert_eq!(check(&guard, &[]), Err(WriteRefusal::NoToken));
+            assert_eq!(check(&guard, &[("authorization", "Basic hf_token")]), Err(WriteRefusal::NoToken));
+            assert_eq!(check(&guard, &[("authorization", "Bearer hf_other")]), Err(WriteRefusal::BadToken));
             // The hash is in the configuration, and opens nothing.
             let hash = format!("Bearer {}", KeyHash::of(b"hf_token"));
-            assert_eq!(check(&guard, &[("authorization", &hash)]), Err(Refusal::BadToken));
+            assert_eq!(check(&guard, &[("authorization", &hash)]), Err(WriteRefusal::BadToken));
             let page = [right[0], ("origin", "http://evil.example.org")];
-            assert_eq!(check(&guard, &page), Err(Refusal::CrossOrigin));
+            assert_eq!(check(&guard, &page), Err(WriteRefusal::CrossOrigin));
         }
     }
 }

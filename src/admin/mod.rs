@@ -26,8 +26,8 @@ use tower::Service;
 
 pub use self::{
     body::Body,
-    events::{Clockwork, Events},
-    guard::{Guard, Refusal},
+    events::{Events, Ticker},
+    guard::{Guard, WriteRefusal},
     history::{Counts, History},
     operate::Operator,
 };
@@ -170,7 +170,7 @@ fn wrong_method(allowed: &'static str, text: String) -> Response<Body> {
     response
 }
 
-fn refused(refusal: Refusal) -> Response<Body> {
+fn refused(refusal: WriteRefusal) -> Response<Body> {
     let mut response = plain(refusal.status(), format!("{refusal}\n"));
     if refusal.status() == StatusCode::UNAUTHORIZED {
         response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

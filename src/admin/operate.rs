@@ -26,7 +26,7 @@ pub struct Operator {
 }
 
 /// What a query says.
-struct Query<'a>(&'a str);
+struct UrlQuery<'a>(&'a str);
 
 // === impl Operator ===
 
@@ -38,7 +38,7 @@ impl Operator {
 
     /// `GET /lookup?q=`
     pub(super) async fn look_up(self, query: String) -> Response<Body> {
-        let subject = match Query(&query).subject() {
+        let subject = match UrlQuery(&query).subject() {
             Ok(subject) => subject,
             Err(why) => return bad(&format!("{why}; as in /lookup?q=19000000")),
         };
@@ -48,7 +48,7 @@ impl Operator {
 
     /// `POST /purge?q=`
     pub(super) async fn purge(self, query: String) -> Response<Body> {
-        let hash = match Query(&query).subject() {
+        let hash = match UrlQuery(&query).subject() {
             Ok(Subject::Hash(hash)) => hash,
             Ok(Subject::Number(number)) => {
                 let number = number.0;
@@ -78,7 +78,7 @@ impl Operator {
     pub(super) async fn warm(self, query: String) -> Response<Body> {
         const EXPECTED: &str =
             "expected /warm?block=19000000 (or block=latest), with &receipts=true if they are wanted";
-        let query = Query(&query);
+        let query = UrlQuery(&query);
         let wanted = match query.get("block").map(str::trim) {
             Some("latest") => Some(Warm::Latest),
             Some(text) => match text.parse() {
@@ -158,8 +158,8 @@ fn block(block: &InspectedBlock) -> Value {
     json!({
         "hash": block.hash.to_string(),
         "number": block.number.map(|BlockNumber(number)| number),
-        "standing": block.standing.as_str(),
-        "held": block.held.iter().map(held).collect::<Vec<_>>(),
+        "canonicity": block.standing.as_str(),
+        "entries": block.held.iter().map(held).collect::<Vec<_>>(),
         "bytes": block.held.iter().map(|held| held.bytes).sum::<u64>(),
     })
 }
@@ -170,8 +170,8 @@ fn transaction(transaction: &InspectedTransaction) -> Value {
         "block": transaction.home.block.to_string(),
         "number": transaction.home.number.0,
         "index": transaction.index.0,
-        "standing": transaction.standing.as_str(),
-        "held": transaction.held.iter().map(held).collect::<Vec<_>>(),
+        "canonicity": transaction.standing.as_str(),
+        "entries": transaction.held.iter().map(held).collect::<Vec<_>>(),
     })
 }
 
@@ -193,9 +193,9 @@ fn warmed(warmed: &Warmed) -> Value {
         let mut told = json!({ "outcome": piece.as_str() });
         match piece {
             WarmedPiece::Present(held) | WarmedPiece::Fetched(held) => told["bytes"] = held.bytes.into(),
-            WarmedPiece::Unkept(why) => told["why"] = why.as_str().into(),
+            WarmedPiece::Unkept(why) => told["reason"] = why.as_str().into(),
             WarmedPiece::Above(head) => {
-                told["why"] = format!("the chain ends at {}", head.0).into();
+                told["reason"] = format!("the chain ends at {}", head.0).into();
                 told["head"] = head.0.into();
             }
         }
@@ -209,9 +209,9 @@ fn warmed(warmed: &Warmed) -> Value {
     })
 }
 
-// === impl Query ===
+// === impl UrlQuery ===
 
-impl<'a> Query<'a> {
+impl<'a> UrlQuery<'a> {
     /// The value of this name. Nothing that means anything here needs to be escaped.
     fn get(&self, name: &str) -> Option<&'a str> {
         self.0.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))

@@ -30,9 +30,9 @@ pub(super) fn certificate(config: &TlsConfig) -> Result<Option<TlsIdentity>, Pro
 }
 
 /// Works as it is configured, and is seldom meant so.
-pub(super) fn warn_of_doubts(config: &Config) {
-    for doubt in config.doubts() {
-        warn!("{doubt}");
+pub(super) fn log_warnings(config: &Config) {
+    for warning in config.warnings() {
+        warn!("{warning}");
     }
 }
 

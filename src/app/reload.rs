@@ -23,7 +23,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
-use super::build::{certificate, endpoints, feed, is_consistent, warn_of_doubts};
+use super::build::{certificate, endpoints, feed, is_consistent, log_warnings};
 use crate::{
     budget::ByteBudget,
     config::{Config, ConfigError, LogConfig, Problem},
@@ -104,13 +104,13 @@ impl Reload {
         };
         let mut current = self.current.lock();
         let mut changed = differences(&current, &config);
-        changed.retain(|key| self.is_live(key, &config));
+        changed.retain(|key| self.is_reloadable(key, &config));
         let mut waiting = differences(&self.started, &config);
-        waiting.retain(|key| !self.is_live(key, &config));
+        waiting.retain(|key| !self.is_reloadable(key, &config));
 
         let new_certificate = self.apply(&config, prepared);
         set_log(&config.log);
-        warn_of_doubts(&config);
+        log_warnings(&config);
         *current = config;
         self.metrics.count(APPLIED);
         if changed.is_empty() && !new_certificate {
@@ -158,15 +158,15 @@ impl Reload {
         }
     }
 
-    fn is_live(&self, key: &str, config: &Config) -> bool {
+    fn is_reloadable(&self, key: &str, config: &Config) -> bool {
         // What is spoken on a port does not change under those who speak.
         let switched = key.starts_with("tls.") && self.parts.tls.is_some() != config.tls.is_on();
-        !switched && is_live(key)
+        !switched && is_reloadable(key)
     }
 }
 
-fn is_live(key: &str) -> bool {
-    Config::reloadable().any(|live| live == key)
+fn is_reloadable(key: &str) -> bool {
+    Config::reloadable().any(|reloadable| reloadable == key)
 }
 
 /// The names of the keys that are not the same. Their values may be secrets, and stay here.
@@ -261,8 +261,8 @@ mod tests {
                 key.filter(|key| key.chars().all(|c| c.is_ascii_lowercase() || c == '_'))
             {
                 let key = format!("{table}{key}");
-                assert_eq!(comment.contains("(live)"), is_live(&key), "{key}");
-                marked += usize::from(comment.contains("(live)"));
+                assert_eq!(comment.contains("(reloadable)"), is_reloadable(&key), "{key}");
+                marked += usize::from(comment.contains("(reloadable)"));
             } else if line.starts_with('#') {
                 comment.push_str(line);
                 continue;

@@ -29,7 +29,7 @@ use crate::{
 
 /// Gathers what the parts know.
 #[derive(Debug)]
-pub(super) struct Report {
+pub(super) struct StatusReport {
     pub(super) identity: Identity,
     pub(super) calls: proxy::Metrics,
     pub(super) upstream_calls: upstream::Metrics,
@@ -47,11 +47,11 @@ pub(super) struct Report {
 
 /// Tells whether it is ready when somebody asks.
 #[derive(Debug)]
-struct Ready(Arc<Report>);
+struct Ready(Arc<StatusReport>);
 
-// === impl Report ===
+// === impl StatusReport ===
 
-impl Report {
+impl StatusReport {
     /// As /ready says, but nobody is asked whether it is back: whoever only counts should not be the cause of calls.
     fn is_ready(&self) -> bool {
         let known = matches!(self.identity.state(), IdentityState::Known(_));
@@ -65,7 +65,7 @@ impl Report {
 }
 
 /// Registers `ready` and `build_info{version}`.
-pub(super) fn register(report: &Arc<Report>, registry: &mut Registry) {
+pub(super) fn register(report: &Arc<StatusReport>, registry: &mut Registry) {
     registry.register_collector(Box::new(Ready(report.clone())));
     registry.register("build", "What runs", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
 }
@@ -80,7 +80,7 @@ impl Collector for Ready {
     }
 }
 
-impl admin::Report for Report {
+impl admin::Report for StatusReport {
     fn ready(&self) -> Result<(), String> {
         if self.draining.load(Relaxed) {
             return Err("shutting down".to_owned());
@@ -118,7 +118,7 @@ impl admin::Report for Report {
             "url": format!("{}://{}", if self.tls { "https" } else { "http" }, self.listen),
             "chain": chain,
             "endpoints": endpoints(&self.upstream),
-            "view": view(&self.sight.seen()),
+            "canonical_view": canonical_view(&self.sight.seen()),
             "verification": verification(&self.sight),
             "reorgs": reorgs(&self.sight),
             "calls": totals.calls,
@@ -162,7 +162,7 @@ impl admin::Report for Report {
 fn saved(totals: &Totals) -> serde_json::Value {
     json!({
         "calls": totals.saved(),
-        "answered_without_asking": totals.without_asking(),
+        "answered_without_upstream": totals.without_asking(),
         "upkeep_calls": totals.upkeep,
         "follow_calls": totals.follow,
     })
@@ -229,12 +229,12 @@ fn verification(sight: &Sight) -> serde_json::Value {
         "headers": in_force.headers.as_str(),
         "blocks": in_force.blocks.as_str(),
         "receipts": in_force.receipts.as_str(),
-        "why": in_force.why,
+        "reason": in_force.why,
         "never_cut": sight.given_up().collect::<Vec<_>>(),
     })
 }
 
-fn view(seen: &Seen) -> serde_json::Value {
+fn canonical_view(seen: &Seen) -> serde_json::Value {
     json!({
         "head": seen.head.map(|head| json!({ "number": head.number.0, "hash": head.hash.to_string() })),
         "age_seconds": seen.age.map(|age| age.as_secs_f64()),

@@ -22,7 +22,7 @@ use super::{
     error::StartError,
     in_process::InProcess,
     reload::{self, Reload},
-    report::{self, Report},
+    report::{self, StatusReport},
     tasks,
 };
 use crate::{
@@ -53,15 +53,15 @@ const LAST_WRITES: Duration = Duration::from_secs(2);
 /// The program, running.
 #[derive(Debug)]
 pub struct App {
-    rpc: Served,
-    admin: Served,
+    rpc: RunningListener,
+    admin: RunningListener,
     access: Access,
     identity: Identity,
     watch: JoinHandle<()>,
     follow: JoinHandle<()>,
     /// Ends the events of the admin listener with it.
-    clockwork: JoinHandle<()>,
-    report: Arc<Report>,
+    ticker: JoinHandle<()>,
+    report: Arc<StatusReport>,
     reload: Reload,
     drain_delay: Duration,
     /// From the end of that until calls that still wait are answered.
@@ -70,7 +70,7 @@ pub struct App {
 
 /// A listener at work.
 #[derive(Debug)]
-struct Served {
+struct RunningListener {
     address: SocketAddr,
     stop: oneshot::Sender<()>,
     ended: JoinHandle<()>,
@@ -159,7 +159,7 @@ impl AppBuilder {
         let admin_tls = tls.clone().filter(|_| config.tls.admin);
         let admin = admin.await.map_err(StartError::Bind)?.with_tls(admin_tls);
         warn_if_exposed(admin.address());
-        build::warn_of_doubts(&config);
+        build::log_warnings(&config);
 
         let scheme = if config.tls.admin { "https" } else { "http" };
         let admin_url = format!("{scheme}://{}", admin.address());
@@ -183,7 +183,7 @@ impl AppBuilder {
         let identity = upstream.identity();
         let history = History::default();
         let operator = Operator::new(sight.clone(), warmer);
-        let report = Arc::new(Report {
+        let report = Arc::new(StatusReport {
             cache,
             tiers,
             sight,
@@ -202,16 +202,16 @@ impl AppBuilder {
         let follow = tokio::spawn(follower.run(feed.subscribe()));
         let proxies = access.clone();
         let rpc = rpc.with_trusted(move |peer| proxies.is_trusted_proxy(peer));
-        let rpc = Served::start(rpc, |listener, stop| listener.serve(service, stop));
+        let rpc = RunningListener::start(rpc, |listener, stop| listener.serve(service, stop));
         let reload_metrics = reload::Metrics::register(&mut registry);
         tasks::register(&mut registry);
         report::register(&report, &mut registry);
         let hosts = HostCheck::new(access.clone(), admin.address().ip());
-        let (events, clockwork) = Events::new(report.clone(), history);
-        let clockwork = tokio::spawn(clockwork.run());
+        let (events, ticker) = Events::new(report.clone(), history);
+        let ticker = tokio::spawn(ticker.run());
         let guard = Guard::new(admin.address().ip(), config.admin_token);
         let service = Admin::new(report.clone(), registry, hosts, events, operator, guard);
-        let admin = Served::start(admin, |listener, stop| listener.serve(service, stop));
+        let admin = RunningListener::start(admin, |listener, stop| listener.serve(service, stop));
 
         info!(
             listen = %rpc.address,
@@ -241,7 +241,7 @@ impl AppBuilder {
             identity,
             watch,
             follow,
-            clockwork,
+            ticker,
             report,
             reload,
             drain_delay,
@@ -307,7 +307,7 @@ impl App {
         self.follow.abort();
         self.watch.abort();
         // Those who listen are told to the end, and then no more: their streams would keep the listener.
-        self.clockwork.abort();
+        self.ticker.abort();
         self.admin.stop().await;
         // What waits to be written would be asked for again after the start.
         if time::timeout(LAST_WRITES, self.report.tiers.settle()).await.is_err() {
@@ -347,9 +347,9 @@ fn connections_that_fit(config: &Config) -> listen::Config {
     listen::Config { max: usize::try_from(fit).unwrap_or(usize::MAX), ..config.connections.clone() }
 }
 
-// === impl Served ===
+// === impl RunningListener ===
 
-impl Served {
+impl RunningListener {
     fn start<F>(listener: Listener, serve: impl FnOnce(Listener, Stopped) -> F) -> Self
     where
         F: Future<Output = ()> + Send + 'static,

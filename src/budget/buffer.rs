@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{ByteLease, Full};
+use super::{ByteLease, Exhausted};
 
 /// Bytes that are being read. All that the buffer has allocated is counted, not only the bytes that have come: a small
 /// packed answer can unpack to anything. While the buffer moves into a larger one, both count.
@@ -34,7 +34,7 @@ impl LeasedBuffer {
     ///
     /// # Errors
     /// If the lease cannot grow by that.
-    pub fn reserve(&mut self, bytes: usize, lease: &mut ByteLease) -> Result<(), Full> {
+    pub fn reserve(&mut self, bytes: usize, lease: &mut ByteLease) -> Result<(), Exhausted> {
         let before = self.buffer.capacity();
         if bytes <= before {
             return Ok(());
@@ -49,7 +49,7 @@ impl LeasedBuffer {
     ///
     /// # Errors
     /// If the lease cannot grow by the room that the chunk needs.
-    pub fn append(&mut self, chunk: &[u8], lease: &mut ByteLease) -> Result<(), Full> {
+    pub fn append(&mut self, chunk: &[u8], lease: &mut ByteLease) -> Result<(), Exhausted> {
         let needed = self.buffer.len() + chunk.len();
         // Twice as much, so that not every chunk moves the whole; just enough where that is not to be had.
         let ample = needed.max(self.max.min(self.buffer.capacity() * 2));

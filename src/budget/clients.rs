@@ -12,11 +12,11 @@ pub struct ClientCounts(Mutex<HashMap<Client, u64>>);
 
 /// Why there is no more to be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Full {
+pub enum Exhausted {
     /// All clients together have the total.
-    All,
+    Total,
     /// The client has as much as one client may.
-    Share,
+    Client,
 }
 
 // === impl ClientCounts ===
@@ -26,11 +26,11 @@ impl ClientCounts {
     ///
     /// # Errors
     /// If the client would have more than `max` then.
-    pub fn add(&self, client: Client, count: u64, max: u64) -> Result<(), Full> {
+    pub fn add(&self, client: Client, count: u64, max: u64) -> Result<(), Exhausted> {
         let mut counts = self.0.lock();
         let sum = counts.get(&client).copied().unwrap_or(0).saturating_add(count);
         if sum > max {
-            return Err(Full::Share);
+            return Err(Exhausted::Client);
         }
         counts.insert(client, sum);
         Ok(())
@@ -66,9 +66,9 @@ mod tests {
     fn a_refused_client_is_not_remembered() {
         let counts = ClientCounts::default();
         let client = Client::Key(1);
-        assert_eq!(counts.add(client, 5, 4), Err(Full::Share));
+        assert_eq!(counts.add(client, 5, 4), Err(Exhausted::Client));
         assert!(counts.is_empty());
-        assert_eq!((counts.add(client, 4, 4), counts.add(client, 1, 4)), (Ok(()), Err(Full::Share)));
+        assert_eq!((counts.add(client, 4, 4), counts.add(client, 1, 4)), (Ok(()), Err(Exhausted::Client)));
         assert_eq!(counts.of(client), 4);
         counts.subtract(client, 4);
         assert!(counts.is_empty());

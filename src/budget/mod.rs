@@ -9,7 +9,7 @@ mod clients;
 
 pub use self::{
     buffer::LeasedBuffer,
-    clients::{ClientCounts, Full},
+    clients::{ClientCounts, Exhausted},
 };
 
 use std::sync::{
@@ -77,7 +77,7 @@ impl ByteBudget {
 // === impl Inner ===
 
 impl Inner {
-    fn take(&self, bytes: u64, client: Option<(Client, u64)>) -> Result<(), Full> {
+    fn take(&self, bytes: u64, client: Option<(Client, u64)>) -> Result<(), Exhausted> {
         if let Some((client, max)) = client {
             self.clients.add(client, bytes, max)?;
         }
@@ -86,7 +86,7 @@ impl Inner {
         let before = self.held.fetch_add(bytes, Relaxed);
         if before.saturating_add(bytes) > self.limit.total() {
             self.give_back(bytes, client);
-            return Err(Full::All);
+            return Err(Exhausted::Total);
         }
         Ok(())
     }
@@ -119,7 +119,7 @@ impl ByteLease {
     ///
     /// # Errors
     /// If they are more than the total or the client's limit allows now; the lease stays as it was.
-    pub fn grow(&mut self, bytes: usize) -> Result<(), Full> {
+    pub fn grow(&mut self, bytes: usize) -> Result<(), Exhausted> {
         self.resize(self.held.saturating_add(bytes))
     }
 
@@ -127,7 +127,7 @@ impl ByteLease {
     ///
     /// # Errors
     /// If they are more than before, and more than the total or the client's limit allows now; the lease stays as it was.
-    pub fn resize(&mut self, bytes: usize) -> Result<(), Full> {
+    pub fn resize(&mut self, bytes: usize) -> Result<(), Exhausted> {
         if let Some(more) = self.counts(bytes).checked_sub(self.counted).filter(|more| *more > 0) {
             self.budget.0.take(more, self.client)?;
             self.counted += more;

@@ -26,7 +26,7 @@ fn leases_share_the_budget_and_give_back() {
     one.grow(249).unwrap();
     two.grow(750).unwrap();
     for _ in 0..100 {
-        assert_eq!(one.grow(1), Err(Full::All));
+        assert_eq!(one.grow(1), Err(Exhausted::Total));
     }
     drop(two);
     one.grow(750).unwrap();
@@ -40,7 +40,7 @@ fn one_client_leaves_room_for_others() {
     let [greedy, modest] = [1, 2].map(|key| Some(Client::Key(key)));
     let held = fill(&budget, greedy, 50);
     assert_eq!(held.len(), 8);
-    assert_eq!(budget.lease_of_part(greedy).grow(1), Err(Full::Share));
+    assert_eq!(budget.lease_of_part(greedy).grow(1), Err(Exhausted::Client));
     let others = fill(&budget, modest, 50);
     assert_eq!(others.len(), 8);
     // Without a client only the total counts.
@@ -58,7 +58,7 @@ fn small_leases_are_not_counted() {
     small.grow(100).unwrap();
     small.grow(SMALL - 100).unwrap();
     assert_eq!((budget.held(), small.held()), (MAX, SMALL));
-    assert_eq!(small.grow(1), Err(Full::Share));
+    assert_eq!(small.grow(1), Err(Exhausted::Client));
     small.hold(SMALL + 1);
     assert_eq!(budget.held(), MAX + SMALL as u64 + 1);
     small.resize(SMALL).unwrap();
@@ -72,11 +72,11 @@ fn bytes_in_memory_are_held_whatever_the_limit() {
     let (mut one, mut two) = (budget.lease_of_part(client), budget.lease_of_part(client));
     one.hold(800);
     two.hold(800);
-    assert_eq!(budget.lease_of_part(None).grow(1), Err(Full::All));
+    assert_eq!(budget.lease_of_part(None).grow(1), Err(Exhausted::Total));
     one.absorb(two);
     assert_eq!((one.held(), budget.0.clients.of(Client::Key(1))), (1600, 1600));
     one.hold(399);
-    assert_eq!(one.grow(2), Err(Full::Share));
+    assert_eq!(one.grow(2), Err(Exhausted::Client));
     one.grow(1).unwrap();
     drop(one);
     assert_eq!(budget.held(), 0);

@@ -30,7 +30,7 @@ use crate::{
 
 /// Where a running instance is asked.
 #[derive(Clone, Copy, Debug, Args)]
-pub(super) struct Target {
+pub(super) struct AdminTarget {
     /// The instance's admin listener [default: 127.0.0.1:8556]
     #[arg(long, value_name = "ADDRESS", value_parser = address, env = "HOLDFAST_ADMIN")]
     admin: Option<SocketAddr>,
@@ -41,8 +41,8 @@ pub(super) struct Target {
 }
 
 /// A connection to an instance, made when it is needed and used again.
-pub(super) struct Client {
-    target: Target,
+pub(super) struct AdminClient {
+    target: AdminTarget,
     timeout: Duration,
     token: Option<HeaderValue>,
     connection: Option<SendRequest<Empty<Bytes>>>,
@@ -50,7 +50,7 @@ pub(super) struct Client {
 
 /// What it answered.
 #[derive(Debug)]
-pub(super) struct Reply {
+pub(super) struct AdminReply {
     pub(super) status: StatusCode,
     /// When it says to come back.
     pub(super) retry_after: Option<Duration>,
@@ -63,9 +63,9 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Debug)]
 struct Unverified(WebPkiSupportedAlgorithms);
 
-// === impl Target ===
+// === impl AdminTarget ===
 
-impl Target {
+impl AdminTarget {
     pub(super) fn address(&self) -> SocketAddr {
         self.admin.unwrap_or(Config::default().admin)
     }
@@ -86,7 +86,7 @@ impl Target {
     ///
     /// # Errors
     /// If that is no token.
-    pub(super) fn client(self, timeout: Duration) -> Result<Client, Failure> {
+    pub(super) fn client(self, timeout: Duration) -> Result<AdminClient, Failure> {
         let bad = || Failure::Other(format!("{ENV_ADMIN_TOKEN} holds what no header can"));
         let token = match env::var(ENV_ADMIN_TOKEN) {
             Ok(token) if !token.trim().is_empty() => {
@@ -98,18 +98,18 @@ impl Target {
             Ok(_) | Err(env::VarError::NotPresent) => None,
             Err(env::VarError::NotUnicode(_)) => return Err(bad()),
         };
-        Ok(Client { target: self, timeout, token, connection: None })
+        Ok(AdminClient { target: self, timeout, token, connection: None })
     }
 }
 
-// === impl Client ===
+// === impl AdminClient ===
 
-impl Client {
+impl AdminClient {
     /// Asks for what is there.
     ///
     /// # Errors
     /// If nobody answers: what to do, in a line for people.
-    pub(super) async fn get(&mut self, path: &str) -> Result<Reply, String> {
+    pub(super) async fn get(&mut self, path: &str) -> Result<AdminReply, String> {
         self.ask(Method::GET, path).await
     }
 
@@ -117,11 +117,11 @@ impl Client {
     ///
     /// # Errors
     /// If nobody answers: what to do, in a line for people.
-    pub(super) async fn post(&mut self, path: &str) -> Result<Reply, String> {
+    pub(super) async fn post(&mut self, path: &str) -> Result<AdminReply, String> {
         self.ask(Method::POST, path).await
     }
 
-    async fn ask(&mut self, method: Method, path: &str) -> Result<Reply, String> {
+    async fn ask(&mut self, method: Method, path: &str) -> Result<AdminReply, String> {
         let (admin, tls, timeout) = (self.target.address(), self.target.tls, self.timeout);
         let asked = time::timeout(timeout, self.send(method, path)).await;
         asked
@@ -132,7 +132,7 @@ impl Client {
             .map_err(|error| format!("{admin}: {}", explained(&*error, tls)))
     }
 
-    async fn send(&mut self, method: Method, path: &str) -> Result<Reply, BoxError> {
+    async fn send(&mut self, method: Method, path: &str) -> Result<AdminReply, BoxError> {
         let mut connection = self.connection.take();
         // One that was closed meanwhile is found out here, or by whoever asks once more.
         if let Some(open) = &mut connection
@@ -156,13 +156,13 @@ impl Client {
         let retry_after = retry_after.and_then(|after| after.to_str().ok()?.parse().ok());
         let text = String::from_utf8_lossy(&response.into_body().collect().await?.to_bytes()).into_owned();
         self.connection = Some(connection);
-        Ok(Reply { status, retry_after: retry_after.map(Duration::from_secs), text })
+        Ok(AdminReply { status, retry_after: retry_after.map(Duration::from_secs), text })
     }
 }
 
-// === impl Reply ===
+// === impl AdminReply ===
 
-impl Reply {
+impl AdminReply {
     /// What was asked for.
     ///
     /// # Errors

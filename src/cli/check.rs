@@ -34,7 +34,7 @@ const USEFUL: [&str; 3] = ["eth_getBlockReceipts", "eth_feeHistory", "eth_getLog
 /// what it should be, and with 64 if the configuration is wrong.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct Check {
+pub(super) struct CheckArgs {
     /// What can be set in the file too.
     #[command(flatten)]
     settings: Settings,
@@ -51,21 +51,21 @@ Examples:
   holdfast check --config holdfast.toml --offline    is the file right? Before a start or a reload";
 
 /// A node's answer, as far as this command reads it.
-enum Said {
+enum NodeAnswer {
     Result(serde_json::Value),
     Error { code: i64, message: String },
 }
 
 #[derive(Deserialize)]
-struct Head {
+struct NodeHead {
     hash: Option<String>,
     number: Option<String>,
     timestamp: Option<String>,
 }
 
-// === impl Check ===
+// === impl CheckArgs ===
 
-impl Check {
+impl CheckArgs {
     pub(super) fn run(self) -> Result<(), Failure> {
         let config = self.settings.sources().load()?;
         // The report says what failed; the log would say it twice.
@@ -77,7 +77,7 @@ impl Check {
 async fn check(config: Config, offline: bool) -> Result<(), Failure> {
     app::check(&config)?;
     line("configuration", "ok")?;
-    for doubt in config.doubts() {
+    for doubt in config.warnings() {
         line("warning", doubt.to_string())?;
     }
     if offline {
@@ -115,7 +115,7 @@ async fn check_endpoint(config: &Config, at: usize, endpoint: &EndpointConfig) -
         Err(error) => return fail("reachable", format!("no: {error}")),
     };
     line("reachable", format!("yes, in {:.1} ms", begun.elapsed().as_secs_f64() * 1000.0))?;
-    if let Ok(Said::Result(serde_json::Value::String(client))) =
+    if let Ok(NodeAnswer::Result(serde_json::Value::String(client))) =
         ask(&upstream, "web3_clientVersion", "[]").await
     {
         line("client", client)?;
@@ -140,9 +140,9 @@ async fn check_endpoint(config: &Config, at: usize, endpoint: &EndpointConfig) -
 }
 
 /// The head's hash, and what there is to tell of it.
-fn head(latest: &Said) -> Option<(BlockHash, String)> {
-    let Said::Result(block) = latest else { return None };
-    let head = Head::deserialize(block).ok()?;
+fn head(latest: &NodeAnswer) -> Option<(BlockHash, String)> {
+    let NodeAnswer::Result(block) = latest else { return None };
+    let head = NodeHead::deserialize(block).ok()?;
     let number = hex(head.number.as_deref()?)?;
     let hash = head.hash?.parse().ok()?;
     let age = head.timestamp.as_deref().and_then(hex).and_then(age);
@@ -155,8 +155,8 @@ async fn tags(upstream: &Upstream) -> Result<(), Failure> {
     for tag in Tag::ALL {
         let params = format!(r#"["{}",false]"#, tag.as_str());
         let block = match ask(upstream, "eth_getBlockByNumber", params).await {
-            Ok(Said::Result(block)) => serde_json::from_value::<Head>(block).ok(),
-            Ok(Said::Error { .. }) | Err(_) => None,
+            Ok(NodeAnswer::Result(block)) => serde_json::from_value::<NodeHead>(block).ok(),
+            Ok(NodeAnswer::Error { .. }) | Err(_) => None,
         };
         let number = block.and_then(|block| hex(block.number.as_deref()?));
         known.push(
@@ -199,8 +199,8 @@ async fn has(upstream: &Upstream, method: &'static str, head: &BlockHash) -> Res
         _ => format!(r#"["0x{}"]"#, "0".repeat(64)),
     };
     match ask(upstream, method, params).await {
-        Ok(Said::Result(_)) => Ok(true),
-        Ok(Said::Error { code, message }) => Ok(code != METHOD_NOT_FOUND
+        Ok(NodeAnswer::Result(_)) => Ok(true),
+        Ok(NodeAnswer::Error { code, message }) => Ok(code != METHOD_NOT_FOUND
             && !message.contains("does not exist")
             && !message.contains("not supported")),
         Err(error) => fail(method, format!("no answer: {error}")).map(|()| false),
@@ -211,7 +211,7 @@ async fn ask(
     upstream: &Upstream,
     method: &'static str,
     params: impl Into<bytestring::ByteString>,
-) -> Result<Said, UpstreamError> {
+) -> Result<NodeAnswer, UpstreamError> {
     #[derive(Deserialize)]
     struct NodeError {
         #[serde(default)]
@@ -220,26 +220,26 @@ async fn ask(
         message: String,
     }
     Ok(match upstream.call(Call::new(method, Params::from_own(params))).await? {
-        Answer::Result(result) => Said::Result(serde_json::from_slice(&result).unwrap_or_default()),
+        Answer::Result(result) => NodeAnswer::Result(serde_json::from_slice(&result).unwrap_or_default()),
         Answer::Error(error) => {
             let error =
                 serde_json::from_slice(&error).unwrap_or(NodeError { code: 0, message: String::new() });
-            Said::Error { code: error.code, message: error.message }
+            NodeAnswer::Error { code: error.code, message: error.message }
         }
     })
 }
 
-fn quantity(said: &Said) -> Option<u64> {
+fn quantity(said: &NodeAnswer) -> Option<u64> {
     match said {
-        Said::Result(value) => hex(value.as_str()?),
-        Said::Error { .. } => None,
+        NodeAnswer::Result(value) => hex(value.as_str()?),
+        NodeAnswer::Error { .. } => None,
     }
 }
 
-fn does_not_say(said: &Said) -> String {
+fn does_not_say(said: &NodeAnswer) -> String {
     match said {
-        Said::Result(_) => "the node does not say".to_owned(),
-        Said::Error { message, .. } => format!("the node does not say: {message}"),
+        NodeAnswer::Result(_) => "the node does not say".to_owned(),
+        NodeAnswer::Error { message, .. } => format!("the node does not say: {message}"),
     }
 }
 

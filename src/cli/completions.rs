@@ -12,7 +12,7 @@ use super::{Cli, Failure, written};
 /// The script goes to standard output; save it where your shell looks for completions, once after each update.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct Completions {
+pub(super) struct CompletionsArgs {
     /// The shell it is for
     #[arg(value_name = "SHELL")]
     shell: Shell,
@@ -24,9 +24,9 @@ Examples:
   holdfast completions zsh > ~/.zfunc/_holdfast      if ~/.zfunc is in your fpath
   holdfast completions fish > ~/.config/fish/completions/holdfast.fish";
 
-// === impl Completions ===
+// === impl CompletionsArgs ===
 
-impl Completions {
+impl CompletionsArgs {
     pub(super) fn run(self) -> Result<(), Failure> {
         // Not at once to where it goes: the library panics at a pipe that was closed.
         let mut script = Vec::new();

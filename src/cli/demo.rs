@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use clap::Args;
 
 use super::{
-    Early, Failure, address, log, say,
+    EarlyRuntime, Failure, address, log, say,
     signal::{ReloadSignal, StopSignals},
 };
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
 /// Needs no node and no network, reads no file, and of the environment only where to listen. Ends with ctrl-c.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct Demo {
+pub(super) struct DemoArgs {
     /// Where clients connect
     #[arg(long, value_name = "ADDRESS", value_parser = address, default_value = "127.0.0.1:8555", env = "HOLDFAST_LISTEN")]
     listen: SocketAddr,
@@ -37,10 +37,10 @@ Examples:
   holdfast demo                                                   then open http://127.0.0.1:8556
   holdfast demo --listen 127.0.0.1:9555 --admin 127.0.0.1:9556    the usual ports are taken";
 
-// === impl Demo ===
+// === impl DemoArgs ===
 
-impl Demo {
-    pub(super) fn run(self, early: Early) -> Result<(), Failure> {
+impl DemoArgs {
+    pub(super) fn run(self, early: EarlyRuntime) -> Result<(), Failure> {
         let sources = Sources::none()
             .with_flag("listen", Some(self.listen))
             .with_flag("admin", Some(self.admin))

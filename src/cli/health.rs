@@ -7,7 +7,7 @@ use http::StatusCode;
 
 use super::{
     Failure,
-    admin::{Target, not_admin},
+    admin::{AdminTarget, not_admin},
     run, say,
 };
 use crate::config::LogConfig;
@@ -21,9 +21,9 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// upstream that is down is no reason to restart its proxy.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct Health {
+pub(super) struct HealthArgs {
     #[command(flatten)]
-    target: Target,
+    target: AdminTarget,
 
     /// Ask whether it can answer calls, not only whether it is alive
     #[arg(long)]
@@ -36,9 +36,9 @@ Examples:
   holdfast health --ready                        can it answer calls? For taking traffic
   holdfast health --admin 10.0.0.5:8556 --tls    elsewhere, and by TLS";
 
-// === impl Health ===
+// === impl HealthArgs ===
 
-impl Health {
+impl HealthArgs {
     pub(super) fn run(self) -> Result<(), Failure> {
         let path = if self.ready { "/ready" } else { "/live" };
         run(&LogConfig::default(), async move {

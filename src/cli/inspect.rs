@@ -6,7 +6,7 @@ use bytesize::ByteSize;
 use clap::Args;
 use serde_json::Value;
 
-use super::{Failure, admin::Target, run, say};
+use super::{Failure, admin::AdminTarget, run, say};
 use crate::{config::LogConfig, display::RoughDuration, proxy::Subject};
 
 /// A look at a large memory takes a moment.
@@ -19,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// No node is asked anything.
 #[derive(Debug, Args)]
 #[command(after_help = INSPECT_EXAMPLES)]
-pub(super) struct Inspect {
+pub(super) struct InspectArgs {
     /// The hash of a block or a transaction, or the number of a block
     #[arg(value_name = "HASH|NUMBER", value_parser = subject)]
     subject: Subject,
@@ -29,7 +29,7 @@ pub(super) struct Inspect {
     json: bool,
 
     #[command(flatten)]
-    target: Target,
+    target: AdminTarget,
 }
 
 const INSPECT_EXAMPLES: &str = "\
@@ -47,13 +47,13 @@ Examples:
 /// Where the instance wants a token (admin_token), put it into the environment variable HOLDFAST_ADMIN_TOKEN.
 #[derive(Debug, Args)]
 #[command(after_help = PURGE_EXAMPLES)]
-pub(super) struct Purge {
+pub(super) struct PurgeArgs {
     /// The hash of a block or a transaction
     #[arg(value_name = "HASH", value_parser = hash)]
     hash: Subject,
 
     #[command(flatten)]
-    target: Target,
+    target: AdminTarget,
 }
 
 const PURGE_EXAMPLES: &str = "\
@@ -61,9 +61,9 @@ Examples:
   holdfast purge 0x8d5d…21d3
   HOLDFAST_ADMIN_TOKEN=hf_… holdfast purge 0x8d5d…21d3 --admin 10.0.0.5:8556";
 
-// === impl Inspect ===
+// === impl InspectArgs ===
 
-impl Inspect {
+impl InspectArgs {
     pub(super) fn run(self) -> Result<(), Failure> {
         run(&LogConfig::default(), async move {
             let path = format!("/lookup?q={}", written(self.subject));
@@ -74,9 +74,9 @@ impl Inspect {
     }
 }
 
-// === impl Purge ===
+// === impl PurgeArgs ===
 
-impl Purge {
+impl PurgeArgs {
     pub(super) fn run(self) -> Result<(), Failure> {
         run(&LogConfig::default(), async move {
             let path = format!("/purge?q={}", written(self.hash));
@@ -102,7 +102,7 @@ impl Purge {
     }
 }
 
-pub(super) fn at(target: &Target, why: &str) -> Failure {
+pub(super) fn at(target: &AdminTarget, why: &str) -> Failure {
     Failure::Other(format!("{}: {why}", target.address()))
 }
 
@@ -133,7 +133,7 @@ fn told(subject: Subject, found: &Value) -> String {
     for block in found["blocks"].as_array().into_iter().flatten() {
         let number = block["number"].as_u64().map_or_else(|| "?".to_owned(), |number| number.to_string());
         lines.push(format!("block {number}  {}", text(&block["hash"])));
-        lines.push(format!("  {}", standing(&block["standing"])));
+        lines.push(format!("  {}", canonicity(&block["canonicity"])));
         lines.extend(held(block, "nothing of it is in memory"));
     }
     for place in found["transactions"].as_array().into_iter().flatten() {
@@ -144,7 +144,7 @@ fn told(subject: Subject, found: &Value) -> String {
             place["number"],
             text(&place["block"])
         ));
-        lines.push(format!("  {}", standing(&place["standing"])));
+        lines.push(format!("  {}", canonicity(&place["canonicity"])));
         lines.extend(held(place, "nothing of it is in memory"));
     }
     if lines.is_empty() {
@@ -158,7 +158,7 @@ fn told(subject: Subject, found: &Value) -> String {
 }
 
 fn held(of: &Value, nothing: &str) -> Vec<String> {
-    let entries = of["held"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let entries = of["entries"].as_array().map(Vec::as_slice).unwrap_or_default();
     if entries.is_empty() {
         return vec![format!("  {nothing}")];
     }
@@ -195,14 +195,14 @@ fn kind(kind: &str) -> &str {
     }
 }
 
-fn standing(standing: &Value) -> &str {
-    match text(standing) {
+fn canonicity(canonicity: &Value) -> &str {
+    match text(canonicity) {
         "final" => "final",
         "tracked" => "on the tracked branch",
         "asked" => "on the chain, as the upstream said a moment ago",
         "orphaned" => "orphaned: not on the chain",
         "unknown" => "not known to be on the chain: a call by number would ask",
-        standing => standing,
+        canonicity => canonicity,
     }
 }
 

@@ -9,14 +9,14 @@ use crate::http::{KeyConfig, NewKey};
 
 /// Make keys for clients, and tokens for operators.
 #[derive(Debug, Args)]
-pub(super) struct Key {
+pub(super) struct KeyArgs {
     #[command(subcommand)]
     command: KeyCommand,
 }
 
 #[derive(Debug, Subcommand)]
 enum KeyCommand {
-    New(New),
+    New(NewKeyArgs),
 }
 
 /// Make a new key: the key is shown once, the lines for the configuration hold its hash.
@@ -25,7 +25,7 @@ enum KeyCommand {
 /// the first key on nobody comes in without one. For operators, take the sha256 out of the lines and set it as admin_token.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-struct New {
+struct NewKeyArgs {
     /// Who will use it, for people [default: made from the hash]
     #[arg(long, value_name = "NAME", value_parser = name)]
     name: Option<String>,
@@ -36,9 +36,9 @@ Examples:
   holdfast key new --name wallet
   holdfast key new --name wallet >> holdfast.toml    and SIGHUP: then it counts";
 
-// === impl Key ===
+// === impl KeyArgs ===
 
-impl Key {
+impl KeyArgs {
     pub(super) fn run(self) -> Result<(), Failure> {
         match self.command {
             KeyCommand::New(new) => new.run(),
@@ -46,9 +46,9 @@ impl Key {
     }
 }
 
-// === impl New ===
+// === impl NewKeyArgs ===
 
-impl New {
+impl NewKeyArgs {
     fn run(self) -> Result<(), Failure> {
         let key = NewKey::random()
             .map_err(|error| Failure::Other(format!("the system gives no random bytes: {error}")))?;

@@ -56,15 +56,15 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Serve(Box<serve::Serve>),
-    Demo(demo::Demo),
-    Check(check::Check),
-    Health(health::Health),
-    Inspect(inspect::Inspect),
-    Warm(warm::Warm),
-    Purge(inspect::Purge),
-    Key(key::Key),
-    Completions(completions::Completions),
+    Serve(Box<serve::ServeArgs>),
+    Demo(demo::DemoArgs),
+    Check(check::CheckArgs),
+    Health(health::HealthArgs),
+    Inspect(inspect::InspectArgs),
+    Warm(warm::WarmArgs),
+    Purge(inspect::PurgeArgs),
+    Key(key::KeyArgs),
+    Completions(completions::CompletionsArgs),
 }
 
 const EXAMPLES: &str = "\
@@ -98,7 +98,7 @@ enum Failure {
 
 /// What `serve` and `demo` have from the first moment on: whoever starts many, or reads a list of processes, may send
 /// SIGHUP to one that has not yet read what it was started with, and it must not die of that.
-struct Early {
+struct EarlyRuntime {
     runtime: Runtime,
     hangup: ReloadSignal,
 }
@@ -107,7 +107,7 @@ struct Early {
 pub fn main() -> ExitCode {
     // Looked at before the command line is understood, which takes longer than it takes to be sent a signal.
     let early = env::args_os().nth(1).filter(|command| command == "serve" || command == "demo");
-    let early = early.map(|_| Early::start());
+    let early = early.map(|_| EarlyRuntime::start());
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -120,7 +120,7 @@ pub fn main() -> ExitCode {
             return if asked { exit(printed) } else { ExitCode::from(EXIT_USAGE) };
         }
     };
-    let early = || early.unwrap_or_else(Early::start);
+    let early = || early.unwrap_or_else(EarlyRuntime::start);
     exit(match cli.command {
         Command::Serve(serve) => early().and_then(|early| serve.run(early)),
         Command::Demo(demo) => early().and_then(|early| demo.run(early)),
@@ -170,9 +170,9 @@ impl Failure {
     }
 }
 
-// === impl Early ===
+// === impl EarlyRuntime ===
 
-impl Early {
+impl EarlyRuntime {
     fn start() -> Result<Self, Failure> {
         let runtime = runtime()?;
         let hangup = {

@@ -66,7 +66,7 @@ struct Receiver {
     name: Arc<str>,
     /// The thread that sends has no clock and no sockets of its own.
     runtime: Handle,
-    said: Arc<LogThrottle>,
+    log_throttle: Arc<LogThrottle>,
 }
 
 /// Adds what spans do not say of themselves.
@@ -90,7 +90,7 @@ impl Export {
             poster: Poster::try_new(&address, PATH, TIMEOUT).map_err(|error| problem(&error))?,
             name: address.url().to_string().into(),
             runtime: runtime.clone(),
-            said: Arc::default(),
+            log_throttle: Arc::default(),
         };
         let exporter = OtlpExporter::builder()
             .with_http()
@@ -155,7 +155,7 @@ fn resource() -> Resource {
 
 impl Receiver {
     fn warn(&self, error: &dyn std::fmt::Display) {
-        if self.said.is_due("undelivered") {
+        if self.log_throttle.is_due("undelivered") {
             warn!(%error, receiver = %self.name, "spans could not be delivered, and are lost");
         }
     }
@@ -220,10 +220,13 @@ impl SpanExporter for Completed {
 /// Which side of a request a span is, and whether it failed: said here, and not where spans are made, since the log shows what
 /// is said there.
 fn complete(span: &mut SpanData) {
-    let said = |key: &str| {
-        span.attributes.iter().find(|said| said.key.as_str() == key).map(|said| said.value.as_str())
+    let log_throttle = |key: &str| {
+        span.attributes
+            .iter()
+            .find(|log_throttle| log_throttle.key.as_str() == key)
+            .map(|log_throttle| log_throttle.value.as_str())
     };
-    let outcome = said("outcome");
+    let outcome = log_throttle("outcome");
     match &*span.name {
         "request" => span.span_kind = SpanKind::Server,
         "upstream" => {

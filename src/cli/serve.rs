@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::PathBuf};
 use clap::Args;
 
 use super::{
-    Early, Failure, address,
+    EarlyRuntime, Failure, address,
     log::{self, LogLevel},
     otlp::Export,
     signal::{ReloadSignal, StopSignals},
@@ -27,7 +27,7 @@ use crate::{
 /// Exits with 0 when it was told to end, with 64 if the configuration is wrong, and with 1 if it cannot listen.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct Serve {
+pub(super) struct ServeArgs {
     /// What can be set in the file too.
     #[command(flatten)]
     settings: Settings,
@@ -112,10 +112,10 @@ pub(super) fn chain_id(text: &str) -> Result<u64, String> {
     read.map_err(|_| "expected a number such as 1, 11155111 or 0x1".to_owned())
 }
 
-// === impl Serve ===
+// === impl ServeArgs ===
 
-impl Serve {
-    pub(super) fn run(self, early: Early) -> Result<(), Failure> {
+impl ServeArgs {
+    pub(super) fn run(self, early: EarlyRuntime) -> Result<(), Failure> {
         let sources = self.sources();
         let config = sources.clone().load()?;
         let (export, spans) =

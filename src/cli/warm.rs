@@ -18,7 +18,7 @@ use tokio::{
 use self::done::{Count, Done};
 use super::{
     Failure,
-    admin::{Client, Target},
+    admin::{AdminClient, AdminTarget},
     blocks::Blocks,
     inspect::at,
     numbers::Numbers,
@@ -69,7 +69,7 @@ const DEFAULT_CONCURRENCY: u8 = 4;
 /// Where the instance wants a token (admin_token), put it into the environment variable HOLDFAST_ADMIN_TOKEN.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct Warm {
+pub(super) struct WarmArgs {
     /// From block A to block B, both included; B can be "latest"
     #[arg(long, value_name = "A..B", value_parser = Blocks::until_latest)]
     blocks: Blocks,
@@ -83,7 +83,7 @@ pub(super) struct Warm {
     concurrency: u8,
 
     #[command(flatten)]
-    target: Target,
+    target: AdminTarget,
 }
 
 const EXAMPLES: &str = "\
@@ -94,7 +94,7 @@ Examples:
 
 /// What all who fetch share.
 struct Run {
-    warm: Warm,
+    warm: WarmArgs,
     progress: Progress,
     stop: watch::Sender<bool>,
     state: Mutex<State>,
@@ -114,7 +114,7 @@ struct State {
 }
 
 /// What came of one block.
-enum Outcome {
+enum BlockOutcome {
     /// As the instance told.
     Told(Value),
     /// It could not be had, for this reason.
@@ -125,9 +125,9 @@ enum Outcome {
     Left,
 }
 
-// === impl Warm ===
+// === impl WarmArgs ===
 
-impl Warm {
+impl WarmArgs {
     pub(super) fn run(self) -> Result<(), Failure> {
         run(&LogConfig::default(), async move {
             let mut stop = StopSignals::listen()
@@ -149,7 +149,7 @@ impl Warm {
     }
 
     /// The number of the newest block, which is in memory then.
-    async fn latest(&self, client: &mut Client) -> Result<u64, Failure> {
+    async fn latest(&self, client: &mut AdminClient) -> Result<u64, Failure> {
         let path = self.path("latest");
         let reply = client.post(&path).await.map_err(Failure::Other)?;
         let told = reply.value(&path).map_err(|why| at(&self.target, &why))?;
@@ -177,7 +177,7 @@ impl Warm {
 // === impl Run ===
 
 impl Run {
-    fn new(warm: Warm, last: u64) -> Self {
+    fn new(warm: WarmArgs, last: u64) -> Self {
         let state = State {
             next: warm.blocks.from,
             last,
@@ -240,19 +240,19 @@ impl Run {
         Some(number)
     }
 
-    async fn warm(&self, client: &mut Client, number: u64) -> Outcome {
+    async fn warm(&self, client: &mut AdminClient, number: u64) -> BlockOutcome {
         let path = self.warm.path(&number.to_string());
         let begun = Instant::now();
         let (mut attempt, mut backoff) = (1, PAUSES);
         loop {
             if !self.rest().await {
-                return Outcome::Left;
+                return BlockOutcome::Left;
             }
             let reply = client.post(&path).await;
             let (why, wait) = match reply {
                 Ok(reply) => {
                     let why = match reply.value(&path) {
-                        Ok(told) => return Outcome::Told(told),
+                        Ok(told) => return BlockOutcome::Told(told),
                         Err(why) => why,
                     };
                     match reply.status {
@@ -260,10 +260,10 @@ impl Run {
                             (why, Some(reply.retry_after.unwrap_or(USUAL_WAIT)))
                         }
                         status if status.is_server_error() => (why, None),
-                        _ => return Outcome::Fatal(why),
+                        _ => return BlockOutcome::Fatal(why),
                     }
                 }
-                Err(why) if attempt == ATTEMPTS => return Outcome::Fatal(why),
+                Err(why) if attempt == ATTEMPTS => return BlockOutcome::Fatal(why),
                 Err(why) => (why, None),
             };
             match wait {
@@ -274,7 +274,7 @@ impl Run {
                     let _ = time::timeout(backoff.next_pause(), stopped.wait_for(|stopped| *stopped)).await;
                     attempt += 1;
                 }
-                _ => return Outcome::Failed(why),
+                _ => return BlockOutcome::Failed(why),
             }
         }
     }
@@ -305,27 +305,27 @@ impl Run {
         }
     }
 
-    fn heed(&self, number: u64, outcome: Outcome) {
+    fn heed(&self, number: u64, outcome: BlockOutcome) {
         let mut state = self.state.lock();
         state.taken.remove(&number);
         let failed = match outcome {
-            Outcome::Told(told) if told["block"]["outcome"] == "above" => {
-                let why = told["block"]["why"].as_str().unwrap_or("there is no such block yet").to_owned();
+            BlockOutcome::Told(told) if told["block"]["outcome"] == "above" => {
+                let why = told["block"]["reason"].as_str().unwrap_or("there is no such block yet").to_owned();
                 state.done.failed.insert(number);
                 state.done.why_failed.clone_from(&why);
                 state.ended = Some(why);
                 return;
             }
-            Outcome::Told(told) => {
+            BlockOutcome::Told(told) => {
                 state.done.take(number, &told);
                 None
             }
-            Outcome::Failed(why) => Some(why),
-            Outcome::Fatal(why) => {
+            BlockOutcome::Failed(why) => Some(why),
+            BlockOutcome::Fatal(why) => {
                 state.ended = Some(why.clone());
                 Some(why)
             }
-            Outcome::Left => {
+            BlockOutcome::Left => {
                 state.next = state.next.min(number);
                 return;
             }
@@ -415,7 +415,7 @@ struct Keeping {
 // === impl Keeping ===
 
 impl Keeping {
-    async fn of(target: Target) -> Self {
+    async fn of(target: AdminTarget) -> Self {
         let status = async { target.client(ENDING).ok()?.get("/status").await.ok()?.value("/status").ok() };
         let Some(status) = status.await else { return Self::default() };
         let tiers = status["tiers"].as_array().map(Vec::as_slice).unwrap_or_default();

@@ -139,8 +139,8 @@ impl Config {
     }
 
     /// What can be worked with, and is seldom meant.
-    pub fn doubts(&self) -> Vec<Problem> {
-        let mut doubts = Vec::new();
+    pub fn warnings(&self) -> Vec<Problem> {
+        let mut warnings = Vec::new();
         let (call, attempt) = (self.call_timeout, self.upstream.timeout);
         if call <= attempt {
             let message = format!(
@@ -149,7 +149,7 @@ impl Config {
                 Time(call),
                 Time(attempt)
             );
-            doubts.push(Problem::new("call_timeout", message));
+            warnings.push(Problem::new("call_timeout", message));
         }
         let is_open = !self.listen.ip().to_canonical().is_loopback();
         let all = self.max_bytes_in_flight;
@@ -170,7 +170,7 @@ impl Config {
                 "{most} for {whose} is less than {key} lets a single one take, {one}: what is larger is refused as \
                  too much at once, however often it is tried; set it to {one} or more, or {key} to less"
             );
-            doubts.push(Problem::new(limit, message));
+            warnings.push(Problem::new(limit, message));
         }
         if is_open && self.http.keys.is_empty() && self.http.rate.is_none() {
             let message = format!(
@@ -179,9 +179,9 @@ impl Config {
                  limit the bill",
                 self.listen
             );
-            doubts.push(Problem::new("listen", message));
+            warnings.push(Problem::new("listen", message));
         }
-        doubts
+        warnings
     }
 
     /// Finds what the types allow and the program cannot work with.

@@ -283,37 +283,39 @@ fn a_receiver_of_spans_is_wanted_only_where_spans_can_be_sent() {
 
 #[test]
 fn what_is_seldom_meant_is_doubted() {
-    let doubts = |toml: &str| {
-        let doubts = load(toml).unwrap().doubts();
-        doubts.iter().map(|doubt| doubt.to_string()).collect::<Vec<_>>()
+    let warnings = |toml: &str| {
+        let warnings = load(toml).unwrap().warnings();
+        warnings.iter().map(|doubt| doubt.to_string()).collect::<Vec<_>>()
     };
-    assert_eq!(doubts(""), [""; 0]);
+    assert_eq!(warnings(""), [""; 0]);
     assert_eq!(
-        doubts("[[upstream.endpoints]]\nurl = 'http://127.0.0.1'\nheaders = { host = 'a.b' }"),
+        warnings("[[upstream.endpoints]]\nurl = 'http://127.0.0.1'\nheaders = { host = 'a.b' }"),
         [""; 0]
     );
-    let [short] = &doubts("call_timeout = '10s'")[..] else { panic!() };
+    let [short] = &warnings("call_timeout = '10s'")[..] else { panic!() };
     assert!(short.starts_with("call_timeout: 10 s is not longer than upstream.timeout, 25 s: "), "{short}");
-    assert_eq!(doubts("call_timeout = '10s'\n[upstream]\ntimeout = '8s'"), [""; 0]);
-    let [little] = &doubts("max_bytes_in_flight = '100 MiB'")[..] else { panic!() };
+    assert_eq!(warnings("call_timeout = '10s'\n[upstream]\ntimeout = '8s'"), [""; 0]);
+    let [little] = &warnings("max_bytes_in_flight = '100 MiB'")[..] else { panic!() };
     assert!(
         little
             .starts_with("max_bytes_in_flight: 100.0 MiB for all together is less than upstream.max_answer"),
         "{little}"
     );
     assert!(little.ends_with("; set it to 192.0 MiB or more, or upstream.max_answer to less"), "{little}");
-    assert_eq!(doubts("max_bytes_in_flight = '1 MiB'").len(), 2);
-    let [little] = &doubts("max_bytes_per_client = '100 MiB'")[..] else { panic!() };
+    assert_eq!(warnings("max_bytes_in_flight = '1 MiB'").len(), 2);
+    let [little] = &warnings("max_bytes_per_client = '100 MiB'")[..] else { panic!() };
     assert!(little.starts_with("max_bytes_per_client: 100.0 MiB for one client is less than"), "{little}");
-    let [half, _] = &doubts("listen = '0.0.0.0:8545'\nmax_bytes_in_flight = '200 MiB'")[..] else { panic!() };
+    let [half, _] = &warnings("listen = '0.0.0.0:8545'\nmax_bytes_in_flight = '200 MiB'")[..] else {
+        panic!()
+    };
     assert!(half.starts_with("max_bytes_per_client: 100.0 MiB for one client (half of"), "{half}");
-    let [open] = &doubts("listen = '0.0.0.0:8545'")[..] else { panic!() };
+    let [open] = &warnings("listen = '0.0.0.0:8545'")[..] else { panic!() };
     assert!(open.starts_with("listen: 0.0.0.0:8545 is open to other machines, "), "{open}");
     for key in ["http.rate", "http.keys", "upstream.endpoints"] {
         assert!(open.contains(key), "{open}");
     }
-    assert_eq!(doubts("listen = '0.0.0.0:8545'\n[http]\nrate = '10/s'"), [""; 0]);
-    assert_eq!(doubts("listen = '[::1]:8545'"), [""; 0]);
+    assert_eq!(warnings("listen = '0.0.0.0:8545'\n[http]\nrate = '10/s'"), [""; 0]);
+    assert_eq!(warnings("listen = '[::1]:8545'"), [""; 0]);
 }
 
 #[test]

@@ -18,7 +18,7 @@ pub struct TracingConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub otlp: Option<Secret>,
     /// The share of traces that are begun here and recorded; in one that a client has begun, the client decides.
-    pub sample: Share,
+    pub sample: SampleRatio,
     /// Sent with every request there.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, Secret>,
@@ -26,7 +26,7 @@ pub struct TracingConfig {
 
 /// A share of something, from none to all, in millionths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Share(u32);
+pub struct SampleRatio(u32);
 
 const MILLION: f64 = 1e6;
 
@@ -38,7 +38,7 @@ const A_RECEIVER: &str = "expected the URL of a receiver that speaks OTLP over H
 
 impl Default for TracingConfig {
     fn default() -> Self {
-        Self { otlp: None, sample: Share::ALL, headers: BTreeMap::new() }
+        Self { otlp: None, sample: SampleRatio::ALL, headers: BTreeMap::new() }
     }
 }
 
@@ -67,9 +67,9 @@ impl TracingConfig {
     }
 }
 
-// === impl Share ===
+// === impl SampleRatio ===
 
-impl Share {
+impl SampleRatio {
     /// All of it.
     pub const ALL: Self = Self(MILLION as u32);
 
@@ -84,13 +84,13 @@ impl Share {
     }
 }
 
-impl Serialize for Share {
+impl Serialize for SampleRatio {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_f64(self.as_f64())
     }
 }
 
-impl<'de> Deserialize<'de> for Share {
+impl<'de> Deserialize<'de> for SampleRatio {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let share = f64::deserialize(deserializer)?;
         Self::try_new(share).ok_or_else(|| {

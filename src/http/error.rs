@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::sender::host::HostError;
 use crate::{
-    budget::Full,
+    budget::Exhausted,
     display::{Time, Wait},
     jsonrpc::PacketError,
 };
@@ -66,7 +66,7 @@ pub enum HttpError {
     },
     /// Without a key that is known, too often from one address.
     #[error("too many requests without a key that is known here; come back with one, or in {}", Wait(*wait))]
-    TooManyStrangers {
+    TooManyUnauthenticated {
         /// Until one more is looked at.
         wait: Duration,
     },
@@ -75,10 +75,10 @@ pub enum HttpError {
     Overloaded,
     /// Too many bytes of requests and of the upstream's answers are being read.
     #[error("too much is being read at once; try again shortly")]
-    TooMuchToRead,
+    BytesExhausted,
     /// Its client has too much in hand already, and others are to have a place, too.
     #[error("too many requests of yours at once; take their answers first, or send fewer")]
-    OverShare,
+    ClientLimit,
 }
 
 /// Why a call of a batch has no answer while others of it have: it was not begun, or what came does not fit.
@@ -86,7 +86,7 @@ pub enum HttpError {
 pub enum LeftOut {
     /// The answers are more than a batch may have.
     #[error("the answers of this batch exceed {max} bytes; ask for fewer at once")]
-    TooMuch {
+    BatchTooLarge {
         /// The limit in force.
         max: u64,
     },
@@ -95,10 +95,10 @@ pub enum LeftOut {
     Overloaded,
     /// Those of its client are, and others are to have room, too.
     #[error("too many answers of yours wait to be taken; take them first, or ask for fewer at once")]
-    OverShare,
+    ClientLimit,
     /// What the batch has done by now took too long.
     #[error("not begun within {}, since the batch takes too long; send fewer calls at once", Time(*after))]
-    Overdue {
+    BatchTimeout {
         /// The limit in force.
         after: Duration,
     },
@@ -112,7 +112,7 @@ impl HttpError {
         "host",
         "no_key",
         "bad_key",
-        "no_key_too_often",
+        "too_many_unauthenticated",
         "http_method",
         "websocket",
         "content_type",
@@ -124,8 +124,8 @@ impl HttpError {
         "invalid_request",
         "rate_limited",
         "overloaded",
-        "too_much_to_read",
-        "over_share",
+        "bytes_exhausted",
+        "client_limit",
     ];
 
     /// The reason's name.
@@ -134,7 +134,7 @@ impl HttpError {
             Self::Host(_) => "host",
             Self::NoKey => "no_key",
             Self::BadKey => "bad_key",
-            Self::TooManyStrangers { .. } => "no_key_too_often",
+            Self::TooManyUnauthenticated { .. } => "too_many_unauthenticated",
             Self::MethodNotAllowed { .. } => "http_method",
             Self::WebSocket => "websocket",
             Self::ContentType => "content_type",
@@ -145,8 +145,8 @@ impl HttpError {
             Self::Packet(error) => error.code().as_str(),
             Self::RateLimited { .. } => "rate_limited",
             Self::Overloaded => "overloaded",
-            Self::TooMuchToRead => "too_much_to_read",
-            Self::OverShare => "over_share",
+            Self::BytesExhausted => "bytes_exhausted",
+            Self::ClientLimit => "client_limit",
         }
     }
 }
@@ -155,24 +155,24 @@ impl HttpError {
 
 impl LeftOut {
     /// Every reason, as it is named in metrics.
-    pub const REASONS: [&str; 4] = ["too_much", "overloaded", "over_share", "overdue"];
+    pub const REASONS: [&str; 4] = ["batch_too_large", "overloaded", "client_limit", "batch_timeout"];
 
     /// The reason's name.
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::TooMuch { .. } => "too_much",
+            Self::BatchTooLarge { .. } => "batch_too_large",
             Self::Overloaded => "overloaded",
-            Self::OverShare => "over_share",
-            Self::Overdue { .. } => "overdue",
+            Self::ClientLimit => "client_limit",
+            Self::BatchTimeout { .. } => "batch_timeout",
         }
     }
 }
 
-impl From<Full> for LeftOut {
-    fn from(full: Full) -> Self {
+impl From<Exhausted> for LeftOut {
+    fn from(full: Exhausted) -> Self {
         match full {
-            Full::All => Self::Overloaded,
-            Full::Share => Self::OverShare,
+            Exhausted::Total => Self::Overloaded,
+            Exhausted::Client => Self::ClientLimit,
         }
     }
 }

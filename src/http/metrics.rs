@@ -46,8 +46,8 @@ pub(super) fn count_panic() -> u64 {
 // === impl Metrics ===
 
 impl Metrics {
-    /// Registers `requests_refused_total{reason}`, `calls_left_out_total{reason}`, `answers_compressed_total` and
-    /// `answer_bytes_saved_total`.
+    /// Registers `requests_refused_total{reason}`, `calls_left_out_total{reason}`, `responses_compressed_total` and
+    /// `response_bytes_saved_total`.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         registry.register(
@@ -61,12 +61,12 @@ impl Metrics {
             metrics.0.left_out.clone(),
         );
         registry.register(
-            "answers_compressed",
+            "responses_compressed",
             "Answers that went out as gzip",
             metrics.0.compressed.clone(),
         );
         registry.register(
-            "answer_bytes_saved",
+            "response_bytes_saved",
             "By how many bytes they were shorter than plain ones",
             metrics.0.saved.clone(),
         );

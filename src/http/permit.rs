@@ -51,7 +51,7 @@ impl InFlightLimit {
         // Gives the place back when dropped, whatever follows.
         let mut permit = Permit { places: places.clone(), client: None };
         if let Some((client, most)) = limit.below_total(client) {
-            places.clients.add(client, 1, most).map_err(|_| HttpError::OverShare)?;
+            places.clients.add(client, 1, most).map_err(|_| HttpError::ClientLimit)?;
             permit.client = Some(client);
         }
         if taken as u64 >= limit.total() {
@@ -107,7 +107,7 @@ mod tests {
         let [greedy, modest] = [1, 2].map(|key| Some(Client::Key(key)));
         let held = take(&limit, greedy, 1000);
         assert_eq!(held.len(), 32, "half of all");
-        assert_eq!(limit.take(greedy).unwrap_err().to_string(), HttpError::OverShare.to_string());
+        assert_eq!(limit.take(greedy).unwrap_err().to_string(), HttpError::ClientLimit.to_string());
         let others = take(&limit, modest, 1000);
         assert_eq!(others.len(), 32);
         let late = limit.take(Some(Client::Key(3))).unwrap_err();

@@ -42,18 +42,18 @@ pin_project! {
 
 /// What counts here of a request's headers, found in one pass.
 #[derive(Default)]
-struct Named<'a> {
+struct TraceHeaders<'a> {
     id: Option<&'a HeaderValue>,
     /// Is anything said of a trace?
     is_traced: bool,
 }
 
-/// As much as is shown of what a client chooses: spans wait to be sent, and must not be as long as anybody likes.
-const LONGEST_SHOWN: usize = 128;
+/// Longest method or request id that is logged: spans wait to be sent, and clients choose these texts.
+const LONGEST_LOGGED: usize = 128;
 
 /// What a client chose, or only that it is too long.
-fn shown(chosen: &str) -> &str {
-    if chosen.len() <= LONGEST_SHOWN { chosen } else { "(long)" }
+fn shortened(chosen: &str) -> &str {
+    if chosen.len() <= LONGEST_LOGGED { chosen } else { "(long)" }
 }
 
 // === impl TraceLayer ===
@@ -82,16 +82,16 @@ where
     }
 
     fn call(&mut self, request: Request<A>) -> Self::Future {
-        let Named { id, is_traced } = Named::of(request.headers());
+        let TraceHeaders { id, is_traced } = TraceHeaders::of(request.headers());
         if id.is_none() && !is_traced && !span_enabled!(Level::DEBUG) {
             return Either::Left(self.0.call(request));
         }
         let (id, context) = (id.cloned(), TraceContext::read(request.headers()));
         let span = debug_span!(
             "request",
-            method = %shown(request.method().as_str()),
+            method = %shortened(request.method().as_str()),
             version = ?request.version(),
-            id = id.as_ref().and_then(|id| id.to_str().ok()).map(shown),
+            id = id.as_ref().and_then(|id| id.to_str().ok()).map(shortened),
             trace = context.as_ref().map(TraceContext::trace_id),
             status = field::Empty,
         );
@@ -128,9 +128,9 @@ where
     }
 }
 
-// === impl Named ===
+// === impl TraceHeaders ===
 
-impl<'a> Named<'a> {
+impl<'a> TraceHeaders<'a> {
     fn of(headers: &'a HeaderMap) -> Self {
         let mut named = Self::default();
         for (name, value) in headers {
@@ -151,8 +151,8 @@ mod tests {
 
     #[test]
     fn what_is_long_is_not_shown() {
-        let id = "x".repeat(LONGEST_SHOWN);
-        assert_eq!(shown(&id), id);
-        assert_eq!(shown(&format!("{id}x")), "(long)");
+        let id = "x".repeat(LONGEST_LOGGED);
+        assert_eq!(shortened(&id), id);
+        assert_eq!(shortened(&format!("{id}x")), "(long)");
     }
 }

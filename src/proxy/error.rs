@@ -6,7 +6,6 @@ use crate::{
     display::{Time, Wait},
     eth::{ParamError, Query, Tag},
     jsonrpc::Code,
-    display::{Time, Wait},
     upstream::{IdentityError, UpstreamError, WrongChain},
 };
 

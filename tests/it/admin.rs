@@ -92,12 +92,12 @@ async fn the_status_shows_the_view_of_the_chain() {
     let node = upstream::devchain().blocks(20, 1).run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     let client = client::http(&proxy);
-    let view = client.get(&proxy.admin_url("/status")).await.json()["view"].clone();
+    let view = client.get(&proxy.admin_url("/status")).await.json()["canonical_view"].clone();
     assert_eq!(view["head"], serde_json::Value::Null, "nobody has asked yet");
 
     client.call("eth_getBlockByNumber", json!(["0x3", false])).await;
     let status = client.get(&proxy.admin_url("/status")).await.json();
-    let view = &status["view"];
+    let view = &status["canonical_view"];
     assert_eq!(view["head"]["number"], 20, "{view}");
     assert_eq!(view["head"]["hash"], format!("{:#x}", node.head().hash));
     assert_eq!(view["finalized"]["number"], 4, "{view}");
@@ -132,7 +132,7 @@ async fn the_status_tells_what_was_saved_and_when_the_chain_was_reorganised() {
         eventually("the head is seen", async || {
             client.call("eth_getBlockByNumber", json!(["latest", false])).await;
             let status = client.get(&proxy.admin_url("/status")).await.json();
-            status["view"]["head"]["hash"] == format!("{:#x}", node.head().hash)
+            status["canonical_view"]["head"]["hash"] == format!("{:#x}", node.head().hash)
         })
         .await;
         head

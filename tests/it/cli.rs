@@ -301,7 +301,7 @@ async fn url_in_the_wrong_place_is_not_shown() {
 #[tokio::test]
 async fn what_is_seldom_meant_is_said() {
     let node = upstream::devchain().run().await;
-    let config = file("doubts.toml", "call_timeout = '10s'\nmax_bytes_in_flight = '100 MiB'\n");
+    let config = file("warnings.toml", "call_timeout = '10s'\nmax_bytes_in_flight = '100 MiB'\n");
     let arguments = ["--upstream", &node.url(), "--config", config.to_str().unwrap()];
     let ran = output(holdfast(&[&["check"][..], &arguments].concat())).await;
     let report = text(&ran.stdout);

@@ -85,8 +85,8 @@ async fn whole_blocks_and_receipts_go_out_as_gzip_once_they_are_in_use() {
     let by_hash = call("eth_getBlockByHash", &json!([hash, true]), &json!(1));
     assert!(is_gzip(&gzip.respond(by_hash).await));
     assert_eq!(program.metric("contents_deflated_total"), 3, "each is deflated once");
-    let sent = program.metric("answers_compressed_total");
-    assert!(sent >= 7 && program.metric("answer_bytes_saved_total") > sent * 1024, "{sent}");
+    let sent = program.metric("responses_compressed_total");
+    assert!(sent >= 7 && program.metric("response_bytes_saved_total") > sent * 1024, "{sent}");
 }
 
 #[tokio::test]
@@ -208,10 +208,10 @@ async fn over_sockets_the_length_is_right_and_clients_decode_it() {
         let plain = Response::of(post().header("accept-encoding", "identity")).await;
         assert_eq!(plain.header("content-encoding"), None);
         // This client asks for gzip by itself, and takes the header away when it decodes.
-        let saved = proxy.metric("holdfast_answers_compressed_total").await;
+        let saved = proxy.metric("holdfast_responses_compressed_total").await;
         eventually("an answer as gzip", || async {
             assert!(Response::of(post()).await.body == plain.body);
-            proxy.metric("holdfast_answers_compressed_total").await > saved
+            proxy.metric("holdfast_responses_compressed_total").await > saved
         })
         .await;
     }

@@ -26,7 +26,7 @@ async fn post(proxy: &Proxy, path: &str, headers: &[(&str, &str)]) -> Response {
 
 /// The kinds of what is in memory of the first thing that was found, and how far each was verified.
 fn held(found: &Value) -> Vec<(String, Value)> {
-    let held = found["held"].as_array().unwrap().iter();
+    let held = found["entries"].as_array().unwrap().iter();
     held.map(|held| (held["kind"].as_str().unwrap().to_owned(), held["verified"].clone())).collect()
 }
 
@@ -53,12 +53,12 @@ async fn each_kind_is_found_as_what_it_is() {
     let by_number = look_up(&proxy, 3).await;
     let block = &by_number["blocks"][0];
     assert_eq!(
-        (&block["hash"], &block["number"], &block["standing"]),
+        (&block["hash"], &block["number"], &block["canonicity"]),
         (&json!(hash(3)), &json!(3), &json!("final"))
     );
     assert_eq!(held(block), kinds(&[("block", "proved")]));
-    assert_eq!(block["held"][0]["endpoint"], node.url());
-    assert!(block["held"][0]["age_seconds"].as_u64().unwrap() < 60, "{block}");
+    assert_eq!(block["entries"][0]["endpoint"], node.url());
+    assert!(block["entries"][0]["age_seconds"].as_u64().unwrap() < 60, "{block}");
     assert!(block["bytes"].as_u64().unwrap() > 1000, "{block}");
     assert_eq!(by_number["head"], 20);
     assert_eq!(look_up(&proxy, "0x3").await["blocks"], by_number["blocks"]);
@@ -67,7 +67,7 @@ async fn each_kind_is_found_as_what_it_is() {
     assert_eq!(found["blocks"], json!([]));
     let place = &found["transactions"][0];
     assert_eq!((&place["block"], &place["number"], &place["index"]), (&json!(hash(3)), &json!(3), &json!(2)));
-    assert_eq!((&place["standing"], held(place)), (&json!("final"), kinds(&[("block", "proved")])));
+    assert_eq!((&place["canonicity"], held(place)), (&json!("final"), kinds(&[("block", "proved")])));
 
     // What came alone, and what came without what proves it.
     for (number, index, expected, standing) in [
@@ -78,15 +78,15 @@ async fn each_kind_is_found_as_what_it_is() {
     ] {
         let of = look_up(&proxy, number).await;
         assert_eq!(held(&of["blocks"][0]), kinds(&[expected]), "{of}");
-        assert_eq!(of["blocks"][0]["held"][0]["index"], json!(index), "{of}");
+        assert_eq!(of["blocks"][0]["entries"][0]["index"], json!(index), "{of}");
         let found = look_up(&proxy, transaction(number, index.unwrap_or(0))).await;
         let place = &found["transactions"][0];
-        assert_eq!((&place["standing"], held(place)), (&json!(standing), kinds(&[expected])), "{found}");
+        assert_eq!((&place["canonicity"], held(place)), (&json!(standing), kinds(&[expected])), "{found}");
     }
 
     // The head came with the view; and of others only the view knows.
     let head = look_up(&proxy, 20).await["blocks"][0].clone();
-    assert_eq!((&head["standing"], held(&head)), (&json!("tracked"), kinds(&[("head", "partial")])));
+    assert_eq!((&head["canonicity"], held(&head)), (&json!("tracked"), kinds(&[("head", "partial")])));
     let nothing = look_up(&proxy, 21).await;
     assert_eq!((&nothing["blocks"], &nothing["head"]), (&json!([]), &json!(20)));
     assert_eq!(look_up(&proxy, format!("0x{}", "77".repeat(32))).await["transactions"], json!([]));
@@ -101,26 +101,26 @@ async fn what_a_reorg_left_behind_is_told_from_what_came() {
     let old = node.head().hash;
     let transaction = node.transactions_of(old)[0];
     client.call("eth_getBlockByNumber", json!(["0x14", true])).await;
-    assert_eq!(look_up(&proxy, old).await["blocks"][0]["standing"], "tracked");
-    assert_eq!(look_up(&proxy, transaction).await["transactions"][0]["standing"], "tracked");
+    assert_eq!(look_up(&proxy, old).await["blocks"][0]["canonicity"], "tracked");
+    assert_eq!(look_up(&proxy, transaction).await["transactions"][0]["canonicity"], "tracked");
 
     node.reorg(1, 2);
     eventually("the other branch is seen", async || {
         client.call("eth_getBlockByNumber", json!(["latest", false])).await;
-        look_up(&proxy, old).await["blocks"][0]["standing"] == "orphaned"
+        look_up(&proxy, old).await["blocks"][0]["canonicity"] == "orphaned"
     })
     .await;
     client.call("eth_getBlockByNumber", json!(["0x14", true])).await;
     let at = look_up(&proxy, 20).await["blocks"].clone();
     let found: Vec<_> =
-        at.as_array().unwrap().iter().map(|block| (&block["hash"], &block["standing"])).collect();
+        at.as_array().unwrap().iter().map(|block| (&block["hash"], &block["canonicity"])).collect();
     let new = json!(node.hash_at(20).unwrap());
     assert_eq!(found.len(), 2, "{at}");
     assert_eq!((found[0].0, found[1]), (&new, (&json!(old), &json!("orphaned"))));
     assert!(found[0].1 == "tracked" || found[0].1 == "asked", "{at}");
     let places = look_up(&proxy, transaction).await["transactions"].clone();
     let orphaned = places.as_array().unwrap().iter().find(|place| place["block"] == json!(old)).unwrap();
-    assert_eq!((&orphaned["standing"], &orphaned["index"]), (&json!("orphaned"), &json!(0)));
+    assert_eq!((&orphaned["canonicity"], &orphaned["index"]), (&json!("orphaned"), &json!(0)));
 }
 
 #[tokio::test]
@@ -143,7 +143,7 @@ async fn what_is_purged_is_asked_for_anew() {
     assert!(kinds.contains(&&json!("block")) && kinds.contains(&&json!("receipts")), "{purged}");
     assert!(purged["bytes"].as_u64().unwrap() > 1000, "{purged}");
     let found = look_up(&proxy, 3).await["blocks"][0].clone();
-    assert_eq!((&found["standing"], &found["held"]), (&json!("final"), &json!([])), "canonicity stays");
+    assert_eq!((&found["canonicity"], &found["entries"]), (&json!("final"), &json!([])), "canonicity stays");
     assert!(block().await.contains("fwd=miss"));
     assert!(receipt().await.contains("fwd=miss"));
     assert!(block().await.contains("hit") && receipt().await.contains("hit"));

@@ -417,7 +417,7 @@ async fn what_is_turned_away_is_told_by_reason() {
         assert_eq!(refused(reason).await, 1, "{reason}");
     }
     assert_eq!(refused("overloaded").await, 0);
-    assert_eq!(proxy.metric(r#"holdfast_calls_left_out_total{reason="too_much"}"#).await, left as u64);
+    assert_eq!(proxy.metric(r#"holdfast_calls_left_out_total{reason="batch_too_large"}"#).await, left as u64);
     eventually("nothing is in hand", async || {
         proxy.metric("holdfast_requests_in_flight").await == 0
             && proxy.metric("holdfast_bytes_in_flight").await == 0

@@ -90,7 +90,7 @@ async fn limits_change() {
     let two = format!("[{},{}]", client::call("eth_chainId"), client::call("eth_chainId"));
     let staleness = async || {
         let status = client.get(&format!("{}/status", process.admin_url())).await.json();
-        status["view"]["max_staleness_seconds"].as_f64().unwrap()
+        status["canonical_view"]["max_staleness_seconds"].as_f64().unwrap()
     };
     assert_eq!(client.send(two.clone()).await.json().as_array().unwrap().len(), 2);
     assert!(client.ask("eth_blockNumber", json!([])).await.is_ok());

@@ -384,7 +384,7 @@ async fn a_chain_with_rules_of_its_own_is_served_by_structure_after_three_blocks
     client.ask(BLOCK, json!([hash(&node, 5), true])).await.unwrap();
     let decided = status().await;
     assert_eq!((&decided["configured"], &decided["blocks"]), (&json!("auto"), &json!("structural")));
-    assert!(decided["why"].as_str().unwrap().contains("rules of its own"), "{decided}");
+    assert!(decided["reason"].as_str().unwrap().contains("rules of its own"), "{decided}");
     // From the one that decided on, blocks are kept.
     node.clear_calls();
     client.ask(BLOCK, json!([hash(&node, 5), true])).await.unwrap();

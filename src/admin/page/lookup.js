@@ -10,7 +10,7 @@ const KINDS = {
   receipt: 'lone receipt',
   deflated: 'deflated form',
 }
-const STANDINGS = {
+const CANONICITY = {
   final: ['good', 'final'],
   tracked: ['good', 'on the tracked branch'],
   asked: ['good', 'on the chain, as the upstream said a moment ago'],
@@ -34,15 +34,15 @@ function entry(held) {
 }
 
 function thing(title, hash, rows, found) {
-  const [tone, standing] = STANDINGS[found.standing] ?? ['quiet', found.standing]
-  const held = found.held.length ? found.held.map(entry) : [element('li', { className: 'none' }, 'Nothing of it is in memory.')]
+  const [tone, canonicity] = CANONICITY[found.canonicity] ?? ['quiet', found.canonicity]
+  const entries = found.entries.length ? found.entries.map(entry) : [element('li', { className: 'none' }, 'Nothing of it is in memory.')]
   const made = element('article', {},
     element('h3', {}, title),
     element('p', {}, element('code', {}, hash)),
-    element('p', { className: 'state', data: { tone } }, dot(), standing),
+    element('p', { className: 'state', data: { tone } }, dot(), canonicity),
     rows.length ? element('dl', { className: 'pairs' }, ...rows.flat()) : null,
-    element('ul', { className: 'rows' }, ...held))
-  if (found.held.length) {
+    element('ul', { className: 'rows' }, ...entries))
+  if (found.entries.length) {
     const forget = element('button', { type: 'button', className: 'plain' }, 'Forget it')
     forget.addEventListener('click', () => confirmPurge(made, forget, hash, found))
     made.append(forget)
@@ -64,7 +64,7 @@ function told(found) {
 
 function summary(found) {
   const things = [...found.blocks, ...found.transactions]
-  const held = things.reduce((sum, thing) => sum + thing.held.length, 0)
+  const held = things.reduce((sum, thing) => sum + thing.entries.length, 0)
   return things.length ? `Found, ${held ? `${plural(held, 'entry', 'entries')} in memory` : 'nothing in memory'}` : 'Nothing is known of it'
 }
 
@@ -109,7 +109,7 @@ function confirmPurge(article, forget, hash, found) {
   const asked = element('form', { className: 'confirm' })
   const sure = element('button', { type: 'submit', className: 'plain bad' }, 'Yes, forget it')
   const keep = element('button', { type: 'button', className: 'plain' }, 'Keep it')
-  const what = element('p', { className: 'how', role: 'alert' }, `Forget ${plural(found.held.length, 'entry', 'entries')}? The next call asks the node anew.`)
+  const what = element('p', { className: 'how', role: 'alert' }, `Forget ${plural(found.entries.length, 'entry', 'entries')}? The next call asks the node anew.`)
   const label = element('label', { className: 'how', hidden: true }, 'Token ')
   const field = element('input', { type: 'password', autocomplete: 'off', className: 'token' })
   label.append(field)

@@ -238,12 +238,12 @@ function showSaved({ calls, saved }) {
     fill('saved-how', ['No calls yet. Point a wallet, a dapp or an indexer at ', element('code', {}, url), '.'])
   } else {
     const besides = saved.upkeep_calls + saved.follow_calls
-    fill('saved-how', [`${whole(saved.answered_without_asking)} of ${plural(calls, 'call')} answered without asking, less ${whole(besides)} to keep up with the chain`])
+    fill('saved-how', [`${whole(saved.answered_without_upstream)} of ${plural(calls, 'call')} answered without asking, less ${whole(besides)} to keep up with the chain`])
   }
   showWorth()
 }
 
-function showChain({ view, reorgs }) {
+function showChain({ canonical_view: view, reorgs }) {
   const { head, finalized } = view
   const rows = []
   if (head) {
@@ -320,7 +320,7 @@ function showVerification({ verification }) {
     pair('Receipts', level(verification.receipts)),
   ].flat())
   const cut = verification.never_cut.length ? ` Never cut out of larger content here: ${verification.never_cut.join(', ')}.` : ''
-  set('verification-why', `${verification.why ?? ''}${cut}`.trim())
+  set('verification-why', `${verification.reason ?? ''}${cut}`.trim())
 }
 
 const REFUSALS = {
@@ -330,7 +330,7 @@ const REFUSALS = {
   no_key: 'without a key',
   bad_key: 'with an unknown key',
   host: 'for a host that is not served',
-  no_key_too_often: 'without a key, too often',
+  too_many_unauthenticated: 'without a key, too often',
   http_method: 'not sent with POST',
   websocket: 'for a WebSocket',
   content_type: 'not sent as JSON',
@@ -342,8 +342,8 @@ const REFUSALS = {
   invalid_request: 'no JSON-RPC, or too long a batch',
   rate_limited: 'no call at all, over a rate',
   overloaded: 'too many at once',
-  too_much_to_read: 'too much to read at once',
-  over_share: 'of a client with too many at once',
+  bytes_exhausted: 'too much to read at once',
+  client_limit: 'of a client with too many at once',
 }
 
 function showRefusals({ refusals }) {

@@ -38,7 +38,7 @@ impl Done {
                 Some("present") => count.present += 1,
                 Some(_) => {
                     self.unkept.insert(number);
-                    self.why_unkept = piece["why"].as_str().unwrap_or_default().to_owned();
+                    self.why_unkept = piece["reason"].as_str().unwrap_or_default().to_owned();
                 }
                 None => {}
             }

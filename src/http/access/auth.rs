@@ -15,7 +15,7 @@ use crate::{
     client::Client,
     http::{
         error::HttpError,
-        response::{body::RpcBody, refused::Refused},
+        response::{body::RpcBody, refused::RefusedFuture},
     },
     listen::Peer,
     proxy::Caller,
@@ -76,7 +76,7 @@ where
 {
     type Response = Response<RpcBody>;
     type Error = HttpError;
-    type Future = Either<S::Future, Refused>;
+    type Future = Either<S::Future, RefusedFuture>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), HttpError>> {
         self.inner.poll_ready(cx)
@@ -91,7 +91,7 @@ where
                 let head = RequestHead::check(&request, &self.hint);
                 Either::Left(self.inner.call(Admitted { head, body: request.into_body(), caller }))
             }
-            Err(refusal) => Either::Right(Refused::new(refusal)),
+            Err(refusal) => Either::Right(RefusedFuture::new(refusal)),
         }
     }
 }

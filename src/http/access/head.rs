@@ -16,7 +16,7 @@ pub(in crate::http) struct RequestHead {
 
 /// The headers that count, found in one pass: most requests have fewer headers than there are of these.
 #[derive(Default)]
-struct Named<'a> {
+struct HeadHeaders<'a> {
     upgrade: Option<&'a HeaderValue>,
     content_type: Option<&'a HeaderValue>,
     content_encoding: Option<&'a HeaderValue>,
@@ -31,7 +31,8 @@ impl RequestHead {
     /// Is this a request that a packet can come out of?
     pub(in crate::http) fn check<B>(request: &Request<B>, hint: &Bytes) -> Result<Self, HttpError> {
         let (method, headers) = (request.method(), request.headers());
-        let Named { upgrade, content_type, content_encoding, content_length, accepts } = Named::of(headers);
+        let HeadHeaders { upgrade, content_type, content_encoding, content_length, accepts } =
+            HeadHeaders::of(headers);
         if upgrade.is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(b"websocket")) {
             return Err(HttpError::WebSocket);
         }
@@ -52,9 +53,9 @@ impl RequestHead {
     }
 }
 
-// === impl Named ===
+// === impl HeadHeaders ===
 
-impl<'a> Named<'a> {
+impl<'a> HeadHeaders<'a> {
     fn of(headers: &'a HeaderMap) -> Self {
         let mut named = Self::default();
         for (name, value) in headers {

@@ -12,7 +12,7 @@ use crate::{
         error::HttpError,
         metrics::Metrics,
         sender::{
-            address::{Households, Network, client_address, client_at, is_trusted},
+            address::{Network, SubnetBuckets, client_address, client_at, is_trusted},
             header::first,
             host::{self, HostName},
             key::{self, KeyHash},
@@ -31,28 +31,28 @@ pub struct Access(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    rules: ArcSwap<Rules>,
+    rules: ArcSwap<AccessRules>,
     metrics: Metrics,
 }
 
 /// What is in force at a time.
 #[derive(Debug)]
-pub(in crate::http) struct Rules {
+pub(in crate::http) struct AccessRules {
     pub(in crate::http) hosts: Vec<HostName>,
     trusted_proxies: Vec<Network>,
     /// Nobody needs one, if there are none.
-    keys: Vec<Key>,
+    keys: Vec<ClientKey>,
     /// Of those who come without a key.
     policy: Arc<Policy>,
     /// As often as they like, if `None`.
-    households: Option<Households>,
+    subnets: Option<SubnetBuckets>,
     /// How often it is looked at who has no key that is known, where one is needed.
-    strangers: Households,
+    unauthenticated: SubnetBuckets,
 }
 
 /// Somebody who may come in.
 #[derive(Debug)]
-struct Key {
+struct ClientKey {
     name: String,
     hash: KeyHash,
     policy: Arc<Policy>,
@@ -69,7 +69,7 @@ impl Access {
 
     /// The rules of a [checked](Config::check) configuration, with the policy that counts for all.
     pub fn new(config: &Config, policy: Policy, metrics: Metrics) -> Self {
-        let rules = ArcSwap::from_pointee(Rules::new(config, policy, None));
+        let rules = ArcSwap::from_pointee(AccessRules::new(config, policy, None));
         Self(Arc::new(Shared { rules, metrics }))
     }
 
@@ -84,7 +84,7 @@ impl Access {
         if !before.keys.is_empty() && config.keys.is_empty() {
             warn!("the last key was taken out of http.keys: from now on nobody needs one");
         }
-        self.0.rules.store(Arc::new(Rules::new(config, policy, Some(&before))));
+        self.0.rules.store(Arc::new(AccessRules::new(config, policy, Some(&before))));
     }
 
     /// Returns whether a peer is one of the trusted proxies in force.
@@ -92,7 +92,7 @@ impl Access {
         is_trusted(peer, &self.rules().trusted_proxies)
     }
 
-    pub(in crate::http) fn rules(&self) -> Guard<Arc<Rules>> {
+    pub(in crate::http) fn rules(&self) -> Guard<Arc<AccessRules>> {
         self.0.rules.load()
     }
 
@@ -107,15 +107,15 @@ impl Access {
     }
 }
 
-// === impl Rules ===
+// === impl AccessRules ===
 
-impl Rules {
+impl AccessRules {
     fn new(config: &Config, policy: Policy, before: Option<&Self>) -> Self {
-        let households = config.rate.map(|rate| {
+        let subnets = config.rate.map(|rate| {
             let allowance = Allowance::new(rate, config.burst);
-            let kept = before.and_then(|before| before.households.clone());
-            let kept = kept.filter(|households| households.allowance() == allowance);
-            kept.unwrap_or_else(|| Households::new(allowance))
+            let kept = before.and_then(|before| before.subnets.clone());
+            let kept = kept.filter(|subnets| subnets.allowance() == allowance);
+            kept.unwrap_or_else(|| SubnetBuckets::new(allowance))
         });
         let keys = config.keys.iter().map(|key| {
             // Its own rate, or one like everybody's.
@@ -129,16 +129,17 @@ impl Rules {
                 kept.unwrap_or_else(|| Bucket::new(allowance))
             });
             let policy = Arc::new(policy.narrowed(key.allow.as_deref(), &key.deny));
-            Key { name: key.name.clone(), hash: key.sha256, policy, bucket }
+            ClientKey { name: key.name.clone(), hash: key.sha256, policy, bucket }
         });
-        let strangers = before.map_or_else(Households::of_strangers, |before| before.strangers.clone());
+        let unauthenticated =
+            before.map_or_else(SubnetBuckets::for_unauthenticated, |before| before.unauthenticated.clone());
         Self {
-            strangers,
+            unauthenticated,
             keys: keys.collect(),
             hosts: config.allowed_hosts.clone(),
             trusted_proxies: config.trusted_proxies.clone(),
             policy: Arc::new(policy),
-            households,
+            subnets,
         }
     }
 
@@ -151,7 +152,7 @@ impl Rules {
         host::check(request, &self.hosts, is_loopback).map_err(HttpError::Host)?;
         let origin = first(request.headers(), &header::ORIGIN).cloned();
         if !self.keys.is_empty() {
-            let key = self.key(request).map_err(|error| self.turn_away(error, request, peer))?;
+            let key = self.key(request).map_err(|error| self.refuse_unauthenticated(error, request, peer))?;
             debug!(key = key.name, "request admitted");
             let client = Some(key.hash.client());
             return Ok(Caller {
@@ -163,8 +164,7 @@ impl Rules {
             });
         }
         let address = self.address(request, peer);
-        let bucket =
-            self.households.as_ref().zip(address).map(|(households, address)| households.bucket(address));
+        let bucket = self.subnets.as_ref().zip(address).map(|(subnets, address)| subnets.bucket(address));
         let client = address.map(|address| client_at(address, is_loopback, &self.trusted_proxies));
         Ok(Caller { origin, policy: self.policy.clone(), bucket, client, gzip: false })
     }
@@ -175,16 +175,21 @@ impl Rules {
 
     /// Counts somebody without a key that is known. Whoever has one is let in all the same, however many at the same
     /// address have none: else any of them could shut out the others.
-    fn turn_away<B>(&self, error: HttpError, request: &Request<B>, peer: Option<IpAddr>) -> HttpError {
-        let bucket = self.address(request, peer).map(|address| self.strangers.bucket(address));
+    fn refuse_unauthenticated<B>(
+        &self,
+        error: HttpError,
+        request: &Request<B>,
+        peer: Option<IpAddr>,
+    ) -> HttpError {
+        let bucket = self.address(request, peer).map(|address| self.unauthenticated.bucket(address));
         match bucket.map_or(Ok(()), |bucket| bucket.take()) {
             Ok(()) => error,
-            Err(wait) => HttpError::TooManyStrangers { wait },
+            Err(wait) => HttpError::TooManyUnauthenticated { wait },
         }
     }
 
     /// The first of the request's keys that is one of ours.
-    fn key<B>(&self, request: &Request<B>) -> Result<&Key, HttpError> {
+    fn key<B>(&self, request: &Request<B>) -> Result<&ClientKey, HttpError> {
         let mut error = HttpError::NoKey;
         for presented in key::presented(request) {
             let hash = KeyHash::of(presented);

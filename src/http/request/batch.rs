@@ -15,7 +15,7 @@ use crate::{
         response::{
             cache_status::CacheTally,
             gzip::Mark,
-            rescue::{self, Verdict},
+            rescue::{self, ErrorResponse},
         },
     },
     jsonrpc::{Answer, ErrorObject, RawId, ReplyWriter, Rope},
@@ -27,9 +27,9 @@ use crate::{
 const COUNTS: usize = SMALL / 32;
 
 /// What goes back for one entry.
-pub(in crate::http) struct Reply {
+pub(in crate::http) struct EntryReply {
     /// On the heap, as few calls fail.
-    pub(in crate::http) answer: Result<Answer, Box<Verdict>>,
+    pub(in crate::http) answer: Result<Answer, Box<ErrorResponse>>,
     /// Where the answer came from; `None` if there is none.
     pub(in crate::http) outcome: Option<Outcome>,
     pub(in crate::http) deflated: Option<Arc<Deflated>>,
@@ -58,7 +58,7 @@ pub(in crate::http) struct Batch<'a> {
 }
 
 /// A batch that is done.
-pub(in crate::http) struct Done {
+pub(in crate::http) struct FinishedBatch {
     pub(in crate::http) rope: Rope,
     pub(in crate::http) marks: Vec<Mark>,
     pub(in crate::http) cache_status: HeaderValue,
@@ -67,9 +67,9 @@ pub(in crate::http) struct Done {
     pub(in crate::http) left_out: Option<(LeftOut, u64)>,
 }
 
-// === impl Reply ===
+// === impl EntryReply ===
 
-impl Reply {
+impl EntryReply {
     pub(in crate::http) fn new(
         answer: Answer,
         outcome: Option<Outcome>,
@@ -78,8 +78,8 @@ impl Reply {
         Self { answer: Ok(answer), outcome, deflated, lease: None, left_out: None }
     }
 
-    pub(in crate::http) fn failed(verdict: Verdict) -> Self {
-        Self { answer: Err(Box::new(verdict)), outcome: None, deflated: None, lease: None, left_out: None }
+    pub(in crate::http) fn failed(failure: ErrorResponse) -> Self {
+        Self { answer: Err(Box::new(failure)), outcome: None, deflated: None, lease: None, left_out: None }
     }
 
     /// To what is no call. It costs one all the same: a batch may hold a thousand.
@@ -141,18 +141,18 @@ impl<'a> Batch<'a> {
     pub(in crate::http) fn look_at_the_clock(&mut self) {
         let after = self.limits.batch_timeout;
         if self.left_out.is_none() && self.begun.elapsed() >= after {
-            self.left_out = Some(LeftOut::Overdue { after });
+            self.left_out = Some(LeftOut::BatchTimeout { after });
         }
     }
 
     /// Appends the reply to an entry, or the error that it has become. What a write came to is told in any case.
-    pub(in crate::http) fn write(&mut self, id: Option<&RawId>, reply: Option<Reply>, is_write: bool) {
-        let (Some(id), Some(Reply { answer, outcome, deflated, lease, left_out })) = (id, reply) else {
+    pub(in crate::http) fn write(&mut self, id: Option<&RawId>, reply: Option<EntryReply>, is_write: bool) {
+        let (Some(id), Some(EntryReply { answer, outcome, deflated, lease, left_out })) = (id, reply) else {
             return;
         };
         self.tally.add(outcome);
         self.left_out = self.left_out.or(left_out);
-        let answer = answer.unwrap_or_else(|verdict| Answer::from(&verdict.error));
+        let answer = answer.unwrap_or_else(|failure| Answer::from(&failure.error));
         if let Err(reason) = self.make_room(answer.len(), lease, is_write) {
             self.left_out = self.left_out.or(Some(reason));
             self.missing += 1;
@@ -175,7 +175,7 @@ impl<'a> Batch<'a> {
         let size = written + more;
         let max = self.limits.max_batch_answer.as_u64();
         if size as u64 > max {
-            let reason = LeftOut::TooMuch { max };
+            let reason = LeftOut::BatchTooLarge { max };
             if !is_write {
                 return Err(reason);
             }
@@ -195,10 +195,10 @@ impl<'a> Batch<'a> {
     }
 
     /// All of it; `None` if nobody waits for anything.
-    pub(in crate::http) fn finish(self) -> Option<Done> {
+    pub(in crate::http) fn finish(self) -> Option<FinishedBatch> {
         let Self { writer, marks, tally, lease, left_out, missing, .. } = self;
         let rope = writer.finish()?;
         let left_out = left_out.map(|reason| (reason, missing));
-        Some(Done { rope, marks, cache_status: tally.cache_status(), lease, left_out })
+        Some(FinishedBatch { rope, marks, cache_status: tally.cache_status(), lease, left_out })
     }
 }

@@ -15,7 +15,7 @@ use crate::http::{
     access::auth::Admitted,
     error::HttpError,
     permit::{InFlightLimit, Permit},
-    response::{body::RpcBody, refused::Refused},
+    response::{body::RpcBody, refused::RefusedFuture},
 };
 
 /// Puts an [`InFlight`] around a service.
@@ -62,7 +62,7 @@ where
 {
     type Response = Response<RpcBody>;
     type Error = HttpError;
-    type Future = Either<ResponseFuture<S::Future>, Refused>;
+    type Future = Either<ResponseFuture<S::Future>, RefusedFuture>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), HttpError>> {
         self.inner.poll_ready(cx)
@@ -73,7 +73,7 @@ where
             Ok(permit) => {
                 Either::Left(ResponseFuture { inner: self.inner.call(request), permit: Some(permit) })
             }
-            Err(error) => Either::Right(Refused::new(error)),
+            Err(error) => Either::Right(RefusedFuture::new(error)),
         }
     }
 }

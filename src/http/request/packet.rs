@@ -16,9 +16,9 @@ use http::{HeaderValue, Response, StatusCode, Version, header};
 use tokio::task;
 use tower::Service;
 
-use super::batch::{Batch, Done, Reply};
+use super::batch::{Batch, EntryReply, FinishedBatch};
 use crate::{
-    budget::{ByteBudget, Full, SMALL},
+    budget::{ByteBudget, Exhausted, SMALL},
     client::Client,
     eth::is_write,
     http::{
@@ -47,7 +47,7 @@ pub(in crate::http) struct Packets<P> {
 
 /// How a response is to look.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::http) struct Shape {
+pub(in crate::http) struct ResponseShape {
     pub(in crate::http) version: Version,
     /// Does it depend on what the client says that it accepts?
     pub(in crate::http) varies: bool,
@@ -55,18 +55,18 @@ pub(in crate::http) struct Shape {
 
 /// Entries of a batch between which others get their turn: where all is in memory, nothing else makes it pause, and a
 /// few clients with huge batches would keep everybody behind them waiting.
-const TURN: usize = 32;
+const YIELD_AFTER: usize = 32;
 
 /// Entries of a batch that may run side by side.
-struct Segment {
+struct BatchSection {
     packet: Arc<PacketContext>,
-    slots: Vec<Slot>,
+    slots: Vec<EntrySlot>,
     /// It is one entry alone, and that is a write.
     is_write: bool,
 }
 
 /// An entry of a packet, made out.
-enum Slot {
+enum EntrySlot {
     /// The call at this place among the packet's calls.
     Call(usize),
     Refused {
@@ -92,7 +92,7 @@ where
         limits: &'a Config,
         packet: Packet,
         caller: Caller,
-        shape: Shape,
+        shape: ResponseShape,
     ) -> impl Future<Output = Result<Response<RpcBody>, HttpError>> + use<'a, P> {
         match packet {
             Packet::Single(entry) => Either::Left(self.alone(entry, caller, shape)),
@@ -107,7 +107,7 @@ where
         &self,
         entry: Entry,
         caller: Caller,
-        shape: Shape,
+        shape: ResponseShape,
     ) -> impl Future<Output = Result<Response<RpcBody>, HttpError>> + use<'_, P> {
         let is_write = matches!(&entry, Entry::Call(call) if is_write(call.method.as_str()));
         let client = caller.client;
@@ -116,8 +116,8 @@ where
                 let id = call.id.take();
                 (id, Either::Left(begin(&mut self.proxy.clone(), Request::alone(caller, call)).map(Some)))
             }
-            Err(Slot::Refused { id, error }) => {
-                (Some(id), Either::Right(ready(Some(Reply::refused(&error, &caller)))))
+            Err(EntrySlot::Refused { id, error }) => {
+                (Some(id), Either::Right(ready(Some(EntryReply::refused(&error, &caller)))))
             }
             Err(_) => {
                 let _ = caller.charge();
@@ -139,16 +139,16 @@ where
         limits: &Config,
         entries: Vec<Entry>,
         caller: Caller,
-        shape: Shape,
+        shape: ResponseShape,
     ) -> Response<RpcBody> {
         let mut batch = Batch::new(limits, &self.bytes, caller.client);
         let mut entries = entries.into_iter();
         while !entries.as_slice().is_empty() {
-            let segment = Segment::next(&mut entries, &caller);
-            self.segment(&segment, limits.batch_concurrency.max(1), &mut batch).await;
+            let section = BatchSection::next(&mut entries, &caller);
+            self.section(&section, limits.batch_concurrency.max(1), &mut batch).await;
         }
         let Some(done) = batch.finish() else { return no_content(shape) };
-        let Done { rope, marks, cache_status, mut lease, left_out } = done;
+        let FinishedBatch { rope, marks, cache_status, mut lease, left_out } = done;
         let mut response = self.json(rope, &marks, shape, cache_status);
         if let Some((reason, calls)) = left_out {
             self.metrics.left_out(reason, calls);
@@ -164,31 +164,35 @@ where
 
     /// Runs entries side by side, so many at a time. What is there at the first look, as answers from memory are,
     /// is written at once: it waits in no queue unless an entry before it does.
-    async fn segment(&self, segment: &Segment, concurrency: usize, batch: &mut Batch<'_>) {
+    async fn section(&self, section: &BatchSection, concurrency: usize, batch: &mut Batch<'_>) {
         let mut proxy = self.proxy.clone();
-        let caller = segment.packet.caller();
-        let is_write = segment.is_write;
+        let caller = section.packet.caller();
+        let is_write = section.is_write;
         // A write is alone: it waits for nothing before it.
-        let counted = |reply: Option<Reply>| match reply {
+        let counted = |reply: Option<EntryReply>| match reply {
             Some(reply) if !is_write => Some(reply.counted(&self.bytes, caller.client)),
             reply => reply,
         };
         batch.look_at_the_clock();
         let mut waiting = FuturesOrdered::new();
         let mut begun = 0_usize;
-        let mut ids = segment.slots.iter().map(|slot| segment.id(slot));
+        let mut ids = section.slots.iter().map(|slot| section.id(slot));
         let mut next = Box::pin(OptionFuture::from(None));
         loop {
             while waiting.len() < concurrency {
-                let Some(slot) = segment.slots.get(begun) else { break };
+                let Some(slot) = section.slots.get(begun) else { break };
                 let reply = match (slot, batch.over()) {
-                    (Slot::Call(_), Some(reason)) => Poll::Ready(Some(Reply::not_begun(reason, caller))),
-                    (Slot::Call(index), None) => {
-                        next.set(Some(begin(&mut proxy, segment.packet.request(*index))).into());
+                    (EntrySlot::Call(_), Some(reason)) => {
+                        Poll::Ready(Some(EntryReply::not_begun(reason, caller)))
+                    }
+                    (EntrySlot::Call(index), None) => {
+                        next.set(Some(begin(&mut proxy, section.packet.request(*index))).into());
                         poll_fn(|cx| Poll::Ready(next.as_mut().poll(cx))).await
                     }
-                    (Slot::Refused { error, .. }, _) => Poll::Ready(Some(Reply::refused(error, caller))),
-                    (Slot::Nothing, _) => {
+                    (EntrySlot::Refused { error, .. }, _) => {
+                        Poll::Ready(Some(EntryReply::refused(error, caller)))
+                    }
+                    (EntrySlot::Nothing, _) => {
                         let _ = caller.charge();
                         Poll::Ready(None)
                     }
@@ -205,7 +209,7 @@ where
                     }
                 }
                 begun += 1;
-                if begun.is_multiple_of(TURN) {
+                if begun.is_multiple_of(YIELD_AFTER) {
                     task::yield_now().await;
                     batch.look_at_the_clock();
                 }
@@ -225,13 +229,13 @@ impl<P> Packets<P> {
     fn single(
         &self,
         id: &RawId,
-        Reply { answer, outcome, deflated, .. }: Reply,
-        shape: Shape,
+        EntryReply { answer, outcome, deflated, .. }: EntryReply,
+        shape: ResponseShape,
     ) -> Response<RpcBody> {
         let mut writer = ReplyWriter::single();
-        let (answer, verdict) = match answer {
+        let (answer, failure) = match answer {
             Ok(answer) => (answer, None),
-            Err(verdict) => (Answer::from(&verdict.error), Some(verdict)),
+            Err(failure) => (Answer::from(&failure.error), Some(failure)),
         };
         let start = writer.write(id, answer);
         let mark = deflated.map(|deflated| Mark { start, deflated });
@@ -239,8 +243,8 @@ impl<P> Packets<P> {
             HeaderValue::from_static(outcome.map_or(cache_status::UNANSWERED, Outcome::cache_status));
         let mut response =
             self.json(writer.finish().unwrap_or_default(), mark.as_slice(), shape, cache_status);
-        if let Some(verdict) = verdict {
-            verdict.mark(&mut response);
+        if let Some(failure) = failure {
+            failure.mark(&mut response);
         }
         response
     }
@@ -262,8 +266,8 @@ impl<P> Packets<P> {
             lease.hold(size);
         } else {
             lease.grow(size).map_err(|full| match full {
-                Full::All => HttpError::Overloaded,
-                Full::Share => HttpError::OverShare,
+                Exhausted::Total => HttpError::Overloaded,
+                Exhausted::Client => HttpError::ClientLimit,
             })?;
         }
         response.body_mut().hold(lease);
@@ -275,7 +279,7 @@ impl<P> Packets<P> {
         &self,
         plain: Rope,
         marks: &[Mark],
-        shape: Shape,
+        shape: ResponseShape,
         cache_status: HeaderValue,
     ) -> Response<RpcBody> {
         let size = plain.len();
@@ -295,31 +299,31 @@ impl<P> Packets<P> {
 }
 
 /// Begins a call; a panic spoils nothing else.
-fn begin<P>(proxy: &mut P, request: Request) -> impl Future<Output = Reply> + use<P>
+fn begin<P>(proxy: &mut P, request: Request) -> impl Future<Output = EntryReply> + use<P>
 where
     P: Service<Request, Response = Answered, Error = CallError>,
 {
     rescue::guarded(|| proxy.call(request)).map(|answered| match answered {
-        Ok(Ok(Answered { answer, outcome, deflated })) => Reply::new(answer, Some(outcome), deflated),
-        Ok(Err(error)) => Reply::failed(rescue::call_error(&error)),
-        Err(panic) => Reply::failed(rescue::panicked(&*panic)),
+        Ok(Ok(Answered { answer, outcome, deflated })) => EntryReply::new(answer, Some(outcome), deflated),
+        Ok(Err(error)) => EntryReply::failed(rescue::call_error(&error)),
+        Err(panic) => EntryReply::failed(rescue::panicked(&*panic)),
     })
 }
 
 /// The call that an entry is, or what it is instead.
-fn made_out(entry: Entry) -> Result<ReadCall, Slot> {
+fn made_out(entry: Entry) -> Result<ReadCall, EntrySlot> {
     match entry {
-        Entry::Refused { id, error } => Err(Slot::Refused { id, error }),
-        Entry::Ignored => Err(Slot::Nothing),
+        Entry::Refused { id, error } => Err(EntrySlot::Refused { id, error }),
+        Entry::Ignored => Err(EntrySlot::Nothing),
         // Nobody learns what a read found that nobody waits for.
-        Entry::Call(call) if call.id.is_none() && !is_write(call.method.as_str()) => Err(Slot::Nothing),
+        Entry::Call(call) if call.id.is_none() && !is_write(call.method.as_str()) => Err(EntrySlot::Nothing),
         Entry::Call(call) => Ok(call.into()),
     }
 }
 
-// === impl Segment ===
+// === impl BatchSection ===
 
-impl Segment {
+impl BatchSection {
     /// Takes the entries that may run side by side: reads up to the next write, or one write alone.
     ///
     /// A write is a barrier in both directions, so that a batch reads what it wrote and its
@@ -333,7 +337,7 @@ impl Segment {
             slots.push(match made_out(entry) {
                 Ok(call) => {
                     calls.push(call);
-                    Slot::Call(calls.len() - 1)
+                    EntrySlot::Call(calls.len() - 1)
                 }
                 Err(slot) => slot,
             });
@@ -342,18 +346,18 @@ impl Segment {
     }
 
     /// Under which the reply to an entry is written; `None` if nobody waits for one.
-    fn id<'a>(&'a self, slot: &'a Slot) -> Option<&'a RawId> {
+    fn id<'a>(&'a self, slot: &'a EntrySlot) -> Option<&'a RawId> {
         match slot {
-            Slot::Call(index) => self.packet.calls()[*index].id.as_ref(),
-            Slot::Refused { id, .. } => Some(id),
-            Slot::Nothing => None,
+            EntrySlot::Call(index) => self.packet.calls()[*index].id.as_ref(),
+            EntrySlot::Refused { id, .. } => Some(id),
+            EntrySlot::Nothing => None,
         }
     }
 }
 
-// === impl Shape ===
+// === impl ResponseShape ===
 
-impl Shape {
+impl ResponseShape {
     fn mark(self, response: &mut Response<RpcBody>) {
         if self.varies {
             response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept-encoding"));
@@ -361,7 +365,7 @@ impl Shape {
     }
 }
 
-fn no_content(shape: Shape) -> Response<RpcBody> {
+fn no_content(shape: ResponseShape) -> Response<RpcBody> {
     let mut response = Response::new(RpcBody::default());
     *response.status_mut() = StatusCode::NO_CONTENT;
     response.headers_mut().insert(cache_status::NAME, HeaderValue::from_static(cache_status::UNANSWERED));

@@ -7,7 +7,7 @@ use http_body::Body;
 use http_body_util::BodyExt;
 
 use crate::{
-    budget::{ByteLease, Full, LeasedBuffer},
+    budget::{ByteLease, Exhausted, LeasedBuffer},
     http::{config::Config, error::HttpError},
     timeout::{Elapsed, timeout},
 };
@@ -64,9 +64,9 @@ async fn collect<B: Body>(
 }
 
 /// What a client is told whose request does not fit.
-pub(in crate::http) fn refused(full: Full) -> HttpError {
+pub(in crate::http) fn refused(full: Exhausted) -> HttpError {
     match full {
-        Full::All => HttpError::TooMuchToRead,
-        Full::Share => HttpError::OverShare,
+        Exhausted::Total => HttpError::BytesExhausted,
+        Exhausted::Client => HttpError::ClientLimit,
     }
 }

@@ -12,7 +12,7 @@ use http_body::Body;
 use tower::Service;
 
 use super::{
-    packet::{Packets, Shape},
+    packet::{Packets, ResponseShape},
     read,
 };
 use crate::{
@@ -113,9 +113,9 @@ where
                     // Without the header an answer is what it always was: nothing is said of what others might get. No
                     // cache keeps the answer to a POST unless it is told to, and none is.
                     let varies = limits.compress && accepted != Accepted::Unsaid;
-                    self.packets.answer(&limits, packet, caller, Shape { version, varies })
+                    self.packets.answer(&limits, packet, caller, ResponseShape { version, varies })
                 }
-                Err(error @ (HttpError::TooMuchToRead | HttpError::OverShare)) => return Err(error),
+                Err(error @ (HttpError::BytesExhausted | HttpError::ClientLimit)) => return Err(error),
                 // Each entry of a packet costs its client a call, and so does what is none: garbage is not free.
                 Err(error) => {
                     caller.charge().map_err(|wait| HttpError::RateLimited { wait })?;

@@ -24,7 +24,7 @@ const PIECE: usize = 16 * 1024;
 pub struct RpcBody {
     rope: Rope,
     piecewise: bool,
-    held: Held,
+    reservation: Reservation,
 }
 
 /// A part of an answer on its way to the socket. The last one takes along what the answer holds: a connection lets go of
@@ -32,12 +32,12 @@ pub struct RpcBody {
 #[derive(Debug)]
 pub struct Portion {
     rope: Rope,
-    _held: Held,
+    _reservation: Reservation,
 }
 
 /// What is not free for others before an answer has been taken.
 #[derive(Debug, Default)]
-struct Held {
+struct Reservation {
     /// The request's place.
     permit: Option<Permit>,
     /// The bytes, if they are many. On the heap, as most answers have none.
@@ -58,12 +58,12 @@ impl RpcBody {
 
     /// Holds these bytes until it has been taken.
     pub(in crate::http) fn hold(&mut self, lease: ByteLease) {
-        self.held.lease = Some(Box::new(lease));
+        self.reservation.lease = Some(Box::new(lease));
     }
 
     /// Keeps a request's place until it has been taken.
     pub(in crate::http) fn keep(&mut self, permit: Option<Permit>) {
-        self.held.permit = permit;
+        self.reservation.permit = permit;
     }
 }
 
@@ -86,8 +86,9 @@ impl Body for RpcBody {
         }
         let rope =
             if self.piecewise { self.rope.take_piece(PIECE).into() } else { std::mem::take(&mut self.rope) };
-        let held = if self.rope.is_empty() { std::mem::take(&mut self.held) } else { Held::default() };
-        Poll::Ready(Some(Ok(Frame::data(Portion { rope, _held: held }))))
+        let reservation =
+            if self.rope.is_empty() { std::mem::take(&mut self.reservation) } else { Reservation::default() };
+        Poll::Ready(Some(Ok(Frame::data(Portion { rope, _reservation: reservation }))))
     }
 
     fn is_end_stream(&self) -> bool {

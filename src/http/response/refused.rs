@@ -16,17 +16,17 @@ use crate::http::error::HttpError;
 /// What is ready with a response would do as well, but takes the room of one in the future of every request, and that is
 /// moved through all layers.
 #[derive(Debug)]
-pub(in crate::http) struct Refused(Option<HttpError>);
+pub(in crate::http) struct RefusedFuture(Option<HttpError>);
 
-// === impl Refused ===
+// === impl RefusedFuture ===
 
-impl Refused {
+impl RefusedFuture {
     pub(in crate::http) fn new(reason: HttpError) -> Self {
         Self(Some(reason))
     }
 }
 
-impl Future for Refused {
+impl Future for RefusedFuture {
     type Output = Result<Response<RpcBody>, HttpError>;
 
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {

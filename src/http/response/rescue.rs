@@ -39,7 +39,7 @@ const RETRY_SOON: Duration = Duration::from_secs(1);
 
 /// What a client is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct ErrorResponse {
     /// Of the HTTP response, if the call is alone in it.
     pub status: StatusCode,
     /// The JSON-RPC error.
@@ -71,7 +71,7 @@ pin_project! {
 }
 
 /// Judges a call that was not answered.
-pub fn call_error(error: &CallError) -> Verdict {
+pub fn call_error(error: &CallError) -> ErrorResponse {
     let message = match error {
         CallError::Params(error) => format!("invalid params: {error}"),
         CallError::Upstream(error) => upstream_message(error),
@@ -100,7 +100,7 @@ pub fn call_error(error: &CallError) -> Verdict {
         _ => None,
     };
     let is_refusal = matches!(error, CallError::RateLimited { .. });
-    Verdict { retry_after, is_refusal, ..Verdict::new(status, code, message) }
+    ErrorResponse { retry_after, is_refusal, ..ErrorResponse::new(status, code, message) }
 }
 
 fn upstream_message(error: &UpstreamError) -> String {
@@ -117,9 +117,9 @@ fn upstream_message(error: &UpstreamError) -> String {
 }
 
 /// Judges a request that could not be read.
-pub fn http_error(error: &HttpError) -> Verdict {
+pub fn http_error(error: &HttpError) -> ErrorResponse {
     let message = error.to_string();
-    let refused = |status| Verdict::new(status, Code::InvalidRequest, message.clone());
+    let refused = |status| ErrorResponse::new(status, Code::InvalidRequest, message.clone());
     match error {
         HttpError::Host(_) => refused(StatusCode::FORBIDDEN).refusal(),
         HttpError::NoKey | HttpError::BadKey => refused(StatusCode::UNAUTHORIZED).refusal(),
@@ -128,14 +128,15 @@ pub fn http_error(error: &HttpError) -> Verdict {
         HttpError::BodyTooLarge { .. } => refused(StatusCode::PAYLOAD_TOO_LARGE),
         HttpError::BodyTimeout { .. } => refused(StatusCode::REQUEST_TIMEOUT),
         HttpError::BodyBroken => refused(StatusCode::BAD_REQUEST),
-        HttpError::Packet(packet) => Verdict::ok(packet.code(), message),
-        HttpError::RateLimited { wait } | HttpError::TooManyStrangers { wait } => {
-            Verdict::new(StatusCode::TOO_MANY_REQUESTS, Code::RateLimited, message)
+        HttpError::Packet(packet) => ErrorResponse::ok(packet.code(), message),
+        HttpError::RateLimited { wait } | HttpError::TooManyUnauthenticated { wait } => {
+            ErrorResponse::new(StatusCode::TOO_MANY_REQUESTS, Code::RateLimited, message)
                 .retry_after(*wait)
                 .refusal()
         }
-        HttpError::Overloaded | HttpError::OverShare | HttpError::TooMuchToRead => {
-            Verdict::new(StatusCode::SERVICE_UNAVAILABLE, Code::Overloaded, message).retry_after(RETRY_SOON)
+        HttpError::Overloaded | HttpError::ClientLimit | HttpError::BytesExhausted => {
+            ErrorResponse::new(StatusCode::SERVICE_UNAVAILABLE, Code::Overloaded, message)
+                .retry_after(RETRY_SOON)
         }
     }
 }
@@ -143,22 +144,22 @@ pub fn http_error(error: &HttpError) -> Verdict {
 /// Judges a call of a batch that was left out while others were answered.
 pub fn left_out(reason: LeftOut) -> ErrorObject {
     let code = match reason {
-        LeftOut::TooMuch { .. } => Code::InvalidRequest,
-        LeftOut::Overloaded | LeftOut::OverShare => Code::Overloaded,
-        LeftOut::Overdue { .. } => Code::UpstreamTimeout,
+        LeftOut::BatchTooLarge { .. } => Code::InvalidRequest,
+        LeftOut::Overloaded | LeftOut::ClientLimit => Code::Overloaded,
+        LeftOut::BatchTimeout { .. } => Code::UpstreamTimeout,
     };
     ErrorObject::new(code, reason.to_string())
 }
 
 /// Judges a panic: logs it with an id that the client is told too.
-pub fn panicked(payload: &(dyn Any + Send)) -> Verdict {
+pub fn panicked(payload: &(dyn Any + Send)) -> ErrorResponse {
     let text = payload.downcast_ref::<&str>().copied();
     let reason =
         text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("(no message)");
     let id = format!("{:x}-{}", std::process::id(), count_panic());
     error!(id, reason, "a call panicked: this is a bug");
     let message = format!("internal error {id}; the log says more");
-    Verdict::new(StatusCode::INTERNAL_SERVER_ERROR, Code::Internal, message)
+    ErrorResponse::new(StatusCode::INTERNAL_SERVER_ERROR, Code::Internal, message)
 }
 
 /// A future whose panic spoils only itself, as did the one of its making.
@@ -173,9 +174,9 @@ pub fn guarded<F: Future>(call: impl FnOnce() -> F) -> Guarded<F> {
     }
 }
 
-// === impl Verdict ===
+// === impl ErrorResponse ===
 
-impl Verdict {
+impl ErrorResponse {
     fn new(status: StatusCode, code: Code, message: String) -> Self {
         Self { status, error: ErrorObject::new(code, message), retry_after: None, is_refusal: false }
     }

@@ -25,7 +25,7 @@ const MOST_CLIENTS: u64 = 65_536;
 
 /// How often it is looked at who has no key, where one is needed: a person who tries, and a program that has the
 /// wrong one and says so in its log; not one that guesses.
-const STRANGERS: &str = "60/m";
+const UNAUTHENTICATED_RATE: &str = "60/m";
 
 /// No client is remembered for longer than this without a call, however slowly its bucket fills.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
@@ -44,7 +44,7 @@ pub struct NetworkError {
 
 /// A bucket for each client without a key.
 #[derive(Clone, Debug)]
-pub(in crate::http) struct Households {
+pub(in crate::http) struct SubnetBuckets {
     allowance: Allowance,
     /// By the [network] of their address.
     buckets: Cache<IpAddr, Bucket>,
@@ -139,9 +139,9 @@ impl<'de> Deserialize<'de> for Network {
     }
 }
 
-// === impl Households ===
+// === impl SubnetBuckets ===
 
-impl Households {
+impl SubnetBuckets {
     pub(in crate::http) fn new(allowance: Allowance) -> Self {
         // Forgotten no sooner than its bucket would be full again: it is as if it had been kept.
         let idle = (allowance.recovery() + Duration::from_secs(1)).min(LONGEST);
@@ -155,8 +155,8 @@ impl Households {
     }
 
     /// For those who may not come in.
-    pub(in crate::http) fn of_strangers() -> Self {
-        Self::new(Allowance::new(STRANGERS.parse().expect("it is a rate"), None))
+    pub(in crate::http) fn for_unauthenticated() -> Self {
+        Self::new(Allowance::new(UNAUTHENTICATED_RATE.parse().expect("it is a rate"), None))
     }
 
     pub(in crate::http) fn allowance(&self) -> Allowance {
@@ -263,14 +263,14 @@ mod tests {
 
     #[test]
     fn clients_are_forgotten_rather_than_remembered_without_end() {
-        let households = Households::new(Allowance::new("1/h".parse().unwrap(), None));
+        let subnets = SubnetBuckets::new(Allowance::new("1/h".parse().unwrap(), None));
         for number in 0..100_000_u32 {
-            assert!(households.bucket(std::net::Ipv4Addr::from(number).into()).take().is_ok());
+            assert!(subnets.bucket(std::net::Ipv4Addr::from(number).into()).take().is_ok());
         }
-        households.buckets.run_pending_tasks();
-        assert!(households.buckets.entry_count() <= MOST_CLIENTS);
+        subnets.buckets.run_pending_tasks();
+        assert!(subnets.buckets.entry_count() <= MOST_CLIENTS);
         // The last of them is still there.
-        assert!(households.bucket(std::net::Ipv4Addr::from(99_999).into()).take().is_err());
+        assert!(subnets.bucket(std::net::Ipv4Addr::from(99_999).into()).take().is_err());
     }
 
     proptest! {

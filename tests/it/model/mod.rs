@@ -352,7 +352,7 @@ fn run(setting: Setting, steps: &[Step]) -> Result<(), String> {
             run.step(step).await.map_err(|error| format!("step {position} ({step:?}): {error}"))?;
         }
         run.join().await.map_err(|error| format!("at the end: {error}"))?;
-        COMPRESSED.fetch_add(run.program.metric("answers_compressed_total"), Relaxed);
+        COMPRESSED.fetch_add(run.program.metric("responses_compressed_total"), Relaxed);
         Ok(())
     })
 }
