@@ -22,7 +22,7 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-use super::{Failure, address};
+use super::{failure::Failure, values::address};
 use crate::{
     config::{Config, ENV_ADMIN_TOKEN},
     display::Time,

@@ -4,11 +4,13 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use clap::Args;
 
-use super::{
-    EarlyRuntime, Failure, address,
+use crate::cli::{
+    failure::Failure,
     log::{self, LogLevel},
     otlp::Export,
+    runtime::EarlyRuntime,
     signal::{ReloadSignal, StopSignals},
+    values::address,
 };
 use crate::{
     app::App,
@@ -27,7 +29,7 @@ use crate::{
 /// Exits with 0 when it was told to end, with 64 if the configuration is wrong, and with 1 if it cannot listen.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct ServeArgs {
+pub(in crate::cli) struct ServeArgs {
     /// What can be set in the file too.
     #[command(flatten)]
     settings: Settings,
@@ -81,7 +83,7 @@ Examples:
 
 /// What `serve` and `check` share.
 #[derive(Debug, Args)]
-pub(super) struct Settings {
+pub(in crate::cli) struct Settings {
     /// The configuration file, or HOLDFAST_CONFIG; config/holdfast.toml in the source documents every key
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -104,7 +106,7 @@ pub(super) struct Settings {
     redis: Option<String>,
 }
 
-pub(super) fn chain_id(text: &str) -> Result<u64, String> {
+pub(in crate::cli) fn chain_id(text: &str) -> Result<u64, String> {
     let read = match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16),
         None => text.parse(),
@@ -115,7 +117,7 @@ pub(super) fn chain_id(text: &str) -> Result<u64, String> {
 // === impl ServeArgs ===
 
 impl ServeArgs {
-    pub(super) fn run(self, early: EarlyRuntime) -> Result<(), Failure> {
+    pub(in crate::cli) fn run(self, early: EarlyRuntime) -> Result<(), Failure> {
         let sources = self.sources();
         let config = sources.clone().load()?;
         let (export, spans) =
@@ -169,7 +171,7 @@ async fn serve(
 // === impl Settings ===
 
 impl Settings {
-    pub(super) fn sources(self) -> Sources {
+    pub(in crate::cli) fn sources(self) -> Sources {
         Sources::none()
             .with_file(self.config)
             .with_environment()

@@ -4,9 +4,13 @@ use std::net::SocketAddr;
 
 use clap::Args;
 
-use super::{
-    EarlyRuntime, Failure, address, log, say,
+use crate::cli::{
+    failure::Failure,
+    log,
+    output::say,
+    runtime::EarlyRuntime,
     signal::{ReloadSignal, StopSignals},
+    values::address,
 };
 use crate::{
     app,
@@ -18,7 +22,7 @@ use crate::{
 /// Needs no node and no network, reads no file, and of the environment only where to listen. Ends with ctrl-c.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct DemoArgs {
+pub(in crate::cli) struct DemoArgs {
     /// Where clients connect
     #[arg(long, value_name = "ADDRESS", value_parser = address, default_value = "127.0.0.1:8555", env = "HOLDFAST_LISTEN")]
     listen: SocketAddr,
@@ -40,7 +44,7 @@ Examples:
 // === impl DemoArgs ===
 
 impl DemoArgs {
-    pub(super) fn run(self, early: EarlyRuntime) -> Result<(), Failure> {
+    pub(in crate::cli) fn run(self, early: EarlyRuntime) -> Result<(), Failure> {
         let sources = Sources::none()
             .with_flag("listen", Some(self.listen))
             .with_flag("admin", Some(self.admin))

@@ -4,13 +4,14 @@ use std::{fs, io};
 
 use tokio::time::Instant;
 
-use super::{Failure, fail, line};
+use super::lines::{fail, line};
 use crate::{
     app::StartError,
     cache::{
         Config, DiskConfig,
         redis::{Redis, RedisConfig},
     },
+    cli::failure::Failure,
     config::Problem,
 };
 

@@ -16,14 +16,15 @@ use tokio::{
 };
 
 use self::done::{Count, Done};
-use super::{
-    Failure,
+use super::inspect::at;
+use crate::cli::{
     admin::{AdminClient, AdminTarget},
     blocks::Blocks,
-    inspect::at,
+    failure::Failure,
     numbers::Numbers,
+    output::say,
     progress::Progress,
-    run, say,
+    runtime::run,
     signal::StopSignals,
 };
 use crate::{
@@ -69,7 +70,7 @@ const DEFAULT_CONCURRENCY: u8 = 4;
 /// Where the instance wants a token (admin_token), put it into the environment variable HOLDFAST_ADMIN_TOKEN.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct WarmArgs {
+pub(in crate::cli) struct WarmArgs {
     /// From block A to block B, both included; B can be "latest"
     #[arg(long, value_name = "A..B", value_parser = Blocks::until_latest)]
     blocks: Blocks,
@@ -128,7 +129,7 @@ enum BlockOutcome {
 // === impl WarmArgs ===
 
 impl WarmArgs {
-    pub(super) fn run(self) -> Result<(), Failure> {
+    pub(in crate::cli) fn run(self) -> Result<(), Failure> {
         run(&LogConfig::default(), async move {
             let mut stop = StopSignals::listen()
                 .map_err(|error| Failure::Other(format!("cannot take signals: {error}")))?;

@@ -5,10 +5,11 @@ use std::time::Duration;
 use clap::Args;
 use http::StatusCode;
 
-use super::{
-    Failure,
+use crate::cli::{
     admin::{AdminTarget, not_admin},
-    run, say,
+    failure::Failure,
+    output::say,
+    runtime::run,
 };
 use crate::config::LogConfig;
 
@@ -21,7 +22,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// upstream that is down is no reason to restart its proxy.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct HealthArgs {
+pub(in crate::cli) struct HealthArgs {
     #[command(flatten)]
     target: AdminTarget,
 
@@ -39,7 +40,7 @@ Examples:
 // === impl HealthArgs ===
 
 impl HealthArgs {
-    pub(super) fn run(self) -> Result<(), Failure> {
+    pub(in crate::cli) fn run(self) -> Result<(), Failure> {
         let path = if self.ready { "/ready" } else { "/live" };
         run(&LogConfig::default(), async move {
             let reply = self.target.client(TIMEOUT)?.get(path).await.map_err(Failure::Other)?;

@@ -6,7 +6,7 @@ use bytesize::ByteSize;
 use clap::Args;
 use serde_json::Value;
 
-use super::{Failure, admin::AdminTarget, run, say};
+use crate::cli::{admin::AdminTarget, failure::Failure, output::say, runtime::run};
 use crate::{config::LogConfig, display::RoughDuration, proxy::Subject};
 
 /// A look at a large memory takes a moment.
@@ -19,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// No node is asked anything.
 #[derive(Debug, Args)]
 #[command(after_help = INSPECT_EXAMPLES)]
-pub(super) struct InspectArgs {
+pub(in crate::cli) struct InspectArgs {
     /// The hash of a block or a transaction, or the number of a block
     #[arg(value_name = "HASH|NUMBER", value_parser = subject)]
     subject: Subject,
@@ -47,7 +47,7 @@ Examples:
 /// Where the instance wants a token (admin_token), put it into the environment variable HOLDFAST_ADMIN_TOKEN.
 #[derive(Debug, Args)]
 #[command(after_help = PURGE_EXAMPLES)]
-pub(super) struct PurgeArgs {
+pub(in crate::cli) struct PurgeArgs {
     /// The hash of a block or a transaction
     #[arg(value_name = "HASH", value_parser = hash)]
     hash: Subject,
@@ -64,7 +64,7 @@ Examples:
 // === impl InspectArgs ===
 
 impl InspectArgs {
-    pub(super) fn run(self) -> Result<(), Failure> {
+    pub(in crate::cli) fn run(self) -> Result<(), Failure> {
         run(&LogConfig::default(), async move {
             let path = format!("/lookup?q={}", written(self.subject));
             let reply = self.target.client(TIMEOUT)?.get(&path).await.map_err(Failure::Other)?;
@@ -77,7 +77,7 @@ impl InspectArgs {
 // === impl PurgeArgs ===
 
 impl PurgeArgs {
-    pub(super) fn run(self) -> Result<(), Failure> {
+    pub(in crate::cli) fn run(self) -> Result<(), Failure> {
         run(&LogConfig::default(), async move {
             let path = format!("/purge?q={}", written(self.hash));
             let reply = self.target.client(TIMEOUT)?.post(&path).await.map_err(Failure::Other)?;
@@ -102,7 +102,7 @@ impl PurgeArgs {
     }
 }
 
-pub(super) fn at(target: &AdminTarget, why: &str) -> Failure {
+pub(in crate::cli) fn at(target: &AdminTarget, why: &str) -> Failure {
     Failure::Other(format!("{}: {why}", target.address()))
 }
 

@@ -4,12 +4,12 @@ use std::io::Write as _;
 
 use clap::{Args, Subcommand};
 
-use super::{Failure, say, written};
+use crate::cli::{failure::Failure, output::say, output::written};
 use crate::http::{KeyConfig, NewKey};
 
 /// Make keys for clients, and tokens for operators.
 #[derive(Debug, Args)]
-pub(super) struct KeyArgs {
+pub(in crate::cli) struct KeyArgs {
     #[command(subcommand)]
     command: KeyCommand,
 }
@@ -39,7 +39,7 @@ Examples:
 // === impl KeyArgs ===
 
 impl KeyArgs {
-    pub(super) fn run(self) -> Result<(), Failure> {
+    pub(in crate::cli) fn run(self) -> Result<(), Failure> {
         match self.command {
             KeyCommand::New(new) => new.run(),
         }

@@ -1,5 +1,6 @@
 //! `holdfast check`
 
+mod lines;
 mod tiers;
 
 use std::time::{Duration, SystemTime};
@@ -9,7 +10,9 @@ use serde::Deserialize;
 use tokio::time::Instant;
 use tower::util::BoxCloneSyncService;
 
-use super::{Failure, run, say, serve::Settings};
+use self::lines::{fail, line};
+use super::serve::Settings;
+use crate::cli::{failure::Failure, runtime::run};
 use crate::{
     app::{self, StartError},
     budget::ByteBudget,
@@ -34,7 +37,7 @@ const USEFUL: [&str; 3] = ["eth_getBlockReceipts", "eth_feeHistory", "eth_getLog
 /// what it should be, and with 64 if the configuration is wrong.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct CheckArgs {
+pub(in crate::cli) struct CheckArgs {
     /// What can be set in the file too.
     #[command(flatten)]
     settings: Settings,
@@ -66,7 +69,7 @@ struct NodeHead {
 // === impl CheckArgs ===
 
 impl CheckArgs {
-    pub(super) fn run(self) -> Result<(), Failure> {
+    pub(in crate::cli) fn run(self) -> Result<(), Failure> {
         let config = self.settings.sources().load()?;
         // The report says what failed; the log would say it twice.
         let quiet = LogConfig { level: "off".to_owned(), ..LogConfig::default() };
@@ -250,15 +253,4 @@ fn hex(text: &str) -> Option<u64> {
 fn age(timestamp: u64) -> Option<Duration> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?;
     now.checked_sub(Duration::from_secs(timestamp))
-}
-
-fn line(what: &str, how: impl AsRef<str>) -> Result<(), Failure> {
-    // Much of it is the node's own text, which must not steer a terminal.
-    let how = how.as_ref().replace(char::is_control, "\u{fffd}");
-    say(format_args!("{what:<14}{how}"))
-}
-
-fn fail(what: &str, how: String) -> Result<(), Failure> {
-    line(what, how)?;
-    Err(Failure::Said)
 }
