@@ -13,7 +13,11 @@ use tokio::{
     time::{self, MissedTickBehavior},
 };
 
-use super::{Body, History, Report, history};
+use super::{
+    body::Body,
+    history::{self, History},
+    report::Report,
+};
 
 /// More than people look at one instance; each is a connection out of few.
 pub(super) const MOST_STREAMS: usize = 16;

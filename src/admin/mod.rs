@@ -1,6 +1,21 @@
 //! The admin listener: is it alive, is it ready, what does it count, what does it know; and a page that shows it.
 //!
 //! Whoever reaches it may read. What changes something is behind a [`Guard`].
+//!
+//! # Floors
+//! Each line imports only from the lines below it.
+//!
+//! ```text
+//! service     the routes
+//! events      status each second, as server-sent events
+//! report      what the program reports about itself
+//! history     counts of the last hours
+//! operate     look-ups, purge and warm
+//! page        the page's files
+//! response    status, content type and body
+//! body        the body of a response
+//! guard       which requests may change something
+//! ```
 
 mod body;
 mod events;
@@ -8,21 +23,9 @@ mod guard;
 mod history;
 mod operate;
 mod page;
-
-use std::{
-    convert::Infallible,
-    future::{Ready, ready},
-    sync::Arc,
-    task::{Context, Poll},
-};
-
-use futures_util::{
-    FutureExt,
-    future::{BoxFuture, Either},
-};
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
-use prometheus_client::registry::Registry;
-use tower::Service;
+mod report;
+mod response;
+mod service;
 
 pub use self::{
     body::Body,
@@ -30,177 +33,6 @@ pub use self::{
     guard::{Guard, WriteRefusal},
     history::{Counts, History},
     operate::Operator,
+    report::Report,
+    service::Admin,
 };
-use crate::http::HostCheck;
-
-/// What the program tells of itself.
-pub trait Report: Send + Sync + 'static {
-    /// Can it answer calls?
-    ///
-    /// # Errors
-    /// If not: why, in a line for people.
-    fn ready(&self) -> Result<(), String>;
-
-    /// All there is to know, for people and programs.
-    fn status(&self) -> serde_json::Value;
-
-    /// What has been counted, for the history. Taken every other second, whether anybody looks or not.
-    fn counts(&self) -> Counts;
-}
-
-/// Answers the admin routes. Cheap to clone.
-#[derive(Clone)]
-pub struct Admin {
-    report: Arc<dyn Report>,
-    registry: Arc<Registry>,
-    hosts: HostCheck,
-    events: Events,
-    operator: Operator,
-    guard: Guard,
-}
-
-/// What an answer waits for: mostly nothing.
-type Answering =
-    Either<Ready<Result<Response<Body>, Infallible>>, BoxFuture<'static, Result<Response<Body>, Infallible>>>;
-
-const ROUTES: &str = "\
-/         a page that shows how it goes
-/live     200 while the process runs
-/ready    200 while calls can be answered, else 503 and the reason
-/status   what is known, as JSON
-/events   the same each second, as server-sent events
-/metrics  what is counted, for Prometheus
-/lookup   what is in memory of a block or a transaction: /lookup?q=HASH or NUMBER
-
-with POST, from this host and with the token where one is wanted:
-/purge    forgets what is in memory of a block or a transaction: /purge?q=HASH
-/warm     has a block in memory before it is asked for: /warm?block=NUMBER&receipts=true
-";
-
-// === impl Admin ===
-
-impl Admin {
-    /// Tells of `report`, counts from `registry` and hands out `events`, to those who ask for one of `hosts`; does what
-    /// `operator` can for those whom `guard` lets.
-    pub fn new(
-        report: Arc<dyn Report>,
-        registry: Registry,
-        hosts: HostCheck,
-        events: Events,
-        operator: Operator,
-        guard: Guard,
-    ) -> Self {
-        Self { report, registry: Arc::new(registry), hosts, events, operator, guard }
-    }
-
-    fn answer<B>(&self, request: &Request<B>) -> Answering {
-        if let Err(refusal) = self.hosts.check(request) {
-            return at_once(plain(StatusCode::FORBIDDEN, format!("{refusal}\n")));
-        }
-        let query = || request.uri().query().unwrap_or_default().to_owned();
-        let operator = self.operator.clone();
-        match (request.method(), request.uri().path()) {
-            (&Method::GET | &Method::HEAD, "/lookup") => later(operator.look_up(query())),
-            (&Method::POST, path @ ("/purge" | "/warm")) => match self.guard.check(request) {
-                Err(refusal) => at_once(refused(refusal)),
-                Ok(()) if path == "/purge" => later(operator.purge(query())),
-                Ok(()) => later(operator.warm(query())),
-            },
-            (_, path @ ("/purge" | "/warm")) => {
-                at_once(wrong_method("POST", format!("{path} changes something: it wants POST\n")))
-            }
-            _ => at_once(self.read(request)),
-        }
-    }
-
-    fn read<B>(&self, request: &Request<B>) -> Response<Body> {
-        if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            return wrong_method("GET, HEAD", "only GET is served here\n".to_owned());
-        }
-        match request.uri().path() {
-            "/live" => plain(StatusCode::OK, "live\n".to_owned()),
-            "/ready" => match self.report.ready() {
-                Ok(()) => plain(StatusCode::OK, "ready\n".to_owned()),
-                Err(reason) => plain(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n")),
-            },
-            "/status" => typed(StatusCode::OK, "application/json", format!("{:#}\n", self.report.status())),
-            "/metrics" => self.metrics(),
-            "/events" => self.events(request.method()),
-            path => page::asset(path).unwrap_or_else(|| {
-                plain(StatusCode::NOT_FOUND, format!("there is nothing here; what there is:\n\n{ROUTES}"))
-            }),
-        }
-    }
-
-    fn events(&self, method: &Method) -> Response<Body> {
-        // Whoever asks for the head alone takes no place.
-        let body = if *method == Method::HEAD { Some(String::new().into()) } else { self.events.listen() };
-        let Some(body) = body else {
-            let most = events::MOST_STREAMS;
-            let text = format!("{most} streams of events are open, and there are no more; close a page\n");
-            return plain(StatusCode::SERVICE_UNAVAILABLE, text);
-        };
-        typed(StatusCode::OK, "text/event-stream", body)
-    }
-
-    fn metrics(&self) -> Response<Body> {
-        let mut text = String::new();
-        match prometheus_client::encoding::text::encode(&mut text, &self.registry) {
-            Ok(()) => {
-                typed(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", text)
-            }
-            Err(error) => {
-                plain(StatusCode::INTERNAL_SERVER_ERROR, format!("cannot write metrics: {error}\n"))
-            }
-        }
-    }
-}
-
-fn at_once(response: Response<Body>) -> Answering {
-    Either::Left(ready(Ok(response)))
-}
-
-fn later(answering: impl Future<Output = Response<Body>> + Send + 'static) -> Answering {
-    Either::Right(answering.map(Ok).boxed())
-}
-
-fn wrong_method(allowed: &'static str, text: String) -> Response<Body> {
-    let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, text);
-    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allowed));
-    response
-}
-
-fn refused(refusal: WriteRefusal) -> Response<Body> {
-    let mut response = plain(refusal.status(), format!("{refusal}\n"));
-    if refusal.status() == StatusCode::UNAUTHORIZED {
-        response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-    }
-    response
-}
-
-fn plain(status: StatusCode, text: String) -> Response<Body> {
-    typed(status, "text/plain; charset=utf-8", text)
-}
-
-fn typed(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response<Body> {
-    let mut response = Response::new(body.into());
-    *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-    // What a probe or a person sees must be now.
-    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
-}
-
-impl<B> Service<Request<B>> for Admin {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = Answering;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        self.answer(&request)
-    }
-}

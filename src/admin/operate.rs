@@ -4,7 +4,10 @@ use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::{Value, json};
 use tokio::task;
 
-use super::{Body, plain, typed};
+use super::{
+    body::Body,
+    response::{plain, typed},
+};
 use crate::{
     cache::{Held, tier::TierKind},
     eth::BlockNumber,

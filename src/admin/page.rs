@@ -2,7 +2,7 @@
 
 use http::{HeaderValue, Response, StatusCode, header};
 
-use super::{Body, typed};
+use super::{body::Body, response::typed};
 
 /// The page needs its own style, its own script and the events; whatever else turned up in it could do nothing.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \

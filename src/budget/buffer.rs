@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{ByteLease, Exhausted};
+use super::{bytes::ByteLease, clients::Exhausted};
 
 /// Bytes that are being read. All that the buffer has allocated is counted, not only the bytes that have come: a small
 /// packed answer can unpack to anything. While the buffer moves into a larger one, both count.

@@ -3,170 +3,22 @@
 //! Bodies and answers each have a limit of their own; a thousand of them together would still be too much. A reader takes a
 //! [`ByteLease`] and lets it grow with its buffer; an answer that waits for its client holds one, too. Growing never waits:
 //! readers that wait for each other's bytes could wait for ever.
+//!
+//! # Floors
+//! Each line imports only from the lines below it.
+//!
+//! ```text
+//! buffer      a buffer whose bytes a lease counts
+//! bytes       the budget, and leases of it
+//! clients     counts for each client
+//! ```
 
 mod buffer;
+mod bytes;
 mod clients;
 
 pub use self::{
     buffer::LeasedBuffer,
+    bytes::{ByteBudget, ByteLease, SMALL},
     clients::{ClientCounts, Exhausted},
 };
-
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering::Relaxed},
-};
-
-use crate::client::{Client, ClientLimit};
-
-/// Largest body or answer that no budget counts. The limit on requests in flight bounds their number, so a full budget never
-/// refuses small calls or the results of writes.
-pub const SMALL: usize = 64 << 10;
-
-/// Bytes that may be held at a time. Clones share them.
-#[derive(Clone, Debug)]
-pub struct ByteBudget(Arc<Inner>);
-
-#[derive(Debug)]
-struct Inner {
-    limit: ClientLimit,
-    held: AtomicU64,
-    clients: ClientCounts,
-}
-
-/// Bytes held for one client, given back when dropped.
-#[derive(Debug)]
-pub struct ByteLease {
-    budget: ByteBudget,
-    /// The client and its limit, if it has one of its own.
-    client: Option<(Client, u64)>,
-    /// Bytes that are held without being counted.
-    free: usize,
-    held: usize,
-    counted: u64,
-}
-
-// === impl ByteBudget ===
-
-impl ByteBudget {
-    /// Allows `max` bytes at a time, of which one client may hold `per_client`, or the [default](ClientLimit).
-    pub fn new(max: u64, per_client: Option<u64>) -> Self {
-        let limit = ClientLimit::new(max, per_client);
-        Self(Arc::new(Inner { limit, held: AtomicU64::new(0), clients: ClientCounts::default() }))
-    }
-
-    /// Number of bytes that are counted now, for all clients together.
-    pub fn held(&self) -> u64 {
-        self.0.held.load(Relaxed)
-    }
-
-    /// Returns an empty lease. Without a client only the total limits it.
-    pub fn lease(&self, client: Option<Client>) -> ByteLease {
-        let client = self.0.limit.below_total(client);
-        ByteLease { budget: self.clone(), client, free: SMALL, held: 0, counted: 0 }
-    }
-
-    /// Returns an empty lease that counts [small](SMALL) sizes, too: for parts of which one request has many.
-    pub fn lease_of_part(&self, client: Option<Client>) -> ByteLease {
-        let mut lease = self.lease(client);
-        lease.free = 0;
-        lease
-    }
-}
-
-// === impl Inner ===
-
-impl Inner {
-    fn take(&self, bytes: u64, client: Option<(Client, u64)>) -> Result<(), Exhausted> {
-        if let Some((client, max)) = client {
-            self.clients.add(client, bytes, max)?;
-        }
-        // A sum over the limit is there for a moment, and another lease may find too little meanwhile: it is as near to the
-        // limit as this one.
-        let before = self.held.fetch_add(bytes, Relaxed);
-        if before.saturating_add(bytes) > self.limit.total() {
-            self.give_back(bytes, client);
-            return Err(Exhausted::Total);
-        }
-        Ok(())
-    }
-
-    /// Takes bytes whatever the limits.
-    fn force(&self, bytes: u64, client: Option<(Client, u64)>) {
-        self.held.fetch_add(bytes, Relaxed);
-        if let Some((client, _)) = client {
-            let _ = self.clients.add(client, bytes, u64::MAX);
-        }
-    }
-
-    fn give_back(&self, bytes: u64, client: Option<(Client, u64)>) {
-        self.held.fetch_sub(bytes, Relaxed);
-        if let Some((client, _)) = client {
-            self.clients.subtract(client, bytes);
-        }
-    }
-}
-
-// === impl ByteLease ===
-
-impl ByteLease {
-    /// Number of bytes that are held.
-    pub fn held(&self) -> usize {
-        self.held
-    }
-
-    /// Holds `bytes` more.
-    ///
-    /// # Errors
-    /// If they are more than the total or the client's limit allows now; the lease stays as it was.
-    pub fn grow(&mut self, bytes: usize) -> Result<(), Exhausted> {
-        self.resize(self.held.saturating_add(bytes))
-    }
-
-    /// Holds `bytes` from now on.
-    ///
-    /// # Errors
-    /// If they are more than before, and more than the total or the client's limit allows now; the lease stays as it was.
-    pub fn resize(&mut self, bytes: usize) -> Result<(), Exhausted> {
-        if let Some(more) = self.counts(bytes).checked_sub(self.counted).filter(|more| *more > 0) {
-            self.budget.0.take(more, self.client)?;
-            self.counted += more;
-        }
-        self.hold(bytes);
-        Ok(())
-    }
-
-    /// Holds `bytes` from now on, whatever the limits: they are in memory already. Others find less.
-    pub fn hold(&mut self, bytes: usize) {
-        let (before, counted) = (self.counted, self.counts(bytes));
-        (self.held, self.counted) = (bytes, counted);
-        if counted > before {
-            self.budget.0.force(counted - before, self.client);
-        } else if counted < before {
-            self.budget.0.give_back(before - counted, self.client);
-        }
-    }
-
-    /// Takes over the bytes of another lease of the same client.
-    pub fn absorb(&mut self, mut other: Self) {
-        debug_assert!(Arc::ptr_eq(&self.budget.0, &other.budget.0), "a lease of the same budget");
-        debug_assert_eq!(self.client, other.client, "a lease of the same client");
-        self.held += other.held;
-        self.counted += std::mem::take(&mut other.counted);
-    }
-
-    fn counts(&self, bytes: usize) -> u64 {
-        if bytes <= self.free { 0 } else { bytes as u64 }
-    }
-}
-
-impl Drop for ByteLease {
-    fn drop(&mut self) {
-        if self.counted > 0 {
-            self.budget.0.give_back(self.counted, self.client);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests;

@@ -13,8 +13,8 @@ use figment::{
 use serde::Serialize;
 
 use super::{
-    Config,
     error::{ConfigError, ENV_PREFIX, Problem},
+    keys::Config,
 };
 use crate::upstream::{EndpointConfig, check_endpoint};
 

@@ -1,7 +1,9 @@
-use std::path::Path;
+use std::{path::Path, time::Duration};
+
+use bytesize::ByteSize;
 
 use super::*;
-use crate::secret::Secret;
+use crate::{cache, http, secret::Secret, upstream};
 
 /// Every key, its default and its reason; part of the project, so always there.
 const DOCUMENTED: &str = "config/holdfast.toml";

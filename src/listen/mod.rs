@@ -3,6 +3,26 @@
 //! Serves whatever `tower::Service` it is given, over HTTP/1.1 and HTTP/2, in the clear or over TLS: the RPC edge, the admin
 //! listener and the development chain all stand on it. It survives running out of files, keeps to
 //! its connection cap by displacing connections of the address that holds the most, and bounds every time a peer could take.
+//!
+//! # Floors
+//! Each line imports only from the lines below it.
+//!
+//! ```text
+//! accept             binds a listener, accepts connections
+//! connection         serves one connection
+//! slots              the cap on connections, and which one is evicted for another
+//! handshake          makes a connection secure
+//! metrics            connections, and handshakes that failed
+//! service            a service that a listener serves
+//! request_body       the body of a request
+//! activity           the phase of a connection, and its time-outs
+//! linger             reads the rest of a request whose answer was sent
+//! config             the keys of [connections]
+//! tls                certificates
+//! handshake_failure  reasons why a handshake fails
+//! peer               the address of a peer
+//! file_limit         the limit on open files
+//! ```
 
 mod accept;
 mod activity;
