@@ -30,8 +30,8 @@
 //! ```
 //!
 //! # Floors
-//! A module imports only from floors below its own; `tests/it/floors.rs` reads this list and the
-//! `use` lines, and says so if one does not.
+//! A module imports only from floors below its own; `tests/it/meta/floors.rs` reads this list and
+//! the `use` lines, and says so if one does not.
 //!
 //! ```text
 //! cli         serve · demo · check · health · inspect · warm · purge · key · completions

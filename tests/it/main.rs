@@ -1,6 +1,7 @@
-//! Everything that is tested from outside: one binary, so that it is linked once.
+//! End-to-end tests in one binary, so that it is linked once.
 //!
-//! A test reads as three lines of setting and a claim:
+//! The folders follow `src`; helpers that two files share are in [`support`]. A test reads as three
+//! lines of setting and a claim:
 //!
 //! ```text
 //! let node = upstream::devchain().blocks(3, 5).run().await;
@@ -12,58 +13,11 @@
 
 mod support;
 
-mod access;
-mod admin;
-mod astray;
-mod batch;
 mod cache;
-mod calls;
-mod cancel;
-mod canonicity;
-mod cli;
-mod clients;
-mod connections;
-mod deploy;
-mod disk;
-mod docs;
-mod drain;
+mod chain;
 mod edge;
-mod endpoints;
-mod entity;
-mod equal;
-mod faults;
-mod files;
-mod filters;
-mod floors;
-mod follow;
-mod fuzz_bodies;
-mod gzip;
-mod hedge;
-mod inspect;
-mod malformed;
-mod matrix;
-mod metrics;
+mod meta;
 mod model;
-mod node;
-#[cfg(feature = "otlp")]
-mod otlp;
-mod page;
-mod polite;
-mod pool;
-mod prove;
-mod readme;
-mod redis;
-mod regressions;
-mod reload;
-mod reload_upstream;
-mod secrets;
-mod soak;
-mod startup;
+mod ops;
 mod tiers;
-mod time;
-mod tls;
-mod trace;
-mod tries;
-mod verify;
-mod warm;
-mod wire;
+mod upstream;

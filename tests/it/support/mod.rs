@@ -6,12 +6,16 @@ pub mod client;
 pub mod data;
 pub mod in_memory;
 pub mod mounted;
+pub mod mutate;
+pub mod offers;
 pub mod process;
 pub mod program;
 pub mod proxy;
 pub mod redis;
+pub mod server;
 pub mod tools;
 pub mod upstream;
+pub mod vectors;
 
 use std::{future::Future, time::Duration};
 

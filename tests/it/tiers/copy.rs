@@ -10,7 +10,7 @@ use holdfast::devchain::{Fault, Pruned};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{BLOCK, ask_all, calls, confirmed, directory, fill, kept, number, start};
+use super::restart::{BLOCK, ask_all, calls, confirmed, directory, fill, kept, number, start};
 use crate::support::{
     client::{self, Client},
     eventually, upstream,

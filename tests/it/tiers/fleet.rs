@@ -15,7 +15,7 @@ use holdfast::{
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{
+use super::restart::{
     BLOCK, BLOCK_BY_HASH, RECEIPT, RECEIPTS, TRANSACTION, ask_all, calls, confirmed, directory, fetches,
     fill, finalize, kept, number, start, start_with,
 };

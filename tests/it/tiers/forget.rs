@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{BLOCK, RECEIPTS, confirmed, directory, fetches, kept, number, start_with};
+use super::restart::{BLOCK, RECEIPTS, confirmed, directory, fetches, kept, number, start_with};
 use crate::support::{
     client::{self, Response},
     proxy::Proxy,

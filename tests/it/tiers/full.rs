@@ -4,7 +4,7 @@ use std::{cell::Cell, fs};
 
 use serde_json::json;
 
-use super::{BLOCK, RECEIPTS, ask_all, confirmed, directory, fetches, fill, kept, number, start};
+use super::restart::{BLOCK, RECEIPTS, ask_all, confirmed, directory, fetches, fill, kept, number, start};
 use crate::support::{
     client, eventually,
     mounted::Mounted,

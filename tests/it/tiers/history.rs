@@ -9,7 +9,7 @@ use holdfast::{
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{
+use super::restart::{
     BLOCK, BLOCK_BY_HASH, ask_all, confirmed, directory, files, fill, kept, number, start, start_with,
 };
 use crate::support::{client, eventually, proxy, redis::redis, upstream};

@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use tokio::time::{self, Instant};
 
 use crate::{
-    pool::{followed, hash, health, in_order, introduced, somebody, truth, twins},
     support::{
         in_memory::{self, InMemory},
         upstream,
     },
+    upstream::pool::{followed, hash, health, in_order, introduced, somebody, truth, twins},
 };
 
 const BLOCK: &str = "eth_getBlockByHash";

@@ -14,7 +14,7 @@ use crate::{
         redis::redis,
         tools, upstream,
     },
-    tiers,
+    tiers::restart,
 };
 
 #[tokio::test]
@@ -114,7 +114,7 @@ async fn check_looks_at_what_is_behind_memory() {
         assert!(!report.contains("sesame"), "{report}");
         (ran.status.code(), report)
     };
-    let directory = tiers::directory();
+    let directory = restart::directory();
     let directory = directory.to_str().unwrap();
 
     let mut checked = check(&server.url(), directory).await;

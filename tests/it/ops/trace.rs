@@ -5,12 +5,11 @@ use std::time::Duration;
 use holdfast::devchain::Fault;
 use serde_json::{Value, json};
 
-use crate::{
-    support::{
-        client::{self, Client, Response},
-        eventually, proxy, upstream,
-    },
-    wire::server::{self, Server},
+use crate::support::{
+    client::{self, Client, Response},
+    eventually, proxy,
+    server::{self, Server},
+    upstream,
 };
 
 const ONE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";

@@ -5,8 +5,8 @@ use holdfast::{
     verify::Level,
 };
 
-use super::{block, cut, lone_transaction, receipts, thin_block, vectors};
-use crate::support::data;
+use super::{block, cut, lone_transaction, receipts, thin_block};
+use crate::support::{data, vectors};
 
 /// Proves a block in all its forms.
 ///

@@ -14,7 +14,7 @@ use holdfast::{devchain::Fault, http::KeyHash};
 use serde_json::{Value, json};
 
 use crate::{
-    reload::{reload, reread},
+    ops::reload::{reload, reread},
     support::{
         authority::{Authority, Pair},
         client::Raw,

@@ -11,11 +11,11 @@ use serde_json::json;
 use tokio::time::{self, Instant};
 
 use crate::{
-    pool::{followed, in_order, introduced, somebody, twins},
     support::{
         in_memory::{self, InMemory},
         upstream,
     },
+    upstream::pool::{followed, in_order, introduced, somebody, twins},
 };
 
 const BLOCK_AT: &str = "eth_getBlockByNumber";

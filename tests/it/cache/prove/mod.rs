@@ -1,13 +1,10 @@
 //! What is true is proved, and nothing else.
 
 mod lies;
-pub mod mutate;
 mod node;
-mod offers;
 mod other_chains;
 mod overload;
 mod truth;
-pub mod vectors;
 mod verdicts;
 
 use bytes::Bytes;

@@ -12,18 +12,18 @@ use proptest::{
 };
 use serde_json::{Value, json};
 
-use crate::prove::{
+use crate::support::{
     mutate::{Path, inside, places},
     vectors::{Fork, vector},
 };
 
-#[path = "../../fuzz/bodies/answer.rs"]
+#[path = "../../../fuzz/bodies/answer.rs"]
 mod answer;
-#[path = "../../fuzz/bodies/packet.rs"]
+#[path = "../../../fuzz/bodies/packet.rs"]
 mod packet;
-#[path = "../../fuzz/bodies/trace.rs"]
+#[path = "../../../fuzz/bodies/trace.rs"]
 mod trace;
-#[path = "../../fuzz/bodies/verify.rs"]
+#[path = "../../../fuzz/bodies/verify.rs"]
 mod verify;
 
 /// What requests and answers are made of, whole and broken.

@@ -12,8 +12,8 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::{
-    pool::{followed, hash, in_order, introduced, somebody, truth, twins},
     support::in_memory::{self, InMemory},
+    upstream::pool::{followed, hash, in_order, introduced, somebody, truth, twins},
 };
 
 const BLOCK: &str = "eth_getBlockByHash";

@@ -7,10 +7,8 @@ use holdfast::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{
-    block, lone_transaction, receipts, thin_block,
-    vectors::{Fork, vector},
-};
+use super::{block, lone_transaction, receipts, thin_block};
+use crate::support::vectors::{Fork, vector};
 
 /// A block of a fork with its receipts, to be changed.
 struct Draft {

@@ -10,7 +10,7 @@ use holdfast::{
 
 use crate::support::upstream;
 
-#[path = "../../benches/shared/blocks.rs"]
+#[path = "../../../benches/shared/blocks.rs"]
 mod blocks;
 
 fn insert(cache: &Cache, chain: &DevChain, number: u64) -> BlockHash {

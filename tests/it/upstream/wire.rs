@@ -1,7 +1,5 @@
 //! What the upstream's client does on the wire: TLS, HTTP/2, packed answers, redirects, connections.
 
-pub mod server;
-
 use std::{collections::BTreeMap, io::Write, time::Duration};
 
 use bytes::Bytes;
@@ -13,12 +11,13 @@ use http::{Response, Version, header};
 use serde_json::{Value, json};
 use tokio::time;
 
-use self::server::{Authority, Server};
 use crate::support::{
     client::{self, Client},
     eventually, process,
     program::{holdfast, output, text},
-    proxy, upstream,
+    proxy,
+    server::{self, Authority, Server},
+    upstream,
 };
 
 /// The address that the upstream's URL names, and its certificate has to.

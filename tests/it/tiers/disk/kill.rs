@@ -59,7 +59,7 @@ struct Doomed {
 impl Doomed {
     fn start(directory: &Directory, first: u64, does: &str) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["disk::kill::writes_until_it_is_killed", "--exact", "--ignored", "--nocapture"])
+            .args(["tiers::disk::kill::writes_until_it_is_killed", "--exact", "--ignored", "--nocapture"])
             .env("DISK_DIRECTORY", &directory.0)
             .env("DISK_FIRST", first.to_string())
             .env("DISK_DOES", does)

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use tokio::time::{self, Instant};
 
 use crate::{
-    pool::{first_is_back, followed, hash, health, in_order, introduced, somebody, truth, twins},
     support::in_memory,
+    upstream::pool::{first_is_back, followed, hash, health, in_order, introduced, somebody, truth, twins},
 };
 
 const BLOCK: &str = "eth_getBlockByHash";

@@ -14,12 +14,12 @@ use tokio::time::{self, Instant};
 use tower::util::BoxCloneSyncService;
 
 use crate::{
-    pool::{followed, hash, in_order, introduced, somebody, truth, twins},
     support::{
         client, eventually,
         in_memory::{self, InMemory},
         proxy, upstream,
     },
+    upstream::pool::{followed, hash, in_order, introduced, somebody, truth, twins},
 };
 
 const BLOCK: &str = "eth_getBlockByHash";

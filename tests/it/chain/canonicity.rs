@@ -385,7 +385,7 @@ fn misfit_among_final_entries_leaves_the_disk_too() {
     let [ahead, behind] = [(); 2].map(|()| chain_of(slow_blocks(), 30));
     ahead.reorg(1, 30);
     let (replicas, balancer) = ([ahead.clone(), behind], Balancer::default());
-    let directory = crate::tiers::directory();
+    let directory = crate::tiers::restart::directory();
     let mut config = Config::default();
     config.chain.max_staleness = Duration::from_millis(20);
     let stale = || time::sleep(Duration::from_millis(40));

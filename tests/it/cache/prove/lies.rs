@@ -11,11 +11,11 @@ use proptest::{prelude::*, sample::Index};
 use rayon::prelude::*;
 use serde_json::{Value, json};
 
-use super::{
+use crate::support::{
+    data,
     mutate::{Mutation, Path, Step, at, names, places},
     vectors::{self, Fork},
 };
-use crate::support::data;
 
 /// A member that may be changed, null or left out.
 struct Exception {

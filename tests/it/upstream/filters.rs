@@ -19,8 +19,8 @@ use tokio::time;
 use tower::{ServiceExt, service_fn, util::BoxCloneSyncService};
 
 use crate::{
-    pool::{followed, hash, in_order, introduced, twins},
     support::in_memory::{self, InMemory},
+    upstream::pool::{followed, hash, in_order, introduced, twins},
 };
 
 const NEW: &str = "eth_newBlockFilter";

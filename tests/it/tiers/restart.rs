@@ -1,11 +1,5 @@
 //! What is final outlives the process, and is shared: never wrong, never in the way.
 
-mod copy;
-mod fleet;
-mod forget;
-mod full;
-mod history;
-
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -32,29 +26,34 @@ use crate::support::{
     upstream::{self, Node},
 };
 
-const BLOCK: &str = "eth_getBlockByNumber";
-const BLOCK_BY_HASH: &str = "eth_getBlockByHash";
-const RECEIPTS: &str = "eth_getBlockReceipts";
-const TRANSACTION: &str = "eth_getTransactionByHash";
-const RECEIPT: &str = "eth_getTransactionReceipt";
+pub const BLOCK: &str = "eth_getBlockByNumber";
+pub const BLOCK_BY_HASH: &str = "eth_getBlockByHash";
+pub const RECEIPTS: &str = "eth_getBlockReceipts";
+pub const TRANSACTION: &str = "eth_getTransactionByHash";
+pub const RECEIPT: &str = "eth_getTransactionReceipt";
 
 /// A directory of its own, gone after the test run.
-pub(super) fn directory() -> PathBuf {
+pub fn directory() -> PathBuf {
     file("here", "").with_file_name("data")
 }
 
-fn on_disk(directory: &Path) -> impl FnOnce(&mut Config) {
+pub fn on_disk(directory: &Path) -> impl FnOnce(&mut Config) {
     let disk = DiskConfig::new(directory);
     move |config| config.cache.disk = Some(disk)
 }
 
 /// Starts once the one before has let go of the directory.
-pub(super) async fn start(node: &Node, directory: &Path, ready: bool) -> Proxy {
+pub async fn start(node: &Node, directory: &Path, ready: bool) -> Proxy {
     start_with(node, directory, ready, |_| {}).await
 }
 
 /// The same, configured further.
-async fn start_with(node: &Node, directory: &Path, ready: bool, configure: impl Fn(&mut Config)) -> Proxy {
+pub async fn start_with(
+    node: &Node,
+    directory: &Path,
+    ready: bool,
+    configure: impl Fn(&mut Config),
+) -> Proxy {
     let begun = Instant::now();
     loop {
         let mut config = Config {
@@ -80,12 +79,12 @@ async fn start_with(node: &Node, directory: &Path, ready: bool, configure: impl 
     }
 }
 
-pub(super) fn number(at: u64) -> Value {
+pub fn number(at: u64) -> Value {
     json!(format!("{at:#x}"))
 }
 
 /// Calls about a final block, by all that it can be asked for by.
-pub(super) fn calls(node: &Node, at: u64) -> Vec<(&'static str, Value)> {
+pub fn calls(node: &Node, at: u64) -> Vec<(&'static str, Value)> {
     let hash = format!("{:#x}", node.hash_at(at).unwrap());
     let block: Value =
         serde_json::from_slice(&node.block_json(node.hash_at(at).unwrap(), true).unwrap()).unwrap();
@@ -106,7 +105,7 @@ pub(super) fn calls(node: &Node, at: u64) -> Vec<(&'static str, Value)> {
 }
 
 /// Asks everything about these blocks, and holds it against the node.
-pub(super) async fn ask_all(client: &Client, node: &Node, blocks: impl IntoIterator<Item = u64>) {
+pub async fn ask_all(client: &Client, node: &Node, blocks: impl IntoIterator<Item = u64>) {
     let direct = client::at(&node.url());
     for at in blocks {
         for (method, params) in calls(node, at) {
@@ -117,7 +116,7 @@ pub(super) async fn ask_all(client: &Client, node: &Node, blocks: impl IntoItera
 }
 
 /// Waits until what all tiers say of numbers counts: nobody is held up by that for long, and who is not asks the node.
-pub(super) async fn confirmed(proxy: &Proxy) {
+pub async fn confirmed(proxy: &Proxy) {
     let client = client::http(proxy);
     eventually("the tiers are confirmed", async || {
         client.ask(BLOCK, json!(["finalized", false])).await.unwrap();
@@ -128,13 +127,13 @@ pub(super) async fn confirmed(proxy: &Proxy) {
 }
 
 /// Waits until so many parts of blocks are written to this tier: what is not when it stops has only so long.
-pub(super) async fn kept(proxy: &Proxy, tier: &str, parts: u64) {
+pub async fn kept(proxy: &Proxy, tier: &str, parts: u64) {
     let written = format!(r#"holdfast_tier_writes_total{{tier="{tier}",outcome="written"}}"#);
     eventually("it is written", async || proxy.metric(&written).await >= parts).await;
 }
 
 /// One that was started, asked all about these blocks, and stopped: what is final of them is in the directory.
-async fn fill(node: &Node, directory: &Path, blocks: impl IntoIterator<Item = u64>) {
+pub async fn fill(node: &Node, directory: &Path, blocks: impl IntoIterator<Item = u64>) {
     let blocks: Vec<u64> = blocks.into_iter().collect();
     let first = start(node, directory, true).await;
     confirmed(&first).await;
@@ -146,7 +145,7 @@ async fn fill(node: &Node, directory: &Path, blocks: impl IntoIterator<Item = u6
 }
 
 /// Calls for content that the node was asked.
-fn fetches(node: &Node) -> u64 {
+pub fn fetches(node: &Node) -> u64 {
     [BLOCK_BY_HASH, RECEIPTS, TRANSACTION, RECEIPT].iter().map(|method| node.count(method)).sum::<u64>()
         + node.calls().iter().filter(|call| call.method == BLOCK && call.params.contains("true")).count()
             as u64
@@ -331,7 +330,7 @@ async fn damage_on_disk_is_a_miss_and_nothing_worse() {
     }
 }
 
-fn files(folder: &Path) -> Vec<PathBuf> {
+pub fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten() {
         let path = entry.unwrap().path();
@@ -429,7 +428,7 @@ async fn the_chain_before_a_development_chain_does_not_answer_for_it() {
 }
 
 /// Mines until this block is final, and followed so far.
-async fn finalize(node: &Node, proxy: &Proxy, at: u64) {
+pub async fn finalize(node: &Node, proxy: &Proxy, at: u64) {
     let client = client::http(proxy);
     for _ in 0..3 {
         // No more at a time than the view follows block by block.

@@ -7,15 +7,13 @@ use serde_json::{Value, json};
 use tokio::time::{Duration, Instant};
 
 use self::receiver::{CLIENT, Manner, Receiver, SERVER, Span};
-use crate::{
-    support::{
-        client::{Client, Response},
-        eventually,
-        process::{self, Process},
-        program::{self, holdfast, output, text},
-        upstream,
-    },
-    wire::server::{self, Server},
+use crate::support::{
+    client::{Client, Response},
+    eventually,
+    process::{self, Process},
+    program::{self, holdfast, output, text},
+    server::{self, Server},
+    upstream,
 };
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";

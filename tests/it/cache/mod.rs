@@ -1,0 +1,9 @@
+//! Cached content: lookups and their upstream calls, proofs, byte equality, gzip.
+
+mod calls;
+mod entity;
+mod equal;
+mod gzip;
+mod memory;
+mod prove;
+mod verify;

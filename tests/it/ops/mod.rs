@@ -1,0 +1,14 @@
+//! Operation: command line, admin listener, status page, metrics, traces, reload, secrets, soak.
+
+mod admin;
+mod cli;
+mod inspect;
+mod metrics;
+#[cfg(feature = "otlp")]
+mod otlp;
+mod page;
+pub mod reload;
+mod secrets;
+mod soak;
+mod trace;
+mod warm;

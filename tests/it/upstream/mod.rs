@@ -1,0 +1,15 @@
+//! Upstream endpoints: failover, primary, identity, rates, filters, timeouts, the wire.
+
+mod astray;
+mod error_answers;
+mod faults;
+mod filters;
+mod hedge;
+mod matrix;
+mod pool;
+mod primary;
+mod probes;
+mod reload;
+mod startup;
+mod timeouts;
+mod wire;
