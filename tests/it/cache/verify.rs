@@ -18,15 +18,10 @@ use tokio::time;
 use crate::support::{
     client,
     in_memory::{self, InMemory},
+    method::{BLOCK_BY_HASH, BLOCK_BY_NUMBER, RECEIPT, RECEIPTS, TRANSACTION},
     program::{Program, holdfast},
     proxy, upstream,
 };
-
-const BLOCK: &str = "eth_getBlockByHash";
-const BLOCK_AT: &str = "eth_getBlockByNumber";
-const RECEIPT: &str = "eth_getTransactionReceipt";
-const RECEIPTS: &str = "eth_getBlockReceipts";
-const TRANSACTION: &str = "eth_getTransactionByHash";
 
 /// A node of Ethereum's own chain.
 fn mainnet() -> DevChain {
@@ -87,15 +82,18 @@ async fn refuses(program: &InMemory, method: &str, params: Value) -> String {
 async fn an_answer_that_cannot_be_right_is_handed_on_and_never_kept() {
     let chain = mainnet();
     let program = in_memory::program(&chain, &config(Demand::Auto, OnMismatch::Pass));
-    chain.fail(Fault::Lie(Lie::Field("gasUsed".to_owned(), json!("0x1")))).on(BLOCK).times(2);
+    chain.fail(Fault::Lie(Lie::Field("gasUsed".to_owned(), json!("0x1")))).on(BLOCK_BY_HASH).times(2);
     let params = json!([hash(&chain, 5), true]);
     for _ in 0..2 {
-        let (status, block) = program.cached(BLOCK, params.clone()).await;
+        let (status, block) = program.cached(BLOCK_BY_HASH, params.clone()).await;
         assert_eq!((status.as_str(), &block["gasUsed"]), ("holdfast; fwd=miss", &json!("0x1")));
     }
     assert_eq!(program.metric(r#"mismatches_total{reason="header_hash"}"#), 2);
-    let (status, block) = program.cached(BLOCK, params.clone()).await;
-    assert_eq!((status.as_str(), block), ("holdfast; fwd=miss; stored", truth(&chain, BLOCK, &params)));
+    let (status, block) = program.cached(BLOCK_BY_HASH, params.clone()).await;
+    assert_eq!(
+        (status.as_str(), block),
+        ("holdfast; fwd=miss; stored", truth(&chain, BLOCK_BY_HASH, &params))
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -112,11 +110,11 @@ async fn or_it_is_rejected_with_what_is_wrong() {
         (Lie::WrongHash, "hash is 0x"),
     ];
     for (lie, message) in lies {
-        chain.fail(Fault::Lie(lie)).on(BLOCK).once();
-        let refusal = refuses(&program, BLOCK, params.clone()).await;
+        chain.fail(Fault::Lie(lie)).on(BLOCK_BY_HASH).once();
+        let refusal = refuses(&program, BLOCK_BY_HASH, params.clone()).await;
         assert!(refusal.contains(message), "{refusal}");
     }
-    assert_eq!(program.ask(BLOCK, params.clone()).await, truth(&chain, BLOCK, &params));
+    assert_eq!(program.ask(BLOCK_BY_HASH, params.clone()).await, truth(&chain, BLOCK_BY_HASH, &params));
 }
 
 #[tokio::test(start_paused = true)]
@@ -125,7 +123,7 @@ async fn a_head_that_is_not_its_hash_moves_nothing() {
     let program = in_memory::program(&chain, &config(Demand::Auto, OnMismatch::Reject));
     program.ask("eth_blockNumber", json!([])).await;
     time::sleep(Duration::from_secs(2)).await;
-    chain.fail(Fault::Lie(Lie::Field("parentHash".to_owned(), json!(word(1))))).on(BLOCK_AT).once();
+    chain.fail(Fault::Lie(Lie::Field("parentHash".to_owned(), json!(word(1))))).on(BLOCK_BY_NUMBER).once();
     let (_, reply) = program.call("eth_blockNumber", json!([])).await;
     assert_eq!(reply["error"]["code"], -32012, "{reply}");
     assert_eq!(program.ask("eth_blockNumber", json!([])).await, "0x14");
@@ -167,9 +165,9 @@ async fn in_full_a_block_is_fetched_once_for_all_that_it_proves() {
         }
     }
     // The last tells which block stands there: what came alone does not.
-    assert_eq!(asked(&chain), [RECEIPT, BLOCK, RECEIPTS, BLOCK_AT]);
+    assert_eq!(asked(&chain), [RECEIPT, BLOCK_BY_HASH, RECEIPTS, BLOCK_BY_NUMBER]);
     for params in [json!([hash(&chain, 5), false]), json!([hash(&chain, 5), true])] {
-        assert_eq!(program.ask(BLOCK, params.clone()).await, truth(&chain, BLOCK, &params));
+        assert_eq!(program.ask(BLOCK_BY_HASH, params.clone()).await, truth(&chain, BLOCK_BY_HASH, &params));
     }
     assert_eq!(asked(&chain).len(), 4);
     chain.clear_calls();
@@ -180,12 +178,12 @@ async fn in_full_a_block_is_fetched_once_for_all_that_it_proves() {
         assert_eq!(program.ask(at, params.clone()).await, truth(&chain, at, &params));
     }
     assert_eq!(program.ask("eth_getBlockTransactionCountByHash", json!([hash(&chain, 6)])).await, "0x5");
-    assert_eq!(asked(&chain), [BLOCK]);
+    assert_eq!(asked(&chain), [BLOCK_BY_HASH]);
     chain.clear_calls();
     assert_eq!(program.ask("eth_getBlockTransactionCountByHash", json!([hash(&chain, 7)])).await, "0x5");
     let params = json!([hash(&chain, 8)]);
     assert_eq!(program.ask(RECEIPTS, params.clone()).await, truth(&chain, RECEIPTS, &params));
-    assert_eq!(asked(&chain), [BLOCK, BLOCK, RECEIPTS]);
+    assert_eq!(asked(&chain), [BLOCK_BY_HASH, BLOCK_BY_HASH, RECEIPTS]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -194,11 +192,14 @@ async fn in_full_the_head_is_proved_too() {
     let program = in_memory::program(&chain, &config(Demand::Full, OnMismatch::Reject));
     for full in [false, true, false] {
         let params = json!(["latest", full]);
-        assert_eq!(program.ask(BLOCK_AT, params.clone()).await, truth(&chain, BLOCK_AT, &params));
+        assert_eq!(
+            program.ask(BLOCK_BY_NUMBER, params.clone()).await,
+            truth(&chain, BLOCK_BY_NUMBER, &params)
+        );
     }
-    assert_eq!(asked(&chain), [BLOCK]);
+    assert_eq!(asked(&chain), [BLOCK_BY_HASH]);
     let params = json!(["earliest", false]);
-    assert_eq!(program.ask(BLOCK_AT, params.clone()).await, truth(&chain, BLOCK_AT, &params));
+    assert_eq!(program.ask(BLOCK_BY_NUMBER, params.clone()).await, truth(&chain, BLOCK_BY_NUMBER, &params));
 }
 
 #[tokio::test(start_paused = true)]
@@ -207,7 +208,7 @@ async fn what_is_new_to_this_version_is_handed_on_unless_proof_is_a_must() {
     let params = json!([hash(&chain, 5), true]);
     let fork = || {
         // A header with a member that counts: without it the hash does not come out.
-        chain.fail(Fault::Lie(Lie::Disguised(3))).on(BLOCK).once();
+        chain.fail(Fault::Lie(Lie::Disguised(3))).on(BLOCK_BY_HASH).once();
     };
     for (demand, on_mismatch) in [
         (Demand::Auto, OnMismatch::Pass),
@@ -217,7 +218,7 @@ async fn what_is_new_to_this_version_is_handed_on_unless_proof_is_a_must() {
         let program = in_memory::program(&chain, &config(demand, on_mismatch));
         program.ask("eth_blockNumber", json!([])).await;
         fork();
-        let (status, block) = program.cached(BLOCK, params.clone()).await;
+        let (status, block) = program.cached(BLOCK_BY_HASH, params.clone()).await;
         assert_eq!((status.as_str(), &block["strange"]), ("holdfast; fwd=miss", &json!("0x1")), "{demand:?}");
         assert_eq!(program.metric("unprovable_total"), 1);
         assert_eq!(program.metric(r#"mismatches_total{reason="header_hash"}"#), 0);
@@ -225,7 +226,7 @@ async fn what_is_new_to_this_version_is_handed_on_unless_proof_is_a_must() {
     let program = in_memory::program(&chain, &config(Demand::Full, OnMismatch::Reject));
     program.ask("eth_blockNumber", json!([])).await;
     fork();
-    let refusal = refuses(&program, BLOCK, params).await;
+    let refusal = refuses(&program, BLOCK_BY_HASH, params).await;
     assert!(refusal.contains("unprovable"), "{refusal}");
 }
 
@@ -237,14 +238,14 @@ async fn answer_with_a_null_member_is_never_stored_as_proved() {
     for (method, params, member) in [
         (RECEIPTS, &receipts, "effectiveGasPrice"),
         (RECEIPTS, &receipts, "type"),
-        (BLOCK, &block, "mixHash"),
-        (BLOCK, &block, "withdrawals"),
+        (BLOCK_BY_HASH, &block, "mixHash"),
+        (BLOCK_BY_HASH, &block, "withdrawals"),
     ] {
         for level in [Demand::Auto, Demand::Full] {
             let program = in_memory::program(&chain, &config(level, OnMismatch::Reject));
             program.ask("eth_blockNumber", json!([])).await;
             if level == Demand::Auto && method == RECEIPTS {
-                program.ask(BLOCK, block.clone()).await;
+                program.ask(BLOCK_BY_HASH, block.clone()).await;
             }
             chain.fail(Fault::Lie(Lie::Field(member.to_owned(), Value::Null))).on(method).once();
             match level {
@@ -281,7 +282,7 @@ async fn receipts_that_waited_are_proved_or_dropped_when_their_block_comes() {
     }
     assert_eq!(program.metric(r#"checked_total{level="proved"}"#), 0);
     for params in [&lied, &told] {
-        program.ask(BLOCK, json!([params[0], true])).await;
+        program.ask(BLOCK_BY_HASH, json!([params[0], true])).await;
     }
     // Nobody waits for it: it happens as soon as there is time for it.
     time::sleep(Duration::from_millis(1)).await;
@@ -300,7 +301,7 @@ async fn receipts_that_waited_are_proved_or_dropped_when_their_block_comes() {
 async fn a_lone_receipt_is_held_against_its_block_where_that_is_there() {
     let chain = mainnet();
     let program = in_memory::program(&chain, &config(Demand::Auto, OnMismatch::Reject));
-    program.ask(BLOCK, json!([hash(&chain, 5), true])).await;
+    program.ask(BLOCK_BY_HASH, json!([hash(&chain, 5), true])).await;
     let lies = [
         ("from", json!(format!("0x{}", "1".repeat(40)))),
         ("effectiveGasPrice", json!("0x1")),
@@ -323,7 +324,7 @@ async fn a_lone_receipt_is_held_against_its_block_where_that_is_there() {
 async fn where_all_receipts_of_a_block_were_wrong_one_alone_is_not_kept() {
     let chain = mainnet();
     let program = in_memory::program(&chain, &config(Demand::Auto, OnMismatch::Pass));
-    program.ask(BLOCK, json!([hash(&chain, 5), true])).await;
+    program.ask(BLOCK_BY_HASH, json!([hash(&chain, 5), true])).await;
     // What only the root of all of them tells.
     for method in [RECEIPT, RECEIPTS] {
         chain.fail(Fault::Lie(Lie::Field("status".to_owned(), json!("0x0")))).on(method).always();
@@ -361,8 +362,8 @@ async fn a_block_of_another_chain_is_found_out_by_its_transactions() {
     time::sleep(Duration::from_secs(2)).await;
     program.ask("eth_blockNumber", json!([])).await;
     // Its hash, roots and signatures are all in order.
-    chain.fail(Fault::Lie(Lie::ForeignBlock)).on(BLOCK_AT).once();
-    let refusal = refuses(&program, BLOCK_AT, json!(["0x5", true])).await;
+    chain.fail(Fault::Lie(Lie::ForeignBlock)).on(BLOCK_BY_NUMBER).once();
+    let refusal = refuses(&program, BLOCK_BY_NUMBER, json!(["0x5", true])).await;
     assert!(refusal.contains("chainId is 0x2, not 0x1"), "{refusal}");
 }
 
@@ -378,16 +379,16 @@ async fn a_chain_with_rules_of_its_own_is_served_by_structure_after_three_blocks
     assert_eq!(status().await["blocks"], "auto");
     for number in [3, 3, 4] {
         let params = json!([hash(&node, number), true]);
-        assert!(client.ask(BLOCK, params).await.is_ok());
+        assert!(client.ask(BLOCK_BY_HASH, params).await.is_ok());
         assert_eq!(status().await["blocks"], "auto", "decided too early");
     }
-    client.ask(BLOCK, json!([hash(&node, 5), true])).await.unwrap();
+    client.ask(BLOCK_BY_HASH, json!([hash(&node, 5), true])).await.unwrap();
     let decided = status().await;
     assert_eq!((&decided["configured"], &decided["blocks"]), (&json!("auto"), &json!("structural")));
     assert!(decided["reason"].as_str().unwrap().contains("rules of its own"), "{decided}");
     // From the one that decided on, blocks are kept.
     node.clear_calls();
-    client.ask(BLOCK, json!([hash(&node, 5), true])).await.unwrap();
+    client.ask(BLOCK_BY_HASH, json!([hash(&node, 5), true])).await.unwrap();
     assert_eq!(node.calls_total(), 0);
 }
 
@@ -401,9 +402,9 @@ async fn a_chain_that_is_named_as_ethereums_never_falls_back() {
         }
         let program = in_memory::program(&chain, &config);
         for number in 1..20 {
-            program.ask(BLOCK, json!([hash(&chain, number), true])).await;
+            program.ask(BLOCK_BY_HASH, json!([hash(&chain, number), true])).await;
         }
-        let (status, _) = program.cached(BLOCK, json!([hash(&chain, 19), true])).await;
+        let (status, _) = program.cached(BLOCK_BY_HASH, json!([hash(&chain, 19), true])).await;
         assert_eq!(status == "holdfast; hit; detail=block", !named, "{status}");
     }
 }
@@ -415,35 +416,35 @@ async fn unproved_content_is_fetched_again_once_it_is_final() {
     let program = in_memory::program(&chain, &config(Demand::Structural, OnMismatch::Pass));
     let params = json!([hash(&chain, 10), true]);
     let lone = json!([transaction(&chain, 11, 1)]);
-    program.ask(BLOCK_AT, json!(["0xa", true])).await;
+    program.ask(BLOCK_BY_NUMBER, json!(["0xa", true])).await;
     program.ask(TRANSACTION, lone.clone()).await;
     chain.clear_calls();
-    assert_eq!(program.cached(BLOCK, params.clone()).await.0, "holdfast; hit; detail=block");
+    assert_eq!(program.cached(BLOCK_BY_HASH, params.clone()).await.0, "holdfast; hit; detail=block");
     chain.set_finalized(15);
     time::sleep(Duration::from_secs(2)).await;
-    program.ask(BLOCK_AT, json!(["finalized", false])).await;
+    program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
     chain.clear_calls();
     for _ in 0..3 {
-        assert_eq!(program.ask(BLOCK, params.clone()).await, truth(&chain, BLOCK, &params));
+        assert_eq!(program.ask(BLOCK_BY_HASH, params.clone()).await, truth(&chain, BLOCK_BY_HASH, &params));
         assert_eq!(program.ask(TRANSACTION, lone.clone()).await, truth(&chain, TRANSACTION, &lone));
     }
     assert_eq!(
         asked(&chain),
-        [BLOCK, BLOCK_AT],
+        [BLOCK_BY_HASH, BLOCK_BY_NUMBER],
         "once each: the block at its number confirms what came alone"
     );
     // What the node has forgotten by then is still served, and not asked for with every answer.
     let kept = json!([hash(&chain, 17), true]);
-    program.ask(BLOCK, kept.clone()).await;
+    program.ask(BLOCK_BY_HASH, kept.clone()).await;
     chain.set_finalized(18);
-    chain.fail(Fault::Null).on(BLOCK).always();
+    chain.fail(Fault::Null).on(BLOCK_BY_HASH).always();
     time::sleep(Duration::from_secs(2)).await;
-    program.ask(BLOCK_AT, json!(["finalized", false])).await;
+    program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
     chain.clear_calls();
     for _ in 0..3 {
-        assert_eq!(program.ask(BLOCK, kept.clone()).await, truth(&chain, BLOCK, &kept));
+        assert_eq!(program.ask(BLOCK_BY_HASH, kept.clone()).await, truth(&chain, BLOCK_BY_HASH, &kept));
     }
-    assert_eq!(asked(&chain), [BLOCK]);
+    assert_eq!(asked(&chain), [BLOCK_BY_HASH]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -471,12 +472,12 @@ async fn an_empty_block_does_not_show_that_a_chain_keeps_the_rules() {
     let program = in_memory::program(&chain, &Config::default());
     // The genesis of such a chain has nothing in it that Ethereum does not know.
     chain.clear_faults();
-    program.ask(BLOCK_AT, json!(["0x0", true])).await;
+    program.ask(BLOCK_BY_NUMBER, json!(["0x0", true])).await;
     has_rules_of_its_own(&chain);
     for number in 1..=3 {
-        program.ask(BLOCK, json!([hash(&chain, number), true])).await;
+        program.ask(BLOCK_BY_HASH, json!([hash(&chain, number), true])).await;
     }
-    let (status, _) = program.cached(BLOCK, json!([hash(&chain, 3), true])).await;
+    let (status, _) = program.cached(BLOCK_BY_HASH, json!([hash(&chain, 3), true])).await;
     assert_eq!(status, "holdfast; hit; detail=block");
 }
 
@@ -499,24 +500,24 @@ async fn what_names_the_wrong_number_puts_no_block_there() {
         for method in [RECEIPT, TRANSACTION] {
             let chain = upstream::devchain().config(|config| config.chain_id = 1).blocks(220, 2).chain();
             let program = in_memory::program(&chain, &shallow(level, OnMismatch::Reject));
-            program.ask(BLOCK_AT, json!(["finalized", false])).await;
+            program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
             // True but for the number that it names; both are final.
             renumber(&chain, method, "0x32");
             let _ = program.call(method, json!([transaction(&chain, 100, 0)])).await;
             if held {
-                program.ask(BLOCK, json!([hash(&chain, 100), true])).await;
+                program.ask(BLOCK_BY_HASH, json!([hash(&chain, 100), true])).await;
             }
             for params in [json!(["0x32", true]), json!(["0x64", true]), json!(["0x32", false])] {
                 for _ in 0..2 {
-                    let (_, reply) = program.call(BLOCK_AT, params.clone()).await;
+                    let (_, reply) = program.call(BLOCK_BY_NUMBER, params.clone()).await;
                     assert_eq!(
                         reply["result"],
-                        truth(&chain, BLOCK_AT, &params),
+                        truth(&chain, BLOCK_BY_NUMBER, &params),
                         "{level:?} {method} {params}"
                     );
                 }
             }
-            let (status, _) = program.cached(BLOCK_AT, json!(["0x32", true])).await;
+            let (status, _) = program.cached(BLOCK_BY_NUMBER, json!(["0x32", true])).await;
             assert_eq!(status, "holdfast; hit; detail=block", "the truth is kept in the end");
         }
     }
@@ -526,11 +527,11 @@ async fn what_names_the_wrong_number_puts_no_block_there() {
 async fn receipts_that_name_the_wrong_number_put_no_block_there() {
     let chain = upstream::devchain().config(|config| config.chain_id = 1).blocks(220, 2).chain();
     let program = in_memory::program(&chain, &shallow(Demand::Auto, OnMismatch::Pass));
-    program.ask(BLOCK_AT, json!(["finalized", false])).await;
+    program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
     renumber(&chain, RECEIPTS, "0x32");
     let _ = program.call(RECEIPTS, json!([hash(&chain, 100)])).await;
     for params in [json!(["0x32"]), json!(["0x64"])] {
-        let _ = program.call(BLOCK_AT, json!([params[0], true])).await;
+        let _ = program.call(BLOCK_BY_NUMBER, json!([params[0], true])).await;
         // With their block, what waited is looked at, as soon as there is time for it.
         time::sleep(Duration::from_millis(1)).await;
         assert_eq!(program.ask(RECEIPTS, params.clone()).await, truth(&chain, RECEIPTS, &params), "{params}");
@@ -559,8 +560,8 @@ async fn a_member_that_is_another_but_for_its_case_is_refused() {
     let chain = mainnet();
     let program = in_memory::program(&chain, &config(Demand::Auto, OnMismatch::Reject));
     for member in ["Hash", "GASUSED", "ha\u{17f}h"] {
-        chain.fail(Fault::Lie(Lie::Field(member.to_owned(), json!("0x1")))).on(BLOCK).once();
-        let refusal = refuses(&program, BLOCK, json!([hash(&chain, 5), true])).await;
+        chain.fail(Fault::Lie(Lie::Field(member.to_owned(), json!("0x1")))).on(BLOCK_BY_HASH).once();
+        let refusal = refuses(&program, BLOCK_BY_HASH, json!([hash(&chain, 5), true])).await;
         assert!(refusal.contains("each in its own case"), "{refusal}");
     }
 }
@@ -570,16 +571,19 @@ async fn a_head_in_disguise_neither_moves_the_view_nor_finality_where_proof_is_a
     let chain = mainnet();
     chain.set_finalized(5);
     let program = in_memory::program(&chain, &config(Demand::Full, OnMismatch::Reject));
-    program.ask(BLOCK_AT, json!(["finalized", false])).await;
+    program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
     time::sleep(Duration::from_secs(2)).await;
-    chain.fail(Fault::Lie(Lie::Disguised(1))).on(BLOCK_AT).times(4);
+    chain.fail(Fault::Lie(Lie::Disguised(1))).on(BLOCK_BY_NUMBER).times(4);
     for tag in ["latest", "finalized"] {
-        refuses(&program, BLOCK_AT, json!([tag, true])).await;
+        refuses(&program, BLOCK_BY_NUMBER, json!([tag, true])).await;
     }
     chain.clear_faults();
     for tag in ["latest", "finalized"] {
         let params = json!([tag, true]);
-        assert_eq!(program.ask(BLOCK_AT, params.clone()).await, truth(&chain, BLOCK_AT, &params));
+        assert_eq!(
+            program.ask(BLOCK_BY_NUMBER, params.clone()).await,
+            truth(&chain, BLOCK_BY_NUMBER, &params)
+        );
     }
 }
 
@@ -588,9 +592,11 @@ async fn what_cannot_be_kept_is_not_fetched_whole_for_a_part_of_it_again_and_aga
     let chain = mainnet();
     let program = in_memory::program(&chain, &config(Demand::Auto, OnMismatch::Pass));
     program.ask("eth_blockNumber", json!([])).await;
-    chain.fail(Fault::Lie(Lie::Disguised(3))).on(BLOCK).always();
+    chain.fail(Fault::Lie(Lie::Disguised(3))).on(BLOCK_BY_HASH).always();
     let count = "eth_getBlockTransactionCountByHash";
-    for (method, params) in [(count, json!([hash(&chain, 5)])), (BLOCK, json!([hash(&chain, 6), false]))] {
+    for (method, params) in
+        [(count, json!([hash(&chain, 5)])), (BLOCK_BY_HASH, json!([hash(&chain, 6), false]))]
+    {
         program.call(method, params.clone()).await;
         chain.clear_calls();
         for _ in 0..5 {
@@ -655,7 +661,7 @@ async fn a_check_that_dies_is_one_that_was_not_made_in_time() {
     ];
     for (asked, full) in asked {
         let check = verifier.check_for(asked, Arc::new(Panics));
-        let answer = chain.answer(BLOCK_AT, ("latest", full)).unwrap();
+        let answer = chain.answer(BLOCK_BY_NUMBER, ("latest", full)).unwrap();
         let found = check.examine(&"node".into(), &Answer::Result(answer)).await.unwrap();
         assert!(matches!(found, Some(Verdict::Overdue(Overdue::Panicked))), "{asked}");
     }
@@ -718,10 +724,10 @@ async fn hit_costs_no_upstream_call() {
     let chain = mainnet();
     let program = in_memory::program(&chain, &Config::default());
     let params = json!([hash(&chain, 5), true]);
-    program.ask(BLOCK, params.clone()).await;
+    program.ask(BLOCK_BY_HASH, params.clone()).await;
     chain.clear_calls();
     for _ in 0..100 {
-        program.ask(BLOCK, params.clone()).await;
+        program.ask(BLOCK_BY_HASH, params.clone()).await;
     }
     assert_eq!(chain.calls_total(), 0);
 }
@@ -734,12 +740,12 @@ async fn an_answer_that_is_handed_on_in_any_case_does_not_wait_for_long_checks()
     config.verify.patience = Duration::from_millis(1);
     let program = in_memory::program(&chain, &config);
     let params = json!([hash(&chain, 1), true]);
-    let (status, block) = program.cached(BLOCK, params.clone()).await;
-    assert_eq!((status.as_str(), block), ("holdfast; fwd=miss", truth(&chain, BLOCK, &params)));
+    let (status, block) = program.cached(BLOCK_BY_HASH, params.clone()).await;
+    assert_eq!((status.as_str(), block), ("holdfast; fwd=miss", truth(&chain, BLOCK_BY_HASH, &params)));
     assert_eq!(program.metric(r#"checks_overdue_total{reason="slow"}"#), 1);
     config.verify.on_mismatch = OnMismatch::Reject;
     let patient = in_memory::program(&chain, &config);
-    assert_eq!(patient.cached(BLOCK, params).await.0, "holdfast; fwd=miss; stored");
+    assert_eq!(patient.cached(BLOCK_BY_HASH, params).await.0, "holdfast; fwd=miss; stored");
 }
 
 #[tokio::test]

@@ -25,16 +25,12 @@ use tower::{ServiceExt, service_fn, util::BoxCloneSyncService};
 use crate::support::{
     client, eventually,
     in_memory::{self, InMemory},
+    method::{
+        BLOCK_BY_HASH, BLOCK_BY_NUMBER, RECEIPT, RECEIPTS, TRANSACTION, TRANSACTION_AT_NUMBER,
+        TRANSACTION_COUNT,
+    },
     proxy, upstream,
 };
-
-const BLOCK: &str = "eth_getBlockByNumber";
-const BLOCK_BY_HASH: &str = "eth_getBlockByHash";
-const TRANSACTION: &str = "eth_getTransactionByHash";
-const AT_NUMBER: &str = "eth_getTransactionByBlockNumberAndIndex";
-const RECEIPT: &str = "eth_getTransactionReceipt";
-const RECEIPTS: &str = "eth_getBlockReceipts";
-const COUNT: &str = "eth_getBlockTransactionCountByNumber";
 
 /// Longer than `max_staleness`.
 const STALE: Duration = Duration::from_millis(1100);
@@ -81,10 +77,10 @@ async fn all_agree(
 ) {
     for number in numbers {
         for full in [true, false] {
-            agrees(program, chain, BLOCK, json!([hex(number), full])).await;
+            agrees(program, chain, BLOCK_BY_NUMBER, json!([hex(number), full])).await;
         }
         agrees(program, chain, RECEIPTS, json!([hex(number)])).await;
-        agrees(program, chain, AT_NUMBER, json!([hex(number), "0x1"])).await;
+        agrees(program, chain, TRANSACTION_AT_NUMBER, json!([hex(number), "0x1"])).await;
     }
     for hash in hashes {
         agrees(program, chain, TRANSACTION, json!([hash])).await;
@@ -109,7 +105,7 @@ async fn grown_with(change: impl FnOnce(&mut Config)) -> (DevChain, InMemory, Ve
     for _ in 0..19 {
         time::sleep(STALE).await;
         chain.mine(3);
-        program.ask(BLOCK, json!(["finalized", false])).await;
+        program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
         program.ask("eth_blockNumber", json!([])).await;
     }
     let hashes = transactions(&chain, 1..=20);
@@ -130,13 +126,13 @@ async fn chain_reverted_below_final_is_forwarded() {
     assert_eq!(program.ask("eth_blockNumber", json!([])).await, "0x5");
     all_agree(&program, &chain, 1..=21, &hashes).await;
     for tag in ["latest", "safe", "finalized"] {
-        agrees(&program, &chain, BLOCK, json!([tag, true])).await;
+        agrees(&program, &chain, BLOCK_BY_NUMBER, json!([tag, true])).await;
     }
     assert_eq!(program.metric("finality_alarms_total"), 0, "the node may still catch up");
     // It does not.
     for _ in 0..11 {
         time::sleep(Duration::from_secs(60)).await;
-        agrees(&program, &chain, BLOCK, json!(["latest", false])).await;
+        agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", false])).await;
     }
     assert_eq!(program.metric("finality_alarms_total"), 1);
     all_agree(&program, &chain, 1..=21, &hashes).await;
@@ -148,7 +144,7 @@ async fn reorg_below_final_is_an_alarm_with_the_next_head() {
         let (chain, program, hashes) = grown().await;
         chain.reorg(8, length);
         time::sleep(STALE).await;
-        let head = agrees(&program, &chain, BLOCK, json!(["latest", false])).await;
+        let head = agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", false])).await;
         assert_eq!(head["hash"], hex(chain.head().hash));
         assert_eq!(program.metric("finality_alarms_total"), 1, "{length}");
         all_agree(&program, &chain, 1..=21, &hashes).await;
@@ -167,7 +163,7 @@ async fn node_that_rewinds_and_catches_up_raises_no_alarm() {
         // Above the head that the node shows, nothing comes from the cache: at first the node is taken to lag behind what it
         // must have, and then its word counts.
         for number in 9..=21 {
-            let (_, reply) = program.call(BLOCK, json!([hex(number), true])).await;
+            let (_, reply) = program.call(BLOCK_BY_NUMBER, json!([hex(number), true])).await;
             let expected = if number <= 20 && round < 1 { json!(-32010) } else { Value::Null };
             assert_eq!(reply["error"]["code"], expected, "{number} in round {round}: {reply}");
             assert!(reply["result"].is_null());
@@ -175,7 +171,7 @@ async fn node_that_rewinds_and_catches_up_raises_no_alarm() {
     }
     chain.set_head(head);
     time::sleep(STALE).await;
-    agrees(&program, &chain, BLOCK, json!(["latest", false])).await;
+    agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", false])).await;
     chain.clear_calls();
     all_agree(&program, &chain, 1..=18, &hashes[..40]).await;
     assert_eq!(chain.calls_total(), 0, "all of it is in the cache, and canonical again");
@@ -185,14 +181,14 @@ async fn node_that_rewinds_and_catches_up_raises_no_alarm() {
 #[tokio::test(start_paused = true)]
 async fn finalized_block_that_cannot_be_asked_for_denies_nothing() {
     let (chain, program, _) = grown().await;
-    let final_block = truth(&chain, BLOCK, &json!([hex(15), true]));
+    let final_block = truth(&chain, BLOCK_BY_NUMBER, &json!([hex(15), true]));
     chain.reorg(8, 200);
     chain.fail(Fault::Status(500)).on(r#"eth_getBlockByNumber["0x12"*"#).always();
     for _ in 0..5 {
         time::sleep(Duration::from_secs(30)).await;
         let (_, reply) = program.call("eth_blockNumber", json!([])).await;
         assert!(reply["error"].is_object(), "{reply}");
-        assert_eq!(program.ask(BLOCK, json!([hex(15), true])).await, final_block);
+        assert_eq!(program.ask(BLOCK_BY_NUMBER, json!([hex(15), true])).await, final_block);
     }
     assert_eq!(program.metric("finality_alarms_total"), 0);
 }
@@ -218,7 +214,7 @@ async fn pruned_finalized_block_is_known_by_a_higher_one() {
     refuse(&chain, "0x12", "required historical state unavailable");
     time::sleep(STALE).await;
     for params in [json!(["latest", false]), json!([hex(119), true])] {
-        agrees(&program, &chain, BLOCK, params).await;
+        agrees(&program, &chain, BLOCK_BY_NUMBER, params).await;
     }
     assert_eq!(program.metric("finality_alarms_total"), 0);
 }
@@ -231,7 +227,7 @@ async fn denied_finalized_block_suspends_where_the_node_knows_no_finalized() {
     outlast_lag(&program).await;
     for _ in 0..3 {
         time::sleep(STALE).await;
-        agrees(&program, &chain, BLOCK, json!(["latest", false])).await;
+        agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", false])).await;
         all_agree(&program, &chain, 1..=8, &hashes[..20]).await;
     }
 }
@@ -241,11 +237,11 @@ async fn error_of_a_finalized_block_that_was_denied_fails_no_call() {
     let (chain, program, _) = grown().await;
     chain.rollback(12);
     outlast_lag(&program).await;
-    agrees(&program, &chain, BLOCK, json!(["latest", false])).await;
+    agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", false])).await;
     refuse(&chain, "0x12", "try later");
     for _ in 0..3 {
         time::sleep(STALE).await;
-        agrees(&program, &chain, BLOCK, json!(["latest", false])).await;
+        agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", false])).await;
     }
 }
 
@@ -256,12 +252,12 @@ async fn short_reorg_keeps_the_links_of_the_window() {
     chain.reorg(1, 2);
     time::sleep(STALE).await;
     chain.clear_calls();
-    agrees(&program, &chain, BLOCK, json!(["latest", false])).await;
+    agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", false])).await;
     let calls: Vec<_> = chain.calls().iter().map(|call| call.method.clone()).collect();
-    assert_eq!(calls, [BLOCK, BLOCK_BY_HASH], "the head, and its parent by hash");
+    assert_eq!(calls, [BLOCK_BY_NUMBER, BLOCK_BY_HASH], "the head, and its parent by hash");
     chain.clear_calls();
     for number in 1..=19 {
-        agrees(&program, &chain, BLOCK, json!([hex(number), true])).await;
+        agrees(&program, &chain, BLOCK_BY_NUMBER, json!([hex(number), true])).await;
     }
     assert_eq!(chain.calls_total(), 0);
 }
@@ -304,16 +300,16 @@ fn replicas(config: &devchain::Config) -> [DevChain; 2] {
 #[tokio::test(start_paused = true)]
 async fn replica_behind_makes_no_orphan_final() {
     for (method, params) in [
-        (BLOCK, json!([hex(30), true])),
-        (BLOCK, json!([hex(30), false])),
+        (BLOCK_BY_NUMBER, json!([hex(30), true])),
+        (BLOCK_BY_NUMBER, json!([hex(30), false])),
         (RECEIPTS, json!([hex(30)])),
-        (AT_NUMBER, json!([hex(30), "0x0"])),
+        (TRANSACTION_AT_NUMBER, json!([hex(30), "0x0"])),
     ] {
         let replicas = replicas(&fast_finality());
         let (balancer, [ahead, _]) = (Balancer::default(), &replicas);
         let program = balancer.program(&replicas, &Config::default());
-        program.ask(BLOCK, json!(["latest", false])).await;
-        program.ask(BLOCK, json!(["finalized", false])).await;
+        program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;
+        program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
         balancer.choose(1);
         program.ask(method, params.clone()).await;
         balancer.choose(0);
@@ -329,12 +325,12 @@ async fn replica_behind_makes_no_orphan_final() {
 async fn deep_history_is_final_by_one_answer() {
     let chain = chain_of(slow_blocks(), 40);
     let program = in_memory::program(&chain, &Config::default());
-    program.ask(BLOCK, json!(["latest", false])).await;
-    program.ask(BLOCK, json!(["finalized", false])).await;
-    agrees(&program, &chain, BLOCK, json!([hex(14), true])).await;
+    program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;
+    program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
+    agrees(&program, &chain, BLOCK_BY_NUMBER, json!([hex(14), true])).await;
     time::sleep(Duration::from_secs(100)).await;
     chain.clear_calls();
-    agrees(&program, &chain, BLOCK, json!([hex(14), true])).await;
+    agrees(&program, &chain, BLOCK_BY_NUMBER, json!([hex(14), true])).await;
     for hash in transactions(&chain, 14..=14) {
         agrees(&program, &chain, TRANSACTION, json!([hash])).await;
     }
@@ -345,9 +341,9 @@ async fn deep_history_is_final_by_one_answer() {
 async fn recent_history_costs_a_header_to_read_again() {
     let chain = chain_of(fast_finality(), 40);
     let program = in_memory::program(&chain, &Config::default());
-    program.ask(BLOCK, json!(["latest", false])).await;
-    program.ask(BLOCK, json!(["finalized", false])).await;
-    agrees(&program, &chain, BLOCK, json!([hex(14), true])).await;
+    program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;
+    program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
+    agrees(&program, &chain, BLOCK_BY_NUMBER, json!([hex(14), true])).await;
     agrees(&program, &chain, RECEIPTS, json!([hex(14)])).await;
     time::sleep(STALE).await;
     chain.clear_calls();
@@ -355,7 +351,7 @@ async fn recent_history_costs_a_header_to_read_again() {
         agrees(&program, &chain, TRANSACTION, json!([hash])).await;
         agrees(&program, &chain, RECEIPT, json!([hash])).await;
     }
-    agrees(&program, &chain, BLOCK, json!([hex(14), true])).await;
+    agrees(&program, &chain, BLOCK_BY_NUMBER, json!([hex(14), true])).await;
     let calls: Vec<_> = chain.calls().iter().map(|call| format!("{}{}", call.method, call.params)).collect();
     assert_eq!(calls, [r#"eth_getBlockByNumber["0xe",false]"#]);
 }
@@ -367,10 +363,10 @@ async fn receipt_that_contradicts_an_unlinked_entry_drops_it() {
     ahead.reorg(1, 30);
     let (replicas, balancer) = ([ahead.clone(), behind], Balancer::default());
     let program = balancer.program(&replicas, &Config::default());
-    program.ask(BLOCK, json!(["latest", false])).await;
-    program.ask(BLOCK, json!(["finalized", false])).await;
+    program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;
+    program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
     balancer.choose(1);
-    program.ask(BLOCK, json!([hex(30), false])).await;
+    program.ask(BLOCK_BY_NUMBER, json!([hex(30), false])).await;
     balancer.choose(0);
     time::sleep(STALE).await;
     for hash in transactions(&ahead, 30..=30) {
@@ -408,23 +404,27 @@ fn misfit_among_final_entries_leaves_the_disk_too() {
     let first = runtime();
     first.block_on(async {
         let program = start();
-        program.ask(BLOCK, json!(["latest", false])).await;
-        program.ask(BLOCK, json!(["finalized", false])).await;
+        program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;
+        program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
         // Nothing is written before that.
         eventually("the disk is confirmed", async || {
-            program.ask(BLOCK, json!([hex(20), true])).await;
+            program.ask(BLOCK_BY_NUMBER, json!([hex(20), true])).await;
             program.tiers.is_confirmed()
         })
         .await;
         let before = written(&program);
         balancer.choose(1);
-        let orphan = program.ask(BLOCK, json!([hex(30), true])).await;
+        let orphan = program.ask(BLOCK_BY_NUMBER, json!([hex(30), true])).await;
         balancer.choose(0);
         stale().await;
-        assert_eq!(program.ask(BLOCK, json!([hex(30), true])).await, orphan, "final, by one answer");
+        assert_eq!(
+            program.ask(BLOCK_BY_NUMBER, json!([hex(30), true])).await,
+            orphan,
+            "final, by one answer"
+        );
         eventually("the orphan is written", async || written(&program) > before).await;
         // Its child names another parent: neither is taken for final.
-        agrees(&program, &ahead, BLOCK, json!([hex(31), true])).await;
+        agrees(&program, &ahead, BLOCK_BY_NUMBER, json!([hex(31), true])).await;
         stale().await;
         all_agree(&program, &ahead, 30..=31, &[]).await;
         program.tiers.settle().await;
@@ -432,7 +432,7 @@ fn misfit_among_final_entries_leaves_the_disk_too() {
     first.shutdown_background();
     runtime().block_on(async {
         let program = start();
-        program.ask(BLOCK, json!(["finalized", false])).await;
+        program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
         all_agree(&program, &ahead, 30..=31, &[]).await;
     });
 }
@@ -445,8 +445,8 @@ async fn false_place(is_orphan: bool, method: &str) -> (DevChain, InMemory) {
     let orphan = chain.hash_at(10).unwrap();
     chain.reorg(1, 30);
     let program = in_memory::program(&chain, &Config::default());
-    program.ask(BLOCK, json!(["latest", false])).await;
-    program.ask(BLOCK, json!(["finalized", false])).await;
+    program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;
+    program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
     let block = if is_orphan { orphan } else { B256::repeat_byte(0xab) };
     chain.fail(Lie::Everywhere("blockHash".to_owned(), json!(block))).on(method).once();
     let hash = transactions(&chain, 10..=10)[1];
@@ -461,14 +461,14 @@ async fn false_single_answer_is_dropped_and_says_nothing_of_its_number() {
         for method in [RECEIPT, TRANSACTION] {
             let (chain, program) = false_place(is_orphan, method).await;
             // At once, for this is not about that transaction.
-            agrees(&program, &chain, BLOCK, json!([hex(10), true])).await;
+            agrees(&program, &chain, BLOCK_BY_NUMBER, json!([hex(10), true])).await;
             time::sleep(STALE).await;
             all_agree(&program, &chain, 10..=10, &transactions(&chain, 10..=10)).await;
             let (chain, program) = false_place(is_orphan, method).await;
             time::sleep(STALE).await;
             all_agree(&program, &chain, 10..=10, &transactions(&chain, 10..=10)).await;
             chain.clear_calls();
-            agrees(&program, &chain, BLOCK, json!([hex(10), true])).await;
+            agrees(&program, &chain, BLOCK_BY_NUMBER, json!([hex(10), true])).await;
             assert_eq!(chain.calls_total(), 0, "the block is cached");
         }
     }
@@ -479,7 +479,7 @@ async fn false_single_answer_does_not_beat_a_proved_block() {
     let (chain, program) = false_place(true, RECEIPT).await;
     // The block comes by its true hash, and with it the proof of where the transaction is.
     let hash = chain.hash_at(10).unwrap();
-    agrees(&program, &chain, BLOCK, json!([hex(10), true])).await;
+    agrees(&program, &chain, BLOCK_BY_NUMBER, json!([hex(10), true])).await;
     agrees(&program, &chain, BLOCK_BY_HASH, json!([hash, true])).await;
     for _ in 0..2 {
         agrees(&program, &chain, RECEIPT, json!([transactions(&chain, 10..=10)[1]])).await;
@@ -490,8 +490,8 @@ async fn false_single_answer_does_not_beat_a_proved_block() {
 async fn single_receipt_of_deep_history_costs_two_calls() {
     let chain = chain_of(slow_blocks(), 40);
     let program = in_memory::program(&chain, &Config::default());
-    program.ask(BLOCK, json!(["latest", false])).await;
-    program.ask(BLOCK, json!(["finalized", false])).await;
+    program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;
+    program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
     chain.clear_calls();
     let hash = transactions(&chain, 10..=10)[1];
     for _ in 0..10 {
@@ -499,7 +499,7 @@ async fn single_receipt_of_deep_history_costs_two_calls() {
         time::sleep(STALE).await;
     }
     let calls: Vec<_> = chain.calls().iter().map(|call| call.method.clone()).collect();
-    assert_eq!(calls, [RECEIPT, BLOCK]);
+    assert_eq!(calls, [RECEIPT, BLOCK_BY_NUMBER]);
 }
 
 // ## The same transaction twice
@@ -522,9 +522,9 @@ async fn repeated_transaction_is_told_as_the_node_tells_it() {
 #[tokio::test(start_paused = true)]
 async fn tag_whose_block_is_denied_means_the_new_head() {
     for (method, params) in [
-        (BLOCK, json!(["latest", true])),
+        (BLOCK_BY_NUMBER, json!(["latest", true])),
         (RECEIPTS, json!(["latest"])),
-        (AT_NUMBER, json!(["latest", "0x0"])),
+        (TRANSACTION_AT_NUMBER, json!(["latest", "0x0"])),
     ] {
         let config = devchain::Config { keep_orphans: false, ..fast_finality() };
         let chain = chain_of(config, 10);
@@ -548,10 +548,11 @@ async fn tag_means_one_block_to_a_batch_or_an_error() {
     let config = devchain::Config { keep_orphans: false, ..fast_finality() };
     let chain = chain_of(config, 10);
     let program = in_memory::program(&chain, &Config::default());
-    let head = program.ask(BLOCK, json!(["latest", false])).await["hash"].clone();
+    let head = program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await["hash"].clone();
     chain.reorg(1, 2);
     // The first is in the cache, and so the tag means that block; the second would have to be fetched.
-    let replies = replies(&program, [(BLOCK, json!(["latest", false])), (RECEIPTS, json!(["latest"]))]).await;
+    let replies =
+        replies(&program, [(BLOCK_BY_NUMBER, json!(["latest", false])), (RECEIPTS, json!(["latest"]))]).await;
     assert_eq!(replies[0]["result"]["hash"], head);
     let error = &replies[1]["error"];
     assert_eq!(error["code"], -32010, "{replies}");
@@ -565,10 +566,10 @@ async fn tag_means_one_block_to_a_batch_or_an_error() {
 async fn safe_of_a_batch_is_on_the_branch_of_its_latest() {
     let chain = chain_of(fast_finality(), 10);
     let program = in_memory::program(&chain, &Config::default());
-    program.ask(BLOCK, json!(["latest", false])).await;
+    program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;
     chain.reorg(2, 3);
     // The head is known, and still fresh; what `safe` means is asked for, and is on the new branch.
-    let batch = || [(BLOCK, json!(["latest", false])), (BLOCK, json!(["safe", false]))];
+    let batch = || [(BLOCK_BY_NUMBER, json!(["latest", false])), (BLOCK_BY_NUMBER, json!(["safe", false]))];
     let first = replies(&program, batch()).await;
     assert_eq!(first[1]["error"]["code"], -32010, "{first}");
     let second = replies(&program, batch()).await;
@@ -581,12 +582,12 @@ async fn safe_of_a_batch_is_on_the_branch_of_its_latest() {
 async fn fetch_in_flight_over_a_reorg_is_not_handed_out() {
     let number = hex(9);
     for (method, by_transaction, params) in [
-        (BLOCK, false, json!([number, true])),
-        (BLOCK, false, json!([number, false])),
+        (BLOCK_BY_NUMBER, false, json!([number, true])),
+        (BLOCK_BY_NUMBER, false, json!([number, false])),
         (RECEIPTS, false, json!([number])),
-        (AT_NUMBER, false, json!([number, "0x1"])),
-        (COUNT, false, json!([number])),
-        (BLOCK, false, json!(["latest", true])),
+        (TRANSACTION_AT_NUMBER, false, json!([number, "0x1"])),
+        (TRANSACTION_COUNT, false, json!([number])),
+        (BLOCK_BY_NUMBER, false, json!(["latest", true])),
         (TRANSACTION, true, json!([])),
         (RECEIPT, true, json!([])),
     ] {
@@ -606,7 +607,7 @@ async fn fetch_in_flight_over_a_reorg_is_not_handed_out() {
         let raw = chain.generate(1).remove(0);
         let raw = alloy_eips::eip2718::Encodable2718::encoded_2718(&raw);
         program.ask("eth_sendRawTransaction", json!([hex(alloy_primitives::Bytes::from(raw))])).await;
-        let head = program.ask(BLOCK, json!(["latest", false])).await;
+        let head = program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;
         assert_eq!(head["hash"], hex(chain.head().hash));
         let answer = pending.await.unwrap();
         assert!(answer == truth(&chain, method, &params), "{method} {params}");
@@ -617,13 +618,13 @@ async fn fetch_in_flight_over_a_reorg_is_not_handed_out() {
 async fn answer_without_a_block_in_flight_over_a_reorg_is_discarded() {
     for (method, params) in [
         (RECEIPTS, json!([hex(9)])),
-        (AT_NUMBER, json!([hex(9), "0x0"])),
-        (COUNT, json!([hex(9)])),
+        (TRANSACTION_AT_NUMBER, json!([hex(9), "0x0"])),
+        (TRANSACTION_COUNT, json!([hex(9)])),
         (TRANSACTION, json!([])),
         (RECEIPT, json!([])),
     ] {
         for level in [Demand::Auto, Demand::Structural] {
-            if (method, level) == (COUNT, Demand::Auto) {
+            if (method, level) == (TRANSACTION_COUNT, Demand::Auto) {
                 // It is cut from the block, which names itself.
                 continue;
             }
@@ -642,7 +643,7 @@ async fn answer_without_a_block_in_flight_over_a_reorg_is_discarded() {
             chain.reorg_with(3, vec![vec![], moved, vec![], vec![]]);
             let raw = alloy_eips::eip2718::Encodable2718::encoded_2718(&chain.generate(1).remove(0));
             program.ask("eth_sendRawTransaction", json!([hex(alloy_primitives::Bytes::from(raw))])).await;
-            let head = program.ask(BLOCK, json!(["latest", false])).await;
+            let head = program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;
             assert_eq!(head["hash"], hex(chain.head().hash));
             let answer = pending.await.unwrap();
             assert!(answer == truth(&chain, method, &params), "{method} {params} {level:?}: {answer}");
@@ -655,14 +656,14 @@ async fn forwarded_transaction_in_flight_over_a_reorg_is_not_handed_out() {
     let config = devchain::Config { chain_id: 31337, ..devchain::Config::default() };
     let chain = chain_of(config, 5);
     let program = in_memory::program(&chain, &Config::default());
-    program.ask(BLOCK, json!([hex(5), false])).await;
+    program.ask(BLOCK_BY_NUMBER, json!([hex(5), false])).await;
     let params = json!([transactions(&chain, 5..=5)[0]]);
     chain.fail(Fault::Delay(Duration::from_millis(500))).on(TRANSACTION).once();
     let (asking, asked) = (program.clone(), params.clone());
     let pending = tokio::spawn(async move { asking.ask(TRANSACTION, asked).await });
     time::sleep(Duration::from_millis(1)).await;
     chain.reorg(1, 1);
-    let head = program.ask(BLOCK, json!(["latest", false])).await;
+    let head = program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;
     assert_eq!(head["hash"], hex(chain.head().hash));
     assert!(pending.await.unwrap() == truth(&chain, TRANSACTION, &params));
 }
@@ -673,7 +674,7 @@ async fn forwarded_transaction_in_flight_over_a_reorg_is_not_handed_out() {
 async fn null_for_data_known_to_exist_is_asked_for_again() {
     let chain = chain_of(fast_finality(), 10);
     let program = in_memory::program(&chain, &Config::default());
-    agrees(&program, &chain, BLOCK, json!(["latest", true])).await;
+    agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", true])).await;
     let hash = transactions(&chain, 10..=10)[0];
     for (method, params) in [
         (RECEIPT, json!([hash])),
@@ -682,13 +683,13 @@ async fn null_for_data_known_to_exist_is_asked_for_again() {
         (RECEIPTS, json!(["latest"])),
     ] {
         let program = in_memory::program(&chain, &Config::default());
-        agrees(&program, &chain, BLOCK, json!(["latest", true])).await;
+        agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", true])).await;
         chain.fail(Fault::Null).on("eth_get*Receipt*").times(2);
         agrees(&program, &chain, method, params.clone()).await;
         // And a list that is empty, or lacks one.
         chain.fail(Lie::EmptiedTransactions).on("eth_getBlockReceipts").times(2);
         let program = in_memory::program(&chain, &Config::default());
-        agrees(&program, &chain, BLOCK, json!(["latest", true])).await;
+        agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", true])).await;
         agrees(&program, &chain, method, params).await;
         chain.clear_faults();
         assert_eq!(program.metric("mismatches_total"), 0);
@@ -705,7 +706,7 @@ async fn short_receipt_list_of_a_known_block_is_retried() {
             let by_hash = json!([chain.head().hash]);
             for params in [json!([hex(10)]), by_hash, json!(["latest"])] {
                 let program = in_memory::program(&chain, &config);
-                agrees(&program, &chain, BLOCK, json!(["latest", false])).await;
+                agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", false])).await;
                 chain.fail(lie.clone()).on(RECEIPTS).times(2);
                 for _ in 0..2 {
                     agrees(&program, &chain, RECEIPTS, params.clone()).await;
@@ -714,10 +715,10 @@ async fn short_receipt_list_of_a_known_block_is_retried() {
             }
             // A block that is tracked because it is between two heads.
             let program = in_memory::program(&chain, &config);
-            agrees(&program, &chain, BLOCK, json!(["latest", false])).await;
+            agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", false])).await;
             chain.mine_many(3, 2);
             time::sleep(STALE).await;
-            agrees(&program, &chain, BLOCK, json!(["latest", false])).await;
+            agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", false])).await;
             chain.fail(lie.clone()).on(RECEIPTS).times(2);
             agrees(&program, &chain, RECEIPTS, json!([hex(12)])).await;
             chain.clear_faults();
@@ -731,7 +732,7 @@ async fn null_for_a_block_that_was_read_by_number_is_asked_for_again() {
     for method in [RECEIPT, RECEIPTS] {
         let program = in_memory::program(&chain, &Config::default());
         program.ask("eth_blockNumber", json!([])).await;
-        agrees(&program, &chain, BLOCK, json!([hex(6), true])).await;
+        agrees(&program, &chain, BLOCK_BY_NUMBER, json!([hex(6), true])).await;
         chain.fail(Fault::Null).on("eth_get*Receipt*").times(2);
         let of_transaction = json!([transactions(&chain, 6..=6)[1]]);
         let params = if method == RECEIPT { of_transaction } else { json!([hex(6)]) };
@@ -771,7 +772,7 @@ async fn block_without_transactions_has_no_receipts() {
 async fn data_known_to_exist_that_never_comes_is_an_error() {
     let chain = chain_of(fast_finality(), 10);
     let program = in_memory::program(&chain, &Config::default());
-    agrees(&program, &chain, BLOCK, json!(["latest", true])).await;
+    agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", true])).await;
     let hash = transactions(&chain, 10..=10)[0];
     chain.fail(Fault::Null).on("eth_get*Receipt*").always();
     let (_, reply) = program.call(RECEIPT, json!([hash])).await;
@@ -807,7 +808,7 @@ async fn single_receipt_that_its_proved_block_contradicts_is_dropped() {
         let mut config = Config::default();
         config.verify.ethereum_chains.push(chain.config().chain_id);
         let program = in_memory::program(&chain, &config);
-        program.ask(BLOCK, json!(["finalized", false])).await;
+        program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
         let receipt = json!([transactions(&chain, 2..=2)[0]]);
         chain.fail(Lie::Field(member.to_owned(), value.clone())).on(RECEIPT).once();
         assert_eq!(program.ask(RECEIPT, receipt.clone()).await[member], value, "nothing contradicts it yet");
@@ -821,8 +822,8 @@ async fn single_receipt_that_its_proved_block_contradicts_is_dropped() {
 async fn receipts_that_a_node_has_pruned_do_not_cost_their_block_its_place() {
     let chain = chain_of(slow_blocks(), 20);
     let program = in_memory::program(&chain, &Config::default());
-    program.ask(BLOCK, json!(["finalized", false])).await;
-    let block = agrees(&program, &chain, BLOCK, json!([hex(2), true])).await;
+    program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
+    let block = agrees(&program, &chain, BLOCK_BY_NUMBER, json!([hex(2), true])).await;
     let transaction = transactions(&chain, 2..=2)[0];
     for fault in [Fault::Null, Fault::Error { code: -32000, message: "block not found".to_owned() }] {
         chain.fail(fault).on("eth_get*Receipt*").always();
@@ -833,7 +834,11 @@ async fn receipts_that_a_node_has_pruned_do_not_cost_their_block_its_place() {
         chain.clear_faults();
         time::sleep(STALE).await;
         chain.fail(Fault::Status(503)).any().always();
-        assert_eq!(program.ask(BLOCK, json!([hex(2), true])).await, block, "it is final, and served");
+        assert_eq!(
+            program.ask(BLOCK_BY_NUMBER, json!([hex(2), true])).await,
+            block,
+            "it is final, and served"
+        );
         chain.clear_faults();
         time::sleep(STALE).await;
     }
@@ -844,7 +849,7 @@ async fn null_on_a_development_chain_is_handed_on() {
     let config = devchain::Config { chain_id: 31337, ..devchain::Config::default() };
     let chain = chain_of(config, 5);
     let program = in_memory::program(&chain, &Config::default());
-    agrees(&program, &chain, BLOCK, json!(["latest", true])).await;
+    agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", true])).await;
     chain.fail(Fault::Null).on(RECEIPT).once();
     assert_eq!(program.ask(RECEIPT, json!([transactions(&chain, 5..=5)[0]])).await, Value::Null);
 }
@@ -859,18 +864,18 @@ async fn error_to_the_full_form_is_not_handed_to_a_client_that_wants_hashes() {
     chain.fail(refuses()).on("eth_getBlockBy*true]").always();
     chain.fail(refuses()).on(RECEIPTS).always();
     let hash = chain.hash_at(5).unwrap();
-    agrees(&program, &chain, BLOCK, json!([hex(5), false])).await;
+    agrees(&program, &chain, BLOCK_BY_NUMBER, json!([hex(5), false])).await;
     chain.clear_calls();
-    agrees(&program, &chain, BLOCK, json!([hex(5), false])).await;
+    agrees(&program, &chain, BLOCK_BY_NUMBER, json!([hex(5), false])).await;
     let whole = chain.calls().iter().filter(|call| call.params.ends_with("true]")).count();
     assert_eq!(whole, 0, "the full form was requested again after an error");
     agrees(&program, &chain, BLOCK_BY_HASH, json!([hash, false])).await;
-    agrees(&program, &chain, COUNT, json!([hex(5)])).await;
+    agrees(&program, &chain, TRANSACTION_COUNT, json!([hex(5)])).await;
     for hash in transactions(&chain, 5..=5) {
         agrees(&program, &chain, TRANSACTION, json!([hash])).await;
         agrees(&program, &chain, RECEIPT, json!([hash])).await;
     }
-    let (_, reply) = program.call(BLOCK, json!([hex(5), true])).await;
+    let (_, reply) = program.call(BLOCK_BY_NUMBER, json!([hex(5), true])).await;
     assert_eq!(reply["error"]["message"], "response too large", "who asks for it is told");
 }
 
@@ -884,8 +889,8 @@ async fn full_form_that_is_too_large_is_not_needed_for_hashes() {
     let proxy = proxy::new().upstream(&node).config(|config| config.upstream.max_answer = limit).run().await;
     let params = json!([hex(4), false]);
     for _ in 0..3 {
-        let answer = client::http(&proxy).call(BLOCK, params.clone()).await.json();
-        assert!(answer["result"] == truth(&node, BLOCK, &params), "{:?}", answer.get("error"));
+        let answer = client::http(&proxy).call(BLOCK_BY_NUMBER, params.clone()).await.json();
+        assert!(answer["result"] == truth(&node, BLOCK_BY_NUMBER, &params), "{:?}", answer.get("error"));
     }
     let whole = node.calls().iter().filter(|call| call.params.ends_with("true]")).count();
     assert_eq!(whole, 1, "it is not requested with every read");
@@ -898,7 +903,7 @@ async fn count_above_the_head_is_the_nodes_answer() {
     let chain = chain_of(fast_finality(), 10);
     let program = in_memory::program(&chain, &Config::default());
     program.ask("eth_blockNumber", json!([])).await;
-    for method in [COUNT, "eth_getUncleCountByBlockNumber"] {
+    for method in [TRANSACTION_COUNT, "eth_getUncleCountByBlockNumber"] {
         chain.fail(Fault::Error { code: -32602, message: "out of range".to_owned() }).on(method).once();
         let (_, reply) = program.call(method, json!([hex(11)])).await;
         assert_eq!(reply["error"]["code"], -32602, "{method}: {reply}");
@@ -916,7 +921,7 @@ async fn finalized_block_denied_by_a_high_head_is_an_alarm_after_15_s() {
     for round in 0..20 {
         time::sleep(STALE).await;
         // Forwarded: the new branch.
-        let head = program.ask(BLOCK, json!(["latest", false])).await;
+        let head = program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;
         assert_eq!(head["hash"], hex(chain.head().hash), "round {round}");
         all_agree(&program, &chain, 13..=16, &hashes[36..45]).await;
     }

@@ -14,17 +14,12 @@ use tokio::time;
 
 use crate::support::{
     in_memory::{self, InMemory},
+    method::{
+        BLOCK_BY_HASH, BLOCK_BY_NUMBER, RECEIPT, RECEIPTS, SEND, TRANSACTION, TRANSACTION_AT_HASH,
+        TRANSACTION_AT_NUMBER,
+    },
     upstream,
 };
-
-const BLOCK: &str = "eth_getBlockByNumber";
-const BLOCK_BY_HASH: &str = "eth_getBlockByHash";
-const TRANSACTION: &str = "eth_getTransactionByHash";
-const AT_NUMBER: &str = "eth_getTransactionByBlockNumberAndIndex";
-const AT_HASH: &str = "eth_getTransactionByBlockHashAndIndex";
-const RECEIPT: &str = "eth_getTransactionReceipt";
-const RECEIPTS: &str = "eth_getBlockReceipts";
-const SEND: &str = "eth_sendRawTransaction";
 
 /// Longer than anything is believed without being asked again.
 const STALE: Duration = Duration::from_millis(1100);
@@ -79,11 +74,11 @@ async fn agrees(program: &InMemory, chain: &DevChain, method: &str, params: Valu
 /// All there is to ask about a number and what stands there.
 async fn all_agree(program: &InMemory, chain: &DevChain, number: u64) {
     for full in [true, false] {
-        agrees(program, chain, BLOCK, json!([hex(number), full])).await;
+        agrees(program, chain, BLOCK_BY_NUMBER, json!([hex(number), full])).await;
     }
     agrees(program, chain, RECEIPTS, json!([hex(number)])).await;
     for (index, transaction) in block(chain, number).iter().enumerate() {
-        agrees(program, chain, AT_NUMBER, json!([hex(number), hex(index)])).await;
+        agrees(program, chain, TRANSACTION_AT_NUMBER, json!([hex(number), hex(index)])).await;
         agrees(program, chain, TRANSACTION, json!([tx_hash(transaction)])).await;
         agrees(program, chain, RECEIPT, json!([tx_hash(transaction)])).await;
     }
@@ -138,9 +133,9 @@ async fn a_number_above_the_head_is_null_until_it_is_mined() {
     let (chain, program) = setting();
     let next = hex(chain.head().number + 1);
     for params in [json!([next, true]), json!([next, false])] {
-        assert_eq!(agrees(&program, &chain, BLOCK, params).await, Value::Null);
+        assert_eq!(agrees(&program, &chain, BLOCK_BY_NUMBER, params).await, Value::Null);
     }
-    assert_eq!(agrees(&program, &chain, AT_NUMBER, json!([next, "0x0"])).await, Value::Null);
+    assert_eq!(agrees(&program, &chain, TRANSACTION_AT_NUMBER, json!([next, "0x0"])).await, Value::Null);
     chain.mine(3);
     time::sleep(STALE).await;
     all_agree(&program, &chain, chain.head().number).await;
@@ -157,22 +152,24 @@ async fn an_index_past_the_end_is_null_and_not_for_longer_than_the_block() {
             chain.clear_calls();
         }
         for index in [json!(3), json!("0x3"), json!("0xffffffffffffffff")] {
-            for (method, place) in [(AT_HASH, json!(hash)), (AT_NUMBER, json!(hex(head)))] {
+            for (method, place) in
+                [(TRANSACTION_AT_HASH, json!(hash)), (TRANSACTION_AT_NUMBER, json!(hex(head)))]
+            {
                 assert_eq!(program.ask(method, json!([place, index])).await, Value::Null);
             }
-            assert_eq!(program.ask(AT_NUMBER, json!(["latest", index])).await, Value::Null);
+            assert_eq!(program.ask(TRANSACTION_AT_NUMBER, json!(["latest", index])).await, Value::Null);
         }
     }
     assert_eq!(chain.calls_total(), 0);
     // At a number that is not there yet, and at one whose block is replaced by a longer one.
     let future = json!([hex(head + 1), "0x4"]);
-    assert_eq!(agrees(&program, &chain, AT_NUMBER, future.clone()).await, Value::Null);
+    assert_eq!(agrees(&program, &chain, TRANSACTION_AT_NUMBER, future.clone()).await, Value::Null);
     chain.reorg_with(1, vec![chain.generate(6), Vec::new()]);
     let more = chain.generate(6);
     chain.reorg_with(1, vec![more]);
     time::sleep(STALE).await;
-    assert!(agrees(&program, &chain, AT_NUMBER, json!([hex(head), "0x4"])).await.is_object());
-    assert!(agrees(&program, &chain, AT_NUMBER, future).await.is_object());
+    assert!(agrees(&program, &chain, TRANSACTION_AT_NUMBER, json!([hex(head), "0x4"])).await.is_object());
+    assert!(agrees(&program, &chain, TRANSACTION_AT_NUMBER, future).await.is_object());
 }
 
 // ## Reorganisations
@@ -229,7 +226,7 @@ async fn a_reorganisation_is_seen_through_the_head_alone() {
     chain.reorg(2, 3);
     time::sleep(STALE).await;
     // Nothing but the new head is asked for; from here on the view is fresh.
-    agrees(&program, &chain, BLOCK, json!(["latest", false])).await;
+    agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", false])).await;
     for number in head - 2..=head + 1 {
         all_agree(&program, &chain, number).await;
     }
@@ -250,7 +247,7 @@ async fn a_lower_head_of_another_branch_is_taken_at_once() {
     time::sleep(STALE).await;
     assert_eq!(program.ask("eth_blockNumber", json!([])).await, hex(head - 1));
     all_agree(&program, &chain, head - 1).await;
-    assert_eq!(program.ask(BLOCK, json!([hex(head), true])).await, Value::Null);
+    assert_eq!(program.ask(BLOCK_BY_NUMBER, json!([hex(head), true])).await, Value::Null);
 }
 
 #[tokio::test(start_paused = true)]
@@ -269,7 +266,7 @@ async fn a_side_block_asked_by_hash_moves_nothing() {
         for full in [true, false] {
             agrees(&program, &chain, BLOCK_BY_HASH, json!([side, full])).await;
         }
-        agrees(&program, &chain, AT_HASH, json!([side, "0x1"])).await;
+        agrees(&program, &chain, TRANSACTION_AT_HASH, json!([side, "0x1"])).await;
         agrees(&program, &chain, RECEIPTS, json!([{ "blockHash": side }])).await;
         all_agree(&program, &chain, number).await;
         all_agree(&program, &chain, head).await;
@@ -283,14 +280,14 @@ async fn a_fetch_in_flight_across_a_reorganisation_is_not_believed() {
     // Answered with what was true before, or with what is true after.
     let waits: [fn(Duration) -> Fault; 2] = [Fault::Delay, Fault::Queue];
     for wait in waits {
-        for method in [RECEIPT, TRANSACTION, BLOCK, AT_NUMBER] {
+        for method in [RECEIPT, TRANSACTION, BLOCK_BY_NUMBER, TRANSACTION_AT_NUMBER] {
             let (chain, program) = setting();
             let number = chain.head().number - 1;
             let moved = block(&chain, number);
             let hash = tx_hash(&moved[0]);
             let params = match method {
-                BLOCK => json!([hex(number), true]),
-                AT_NUMBER => json!([hex(number), "0x0"]),
+                BLOCK_BY_NUMBER => json!([hex(number), true]),
+                TRANSACTION_AT_NUMBER => json!([hex(number), "0x0"]),
                 _ => json!([hash]),
             };
             program.ask("eth_blockNumber", json!([])).await;
@@ -304,13 +301,13 @@ async fn a_fetch_in_flight_across_a_reorganisation_is_not_believed() {
             // Somebody else learns of it while the fetch is under way, in one of two ways.
             time::sleep(Duration::from_millis(400)).await;
             program.ask(SEND, json!([raw(&chain.generate(1)[0])])).await;
-            agrees(&program, &chain, BLOCK, json!(["latest", false])).await;
+            agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", false])).await;
             fetch.await.unwrap();
             for _ in 0..3 {
                 agrees(&program, &chain, method, params.clone()).await;
                 agrees(&program, &chain, TRANSACTION, json!([hash])).await;
                 agrees(&program, &chain, RECEIPT, json!([hash])).await;
-                agrees(&program, &chain, BLOCK, json!([hex(number), false])).await;
+                agrees(&program, &chain, BLOCK_BY_NUMBER, json!([hex(number), false])).await;
             }
         }
     }
@@ -335,7 +332,7 @@ async fn a_fetch_in_flight_while_the_view_moves_on_is_not_believed() {
             chain.reorg_with(2, vec![Vec::new(), Vec::new(), moved]);
             time::sleep(SOON * 2).await;
             // No write: the view grows stale by itself, and is refreshed to the new branch.
-            agrees(&program, &chain, BLOCK, json!(["latest", false])).await;
+            agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", false])).await;
             fetch.await.unwrap();
             agrees(&program, &chain, TRANSACTION, json!([hash])).await;
             agrees(&program, &chain, RECEIPT, json!([hash])).await;
@@ -360,7 +357,7 @@ async fn a_proxy_that_slept_until_finality_passed_a_reorganisation_wakes_up_righ
             time::sleep(Duration::from_secs(3600)).await;
             // In one order and in the other.
             if blocks == 20 {
-                program.ask(BLOCK, json!(["finalized", false])).await;
+                program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
             }
             for transaction in &transactions {
                 agrees(&program, &chain, TRANSACTION, json!([tx_hash(transaction)])).await;
@@ -444,7 +441,7 @@ async fn orphan(leave: impl Fn(&DevChain)) -> (DevChain, InMemory, String) {
     chain.mine_many(10, 3);
     let program = in_memory::program(&chain, &Config::default());
     let hash = hex(chain.head().hash);
-    agrees(&program, &chain, BLOCK, json!(["latest", true])).await;
+    agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", true])).await;
     agrees(&program, &chain, BLOCK_BY_HASH, json!([hash, true])).await;
     leave(&chain);
     for _ in 0..4 {
@@ -467,7 +464,7 @@ async fn orphans_are_served_by_their_hash() {
         for full in [true, false] {
             assert_eq!(program.ask(BLOCK_BY_HASH, json!([hash, full])).await["hash"], hash);
         }
-        assert_eq!(program.ask(AT_HASH, json!([hash, 2])).await["blockHash"], hash);
+        assert_eq!(program.ask(TRANSACTION_AT_HASH, json!([hash, 2])).await["blockHash"], hash);
         assert_eq!(chain.calls_total(), 0);
     }
 }
@@ -489,12 +486,12 @@ async fn the_head_does_not_follow_a_lagging_replica_back() {
         for _ in 0..2 {
             time::sleep(STALE).await;
             assert_eq!(program.ask("eth_blockNumber", json!([])).await, hex(head.number));
-            assert_eq!(program.ask(BLOCK, json!(["latest", false])).await["hash"], hex(head.hash));
+            assert_eq!(program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await["hash"], hex(head.hash));
             // The replica has none of what is above its head, and the program knows that it exists.
             for (method, params) in [
                 (RECEIPT, json!([known])),
                 (RECEIPT, json!([newest])),
-                (BLOCK, json!([hex(head.number), false])),
+                (BLOCK_BY_NUMBER, json!([hex(head.number), false])),
             ] {
                 let (_, reply) = program.call(method, params).await;
                 assert_eq!(reply["error"]["code"], -32010, "{method}: {reply}");
@@ -527,7 +524,7 @@ async fn a_lower_head_is_a_rollback_when_it_was_seen_often_and_long_enough() {
     time::sleep(Duration::from_secs(6)).await;
     assert_eq!(number().await, hex(head - 2));
     all_agree(&program, &chain, head - 2).await;
-    assert_eq!(agrees(&program, &chain, BLOCK, json!([hex(head), true])).await, Value::Null);
+    assert_eq!(agrees(&program, &chain, BLOCK_BY_NUMBER, json!([hex(head), true])).await, Value::Null);
 
     // Long enough, but not often enough.
     chain.rollback(2);
@@ -566,7 +563,7 @@ async fn a_batch_reads_what_it_wrote() {
             (RECEIPT, json!([hash])),
             (TRANSACTION, json!([hash])),
             ("eth_blockNumber", json!([])),
-            (BLOCK, json!(["latest", false])),
+            (BLOCK_BY_NUMBER, json!(["latest", false])),
         ])
         .await;
     let mined = mining.await.unwrap();
@@ -623,10 +620,10 @@ async fn what_cannot_be_right_is_passed_on_and_not_kept() {
     for (lie, method) in [
         (Lie::WrongHash, BLOCK_BY_HASH),
         (Lie::WrongHash, TRANSACTION),
-        (Lie::WrongHash, AT_HASH),
+        (Lie::WrongHash, TRANSACTION_AT_HASH),
         (Lie::WrongHash, RECEIPTS),
         (Lie::EmptiedTransactions, BLOCK_BY_HASH),
-        (Lie::EmptiedTransactions, BLOCK),
+        (Lie::EmptiedTransactions, BLOCK_BY_NUMBER),
         (Lie::EmptiedTransactions, RECEIPTS),
         (Lie::OtherReceipt, RECEIPT),
         (Lie::ForeignBlock, BLOCK_BY_HASH),
@@ -637,9 +634,9 @@ async fn what_cannot_be_right_is_passed_on_and_not_kept() {
         let hash = hex(chain.hash_at(number).unwrap());
         let transaction = tx_hash(&block(&chain, number)[1]);
         let params = match method {
-            BLOCK => json!([hex(number), true]),
+            BLOCK_BY_NUMBER => json!([hex(number), true]),
             BLOCK_BY_HASH => json!([hash, true]),
-            AT_HASH => json!([hash, "0x1"]),
+            TRANSACTION_AT_HASH => json!([hash, "0x1"]),
             RECEIPTS => json!([hash]),
             _ => json!([transaction]),
         };
@@ -659,10 +656,10 @@ async fn a_head_that_cannot_be_right_moves_nothing() {
     let (chain, program) = setting();
     program.ask("eth_blockNumber", json!([])).await;
     time::sleep(STALE).await;
-    chain.fail(Lie::EmptiedTransactions).on(BLOCK).once();
+    chain.fail(Lie::EmptiedTransactions).on(BLOCK_BY_NUMBER).once();
     program.ask("eth_blockNumber", json!([])).await;
     all_agree(&program, &chain, chain.head().number).await;
-    agrees(&program, &chain, BLOCK, json!(["latest", true])).await;
+    agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", true])).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -706,8 +703,8 @@ async fn another_chain_under_a_running_proxy_is_refused() {
         replace(&chain, change);
         time::sleep(STALE).await;
         for (method, params) in [
-            (BLOCK, json!(["latest", false])),
-            (BLOCK, json!([hex(12), true])),
+            (BLOCK_BY_NUMBER, json!(["latest", false])),
+            (BLOCK_BY_NUMBER, json!([hex(12), true])),
             ("eth_blockNumber", json!([])),
             (RECEIPT, json!([hex(B256::repeat_byte(7))])),
             ("eth_gasPrice", json!([])),
@@ -734,7 +731,7 @@ async fn a_development_chain_may_start_anew_and_everything_is_forgotten() {
     agrees(&program, &chain, BLOCK_BY_HASH, json!([held, true])).await;
     replace(&chain, |_| {});
     // The first call that looks at the chain finds out.
-    agrees(&program, &chain, BLOCK, json!(["latest", true])).await;
+    agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", true])).await;
     assert_eq!(agrees(&program, &chain, BLOCK_BY_HASH, json!([held, true])).await, Value::Null);
     assert_eq!(agrees(&program, &chain, TRANSACTION, json!([transaction])).await, Value::Null);
     for number in 0..=12 {
@@ -751,7 +748,7 @@ async fn a_finalized_block_that_changes_is_an_alarm_and_costs_canonicity_not_con
         let chain = upstream::devchain().blocks(40, 3).chain();
         let program = in_memory::program(&chain, &Config::default());
         chain.set_finalized(30);
-        agrees(&program, &chain, BLOCK, json!(["finalized", false])).await;
+        agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["finalized", false])).await;
         all_agree(&program, &chain, 30).await;
         all_agree(&program, &chain, 25).await;
         let old = hex(chain.hash_at(30).unwrap());
@@ -760,7 +757,7 @@ async fn a_finalized_block_that_changes_is_an_alarm_and_costs_canonicity_not_con
         chain.reorg(15, 20);
         chain.set_finalized(30 + advance);
         time::sleep(STALE).await;
-        agrees(&program, &chain, BLOCK, json!(["finalized", false])).await;
+        agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["finalized", false])).await;
         assert_eq!(program.metric("finality_alarms_total"), 1);
         for number in [24, 25, 26, 30, 31, 44] {
             all_agree(&program, &chain, number).await;
@@ -782,7 +779,7 @@ async fn nothing_higher_is_final_before_it_is_known_whether_what_was_final_stand
         let chain = upstream::devchain().blocks(40, 3).chain();
         let program = in_memory::program(&chain, &Config::default());
         chain.set_finalized(30);
-        agrees(&program, &chain, BLOCK, json!(["finalized", false])).await;
+        agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["finalized", false])).await;
         all_agree(&program, &chain, 30).await;
         all_agree(&program, &chain, 25).await;
         // What no chain should do; and what is new is too far away to link to what is known.
@@ -792,15 +789,15 @@ async fn nothing_higher_is_final_before_it_is_known_whether_what_was_final_stand
         for _ in 0..3 {
             time::sleep(STALE).await;
             // A head that does not link is not accepted before the finalized block was shown.
-            let (_, reply) = program.call(BLOCK, json!(["latest", false])).await;
+            let (_, reply) = program.call(BLOCK_BY_NUMBER, json!(["latest", false])).await;
             assert!(reply["error"].is_object(), "{reply}");
-            agrees(&program, &chain, BLOCK, json!(["finalized", false])).await;
+            agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["finalized", false])).await;
         }
         chain.clear_faults();
         // Until the one that hangs is given up.
         time::sleep(Duration::from_secs(30)).await;
-        agrees(&program, &chain, BLOCK, json!(["latest", false])).await;
-        agrees(&program, &chain, BLOCK, json!(["finalized", false])).await;
+        agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", false])).await;
+        agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["finalized", false])).await;
         for number in [25, 30, 599, 600] {
             all_agree(&program, &chain, number).await;
         }
@@ -813,12 +810,12 @@ async fn what_was_held_back_is_asked_for_again_before_long() {
     let chain = upstream::devchain().blocks(40, 1).chain();
     let program = in_memory::program(&chain, &Config::default());
     chain.set_finalized(30);
-    agrees(&program, &chain, BLOCK, json!(["finalized", false])).await;
+    agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["finalized", false])).await;
     chain.mine_many(60, 0);
     chain.set_finalized(80);
     chain.fail(Fault::Status(500)).on(r#"eth_getBlockByNumber["0x1e"*"#).always();
     time::sleep(Duration::from_secs(61)).await;
-    let head = async || agrees(&program, &chain, BLOCK, json!(["latest", false])).await;
+    let head = async || agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", false])).await;
     for _ in 0..4 {
         head().await;
         time::sleep(STALE).await;
@@ -861,10 +858,10 @@ async fn the_tags_of_a_batch_mean_one_view() {
     });
     let answers = program
         .batch(&[
-            (BLOCK, json!(["latest", true])),
-            (BLOCK, json!(["latest", false])),
+            (BLOCK_BY_NUMBER, json!(["latest", true])),
+            (BLOCK_BY_NUMBER, json!(["latest", false])),
             ("eth_blockNumber", json!([])),
-            (AT_NUMBER, json!(["latest", 1])),
+            (TRANSACTION_AT_NUMBER, json!(["latest", 1])),
             ("eth_getBlockTransactionCountByNumber", json!(["latest"])),
             (RECEIPTS, json!(["latest"])),
         ])
@@ -997,7 +994,7 @@ async fn an_answer_that_was_asked_for_before_the_head_was_shown_is_not_joined() 
     };
     time::sleep(Duration::from_millis(1)).await;
     chain.reorg(1, 1);
-    assert_eq!(program.ask(BLOCK, json!(["latest", false])).await["hash"], hex(chain.head().hash));
+    assert_eq!(program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await["hash"], hex(chain.head().hash));
     let late = program.ask(TRANSACTION, json!([transaction])).await;
     let truth: Value =
         serde_json::from_slice(&chain.answer(TRANSACTION, json!([transaction])).unwrap()).unwrap();

@@ -31,15 +31,10 @@ use tokio::{
 use crate::support::{
     client::{self, Raw},
     eventually, in_memory,
+    method::{BLOCK_BY_HASH, BLOCK_BY_NUMBER, RECEIPT, RECEIPTS, TRANSACTION},
     proxy::{self, Proxy},
     upstream::{self, NODES},
 };
-
-const BLOCK: &str = "eth_getBlockByHash";
-const BLOCK_AT: &str = "eth_getBlockByNumber";
-const RECEIPT: &str = "eth_getTransactionReceipt";
-const RECEIPTS: &str = "eth_getBlockReceipts";
-const TRANSACTION: &str = "eth_getTransactionByHash";
 
 /// Cold reads in a batch.
 const READS: u64 = 50;
@@ -80,7 +75,7 @@ impl GatedNode {
 
     async fn answer(self, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
         let body = request.into_body().collect().await.unwrap().to_bytes();
-        if String::from_utf8_lossy(&body).contains(BLOCK) {
+        if String::from_utf8_lossy(&body).contains(BLOCK_BY_HASH) {
             self.begun.fetch_add(1, Relaxed);
             self.gate.acquire().await.unwrap().forget();
         }
@@ -106,7 +101,7 @@ impl GatedNode {
 
     fn read(&self, number: u64) -> Value {
         let hash = format!("{:#x}", self.chain.hash_at(number).unwrap());
-        json!({ "jsonrpc": "2.0", "id": number, "method": BLOCK, "params": [hash, true] })
+        json!({ "jsonrpc": "2.0", "id": number, "method": BLOCK_BY_HASH, "params": [hash, true] })
     }
 
     fn batch(&self) -> String {
@@ -219,13 +214,13 @@ async fn another_endpoint_is_not_asked_for_a_client_that_has_gone() {
         [0, 1].map(|priority| EndpointConfig { priority, ..EndpointConfig::at("") }).into();
     let program = in_memory::program_over(&[&first, &second], &config);
     program.ask("eth_blockNumber", json!([])).await;
-    let asked = |chain: &DevChain| chain.calls().iter().filter(|call| call.method == BLOCK).count();
-    first.fail(Fault::Delay(Duration::from_secs(1))).on(BLOCK).times(2);
-    first.fail(Fault::Status(500)).on(BLOCK).times(2);
-    let stays = program.ask(BLOCK, json!([hash(&first, 1), true])).await;
+    let asked = |chain: &DevChain| chain.calls().iter().filter(|call| call.method == BLOCK_BY_HASH).count();
+    first.fail(Fault::Delay(Duration::from_secs(1))).on(BLOCK_BY_HASH).times(2);
+    first.fail(Fault::Status(500)).on(BLOCK_BY_HASH).times(2);
+    let stays = program.ask(BLOCK_BY_HASH, json!([hash(&first, 1), true])).await;
     assert_eq!(stays["number"], "0x1");
     assert_eq!((asked(&first), asked(&second)), (1, 1));
-    let leaves = program.call(BLOCK, json!([hash(&first, 2), true]));
+    let leaves = program.call(BLOCK_BY_HASH, json!([hash(&first, 2), true]));
     assert!(time::timeout(Duration::from_millis(100), leaves).await.is_err());
     time::sleep(LONG).await;
     assert_eq!((asked(&first), asked(&second)), (2, 1));
@@ -236,13 +231,13 @@ async fn the_gap_below_a_head_is_not_asked_for_after_the_client_has_gone() {
     let chain = upstream::devchain().blocks(20, 2).chain();
     let program = in_memory::program(&chain, &Config::default());
     for tag in ["latest", "safe", "finalized"] {
-        program.ask(BLOCK_AT, json!([tag, false])).await;
+        program.ask(BLOCK_BY_NUMBER, json!([tag, false])).await;
     }
     time::sleep(LONG).await;
     for leaves in [true, false] {
         chain.mine_many(3, 1);
         chain.clear_calls();
-        chain.fail(Fault::Delay(Duration::from_secs(1))).on(BLOCK_AT).once();
+        chain.fail(Fault::Delay(Duration::from_secs(1))).on(BLOCK_BY_NUMBER).once();
         let asks = program.call("eth_blockNumber", json!([]));
         let patience = if leaves { Duration::from_millis(100) } else { LONG };
         assert_eq!(time::timeout(patience, asks).await.is_err(), leaves);
@@ -260,18 +255,18 @@ async fn no_call_begins_once_the_client_has_gone() {
         config.verify.level = level;
         let program = in_memory::program(&chain, &config);
         for tag in ["latest", "safe", "finalized"] {
-            program.ask(BLOCK_AT, json!([tag, false])).await;
+            program.ask(BLOCK_BY_NUMBER, json!([tag, false])).await;
         }
         chain.fail(Fault::Delay(Duration::from_millis(10))).any().always();
         let mut number = 0;
         for leaves_after in (0..8).map(|step| Duration::from_millis(step * 10 + 5)) {
-            for method in [BLOCK, BLOCK_AT, TRANSACTION, RECEIPT, RECEIPTS] {
+            for method in [BLOCK_BY_HASH, BLOCK_BY_NUMBER, TRANSACTION, RECEIPT, RECEIPTS] {
                 number += 1;
                 let block = chain.hash_at(number).unwrap();
                 let transaction = format!("{:#x}", chain.transactions_of(block)[1]);
                 let params = match method {
-                    BLOCK => json!([hash(&chain, number), true]),
-                    BLOCK_AT => json!([format!("{number:#x}"), false]),
+                    BLOCK_BY_HASH => json!([hash(&chain, number), true]),
+                    BLOCK_BY_NUMBER => json!([format!("{number:#x}"), false]),
                     RECEIPTS => json!([format!("{number:#x}")]),
                     _ => json!([transaction]),
                 };

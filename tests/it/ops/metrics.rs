@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use crate::support::{
     client::{self, Client},
     eventually,
+    method::BLOCK_BY_NUMBER,
     program::{Program, file, port},
     proxy::{self, Proxy},
     tools, upstream,
@@ -26,8 +27,6 @@ use crate::support::{
 const DASHBOARD: &str = "docker/grafana/dashboards/holdfast.json";
 const ALERTS: &str = "docker/prometheus/alerts.yml";
 const DOCS: &str = "docs/operating.md";
-
-const BLOCK: &str = "eth_getBlockByNumber";
 
 fn path(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(file)
@@ -125,9 +124,9 @@ async fn everything_happens() -> (upstream::Node, Proxy, Client) {
     let proxy = proxy::new().upstream(&node).config(on_disk).run().await;
     let client = client::http(&proxy);
     for _ in 0..3 {
-        client.call(BLOCK, json!(["0x4", true])).await;
-        client.call(BLOCK, json!(["0x4", false])).await;
-        client.call(BLOCK, json!(["latest", false])).await;
+        client.call(BLOCK_BY_NUMBER, json!(["0x4", true])).await;
+        client.call(BLOCK_BY_NUMBER, json!(["0x4", false])).await;
+        client.call(BLOCK_BY_NUMBER, json!(["latest", false])).await;
         client.call("eth_gasPrice", json!([])).await;
     }
     be_lied_to(&node, &client).await;
@@ -257,8 +256,8 @@ async fn every_query_of_the_dashboard_is_answered_by_prometheus() {
     let prometheus = Prometheus::start(&binary, &proxy.app.admin_address().to_string()).await;
     eventually("it has looked three times", async || {
         node.mine(1);
-        client.call(BLOCK, json!(["latest", false])).await;
-        client.call(BLOCK, json!(["0x4", true])).await;
+        client.call(BLOCK_BY_NUMBER, json!(["latest", false])).await;
+        client.call(BLOCK_BY_NUMBER, json!(["0x4", true])).await;
         let seen = prometheus.query("count_over_time(holdfast_ready[1m])").await.unwrap_or_default();
         seen.first().and_then(|sample| sample["value"][1].as_str()?.parse::<f64>().ok()) >= Some(3.0)
     })
@@ -299,7 +298,7 @@ async fn the_cache_is_told_by_kind() {
     let of = async |metric: &str, kind: &str| {
         proxy.metric(&format!("holdfast_cache_{metric}{{kind=\"{kind}\"}}")).await
     };
-    client.call(BLOCK, json!(["0x1", true])).await;
+    client.call(BLOCK_BY_NUMBER, json!(["0x1", true])).await;
     client.call("eth_getBlockReceipts", json!(["0x1"])).await;
     eventually("both are counted", async || {
         (of("entries", "block").await, of("entries", "receipts").await) == (1, 1)
@@ -308,10 +307,10 @@ async fn the_cache_is_told_by_kind() {
     assert!(of("bytes", "block").await > 1000 && of("bytes", "receipts").await > 1000);
     assert_eq!(of("evictions_total", "block").await, 0);
     for number in 2..=60 {
-        client.call(BLOCK, json!([format!("{number:#x}"), true])).await;
+        client.call(BLOCK_BY_NUMBER, json!([format!("{number:#x}"), true])).await;
     }
     eventually("blocks make room for others", async || {
-        client.call(BLOCK, json!(["0x3c", true])).await;
+        client.call(BLOCK_BY_NUMBER, json!(["0x3c", true])).await;
         let (held, gone) = (of("entries", "block").await, of("evictions_total", "block").await);
         let bytes = of("bytes", "block").await + of("bytes", "receipts").await + of("bytes", "head").await;
         held + gone == 60 && gone > 0 && bytes <= proxy.metric("holdfast_cache_capacity_bytes").await
@@ -328,22 +327,23 @@ async fn the_chain_and_its_reorgs_are_told() {
     let client = client::http(&proxy);
     for _ in 0..8 {
         node.mine(1);
-        client.call(BLOCK, json!(["latest", false])).await;
+        client.call(BLOCK_BY_NUMBER, json!(["latest", false])).await;
     }
-    client.call(BLOCK, json!(["finalized", false])).await;
+    client.call(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
     assert_eq!(proxy.metric("holdfast_head_number").await, 108);
-    let finalized = client.call(BLOCK, json!(["finalized", false])).await.json()["result"]["number"].clone();
+    let finalized =
+        client.call(BLOCK_BY_NUMBER, json!(["finalized", false])).await.json()["result"]["number"].clone();
     let finalized = u64::from_str_radix(finalized.as_str().unwrap().trim_start_matches("0x"), 16).unwrap();
     assert_eq!(proxy.metric("holdfast_finalized_number").await, finalized);
     let reorgs = async |depth: &str| {
         proxy.metric(&format!(r#"holdfast_reorgs_total{{kind="reorg",depth="{depth}"}}"#)).await
     };
     node.reorg(1, 1);
-    client.call(BLOCK, json!(["latest", false])).await;
+    client.call(BLOCK_BY_NUMBER, json!(["latest", false])).await;
     assert_eq!([reorgs("1").await, reorgs("unknown").await], [1, 0]);
     // Nothing is seen of it that links to what was known: its parents are asked for, but not so many.
     node.reorg(12, 13);
-    client.call(BLOCK, json!(["latest", false])).await;
+    client.call(BLOCK_BY_NUMBER, json!(["latest", false])).await;
     assert_eq!([reorgs("1").await, reorgs("unknown").await], [1, 1]);
     assert_eq!(proxy.metric("holdfast_head_number").await, 109);
     let refreshes = async |outcome: &str| {
@@ -352,7 +352,7 @@ async fn the_chain_and_its_reorgs_are_told() {
     assert!(refreshes("answered").await >= 2);
     assert_eq!(refreshes("failed").await, 0);
     node.fail(Fault::Status(500)).always();
-    client.call(BLOCK, json!(["latest", false])).await;
+    client.call(BLOCK_BY_NUMBER, json!(["latest", false])).await;
     assert!(refreshes("failed").await >= 1);
 }
 
@@ -365,7 +365,7 @@ async fn endpoints_and_what_is_proved_are_told() {
     let state = async |state: &str| {
         proxy.metric(&format!(r#"holdfast_endpoint_state{{endpoint="{name}",state="{state}"}}"#)).await
     };
-    client.call(BLOCK, json!(["latest", false])).await;
+    client.call(BLOCK_BY_NUMBER, json!(["latest", false])).await;
     assert_eq!((state("ok").await, state("unhealthy").await), (1, 0));
     assert_eq!(proxy.metric(&format!("holdfast_endpoint_primary{{endpoint=\"{name}\"}}")).await, 1);
     assert_eq!(proxy.metric(&format!("holdfast_endpoint_head{{endpoint=\"{name}\"}}")).await, 20);
@@ -406,7 +406,7 @@ async fn what_is_turned_away_is_told_by_reason() {
     client.send("[]").await;
     client.send(" ".repeat(5000)).await;
     client.get(&proxy.url()).await;
-    let block = json!({ "jsonrpc": "2.0", "id": 1, "method": BLOCK, "params": ["0x1", true] });
+    let block = json!({ "jsonrpc": "2.0", "id": 1, "method": BLOCK_BY_NUMBER, "params": ["0x1", true] });
     let batch = client.send(json!(vec![block; 40]).to_string()).await;
     let left = batch.json().as_array().unwrap().iter().filter(|answer| answer.get("error").is_some()).count();
     assert!(left > 0, "{}", batch.text());

@@ -19,8 +19,8 @@ use crate::support::{
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b7ad6b7169203331";
 
-/// How a block is asked for here.
-const BLOCK: &str = r#"["0x1",true]"#;
+/// Parameters that ask for a block with its transactions.
+const BLOCK_PARAMS: &str = r#"["0x1",true]"#;
 
 /// A trace of its own for each number.
 fn trace(of: usize) -> String {
@@ -147,7 +147,7 @@ async fn each_call_of_a_batch_has_its_span_and_a_hit_asks_nobody() {
     // Carried out by a task of its own, and for this call all the same.
     let fetched = receiver.trace(&trace(0), "request").await;
     let call = one(&fetched, "call");
-    let [told_of_it] = &told(&node, BLOCK)[..] else { panic!("asked for more than once") };
+    let [told_of_it] = &told(&node, BLOCK_PARAMS)[..] else { panic!("asked for more than once") };
     let is_told_of = |span: &&Span| *told_of_it == format!("00-{}-{}-01", trace(0), span.id);
     let fetch = named(&fetched, "upstream").into_iter().find(is_told_of).unwrap();
     assert_eq!(fetch.parent, call.id);
@@ -167,7 +167,7 @@ async fn each_call_of_a_batch_has_its_span_and_a_hit_asks_nobody() {
     }
     let hit = calls.iter().find(|call| call.said("method") == "eth_getBlockByNumber").unwrap();
     assert_eq!(hit.said("outcome"), "hit");
-    assert_eq!(told(&node, BLOCK).len(), 1);
+    assert_eq!(told(&node, BLOCK_PARAMS).len(), 1);
 }
 
 #[tokio::test]

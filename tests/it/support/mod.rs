@@ -5,6 +5,7 @@ pub mod authority;
 pub mod client;
 pub mod data;
 pub mod in_memory;
+pub mod method;
 pub mod mounted;
 pub mod mutate;
 pub mod offers;

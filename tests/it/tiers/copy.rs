@@ -10,10 +10,12 @@ use holdfast::devchain::{Fault, Pruned};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::restart::{BLOCK, ask_all, calls, confirmed, directory, fill, kept, number, start};
+use super::restart::{ask_all, calls, confirmed, directory, fill, kept, number, start};
 use crate::support::{
     client::{self, Client},
-    eventually, upstream,
+    eventually,
+    method::BLOCK_BY_NUMBER,
+    upstream,
 };
 
 async fn copy(from: &Path) -> PathBuf {
@@ -78,19 +80,19 @@ async fn copy_answers_for_blocks_that_the_node_has_pruned() {
         let data = directory();
         fill(&node, &data, 3..=20).await;
         let data = copy(&data).await;
-        let truth = client::at(&node.url()).ask(BLOCK, json!([number(7), true])).await;
+        let truth = client::at(&node.url()).ask(BLOCK_BY_NUMBER, json!([number(7), true])).await;
         node.prune_below(30, pruned);
         let proxy = start(&node, &data, true).await;
         let client = client::http(&proxy);
         confirmed(&proxy).await;
-        assert_eq!(client.ask(BLOCK, json!([number(7), true])).await, truth);
+        assert_eq!(client.ask(BLOCK_BY_NUMBER, json!([number(7), true])).await, truth);
         // It is written to, like any directory.
         ask_all(&client, &node, [35]).await;
         kept(&proxy, "disk", 2).await;
         proxy.app.stop().await;
         node.fail(Fault::Status(503)).always();
         let alone = start(&node, &data, false).await;
-        let last = client::http(&alone).ask(BLOCK, json!([number(35), true])).await;
+        let last = client::http(&alone).ask(BLOCK_BY_NUMBER, json!([number(35), true])).await;
         assert!(last.is_ok_and(|text| text != "null"));
     }
 }
@@ -100,7 +102,7 @@ async fn call_before_finality_is_known_waits_for_it() {
     let node = upstream::devchain().blocks(60, 2).run().await;
     let data = directory();
     fill(&node, &data, 3..=20).await;
-    let ask = async |client: &Client, at| client.ask(BLOCK, json!([number(at), true])).await;
+    let ask = async |client: &Client, at| client.ask(BLOCK_BY_NUMBER, json!([number(at), true])).await;
     let direct = client::at(&node.url());
     let truths = [ask(&direct, 7).await, ask(&direct, 8).await];
     node.prune_below(30, Pruned::Null);
@@ -108,7 +110,7 @@ async fn call_before_finality_is_known_waits_for_it() {
         let proxy = start(&node, &data, true).await;
         let client = client::http(&proxy);
         // The head, and the finalized block.
-        node.fail(Fault::Delay(Duration::from_millis(400))).on(BLOCK).times(2);
+        node.fail(Fault::Delay(Duration::from_millis(400))).on(BLOCK_BY_NUMBER).times(2);
         let second = async {
             eventually("the head is known", async || proxy.metric("holdfast_head_number").await == 60).await;
             ask(&client, 8).await

@@ -16,11 +16,11 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::restart::{
-    BLOCK, BLOCK_BY_HASH, RECEIPT, RECEIPTS, TRANSACTION, ask_all, calls, confirmed, directory, fetches,
-    fill, finalize, kept, number, start, start_with,
+    ask_all, calls, confirmed, directory, fetches, fill, finalize, kept, number, start, start_with,
 };
 use crate::support::{
     client, eventually,
+    method::{BLOCK_BY_HASH, BLOCK_BY_NUMBER, RECEIPT, RECEIPTS, TRANSACTION},
     proxy::{self, Proxy},
     redis::redis,
     upstream,
@@ -136,7 +136,7 @@ async fn what_cannot_be_confirmed_holds_up_nobody_and_is_asked_for_seldom() {
     let begun = Instant::now();
     let is_disk = |tier: &Value| tier["tier"] == "disk" && tier["confirmed"] == true;
     eventually("the directory is confirmed", async || {
-        client::http(&both).ask(BLOCK, json!(["finalized", false])).await.unwrap();
+        client::http(&both).ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await.unwrap();
         let status = client::http(&both).get(&both.admin_url("/status")).await.json();
         status["tiers"].as_array().unwrap().iter().any(is_disk)
     })
@@ -155,7 +155,7 @@ async fn what_cannot_be_confirmed_holds_up_nobody_and_is_asked_for_seldom() {
 
 fn is_fetch((method, params): &(&str, Value)) -> bool {
     match *method {
-        BLOCK => params[1] == true,
+        BLOCK_BY_NUMBER => params[1] == true,
         BLOCK_BY_HASH | RECEIPTS | TRANSACTION | RECEIPT => true,
         _ => false,
     }
@@ -168,7 +168,7 @@ async fn what_was_left_out_is_handed_on_when_it_is_warmed() {
     let node = upstream::devchain().blocks(60, 2).run().await;
     let shared = |config: &mut Config| config.cache.redis = Some(server.config());
     let first = proxy::new().upstream(&node).config(shared).run().await;
-    client::http(&first).ask(BLOCK, json!(["finalized", false])).await.unwrap();
+    client::http(&first).ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await.unwrap();
     let config = server.config();
     server.kill();
     ask_all(&client::http(&first), &node, 1..=20).await;
@@ -193,7 +193,7 @@ async fn what_was_left_out_is_handed_on_when_it_is_warmed() {
     confirmed(&second).await;
     let client = client::http(&second);
     for at in 1..=20 {
-        client.ask(BLOCK, json!([number(at), true])).await.unwrap();
+        client.ask(BLOCK_BY_NUMBER, json!([number(at), true])).await.unwrap();
         client.ask(RECEIPTS, json!([number(at)])).await.unwrap();
     }
     assert_eq!(fetches(&node), asked, "it was in Redis");
@@ -211,14 +211,15 @@ async fn what_cannot_be_proved_is_asked_for_again_once_it_is_final_and_then_shar
     };
     let ask = async |proxy: &Proxy| {
         let client = client::http(proxy);
-        for method in [BLOCK, RECEIPTS] {
-            let params = if method == BLOCK { json!([number(60), true]) } else { json!([number(60)]) };
+        for method in [BLOCK_BY_NUMBER, RECEIPTS] {
+            let params =
+                if method == BLOCK_BY_NUMBER { json!([number(60), true]) } else { json!([number(60)]) };
             client.ask(method, params).await.unwrap();
         }
     };
     let first = proxy::new().upstream(&node).config(shared).run().await;
     confirmed(&first).await;
-    client::http(&first).ask(BLOCK, json!(["latest", false])).await.unwrap();
+    client::http(&first).ask(BLOCK_BY_NUMBER, json!(["latest", false])).await.unwrap();
     ask(&first).await;
     finalize(&node, &first, 60).await;
     let asked = fetches(&node);
@@ -248,7 +249,7 @@ async fn a_tier_that_can_be_read_and_not_written_goes_on_answering() {
     let second = proxy::new().upstream(&node).config(shared).run().await;
     confirmed(&second).await;
     let client = client::http(&second);
-    client.ask(BLOCK, json!([number(1), true])).await.unwrap();
+    client.ask(BLOCK_BY_NUMBER, json!([number(1), true])).await.unwrap();
     let _: () = server.raw().await.ask(&[b"CONFIG", b"SET", b"maxmemory", b"1"]).await;
     let (asked, finalized) = (fetches(&node), "holdfast_finalized_number");
     for some in [2..=5, 6..=9, 10..=13, 14..=20] {
@@ -256,13 +257,13 @@ async fn a_tier_that_can_be_read_and_not_written_goes_on_answering() {
         let before = second.metric(finalized).await;
         node.mine_many(40, 1);
         eventually("it is known", async || {
-            client.ask(BLOCK, json!(["latest", false])).await.unwrap();
-            client.ask(BLOCK, json!(["finalized", false])).await.unwrap();
+            client.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await.unwrap();
+            client.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await.unwrap();
             second.metric(finalized).await > before
         })
         .await;
         for at in some {
-            client.ask(BLOCK, json!([number(at), true])).await.unwrap();
+            client.ask(BLOCK_BY_NUMBER, json!([number(at), true])).await.unwrap();
         }
     }
     assert_eq!(fetches(&node), asked, "it was in Redis");
@@ -285,7 +286,7 @@ async fn what_redis_had_is_in_the_directory_afterwards() {
     confirmed(&both).await;
     let client = client::http(&both);
     for at in 1..=10 {
-        client.ask(BLOCK, json!([number(at), true])).await.unwrap();
+        client.ask(BLOCK_BY_NUMBER, json!([number(at), true])).await.unwrap();
         client.ask(RECEIPTS, json!([number(at)])).await.unwrap();
     }
     let hits = r#"holdfast_tier_reads_total{tier="redis",outcome="hit"}"#;
@@ -298,7 +299,7 @@ async fn what_redis_had_is_in_the_directory_afterwards() {
     confirmed(&alone).await;
     let asked = fetches(&node);
     for at in 1..=10 {
-        client.ask(BLOCK, json!([number(at), true])).await.unwrap();
+        client.ask(BLOCK_BY_NUMBER, json!([number(at), true])).await.unwrap();
         client.ask(RECEIPTS, json!([number(at)])).await.unwrap();
     }
     assert_eq!(fetches(&node), asked, "it is on disk");

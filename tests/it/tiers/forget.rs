@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::restart::{BLOCK, RECEIPTS, confirmed, directory, fetches, kept, number, start_with};
+use super::restart::{confirmed, directory, fetches, kept, number, start_with};
 use crate::support::{
     client::{self, Response},
+    method::{BLOCK_BY_NUMBER, RECEIPTS},
     proxy::Proxy,
     redis::redis,
     upstream::{self, Node},
@@ -17,7 +18,7 @@ async fn purge(proxy: &Proxy, hash: &str) -> Value {
 /// Asks for a final block and its receipts, by number.
 async fn ask(proxy: &Proxy, at: u64) {
     let client = client::http(proxy);
-    client.ask(BLOCK, json!([number(at), true])).await.unwrap();
+    client.ask(BLOCK_BY_NUMBER, json!([number(at), true])).await.unwrap();
     client.ask(RECEIPTS, json!([number(at)])).await.unwrap();
 }
 

@@ -4,9 +4,10 @@ use std::{cell::Cell, fs};
 
 use serde_json::json;
 
-use super::restart::{BLOCK, RECEIPTS, ask_all, confirmed, directory, fetches, fill, kept, number, start};
+use super::restart::{ask_all, confirmed, directory, fetches, fill, kept, number, start};
 use crate::support::{
     client, eventually,
+    method::{BLOCK_BY_NUMBER, RECEIPTS},
     mounted::Mounted,
     program::{holdfast, output, text},
     upstream,
@@ -25,7 +26,7 @@ async fn a_full_disk_is_left_alone_and_is_nobodys_trouble() {
     let client = client::http(&proxy);
     confirmed(&proxy).await;
     let ask = async |at| {
-        client.ask(BLOCK, json!([number(at), true])).await.unwrap();
+        client.ask(BLOCK_BY_NUMBER, json!([number(at), true])).await.unwrap();
         client.ask(RECEIPTS, json!([number(at)])).await.unwrap();
     };
     for at in 1..=200 {
@@ -45,7 +46,7 @@ async fn a_full_disk_is_left_alone_and_is_nobodys_trouble() {
     let proxy = start(&node, mounted.folder(), true).await;
     confirmed(&proxy).await;
     let asked = fetches(&node);
-    client::http(&proxy).ask(BLOCK, json!([number(1), true])).await.unwrap();
+    client::http(&proxy).ask(BLOCK_BY_NUMBER, json!([number(1), true])).await.unwrap();
     assert_eq!(fetches(&node), asked, "it was on disk");
     proxy.app.stop().await;
 }

@@ -9,10 +9,14 @@ use holdfast::{
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::restart::{
-    BLOCK, BLOCK_BY_HASH, ask_all, confirmed, directory, files, fill, kept, number, start, start_with,
+use super::restart::{ask_all, confirmed, directory, files, fill, kept, number, start, start_with};
+use crate::support::{
+    client, eventually,
+    method::{BLOCK_BY_HASH, BLOCK_BY_NUMBER},
+    proxy,
+    redis::redis,
+    upstream,
 };
-use crate::support::{client, eventually, proxy, redis::redis, upstream};
 
 #[tokio::test]
 async fn what_was_final_and_is_another_now_empties_the_indexes_and_keeps_content() {
@@ -45,8 +49,8 @@ async fn what_is_final_now_does_not_vouch_for_what_was_final_before_the_start() 
     let second = start(&node, &data, true).await;
     let client = client::http(&second);
     // What is final is known, and told, before anything is asked for that was so before.
-    client.ask(BLOCK, json!(["latest", false])).await.unwrap();
-    client.ask(BLOCK, json!(["finalized", false])).await.unwrap();
+    client.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await.unwrap();
+    client.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await.unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;
     ask_all(&client, &node, [10, 40, 44]).await;
     eventually("the alarm", async || second.metric("holdfast_finality_alarms_total").await >= 1).await;
@@ -65,8 +69,8 @@ async fn what_was_confirmed_before_anything_was_final_is_confirmed_again_when_so
     node.reorg(50, 80);
     node.set_finalized(TagTarget::Trailing);
     eventually("something is final", async || {
-        client.ask(BLOCK, json!(["latest", false])).await.unwrap();
-        let _ = client.ask(BLOCK, json!(["finalized", false])).await;
+        client.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await.unwrap();
+        let _ = client.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
         second.metric(r#"holdfast_view_refreshes_total{tag="finalized",outcome="answered"}"#).await >= 1
     })
     .await;
@@ -87,13 +91,13 @@ async fn finalized_block_that_was_lower_for_a_while_does_not_vouch_for_the_direc
     let client = client::http(&second);
     node.reorg(25, 30);
     eventually("the new head is followed", async || {
-        client.ask(BLOCK, json!(["latest", false])).await.unwrap();
+        client.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await.unwrap();
         second.metric("holdfast_head_number").await == 65
     })
     .await;
     node.set_finalized(TagTarget::Trailing);
     eventually("the new branch is final", async || {
-        client.ask(BLOCK, json!(["finalized", false])).await.unwrap();
+        client.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await.unwrap();
         second.metric("holdfast_finalized_number").await == 49
     })
     .await;
@@ -110,10 +114,10 @@ async fn what_was_confirmed_while_a_client_set_the_head_does_not_count() {
     node.set_finalized(TagTarget::Error);
     let second = start_with(&node, &data, true, allowed).await;
     let client = client::http(&second);
-    client.ask(BLOCK, json!(["latest", false])).await.unwrap();
+    client.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await.unwrap();
     // What tiers say is held against what is still so, and that is heard when it is not any more.
-    node.fail(Fault::Delay(Duration::from_millis(400))).on(BLOCK).once();
-    let (_, _) = tokio::join!(client.ask(BLOCK, json!([number(10), true])), async {
+    node.fail(Fault::Delay(Duration::from_millis(400))).on(BLOCK_BY_NUMBER).once();
+    let (_, _) = tokio::join!(client.ask(BLOCK_BY_NUMBER, json!([number(10), true])), async {
         tokio::time::sleep(Duration::from_millis(100)).await;
         node.reorg(50, 80);
         node.set_finalized(TagTarget::Trailing);
@@ -132,8 +136,8 @@ async fn what_was_called_final_before_an_alarm_does_not_count_after_it() {
     let second = start(&node, &data, true).await;
     let client = client::http(&second);
     // The head, and then what is final: when that is heard, it is not so any more. Then the directory is found wrong.
-    node.fail(Fault::Delay(Duration::from_millis(300))).on(BLOCK).times(2);
-    let (_, ()) = tokio::join!(client.ask(BLOCK, json!(["latest", false])), async {
+    node.fail(Fault::Delay(Duration::from_millis(300))).on(BLOCK_BY_NUMBER).times(2);
+    let (_, ()) = tokio::join!(client.ask(BLOCK_BY_NUMBER, json!(["latest", false])), async {
         tokio::time::sleep(Duration::from_millis(450)).await;
         node.reorg(30, 30);
     });
@@ -150,13 +154,13 @@ async fn nothing_is_noted_over_what_was_final_before_that_was_asked_for_again() 
     ask_all(&client, &node, [10, 40]).await;
     node.reorg(50, 80);
     node.clear_calls();
-    node.fail(Fault::Hang).on(format!("{BLOCK}[{}*", number(44))).always();
+    node.fail(Fault::Hang).on(format!("{BLOCK_BY_NUMBER}[{}*", number(44))).always();
     let killed = directory();
     let asks = async {
         // Both are asked for anew.
         tokio::time::sleep(Duration::from_millis(1_100)).await;
-        let _ = client.ask(BLOCK, json!(["latest", false])).await;
-        let _ = client.ask(BLOCK, json!(["finalized", false])).await;
+        let _ = client.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;
+        let _ = client.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
     };
     let is_killed = async {
         let again = json!([number(44), false]).to_string();
@@ -223,15 +227,15 @@ async fn one_of_a_fleet_that_has_not_noticed_spoils_nothing() {
     node.reorg(50, 80);
     // One learns of it.
     eventually("the alarm", async || {
-        let _ = aware.ask(BLOCK, json!(["latest", false])).await;
-        let _ = aware.ask(BLOCK, json!(["finalized", false])).await;
+        let _ = aware.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;
+        let _ = aware.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
         fleet[1].metric("holdfast_finality_alarms_total").await >= 1
     })
     .await;
     // The other goes on with what it believed.
     for _ in 0..3 {
         for at in [20, 40] {
-            let _ = unaware.ask(BLOCK, json!([number(at), true])).await;
+            let _ = unaware.ask(BLOCK_BY_NUMBER, json!([number(at), true])).await;
         }
     }
     tokio::time::sleep(Duration::from_millis(200)).await;
@@ -244,12 +248,12 @@ async fn a_confirmation_that_hangs_is_waited_for_once() {
     let data = directory();
     fill(&node, &data, [1]).await;
     let highest = node.head().number - node.config().finalized_distance;
-    node.fail(Fault::Hang).on(format!("{BLOCK}[\"{highest:#x}\"*")).always();
+    node.fail(Fault::Hang).on(format!("{BLOCK_BY_NUMBER}[\"{highest:#x}\"*")).always();
     let second = start(&node, &data, true).await;
     let client = client::http(&second);
     let begun = Instant::now();
     for at in 2..=40 {
-        client.ask(BLOCK, json!([number(at), true])).await.unwrap();
+        client.ask(BLOCK_BY_NUMBER, json!([number(at), true])).await.unwrap();
     }
     // Each would wait for a second.
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());

@@ -20,17 +20,13 @@ use tokio::time::Instant;
 
 use crate::support::{
     client::{self, Client},
-    eventually, process,
+    eventually,
+    method::{BLOCK_BY_HASH, BLOCK_BY_NUMBER, RECEIPT, RECEIPTS, TRANSACTION},
+    process,
     program::file,
     proxy::Proxy,
     upstream::{self, Node},
 };
-
-pub const BLOCK: &str = "eth_getBlockByNumber";
-pub const BLOCK_BY_HASH: &str = "eth_getBlockByHash";
-pub const RECEIPTS: &str = "eth_getBlockReceipts";
-pub const TRANSACTION: &str = "eth_getTransactionByHash";
-pub const RECEIPT: &str = "eth_getTransactionReceipt";
 
 /// A directory of its own, gone after the test run.
 pub fn directory() -> PathBuf {
@@ -89,8 +85,8 @@ pub fn calls(node: &Node, at: u64) -> Vec<(&'static str, Value)> {
     let block: Value =
         serde_json::from_slice(&node.block_json(node.hash_at(at).unwrap(), true).unwrap()).unwrap();
     let mut calls = vec![
-        (BLOCK, json!([number(at), true])),
-        (BLOCK, json!([number(at), false])),
+        (BLOCK_BY_NUMBER, json!([number(at), true])),
+        (BLOCK_BY_NUMBER, json!([number(at), false])),
         (BLOCK_BY_HASH, json!([hash, true])),
         (RECEIPTS, json!([number(at)])),
         ("eth_getTransactionByBlockHashAndIndex", json!([hash, "0x0"])),
@@ -119,7 +115,7 @@ pub async fn ask_all(client: &Client, node: &Node, blocks: impl IntoIterator<Ite
 pub async fn confirmed(proxy: &Proxy) {
     let client = client::http(proxy);
     eventually("the tiers are confirmed", async || {
-        client.ask(BLOCK, json!(["finalized", false])).await.unwrap();
+        client.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await.unwrap();
         let status = client.get(&proxy.admin_url("/status")).await.json();
         status["tiers"].as_array().unwrap().iter().all(|tier| tier["confirmed"] == true)
     })
@@ -147,8 +143,11 @@ pub async fn fill(node: &Node, directory: &Path, blocks: impl IntoIterator<Item 
 /// Calls for content that the node was asked.
 pub fn fetches(node: &Node) -> u64 {
     [BLOCK_BY_HASH, RECEIPTS, TRANSACTION, RECEIPT].iter().map(|method| node.count(method)).sum::<u64>()
-        + node.calls().iter().filter(|call| call.method == BLOCK && call.params.contains("true")).count()
-            as u64
+        + node
+            .calls()
+            .iter()
+            .filter(|call| call.method == BLOCK_BY_NUMBER && call.params.contains("true"))
+            .count() as u64
 }
 
 #[tokio::test]
@@ -189,7 +188,7 @@ async fn what_is_final_outlives_a_restart_and_what_is_not_does_not() {
     }
     // Above what is final nothing was kept.
     let before = fetches(&node);
-    client.ask(BLOCK, json!([number(50), true])).await.unwrap();
+    client.ask(BLOCK_BY_NUMBER, json!([number(50), true])).await.unwrap();
     client.ask(RECEIPTS, json!([number(50)])).await.unwrap();
     assert_eq!(fetches(&node), before + 2, "what is not final must be asked for");
 }
@@ -212,8 +211,8 @@ async fn without_any_node_the_disk_answers_what_is_final() {
         let answer = client.call(method, params.clone()).await;
         assert_eq!(answer.outcome(), truth, "{method} {params}");
     }
-    assert!(client.ask(BLOCK, json!(["latest", false])).await.is_err());
-    assert!(client.ask(BLOCK, json!([number(6), false])).await.is_err());
+    assert!(client.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await.is_err());
+    assert!(client.ask(BLOCK_BY_NUMBER, json!([number(6), false])).await.is_err());
     // When it is back, it is asked again.
     node.clear_faults();
     second.app.ready().await;
@@ -282,8 +281,9 @@ async fn kills_leave_nothing_wrong_behind() {
         let client = process.client();
         // Something from before, and something new, of which it does not get to the end.
         ask_all(&client, &node, [1 + round * 7 % asked]).await;
-        let next: Vec<_> =
-            (asked..asked + 12).map(|at| client.call(BLOCK, json!([number(1 + at % 380), true]))).collect();
+        let next: Vec<_> = (asked..asked + 12)
+            .map(|at| client.call(BLOCK_BY_NUMBER, json!([number(1 + at % 380), true])))
+            .collect();
         let all = tokio::time::timeout(Duration::from_millis(5 + round % 40), join_all(next));
         let _ = all.await;
         asked = (asked + 12).min(380);
@@ -370,7 +370,7 @@ async fn a_chain_whose_first_block_is_not_shown_is_not_kept_and_that_is_said() {
     node.fail(Fault::Null).on(r#"eth_getBlockByNumber["0x0"*"#).always();
     let data = directory();
     let process = process::serve(&node).env("HOLDFAST_CACHE__DISK__PATH", data.to_str().unwrap()).run().await;
-    process.client().ask(BLOCK, json!([number(5), true])).await.unwrap();
+    process.client().ask(BLOCK_BY_NUMBER, json!([number(5), true])).await.unwrap();
     process.says("the upstream does not show its block 0").await;
     assert_eq!(files(&data), Vec::<PathBuf>::new(), "nothing is kept");
 }
@@ -407,7 +407,7 @@ async fn what_is_in_memory_by_its_hash_is_found_by_its_number_too_without_a_node
     let second = start(&node, &data, false).await;
     let client = client::http(&second);
     assert_eq!(client.ask(BLOCK_BY_HASH, json!([hash, true])).await, truth);
-    assert_eq!(client.ask(BLOCK, json!([number(5), true])).await, truth);
+    assert_eq!(client.ask(BLOCK_BY_NUMBER, json!([number(5), true])).await, truth);
 }
 
 #[tokio::test]
@@ -419,11 +419,11 @@ async fn the_chain_before_a_development_chain_does_not_answer_for_it() {
     let data = directory();
     fill(&node, &data, [5]).await;
     let second = start(&development, &data, true).await;
-    client::http(&second).ask(BLOCK, json!([number(2), true])).await.unwrap();
+    client::http(&second).ask(BLOCK_BY_NUMBER, json!([number(2), true])).await.unwrap();
     second.app.stop().await;
     development.fail(Fault::Status(503)).always();
     let third = start(&development, &data, false).await;
-    let answer = client::http(&third).ask(BLOCK, json!([number(5), true])).await;
+    let answer = client::http(&third).ask(BLOCK_BY_NUMBER, json!([number(5), true])).await;
     assert!(answer.is_err(), "{answer:?}");
 }
 
@@ -434,14 +434,14 @@ pub async fn finalize(node: &Node, proxy: &Proxy, at: u64) {
         // No more at a time than the view follows block by block.
         let head = node.mine_many(8, 1).number;
         eventually("the head is followed", async || {
-            client.ask(BLOCK, json!(["latest", false])).await.unwrap();
+            client.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await.unwrap();
             proxy.metric("holdfast_head_number").await == head
         })
         .await;
     }
     eventually("it is final", async || {
-        client.ask(BLOCK, json!(["latest", false])).await.unwrap();
-        client.ask(BLOCK, json!(["finalized", false])).await.unwrap();
+        client.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await.unwrap();
+        client.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await.unwrap();
         proxy.metric("holdfast_finalized_number").await >= at
     })
     .await;
@@ -452,14 +452,15 @@ async fn what_cannot_be_proved_is_kept_as_it_was_said_when_it_was_final() {
     let node = upstream::devchain().blocks(60, 2).run().await;
     let data = directory();
     let unproved = |config: &mut Config| config.verify.level = Demand::Structural;
-    let block =
-        async |proxy: &Proxy, at| client::http(proxy).ask(BLOCK, json!([number(at), true])).await.unwrap();
+    let block = async |proxy: &Proxy, at| {
+        client::http(proxy).ask(BLOCK_BY_NUMBER, json!([number(at), true])).await.unwrap()
+    };
     let first = start_with(&node, &data, true, unproved).await;
     confirmed(&first).await;
     block(&first, 10).await;
     // Not final when it came, and final then.
     let client = client::http(&first);
-    client.ask(BLOCK, json!(["latest", false])).await.unwrap();
+    client.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await.unwrap();
     block(&first, 60).await;
     finalize(&node, &first, 60).await;
     kept(&first, "disk", 1).await;

@@ -17,14 +17,11 @@ use crate::{
     support::{
         client, eventually,
         in_memory::{self, InMemory},
+        method::{BALANCE, BLOCK_BY_HASH, BLOCK_BY_NUMBER},
         proxy, upstream,
     },
     upstream::pool::{followed, hash, in_order, introduced, somebody, truth, twins},
 };
-
-const BLOCK: &str = "eth_getBlockByHash";
-const BLOCK_AT: &str = "eth_getBlockByNumber";
-const BALANCE: &str = "eth_getBalance";
 
 async fn head(program: &InMemory) -> Value {
     program.ask("eth_blockNumber", json!([])).await
@@ -32,7 +29,7 @@ async fn head(program: &InMemory) -> Value {
 
 /// How often a node was asked for its head.
 fn heads(chain: &DevChain) -> usize {
-    let is_head = |call: &&RecordedCall| call.method == BLOCK_AT && call.params.contains("latest");
+    let is_head = |call: &&RecordedCall| call.method == BLOCK_BY_NUMBER && call.params.contains("latest");
     chain.calls().iter().filter(is_head).count()
 }
 
@@ -53,15 +50,15 @@ async fn a_stranger_among_two_moves_nothing() {
         let program = in_memory::program_over(&[&first, &second], &in_order());
         introduced(&program).await;
         let window = json!([hash(&second, 119), false]);
-        program.ask(BLOCK_AT, json!(["finalized", false])).await;
-        program.ask(BLOCK_AT, json!(["0x77", false])).await;
+        program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
+        program.ask(BLOCK_BY_NUMBER, json!(["0x77", false])).await;
         becomes_another(&first, blocks);
         for _ in 0..5 {
             time::sleep(Duration::from_secs(2)).await;
-            let latest = program.ask(BLOCK_AT, json!(["latest", false])).await;
+            let latest = program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;
             assert_eq!(latest["hash"], hash(&second, 120), "{blocks} blocks");
             assert_eq!(head(&program).await, "0x78", "{blocks} blocks");
-            assert_eq!(program.ask(BLOCK_AT, json!(["0x77", false])).await["hash"], window[0]);
+            assert_eq!(program.ask(BLOCK_BY_NUMBER, json!(["0x77", false])).await["hash"], window[0]);
         }
         assert_eq!(followed(&program).as_deref(), Some("devchain 1"));
         assert_eq!(program.metric("finality_alarms_total"), 0);
@@ -73,10 +70,10 @@ async fn a_strangers_finality_moves_nothing() {
     let (first, second) = twins();
     let program = in_memory::program_over(&[&first, &second], &in_order());
     introduced(&program).await;
-    let before = program.ask(BLOCK_AT, json!(["finalized", false])).await;
+    let before = program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
     becomes_another(&first, 120);
     time::sleep(Duration::from_secs(2)).await;
-    let after = program.ask(BLOCK_AT, json!(["finalized", false])).await;
+    let after = program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
     assert_eq!(after, before);
     assert_eq!(program.metric("finality_alarms_total"), 0);
 }
@@ -86,31 +83,35 @@ async fn all_canonicity_is_forgotten_when_an_endpoint_serves_another_chain() {
     let (node, right) = twins();
     let program = in_memory::program(&node, &Config::default());
     introduced(&program).await;
-    program.ask(BLOCK_AT, json!(["finalized", false])).await;
+    program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
     let number = |number| json!([format!("{number:#x}"), true]);
-    program.ask(BLOCK_AT, number(5)).await;
+    program.ask(BLOCK_BY_NUMBER, number(5)).await;
     time::sleep(Duration::from_secs(2)).await;
     head(&program).await;
     // A balancer, say, has another one answer over the same connection: nothing shows that yet.
     becomes_another(&node, 120);
-    let believed = program.ask(BLOCK_AT, number(8)).await;
-    assert_eq!(believed, truth(&node, BLOCK_AT, &number(8)));
+    let believed = program.ask(BLOCK_BY_NUMBER, number(8)).await;
+    assert_eq!(believed, truth(&node, BLOCK_BY_NUMBER, &number(8)));
     time::sleep(Duration::from_secs(2)).await;
     // Its head does.
-    let (_, reply) = program.call(BLOCK_AT, json!(["latest", false])).await;
+    let (_, reply) = program.call(BLOCK_BY_NUMBER, json!(["latest", false])).await;
     assert_eq!(reply["error"]["code"], -32010, "{reply}");
     for block in [8, 5] {
-        let (_, reply) = program.call(BLOCK_AT, number(block)).await;
+        let (_, reply) = program.call(BLOCK_BY_NUMBER, number(block)).await;
         assert_eq!(reply["error"]["code"], -32010, "{block}: {reply}");
     }
     let by_hash = json!([hash(&right, 5), true]);
-    assert_eq!(program.ask(BLOCK, by_hash.clone()).await, truth(&right, BLOCK, &by_hash), "content stays");
+    assert_eq!(
+        program.ask(BLOCK_BY_HASH, by_hash.clone()).await,
+        truth(&right, BLOCK_BY_HASH, &by_hash),
+        "content stays"
+    );
     node.restart(right.config());
     node.mine_many(120, 3);
-    while program.call(BLOCK_AT, json!(["latest", false])).await.1["error"].is_object() {
+    while program.call(BLOCK_BY_NUMBER, json!(["latest", false])).await.1["error"].is_object() {
         time::sleep(Duration::from_secs(1)).await;
     }
-    assert_eq!(program.ask(BLOCK_AT, number(8)).await, truth(&right, BLOCK_AT, &number(8)));
+    assert_eq!(program.ask(BLOCK_BY_NUMBER, number(8)).await, truth(&right, BLOCK_BY_NUMBER, &number(8)));
 }
 
 /// Nothing fails: its connections are closed while nobody asks, and the next call connects anew.
@@ -125,19 +126,19 @@ async fn a_node_that_was_replaced_while_nobody_asked_is_recognised_before_it_is_
     let first = node(0).run().await;
     let proxy = proxy::new().upstream(&first).run().await;
     let client = client::http(&proxy);
-    client.ask(BLOCK_AT, json!(["finalized", false])).await.unwrap();
-    client.ask(BLOCK_AT, json!(["0x5", true])).await.unwrap();
+    client.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await.unwrap();
+    client.ask(BLOCK_BY_NUMBER, json!(["0x5", true])).await.unwrap();
     let (address, chain) = (first.address(), DevChain::clone(&first));
     drop(first);
     let second = node(1).run_on(address).await;
     time::sleep(Duration::from_millis(100)).await;
-    let reply = client.call(BLOCK_AT, json!(["0x6", true])).await;
+    let reply = client.call(BLOCK_BY_NUMBER, json!(["0x6", true])).await;
     assert_eq!(reply.code(), Some(-32010), "{:?}", reply.json());
     drop(second);
     let _again = node(0).run_on(address).await;
-    let right = truth(&chain, BLOCK_AT, &json!(["0x6", true]));
+    let right = truth(&chain, BLOCK_BY_NUMBER, &json!(["0x6", true]));
     eventually("the right one is believed again", async || {
-        client.call(BLOCK_AT, json!(["0x6", true])).await.json()["result"] == right
+        client.call(BLOCK_BY_NUMBER, json!(["0x6", true])).await.json()["result"] == right
     })
     .await;
 }
@@ -261,7 +262,7 @@ async fn whoever_asks_whether_it_is_ready_does_not_make_the_others_wait() {
         for second in 0..20 {
             assert!(program.upstream.outage().is_some());
             time::sleep(Duration::from_millis(400)).await;
-            for (method, params) in [(BALANCE, somebody()), (BLOCK_AT, json!(["0x5", true]))] {
+            for (method, params) in [(BALANCE, somebody()), (BLOCK_BY_NUMBER, json!(["0x5", true]))] {
                 let begun = Instant::now();
                 let (status, reply) = program.call(method, params).await;
                 let took = begun.elapsed();
@@ -371,8 +372,8 @@ async fn a_node_that_hears_of_blocks_a_little_later_stays_followed() {
 #[tokio::test(start_paused = true)]
 async fn history_that_the_first_has_forgotten_is_asked_of_the_second() {
     let asked = [
-        (BLOCK_AT, json!(["0x5", true])),
-        (BLOCK_AT, json!(["0x6", false])),
+        (BLOCK_BY_NUMBER, json!(["0x5", true])),
+        (BLOCK_BY_NUMBER, json!(["0x6", false])),
         ("eth_getBlockTransactionCountByNumber", json!(["0x7"])),
         ("eth_getUncleCountByBlockNumber", json!(["0x8"])),
         ("eth_getTransactionByBlockNumberAndIndex", json!(["0x9", "0x0"])),
@@ -414,7 +415,7 @@ async fn where_heads_cannot_be_proved_another_that_lags_is_not_believed_instead(
     introduced(&program).await;
     for node in [&first, &second] {
         // As if a fork had brought a member that nobody knows here.
-        node.fail(Fault::Lie(Lie::Disguised(3))).on(BLOCK_AT).always();
+        node.fail(Fault::Lie(Lie::Disguised(3))).on(BLOCK_BY_NUMBER).always();
     }
     second.lag(5);
     for number in 121..140u64 {
@@ -433,7 +434,7 @@ async fn nothing_at_an_index_is_not_asked_of_another_branch() {
     // On the branch that is followed the last block is empty from now on; the second has not heard of it.
     let empty = first.reorg_with(1, vec![Vec::new()]);
     time::sleep(Duration::from_secs(2)).await;
-    let latest = program.ask(BLOCK_AT, json!(["latest", false])).await;
+    let latest = program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;
     assert_eq!(latest["hash"], format!("{:#x}", empty.hash));
     for index in ["0x0", "0x1", "0x2"] {
         let said = program.ask("eth_getTransactionByBlockNumberAndIndex", json!(["0x78", index])).await;

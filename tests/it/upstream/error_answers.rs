@@ -7,15 +7,12 @@ use serde_json::{Value, json};
 use tokio::time::{self, Instant};
 
 use crate::{
-    support::in_memory,
+    support::{
+        in_memory,
+        method::{BALANCE, BLOCK_BY_HASH, BLOCK_BY_NUMBER, CALL, SEND},
+    },
     upstream::pool::{first_is_back, followed, hash, health, in_order, introduced, somebody, truth, twins},
 };
-
-const BLOCK: &str = "eth_getBlockByHash";
-const BLOCK_AT: &str = "eth_getBlockByNumber";
-const BALANCE: &str = "eth_getBalance";
-const CALL: &str = "eth_call";
-const SEND: &str = "eth_sendRawTransaction";
 
 const SECOND: Option<&str> = Some("devchain 1");
 
@@ -56,12 +53,16 @@ async fn one_that_refuses_everything_is_left() {
         for number in 5..45 {
             time::sleep(Duration::from_millis(200)).await;
             let params = json!([hash(&first, number), true]);
-            let (status, reply) = program.call(BLOCK, params.clone()).await;
-            assert_eq!((status, &reply["result"]), (200, &truth(&second, BLOCK, &params)), "{refusal:?}");
+            let (status, reply) = program.call(BLOCK_BY_HASH, params.clone()).await;
+            assert_eq!(
+                (status, &reply["result"]),
+                (200, &truth(&second, BLOCK_BY_HASH, &params)),
+                "{refusal:?}"
+            );
             assert_eq!(program.ask(BALANCE, somebody()).await, truth(&second, BALANCE, &somebody()));
             assert_eq!(program.ask("eth_blockNumber", json!([])).await, "0x78", "{refusal:?}");
             assert_eq!(
-                program.ask(BLOCK_AT, json!(["latest", false])).await["number"],
+                program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await["number"],
                 "0x78",
                 "{refusal:?}"
             );
@@ -192,7 +193,7 @@ async fn of_an_internal_error_one_other_is_asked_for_its_opinion() {
         first.fail(error(code, "first")).any().always();
         assert_eq!(program.ask(BALANCE, somebody()).await, truth(&second, BALANCE, &somebody()));
         let params = json!([hash(&first, 7), true]);
-        assert_eq!(program.ask(BLOCK, params.clone()).await, truth(&second, BLOCK, &params));
+        assert_eq!(program.ask(BLOCK_BY_HASH, params.clone()).await, truth(&second, BLOCK_BY_HASH, &params));
         time::sleep(Duration::from_secs(1)).await;
         assert_eq!(program.ask("eth_blockNumber", json!([])).await, "0x78");
         assert_eq!(followed(&program).as_deref(), SECOND, "a head it does not have");
@@ -253,7 +254,7 @@ async fn with_a_null_in_hand_nobody_is_waited_for() {
     for number in 0..6 {
         let begun = Instant::now();
         let unknown = json!([format!("{:#066x}", number + 1), true]);
-        let (_, reply) = program.call(BLOCK, unknown).await;
+        let (_, reply) = program.call(BLOCK_BY_HASH, unknown).await;
         assert_eq!(reply["result"], Value::Null, "{reply}");
         assert!(begun.elapsed() < Duration::from_millis(100), "{:?}", begun.elapsed());
     }
@@ -265,11 +266,14 @@ async fn what_was_forgotten_is_asked_for_again_after_a_while() {
     let program = in_memory::program_over(&[&first, &second], &in_order());
     introduced(&program).await;
     let asked = |params: &str| first.calls().iter().filter(|call| call.params.contains(params)).count();
-    first.fail(error(4444, "pruned history unavailable")).on(BLOCK_AT).once();
+    first.fail(error(4444, "pruned history unavailable")).on(BLOCK_BY_NUMBER).once();
     for (number, times, wait) in [(10, 1, 0), (11, 0, 0), (12, 0, 500), (13, 1, 101), (14, 1, 0)] {
         time::sleep(Duration::from_secs(wait)).await;
         let params = json!([format!("{number:#x}"), true]);
-        assert_eq!(program.ask(BLOCK_AT, params.clone()).await, truth(&second, BLOCK_AT, &params));
+        assert_eq!(
+            program.ask(BLOCK_BY_NUMBER, params.clone()).await,
+            truth(&second, BLOCK_BY_NUMBER, &params)
+        );
         assert_eq!(asked(&params[0].to_string()), times, "{number}");
     }
 }
@@ -282,7 +286,7 @@ async fn one_that_has_no_head_to_tell_of_is_left() {
         config.chain.max_staleness = Duration::from_millis(100);
         let program = in_memory::program_over(&[&first, &second], &config);
         introduced(&program).await;
-        first.fail(fault.clone()).on(BLOCK_AT).always();
+        first.fail(fault.clone()).on(BLOCK_BY_NUMBER).always();
         for _ in 0..5 {
             time::sleep(Duration::from_secs(1)).await;
             second.mine(1);

@@ -1,14 +1,13 @@
 //! Every way an upstream fails gets its name, its code and its status, and harms nobody else.
+//!
+//! The calls are for receipts: probes of the upstream's identity, which recur after a lost connection, use other methods.
 
 use std::time::Duration;
 
 use holdfast::devchain::Fault;
 use serde_json::{Value, json};
 
-use crate::support::{client, process, proxy, upstream};
-
-/// Not one that is asked to learn who the upstream is, which happens again after a lost connection.
-const METHOD: &str = "eth_getTransactionReceipt";
+use crate::support::{client, method::RECEIPT, process, proxy, upstream};
 
 /// What a client is told of a failing upstream: status and code of a lone call, and a part of the message.
 struct Told {
@@ -52,8 +51,8 @@ async fn each_failure_has_its_code_and_status() {
         // One that nobody has asked for yet: what is known is answered whatever the upstream does.
         let transaction = node.transactions_of(node.mine(1).hash)[0];
         let params = json!([format!("{transaction:#x}")]);
-        node.fail(fault.clone()).on(METHOD).once();
-        let alone = client.call(METHOD, params.clone()).await;
+        node.fail(fault.clone()).on(RECEIPT).once();
+        let alone = client.call(RECEIPT, params.clone()).await;
         assert_eq!(
             (alone.status.as_u16(), alone.code()),
             (status, Some(code)),
@@ -76,10 +75,10 @@ async fn each_failure_has_its_code_and_status() {
             continue;
         }
         // In a batch it is 200, and only the call that met the fault has an error.
-        node.fail(fault.clone()).on(METHOD).once();
+        node.fail(fault.clone()).on(RECEIPT).once();
         let batch = json!([
             entry(1, "eth_syncing", json!([])),
-            entry(2, METHOD, params.clone()),
+            entry(2, RECEIPT, params.clone()),
             entry(3, "eth_gasPrice", json!([])),
         ]);
         let batch = client.send(batch.to_string()).await;
@@ -88,7 +87,7 @@ async fn each_failure_has_its_code_and_status() {
         assert!(batch.json()[0]["result"].is_boolean(), "{fault:?}: {}", batch.text());
         assert!(batch.json()[2]["result"].is_string(), "{fault:?}: {}", batch.text());
 
-        let after = client.ask(METHOD, params).await;
+        let after = client.ask(RECEIPT, params).await;
         assert!(after.is_ok(), "{fault:?}: {after:?}");
     }
 }
@@ -99,9 +98,9 @@ async fn an_error_of_the_nodes_own_is_handed_on_unchanged() {
     let proxy = proxy::new().upstream(&node).run().await;
     let client = client::http(&proxy);
 
-    node.fail(Fault::Error { code: -32005, message: "limit \"exceeded\"".to_owned() }).on(METHOD).once();
+    node.fail(Fault::Error { code: -32005, message: "limit \"exceeded\"".to_owned() }).on(RECEIPT).once();
     let nothing = json!([format!("0x{}", "11".repeat(32))]);
-    let response = client.call(METHOD, nothing).await;
+    let response = client.call(RECEIPT, nothing).await;
     assert_eq!(response.status, 200);
     assert_eq!(response.outcome().unwrap_err(), r#"{"code":-32005,"message":"limit \"exceeded\""}"#);
 }

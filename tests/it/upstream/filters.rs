@@ -19,13 +19,12 @@ use tokio::time;
 use tower::{ServiceExt, service_fn, util::BoxCloneSyncService};
 
 use crate::{
-    support::in_memory::{self, InMemory},
+    support::{
+        in_memory::{self, InMemory},
+        method::{FILTER_CHANGES, NEW_BLOCK_FILTER, UNINSTALL_FILTER},
+    },
     upstream::pool::{followed, hash, in_order, introduced, twins},
 };
-
-const NEW: &str = "eth_newBlockFilter";
-const CHANGES: &str = "eth_getFilterChanges";
-const UNINSTALL: &str = "eth_uninstallFilter";
 
 async fn not_found(program: &InMemory, method: &str, id: &Value) {
     let (status, reply) = program.call(method, json!([id])).await;
@@ -46,29 +45,29 @@ async fn alone_a_node_gives_ids_as_it_likes() {
     let (node, _) = twins();
     let program = in_memory::program(&node, &Config::default());
     // Made before our time.
-    node.answer(NEW, json!([])).unwrap();
+    node.answer(NEW_BLOCK_FILTER, json!([])).unwrap();
     node.mine(1);
-    assert_eq!(program.ask(CHANGES, json!(["0x1"])).await, json!([hash(&node, 121)]));
+    assert_eq!(program.ask(FILTER_CHANGES, json!(["0x1"])).await, json!([hash(&node, 121)]));
     for (method, params, id) in [
-        (NEW, json!([]), "0x2"),
+        (NEW_BLOCK_FILTER, json!([]), "0x2"),
         ("eth_newFilter", json!([{}]), "0x3"),
         ("eth_newPendingTransactionFilter", json!([]), "0x4"),
     ] {
         assert_eq!(program.ask(method, params).await, id);
     }
     node.mine(1);
-    assert_eq!(program.ask(CHANGES, json!(["0x2"])).await, json!([hash(&node, 122)]));
-    assert_eq!(program.ask(CHANGES, json!(["0x2"])).await, json!([]));
+    assert_eq!(program.ask(FILTER_CHANGES, json!(["0x2"])).await, json!([hash(&node, 122)]));
+    assert_eq!(program.ask(FILTER_CHANGES, json!(["0x2"])).await, json!([]));
     assert_eq!(program.ask("eth_getFilterLogs", json!(["0x3"])).await, json!([]));
-    assert_eq!(program.ask(UNINSTALL, json!(["0x2"])).await, true);
-    assert_eq!(program.ask(UNINSTALL, json!(["0x2"])).await, false);
-    not_found(&program, CHANGES, &json!("0x2")).await;
-    not_found(&program, CHANGES, &json!("0x99")).await;
-    let (_, reply) = program.call(CHANGES, json!([])).await;
+    assert_eq!(program.ask(UNINSTALL_FILTER, json!(["0x2"])).await, true);
+    assert_eq!(program.ask(UNINSTALL_FILTER, json!(["0x2"])).await, false);
+    not_found(&program, FILTER_CHANGES, &json!("0x2")).await;
+    not_found(&program, FILTER_CHANGES, &json!("0x99")).await;
+    let (_, reply) = program.call(FILTER_CHANGES, json!([])).await;
     assert_eq!(reply["error"]["code"], -32602);
     // Out of reach, it is out of reach, and nothing is said of its filters.
     node.fail(Fault::Reset).any().always();
-    assert_eq!(program.call(CHANGES, json!(["0x3"])).await.0, 502);
+    assert_eq!(program.call(FILTER_CHANGES, json!(["0x3"])).await.0, 502);
 }
 
 #[tokio::test(start_paused = true)]
@@ -77,18 +76,18 @@ async fn a_filter_is_made_and_polled_once_whatever_comes_of_it() {
         let (first, second) = twins();
         let program = in_memory::program_over(&[&first, &second], &in_order());
         introduced(&program).await;
-        let filter = program.ask(NEW, json!([])).await;
+        let filter = program.ask(NEW_BLOCK_FILTER, json!([])).await;
         first.clear_calls();
-        first.fail(fault.clone()).on(CHANGES).once();
-        let (_, reply) = program.call(CHANGES, json!([filter])).await;
+        first.fail(fault.clone()).on(FILTER_CHANGES).once();
+        let (_, reply) = program.call(FILTER_CHANGES, json!([filter])).await;
         assert!(reply["error"].is_object(), "{fault:?}: {reply}");
-        assert_eq!((first.count(CHANGES), second.count(CHANGES)), (1, 0), "{fault:?}");
+        assert_eq!((first.count(FILTER_CHANGES), second.count(FILTER_CHANGES)), (1, 0), "{fault:?}");
         // The node has it still.
-        assert_eq!(program.ask(CHANGES, json!([filter])).await, json!([]));
-        first.fail(fault.clone()).on(NEW).once();
-        let (_, reply) = program.call(NEW, json!([])).await;
+        assert_eq!(program.ask(FILTER_CHANGES, json!([filter])).await, json!([]));
+        first.fail(fault.clone()).on(NEW_BLOCK_FILTER).once();
+        let (_, reply) = program.call(NEW_BLOCK_FILTER, json!([])).await;
         assert!(reply["error"].is_object(), "{fault:?}: {reply}");
-        assert_eq!((first.count(NEW), second.count(NEW)), (1, 0), "{fault:?}");
+        assert_eq!((first.count(NEW_BLOCK_FILTER), second.count(NEW_BLOCK_FILTER)), (1, 0), "{fault:?}");
     }
 }
 
@@ -97,13 +96,18 @@ async fn polls_of_one_moment_are_as_many_at_the_node() {
     let (first, second) = twins();
     let program = in_memory::program_over(&[&first, &second], &in_order());
     introduced(&program).await;
-    let filter = program.ask(NEW, json!([])).await;
+    let filter = program.ask(NEW_BLOCK_FILTER, json!([])).await;
     first.mine(1);
     first.clear_calls();
     let params = json!([filter]);
-    let answers =
-        program.batch(&[(CHANGES, params.clone()), (CHANGES, params.clone()), (CHANGES, params)]).await;
-    assert_eq!(first.count(CHANGES), 3);
+    let answers = program
+        .batch(&[
+            (FILTER_CHANGES, params.clone()),
+            (FILTER_CHANGES, params.clone()),
+            (FILTER_CHANGES, params),
+        ])
+        .await;
+    assert_eq!(first.count(FILTER_CHANGES), 3);
     assert_eq!(answers.iter().filter(|answer| **answer != json!([])).count(), 1, "{answers:?}");
 }
 
@@ -131,25 +135,25 @@ async fn after_a_switch_the_new_node_says_filter_not_found() {
     }));
     program.upstream.replace(endpoints, &config.upstream);
     introduced(&program).await;
-    let filter = program.ask(NEW, json!([])).await;
-    assert_eq!((first.count(NEW), second.count(NEW)), (1, 0));
+    let filter = program.ask(NEW_BLOCK_FILTER, json!([])).await;
+    assert_eq!((first.count(NEW_BLOCK_FILTER), second.count(NEW_BLOCK_FILTER)), (1, 0));
     is_down.store(true, Relaxed);
     // Not of another node as long as this one is the primary: there the id may be another client's filter.
-    let (status, reply) = program.call(CHANGES, json!([filter])).await;
+    let (status, reply) = program.call(FILTER_CHANGES, json!([filter])).await;
     assert_eq!((status, &reply["error"]["code"]), (502, &json!(-32010)), "{reply}");
-    assert_eq!(program.call(NEW, json!([])).await.0, 502);
-    assert_eq!((second.count(CHANGES), second.count(NEW)), (0, 0));
+    assert_eq!(program.call(NEW_BLOCK_FILTER, json!([])).await.0, 502);
+    assert_eq!((second.count(FILTER_CHANGES), second.count(NEW_BLOCK_FILTER)), (0, 0));
     assert_eq!(followed(&program).as_deref(), Some("devchain 0"));
     time::sleep(Duration::from_secs(2)).await;
     program.ask("eth_blockNumber", json!([])).await;
     assert_eq!(followed(&program).as_deref(), Some("devchain 1"));
-    not_found(&program, CHANGES, &filter).await;
-    assert_eq!(second.count(CHANGES), 1);
+    not_found(&program, FILTER_CHANGES, &filter).await;
+    assert_eq!(second.count(FILTER_CHANGES), 1);
     // The client creates the filter again and goes on.
-    let again = program.ask(NEW, json!([])).await;
-    assert_eq!((first.count(NEW), second.count(NEW)), (1, 1));
+    let again = program.ask(NEW_BLOCK_FILTER, json!([])).await;
+    assert_eq!((first.count(NEW_BLOCK_FILTER), second.count(NEW_BLOCK_FILTER)), (1, 1));
     second.mine(1);
-    assert_eq!(program.ask(CHANGES, json!([again])).await, json!([hash(&second, 121)]));
+    assert_eq!(program.ask(FILTER_CHANGES, json!([again])).await, json!([hash(&second, 121)]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -160,14 +164,14 @@ async fn filters_wait_for_the_primary_at_its_rate() {
     let program = in_memory::program_over(&[&first, &second], &config);
     introduced(&program).await;
     time::sleep(Duration::from_secs(2)).await;
-    let filter = program.ask(NEW, json!([])).await;
+    let filter = program.ask(NEW_BLOCK_FILTER, json!([])).await;
     // More than the primary takes while a call waits.
-    let polls = join_all((0..40).map(|_| program.call(CHANGES, json!([filter])))).await;
+    let polls = join_all((0..40).map(|_| program.call(FILTER_CHANGES, json!([filter])))).await;
     let (answered, limited): (Vec<_>, Vec<_>) = polls.into_iter().partition(|(status, _)| *status == 200);
     assert!(answered.len() >= 5 && limited.len() >= 5, "{} of 40 were answered", answered.len());
     assert!(answered.iter().all(|(_, reply)| reply["result"] == json!([])), "{answered:?}");
     assert!(limited.iter().all(|(_, reply)| reply["error"]["code"] == -32005), "{limited:?}");
-    assert_eq!(second.count(CHANGES), 0);
+    assert_eq!(second.count(FILTER_CHANGES), 0);
     assert_eq!(followed(&program).as_deref(), Some("devchain 0"));
 }
 
@@ -176,7 +180,7 @@ async fn filters_stay_with_the_primary_until_it_is_removed() {
     let (first, second) = twins();
     let config = Config::default();
     let program = in_memory::program(&first, &config);
-    assert_eq!(program.ask(NEW, json!([])).await, "0x1");
+    assert_eq!(program.ask(NEW_BLOCK_FILTER, json!([])).await, "0x1");
     let replace = |chains: &[(&str, &DevChain)]| {
         program.upstream.replace(parts(chains), &config.upstream);
     };
@@ -185,8 +189,8 @@ async fn filters_stay_with_the_primary_until_it_is_removed() {
     introduced(&program).await;
     first.mine(1);
     second.mine(2);
-    assert_eq!(program.ask(CHANGES, json!(["0x1"])).await, json!([hash(&first, 121)]));
+    assert_eq!(program.ask(FILTER_CHANGES, json!(["0x1"])).await, json!([hash(&first, 121)]));
     replace(&[("devchain 1", &second)]);
     introduced(&program).await;
-    not_found(&program, CHANGES, &json!("0x1")).await;
+    not_found(&program, FILTER_CHANGES, &json!("0x1")).await;
 }

@@ -12,12 +12,12 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::{
-    support::in_memory::{self, InMemory},
+    support::{
+        in_memory::{self, InMemory},
+        method::{BALANCE, BLOCK_BY_HASH},
+    },
     upstream::pool::{followed, hash, in_order, introduced, somebody, truth, twins},
 };
-
-const BLOCK: &str = "eth_getBlockByHash";
-const BALANCE: &str = "eth_getBalance";
 
 /// Slow enough to be noticed, not enough to fail.
 const SLOW: Duration = Duration::from_millis(1_000);
@@ -53,7 +53,7 @@ async fn what_takes_long_is_answered_by_another() {
     let begun = Instant::now();
     program.ask(BALANCE, somebody()).await;
     let params = json!([hash(&first, 5), true]);
-    assert_eq!(program.ask(BLOCK, params.clone()).await, truth(&second, BLOCK, &params));
+    assert_eq!(program.ask(BLOCK_BY_HASH, params.clone()).await, truth(&second, BLOCK_BY_HASH, &params));
     assert!(begun.elapsed() < Duration::from_millis(100), "{:?}", begun.elapsed());
     assert_eq!((first.count(BALANCE), second.count(BALANCE)), (1, 1));
     assert_eq!(hedges(&program), (2, 2));
@@ -114,13 +114,13 @@ async fn what_is_no_answer_does_not_win_over_one_that_comes_later() {
         for liar in 0..2 {
             let (first, second, program) = practised(&hedging()).await;
             let (false_one, true_one) = if liar == 0 { (&first, &second) } else { (&second, &first) };
-            false_one.fail(Fault::Delay(SLOW)).on(BLOCK).always();
-            false_one.fail(fault.clone()).on(BLOCK).always();
-            true_one.fail(Fault::Delay(SLOW + SLOW / 2)).on(BLOCK).always();
+            false_one.fail(Fault::Delay(SLOW)).on(BLOCK_BY_HASH).always();
+            false_one.fail(fault.clone()).on(BLOCK_BY_HASH).always();
+            true_one.fail(Fault::Delay(SLOW + SLOW / 2)).on(BLOCK_BY_HASH).always();
             let params = json!([hash(&first, 5), true]);
-            let (_, reply) = program.call(BLOCK, params.clone()).await;
-            assert_eq!(reply["result"], truth(true_one, BLOCK, &params), "{liar} {fault:?}: {reply}");
-            assert_eq!((first.count(BLOCK), second.count(BLOCK)), (1, 1), "{liar} {fault:?}");
+            let (_, reply) = program.call(BLOCK_BY_HASH, params.clone()).await;
+            assert_eq!(reply["result"], truth(true_one, BLOCK_BY_HASH, &params), "{liar} {fault:?}: {reply}");
+            assert_eq!((first.count(BLOCK_BY_HASH), second.count(BLOCK_BY_HASH)), (1, 1), "{liar} {fault:?}");
             assert_eq!(hedges(&program), (1, u64::from(liar == 0)), "{liar} {fault:?}");
         }
     }
@@ -168,7 +168,7 @@ async fn unless_it_is_wanted_nothing_is_asked_twice() {
     first.fail(Fault::Delay(SLOW)).any().always();
     let begun = Instant::now();
     program.ask(BALANCE, somebody()).await;
-    program.ask(BLOCK, json!([hash(&first, 5), true])).await;
+    program.ask(BLOCK_BY_HASH, json!([hash(&first, 5), true])).await;
     assert!(begun.elapsed() >= 2 * SLOW);
     assert_eq!(second.calls_total(), 0);
     assert_eq!(hedges(&program), (0, 0));

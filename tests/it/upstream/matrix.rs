@@ -13,9 +13,7 @@ use tokio::time;
 use tower::util::BoxCloneSyncService;
 
 use self::{Outcome::*, Trouble::*};
-use crate::support::{client, in_memory, proxy, upstream};
-
-const BLOCK_AT: &str = "eth_getBlockByNumber";
+use crate::support::{client, in_memory, method::BLOCK_BY_NUMBER, proxy, upstream};
 
 /// Final, and in memory before the trouble begins.
 const HIT: &str = "0x5";
@@ -118,11 +116,11 @@ fn in_order(config: &mut Config, urls: [&str; 2]) {
 }
 
 fn call(id: u32, at: &str) -> Value {
-    json!({ "jsonrpc": "2.0", "id": id, "method": BLOCK_AT, "params": [at, true] })
+    json!({ "jsonrpc": "2.0", "id": id, "method": BLOCK_BY_NUMBER, "params": [at, true] })
 }
 
 fn truth(chain: &DevChain, at: &str) -> Value {
-    serde_json::from_slice(&chain.answer(BLOCK_AT, json!([at, true])).unwrap_or_default())
+    serde_json::from_slice(&chain.answer(BLOCK_BY_NUMBER, json!([at, true])).unwrap_or_default())
         .unwrap_or(Value::Null)
 }
 
@@ -236,7 +234,7 @@ async fn every_trouble_comes_to_what_the_table_says() {
                 });
                 let program = in_memory::program_of(endpoints.collect(), &config);
                 for (method, params) in
-                    [(BLOCK_AT, json!(["finalized", false])), (BLOCK_AT, json!([HIT, true]))]
+                    [(BLOCK_BY_NUMBER, json!(["finalized", false])), (BLOCK_BY_NUMBER, json!([HIT, true]))]
                 {
                     program.ask(method, params).await;
                 }
@@ -253,7 +251,7 @@ async fn every_trouble_comes_to_what_the_table_says() {
                 }
                 if trouble == WrongChain && count == 2 {
                     // As high as the right one: only its hash tells it.
-                    let latest = program.ask(BLOCK_AT, json!(["latest", true])).await;
+                    let latest = program.ask(BLOCK_BY_NUMBER, json!(["latest", true])).await;
                     assert_eq!(latest, truth(&second, "latest"), "{what}");
                 }
                 let (_, response) = in_time(&what, program.send(body.to_string())).await;
@@ -282,8 +280,8 @@ async fn nobody_listening_comes_to_what_the_table_says() {
             });
             let proxy = proxy.run().await;
             let client = client::http(&proxy);
-            client.ask(BLOCK_AT, json!(["finalized", false])).await.unwrap();
-            client.ask(BLOCK_AT, json!([HIT, true])).await.unwrap();
+            client.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await.unwrap();
+            client.ask(BLOCK_BY_NUMBER, json!([HIT, true])).await.unwrap();
             // The chain stays to compare with; what listened for it is gone.
             let troubled = DevChain::clone(&first);
             drop(first);

@@ -15,14 +15,10 @@ use tokio::time::{self, Instant};
 use crate::support::{
     client, eventually,
     in_memory::{self, InMemory},
+    method::{BALANCE, BLOCK_BY_HASH, BLOCK_BY_NUMBER, RECEIPT},
     program::{Program, file, holdfast},
     proxy, upstream,
 };
-
-const BLOCK: &str = "eth_getBlockByHash";
-const BLOCK_AT: &str = "eth_getBlockByNumber";
-const RECEIPT: &str = "eth_getTransactionReceipt";
-const BALANCE: &str = "eth_getBalance";
 
 /// Two nodes of one chain: what is mined is the same, as long as the same is mined.
 pub fn twins() -> (DevChain, DevChain) {
@@ -81,7 +77,9 @@ pub async fn first_is_back(program: &InMemory) {
     while health(program, 0) != Health::Closed {
         // Forwarded calls go to the primary, which is another by now; content is asked of the first in order.
         program.ask(BALANCE, somebody()).await;
-        program.ask(BLOCK, json!([format!("0x{:064x}", begun.elapsed().as_millis() + 1), true])).await;
+        program
+            .ask(BLOCK_BY_HASH, json!([format!("0x{:064x}", begun.elapsed().as_millis() + 1), true]))
+            .await;
         time::sleep(Duration::from_millis(100)).await;
         assert!(begun.elapsed() < Duration::from_secs(10), "it is not noticed that the node is back");
     }
@@ -116,8 +114,8 @@ async fn what_one_does_not_answer_another_does() {
         first.fail(fault.clone()).on("eth_getBlockByHash").always();
         for number in [5, 6, 7] {
             let params = json!([hash(&first, number), true]);
-            let (_, reply) = program.call(BLOCK, params.clone()).await;
-            assert_eq!(reply["result"], truth(&second, BLOCK, &params), "{fault:?}: {reply}");
+            let (_, reply) = program.call(BLOCK_BY_HASH, params.clone()).await;
+            assert_eq!(reply["result"], truth(&second, BLOCK_BY_HASH, &params), "{fault:?}: {reply}");
         }
     }
 }
@@ -129,7 +127,7 @@ async fn the_first_in_order_is_asked_as_long_as_it_answers() {
     introduced(&program).await;
     second.clear_calls();
     for number in 1..60 {
-        program.ask(BLOCK, json!([hash(&first, number), true])).await;
+        program.ask(BLOCK_BY_HASH, json!([hash(&first, number), true])).await;
         program.ask(BALANCE, somebody()).await;
     }
     assert_eq!(second.calls_total(), 0);
@@ -144,10 +142,10 @@ async fn equals_share_content_by_weight_and_forward_to_the_primary() {
     let program = in_memory::program_over(&[&first, &second], &config);
     introduced(&program).await;
     for number in 1..=120 {
-        program.ask(BLOCK, json!([hash(&first, number), true])).await;
+        program.ask(BLOCK_BY_HASH, json!([hash(&first, number), true])).await;
         program.ask(BALANCE, somebody()).await;
     }
-    let (one, other) = (first.count(BLOCK), second.count(BLOCK));
+    let (one, other) = (first.count(BLOCK_BY_HASH), second.count(BLOCK_BY_HASH));
     assert!(other > 6 && one > other, "{one} and {other} blocks");
     let mut forwarded = [first.count(BALANCE), second.count(BALANCE)];
     forwarded.sort_unstable();
@@ -303,8 +301,8 @@ async fn with_all_lost_what_is_final_is_served_and_the_rest_fails_fast() {
     let program = in_memory::program_over(&[&first, &second], &in_order());
     introduced(&program).await;
     let (kept, missing) = (json!(["0x5", true]), json!(["0x6", true]));
-    program.ask(BLOCK_AT, json!(["finalized", false])).await;
-    let block = program.ask(BLOCK_AT, kept.clone()).await;
+    program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
+    let block = program.ask(BLOCK_BY_NUMBER, kept.clone()).await;
     let receipt = json!([block["transactions"][0]["hash"]]);
     program.ask(RECEIPT, receipt.clone()).await;
     for node in [&first, &second] {
@@ -312,16 +310,16 @@ async fn with_all_lost_what_is_final_is_served_and_the_rest_fails_fast() {
     }
     for _ in 0..20 {
         time::sleep(Duration::from_secs(1)).await;
-        assert_eq!(program.ask(BLOCK_AT, kept.clone()).await, block);
+        assert_eq!(program.ask(BLOCK_BY_NUMBER, kept.clone()).await, block);
         program.ask(RECEIPT, receipt.clone()).await;
         let begun = Instant::now();
-        let (status, reply) = program.call(BLOCK_AT, missing.clone()).await;
+        let (status, reply) = program.call(BLOCK_BY_NUMBER, missing.clone()).await;
         assert_eq!((status, &reply["error"]["code"]), (502, &json!(-32010)), "{reply}");
         assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
     }
     second.clear_faults();
     let begun = Instant::now();
-    while program.call(BLOCK_AT, missing.clone()).await.0 != 200 {
+    while program.call(BLOCK_BY_NUMBER, missing.clone()).await.0 != 200 {
         time::sleep(Duration::from_millis(100)).await;
         assert!(begun.elapsed() < Duration::from_secs(6), "it is not noticed that a node is back");
     }
@@ -357,16 +355,16 @@ async fn the_list_of_endpoints_changes_while_it_runs() {
     let address = line.split("listen=").nth(1).unwrap().split_whitespace().next().unwrap();
     let client = client::at(&format!("http://{address}"));
     let block = json!([hash(&first, 3), true]);
-    client.ask(BLOCK, block.clone()).await.unwrap();
+    client.ask(BLOCK_BY_HASH, block.clone()).await.unwrap();
     client.ask(BALANCE, somebody()).await.unwrap();
     assert_eq!((first.count(BALANCE), second.count(BALANCE)), (1, 0));
     std::fs::write(&path, endpoints(&second)).unwrap();
     program.signal(rustix::process::Signal::HUP);
     program.line("configuration read again").await;
     client.ask(BALANCE, somebody()).await.unwrap();
-    client.ask(BLOCK, block).await.unwrap();
+    client.ask(BLOCK_BY_HASH, block).await.unwrap();
     assert_eq!((first.count(BALANCE), second.count(BALANCE)), (1, 1));
-    assert_eq!(second.count(BLOCK), 0, "what is kept is kept");
+    assert_eq!(second.count(BLOCK_BY_HASH), 0, "what is kept is kept");
     // A stranger is not taken for the node that was there before.
     let stranger = upstream::devchain().config(|config| config.chain_id += 1).blocks(5, 2).run().await;
     std::fs::write(&path, endpoints(&stranger)).unwrap();
@@ -390,13 +388,13 @@ async fn whoever_waits_for_an_endpoint_that_is_replaced_is_not_forgotten() {
     let params = json!([hash(&first, 5), true]);
     let waiting = {
         let (program, params) = (program.clone(), params.clone());
-        tokio::spawn(async move { program.call(BLOCK, params).await })
+        tokio::spawn(async move { program.call(BLOCK_BY_HASH, params).await })
     };
     time::sleep(Duration::from_millis(100)).await;
     let parts = in_memory::endpoint(&second, "the new one", EndpointConfig::at(""));
     program.upstream.replace(vec![parts], &config.upstream);
     let begun = Instant::now();
-    assert_eq!(program.ask(BLOCK, params.clone()).await, truth(&second, BLOCK, &params));
+    assert_eq!(program.ask(BLOCK_BY_HASH, params.clone()).await, truth(&second, BLOCK_BY_HASH, &params));
     waiting.await.unwrap();
     program.ask(BALANCE, somebody()).await;
     assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
@@ -408,9 +406,9 @@ async fn a_later_nothing_does_not_replace_an_earlier_something() {
     let program = in_memory::program_over(&[&first, &second], &in_order());
     introduced(&program).await;
     // The one has it and cannot be believed, the other has not got it.
-    first.fail(Fault::Lie(Lie::Disguised(3))).on(BLOCK).always();
-    second.fail(Fault::Null).on(BLOCK).always();
-    assert_eq!(program.ask(BLOCK, json!([hash(&first, 5), true])).await["strange"], "0x1");
+    first.fail(Fault::Lie(Lie::Disguised(3))).on(BLOCK_BY_HASH).always();
+    second.fail(Fault::Null).on(BLOCK_BY_HASH).always();
+    assert_eq!(program.ask(BLOCK_BY_HASH, json!([hash(&first, 5), true])).await["strange"], "0x1");
 }
 
 /// Alone, nothing speaks against it; against the block that comes for its proof, something does.
@@ -446,13 +444,16 @@ async fn what_is_final_is_not_nothing_because_a_head_is_low() {
     config.chain.window = 8;
     let program = in_memory::program_over(&[&first, &second], &config);
     introduced(&program).await;
-    program.ask(BLOCK_AT, json!(["finalized", false])).await;
+    program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
     first.lag(200);
     time::sleep(Duration::from_secs(2)).await;
-    program.call(BLOCK_AT, json!(["latest", false])).await;
+    program.call(BLOCK_BY_NUMBER, json!(["latest", false])).await;
     for number in [60, 100, 150] {
         let params = json!([format!("{number:#x}"), true]);
-        assert_eq!(program.ask(BLOCK_AT, params.clone()).await, truth(&second, BLOCK_AT, &params));
+        assert_eq!(
+            program.ask(BLOCK_BY_NUMBER, params.clone()).await,
+            truth(&second, BLOCK_BY_NUMBER, &params)
+        );
     }
 }
 
@@ -468,9 +469,9 @@ async fn what_cannot_be_proved_is_asked_of_another_first() {
         config.verify.on_mismatch = on_mismatch;
         let program = in_memory::program_over(&[&first, &second], &config);
         introduced(&program).await;
-        first.fail(Fault::Lie(Lie::Disguised(3))).on(BLOCK).always();
+        first.fail(Fault::Lie(Lie::Disguised(3))).on(BLOCK_BY_HASH).always();
         let params = json!([hash(&first, 5), true]);
-        assert_eq!(program.ask(BLOCK, params.clone()).await, truth(&second, BLOCK, &params));
+        assert_eq!(program.ask(BLOCK_BY_HASH, params.clone()).await, truth(&second, BLOCK_BY_HASH, &params));
     }
 }
 
@@ -479,8 +480,8 @@ async fn the_status_tells_who_said_what_cannot_be_right() {
     let (first, second) = twins();
     let program = in_memory::program_over(&[&first, &second], &in_order());
     introduced(&program).await;
-    first.fail(Fault::Lie(Lie::Field("gasUsed".to_owned(), json!("0x1")))).on(BLOCK).once();
-    program.ask(BLOCK, json!([hash(&first, 5), true])).await;
+    first.fail(Fault::Lie(Lie::Field("gasUsed".to_owned(), json!("0x1")))).on(BLOCK_BY_HASH).once();
+    program.ask(BLOCK_BY_HASH, json!([hash(&first, 5), true])).await;
     let mismatches: Vec<_> =
         program.upstream.status().0.iter().map(|endpoint| endpoint.last_mismatch.is_some()).collect();
     assert_eq!(mismatches, [true, false]);
@@ -534,10 +535,14 @@ async fn an_endpoint_is_not_asked_more_often_than_it_may_be() {
     assert_eq!((first.count(BALANCE), second.count(BALANCE)), (15, 0));
     let begun = Instant::now();
     for number in 1..40 {
-        program.ask(BLOCK, json!([hash(&first, number), true])).await;
+        program.ask(BLOCK_BY_HASH, json!([hash(&first, number), true])).await;
     }
     assert!(begun.elapsed() < Duration::from_millis(500), "{:?}", begun.elapsed());
-    assert!(first.count(BLOCK) <= 8 && second.count(BLOCK) >= 31, "{}", first.count(BLOCK));
+    assert!(
+        first.count(BLOCK_BY_HASH) <= 8 && second.count(BLOCK_BY_HASH) >= 31,
+        "{}",
+        first.count(BLOCK_BY_HASH)
+    );
     // A call waits for the only endpoint, too.
     let alone = in_memory::program_over(&[&first], &config);
     alone.ask("eth_blockNumber", json!([])).await;
@@ -596,7 +601,10 @@ async fn many_calls_at_an_endpoints_rate_do_not_keep_the_view_from_being_new() {
                 assert_eq!(head, format!("{:#x}", first.head().number));
             }
             let fresh = json!([format!("{:#x}", first.head().number - 20), true]);
-            assert_eq!(program.ask(BLOCK_AT, fresh.clone()).await, truth(&first, BLOCK_AT, &fresh));
+            assert_eq!(
+                program.ask(BLOCK_BY_NUMBER, fresh.clone()).await,
+                truth(&first, BLOCK_BY_NUMBER, &fresh)
+            );
         }
     };
     tokio::select! {
@@ -672,7 +680,10 @@ async fn what_one_has_forgotten_is_asked_of_another() {
     first.prune_below(50, Pruned::Error4444);
     for number in 10..20 {
         let params = json!([format!("{number:#x}"), true]);
-        assert_eq!(program.ask(BLOCK_AT, params.clone()).await, truth(&second, BLOCK_AT, &params));
+        assert_eq!(
+            program.ask(BLOCK_BY_NUMBER, params.clone()).await,
+            truth(&second, BLOCK_BY_NUMBER, &params)
+        );
     }
     let asked = first.calls().iter().filter(|call| call.params.contains("true")).count();
     assert_eq!(asked, 1, "it is asked again and again for what it does not have");
@@ -703,11 +714,14 @@ async fn what_is_final_and_forgotten_is_asked_elsewhere_and_nobody_else_is_follo
         let (first, second) = twins();
         let program = in_memory::program_over(&[&first, &second], &in_order());
         introduced(&program).await;
-        program.ask(BLOCK_AT, json!(["finalized", false])).await;
+        program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
         first.prune_below(50, pruned);
         for number in 10..14 {
             let params = json!([format!("{number:#x}"), true]);
-            assert_eq!(program.ask(BLOCK_AT, params.clone()).await, truth(&second, BLOCK_AT, &params));
+            assert_eq!(
+                program.ask(BLOCK_BY_NUMBER, params.clone()).await,
+                truth(&second, BLOCK_BY_NUMBER, &params)
+            );
         }
         assert_eq!(followed(&program).as_deref(), Some("devchain 0"), "{pruned:?}");
     }
@@ -723,7 +737,7 @@ async fn one_that_is_behind_is_not_asked_for_what_is_above_it() {
     // By this it shows.
     program.ask("eth_blockNumber", json!([])).await;
     for (method, params) in
-        [(BLOCK_AT, json!(["0x76", true])), ("eth_getBlockTransactionCountByNumber", json!(["0x75"]))]
+        [(BLOCK_BY_NUMBER, json!(["0x76", true])), ("eth_getBlockTransactionCountByNumber", json!(["0x75"]))]
     {
         assert_eq!(program.ask(method, params.clone()).await, truth(&second, method, &params));
     }

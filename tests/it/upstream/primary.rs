@@ -13,23 +13,18 @@ use tokio::time::{self, Instant};
 use crate::{
     support::{
         in_memory::{self, InMemory},
+        method::{BALANCE, BLOCK_BY_HASH, BLOCK_BY_NUMBER, FILTER_CHANGES, RECEIPT},
         upstream,
     },
     upstream::pool::{followed, hash, health, in_order, introduced, somebody, truth, twins},
 };
-
-const BLOCK: &str = "eth_getBlockByHash";
-const BLOCK_AT: &str = "eth_getBlockByNumber";
-const RECEIPT: &str = "eth_getTransactionReceipt";
-const BALANCE: &str = "eth_getBalance";
-const CHANGES: &str = "eth_getFilterChanges";
 
 const FIRST: Option<&str> = Some("devchain 0");
 const SECOND: Option<&str> = Some("devchain 1");
 
 /// How often a node was asked for its head.
 fn heads(chain: &DevChain) -> usize {
-    let is_head = |call: &&RecordedCall| call.method == BLOCK_AT && call.params.contains("latest");
+    let is_head = |call: &&RecordedCall| call.method == BLOCK_BY_NUMBER && call.params.contains("latest");
     chain.calls().iter().filter(is_head).count()
 }
 
@@ -79,7 +74,7 @@ async fn a_pause_is_waited_for_if_it_is_short_and_else_another_is_followed() {
         first.fail(Fault::RateLimited { retry_after }).on(BALANCE).once();
         program.ask(BALANCE, somebody()).await;
         let begun = Instant::now();
-        program.ask(BLOCK_AT, json!(["0x70", true])).await;
+        program.ask(BLOCK_BY_NUMBER, json!(["0x70", true])).await;
         assert!(begun.elapsed() <= Duration::from_secs(1), "{retry_after:?}: {:?}", begun.elapsed());
         assert_eq!(followed(&program).as_deref(), then, "{retry_after:?}");
     }
@@ -109,7 +104,7 @@ async fn where_heads_cannot_be_proved_the_view_does_not_swing_between_two() {
     introduced(&program).await;
     for node in [&first, &second] {
         // As if a fork had brought a member that nobody knows here.
-        node.fail(Fault::Lie(Lie::Disguised(3))).on(BLOCK_AT).always();
+        node.fail(Fault::Lie(Lie::Disguised(3))).on(BLOCK_BY_NUMBER).always();
     }
     for _ in 0..10 {
         time::sleep(Duration::from_secs(2)).await;
@@ -191,7 +186,7 @@ async fn a_state_that_is_gone_is_not_a_block_that_is_gone() {
     first.fail(gone).on("eth_call").once();
     program.call("eth_call", json!([{}, "0x1"])).await;
     for number in [10, 11, 12] {
-        program.ask(BLOCK_AT, json!([format!("{number:#x}"), true])).await;
+        program.ask(BLOCK_BY_NUMBER, json!([format!("{number:#x}"), true])).await;
         program.ask(BALANCE, somebody()).await;
     }
     assert_eq!((first.count(BALANCE), second.count(BALANCE)), (3, 0));
@@ -206,9 +201,9 @@ async fn for_a_null_one_other_is_asked_and_no_retry_is_spent() {
     let program = in_memory::program_over(&nodes.each_ref(), &config);
     introduced(&program).await;
     for number in 0..300 {
-        assert_eq!(program.ask(BLOCK, json!([format!("0x{number:064x}"), true])).await, Value::Null);
+        assert_eq!(program.ask(BLOCK_BY_HASH, json!([format!("0x{number:064x}"), true])).await, Value::Null);
     }
-    let asked: u64 = nodes.iter().map(|node| node.count(BLOCK)).sum();
+    let asked: u64 = nodes.iter().map(|node| node.count(BLOCK_BY_HASH)).sum();
     assert_eq!(asked, 600);
     nodes[0].fail(Fault::Status(500)).on(BALANCE).once();
     program.ask(BALANCE, somebody()).await;
@@ -325,7 +320,7 @@ async fn one_that_is_down_does_not_keep_the_others_from_saying_it() {
 async fn a_genesis_that_the_first_does_not_say_is_that_of_the_next_in_order() {
     let ((first, second), third) = (twins(), impostor());
     let block_zero = Fault::Error { code: 4444, message: "pruned history unavailable".to_owned() };
-    first.fail(block_zero).on(BLOCK_AT).once();
+    first.fail(block_zero).on(BLOCK_BY_NUMBER).once();
     second.fail(Fault::Queue(Duration::from_millis(300))).any().times(3);
     let mut config = in_order();
     config.upstream.endpoints =
@@ -365,7 +360,7 @@ async fn on_a_development_chain_what_takes_the_place_of_all_may_be_another() {
         let config = in_order();
         let program = in_memory::program(&before, &config);
         let gone = hash(&before, 5);
-        program.ask(BLOCK, json!([gone, true])).await;
+        program.ask(BLOCK_BY_HASH, json!([gone, true])).await;
         // Beside it, it is a stranger on any chain.
         program
             .upstream
@@ -376,9 +371,16 @@ async fn on_a_development_chain_what_takes_the_place_of_all_may_be_another() {
         let (_, reply) = program.call("eth_blockNumber", json!([])).await;
         assert_eq!(reply["result"] == "0xa", is_taken, "{ids:?}: {reply}");
         if is_taken {
-            assert_eq!(program.ask(BLOCK, json!([gone, true])).await, Value::Null, "of the chain before");
+            assert_eq!(
+                program.ask(BLOCK_BY_HASH, json!([gone, true])).await,
+                Value::Null,
+                "of the chain before"
+            );
             let params = json!([hash(&after, 5), true]);
-            assert_eq!(program.ask(BLOCK, params.clone()).await, truth(&after, BLOCK, &params));
+            assert_eq!(
+                program.ask(BLOCK_BY_HASH, params.clone()).await,
+                truth(&after, BLOCK_BY_HASH, &params)
+            );
         }
     }
 }
@@ -444,7 +446,7 @@ async fn two_that_look_alike_keep_their_names_and_the_primary() {
     assert_eq!(names(), ["http://alike/… (2)", "http://alike/…"]);
     first.mine(1);
     second.mine(1);
-    assert_eq!(program.ask(CHANGES, json!([filter])).await, json!([hash(&first, 121)]));
+    assert_eq!(program.ask(FILTER_CHANGES, json!([filter])).await, json!([hash(&first, 121)]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -453,15 +455,16 @@ async fn what_is_counted_for_an_endpoint_goes_with_it() {
     let config = in_order();
     let program = in_memory::program_over(&[&first, &second], &config);
     introduced(&program).await;
-    first.fail(Fault::Lie(Lie::Field("gasUsed".to_owned(), json!("0x1")))).on(BLOCK).once();
-    program.ask(BLOCK, json!([hash(&first, 5), true])).await;
+    first.fail(Fault::Lie(Lie::Field("gasUsed".to_owned(), json!("0x1")))).on(BLOCK_BY_HASH).once();
+    program.ask(BLOCK_BY_HASH, json!([hash(&first, 5), true])).await;
     first.fail(Fault::Status(500)).on(BALANCE).once();
     program.ask(BALANCE, somebody()).await;
     let counted = |endpoint: &str, method: &str, outcome: &str| {
         let labels = format!(r#"endpoint="{endpoint}",method="{method}",outcome="{outcome}""#);
         program.metric(&format!("endpoint_calls_total{{{labels}}}"))
     };
-    for (method, outcome, count) in [(BLOCK, "rejected", 1), (BALANCE, "status", 1), (BALANCE, "rejected", 0)]
+    for (method, outcome, count) in
+        [(BLOCK_BY_HASH, "rejected", 1), (BALANCE, "status", 1), (BALANCE, "rejected", 0)]
     {
         let both = ["devchain 0", "devchain 1"].map(|endpoint| counted(endpoint, method, outcome));
         assert_eq!(both, [count, 0], "{method} {outcome}");

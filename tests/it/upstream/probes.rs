@@ -13,14 +13,11 @@ use tokio::time::{self, Instant};
 use crate::{
     support::{
         in_memory::{self, InMemory},
+        method::{BALANCE, BLOCK_BY_NUMBER, CHAIN_ID},
         upstream,
     },
     upstream::pool::{followed, in_order, introduced, somebody, twins},
 };
-
-const BLOCK_AT: &str = "eth_getBlockByNumber";
-const BALANCE: &str = "eth_getBalance";
-const CHAIN_ID: &str = "eth_chainId";
 
 fn health(program: &InMemory, at: usize) -> Health {
     program.upstream.status().0[at].health
@@ -61,7 +58,7 @@ async fn one_that_cannot_show_its_first_block_just_now_is_not_taken_for_one_that
         refused(401, -32600, "Must be authenticated!"),
     ] {
         let ((first, _), second) = (twins(), impostor());
-        second.fail(fault.clone()).on(BLOCK_AT).times(3);
+        second.fail(fault.clone()).on(BLOCK_BY_NUMBER).times(3);
         let program = in_memory::program_over(&[&first, &second], &in_order());
         introduced(&program).await;
         for _ in 0..120 {

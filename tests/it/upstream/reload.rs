@@ -18,13 +18,14 @@ use crate::{
     support::{
         authority::{Authority, Pair},
         client::Raw,
-        eventually, process,
+        eventually,
+        method::BALANCE,
+        process,
         program::file,
         upstream,
     },
 };
 
-const BALANCE: &str = "eth_getBalance";
 const KEYS: [&str; 2] = ["hf_ONE", "hf_TWO"];
 
 fn somebody() -> Value {

@@ -9,9 +9,7 @@ use holdfast::{
 use serde_json::json;
 use tokio::time::{self, Instant};
 
-use crate::support::in_memory;
-
-const METHOD: &str = "eth_getTransactionReceipt";
+use crate::support::{in_memory, method::RECEIPT};
 
 fn receipt() -> serde_json::Value {
     json!([format!("0x{}", "11".repeat(32))])
@@ -25,12 +23,12 @@ fn chain() -> DevChain {
 async fn a_hanging_upstream_is_given_up_after_its_time() {
     let chain = chain();
     let program = in_memory::program(&chain, &Config::default());
-    chain.fail(Fault::Hang).on(METHOD).once();
+    chain.fail(Fault::Hang).on(RECEIPT).once();
     let begun = Instant::now();
-    let (status, reply) = program.call(METHOD, receipt()).await;
+    let (status, reply) = program.call(RECEIPT, receipt()).await;
     assert_eq!((status, &reply["error"]["code"]), (504, &json!(-32011)));
     assert_eq!(begun.elapsed().as_secs(), Config::default().upstream.timeout.as_secs());
-    let (status, _) = program.call(METHOD, receipt()).await;
+    let (status, _) = program.call(RECEIPT, receipt()).await;
     assert_eq!(status, 200);
 }
 
@@ -40,9 +38,9 @@ async fn a_call_has_a_deadline_whatever_it_waits_for() {
     let mut config = Config::default();
     config.upstream.timeout = Duration::from_secs(3600);
     let program = in_memory::program(&chain, &config);
-    chain.fail(Fault::Hang).on(METHOD).once();
+    chain.fail(Fault::Hang).on(RECEIPT).once();
     let begun = Instant::now();
-    let (status, reply) = program.call(METHOD, receipt()).await;
+    let (status, reply) = program.call(RECEIPT, receipt()).await;
     assert_eq!((status, &reply["error"]["code"]), (504, &json!(-32011)));
     assert_eq!(begun.elapsed(), config.call_timeout);
 }
@@ -55,10 +53,12 @@ async fn fetches_in_flight_are_bounded_and_so_is_the_wait_for_a_turn() {
     config.http.batch_concurrency = 10;
     let program = in_memory::program(&chain, &config);
     assert_eq!(program.call("eth_blockNumber", json!([])).await.0, 200);
-    chain.fail(Fault::Hang).on(METHOD).times(3);
+    chain.fail(Fault::Hang).on(RECEIPT).times(3);
 
     let calls: Vec<_> = (0..5)
-        .map(|id| json!({ "jsonrpc": "2.0", "id": id, "method": METHOD, "params": [format!("0x{id:064x}")] }))
+        .map(
+            |id| json!({ "jsonrpc": "2.0", "id": id, "method": RECEIPT, "params": [format!("0x{id:064x}")] }),
+        )
         .collect();
     let (status, body) = program.send(json!(calls).to_string()).await;
     assert_eq!(status, 200);

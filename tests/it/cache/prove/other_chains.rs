@@ -17,13 +17,12 @@ use tower::{ServiceExt, service_fn, util::BoxCloneSyncService};
 use crate::support::{
     data,
     in_memory::{self, InMemory},
+    method::BLOCK_BY_HASH,
 };
 
 const POLYGON: u64 = 137;
 const ZKSYNC: u64 = 324;
 const ARBITRUM: u64 = 42_161;
-
-const BLOCK: &str = "eth_getBlockByHash";
 
 /// Every block, the chain that it is of, and the level that its whole and its header reach; none, if unprovable.
 const BLOCKS: [(&str, u64, Option<Level>, Option<Level>); 5] = [
@@ -118,7 +117,7 @@ fn program(chain_id: u64, block: &Value, is_head: bool, level: Demand) -> InMemo
             let mut answers: Answers = node.oneshot(calls).await?;
             for ((method, params), answer) in params.iter().zip(&mut answers) {
                 let params = String::from_utf8_lossy(params.as_bytes()).into_owned();
-                let is_asked = method.as_str() == BLOCK || is_head && params.contains("latest");
+                let is_asked = method.as_str() == BLOCK_BY_HASH || is_head && params.contains("latest");
                 if is_asked && method.as_str().starts_with("eth_getBlockBy") {
                     let form = usize::from(params.contains("false"));
                     *answer = Ok(Answer::Result(forms[form].clone()));
@@ -239,14 +238,14 @@ async fn unprovable_answer_is_handed_on_under_auto_and_refused_under_full() {
                 (Some(_), _) => "holdfast; hit; detail=block",
             };
             assert_eq!(
-                auto.cached(BLOCK, params.clone()).await,
+                auto.cached(BLOCK_BY_HASH, params.clone()).await,
                 (status.to_owned(), block.clone()),
                 "{name}"
             );
         }
         let full = program(chain_id, &block, false, Demand::Full);
         full.ask("eth_blockNumber", json!([])).await;
-        let (_, reply) = full.call(BLOCK, params).await;
+        let (_, reply) = full.call(BLOCK_BY_HASH, params).await;
         if whole.is_some() {
             assert_eq!(reply["result"], block, "{name}");
             continue;

@@ -22,11 +22,9 @@ use crate::support::{
     client::PATIENCE,
     eventually,
     in_memory::{self, InMemory},
+    method::{BLOCK_BY_HASH, RECEIPTS},
     upstream,
 };
-
-const BLOCK: &str = "eth_getBlockByHash";
-const RECEIPTS: &str = "eth_getBlockReceipts";
 
 /// One thread, and one place in the queue before it.
 const TINY: ProofLimits = ProofLimits { threads: 1, waiting: 1, bytes: 1 << 20 };
@@ -94,7 +92,7 @@ impl World {
             made.insert(Verifier::with_limits(config.verify.clone(), metrics, limits)).clone()
         });
         // Whose chain it is and what its head is are known from here on.
-        program.ask(BLOCK, json!([hash(&chain, 1), true])).await;
+        program.ask(BLOCK_BY_HASH, json!([hash(&chain, 1), true])).await;
         Self { chain, program, verifier: made.unwrap() }
     }
 
@@ -142,9 +140,11 @@ async fn a_full_queue_hands_answers_on_and_stores_none() {
     let world = World::new(OnMismatch::Pass, TINY, patience).await;
     let World { chain, program, .. } = &world;
     let held = world.hold().await;
-    let first = world.begin(BLOCK, json!([hash(chain, 2), true]));
+    let first = world.begin(BLOCK_BY_HASH, json!([hash(chain, 2), true]));
     world.waiting(1).await;
-    for (method, params) in [(BLOCK, json!([hash(chain, 3), true])), (RECEIPTS, json!([hash(chain, 4)]))] {
+    for (method, params) in
+        [(BLOCK_BY_HASH, json!([hash(chain, 3), true])), (RECEIPTS, json!([hash(chain, 4)]))]
+    {
         let truth: Value = serde_json::from_slice(&chain.answer(method, &params).unwrap()).unwrap();
         for _ in 0..2 {
             let (status, answer) = program.cached(method, params.clone()).await;
@@ -155,9 +155,9 @@ async fn a_full_queue_hands_answers_on_and_stores_none() {
     held.release().await;
     assert_eq!(first.await.unwrap().1["result"]["hash"], hash(chain, 2));
     // Nothing speaks against them: they are stored once there is time for their proof.
-    let (status, _) = program.cached(BLOCK, json!([hash(chain, 3), false])).await;
+    let (status, _) = program.cached(BLOCK_BY_HASH, json!([hash(chain, 3), false])).await;
     assert_eq!(status, "holdfast; fwd=miss; stored");
-    let (status, _) = program.cached(BLOCK, json!([hash(chain, 3), true])).await;
+    let (status, _) = program.cached(BLOCK_BY_HASH, json!([hash(chain, 3), true])).await;
     assert!(status.starts_with("holdfast; hit"), "{status}");
 }
 
@@ -166,7 +166,7 @@ async fn a_long_wait_in_the_queue_hands_the_answer_on() {
     let patience = |config: &mut Config| config.verify.patience = Duration::from_millis(20);
     let world = World::new(OnMismatch::Pass, TINY, patience).await;
     let held = world.hold().await;
-    let (status, block) = world.program.cached(BLOCK, json!([hash(&world.chain, 2), true])).await;
+    let (status, block) = world.program.cached(BLOCK_BY_HASH, json!([hash(&world.chain, 2), true])).await;
     assert_eq!((status.as_str(), &block["number"]), ("holdfast; fwd=miss", &json!("0x2")));
     assert_eq!(world.overdue("queue_wait"), 1);
     world.waiting(0).await;
@@ -180,22 +180,22 @@ async fn rejecting_calls_wait_until_their_deadline_and_fail_with_32013() {
     let World { chain, program, .. } = &world;
     let held = world.hold().await;
     // One is in the queue, one before it, and one shares a fetch with another.
-    let calls = [2, 3, 3].map(|number| world.begin(BLOCK, json!([hash(chain, number), true])));
+    let calls = [2, 3, 3].map(|number| world.begin(BLOCK_BY_HASH, json!([hash(chain, number), true])));
     for call in calls {
         let (status, reply) = call.await.unwrap();
         assert_eq!((status, &reply["error"]["code"]), (503, &json!(-32013)), "{reply}");
         assert!(reply["error"]["message"].as_str().unwrap().contains("proofs"), "{reply}");
     }
     assert_eq!(world.overdue("queue_full") + world.overdue("queue_wait"), 0, "nothing was handed on");
-    let asked = world.asked(BLOCK);
+    let asked = world.asked(BLOCK_BY_HASH);
     held.release().await;
     // The answers were there, and are stored once they are proved.
     world.waiting(0).await;
     for number in [2, 3] {
-        let block = program.ask(BLOCK, json!([hash(chain, number), true])).await;
+        let block = program.ask(BLOCK_BY_HASH, json!([hash(chain, number), true])).await;
         assert_eq!(block["hash"], hash(chain, number));
     }
-    assert_eq!(world.asked(BLOCK), asked);
+    assert_eq!(world.asked(BLOCK_BY_HASH), asked);
 }
 
 #[tokio::test]
@@ -203,8 +203,8 @@ async fn a_deadline_that_no_proof_is_to_blame_for_stays_32011() {
     let timeout = |config: &mut Config| config.call_timeout = Duration::from_millis(100);
     let world = World::new(OnMismatch::Reject, TINY, timeout).await;
     let held = world.hold().await;
-    world.chain.fail(holdfast::devchain::Fault::Hang).on(BLOCK).once();
-    let (status, reply) = world.program.call(BLOCK, json!([hash(&world.chain, 2), true])).await;
+    world.chain.fail(holdfast::devchain::Fault::Hang).on(BLOCK_BY_HASH).once();
+    let (status, reply) = world.program.call(BLOCK_BY_HASH, json!([hash(&world.chain, 2), true])).await;
     assert_eq!((status, &reply["error"]["code"]), (504, &json!(-32011)), "{reply}");
     held.release().await;
 }

@@ -10,10 +10,10 @@ use tokio::time::{self, Instant};
 use super::{KEY, OTHER, chain_id, key, status};
 use crate::support::{
     client::{self, Raw, post_head},
-    eventually, in_memory, proxy, upstream,
+    eventually, in_memory,
+    method::BALANCE,
+    proxy, upstream,
 };
-
-const BALANCE: &str = "eth_getBalance";
 
 /// More than a call of the modest client could wait for.
 const SLOW: Duration = Duration::from_secs(20);
