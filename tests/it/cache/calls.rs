@@ -16,6 +16,7 @@ use tokio::time::{self, Instant};
 
 use crate::support::{
     in_memory::{self, InMemory},
+    nodes::hex,
     upstream,
 };
 
@@ -44,10 +45,6 @@ fn counted(chain: &DevChain) -> (Vec<RecordedCall>, usize) {
 
 fn heads_asked(chain: &DevChain) -> usize {
     chain.calls().iter().filter(|call| call.params == r#"["latest",false]"#).count()
-}
-
-fn hex<T: std::fmt::LowerHex>(value: T) -> String {
-    format!("{value:#x}")
 }
 
 fn transactions(chain: &DevChain, number: u64) -> Vec<String> {

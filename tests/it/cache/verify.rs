@@ -19,6 +19,7 @@ use crate::support::{
     client,
     in_memory::{self, InMemory},
     method::{BLOCK_BY_HASH, BLOCK_BY_NUMBER, RECEIPT, RECEIPTS, TRANSACTION},
+    nodes::{hash, truth},
     program::{Program, holdfast},
     proxy, upstream,
 };
@@ -50,16 +51,8 @@ fn config(level: Demand, on_mismatch: OnMismatch) -> Config {
     config
 }
 
-fn hash(chain: &DevChain, number: u64) -> String {
-    format!("{:#x}", chain.hash_at(number).unwrap())
-}
-
 fn transaction(chain: &DevChain, number: u64, index: usize) -> String {
     format!("{:#x}", chain.transactions_of(chain.hash_at(number).unwrap())[index])
-}
-
-fn truth(chain: &DevChain, method: &str, params: &Value) -> Value {
-    serde_json::from_slice(&chain.answer(method, params).unwrap()).unwrap()
 }
 
 /// The methods that were asked for on behalf of clients.

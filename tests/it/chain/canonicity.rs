@@ -29,15 +29,14 @@ use crate::support::{
         BLOCK_BY_HASH, BLOCK_BY_NUMBER, RECEIPT, RECEIPTS, TRANSACTION, TRANSACTION_AT_NUMBER,
         TRANSACTION_COUNT,
     },
-    proxy, upstream,
+    nodes::hex,
+    proxy,
+    tiers::directory,
+    upstream,
 };
 
 /// Longer than `max_staleness`.
 const STALE: Duration = Duration::from_millis(1100);
-
-fn hex(value: impl std::fmt::LowerHex) -> String {
-    format!("{value:#x}")
-}
 
 /// A chain whose blocks become final after two more.
 fn fast_finality() -> devchain::Config {
@@ -55,14 +54,15 @@ fn chain_of(config: devchain::Config, blocks: usize) -> DevChain {
     chain
 }
 
-fn truth(chain: &DevChain, method: &str, params: &Value) -> Value {
+/// The node's own answer of this moment; null where it answers with an error.
+fn answer_or_null(chain: &DevChain, method: &str, params: &Value) -> Value {
     chain.answer(method, params).map_or(Value::Null, |answer| serde_json::from_slice(&answer).unwrap())
 }
 
 /// Asks, and compares the answer with the node's own of this moment.
 async fn agrees(program: &InMemory, chain: &DevChain, method: &str, params: Value) -> Value {
     let answer = program.ask(method, params.clone()).await;
-    let truth = truth(chain, method, &params);
+    let truth = answer_or_null(chain, method, &params);
     let named = |value: &Value| value.get("hash").or(value.get("blockHash")).cloned();
     assert!(answer == truth, "{method} {params}: {:?}, not {:?}", named(&answer), named(&truth));
     answer
@@ -181,7 +181,7 @@ async fn node_that_rewinds_and_catches_up_raises_no_alarm() {
 #[tokio::test(start_paused = true)]
 async fn finalized_block_that_cannot_be_asked_for_denies_nothing() {
     let (chain, program, _) = grown().await;
-    let final_block = truth(&chain, BLOCK_BY_NUMBER, &json!([hex(15), true]));
+    let final_block = answer_or_null(&chain, BLOCK_BY_NUMBER, &json!([hex(15), true]));
     chain.reorg(8, 200);
     chain.fail(Fault::Status(500)).on(r#"eth_getBlockByNumber["0x12"*"#).always();
     for _ in 0..5 {
@@ -381,7 +381,7 @@ fn misfit_among_final_entries_leaves_the_disk_too() {
     let [ahead, behind] = [(); 2].map(|()| chain_of(slow_blocks(), 30));
     ahead.reorg(1, 30);
     let (replicas, balancer) = ([ahead.clone(), behind], Balancer::default());
-    let directory = crate::tiers::restart::directory();
+    let directory = directory();
     let mut config = Config::default();
     config.chain.max_staleness = Duration::from_millis(20);
     let stale = || time::sleep(Duration::from_millis(40));
@@ -532,7 +532,7 @@ async fn tag_whose_block_is_denied_means_the_new_head() {
         program.ask("eth_blockNumber", json!([])).await;
         chain.reorg(1, 2);
         let answer = program.ask(method, params.clone()).await;
-        assert_eq!(answer, truth(&chain, method, &params), "{method}");
+        assert_eq!(answer, answer_or_null(&chain, method, &params), "{method}");
     }
 }
 
@@ -610,7 +610,7 @@ async fn fetch_in_flight_over_a_reorg_is_not_handed_out() {
         let head = program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;
         assert_eq!(head["hash"], hex(chain.head().hash));
         let answer = pending.await.unwrap();
-        assert!(answer == truth(&chain, method, &params), "{method} {params}");
+        assert!(answer == answer_or_null(&chain, method, &params), "{method} {params}");
     }
 }
 
@@ -646,7 +646,10 @@ async fn answer_without_a_block_in_flight_over_a_reorg_is_discarded() {
             let head = program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;
             assert_eq!(head["hash"], hex(chain.head().hash));
             let answer = pending.await.unwrap();
-            assert!(answer == truth(&chain, method, &params), "{method} {params} {level:?}: {answer}");
+            assert!(
+                answer == answer_or_null(&chain, method, &params),
+                "{method} {params} {level:?}: {answer}"
+            );
         }
     }
 }
@@ -665,7 +668,7 @@ async fn forwarded_transaction_in_flight_over_a_reorg_is_not_handed_out() {
     chain.reorg(1, 1);
     let head = program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;
     assert_eq!(head["hash"], hex(chain.head().hash));
-    assert!(pending.await.unwrap() == truth(&chain, TRANSACTION, &params));
+    assert!(pending.await.unwrap() == answer_or_null(&chain, TRANSACTION, &params));
 }
 
 // ## Answers that must be there
@@ -890,7 +893,11 @@ async fn full_form_that_is_too_large_is_not_needed_for_hashes() {
     let params = json!([hex(4), false]);
     for _ in 0..3 {
         let answer = client::http(&proxy).call(BLOCK_BY_NUMBER, params.clone()).await.json();
-        assert!(answer["result"] == truth(&node, BLOCK_BY_NUMBER, &params), "{:?}", answer.get("error"));
+        assert!(
+            answer["result"] == answer_or_null(&node, BLOCK_BY_NUMBER, &params),
+            "{:?}",
+            answer.get("error")
+        );
     }
     let whole = node.calls().iter().filter(|call| call.params.ends_with("true]")).count();
     assert_eq!(whole, 1, "it is not requested with every read");

@@ -18,6 +18,7 @@ use crate::support::{
         BLOCK_BY_HASH, BLOCK_BY_NUMBER, RECEIPT, RECEIPTS, SEND, TRANSACTION, TRANSACTION_AT_HASH,
         TRANSACTION_AT_NUMBER,
     },
+    nodes::{hex, truth},
     upstream,
 };
 
@@ -26,10 +27,6 @@ const STALE: Duration = Duration::from_millis(1100);
 
 /// Shorter than that.
 const SOON: Duration = Duration::from_millis(100);
-
-fn hex(value: impl std::fmt::LowerHex) -> String {
-    format!("{value:#x}")
-}
 
 fn raw(transaction: &TxEnvelope) -> String {
     format!("0x{}", hex::encode(transaction.encoded_2718()))
@@ -58,10 +55,6 @@ async fn grow(chain: &DevChain, program: &InMemory, blocks: usize) {
 fn block(chain: &DevChain, number: u64) -> Vec<TxEnvelope> {
     let hashes = chain.transactions_of(chain.hash_at(number).unwrap());
     hashes.into_iter().map(|hash| chain.transaction(hash).unwrap()).collect()
-}
-
-fn truth(chain: &DevChain, method: &str, params: &Value) -> Value {
-    serde_json::from_slice(&chain.answer(method, params).unwrap()).unwrap()
 }
 
 /// Asks, and holds the answer against the node's own of this moment.

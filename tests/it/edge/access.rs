@@ -5,20 +5,13 @@ mod fairness;
 mod hosts;
 mod keys;
 mod rates;
+mod rules;
 
-use holdfast::{
-    config::{Config, Sources},
-    http::{KeyConfig, KeyHash},
-    proxy::Policy,
-};
+use holdfast::http::{KeyConfig, KeyHash};
 use reqwest::{RequestBuilder, StatusCode};
 use serde_json::json;
 
-use crate::support::{
-    client::{self, Raw, Response},
-    program::{file, holdfast, output, text},
-    proxy, upstream,
-};
+use crate::support::client::{self, Response};
 
 const KEY: &str = "hf_5d41402abc4b2a76b9719d911017c5925d41402abc4b2a76b9719d911017c592";
 const OTHER: &str = "hf_7d793037a0760186574b0282f2f435e77d793037a0760186574b0282f2f435e7";
@@ -52,61 +45,4 @@ fn batch(methods: &[&str]) -> String {
         .map(|(method, id)| json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": [] }))
         .collect();
     json!(calls).to_string()
-}
-
-#[tokio::test]
-async fn the_rules_can_be_replaced_under_a_connection() {
-    let node = upstream::devchain().run().await;
-    let mut config = Config::default();
-    config.http.rate = "2/h".parse().ok();
-    let rules = config.http.clone();
-    let proxy = proxy::new().upstream(&node).config(|config| config.http = rules).run().await;
-    let replace = |config: &Config| {
-        proxy.app.access().replace(&config.http, Policy::new(&config.proxy()));
-    };
-    let mut connection = Raw::connect(proxy.address()).await;
-    assert_eq!(connection.call("eth_chainId").await.status, 200);
-
-    // The same rate: what was used is used.
-    replace(&config);
-    assert_eq!(connection.call("eth_chainId").await.status, 200);
-    assert_eq!(connection.call("eth_chainId").await.status, 429);
-    // Another rate, a key, another policy. A refusal ends a connection.
-    let mut connection = Raw::connect(proxy.address()).await;
-    config.http.rate = "100/s".parse().ok();
-    replace(&config);
-    assert!(connection.call("eth_gasPrice").await.outcome().is_ok());
-    config.methods.deny = vec!["eth_gasPrice".to_owned()];
-    replace(&config);
-    assert_eq!(connection.call("eth_gasPrice").await.code(), Some(-32601));
-    config.http.keys = vec![key("wallet", KEY)];
-    replace(&config);
-    assert_eq!(connection.call("eth_chainId").await.status, 401);
-    let with_key = client::at(&format!("{}/k/{KEY}", proxy.url()));
-    assert_eq!(with_key.call("eth_chainId", json!([])).await.status, 200);
-    config.http.keys.clear();
-    config.http.allowed_hosts = vec!["rpc.example.org".parse().unwrap()];
-    replace(&config);
-    let mut connection = Raw::connect(proxy.address()).await;
-    assert_eq!(connection.call("eth_chainId").await.status, 200);
-    let client = client::http(&proxy);
-    assert_eq!(status(chain_id(client.post()).header("host", "rpc.example.org")).await, 200);
-    assert_eq!(proxy.metric("holdfast_connections_accepted_total").await, 5);
-}
-
-#[tokio::test]
-async fn bad_rules_are_refused_with_the_key_and_what_would_be_right() {
-    for (toml, expected) in [
-        ("[http]\nrate = '0/s'", "http.rate: \"0/s\" is no rate"),
-        ("[http]\ntrusted_proxies = ['10.0.0.0/40']", "http.trusted_proxies.0: \"10.0.0.0/40\" is neither"),
-        ("[[http.keys]]\nname = 'a'\nsha256 = 'hf_SECRET'", "http.keys.0.sha256: expected the SHA-256"),
-    ] {
-        let config = file("holdfast.toml", toml);
-        let error = Sources::none().with_file(Some(config)).load().unwrap_err().to_string();
-        assert!(error.contains(expected) && !error.contains("SECRET"), "{error}");
-    }
-    let config = file("holdfast.toml", "[[http.keys]]\nname = 'a'\nsha256 = 'hf_SECRET'\n");
-    let ran = output(holdfast(&["serve", "--config", config.to_str().unwrap()])).await;
-    assert_eq!(ran.status.code(), Some(64));
-    assert!(!text(&ran.stderr).contains("SECRET"), "{}", text(&ran.stderr));
 }

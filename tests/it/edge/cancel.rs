@@ -32,6 +32,7 @@ use crate::support::{
     client::{self, Raw},
     eventually, in_memory,
     method::{BLOCK_BY_HASH, BLOCK_BY_NUMBER, RECEIPT, RECEIPTS, TRANSACTION},
+    nodes::hash,
     proxy::{self, Proxy},
     upstream::{self, NODES},
 };
@@ -201,10 +202,6 @@ async fn a_fetch_goes_on_for_another_client() {
 }
 
 // ## Without sockets, under paused time: a client goes by being dropped
-
-fn hash(chain: &DevChain, number: u64) -> String {
-    format!("{:#x}", chain.hash_at(number).unwrap())
-}
 
 #[tokio::test(start_paused = true)]
 async fn another_endpoint_is_not_asked_for_a_client_that_has_gone() {

@@ -5,16 +5,14 @@ use std::path::Path;
 use holdfast::devchain::{Fault, Lie};
 use serde_json::json;
 
-use crate::{
-    support::{
-        authority::Authority,
-        client,
-        program::{Program, file, holdfast, output, success, text},
-        proxy,
-        redis::redis,
-        tools, upstream,
-    },
-    tiers::restart,
+use crate::support::{
+    authority::Authority,
+    client,
+    program::{Program, file, holdfast, output, success, text},
+    proxy,
+    redis::redis,
+    tiers::directory,
+    tools, upstream,
 };
 
 #[tokio::test]
@@ -114,7 +112,7 @@ async fn check_looks_at_what_is_behind_memory() {
         assert!(!report.contains("sesame"), "{report}");
         (ran.status.code(), report)
     };
-    let directory = restart::directory();
+    let directory = directory();
     let directory = directory.to_str().unwrap();
 
     let mut checked = check(&server.url(), directory).await;

@@ -7,7 +7,7 @@ mod metrics;
 #[cfg(feature = "otlp")]
 mod otlp;
 mod page;
-pub mod reload;
+mod reload;
 mod secrets;
 mod soak;
 mod trace;

@@ -2,7 +2,6 @@
 
 use std::{
     fs,
-    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
@@ -17,32 +16,10 @@ use serde_json::json;
 use crate::support::{
     client::{self, Raw, post},
     eventually,
-    process::{self, Process},
+    process::{self, reload, reread},
     program::file,
     upstream,
 };
-
-/// Writes another configuration, has it read, and waits until that is said.
-pub async fn reload(process: &Process, path: &Path, toml: &str) -> String {
-    fs::write(path, toml).unwrap();
-    reread(process).await
-}
-
-/// What is said at a signal.
-pub async fn reread(process: &Process) -> String {
-    let before = process.said().len();
-    process.signal(Signal::HUP);
-    let mut said = String::new();
-    eventually("a word about the configuration", || {
-        said = process.said()[before..].to_owned();
-        let heard = said.split_inclusive('\n').filter(|line| line.ends_with('\n')).any(|line| {
-            line.contains("configuration read again") || line.contains("configuration is refused")
-        });
-        async move { heard }
-    })
-    .await;
-    said
-}
 
 #[tokio::test]
 async fn the_policy_changes_and_connections_and_cache_stay() {

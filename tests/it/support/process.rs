@@ -7,6 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rustix::process::Signal;
+
 use super::{
     client::{self, Client},
     eventually,
@@ -47,6 +49,28 @@ pub fn serve_file(file: &Path) -> Builder {
 
 fn serve_all(upstreams: Vec<String>) -> Builder {
     Builder { upstreams, environment: Vec::new(), ulimit: None, file: None, wait_until_ready: true }
+}
+
+/// Writes another configuration, makes the process read it, and returns the log lines about it.
+pub async fn reload(process: &Process, path: &Path, toml: &str) -> String {
+    fs::write(path, toml).unwrap();
+    reread(process).await
+}
+
+/// Makes the process read its configuration again and returns the log lines about it.
+pub async fn reread(process: &Process) -> String {
+    let before = process.said().len();
+    process.signal(Signal::HUP);
+    let mut said = String::new();
+    eventually("a log line about the configuration", || {
+        said = process.said()[before..].to_owned();
+        let heard = said.split_inclusive('\n').filter(|line| line.ends_with('\n')).any(|line| {
+            line.contains("configuration read again") || line.contains("configuration is refused")
+        });
+        async move { heard }
+    })
+    .await;
+    said
 }
 
 // === impl Builder ===

@@ -10,11 +10,11 @@ use holdfast::devchain::{Fault, Pruned};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::restart::{ask_all, calls, confirmed, directory, fill, kept, number, start};
 use crate::support::{
     client::{self, Client},
     eventually,
     method::BLOCK_BY_NUMBER,
+    tiers::{ask_all, calls, confirmed, directory, fill, kept, number, start},
     upstream,
 };
 

@@ -15,14 +15,12 @@ use holdfast::{
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::restart::{
-    ask_all, calls, confirmed, directory, fetches, fill, finalize, kept, number, start, start_with,
-};
 use crate::support::{
     client, eventually,
     method::{BLOCK_BY_HASH, BLOCK_BY_NUMBER, RECEIPT, RECEIPTS, TRANSACTION},
     proxy::{self, Proxy},
     redis::redis,
+    tiers::{ask_all, calls, confirmed, directory, fetches, fill, finalize, kept, number, start, start_with},
     upstream,
 };
 

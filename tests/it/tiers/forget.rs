@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::restart::{confirmed, directory, fetches, kept, number, start_with};
 use crate::support::{
     client::{self, Response},
     method::{BLOCK_BY_NUMBER, RECEIPTS},
     proxy::Proxy,
     redis::redis,
+    tiers::{confirmed, directory, fetches, kept, number, start_with},
     upstream::{self, Node},
 };
 

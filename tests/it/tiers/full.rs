@@ -4,12 +4,12 @@ use std::{cell::Cell, fs};
 
 use serde_json::json;
 
-use super::restart::{ask_all, confirmed, directory, fetches, fill, kept, number, start};
 use crate::support::{
     client, eventually,
     method::{BLOCK_BY_NUMBER, RECEIPTS},
     mounted::Mounted,
     program::{holdfast, output, text},
+    tiers::{ask_all, confirmed, directory, fetches, fill, kept, number, start},
     upstream,
 };
 

@@ -9,12 +9,12 @@ use holdfast::{
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::restart::{ask_all, confirmed, directory, files, fill, kept, number, start, start_with};
 use crate::support::{
     client, eventually,
     method::{BLOCK_BY_HASH, BLOCK_BY_NUMBER},
     proxy,
     redis::redis,
+    tiers::{ask_all, confirmed, directory, files, fill, kept, number, start, start_with},
     upstream,
 };
 

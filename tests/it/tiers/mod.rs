@@ -7,4 +7,4 @@ mod forget;
 mod full;
 mod history;
 mod redis;
-pub mod restart;
+mod restart;

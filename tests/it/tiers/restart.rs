@@ -1,154 +1,23 @@
 //! What is final outlives the process, and is shared: never wrong, never in the way.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{fs, path::PathBuf, time::Duration};
 
 use futures_util::future::join_all;
-use holdfast::{
-    app::{App, StartError},
-    cache::DiskConfig,
-    config::Config,
-    devchain::Fault,
-    upstream::EndpointConfig,
-    verify::Demand,
-};
-use serde_json::{Value, json};
+use holdfast::{app::App, config::Config, devchain::Fault, upstream::EndpointConfig, verify::Demand};
+use serde_json::json;
 use tokio::time::Instant;
 
 use crate::support::{
-    client::{self, Client},
-    eventually,
-    method::{BLOCK_BY_HASH, BLOCK_BY_NUMBER, RECEIPT, RECEIPTS, TRANSACTION},
+    client, eventually,
+    method::{BLOCK_BY_HASH, BLOCK_BY_NUMBER, RECEIPTS},
     process,
-    program::file,
     proxy::Proxy,
-    upstream::{self, Node},
+    tiers::{
+        ask_all, calls, confirmed, directory, fetches, files, fill, finalize, kept, number, on_disk, start,
+        start_with,
+    },
+    upstream,
 };
-
-/// A directory of its own, gone after the test run.
-pub fn directory() -> PathBuf {
-    file("here", "").with_file_name("data")
-}
-
-pub fn on_disk(directory: &Path) -> impl FnOnce(&mut Config) {
-    let disk = DiskConfig::new(directory);
-    move |config| config.cache.disk = Some(disk)
-}
-
-/// Starts once the one before has let go of the directory.
-pub async fn start(node: &Node, directory: &Path, ready: bool) -> Proxy {
-    start_with(node, directory, ready, |_| {}).await
-}
-
-/// The same, configured further.
-pub async fn start_with(
-    node: &Node,
-    directory: &Path,
-    ready: bool,
-    configure: impl Fn(&mut Config),
-) -> Proxy {
-    let begun = Instant::now();
-    loop {
-        let mut config = Config {
-            listen: "127.0.0.1:0".parse().unwrap(),
-            admin: "127.0.0.1:0".parse().unwrap(),
-            ..Config::default()
-        };
-        config.upstream.endpoints = vec![EndpointConfig::at(node.url())];
-        on_disk(directory)(&mut config);
-        configure(&mut config);
-        match App::builder().config(config).start().await {
-            Ok(app) => {
-                if ready {
-                    app.ready().await;
-                }
-                return Proxy { app };
-            }
-            Err(StartError::Disk(_)) if begun.elapsed() < Duration::from_secs(20) => {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-            Err(error) => panic!("{error}"),
-        }
-    }
-}
-
-pub fn number(at: u64) -> Value {
-    json!(format!("{at:#x}"))
-}
-
-/// Calls about a final block, by all that it can be asked for by.
-pub fn calls(node: &Node, at: u64) -> Vec<(&'static str, Value)> {
-    let hash = format!("{:#x}", node.hash_at(at).unwrap());
-    let block: Value =
-        serde_json::from_slice(&node.block_json(node.hash_at(at).unwrap(), true).unwrap()).unwrap();
-    let mut calls = vec![
-        (BLOCK_BY_NUMBER, json!([number(at), true])),
-        (BLOCK_BY_NUMBER, json!([number(at), false])),
-        (BLOCK_BY_HASH, json!([hash, true])),
-        (RECEIPTS, json!([number(at)])),
-        ("eth_getTransactionByBlockHashAndIndex", json!([hash, "0x0"])),
-        ("eth_getTransactionByBlockNumberAndIndex", json!([number(at), "0x1"])),
-        ("eth_getBlockTransactionCountByNumber", json!([number(at)])),
-    ];
-    for transaction in block["transactions"].as_array().unwrap() {
-        calls.push((TRANSACTION, json!([transaction["hash"]])));
-        calls.push((RECEIPT, json!([transaction["hash"]])));
-    }
-    calls
-}
-
-/// Asks everything about these blocks, and holds it against the node.
-pub async fn ask_all(client: &Client, node: &Node, blocks: impl IntoIterator<Item = u64>) {
-    let direct = client::at(&node.url());
-    for at in blocks {
-        for (method, params) in calls(node, at) {
-            let truth = direct.ask(method, params.clone()).await;
-            assert_eq!(client.ask(method, params.clone()).await, truth, "{method} {params}");
-        }
-    }
-}
-
-/// Waits until what all tiers say of numbers counts: nobody is held up by that for long, and who is not asks the node.
-pub async fn confirmed(proxy: &Proxy) {
-    let client = client::http(proxy);
-    eventually("the tiers are confirmed", async || {
-        client.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await.unwrap();
-        let status = client.get(&proxy.admin_url("/status")).await.json();
-        status["tiers"].as_array().unwrap().iter().all(|tier| tier["confirmed"] == true)
-    })
-    .await;
-}
-
-/// Waits until so many parts of blocks are written to this tier: what is not when it stops has only so long.
-pub async fn kept(proxy: &Proxy, tier: &str, parts: u64) {
-    let written = format!(r#"holdfast_tier_writes_total{{tier="{tier}",outcome="written"}}"#);
-    eventually("it is written", async || proxy.metric(&written).await >= parts).await;
-}
-
-/// One that was started, asked all about these blocks, and stopped: what is final of them is in the directory.
-pub async fn fill(node: &Node, directory: &Path, blocks: impl IntoIterator<Item = u64>) {
-    let blocks: Vec<u64> = blocks.into_iter().collect();
-    let first = start(node, directory, true).await;
-    confirmed(&first).await;
-    ask_all(&client::http(&first), node, blocks.iter().copied()).await;
-    let highest = node.head().number - node.config().finalized_distance;
-    let are_final = blocks.iter().filter(|at| **at <= highest).count() as u64;
-    kept(&first, "disk", 2 * are_final).await;
-    first.app.stop().await;
-}
-
-/// Calls for content that the node was asked.
-pub fn fetches(node: &Node) -> u64 {
-    [BLOCK_BY_HASH, RECEIPTS, TRANSACTION, RECEIPT].iter().map(|method| node.count(method)).sum::<u64>()
-        + node
-            .calls()
-            .iter()
-            .filter(|call| call.method == BLOCK_BY_NUMBER && call.params.contains("true"))
-            .count() as u64
-}
 
 #[tokio::test]
 async fn what_is_final_outlives_a_restart_and_what_is_not_does_not() {
@@ -330,16 +199,6 @@ async fn damage_on_disk_is_a_miss_and_nothing_worse() {
     }
 }
 
-pub fn files(folder: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder).into_iter().flatten() {
-        let path = entry.unwrap().path();
-        if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
-    }
-    found.retain(|path| path.file_name().is_none_or(|name| name != "lock"));
-    found
-}
-
 #[tokio::test]
 async fn warming_fills_the_disk_and_asks_for_nothing_that_is_there() {
     let node = upstream::devchain().blocks(60, 2).run().await;
@@ -425,26 +284,6 @@ async fn the_chain_before_a_development_chain_does_not_answer_for_it() {
     let third = start(&development, &data, false).await;
     let answer = client::http(&third).ask(BLOCK_BY_NUMBER, json!([number(5), true])).await;
     assert!(answer.is_err(), "{answer:?}");
-}
-
-/// Mines until this block is final, and followed so far.
-pub async fn finalize(node: &Node, proxy: &Proxy, at: u64) {
-    let client = client::http(proxy);
-    for _ in 0..3 {
-        // No more at a time than the view follows block by block.
-        let head = node.mine_many(8, 1).number;
-        eventually("the head is followed", async || {
-            client.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await.unwrap();
-            proxy.metric("holdfast_head_number").await == head
-        })
-        .await;
-    }
-    eventually("it is final", async || {
-        client.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await.unwrap();
-        client.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await.unwrap();
-        proxy.metric("holdfast_finalized_number").await >= at
-    })
-    .await;
 }
 
 #[tokio::test]

@@ -6,32 +6,20 @@ use alloy_eips::Encodable2718;
 use alloy_primitives::hex;
 use holdfast::{
     config::Config,
-    devchain::{DevChain, Fault, Lie, Pruned, RecordedCall, TagTarget},
+    devchain::{DevChain, Fault, Lie, Pruned, TagTarget},
     upstream::{EndpointConfig, EndpointParts, Health, IdentityState, InProcessTransport},
 };
 use serde_json::{Value, json};
 use tokio::time::{self, Instant};
 use tower::util::BoxCloneSyncService;
 
-use crate::{
-    support::{
-        client, eventually,
-        in_memory::{self, InMemory},
-        method::{BALANCE, BLOCK_BY_HASH, BLOCK_BY_NUMBER},
-        proxy, upstream,
-    },
-    upstream::pool::{followed, hash, in_order, introduced, somebody, truth, twins},
+use crate::support::{
+    client, eventually,
+    in_memory::{self, InMemory},
+    method::{BALANCE, BLOCK_BY_HASH, BLOCK_BY_NUMBER},
+    nodes::{followed, hash, head, heads, in_order, introduced, somebody, truth, twins},
+    proxy, upstream,
 };
-
-async fn head(program: &InMemory) -> Value {
-    program.ask("eth_blockNumber", json!([])).await
-}
-
-/// How often a node was asked for its head.
-fn heads(chain: &DevChain) -> usize {
-    let is_head = |call: &&RecordedCall| call.method == BLOCK_BY_NUMBER && call.params.contains("latest");
-    chain.calls().iter().filter(is_head).count()
-}
 
 /// Behind its address there is another chain from now on, as high as this one or higher.
 fn becomes_another(node: &DevChain, blocks: usize) {

@@ -6,12 +6,10 @@ use holdfast::{devchain::Fault, upstream::Health};
 use serde_json::{Value, json};
 use tokio::time::{self, Instant};
 
-use crate::{
-    support::{
-        in_memory,
-        method::{BALANCE, BLOCK_BY_HASH, BLOCK_BY_NUMBER, CALL, SEND},
-    },
-    upstream::pool::{first_is_back, followed, hash, health, in_order, introduced, somebody, truth, twins},
+use crate::support::{
+    in_memory,
+    method::{BALANCE, BLOCK_BY_HASH, BLOCK_BY_NUMBER, CALL, SEND},
+    nodes::{first_is_back, followed, hash, health, in_order, introduced, somebody, truth, twins},
 };
 
 const SECOND: Option<&str> = Some("devchain 1");

@@ -18,12 +18,10 @@ use serde_json::{Value, json};
 use tokio::time;
 use tower::{ServiceExt, service_fn, util::BoxCloneSyncService};
 
-use crate::{
-    support::{
-        in_memory::{self, InMemory},
-        method::{FILTER_CHANGES, NEW_BLOCK_FILTER, UNINSTALL_FILTER},
-    },
-    upstream::pool::{followed, hash, in_order, introduced, twins},
+use crate::support::{
+    in_memory::{self, InMemory},
+    method::{FILTER_CHANGES, NEW_BLOCK_FILTER, UNINSTALL_FILTER},
+    nodes::{followed, hash, in_order, introduced, twins},
 };
 
 async fn not_found(program: &InMemory, method: &str, id: &Value) {

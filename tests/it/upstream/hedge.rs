@@ -11,12 +11,10 @@ use holdfast::{
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::{
-    support::{
-        in_memory::{self, InMemory},
-        method::{BALANCE, BLOCK_BY_HASH},
-    },
-    upstream::pool::{followed, hash, in_order, introduced, somebody, truth, twins},
+use crate::support::{
+    in_memory::{self, InMemory},
+    method::{BALANCE, BLOCK_BY_HASH},
+    nodes::{followed, hash, in_order, introduced, somebody, truth, twins},
 };
 
 /// Slow enough to be noticed, not enough to fail.

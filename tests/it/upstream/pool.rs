@@ -13,77 +13,12 @@ use serde_json::{Value, json};
 use tokio::time::{self, Instant};
 
 use crate::support::{
-    client, eventually,
-    in_memory::{self, InMemory},
+    client, eventually, in_memory,
     method::{BALANCE, BLOCK_BY_HASH, BLOCK_BY_NUMBER, RECEIPT},
+    nodes::{first_is_back, followed, hash, health, in_order, introduced, somebody, truth, twins},
     program::{Program, file, holdfast},
     proxy, upstream,
 };
-
-/// Two nodes of one chain: what is mined is the same, as long as the same is mined.
-pub fn twins() -> (DevChain, DevChain) {
-    let node = || upstream::devchain().config(|config| config.chain_id = 1).blocks(120, 3).chain();
-    (node(), node())
-}
-
-pub fn in_order() -> Config {
-    let mut config = Config::default();
-    config.upstream.timeout = Duration::from_secs(2);
-    config.upstream.endpoints =
-        (0..2).map(|priority| EndpointConfig { priority, ..EndpointConfig::at("") }).collect();
-    config
-}
-
-pub fn hash(chain: &DevChain, number: u64) -> String {
-    format!("{:#x}", chain.hash_at(number).unwrap())
-}
-
-pub fn truth(chain: &DevChain, method: &str, params: &Value) -> Value {
-    serde_json::from_slice(&chain.answer(method, params).unwrap()).unwrap()
-}
-
-pub fn somebody() -> Value {
-    json!([format!("0x{}", "11".repeat(20)), "latest"])
-}
-
-/// Waits until both nodes have said who they are.
-pub async fn introduced(program: &InMemory) {
-    program.ask("eth_blockNumber", json!([])).await;
-    while program
-        .upstream
-        .status()
-        .0
-        .iter()
-        .any(|endpoint| matches!(endpoint.identity, Some(IdentityState::Unknown(_))))
-    {
-        time::sleep(Duration::from_millis(10)).await;
-    }
-}
-
-/// The name of the endpoint that is followed.
-pub fn followed(program: &InMemory) -> Option<String> {
-    let (endpoints, followed) = program.upstream.status();
-    let endpoint = endpoints.iter().find(|endpoint| Some(endpoint.id) == followed)?;
-    Some(endpoint.name.to_string())
-}
-
-pub fn health(program: &InMemory, at: usize) -> Health {
-    program.upstream.status().0[at].health
-}
-
-/// Asks until it is noticed that the first node answers again: ten seconds at the most.
-pub async fn first_is_back(program: &InMemory) {
-    let begun = Instant::now();
-    while health(program, 0) != Health::Closed {
-        // Forwarded calls go to the primary, which is another by now; content is asked of the first in order.
-        program.ask(BALANCE, somebody()).await;
-        program
-            .ask(BLOCK_BY_HASH, json!([format!("0x{:064x}", begun.elapsed().as_millis() + 1), true]))
-            .await;
-        time::sleep(Duration::from_millis(100)).await;
-        assert!(begun.elapsed() < Duration::from_secs(10), "it is not noticed that the node is back");
-    }
-}
 
 #[tokio::test(start_paused = true)]
 async fn what_one_does_not_answer_another_does() {

@@ -4,33 +4,21 @@ use std::{sync::Arc, time::Duration};
 
 use holdfast::{
     config::Config,
-    devchain::{DevChain, Fault, Lie, RecordedCall},
-    upstream::{EndpointConfig, EndpointParts, Health, IdentityState, RateConfig},
+    devchain::{DevChain, Fault, Lie},
+    upstream::{EndpointConfig, EndpointParts, Health, RateConfig},
 };
 use serde_json::{Value, json};
 use tokio::time::{self, Instant};
 
-use crate::{
-    support::{
-        in_memory::{self, InMemory},
-        method::{BALANCE, BLOCK_BY_HASH, BLOCK_BY_NUMBER, FILTER_CHANGES, RECEIPT},
-        upstream,
-    },
-    upstream::pool::{followed, hash, health, in_order, introduced, somebody, truth, twins},
+use crate::support::{
+    in_memory,
+    method::{BALANCE, BLOCK_BY_HASH, BLOCK_BY_NUMBER, FILTER_CHANGES, RECEIPT},
+    nodes::{followed, hash, head, heads, health, in_order, introduced, is_known, somebody, truth, twins},
+    upstream,
 };
 
 const FIRST: Option<&str> = Some("devchain 0");
 const SECOND: Option<&str> = Some("devchain 1");
-
-/// How often a node was asked for its head.
-fn heads(chain: &DevChain) -> usize {
-    let is_head = |call: &&RecordedCall| call.method == BLOCK_BY_NUMBER && call.params.contains("latest");
-    chain.calls().iter().filter(is_head).count()
-}
-
-async fn head(program: &InMemory) -> Value {
-    program.ask("eth_blockNumber", json!([])).await
-}
 
 fn parts(chains: &[(&str, &DevChain)], config: &Config) -> Vec<EndpointParts> {
     let part = |(at, (name, chain)): (usize, &(&str, &DevChain))| {
@@ -38,10 +26,6 @@ fn parts(chains: &[(&str, &DevChain)], config: &Config) -> Vec<EndpointParts> {
         in_memory::endpoint(chain, name, endpoint.unwrap_or_else(|| EndpointConfig::at("")))
     };
     chains.iter().enumerate().map(part).collect()
-}
-
-fn is_known(program: &InMemory, at: usize) -> bool {
-    matches!(program.upstream.status().0[at].identity, Some(IdentityState::Known(_)))
 }
 
 // ## Who is followed

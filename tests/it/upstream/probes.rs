@@ -10,22 +10,12 @@ use holdfast::{
 use serde_json::json;
 use tokio::time::{self, Instant};
 
-use crate::{
-    support::{
-        in_memory::{self, InMemory},
-        method::{BALANCE, BLOCK_BY_NUMBER, CHAIN_ID},
-        upstream,
-    },
-    upstream::pool::{followed, in_order, introduced, somebody, twins},
+use crate::support::{
+    in_memory,
+    method::{BALANCE, BLOCK_BY_NUMBER, CHAIN_ID},
+    nodes::{followed, health, in_order, introduced, is_known, somebody, twins},
+    upstream,
 };
-
-fn health(program: &InMemory, at: usize) -> Health {
-    program.upstream.status().0[at].health
-}
-
-fn is_known(program: &InMemory, at: usize) -> bool {
-    matches!(program.upstream.status().0[at].identity, Some(IdentityState::Known(_)))
-}
 
 /// As it is without saying: an attempt has 25 s, a call 30.
 fn unhurried() -> Config {

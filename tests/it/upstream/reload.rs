@@ -13,24 +13,18 @@ use std::{
 use holdfast::{devchain::Fault, http::KeyHash};
 use serde_json::{Value, json};
 
-use crate::{
-    ops::reload::{reload, reread},
-    support::{
-        authority::{Authority, Pair},
-        client::Raw,
-        eventually,
-        method::BALANCE,
-        process,
-        program::file,
-        upstream,
-    },
+use crate::support::{
+    authority::{Authority, Pair},
+    client::Raw,
+    eventually,
+    method::BALANCE,
+    nodes::somebody,
+    process::{self, reload, reread},
+    program::file,
+    upstream,
 };
 
 const KEYS: [&str; 2] = ["hf_ONE", "hf_TWO"];
-
-fn somebody() -> Value {
-    json!([format!("0x{}", "11".repeat(20)), "latest"])
-}
 
 fn node() -> upstream::Builder {
     upstream::devchain().config(|config| config.chain_id = 5).blocks(5, 2)

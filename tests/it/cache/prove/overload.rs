@@ -23,6 +23,7 @@ use crate::support::{
     eventually,
     in_memory::{self, InMemory},
     method::{BLOCK_BY_HASH, RECEIPTS},
+    nodes::hash,
     upstream,
 };
 
@@ -128,10 +129,6 @@ impl World {
     fn overdue(&self, reason: &str) -> u64 {
         self.program.metric(&format!(r#"checks_overdue_total{{reason="{reason}"}}"#))
     }
-}
-
-fn hash(chain: &DevChain, number: u64) -> String {
-    format!("{:#x}", chain.hash_at(number).unwrap())
 }
 
 #[tokio::test]

@@ -1,0 +1,107 @@
+//! Development nodes behind a program in memory: pairs of them, their own answers, their state as the program sees it.
+
+use std::time::Duration;
+
+use holdfast::{
+    config::Config,
+    devchain::{DevChain, Recorded},
+    upstream::{EndpointConfig, Health, IdentityState},
+};
+use serde_json::{Value, json};
+use tokio::time::{self, Instant};
+
+use super::{
+    in_memory::InMemory,
+    method::{BALANCE, BLOCK_BY_HASH, BLOCK_BY_NUMBER},
+    upstream,
+};
+
+/// Two nodes of one chain: they stay equal as long as both mine the same.
+pub fn twins() -> (DevChain, DevChain) {
+    let node = || upstream::devchain().config(|config| config.chain_id = 1).blocks(120, 3).chain();
+    (node(), node())
+}
+
+/// Configuration of two endpoints, the first preferred to the second.
+pub fn in_order() -> Config {
+    let mut config = Config::default();
+    config.upstream.timeout = Duration::from_secs(2);
+    config.upstream.endpoints =
+        (0..2).map(|priority| EndpointConfig { priority, ..EndpointConfig::at("") }).collect();
+    config
+}
+
+/// A number or hash as JSON-RPC writes it.
+pub fn hex(value: impl std::fmt::LowerHex) -> String {
+    format!("{value:#x}")
+}
+
+/// The canonical hash at `number`.
+pub fn hash(chain: &DevChain, number: u64) -> String {
+    hex(chain.hash_at(number).unwrap())
+}
+
+/// The node's own answer of this moment.
+pub fn truth(chain: &DevChain, method: &str, params: &Value) -> Value {
+    serde_json::from_slice(&chain.answer(method, params).unwrap()).unwrap()
+}
+
+/// Parameters of `eth_getBalance`: a call that is forwarded every time.
+pub fn somebody() -> Value {
+    json!([format!("0x{}", "11".repeat(20)), "latest"])
+}
+
+/// Asks the program for the number of its head.
+pub async fn head(program: &InMemory) -> Value {
+    program.ask("eth_blockNumber", json!([])).await
+}
+
+/// Number of calls for its head that a node has received.
+pub fn heads(chain: &DevChain) -> usize {
+    let is_head = |call: &&Recorded| call.method == BLOCK_BY_NUMBER && call.params.contains("latest");
+    chain.calls().iter().filter(is_head).count()
+}
+
+/// Waits until the identity of every endpoint is settled.
+pub async fn introduced(program: &InMemory) {
+    head(program).await;
+    while program
+        .upstream
+        .status()
+        .0
+        .iter()
+        .any(|endpoint| matches!(endpoint.identity, Some(IdentityState::Unknown(_))))
+    {
+        time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Returns whether the endpoint has shown which chain it serves.
+pub fn is_known(program: &InMemory, at: usize) -> bool {
+    matches!(program.upstream.status().0[at].identity, Some(IdentityState::Known(_)))
+}
+
+/// Name of the primary endpoint.
+pub fn followed(program: &InMemory) -> Option<String> {
+    let (endpoints, followed) = program.upstream.status();
+    let endpoint = endpoints.iter().find(|endpoint| Some(endpoint.id) == followed)?;
+    Some(endpoint.name.to_string())
+}
+
+pub fn health(program: &InMemory, at: usize) -> Health {
+    program.upstream.status().0[at].health
+}
+
+/// Calls the program until the first endpoint is healthy again, for at most ten seconds.
+pub async fn first_is_back(program: &InMemory) {
+    let begun = Instant::now();
+    while health(program, 0) != Health::Closed {
+        // Forwarded calls go to the primary, which is another by now; content is asked of the first in order.
+        program.ask(BALANCE, somebody()).await;
+        program
+            .ask(BLOCK_BY_HASH, json!([format!("0x{:064x}", begun.elapsed().as_millis() + 1), true]))
+            .await;
+        time::sleep(Duration::from_millis(100)).await;
+        assert!(begun.elapsed() < Duration::from_secs(10), "the endpoint stays unhealthy");
+    }
+}

@@ -1,0 +1,96 @@
+//! The directory of the disk tier: its lock, its files, the chain that it belongs to.
+
+use std::{fs, path::Path};
+
+use bytesize::ByteSize;
+use holdfast::cache::{
+    DiskError,
+    tier::{Part, Tier},
+};
+
+use super::{CHAIN, Directory, OTHER, content::Content, found, open, put_both};
+
+#[tokio::test]
+async fn the_chain_that_was_followed_is_remembered() {
+    let directory = Directory::new();
+    let disk = directory.open(ByteSize::mib(1));
+    assert_eq!(disk.last_chain().await.unwrap(), None);
+    disk.follow(Some(OTHER)).await.unwrap();
+    disk.follow(Some(CHAIN)).await.unwrap();
+    drop(disk);
+    assert_eq!(directory.open(ByteSize::mib(1)).last_chain().await.unwrap(), Some(CHAIN));
+    fs::write(directory.0.join("chain"), "mainnet").unwrap();
+    let disk = directory.open(ByteSize::mib(1));
+    assert_eq!(disk.last_chain().await.unwrap(), None, "what is damaged is no chain");
+    disk.follow(Some(CHAIN)).await.unwrap();
+    assert_eq!(disk.last_chain().await.unwrap(), Some(CHAIN));
+}
+
+#[tokio::test]
+async fn a_second_one_is_told_that_the_directory_is_in_use_and_the_first_goes_on() {
+    let directory = Directory::new();
+    let first = directory.open(ByteSize::mib(1));
+    let second = open(&directory.0, ByteSize::mib(1)).unwrap_err();
+    assert!(matches!(second, DiskError::InUse(_)), "{second:?}");
+    let message = second.to_string();
+    assert!(message.contains(directory.0.to_str().unwrap()), "{message}");
+    assert!(message.contains("cache.disk.path"), "says what to do: {message}");
+    put_both(&first, CHAIN, &Content::new(1)).await;
+    assert!(found(&first, CHAIN, Part::Block, &Content::new(1)).await);
+    drop(first);
+    directory.open(ByteSize::mib(1));
+}
+
+#[test]
+fn a_file_in_its_place_is_told_from_a_directory_that_cannot_be_made() {
+    let directory = Directory::new();
+    let file = directory.0.join("file");
+    fs::write(&file, "").unwrap();
+    let error = open(&file, ByteSize::mib(1)).unwrap_err();
+    assert!(matches!(error, DiskError::NotADirectory(_)), "{error}");
+    let error = open(&file.join("below"), ByteSize::mib(1)).unwrap_err();
+    assert!(matches!(error, DiskError::NotADirectory(_)), "{error}");
+    let error = open(Path::new("/proc/nowhere"), ByteSize::mib(1)).unwrap_err();
+    assert!(matches!(error, DiskError::CannotBeMade { .. }), "{error}");
+    let deep = directory.0.join("as/deep/as/it/goes");
+    open(&deep, ByteSize::mib(1)).unwrap();
+}
+
+#[tokio::test]
+async fn a_folder_renamed_by_hand_never_answers_for_another_chain() {
+    let directory = Directory::new();
+    let content = Content::new(7);
+    let disk = directory.open(ByteSize::mib(1));
+    put_both(&disk, CHAIN, &content).await;
+    disk.note_finalized(CHAIN, content.number, content.hash).await.unwrap();
+    drop(disk);
+    let folder = |chain| directory.folder(chain);
+    fs::rename(folder(CHAIN), folder(OTHER)).unwrap();
+
+    let disk = directory.open(ByteSize::mib(1));
+    for part in Part::ALL {
+        assert!(!found(&disk, OTHER, part, &content).await);
+    }
+    assert_eq!(disk.hash_at(OTHER, content.number).await.unwrap(), None);
+    assert_eq!(disk.place_of(OTHER, content.transactions[0]).await.unwrap(), None);
+    assert_eq!(disk.finalized(OTHER).await.unwrap(), None);
+    let before = directory.bytes();
+    put_both(&disk, OTHER, &content).await;
+    assert!(found(&disk, OTHER, Part::Block, &content).await);
+    assert!(directory.bytes() > before, "what is not ours was not written over");
+    assert_eq!(disk.usage().bytes, Some(directory.bytes()));
+    drop(disk);
+
+    fs::rename(folder(OTHER), folder(CHAIN)).unwrap();
+    let disk = directory.open(ByteSize::mib(1));
+    assert!(found(&disk, CHAIN, Part::Block, &content).await, "left alone, it is there again");
+}
+
+#[test]
+fn a_pipe_in_the_place_of_the_lock_is_not_waited_for() {
+    let directory = Directory::new();
+    let made = std::process::Command::new("mkfifo").arg(directory.0.join("lock")).status().unwrap();
+    assert!(made.success());
+    let error = open(&directory.0, ByteSize::mib(1)).unwrap_err().to_string();
+    assert!(error.contains("no ordinary file"), "{error}");
+}
