@@ -5,5 +5,7 @@ mod entity;
 mod equal;
 mod gzip;
 mod memory;
+mod mismatches;
 mod prove;
+mod single_flight;
 mod verify;

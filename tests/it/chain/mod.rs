@@ -1,6 +1,11 @@
 //! Answers follow the canonical chain: absence, reorgs, lag, finality, writes.
 
+mod absence;
 mod anvil;
 mod canonicity;
+mod finality;
 mod follow;
-mod regressions;
+mod lag;
+mod reorgs;
+mod tags;
+mod writes;

@@ -10,6 +10,7 @@ pub mod mounted;
 pub mod mutate;
 pub mod nodes;
 pub mod offers;
+pub mod one_node;
 pub mod process;
 pub mod program;
 pub mod proxy;

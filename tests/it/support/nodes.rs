@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use holdfast::{
     config::Config,
-    devchain::{DevChain, Recorded},
+    devchain::{DevChain, RecordedCall},
     upstream::{EndpointConfig, Health, IdentityState},
 };
 use serde_json::{Value, json};
@@ -58,7 +58,7 @@ pub async fn head(program: &InMemory) -> Value {
 
 /// Number of calls for its head that a node has received.
 pub fn heads(chain: &DevChain) -> usize {
-    let is_head = |call: &&Recorded| call.method == BLOCK_BY_NUMBER && call.params.contains("latest");
+    let is_head = |call: &&RecordedCall| call.method == BLOCK_BY_NUMBER && call.params.contains("latest");
     chain.calls().iter().filter(is_head).count()
 }
 

@@ -56,7 +56,7 @@ pub async fn start_with(
         config.upstream.endpoints = vec![EndpointConfig::at(node.url())];
         on_disk(directory)(&mut config);
         configure(&mut config);
-        match App::start(config).await {
+        match App::builder().config(config).start().await {
             Ok(app) => {
                 if ready {
                     app.ready().await;

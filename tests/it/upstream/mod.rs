@@ -5,6 +5,7 @@ mod error_answers;
 mod faults;
 mod filters;
 mod hedge;
+mod identity;
 mod matrix;
 mod pool;
 mod primary;

@@ -1,0 +1,145 @@
+//! Null answers and pruned history: an absence ends with the head at which the node reported it.
+
+use std::time::Duration;
+
+use holdfast::{
+    config::Config,
+    devchain::{Fault, Pruned},
+};
+use serde_json::{Value, json};
+use tokio::time;
+
+use crate::support::{
+    in_memory,
+    method::{
+        BLOCK_BY_HASH, BLOCK_BY_NUMBER, RECEIPT, TRANSACTION, TRANSACTION_AT_HASH, TRANSACTION_AT_NUMBER,
+    },
+    nodes::hex,
+    one_node::{SOON, STALE, agrees, all_agree, setting},
+    upstream,
+};
+
+#[tokio::test(start_paused = true)]
+async fn a_null_receipt_does_not_outlive_the_mining_of_its_transaction() {
+    for config in [Config::default(), in_memory::consistent()] {
+        let chain = upstream::devchain().blocks(10, 3).chain();
+        let program = in_memory::program(&chain, &config);
+        program.ask("eth_blockNumber", json!([])).await;
+        let hash = chain.submit(chain.generate(1).remove(0)).map(hex).unwrap();
+        for _ in 0..20 {
+            assert_eq!(agrees(&program, &chain, RECEIPT, json!([hash])).await, Value::Null);
+            time::sleep(SOON).await;
+        }
+        chain.mine(0);
+        time::sleep(STALE).await;
+        assert!(agrees(&program, &chain, RECEIPT, json!([hash])).await.is_object());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_null_receipt_ends_with_the_head_it_was_seen_at() {
+    let (chain, program) = setting();
+    program.ask("eth_blockNumber", json!([])).await;
+    let hash = chain.submit(chain.generate(1).remove(0)).map(hex).unwrap();
+    time::sleep(STALE - SOON).await;
+    assert_eq!(program.ask(RECEIPT, json!([hash])).await, Value::Null);
+    chain.mine(0);
+    time::sleep(SOON * 2).await;
+    // The null is younger than it may be, but the head that is seen now is another.
+    assert!(agrees(&program, &chain, RECEIPT, json!([hash])).await.is_object());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pending_transaction_is_never_remembered() {
+    let (chain, program) = setting();
+    program.ask("eth_blockNumber", json!([])).await;
+    let hash = chain.submit(chain.generate(1).remove(0)).map(hex).unwrap();
+    assert_eq!(agrees(&program, &chain, TRANSACTION, json!([hash])).await["blockHash"], Value::Null);
+    chain.mine(0);
+    // No time has passed at all.
+    assert!(agrees(&program, &chain, TRANSACTION, json!([hash])).await["blockHash"].is_string());
+    assert!(agrees(&program, &chain, RECEIPT, json!([hash])).await.is_object());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_number_above_the_head_is_null_until_it_is_mined() {
+    let (chain, program) = setting();
+    let next = hex(chain.head().number + 1);
+    for params in [json!([next, true]), json!([next, false])] {
+        assert_eq!(agrees(&program, &chain, BLOCK_BY_NUMBER, params).await, Value::Null);
+    }
+    assert_eq!(agrees(&program, &chain, TRANSACTION_AT_NUMBER, json!([next, "0x0"])).await, Value::Null);
+    chain.mine(3);
+    time::sleep(STALE).await;
+    all_agree(&program, &chain, chain.head().number).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_index_past_the_end_is_null_and_not_for_longer_than_the_block() {
+    let (chain, program) = setting();
+    let (head, hash) = (chain.head().number, hex(chain.head().hash));
+    // Before the block is held, and after.
+    for held in [false, true] {
+        if held {
+            agrees(&program, &chain, BLOCK_BY_HASH, json!([hash, true])).await;
+            chain.clear_calls();
+        }
+        for index in [json!(3), json!("0x3"), json!("0xffffffffffffffff")] {
+            for (method, place) in
+                [(TRANSACTION_AT_HASH, json!(hash)), (TRANSACTION_AT_NUMBER, json!(hex(head)))]
+            {
+                assert_eq!(program.ask(method, json!([place, index])).await, Value::Null);
+            }
+            assert_eq!(program.ask(TRANSACTION_AT_NUMBER, json!(["latest", index])).await, Value::Null);
+        }
+    }
+    assert_eq!(chain.calls_total(), 0);
+    // At a number that is not there yet, and at one whose block is replaced by a longer one.
+    let future = json!([hex(head + 1), "0x4"]);
+    assert_eq!(agrees(&program, &chain, TRANSACTION_AT_NUMBER, future.clone()).await, Value::Null);
+    chain.reorg_with(1, vec![chain.generate(6), Vec::new()]);
+    let more = chain.generate(6);
+    chain.reorg_with(1, vec![more]);
+    time::sleep(STALE).await;
+    assert!(agrees(&program, &chain, TRANSACTION_AT_NUMBER, json!([hex(head), "0x4"])).await.is_object());
+    assert!(agrees(&program, &chain, TRANSACTION_AT_NUMBER, future).await.is_object());
+}
+
+/// Content may be joined whenever it was asked for; that there is none may not.
+#[tokio::test(start_paused = true)]
+async fn a_null_by_hash_that_is_under_way_is_not_handed_to_those_who_come_later() {
+    let chain = upstream::devchain().blocks(3, 1).chain();
+    let program = in_memory::program(&chain, &Config::default());
+    assert_eq!(program.call("eth_gasPrice", json!([])).await.0, 200);
+    let hidden = format!("{:#x}", chain.head().hash);
+    chain.lag(1);
+    chain.fail(Fault::Delay(Duration::from_secs(5))).on("eth_getBlockByHash").once();
+    let early = {
+        let (program, hidden) = (program.clone(), hidden.clone());
+        tokio::spawn(async move { program.call("eth_getBlockByHash", json!([hidden, true])).await })
+    };
+    time::sleep(Duration::from_secs(3)).await;
+    chain.lag(0);
+    let (_, late) = program.call("eth_getBlockByHash", json!([hidden, true])).await;
+    assert_eq!(late["result"]["hash"], hidden);
+    assert_eq!(early.await.unwrap().1["result"], Value::Null);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pruned_history_is_still_served_and_its_absence_not_kept() {
+    for pruned in [Pruned::Null, Pruned::Error4444] {
+        let (chain, program) = setting();
+        program.ask("eth_blockNumber", json!([])).await;
+        let (held, other) = (hex(chain.hash_at(3).unwrap()), hex(chain.hash_at(2).unwrap()));
+        let block = agrees(&program, &chain, BLOCK_BY_HASH, json!([held, true])).await;
+        chain.prune_below(5, pruned);
+        assert_eq!(program.ask(BLOCK_BY_HASH, json!([held, true])).await, block);
+        let (_, reply) = program.call(BLOCK_BY_HASH, json!([other, true])).await;
+        match pruned {
+            Pruned::Null => assert_eq!(reply["result"], Value::Null),
+            Pruned::Error4444 => assert_eq!(reply["error"]["code"], 4444),
+        }
+        chain.prune_below(0, pruned);
+        assert!(agrees(&program, &chain, BLOCK_BY_HASH, json!([other, true])).await.is_object());
+    }
+}

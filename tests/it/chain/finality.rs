@@ -1,0 +1,108 @@
+//! Finality: an alarm when a finalized block changes, and updates that wait for proof that it did not.
+
+use std::time::Duration;
+
+use holdfast::{config::Config, devchain::Fault};
+use serde_json::json;
+use tokio::time;
+
+use crate::support::{
+    in_memory,
+    method::{BLOCK_BY_HASH, BLOCK_BY_NUMBER},
+    nodes::hex,
+    one_node::{STALE, agrees, all_agree},
+    upstream,
+};
+
+#[tokio::test(start_paused = true)]
+async fn a_finalized_block_that_changes_is_an_alarm_and_costs_canonicity_not_content() {
+    // The same number with another hash; a higher one on another branch.
+    for advance in [0, 4] {
+        let chain = upstream::devchain().blocks(40, 3).chain();
+        let program = in_memory::program(&chain, &Config::default());
+        chain.set_finalized(30);
+        agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["finalized", false])).await;
+        all_agree(&program, &chain, 30).await;
+        all_agree(&program, &chain, 25).await;
+        let old = hex(chain.hash_at(30).unwrap());
+        let content = program.ask(BLOCK_BY_HASH, json!([old, true])).await;
+        // What no chain should do.
+        chain.reorg(15, 20);
+        chain.set_finalized(30 + advance);
+        time::sleep(STALE).await;
+        agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["finalized", false])).await;
+        assert_eq!(program.metric("finality_alarms_total"), 1);
+        for number in [24, 25, 26, 30, 31, 44] {
+            all_agree(&program, &chain, number).await;
+        }
+        chain.clear_calls();
+        assert_eq!(program.ask(BLOCK_BY_HASH, json!([old, true])).await, content);
+        assert_eq!(chain.calls_total(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_higher_is_final_before_it_is_known_whether_what_was_final_stands() {
+    let unsure = [
+        Fault::Error { code: -32603, message: "internal error".to_owned() },
+        Fault::Status(500),
+        Fault::Hang,
+    ];
+    for fault in unsure {
+        let chain = upstream::devchain().blocks(40, 3).chain();
+        let program = in_memory::program(&chain, &Config::default());
+        chain.set_finalized(30);
+        agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["finalized", false])).await;
+        all_agree(&program, &chain, 30).await;
+        all_agree(&program, &chain, 25).await;
+        // What no chain should do; and what is new is too far away to link to what is known.
+        chain.reorg(15, 600);
+        chain.set_finalized(600);
+        chain.fail(fault.clone()).on(r#"eth_getBlockByNumber["0x1e"*"#).always();
+        for _ in 0..3 {
+            time::sleep(STALE).await;
+            // A head that does not link is not accepted before the finalized block was shown.
+            let (_, reply) = program.call(BLOCK_BY_NUMBER, json!(["latest", false])).await;
+            assert!(reply["error"].is_object(), "{reply}");
+            agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["finalized", false])).await;
+        }
+        chain.clear_faults();
+        // Until the one that hangs is given up.
+        time::sleep(Duration::from_secs(30)).await;
+        agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", false])).await;
+        agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["finalized", false])).await;
+        for number in [25, 30, 599, 600] {
+            all_agree(&program, &chain, number).await;
+        }
+        assert_eq!(program.metric("finality_alarms_total"), 1, "{fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_held_back_is_asked_for_again_before_long() {
+    let chain = upstream::devchain().blocks(40, 1).chain();
+    let program = in_memory::program(&chain, &Config::default());
+    chain.set_finalized(30);
+    agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["finalized", false])).await;
+    chain.mine_many(60, 0);
+    chain.set_finalized(80);
+    chain.fail(Fault::Status(500)).on(r#"eth_getBlockByNumber["0x1e"*"#).always();
+    time::sleep(Duration::from_secs(61)).await;
+    let head = async || agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", false])).await;
+    for _ in 0..4 {
+        head().await;
+        time::sleep(STALE).await;
+    }
+    let asked = chain.calls().iter().filter(|call| call.params.contains("0x1e")).count();
+    assert_eq!(asked, 1, "not with every head");
+    chain.clear_faults();
+    for _ in 0..12 {
+        head().await;
+        time::sleep(STALE).await;
+    }
+    all_agree(&program, &chain, 70).await;
+    time::sleep(STALE).await;
+    chain.clear_calls();
+    all_agree(&program, &chain, 70).await;
+    assert_eq!(chain.calls_total(), 0, "it is final");
+}

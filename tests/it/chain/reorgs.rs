@@ -1,0 +1,279 @@
+//! Reorgs: moved and dropped transactions, orphaned blocks, fetches in flight.
+
+use std::time::Duration;
+
+use holdfast::{
+    config::Config,
+    devchain::{self, DevChain, Fault},
+};
+use serde_json::{Value, json};
+use tokio::time;
+
+use crate::support::{
+    in_memory::{self, InMemory},
+    method::{
+        BLOCK_BY_HASH, BLOCK_BY_NUMBER, RECEIPT, RECEIPTS, SEND, TRANSACTION, TRANSACTION_AT_HASH,
+        TRANSACTION_AT_NUMBER,
+    },
+    nodes::hex,
+    one_node::{SOON, STALE, agrees, all_agree, block, raw, setting, tx_hash},
+    upstream,
+};
+
+#[tokio::test(start_paused = true)]
+async fn a_transaction_that_moves_is_found_where_it_is() {
+    let (chain, program) = setting();
+    let head = chain.head().number;
+    let (below, top) = (block(&chain, head - 1), block(&chain, head));
+    let branches = [
+        // All to the lower of the two, and back; to a higher one than before; into another order.
+        vec![[below.clone(), top.clone()].concat(), Vec::new(), Vec::new()],
+        vec![below.clone(), top.clone(), Vec::new()],
+        vec![Vec::new(), below.clone(), top.clone(), Vec::new()],
+        vec![top.iter().rev().cloned().collect(), below.clone()],
+    ];
+    let mut depth = 2;
+    for branch in branches {
+        for number in head - 1..=chain.head().number {
+            all_agree(&program, &chain, number).await;
+        }
+        let length = branch.len() as u64;
+        chain.reorg_with(depth, branch);
+        depth = length;
+        time::sleep(STALE).await;
+        for transaction in below.iter().chain(&top) {
+            agrees(&program, &chain, RECEIPT, json!([tx_hash(transaction)])).await;
+            agrees(&program, &chain, TRANSACTION, json!([tx_hash(transaction)])).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transaction_that_left_the_chain_is_gone() {
+    let (chain, program) = setting();
+    let dropped = block(&chain, chain.head().number);
+    all_agree(&program, &chain, chain.head().number).await;
+    chain.reorg_with(1, vec![Vec::new(), Vec::new()]);
+    time::sleep(STALE).await;
+    for transaction in &dropped {
+        assert_eq!(agrees(&program, &chain, RECEIPT, json!([tx_hash(transaction)])).await, Value::Null);
+        assert_eq!(agrees(&program, &chain, TRANSACTION, json!([tx_hash(transaction)])).await, Value::Null);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reorganisation_is_seen_through_the_head_alone() {
+    let (chain, program) = setting();
+    let head = chain.head().number;
+    for number in [head, head - 1, head - 2] {
+        all_agree(&program, &chain, number).await;
+    }
+    let left = chain.head();
+    chain.reorg(2, 3);
+    time::sleep(STALE).await;
+    // Nothing but the new head is asked for; from here on the view is fresh.
+    agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", false])).await;
+    for number in head - 2..=head + 1 {
+        all_agree(&program, &chain, number).await;
+    }
+    // What was left is still content, and nobody needs to be asked for it.
+    chain.clear_calls();
+    let orphan = program.ask(BLOCK_BY_HASH, json!([hex(left.hash), true])).await;
+    assert_eq!(orphan["number"], hex(left.number));
+    assert_eq!(chain.calls_total(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lower_head_of_another_branch_is_taken_at_once() {
+    let (chain, program) = setting();
+    let head = chain.head().number;
+    all_agree(&program, &chain, head).await;
+    all_agree(&program, &chain, head - 1).await;
+    chain.reorg(2, 1);
+    time::sleep(STALE).await;
+    assert_eq!(program.ask("eth_blockNumber", json!([])).await, hex(head - 1));
+    all_agree(&program, &chain, head - 1).await;
+    assert_eq!(program.ask(BLOCK_BY_NUMBER, json!([hex(head), true])).await, Value::Null);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_side_block_asked_by_hash_moves_nothing() {
+    for side_first in [true, false] {
+        let (chain, program) = setting();
+        let head = chain.head().number;
+        let number = head - 1;
+        let moved = [block(&chain, number), block(&chain, head)].concat();
+        let side = hex(chain.build_on(chain.hash_at(number - 1).unwrap(), moved));
+        program.ask("eth_blockNumber", json!([])).await;
+        if !side_first {
+            all_agree(&program, &chain, number).await;
+            all_agree(&program, &chain, head).await;
+        }
+        for full in [true, false] {
+            agrees(&program, &chain, BLOCK_BY_HASH, json!([side, full])).await;
+        }
+        agrees(&program, &chain, TRANSACTION_AT_HASH, json!([side, "0x1"])).await;
+        agrees(&program, &chain, RECEIPTS, json!([{ "blockHash": side }])).await;
+        all_agree(&program, &chain, number).await;
+        all_agree(&program, &chain, head).await;
+        time::sleep(STALE).await;
+        all_agree(&program, &chain, number).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fetch_in_flight_across_a_reorganisation_is_not_believed() {
+    // Answered with what was true before, or with what is true after.
+    let waits: [fn(Duration) -> Fault; 2] = [Fault::Delay, Fault::Queue];
+    for wait in waits {
+        for method in [RECEIPT, TRANSACTION, BLOCK_BY_NUMBER, TRANSACTION_AT_NUMBER] {
+            let (chain, program) = setting();
+            let number = chain.head().number - 1;
+            let moved = block(&chain, number);
+            let hash = tx_hash(&moved[0]);
+            let params = match method {
+                BLOCK_BY_NUMBER => json!([hex(number), true]),
+                TRANSACTION_AT_NUMBER => json!([hex(number), "0x0"]),
+                _ => json!([hash]),
+            };
+            program.ask("eth_blockNumber", json!([])).await;
+            chain.fail(wait(Duration::from_millis(600))).on(method).once();
+            let fetch = tokio::spawn({
+                let (program, params) = (program.clone(), params.clone());
+                async move { program.ask(method, params).await }
+            });
+            time::sleep(SOON).await;
+            chain.reorg_with(2, vec![Vec::new(), Vec::new(), moved]);
+            // Somebody else learns of it while the fetch is under way, in one of two ways.
+            time::sleep(Duration::from_millis(400)).await;
+            program.ask(SEND, json!([raw(&chain.generate(1)[0])])).await;
+            agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", false])).await;
+            fetch.await.unwrap();
+            for _ in 0..3 {
+                agrees(&program, &chain, method, params.clone()).await;
+                agrees(&program, &chain, TRANSACTION, json!([hash])).await;
+                agrees(&program, &chain, RECEIPT, json!([hash])).await;
+                agrees(&program, &chain, BLOCK_BY_NUMBER, json!([hex(number), false])).await;
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fetch_in_flight_while_the_view_moves_on_is_not_believed() {
+    let waits: [fn(Duration) -> Fault; 2] = [Fault::Delay, Fault::Queue];
+    for wait in waits {
+        for method in [RECEIPT, TRANSACTION] {
+            let (chain, program) = setting();
+            let moved = block(&chain, chain.head().number - 1);
+            let hash = tx_hash(&moved[0]);
+            program.ask("eth_blockNumber", json!([])).await;
+            time::sleep(Duration::from_millis(900)).await;
+            chain.fail(wait(Duration::from_millis(600))).on(method).once();
+            let fetch = tokio::spawn({
+                let (program, hash) = (program.clone(), hash.clone());
+                async move { program.ask(method, json!([hash])).await }
+            });
+            time::sleep(SOON).await;
+            chain.reorg_with(2, vec![Vec::new(), Vec::new(), moved]);
+            time::sleep(SOON * 2).await;
+            // No write: the view grows stale by itself, and is refreshed to the new branch.
+            agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", false])).await;
+            fetch.await.unwrap();
+            agrees(&program, &chain, TRANSACTION, json!([hash])).await;
+            agrees(&program, &chain, RECEIPT, json!([hash])).await;
+        }
+    }
+}
+
+/// The view never saw the branch that was left, so no reorganisation is noticed; but it has shown a head, and
+/// what was sent before that head was seen may be about another branch.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_was_asked_for_before_the_head_was_shown_is_not_joined() {
+    let chain = upstream::devchain().chain();
+    let mut config = Config::default();
+    config.chain.max_staleness = Duration::from_millis(10);
+    let program = in_memory::program(&chain, &config);
+    program.ask("eth_blockNumber", json!([])).await;
+    time::sleep(Duration::from_millis(11)).await;
+    let block = chain.mine(2);
+    let transaction = hex(chain.transactions_of(block.hash)[0]);
+    chain.fail(Fault::Delay(Duration::from_millis(20))).on(TRANSACTION).once();
+    let early = {
+        let (program, params) = (program.clone(), json!([transaction]));
+        tokio::spawn(async move { program.ask(TRANSACTION, params).await })
+    };
+    time::sleep(Duration::from_millis(1)).await;
+    chain.reorg(1, 1);
+    assert_eq!(program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await["hash"], hex(chain.head().hash));
+    let late = program.ask(TRANSACTION, json!([transaction])).await;
+    let truth: Value =
+        serde_json::from_slice(&chain.answer(TRANSACTION, json!([transaction])).unwrap()).unwrap();
+    assert_eq!(late, truth);
+    early.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proxy_that_slept_until_finality_passed_a_reorganisation_wakes_up_right() {
+    // The window can be linked to what is there on waking, or it cannot.
+    for blocks in [20, 200] {
+        for linked in [true, false] {
+            let (chain, program) = setting();
+            let number = chain.head().number - if linked { 1 } else { 3 };
+            let transactions = block(&chain, number);
+            program.ask("eth_blockNumber", json!([])).await;
+            all_agree(&program, &chain, number).await;
+            let depth = chain.head().number - number + 1;
+            chain.reorg_with(depth, vec![chain.generate(2), transactions.clone()]);
+            chain.mine_many(blocks, 1);
+            assert!(chain.finalized().unwrap() > number + 2);
+            time::sleep(Duration::from_secs(3600)).await;
+            // In one order and in the other.
+            if blocks == 20 {
+                program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
+            }
+            for transaction in &transactions {
+                agrees(&program, &chain, TRANSACTION, json!([tx_hash(transaction)])).await;
+                agrees(&program, &chain, RECEIPT, json!([tx_hash(transaction)])).await;
+            }
+            all_agree(&program, &chain, number).await;
+            all_agree(&program, &chain, number + 1).await;
+            assert_eq!(program.metric("finality_alarms_total"), 0);
+        }
+    }
+}
+
+/// The block that left the chain, known to the program before and after.
+async fn orphan(leave: impl Fn(&DevChain)) -> (DevChain, InMemory, String) {
+    let node = devchain::Config { keep_orphans: false, ..devchain::Config::default() };
+    let chain = DevChain::new(node);
+    chain.mine_many(10, 3);
+    let program = in_memory::program(&chain, &Config::default());
+    let hash = hex(chain.head().hash);
+    agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", true])).await;
+    agrees(&program, &chain, BLOCK_BY_HASH, json!([hash, true])).await;
+    leave(&chain);
+    for _ in 0..4 {
+        time::sleep(Duration::from_secs(8)).await;
+        program.ask("eth_blockNumber", json!([])).await;
+    }
+    (chain, program, hash)
+}
+
+#[tokio::test(start_paused = true)]
+async fn orphans_are_served_by_their_hash() {
+    let ways: [fn(&DevChain); 2] = [
+        |chain| _ = chain.reorg(1, 2),
+        // It is above the head then.
+        |chain| _ = chain.rollback(1),
+    ];
+    for leave in ways {
+        let (chain, program, hash) = orphan(leave).await;
+        chain.clear_calls();
+        for full in [true, false] {
+            assert_eq!(program.ask(BLOCK_BY_HASH, json!([hash, full])).await["hash"], hash);
+        }
+        assert_eq!(program.ask(TRANSACTION_AT_HASH, json!([hash, 2])).await["blockHash"], hash);
+        assert_eq!(chain.calls_total(), 0);
+    }
+}

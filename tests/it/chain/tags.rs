@@ -1,0 +1,74 @@
+//! Tags: one view for a batch, and tags that the node does not know.
+
+use holdfast::{
+    config::Config,
+    devchain::{Fault, TagTarget},
+};
+use serde_json::{Value, json};
+use tokio::time;
+
+use crate::support::{
+    in_memory,
+    method::{BLOCK_BY_HASH, BLOCK_BY_NUMBER, RECEIPTS, TRANSACTION_AT_NUMBER},
+    nodes::hex,
+    one_node::{SOON, STALE},
+    upstream,
+};
+
+#[tokio::test(start_paused = true)]
+async fn the_tags_of_a_batch_mean_one_view() {
+    let chain = upstream::devchain().blocks(10, 3).chain();
+    let mut config = Config::default();
+    // One after the other, so that the chain can move on in between.
+    config.http.batch_concurrency = 1;
+    let program = in_memory::program(&chain, &config);
+    let head = chain.head();
+    program.ask("eth_blockNumber", json!([])).await;
+    chain.fail(Fault::Delay(STALE * 2)).on(BLOCK_BY_HASH).once();
+    let moving = tokio::spawn({
+        let (chain, program) = (chain.clone(), program.clone());
+        async move {
+            time::sleep(SOON).await;
+            chain.mine(5);
+            time::sleep(STALE).await;
+            // Another client sees the new head meanwhile.
+            program.ask("eth_blockNumber", json!([])).await
+        }
+    });
+    let answers = program
+        .batch(&[
+            (BLOCK_BY_NUMBER, json!(["latest", true])),
+            (BLOCK_BY_NUMBER, json!(["latest", false])),
+            ("eth_blockNumber", json!([])),
+            (TRANSACTION_AT_NUMBER, json!(["latest", 1])),
+            ("eth_getBlockTransactionCountByNumber", json!(["latest"])),
+            (RECEIPTS, json!(["latest"])),
+        ])
+        .await;
+    assert_eq!(moving.await.unwrap(), hex(head.number + 1));
+    assert_eq!(answers[0]["hash"], hex(head.hash));
+    assert_eq!(answers[1]["hash"], hex(head.hash));
+    assert_eq!(answers[2], hex(head.number));
+    assert_eq!(answers[3]["blockHash"], hex(head.hash));
+    assert_eq!(answers[4], "0x3");
+    assert_eq!(answers[5][0]["blockHash"], hex(head.hash));
+}
+
+/// A node without finality is asked for it, and not with every call thrice.
+#[tokio::test(start_paused = true)]
+async fn tags_that_a_node_does_not_have_cost_little_more_than_without_a_proxy() {
+    let chain = upstream::devchain().blocks(3, 1).chain();
+    chain.set_finalized(TagTarget::Error);
+    chain.set_safe(TagTarget::Null);
+    let program = in_memory::program(&chain, &Config::default());
+    assert_eq!(program.call("eth_blockNumber", json!([])).await.0, 200);
+    chain.clear_calls();
+    for _ in 0..10 {
+        let (_, reply) = program.call("eth_getBlockByNumber", json!(["finalized", false])).await;
+        assert!(reply["error"].is_object(), "{reply}");
+        let (_, reply) = program.call("eth_getBlockByNumber", json!(["safe", false])).await;
+        assert_eq!(reply["result"], Value::Null, "{reply}");
+    }
+    // Each call is forwarded, and each tag was refreshed once.
+    assert!(chain.count("eth_getBlockByNumber") <= 22, "{}", chain.count("eth_getBlockByNumber"));
+}
