@@ -1,22 +1,25 @@
-//! A module imports only from floors below its own.
+//! The layering of `src`: modules, subfolders and files import only from floors below their own.
+//!
+//! A module draws its floors like `lib.rs`: under the heading `# Floors` of its documentation, in a block of
+//! text, one line for each file or subfolder, the topmost first. `mod` lines, `pub use` and `#[cfg(test)]` code
+//! are no imports, and a re-exported name counts for the file that defines it.
+
+mod code;
+mod graph;
+mod tree;
 
 use std::{collections::BTreeMap, fs, path::Path};
+
+use self::tree::{Tree, drawing};
+
+fn source() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src"))
+}
 
 /// Floors from the bottom up, as the doc of `lib.rs` draws them.
 fn floors() -> BTreeMap<String, usize> {
     let lib = fs::read_to_string(source().join("lib.rs")).unwrap();
-    let drawing: Vec<_> = lib
-        .lines()
-        .skip_while(|line| !line.contains("```text"))
-        .skip(1)
-        .take_while(|line| !line.contains("```"))
-        .filter_map(|line| line.trim_start_matches("//!").split_whitespace().next())
-        .collect();
-    drawing.iter().rev().enumerate().map(|(floor, name)| ((*name).to_owned(), floor)).collect()
-}
-
-fn source() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src"))
+    drawing(&lib).into_iter().rev().zip(0..).collect()
 }
 
 fn files(folder: &Path) -> Vec<std::path::PathBuf> {
@@ -104,4 +107,109 @@ fn the_reader_sees_what_is_imported() {
     let text =
         "use crate::{\n  jsonrpc::{Answer, Call},\n eth::X, // crate::cli\n};\nfn f() -> crate::http::Y {}";
     assert_eq!(imports(text), ["jsonrpc", "eth", "http"]);
+}
+
+#[test]
+fn subfolders_import_from_below() {
+    let tree = Tree::read(source());
+    let imports = tree.imports().len();
+    assert!(imports > 500, "only {imports} imports found: is the reader broken?");
+    let upward = graph::upward(&tree);
+    assert!(upward.is_empty(), "{} imports or drawings are wrong:\n{}", upward.len(), upward.join("\n"));
+}
+
+/// A tree of files in memory.
+fn tree(files: &[(&str, &str)]) -> Tree {
+    Tree::new(files.iter().map(|(file, text)| ((*file).to_owned(), (*text).to_owned())))
+}
+
+/// Imports of a file, as the file that each leads to and the path that names it.
+fn imports_of(tree: &Tree, module: &str) -> Vec<(String, String)> {
+    let imports = tree.imports().into_iter().filter(|import| import.from == module);
+    imports.map(|import| (import.to, import.path)).collect()
+}
+
+#[test]
+fn cycle_through_a_reexport_is_found() {
+    let tree = tree(&[
+        ("lib.rs", "pub mod a;"),
+        ("a/mod.rs", "mod one;\nmod three;\nmod two;\npub use self::{one::One, three::*};"),
+        ("a/one.rs", "use super::two::Two;\npub struct One;"),
+        ("a/two.rs", "use crate::a::{One as First, Three};\npub struct Two;"),
+        ("a/three.rs", "pub struct Three;"),
+    ]);
+    let cycles = graph::cycles(&tree);
+    assert_eq!(
+        cycles,
+        [
+            "2 files import each other: a/one.rs, a/two.rs\n  a/one.rs → a/two.rs: super::two::Two\n  a/two.rs → a/one.rs: crate::a::One"
+        ]
+    );
+}
+
+#[test]
+fn cycle_through_test_code_is_none() {
+    let tree = tree(&[
+        ("a.rs", "mod one;\nmod two;\n#[cfg(test)]\nmod tests;\n#[cfg(test)]\nmod fixture;"),
+        ("a/one.rs", "use super::two::Two;\npub struct One;"),
+        (
+            "a/two.rs",
+            "pub struct Two {\n    #[cfg(test)]\n    one: super::one::One,\n    other: u8,\n}\n\
+             #[cfg(test)]\nuse super::one::{One, Other};\n\
+             #[cfg(test)]\n#[allow(unused)]\npub(crate) fn f<A, B>() -> crate::a::one::One { One {} }\n\
+             #[cfg(test)]\nmod tests {\n    use super::super::one::One;\n    fn f() { let _ = \"}\"; }\n}",
+        ),
+        ("a/tests.rs", "use super::one::One;"),
+        ("a/fixture/mod.rs", "pub use super::one::One;"),
+    ]);
+    assert_eq!(graph::cycles(&tree), [""; 0]);
+    assert_eq!(imports_of(&tree, "a::two"), []);
+    assert_eq!(tree.children("a").into_iter().collect::<Vec<_>>(), ["one", "two"]);
+}
+
+#[test]
+fn paths_outside_use_declarations_are_imports() {
+    let tree = tree(&[
+        ("a/mod.rs", "mod one;\nmod two;\nfn f() { two::g() }"),
+        (
+            "a/one.rs",
+            "// super::two::Comment\nuse std::fmt;\nuse crate::b;\n#[serde(with = \"super::two\")]\n\
+             pub(in crate::a) struct One<'a>(&'a str);\nconst C: char = '\"';\n\
+             fn f() { fmt::g(); b::deep::h(r#\"crate::a::two::Text\"#); ::b::other::C }\n\
+             mod inner { fn f() { super::super::two::g() } }",
+        ),
+        ("a/two.rs", "pub fn g() {}"),
+        ("b/mod.rs", "pub mod deep;\npub mod other;"),
+        ("b/deep.rs", "pub fn h() {}"),
+        ("b/other.rs", "pub const C: u8 = 0;"),
+    ]);
+    assert_eq!(imports_of(&tree, "a"), [("a::two".into(), "two::g".into())]);
+    let expected = [
+        ("a::two", "super::super::two::g"),
+        ("a::two", "super::two"),
+        ("b", "crate::b"),
+        ("b::deep", "b::deep::h"),
+    ];
+    assert_eq!(imports_of(&tree, "a::one"), expected.map(|(to, path)| (to.into(), path.into())));
+}
+
+#[test]
+fn upward_import_and_wrong_drawing_are_found() {
+    let drawing = "//! Words.\n//!\n//! # Floors\n//! ```text\n//! top     first\n//!         goes on\n\
+                   //! bottom  second\n//! gone    none\n//! ```\n\nmod bottom;\nmod new;\nmod top;\nfn f() {}";
+    let tree = tree(&[
+        ("a/mod.rs", drawing),
+        ("a/top.rs", "use super::{bottom::deep::Deep, f};\npub struct Top;"),
+        ("a/bottom/mod.rs", "mod deep;"),
+        ("a/bottom/deep.rs", "use crate::a::top::Top;\npub struct Deep;"),
+        ("a/new.rs", ""),
+    ]);
+    assert_eq!(
+        graph::upward(&tree),
+        [
+            "a/mod.rs does not draw new",
+            "a/mod.rs draws gone, which does not exist",
+            "a/bottom/deep.rs imports crate::a::top::Top (a/top.rs), but a/mod.rs draws top above bottom",
+        ]
+    );
 }
