@@ -118,6 +118,12 @@ fn subfolders_import_from_below() {
     assert!(upward.is_empty(), "{} imports or drawings are wrong:\n{}", upward.len(), upward.join("\n"));
 }
 
+#[test]
+fn files_import_in_no_cycle() {
+    let cycles = graph::cycles(&Tree::read(source()));
+    assert!(cycles.is_empty(), "{} import cycles:\n{}", cycles.len(), cycles.join("\n"));
+}
+
 /// A tree of files in memory.
 fn tree(files: &[(&str, &str)]) -> Tree {
     Tree::new(files.iter().map(|(file, text)| ((*file).to_owned(), (*text).to_owned())))
