@@ -8,7 +8,7 @@ use crate::{
     budget::ByteBudget,
     config::{Config, Problem},
     listen::{TlsConfig, TlsIdentity},
-    upstream::{self, EndpointConfig, EndpointParts, HeadFeed, HttpTransport, EndpointAddress},
+    upstream::{self, EndpointAddress, EndpointConfig, EndpointParts, HeadFeed, HttpTransport},
 };
 
 /// Would it start with this configuration? Reads whatever it names, and connects to nothing; whether its addresses can
@@ -68,8 +68,8 @@ pub(super) fn endpoints(config: &Config, budget: &ByteBudget) -> Result<Vec<Endp
             )));
         }
         known.push(address.clone());
-        let transport =
-            HttpTransport::try_new(&address, config, budget.clone()).map_err(|error| problem(error.to_string()))?;
+        let transport = HttpTransport::try_new(&address, config, budget.clone())
+            .map_err(|error| problem(error.to_string()))?;
         let transport = BoxCloneSyncService::new(transport);
         let name = address.url().to_string().into();
         Ok(EndpointParts { name, address: Some(address), transport, config: endpoint.clone() })

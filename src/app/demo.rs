@@ -14,7 +14,9 @@ use crate::{
     config::Config,
     devchain::{self, BlockRef, DevChain, DevNode},
     jsonrpc::Params,
-    upstream::{self, Call, EndpointConfig, EndpointParts, HttpTransport, Metrics, EndpointAddress, Upstream},
+    upstream::{
+        self, Call, EndpointAddress, EndpointConfig, EndpointParts, HttpTransport, Metrics, Upstream,
+    },
 };
 
 const BLOCK_TIME: Duration = Duration::from_secs(2);

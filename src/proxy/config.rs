@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::policy::{Glob, GlobError};
-use crate::{chain::Rules, client::ClientLimit};
+use crate::{
+    chain::Rules,
+    client::ClientLimit,
+    proxy::call::policy::{Glob, GlobError},
+};
 
 /// How calls are treated.
 #[derive(Clone, Debug, PartialEq, Eq)]

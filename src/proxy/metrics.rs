@@ -12,16 +12,19 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::{
-    Outcome, Reorg, ReorgKind, Source,
-    counted::{Counted, Whence},
-};
 use crate::{
     cache::tier::TierKind,
     chain::HeadChange,
     eth::{MethodLabel, Tag},
     histogram::{Histogram, Snapshot},
     jsonrpc::Code,
+    proxy::{
+        call::{
+            request::{Outcome, Source},
+            result::{Counted, Whence},
+        },
+        head::reorgs::{Reorg, ReorgKind},
+    },
 };
 
 const HEADS: [&str; 9] =

@@ -4,55 +4,35 @@
 //! nothing of HTTP, nor that batches exist. With it comes a [`Follower`], for whoever wants the chain
 //! followed before anybody asks.
 
-mod absence;
-mod admit;
-mod cacheable;
-mod coalesce;
-mod compress;
+mod call;
 mod config;
-mod counted;
-mod deadline;
-mod derive;
 mod error;
-mod fetch;
-mod follow;
-mod gauges;
-mod inspect;
-mod keep;
-mod known;
-mod live;
-mod look;
-mod measure;
+mod head;
+mod layers;
+mod lookup;
 mod metrics;
-mod packet;
-mod plan;
-mod policy;
-mod proof;
-mod rate;
-mod recall;
-mod reorgs;
-mod request;
-mod respond;
-mod restore;
-mod sight;
+mod miss;
+mod operate;
+mod reloadable;
 mod stack;
-mod turns;
-mod view;
-mod warm;
 
 pub use self::{
+    call::{
+        packet::PacketContext,
+        policy::{GlobError, Policy},
+        rate::{Allowance, Bucket, Rate, RateError},
+        request::{Answered, Caller, Outcome, ReadCall, Request, Source},
+    },
     config::{ChainConfig, Config, Follow, MethodsConfig},
     error::CallError,
-    follow::Follower,
-    inspect::{Inspected, InspectedBlock, InspectedTransaction, Standing, Subject, SubjectError},
-    live::Live,
+    head::reorgs::{Reorg, ReorgKind},
     metrics::{Metrics, Totals},
-    packet::PacketContext,
-    policy::{GlobError, Policy},
-    rate::{Allowance, Bucket, Rate, RateError},
-    reorgs::{Reorg, ReorgKind},
-    request::{Answered, Caller, Outcome, ReadCall, Request, Source},
-    sight::{Seen, Sight},
+    operate::{
+        follower::Follower,
+        inspect::{Inspected, InspectedBlock, InspectedTransaction, Standing, Subject, SubjectError},
+        status::{Seen, Sight},
+        warm::{Piece as WarmedPiece, Warm, WarmError, Warmed, Warmer},
+    },
+    reloadable::Live,
     stack::{Proxy, ProxyParts, proxy},
-    warm::{Piece as WarmedPiece, Warm, WarmError, Warmed, Warmer},
 };

@@ -4,18 +4,24 @@ use std::{sync::Arc, time::SystemTime};
 
 use tower::{Service, ServiceBuilder};
 
-use super::{
-    Answered, CallError, Config, Follower, Live, Metrics, Request, Sight, Warmer,
-    admit::AdmitLayer,
-    deadline::DeadlineLayer,
-    fetch::Fetcher,
-    measure::MeasureLayer,
-    recall::{RecallLayer, Recollection},
-    respond::Responder,
-    view::View,
-};
 use crate::{
     cache::{Cache, Tiers},
+    proxy::{
+        call::request::{Answered, Request},
+        config::Config,
+        error::CallError,
+        head::View,
+        layers::{
+            admit::AdmitLayer,
+            cached::{RecallLayer, Recollection},
+            deadline::DeadlineLayer,
+            measure::MeasureLayer,
+        },
+        metrics::Metrics,
+        miss::{fetcher::Fetcher, respond::Responder},
+        operate::{follower::Follower, status::Sight, warm::Warmer},
+        reloadable::Live,
+    },
     upstream::Upstream,
     verify::Verifier,
 };

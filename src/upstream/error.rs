@@ -6,9 +6,9 @@ use bytes::Bytes;
 use http::StatusCode;
 
 use crate::{
+    display::Time,
     eth::BlockHash,
     jsonrpc::{Answer, AnswerError, Code},
-    display::Time,
     verify::Failure,
 };
 

@@ -50,7 +50,7 @@ pub use self::{
     pool::{EndpointParts, Identity},
     stack::Upstream,
     transport::{
-        InProcessNode, InProcessResponse, InProcessTransport, EndpointAddress, EndpointError, EndpointUrl, FeedError, HeadFeed, HttpTransport,
-        Subscription, Transport, check_endpoint,
+        EndpointAddress, EndpointError, EndpointUrl, FeedError, HeadFeed, HttpTransport, InProcessNode,
+        InProcessResponse, InProcessTransport, Subscription, Transport, check_endpoint,
     },
 };

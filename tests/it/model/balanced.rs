@@ -202,7 +202,8 @@ fn program(replicas: &[Replica], picks: &Picks, config: &Config) -> InMemory {
 /// One URL in front of replicas. Which of them a request reaches, its first call decides, and how often that call came
 /// before: not the order of different calls, which depends on threads.
 fn balancer(replicas: &[Replica], picks: Picks) -> Transport {
-    let transports: Vec<_> = replicas.iter().map(|replica| InProcessTransport::new(replica.chain.clone())).collect();
+    let transports: Vec<_> =
+        replicas.iter().map(|replica| InProcessTransport::new(replica.chain.clone())).collect();
     BoxCloneSyncService::new(service_fn(move |calls: Calls| {
         let pick = picks.pick(&calls);
         transports[usize::try_from(pick % transports.len() as u64).unwrap()].clone().oneshot(calls)

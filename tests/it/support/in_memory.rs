@@ -18,7 +18,7 @@ use holdfast::{
     config::Config,
     devchain::DevChain,
     http::Portion,
-    upstream::{EndpointConfig, EndpointParts, InProcessTransport, EndpointAddress, Upstream},
+    upstream::{EndpointAddress, EndpointConfig, EndpointParts, InProcessTransport, Upstream},
     verify::{self, Verifier},
 };
 use http_body::Body as _;

@@ -1,0 +1,340 @@
+//! Decides which methods are let through.
+
+use std::sync::Arc;
+
+use http::HeaderValue;
+
+use crate::{
+    eth::Query,
+    proxy::{call::request::Request, config::Config, error::CallError},
+};
+
+/// Methods that any web page may call. Every other method needs a trusted origin, whether the operator allows it or not: a
+/// node with unlocked accounts signs for whoever asks, and nodes keep adding methods that do (`eth_sendTransactionSync`,
+/// `eth_sendUnsignedTransaction`), so a list of the dangerous ones is never complete.
+const OPEN_TO_PAGES: [&str; 20] = [
+    "eth_blockNumber",
+    "eth_chainId",
+    "eth_call",
+    "eth_estimateGas",
+    "eth_createAccessList",
+    "eth_simulateV1",
+    "eth_feeHistory",
+    "eth_gasPrice",
+    "eth_maxPriorityFeePerGas",
+    "eth_blobBaseFee",
+    "eth_syncing",
+    "eth_get*",
+    "eth_new*Filter",
+    "eth_uninstallFilter",
+    "eth_subscribe",
+    "eth_unsubscribe",
+    "debug_getRaw*",
+    "net_*",
+    "web3_*",
+    // Signed already: the node only hands it on.
+    "eth_sendRawTransaction*",
+];
+
+/// A method's name is echoed in the refusal; not more of it than a name has.
+const SHOWN_METHOD: usize = 64;
+
+/// A pattern of method names in which `*` stands for anything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::proxy) struct Glob(Box<str>);
+
+/// A pattern that no method's name could fit.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{glob:?} is no pattern of method names; write letters, digits, _ and *, such as eth_*")]
+pub struct GlobError {
+    /// The pattern.
+    pub glob: String,
+}
+
+/// Which methods a client is let through with. It comes with the [caller](crate::proxy::Caller), so that each may
+/// have its own and all of them can be replaced while the program runs.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    all: Arc<ForAll>,
+    /// Of these only, if `Some`.
+    allow: Option<Vec<Glob>>,
+    deny: Vec<Glob>,
+}
+
+/// What counts for every client.
+#[derive(Debug)]
+struct ForAll {
+    strict: bool,
+    allow: Vec<Glob>,
+    deny: Vec<Glob>,
+    open_to_pages: Vec<Glob>,
+    trusted_origins: Vec<String>,
+}
+
+// === impl Glob ===
+
+impl Glob {
+    pub(in crate::proxy) fn try_new(glob: &str) -> Result<Self, GlobError> {
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'*' | b'.' | b'-');
+        if glob.is_empty() || !glob.bytes().all(fits) {
+            return Err(GlobError { glob: glob.to_owned() });
+        }
+        Ok(Self(glob.into()))
+    }
+
+    /// Greedy from the left, with one step back: enough where `*` is all there is.
+    fn matches(&self, name: &str) -> bool {
+        let mut parts = self.0.split('*');
+        let first = parts.next().unwrap_or_default();
+        let Some(mut rest) = name.strip_prefix(first) else { return false };
+        let Some(last) = parts.next_back() else { return rest.is_empty() };
+        for part in parts {
+            match rest.find(part) {
+                Some(at) => rest = &rest[at + part.len()..],
+                None => return false,
+            }
+        }
+        rest.ends_with(last)
+    }
+}
+
+fn globs(globs: &[String]) -> Vec<Glob> {
+    globs.iter().filter_map(|glob| Glob::try_new(glob).ok()).collect()
+}
+
+fn any(globs: &[Glob], method: &str) -> bool {
+    globs.iter().any(|glob| glob.matches(method))
+}
+
+// === impl Policy ===
+
+impl Policy {
+    /// Takes a config whose globs have been [checked](crate::proxy::MethodsConfig::check); drops those that are none.
+    pub fn new(config: &Config) -> Self {
+        let all = ForAll {
+            strict: config.strict,
+            allow: globs(&config.methods.allow),
+            deny: globs(&config.methods.deny),
+            open_to_pages: OPEN_TO_PAGES.iter().filter_map(|glob| Glob::try_new(glob).ok()).collect(),
+            trusted_origins: config.methods.trusted_origins.clone(),
+        };
+        Self { all: Arc::new(all), allow: None, deny: Vec::new() }
+    }
+
+    /// The same, less what is not in `allow` (if that is given) and what is in `deny`: it never lets more through.
+    #[must_use]
+    pub fn narrowed(&self, allow: Option<&[String]>, deny: &[String]) -> Self {
+        Self { all: self.all.clone(), allow: allow.map(globs), deny: globs(deny) }
+    }
+
+    /// Lets a call through or says why not.
+    pub(in crate::proxy) fn check(&self, request: &Request) -> Result<(), CallError> {
+        let method = request.call().method.as_str();
+        let denied = self.allow.as_ref().is_some_and(|allow| !any(allow, method)) || any(&self.deny, method);
+        if denied || !self.all.lets_through(method) {
+            return Err(CallError::MethodNotAllowed { method: shown(method) });
+        }
+        if let Some(origin) = &request.packet().caller().origin
+            && !self.all.trusts(origin)
+            && !any(&self.all.open_to_pages, method)
+        {
+            return Err(CallError::OriginNotTrusted { method: shown(method) });
+        }
+        Ok(())
+    }
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self::new(&Config::default())
+    }
+}
+
+// === impl ForAll ===
+
+impl ForAll {
+    fn lets_through(&self, method: &str) -> bool {
+        let served = Query::METHODS.contains(&method) || (!self.strict && any(&self.allow, method));
+        served && !any(&self.deny, method)
+    }
+
+    fn trusts(&self, origin: &HeaderValue) -> bool {
+        self.trusted_origins.iter().any(|trusted| trusted.as_bytes().eq_ignore_ascii_case(origin.as_bytes()))
+    }
+}
+
+fn shown(method: &str) -> String {
+    match method.char_indices().nth(SHOWN_METHOD) {
+        None => method.to_owned(),
+        Some((end, _)) => format!("{}…", &method[..end]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        jsonrpc::{Call, MethodName, Params},
+        proxy::{Caller, MethodsConfig},
+    };
+
+    fn glob(glob: &str) -> Glob {
+        Glob::try_new(glob).unwrap()
+    }
+
+    fn check(config: &Config, method: &'static str, origin: Option<&'static str>) -> Result<(), CallError> {
+        checked_by(&Policy::new(config), method, origin)
+    }
+
+    fn checked_by(
+        policy: &Policy,
+        method: &'static str,
+        origin: Option<&'static str>,
+    ) -> Result<(), CallError> {
+        let call = Call { id: None, method: MethodName::from(method), params: Params::EMPTY };
+        let caller = Caller { origin: origin.map(HeaderValue::from_static), ..Caller::default() };
+        policy.check(&Request::alone(caller, call.into()))
+    }
+
+    #[test]
+    fn a_narrowed_policy_lets_nothing_more_through() {
+        let wide = Policy::default();
+        let globs = |globs: &[&str]| globs.iter().map(|glob| (*glob).to_owned()).collect::<Vec<_>>();
+        let narrow = wide.narrowed(Some(&globs(&["eth_get*", "debug_*"])), &globs(&["eth_getLogs"]));
+        for (method, is_let_through) in [
+            ("eth_getBlockByHash", true),
+            ("eth_getBalance", true),
+            ("eth_getLogs", false),
+            ("eth_call", false),
+            ("debug_traceCall", false),
+        ] {
+            assert_eq!(checked_by(&narrow, method, None).is_ok(), is_let_through, "{method}");
+        }
+        let page = Some("https://evil.example.org");
+        assert!(checked_by(&wide.narrowed(None, &[]), "eth_call", page).is_ok());
+        assert!(checked_by(&wide.narrowed(None, &[]), "eth_sign", page).is_err());
+    }
+
+    #[test]
+    fn by_default_what_wallets_need_is_let_through() {
+        let config = Config::default();
+        for method in
+            ["eth_getBlockByHash", "eth_call", "net_version", "web3_clientVersion", "eth_sendTransaction"]
+        {
+            assert!(check(&config, method, None).is_ok(), "{method}");
+        }
+        for method in [
+            "debug_traceTransaction",
+            "admin_peers",
+            "personal_sign",
+            "",
+            "Eth_call",
+            "xeth_call",
+            "anvil_mine",
+        ] {
+            assert!(
+                matches!(check(&config, method, None), Err(CallError::MethodNotAllowed { .. })),
+                "{method}"
+            );
+        }
+    }
+
+    #[test]
+    fn strict_serves_the_six_and_deny_denies_even_those() {
+        let strict = Config { strict: true, ..Config::default() };
+        assert!(check(&strict, "eth_getTransactionReceipt", None).is_ok());
+        assert!(check(&strict, "eth_call", None).is_err());
+        let deny = MethodsConfig { deny: vec!["eth_get*Receipt".to_owned()], ..MethodsConfig::default() };
+        let config = Config { methods: deny, ..Config::default() };
+        assert!(check(&config, "eth_getTransactionReceipt", None).is_err());
+        assert!(check(&config, "eth_getTransactionByHash", None).is_ok());
+    }
+
+    #[test]
+    fn the_six_need_no_allowing() {
+        let none = MethodsConfig { allow: Vec::new(), ..MethodsConfig::default() };
+        let config = Config { methods: none, ..Config::default() };
+        assert!(check(&config, "eth_getBlockByNumber", None).is_ok());
+        assert!(check(&config, "eth_blockNumber", None).is_err());
+    }
+
+    #[test]
+    fn untrusted_pages_may_call_listed_methods_only() {
+        let methods = MethodsConfig {
+            allow: vec!["*".to_owned()],
+            trusted_origins: vec!["https://app.example.org".to_owned()],
+            ..MethodsConfig::default()
+        };
+        let config = Config { methods, ..Config::default() };
+        for method in [
+            "eth_accounts",
+            "eth_requestAccounts",
+            "eth_coinbase",
+            "eth_pendingTransactions",
+            "eth_sendTransaction",
+            "eth_sendTransactionSync",
+            "eth_sendUnsignedTransaction",
+            "eth_resend",
+            "eth_sign",
+            "eth_signTransaction",
+            "eth_signTypedData",
+            "eth_signTypedData_v4",
+            "eth_methodThatANodeAddsTomorrow",
+            "personal_unlockAccount",
+            "wallet_requestPermissions",
+            "account_signTransaction",
+            "admin_addPeer",
+            "miner_setEtherbase",
+            "debug_setHead",
+            "debug_traceTransaction",
+            "anvil_impersonateAccount",
+        ] {
+            let evil = check(&config, method, Some("https://evil.example.org"));
+            assert!(matches!(evil, Err(CallError::OriginNotTrusted { .. })), "{method}");
+            assert!(check(&config, method, Some("null")).is_err(), "{method}");
+            assert!(check(&config, method, Some("https://app.example.org")).is_ok(), "{method}");
+            assert!(check(&config, method, None).is_ok(), "{method}");
+        }
+        for method in Query::METHODS.iter().copied().chain([
+            "eth_sendRawTransaction",
+            "eth_sendRawTransactionSync",
+            "eth_call",
+            "eth_gasPrice",
+            "eth_newFilter",
+            "eth_newPendingTransactionFilter",
+            "eth_getFilterChanges",
+            "eth_uninstallFilter",
+            "debug_getRawBlock",
+            "net_version",
+        ]) {
+            assert!(check(&config, method, Some("https://evil.example.org")).is_ok(), "{method}");
+        }
+    }
+
+    #[test]
+    fn globs_match_whole_names() {
+        assert!(glob("eth_*").matches("eth_"));
+        assert!(glob("*").matches(""));
+        assert!(glob("a*b*c").matches("a-b-b-c"));
+        assert!(!glob("a*b*c").matches("a-c-b"));
+        assert!(!glob("ab*ba").matches("aba"));
+        assert!(!glob("eth_call").matches("eth_callMany"));
+        assert!(Glob::try_new("eth_[a]").is_err() && Glob::try_new("").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn globs_agree_with_a_naive_matcher(pattern in "[ab*]{1,8}", name in "[ab]{0,8}") {
+            fn naive(pattern: &[u8], name: &[u8]) -> bool {
+                match pattern.split_first() {
+                    None => name.is_empty(),
+                    Some((b'*', rest)) => (0..=name.len()).any(|skip| naive(rest, &name[skip..])),
+                    Some((letter, rest)) => name.split_first().is_some_and(|(first, name)| first == letter && naive(rest, name)),
+                }
+            }
+            prop_assert_eq!(glob(&pattern).matches(&name), naive(pattern.as_bytes(), name.as_bytes()));
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! What came of a call, in the words that it is counted and logged by.
+
+use crate::{
+    cache::tier::TierKind,
+    jsonrpc::{Answer, Code},
+    proxy::{
+        call::request::{Answered, Outcome},
+        error::CallError,
+    },
+};
+
+/// What came of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::proxy) enum Counted {
+    Answered(Outcome),
+    /// Answered with the node's own error object.
+    NodeError,
+    /// The nodes, and not the client, are asked more often than they may be.
+    UpstreamLimited,
+    /// Answered with an error of ours.
+    Error(Code),
+}
+
+/// Where a call's answer was had, for its time: those from memory and those of the upstream are orders apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::proxy) enum Whence {
+    Memory,
+    /// From a tier behind it.
+    Tier,
+    Upstream,
+    /// From none of them: it was not let through.
+    Refusal,
+}
+
+const ANSWERS: [&str; 10] = [
+    "hit",
+    "derived",
+    TierKind::Disk.as_str(),
+    TierKind::Redis.as_str(),
+    "stored",
+    "miss",
+    "joined",
+    "bypass",
+    "node_error",
+    "upstream_limited",
+];
+
+/// The errors that a call, once it is read, can come to.
+const ERRORS: [Code; 8] = [
+    Code::MethodNotFound,
+    Code::InvalidParams,
+    Code::RateLimited,
+    Code::UpstreamFailed,
+    Code::UpstreamTimeout,
+    Code::UpstreamMismatch,
+    Code::Overloaded,
+    Code::Internal,
+];
+
+// === impl Counted ===
+
+impl Counted {
+    /// So many are told apart.
+    pub(in crate::proxy) const COUNT: usize = ANSWERS.len() + ERRORS.len();
+
+    /// The names of all, in order.
+    pub(in crate::proxy) fn names() -> [&'static str; Self::COUNT] {
+        let errors = ERRORS.iter().map(|code| code.as_str());
+        let mut names = ANSWERS.into_iter().chain(errors);
+        std::array::from_fn(|_| names.next().unwrap_or_default())
+    }
+
+    pub(in crate::proxy) fn of(answered: &Result<Answered, CallError>) -> Self {
+        match answered {
+            Ok(Answered { answer: Answer::Result(_), outcome, .. }) => Self::Answered(*outcome),
+            Ok(Answered { answer: Answer::Error(_), .. }) => Self::NodeError,
+            Err(CallError::Upstream(error)) if error.code() == Code::RateLimited => Self::UpstreamLimited,
+            Err(error) => Self::Error(error.code()),
+        }
+    }
+
+    /// Its place among the names.
+    pub(in crate::proxy) fn index(self) -> usize {
+        match self {
+            Self::Answered(Outcome::Hit(_)) => 0,
+            Self::Answered(Outcome::Derived(_)) => 1,
+            Self::Answered(Outcome::Restored(TierKind::Disk)) => 2,
+            Self::Answered(Outcome::Restored(TierKind::Redis)) => 3,
+            Self::Answered(Outcome::Stored) => 4,
+            Self::Answered(Outcome::Miss) => 5,
+            Self::Answered(Outcome::Joined) => 6,
+            Self::Answered(Outcome::Bypass) => 7,
+            Self::NodeError => 8,
+            Self::UpstreamLimited => 9,
+            Self::Error(code) => {
+                let internal = ERRORS.len() - 1;
+                ANSWERS.len() + ERRORS.iter().position(|known| *known == code).unwrap_or(internal)
+            }
+        }
+    }
+
+    pub(in crate::proxy) fn as_str(self) -> &'static str {
+        Self::names()[self.index()]
+    }
+
+    /// Where the answer was had, if it was `waited` for or not.
+    pub(in crate::proxy) fn whence(self, waited: bool) -> Whence {
+        match self {
+            Self::Answered(Outcome::Hit(_) | Outcome::Derived(_)) if !waited => Whence::Memory,
+            Self::Answered(Outcome::Restored(_)) => Whence::Tier,
+            Self::Error(Code::MethodNotFound | Code::InvalidParams | Code::RateLimited) => Whence::Refusal,
+            Self::Answered(_) | Self::NodeError | Self::UpstreamLimited | Self::Error(_) => Whence::Upstream,
+        }
+    }
+}
+
+// === impl Whence ===
+
+impl Whence {
+    pub(in crate::proxy) const ALL: [Self; 4] = [Self::Memory, Self::Tier, Self::Upstream, Self::Refusal];
+
+    pub(in crate::proxy) fn as_str(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Tier => "tier",
+            Self::Upstream => "upstream",
+            Self::Refusal => "refusal",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proxy::Source;
+
+    #[test]
+    fn each_has_a_name_of_its_own() {
+        let source = Source::View;
+        let outcomes = [
+            Outcome::Hit(source),
+            Outcome::Derived(source),
+            Outcome::Restored(TierKind::Disk),
+            Outcome::Restored(TierKind::Redis),
+            Outcome::Stored,
+            Outcome::Miss,
+            Outcome::Joined,
+            Outcome::Bypass,
+        ];
+        let all = outcomes.map(Counted::Answered).into_iter();
+        let all: Vec<_> = all
+            .chain([Counted::NodeError, Counted::UpstreamLimited])
+            .chain(ERRORS.map(Counted::Error))
+            .collect();
+        let named: Vec<_> = all.iter().map(|counted| counted.as_str()).collect();
+        assert_eq!(named, Counted::names());
+        let answered = ["hit", "derived", "disk", "redis", "stored", "miss", "joined", "bypass"];
+        assert_eq!(named[..8], answered);
+        assert_eq!(named[8..11], ["node_error", "upstream_limited", "method_not_found"]);
+        assert_eq!(Counted::Error(Code::UpstreamTimeout).as_str(), "upstream_timeout");
+    }
+}

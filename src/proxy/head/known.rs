@@ -1,0 +1,53 @@
+//! What answers are held against: what is in memory, and what was final when they were asked for.
+
+use std::sync::Arc;
+
+use crate::{
+    cache::Cache,
+    chain::Stamp,
+    eth::{Block, BlockHash, BlockNumber, Receipts},
+    proxy::head::View,
+    verify::{Known, Verified},
+};
+
+/// What is known when an answer comes that was asked for at a certain moment.
+#[derive(Debug)]
+pub(in crate::proxy) struct KnownAt {
+    cache: Cache,
+    view: Arc<View>,
+    sent: Stamp,
+    /// The newest final block at that moment.
+    finalized: Option<BlockNumber>,
+}
+
+// === impl KnownAt ===
+
+impl KnownAt {
+    pub(in crate::proxy) fn new(cache: Cache, view: Arc<View>, sent: Stamp) -> Self {
+        let finalized = view.tracker().finalized().map(|(number, _)| number);
+        Self { cache, view, sent, finalized }
+    }
+}
+
+impl Known for KnownAt {
+    fn block(&self, hash: BlockHash) -> Option<Arc<Verified<Block>>> {
+        self.cache.peek_block(hash)
+    }
+
+    fn listed(&self, hash: BlockHash) -> Option<(BlockNumber, usize)> {
+        let whole = self.cache.peek_block(hash).map(|block| (block.header().number, block.len()));
+        whole.or_else(|| self.cache.peek_thin(hash).map(|thin| (thin.header().number, thin.len())))
+    }
+
+    fn receipts(&self, hash: BlockHash) -> Option<Arc<Verified<Receipts>>> {
+        self.cache.peek_receipts(hash)
+    }
+
+    fn at(&self, number: BlockNumber) -> Option<BlockHash> {
+        self.view.tracker().lookup(number, self.sent).hash()
+    }
+
+    fn was_final(&self, number: BlockNumber) -> bool {
+        self.finalized.is_some_and(|finalized| number <= finalized)
+    }
+}

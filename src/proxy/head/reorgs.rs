@@ -1,0 +1,150 @@
+//! The last times that blocks left the chain, for people to look at.
+
+use std::{collections::VecDeque, time::SystemTime};
+
+use parking_lot::Mutex;
+
+use crate::{
+    chain::{HeadChange, Link},
+    eth::BlockNumber,
+};
+
+/// So many are remembered; more than a page shows.
+const REMEMBERED: usize = 16;
+
+/// Blocks left the chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reorg {
+    /// When that was seen.
+    pub at: SystemTime,
+    /// How many; `None` if the new head was not seen to link to any block that was known.
+    pub depth: Option<usize>,
+    /// The head since then.
+    pub head: BlockNumber,
+    /// Whether others came in their place.
+    pub kind: ReorgKind,
+}
+
+/// How blocks left the chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReorgKind {
+    /// Another branch took their place.
+    Reorg,
+    /// The chain went back.
+    Rollback,
+}
+
+/// What is remembered of them.
+#[derive(Debug, Default)]
+pub(in crate::proxy) struct Reorgs(Mutex<Remembered>);
+
+#[derive(Debug, Default)]
+struct Remembered {
+    all: u64,
+    /// The newest last.
+    last: VecDeque<Reorg>,
+}
+
+// === impl Reorg ===
+
+impl Reorg {
+    /// Depths as they are counted: what a chain does every day, what it seldom does, and what should be looked at.
+    pub(in crate::proxy) const DEPTHS: [&'static str; 6] = ["1", "2", "3-7", "8-31", "32+", "unknown"];
+
+    pub(in crate::proxy) fn depth_label(&self) -> &'static str {
+        let [one, two, few, many, most, unknown] = Self::DEPTHS;
+        match self.depth {
+            Some(0 | 1) => one,
+            Some(2) => two,
+            Some(3..8) => few,
+            Some(8..32) => many,
+            Some(_) => most,
+            None => unknown,
+        }
+    }
+}
+
+// === impl ReorgKind ===
+
+impl ReorgKind {
+    /// Its name, as in `heads_total{reason}`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Reorg => "reorg",
+            Self::Rollback => "rollback",
+        }
+    }
+}
+
+// === impl Reorgs ===
+
+impl Reorgs {
+    /// Notes what a head meant, if blocks left the chain for it, and tells it: so many as were known, unless it `links` to
+    /// some.
+    pub(in crate::proxy) fn note(
+        &self,
+        change: HeadChange,
+        head: Link,
+        links: bool,
+        at: SystemTime,
+    ) -> Option<Reorg> {
+        let (kind, depth) = match change {
+            HeadChange::Reorg(depth) => (ReorgKind::Reorg, depth),
+            HeadChange::Rollback(depth) => (ReorgKind::Rollback, depth),
+            HeadChange::Outdated
+            | HeadChange::First
+            | HeadChange::Same
+            | HeadChange::Extended(_)
+            | HeadChange::Lag
+            | HeadChange::Restarted
+            | HeadChange::Unlinked => return None,
+        };
+        let mut remembered = self.0.lock();
+        remembered.all += 1;
+        if remembered.last.len() == REMEMBERED {
+            remembered.last.pop_front();
+        }
+        let reorg = Reorg { at, depth: links.then_some(depth), head: head.number, kind };
+        remembered.last.push_back(reorg);
+        Some(reorg)
+    }
+
+    /// How many there have been.
+    pub(in crate::proxy) fn count(&self) -> u64 {
+        self.0.lock().all
+    }
+
+    /// The last of them, the newest first.
+    pub(in crate::proxy) fn last(&self) -> Vec<Reorg> {
+        self.0.lock().last.iter().rev().copied().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::eth::BlockHash;
+
+    #[test]
+    fn the_last_few_are_remembered_and_all_are_counted() {
+        let reorgs = Reorgs::default();
+        let hash = BlockHash(alloy_primitives::B256::ZERO);
+        let head = |number| Link { number: BlockNumber(number), hash, parent: hash, timestamp: None };
+        reorgs.note(HeadChange::Extended(1), head(1), true, SystemTime::UNIX_EPOCH);
+        assert_eq!((reorgs.count(), reorgs.last()), (0, vec![]));
+        for number in 0..20 {
+            reorgs.note(HeadChange::Reorg(96), head(number), false, SystemTime::UNIX_EPOCH);
+        }
+        reorgs.note(HeadChange::Rollback(3), head(17), true, SystemTime::UNIX_EPOCH);
+        assert_eq!((reorgs.count(), reorgs.last().len()), (21, REMEMBERED));
+        let [newest, before] = [reorgs.last()[0], reorgs.last()[1]];
+        assert_eq!((newest.depth, newest.kind.as_str(), newest.head.0), (Some(3), "rollback", 17));
+        assert_eq!((before.depth, before.kind.as_str(), before.head.0), (None, "reorg", 19));
+        let label = |depth| Reorg { depth, ..newest }.depth_label();
+        assert_eq!(
+            [1, 2, 3, 7, 8, 31, 32, 900].map(Some).map(label),
+            ["1", "2", "3-7", "3-7", "8-31", "8-31", "32+", "32+"]
+        );
+        assert_eq!(label(None), "unknown");
+    }
+}

@@ -1,0 +1,59 @@
+//! Refuses a call before it costs anything: one that its caller may not make, or not yet.
+
+use std::{
+    future::{Ready, ready},
+    task::{Context, Poll},
+};
+
+use futures_util::future::Either;
+use tower::{Layer, Service};
+
+use crate::proxy::{call::request::Request, error::CallError};
+
+/// Puts an [`Admit`] around a service.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::proxy) struct AdmitLayer;
+
+/// Hands on what its caller may ask for now.
+#[derive(Clone, Debug)]
+pub(in crate::proxy) struct Admit<S>(S);
+
+/// Says why a call is refused, if it is.
+fn check(request: &Request) -> Result<(), CallError> {
+    let caller = request.packet().caller();
+    // First of all it is a call, refused or from memory. Each of them, so that a batch of a hundred costs a hundred.
+    caller.charge().map_err(|wait| CallError::RateLimited { wait })?;
+    caller.policy.check(request)
+}
+
+// === impl AdmitLayer ===
+
+impl<S> Layer<S> for AdmitLayer {
+    type Service = Admit<S>;
+
+    fn layer(&self, inner: S) -> Admit<S> {
+        Admit(inner)
+    }
+}
+
+// === impl Admit ===
+
+impl<S> Service<Request> for Admit<S>
+where
+    S: Service<Request, Error = CallError>,
+{
+    type Response = S::Response;
+    type Error = CallError;
+    type Future = Either<S::Future, Ready<Result<S::Response, CallError>>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        match check(&request) {
+            Ok(()) => Either::Left(self.0.call(request)),
+            Err(refusal) => Either::Right(ready(Err(refusal))),
+        }
+    }
+}

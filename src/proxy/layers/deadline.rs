@@ -1,0 +1,186 @@
+//! Bounds the time of a call, whatever it waits for.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use futures_util::future::BoxFuture;
+use pin_project_lite::pin_project;
+use tokio::{sync::Semaphore, task::futures::TaskLocalFuture};
+use tower::{Layer, Service};
+
+use crate::{
+    proxy::error::CallError,
+    timeout::{Timeout, timeout},
+    verify::ProofWait,
+};
+
+/// How long calls may take, and whether they may still. Clones share it.
+#[derive(Clone, Debug)]
+pub(in crate::proxy) struct Limit(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    after: ArcSwap<Duration>,
+    /// Never has a permit, and is closed when calls have to end.
+    end: Semaphore,
+}
+
+/// Puts a [`Deadline`] around a service.
+#[derive(Clone, Debug)]
+pub(in crate::proxy) struct DeadlineLayer(pub(in crate::proxy) Limit);
+
+/// Gives up on a call after a time, or when all have to end.
+#[derive(Clone, Debug)]
+pub(in crate::proxy) struct Deadline<S> {
+    inner: S,
+    limit: Limit,
+}
+
+pin_project! {
+    /// Resolves with the answer, with [`CallError::Deadline`] or with [`CallError::Stopping`], whichever is first. A call
+    /// whose answer waits for its proof at the deadline fails with [`CallError::ProofOverdue`].
+    pub(in crate::proxy) struct ResponseFuture<F> {
+        #[pin]
+        inner: Timeout<TaskLocalFuture<ProofWait, F>>,
+        proof: ProofWait,
+        after: Duration,
+        limit: Limit,
+        // Made when the call has to wait: those from memory never do.
+        end: Option<BoxFuture<'static, ()>>,
+    }
+}
+
+// === impl Limit ===
+
+impl Limit {
+    pub(in crate::proxy) fn new(after: Duration) -> Self {
+        Self(Arc::new(Inner { after: ArcSwap::from_pointee(after), end: Semaphore::new(0) }))
+    }
+
+    /// From the next call on.
+    pub(in crate::proxy) fn set(&self, after: Duration) {
+        self.0.after.store(Arc::new(after));
+    }
+
+    /// Whoever waits has waited enough; calls still to come do not wait at all.
+    pub(in crate::proxy) fn end(&self) {
+        self.0.end.close();
+    }
+
+    fn ended(&self) -> BoxFuture<'static, ()> {
+        let inner = self.0.clone();
+        Box::pin(async move {
+            let _ = inner.end.acquire().await;
+        })
+    }
+}
+
+// === impl DeadlineLayer ===
+
+impl<S> Layer<S> for DeadlineLayer {
+    type Service = Deadline<S>;
+
+    fn layer(&self, inner: S) -> Deadline<S> {
+        Deadline { inner, limit: self.0.clone() }
+    }
+}
+
+// === impl Deadline ===
+
+impl<S, R> Service<R> for Deadline<S>
+where
+    S: Service<R, Error = CallError>,
+{
+    type Response = S::Response;
+    type Error = CallError;
+    type Future = ResponseFuture<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: R) -> Self::Future {
+        let after = **self.limit.0.after.load();
+        let proof = ProofWait::default();
+        let inner = timeout(after, proof.watch(self.inner.call(request)));
+        ResponseFuture { inner, proof, after, limit: self.limit.clone(), end: None }
+    }
+}
+
+// === impl ResponseFuture ===
+
+impl<F, T> Future for ResponseFuture<F>
+where
+    F: Future<Output = Result<T, CallError>>,
+{
+    type Output = Result<T, CallError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        if let Poll::Ready(answered) = this.inner.poll(cx) {
+            let after = *this.after;
+            let overdue = || match this.proof.is_waiting() {
+                true => CallError::ProofOverdue { after },
+                false => CallError::Deadline { after },
+            };
+            return Poll::Ready(answered.unwrap_or_else(|_| Err(overdue())));
+        }
+        ready!(this.end.get_or_insert_with(|| this.limit.ended()).as_mut().poll(cx));
+        Poll::Ready(Err(CallError::Stopping))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time;
+    use tokio_test_free::poll_once;
+    use tower_test::mock;
+
+    use super::*;
+
+    /// A future polled once, without a test executor of its own.
+    mod tokio_test_free {
+        use std::{future::Future, pin::pin};
+
+        pub(super) async fn poll_once<F: Future>(future: F) -> Option<F::Output> {
+            tokio::time::timeout(std::time::Duration::ZERO, pin!(future)).await.ok()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_is_not_answered_ends_at_its_deadline() {
+        let (service, mut handle) = mock::pair::<(), ()>();
+        let service = tower::ServiceExt::map_err(service, |error| panic!("the mock failed: {error}"));
+        let limit = Limit::new(Duration::from_secs(30));
+        let mut service = DeadlineLayer(limit.clone()).layer(service);
+        handle.allow(4);
+
+        let begun = time::Instant::now();
+        std::future::poll_fn(|cx| service.poll_ready(cx)).await.unwrap();
+        let error = service.call(()).await.unwrap_err();
+        assert!(matches!(error, CallError::Deadline { .. }));
+        assert_eq!(begun.elapsed(), Duration::from_secs(30));
+
+        std::future::poll_fn(|cx| service.poll_ready(cx)).await.unwrap();
+        let mut answered = Box::pin(service.call(()));
+        assert!(poll_once(&mut answered).await.is_none());
+        let _gave_up = handle.next_request().await;
+        let (_, respond) = handle.next_request().await.unwrap();
+        respond.send_response(());
+        assert!(answered.await.is_ok());
+
+        std::future::poll_fn(|cx| service.poll_ready(cx)).await.unwrap();
+        let mut waits = Box::pin(service.call(()));
+        assert!(poll_once(&mut waits).await.is_none());
+        limit.end();
+        assert!(matches!(waits.await, Err(CallError::Stopping)));
+        std::future::poll_fn(|cx| service.poll_ready(cx)).await.unwrap();
+        assert!(matches!(service.call(()).await, Err(CallError::Stopping)));
+    }
+}

@@ -1,0 +1,162 @@
+//! What is asked for by a transaction's hash: where it is, and whether all of that block is worth fetching.
+
+use super::{Look, Memory, NULL, Piece};
+use crate::{
+    cache::Location,
+    chain::{Lookup, Stamp, Tracker},
+    eth::{At, Home, Part, Query, Tag, TxHash},
+    proxy::{call::packet::PacketContext, lookup::absence::Absent},
+    verify::Kind,
+};
+
+/// Where a transaction is.
+enum Located {
+    /// Here, and that is canonical; by its hash only where it is sure.
+    Here {
+        location: Location,
+        surely: bool,
+    },
+    /// Here, if the view is fresh.
+    Stale(Location),
+    /// Here, if the block at that number is this one.
+    Unconfirmed(Location),
+    Nowhere,
+    /// The node alone knows.
+    Unlocatable,
+}
+
+// === impl Memory ===
+
+impl Memory<'_> {
+    /// Looks for a transaction or a receipt by the transaction's hash.
+    pub(super) fn single(&self, query: Query, hash: TxHash, packet: &PacketContext) -> Look {
+        let arrival = packet.arrival(self.view.clock());
+        let is_receipt = query.part == Part::Receipt;
+        let content = |Location { home, index }| {
+            if is_receipt {
+                self.receipt_piece(hash, home.block, index)
+            } else {
+                self.transaction_piece(home.block, index, false)
+            }
+        };
+        match self.locate(hash, query.part, arrival) {
+            Located::Here { location, surely } => match content(location) {
+                Some(piece) => piece.look(),
+                None => self.rent_or_buy(query, hash, location.home, surely, packet),
+            },
+            Located::Stale(location) if content(location).is_some() => Look::Refresh(Tag::Latest),
+            Located::Stale(location) => self.rent_or_buy(query, hash, location.home, false, packet),
+            Located::Unconfirmed(location) => self.confirm(location, query),
+            Located::Nowhere if is_receipt => match self.absences.look(hash, arrival, &self.view.tracker()) {
+                Absent::Surely => Look::Hit(Piece::of_view(NULL)),
+                Absent::IfFresh => Look::Refresh(Tag::Latest),
+                Absent::Unknown => Look::Fetch(query),
+            },
+            Located::Nowhere => Look::Fetch(query),
+            Located::Unlocatable => self.unless_due(arrival, Look::Forward),
+        }
+    }
+
+    /// Has the block at a number fetched, to see whether it is the one that something fetched alone names: in full, unless
+    /// that one is cached already.
+    fn confirm(&self, Location { home, .. }: Location, alone: Query) -> Look {
+        if self.view.tracker().head().is_none() {
+            // The first head forgets which block was said to be at a number before it.
+            return Look::Establish;
+        }
+        let is_cached = self.block_of(home.block).is_some()
+            // Where all must be proved, nothing less than the block tells whether hashes are its own.
+            || !self.demands_proof(Kind::Transactions)
+                && (self.receipts_of(home.block).is_some() || self.cache.thin(home.block).is_some());
+        let part = if is_cached { Part::BlockWithHashes } else { Part::Block };
+        let block = Query::new(part, home.number);
+        if self.is_vain(block) { Look::Fetch(alone) } else { Look::Confirm(block, alone) }
+    }
+
+    /// Fetches a transaction or a receipt alone, or the whole that it is in: by hash only where that surely is canonical.
+    fn rent_or_buy(
+        &self,
+        alone: Query,
+        hash: TxHash,
+        Home { block, number }: Home,
+        surely: bool,
+        packet: &PacketContext,
+    ) -> Look {
+        let part = alone.part;
+        let at = if surely { At::Hash(block) } else { At::Number(number) };
+        let whole = Query::new(part.whole(), at);
+        let is_lacking = part == Part::Receipt && !self.has_block_receipts;
+        if is_lacking || !self.derivations.allow(part) || self.is_vain(whole) {
+            return Look::Fetch(alone);
+        }
+        let arrival = packet.arrival(self.view.clock());
+        let locate = |hash| match self.locate(hash, part, arrival) {
+            Located::Here { location, .. } | Located::Stale(location) | Located::Unconfirmed(location) => {
+                Some(location.home.block)
+            }
+            Located::Nowhere | Located::Unlocatable => None,
+        };
+        let together = packet.wanted(part, block, locate);
+        // Nothing but the whole proves a part.
+        if self.demands_proof(Kind::of(part)) || self.tally.buys(part, block, hash, together) {
+            Look::Buy(whole, alone)
+        } else {
+            Look::Fetch(alone)
+        }
+    }
+
+    /// Where a transaction is on the canonical chain, by the hints that lead to it. What is known of a number goes before
+    /// what single answers say of themselves.
+    fn locate(&self, hash: TxHash, part: Part, arrival: Stamp) -> Located {
+        let (mut placed, mut stale, mut unconfirmed) = (None, None, None);
+        for location in self.cache.locations(hash) {
+            if !self.holds(location, hash, part) {
+                continue;
+            }
+            let Home { block, number } = location.home;
+            let tracker = self.view.tracker();
+            if is_unlocatable(&tracker) {
+                return Located::Unlocatable;
+            }
+            match tracker.lookup(number, arrival) {
+                Lookup::Final(at) | Lookup::Tracked { hash: at, fresh: true } if at == block => {
+                    return Located::Here { location, surely: true };
+                }
+                Lookup::Asked(at) if at == block => placed = Some(location),
+                Lookup::Tracked { hash: at, fresh: false } if at == block => stale = Some(location),
+                Lookup::Unknown if tracker.is_above_shown(number) || tracker.excludes(number, block) => {}
+                Lookup::Unknown if tracker.is_placed(hash, block, arrival) => {
+                    placed.get_or_insert(location);
+                }
+                Lookup::Unknown => unconfirmed = Some(location),
+                _ => {}
+            }
+        }
+        let here = placed.map(|location| Located::Here { location, surely: false });
+        here.or(stale.map(Located::Stale)).or(unconfirmed.map(Located::Unconfirmed)).unwrap_or_else(|| {
+            if is_unlocatable(&self.view.tracker()) { Located::Unlocatable } else { Located::Nowhere }
+        })
+    }
+
+    /// Is it really that transaction which stands there? The index knows only a part of its hash.
+    fn holds(&self, Location { home, index }: Location, hash: TxHash, part: Part) -> bool {
+        let in_block = || Some(self.block_of(home.block)?.transaction_hash(index) == Some(hash));
+        let in_receipts = || Some(self.receipts_of(home.block)?.transaction_hash(index) == Some(hash));
+        // First where the answer is.
+        let held = match part {
+            Part::Receipt => in_receipts().or_else(in_block),
+            _ => in_block().or_else(in_receipts),
+        };
+        if let Some(held) = held {
+            return held;
+        }
+        self.cache.lone_transaction(home.block, index).is_some_and(|lone| lone.hash() == hash)
+            || self.cache.lone_receipt(home.block, index).is_some_and(|lone| lone.hash() == hash)
+    }
+}
+
+/// A transaction may be in two blocks of a development chain, and the node alone knows which of them it names. While
+/// canonicity is suspended, it alone knows which are canonical.
+fn is_unlocatable(tracker: &Tracker) -> bool {
+    tracker.rules().development || tracker.is_suspended()
+}

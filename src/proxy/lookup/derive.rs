@@ -1,0 +1,118 @@
+//! What is cut out of larger content, where nothing proves that the cut is what a node would say.
+//!
+//! On Ethereum a transaction asked for alone is the one that stands in its block. On a chain with rules
+//! of its own it may carry more members, or other ones. So where only structure is checked, whatever is held
+//! both ways is compared, and one difference is enough: that way of answering is given up.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use bytes::Bytes;
+use serde_json::Value;
+use tracing::warn;
+
+use crate::{
+    cache::Cache,
+    eth::{Block, Part, Receipts, TxPosition},
+    proxy::lookup::hashes_only,
+    verify::Content,
+};
+
+/// Parts that are cut out of larger content: hashes and transactions out of their block, receipts out of those of their block.
+const DERIVED: [Part; 3] = [Part::BlockWithHashes, Part::Transaction, Part::Receipt];
+
+/// Parts that are no longer cut out, by [`Part`].
+#[derive(Debug, Default)]
+pub(in crate::proxy) struct Derivations([AtomicBool; Part::COUNT]);
+
+// === impl Derivations ===
+
+impl Derivations {
+    /// Returns whether this part may be cut out of a larger one.
+    pub(in crate::proxy) fn allow(&self, part: Part) -> bool {
+        !self.0[part as usize].load(Relaxed)
+    }
+
+    /// The names of the parts that are no longer cut out.
+    pub(in crate::proxy) fn given_up(&self) -> impl Iterator<Item = &'static str> {
+        DERIVED.into_iter().filter(|part| !self.allow(*part)).map(name)
+    }
+
+    /// Compares what has come with what is held of it already, whole or alone.
+    pub(in crate::proxy) fn compare(&self, cache: &Cache, content: &Content) {
+        match content {
+            Content::Block(block) => {
+                if let Some(thin) = cache.thin(block.hash()) {
+                    self.settle(Part::BlockWithHashes, &hashes_only(block), &thin.bytes());
+                }
+                for index in (0..block.len() as u64).map(TxPosition) {
+                    if let Some(lone) = cache.lone_transaction(block.hash(), index) {
+                        self.compare_transaction(block, index, &lone.bytes());
+                    }
+                }
+            }
+            Content::BlockWithHashes(thin) => {
+                if let Some(block) = cache.block(thin.hash()) {
+                    self.settle(Part::BlockWithHashes, &hashes_only(&block), &thin.bytes());
+                }
+            }
+            Content::Receipts(receipts) => {
+                for index in (0..receipts.len() as u64).map(TxPosition) {
+                    if let Some(lone) = receipts.block().and_then(|block| cache.lone_receipt(block, index)) {
+                        self.compare_receipt(receipts, index, &lone.bytes());
+                    }
+                }
+            }
+            Content::Transaction(lone) => {
+                if let Some(place) = lone.place()
+                    && let Some(block) = cache.block(place.block)
+                {
+                    self.compare_transaction(&block, place.index, &lone.bytes());
+                }
+            }
+            Content::Receipt(lone) => {
+                let place = lone.place();
+                if let Some(receipts) = cache.receipts(place.block) {
+                    self.compare_receipt(&receipts, place.index, &lone.bytes());
+                }
+            }
+        }
+    }
+
+    fn compare_transaction(&self, block: &Block, index: TxPosition, lone: &Bytes) {
+        if let Some(slice) = block.transaction(index) {
+            self.settle(Part::Transaction, &slice, lone);
+        }
+    }
+
+    fn compare_receipt(&self, receipts: &Receipts, index: TxPosition, lone: &Bytes) {
+        if let Some(slice) = receipts.receipt(index) {
+            self.settle(Part::Receipt, &slice, lone);
+        }
+    }
+
+    fn settle(&self, part: Part, slice: &Bytes, lone: &Bytes) {
+        if !is_same(slice, lone) && !self.0[part as usize].swap(true, Relaxed) {
+            warn!(
+                derivation = name(part),
+                "on this chain a {} asked for alone is not what is found in its block: \
+                 from here on it is always asked for alone",
+                name(part)
+            );
+        }
+    }
+}
+
+/// The name of a part that is cut out, in logs and the status.
+fn name(part: Part) -> &'static str {
+    match part {
+        Part::BlockWithHashes => "hashes",
+        Part::Receipt => "receipt",
+        _ => "transaction",
+    }
+}
+
+/// Do two texts say the same, in whatever order and spacing?
+pub(in crate::proxy) fn is_same(one: &[u8], other: &[u8]) -> bool {
+    let read = serde_json::from_slice::<Value>;
+    one == other || matches!((read(one), read(other)), (Ok(one), Ok(other)) if one == other)
+}

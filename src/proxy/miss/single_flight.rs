@@ -1,0 +1,382 @@
+//! Joins callers that want the same thing onto one upstream fetch.
+
+use std::{
+    future::Future,
+    hash::Hash,
+    sync::{Arc, OnceLock},
+};
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+use tracing::Span;
+
+use crate::{
+    chain::Stamp, client::Client, proxy::miss::client_limit::Turn, trace::Origin, upstream::Audience,
+    verify::ProofWait,
+};
+
+/// One fetch in flight per key.
+///
+/// The fetch runs on its own task, so a caller who hangs up does not cancel it for the others. Once all have, it is no
+/// [audience](Audience) of calls any more: those on the wire may finish, and no further call is sent. If the task dies,
+/// every waiter gets [`Abandoned`] and none hangs.
+#[derive(Clone, Debug)]
+pub(in crate::proxy) struct Coalesce<K, V> {
+    flights: Flights<K, V>,
+}
+
+type Flights<K, V> = Arc<Mutex<HashMap<K, Arc<Flight<V>>>>>;
+
+#[derive(Debug)]
+struct Flight<V> {
+    sent: Stamp,
+    /// The span of whoever began it.
+    span: Span,
+    /// Whether it waits for a proof thread.
+    proof: ProofWait,
+    waiters: Mutex<Waiters>,
+    /// What it came to; nothing, if its task died.
+    value: OnceLock<V>,
+    /// Has no permits, and is closed when the task has ended: those who wait for one then look what there is.
+    ended: Semaphore,
+}
+
+/// Those who wait for a flight.
+#[derive(Debug, Default)]
+struct Waiters {
+    /// Callers that leave by being dropped, as clients do.
+    callers: usize,
+    /// Other flights, each of which counts for as long as it has an audience itself.
+    flights: Vec<Audience>,
+    /// How many have ever waited.
+    joined: u64,
+}
+
+/// One who waits for a flight, until this is dropped.
+struct Waiter<V> {
+    flight: Arc<Flight<V>>,
+    own: Option<Audience>,
+}
+
+/// The fetch ended without a result: its task died.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the fetch was abandoned")]
+pub(in crate::proxy) struct Abandoned;
+
+/// What a fetch came to for one of its callers.
+#[derive(Clone, Debug)]
+pub(in crate::proxy) struct Landed<V> {
+    pub(in crate::proxy) value: V,
+    /// Somebody else had asked already.
+    pub(in crate::proxy) joined: bool,
+    /// When it was sent.
+    pub(in crate::proxy) sent: Stamp,
+}
+
+/// Takes a flight off the list when its task ends, however it ends, and tells those who wait.
+struct Landing<K: Hash + Eq, V> {
+    flights: Flights<K, V>,
+    key: K,
+    flight: Arc<Flight<V>>,
+}
+
+// === impl Coalesce ===
+
+impl<K, V> Default for Coalesce<K, V> {
+    fn default() -> Self {
+        Self { flights: Arc::default() }
+    }
+}
+
+impl<K, V> Coalesce<K, V>
+where
+    K: Copy + Hash + Eq + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+{
+    /// Joins the flight of `key`, if `may_join` says so of the moment it was sent; else starts one
+    /// that others may join, sent at `now`.
+    pub(in crate::proxy) async fn run<F>(
+        &self,
+        key: K,
+        now: Stamp,
+        may_join: impl FnOnce(Stamp) -> bool,
+        fetch: impl FnOnce() -> F,
+    ) -> Result<Landed<V>, Abandoned>
+    where
+        F: Future<Output = V> + Send + 'static,
+    {
+        let (waiter, joined) = {
+            let mut flights = self.flights.lock();
+            match flights.get(&key) {
+                // Under the lock: a flight is given up only while it is not joined.
+                Some(flight) if may_join(flight.sent) => (Waiter::join(flight), true),
+                _ => {
+                    // Of whoever starts it, though that one may not wait for the end.
+                    let (turn, client, origin) = (Turn::current(), Client::current(), Origin::current());
+                    let flight = Arc::new(Flight {
+                        sent: now,
+                        span: origin.span().clone(),
+                        proof: ProofWait::default(),
+                        waiters: Mutex::default(),
+                        value: OnceLock::new(),
+                        ended: Semaphore::new(0),
+                    });
+                    flights.insert(key, flight.clone());
+                    let landing = Landing { flights: self.flights.clone(), key, flight: flight.clone() };
+                    let audience = {
+                        let (flights, flight) = (self.flights.clone(), flight.clone());
+                        Audience::new(move || is_awaited(&flights, key, &flight))
+                    };
+                    // On the heap once and for all: it is large, and a task would be moved about with it.
+                    let fetch = Box::pin(audience.attend(flight.proof.watch(fetch())));
+                    tokio::spawn(async move {
+                        let value = origin.carry_out(Client::serve(client, fetch)).await;
+                        drop(turn);
+                        landing.land(value);
+                    });
+                    (Waiter::join(&flight), false)
+                }
+            }
+        };
+        let flight = &waiter.flight;
+        if joined {
+            Span::current().follows_from(&flight.span);
+        }
+        let _following = ProofWait::current().map(|own| own.follow(&flight.proof));
+        // There is none to be had: it waits for the end.
+        let _ = flight.ended.acquire().await;
+        let value = flight.value.get().cloned().ok_or(Abandoned)?;
+        Ok(Landed { value, joined, sent: flight.sent })
+    }
+
+    #[cfg(test)]
+    fn in_flight(&self) -> usize {
+        self.flights.lock().len()
+    }
+
+    #[cfg(test)]
+    fn waiting(&self, key: K) -> usize {
+        self.flights.lock().get(&key).map_or(0, |flight| flight.waiters.lock().callers)
+    }
+}
+
+/// Returns whether anybody waits for a flight. If not, it is taken off the list: whoever wants the same from here on starts
+/// anew.
+fn is_awaited<K: Hash + Eq, V>(flights: &Flights<K, V>, key: K, flight: &Arc<Flight<V>>) -> bool {
+    let (others, joined) = {
+        let waiters = flight.waiters.lock();
+        if waiters.callers > 0 {
+            return true;
+        }
+        (waiters.flights.clone(), waiters.joined)
+    };
+    // Not under a lock: another flight may be on the same list.
+    if others.iter().any(Audience::is_there) {
+        return true;
+    }
+    let mut flights = flights.lock();
+    if flight.waiters.lock().joined != joined {
+        return true;
+    }
+    if flights.get(&key).is_some_and(|listed| Arc::ptr_eq(listed, flight)) {
+        flights.remove(&key);
+    }
+    false
+}
+
+// === impl Waiter ===
+
+impl<V> Waiter<V> {
+    fn join(flight: &Arc<Flight<V>>) -> Self {
+        let own = Audience::current();
+        let mut waiters = flight.waiters.lock();
+        waiters.joined += 1;
+        match &own {
+            Some(own) => waiters.flights.push(own.clone()),
+            None => waiters.callers += 1,
+        }
+        drop(waiters);
+        Self { flight: flight.clone(), own }
+    }
+}
+
+impl<V> Drop for Waiter<V> {
+    fn drop(&mut self) {
+        let mut waiters = self.flight.waiters.lock();
+        let Some(own) = &self.own else {
+            waiters.callers -= 1;
+            return;
+        };
+        if let Some(at) = waiters.flights.iter().position(|other| other.is_same(own)) {
+            waiters.flights.swap_remove(at);
+        }
+    }
+}
+
+// === impl Landing ===
+
+impl<K: Hash + Eq, V> Landing<K, V> {
+    fn land(self, value: V) {
+        // A task lands once.
+        let _ = self.flight.value.set(value);
+    }
+}
+
+impl<K: Hash + Eq, V> Drop for Landing<K, V> {
+    fn drop(&mut self) {
+        let mut flights = self.flights.lock();
+        // A later flight of the same key may have taken its place.
+        if flights.get(&self.key).is_some_and(|flight| Arc::ptr_eq(flight, &self.flight)) {
+            flights.remove(&self.key);
+        }
+        drop(flights);
+        // Off the list before the result is out: who comes now starts anew.
+        self.flight.ended.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::atomic::{AtomicUsize, Ordering::Relaxed},
+        time::Duration,
+    };
+
+    use tokio::{
+        sync::{mpsc, oneshot},
+        task::{self, JoinHandle},
+        time,
+    };
+
+    use super::*;
+    use crate::chain::Clock;
+
+    #[tokio::test(start_paused = true)]
+    async fn equal_wishes_share_one_fetch() {
+        let (flights, clock) = (Coalesce::<u8, u8>::default(), Clock::default());
+        let fetched = Arc::new(AtomicUsize::new(0));
+        let wishes = (0..1000).map(|_| {
+            let fetched = fetched.clone();
+            flights.run(
+                1,
+                clock.now(),
+                |_| true,
+                || async move {
+                    fetched.fetch_add(1, Relaxed);
+                    time::sleep(Duration::from_secs(1)).await;
+                    7
+                },
+            )
+        });
+        let landed = futures_util::future::join_all(wishes).await;
+        assert_eq!(fetched.load(Relaxed), 1);
+        assert_eq!(landed.iter().filter(|landed| !landed.as_ref().unwrap().joined).count(), 1);
+        assert!(landed.into_iter().all(|landed| landed.unwrap().value == 7));
+        assert_eq!(flights.in_flight(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_first_caller_who_hangs_up_cancels_nothing() {
+        let (flights, clock) = (Coalesce::<u8, u8>::default(), Clock::default());
+        let slow = || async {
+            time::sleep(Duration::from_secs(1)).await;
+            7
+        };
+        let first = time::timeout(Duration::from_millis(1), flights.run(1, clock.now(), |_| true, slow));
+        assert!(first.await.is_err());
+        let second = flights.run(1, clock.now(), |_| true, || async { 8 }).await.unwrap();
+        assert_eq!((second.value, second.joined), (7, true));
+    }
+
+    type Question = oneshot::Sender<bool>;
+
+    /// A fetch that tells whether it has an audience, each time that it is asked.
+    async fn answers(mut questions: mpsc::Receiver<Question>) -> u8 {
+        while let Some(question) = questions.recv().await {
+            question.send(Audience::is_there_now()).unwrap();
+        }
+        7
+    }
+
+    async fn ask(asks: &mpsc::Sender<Question>) -> bool {
+        let (question, answer) = oneshot::channel();
+        asks.send(question).await.unwrap();
+        answer.await.unwrap()
+    }
+
+    /// Waits for a flight that is begun by `fetch` if there is none.
+    fn wait(
+        flights: &Coalesce<u8, u8>,
+        key: u8,
+        fetch: impl Future<Output = u8> + Send + 'static,
+    ) -> JoinHandle<u8> {
+        let (flights, now) = (flights.clone(), Clock::default().now());
+        tokio::spawn(async move { flights.run(key, now, |_| true, || fetch).await.unwrap().value })
+    }
+
+    async fn leave(client: JoinHandle<u8>) {
+        client.abort();
+        assert!(client.await.unwrap_err().is_cancelled());
+    }
+
+    #[tokio::test]
+    async fn a_flight_has_an_audience_as_long_as_anybody_waits() {
+        let flights = Coalesce::<u8, u8>::default();
+        let (asks, questions) = mpsc::channel(1);
+        let first = wait(&flights, 1, answers(questions));
+        assert!(ask(&asks).await);
+        let second = wait(&flights, 1, async { unreachable!("one is under way") });
+        while flights.waiting(1) != 2 {
+            task::yield_now().await;
+        }
+        leave(first).await;
+        assert!(ask(&asks).await, "the second still waits");
+        leave(second).await;
+        assert_eq!(flights.in_flight(), 1, "it may still be joined");
+        assert!(!ask(&asks).await);
+        assert_eq!(flights.in_flight(), 0, "whoever comes now starts anew");
+        assert_eq!(wait(&flights, 1, async { 8 }).await.unwrap(), 8);
+        assert!(!ask(&asks).await, "that was another flight");
+    }
+
+    #[tokio::test]
+    async fn a_flight_that_nobody_waits_for_is_no_audience_of_another() {
+        let flights = Coalesce::<u8, u8>::default();
+        let (asks, questions) = mpsc::channel(1);
+        let (nested, now) = (flights.clone(), Clock::default().now());
+        let outer = async move { nested.run(2, now, |_| true, || answers(questions)).await.unwrap().value };
+        let client = wait(&flights, 1, outer);
+        assert!(ask(&asks).await);
+        leave(client).await;
+        assert!(!ask(&asks).await);
+        assert_eq!(flights.in_flight(), 0);
+    }
+
+    #[tokio::test]
+    async fn waiters_get_an_error_when_the_fetch_task_panics() {
+        let (flights, clock) = (Coalesce::<u8, u8>::default(), Clock::default());
+        let died = flights.run(1, clock.now(), |_| true, || async { panic!("on purpose") }).await;
+        assert_eq!(died.unwrap_err(), Abandoned);
+        assert_eq!(flights.in_flight(), 0);
+        assert_eq!(flights.run(1, clock.now(), |_| true, || async { 8 }).await.unwrap().value, 8);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flight_that_may_not_be_joined_is_left_to_those_it_has() {
+        let (flights, clock) = (Coalesce::<u8, u8>::default(), Clock::default());
+        let slow = |value| {
+            move || async move {
+                time::sleep(Duration::from_secs(1)).await;
+                value
+            }
+        };
+        let (one, two, three) = tokio::join!(
+            flights.run(1, clock.now(), |_| true, slow(1)),
+            flights.run(1, clock.now(), |_| false, slow(2)),
+            flights.run(1, clock.now(), |_| true, slow(3)),
+        );
+        assert_eq!([one, two, three].map(|landed| landed.unwrap().value), [1, 2, 2]);
+        assert_eq!(flights.in_flight(), 0);
+    }
+}

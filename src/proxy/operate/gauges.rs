@@ -1,0 +1,77 @@
+//! What is seen of the chain, looked at when somebody asks.
+
+use std::{fmt, time::Duration};
+
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
+    metrics::{MetricType, gauge::ConstGauge},
+    registry::Registry,
+};
+
+use crate::{proxy::operate::status::Sight, verify::Demand};
+
+#[derive(Debug)]
+struct Seen(Sight);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LevelLabels {
+    content: &'static str,
+    level: &'static str,
+}
+
+// === impl Sight ===
+
+impl Sight {
+    /// Registers `head_number`, `head_age_seconds`, `view_age_seconds`, `finalized_number` and
+    /// `verification_level{content,level}`. What is not known is left out.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register_collector(Box::new(Seen(self.clone())));
+    }
+}
+
+// === impl Seen ===
+
+impl Collector for Seen {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let seen = self.0.seen();
+        let numbers = [
+            ("head_number", "The number of the head", seen.head.map(|head| head.number)),
+            (
+                "finalized_number",
+                "The number of the newest final block",
+                seen.finalized.map(|finalized| finalized.0),
+            ),
+        ];
+        for (name, help, number) in numbers {
+            let Some(number) = number else { continue };
+            let gauge = ConstGauge::new(i64::try_from(number.0).unwrap_or(i64::MAX));
+            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
+        }
+        let ages = [
+            ("head_age_seconds", "How long ago the head became what it is", seen.head_age),
+            (
+                "view_age_seconds",
+                "How long ago what is known of the head was asked for; nobody asks while nobody calls",
+                seen.age,
+            ),
+        ];
+        for (name, help, age) in ages {
+            let Some(age) = age else { continue };
+            let gauge = ConstGauge::new(Duration::as_secs_f64(&age));
+            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
+        }
+        let in_force = self.0.verification();
+        let help = "1 for what is demanded of content before it is kept, 0 for the others";
+        let mut levels = encoder.encode_descriptor("verification_level", help, None, MetricType::Gauge)?;
+        let parts =
+            [("headers", in_force.headers), ("blocks", in_force.blocks), ("receipts", in_force.receipts)];
+        for (content, demanded) in parts {
+            for level in Demand::ALL {
+                let labels = LevelLabels { content, level: level.as_str() };
+                ConstGauge::new(i64::from(level == demanded)).encode(levels.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
+}

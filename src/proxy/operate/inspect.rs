@@ -1,0 +1,305 @@
+//! What memory holds of a block or a transaction, and what is known of where that stands; and how it is forgotten.
+//!
+//! For people: it looks at every entry, which takes milliseconds where there are many. Nobody upstream is asked.
+
+use std::{collections::BTreeSet, str::FromStr};
+
+use alloy_primitives::B256;
+
+use crate::{
+    cache::{Held, tier::TierKind},
+    chain::{Lookup, Stamp, Tracker},
+    eth::{BlockHash, BlockNumber, Home, Part, Query, TxHash, TxPosition},
+    proxy::operate::status::Sight,
+};
+
+/// What people look for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// A block or a transaction: nobody knows before looking.
+    Hash(B256),
+    /// Whatever stands at a height, or stood there.
+    Number(BlockNumber),
+}
+
+/// Text that names nothing. Says what would.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SubjectError {
+    /// Nothing at all.
+    #[error("name a block or a transaction by its hash, or a block by its number")]
+    Empty,
+    /// `0x`, and more digits than a number has and others than a hash has.
+    #[error("a hash has 64 hex digits after 0x, and a number at most 16; this has {0}")]
+    Length(usize),
+    /// Digits, and too many.
+    #[error("no block has a number that large")]
+    TooLarge,
+    /// Something else.
+    #[error(
+        "expected the hash of a block or a transaction (0x and 64 hex digits) or the number of a block (19000000, or 0x121eac0)"
+    )]
+    Neither,
+}
+
+/// Is it where calls by number and by transaction look?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// For good.
+    Final,
+    /// On the branch that is followed.
+    Tracked,
+    /// As the upstream said a moment ago.
+    Asked,
+    /// It has left the chain, or never was on it.
+    Orphaned,
+    /// Nobody has said lately: a call by number would ask.
+    Unknown,
+}
+
+/// A block, as far as it is known.
+#[derive(Clone, Debug)]
+pub struct InspectedBlock {
+    /// Its hash.
+    pub hash: BlockHash,
+    /// Its height, if that is known.
+    pub number: Option<BlockNumber>,
+    /// Whether it is canonical.
+    pub standing: Standing,
+    /// What is in memory of it.
+    pub held: Vec<Held>,
+}
+
+/// A transaction in one of the blocks that it may be in.
+#[derive(Clone, Debug)]
+pub struct InspectedTransaction {
+    /// Its hash.
+    pub hash: TxHash,
+    /// The block.
+    pub home: Home,
+    /// Its position there.
+    pub index: TxPosition,
+    /// Whether that block is canonical.
+    pub standing: Standing,
+    /// What it, or its receipt, is cut out of.
+    pub held: Vec<Held>,
+}
+
+/// What was found.
+#[derive(Clone, Debug)]
+pub struct Inspected {
+    /// At a height what is canonical comes first.
+    pub blocks: Vec<InspectedBlock>,
+    /// One for each block that it is in.
+    pub transactions: Vec<InspectedTransaction>,
+    /// The height of the chain, as far as it is known.
+    pub head: Option<BlockNumber>,
+}
+
+// === impl Subject ===
+
+impl FromStr for Subject {
+    type Err = SubjectError;
+
+    fn from_str(text: &str) -> Result<Self, SubjectError> {
+        let text = text.trim();
+        if text.is_empty() {
+            return Err(SubjectError::Empty);
+        }
+        let Some(digits) = text.strip_prefix("0x") else {
+            if !text.bytes().all(|digit| digit.is_ascii_digit()) {
+                return Err(SubjectError::Neither);
+            }
+            return text
+                .parse()
+                .map(|number| Self::Number(BlockNumber(number)))
+                .map_err(|_| SubjectError::TooLarge);
+        };
+        if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return Err(SubjectError::Neither);
+        }
+        match digits.len() {
+            64 => text.parse().map(|BlockHash(hash)| Self::Hash(hash)).map_err(|_| SubjectError::Neither),
+            1..=16 => u64::from_str_radix(digits, 16)
+                .map(|number| Self::Number(BlockNumber(number)))
+                .map_err(|_| SubjectError::TooLarge),
+            length => Err(SubjectError::Length(length)),
+        }
+    }
+}
+
+// === impl Standing ===
+
+impl Standing {
+    /// Its name for people and programs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Final => "final",
+            Self::Tracked => "tracked",
+            Self::Asked => "asked",
+            Self::Orphaned => "orphaned",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    fn of(home: Home, tracker: &Tracker, now: Stamp) -> Self {
+        let if_same = |at, standing| if at == home.block { standing } else { Self::Orphaned };
+        match tracker.lookup(home.number, now) {
+            Lookup::Final(at) => if_same(at, Self::Final),
+            Lookup::Tracked { hash: at, .. } => if_same(at, Self::Tracked),
+            Lookup::Asked(at) => if_same(at, Self::Asked),
+            // The chain went back below this one.
+            Lookup::Above { fresh: true } => Self::Orphaned,
+            Lookup::Unknown if tracker.excludes(home.number, home.block) => Self::Orphaned,
+            Lookup::Above { fresh: false } | Lookup::Unknown => Self::Unknown,
+        }
+    }
+}
+
+// === impl Sight ===
+
+impl Sight {
+    /// What is known of a block or a transaction.
+    pub fn inspect(&self, subject: Subject) -> Inspected {
+        let (blocks, transactions) = match subject {
+            Subject::Number(number) => (self.blocks_at(number), Vec::new()),
+            Subject::Hash(hash) => (self.block_with(BlockHash(hash)), self.places_of(TxHash(hash))),
+        };
+        Inspected { blocks, transactions, head: self.head() }
+    }
+
+    /// Has tiers forget the same as [`purge`](Self::purge), which is to follow: what tiers have would come back. Tells those that
+    /// may have it still.
+    pub async fn purge_tiers(&self, hash: B256) -> BTreeSet<TierKind> {
+        let fetcher = self.fetcher();
+        let mut blocks = BTreeSet::from([BlockHash(hash)]);
+        blocks.extend(fetcher.cache.held_of(TxHash(hash)).into_iter().map(|(_, held)| held.home.block));
+        let (homes, unsure) = fetcher.homes_in_tiers(TxHash(hash)).await;
+        blocks.extend(homes);
+        let mut left_in = BTreeSet::from_iter(unsure);
+        for block in blocks {
+            left_in.extend(fetcher.remove_from_tiers(block).await);
+        }
+        left_in
+    }
+
+    /// Forgets what memory holds of a block, or of a transaction and whatever that would be cut out of; tells what that
+    /// was. What is canonical is known as before: the next call asks for the content anew.
+    pub fn purge(&self, hash: B256) -> Vec<Held> {
+        let fetcher = self.fetcher();
+        let mut held = fetcher.cache.held_in(|home| home.block == BlockHash(hash));
+        held.extend(fetcher.cache.held_of(TxHash(hash)).into_iter().map(|(_, held)| held));
+        fetcher.cache.forget(&held);
+        let blocks = held.iter().map(|held| held.home.block).chain([BlockHash(hash)]);
+        for block in blocks {
+            // What could not be kept may be tried again, too.
+            let parts = [Part::Block, Part::BlockWithHashes, Part::Receipts];
+            fetcher.not_vain(&parts.map(|part| Query::new(part, block)));
+        }
+        held
+    }
+
+    fn blocks_at(&self, number: BlockNumber) -> Vec<InspectedBlock> {
+        let fetcher = self.fetcher();
+        let held = fetcher.cache.held_in(|home| home.number == number);
+        let now = fetcher.view.clock().now();
+        let tracker = fetcher.view.tracker();
+        let canonical = tracker.lookup(number, now).hash();
+        let mut hashes: Vec<_> = canonical.into_iter().collect();
+        for held in &held {
+            if !hashes.contains(&held.home.block) {
+                hashes.push(held.home.block);
+            }
+        }
+        let inspected = |hash| InspectedBlock {
+            hash,
+            number: Some(number),
+            standing: Standing::of(Home { block: hash, number }, &tracker, now),
+            held: held.iter().filter(|held| held.home.block == hash).cloned().collect(),
+        };
+        hashes.into_iter().map(inspected).collect()
+    }
+
+    fn block_with(&self, hash: BlockHash) -> Vec<InspectedBlock> {
+        let fetcher = self.fetcher();
+        let held = fetcher.cache.held_in(|home| home.block == hash);
+        let now = fetcher.view.clock().now();
+        let tracker = fetcher.view.tracker();
+        let number = held.first().map(|held| held.home.number).or_else(|| tracker.number_of(hash));
+        if number.is_none() && held.is_empty() {
+            return Vec::new();
+        }
+        let home = |number| Home { block: hash, number };
+        let standing = number.map_or(Standing::Unknown, |number| Standing::of(home(number), &tracker, now));
+        vec![InspectedBlock { hash, number, standing, held }]
+    }
+
+    fn places_of(&self, hash: TxHash) -> Vec<InspectedTransaction> {
+        let fetcher = self.fetcher();
+        let now = fetcher.view.clock().now();
+        let mut places: Vec<InspectedTransaction> = Vec::new();
+        for (index, held) in fetcher.cache.held_of(hash) {
+            match places.iter_mut().find(|place| place.home == held.home && place.index == index) {
+                Some(place) => place.held.push(held),
+                None => {
+                    let home = held.home;
+                    let tracker = fetcher.view.tracker();
+                    let standing = match Standing::of(home, &tracker, now) {
+                        Standing::Unknown if tracker.is_placed(hash, home.block, now) => Standing::Asked,
+                        standing => standing,
+                    };
+                    places.push(InspectedTransaction { hash, home, index, standing, held: vec![held] });
+                }
+            }
+        }
+        // The one that calls are answered with first.
+        places.sort_by_key(|place| (place.standing as u8, place.home.number));
+        places
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in "\\PC{0,80}", digits in "(0x)?[0-9a-f]{0,70}") {
+            for text in [text, digits] {
+                match text.parse() {
+                    Ok(Subject::Hash(hash)) => prop_assert_eq!(format!("{hash:#x}"), text.trim().to_lowercase()),
+                    Ok(Subject::Number(BlockNumber(number))) => {
+                        let digits = text.trim().trim_start_matches("0x").trim_start_matches('0');
+                        let written = if text.trim().starts_with("0x") { format!("{number:x}") } else { number.to_string() };
+                        prop_assert_eq!(written.trim_start_matches('0'), digits);
+                    }
+                    Err(_) => {}
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_and_hashes_are_told_apart() {
+        let number = |number| Ok(Subject::Number(BlockNumber(number)));
+        assert_eq!("19000000".parse(), number(19_000_000));
+        assert_eq!(" 0 ".parse(), number(0));
+        assert_eq!("0x10".parse(), number(16));
+        assert_eq!("0xffffffffffffffff".parse(), number(u64::MAX));
+        let hash = format!("0x{}", "Ab".repeat(32));
+        assert_eq!(hash.parse(), Ok(Subject::Hash(B256::repeat_byte(0xab))));
+    }
+
+    #[test]
+    fn what_is_neither_is_told_what_would_be() {
+        let parse = |text: &str| text.parse::<Subject>().unwrap_err();
+        assert_eq!(parse(""), SubjectError::Empty);
+        assert_eq!(parse("18446744073709551616"), SubjectError::TooLarge);
+        assert_eq!(parse(&format!("0x{}", "a".repeat(63))), SubjectError::Length(63));
+        assert_eq!(parse(&format!("0x{}", "a".repeat(17))), SubjectError::Length(17));
+        for text in ["latest", "0x", "-1", "1.0", "0xg", "0X10", &"a".repeat(64)] {
+            assert_eq!(parse(text), SubjectError::Neither, "{text}");
+        }
+    }
+}
