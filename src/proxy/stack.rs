@@ -29,7 +29,7 @@ use crate::{
 /// What a proxy is made of.
 #[derive(Clone, Debug)]
 pub struct ProxyParts {
-    /// Who is asked. Somebody must [watch](Upstream::watch) who that is.
+    /// Who is asked. Somebody must [watch](Upstream::watch_identity) who that is.
     pub upstream: Upstream,
     /// Where content is kept.
     pub cache: Cache,

@@ -84,7 +84,7 @@ impl Secrets {
     }
 
     /// Returns an answer that may be shown. Chain content is left as it is: a hash decides what belongs there. Of any other
-    /// result only [long](LONG) secrets are taken out: a short one may well be a part of its data.
+    /// result only [long](LONG_SECRET) secrets are taken out: a short one may well be a part of its data.
     pub(in crate::upstream) fn redact_answer(&self, method: &str, answer: Answer) -> Answer {
         match answer {
             Answer::Error(error) => Answer::Error(self.redact(&error)),
