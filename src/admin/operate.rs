@@ -13,7 +13,7 @@ use crate::{
     eth::BlockNumber,
     http::rescue,
     proxy::{
-        Inspected, InspectedBlock, InspectedTransaction, Sight, Subject, Warm, WarmError, Warmed,
+        Inspected, InspectedBlock, InspectedTransaction, Inspector, Subject, Warm, WarmError, Warmed,
         WarmedPiece, Warmer,
     },
 };
@@ -24,7 +24,7 @@ const LONGEST_QUERY: usize = 256;
 /// Looks and changes.
 #[derive(Clone, Debug)]
 pub struct Operator {
-    sight: Sight,
+    inspector: Inspector,
     warmer: Warmer,
 }
 
@@ -34,9 +34,9 @@ struct UrlQuery<'a>(&'a str);
 // === impl Operator ===
 
 impl Operator {
-    /// Looks at what `sight` sees, and has `warmer` fetch.
-    pub fn new(sight: Sight, warmer: Warmer) -> Self {
-        Self { sight, warmer }
+    /// Shows entries through `inspector`, and has `warmer` fetch.
+    pub fn new(inspector: Inspector, warmer: Warmer) -> Self {
+        Self { inspector, warmer }
     }
 
     /// `GET /lookup?q=`
@@ -45,7 +45,7 @@ impl Operator {
             Ok(subject) => subject,
             Err(why) => return bad(&format!("{why}; as in /lookup?q=19000000")),
         };
-        let found = apart(move || self.sight.inspect(subject)).await;
+        let found = apart(move || self.inspector.inspect(subject)).await;
         found.map_or_else(died, |found| told(StatusCode::OK, &inspected(subject, &found)))
     }
 
@@ -64,8 +64,8 @@ impl Operator {
         };
         // Whoever begins it may hang up; half of it would be no good.
         let purging = task::spawn(async move {
-            let left_in = self.sight.purge_tiers(hash).await;
-            Some((apart(move || self.sight.purge(hash)).await?, left_in))
+            let left_in = self.inspector.purge_tiers(hash).await;
+            Some((apart(move || self.inspector.purge(hash)).await?, left_in))
         });
         let Some((purged, left_in)) = purging.await.ok().flatten() else { return died() };
         let left_in: Vec<_> = left_in.into_iter().map(TierKind::as_str).collect();

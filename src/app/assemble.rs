@@ -93,7 +93,7 @@ pub(super) fn assemble(
         metrics: call_metrics.clone(),
     };
     let proxy = proxy::proxy(&config.proxy(), parts);
-    proxy.sight.register(&mut registry);
+    proxy::register_gauges(&proxy.status, &mut registry);
     let request_metrics = http::Metrics::register(&mut registry);
     let settings = http::Reloadable::new(&config.http);
     settings.register(&budget, &mut registry);

@@ -18,9 +18,11 @@ impl InProcessNode for DevChain {
     async fn respond(&self, body: Bytes) -> Result<InProcessResponse, UpstreamError> {
         match self.serve(body).await {
             NodeResponse::Hang => std::future::pending().await,
-            NodeResponse::Reset { .. } => Err(UpstreamError::Disconnected(Arc::from(Box::<
-                dyn std::error::Error + Send + Sync,
-            >::from("reset")))),
+            NodeResponse::Reset { .. } => {
+                Err(UpstreamError::Disconnected(Arc::from(Box::<dyn std::error::Error + Send + Sync>::from(
+                    "reset",
+                ))))
+            }
             NodeResponse::Reply { status, headers, body, drip } => {
                 let pauses = u32::try_from(body.len() / DRIP).unwrap_or(u32::MAX);
                 tokio::time::sleep(drip.unwrap_or_default().saturating_mul(pauses)).await;

@@ -50,7 +50,7 @@ pub(super) struct Reload {
 /// What takes another configuration.
 #[derive(Debug)]
 pub(super) struct Parts {
-    pub(super) proxy: proxy::Live,
+    pub(super) proxy: proxy::Reloadable,
     pub(super) http: http::Reloadable,
     pub(super) access: Access,
     pub(super) tls: Option<Tls>,

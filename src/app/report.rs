@@ -23,7 +23,7 @@ use crate::{
     admin::{self, Counts, History},
     cache::{Cache, TierStatus, Tiers},
     http,
-    proxy::{self, Reorg, Seen, Sight, Totals},
+    proxy::{self, ChainStatus, Reorg, Status, Totals},
     upstream::{self, EndpointStatus, Identity, IdentityState, Upstream},
 };
 
@@ -37,7 +37,7 @@ pub(super) struct StatusReport {
     pub(super) history: History,
     pub(super) cache: Cache,
     pub(super) tiers: Tiers,
-    pub(super) sight: Sight,
+    pub(super) status: Status,
     pub(super) upstream: Upstream,
     pub(super) listen: SocketAddr,
     pub(super) tls: bool,
@@ -118,9 +118,9 @@ impl admin::Report for StatusReport {
             "url": format!("{}://{}", if self.tls { "https" } else { "http" }, self.listen),
             "chain": chain,
             "endpoints": endpoints(&self.upstream),
-            "canonical_view": canonical_view(&self.sight.seen()),
-            "verification": verification(&self.sight),
-            "reorgs": reorgs(&self.sight),
+            "canonical_view": canonical_view(&self.status.chain()),
+            "verification": verification(&self.status),
+            "reorgs": reorgs(&self.status),
             "calls": totals.calls,
             "hits": totals.hits,
             "upstream_calls": self.upstream_calls.calls(),
@@ -151,8 +151,8 @@ impl admin::Report for StatusReport {
             memory_seconds: totals.memory_seconds,
             upstream_seconds: totals.upstream_seconds,
             cache_bytes: self.cache.sizes().1,
-            head: self.sight.head().map(|head| head.0),
-            reorgs: self.sight.reorg_count(),
+            head: self.status.head().map(|head| head.0),
+            reorgs: self.status.reorg_count(),
             refusals: calls.into_iter().chain(self.requests.refusals()).collect(),
         }
     }
@@ -168,7 +168,7 @@ fn saved(totals: &Totals) -> serde_json::Value {
     })
 }
 
-fn reorgs(sight: &Sight) -> serde_json::Value {
+fn reorgs(status: &Status) -> serde_json::Value {
     let one = |reorg: &Reorg| {
         json!({
             "kind": reorg.kind.as_str(),
@@ -177,7 +177,7 @@ fn reorgs(sight: &Sight) -> serde_json::Value {
             "age_seconds": reorg.at.elapsed().unwrap_or_default().as_secs(),
         })
     };
-    json!({ "count": sight.reorg_count(), "last": sight.reorgs().iter().map(one).collect::<Vec<_>>() })
+    json!({ "count": status.reorg_count(), "last": status.reorgs().iter().map(one).collect::<Vec<_>>() })
 }
 
 fn tier(status: &TierStatus, totals: &Totals) -> serde_json::Value {
@@ -222,27 +222,27 @@ fn endpoints(upstream: &Upstream) -> serde_json::Value {
     endpoints.iter().map(one).collect()
 }
 
-fn verification(sight: &Sight) -> serde_json::Value {
-    let in_force = sight.verification();
+fn verification(status: &Status) -> serde_json::Value {
+    let in_force = status.verification();
     json!({
         "configured": in_force.configured.as_str(),
         "headers": in_force.headers.as_str(),
         "blocks": in_force.blocks.as_str(),
         "receipts": in_force.receipts.as_str(),
         "reason": in_force.why,
-        "never_cut": sight.given_up().collect::<Vec<_>>(),
+        "never_cut": status.given_up().collect::<Vec<_>>(),
     })
 }
 
-fn canonical_view(seen: &Seen) -> serde_json::Value {
+fn canonical_view(chain: &ChainStatus) -> serde_json::Value {
     json!({
-        "head": seen.head.map(|head| json!({ "number": head.number.0, "hash": head.hash.to_string() })),
-        "age_seconds": seen.age.map(|age| age.as_secs_f64()),
-        "head_age_seconds": seen.head_age.map(|age| age.as_secs_f64()),
-        "max_staleness_seconds": seen.max_staleness.as_secs_f64(),
-        "lags": seen.lags,
-        "finalized": seen.finalized.map(|(number, hash)| json!({ "number": number.0, "hash": hash.to_string() })),
-        "window_blocks": seen.window,
-        "final_numbers": seen.final_numbers,
+        "head": chain.head.map(|head| json!({ "number": head.number.0, "hash": head.hash.to_string() })),
+        "age_seconds": chain.age.map(|age| age.as_secs_f64()),
+        "head_age_seconds": chain.head_age.map(|age| age.as_secs_f64()),
+        "max_staleness_seconds": chain.max_staleness.as_secs_f64(),
+        "lags": chain.lags,
+        "finalized": chain.finalized.map(|(number, hash)| json!({ "number": number.0, "hash": hash.to_string() })),
+        "window_blocks": chain.window,
+        "final_numbers": chain.final_numbers,
     })
 }

@@ -172,7 +172,7 @@ impl AppBuilder {
             feed,
             tiers,
             cache,
-            proxy: Proxy { follower, sight, warmer, live, .. },
+            proxy: Proxy { follower, status, inspector, warmer, reloadable, .. },
             call_metrics,
             settings,
             access,
@@ -182,11 +182,11 @@ impl AppBuilder {
         let behind: Vec<_> = tiers.status().iter().map(|tier| tier.kind.as_str()).collect();
         let identity = upstream.identity();
         let history = History::default();
-        let operator = Operator::new(sight.clone(), warmer);
+        let operator = Operator::new(inspector, warmer);
         let report = Arc::new(StatusReport {
             cache,
             tiers,
-            sight,
+            status,
             identity: identity.clone(),
             calls: call_metrics,
             upstream_calls: upstream_metrics,
@@ -225,7 +225,7 @@ impl AppBuilder {
         let drain_delay = config.drain_delay;
         let last_word = config.connections.drain_timeout.mul_f64(LAST_WORD);
         let parts = reload::Parts {
-            proxy: live,
+            proxy: reloadable,
             http: settings,
             access: access.clone(),
             tls,

@@ -312,7 +312,7 @@ impl Tracker {
             Finalized::Unchanged | Finalized::Contrary => {}
             // Hints from before: a proxy that slept through a reorg must not wake up believing them.
             Finalized::Advanced { .. } => {
-                self.view.answered.retain(|number| !self.view.finality.covers(number))
+                self.view.answered.retain(|number| !self.view.finality.covers(number));
             }
             // What was final is not: nothing that was known of canonicity can be.
             Finalized::Alarm => self.forget(now),

@@ -20,8 +20,8 @@ use crate::{
     jsonrpc::Code,
     proxy::{
         call::{
-            request::{Outcome, Source},
-            result::{Counted, Whence},
+            outcome::{Outcome, Source},
+            result::{CallResult, ServedFrom},
         },
         head::reorgs::{Reorg, ReorgKind},
     },
@@ -77,10 +77,10 @@ struct Saved(Metrics);
 struct Inner {
     calls: Family<CallLabels, Counter>,
     /// `calls`, by method and outcome, found without a lock.
-    by_method: Vec<[Counter; Counted::COUNT]>,
+    by_method: Vec<[Counter; CallResult::COUNT]>,
     seconds: Family<FromLabels, Histogram>,
     /// `seconds`, by where the answer was had.
-    by_from: [Histogram; Whence::ALL.len()],
+    by_from: [Histogram; ServedFrom::ALL.len()],
     bytes_from_memory: Counter,
     heads: Family<ReasonLabels, Counter>,
     refreshes: Family<RefreshLabels, Counter>,
@@ -147,12 +147,12 @@ impl Default for Inner {
         let calls = Family::<CallLabels, Counter>::default();
         let by_method = MethodLabel::all()
             .map(|method| {
-                Counted::names().map(|outcome| calls.get_or_create_owned(&CallLabels { method, outcome }))
+                CallResult::names().map(|outcome| calls.get_or_create_owned(&CallLabels { method, outcome }))
             })
             .collect();
         let seconds = Family::<FromLabels, Histogram>::default();
         let by_from =
-            Whence::ALL.map(|from| seconds.get_or_create_owned(&FromLabels { from: from.as_str() }));
+            ServedFrom::ALL.map(|from| seconds.get_or_create_owned(&FromLabels { from: from.as_str() }));
         Self {
             calls,
             by_method,
@@ -253,31 +253,38 @@ impl Metrics {
 
     /// What has been counted so far.
     pub fn totals(&self) -> Totals {
-        let all = |counted: Counted| -> u64 {
+        let all = |counted: CallResult| -> u64 {
             self.0.by_method.iter().map(|outcomes| outcomes[counted.index()].get()).sum()
         };
-        let seconds = |from: Whence| self.0.by_from[from as usize].snapshot();
-        let restored = TierKind::ALL.map(|tier| all(Counted::Answered(Outcome::Restored(tier))));
+        let seconds = |from: ServedFrom| self.0.by_from[from as usize].snapshot();
+        let restored = TierKind::ALL.map(|tier| all(CallResult::Answered(Outcome::Restored(tier))));
         Totals {
             calls: self.0.by_method.iter().flatten().map(Counter::get).sum(),
-            hits: all(Counted::Answered(Outcome::Hit(Source::View)))
-                + all(Counted::Answered(Outcome::Derived(Source::View)))
+            hits: all(CallResult::Answered(Outcome::Hit(Source::View)))
+                + all(CallResult::Answered(Outcome::Derived(Source::View)))
                 + restored.iter().sum::<u64>(),
             restored,
-            joined: all(Counted::Answered(Outcome::Joined)),
-            refused: all(Counted::Error(Code::MethodNotFound)) + all(Counted::Error(Code::InvalidParams)),
-            limited: all(Counted::Error(Code::RateLimited)),
-            failed: all(Counted::UpstreamLimited)
-                + FAILURES.map(|code| all(Counted::Error(code))).iter().sum::<u64>(),
+            joined: all(CallResult::Answered(Outcome::Joined)),
+            refused: all(CallResult::Error(Code::MethodNotFound))
+                + all(CallResult::Error(Code::InvalidParams)),
+            limited: all(CallResult::Error(Code::RateLimited)),
+            failed: all(CallResult::UpstreamLimited)
+                + FAILURES.map(|code| all(CallResult::Error(code))).iter().sum::<u64>(),
             upkeep: self.0.upkeep.get(),
             follow: self.0.follow.get(),
             bytes_from_memory: self.0.bytes_from_memory.get(),
-            memory_seconds: seconds(Whence::Memory),
-            upstream_seconds: seconds(Whence::Upstream),
+            memory_seconds: seconds(ServedFrom::Memory),
+            upstream_seconds: seconds(ServedFrom::Upstream),
         }
     }
 
-    pub(super) fn call_ended(&self, method: MethodLabel, counted: Counted, waited: bool, elapsed: Duration) {
+    pub(super) fn call_ended(
+        &self,
+        method: MethodLabel,
+        counted: CallResult,
+        waited: bool,
+        elapsed: Duration,
+    ) {
         self.0.by_method[method.index()][counted.index()].inc();
         self.0.by_from[counted.whence(waited) as usize].observe(elapsed);
     }

@@ -13,15 +13,21 @@ mod lookup;
 mod metrics;
 mod miss;
 mod operate;
+mod parts;
 mod reloadable;
 mod stack;
+mod tiers;
 
 pub use self::{
     call::{
+        caller::Caller,
+        glob::GlobError,
+        outcome::{Answered, Outcome, Source},
         packet::PacketContext,
-        policy::{GlobError, Policy},
+        policy::Policy,
         rate::{Allowance, Bucket, Rate, RateError},
-        request::{Answered, Caller, Outcome, ReadCall, Request, Source},
+        read_call::ReadCall,
+        request::Request,
     },
     config::{ChainConfig, Config, Follow, MethodsConfig},
     error::CallError,
@@ -29,10 +35,14 @@ pub use self::{
     metrics::{Metrics, Totals},
     operate::{
         follower::Follower,
-        inspect::{Inspected, InspectedBlock, InspectedTransaction, Standing, Subject, SubjectError},
-        status::{Seen, Sight},
+        gauges::register_gauges,
+        inspect::{
+            Inspected, InspectedBlock, InspectedTransaction, Inspector, Standing, Subject, SubjectError,
+        },
+        status::{ChainStatus, Status},
         warm::{Piece as WarmedPiece, Warm, WarmError, Warmed, Warmer},
     },
-    reloadable::Live,
-    stack::{Proxy, ProxyParts, proxy},
+    parts::ProxyParts,
+    reloadable::Reloadable,
+    stack::{Proxy, proxy},
 };

@@ -1,20 +1,20 @@
-//! What can change while calls are answered.
+//! Settings that a reload changes.
 
 use std::sync::Arc;
 
-use crate::proxy::{config::Config, head::View, layers::deadline::Limit};
+use crate::proxy::{config::Config, head::SharedView, layers::deadline::Limit};
 
 /// The part of a proxy that takes another configuration at once. Clones share it.
 #[derive(Clone, Debug)]
-pub struct Live {
+pub struct Reloadable {
     pub(super) call_timeout: Limit,
-    view: Arc<View>,
+    view: Arc<SharedView>,
 }
 
-// === impl Live ===
+// === impl Reloadable ===
 
-impl Live {
-    pub(super) fn new(config: &Config, view: Arc<View>) -> Self {
+impl Reloadable {
+    pub(super) fn new(config: &Config, view: Arc<SharedView>) -> Self {
         Self { call_timeout: Limit::new(config.call_timeout), view }
     }
 

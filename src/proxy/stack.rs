@@ -1,66 +1,45 @@
 //! The layers around a call, in the order it meets them.
 
-use std::{sync::Arc, time::SystemTime};
+use std::sync::Arc;
 
 use tower::{Service, ServiceBuilder};
 
-use crate::{
-    cache::{Cache, Tiers},
-    proxy::{
-        call::request::{Answered, Request},
-        config::Config,
-        error::CallError,
-        head::View,
-        layers::{
-            admit::AdmitLayer,
-            cached::{RecallLayer, Recollection},
-            deadline::DeadlineLayer,
-            measure::MeasureLayer,
-        },
-        metrics::Metrics,
-        miss::{fetcher::Fetcher, respond::Responder},
-        operate::{follower::Follower, status::Sight, warm::Warmer},
-        reloadable::Live,
+use super::{
+    call::{client_limit::ClientConcurrency, outcome::Answered, request::Request},
+    config::Config,
+    error::CallError,
+    head::{HeadTracker, SharedView},
+    layers::{admit::AdmitLayer, cached::CachedLayer, deadline::DeadlineLayer, measure::MeasureLayer},
+    lookup::{CacheLookup, CacheState},
+    miss::{
+        answer::Answerer, existing::Existing, fetch_answer::AnswerFetcher, fetcher::Fetcher,
+        forward::Forwarder, load::Loader, prefetch::Prefetcher, prove::Prover, respond::Responder,
+        store::Store,
     },
-    upstream::Upstream,
-    verify::Verifier,
+    operate::{follower::Follower, inspect::Inspector, status::Status, warm::Warmer},
+    parts::ProxyParts,
+    reloadable::Reloadable,
+    tiers::TierSync,
 };
-
-/// What a proxy is made of.
-#[derive(Clone, Debug)]
-pub struct ProxyParts {
-    /// Who is asked. Somebody must [watch](Upstream::watch_identity) who that is.
-    pub upstream: Upstream,
-    /// Where content is kept.
-    pub cache: Cache,
-    /// Where what is final outlives it.
-    pub tiers: Tiers,
-    /// Who checks it before.
-    pub verifier: Verifier,
-    /// Is the upstream one node, without a balancer in between?
-    pub consistent: bool,
-    /// The wall's clock, which goes on while the machine sleeps.
-    pub wall: fn() -> SystemTime,
-    /// Who counts.
-    pub metrics: Metrics,
-}
 
 /// A proxy, and what it is looked at and changed by.
 #[derive(Debug)]
 pub struct Proxy<S> {
     /// Answers calls.
     pub service: S,
-    /// Follows the chain for it, if somebody [runs](Follower::run) it.
+    /// Follows the chain, if somebody [runs](Follower::run) it.
     pub follower: Follower,
-    /// What it sees of the chain.
-    pub sight: Sight,
-    /// Fetches for it what nobody has asked for yet.
+    /// What the proxy knows of the chain.
+    pub status: Status,
+    /// Shows and removes cached entries.
+    pub inspector: Inspector,
+    /// Fetches blocks before clients ask for them.
     pub warmer: Warmer,
-    /// What can change while it answers.
-    pub live: Live,
+    /// Settings that can change while it answers.
+    pub reloadable: Reloadable,
 }
 
-/// A proxy whose service is cheap to clone and always ready.
+/// Returns a proxy whose service is cheap to clone and always ready.
 pub fn proxy(
     config: &Config,
     parts: ProxyParts,
@@ -72,30 +51,74 @@ pub fn proxy(
     + 'static
     + use<>,
 > {
-    let view = Arc::new(View::new(config.chain.clone(), &parts));
-    let heeding = Arc::downgrade(&view);
-    parts.upstream.identity().on_wrong_chain(move || {
-        if let Some(view) = heeding.upgrade() {
+    let ProxyParts { upstream, cache, verifier, metrics, .. } = parts.clone();
+    let identity = upstream.identity();
+    // Canonicity.
+    let view = Arc::new(SharedView::new(config.chain.clone(), &parts));
+    let weak = Arc::downgrade(&view);
+    identity.on_wrong_chain(move || {
+        if let Some(view) = weak.upgrade() {
             view.invalidate();
         }
     });
-    let live = Live::new(config, view.clone());
-    let fetcher = Arc::new(Fetcher::new(view, &parts, config.chain_id));
-    let sight = Sight::new(fetcher.clone());
-    let warmer = Warmer::new(fetcher.clone());
-    let follower = Follower::new(fetcher.clone(), &config.chain);
-    let ProxyParts { upstream, metrics, .. } = parts;
-    let identity = upstream.identity();
-    let memory = Arc::new(Recollection::new(fetcher, identity.clone()));
+    let head = Arc::new(HeadTracker::new(view.clone(), &parts));
+    let tiers = TierSync::new(&head, &parts);
+    // Content.
+    let state = Arc::new(CacheState::new(cache));
+    let lookup = Arc::new(CacheLookup::new(state.clone(), view.clone(), verifier.clone(), metrics.clone()));
+    let store = Store::new(state.clone(), view.clone(), verifier.clone(), tiers.write_back().clone());
+    let existing = Existing::new(state.clone(), view.clone());
+    let fetcher = Arc::new(Fetcher::new(head.clone(), store.clone(), existing.clone(), &parts));
+    let loader =
+        Arc::new(Loader::new(tiers, head.clone(), state.clone(), store.clone(), config.chain_id, &parts));
+    // Misses.
+    let prover = Prover::new(fetcher.clone(), state.clone(), store.clone(), verifier.clone());
+    let forwarder = Forwarder::new(head.clone(), fetcher.clone(), prover.clone(), upstream.clone());
+    let prefetcher = Prefetcher::new(view.clone(), state.clone(), lookup.clone(), fetcher.clone());
+    let answers = AnswerFetcher {
+        head: head.clone(),
+        view: view.clone(),
+        state: state.clone(),
+        store,
+        existing: existing.clone(),
+        fetcher: fetcher.clone(),
+        prover: prover.clone(),
+        prefetcher: prefetcher.clone(),
+        forwarder: forwarder.clone(),
+        loader: loader.clone(),
+    };
+    let concurrency = ClientConcurrency::new(config.fetches);
+    let answerer = Answerer {
+        head: head.clone(),
+        view: view.clone(),
+        state: state.clone(),
+        lookup: lookup.clone(),
+        existing,
+        loader: loader.clone(),
+        fetcher: fetcher.clone(),
+        prover,
+        prefetcher,
+        forwarder: forwarder.clone(),
+        answers,
+        concurrency: concurrency.clone(),
+        metrics: metrics.clone(),
+    };
+    let responder = Responder::new(head.clone(), state.clone(), answerer, forwarder, upstream, concurrency);
+    // Beside calls.
+    let reloadable = Reloadable::new(config, view.clone());
+    let status = Status::new(head.clone(), state.clone(), verifier);
+    let inspector = Inspector::new(view.clone(), state.clone(), loader.clone());
+    let warmer = Warmer::new(head.clone(), state.clone(), fetcher.clone(), loader, &parts);
+    let follower = Follower::new(head, state, fetcher, &parts, &config.chain);
     let service = ServiceBuilder::new()
         // Outermost, so that refusals are counted too.
         .layer(MeasureLayer(metrics))
         // Before anything that costs something.
         .layer(AdmitLayer)
-        // What is in memory is answered here and now.
-        .layer(RecallLayer(memory.clone()))
-        // Around whatever may wait.
-        .layer(DeadlineLayer(live.call_timeout.clone()))
-        .service(Responder::new(memory, upstream, identity, config));
-    Proxy { service, follower, sight, warmer, live }
+        // A hit is answered here, and never waits.
+        .layer(CachedLayer { lookup, view, identity })
+        // Around everything that may wait.
+        .layer(DeadlineLayer(reloadable.call_timeout.clone()))
+        .service(responder);
+    Proxy { service, follower, status, inspector, warmer, reloadable }
 }

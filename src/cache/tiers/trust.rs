@@ -62,6 +62,20 @@ pub(super) enum State {
     },
 }
 
+// === impl Generation ===
+
+impl Generation {
+    /// Returns the generation with this number.
+    pub fn from_number(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// Returns its number.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+}
+
 // === impl GenerationCounter ===
 
 impl GenerationCounter {

@@ -67,7 +67,8 @@ async fn demo(config: Config, mut hangup: ReloadSignal) -> Result<(), Failure> {
         // There is nothing to read again; whoever watched has closed the terminal.
         () = hangup.next() => Ok(()),
     };
-    signals.or_again(demo.stop()).await;
+    // On the heap, as it holds the whole program.
+    signals.or_again(Box::pin(demo.stop())).await;
     told
 }
 

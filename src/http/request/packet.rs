@@ -186,7 +186,9 @@ where
                         Poll::Ready(Some(EntryReply::not_begun(reason, caller)))
                     }
                     (EntrySlot::Call(index), None) => {
-                        next.set(Some(begin(&mut proxy, section.packet.request(*index))).into());
+                        next.set(
+                            Some(begin(&mut proxy, Request::new(section.packet.clone(), *index))).into(),
+                        );
                         poll_fn(|cx| Poll::Ready(next.as_mut().poll(cx))).await
                     }
                     (EntrySlot::Refused { error, .. }, _) => {

@@ -1,8 +1,31 @@
-//! One call: its request, its caller, the packet that it came in, and its result.
+//! One call: its request, its client, the packet that it came in, and its result.
+//!
+//! ```text
+//! result         result of a call, as metrics and logs name it
+//! query_call     a call with its query
+//! request        a call on its way through the layers
+//! packet         what the calls of a packet share
+//! caller         the client of a call, and its rights
+//! read_call      a call that has been parsed
+//! policy         methods that a client may call
+//! glob           patterns of method names
+//! rate           calls per second of a client
+//! outcome        an answer and where it came from
+//! slice          slices answers out of content
+//! single_flight  one fetch for equal misses
+//! client_limit   fetches at a time of one client
+//! ```
 
-pub(super) mod cacheable;
+pub(super) mod caller;
+pub(super) mod client_limit;
+pub(super) mod glob;
+pub(super) mod outcome;
 pub(super) mod packet;
 pub(super) mod policy;
+pub(super) mod query_call;
 pub(super) mod rate;
+pub(super) mod read_call;
 pub(super) mod request;
 pub(super) mod result;
+pub(super) mod single_flight;
+pub(super) mod slice;

@@ -3,7 +3,7 @@
 use std::{
     collections::{HashMap, HashSet},
     slice,
-    sync::{Arc, OnceLock},
+    sync::OnceLock,
 };
 
 use parking_lot::Mutex;
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use crate::{
     chain::{Clock, Link, Stamp},
     eth::{BlockHash, Part, Query, Tag, TxHash},
-    proxy::call::request::{Caller, ReadCall, Request},
+    proxy::call::{caller::Caller, read_call::ReadCall},
 };
 
 /// The setting that the calls of a packet are answered in: one client sent them, they arrived together,
@@ -97,39 +97,34 @@ impl PacketContext {
         self.calls().iter().filter_map(|call| call.query.as_ref()?.as_ref().ok().copied())
     }
 
-    /// The call at this place.
-    pub fn request(self: &Arc<Self>, index: usize) -> Request {
-        Request::of(self.clone(), index)
-    }
-
     /// Who makes these calls.
     pub fn caller(&self) -> &Caller {
         &self.caller
     }
 
     /// Has any of its calls been looked at?
-    pub(in crate::proxy) fn has_arrived(&self) -> bool {
+    pub(crate) fn has_arrived(&self) -> bool {
         self.arrival.get().is_some()
     }
 
     /// When the packet arrived: when the first of its calls is looked at.
-    pub(in crate::proxy) fn arrival(&self, clock: &Clock) -> Stamp {
+    pub(crate) fn arrival(&self, clock: &Clock) -> Stamp {
         *self.arrival.get_or_init(|| clock.now())
     }
 
     /// The block that a tag means in this packet; `None` until the first call has found out.
-    pub(in crate::proxy) fn tag(&self, tag: Tag) -> Option<Link> {
+    pub(crate) fn tag(&self, tag: Tag) -> Option<Link> {
         self.pins.get()?.lock().of(tag)?.link
     }
 
     /// From here on `tag` means this block, unless another call was first. Returns the block that it means.
-    pub(in crate::proxy) fn pin(&self, tag: Tag, link: Link) -> Link {
+    pub(crate) fn pin(&self, tag: Tag, link: Link) -> Link {
         let mut pins = self.pins.get_or_init(Box::default).lock();
         pins.of(tag).map_or(link, |pin| *pin.link.get_or_insert(link))
     }
 
     /// A call was answered from this block, which `tag` was taken to mean. Returns whether it still does.
-    pub(in crate::proxy) fn commit(&self, tag: Tag, link: Link) -> bool {
+    pub(crate) fn commit(&self, tag: Tag, link: Link) -> bool {
         let Some(pins) = self.pins.get() else { return false };
         let mut pins = pins.lock();
         let Some(pin) = pins.of(tag) else { return false };
@@ -139,14 +134,14 @@ impl PacketContext {
     }
 
     /// Returns whether a call was answered from the block that `tag` means.
-    pub(in crate::proxy) fn is_answered(&self, tag: Tag) -> bool {
+    pub(crate) fn is_answered(&self, tag: Tag) -> bool {
         let Some(pins) = self.pins.get() else { return false };
         pins.lock().of(tag).is_some_and(|pin| pin.answered)
     }
 
     /// This block, which `tag` was taken to mean, left the chain. Returns whether the tag may mean another: once, and only
     /// as long as no call was answered from it.
-    pub(in crate::proxy) fn unpin(&self, tag: Tag, link: Link) -> bool {
+    pub(crate) fn unpin(&self, tag: Tag, link: Link) -> bool {
         let Some(pins) = self.pins.get() else { return false };
         let mut pins = pins.lock();
         let Some(pin) = pins.of(tag) else { return false };
@@ -163,7 +158,7 @@ impl PacketContext {
 
     /// Tags do not fit each other. Returns those that are to be asked for again, which is all that no call was answered
     /// from; `None` if that was done before.
-    pub(in crate::proxy) fn realign(&self, tag: Tag) -> Option<Vec<Tag>> {
+    pub(crate) fn realign(&self, tag: Tag) -> Option<Vec<Tag>> {
         let mut pins = self.pins.get_or_init(Box::default).lock();
         if std::mem::replace(&mut pins.realigned, true) {
             return None;
@@ -179,14 +174,14 @@ impl PacketContext {
     }
 
     /// Returns whether what a tag means must fit what another call's means.
-    pub(in crate::proxy) fn shares(&self, tag: Tag) -> bool {
+    pub(crate) fn shares(&self, tag: Tag) -> bool {
         let is_pinned = |tag: &Tag| matches!(tag, Tag::Latest | Tag::Safe | Tag::Finalized);
         let tags = self.queries().filter_map(Query::tag);
         is_pinned(&tag) && tags.filter(is_pinned).nth(1).is_some()
     }
 
     /// How many distinct answers this packet wants of a block, as far as `locate` knows where they are.
-    pub(in crate::proxy) fn wanted(
+    pub(crate) fn wanted(
         &self,
         part: Part,
         block: BlockHash,

@@ -6,7 +6,11 @@ use http::HeaderValue;
 
 use crate::{
     eth::Query,
-    proxy::{call::request::Request, config::Config, error::CallError},
+    proxy::{
+        call::glob::{Glob, any, globs},
+        config::Config,
+        error::CallError,
+    },
 };
 
 /// Methods that any web page may call. Every other method needs a trusted origin, whether the operator allows it or not: a
@@ -39,18 +43,6 @@ const OPEN_TO_PAGES: [&str; 20] = [
 /// A method's name is echoed in the refusal; not more of it than a name has.
 const SHOWN_METHOD: usize = 64;
 
-/// A pattern of method names in which `*` stands for anything.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::proxy) struct Glob(Box<str>);
-
-/// A pattern that no method's name could fit.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{glob:?} is no pattern of method names; write letters, digits, _ and *, such as eth_*")]
-pub struct GlobError {
-    /// The pattern.
-    pub glob: String,
-}
-
 /// Which methods a client is let through with. It comes with the [caller](crate::proxy::Caller), so that each may
 /// have its own and all of them can be replaced while the program runs.
 #[derive(Clone, Debug)]
@@ -69,41 +61,6 @@ struct ForAll {
     deny: Vec<Glob>,
     open_to_pages: Vec<Glob>,
     trusted_origins: Vec<String>,
-}
-
-// === impl Glob ===
-
-impl Glob {
-    pub(in crate::proxy) fn try_new(glob: &str) -> Result<Self, GlobError> {
-        let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'*' | b'.' | b'-');
-        if glob.is_empty() || !glob.bytes().all(fits) {
-            return Err(GlobError { glob: glob.to_owned() });
-        }
-        Ok(Self(glob.into()))
-    }
-
-    /// Greedy from the left, with one step back: enough where `*` is all there is.
-    fn matches(&self, name: &str) -> bool {
-        let mut parts = self.0.split('*');
-        let first = parts.next().unwrap_or_default();
-        let Some(mut rest) = name.strip_prefix(first) else { return false };
-        let Some(last) = parts.next_back() else { return rest.is_empty() };
-        for part in parts {
-            match rest.find(part) {
-                Some(at) => rest = &rest[at + part.len()..],
-                None => return false,
-            }
-        }
-        rest.ends_with(last)
-    }
-}
-
-fn globs(globs: &[String]) -> Vec<Glob> {
-    globs.iter().filter_map(|glob| Glob::try_new(glob).ok()).collect()
-}
-
-fn any(globs: &[Glob], method: &str) -> bool {
-    globs.iter().any(|glob| glob.matches(method))
 }
 
 // === impl Policy ===
@@ -128,13 +85,12 @@ impl Policy {
     }
 
     /// Lets a call through or says why not.
-    pub(in crate::proxy) fn check(&self, request: &Request) -> Result<(), CallError> {
-        let method = request.call().method.as_str();
+    pub(crate) fn check(&self, method: &str, origin: Option<&HeaderValue>) -> Result<(), CallError> {
         let denied = self.allow.as_ref().is_some_and(|allow| !any(allow, method)) || any(&self.deny, method);
         if denied || !self.all.lets_through(method) {
             return Err(CallError::MethodNotAllowed { method: shown(method) });
         }
-        if let Some(origin) = &request.packet().caller().origin
+        if let Some(origin) = origin
             && !self.all.trusts(origin)
             && !any(&self.all.open_to_pages, method)
         {
@@ -175,10 +131,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{
-        jsonrpc::{Call, MethodName, Params},
-        proxy::{Caller, MethodsConfig},
-    };
+    use crate::proxy::MethodsConfig;
 
     fn glob(glob: &str) -> Glob {
         Glob::try_new(glob).unwrap()
@@ -193,9 +146,7 @@ mod tests {
         method: &'static str,
         origin: Option<&'static str>,
     ) -> Result<(), CallError> {
-        let call = Call { id: None, method: MethodName::from(method), params: Params::EMPTY };
-        let caller = Caller { origin: origin.map(HeaderValue::from_static), ..Caller::default() };
-        policy.check(&Request::alone(caller, call.into()))
+        policy.check(method, origin.map(HeaderValue::from_static).as_ref())
     }
 
     #[test]

@@ -4,14 +4,14 @@ use crate::{
     cache::tier::TierKind,
     jsonrpc::{Answer, Code},
     proxy::{
-        call::request::{Answered, Outcome},
+        call::outcome::{Answered, Outcome},
         error::CallError,
     },
 };
 
 /// What came of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::proxy) enum Counted {
+pub(crate) enum CallResult {
     Answered(Outcome),
     /// Answered with the node's own error object.
     NodeError,
@@ -23,7 +23,7 @@ pub(in crate::proxy) enum Counted {
 
 /// Where a call's answer was had, for its time: those from memory and those of the upstream are orders apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::proxy) enum Whence {
+pub(crate) enum ServedFrom {
     Memory,
     /// From a tier behind it.
     Tier,
@@ -57,20 +57,20 @@ const ERRORS: [Code; 8] = [
     Code::Internal,
 ];
 
-// === impl Counted ===
+// === impl CallResult ===
 
-impl Counted {
+impl CallResult {
     /// So many are told apart.
-    pub(in crate::proxy) const COUNT: usize = ANSWERS.len() + ERRORS.len();
+    pub(crate) const COUNT: usize = ANSWERS.len() + ERRORS.len();
 
     /// The names of all, in order.
-    pub(in crate::proxy) fn names() -> [&'static str; Self::COUNT] {
+    pub(crate) fn names() -> [&'static str; Self::COUNT] {
         let errors = ERRORS.iter().map(|code| code.as_str());
         let mut names = ANSWERS.into_iter().chain(errors);
         std::array::from_fn(|_| names.next().unwrap_or_default())
     }
 
-    pub(in crate::proxy) fn of(answered: &Result<Answered, CallError>) -> Self {
+    pub(crate) fn of(answered: &Result<Answered, CallError>) -> Self {
         match answered {
             Ok(Answered { answer: Answer::Result(_), outcome, .. }) => Self::Answered(*outcome),
             Ok(Answered { answer: Answer::Error(_), .. }) => Self::NodeError,
@@ -80,7 +80,7 @@ impl Counted {
     }
 
     /// Its place among the names.
-    pub(in crate::proxy) fn index(self) -> usize {
+    pub(crate) fn index(self) -> usize {
         match self {
             Self::Answered(Outcome::Hit(_)) => 0,
             Self::Answered(Outcome::Derived(_)) => 1,
@@ -99,27 +99,31 @@ impl Counted {
         }
     }
 
-    pub(in crate::proxy) fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         Self::names()[self.index()]
     }
 
     /// Where the answer was had, if it was `waited` for or not.
-    pub(in crate::proxy) fn whence(self, waited: bool) -> Whence {
+    pub(crate) fn whence(self, waited: bool) -> ServedFrom {
         match self {
-            Self::Answered(Outcome::Hit(_) | Outcome::Derived(_)) if !waited => Whence::Memory,
-            Self::Answered(Outcome::Restored(_)) => Whence::Tier,
-            Self::Error(Code::MethodNotFound | Code::InvalidParams | Code::RateLimited) => Whence::Refusal,
-            Self::Answered(_) | Self::NodeError | Self::UpstreamLimited | Self::Error(_) => Whence::Upstream,
+            Self::Answered(Outcome::Hit(_) | Outcome::Derived(_)) if !waited => ServedFrom::Memory,
+            Self::Answered(Outcome::Restored(_)) => ServedFrom::Tier,
+            Self::Error(Code::MethodNotFound | Code::InvalidParams | Code::RateLimited) => {
+                ServedFrom::Refusal
+            }
+            Self::Answered(_) | Self::NodeError | Self::UpstreamLimited | Self::Error(_) => {
+                ServedFrom::Upstream
+            }
         }
     }
 }
 
-// === impl Whence ===
+// === impl ServedFrom ===
 
-impl Whence {
-    pub(in crate::proxy) const ALL: [Self; 4] = [Self::Memory, Self::Tier, Self::Upstream, Self::Refusal];
+impl ServedFrom {
+    pub(crate) const ALL: [Self; 4] = [Self::Memory, Self::Tier, Self::Upstream, Self::Refusal];
 
-    pub(in crate::proxy) fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Memory => "memory",
             Self::Tier => "tier",
@@ -147,16 +151,16 @@ mod tests {
             Outcome::Joined,
             Outcome::Bypass,
         ];
-        let all = outcomes.map(Counted::Answered).into_iter();
+        let all = outcomes.map(CallResult::Answered).into_iter();
         let all: Vec<_> = all
-            .chain([Counted::NodeError, Counted::UpstreamLimited])
-            .chain(ERRORS.map(Counted::Error))
+            .chain([CallResult::NodeError, CallResult::UpstreamLimited])
+            .chain(ERRORS.map(CallResult::Error))
             .collect();
         let named: Vec<_> = all.iter().map(|counted| counted.as_str()).collect();
-        assert_eq!(named, Counted::names());
+        assert_eq!(named, CallResult::names());
         let answered = ["hit", "derived", "disk", "redis", "stored", "miss", "joined", "bypass"];
         assert_eq!(named[..8], answered);
         assert_eq!(named[8..11], ["node_error", "upstream_limited", "method_not_found"]);
-        assert_eq!(Counted::Error(Code::UpstreamTimeout).as_str(), "upstream_timeout");
+        assert_eq!(CallResult::Error(Code::UpstreamTimeout).as_str(), "upstream_timeout");
     }
 }

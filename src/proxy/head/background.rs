@@ -9,23 +9,23 @@ use crate::timeout::timeout;
 
 /// What is under way, if anything is.
 #[derive(Debug, Default)]
-pub(super) struct Single(Mutex<Option<UnderWay>>);
+pub(crate) struct Single(Mutex<Option<UnderWay>>);
 
 /// Work that was begun, by this one or another.
 #[derive(Clone, Debug)]
-pub(super) struct UnderWay {
+pub(crate) struct UnderWay {
     begun: Instant,
     /// Closed when it has ended, however it ended.
     ended: watch::Receiver<()>,
     /// This call began it.
-    pub(super) is_ours: bool,
+    pub(crate) is_ours: bool,
 }
 
 // === impl Single ===
 
 impl Single {
     /// Begins this, in a task of its own, unless something is under way.
-    pub(super) fn begin<F>(&self, work: impl FnOnce() -> F) -> UnderWay
+    pub(crate) fn begin<F>(&self, work: impl FnOnce() -> F) -> UnderWay
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -42,7 +42,7 @@ impl Single {
         under_way.insert(UnderWay { begun: Instant::now(), ended, is_ours: true }).clone()
     }
 
-    pub(super) fn is_under_way(&self) -> bool {
+    pub(crate) fn is_under_way(&self) -> bool {
         self.0.lock().as_ref().is_some_and(|it| !it.has_ended())
     }
 }
@@ -55,7 +55,7 @@ impl UnderWay {
     }
 
     /// Waits until it has ended, or has taken so long: one that hangs is not waited for by everybody who comes.
-    pub(super) async fn wait(mut self, patience: Duration) {
+    pub(crate) async fn wait(mut self, patience: Duration) {
         let left = patience.saturating_sub(self.begun.elapsed());
         let _ = timeout(left, self.ended.changed()).await;
     }

@@ -6,15 +6,15 @@ use crate::{
     cache::Cache,
     chain::Stamp,
     eth::{Block, BlockHash, BlockNumber, Receipts},
-    proxy::head::View,
+    proxy::head::view::SharedView,
     verify::{Known, Verified},
 };
 
 /// What is known when an answer comes that was asked for at a certain moment.
 #[derive(Debug)]
-pub(in crate::proxy) struct KnownAt {
+pub(crate) struct KnownAt {
     cache: Cache,
-    view: Arc<View>,
+    view: Arc<SharedView>,
     sent: Stamp,
     /// The newest final block at that moment.
     finalized: Option<BlockNumber>,
@@ -23,7 +23,7 @@ pub(in crate::proxy) struct KnownAt {
 // === impl KnownAt ===
 
 impl KnownAt {
-    pub(in crate::proxy) fn new(cache: Cache, view: Arc<View>, sent: Stamp) -> Self {
+    pub(crate) fn new(cache: Cache, view: Arc<SharedView>, sent: Stamp) -> Self {
         let finalized = view.tracker().finalized().map(|(number, _)| number);
         Self { cache, view, sent, finalized }
     }

@@ -36,7 +36,7 @@ pub enum ReorgKind {
 
 /// What is remembered of them.
 #[derive(Debug, Default)]
-pub(in crate::proxy) struct Reorgs(Mutex<Remembered>);
+pub(crate) struct Reorgs(Mutex<Remembered>);
 
 #[derive(Debug, Default)]
 struct Remembered {
@@ -49,9 +49,9 @@ struct Remembered {
 
 impl Reorg {
     /// Depths as they are counted: what a chain does every day, what it seldom does, and what should be looked at.
-    pub(in crate::proxy) const DEPTHS: [&'static str; 6] = ["1", "2", "3-7", "8-31", "32+", "unknown"];
+    pub(crate) const DEPTHS: [&'static str; 6] = ["1", "2", "3-7", "8-31", "32+", "unknown"];
 
-    pub(in crate::proxy) fn depth_label(&self) -> &'static str {
+    pub(crate) fn depth_label(&self) -> &'static str {
         let [one, two, few, many, most, unknown] = Self::DEPTHS;
         match self.depth {
             Some(0 | 1) => one,
@@ -81,13 +81,7 @@ impl ReorgKind {
 impl Reorgs {
     /// Notes what a head meant, if blocks left the chain for it, and tells it: so many as were known, unless it `links` to
     /// some.
-    pub(in crate::proxy) fn note(
-        &self,
-        change: HeadChange,
-        head: Link,
-        links: bool,
-        at: SystemTime,
-    ) -> Option<Reorg> {
+    pub(crate) fn note(&self, change: HeadChange, head: Link, links: bool, at: SystemTime) -> Option<Reorg> {
         let (kind, depth) = match change {
             HeadChange::Reorg(depth) => (ReorgKind::Reorg, depth),
             HeadChange::Rollback(depth) => (ReorgKind::Rollback, depth),
@@ -110,12 +104,12 @@ impl Reorgs {
     }
 
     /// How many there have been.
-    pub(in crate::proxy) fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.0.lock().all
     }
 
     /// The last of them, the newest first.
-    pub(in crate::proxy) fn last(&self) -> Vec<Reorg> {
+    pub(crate) fn last(&self) -> Vec<Reorg> {
         self.0.lock().last.iter().rev().copied().collect()
     }
 }

@@ -12,18 +12,18 @@ use crate::proxy::{call::request::Request, error::CallError};
 
 /// Puts an [`Admit`] around a service.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::proxy) struct AdmitLayer;
+pub(crate) struct AdmitLayer;
 
 /// Hands on what its caller may ask for now.
 #[derive(Clone, Debug)]
-pub(in crate::proxy) struct Admit<S>(S);
+pub(crate) struct Admit<S>(S);
 
 /// Says why a call is refused, if it is.
 fn check(request: &Request) -> Result<(), CallError> {
     let caller = request.packet().caller();
     // First of all it is a call, refused or from memory. Each of them, so that a batch of a hundred costs a hundred.
     caller.charge().map_err(|wait| CallError::RateLimited { wait })?;
-    caller.policy.check(request)
+    caller.policy.check(request.call().method.as_str(), caller.origin.as_ref())
 }
 
 // === impl AdmitLayer ===

@@ -1,7 +1,6 @@
-//! Answers from memory what is there, before anything that may wait.
+//! Answers from the cache, before anything that may wait.
 
 use std::{
-    cell::Cell,
     future::{Ready, ready},
     sync::Arc,
     task::{Context, Poll},
@@ -11,64 +10,78 @@ use futures_util::future::Either;
 use tower::{Layer, Service};
 
 use crate::{
-    eth::{Query, Tag},
-    jsonrpc::{Answer, MethodName, Params},
     proxy::{
         call::{
-            packet::PacketContext,
-            request::{Answered, Outcome, ReadCall, Request, Source},
+            outcome::{Answered, Source},
+            read_call::ReadCall,
+            request::Request,
         },
         error::CallError,
-        lookup::{Last, Look, Meaning, Memory, Piece, compress::Compressor, prefetch::Tally},
-        miss::fetcher::Fetcher,
+        head::SharedView,
+        lookup::{CacheLookup, LookupPlan},
+        miss::respond::Missed,
     },
     upstream::{Identity, is_development},
-    verify::Kind,
 };
 
-/// Methods whose answer cannot change.
-const LOCAL: [&str; 2] = ["eth_chainId", "net_version"];
-
-/// Puts a [`Recall`] around a service.
+/// Puts a [`Cached`] around a service.
 #[derive(Clone, Debug)]
-pub(in crate::proxy) struct RecallLayer(pub(in crate::proxy) Arc<Recollection>);
+pub(crate) struct CachedLayer {
+    pub(crate) lookup: Arc<CacheLookup>,
+    pub(crate) view: Arc<SharedView>,
+    pub(crate) identity: Identity,
+}
 
-/// Answers what is in memory, and hands on what is not.
+/// Answers hits, and hands misses on with their plan.
 #[derive(Clone, Debug)]
-pub(in crate::proxy) struct Recall<S> {
+pub(crate) struct Cached<S> {
     inner: S,
-    memory: Arc<Recollection>,
+    layer: CachedLayer,
 }
 
-/// What is in memory, and what happens when it is told.
-#[derive(Debug)]
-pub(in crate::proxy) struct Recollection {
-    fetcher: Arc<Fetcher>,
-    identity: Identity,
-    tally: Tally,
-    compressor: Compressor,
-}
+// === impl CachedLayer ===
 
-/// Is this about who the node is?
-pub(in crate::proxy) fn is_local(method: &MethodName, params: &Params) -> bool {
-    LOCAL.contains(&method.as_str()) && *params == Params::EMPTY
-}
+impl<S> Layer<S> for CachedLayer {
+    type Service = Cached<S>;
 
-// === impl RecallLayer ===
-
-impl<S> Layer<S> for RecallLayer {
-    type Service = Recall<S>;
-
-    fn layer(&self, inner: S) -> Recall<S> {
-        Recall { inner, memory: self.0.clone() }
+    fn layer(&self, inner: S) -> Cached<S> {
+        Cached { inner, layer: self.clone() }
     }
 }
 
-// === impl Recall ===
+impl CachedLayer {
+    /// Answers a call, or plans its miss.
+    fn look_up(&self, request: &Request) -> Result<Answered, Option<LookupPlan>> {
+        let packet = request.packet();
+        let query = match &request.call().query {
+            Some(Ok(query)) => *query,
+            Some(Err(_)) => return Err(None),
+            None => return self.local(request.call()).ok_or(None),
+        };
+        if !packet.has_arrived() {
+            self.view.notice_clock_jumps(packet.arrival(self.view.clock()));
+        }
+        match self.lookup.plan(query, packet) {
+            LookupPlan::Hit(answer) => Ok(self.lookup.hit(query, answer)),
+            plan => Err(Some(plan)),
+        }
+    }
 
-impl<S> Service<Request> for Recall<S>
+    /// Answers `eth_chainId` and `net_version`. The node of a development chain can be given another id at any time.
+    fn local(&self, call: &ReadCall) -> Option<Answered> {
+        let chain = call.is_local().then(|| self.identity.pinned())??;
+        if is_development(chain.chain_id) {
+            return None;
+        }
+        chain.answer(call.method.as_str()).map(|answer| Answered::hit(answer, Source::Identity))
+    }
+}
+
+// === impl Cached ===
+
+impl<S> Service<Request> for Cached<S>
 where
-    S: Service<Request, Response = Answered, Error = CallError>,
+    S: Service<Missed, Response = Answered, Error = CallError>,
 {
     type Response = Answered;
     type Error = CallError;
@@ -79,86 +92,9 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        match self.memory.recall(&request) {
-            Some(answered) => Either::Left(ready(Ok(answered))),
-            None => Either::Right(self.inner.call(request)),
+        match self.layer.look_up(&request) {
+            Ok(answered) => Either::Left(ready(Ok(answered))),
+            Err(plan) => Either::Right(self.inner.call(Missed { request, plan })),
         }
-    }
-}
-
-// === impl Recollection ===
-
-impl Recollection {
-    pub(in crate::proxy) fn new(fetcher: Arc<Fetcher>, identity: Identity) -> Self {
-        Self { tally: Tally::new(), compressor: Compressor::default(), fetcher, identity }
-    }
-
-    pub(in crate::proxy) fn fetcher(&self) -> &Arc<Fetcher> {
-        &self.fetcher
-    }
-
-    pub(in crate::proxy) fn tally(&self) -> &Tally {
-        &self.tally
-    }
-
-    fn recall(&self, request: &Request) -> Option<Answered> {
-        let ReadCall { method, params, query, .. } = request.call();
-        let packet = request.packet();
-        let Some(query) = query else {
-            let who = is_local(method, params).then(|| self.identity.pinned())??;
-            if is_development(who.chain_id) {
-                // Its node can be told to have another id at any time.
-                return None;
-            }
-            return who.answer(method.as_str()).map(|answer| Answered::hit(answer, Source::Identity));
-        };
-        let query = *query.as_ref().ok()?;
-        let view = &self.fetcher.view;
-        if !packet.has_arrived() {
-            view.notice_clock_jumps(packet.arrival(view.clock()));
-        }
-        let Look::Hit(piece) = self.look(query, packet) else { return None };
-        Some(self.hit(query, piece))
-    }
-
-    /// What memory says to a call.
-    pub(in crate::proxy) fn look(&self, query: Query, packet: &PacketContext) -> Look {
-        let memory = self.memory();
-        match (memory.look(query, packet), query.tag(), memory.pinned.get()) {
-            // Another call found meanwhile that this block left the chain.
-            (Look::Hit(_), Some(tag), Some(link)) if !packet.commit(tag, link) => Look::Tagged,
-            (look, ..) => look,
-        }
-    }
-
-    fn memory(&self) -> Memory<'_> {
-        let fetcher = &self.fetcher;
-        Memory {
-            cache: &fetcher.cache,
-            view: &fetcher.view,
-            absences: &fetcher.absences,
-            tally: &self.tally,
-            has_block_receipts: fetcher.has_block_receipts(),
-            demands: Kind::ALL.map(|kind| fetcher.verifier.demands(kind)),
-            vain: fetcher,
-            derivations: &fetcher.derivations,
-            last: Last::default(),
-            pinned: Cell::new(None),
-        }
-    }
-
-    /// What a tag means to all calls of a packet.
-    pub(in crate::proxy) fn meaning(&self, tag: Tag, packet: &PacketContext) -> Meaning {
-        self.memory().meaning(tag, packet.arrival(self.fetcher.view.clock()), packet)
-    }
-
-    /// What was found, as an answer, deflated where it can be.
-    pub(in crate::proxy) fn hit(&self, query: Query, Piece { bytes, source, whole, .. }: Piece) -> Answered {
-        let deflated = whole.and_then(|whole| self.compressor.deflated(&self.fetcher, whole, &bytes));
-        let outcome = match source {
-            Source::Cached(part) if part != query.part => Outcome::Derived(source),
-            _ => Outcome::Hit(source),
-        };
-        Answered { deflated, ..Answered::new(Answer::Result(bytes), outcome) }
     }
 }

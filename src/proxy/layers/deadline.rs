@@ -22,7 +22,7 @@ use crate::{
 
 /// How long calls may take, and whether they may still. Clones share it.
 #[derive(Clone, Debug)]
-pub(in crate::proxy) struct Limit(Arc<Inner>);
+pub(crate) struct Limit(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -33,11 +33,11 @@ struct Inner {
 
 /// Puts a [`Deadline`] around a service.
 #[derive(Clone, Debug)]
-pub(in crate::proxy) struct DeadlineLayer(pub(in crate::proxy) Limit);
+pub(crate) struct DeadlineLayer(pub(crate) Limit);
 
 /// Gives up on a call after a time, or when all have to end.
 #[derive(Clone, Debug)]
-pub(in crate::proxy) struct Deadline<S> {
+pub(crate) struct Deadline<S> {
     inner: S,
     limit: Limit,
 }
@@ -45,7 +45,7 @@ pub(in crate::proxy) struct Deadline<S> {
 pin_project! {
     /// Resolves with the answer, with [`CallError::Deadline`] or with [`CallError::Stopping`], whichever is first. A call
     /// whose answer waits for its proof at the deadline fails with [`CallError::ProofOverdue`].
-    pub(in crate::proxy) struct ResponseFuture<F> {
+    pub(crate) struct ResponseFuture<F> {
         #[pin]
         inner: Timeout<TaskLocalFuture<ProofWait, F>>,
         proof: ProofWait,
@@ -59,17 +59,17 @@ pin_project! {
 // === impl Limit ===
 
 impl Limit {
-    pub(in crate::proxy) fn new(after: Duration) -> Self {
+    pub(crate) fn new(after: Duration) -> Self {
         Self(Arc::new(Inner { after: ArcSwap::from_pointee(after), end: Semaphore::new(0) }))
     }
 
     /// From the next call on.
-    pub(in crate::proxy) fn set(&self, after: Duration) {
+    pub(crate) fn set(&self, after: Duration) {
         self.0.after.store(Arc::new(after));
     }
 
     /// Whoever waits has waited enough; calls still to come do not wait at all.
-    pub(in crate::proxy) fn end(&self) {
+    pub(crate) fn end(&self) {
         self.0.end.close();
     }
 

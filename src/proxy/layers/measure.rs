@@ -16,8 +16,9 @@ use crate::{
     jsonrpc::Answer,
     proxy::{
         call::{
-            request::{Answered, Outcome, Request},
-            result::Counted,
+            outcome::{Answered, Outcome},
+            request::Request,
+            result::CallResult,
         },
         error::CallError,
         metrics::Metrics,
@@ -27,18 +28,18 @@ use crate::{
 
 /// Puts a [`Measured`] around a service.
 #[derive(Clone, Debug)]
-pub(in crate::proxy) struct MeasureLayer(pub(in crate::proxy) Metrics);
+pub(crate) struct MeasureLayer(pub(crate) Metrics);
 
 /// Notes when a call begins and what comes of it.
 #[derive(Clone, Debug)]
-pub(in crate::proxy) struct Measured<S> {
+pub(crate) struct Measured<S> {
     inner: S,
     metrics: Metrics,
 }
 
 pin_project! {
     /// Resolves as the call does, and notes it.
-    pub(in crate::proxy) struct ResponseFuture<F> {
+    pub(crate) struct ResponseFuture<F> {
         #[pin]
         inner: F,
         method: MethodLabel,
@@ -99,7 +100,7 @@ where
             *this.waited = true;
             return Poll::Pending;
         };
-        let counted = Counted::of(&answered);
+        let counted = CallResult::of(&answered);
         let elapsed = this.begun.elapsed();
         this.metrics.call_ended(*this.method, counted, *this.waited, elapsed);
         if let Ok(Answered {

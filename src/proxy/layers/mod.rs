@@ -1,4 +1,11 @@
 //! The layers around a call, in the order of the stack.
+//!
+//! ```text
+//! measure   counts and logs every call
+//! admit     refuses a call before it costs anything
+//! cached    answers from the cache
+//! deadline  bounds the time of a miss
+//! ```
 
 pub(super) mod admit;
 pub(super) mod cached;

@@ -14,7 +14,7 @@ const CAP: u64 = 1 << 14;
 
 /// Remembers a `null` no longer than the head it was seen at.
 #[derive(Debug)]
-pub(in crate::proxy) struct Absences {
+pub(crate) struct Absences {
     seen: Cache<TxHash, Absence>,
     /// The last call that could have changed what is there.
     written: Mutex<Option<Stamp>>,
@@ -28,7 +28,7 @@ struct Absence {
 
 /// What is known of a receipt that was not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::proxy) enum Absent {
+pub(crate) enum Absent {
     /// It is still not there.
     Surely,
     /// It would be, if the view were fresh.
@@ -40,18 +40,12 @@ pub(in crate::proxy) enum Absent {
 // === impl Absences ===
 
 impl Absences {
-    pub(in crate::proxy) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { seen: Cache::new(CAP), written: Mutex::default() }
     }
 
     /// Notes that there was no receipt, asked for at `sent` under the head `head`.
-    pub(in crate::proxy) fn note(
-        &self,
-        transaction: TxHash,
-        head: BlockHash,
-        sent: Stamp,
-        tracker: &Tracker,
-    ) {
+    pub(crate) fn note(&self, transaction: TxHash, head: BlockHash, sent: Stamp, tracker: &Tracker) {
         let staleness = tracker.rules().max_staleness;
         let too_soon = self.written().is_some_and(|written| {
             sent.is_before(written) || (!staleness.is_zero() && written.time + staleness > sent.time)
@@ -65,7 +59,7 @@ impl Absences {
     }
 
     /// Is it still not there, for a call that arrived then?
-    pub(in crate::proxy) fn look(&self, transaction: TxHash, arrival: Stamp, tracker: &Tracker) -> Absent {
+    pub(crate) fn look(&self, transaction: TxHash, arrival: Stamp, tracker: &Tracker) -> Absent {
         let Some(absence) = self.seen.get(&transaction) else { return Absent::Unknown };
         let rules = tracker.rules();
         let lasts = rules.consistent || absence.sent.serves(arrival, rules.max_staleness);
@@ -78,7 +72,7 @@ impl Absences {
     }
 
     /// Something was sent, or answered, that can change what is there.
-    pub(in crate::proxy) fn forget(&self, now: Stamp) {
+    pub(crate) fn forget(&self, now: Stamp) {
         *self.written.lock() = Some(now);
         self.seen.invalidate_all();
     }

@@ -1,13 +1,28 @@
-//! What is asked for by a transaction's hash: where it is, and whether all of that block is worth fetching.
+//! Looks up queries that name a transaction: where it is, and whether all of that block is worth fetching.
 
-use super::{Look, Memory, NULL, Piece};
+use super::{
+    absence::Absent,
+    entries::Entries,
+    plan::{CachedAnswer, LookupPlan},
+    prefetch::PrefetchCounter,
+    tags::Tags,
+};
 use crate::{
     cache::Location,
     chain::{Lookup, Stamp, Tracker},
     eth::{At, Home, Part, Query, Tag, TxHash},
-    proxy::{call::packet::PacketContext, lookup::absence::Absent},
+    proxy::call::{packet::PacketContext, slice::NULL},
     verify::Kind,
 };
+
+/// One lookup of a query that names a transaction.
+#[derive(Debug)]
+pub(super) struct TransactionLookup<'a> {
+    pub(super) entries: &'a Entries<'a>,
+    pub(super) tags: &'a Tags<'a>,
+    pub(super) packet: &'a PacketContext,
+    pub(super) prefetch: &'a PrefetchCounter,
+}
 
 /// Where a transaction is.
 enum Located {
@@ -25,83 +40,88 @@ enum Located {
     Unlocatable,
 }
 
-// === impl Memory ===
+// === impl TransactionLookup ===
 
-impl Memory<'_> {
+impl TransactionLookup<'_> {
     /// Looks for a transaction or a receipt by the transaction's hash.
-    pub(super) fn single(&self, query: Query, hash: TxHash, packet: &PacketContext) -> Look {
-        let arrival = packet.arrival(self.view.clock());
+    pub(super) fn plan(&self, query: Query, hash: TxHash) -> LookupPlan {
+        let arrival = self.tags.arrival;
         let is_receipt = query.part == Part::Receipt;
         let content = |Location { home, index }| {
             if is_receipt {
-                self.receipt_piece(hash, home.block, index)
+                self.entries.receipt_answer(hash, home.block, index)
             } else {
-                self.transaction_piece(home.block, index, false)
+                self.entries.transaction_answer(home.block, index, false)
             }
         };
         match self.locate(hash, query.part, arrival) {
             Located::Here { location, surely } => match content(location) {
-                Some(piece) => piece.look(),
-                None => self.rent_or_buy(query, hash, location.home, surely, packet),
+                Some(answer) => answer.plan(),
+                None => self.fetch_or_prefetch(query, hash, location.home, surely),
             },
-            Located::Stale(location) if content(location).is_some() => Look::Refresh(Tag::Latest),
-            Located::Stale(location) => self.rent_or_buy(query, hash, location.home, false, packet),
+            Located::Stale(location) if content(location).is_some() => LookupPlan::Refresh(Tag::Latest),
+            Located::Stale(location) => self.fetch_or_prefetch(query, hash, location.home, false),
             Located::Unconfirmed(location) => self.confirm(location, query),
-            Located::Nowhere if is_receipt => match self.absences.look(hash, arrival, &self.view.tracker()) {
-                Absent::Surely => Look::Hit(Piece::of_view(NULL)),
-                Absent::IfFresh => Look::Refresh(Tag::Latest),
-                Absent::Unknown => Look::Fetch(query),
-            },
-            Located::Nowhere => Look::Fetch(query),
-            Located::Unlocatable => self.unless_due(arrival, Look::Forward),
+            Located::Nowhere if is_receipt => {
+                match self.entries.state.absences.look(hash, arrival, &self.entries.view.tracker()) {
+                    Absent::Surely => LookupPlan::Hit(CachedAnswer::of_view(NULL)),
+                    Absent::IfFresh => LookupPlan::Refresh(Tag::Latest),
+                    Absent::Unknown => LookupPlan::Fetch(query),
+                }
+            }
+            Located::Nowhere => LookupPlan::Fetch(query),
+            Located::Unlocatable => self.tags.unless_due(LookupPlan::Forward),
         }
     }
 
-    /// Has the block at a number fetched, to see whether it is the one that something fetched alone names: in full, unless
+    /// Has the block at a number fetched, to see whether it is the one that something fetched single names: in full, unless
     /// that one is cached already.
-    fn confirm(&self, Location { home, .. }: Location, alone: Query) -> Look {
-        if self.view.tracker().head().is_none() {
+    fn confirm(&self, Location { home, .. }: Location, single: Query) -> LookupPlan {
+        if self.entries.view.tracker().head().is_none() {
             // The first head forgets which block was said to be at a number before it.
-            return Look::Establish;
+            return LookupPlan::FetchHead;
         }
-        let is_cached = self.block_of(home.block).is_some()
+        let is_cached = self.entries.block_of(home.block).is_some()
             // Where all must be proved, nothing less than the block tells whether hashes are its own.
-            || !self.demands_proof(Kind::Transactions)
-                && (self.receipts_of(home.block).is_some() || self.cache.thin(home.block).is_some());
+            || !self.entries.demands_proof(Kind::Transactions)
+                && (self.entries.receipts_of(home.block).is_some() || self.entries.state.cache.thin(home.block).is_some());
         let part = if is_cached { Part::BlockWithHashes } else { Part::Block };
         let block = Query::new(part, home.number);
-        if self.is_vain(block) { Look::Fetch(alone) } else { Look::Confirm(block, alone) }
+        if self.entries.is_uncacheable(block) {
+            LookupPlan::Fetch(single)
+        } else {
+            LookupPlan::Confirm(block, single)
+        }
     }
 
-    /// Fetches a transaction or a receipt alone, or the whole that it is in: by hash only where that surely is canonical.
-    fn rent_or_buy(
+    /// Fetches a transaction or a receipt single, or the whole that it is in: by hash only where that surely is canonical.
+    fn fetch_or_prefetch(
         &self,
-        alone: Query,
+        single: Query,
         hash: TxHash,
         Home { block, number }: Home,
         surely: bool,
-        packet: &PacketContext,
-    ) -> Look {
-        let part = alone.part;
+    ) -> LookupPlan {
+        let part = single.part;
         let at = if surely { At::Hash(block) } else { At::Number(number) };
         let whole = Query::new(part.whole(), at);
-        let is_lacking = part == Part::Receipt && !self.has_block_receipts;
-        if is_lacking || !self.derivations.allow(part) || self.is_vain(whole) {
-            return Look::Fetch(alone);
+        let is_lacking = part == Part::Receipt && !self.entries.state.node.has_block_receipts();
+        if is_lacking || !self.entries.state.derivations.allow(part) || self.entries.is_uncacheable(whole) {
+            return LookupPlan::Fetch(single);
         }
-        let arrival = packet.arrival(self.view.clock());
+        let arrival = self.tags.arrival;
         let locate = |hash| match self.locate(hash, part, arrival) {
             Located::Here { location, .. } | Located::Stale(location) | Located::Unconfirmed(location) => {
                 Some(location.home.block)
             }
             Located::Nowhere | Located::Unlocatable => None,
         };
-        let together = packet.wanted(part, block, locate);
+        let together = self.packet.wanted(part, block, locate);
         // Nothing but the whole proves a part.
-        if self.demands_proof(Kind::of(part)) || self.tally.buys(part, block, hash, together) {
-            Look::Buy(whole, alone)
+        if self.entries.demands_proof(Kind::of(part)) || self.prefetch.is_due(part, block, hash, together) {
+            LookupPlan::Prefetch(whole, single)
         } else {
-            Look::Fetch(alone)
+            LookupPlan::Fetch(single)
         }
     }
 
@@ -109,12 +129,12 @@ impl Memory<'_> {
     /// what single answers say of themselves.
     fn locate(&self, hash: TxHash, part: Part, arrival: Stamp) -> Located {
         let (mut placed, mut stale, mut unconfirmed) = (None, None, None);
-        for location in self.cache.locations(hash) {
+        for location in self.entries.state.cache.locations(hash) {
             if !self.holds(location, hash, part) {
                 continue;
             }
             let Home { block, number } = location.home;
-            let tracker = self.view.tracker();
+            let tracker = self.entries.view.tracker();
             if is_unlocatable(&tracker) {
                 return Located::Unlocatable;
             }
@@ -134,14 +154,15 @@ impl Memory<'_> {
         }
         let here = placed.map(|location| Located::Here { location, surely: false });
         here.or(stale.map(Located::Stale)).or(unconfirmed.map(Located::Unconfirmed)).unwrap_or_else(|| {
-            if is_unlocatable(&self.view.tracker()) { Located::Unlocatable } else { Located::Nowhere }
+            if is_unlocatable(&self.entries.view.tracker()) { Located::Unlocatable } else { Located::Nowhere }
         })
     }
 
     /// Is it really that transaction which stands there? The index knows only a part of its hash.
     fn holds(&self, Location { home, index }: Location, hash: TxHash, part: Part) -> bool {
-        let in_block = || Some(self.block_of(home.block)?.transaction_hash(index) == Some(hash));
-        let in_receipts = || Some(self.receipts_of(home.block)?.transaction_hash(index) == Some(hash));
+        let in_block = || Some(self.entries.block_of(home.block)?.transaction_hash(index) == Some(hash));
+        let in_receipts =
+            || Some(self.entries.receipts_of(home.block)?.transaction_hash(index) == Some(hash));
         // First where the answer is.
         let held = match part {
             Part::Receipt => in_receipts().or_else(in_block),
@@ -150,8 +171,13 @@ impl Memory<'_> {
         if let Some(held) = held {
             return held;
         }
-        self.cache.lone_transaction(home.block, index).is_some_and(|lone| lone.hash() == hash)
-            || self.cache.lone_receipt(home.block, index).is_some_and(|lone| lone.hash() == hash)
+        self.entries.state.cache.lone_transaction(home.block, index).is_some_and(|lone| lone.hash() == hash)
+            || self
+                .entries
+                .state
+                .cache
+                .lone_receipt(home.block, index)
+                .is_some_and(|lone| lone.hash() == hash)
     }
 }
 

@@ -12,8 +12,8 @@ use bytes::Bytes;
 use tokio::{sync::Semaphore, task};
 
 use crate::{
-    cache::{Deflated, Whole},
-    proxy::miss::fetcher::Fetcher,
+    cache::{Cache, Deflated, Whole},
+    proxy::metrics::Metrics,
 };
 
 /// Texts that have been used once, as far as is remembered: a later one takes the place of an earlier one, which is then
@@ -26,35 +26,32 @@ const AT_A_TIME: usize = 1;
 
 /// Finds deflated forms, and has them made.
 #[derive(Debug)]
-pub(in crate::proxy) struct Compressor {
+pub(crate) struct Compressor {
     /// The fingerprint of what was used last, by a part of it; 0 for nothing.
     seen: Box<[AtomicU64]>,
     places: Arc<Semaphore>,
+    cache: Cache,
+    metrics: Metrics,
 }
 
 // === impl Compressor ===
 
-impl Default for Compressor {
-    fn default() -> Self {
+impl Compressor {
+    pub(super) fn new(cache: Cache, metrics: Metrics) -> Self {
         Self {
             seen: (0..SEEN).map(|_| AtomicU64::new(0)).collect(),
             places: Arc::new(Semaphore::new(AT_A_TIME)),
+            cache,
+            metrics,
         }
     }
-}
 
-impl Compressor {
     /// The deflated form of `text`, which is that of `whole`. Where there is none yet, it may be made for those who
     /// come later.
-    pub(in crate::proxy) fn deflated(
-        &self,
-        fetcher: &Arc<Fetcher>,
-        whole: Whole,
-        text: &Bytes,
-    ) -> Option<Arc<Deflated>> {
-        let found = fetcher.cache.deflated(&whole);
+    pub(crate) fn deflated(&self, whole: Whole, text: &Bytes) -> Option<Arc<Deflated>> {
+        let found = self.cache.deflated(&whole);
         if found.is_none() && self.is_second_use(&whole) {
-            self.make(fetcher, whole, text);
+            self.make(whole, text);
         }
         found
     }
@@ -69,18 +66,18 @@ impl Compressor {
         &self.seen[fingerprint as usize % SEEN]
     }
 
-    fn make(&self, fetcher: &Arc<Fetcher>, whole: Whole, text: &Bytes) {
+    fn make(&self, whole: Whole, text: &Bytes) {
         let Ok(place) = self.places.clone().try_acquire_owned() else { return };
         // If it does not last, in a cache that is too small for it, it takes two uses more to try again.
         self.slot(whole.fingerprint()).store(0, Relaxed);
-        let (fetcher, text) = (fetcher.clone(), text.clone());
+        let (cache, metrics, text) = (self.cache.clone(), self.metrics.clone(), text.clone());
         task::spawn_blocking(move || {
             // Somebody else may have been faster.
-            if fetcher.cache.deflated(&whole).is_none()
+            if cache.deflated(&whole).is_none()
                 && let Some(deflated) = Deflated::new(&whole, &text)
             {
-                fetcher.cache.insert_deflated(&whole, deflated);
-                fetcher.metrics.deflated();
+                cache.insert_deflated(&whole, deflated);
+                metrics.deflated();
             }
             drop(place);
         });

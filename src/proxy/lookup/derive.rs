@@ -13,7 +13,7 @@ use tracing::warn;
 use crate::{
     cache::Cache,
     eth::{Block, Part, Receipts, TxPosition},
-    proxy::lookup::hashes_only,
+    proxy::call::slice::hashes_only,
     verify::Content,
 };
 
@@ -22,23 +22,23 @@ const DERIVED: [Part; 3] = [Part::BlockWithHashes, Part::Transaction, Part::Rece
 
 /// Parts that are no longer cut out, by [`Part`].
 #[derive(Debug, Default)]
-pub(in crate::proxy) struct Derivations([AtomicBool; Part::COUNT]);
+pub(crate) struct Derivations([AtomicBool; Part::COUNT]);
 
 // === impl Derivations ===
 
 impl Derivations {
     /// Returns whether this part may be cut out of a larger one.
-    pub(in crate::proxy) fn allow(&self, part: Part) -> bool {
+    pub(crate) fn allow(&self, part: Part) -> bool {
         !self.0[part as usize].load(Relaxed)
     }
 
     /// The names of the parts that are no longer cut out.
-    pub(in crate::proxy) fn given_up(&self) -> impl Iterator<Item = &'static str> {
+    pub(crate) fn given_up(&self) -> impl Iterator<Item = &'static str> {
         DERIVED.into_iter().filter(|part| !self.allow(*part)).map(name)
     }
 
     /// Compares what has come with what is held of it already, whole or alone.
-    pub(in crate::proxy) fn compare(&self, cache: &Cache, content: &Content) {
+    pub(crate) fn compare(&self, cache: &Cache, content: &Content) {
         match content {
             Content::Block(block) => {
                 if let Some(thin) = cache.thin(block.hash()) {
@@ -112,7 +112,7 @@ fn name(part: Part) -> &'static str {
 }
 
 /// Do two texts say the same, in whatever order and spacing?
-pub(in crate::proxy) fn is_same(one: &[u8], other: &[u8]) -> bool {
+pub(crate) fn is_same(one: &[u8], other: &[u8]) -> bool {
     let read = serde_json::from_slice::<Value>;
     one == other || matches!((read(one), read(other)), (Ok(one), Ok(other)) if one == other)
 }

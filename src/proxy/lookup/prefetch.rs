@@ -1,9 +1,8 @@
-//! Rent, then buy: when a whole block is cheaper than its parts.
+//! Ski rental: when a whole block is cheaper than its parts.
 //!
-//! The first answer in a block is fetched alone. At the second, or when a packet wants two at once,
-//! the whole block (or all its receipts) is fetched, since the rest is likely to follow. So nobody
-//! pays more than about twice the best plan, and an indexer that walks a block's receipts pays
-//! for two or three calls instead of two hundred.
+//! The first answer from a block is fetched alone. At the second, or when a packet asks for two at once, the whole block (or
+//! all its receipts) is fetched, since the rest is likely to follow. So a client pays at most about twice the best plan, and an
+//! indexer that walks the receipts of a block pays for two or three calls instead of two hundred.
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -12,62 +11,57 @@ use crate::eth::{BlockHash, Part, TxHash};
 /// Blocks that are being counted at a time. One that takes another's place starts anew, which costs a call.
 const PLACES: usize = 1 << 13;
 
-/// Remembers, by block, an answer that was fetched alone.
+/// Remembers, by block, one answer that was fetched alone.
 #[derive(Debug)]
-pub(in crate::proxy) struct Tally(Box<[Mutex<Option<Rented>>]>);
+pub(crate) struct PrefetchCounter(Box<[Mutex<Option<SingleFetch>>]>);
 
 /// An answer that was fetched alone.
 #[derive(Clone, Copy, Debug)]
-struct Rented {
+struct SingleFetch {
     of: (Part, BlockHash),
     transaction: TxHash,
 }
 
-// === impl Tally ===
+// === impl PrefetchCounter ===
 
-impl Tally {
-    pub(in crate::proxy) fn new() -> Self {
+impl PrefetchCounter {
+    pub(crate) fn new() -> Self {
         Self((0..PLACES).map(|_| Mutex::default()).collect())
     }
 
-    /// Returns whether it is time to buy, if this answer and `together - 1` others are part now.
-    pub(in crate::proxy) fn buys(
-        &self,
-        part: Part,
-        block: BlockHash,
-        transaction: TxHash,
-        together: u32,
-    ) -> bool {
-        let is_another = |rented: Rented| rented.of == (part, block) && rented.transaction != transaction;
+    /// Returns whether the whole is to be fetched for this answer and `together - 1` others.
+    pub(crate) fn is_due(&self, part: Part, block: BlockHash, transaction: TxHash, together: u32) -> bool {
+        let is_another =
+            |fetched: SingleFetch| fetched.of == (part, block) && fetched.transaction != transaction;
         together > 1 || places(part, block).into_iter().any(|at| self.0[at].lock().is_some_and(is_another))
     }
 
-    /// An answer was fetched alone; returns whether it is time to buy.
-    pub(in crate::proxy) fn rent(&self, part: Part, block: BlockHash, transaction: TxHash) -> bool {
+    /// Notes that an answer was fetched alone; returns whether the whole is to be fetched now.
+    pub(crate) fn note_single(&self, part: Part, block: BlockHash, transaction: TxHash) -> bool {
         let of = (part, block);
         let mut place = self.place(part, block);
-        let first = place.filter(|rented| rented.of == of);
+        let first = place.filter(|fetched| fetched.of == of);
         if first.is_none() {
-            *place = Some(Rented { of, transaction });
+            *place = Some(SingleFetch { of, transaction });
         }
         first.is_some_and(|first| first.transaction != transaction)
     }
 
-    /// A block could not be had whole: no use to try with every answer.
-    pub(in crate::proxy) fn give_up(&self, part: Part, block: BlockHash) {
+    /// Forgets a block that could not be fetched whole.
+    pub(crate) fn give_up(&self, part: Part, block: BlockHash) {
         for at in places(part, block) {
             let mut place = self.0[at].lock();
-            if place.is_some_and(|rented| rented.of == (part, block)) {
+            if place.is_some_and(|fetched| fetched.of == (part, block)) {
                 *place = None;
             }
         }
     }
 
     /// The place of a block: its own, else one that is free, else the first of two. One place alone would be taken by turns by
-    /// two blocks that are walked together, and neither would ever be bought.
-    fn place(&self, part: Part, block: BlockHash) -> MutexGuard<'_, Option<Rented>> {
+    /// two blocks that are walked together, and neither would ever be fetched whole.
+    fn place(&self, part: Part, block: BlockHash) -> MutexGuard<'_, Option<SingleFetch>> {
         let [one, two] = places(part, block);
-        let is_own = |place: &Option<Rented>| place.is_some_and(|rented| rented.of == (part, block));
+        let is_own = |place: &Option<SingleFetch>| place.is_some_and(|fetched| fetched.of == (part, block));
         // One lock at a time: a caller that takes both could meet one that takes them the other way round.
         let first = self.0[one].lock();
         if is_own(&first) {
@@ -105,16 +99,16 @@ mod tests {
 
     #[test]
     fn two_blocks_in_one_place_that_are_walked_together_are_both_bought() {
-        let tally = Tally::new();
+        let counter = PrefetchCounter::new();
         let blocks = [1, 2].map(|first| BlockHash(hash(first, 7)));
-        let rent = |at| blocks.map(|block| tally.rent(Part::Receipt, block, TxHash(hash(at, at))));
-        assert_eq!(rent(1), [false, false]);
-        assert_eq!(rent(1), [false, false], "the same once more is nothing new");
+        let note = |at| blocks.map(|block| counter.note_single(Part::Receipt, block, TxHash(hash(at, at))));
+        assert_eq!(note(1), [false, false]);
+        assert_eq!(note(1), [false, false], "the same once more is nothing new");
         let third = TxHash(hash(3, 3));
-        assert!(blocks.iter().all(|block| tally.buys(Part::Receipt, *block, third, 1)));
-        assert_eq!(rent(2), [true, true]);
-        tally.give_up(Part::Receipt, blocks[0]);
-        assert!(!tally.buys(Part::Receipt, blocks[0], third, 1));
-        assert!(tally.buys(Part::Receipt, blocks[1], third, 1));
+        assert!(blocks.iter().all(|block| counter.is_due(Part::Receipt, *block, third, 1)));
+        assert_eq!(note(2), [true, true]);
+        counter.give_up(Part::Receipt, blocks[0]);
+        assert!(!counter.is_due(Part::Receipt, blocks[0], third, 1));
+        assert!(counter.is_due(Part::Receipt, blocks[1], third, 1));
     }
 }

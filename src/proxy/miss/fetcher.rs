@@ -1,47 +1,28 @@
-//! Fetches content, and has it checked and kept.
+//! Fetches content, has it checked, and stores it.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
-    time::Duration,
-};
+use std::sync::Arc;
 
-use tokio::time::Instant;
-use tracing::warn;
+use futures_util::future::BoxFuture;
 
+use super::{existing::Existing, store::Store};
 use crate::{
-    cache::{Cache, Location},
-    chain::{Link, Stamp},
-    eth::{At, BlockHash, BlockNumber, Home, Part, Query, TxHash},
+    chain::{Contrary, Link, Stamp},
+    eth::{At, BlockNumber, Home, Part, Place, Query, Tag, TxHash},
     jsonrpc::Answer,
     proxy::{
-        head::{View, known::KnownAt},
-        lookup::{absence::Absences, derive::Derivations},
+        call::single_flight::{Coalesce, Shared},
+        head::{HeadTracker, SharedView, known::KnownAt},
+        lookup::CacheState,
         metrics::Metrics,
-        miss::{
-            load::Restorer,
-            single_flight::{Coalesce, Landed},
-        },
-        stack::ProxyParts,
+        parts::ProxyParts,
     },
-    upstream::{AnsweredBy, Call, Identity, Requirements, Upstream, UpstreamError},
-    verify::{Check, Content, Verdict, Verifier},
+    upstream::{AnsweredBy, Audience, Call, Requirements, Upstream, UpstreamError},
+    verify::{Check, Content, Demand, Kind, Level, Verdict, Verifier},
 };
-
-/// What a node says of a method it does not have.
-const METHOD_NOT_FOUND: i64 = -32601;
-
-/// What could not be kept is tried again after this.
-const VAIN: Duration = Duration::from_secs(60);
-
-/// So many of them are remembered.
-const MOST_VAIN: u64 = 1 << 12;
 
 /// What a fetch brought.
 #[derive(Clone, Debug)]
-pub(in crate::proxy) enum Fetched {
+pub(crate) enum Fetched {
     Content(Content),
     /// Fewer receipts than their block has transactions.
     Short(Answer),
@@ -53,39 +34,25 @@ pub(in crate::proxy) enum Fetched {
 type Flight = (Query, Anybody);
 type Anybody = bool;
 
-/// Time for which a failed question about known data is not repeated.
-const LACKING: Duration = Duration::from_secs(1);
-
-/// So many of the newest blocks are searched for a transaction that the upstream does not have: those that a client was told of
-/// a moment ago.
-const NEWEST: usize = 16;
-
-/// The fetching side of the proxy.
+/// Fetches content.
 #[derive(Debug)]
-pub(in crate::proxy) struct Fetcher {
-    pub(in crate::proxy) view: Arc<View>,
-    pub(in crate::proxy) cache: Cache,
-    pub(in crate::proxy) upstream: Upstream,
-    pub(in crate::proxy) identity: Identity,
-    pub(in crate::proxy) verifier: Verifier,
-    pub(in crate::proxy) metrics: Metrics,
-    pub(in crate::proxy) derivations: Derivations,
+pub(crate) struct Fetcher {
+    head: Arc<HeadTracker>,
+    view: Arc<SharedView>,
+    state: Arc<CacheState>,
+    existing: Existing,
+    store: Store,
+    upstream: Upstream,
+    verifier: Verifier,
+    metrics: Metrics,
     flights: Coalesce<Flight, Result<Fetched, UpstreamError>>,
-    /// What the upstream did not have, though it is known to exist, and when it was last asked.
-    lacking: moka::sync::Cache<Query, Instant>,
-    /// The node does not know `eth_getBlockReceipts`.
-    lacks_block_receipts: AtomicBool,
-    pub(in crate::proxy) absences: Absences,
-    pub(in crate::proxy) restorer: Restorer,
-    /// What could not be kept, or was fetched once more already: not to be tried with every answer.
-    vain: moka::sync::Cache<Query, ()>,
 }
 
 /// So far below the head all nodes have the same, whichever of the newest blocks they have heard of.
 const SETTLED: u64 = 64;
 
 /// Is this number far enough below the head to be the same on every branch?
-pub(in crate::proxy) fn is_settled(number: BlockNumber, head: Option<BlockNumber>) -> bool {
+pub(super) fn is_settled(number: BlockNumber, head: Option<BlockNumber>) -> bool {
     head.is_some_and(|head| number.0.saturating_add(SETTLED) <= head.0)
 }
 
@@ -105,198 +72,110 @@ fn need(query: Query, finalized: Option<BlockNumber>, head: Option<BlockNumber>)
 }
 
 /// Returns when a fetch was sent, where its answer says what is canonical: asked for by block hash, it does not.
-pub(in crate::proxy) fn canonical(query: Query, sent: Stamp) -> Option<Stamp> {
+pub(super) fn canonical(query: Query, sent: Stamp) -> Option<Stamp> {
     (!query.names_hash()).then_some(sent)
 }
 
 // === impl Fetcher ===
 
 impl Fetcher {
-    pub(in crate::proxy) fn new(view: Arc<View>, parts: &ProxyParts, chain_id: Option<u64>) -> Self {
-        let ProxyParts { upstream, cache, tiers, verifier, metrics, .. } = parts.clone();
-        Self {
-            view,
-            cache,
-            identity: upstream.identity(),
-            upstream,
-            verifier,
-            metrics,
-            derivations: Derivations::default(),
-            flights: Coalesce::default(),
-            lacking: moka::sync::Cache::new(MOST_VAIN),
-            lacks_block_receipts: AtomicBool::new(false),
-            absences: Absences::new(),
-            restorer: Restorer::new(tiers, chain_id),
-            vain: moka::sync::Cache::builder().max_capacity(MOST_VAIN).time_to_live(VAIN).build(),
-        }
+    pub(crate) fn new(head: Arc<HeadTracker>, store: Store, existing: Existing, parts: &ProxyParts) -> Self {
+        let ProxyParts { upstream, verifier, metrics, .. } = parts.clone();
+        let (view, state) = (head.view().clone(), existing.state().clone());
+        Self { head, view, state, existing, store, upstream, verifier, metrics, flights: Coalesce::default() }
     }
 
     /// Fetches, or joins somebody who does and has begun recently enough for this arrival.
-    pub(in crate::proxy) async fn fetch(
+    pub(crate) async fn fetch(
         self: &Arc<Self>,
         query: Query,
         arrival: Stamp,
-    ) -> Result<Landed<Fetched>, UpstreamError> {
-        let landed = self.fly(query, arrival, query.names_hash()).await?;
+    ) -> Result<Shared<Fetched>, UpstreamError> {
+        let landed = self.join_or_start(query, arrival, query.names_hash()).await?;
         // Content does not depend on when it was sent; that there is none does.
         let staleness = self.view.tracker().rules().max_staleness;
         let aged = query.names_hash() && landed.joined && !landed.sent.serves(arrival, staleness);
         if aged && matches!(landed.value, Fetched::Other(_)) {
-            return self.fly(query, arrival, false).await;
+            return self.join_or_start(query, arrival, false).await;
         }
         Ok(landed)
     }
 
-    async fn fly(
+    async fn join_or_start(
         self: &Arc<Self>,
         query: Query,
         arrival: Stamp,
         whenever_sent: bool,
-    ) -> Result<Landed<Fetched>, UpstreamError> {
+    ) -> Result<Shared<Fetched>, UpstreamError> {
         let may_join = |sent| {
-            if whenever_sent { !self.view.is_outwritten(sent) } else { self.view.may_join(sent, arrival) }
+            if whenever_sent { !self.view.is_before_write(sent) } else { self.view.may_join(sent, arrival) }
         };
-        let landed = self.take_off((query, false), may_join).await?;
+        let landed = self.share((query, false), may_join).await?;
         // Whoever began it may have had its share of what is scarce; this one need not.
         let landed = match landed {
-            Landed { value: Err(UpstreamError::Busy), joined: true, .. } => {
-                self.take_off((query, false), |_| false).await?
+            Shared { value: Err(UpstreamError::Busy), joined: true, .. } => {
+                self.share((query, false), |_| false).await?
             }
             landed => landed,
         };
-        Ok(Landed { value: landed.value?, joined: landed.joined, sent: landed.sent })
+        Ok(Shared { value: landed.value?, joined: landed.joined, sent: landed.sent })
     }
 
     /// Fetches known data again from any endpoint, or joins such a fetch.
-    pub(in crate::proxy) async fn fetch_anywhere(
+    pub(super) async fn fetch_anywhere(
         self: &Arc<Self>,
         query: Query,
-    ) -> Result<Landed<Fetched>, UpstreamError> {
+    ) -> Result<Shared<Fetched>, UpstreamError> {
         let arrival = self.view.clock().now();
         let may_join = |sent| self.view.may_join(sent, arrival);
-        let Landed { value, joined, sent } = self.take_off((query, true), may_join).await?;
-        Ok(Landed { value: value?, joined, sent })
+        let Shared { value, joined, sent } = self.share((query, true), may_join).await?;
+        Ok(Shared { value: value?, joined, sent })
     }
 
-    /// Notes that the upstream lacks known data.
-    pub(in crate::proxy) fn note_lacking(&self, query: Query) {
-        self.lacking.insert(query, Instant::now());
-    }
-
-    /// Returns whether the upstream did not have this a moment ago.
-    pub(in crate::proxy) fn is_lacking(&self, query: Query) -> bool {
-        self.lacking.get(&query).is_some_and(|since| since.elapsed() < LACKING)
-    }
-
-    async fn take_off(
+    async fn share(
         self: &Arc<Self>,
         flight: Flight,
         may_join: impl Fn(Stamp) -> bool,
-    ) -> Result<Landed<Result<Fetched, UpstreamError>>, UpstreamError> {
+    ) -> Result<Shared<Result<Fetched, UpstreamError>>, UpstreamError> {
         let now = self.view.clock().now();
         let this = self.clone();
-        let landed = self.flights.run(flight, now, may_join, move || this.carry_out(flight, now)).await;
+        let landed = self.flights.run(flight, now, may_join, move || this.run(flight, now)).await;
         landed.map_err(|_| UpstreamError::Abandoned)
     }
 
     /// Fetches once more what is in memory; tells whether it came. If it does not, because the node has
     /// forgotten it or fails, that is not tried again for a while.
-    pub(in crate::proxy) async fn renew(self: &Arc<Self>, query: Query, arrival: Stamp) -> bool {
-        if self.vain.contains_key(&query) {
+    pub(super) async fn renew(self: &Arc<Self>, query: Query, arrival: Stamp) -> bool {
+        if self.state.uncacheable.contains(query) {
             return false;
         }
         let fetched = self.fetch(query, arrival).await;
         // Once, whatever came of it: what came and could not be kept would be fetched with every answer.
-        self.vain.insert(query, ());
+        self.state.uncacheable.note(query);
         fetched.is_ok_and(|landed| !matches!(landed.value, Fetched::Other(_)))
     }
 
-    /// What was fetched so cannot be kept. Nor can receipts of the same block that came alone: they proved
-    /// nothing, and all of them together have just been found wrong.
-    pub(in crate::proxy) fn found_vain(&self, query: Query) {
-        self.vain.insert(query, ());
-        let block = match (query.part, query.at) {
-            (Part::Receipts, At::Hash(block)) => Some(block),
-            (Part::Receipts, At::Number(number)) => {
-                self.view.tracker().lookup(number, self.view.clock().now()).hash()
-            }
-            _ => None,
-        };
-        if let Some(block) = block.and_then(|block| self.cache.block(block)) {
-            self.cache.remove_lone_receipts(&block);
-        }
-    }
-
-    /// These may be tried again, whatever came of them.
-    pub(in crate::proxy) fn not_vain(&self, queries: &[Query]) {
-        for query in queries {
-            self.vain.invalidate(query);
-        }
-    }
-
-    /// Was this fetched a while ago, and could not be kept?
-    pub(in crate::proxy) fn is_vain(&self, query: Query) -> bool {
-        self.vain.contains_key(&query)
-    }
-
     /// Returns whether content that was fetched is cached now.
-    pub(in crate::proxy) fn is_kept(&self, content: &Content) -> bool {
-        content.named_home().is_some() && self.cache.serves(content)
-    }
-
-    /// The block that a transaction is in, if a cached block that is canonical in the view lists it.
-    pub(in crate::proxy) fn known_home(
-        &self,
-        transaction: TxHash,
-        arrival: Stamp,
-    ) -> Option<(BlockNumber, BlockHash)> {
-        let Self { cache, view, .. } = self;
-        let listed = cache.locations(transaction).into_iter().find(|Location { home, index }| {
-            let in_block = || cache.block(home.block).and_then(|block| block.transaction_hash(*index));
-            let in_receipts = || cache.receipts(home.block).and_then(|all| all.transaction_hash(*index));
-            in_block().or_else(in_receipts) == Some(transaction)
-                && view.tracker().canonical_at(home.number, arrival) == Some(home.block)
-        });
-        if let Some(Location { home: Home { block, number }, .. }) = listed {
-            return Some((number, block));
-        }
-        // Heads are often known by the hashes of their transactions only.
-        let newest: Vec<_> = view.tracker().newest().take(NEWEST).collect();
-        let lists = |link: &&Link| cache.thin(link.hash).is_some_and(|thin| thin.lists(transaction));
-        newest.iter().find(lists).map(|link| (link.number, link.hash))
-    }
-
-    /// How many transactions a cached block has, in whatever form it is cached.
-    pub(in crate::proxy) fn transactions_in(&self, block: BlockHash) -> Option<u64> {
-        let whole = self.cache.block(block).map(|block| block.len() as u64);
-        whole.or_else(|| self.cache.thin(block).map(|thin| thin.len() as u64))
-    }
-
-    /// Can a block's receipts be had at once?
-    pub(in crate::proxy) fn has_block_receipts(&self) -> bool {
-        !self.lacks_block_receipts.load(Relaxed)
+    pub(super) fn is_kept(&self, content: &Content) -> bool {
+        content.named_home().is_some() && self.state.cache.serves(content)
     }
 
     /// The check for an answer that is asked for now.
-    pub(in crate::proxy) fn check(&self, query: Query, sent: Stamp) -> Check {
-        let known = KnownAt::new(self.cache.clone(), self.view.clone(), sent);
+    pub(super) fn check(&self, query: Query, sent: Stamp) -> Check {
+        let known = KnownAt::new(self.state.cache.clone(), self.view.clone(), sent);
         self.verifier.check_for(query, Arc::new(known))
     }
 
     /// Asks, and has the answer checked. An answer that cannot be right is one all the same, where the
     /// operator says so.
-    pub(in crate::proxy) async fn ask(&self, call: Call, check: &Check) -> Result<Answer, UpstreamError> {
+    pub(super) async fn ask(&self, call: Call, check: &Check) -> Result<Answer, UpstreamError> {
         match self.upstream.call(call.with_check(check.clone())).await {
             Err(UpstreamError::Rejected(mismatch)) if !self.verifier.rejects() => Ok(mismatch.answer),
             answered => answered,
         }
     }
 
-    async fn carry_out(
-        self: Arc<Self>,
-        (query, anybody): Flight,
-        sent: Stamp,
-    ) -> Result<Fetched, UpstreamError> {
+    async fn run(self: Arc<Self>, (query, anybody): Flight, sent: Stamp) -> Result<Fetched, UpstreamError> {
         let (head, generation) = (self.view.tracker().head(), self.view.generation());
         let check = self.check(query, sent);
         let finalized = self.view.tracker().finalized().map(|(number, _)| number);
@@ -308,16 +187,16 @@ impl Fetcher {
         let answer = self.ask(Call::of(query).with_requirements(need).with_answered_by(&by), &check).await?;
         match &answer {
             Answer::Error(error) if query.part == Part::Receipts => {
-                self.note_lack(error);
+                self.state.node.note_receipts_error(error);
             }
             answer if answer.is_null() => {
                 // Under this head only if whoever said it has got as far: the one that showed it may have failed since.
                 if let (Part::Receipt, At::Tx(transaction), Some(head)) = (query.part, query.at, head)
                     && by.get().is_some_and(|by| self.upstream.has_reached(by, head.number))
                     // What is known to exist is not absent.
-                    && self.known_home(transaction, sent).is_none()
+                    && self.existing.home_of(transaction, sent).is_none()
                 {
-                    self.absences.note(transaction, head.hash, sent, &self.view.tracker());
+                    self.state.absences.note(transaction, head.hash, sent, &self.view.tracker());
                 }
             }
             Answer::Result(_) | Answer::Error(_) => {}
@@ -337,7 +216,7 @@ impl Fetcher {
             Some(Verdict::Unproved(..) | Verdict::Wrong(_)) | None => true,
         };
         if is_content && is_vain {
-            self.found_vain(query);
+            self.store.note_uncacheable(query);
         }
         Ok(match verdict {
             Some(Verdict::Passed(content)) => Fetched::Content(self.keep(content, canonical).await),
@@ -352,14 +231,131 @@ impl Fetcher {
         })
     }
 
-    fn note_lack(&self, error: &[u8]) {
-        #[derive(serde::Deserialize)]
-        struct Coded {
-            code: i64,
+    // ## Storing
+
+    /// Keeps content, if the view believes that it is where it says. `canonical` is when it was asked
+    /// for, where that says what is canonical: asked for by block hash, it does not.
+    pub(super) async fn keep(self: &Arc<Self>, content: Content, canonical: Option<Stamp>) -> Content {
+        // Where proof is demanded, what is not proved is as good as not there: also what it says of its place.
+        let kind = Kind::of(content.part());
+        if content.level() != Level::Proved && self.verifier.demands_proof(kind) {
+            self.place_cached(&content, canonical).await;
+            return content;
         }
-        let lacks = serde_json::from_slice::<Coded>(error).is_ok_and(|error| error.code == METHOD_NOT_FOUND);
-        if lacks && !self.lacks_block_receipts.swap(true, Relaxed) {
-            warn!("the upstream has no eth_getBlockReceipts: receipts are fetched one by one");
+        if self.is_tainted(&content) || !self.place(&content, canonical).await {
+            return content;
         }
+        if self.verifier.demands(kind) == Demand::Structural {
+            self.state.derivations.compare(&self.state.cache, &content);
+        }
+        self.store.insert(content).await
+    }
+
+    /// Hashes alone prove nothing, but a block that was proved before may be the one at their number.
+    async fn place_cached(self: &Arc<Self>, content: &Content, canonical: Option<Stamp>) {
+        let Content::BlockWithHashes(thin) = content else { return };
+        let cached = self.state.cache.peek_block(thin.hash());
+        if cached.is_some_and(|block| block.header() == thin.header()) {
+            self.place(content, canonical).await;
+        }
+    }
+
+    /// A receipt that came alone proves nothing; where all receipts of its block have just been found wrong, it is
+    /// not kept either.
+    fn is_tainted(&self, content: &Content) -> bool {
+        let Content::Receipt(receipt) = content else { return false };
+        let place = receipt.place();
+        self.state.uncacheable.contains(Query::new(Part::Receipts, place.block))
+            || self.state.uncacheable.contains(Query::new(Part::Receipts, place.number))
+    }
+
+    /// Hands on content that could not be proved. Where that is no fault of its own, because nothing of this
+    /// chain has been proved yet, what it says of its place is believed like that of any other.
+    pub(super) async fn read(self: &Arc<Self>, content: &Content, canonical: Option<Stamp>) {
+        if canonical.is_some() && !self.verifier.is_sure() {
+            self.place(content, canonical).await;
+        }
+    }
+
+    /// Tells the view where content says that it is; returns whether the view agrees. Only a block or a header says which
+    /// block stands at a number.
+    async fn place(self: &Arc<Self>, content: &Content, canonical: Option<Stamp>) -> bool {
+        let link = match content {
+            Content::Block(block) => Link::from(block.header()),
+            Content::BlockWithHashes(thin) => Link::from(thin.header()),
+            Content::Receipts(receipts) => {
+                let Some(Home { block, number }) = receipts.home() else { return false };
+                let agrees = || self.view.tracker().agrees(number, block);
+                return canonical.is_none() || self.agree(Some(number), agrees).await;
+            }
+            Content::Transaction(transaction) => match transaction.place() {
+                Some(place) => return self.observe_place(transaction.hash(), place, canonical).await,
+                // Pending: it is nowhere yet, and not kept.
+                None => return false,
+            },
+            Content::Receipt(receipt) => {
+                return self.observe_place(receipt.hash(), receipt.place(), canonical).await;
+            }
+        };
+        match canonical {
+            Some(sent) => {
+                let observe = || self.view.learn(|tracker, find| tracker.observe_number(link, sent, find));
+                self.agree(None, observe).await
+            }
+            None => {
+                self.view.learn(|tracker, find| tracker.observe_block(link, find));
+                true
+            }
+        }
+    }
+
+    /// Tells the view where a single transaction or receipt says that it is; returns whether the view agrees.
+    pub(super) async fn observe_place(
+        self: &Arc<Self>,
+        transaction: TxHash,
+        Place { number, block, .. }: Place,
+        canonical: Option<Stamp>,
+    ) -> bool {
+        let Some(sent) = canonical else { return true };
+        let observe = || self.view.change(|tracker| tracker.observe_place(transaction, number, block, sent));
+        self.agree(Some(number), observe).await
+    }
+
+    /// Asks which block is at a number. A type of its own: what comes is kept by the function that has this done.
+    fn look_at(self: Arc<Self>, number: BlockNumber) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let whole = self.verifier.demands_proof(Kind::Transactions);
+            let part = if whole { Part::Block } else { Part::BlockWithHashes };
+            let _ = self.fetch(Query::new(part, number), self.view.clock().now()).await;
+        })
+    }
+
+    /// Applies `observe` to the view. Where that contradicts what is tracked, the view is refreshed; where it contradicts
+    /// what is final, the finalized block is asked for; where that is final by one answer alone, so is the block at `number`.
+    /// Returns whether the view agrees in the end.
+    async fn agree(
+        self: &Arc<Self>,
+        number: Option<BlockNumber>,
+        observe: impl Fn() -> Result<(), Contrary>,
+    ) -> bool {
+        match observe() {
+            Ok(()) => return true,
+            // Nobody waits for what another call would show.
+            Err(_) if !Audience::is_there_now() => return false,
+            Err(Contrary::Tracked) => {
+                let _ = self.head.refresh(Tag::Latest, self.view.clock().now()).await;
+            }
+            Err(Contrary::Final) => {
+                self.head.finality().recheck().await;
+                if let Some(number) = number.filter(|number| self.view.tracker().is_unlinked(*number)) {
+                    self.clone().look_at(number).await;
+                }
+            }
+        }
+        let agrees = observe().is_ok();
+        if !agrees {
+            self.metrics.contrary();
+        }
+        agrees
     }
 }

@@ -1,7 +1,8 @@
-//! Brings back into memory what tiers have of it.
+//! Loads entries from cache tiers.
 
 use std::{sync::Arc, time::Duration};
 
+use super::store::Store;
 use crate::{
     cache::{
         Accept, Tiers,
@@ -9,71 +10,100 @@ use crate::{
     },
     chain::{Link, Lookup, Stamp},
     eth::{self, At, Block, BlockHash, BlockNumber, Query, Receipts, TxHash},
-    proxy::miss::{fetcher::Fetcher, single_flight::Coalesce},
+    proxy::{
+        call::single_flight::Coalesce,
+        head::{HeadTracker, SharedView},
+        lookup::CacheState,
+        metrics::Metrics,
+        parts::ProxyParts,
+        tiers::TierSync,
+    },
     timeout::timeout,
     upstream::is_development,
-    verify::{Content, Doubt, Verified},
+    verify::{Content, Doubt, Verified, Verifier},
 };
 
 /// Is there anybody who could be asked?
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::proxy) enum Upstreams {
+pub(crate) enum Upstreams {
     Answer,
     /// Nobody answers: what tiers say counts, though it cannot be held against anything.
     Silent,
 }
 
-/// What tiers have to do with fetching.
+/// What takes longer to be proved than any block would is asked of the upstream.
+const PROOF: Duration = Duration::from_secs(2);
+
+/// Loads entries from tiers.
 #[derive(Debug)]
-pub(in crate::proxy) struct Restorer {
-    pub(in crate::proxy) tiers: Tiers,
-    /// The chain that it must be, if the operator says so.
+pub(crate) struct Loader {
+    sync: Arc<TierSync>,
+    tiers: Tiers,
+    head: Arc<HeadTracker>,
+    view: Arc<SharedView>,
+    state: Arc<CacheState>,
+    store: Store,
+    verifier: Verifier,
+    metrics: Metrics,
+    /// The chain that the operator demands.
     chain_id: Option<u64>,
     flights: Coalesce<(Query, Upstreams), Option<Option<TierKind>>>,
     names: [Arc<str>; TierKind::ALL.len()],
 }
 
-/// What takes longer to be proved than any block would is asked of the upstream.
-const PROOF: Duration = Duration::from_secs(2);
+// === impl Loader ===
 
-// === impl Restorer ===
-
-impl Restorer {
-    pub(in crate::proxy) fn new(tiers: Tiers, chain_id: Option<u64>) -> Self {
+impl Loader {
+    pub(crate) fn new(
+        sync: Arc<TierSync>,
+        head: Arc<HeadTracker>,
+        state: Arc<CacheState>,
+        store: Store,
+        chain_id: Option<u64>,
+        parts: &ProxyParts,
+    ) -> Self {
+        let ProxyParts { tiers, verifier, metrics, .. } = parts.clone();
         Self {
+            sync,
             tiers,
+            view: head.view().clone(),
+            head,
+            state,
+            store,
+            verifier,
+            metrics,
             chain_id,
             flights: Coalesce::default(),
             names: TierKind::ALL.map(|kind| kind.as_str().into()),
         }
     }
-}
 
-// === impl Fetcher ===
+    pub(crate) fn sync(&self) -> &Arc<TierSync> {
+        &self.sync
+    }
 
-impl Fetcher {
     /// Brings what answers this into memory, if a tier has it; tells which, or that it was there, and only where it stands had
     /// to be brought.
-    pub(in crate::proxy) async fn restore(
+    pub(crate) async fn load(
         self: &Arc<Self>,
         query: Query,
         arrival: Stamp,
         upstreams: Upstreams,
     ) -> Option<Option<TierKind>> {
-        if self.restorer.tiers.is_empty() {
+        if self.tiers.is_empty() {
             return None;
         }
         let whole = query.whole()?;
         let this = self.clone();
-        let bring = move || async move { this.bring(whole, upstreams).await };
+        let load = move || async move { this.load_whole(whole, upstreams).await };
         // Whenever it was begun: what is final does not change.
-        let landed = self.restorer.flights.run((whole, upstreams), arrival, |_| true, bring).await;
+        let landed = self.flights.run((whole, upstreams), arrival, |_| true, load).await;
         landed.ok()?.value
     }
 
-    async fn bring(self: &Arc<Self>, whole: Query, upstreams: Upstreams) -> Option<Option<TierKind>> {
+    async fn load_whole(self: &Arc<Self>, whole: Query, upstreams: Upstreams) -> Option<Option<TierKind>> {
         let generation = self.view.generation();
-        let chain = self.stored_as(upstreams).await?;
+        let chain = self.chain(upstreams).await?;
         let (at, hash) = match whole.at {
             At::Hash(hash) => (None, hash),
             At::Number(number) => {
@@ -81,29 +111,29 @@ impl Fetcher {
                 (Some((number, asked)), hash)
             }
             At::Tx(transaction) => {
-                let number = self.restorer.tiers.place_of(chain, transaction).await?;
+                let number = self.tiers.place_of(chain, transaction).await?;
                 let (hash, asked) = self.final_hash(chain, number, upstreams).await?;
                 (Some((number, asked)), hash)
             }
             At::Tag(_) => return None,
         };
-        let (block, mut tier) = self.bring_block(chain, hash, generation, upstreams).await?;
+        let (block, mut tier) = self.load_block(chain, hash, generation, upstreams).await?;
         if let Some((number, asked)) = at {
-            self.place_restored(number, &block, asked)?;
+            self.observe(number, &block, asked)?;
         }
         if tier.is_some() {
             // Only now is it known to be final.
-            self.view.spill_block(&block, tier);
+            self.sync.write_back().write_block(&block, tier);
         }
         if let eth::Part::Receipts | eth::Part::Receipt = whole.part {
-            tier = self.bring_receipts(chain, &block, generation, upstreams).await?.or(tier);
+            tier = self.load_receipts(chain, &block, generation, upstreams).await?.or(tier);
         }
         Some(tier)
     }
 
     /// The view is told where a restored block stands; `None` if that is not where it was looked for, or the view knows
     /// better. What was forgotten since a tier was asked stays so.
-    fn place_restored(&self, number: BlockNumber, block: &Verified<Block>, asked: Stamp) -> Option<()> {
+    fn observe(&self, number: BlockNumber, block: &Verified<Block>, asked: Stamp) -> Option<()> {
         let header = block.header();
         if header.number != number {
             return None;
@@ -114,7 +144,7 @@ impl Fetcher {
     }
 
     /// The block, and the tier that had it, if it was not in memory.
-    async fn bring_block(
+    async fn load_block(
         self: &Arc<Self>,
         chain: ChainKey,
         hash: BlockHash,
@@ -124,7 +154,7 @@ impl Fetcher {
         if let Some(block) = self.good_block(hash, upstreams) {
             return Some((block, None));
         }
-        let Restorer { tiers, .. } = &self.restorer;
+        let tiers = &self.tiers;
         let mut wrong = None;
         loop {
             let found = tiers.get(chain, Part::Block, hash, wrong).await?;
@@ -133,7 +163,7 @@ impl Fetcher {
             match timeout(PROOF, restored).await.unwrap_or(Err(Doubt::Unsure)) {
                 Ok(_) if self.view.generation() != generation => return None,
                 Ok(block) => {
-                    return Some((self.keep_restored_block(block.into()).await, Some(found.tier)));
+                    return Some((self.store.insert_block(block.into()).await, Some(found.tier)));
                 }
                 Err(Doubt::Wrong) => tiers.reject(chain, Part::Block, hash, found.tier),
                 Err(Doubt::Unsure) => return None,
@@ -143,7 +173,7 @@ impl Fetcher {
     }
 
     /// The tier that had the receipts, if they were not in memory.
-    async fn bring_receipts(
+    async fn load_receipts(
         self: &Arc<Self>,
         chain: ChainKey,
         block: &Arc<Verified<Block>>,
@@ -154,7 +184,7 @@ impl Fetcher {
         if self.good_receipts(hash, upstreams).is_some() {
             return Some(None);
         }
-        let Restorer { tiers, .. } = &self.restorer;
+        let tiers = &self.tiers;
         let mut wrong = None;
         loop {
             let found = tiers.get(chain, Part::Receipts, hash, wrong).await?;
@@ -163,8 +193,8 @@ impl Fetcher {
             match timeout(PROOF, restored).await.unwrap_or(Err(Doubt::Unsure)) {
                 Ok(_) if self.view.generation() != generation => return None,
                 Ok(receipts) => {
-                    let receipts = self.insert_receipts(receipts.into()).await;
-                    self.view.spill_receipts(&receipts, Some(found.tier));
+                    let receipts = self.store.insert_receipts(receipts.into()).await;
+                    self.sync.write_back().write_receipts(&receipts, Some(found.tier));
                     return Some(Some(found.tier));
                 }
                 Err(Doubt::Wrong) => tiers.reject(chain, Part::Receipts, hash, found.tier),
@@ -177,12 +207,12 @@ impl Fetcher {
     /// The block as memory has it, unless it was said before it was final, and unproved, and there is somebody who may have
     /// better.
     fn good_block(&self, hash: BlockHash, upstreams: Upstreams) -> Option<Arc<Verified<Block>>> {
-        self.cache.block(hash).filter(|block| block.lasts() || upstreams == Upstreams::Silent)
+        self.state.cache.block(hash).filter(|block| block.lasts() || upstreams == Upstreams::Silent)
     }
 
     /// The same for its receipts.
     fn good_receipts(&self, hash: BlockHash, upstreams: Upstreams) -> Option<Arc<Verified<Receipts>>> {
-        self.cache.receipts(hash).filter(|receipts| receipts.lasts() || upstreams == Upstreams::Silent)
+        self.state.cache.receipts(hash).filter(|receipts| receipts.lasts() || upstreams == Upstreams::Silent)
     }
 
     /// The hash that stands at this number for good, and when that was asked.
@@ -197,26 +227,26 @@ impl Fetcher {
             return Some((hash, now));
         }
         if upstreams == Upstreams::Silent {
-            if !self.view.is_followed() {
-                self.believe_tiers(chain).await?;
+            if !self.view.has_chain() {
+                self.assume_finality(chain).await?;
             }
-            return self.told(chain, number).await;
+            return self.hash_in_tiers(chain, number).await;
         }
-        self.view.establish_finality(now).await.ok()?;
-        if let Some(told) = self.told(chain, number).await {
+        self.head.establish_finality(now).await.ok()?;
+        if let Some(told) = self.hash_in_tiers(chain, number).await {
             return Some(told);
         }
         if !self.view.tracker().is_final(number) {
             return None;
         }
         // Only now: confirmed tiers do not wait for the others.
-        self.view.confirm_tiers().await;
-        self.told(chain, number).await
+        self.sync.confirm().await;
+        self.hash_in_tiers(chain, number).await
     }
 
     /// Returns the hash at a finalized number by the index of tiers, and when they were asked. Unconfirmed tiers answer only
     /// while no upstream has answered since the start.
-    async fn told(&self, chain: ChainKey, number: BlockNumber) -> Option<(BlockHash, Stamp)> {
+    async fn hash_in_tiers(&self, chain: ChainKey, number: BlockNumber) -> Option<(BlockHash, Stamp)> {
         let asked = self.view.clock().now();
         {
             let tracker = self.view.tracker();
@@ -224,16 +254,16 @@ impl Fetcher {
                 return None;
             }
         }
-        let accept = if self.view.is_followed() { Accept::Confirmed } else { Accept::Any };
-        self.restorer.tiers.hash_at(chain, number, accept).await.map(|hash| (hash, asked))
+        let accept = if self.view.has_chain() { Accept::Confirmed } else { Accept::Any };
+        self.tiers.hash_at(chain, number, accept).await.map(|hash| (hash, asked))
     }
 
     /// While nobody answers since the start, what was final before is taken to be so. The first upstream that answers makes
     /// an end of that.
-    async fn believe_tiers(&self, chain: ChainKey) -> Option<()> {
+    async fn assume_finality(&self, chain: ChainKey) -> Option<()> {
         if self.view.tracker().finalized().is_none() {
             let now = self.view.clock().now();
-            let (number, hash) = self.restorer.tiers.finalized(chain).await?;
+            let (number, hash) = self.tiers.finalized(chain).await?;
             // Not if one has answered meanwhile.
             self.view.change(|tracker| {
                 if tracker.counts(now) {
@@ -246,34 +276,31 @@ impl Fetcher {
 
     /// Whose blocks tiers are asked for: the chain that is followed or, as long as no upstream has said what that is, the
     /// one before the start.
-    async fn stored_as(&self, upstreams: Upstreams) -> Option<ChainKey> {
-        if let Some(chain) = self.view.stored_as() {
+    async fn chain(&self, upstreams: Upstreams) -> Option<ChainKey> {
+        if let Some(chain) = self.sync.chain() {
             return Some(chain);
         }
-        let Restorer { tiers, chain_id, .. } = &self.restorer;
-        if upstreams == Upstreams::Answer || self.view.is_followed() {
+        let (tiers, chain_id) = (&self.tiers, &self.chain_id);
+        if upstreams == Upstreams::Answer || self.view.has_chain() {
             return None;
         }
         let chain = tiers.last_chain().await?;
         let is_it = chain_id.is_none_or(|id| id == chain.id) && !is_development(chain.id);
-        if is_it { self.view.believe(chain) } else { None }
+        (is_it && self.sync.assume_chain(chain)).then_some(chain)
     }
 
     /// Has tiers remove what they have of a block. Tells those that may have it still.
-    pub(in crate::proxy) async fn remove_from_tiers(&self, block: BlockHash) -> Vec<TierKind> {
-        match self.stored_as(Upstreams::Silent).await {
-            Some(chain) => self.restorer.tiers.remove(chain, block).await,
+    pub(crate) async fn remove_from_tiers(&self, block: BlockHash) -> Vec<TierKind> {
+        match self.chain(Upstreams::Silent).await {
+            Some(chain) => self.tiers.remove(chain, block).await,
             None => Vec::new(),
         }
     }
 
     /// The blocks that tiers would look for this transaction in; and those tiers that could not say.
-    pub(in crate::proxy) async fn homes_in_tiers(
-        &self,
-        transaction: TxHash,
-    ) -> (Vec<BlockHash>, Vec<TierKind>) {
-        let Some(chain) = self.stored_as(Upstreams::Silent).await else { return Default::default() };
-        let Restorer { tiers, .. } = &self.restorer;
+    pub(crate) async fn homes_in_tiers(&self, transaction: TxHash) -> (Vec<BlockHash>, Vec<TierKind>) {
+        let Some(chain) = self.chain(Upstreams::Silent).await else { return Default::default() };
+        let tiers = &self.tiers;
         let (numbers, unsure) = tiers.places_of(chain, transaction).await;
         let mut homes = Vec::new();
         for number in numbers {
@@ -287,11 +314,11 @@ impl Fetcher {
     }
 
     /// Brings back what this would fetch, if a tier has it.
-    pub(in crate::proxy) async fn recover(self: &Arc<Self>, whole: Query) -> Option<Content> {
-        if self.restorer.tiers.is_empty() {
+    pub(crate) async fn recover(self: &Arc<Self>, whole: Query) -> Option<Content> {
+        if self.tiers.is_empty() {
             return None;
         }
-        self.bring(whole, Upstreams::Answer).await?;
+        self.load_whole(whole, Upstreams::Answer).await?;
         self.in_memory(whole)
     }
 
@@ -311,13 +338,13 @@ impl Fetcher {
     }
 
     /// The tier that something came from.
-    pub(in crate::proxy) fn tier_of(&self, content: &Content) -> Option<TierKind> {
+    pub(crate) fn tier_of(&self, content: &Content) -> Option<TierKind> {
         let origin = content.origin()?;
         // Our own name for it: an endpoint may be called so, too.
         TierKind::ALL.into_iter().find(|kind| Arc::ptr_eq(&origin.endpoint, self.name(*kind)))
     }
 
     fn name(&self, tier: TierKind) -> &Arc<str> {
-        &self.restorer.names[tier as usize]
+        &self.names[tier as usize]
     }
 }

@@ -1,9 +1,27 @@
 //! From the plan for a miss to its answer.
+//!
+//! ```text
+//! respond       the service: queries, writes, forwarded calls
+//! answer        follows the plan of a lookup until there is an answer
+//! fetch_answer  fetches content and slices the answer out of it
+//! prefetch      fetches whole blocks
+//! forward       forwards a call as the client made it
+//! prove         fetches the proof of an answer
+//! fetcher       fetches content: single flight, check, store
+//! load          loads entries from tiers
+//! store         stores content
+//! existing      data that is known to exist
+//! changes       changes of the chain while an answer is under way
+//! ```
 
-pub(super) mod client_limit;
+pub(super) mod answer;
+mod changes;
+pub(super) mod existing;
+pub(super) mod fetch_answer;
 pub(super) mod fetcher;
+pub(super) mod forward;
 pub(super) mod load;
+pub(super) mod prefetch;
 pub(super) mod prove;
 pub(super) mod respond;
-pub(super) mod single_flight;
 pub(super) mod store;

@@ -8,31 +8,90 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::{
+    fetcher::{Fetched, Fetcher},
+    store::Store,
+};
 use crate::{
     chain::Stamp,
     eth::{Block, BlockHash, Home, Part, Place, Query, Receipts, TxHash},
     proxy::{
-        call::cacheable::cut,
-        lookup::hashes_only,
-        miss::fetcher::{Fetched, Fetcher},
+        call::slice::{hashes_only, slice},
+        error::CallError,
+        lookup::CacheState,
     },
     upstream::UpstreamError,
-    verify::{Content, Level, Verified},
+    verify::{Content, Kind, Level, Verified, Verifier},
 };
 
-// === impl Fetcher ===
+/// Fetches the blocks and receipts that prove an answer. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Prover {
+    fetcher: Arc<Fetcher>,
+    state: Arc<CacheState>,
+    store: Store,
+    verifier: Verifier,
+}
 
-impl Fetcher {
+// === impl Prover ===
+
+impl Prover {
+    pub(crate) fn new(
+        fetcher: Arc<Fetcher>,
+        state: Arc<CacheState>,
+        store: Store,
+        verifier: Verifier,
+    ) -> Self {
+        Self { fetcher, state, store, verifier }
+    }
+
+    /// Returns whether an unverified answer is refused.
+    pub(super) fn rejects(&self) -> bool {
+        self.verifier.rejects()
+    }
+
+    /// Returns whether the answer to this query must be proved.
+    pub(super) fn demands_proof(&self, query: Query) -> bool {
+        self.verifier.demands_proof(Kind::of(query.part))
+    }
+
+    /// The answer, proved; what cannot be is handed on, unless it must be proved.
+    pub(super) async fn prove(
+        &self,
+        query: Query,
+        content: &Content,
+        arrival: Stamp,
+        canonical: Option<Stamp>,
+    ) -> Result<Option<Bytes>, CallError> {
+        let proved = self.proved(query, content, arrival, canonical).await;
+        self.judge(query, content, proved)
+    }
+
+    pub(super) fn judge(
+        &self,
+        query: Query,
+        content: &Content,
+        proved: Result<Option<Bytes>, UpstreamError>,
+    ) -> Result<Option<Bytes>, CallError> {
+        let rejects = self.verifier.rejects();
+        match proved {
+            Ok(Some(proved)) => Ok(Some(proved)),
+            Ok(None) if rejects => Err(CallError::Unproved),
+            Err(error) if rejects => Err(CallError::Upstream(error)),
+            Ok(None) | Err(_) => Ok(slice(query, content)),
+        }
+    }
+
     /// The proved answer to a call for which this content was fetched; `None` if it cannot be proved.
-    pub(in crate::proxy) async fn proved(
-        self: &Arc<Self>,
+    pub(super) async fn proved(
+        &self,
         query: Query,
         content: &Content,
         arrival: Stamp,
         canonical: Option<Stamp>,
     ) -> Result<Option<Bytes>, UpstreamError> {
         Ok(match content {
-            Content::Block(block) if block.is_proved() => cut(query, content),
+            Content::Block(block) if block.is_proved() => slice(query, content),
             Content::BlockWithHashes(thin) if thin.is_proved() => Some(thin.bytes()),
             Content::BlockWithHashes(thin) => {
                 let block = self.proved_block(thin.hash(), arrival).await?;
@@ -73,7 +132,7 @@ impl Fetcher {
     /// The block that something which came alone names, if that is proved and has it there. What is said of
     /// the chain by that is believed from then on.
     async fn proved_place(
-        self: &Arc<Self>,
+        &self,
         place: Place,
         hash: TxHash,
         arrival: Stamp,
@@ -84,19 +143,19 @@ impl Fetcher {
         if header.number != place.number || block.transaction_hash(place.index) != Some(hash) {
             return Ok(None);
         }
-        self.observe_place(hash, place, canonical).await;
+        self.fetcher.observe_place(hash, place, canonical).await;
         Ok(Some(block))
     }
 
     async fn proved_block(
-        self: &Arc<Self>,
+        &self,
         hash: BlockHash,
         arrival: Stamp,
     ) -> Result<Option<Arc<Verified<Block>>>, UpstreamError> {
-        if let Some(block) = self.cache.block(hash).filter(|block| block.is_proved()) {
+        if let Some(block) = self.state.cache.block(hash).filter(|block| block.is_proved()) {
             return Ok(Some(block));
         }
-        Ok(match self.fetch(Query::new(Part::Block, hash), arrival).await?.value {
+        Ok(match self.fetcher.fetch(Query::new(Part::Block, hash), arrival).await?.value {
             Fetched::Content(Content::Block(block)) if block.is_proved() => Some(block),
             _ => None,
         })
@@ -104,21 +163,21 @@ impl Fetcher {
 
     /// The receipts of a block: those in memory, those that came already, or those that come now.
     async fn proved_receipts(
-        self: &Arc<Self>,
+        &self,
         hash: BlockHash,
         came: Option<Arc<Verified<Receipts>>>,
         arrival: Stamp,
     ) -> Result<Option<Arc<Verified<Receipts>>>, UpstreamError> {
-        if let Some(receipts) = self.cache.receipts(hash).filter(|receipts| receipts.is_proved()) {
+        if let Some(receipts) = self.state.cache.receipts(hash).filter(|receipts| receipts.is_proved()) {
             return Ok(Some(receipts));
         }
         let Some(block) = self.proved_block(hash, arrival).await? else { return Ok(None) };
-        if came.is_none() && !self.has_block_receipts() {
+        if came.is_none() && !self.state.node.has_block_receipts() {
             return Ok(None);
         }
         let receipts = match came {
             Some(receipts) => receipts,
-            None => match self.fetch(Query::new(Part::Receipts, hash), arrival).await?.value {
+            None => match self.fetcher.fetch(Query::new(Part::Receipts, hash), arrival).await?.value {
                 Fetched::Content(Content::Receipts(receipts)) => receipts,
                 _ => return Ok(None),
             },
@@ -129,7 +188,7 @@ impl Fetcher {
         // They came before their block did, or it has been forgotten since.
         let proved = self.verifier.prove_receipts((*receipts).clone(), block).await;
         Ok(match proved {
-            Ok(receipts) => Some(self.keep_receipts(receipts.into()).await),
+            Ok(receipts) => Some(self.store.store_receipts(receipts.into()).await),
             Err(_) => None,
         })
     }

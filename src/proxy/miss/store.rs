@@ -1,17 +1,14 @@
-//! Keeps what was fetched and checked, and tells the view what it showed.
+//! Stores content that passed its checks.
 
 use std::{future::pending, panic::resume_unwind, sync::Arc};
 
-use futures_util::future::BoxFuture;
 use tokio::task;
 
 use crate::{
     cache::INDEXED_INLINE,
-    chain::{Contrary, Link, Stamp},
-    eth::{Block, BlockNumber, Home, LoneReceipt, Part, Place, Query, Receipts, Tag, TxHash},
-    proxy::miss::fetcher::Fetcher,
-    upstream::Audience,
-    verify::{Content, Demand, Kind, Level, Unproved, Verified},
+    eth::{At, Block, LoneReceipt, Part, Query, Receipts},
+    proxy::{head::SharedView, lookup::CacheState, tiers::WriteBack},
+    verify::{Content, Unproved, Verified, Verifier},
 };
 
 /// Single receipts of one block that the block is compared with when it arrives. If there are more, all are removed: each
@@ -32,39 +29,45 @@ async fn index<T: Send + 'static>(transactions: usize, insert: impl FnOnce() -> 
     }
 }
 
-// === impl Fetcher ===
+/// Stores content in the cache, and final content in tiers. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Store {
+    state: Arc<CacheState>,
+    view: Arc<SharedView>,
+    verifier: Verifier,
+    write_back: WriteBack,
+}
 
-impl Fetcher {
-    /// Keeps content, if the view believes that it is where it says. `canonical` is when it was asked
-    /// for, where that says what is canonical: asked for by block hash, it does not.
-    pub(in crate::proxy) async fn keep(
-        self: &Arc<Self>,
-        content: Content,
-        canonical: Option<Stamp>,
-    ) -> Content {
-        // Where proof is demanded, what is not proved is as good as not there: also what it says of its place.
-        let kind = Kind::of(content.part());
-        if content.level() != Level::Proved && self.verifier.demands_proof(kind) {
-            self.place_cached(&content, canonical).await;
-            return content;
-        }
-        if self.is_tainted(&content) || !self.place(&content, canonical).await {
-            return content;
-        }
-        if self.verifier.demands(kind) == Demand::Structural {
-            self.derivations.compare(&self.cache, &content);
-        }
+// === impl Store ===
+
+impl Store {
+    pub(crate) fn new(
+        state: Arc<CacheState>,
+        view: Arc<SharedView>,
+        verifier: Verifier,
+        write_back: WriteBack,
+    ) -> Self {
+        Self { state, view, verifier, write_back }
+    }
+
+    /// Stores content; returns the content that is cached then.
+    pub(super) async fn insert(&self, content: Content) -> Content {
+        let cache = &self.state.cache;
         match &content {
-            Content::Block(block) => return Content::Block(self.keep_block(block.clone()).await),
-            Content::BlockWithHashes(thin) => self.cache.insert_thin(thin),
-            Content::Receipts(receipts) => {
-                return Content::Receipts(self.keep_receipts(receipts.clone()).await);
+            Content::Block(block) => {
+                let block = self.insert_block(block.clone()).await;
+                self.write_back.write_block(&block, None);
+                return Content::Block(block);
             }
-            Content::Transaction(transaction) => self.cache.insert_transaction(transaction),
+            Content::BlockWithHashes(block) => cache.insert_thin(block),
+            Content::Receipts(receipts) => {
+                return Content::Receipts(self.store_receipts(receipts.clone()).await);
+            }
+            Content::Transaction(transaction) => cache.insert_transaction(transaction),
             Content::Receipt(receipt) => {
-                self.cache.insert_receipt(receipt);
+                cache.insert_receipt(receipt);
                 // The block may have arrived after the receipt was verified.
-                if let Some(block) = self.cache.peek_block(receipt.place().block) {
+                if let Some(block) = cache.peek_block(receipt.place().block) {
                     self.compare_receipt(receipt, &block);
                 }
             }
@@ -72,45 +75,10 @@ impl Fetcher {
         content
     }
 
-    /// Hashes alone prove nothing, but a block that was proved before may be the one at their number.
-    async fn place_cached(self: &Arc<Self>, content: &Content, canonical: Option<Stamp>) {
-        let Content::BlockWithHashes(thin) = content else { return };
-        let cached = self.cache.peek_block(thin.hash());
-        if cached.is_some_and(|block| block.header() == thin.header()) {
-            self.place(content, canonical).await;
-        }
-    }
-
-    /// A receipt that came alone proves nothing; where all receipts of its block have just been found wrong, it is
-    /// not kept either.
-    fn is_tainted(&self, content: &Content) -> bool {
-        let Content::Receipt(receipt) = content else { return false };
-        let place = receipt.place();
-        self.is_vain(Query::new(Part::Receipts, place.block))
-            || self.is_vain(Query::new(Part::Receipts, place.number))
-    }
-
-    /// Hands on content that could not be proved. Where that is no fault of its own, because nothing of this
-    /// chain has been proved yet, what it says of its place is believed like that of any other.
-    pub(in crate::proxy) async fn read(self: &Arc<Self>, content: &Content, canonical: Option<Stamp>) {
-        if canonical.is_some() && !self.verifier.is_sure() {
-            self.place(content, canonical).await;
-        }
-    }
-
-    async fn keep_block(self: &Arc<Self>, block: Arc<Verified<Block>>) -> Arc<Verified<Block>> {
-        let block = self.keep_restored_block(block).await;
-        self.view.spill_block(&block, None);
-        block
-    }
-
-    pub(in crate::proxy) async fn keep_restored_block(
-        self: &Arc<Self>,
-        block: Arc<Verified<Block>>,
-    ) -> Arc<Verified<Block>> {
+    pub(super) async fn insert_block(&self, block: Arc<Verified<Block>>) -> Arc<Verified<Block>> {
         let (this, transactions) = (self.clone(), block.len());
         let insert = move || {
-            let block = this.cache.insert_block(block);
+            let block = this.state.cache.insert_block(block);
             this.compare_receipts(&block);
             block
         };
@@ -124,9 +92,9 @@ impl Fetcher {
         if !block.is_proved() {
             return;
         }
-        let receipts = self.cache.lone_receipts(block);
+        let receipts = self.state.cache.lone_receipts(block);
         if receipts.len() > MAX_COMPARED {
-            self.cache.remove_lone_receipts(block);
+            self.state.cache.remove_lone_receipts(block);
             return;
         }
         receipts.iter().for_each(|receipt| self.compare_receipt(receipt, block));
@@ -134,38 +102,32 @@ impl Fetcher {
 
     fn compare_receipt(&self, receipt: &Verified<LoneReceipt>, block: &Verified<Block>) {
         if block.is_proved() && !self.verifier.agrees(receipt, block) {
-            self.cache.remove_single(block.hash(), receipt.place().index);
+            self.state.cache.remove_single(block.hash(), receipt.place().index);
         }
     }
 
-    pub(in crate::proxy) async fn keep_receipts(
-        self: &Arc<Self>,
-        receipts: Arc<Verified<Receipts>>,
-    ) -> Arc<Verified<Receipts>> {
+    pub(super) async fn store_receipts(&self, receipts: Arc<Verified<Receipts>>) -> Arc<Verified<Receipts>> {
         let receipts = self.insert_receipts(receipts).await;
-        self.view.spill_receipts(&receipts, None);
+        self.write_back.write_receipts(&receipts, None);
         // Their block may have come while they were being checked.
-        if let Some(block) = receipts.block().and_then(|block| self.cache.peek_block(block)) {
+        if let Some(block) = receipts.block().and_then(|block| self.state.cache.peek_block(block)) {
             self.prove_waiting(&block);
         }
         receipts
     }
 
     /// Stores the receipts of a block, and returns those that are cached then.
-    pub(in crate::proxy) async fn insert_receipts(
-        &self,
-        receipts: Arc<Verified<Receipts>>,
-    ) -> Arc<Verified<Receipts>> {
-        let cache = self.cache.clone();
+    pub(super) async fn insert_receipts(&self, receipts: Arc<Verified<Receipts>>) -> Arc<Verified<Receipts>> {
+        let cache = self.state.cache.clone();
         index(receipts.len(), move || cache.insert_receipts(receipts)).await
     }
 
     /// Receipts that came before their block are proved when it comes; nobody waits for that.
-    fn prove_waiting(self: &Arc<Self>, block: &Arc<Verified<Block>>) {
+    fn prove_waiting(&self, block: &Arc<Verified<Block>>) {
         if !block.is_proved() {
             return;
         }
-        let waiting = self.cache.peek_receipts(block.hash());
+        let waiting = self.state.cache.peek_receipts(block.hash());
         let Some(receipts) = waiting.filter(|receipts| !receipts.is_proved()) else { return };
         let (this, block) = (self.clone(), block.clone());
         tokio::spawn(async move {
@@ -173,99 +135,33 @@ impl Fetcher {
             match this.verifier.prove_receipts((*receipts).clone(), block).await {
                 Ok(receipts) => {
                     let receipts = this.insert_receipts(receipts.into()).await;
-                    this.view.spill_receipts(&receipts, None);
+                    this.write_back.write_receipts(&receipts, None);
                 }
                 Err(Unproved::Failed(_)) => {
-                    this.cache.remove_unproved_receipts(hash);
-                    this.found_vain(Query::new(Part::Receipts, hash));
+                    this.state.cache.remove_unproved_receipts(hash);
+                    this.note_uncacheable(Query::new(Part::Receipts, hash));
                 }
                 // Nothing would prove them later: the next read fetches them once more, beside their block.
-                Err(Unproved::Overdue(_)) => this.cache.remove_unproved_receipts(hash),
+                Err(Unproved::Overdue(_)) => this.state.cache.remove_unproved_receipts(hash),
                 Err(Unproved::NotDemanded) => {}
             }
         });
     }
 
-    /// Tells the view where content says that it is; returns whether the view agrees. Only a block or a header says which
-    /// block stands at a number.
-    async fn place(self: &Arc<Self>, content: &Content, canonical: Option<Stamp>) -> bool {
-        let link = match content {
-            Content::Block(block) => Link::from(block.header()),
-            Content::BlockWithHashes(thin) => Link::from(thin.header()),
-            Content::Receipts(receipts) => {
-                let Some(Home { block, number }) = receipts.home() else { return false };
-                let agrees = || self.view.tracker().agrees(number, block);
-                return canonical.is_none() || self.agree(Some(number), agrees).await;
+    /// Notes that the answer to this fetch cannot be stored. Nor can single receipts of the same block: they proved nothing, and
+    /// all of them together have just been found wrong.
+    pub(super) fn note_uncacheable(&self, query: Query) {
+        self.state.uncacheable.note(query);
+        let block = match (query.part, query.at) {
+            (Part::Receipts, At::Hash(block)) => Some(block),
+            (Part::Receipts, At::Number(number)) => {
+                self.view.tracker().lookup(number, self.view.clock().now()).hash()
             }
-            Content::Transaction(transaction) => match transaction.place() {
-                Some(place) => return self.observe_place(transaction.hash(), place, canonical).await,
-                // Pending: it is nowhere yet, and not kept.
-                None => return false,
-            },
-            Content::Receipt(receipt) => {
-                return self.observe_place(receipt.hash(), receipt.place(), canonical).await;
-            }
+            _ => None,
         };
-        match canonical {
-            Some(sent) => {
-                let observe = || self.view.learn(|tracker, find| tracker.observe_number(link, sent, find));
-                self.agree(None, observe).await
-            }
-            None => {
-                self.view.learn(|tracker, find| tracker.observe_block(link, find));
-                true
-            }
+        if let Some(block) = block.and_then(|block| self.state.cache.block(block)) {
+            self.state.cache.remove_lone_receipts(&block);
         }
-    }
-
-    /// Tells the view where a single transaction or receipt says that it is; returns whether the view agrees.
-    pub(in crate::proxy) async fn observe_place(
-        self: &Arc<Self>,
-        transaction: TxHash,
-        Place { number, block, .. }: Place,
-        canonical: Option<Stamp>,
-    ) -> bool {
-        let Some(sent) = canonical else { return true };
-        let observe = || self.view.change(|tracker| tracker.observe_place(transaction, number, block, sent));
-        self.agree(Some(number), observe).await
-    }
-
-    /// Asks which block is at a number. A type of its own: what comes is kept by the function that has this done.
-    fn look_at(self: Arc<Self>, number: BlockNumber) -> BoxFuture<'static, ()> {
-        Box::pin(async move {
-            let whole = self.verifier.demands_proof(Kind::Transactions);
-            let part = if whole { Part::Block } else { Part::BlockWithHashes };
-            let _ = self.fetch(Query::new(part, number), self.view.clock().now()).await;
-        })
-    }
-
-    /// Applies `observe` to the view. Where that contradicts what is tracked, the view is refreshed; where it contradicts
-    /// what is final, the finalized block is asked for; where that is final by one answer alone, so is the block at `number`.
-    /// Returns whether the view agrees in the end.
-    async fn agree(
-        self: &Arc<Self>,
-        number: Option<BlockNumber>,
-        observe: impl Fn() -> Result<(), Contrary>,
-    ) -> bool {
-        match observe() {
-            Ok(()) => return true,
-            // Nobody waits for what another call would show.
-            Err(_) if !Audience::is_there_now() => return false,
-            Err(Contrary::Tracked) => {
-                let _ = self.view.refresh(Tag::Latest, self.view.clock().now()).await;
-            }
-            Err(Contrary::Final) => {
-                self.view.recheck_finalized().await;
-                if let Some(number) = number.filter(|number| self.view.tracker().is_unlinked(*number)) {
-                    self.clone().look_at(number).await;
-                }
-            }
-        }
-        let agrees = observe().is_ok();
-        if !agrees {
-            self.metrics.contrary();
-        }
-        agrees
     }
 }
 

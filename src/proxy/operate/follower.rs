@@ -18,14 +18,16 @@ use crate::{
     chain::Link,
     eth::{BlockHash, BlockNumber, Part, Query, Tag},
     proxy::{
+        call::single_flight::Shared,
         config::{ChainConfig, Follow},
         error::CallError,
-        miss::{
-            fetcher::{Fetched, Fetcher},
-            single_flight::Landed,
-        },
+        head::{HeadTracker, SharedView},
+        lookup::CacheState,
+        metrics::Metrics,
+        miss::fetcher::{Fetched, Fetcher},
+        parts::ProxyParts,
     },
-    upstream::{FeedError, HeadFeed, UpstreamError},
+    upstream::{FeedError, HeadFeed, Identity, UpstreamError},
     verify::Content,
 };
 
@@ -45,7 +47,12 @@ const FIRST_RECONNECT: Duration = Duration::from_millis(250);
 /// Who follows the chain.
 #[derive(Debug)]
 pub struct Follower {
+    head: Arc<HeadTracker>,
+    view: Arc<SharedView>,
+    state: Arc<CacheState>,
     fetcher: Arc<Fetcher>,
+    identity: Identity,
+    metrics: Metrics,
     follow: Follow,
     interval: Duration,
     news: News,
@@ -72,17 +79,34 @@ struct Followed {
 // === impl Follower ===
 
 impl Follower {
-    pub(in crate::proxy) fn new(fetcher: Arc<Fetcher>, config: &ChainConfig) -> Self {
-        Self { fetcher, follow: config.follow, interval: config.follow_interval, news: News::new() }
+    pub(crate) fn new(
+        head: Arc<HeadTracker>,
+        state: Arc<CacheState>,
+        fetcher: Arc<Fetcher>,
+        parts: &ProxyParts,
+        config: &ChainConfig,
+    ) -> Self {
+        let ProxyParts { upstream, metrics, .. } = parts.clone();
+        Self {
+            view: head.view().clone(),
+            head,
+            state,
+            fetcher,
+            identity: upstream.identity(),
+            metrics,
+            follow: config.follow,
+            interval: config.follow_interval,
+            news: News::new(),
+        }
     }
 
     /// Follows until dropped, by what `feed` tells while there is one, which may change; ends when it is known whose chain it
     /// is, if nothing is to be followed.
     pub async fn run(self, feed: watch::Receiver<Option<HeadFeed>>) {
-        self.fetcher.identity.wait_known().await;
-        if let Ok(who) = self.fetcher.identity.confirm().await {
+        self.identity.wait_known().await;
+        if let Ok(who) = self.identity.confirm().await {
             // Whether anybody asks or not: what tiers answered before may be another's.
-            self.fetcher.view.follow(&who);
+            self.view.adopt(&who);
         }
         if self.follow != Follow::Off {
             tokio::join!(self.keep_new(), self.listen(feed), self.keep_stocked());
@@ -96,14 +120,14 @@ impl Follower {
         let mut backoff = Backoff::new(self.interval, LAST_PAUSE);
         let mut told = false;
         loop {
-            self.fetcher.identity.wait_known().await;
+            self.identity.wait_known().await;
             let asked = Instant::now();
-            let head = self.fetcher.view.tracker().head();
+            let head = self.view.tracker().head();
             match self.refresh(told).await {
                 Ok(()) => {
                     backoff.reset();
                     // Told of a head that is not to be seen: another replica has it. Once more, then.
-                    let unseen = told && self.fetcher.view.tracker().head() == head;
+                    let unseen = told && self.view.tracker().head() == head;
                     told = self.next(asked, unseen).await;
                 }
                 Err(error) => {
@@ -115,16 +139,16 @@ impl Follower {
     }
 
     async fn refresh(&self, told: bool) -> Result<(), CallError> {
-        let view = &self.fetcher.view;
-        view.follow(&self.fetcher.identity.confirm().await?);
+        let view = &self.view;
+        view.adopt(&self.identity.confirm().await?);
         let now = view.clock().now();
         let known = view.tracker().head().is_some();
         let mut refreshed =
-            if known { view.refresh(Tag::Latest, now).await } else { view.establish(now).await };
+            if known { self.head.refresh(Tag::Latest, now).await } else { self.head.establish(now).await };
         // One that was under way when the news came, and was joined, need not know of it.
         let before_news = view.tracker().refreshed().is_some_and(|sent| sent.is_before(now));
         if told && before_news && refreshed.is_ok() {
-            refreshed = view.refresh(Tag::Latest, view.clock().now()).await;
+            refreshed = self.head.refresh(Tag::Latest, view.clock().now()).await;
         }
         refreshed.map_err(CallError::Upstream)
     }
@@ -147,7 +171,7 @@ impl Follower {
     /// Resolves an interval after the view was last refreshed, by whomever.
     async fn due(&self, asked: Instant) {
         loop {
-            let refreshed = self.fetcher.view.tracker().refreshed();
+            let refreshed = self.view.tracker().refreshed();
             let due = refreshed.map_or(asked, |stamp| stamp.time.max(asked)) + self.interval;
             if due <= Instant::now() {
                 return;
@@ -183,7 +207,7 @@ impl Follower {
         let mut backoff = Backoff::new(FIRST_RECONNECT, LAST_PAUSE);
         let mut warned = false;
         loop {
-            self.fetcher.identity.wait_known().await;
+            self.identity.wait_known().await;
             let Err(error) = self.hear(&feed, &mut backoff, &mut warned).await;
             self.news.subscribed.send_replace(false);
             if warned {
@@ -229,7 +253,7 @@ impl Follower {
         let mut followed = Followed::default();
         let mut backoff = Backoff::new(self.interval, LAST_PAUSE);
         loop {
-            let head = self.fetcher.view.tracker().head();
+            let head = self.view.tracker().head();
             let stocked = match head {
                 Some(head) => self.stock(head, &mut followed).await,
                 None => Ok(()),
@@ -237,7 +261,7 @@ impl Follower {
             match stocked {
                 Ok(()) => {
                     backoff.reset();
-                    self.fetcher.view.moved().await;
+                    self.head.moved().await;
                 }
                 Err(error) => {
                     debug!(%error, "a new block cannot be had for now");
@@ -255,7 +279,7 @@ impl Follower {
             let link = match followed.get(hash) {
                 Some(link) => link,
                 None => {
-                    if self.fetcher.view.tracker().head() != Some(head) {
+                    if self.view.tracker().head() != Some(head) {
                         // The newer head first; what is left out here is found again below it.
                         return Ok(());
                     }
@@ -275,7 +299,7 @@ impl Follower {
     /// Fetches a block, and what belongs to it. `None` if what came may not be kept: once is enough,
     /// the rest is for those who ask.
     async fn fetch(&self, hash: BlockHash) -> Result<Option<Link>, CallError> {
-        let cache = &self.fetcher.cache;
+        let cache = &self.state.cache;
         let block = match cache.block(hash) {
             Some(block) => block,
             None => match self.fetch_one(Query::new(Part::Block, hash)).await? {
@@ -283,7 +307,7 @@ impl Follower {
                 _ => return Ok(None),
             },
         };
-        let wants_receipts = self.follow == Follow::Full && self.fetcher.has_block_receipts();
+        let wants_receipts = self.follow == Follow::Full && self.state.node.has_block_receipts();
         // After the block, against which they are held.
         if wants_receipts && cache.receipts(hash).is_none() {
             self.fetch_one(Query::new(Part::Receipts, hash)).await?;
@@ -292,13 +316,13 @@ impl Follower {
     }
 
     async fn fetch_one(&self, fetch: Query) -> Result<Fetched, CallError> {
-        let fetcher = &self.fetcher;
-        fetcher.identity.wait_known().await;
-        fetcher.identity.confirm().await?;
-        let now = fetcher.view.clock().now();
-        let Landed { value, joined, .. } = fetcher.fetch(fetch, now).await.map_err(CallError::Upstream)?;
+        self.identity.wait_known().await;
+        self.identity.confirm().await?;
+        let now = self.view.clock().now();
+        let Shared { value, joined, .. } =
+            self.fetcher.fetch(fetch, now).await.map_err(CallError::Upstream)?;
         if !joined {
-            fetcher.metrics.followed();
+            self.metrics.followed();
         }
         match value {
             // The view named it, so it is there: a replica that has not got it yet was asked.

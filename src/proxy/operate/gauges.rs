@@ -9,10 +9,10 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::{proxy::operate::status::Sight, verify::Demand};
+use crate::{proxy::operate::status::Status, verify::Demand};
 
 #[derive(Debug)]
-struct Seen(Sight);
+struct ChainGauges(Status);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct LevelLabels {
@@ -20,27 +20,23 @@ struct LevelLabels {
     level: &'static str,
 }
 
-// === impl Sight ===
-
-impl Sight {
-    /// Registers `head_number`, `head_age_seconds`, `view_age_seconds`, `finalized_number` and
-    /// `verification_level{content,level}`. What is not known is left out.
-    pub fn register(&self, registry: &mut Registry) {
-        registry.register_collector(Box::new(Seen(self.clone())));
-    }
+/// Registers `head_number`, `head_age_seconds`, `view_age_seconds`, `finalized_number` and
+/// `verification_level{content,level}`. What is not known is left out.
+pub fn register_gauges(status: &Status, registry: &mut Registry) {
+    registry.register_collector(Box::new(ChainGauges(status.clone())));
 }
 
-// === impl Seen ===
+// === impl ChainGauges ===
 
-impl Collector for Seen {
+impl Collector for ChainGauges {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let seen = self.0.seen();
+        let chain = self.0.chain();
         let numbers = [
-            ("head_number", "The number of the head", seen.head.map(|head| head.number)),
+            ("head_number", "The number of the head", chain.head.map(|head| head.number)),
             (
                 "finalized_number",
                 "The number of the newest final block",
-                seen.finalized.map(|finalized| finalized.0),
+                chain.finalized.map(|finalized| finalized.0),
             ),
         ];
         for (name, help, number) in numbers {
@@ -49,11 +45,11 @@ impl Collector for Seen {
             gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
         }
         let ages = [
-            ("head_age_seconds", "How long ago the head became what it is", seen.head_age),
+            ("head_age_seconds", "How long ago the head became what it is", chain.head_age),
             (
                 "view_age_seconds",
                 "How long ago what is known of the head was asked for; nobody asks while nobody calls",
-                seen.age,
+                chain.age,
             ),
         ];
         for (name, help, age) in ages {

@@ -2,7 +2,7 @@
 //!
 //! For people: it looks at every entry, which takes milliseconds where there are many. Nobody upstream is asked.
 
-use std::{collections::BTreeSet, str::FromStr};
+use std::{collections::BTreeSet, str::FromStr, sync::Arc};
 
 use alloy_primitives::B256;
 
@@ -10,7 +10,7 @@ use crate::{
     cache::{Held, tier::TierKind},
     chain::{Lookup, Stamp, Tracker},
     eth::{BlockHash, BlockNumber, Home, Part, Query, TxHash, TxPosition},
-    proxy::operate::status::Sight,
+    proxy::{head::SharedView, lookup::CacheState, miss::load::Loader},
 };
 
 /// What people look for.
@@ -84,6 +84,14 @@ pub struct InspectedTransaction {
     pub held: Vec<Held>,
 }
 
+/// Shows and removes cached entries. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Inspector {
+    view: Arc<SharedView>,
+    state: Arc<CacheState>,
+    loader: Arc<Loader>,
+}
+
 /// What was found.
 #[derive(Clone, Debug)]
 pub struct Inspected {
@@ -155,29 +163,32 @@ impl Standing {
     }
 }
 
-// === impl Sight ===
+// === impl Inspector ===
 
-impl Sight {
+impl Inspector {
+    pub(crate) fn new(view: Arc<SharedView>, state: Arc<CacheState>, loader: Arc<Loader>) -> Self {
+        Self { view, state, loader }
+    }
+
     /// What is known of a block or a transaction.
     pub fn inspect(&self, subject: Subject) -> Inspected {
         let (blocks, transactions) = match subject {
             Subject::Number(number) => (self.blocks_at(number), Vec::new()),
             Subject::Hash(hash) => (self.block_with(BlockHash(hash)), self.places_of(TxHash(hash))),
         };
-        Inspected { blocks, transactions, head: self.head() }
+        Inspected { blocks, transactions, head: self.view.tracker().head().map(|head| head.number) }
     }
 
     /// Has tiers forget the same as [`purge`](Self::purge), which is to follow: what tiers have would come back. Tells those that
     /// may have it still.
     pub async fn purge_tiers(&self, hash: B256) -> BTreeSet<TierKind> {
-        let fetcher = self.fetcher();
         let mut blocks = BTreeSet::from([BlockHash(hash)]);
-        blocks.extend(fetcher.cache.held_of(TxHash(hash)).into_iter().map(|(_, held)| held.home.block));
-        let (homes, unsure) = fetcher.homes_in_tiers(TxHash(hash)).await;
+        blocks.extend(self.state.cache.held_of(TxHash(hash)).into_iter().map(|(_, held)| held.home.block));
+        let (homes, unsure) = self.loader.homes_in_tiers(TxHash(hash)).await;
         blocks.extend(homes);
         let mut left_in = BTreeSet::from_iter(unsure);
         for block in blocks {
-            left_in.extend(fetcher.remove_from_tiers(block).await);
+            left_in.extend(self.loader.remove_from_tiers(block).await);
         }
         left_in
     }
@@ -185,24 +196,22 @@ impl Sight {
     /// Forgets what memory holds of a block, or of a transaction and whatever that would be cut out of; tells what that
     /// was. What is canonical is known as before: the next call asks for the content anew.
     pub fn purge(&self, hash: B256) -> Vec<Held> {
-        let fetcher = self.fetcher();
-        let mut held = fetcher.cache.held_in(|home| home.block == BlockHash(hash));
-        held.extend(fetcher.cache.held_of(TxHash(hash)).into_iter().map(|(_, held)| held));
-        fetcher.cache.forget(&held);
+        let mut held = self.state.cache.held_in(|home| home.block == BlockHash(hash));
+        held.extend(self.state.cache.held_of(TxHash(hash)).into_iter().map(|(_, held)| held));
+        self.state.cache.forget(&held);
         let blocks = held.iter().map(|held| held.home.block).chain([BlockHash(hash)]);
         for block in blocks {
             // What could not be kept may be tried again, too.
             let parts = [Part::Block, Part::BlockWithHashes, Part::Receipts];
-            fetcher.not_vain(&parts.map(|part| Query::new(part, block)));
+            self.state.uncacheable.forget(&parts.map(|part| Query::new(part, block)));
         }
         held
     }
 
     fn blocks_at(&self, number: BlockNumber) -> Vec<InspectedBlock> {
-        let fetcher = self.fetcher();
-        let held = fetcher.cache.held_in(|home| home.number == number);
-        let now = fetcher.view.clock().now();
-        let tracker = fetcher.view.tracker();
+        let held = self.state.cache.held_in(|home| home.number == number);
+        let now = self.view.clock().now();
+        let tracker = self.view.tracker();
         let canonical = tracker.lookup(number, now).hash();
         let mut hashes: Vec<_> = canonical.into_iter().collect();
         for held in &held {
@@ -220,10 +229,9 @@ impl Sight {
     }
 
     fn block_with(&self, hash: BlockHash) -> Vec<InspectedBlock> {
-        let fetcher = self.fetcher();
-        let held = fetcher.cache.held_in(|home| home.block == hash);
-        let now = fetcher.view.clock().now();
-        let tracker = fetcher.view.tracker();
+        let held = self.state.cache.held_in(|home| home.block == hash);
+        let now = self.view.clock().now();
+        let tracker = self.view.tracker();
         let number = held.first().map(|held| held.home.number).or_else(|| tracker.number_of(hash));
         if number.is_none() && held.is_empty() {
             return Vec::new();
@@ -234,15 +242,14 @@ impl Sight {
     }
 
     fn places_of(&self, hash: TxHash) -> Vec<InspectedTransaction> {
-        let fetcher = self.fetcher();
-        let now = fetcher.view.clock().now();
+        let now = self.view.clock().now();
         let mut places: Vec<InspectedTransaction> = Vec::new();
-        for (index, held) in fetcher.cache.held_of(hash) {
+        for (index, held) in self.state.cache.held_of(hash) {
             match places.iter_mut().find(|place| place.home == held.home && place.index == index) {
                 Some(place) => place.held.push(held),
                 None => {
                     let home = held.home;
-                    let tracker = fetcher.view.tracker();
+                    let tracker = self.view.tracker();
                     let standing = match Standing::of(home, &tracker, now) {
                         Standing::Unknown if tracker.is_placed(hash, home.block, now) => Standing::Asked,
                         standing => standing,

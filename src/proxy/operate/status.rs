@@ -5,17 +5,24 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     chain::Link,
     eth::{BlockHash, BlockNumber},
-    proxy::{head::reorgs::Reorg, miss::fetcher::Fetcher},
-    verify::InForce,
+    proxy::{
+        head::{HeadTracker, reorgs::Reorg},
+        lookup::CacheState,
+    },
+    verify::{InForce, Verifier},
 };
 
 /// Tells what is known of the chain. Cheap to clone; asks nobody anything.
 #[derive(Clone, Debug)]
-pub struct Sight(Arc<Fetcher>);
+pub struct Status {
+    head: Arc<HeadTracker>,
+    state: Arc<CacheState>,
+    verifier: Verifier,
+}
 
 /// What is known of the chain at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct ChainStatus {
     /// The head of the tracked branch.
     pub head: Option<Link>,
     /// How long ago the refresh behind it was sent; `None` if it may have changed since.
@@ -34,48 +41,44 @@ pub struct Seen {
     pub max_staleness: Duration,
 }
 
-// === impl Sight ===
+// === impl Status ===
 
-impl Sight {
-    pub(in crate::proxy) fn new(fetcher: Arc<Fetcher>) -> Self {
-        Self(fetcher)
-    }
-
-    pub(in crate::proxy) fn fetcher(&self) -> &Fetcher {
-        &self.0
+impl Status {
+    pub(crate) fn new(head: Arc<HeadTracker>, state: Arc<CacheState>, verifier: Verifier) -> Self {
+        Self { head, state, verifier }
     }
 
     /// What is demanded of content, and why.
     pub fn verification(&self) -> InForce {
-        self.0.verifier.in_force()
+        self.verifier.in_force()
     }
 
     /// What is no longer cut out of larger content, since on this chain the cut is not what a node says.
     pub fn given_up(&self) -> impl Iterator<Item = &'static str> {
-        self.0.derivations.given_up()
+        self.state.derivations.given_up()
     }
 
     /// The last times that blocks left the chain, the newest first.
     pub fn reorgs(&self) -> Vec<Reorg> {
-        self.0.view.reorgs().last()
+        self.head.reorgs().last()
     }
 
     /// How often blocks have left the chain.
     pub fn reorg_count(&self) -> u64 {
-        self.0.view.reorgs().count()
+        self.head.reorgs().count()
     }
 
     /// The number of the head.
     pub fn head(&self) -> Option<BlockNumber> {
-        self.0.view.tracker().head().map(|head| head.number)
+        self.head.view().tracker().head().map(|head| head.number)
     }
 
     /// What is known now.
-    pub fn seen(&self) -> Seen {
-        let head_age = self.0.view.head_age();
-        let tracker = self.0.view.tracker();
+    pub fn chain(&self) -> ChainStatus {
+        let head_age = self.head.head_age();
+        let tracker = self.head.view().tracker();
         let (window, final_numbers) = tracker.sizes();
-        Seen {
+        ChainStatus {
             head: tracker.head(),
             age: tracker.refreshed().map(|sent| sent.time.elapsed()),
             head_age,

@@ -13,15 +13,20 @@ use crate::{
     eth::{BlockHash, BlockNumber, Part, Query, Tag},
     jsonrpc::Answer,
     proxy::{
+        call::single_flight::Shared,
         error::CallError,
+        head::{HeadTracker, SharedView},
+        lookup::CacheState,
+        metrics::Metrics,
         miss::{
             fetcher::{Fetched, Fetcher},
-            single_flight::Landed,
+            load::Loader,
         },
+        parts::ProxyParts,
     },
     timeout::timeout,
-    upstream::UpstreamError,
-    verify::{Content, Demand, Kind, Level},
+    upstream::{Identity, UpstreamError},
+    verify::{Content, Demand, Kind, Level, Verifier},
 };
 
 /// So many blocks at a time, whoever wants them: the rest of the upstream's places is for clients.
@@ -33,7 +38,14 @@ const WRITE_PATIENCE: Duration = Duration::from_secs(10);
 /// Fetches what somebody wants to have in memory. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Warmer {
+    head: Arc<HeadTracker>,
+    view: Arc<SharedView>,
+    state: Arc<CacheState>,
     fetcher: Arc<Fetcher>,
+    loader: Arc<Loader>,
+    identity: Identity,
+    verifier: Verifier,
+    metrics: Metrics,
     places: Arc<Semaphore>,
 }
 
@@ -107,8 +119,25 @@ impl Piece {
 // === impl Warmer ===
 
 impl Warmer {
-    pub(in crate::proxy) fn new(fetcher: Arc<Fetcher>) -> Self {
-        Self { fetcher, places: Arc::new(Semaphore::new(AT_A_TIME)) }
+    pub(crate) fn new(
+        head: Arc<HeadTracker>,
+        state: Arc<CacheState>,
+        fetcher: Arc<Fetcher>,
+        loader: Arc<Loader>,
+        parts: &ProxyParts,
+    ) -> Self {
+        let ProxyParts { upstream, verifier, metrics, .. } = parts.clone();
+        Self {
+            view: head.view().clone(),
+            head,
+            state,
+            fetcher,
+            loader,
+            identity: upstream.identity(),
+            verifier,
+            metrics,
+            places: Arc::new(Semaphore::new(AT_A_TIME)),
+        }
     }
 
     /// Sees to it that a block is in memory, and its receipts if they are wanted. Costs no upstream call for what is.
@@ -117,10 +146,9 @@ impl Warmer {
     /// If as many are at it as may, or the upstream does not answer.
     pub async fn warm(&self, wanted: Warm, receipts: bool) -> Result<Warmed, WarmError> {
         let _place = self.places.try_acquire().map_err(|_| WarmError::Crowded)?;
-        let fetcher = &self.fetcher;
-        fetcher.view.follow(&fetcher.identity.confirm().await.map_err(CallError::from)?);
+        self.view.adopt(&self.identity.confirm().await.map_err(CallError::from)?);
         // An unconfirmed tier would drop the block.
-        fetcher.view.confirm_tiers().await;
+        self.loader.sync().confirm().await;
         let number = match wanted {
             Warm::Number(number) => number,
             Warm::Latest => self.latest().await.map_err(CallError::Upstream)?,
@@ -135,37 +163,36 @@ impl Warmer {
             (true, ..) => Some(Piece::Unkept("their block is not in memory".to_owned())),
         };
         // Whoever wants much at once is not to be faster than what it is written to: that would be left out.
-        let _ = timeout(WRITE_PATIENCE, fetcher.restorer.tiers.settle()).await;
+        let _ = timeout(WRITE_PATIENCE, self.loader.sync().tiers().settle()).await;
         Ok(Warmed { number, hash, block, receipts })
     }
 
     async fn latest(&self) -> Result<BlockNumber, UpstreamError> {
-        let view = &self.fetcher.view;
+        let view = &self.view;
         let now = view.clock().now();
-        view.establish(now).await?;
+        self.head.establish(now).await?;
         if !view.tracker().is_fresh(now) {
-            view.refresh(Tag::Latest, now).await?;
+            self.head.refresh(Tag::Latest, now).await?;
         }
         let head = view.tracker().head().map(|head| head.number);
         head.ok_or(UpstreamError::Empty)
     }
 
     async fn block(&self, number: BlockNumber) -> Result<(Option<BlockHash>, Piece), UpstreamError> {
-        let fetcher = &self.fetcher;
         let (known, fetch) = match self.target(number).await? {
             Target::Above(head) => return Ok((None, Piece::Above(head))),
             Target::Known(hash, fetch) => (Some(hash), fetch),
             Target::Ask(fetch) => (None, fetch),
         };
-        if let Some((hash, held)) = known.and_then(|hash| Some((hash, fetcher.cache.held_block(hash)?))) {
+        if let Some((hash, held)) = known.and_then(|hash| Some((hash, self.state.cache.held_block(hash)?))) {
             // It may have been left out when it came.
-            if let Some(block) = fetcher.cache.block(hash) {
-                fetcher.view.spill_block(&block, None);
+            if let Some(block) = self.state.cache.block(hash) {
+                self.loader.sync().write_back().write_block(&block, None);
             }
             return Ok((Some(hash), Piece::Present(held)));
         }
-        if let Some(Content::Block(block)) = fetcher.recover(fetch).await
-            && let Some(held) = fetcher.cache.held_block(block.hash())
+        if let Some(Content::Block(block)) = self.loader.recover(fetch).await
+            && let Some(held) = self.state.cache.held_block(block.hash())
         {
             return Ok((Some(block.hash()), Piece::Present(held)));
         }
@@ -176,9 +203,9 @@ impl Warmer {
             Err(why) => return unkept(known, &why),
         };
         let hash = Some(block.hash());
-        match fetcher.cache.held_block(block.hash()) {
+        match self.state.cache.held_block(block.hash()) {
             Some(held) => Ok((hash, Piece::Fetched(held))),
-            None if !block.is_proved() && fetcher.verifier.demands(Kind::Transactions) == Demand::Auto => {
+            None if !block.is_proved() && self.verifier.demands(Kind::Transactions) == Demand::Auto => {
                 unkept(hash, "it is unprovable")
             }
             None => unkept(hash, self.why_unkept(Kind::Transactions, block.level())),
@@ -186,19 +213,18 @@ impl Warmer {
     }
 
     async fn receipts(&self, block: BlockHash) -> Result<Piece, UpstreamError> {
-        let fetcher = &self.fetcher;
-        if let Some(held) = fetcher.cache.held_receipts(block) {
-            if let Some(receipts) = fetcher.cache.receipts(block) {
-                fetcher.view.spill_receipts(&receipts, None);
+        if let Some(held) = self.state.cache.held_receipts(block) {
+            if let Some(receipts) = self.state.cache.receipts(block) {
+                self.loader.sync().write_back().write_receipts(&receipts, None);
             }
             return Ok(Piece::Present(held));
         }
-        if fetcher.recover(Query::new(Part::Receipts, block)).await.is_some()
-            && let Some(held) = fetcher.cache.held_receipts(block)
+        if self.loader.recover(Query::new(Part::Receipts, block)).await.is_some()
+            && let Some(held) = self.state.cache.held_receipts(block)
         {
             return Ok(Piece::Present(held));
         }
-        if !fetcher.has_block_receipts() {
+        if !self.state.node.has_block_receipts() {
             return Ok(Piece::Unkept("the node has no eth_getBlockReceipts".to_owned()));
         }
         let receipts = match self.fetch(Query::new(Part::Receipts, block)).await? {
@@ -206,7 +232,7 @@ impl Warmer {
             Ok(_) => return Ok(Piece::Unkept(UNVERIFIED.to_owned())),
             Err(why) => return Ok(Piece::Unkept(why)),
         };
-        Ok(match fetcher.cache.held_receipts(block) {
+        Ok(match self.state.cache.held_receipts(block) {
             Some(held) => Piece::Fetched(held),
             None => Piece::Unkept(self.why_unkept(Kind::Receipts, receipts.level()).to_owned()),
         })
@@ -214,14 +240,14 @@ impl Warmer {
 
     /// What to fetch for a number, by what is known of it. What is in memory is not worth a refresh of the view.
     async fn target(&self, number: BlockNumber) -> Result<Target, UpstreamError> {
-        let view = &self.fetcher.view;
+        let view = &self.view;
         let arrival = view.clock().now();
         // What is not known to be final when it comes is asked for again before it is kept.
-        view.establish_finality(arrival).await?;
+        self.head.establish_finality(arrival).await?;
         let look = || view.tracker().lookup(number, arrival);
         let mut found = look();
         if let Lookup::Above { fresh: false } = found {
-            view.refresh(Tag::Latest, arrival).await?;
+            self.head.refresh(Tag::Latest, arrival).await?;
             found = look();
         }
         Ok(match found {
@@ -240,13 +266,12 @@ impl Warmer {
 
     /// Fetches; the inner error says why what came is nothing to be kept.
     async fn fetch(&self, fetch: Query) -> Result<Result<Fetched, String>, UpstreamError> {
-        let fetcher = &self.fetcher;
-        if fetcher.is_vain(fetch) {
+        if self.state.uncacheable.contains(fetch) {
             return Ok(Err("it was fetched less than a minute ago, and could not be kept".to_owned()));
         }
-        let Landed { value, joined, .. } = fetcher.fetch(fetch, fetcher.view.clock().now()).await?;
+        let Shared { value, joined, .. } = self.fetcher.fetch(fetch, self.view.clock().now()).await?;
         if !joined {
-            fetcher.metrics.followed();
+            self.metrics.followed();
         }
         Ok(match value {
             Fetched::Other(Answer::Error(error)) => Err(UpstreamError::node_error(&error).to_string()),
@@ -257,7 +282,7 @@ impl Warmer {
     }
 
     fn why_unkept(&self, kind: Kind, level: Level) -> &'static str {
-        if level < Level::Proved && self.fetcher.verifier.demands_proof(kind) {
+        if level < Level::Proved && self.verifier.demands_proof(kind) {
             return "it cannot be proved, and verify.level = \"full\" demands that";
         }
         "it contradicts what is known of the chain, or the cache has no room for it"

@@ -84,7 +84,9 @@ impl Primary {
                     return Ok(choose(&has_it).cloned().unwrap_or(current));
                 }
                 Availability::Now(_) => return Ok(current),
-                Availability::After(wait) if wait <= if requirements.filter { self.max_wait } else { left } => {
+                Availability::After(wait)
+                    if wait <= if requirements.filter { self.max_wait } else { left } =>
+                {
                     return Err(Some(wait));
                 }
                 // So many wait for it that this one has waited long enough: it does well all the same.

@@ -117,7 +117,7 @@ async fn the_status_tells_what_was_saved_and_when_the_chain_was_reorganised() {
     }
     let status = client.get(&proxy.admin_url("/status")).await.json();
     let saved = &status["saved"];
-    assert_eq!(saved["answered_without_asking"], 3);
+    assert_eq!(saved["answered_without_upstream"], 3);
     let [upkeep, follow] = ["upkeep_calls", "follow_calls"].map(|calls| saved[calls].as_i64().unwrap());
     assert!(upkeep > 0, "{saved}");
     assert_eq!(saved["calls"], 3 - upkeep - follow, "less than nothing is told as it is: {saved}");

@@ -120,8 +120,8 @@ async fn wrong_is_not_kept(chain_id: u64, first: &str) {
     for why in [first, "less than a minute ago"] {
         let told = warm(&proxy, "block=2&receipts=true").await.json();
         assert_eq!(told["block"]["outcome"], "unkept", "{told}");
-        assert!(told["block"]["why"].as_str().unwrap().contains(why), "{told}");
-        assert_eq!(told["receipts"]["why"], "their block is not in memory");
+        assert!(told["block"]["reason"].as_str().unwrap().contains(why), "{told}");
+        assert_eq!(told["receipts"]["reason"], "their block is not in memory");
     }
     assert_eq!(fetches(&node), asked + 1);
     assert_eq!(client::http(&proxy).get(&proxy.admin_url("/lookup?q=2")).await.json()["blocks"], json!([]));

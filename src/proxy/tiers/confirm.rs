@@ -2,15 +2,24 @@
 
 use std::{sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::{error, warn};
 
-use super::{View, background::UnderWay, refresh::Unnamed};
+use super::chain::StoredChain;
 use crate::{
     backoff::Backoff,
-    cache::{Checkpoint, Generation, Unconfirmed},
+    cache::{Checkpoint, Generation, Tiers, Unconfirmed},
     chain::Tracker,
-    eth::{BlockHash, BlockNumber},
+    eth::BlockHash,
+    proxy::{
+        head::{
+            FinalityTracker, SharedView,
+            background::{Single, UnderWay},
+        },
+        metrics::Metrics,
+        parts::ProxyParts,
+    },
     upstream::UpstreamError,
 };
 
@@ -21,62 +30,90 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
+/// Confirms tiers. Clones share the last attempt.
+#[derive(Clone, Debug)]
+pub(super) struct Confirmation(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    tiers: Tiers,
+    chain: StoredChain,
+    view: Arc<SharedView>,
+    finality: Arc<FinalityTracker>,
+    metrics: Metrics,
+    under_way: Single,
+    last: Mutex<Option<Attempt>>,
+}
+
 /// The last attempt to confirm tiers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Attempt {
+struct Attempt {
     ended: Instant,
     backoff: Backoff,
     generation: Generation,
 }
 
-// === impl View ===
+// === impl Confirmation ===
 
-impl View {
+impl Confirmation {
+    pub(super) fn new(chain: StoredChain, finality: Arc<FinalityTracker>, parts: &ProxyParts) -> Self {
+        let ProxyParts { tiers, metrics, .. } = parts.clone();
+        let view = chain.view().clone();
+        let (under_way, last) = (Single::default(), Mutex::default());
+        Self(Arc::new(Inner { tiers, chain, view, finality, metrics, under_way, last }))
+    }
+
     /// Returns the finalized block for tiers, if the tracker that knows it also passes this check. `None` on a chain that is
-    /// not [stored](Self::stored_as).
+    /// not [stored](StoredChain::key).
     pub(super) fn checkpoint(&self, check: impl FnOnce(&Tracker) -> bool) -> Option<Checkpoint> {
-        let chain = self.stored_as()?;
+        let Inner { tiers, chain, view, .. } = &*self.0;
+        let chain = chain.key()?;
         // First: a doubt from here on may concern the block that the tracker is about to return.
-        let generation = self.tiers.generation();
-        let tracker = self.tracker();
+        let generation = tiers.generation();
+        let tracker = view.tracker();
         let block = tracker.finalized().filter(|_| check(&tracker))?;
         Some(Checkpoint { chain, block, generation })
     }
 
     /// Confirms the unconfirmed tiers, if a finalized block is known.
-    pub(in crate::proxy) async fn confirm_tiers(self: &Arc<Self>) {
+    pub(super) async fn confirm(&self) {
         if let Some(checkpoint) = self.checkpoint(|_| true) {
-            self.confirm_tiers_by(checkpoint).await;
+            self.confirm_by(checkpoint).await;
         }
     }
 
     /// Confirms the unconfirmed tiers with this finalized block, which the tracker may not know yet.
-    pub(super) async fn confirm_tiers_by(self: &Arc<Self>, checkpoint: Checkpoint) {
-        if let Some(attempt) = self.start_confirming(checkpoint) {
+    pub(super) async fn confirm_by(&self, checkpoint: Checkpoint) {
+        if let Some(attempt) = self.start(checkpoint) {
             attempt.wait(PATIENCE).await;
         }
     }
 
     /// Starts to confirm the unconfirmed tiers, unless the last attempt was just now.
-    pub(super) fn start_confirming(self: &Arc<Self>, checkpoint: Checkpoint) -> Option<UnderWay> {
+    pub(super) fn start(&self, checkpoint: Checkpoint) -> Option<UnderWay> {
+        let Inner { tiers, under_way, last, .. } = &*self.0;
         let is_due = |last: Attempt| {
             // A doubt is a reason to try again soon, but instances that share a tier can doubt it in turns.
-            let is_doubted = last.generation != self.tiers.generation();
+            let is_doubted = last.generation != tiers.generation();
             let pause = if is_doubted { FIRST_PAUSE } else { last.backoff.last_pause() };
             last.ended.elapsed() >= pause
         };
-        if self.tiers.is_confirmed() || !self.times.lock().confirm_attempt.is_none_or(is_due) {
+        if tiers.is_confirmed() || !last.lock().is_none_or(is_due) {
             return None;
         }
-        let this = self.clone();
-        Some(self.confirming.begin(|| async move { this.attempt_to_confirm(checkpoint).await }))
+        let this = self.0.clone();
+        Some(under_way.begin(|| async move { this.attempt(checkpoint).await }))
     }
+}
 
-    async fn attempt_to_confirm(self: &Arc<Self>, checkpoint: Checkpoint) {
+// === impl Inner ===
+
+impl Inner {
+    async fn attempt(&self, checkpoint: Checkpoint) {
         let confirmed = self.try_to_confirm(checkpoint).await;
-        let mut times = self.times.lock();
+        let mut last = self.last.lock();
         let new = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
-        let mut backoff = times.confirm_attempt.map_or(new, |last| last.backoff);
+        let mut backoff = last.map_or(new, |last| last.backoff);
         match confirmed {
             Ok(()) => backoff.reset(),
             Err(error) if backoff.next_pause() == LONGEST_PAUSE => {
@@ -84,26 +121,25 @@ impl View {
             }
             Err(_) => {}
         }
-        times.confirm_attempt =
-            Some(Attempt { ended: Instant::now(), backoff, generation: checkpoint.generation });
+        *last = Some(Attempt { ended: Instant::now(), backoff, generation: checkpoint.generation });
     }
 
     /// Fails if the upstream could not tell for one of the tiers.
-    async fn try_to_confirm(self: &Arc<Self>, checkpoint: Checkpoint) -> Result<(), UpstreamError> {
+    async fn try_to_confirm(&self, checkpoint: Checkpoint) -> Result<(), UpstreamError> {
         let Checkpoint { chain, block: (final_now, _), generation } = checkpoint;
         let unconfirmed = self.tiers.unconfirmed(chain).await;
         // After another doubt, perhaps an alarm, this block may not be final any more.
         if unconfirmed.is_empty() || self.tiers.generation() != generation {
             return Ok(());
         }
-        let finalized = self.tracker().finalized();
+        let finalized = self.view.tracker().finalized();
         // Another instance may have found that a finalized block was replaced, before this one did.
         if let Some((number, hash)) = finalized
-            && let Some(found) = self.replaced_by(number, hash, final_now).await?
+            && let Some(found) = self.finality.replaced_by(number, hash, final_now).await?
         {
-            let now = self.clock.now();
-            let is_news = self.change(|tracker| {
-                // Not if somebody else was faster, and something else is known by now.
+            let now = self.view.clock().now();
+            let is_news = self.view.change(|tracker| {
+                // Not if another task was faster.
                 let is_news = tracker.finalized() == finalized;
                 if is_news {
                     tracker.forget(now);
@@ -111,7 +147,7 @@ impl View {
                 is_news
             });
             if is_news {
-                self.alarm(number, &format!("{hash} became {found}"));
+                self.finality.alarm(number, &format!("{hash} became {found}"));
             }
             return Ok(());
         }
@@ -119,7 +155,7 @@ impl View {
         for tier in unconfirmed {
             let replaced = match tier.finalized {
                 Some((number, hash)) if finalized != tier.finalized => {
-                    self.replaced_by(number, hash, final_now).await
+                    self.finality.replaced_by(number, hash, final_now).await
                 }
                 _ => Ok(None),
             };
@@ -148,29 +184,5 @@ impl View {
         );
         self.metrics.alarm();
         self.tiers.forget(checkpoint.chain, &[tier.tier]);
-    }
-
-    /// Returns the hash that replaced this block; `None` if the block still stands. Fails if the upstream does not tell, or
-    /// serves another chain.
-    ///
-    /// A block below the finalized one that the node does not have is taken to stand: the node has pruned it. But the node
-    /// must have reached the finalized block: one that is behind has no such block either.
-    pub(super) async fn replaced_by(
-        self: &Arc<Self>,
-        number: BlockNumber,
-        hash: BlockHash,
-        final_now: BlockNumber,
-    ) -> Result<Option<BlockHash>, UpstreamError> {
-        let heard = self.hear(number, self.clock.now()).await?;
-        match heard {
-            Ok(named) if named.thin.hash() == hash => Ok(None),
-            Ok(named) => self.recognise(named.by).await.map(|()| Some(named.thin.hash())),
-            Err(Unnamed::Absent(Some(by)))
-                if number < final_now && self.upstream.has_reached(by, final_now) =>
-            {
-                self.recognise(Some(by)).await.map(|()| None)
-            }
-            Err(_) => Err(UpstreamError::Empty),
-        }
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 use tracing::Span;
 
 use crate::{
-    chain::Stamp, client::Client, proxy::miss::client_limit::Turn, trace::Origin, upstream::Audience,
+    chain::Stamp, client::Client, proxy::call::client_limit::Permit, trace::Origin, upstream::Audience,
     verify::ProofWait,
 };
 
@@ -22,7 +22,7 @@ use crate::{
 /// [audience](Audience) of calls any more: those on the wire may finish, and no further call is sent. If the task dies,
 /// every waiter gets [`Abandoned`] and none hangs.
 #[derive(Clone, Debug)]
-pub(in crate::proxy) struct Coalesce<K, V> {
+pub(crate) struct Coalesce<K, V> {
     flights: Flights<K, V>,
 }
 
@@ -62,20 +62,20 @@ struct Waiter<V> {
 /// The fetch ended without a result: its task died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the fetch was abandoned")]
-pub(in crate::proxy) struct Abandoned;
+pub(crate) struct Abandoned;
 
 /// What a fetch came to for one of its callers.
 #[derive(Clone, Debug)]
-pub(in crate::proxy) struct Landed<V> {
-    pub(in crate::proxy) value: V,
+pub(crate) struct Shared<V> {
+    pub(crate) value: V,
     /// Somebody else had asked already.
-    pub(in crate::proxy) joined: bool,
+    pub(crate) joined: bool,
     /// When it was sent.
-    pub(in crate::proxy) sent: Stamp,
+    pub(crate) sent: Stamp,
 }
 
 /// Takes a flight off the list when its task ends, however it ends, and tells those who wait.
-struct Landing<K: Hash + Eq, V> {
+struct Ending<K: Hash + Eq, V> {
     flights: Flights<K, V>,
     key: K,
     flight: Arc<Flight<V>>,
@@ -96,13 +96,13 @@ where
 {
     /// Joins the flight of `key`, if `may_join` says so of the moment it was sent; else starts one
     /// that others may join, sent at `now`.
-    pub(in crate::proxy) async fn run<F>(
+    pub(crate) async fn run<F>(
         &self,
         key: K,
         now: Stamp,
         may_join: impl FnOnce(Stamp) -> bool,
         fetch: impl FnOnce() -> F,
-    ) -> Result<Landed<V>, Abandoned>
+    ) -> Result<Shared<V>, Abandoned>
     where
         F: Future<Output = V> + Send + 'static,
     {
@@ -113,7 +113,7 @@ where
                 Some(flight) if may_join(flight.sent) => (Waiter::join(flight), true),
                 _ => {
                     // Of whoever starts it, though that one may not wait for the end.
-                    let (turn, client, origin) = (Turn::current(), Client::current(), Origin::current());
+                    let (permit, client, origin) = (Permit::current(), Client::current(), Origin::current());
                     let flight = Arc::new(Flight {
                         sent: now,
                         span: origin.span().clone(),
@@ -123,7 +123,7 @@ where
                         ended: Semaphore::new(0),
                     });
                     flights.insert(key, flight.clone());
-                    let landing = Landing { flights: self.flights.clone(), key, flight: flight.clone() };
+                    let landing = Ending { flights: self.flights.clone(), key, flight: flight.clone() };
                     let audience = {
                         let (flights, flight) = (self.flights.clone(), flight.clone());
                         Audience::new(move || is_awaited(&flights, key, &flight))
@@ -132,7 +132,7 @@ where
                     let fetch = Box::pin(audience.attend(flight.proof.watch(fetch())));
                     tokio::spawn(async move {
                         let value = origin.carry_out(Client::serve(client, fetch)).await;
-                        drop(turn);
+                        drop(permit);
                         landing.land(value);
                     });
                     (Waiter::join(&flight), false)
@@ -147,7 +147,7 @@ where
         // There is none to be had: it waits for the end.
         let _ = flight.ended.acquire().await;
         let value = flight.value.get().cloned().ok_or(Abandoned)?;
-        Ok(Landed { value, joined, sent: flight.sent })
+        Ok(Shared { value, joined, sent: flight.sent })
     }
 
     #[cfg(test)]
@@ -214,16 +214,16 @@ impl<V> Drop for Waiter<V> {
     }
 }
 
-// === impl Landing ===
+// === impl Ending ===
 
-impl<K: Hash + Eq, V> Landing<K, V> {
+impl<K: Hash + Eq, V> Ending<K, V> {
     fn land(self, value: V) {
         // A task lands once.
         let _ = self.flight.value.set(value);
     }
 }
 
-impl<K: Hash + Eq, V> Drop for Landing<K, V> {
+impl<K: Hash + Eq, V> Drop for Ending<K, V> {
     fn drop(&mut self) {
         let mut flights = self.flights.lock();
         // A later flight of the same key may have taken its place.

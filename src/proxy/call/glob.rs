@@ -1,0 +1,48 @@
+//! Patterns of method names.
+
+/// A pattern of method names in which `*` stands for anything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Glob(Box<str>);
+
+/// A pattern that no method's name could fit.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{glob:?} is no pattern of method names; write letters, digits, _ and *, such as eth_*")]
+pub struct GlobError {
+    /// The pattern.
+    pub glob: String,
+}
+
+// === impl Glob ===
+
+impl Glob {
+    pub(crate) fn try_new(glob: &str) -> Result<Self, GlobError> {
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'*' | b'.' | b'-');
+        if glob.is_empty() || !glob.bytes().all(fits) {
+            return Err(GlobError { glob: glob.to_owned() });
+        }
+        Ok(Self(glob.into()))
+    }
+
+    /// Greedy from the left, with one step back: enough where `*` is all there is.
+    pub(super) fn matches(&self, name: &str) -> bool {
+        let mut parts = self.0.split('*');
+        let first = parts.next().unwrap_or_default();
+        let Some(mut rest) = name.strip_prefix(first) else { return false };
+        let Some(last) = parts.next_back() else { return rest.is_empty() };
+        for part in parts {
+            match rest.find(part) {
+                Some(at) => rest = &rest[at + part.len()..],
+                None => return false,
+            }
+        }
+        rest.ends_with(last)
+    }
+}
+
+pub(super) fn globs(globs: &[String]) -> Vec<Glob> {
+    globs.iter().filter_map(|glob| Glob::try_new(glob).ok()).collect()
+}
+
+pub(super) fn any(globs: &[Glob], method: &str) -> bool {
+    globs.iter().any(|glob| glob.matches(method))
+}

@@ -1,0 +1,38 @@
+//! A call with the query that it makes.
+
+use crate::{
+    eth::{BlockHash, Query},
+    proxy::call::{read_call::ReadCall, request::Request},
+    upstream::Call,
+};
+
+/// A call that the cache can answer.
+#[derive(Clone, Debug)]
+pub(crate) struct QueryCall {
+    pub(crate) query: Query,
+    pub(crate) request: Request,
+}
+
+// === impl QueryCall ===
+
+impl QueryCall {
+    /// Returns the call for the block with this hash, which its tag means.
+    pub(crate) fn of_block(&self, hash: BlockHash) -> Self {
+        Self { query: self.query.pinned(hash), request: self.request.clone() }
+    }
+
+    /// Returns the upstream call: as the client wrote it, where the node judges its parameters.
+    pub(crate) fn call(&self) -> Call {
+        let ReadCall { method, params, query, .. } = self.request.call();
+        let is_pinned = *query != Some(Ok(self.query));
+        if is_pinned || Query::METHODS.contains(&self.query.method()) {
+            return Call::of(self.query);
+        }
+        Call::new(method.clone(), params.clone())
+    }
+
+    /// Returns whether the answer to `fetch` answers the call as it is, whole.
+    pub(crate) fn takes(&self, fetch: Query) -> bool {
+        self.query.part == fetch.part
+    }
+}

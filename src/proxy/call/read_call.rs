@@ -1,0 +1,40 @@
+//! A call that has been parsed.
+
+use crate::{
+    eth::{MethodLabel, ParamError, Query},
+    jsonrpc::{Call, MethodName, Params, RawId},
+};
+
+/// Methods whose answer identifies the chain.
+const LOCAL: [&str; 2] = ["eth_chainId", "net_version"];
+
+/// A call with its query, which is parsed once.
+#[derive(Clone, Debug)]
+pub struct ReadCall {
+    /// `None` for a notification.
+    pub id: Option<RawId>,
+    /// The method's name.
+    pub method: MethodName,
+    /// The parameters.
+    pub params: Params,
+    pub(crate) label: MethodLabel,
+    /// The content that it asks for; `None` if memory cannot have it.
+    pub(crate) query: Option<Result<Query, ParamError>>,
+}
+
+// === impl ReadCall ===
+
+impl ReadCall {
+    /// Returns whether the call asks for the identity of the chain, which does not change.
+    pub(crate) fn is_local(&self) -> bool {
+        LOCAL.contains(&self.method.as_str()) && self.params == Params::EMPTY
+    }
+}
+
+impl From<Call> for ReadCall {
+    fn from(Call { id, method, params }: Call) -> Self {
+        let label = MethodLabel::of(method.as_str());
+        let query = Query::read(method.as_str(), &params);
+        Self { id, method, params, label, query }
+    }
+}

@@ -1,0 +1,49 @@
+//! Slices answers out of content.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use crate::{
+    eth::{Block, Part, Query, TxPosition},
+    verify::{Content, Verified},
+};
+
+pub(crate) const NULL: Bytes = Bytes::from_static(b"null");
+
+/// Returns the part of content that answers the query; `None` if the content does not tell.
+pub(crate) fn slice(query: Query, content: &Content) -> Option<Bytes> {
+    match (content, query.part) {
+        (Content::Block(block), Part::Block) => Some(block.full()),
+        (Content::Block(block), Part::BlockWithHashes) => Some(hashes_only(block)),
+        (Content::Block(block), Part::Transaction) => transaction(block, query.index?),
+        (Content::Block(block), Part::TransactionCount) if block.is_proved() => Some(quantity(block.len())),
+        // How many there are is proved only where there are none.
+        (Content::Block(block), Part::UncleCount) if block.is_proved() && block.header().uncles == 0 => {
+            Some(quantity(0))
+        }
+        (Content::BlockWithHashes(thin), Part::BlockWithHashes) => Some(thin.bytes()),
+        (Content::Receipts(receipts), Part::Receipts) => Some(receipts.all()),
+        (Content::Transaction(lone), _) => Some(lone.bytes()),
+        (Content::Receipt(lone), _) => Some(lone.bytes()),
+        _ => None,
+    }
+}
+
+/// Only a proved block shows that there is no transaction at a position.
+fn transaction(block: &Verified<Block>, index: TxPosition) -> Option<Bytes> {
+    block.transaction(index).or_else(|| block.is_proved().then_some(NULL))
+}
+
+/// Returns a count as a quantity.
+pub(crate) fn quantity(count: usize) -> Bytes {
+    Bytes::from(format!("\"{count:#x}\""))
+}
+
+/// Returns a block with the hashes of its transactions.
+pub(crate) fn hashes_only(block: &Block) -> Bytes {
+    let pieces = block.hashes_only();
+    let mut whole = BytesMut::with_capacity(pieces.iter().map(Bytes::len).sum());
+    for piece in pieces {
+        whole.put(piece);
+    }
+    whole.freeze()
+}

@@ -1,0 +1,228 @@
+//! Fetches the headers that show which blocks are canonical.
+
+use std::sync::Arc;
+
+use super::{known::KnownAt, view::SharedView};
+use crate::{
+    cache::Cache,
+    chain::{Gap, Link, Stamp},
+    eth::{At, BlockHash, BlockNumber, Part, Query, Tag, ThinBlock},
+    jsonrpc::Answer,
+    proxy::{metrics::Metrics, parts::ProxyParts},
+    upstream::{
+        AnsweredBy, Audience, Call, EndpointId, Identity, IdentityError, Requirements, Upstream,
+        UpstreamError, is_absence, is_internal, is_rate_limit,
+    },
+    verify::{Check, Content, Kind, Level, Verdict, Verified, Verifier},
+};
+
+/// A block that an endpoint showed.
+pub(crate) struct Shown {
+    pub(crate) block: Arc<Verified<ThinBlock>>,
+    /// Whether it passed the checks for the cache.
+    is_storable: bool,
+    /// The endpoint.
+    pub(crate) by: Option<EndpointId>,
+}
+
+/// Why an endpoint showed no block.
+pub(crate) enum NotShown {
+    /// The endpoint has no such block, or not any more.
+    Absent(Option<EndpointId>),
+    /// The endpoint answered with an error of its own wording.
+    Refused(Option<EndpointId>),
+    /// The endpoint failed.
+    Broken,
+    /// The answer does not count.
+    Other,
+}
+
+/// Fetches blocks with hashes for the canonical view.
+#[derive(Clone, Debug)]
+pub(crate) struct HeaderSource {
+    pub(super) view: Arc<SharedView>,
+    cache: Cache,
+    upstream: Upstream,
+    identity: Identity,
+    verifier: Verifier,
+    metrics: Metrics,
+}
+
+// === impl HeaderSource ===
+
+impl HeaderSource {
+    pub(crate) fn new(view: Arc<SharedView>, parts: &ProxyParts) -> Self {
+        let ProxyParts { upstream, cache, verifier, metrics, .. } = parts.clone();
+        Self { view, cache, identity: upstream.identity(), upstream, verifier, metrics }
+    }
+
+    /// A block by number or tag, its transactions by hash; `None` if there is none, or an error instead.
+    /// Fetches a block by number, tag or hash; `None` if the answer shows none.
+    pub(super) async fn fetch(&self, at: impl Into<At>, sent: Stamp) -> Result<Option<Shown>, UpstreamError> {
+        Ok(self.request(at, sent).await?.ok())
+    }
+
+    /// Requests a block; tells why there is none.
+    pub(super) async fn request(
+        &self,
+        at: impl Into<At>,
+        sent: Stamp,
+    ) -> Result<Result<Shown, NotShown>, UpstreamError> {
+        self.request_by(None, at.into(), sent).await
+    }
+
+    /// Requests a block from this endpoint; without one, from the primary.
+    pub(super) async fn request_from(
+        &self,
+        endpoint: Option<EndpointId>,
+        at: impl Into<At>,
+    ) -> Result<Result<Shown, NotShown>, UpstreamError> {
+        self.request_by(endpoint, at.into(), self.view.clock().now()).await
+    }
+
+    async fn request_by(
+        &self,
+        endpoint: Option<EndpointId>,
+        at: At,
+        sent: Stamp,
+    ) -> Result<Result<Shown, NotShown>, UpstreamError> {
+        let (call, check) = self.call(at, sent);
+        let by = AnsweredBy::default();
+        let (is_finalized, is_tag) = (at == At::Tag(Tag::Finalized), matches!(at, At::Tag(_)));
+        self.metrics.upkeep(1);
+        let call = call.with_answered_by(&by);
+        let asked_call = call.clone();
+        let answering = match endpoint {
+            Some(endpoint) => self.upstream.call_one(endpoint, call).await,
+            None => self.upstream.call(call).await,
+        };
+        let answer = match answering {
+            // Some nodes report that with an HTTP error.
+            Err(UpstreamError::Refused { error, .. }) if is_absence(&error) && !is_tag => {
+                Answer::Error(error)
+            }
+            answer => answer?,
+        };
+        Ok(match (answer, check.verdict()) {
+            (Answer::Result(_), Some(Verdict::Overdue(_))) => return Err(UpstreamError::Busy),
+            (answer, _) if answer.is_null() => Err(NotShown::Absent(by.get())),
+            (Answer::Result(_), verdict) => {
+                let shown = self.shown(verdict, is_finalized).ok_or(NotShown::Other);
+                shown.map(|shown| Shown { by: by.get(), ..shown })
+            }
+            (Answer::Error(error), _) if is_absence(&error) => Err(NotShown::Absent(by.get())),
+            (Answer::Error(error), _) if is_rate_limit(&asked_call, &error) => Err(NotShown::Other),
+            (Answer::Error(error), _) if is_internal(&error) => Err(NotShown::Broken),
+            (Answer::Error(_), _) => Err(NotShown::Refused(by.get())),
+        })
+    }
+
+    /// Fetches the blocks of a gap in one batch, as far as they come. Fails only if no client waits any more: that says
+    /// nothing about the head.
+    pub(super) async fn fetch_gap(&self, gap: Gap, sent: Stamp) -> Result<Vec<Link>, UpstreamError> {
+        let (calls, checks): (Vec<_>, Vec<_>) =
+            (gap.from.0..=gap.to.0).map(BlockNumber).map(|number| self.call(number, sent)).unzip();
+        self.metrics.upkeep(calls.len() as u64);
+        let answers = self.upstream.call_all(calls).await;
+        let Ok(answers) = answers else { return Ok(Vec::new()) };
+        if answers.iter().any(|answer| matches!(answer, Err(UpstreamError::Cancelled))) {
+            return Err(UpstreamError::Cancelled);
+        }
+        let accepted = answers.into_iter().zip(checks).filter(|(answer, _)| answer.is_ok());
+        let shown = accepted.filter_map(|(_, check)| self.shown(check.verdict(), false));
+        let links = shown.map(|shown| {
+            let link = shown.link();
+            self.store(shown);
+            link
+        });
+        Ok(links.collect())
+    }
+
+    /// Returns the block with this hash from the cache or the primary endpoint; `None` if there is none.
+    pub(super) async fn fetch_parent(
+        &self,
+        hash: BlockHash,
+        sent: Stamp,
+    ) -> Result<Option<Link>, UpstreamError> {
+        if let Some(cached) = self.view.cached_link(hash) {
+            return Ok(Some(cached));
+        }
+        let shown = self.fetch(hash, sent).await?;
+        Ok(shown.map(|shown| {
+            let link = shown.link();
+            self.store(shown);
+            link
+        }))
+    }
+
+    /// Makes sure that this endpoint serves the right chain: a block that does not link may be of another one. No block of a
+    /// wrong chain changes the view.
+    pub(super) async fn check_chain(&self, by: Option<EndpointId>) -> Result<(), UpstreamError> {
+        if !Audience::is_there_now() {
+            return Err(UpstreamError::Cancelled);
+        }
+        self.identity.require_recheck();
+        let by = by.ok_or(UpstreamError::Empty)?;
+        let who = self.identity.confirm_endpoint(by).await.map_err(|error| match error {
+            IdentityError::WrongChain(wrong) => UpstreamError::WrongChain(wrong),
+            // The caller confirms the identity, too, and gets that error.
+            IdentityError::Upstream(_) => UpstreamError::Empty,
+        })?;
+        self.view.adopt(&who);
+        Ok(())
+    }
+
+    /// Fetches the head of another endpoint than this one; returns that endpoint and the head's number.
+    pub(super) async fn fetch_head_elsewhere(
+        &self,
+        than: EndpointId,
+        sent: Stamp,
+    ) -> Option<(EndpointId, Option<BlockNumber>)> {
+        let (call, _) = self.call(Tag::Latest, sent);
+        self.metrics.upkeep(1);
+        let (other, verdict) = self.upstream.call_another(than, call).await?;
+        Some((other, self.shown(verdict, false).map(|shown| shown.link().number)))
+    }
+
+    fn call(&self, at: impl Into<At>, sent: Stamp) -> (Call, Check) {
+        let query = Query::new(Part::BlockWithHashes, at);
+        let known = KnownAt::new(self.cache.clone(), self.view.clone(), sent);
+        let check = self.verifier.check_for(query, Arc::new(known));
+        let (block, is_head) = (query.number(), query.at == At::Tag(Tag::Latest));
+        let need = Requirements { block, primary: true, for_view: true, is_head, ..Requirements::default() };
+        (Call::of(query).with_check(check.clone()).with_requirements(need), check)
+    }
+
+    /// Accepts a block that is unprovable without storing it: the proxy must follow a chain whose newest blocks are newer
+    /// than this program. But where headers can be proved, finality waits for proof; under full proof, so does the head.
+    fn shown(&self, verdict: Option<Verdict>, is_finalized: bool) -> Option<Shown> {
+        match verdict? {
+            Verdict::Passed(Content::BlockWithHashes(thin)) => {
+                Some(Shown { block: thin, is_storable: true, by: None })
+            }
+            Verdict::Unproved(_, Some(Content::BlockWithHashes(thin))) => {
+                let waits = is_finalized || self.verifier.demands_proof(Kind::Header);
+                // The header is all that counts here: the lists beside it may follow other rules.
+                let is_enough = thin.level() >= Level::Partial || !waits || !self.verifier.is_sure();
+                is_enough.then_some(Shown { block: thin, is_storable: false, by: None })
+            }
+            _ => None,
+        }
+    }
+
+    /// Stores a block with hashes, unless proof is demanded and it has none.
+    pub(super) fn store(&self, shown: Shown) {
+        if shown.is_storable && (shown.block.is_proved() || !self.verifier.demands_proof(Kind::Transactions))
+        {
+            self.cache.insert_thin(&shown.block);
+        }
+    }
+}
+
+// === impl Shown ===
+
+impl Shown {
+    pub(super) fn link(&self) -> Link {
+        Link::from(self.block.header())
+    }
+}

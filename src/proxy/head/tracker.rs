@@ -1,0 +1,444 @@
+//! Keeps the canonical view fresh.
+//!
+//! It does not poll; that is for [a follower](crate::proxy::Follower). A call that needs a fresh view starts a refresh or joins
+//! one. Calls with `safe` and `finalized` refresh those tags; besides, the finalized block is fetched now and then, so that old
+//! blocks become final.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::{Duration, SystemTime},
+};
+
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use tokio::{sync::Notify, time::Instant};
+use tracing::{debug, info};
+
+use super::{
+    background::Single,
+    finality::{FinalCheck, FinalityTracker, unshown},
+    reorgs::Reorgs,
+    source::{HeaderSource, Shown},
+    stall::Pace,
+    view::SharedView,
+};
+use crate::{
+    chain::{Finalized, HeadChange, Link, Stamp},
+    client::Client,
+    eth::{BlockHash, BlockNumber, Tag},
+    proxy::{call::single_flight::Coalesce, metrics::Metrics, parts::ProxyParts},
+    timeout::timeout,
+    upstream::{EndpointId, Upstream, UpstreamError},
+};
+
+/// Longest wait for the finalized block: without it, the node can be asked.
+const FINALITY_PATIENCE: Duration = Duration::from_secs(2);
+/// Pause before the next such wait, if the node has no finalized block. If it does not answer, the pause doubles up to this.
+const FINALITY_AGAIN: Duration = Duration::from_secs(60);
+
+/// Longest wait for an update of finality.
+const UPDATE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Gaps that are closed to judge one head: the second, if the window moved while the first was.
+const MOST_GAPS: usize = 2;
+
+/// Parents that are fetched by hash to judge one head. Deeper reorgs are rare, and one call for the finalized block tells as
+/// much about them.
+const MOST_PARENTS: usize = 8;
+
+/// Refreshes the canonical view.
+#[derive(Debug)]
+pub(crate) struct HeadTracker {
+    view: Arc<SharedView>,
+    source: HeaderSource,
+    finality: Arc<FinalityTracker>,
+    upstream: Upstream,
+    metrics: Metrics,
+    refreshes: Coalesce<Tag, Result<(), UpstreamError>>,
+    /// An update of finality.
+    updating: Single,
+    times: Mutex<RefreshTimes>,
+    /// The head changed. One permit is kept for the task that waits.
+    moved: Notify,
+    /// A task without a waiter runs.
+    working: AtomicBool,
+    reorgs: Reorgs,
+}
+
+#[derive(Debug, Default)]
+struct RefreshTimes {
+    /// When a wait for the finalized block last was in failed, and the pause before the next.
+    no_finality: Option<(Instant, Duration)>,
+    /// Pace of the chain.
+    pace: Pace,
+}
+
+/// A head with all that was fetched to judge it.
+struct ShownHead {
+    shown: Shown,
+    /// Blocks between it and the window, as far as they came.
+    between: Vec<Link>,
+    /// The finalized block, if the head does not link to it and the endpoint has shown it, too.
+    finalized: Option<(BlockNumber, BlockHash)>,
+}
+
+// === impl HeadTracker ===
+
+impl HeadTracker {
+    pub(crate) fn new(view: Arc<SharedView>, parts: &ProxyParts) -> Self {
+        let ProxyParts { upstream, metrics, .. } = parts.clone();
+        let source = HeaderSource::new(view.clone(), parts);
+        Self {
+            view,
+            finality: Arc::new(FinalityTracker::new(source.clone(), parts)),
+            source,
+            upstream,
+            metrics,
+            refreshes: Coalesce::default(),
+            updating: Single::default(),
+            times: Mutex::default(),
+            moved: Notify::new(),
+            working: AtomicBool::new(false),
+            reorgs: Reorgs::default(),
+        }
+    }
+
+    /// Returns the view that it keeps fresh.
+    pub(crate) fn view(&self) -> &Arc<SharedView> {
+        &self.view
+    }
+
+    /// Returns the component that follows the finalized block.
+    pub(crate) fn finality(&self) -> &Arc<FinalityTracker> {
+        &self.finality
+    }
+
+    /// Resolves when the head has become another since the last time; for one who waits, not for more.
+    pub(crate) async fn moved(&self) {
+        self.moved.notified().await;
+    }
+
+    /// Makes sure that there is a head, and that the finalized block was requested.
+    pub(crate) async fn establish(self: &Arc<Self>, arrival: Stamp) -> Result<(), UpstreamError> {
+        if self.view.tracker().head().is_some() {
+            return Ok(());
+        }
+        // The head first: `finalized` counts only at or below it.
+        self.refresh(Tag::Latest, arrival).await?;
+        if self.view.finalized_request().is_none() && self.view.tracker().rules().finality {
+            // A node without finality answers with an error.
+            let _ = self.refresh(Tag::Finalized, arrival).await;
+        }
+        Ok(())
+    }
+
+    /// The same, and waits for the finalized block, if the chain has one.
+    pub(crate) async fn establish_finality(self: &Arc<Self>, arrival: Stamp) -> Result<(), UpstreamError> {
+        self.establish(arrival).await?;
+        let is_wanted = {
+            let tracker = self.view.tracker();
+            tracker.rules().finality && tracker.finalized().is_none()
+        };
+        let failed = self.times.lock().no_finality;
+        if is_wanted && failed.is_none_or(|(since, pause)| since.elapsed() >= pause) {
+            let refreshed = timeout(FINALITY_PATIENCE, self.refresh(Tag::Finalized, arrival)).await;
+            let is_known = self.view.tracker().finalized().is_some();
+            let says_so = matches!(refreshed, Ok(Err(UpstreamError::Empty)));
+            let twice = failed.map_or(FINALITY_PATIENCE, |(_, pause)| pause * 2);
+            let pause = if says_so { FINALITY_AGAIN } else { twice.min(FINALITY_AGAIN) };
+            self.times.lock().no_finality = (!is_known).then(|| (Instant::now(), pause));
+        }
+        Ok(())
+    }
+
+    /// Fetches the block that `tag` means, or joins a refresh that is recent enough for this arrival.
+    ///
+    /// Boxed, because the answer to one tag can make another refresh necessary.
+    pub(crate) fn refresh(
+        self: &Arc<Self>,
+        tag: Tag,
+        arrival: Stamp,
+    ) -> BoxFuture<'static, Result<(), UpstreamError>> {
+        let this = self.clone();
+        Box::pin(async move {
+            let now = this.view.clock().now();
+            let asking = this.clone();
+            let refreshed = this.refreshes.run(
+                tag,
+                now,
+                |sent| this.view.may_join(sent, arrival),
+                move || {
+                    // For all clients, not only the one that started it.
+                    Client::serve(None, async move {
+                        let metrics = asking.metrics.clone();
+                        let refreshed = match tag {
+                            Tag::Latest => asking.refresh_head(now).await,
+                            Tag::Safe => asking.refresh_safe(now).await,
+                            Tag::Finalized => asking.refresh_finalized(now).await,
+                            Tag::Earliest | Tag::Pending => return Ok(()),
+                        };
+                        if !matches!(refreshed, Err(UpstreamError::Cancelled)) {
+                            metrics.refreshed(tag, refreshed.is_ok());
+                        }
+                        refreshed
+                    })
+                },
+            );
+            refreshed.await.map_or(Err(UpstreamError::Abandoned), |landed| landed.value)
+        })
+    }
+
+    /// Makes sure of a head, in the background.
+    pub(crate) fn establish_in_background(self: &Arc<Self>, arrival: Stamp) {
+        let this = self.clone();
+        self.in_background(async move { this.establish(arrival).await });
+    }
+
+    /// Runs a task without a waiter, unless one runs already: calls can come faster than an upstream that hangs ends them.
+    fn in_background(
+        self: &Arc<Self>,
+        work: impl Future<Output = Result<(), UpstreamError>> + Send + 'static,
+    ) {
+        if !self.working.swap(true, Relaxed) {
+            let this = self.clone();
+            tokio::spawn(async move {
+                // However it ends: a task that died must not block the next.
+                let _working = Working(this);
+                let _ = work.await;
+            });
+        }
+    }
+
+    /// Returns the time since the head last changed.
+    pub(crate) fn head_age(&self) -> Option<Duration> {
+        self.times.lock().pace.age(self.view.clock().now().time)
+    }
+
+    /// Returns the last reorgs.
+    pub(crate) fn reorgs(&self) -> &Reorgs {
+        &self.reorgs
+    }
+
+    async fn refresh_head(self: Arc<Self>, sent: Stamp) -> Result<(), UpstreamError> {
+        if !self.view.tracker().may_refresh(sent) {
+            // The finalized block was denied a moment ago.
+            return Ok(());
+        }
+        self.view.change(|tracker| tracker.begin_refresh(sent));
+        let (wall, mut sent) = (self.view.wall(), sent);
+        let mut shown = self.fetch_head(sent).await;
+        match &shown {
+            // Another endpoint is the primary now. After this, and after an alarm, no answer to an earlier call counts.
+            Err(UpstreamError::WrongChain(_)) => {
+                sent = self.view.clock().now();
+                shown = self.fetch_head(sent).await;
+            }
+            Ok(None) if !self.view.tracker().is_suspended() => {
+                sent = self.view.clock().now();
+                shown = self.fetch_head(sent).await;
+            }
+            Ok(_) | Err(_) => {}
+        }
+        let Some(ShownHead { shown, between, finalized }) = shown? else { return Ok(()) };
+        let link = shown.link();
+        let now = self.view.clock().now();
+        let (change, links, alarmed, was_suspended) = self.view.change(|tracker| {
+            let (final_before, was_suspended) = (tracker.finalized(), tracker.is_suspended());
+            let links = !tracker.is_detached(link, &between);
+            let change = tracker.observe_head(link, &between, finalized, sent, now);
+            let alarmed = final_before.filter(|_| tracker.finalized().is_none());
+            (change, links, alarmed, was_suspended && !tracker.is_suspended())
+        });
+        if let Some((number, hash)) = alarmed {
+            self.finality.alarm(number, &format!("{hash} left the chain"));
+        }
+        if was_suspended {
+            info!(head = link.number.0, "finalized block confirmed again; serving from the cache resumes");
+        }
+        if change == HeadChange::Unlinked {
+            // FinalityTracker advanced meanwhile: the next refresh requests that block.
+            self.metrics.head_observed(change);
+            return Err(unshown());
+        }
+        self.view.note_refresh(sent, wall);
+        self.metrics.head_observed(change);
+        if let Some(reorg) = self.reorgs.note(change, link, links, SystemTime::now()) {
+            self.metrics.reorganised(&reorg);
+        }
+        let shown_by = shown.by;
+        self.report(change, link, shown_by);
+        self.source.store(shown);
+        if !matches!(change, HeadChange::Outdated | HeadChange::Same | HeadChange::Lag) {
+            self.view.note_move(now);
+            self.times.lock().pace.moves(link.number, now.time);
+            self.moved.notify_one();
+        }
+        if let (HeadChange::Same | HeadChange::Extended(_), Some(by)) = (change, shown_by) {
+            self.look_elsewhere(by, link.number, now);
+        }
+        if !self.updating.is_under_way() && self.finality.is_due(link.number, now) {
+            let this = self.clone();
+            tokio::spawn(async move { this.refresh(Tag::Finalized, now).await });
+        }
+        Ok(())
+    }
+
+    /// Now and then compares the head with another endpoint's, in the background, and makes that one primary if it is ahead:
+    /// the primary may have stalled, or be far behind.
+    fn look_elsewhere(self: &Arc<Self>, by: EndpointId, head: BlockNumber, now: Stamp) {
+        if self.upstream.is_single() {
+            return;
+        }
+        let Some(margin) = self.times.lock().pace.looks_elsewhere(now.time) else { return };
+        let this = self.clone();
+        tokio::spawn(async move {
+            let Some((other, further)) = this.source.fetch_head_elsewhere(by, now).await else { return };
+            let Some(now) = this.view.tracker().head() else { return };
+            // A head that changed meanwhile does not stall.
+            let is_due = margin > 1 || now.number == head;
+            if is_due && further >= Some(BlockNumber(now.number.0.saturating_add(margin))) {
+                this.upstream.switch_primary(by, other);
+                let _ = this.refresh(Tag::Latest, this.view.clock().now()).await;
+            }
+        });
+    }
+
+    /// Fetches the head, the blocks between it and the window as far as they come and, where it does not link to the finalized
+    /// block, that one. `None` if the head cannot be accepted: the finalized block is denied, or was replaced.
+    async fn fetch_head(self: &Arc<Self>, sent: Stamp) -> Result<Option<ShownHead>, UpstreamError> {
+        let Some(shown) = self.source.fetch(Tag::Latest, sent).await? else {
+            return Err(UpstreamError::Empty);
+        };
+        let link = shown.link();
+        let mut between = Vec::new();
+        let mut closed = None;
+        // Looked for again after the wait: another refresh may have moved the window meanwhile.
+        for _ in 0..MOST_GAPS {
+            let gap = self.view.tracker().gap(link);
+            match gap.filter(|gap| closed != Some(*gap)) {
+                Some(gap) => between.extend(self.source.fetch_gap(gap, sent).await?),
+                None => break,
+            }
+            closed = gap;
+        }
+        for _ in 0..MOST_PARENTS {
+            let Some(parent) = self.view.tracker().missing_parent(link, &between) else { break };
+            match self.source.fetch_parent(parent, sent).await {
+                Ok(Some(parent)) => between.push(parent),
+                // A replica behind the same URL may be further.
+                Ok(None) => {}
+                Err(UpstreamError::Cancelled) => return Err(UpstreamError::Cancelled),
+                Err(_) => break,
+            }
+        }
+        let (must_show, is_detached) = {
+            let (tracker, now) = (self.view.tracker(), self.view.clock().now());
+            (tracker.must_show(link, &between, now), tracker.is_detached(link, &between))
+        };
+        let Some(finalized) = must_show else {
+            if is_detached {
+                self.source.check_chain(shown.by).await?;
+            }
+            return Ok(Some(ShownHead { shown, between, finalized: None }));
+        };
+        Ok(match self.finality.check(finalized, link.number, shown.by).await? {
+            FinalCheck::Stands => Some(ShownHead { shown, between, finalized: Some(finalized) }),
+            FinalCheck::Suspended | FinalCheck::Alarm => None,
+        })
+    }
+
+    fn report(&self, change: HeadChange, head: Link, by: Option<EndpointId>) {
+        match change {
+            HeadChange::Reorg(depth) => {
+                info!(head = %head.number.0, hash = %head.hash, depth, "the chain was reorganised");
+            }
+            HeadChange::Rollback(depth) => {
+                info!(head = %head.number.0, hash = %head.hash, depth, "the chain went back");
+            }
+            HeadChange::Restarted => {
+                debug!(head = %head.number.0, "the head is too far ahead to link to what was known");
+            }
+            HeadChange::Lag => {
+                debug!(head = %head.number.0, "the upstream is behind the head it showed");
+                // Another endpoint may not be.
+                if let Some(by) = by {
+                    self.upstream.demote(by);
+                }
+            }
+            HeadChange::First
+            | HeadChange::Same
+            | HeadChange::Extended(_)
+            | HeadChange::Outdated
+            | HeadChange::Unlinked => {}
+        }
+    }
+
+    async fn refresh_safe(self: Arc<Self>, sent: Stamp) -> Result<(), UpstreamError> {
+        let Some(shown) = self.source.fetch(Tag::Safe, sent).await? else {
+            self.view.note_no_block(Tag::Safe, sent);
+            return Err(UpstreamError::Empty);
+        };
+        let link = shown.link();
+        let now = self.view.clock().now();
+        self.view.change(|tracker| tracker.observe_safe(link, sent, now));
+        self.source.store(shown);
+        Ok(())
+    }
+
+    async fn refresh_finalized(self: Arc<Self>, sent: Stamp) -> Result<(), UpstreamError> {
+        let head = self.view.tracker().head().map_or(BlockNumber(0), |head| head.number);
+        let before = self.view.request_finalized((sent, head));
+        let mut sent = sent;
+        let shown = match self.finality.fetch(sent).await {
+            // Another endpoint is the primary now, and its answer is of now.
+            Err(UpstreamError::WrongChain(_)) => {
+                sent = self.view.clock().now();
+                self.finality.fetch(sent).await
+            }
+            shown => shown,
+        };
+        if let Err(UpstreamError::Cancelled) = shown {
+            self.view.restore_finalized_request(before);
+        }
+        let Some(shown) = shown? else {
+            self.view.note_no_block(Tag::Finalized, sent);
+            return Err(UpstreamError::Empty);
+        };
+        let link = shown.link();
+        let now = self.view.clock().now();
+        self.view.change(|tracker| tracker.observe_finalized_tag(link, sent, now));
+        self.source.store(shown);
+        // The meaning of the tag is known by now; the caller waits for the update only for a while.
+        let updating = self.updating.begin(|| {
+            let this = self.clone();
+            async move {
+                match this.finality.advance(link, sent, before).await {
+                    Ok(Finalized::Contrary) => {
+                        let _ = this.refresh(Tag::Latest, this.view.clock().now()).await;
+                        this.finality.note_success();
+                    }
+                    Ok(_) => this.finality.note_success(),
+                    Err(error) => this.finality.defer(&error),
+                }
+            }
+        });
+        if !updating.is_ours {
+            // The update before is still under way, and this one is none.
+            self.view.restore_finalized_request(before);
+        }
+        updating.wait(UPDATE_PATIENCE).await;
+        Ok(())
+    }
+}
+
+/// A task without a waiter runs until this is dropped.
+struct Working(Arc<HeadTracker>);
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        self.0.working.store(false, Relaxed);
+    }
+}

@@ -1,0 +1,265 @@
+//! Looks up queries that name their block.
+
+use std::sync::Arc;
+
+use super::{
+    entries::Entries,
+    plan::{CachedAnswer, LookupPlan},
+    tags::{TagMeaning, Tags},
+};
+use crate::{
+    cache::{Cache, Whole},
+    chain::Lookup,
+    eth::{At, BlockHash, BlockNumber, Part, Query, Tag},
+    proxy::call::{
+        outcome::Source,
+        packet::PacketContext,
+        slice::{NULL, hashes_only, quantity},
+    },
+    verify::{Demand, Kind, Verified},
+};
+
+/// One lookup of a query that names its block by hash, number or tag.
+#[derive(Debug)]
+pub(super) struct BlockLookup<'a> {
+    pub(super) entries: &'a Entries<'a>,
+    pub(super) tags: &'a Tags<'a>,
+    pub(super) packet: &'a PacketContext,
+}
+
+/// The block that a query names, as far as it is known.
+enum Resolved {
+    /// This one. It may be fetched by hash only if it surely still is canonical.
+    Known {
+        hash: BlockHash,
+        surely: bool,
+        at: Option<BlockNumber>,
+    },
+    /// This one, if the view is fresh.
+    Stale {
+        hash: BlockHash,
+        at: BlockNumber,
+    },
+    /// None.
+    Nothing,
+    Ask(BlockNumber),
+    Refresh(Tag),
+    ResolveTag,
+    FetchHead,
+    Forward,
+}
+
+// === impl BlockLookup ===
+
+impl BlockLookup<'_> {
+    pub(super) fn plan(&self, query: Query) -> LookupPlan {
+        match query.part {
+            Part::Block | Part::BlockWithHashes => self.block(query),
+            Part::Transaction => self.transaction_in(query),
+            Part::Receipts => self.block_receipts(query),
+            Part::Receipt => LookupPlan::Forward,
+            Part::TransactionCount => self.count(query.at, |cache, hash| {
+                let count = proved(cache.block(hash)).map(|block| (block.len(), Part::Block));
+                count.or_else(|| Some((proved(cache.thin(hash))?.len(), Part::BlockWithHashes)))
+            }),
+            // The number of uncles is proved only if there are none.
+            Part::UncleCount => self.count(query.at, |cache, hash| {
+                let block = proved(cache.block(hash)).filter(|block| block.header().uncles == 0);
+                block.map(|_| (0, Part::Block))
+            }),
+            Part::Number => self.head_number(),
+        }
+    }
+
+    fn head_number(&self) -> LookupPlan {
+        match self.tags.meaning(Tag::Latest) {
+            TagMeaning::Block(head) => LookupPlan::Hit(CachedAnswer::of_number(head.number)),
+            TagMeaning::Unknown | TagMeaning::Apart | TagMeaning::Unsure => LookupPlan::ResolveTag,
+            TagMeaning::Nothing => self.tags.unless_due(LookupPlan::Forward),
+        }
+    }
+
+    fn block(&self, query: Query) -> LookupPlan {
+        let full = query.part == Part::Block;
+        let derives = self.entries.state.derivations.allow(Part::BlockWithHashes);
+        let content = |hash| match (self.entries.block_of(hash), full) {
+            (Some(block), true) => {
+                let answer = self.entries.block_answer(&block, block.full());
+                Some(answer.of_whole(self.packet, || Some(Whole::full(&block))))
+            }
+            (Some(block), false) if derives => {
+                let answer = self.entries.block_answer(&block, hashes_only(&block));
+                Some(answer.of_whole(self.packet, || Some(Whole::hashes(&block))))
+            }
+            (_, false) => {
+                let thin = self.entries.state.cache.thin(hash)?;
+                let renew = self
+                    .entries
+                    .renews(Kind::Transactions, &thin, thin.header().number)
+                    .then_some(Query::new(Part::BlockWithHashes, hash));
+                let answer = CachedAnswer::cached(Part::BlockWithHashes, thin.bytes(), renew);
+                Some(answer.of_whole(self.packet, || Some(Whole::thin(&thin))))
+            }
+            (None, true) => None,
+        };
+        if !full && !derives {
+            return self.in_block(query, content);
+        }
+        match self.in_block(query.with_part(Part::Block), content) {
+            // A whole block that cannot be kept is fetched for nothing.
+            LookupPlan::Fetch(whole) if !full && self.entries.is_uncacheable(whole) => {
+                LookupPlan::Fetch(whole.with_part(Part::BlockWithHashes))
+            }
+            plan => plan,
+        }
+    }
+
+    fn transaction_in(&self, query: Query) -> LookupPlan {
+        let Some(index) = query.index else { return LookupPlan::Forward };
+        let content = |hash| self.entries.transaction_answer(hash, index, true);
+        if self.entries.demands_proof(Kind::Transactions) {
+            return self.in_block(Query::new(Part::Block, query.at), content);
+        }
+        let plan = self.in_block(query, content);
+        match (&plan, query.number()) {
+            // Fetched alone before, it did not show which block stands there.
+            (LookupPlan::Fetch(alone), Some(number))
+                if alone.number().is_some() && self.entries.view.tracker().has_placed(number) =>
+            {
+                LookupPlan::Confirm(Query::new(Part::Block, number), *alone)
+            }
+            // By number a `null` says that there is nothing at the index; by a hash that only the view
+            // has named, it could as well say that there is no such block.
+            (LookupPlan::Fetch(_), Some(_)) => LookupPlan::Fetch(query),
+            _ => plan,
+        }
+    }
+
+    fn block_receipts(&self, query: Query) -> LookupPlan {
+        let content = |hash| {
+            let receipts = self.entries.receipts_of(hash)?;
+            let renew = self.entries.receipts_renew(&receipts);
+            let answer = CachedAnswer::cached(Part::Receipts, receipts.all(), renew);
+            Some(answer.of_whole(self.packet, || Whole::receipts(&receipts)))
+        };
+        match self.in_block(query, content) {
+            // Nothing but their block proves them.
+            LookupPlan::Fetch(alone)
+                if self.entries.demands_proof(Kind::Receipts) && !self.has_block(alone.at) =>
+            {
+                LookupPlan::Prefetch(alone.with_part(Part::Block), alone)
+            }
+            plan => plan,
+        }
+    }
+
+    /// Returns whether the block with this hash is cached; never for a number, which any block may have.
+    fn has_block(&self, at: At) -> bool {
+        matches!(at, At::Hash(hash) if self.entries.block_of(hash).is_some())
+    }
+
+    /// A number out of a block that is proved. To fetch that costs no more calls than to ask for the number.
+    fn count(&self, block: At, count: impl Fn(&Cache, BlockHash) -> Option<(usize, Part)>) -> LookupPlan {
+        let content = |hash| {
+            let (count, part) = count(&self.entries.state.cache, hash)?;
+            Some(CachedAnswer::cached(part, quantity(count), None))
+        };
+        let plan = self.in_block(Query::new(Part::Block, block), content);
+        if let LookupPlan::Hit(CachedAnswer { source: Source::View, .. }) = plan {
+            // Above the head nodes differ: some say `null`, some that there is no such block.
+            return LookupPlan::Forward;
+        }
+        let LookupPlan::Fetch(fetch) = plan else { return plan };
+        match plan {
+            LookupPlan::Fetch(_) if self.entries.demands(Kind::Transactions) == Demand::Structural => {
+                LookupPlan::Forward
+            }
+            LookupPlan::Fetch(_) if self.entries.demands_proof(Kind::Transactions) => {
+                LookupPlan::Fetch(fetch)
+            }
+            LookupPlan::Fetch(_) if self.entries.is_uncacheable(fetch) => LookupPlan::Forward,
+            plan => plan,
+        }
+    }
+
+    /// What stands in the block that `fetch` names, or how to get it: by `fetch`, of the block as far as it is known.
+    fn in_block(&self, fetch: Query, content: impl Fn(BlockHash) -> Option<CachedAnswer>) -> LookupPlan {
+        match self.resolve(fetch.at) {
+            Resolved::Known { hash, at: Some(number), .. } if self.entries.disowns(hash, number) => {
+                LookupPlan::Fetch(fetch.pinned(number))
+            }
+            Resolved::Known { hash, surely, at } => match (content(hash), at) {
+                (Some(answer), _) => answer.plan(),
+                (None, Some(number)) if !surely => LookupPlan::Fetch(fetch.pinned(number)),
+                (None, _) => LookupPlan::Fetch(fetch.pinned(hash)),
+            },
+            // Something must be asked in either case: what the view is, or what stands there.
+            Resolved::Stale { hash, at } if self.entries.disowns(hash, at) => {
+                LookupPlan::Fetch(fetch.pinned(at))
+            }
+            Resolved::Stale { hash, at } => match content(hash) {
+                Some(_) => LookupPlan::Refresh(Tag::Latest),
+                None => LookupPlan::Fetch(fetch.pinned(at)),
+            },
+            Resolved::Nothing => LookupPlan::Hit(CachedAnswer::of_view(NULL)),
+            Resolved::Ask(number) => {
+                // What was said to stand there may be cached: then a header tells whether it does.
+                let hint = self.entries.view.tracker().hint_at(number);
+                let is_told = |hash| {
+                    !self.entries.demands_proof(Kind::Transactions) || self.entries.block_of(hash).is_some()
+                };
+                match hint.filter(|&hash| is_told(hash)).and_then(content) {
+                    Some(_) => {
+                        LookupPlan::Confirm(Query::new(Part::BlockWithHashes, number), fetch.pinned(number))
+                    }
+                    None => LookupPlan::Fetch(fetch.pinned(number)),
+                }
+            }
+            Resolved::Refresh(tag) => LookupPlan::Refresh(tag),
+            Resolved::ResolveTag => LookupPlan::ResolveTag,
+            Resolved::FetchHead => LookupPlan::FetchHead,
+            Resolved::Forward => LookupPlan::Forward,
+        }
+    }
+
+    fn resolve(&self, block: At) -> Resolved {
+        match block {
+            At::Hash(hash) => Resolved::Known { hash, surely: true, at: None },
+            At::Tx(_) => Resolved::Forward,
+            At::Tag(tag) => self.tagged(tag),
+            At::Number(number) => {
+                let tracker = self.entries.view.tracker();
+                let at = Some(number);
+                match tracker.lookup(number, self.tags.arrival) {
+                    Lookup::Final(hash) | Lookup::Tracked { hash, fresh: true } => {
+                        Resolved::Known { hash, surely: true, at }
+                    }
+                    Lookup::Tracked { hash, fresh: false } => Resolved::Stale { hash, at: number },
+                    Lookup::Asked(hash) => Resolved::Known { hash, surely: false, at },
+                    Lookup::Above { fresh: true } => Resolved::Nothing,
+                    Lookup::Above { fresh: false } => Resolved::Refresh(Tag::Latest),
+                    Lookup::Unknown if tracker.is_suspended() && tracker.may_refresh(self.tags.arrival) => {
+                        Resolved::Refresh(Tag::Latest)
+                    }
+                    Lookup::Unknown if tracker.is_suspended() => Resolved::Forward,
+                    Lookup::Unknown if tracker.head().is_none() => Resolved::FetchHead,
+                    Lookup::Unknown => Resolved::Ask(number),
+                }
+            }
+        }
+    }
+
+    fn tagged(&self, tag: Tag) -> Resolved {
+        match self.tags.meaning(tag) {
+            TagMeaning::Block(link) => Resolved::Known { hash: link.hash, surely: true, at: None },
+            TagMeaning::Unknown | TagMeaning::Apart | TagMeaning::Unsure => Resolved::ResolveTag,
+            TagMeaning::Nothing if self.tags.is_refresh_due() => Resolved::Refresh(Tag::Latest),
+            TagMeaning::Nothing => Resolved::Forward,
+        }
+    }
+}
+
+/// Returns content only if it is proved: nothing else counts.
+fn proved<T>(content: Option<Arc<Verified<T>>>) -> Option<Arc<Verified<T>>> {
+    content.filter(|content| content.is_proved())
+}

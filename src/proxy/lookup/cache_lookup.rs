@@ -1,0 +1,94 @@
+//! Looks into the cache: one synchronous step, which answers a hit or plans a miss.
+
+use std::sync::Arc;
+
+use super::{
+    by_block::BlockLookup,
+    by_transaction::TransactionLookup,
+    compress::Compressor,
+    entries::Entries,
+    plan::{CachedAnswer, LookupPlan},
+    prefetch::PrefetchCounter,
+    state::CacheState,
+    tags::{TagMeaning, Tags},
+};
+use crate::{
+    eth::{Query, Tag},
+    jsonrpc::Answer,
+    proxy::{
+        call::{
+            outcome::{Answered, Outcome},
+            packet::PacketContext,
+        },
+        head::SharedView,
+        metrics::Metrics,
+    },
+    verify::Verifier,
+};
+
+/// Looks up queries in the cache.
+#[derive(Debug)]
+pub(crate) struct CacheLookup {
+    state: Arc<CacheState>,
+    view: Arc<SharedView>,
+    verifier: Verifier,
+    prefetch: PrefetchCounter,
+    compressor: Compressor,
+}
+
+// === impl CacheLookup ===
+
+impl CacheLookup {
+    pub(crate) fn new(
+        state: Arc<CacheState>,
+        view: Arc<SharedView>,
+        verifier: Verifier,
+        metrics: Metrics,
+    ) -> Self {
+        let compressor = Compressor::new(state.cache.clone(), metrics);
+        Self { state, view, verifier, prefetch: PrefetchCounter::new(), compressor }
+    }
+
+    /// Returns the counter of single fetches.
+    pub(crate) fn prefetch(&self) -> &PrefetchCounter {
+        &self.prefetch
+    }
+
+    /// Answers a query from the cache, or plans the miss.
+    pub(crate) fn plan(&self, query: Query, packet: &PacketContext) -> LookupPlan {
+        let (entries, tags) = (self.entries(), Tags::new(&self.view, packet));
+        let (entries, tags) = (&entries, &tags);
+        let plan = match query.transaction() {
+            Some(hash) => {
+                TransactionLookup { entries, tags, packet, prefetch: &self.prefetch }.plan(query, hash)
+            }
+            None => BlockLookup { entries, tags, packet }.plan(query),
+        };
+        match (plan, query.tag(), tags.pinned.get()) {
+            // Another call found meanwhile that this block left the chain.
+            (LookupPlan::Hit(_), Some(tag), Some(link)) if !packet.commit(tag, link) => {
+                LookupPlan::ResolveTag
+            }
+            (plan, ..) => plan,
+        }
+    }
+
+    fn entries(&self) -> Entries<'_> {
+        Entries::new(&self.state, &self.view, &self.verifier)
+    }
+
+    /// Returns the block that a tag means to all calls of a packet.
+    pub(crate) fn meaning(&self, tag: Tag, packet: &PacketContext) -> TagMeaning {
+        Tags::new(&self.view, packet).meaning(tag)
+    }
+
+    /// Returns a cached answer as the answer to a call, with its deflated form if there is one.
+    pub(crate) fn hit(
+        &self,
+        query: Query,
+        CachedAnswer { bytes, source, whole, .. }: CachedAnswer,
+    ) -> Answered {
+        let deflated = whole.and_then(|whole| self.compressor.deflated(whole, &bytes));
+        Answered { deflated, ..Answered::new(Answer::Result(bytes), Outcome::of_hit(query, source)) }
+    }
+}

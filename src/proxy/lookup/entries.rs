@@ -1,0 +1,140 @@
+//! Reads cached entries as answers.
+
+use std::{cell::RefCell, sync::Arc};
+
+use bytes::Bytes;
+
+use super::{plan::CachedAnswer, state::CacheState};
+use crate::{
+    eth::{Block, BlockHash, BlockNumber, Home, Part, Query, Receipts, TxHash, TxPosition},
+    proxy::{call::slice::NULL, head::SharedView},
+    verify::{Demand, Kind, Verified, Verifier},
+};
+
+/// The cached entries, for one lookup.
+#[derive(Debug)]
+pub(super) struct Entries<'a> {
+    pub(super) state: &'a CacheState,
+    pub(super) view: &'a SharedView,
+    /// The demanded level of verification, by [`Kind`].
+    demands: [Demand; 3],
+    /// The entries found last: one lookup reads the same one more than once.
+    block: RefCell<Option<Arc<Verified<Block>>>>,
+    receipts: RefCell<Option<Arc<Verified<Receipts>>>>,
+}
+
+// === impl Entries ===
+
+impl<'a> Entries<'a> {
+    pub(super) fn new(state: &'a CacheState, view: &'a SharedView, verifier: &Verifier) -> Self {
+        let demands = Kind::ALL.map(|kind| verifier.demands(kind));
+        Self { state, view, demands, block: RefCell::default(), receipts: RefCell::default() }
+    }
+
+    pub(super) fn block_answer(&self, block: &Verified<Block>, bytes: Bytes) -> CachedAnswer {
+        let header = block.header();
+        let renew = self
+            .renews(Kind::Transactions, block, header.number)
+            .then_some(Query::new(Part::Block, header.hash));
+        CachedAnswer::cached(Part::Block, bytes, renew)
+    }
+
+    /// A transaction out of its block, or one that came alone. That there is none at a position is said
+    /// only by a block that is proved.
+    pub(super) fn transaction_answer(
+        &self,
+        hash: BlockHash,
+        index: TxPosition,
+        or_null: bool,
+    ) -> Option<CachedAnswer> {
+        if self.state.derivations.allow(Part::Transaction)
+            && let Some(block) = self.block_of(hash)
+        {
+            return match block.transaction(index) {
+                Some(bytes) => Some(self.block_answer(&block, bytes)),
+                None if or_null && block.is_proved() => Some(CachedAnswer::cached(Part::Block, NULL, None)),
+                None => None,
+            };
+        }
+        // Whoever asks for what is at a position is not told what only says so of itself.
+        let lone = self.state.cache.lone_transaction(hash, index)?;
+        if or_null && !lone.is_asked_of_block() {
+            return None;
+        }
+        let number = lone.place()?.number;
+        let renew =
+            self.renews(Kind::Transactions, &lone, number).then_some(Query::transaction_in(hash, index));
+        Some(CachedAnswer::cached(Part::Transaction, lone.bytes(), renew))
+    }
+
+    pub(super) fn receipt_answer(
+        &self,
+        transaction: TxHash,
+        hash: BlockHash,
+        index: TxPosition,
+    ) -> Option<CachedAnswer> {
+        if self.state.derivations.allow(Part::Receipt)
+            && let Some(receipts) = self.receipts_of(hash)
+        {
+            let renew = self.receipts_renew(&receipts);
+            return Some(CachedAnswer::cached(Part::Receipts, receipts.receipt(index)?, renew));
+        }
+        let lone = self.state.cache.lone_receipt(hash, index)?;
+        let renew = self
+            .renews(Kind::Receipts, &lone, lone.place().number)
+            .then_some(Query::new(Part::Receipt, transaction));
+        Some(CachedAnswer::cached(Part::Receipt, lone.bytes(), renew))
+    }
+
+    pub(super) fn receipts_renew(&self, receipts: &Verified<Receipts>) -> Option<Query> {
+        let Home { block, number } = receipts.named_home()?;
+        self.renews(Kind::Receipts, receipts, number).then_some(Query::new(Part::Receipts, block))
+    }
+
+    /// Where nothing is proved, what was said of a block before it was final is asked for once more when
+    /// it is: nodes err most about what is new.
+    pub(super) fn renews<T>(&self, kind: Kind, content: &Verified<T>, number: BlockNumber) -> bool {
+        self.demands(kind) == Demand::Structural && !content.lasts() && self.view.tracker().is_final(number)
+    }
+
+    pub(super) fn demands(&self, kind: Kind) -> Demand {
+        self.demands[kind as usize]
+    }
+
+    pub(super) fn demands_proof(&self, kind: Kind) -> bool {
+        self.demands(kind) == Demand::Full
+    }
+
+    pub(super) fn is_uncacheable(&self, fetch: Query) -> bool {
+        !self.demands_proof(Kind::Transactions) && self.state.uncacheable.contains(fetch)
+    }
+
+    /// Has this block, which is said to stand at a number, another? Then nobody says so from here on.
+    pub(super) fn disowns(&self, hash: BlockHash, number: BlockNumber) -> bool {
+        let held = self.block_of(hash).map(|block| block.header().number);
+        let held = held.or_else(|| Some(self.state.cache.thin(hash)?.header().number));
+        let disowned = held.is_some_and(|held| held != number);
+        if disowned {
+            self.view.change(|tracker| tracker.remove(number, hash));
+        }
+        disowned
+    }
+
+    /// The block with this hash.
+    pub(super) fn block_of(&self, hash: BlockHash) -> Option<Arc<Verified<Block>>> {
+        let mut last = self.block.borrow_mut();
+        if last.as_ref().is_none_or(|last| last.hash() != hash) {
+            *last = self.state.cache.block(hash);
+        }
+        last.clone()
+    }
+
+    /// The receipts of the block with this hash.
+    pub(super) fn receipts_of(&self, hash: BlockHash) -> Option<Arc<Verified<Receipts>>> {
+        let mut last = self.receipts.borrow_mut();
+        if last.as_ref().is_none_or(|last| last.block() != Some(hash)) {
+            *last = self.state.cache.receipts(hash);
+        }
+        last.clone()
+    }
+}

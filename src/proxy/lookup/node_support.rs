@@ -1,0 +1,35 @@
+//! Methods that the node does not support.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use tracing::warn;
+
+/// The code of a node's error for a method that it does not have.
+const METHOD_NOT_FOUND: i64 = -32601;
+
+/// Which optional methods the node supports.
+#[derive(Debug, Default)]
+pub(crate) struct NodeSupport {
+    lacks_block_receipts: AtomicBool,
+}
+
+// === impl NodeSupport ===
+
+impl NodeSupport {
+    /// Returns whether the node has `eth_getBlockReceipts`, as far as is known.
+    pub(crate) fn has_block_receipts(&self) -> bool {
+        !self.lacks_block_receipts.load(Relaxed)
+    }
+
+    /// Reads an error to `eth_getBlockReceipts`.
+    pub(crate) fn note_receipts_error(&self, error: &[u8]) {
+        #[derive(serde::Deserialize)]
+        struct Coded {
+            code: i64,
+        }
+        let lacks = serde_json::from_slice::<Coded>(error).is_ok_and(|error| error.code == METHOD_NOT_FOUND);
+        if lacks && !self.lacks_block_receipts.swap(true, Relaxed) {
+            warn!("the upstream has no eth_getBlockReceipts: receipts are fetched one by one");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Resolves tags: all calls of a packet mean the same block by a tag.
+
+use std::cell::Cell;
+
+use super::plan::LookupPlan;
+use crate::{
+    chain::{Ancestry, Link, Stamp},
+    eth::Tag,
+    proxy::{call::packet::PacketContext, head::SharedView},
+};
+
+/// The meaning of a tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TagMeaning {
+    /// This block.
+    Block(Link),
+    /// Not known yet: the tag must be refreshed.
+    Unknown,
+    /// A block that is not on one branch with the meanings of other tags.
+    Apart,
+    /// A block that may be on one branch with them: another refresh of the head tells.
+    Unsure,
+    /// No known block: the node decides.
+    Nothing,
+}
+
+/// The tags of a packet, for one lookup.
+#[derive(Debug)]
+pub(super) struct Tags<'a> {
+    view: &'a SharedView,
+    packet: &'a PacketContext,
+    pub(super) arrival: Stamp,
+    /// The block that the call's tag means.
+    pub(super) pinned: Cell<Option<Link>>,
+}
+
+// === impl Tags ===
+
+impl<'a> Tags<'a> {
+    pub(super) fn new(view: &'a SharedView, packet: &'a PacketContext) -> Self {
+        Self { view, packet, arrival: packet.arrival(view.clock()), pinned: Cell::new(None) }
+    }
+
+    /// Returns whether canonicity is suspended, and the finalized block should be asked for again before this call.
+    pub(super) fn is_refresh_due(&self) -> bool {
+        let tracker = self.view.tracker();
+        // A refresh that was sent after this call arrived tells all that there is to tell.
+        tracker.is_suspended() && tracker.may_refresh(self.arrival)
+    }
+
+    /// Asks for the finalized block first, if it is time for that.
+    pub(super) fn unless_due(&self, plan: LookupPlan) -> LookupPlan {
+        if self.is_refresh_due() { LookupPlan::Refresh(Tag::Latest) } else { plan }
+    }
+
+    /// The block that a tag means to all calls of a self.packet.
+    pub(super) fn meaning(&self, tag: Tag) -> TagMeaning {
+        let pinned = self.packet.tag(tag);
+        let link = pinned.or_else(|| {
+            let tracker = self.view.tracker();
+            match tag {
+                _ if tracker.is_suspended() => None,
+                Tag::Latest => tracker.head().filter(|_| tracker.is_fresh(self.arrival)),
+                Tag::Safe => tracker.safe(self.arrival),
+                Tag::Finalized => tracker.finalized_tag(self.arrival),
+                Tag::Earliest | Tag::Pending => None,
+            }
+        });
+        let is_suspended = self.view.tracker().is_suspended();
+        let unpinned = link.filter(|_| pinned.is_none());
+        let fits = unpinned.map_or(Ancestry::Ancestor, |link| self.fits(tag, link));
+        let meaning = match (link, tag) {
+            (Some(_), _) if fits == Ancestry::Apart => TagMeaning::Apart,
+            (Some(_), _) if fits == Ancestry::Unsure => TagMeaning::Unsure,
+            (Some(link), _) => TagMeaning::Block(self.packet.pin(tag, link)),
+            (None, Tag::Earliest | Tag::Pending) => TagMeaning::Nothing,
+            (None, tag) if is_suspended || self.view.has_no_block(tag, self.arrival) => TagMeaning::Nothing,
+            (None, _) => TagMeaning::Unknown,
+        };
+        if let TagMeaning::Block(link) = meaning {
+            self.pinned.set(Some(link));
+        }
+        meaning
+    }
+
+    /// Returns whether this block, as the meaning of a tag, is on one branch with what the other tags of a packet mean.
+    fn fits(&self, tag: Tag, link: Link) -> Ancestry {
+        let tracker = self.view.tracker();
+        match (tag, self.packet.tag(Tag::Latest)) {
+            (Tag::Latest, _) => {
+                let lower = [Tag::Safe, Tag::Finalized].into_iter().filter_map(|tag| self.packet.tag(tag));
+                lower.map(|lower| tracker.ancestry(lower, link)).min().unwrap_or(Ancestry::Ancestor)
+            }
+            (Tag::Safe | Tag::Finalized, Some(latest)) => tracker.ancestry(link, latest),
+            (Tag::Safe | Tag::Finalized, None) if tracker.excludes(link.number, link.hash) => Ancestry::Apart,
+            _ => Ancestry::Ancestor,
+        }
+    }
+}

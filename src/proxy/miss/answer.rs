@@ -1,0 +1,401 @@
+//! Answers a call that the cache missed.
+
+use std::{mem, pin::pin, sync::Arc, task::Poll, time::Duration};
+
+use futures_util::poll;
+use tokio::time;
+
+use super::{
+    existing::Existing,
+    fetch_answer::{AnswerFetcher, Came, denies},
+    fetcher::{Fetched, Fetcher},
+    forward::Forwarder,
+    load::{Loader, Upstreams},
+    prefetch::Prefetcher,
+    prove::Prover,
+};
+use crate::{
+    cache::Location,
+    chain::{Link, Stamp},
+    eth::{Part, Query, Tag},
+    proxy::{
+        call::{
+            client_limit::ClientConcurrency,
+            outcome::{Answered, Outcome},
+            query_call::QueryCall,
+        },
+        error::CallError,
+        head::{HeadTracker, SharedView},
+        lookup::{CacheLookup, CacheState, CachedAnswer, LookupPlan, TagMeaning},
+        metrics::Metrics,
+    },
+    upstream::UpstreamError,
+    verify::Content,
+};
+
+/// Canonicity is asked again after each wait; past this it has changed too often, and the node is asked.
+const MOST_LOOKS: u32 = 3;
+
+/// A call that was planned again and again is forwarded; twice, if the first answer is of a block that left the chain.
+const MOST_FORWARDS: usize = 2;
+
+/// So long an upstream that was never heard of may say nothing, before what tiers say is told unchecked.
+const SILENCE: Duration = Duration::from_secs(2);
+
+/// Answers calls for content.
+#[derive(Debug)]
+pub(crate) struct Answerer {
+    pub(crate) head: Arc<HeadTracker>,
+    pub(crate) view: Arc<SharedView>,
+    pub(crate) state: Arc<CacheState>,
+    pub(crate) lookup: Arc<CacheLookup>,
+    pub(crate) existing: Existing,
+    pub(crate) loader: Arc<Loader>,
+    pub(crate) fetcher: Arc<Fetcher>,
+    pub(crate) prover: Prover,
+    pub(crate) prefetcher: Prefetcher,
+    pub(crate) forwarder: Forwarder,
+    pub(crate) answers: AnswerFetcher,
+    pub(crate) concurrency: ClientConcurrency,
+    pub(crate) metrics: Metrics,
+}
+
+// === impl Answerer ===
+
+impl Answerer {
+    /// Follows the plan of a lookup, and looks up again after each wait, until there is an answer. Rare paths are boxed: that
+    /// keeps the future small.
+    pub(super) async fn answer(
+        self: Arc<Self>,
+        asked: QueryCall,
+        plan: Option<LookupPlan>,
+    ) -> Result<Answered, CallError> {
+        if self.view.has_chain() {
+            let answered = self.answer_with_upstream(&asked, plan).await;
+            return self.or_load(&asked, answered).await;
+        }
+        Box::pin(self.answer_at_start(asked)).await
+    }
+
+    /// Answers before any upstream has shown its chain.
+    async fn answer_at_start(self: Arc<Self>, asked: QueryCall) -> Result<Answered, CallError> {
+        if asked.query.names_hash()
+            && let Some(answered) = self.load(&asked, Upstreams::Silent).await
+        {
+            // Content with this hash is the same on every chain.
+            return Ok(answered);
+        }
+        let mut answering = pin!(self.answer_with_upstream(&asked, None));
+        // An upstream that hangs at the start is not waited for to its end.
+        let loaded = async {
+            time::sleep(SILENCE).await;
+            self.load(&asked, Upstreams::Silent).await
+        };
+        let answered = tokio::select! {
+            answered = &mut answering => answered,
+            Some(answered) = loaded => return Ok(answered),
+        };
+        self.or_load(&asked, answered).await
+    }
+
+    /// Loads the answer from a tier if no upstream can be asked.
+    async fn or_load(
+        &self,
+        asked: &QueryCall,
+        answered: Result<Answered, CallError>,
+    ) -> Result<Answered, CallError> {
+        match answered {
+            Err(error) if error.is_outage() => {
+                Box::pin(self.load(asked, Upstreams::Silent)).await.ok_or(error)
+            }
+            answered => answered,
+        }
+    }
+
+    /// Loads the answer from a tier, if one has it.
+    async fn load(&self, asked: &QueryCall, upstreams: Upstreams) -> Option<Answered> {
+        let arrival = asked.request.packet().arrival(self.view.clock());
+        let tier = self.loader.load(asked.query, arrival, upstreams).await?;
+        match self.lookup.plan(asked.query, asked.request.packet()) {
+            LookupPlan::Hit(answer) => {
+                let answered = self.lookup.hit(asked.query, answer);
+                let outcome = tier.map_or(answered.outcome, Outcome::Restored);
+                Some(Answered { outcome, ..answered })
+            }
+            _ => None,
+        }
+    }
+
+    async fn answer_with_upstream(
+        &self,
+        asked: &QueryCall,
+        plan: Option<LookupPlan>,
+    ) -> Result<Answered, CallError> {
+        let mut confirming = pin!(self.forwarder.confirm_chain());
+        let plan = match poll!(&mut confirming) {
+            Poll::Ready(confirmed) => confirmed.map(|()| plan)?,
+            // After a wait the cache is asked again.
+            Poll::Pending => confirming.await.map(|()| None)?,
+        };
+        let view = &self.view;
+        let arrival = asked.request.packet().arrival(view.clock());
+        if !asked.query.names_hash() && view.tracker().head().is_none() {
+            // A client that reads only transactions needs no head, but entries stored for it serve the next only with one.
+            self.head.establish_in_background(arrival);
+        }
+        match asked.query.tag() {
+            Some(tag) => self.answer_tag(asked, tag, arrival).await,
+            None => self.answer_content(asked, arrival, plan).await,
+        }
+    }
+
+    /// Answers a call that names its block by a tag. All calls of a packet are answered for the same block.
+    async fn answer_tag(&self, asked: &QueryCall, tag: Tag, arrival: Stamp) -> Result<Answered, CallError> {
+        let packet = asked.request.packet();
+        let client = packet.caller().client;
+        loop {
+            // A head that is tracked is known to stay; the others may be below all that is tracked.
+            let since = if tag == Tag::Latest { arrival } else { self.view.clock().now() };
+            let Some(link) = self.find_meaning(asked, tag, arrival).await? else {
+                // The wait may have shown a stranger.
+                self.forwarder.confirm_chain().await?;
+                let forwarding = Box::pin(self.forwarder.forward_as_asked(asked, arrival));
+                let answered = self.concurrency.within(client, forwarding).await?.answered;
+                let is_block = answered.answer.is_content();
+                // Nothing tells whether it is the block that the other calls are answered from.
+                if is_block && packet.shares(tag) && !self.view.tracker().is_suspended() {
+                    return Err(CallError::Left { tag });
+                }
+                return Ok(answered);
+            };
+            let answered = match asked.query.part {
+                Part::Number => self.lookup.hit(asked.query, CachedAnswer::of_number(link.number)),
+                _ => {
+                    let asked = asked.of_block(link.hash);
+                    match self.lookup.plan(asked.query, packet) {
+                        LookupPlan::Hit(answer) => self.lookup.hit(asked.query, answer),
+                        _ => {
+                            let answering = Box::pin(self.answer_content(&asked, arrival, None));
+                            self.concurrency.within(client, answering).await?
+                        }
+                    }
+                }
+            };
+            let is_denied = self.is_denied(asked, link, &answered).await;
+            if (is_denied || self.is_left(tag, link, since)) && packet.unpin(tag, link) {
+                let now = self.view.clock().now();
+                self.head.refresh(tag, now).await.map_err(CallError::Upstream)?;
+                continue;
+            }
+            if is_denied || (self.is_left(tag, link, since) && !packet.is_answered(tag)) {
+                return Err(CallError::Left { tag });
+            }
+            // Once a call was answered from a block, so are the others, though it has left the chain since. If another call
+            // found first that it left, this one starts over with the block that the tag means now.
+            if packet.commit(tag, link) {
+                return Ok(answered);
+            }
+        }
+    }
+
+    /// The block that a tag means; `None` if the node decides.
+    async fn find_meaning(
+        &self,
+        asked: &QueryCall,
+        tag: Tag,
+        arrival: Stamp,
+    ) -> Result<Option<Link>, CallError> {
+        let (packet, view) = (asked.request.packet(), &self.view);
+        for _ in 0..MOST_LOOKS {
+            let refreshed = match self.lookup.meaning(tag, packet) {
+                TagMeaning::Block(link) => return Ok(Some(link)),
+                TagMeaning::Nothing
+                    if view.tracker().is_suspended() && view.tracker().may_refresh(arrival) =>
+                {
+                    self.head.refresh(Tag::Latest, view.clock().now()).await
+                }
+                TagMeaning::Nothing => return Ok(None),
+                TagMeaning::Unknown => self.head.refresh(tag, arrival).await,
+                TagMeaning::Unsure => self.head.refresh(Tag::Latest, view.clock().now()).await,
+                TagMeaning::Apart => match packet.realign(tag) {
+                    Some(tags) => self.refresh_all(&tags).await,
+                    None => return Err(CallError::Left { tag }),
+                },
+            };
+            match refreshed {
+                Ok(()) => {}
+                // While canonicity is suspended, the node is asked as the client asked.
+                Err(_) if view.tracker().is_suspended() => return Ok(None),
+                // What a head means was asked already, and not answered: asked once more past the view,
+                // the answer could show a head that the view then knows nothing of.
+                Err(error) if error.is_failure() && !self.passes(&error) => {
+                    return Err(CallError::Upstream(error));
+                }
+                // The node can still be asked, and will say what it has to say.
+                Err(_) => return Ok(None),
+            }
+        }
+        match self.lookup.meaning(tag, packet) {
+            TagMeaning::Block(link) => Ok(Some(link)),
+            TagMeaning::Apart | TagMeaning::Unsure => Err(CallError::Left { tag }),
+            TagMeaning::Unknown | TagMeaning::Nothing => Ok(None),
+        }
+    }
+
+    /// Asks again what these tags mean, and last what the head is: whether or not a call was answered from it, the next packet
+    /// must not find the same two branches.
+    async fn refresh_all(&self, tags: &[Tag]) -> Result<(), UpstreamError> {
+        let view = &self.view;
+        for tag in tags.iter().filter(|tag| **tag != Tag::Latest) {
+            self.head.refresh(*tag, view.clock().now()).await?;
+        }
+        self.head.refresh(Tag::Latest, view.clock().now()).await
+    }
+
+    /// Returns whether an answer says that there is no such block. Past the end of a block there is nothing, either.
+    async fn is_denied(&self, asked: &QueryCall, link: Link, answered: &Answered) -> bool {
+        if !denies(&answered.answer) {
+            return false;
+        }
+        let Some(index) = asked.query.index else { return true };
+        let count = match self.existing.transactions_in(link.hash) {
+            Some(count) => count,
+            None => {
+                let now = self.view.clock().now();
+                let fetched = self.fetcher.fetch(Query::new(Part::BlockWithHashes, link.hash), now).await;
+                match fetched.map(|shared| shared.value) {
+                    Ok(Fetched::Content(Content::BlockWithHashes(thin))) => thin.len() as u64,
+                    // It is there, in whatever form; what it has at that position is the node's to say.
+                    Ok(Fetched::Other(answer)) if !denies(&answer) => return false,
+                    Ok(_) | Err(_) => return true,
+                }
+            }
+        };
+        index.0 < count
+    }
+
+    /// Returns whether the block that a tag means may have left the chain since then.
+    fn is_left(&self, tag: Tag, link: Link, since: Stamp) -> bool {
+        let tracker = self.view.tracker();
+        let is_above = || tracker.head().is_some_and(|head| head.number < link.number) && !tracker.lags();
+        tracker.may_have_left(link.number, link.hash, since) || (tag == Tag::Latest && is_above())
+    }
+
+    /// Answers a call that names a hash, a number or a transaction.
+    async fn answer_content(
+        &self,
+        asked: &QueryCall,
+        arrival: Stamp,
+        mut plan: Option<LookupPlan>,
+    ) -> Result<Answered, CallError> {
+        let view = &self.view;
+        let (mut denied, mut restored, mut confirmed) = (None, false, false);
+        for _ in 0..MOST_LOOKS {
+            let look_up = || self.lookup.plan(asked.query, asked.request.packet());
+            let plan = plan.take().unwrap_or_else(look_up);
+            if let LookupPlan::Fetch(_) | LookupPlan::Prefetch(..) | LookupPlan::Confirm(..) = plan
+                && !mem::replace(&mut restored, true)
+                && let Some(answered) = Box::pin(self.load(asked, Upstreams::Answer)).await
+            {
+                return Ok(answered);
+            }
+            let waited = match plan {
+                LookupPlan::Hit(answer) => return Ok(self.lookup.hit(asked.query, answer)),
+                LookupPlan::Forward | LookupPlan::ResolveTag => break,
+                LookupPlan::Refresh(tag) => self.head.refresh(tag, arrival).await,
+                LookupPlan::FetchHead => self.head.establish(arrival).await,
+                LookupPlan::Fetch(fetch) if denied == Some(fetch) => {
+                    // The view names it still, and the upstream has it not: may it say so itself.
+                    self.metrics.contrary();
+                    break;
+                }
+                LookupPlan::Fetch(fetch) => match self.answers.fetch(asked, fetch, arrival).await? {
+                    Came::Answer(answered) => return Ok(answered),
+                    Came::Changed => Ok(()),
+                    // The view named a block that the upstream does not have: what is the view?
+                    Came::Denied => {
+                        denied = Some(fetch);
+                        self.head.refresh(Tag::Latest, view.clock().now()).await
+                    }
+                },
+                LookupPlan::Confirm(block, alone) => {
+                    let is_first = !mem::replace(&mut confirmed, true);
+                    if is_first && Box::pin(self.confirm_place(asked, block, arrival)).await {
+                        continue;
+                    }
+                    match self.answers.fetch(asked, alone, arrival).await? {
+                        Came::Answer(answered) => return Ok(answered),
+                        Came::Changed => Ok(()),
+                        Came::Denied => break,
+                    }
+                }
+                LookupPlan::Renew(fetch, piece) => {
+                    if !Box::pin(self.fetcher.renew(fetch, arrival)).await
+                        && let LookupPlan::Renew(..) | LookupPlan::Hit(_) =
+                            self.lookup.plan(asked.query, asked.request.packet())
+                    {
+                        // What there is is still good, and still canonical.
+                        return Ok(self.lookup.hit(asked.query, piece));
+                    }
+                    Ok(())
+                }
+                LookupPlan::Prefetch(whole, alone) => {
+                    if Box::pin(self.prefetcher.fetch_whole(whole, arrival)).await {
+                        continue;
+                    }
+                    match self.answers.fetch(asked, alone, arrival).await? {
+                        Came::Answer(answered) => return Ok(answered),
+                        Came::Changed => Ok(()),
+                        Came::Denied => break,
+                    }
+                }
+            };
+            if waited.is_err() {
+                // Without a view the node can still be asked, and will say what it has to say.
+                break;
+            }
+        }
+        // The wait may have shown a stranger.
+        self.forwarder.confirm_chain().await?;
+        for _ in 0..MOST_FORWARDS {
+            let forwarded = Box::pin(self.forwarder.forward_as_asked(asked, arrival)).await?;
+            if !self.forwarder.is_excluded(asked, &forwarded).await {
+                return Ok(forwarded.answered);
+            }
+        }
+        Err(CallError::Changed)
+    }
+
+    /// Fetches the block at a number where something that was fetched alone is said to be. Returns whether it came; if it
+    /// shows that the other is not there, that is dropped.
+    async fn confirm_place(&self, asked: &QueryCall, block: Query, arrival: Stamp) -> bool {
+        let fetched = self.fetcher.fetch(block, arrival).await;
+        let (number, hash, thin) = match fetched.map(|shared| shared.value) {
+            Ok(Fetched::Content(Content::Block(block))) => (block.header().number, block.hash(), None),
+            Ok(Fetched::Content(Content::BlockWithHashes(thin))) => {
+                (thin.header().number, thin.hash(), Some(thin))
+            }
+            _ => return false,
+        };
+        let Some(transaction) = asked.query.transaction() else { return true };
+        let cache = &self.state.cache;
+        let block = cache.block(hash);
+        let is_at = |index| match (&block, &thin) {
+            (Some(block), _) => block.transaction_hash(index) == Some(transaction),
+            (None, Some(thin)) => thin.lists(transaction),
+            (None, None) => true,
+        };
+        for Location { home, index } in cache.locations(transaction) {
+            let stands = home.block == hash && is_at(index);
+            if home.number == number && !stands {
+                cache.remove_single(home.block, index);
+            }
+        }
+        true
+    }
+
+    /// Is this an answer that cannot be right, and is handed on all the same?
+    fn passes(&self, error: &UpstreamError) -> bool {
+        matches!(error, UpstreamError::Rejected(_)) && !self.prover.rejects()
+    }
+}

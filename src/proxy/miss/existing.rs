@@ -1,0 +1,86 @@
+//! Data that is known to exist: `null` is no answer to a query for it.
+
+use std::sync::Arc;
+
+use crate::{
+    cache::Location,
+    chain::{Link, Stamp},
+    eth::{At, BlockHash, BlockNumber, Home, Query, TxHash},
+    proxy::{call::query_call::QueryCall, head::SharedView, lookup::CacheState},
+};
+
+/// Newest blocks that are searched for a transaction that the upstream does not have: those that a client saw a moment ago.
+const NEWEST: usize = 16;
+
+/// Blocks and transactions that are known to exist. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Existing {
+    state: Arc<CacheState>,
+    view: Arc<SharedView>,
+}
+
+// === impl Existing ===
+
+impl Existing {
+    pub(crate) fn new(state: Arc<CacheState>, view: Arc<SharedView>) -> Self {
+        Self { state, view }
+    }
+
+    pub(super) fn state(&self) -> &Arc<CacheState> {
+        &self.state
+    }
+
+    /// The block that a transaction is in, if a cached block that is canonical in the view lists it.
+    pub(super) fn home_of(&self, transaction: TxHash, arrival: Stamp) -> Option<Home> {
+        let (cache, view) = (&self.state.cache, &self.view);
+        let listed = cache.locations(transaction).into_iter().find(|Location { home, index }| {
+            let in_block = || cache.block(home.block).and_then(|block| block.transaction_hash(*index));
+            let in_receipts = || cache.receipts(home.block).and_then(|all| all.transaction_hash(*index));
+            in_block().or_else(in_receipts) == Some(transaction)
+                && view.tracker().canonical_at(home.number, arrival) == Some(home.block)
+        });
+        if let Some(Location { home, .. }) = listed {
+            return Some(home);
+        }
+        // Heads are often known by the hashes of their transactions only.
+        let newest: Vec<_> = view.tracker().newest().take(NEWEST).collect();
+        let lists = |link: &&Link| cache.thin(link.hash).is_some_and(|thin| thin.lists(transaction));
+        newest.iter().find(lists).map(|link| Home { block: link.hash, number: link.number })
+    }
+
+    /// How many transactions a cached block has, in whatever form it is cached.
+    pub(super) fn transactions_in(&self, block: BlockHash) -> Option<u64> {
+        let whole = self.state.cache.block(block).map(|block| block.len() as u64);
+        whole.or_else(|| self.state.cache.thin(block).map(|thin| thin.len() as u64))
+    }
+
+    /// The block that an answer must be of, if it is known to exist: the view has that block, and if the answer is about a
+    /// transaction, a cached block lists it. Whether the view is fresh is seen to before anything is made of it.
+    pub(super) fn known(&self, asked: &QueryCall, fetch: Query) -> Option<Home> {
+        let view = &self.view;
+        if view.tracker().rules().development {
+            return None;
+        }
+        let arrival = asked.request.packet().arrival(view.clock());
+        let known_at = |number: BlockNumber| {
+            let hash = view.tracker().canonical_at(number, arrival)?;
+            Some(Home { number, block: hash })
+        };
+        let known_as = |hash: BlockHash| {
+            let number = asked.query.number().or_else(|| Some(view.cached_link(hash)?.number));
+            let number = number.or_else(|| view.tracker().tracked_number(hash))?;
+            known_at(number).filter(|known| known.block == hash)
+        };
+        let is_listed = |known: &Home| {
+            let Some(index) = fetch.index else { return true };
+            self.transactions_in(known.block).is_some_and(|count| index.0 < count)
+        };
+        let known = match fetch.at {
+            At::Hash(hash) => known_as(hash),
+            At::Number(number) => known_at(number),
+            At::Tag(_) => None,
+            At::Tx(transaction) => self.home_of(transaction, arrival),
+        };
+        known.filter(is_listed)
+    }
+}

@@ -1,0 +1,325 @@
+//! Fetches content for a call, and slices the answer out of it.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use tokio::time;
+use tracing::debug;
+
+use super::{
+    changes::Before,
+    existing::Existing,
+    fetcher::{Fetched, Fetcher, canonical},
+    forward::Forwarder,
+    load::Loader,
+    prefetch::Prefetcher,
+    prove::Prover,
+    store::Store,
+};
+use crate::{
+    chain::Stamp,
+    eth::{At, BlockHash, BlockNumber, Home, Part, Query, Tag},
+    jsonrpc::Answer,
+    proxy::{
+        call::{
+            outcome::{Answered, Outcome},
+            query_call::QueryCall,
+            single_flight::Shared,
+            slice::slice,
+        },
+        error::CallError,
+        head::{HeadTracker, SharedView},
+        lookup::CacheState,
+    },
+    timeout::timeout,
+    upstream::{UpstreamError, is_unknown_block},
+    verify::Content,
+};
+
+/// Pauses before the upstream is asked again for data that must exist: replicas behind a balancer are rarely further apart.
+const INSIST: [Duration; 3] =
+    [Duration::from_millis(100), Duration::from_millis(300), Duration::from_millis(900)];
+
+/// Longest wait of an answer in hand for the rest of its block, which other calls are likely to read.
+const PREFETCH_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Fetches answers.
+#[derive(Debug)]
+pub(crate) struct AnswerFetcher {
+    pub(crate) head: Arc<HeadTracker>,
+    pub(crate) view: Arc<SharedView>,
+    pub(crate) state: Arc<CacheState>,
+    pub(crate) store: Store,
+    pub(crate) existing: Existing,
+    pub(crate) fetcher: Arc<Fetcher>,
+    pub(crate) prover: Prover,
+    pub(crate) prefetcher: Prefetcher,
+    pub(crate) forwarder: Forwarder,
+    pub(crate) loader: Arc<Loader>,
+}
+
+/// The result of a fetch for a call.
+pub(super) enum Came {
+    /// The answer.
+    Answer(Answered),
+    /// The chain changed meanwhile: look up again.
+    Changed,
+    /// The upstream denies a block of the view.
+    Denied,
+}
+
+/// Returns whether a block is fetched by its hash.
+fn is_block(fetch: Query) -> bool {
+    fetch.names_hash() && matches!(fetch.part, Part::Block | Part::BlockWithHashes)
+}
+
+/// Returns whether an answer is a list without anything in it.
+fn is_empty_list(answer: &Answer) -> bool {
+    matches!(answer, Answer::Result(result) if result == "[]")
+}
+
+/// Returns whether an answer says that there is no such block.
+pub(super) fn denies(answer: &Answer) -> bool {
+    match answer {
+        Answer::Result(_) => answer.is_null(),
+        Answer::Error(error) => is_unknown_block(error),
+    }
+}
+
+/// Returns the number of a query and the block that came for it, if that one has another number.
+fn misnumbered(query: Query, fetched: &Fetched) -> Option<(BlockNumber, BlockHash)> {
+    let asked = query.number()?;
+    let Fetched::Content(content) = fetched else { return None };
+    let home = content.named_home().filter(|_| !content.is_single())?;
+    (home.number != asked).then_some((asked, home.block))
+}
+
+// === impl AnswerFetcher ===
+
+impl AnswerFetcher {
+    /// Fetches, and cuts the answer out of what came.
+    pub(super) async fn fetch(
+        &self,
+        asked: &QueryCall,
+        fetch: Query,
+        arrival: Stamp,
+    ) -> Result<Came, CallError> {
+        if self.state.uncacheable.is_lacking(fetch) && self.existing.known(asked, fetch).is_some() {
+            return Err(CallError::Lacking { what: fetch });
+        }
+        let before = Before::new(&self.view, asked.query);
+        let Shared { value, joined, sent } = match self.fetcher.fetch(fetch, arrival).await {
+            Ok(shared) => shared,
+            // Asked for more than the client wants, the node may have more to say than there is room for, or refuse.
+            Err(error @ (UpstreamError::TooLarge { .. } | UpstreamError::Status(_)))
+                if !asked.takes(fetch) =>
+            {
+                if let (UpstreamError::TooLarge { .. }, Part::Block) = (error, fetch.part) {
+                    self.store.note_uncacheable(fetch);
+                }
+                return self.forward_instead(asked, arrival).await;
+            }
+            Err(error) => return Err(CallError::Upstream(error)),
+        };
+        let known = match &value {
+            Fetched::Short(_) => self.existing.known(asked, fetch),
+            Fetched::Other(answer) if answer.is_null() => self.existing.known(asked, fetch),
+            Fetched::Other(answer) if is_empty_list(answer) => match self.existing.known(asked, fetch) {
+                Some(known) => self.lists_some(known).await.then_some(known),
+                None => None,
+            },
+            _ => None,
+        };
+        let (value, joined, sent) = match known {
+            None => (value, joined, sent),
+            Some(known) => match Box::pin(self.insist(asked, fetch, known)).await? {
+                Some(Shared { value, joined, sent }) => (value, joined, sent),
+                None => return Ok(Came::Changed),
+            },
+        };
+        if let Some((number, hash)) = misnumbered(asked.query, &value) {
+            // The view was told that this block stands where it cannot: what stands there?
+            self.view.learn(|tracker, _| tracker.remove(number, hash));
+            return Ok(Came::Denied);
+        }
+        let place = match &value {
+            Fetched::Content(content) => content.named_home(),
+            Fetched::Short(_) | Fetched::Other(_) => None,
+        };
+        let is_error = matches!(value, Fetched::Other(Answer::Error(_)));
+        if !is_error && self.is_overtaken(asked, place, before, sent) {
+            return Ok(Came::Changed);
+        }
+        let outcome = |kept| match (joined, kept) {
+            (true, _) => Outcome::Joined,
+            (false, true) => Outcome::Stored,
+            (false, false) => Outcome::Miss,
+        };
+        let content = match value {
+            Fetched::Content(content) => content,
+            Fetched::Short(answer) => {
+                // On a development chain the node is taken at its word.
+                let is_development = self.view.tracker().rules().development;
+                let answered = Answered::new(answer, outcome(false));
+                return Ok(if is_development { Came::Answer(answered) } else { Came::Denied });
+            }
+            Fetched::Other(answer) => {
+                if self.denies_block(asked, fetch, &answer) {
+                    if let Some(number) = asked.query.number().filter(|_| !is_block(fetch)) {
+                        self.check_place(number).await;
+                    }
+                    return Ok(Came::Denied);
+                }
+                let is_content = answer.is_content();
+                // A count of no block is the node's to give, too: nodes differ.
+                if !asked.takes(fetch)
+                    && (is_content || asked.query.is_count() || matches!(answer, Answer::Error(_)))
+                {
+                    if fetch.part == Part::Block {
+                        self.store.note_uncacheable(fetch);
+                    }
+                    // Not to be cut, or an answer to what the client did not ask: it is the node's to give in the form that
+                    // was asked for.
+                    return self.forward_instead(asked, arrival).await;
+                }
+                if is_content && self.prover.demands_proof(asked.query) && self.prover.rejects() {
+                    return Err(CallError::Unproved);
+                }
+                return Ok(Came::Answer(Answered::new(answer, outcome(false))));
+            }
+        };
+        let answer = if self.prover.demands_proof(asked.query) {
+            Box::pin(self.prove_fetched(asked, fetch, &content, sent, arrival)).await?
+        } else {
+            // Not for long: the answer is in hand, and the purchase goes on without it.
+            let _ = timeout(PREFETCH_PATIENCE, self.prefetcher.fetch_rest(&content, arrival)).await;
+            slice(asked.query, &content)
+        };
+        // The proof, or the rest of the block, took its time too.
+        if self.is_overtaken(asked, place, before, sent) {
+            return Ok(Came::Changed);
+        }
+        let outcome = match self.loader.tier_of(&content) {
+            Some(tier) => Outcome::Restored(tier),
+            None => outcome(self.fetcher.is_kept(&content)),
+        };
+        match answer {
+            Some(bytes) => Ok(Came::Answer(Answered::new(Answer::Result(bytes), outcome))),
+            None => self.forward_instead(asked, arrival).await,
+        }
+    }
+
+    async fn forward_instead(&self, asked: &QueryCall, arrival: Stamp) -> Result<Came, CallError> {
+        let forwarded = Box::pin(self.forwarder.forward_as_asked(asked, arrival)).await?;
+        if self.forwarder.is_excluded(asked, &forwarded).await {
+            return Ok(Came::Changed);
+        }
+        Ok(Came::Answer(forwarded.answered))
+    }
+
+    /// Returns whether the chain changed under an answer while it was waited for. An orphan is served by its hash.
+    fn is_overtaken(&self, asked: &QueryCall, place: Option<Home>, before: Before, sent: Stamp) -> bool {
+        !asked.query.names_hash()
+            && match place {
+                Some(place) => before.has_changed(&self.view, place, sent),
+                None => before.has_changed_at(&self.view, asked.query, sent),
+            }
+    }
+
+    /// Returns whether a block has transactions, and so receipts.
+    async fn lists_some(&self, known: Home) -> bool {
+        if self.existing.transactions_in(known.block).is_none() {
+            let block = Query::new(Part::BlockWithHashes, known.block);
+            let _ = self.fetcher.fetch(block, self.view.clock().now()).await;
+        }
+        self.existing.transactions_in(known.block).is_some_and(|count| count > 0)
+    }
+
+    /// Returns whether an answer says that a block which the view named is not there.
+    fn denies_block(&self, asked: &QueryCall, fetch: Query, answer: &Answer) -> bool {
+        let At::Hash(block) = fetch.at else { return false };
+        // Past the end there is nothing in any block.
+        let count = fetch.index.and_then(|_| self.existing.transactions_in(block));
+        let is_of_block = fetch.index.zip(count).is_none_or(|(index, count)| index.0 < count);
+        let denies = is_of_block && !asked.query.names_hash() && denies(answer);
+        let number = asked.query.number().or_else(|| Some(self.view.cached_link(block)?.number));
+        if let Some(number) = number.filter(|_| denies && is_block(fetch)) {
+            self.view.learn(|tracker, _| tracker.remove_denied(number, block));
+        }
+        denies
+    }
+
+    /// The upstream does not have what must be there. Asks again, of another endpoint if there is one, unless the block
+    /// turns out to have left the chain: `None` then.
+    async fn insist(
+        &self,
+        asked: &QueryCall,
+        fetch: Query,
+        known: Home,
+    ) -> Result<Option<Shared<Fetched>>, CallError> {
+        let view = &self.view;
+        let arrival = asked.request.packet().arrival(view.clock());
+        let is_known = || view.tracker().canonical_at(known.number, arrival) == Some(known.block);
+        if is_block(fetch) && view.learn(|tracker, _| tracker.remove_denied(known.number, known.block)) {
+            return Ok(None);
+        }
+        for pause in INSIST {
+            // If that fails, the next attempt may not.
+            let _ = self.head.refresh(Tag::Latest, view.clock().now()).await;
+            if !is_known() {
+                return Ok(None);
+            }
+            time::sleep(pause).await;
+            match self.fetcher.fetch_anywhere(fetch).await {
+                Ok(Shared { value: Fetched::Other(answer), .. })
+                    if answer.is_null() || is_empty_list(&answer) => {}
+                Ok(Shared { value: Fetched::Short(_), .. }) | Err(_) => {}
+                Ok(shared) => return Ok(Some(shared)),
+            }
+        }
+        self.check_place(known.number).await;
+        if !is_known() {
+            return Ok(None);
+        }
+        self.state.uncacheable.note_lacking(fetch);
+        debug!(what = %fetch, method = asked.request.call().method.as_str(), "upstream lacks a known block, transaction or receipt; answering -32010");
+        Err(CallError::Lacking { what: fetch })
+    }
+
+    /// Asks which block stands at a number, so that the view learns if it is another than it takes it to be. A node that lacks
+    /// receipts says nothing about their block: it may have pruned them.
+    async fn check_place(&self, number: BlockNumber) {
+        let block = Query::new(Part::BlockWithHashes, number);
+        let _ = self.fetcher.fetch(block, self.view.clock().now()).await;
+    }
+
+    /// The answer, proved. Something that came alone is first held against its block when that has come for
+    /// the proof: if it is not what stands there, it is asked for once more, now against the block, so that
+    /// whoever says it again is found out at once and another is asked.
+    async fn prove_fetched(
+        &self,
+        asked: &QueryCall,
+        fetch: Query,
+        content: &Content,
+        sent: Stamp,
+        arrival: Stamp,
+    ) -> Result<Option<Bytes>, CallError> {
+        let proved = self.prover.proved(asked.query, content, arrival, canonical(fetch, sent)).await;
+        if !content.is_single() || !matches!(proved, Ok(None)) {
+            return self.prover.judge(asked.query, content, proved);
+        }
+        let again = self.fetcher.fetch(fetch, self.view.clock().now()).await;
+        let Shared { value, sent, .. } = again.map_err(CallError::Upstream)?;
+        match value {
+            Fetched::Content(content) => {
+                self.prover.prove(asked.query, &content, arrival, canonical(fetch, sent)).await
+            }
+            Fetched::Short(answer) | Fetched::Other(answer)
+                if self.prover.rejects() && answer.is_content() =>
+            {
+                Err(CallError::Unproved)
+            }
+            Fetched::Short(_) | Fetched::Other(_) => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Forwards calls to the upstream as the client made them.
+
+use std::sync::Arc;
+
+use super::{
+    changes::Before,
+    fetcher::{Fetcher, is_settled},
+    prove::Prover,
+};
+use crate::{
+    chain::Stamp,
+    eth::{Home, Tag},
+    jsonrpc::Answer,
+    proxy::{
+        call::{
+            outcome::{Answered, Outcome},
+            query_call::QueryCall,
+        },
+        error::CallError,
+        head::{HeadTracker, SharedView},
+    },
+    upstream::{Call, Identity, Requirements, Upstream},
+    verify::{Content, Verdict},
+};
+
+/// A call that was forwarded.
+pub(super) struct Forwarded {
+    pub(super) answered: Answered,
+    /// The block that the answer is of, where it names one.
+    place: Option<Home>,
+    before: Before,
+    /// When the call was sent.
+    sent: Stamp,
+}
+
+/// Forwards calls. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Forwarder {
+    head: Arc<HeadTracker>,
+    view: Arc<SharedView>,
+    fetcher: Arc<Fetcher>,
+    prover: Prover,
+    upstream: Upstream,
+    identity: Identity,
+}
+
+// === impl Forwarder ===
+
+impl Forwarder {
+    pub(crate) fn new(
+        head: Arc<HeadTracker>,
+        fetcher: Arc<Fetcher>,
+        prover: Prover,
+        upstream: Upstream,
+    ) -> Self {
+        let (view, identity) = (head.view().clone(), upstream.identity());
+        Self { head, view, fetcher, prover, upstream, identity }
+    }
+
+    /// Hands the call on as it is; its answer is checked, and not kept.
+    pub(super) async fn forward_as_asked(
+        &self,
+        asked: &QueryCall,
+        arrival: Stamp,
+    ) -> Result<Forwarded, CallError> {
+        let (demands_proof, rejects) = (self.prover.demands_proof(asked.query), self.prover.rejects());
+        // As canonical as anything else that is asked for by what is canonical.
+        let head = self.view.tracker().head().map(|head| head.number);
+        let block = asked.query.number().filter(|number| Some(*number) <= head);
+        let primary = !asked.query.names_hash();
+        // Nearer to the head another may be on another branch, and what it has there is no better than nothing.
+        let retry_null = block.is_some_and(|block| is_settled(block, head));
+        let need = Requirements { block, primary, retry_null, ..Requirements::default() };
+        let call = asked.call().with_requirements(need);
+        let (before, sent) = (Before::new(&self.view, asked.query), self.view.clock().now());
+        let question = asked.query;
+        if !question.is_verifiable() {
+            let answered = self.forward(call, Outcome::Miss).await?;
+            if asked.query.is_count() && demands_proof && rejects && answered.answer.is_content() {
+                return Err(CallError::Unproved);
+            }
+            return Ok(Forwarded { answered, place: None, before, sent });
+        }
+        let check = self.fetcher.check(question, sent);
+        let answer = self.fetcher.ask(call, &check).await.map_err(CallError::Upstream)?;
+        let content = match check.verdict() {
+            Some(Verdict::Passed(content) | Verdict::Unproved(_, Some(content))) => Some(content),
+            Some(Verdict::Short) if !self.view.tracker().rules().development => {
+                return Err(CallError::Lacking { what: question });
+            }
+            _ => None,
+        };
+        let place = content.as_ref().and_then(Content::named_home);
+        if !demands_proof || !answer.is_content() {
+            return Ok(Forwarded { answered: Answered::new(answer, Outcome::Miss), place, before, sent });
+        }
+        let proved = match content {
+            Some(content) => self.prover.prove(asked.query, &content, arrival, None).await?,
+            None if rejects => return Err(CallError::Unproved),
+            None => None,
+        };
+        let answer = proved.map_or(answer, Answer::Result);
+        Ok(Forwarded { answered: Answered::new(answer, Outcome::Miss), place, before, sent })
+    }
+
+    /// Returns whether a forwarded answer is of a block that may have left the chain, by a view that is at least as new.
+    pub(super) async fn is_excluded(&self, asked: &QueryCall, forwarded: &Forwarded) -> bool {
+        let view = &self.view;
+        let Forwarded { answered, place, before, sent } = forwarded;
+        // What is known to be there is not absent.
+        let is_absent = answered.answer.is_null()
+            && asked.query.index.is_none()
+            && before.named.is_some()
+            && !view.tracker().rules().development;
+        let may_have_left = || match place {
+            None if is_absent => Before::new(&self.view, asked.query).named.is_some(),
+            Some(home) => view.tracker().may_have_left(home.number, home.block, *sent),
+            None => {
+                matches!(answered.answer, Answer::Result(_))
+                    && before.has_changed_at(&self.view, asked.query, *sent)
+            }
+        };
+        if asked.query.names_hash() || !may_have_left() {
+            return false;
+        }
+        // The answer may be newer than the view.
+        self.head.refresh(Tag::Latest, view.clock().now()).await.is_err() || may_have_left()
+    }
+
+    pub(super) async fn forward(&self, call: Call, outcome: Outcome) -> Result<Answered, CallError> {
+        let answer = self.upstream.call(call).await.map_err(CallError::Upstream)?;
+        Ok(Answered::new(answer, outcome))
+    }
+
+    /// Returns the need of a forwarded call. A node that is behind would answer for an older head than clients have seen, and
+    /// the answer would not show it.
+    pub(super) fn requirements(&self) -> Requirements {
+        let head = self.view.tracker().head().map(|head| head.number);
+        Requirements { head, forwarded: true, ..Requirements::default() }
+    }
+
+    /// Makes sure that the upstream is who it should be, and that its chain is the one that is tracked.
+    pub(super) async fn confirm_chain(&self) -> Result<(), CallError> {
+        let who = self.identity.confirm().await?;
+        self.view.adopt(&who);
+        Ok(())
+    }
+}

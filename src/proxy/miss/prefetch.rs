@@ -1,0 +1,90 @@
+//! Fetches whole blocks, and all receipts of a block, when more of them is likely to be read.
+
+use std::sync::Arc;
+
+use super::fetcher::{Fetched, Fetcher};
+use crate::{
+    chain::{Lookup, Stamp},
+    eth::{At, BlockHash, Part, Place, Query},
+    proxy::{
+        call::single_flight::Shared,
+        head::SharedView,
+        lookup::{CacheLookup, CacheState},
+    },
+    verify::Content,
+};
+
+/// Fetches wholes. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Prefetcher {
+    view: Arc<SharedView>,
+    state: Arc<CacheState>,
+    lookup: Arc<CacheLookup>,
+    fetcher: Arc<Fetcher>,
+}
+
+// === impl Prefetcher ===
+
+impl Prefetcher {
+    pub(crate) fn new(
+        view: Arc<SharedView>,
+        state: Arc<CacheState>,
+        lookup: Arc<CacheLookup>,
+        fetcher: Arc<Fetcher>,
+    ) -> Self {
+        Self { view, state, lookup, fetcher }
+    }
+
+    /// Fetches a whole block, or all its receipts; tells whether that worked.
+    pub(super) async fn fetch_whole(&self, whole: Query, arrival: Stamp) -> bool {
+        let fetched = self.fetcher.fetch(whole, arrival).await;
+        let is_kept = |content| self.fetcher.is_kept(content);
+        let worked =
+            matches!(&fetched, Ok(Shared { value: Fetched::Content(content), .. }) if is_kept(content));
+        if !worked && let At::Hash(block) = whole.at {
+            let single = if whole.part == Part::Receipts { Part::Receipt } else { Part::Transaction };
+            self.lookup.prefetch().give_up(single, block);
+        }
+        worked
+    }
+
+    /// A second answer out of the same block: its neighbours are likely to be next.
+    pub(super) async fn fetch_rest(&self, content: &Content, arrival: Stamp) {
+        let (part, place, hash) = match content {
+            Content::Transaction(lone) => match lone.place() {
+                Some(place) => (Part::Transaction, place, lone.hash()),
+                None => return,
+            },
+            Content::Receipt(lone) => (Part::Receipt, lone.place(), lone.hash()),
+            _ => return,
+        };
+        if !self.state.derivations.allow(part) {
+            return;
+        }
+        let whole = self.whole(part, place, arrival);
+        if self.lookup.prefetch().note_single(part, place.block, hash)
+            && !self.has_whole(part, place.block)
+            && !self.state.uncacheable.contains(whole)
+        {
+            Box::pin(self.fetch_whole(whole, arrival)).await;
+        }
+    }
+
+    fn has_whole(&self, part: Part, block: BlockHash) -> bool {
+        let cache = &self.state.cache;
+        match part {
+            Part::Receipt => cache.receipts(block).is_some() || !self.state.node.has_block_receipts(),
+            _ => cache.block(block).is_some(),
+        }
+    }
+
+    /// By hash where it is sure that it stands there, else by number.
+    fn whole(&self, part: Part, Place { block, number, .. }: Place, arrival: Stamp) -> Query {
+        let surely = matches!(
+            self.view.tracker().lookup(number, arrival),
+            Lookup::Final(at) | Lookup::Tracked { hash: at, fresh: true } if at == block
+        );
+        let at = if surely { At::Hash(block) } else { At::Number(number) };
+        Query::new(part.whole(), at)
+    }
+}

@@ -1,0 +1,15 @@
+//! The cache tiers behind memory.
+//!
+//! ```text
+//! sync        listens to the canonical view
+//! write_back  writes final entries to tiers
+//! confirm     compares a tier's finalized block with the upstream
+//! chain       the chain under which tiers store entries
+//! ```
+
+mod chain;
+mod confirm;
+pub(super) mod sync;
+pub(super) mod write_back;
+
+pub(super) use self::{sync::TierSync, write_back::WriteBack};
