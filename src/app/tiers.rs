@@ -7,7 +7,7 @@ use prometheus_client::registry::Registry;
 use super::error::StartError;
 use crate::{
     budget::ByteBudget,
-    cache::{Config, Disk, TierMetrics, Tiers, redis::Redis, tier::Tier},
+    cache::{self, Config, Disk, TierMetrics, Tiers, redis::Redis, tier::Tier},
     config::Problem,
 };
 
@@ -34,6 +34,6 @@ pub(super) fn open(
     }
     let metrics = TierMetrics::register(registry);
     let tiers = Tiers::new(tiers, budget, metrics.clone());
-    metrics.register_gauges(&tiers, registry);
+    cache::register_tier_gauges(&metrics, &tiers, registry);
     Ok(tiers)
 }

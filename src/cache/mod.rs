@@ -1,32 +1,32 @@
 //! Content by block hash, and hints where transactions are.
 //!
-//! What is kept here does not change: a block, its transactions, its receipts. Nothing here says
-//! what is canonical: a location is a hint, to be believed only when `chain` confirms its block at
-//! the moment of the answer. Only [`Verified`](crate::verify::Verified) content can be put in, and a [`Deflated`]
-//! form of it.
+//! Cached entries do not change: a block, its transactions, its receipts. No entry says which block is canonical: a location
+//! is a hint, which counts only when `chain` confirms its block at the moment of the answer. Only
+//! [`Verified`](crate::verify::Verified) content can be stored, and a [`Deflated`] form of it.
+//!
+//! # Floors
+//! ```text
+//! memory  entries in memory
+//! tiers   the tiers behind memory: order, trust, writes
+//! disk    the tier on disk
+//! config  sections [cache], [cache.disk], [cache.redis]
+//! redis   the tier in Redis
+//! tier    the interface of a tier
+//! ```
 
 mod config;
-mod deflated;
 mod disk;
-mod entity;
-mod held;
-mod location;
-mod metrics;
+mod memory;
 pub mod redis;
-mod store;
 pub mod tier;
 mod tiers;
-mod windowed;
 
 pub use self::{
     config::{Config, DiskConfig},
-    deflated::{Deflated, Whole},
     disk::{Disk, DiskError},
-    held::Held,
-    location::{INDEXED_INLINE, Location},
-    metrics::Metrics,
-    store::Cache,
+    memory::{Cache, Deflated, Held, INDEXED_INLINE, Location, Metrics, Whole},
     tiers::{
-        Accept, Checkpoint, Found, Generation, Metrics as TierMetrics, Parcel, TierStatus, Tiers, Unconfirmed,
+        Accept, Checkpoint, Found, Generation, Metrics as TierMetrics, Parcel, TierStatus, Tiers,
+        Unconfirmed, register_gauges as register_tier_gauges,
     },
 };

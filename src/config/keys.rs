@@ -240,7 +240,7 @@ impl Config {
         }
         self.tracing.receiver()?;
         if let Some(redis) = &self.cache.redis {
-            redis.check().map_err(|error| Problem::new("cache.redis", error))?;
+            cache::redis::Redis::try_new(redis).map_err(|error| Problem::new("cache.redis", error))?;
         }
         if self.cache.disk.as_ref().is_some_and(|disk| disk.size < ByteSize::mib(1)) {
             return Err(Problem::new(

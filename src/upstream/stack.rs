@@ -233,7 +233,7 @@ mod tests {
         eth::{Block, BlockHash, BlockNumber, Part, Query, Receipts, Tag},
         jsonrpc::Params,
         upstream::{EndpointConfig, Health},
-        verify::{self, Known, Verified, Verifier},
+        verify::{self, Check, Known, Verified, Verifier},
     };
 
     fn upstream<F>(
@@ -310,7 +310,7 @@ mod tests {
     async fn an_answer_that_is_not_accepted_is_a_failure_that_holds_it() {
         let upstream = upstream(&Config::default(), |_| std::future::ready(Ok(zero())));
         let verifier = Verifier::new(verify::Config::default(), verify::Metrics::default());
-        let check = verifier.check_for(Query::new(Part::Block, Tag::Latest), Arc::new(Nothing));
+        let check = Check::new(verifier.clone(), Query::new(Part::Block, Tag::Latest), Arc::new(Nothing));
         match upstream.call(call().with_check(check)).await {
             Err(UpstreamError::Rejected(mismatch)) => {
                 assert_eq!(mismatch.answer, Answer::Result(Bytes::from_static(b"\"0x0\"")));

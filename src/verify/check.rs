@@ -30,7 +30,8 @@ struct Inner {
 // === impl Check ===
 
 impl Check {
-    pub(super) fn new(verifier: Verifier, query: Query, known: Arc<dyn Known>) -> Self {
+    /// Returns a check for the answer to this query, which is held against known data.
+    pub fn new(verifier: Verifier, query: Query, known: Arc<dyn Known>) -> Self {
         let wait = ProofWait::current().unwrap_or_default();
         Self(Arc::new(Inner { verifier, query, known, wait, verdict: Mutex::default() }))
     }

@@ -45,6 +45,7 @@ mod config;
 mod content;
 mod failure;
 mod metrics;
+mod overdue;
 mod proof_wait;
 mod provability;
 pub mod prove;
@@ -62,10 +63,11 @@ pub use self::{
     content::Content,
     failure::{Failure, Part, Reason},
     metrics::Metrics,
+    overdue::Overdue,
     proof_wait::{Following, ProofWait},
     restored::Doubt,
     structural::{block, lone_receipt, lone_transaction, lone_transaction_at, receipts, thin_block},
-    threads::{Overdue, ProofLimits},
+    threads::ProofLimits,
     verdict::{Known, Unproved, Verdict},
     verified::{Level, Origin, Verified},
     verifier::Verifier,

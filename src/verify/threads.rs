@@ -17,7 +17,7 @@ use tokio::{
 };
 use tracing::error;
 
-use super::{Metrics, proof_wait::Waiting};
+use super::{metrics::Metrics, overdue::Overdue, proof_wait::Waiting};
 use crate::timeout::timeout;
 
 /// Longest wait in the queue of an answer that can be handed on without its proof.
@@ -40,19 +40,6 @@ pub struct ProofLimits {
     pub waiting: usize,
     /// Bytes of the answers that wait. A larger answer waits alone.
     pub bytes: usize,
-}
-
-/// Why the checks of an answer have not ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Overdue {
-    /// The queue for proof threads was full.
-    QueueFull,
-    /// No proof thread was free in time.
-    QueueWait,
-    /// The checks took longer than `verify.patience`.
-    Slow,
-    /// The checks panicked.
-    Panicked,
 }
 
 /// How long a proof waits for a thread.
@@ -85,28 +72,6 @@ impl Default for ProofLimits {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         // One thread proves some hundred full blocks, or some ten thousand transactions, in the time that they may wait.
         Self { threads: cores.saturating_sub(1).max(1), waiting: 512, bytes: 64 << 20 }
-    }
-}
-
-// === impl Overdue ===
-
-impl Overdue {
-    /// Every reason.
-    pub const ALL: [Self; 4] = [Self::QueueFull, Self::QueueWait, Self::Slow, Self::Panicked];
-
-    /// Its name in logs and metrics.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::QueueFull => "queue_full",
-            Self::QueueWait => "queue_wait",
-            Self::Slow => "slow",
-            Self::Panicked => "panicked",
-        }
-    }
-
-    /// Returns whether the checks never began, so that they say nothing of the answer.
-    pub fn is_overload(self) -> bool {
-        matches!(self, Self::QueueFull | Self::QueueWait)
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tracing::{error, warn};
 
 use super::{
-    Anchor, Check, Config, Content, Demand, Failure, InForce, Kind, Known, Metrics, OnMismatch, Overdue,
+    Anchor, Config, Content, Demand, Failure, InForce, Kind, Known, Metrics, OnMismatch, Overdue,
     ProofLimits, Unproved, Verdict, Verified,
     chain_rules::ChainRules,
     prove::{self, Proof},
@@ -116,12 +116,6 @@ impl Verifier {
     pub fn in_force(&self) -> InForce {
         self.0.rules.in_force()
     }
-
-    /// The check for a call's answer.
-    pub fn check_for(&self, query: Query, known: Arc<dyn Known>) -> Check {
-        Check::new(self.clone(), query, known)
-    }
-
     /// Checks content: what takes no more than a hash here, the rest where it keeps nobody waiting but its own.
     pub(super) async fn check(&self, query: Query, result: Bytes, known: Arc<dyn Known>) -> Verdict {
         let is_light = match query.part {

@@ -4,7 +4,7 @@ use std::{fs, io, path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::{RedisUrl, RedisUrlError};
+use super::url::{RedisUrl, RedisUrlError};
 use crate::secret::{Secret, SecretError};
 
 /// A Redis that a fleet shares.
@@ -74,14 +74,6 @@ impl RedisConfig {
     /// A Redis at this URL, and nothing else said of it.
     pub fn at(url: impl Into<String>) -> Self {
         Self { url: Secret::Plain(url.into()), prefix: prefix(), ttl: None, timeout: timeout(), ca: None }
-    }
-
-    /// Can it be used as it is configured? Looks up its secrets, and connects to nothing.
-    ///
-    /// # Errors
-    /// If it cannot.
-    pub fn check(&self) -> Result<(), ConfigError> {
-        super::Redis::try_new(self).map(drop)
     }
 
     pub(super) fn resolve(&self) -> Result<RedisUrl, ConfigError> {

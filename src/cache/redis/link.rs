@@ -22,7 +22,7 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::{ConfigError, RedisUrl};
+use super::{config::ConfigError, url::RedisUrl};
 use crate::{backoff::Backoff, cache::tier::TierError, display::Time};
 
 /// To connect, with TLS and password. Longer than a lost packet takes to be sent again.

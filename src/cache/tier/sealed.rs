@@ -5,7 +5,8 @@
 
 use bytes::Bytes;
 
-use super::FORMAT;
+/// Version of all that a tier stores: entries of another version are not found.
+pub const FORMAT: u8 = 2;
 
 /// Format, sum, length.
 const HEAD: usize = 1 + 4 + 4;

@@ -7,7 +7,9 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::{
-    Checkpoint, Metrics, TierStatus,
+    checkpoint::Checkpoint,
+    metrics::Metrics,
+    status::TierStatus,
     trust::{Accept, GenerationCounter, Trust},
 };
 use crate::{

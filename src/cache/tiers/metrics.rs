@@ -1,20 +1,13 @@
 //! What tiers are asked and told, and how they do.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use prometheus_client::{
-    collector::Collector,
-    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
-    metrics::{
-        MetricType,
-        counter::{ConstCounter, Counter},
-        family::Family,
-        gauge::ConstGauge,
-    },
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family},
     registry::Registry,
 };
 
-use super::{TierStatus, Tiers};
 use crate::{cache::tier::TierKind, histogram::Histogram};
 
 /// The counters of tiers. A default one counts for nobody.
@@ -32,13 +25,9 @@ struct Labels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct TierLabels {
-    tier: &'static str,
+pub(super) struct TierLabels {
+    pub(super) tier: &'static str,
 }
-
-/// Looks how they do when somebody asks.
-#[derive(Debug)]
-struct Gauges(Tiers);
 
 const READS: [&str; 6] = ["hit", "miss", "damaged", "rejected", "failed", "skipped"];
 const WRITES: [&str; 4] = ["written", "failed", "skipped", "dropped"];
@@ -46,8 +35,7 @@ const WRITES: [&str; 4] = ["written", "failed", "skipped", "dropped"];
 // === impl Metrics ===
 
 impl Metrics {
-    /// Registers `tier_reads_total{tier,outcome}`, `tier_writes_total{tier,outcome}` and `tier_read_seconds{tier}`; with
-    /// [`register_gauges`](Self::register_gauges), all that there is.
+    /// Registers `tier_reads_total{tier,outcome}`, `tier_writes_total{tier,outcome}` and `tier_read_seconds{tier}`.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         registry.register(
@@ -64,19 +52,14 @@ impl Metrics {
         metrics
     }
 
-    /// Registers `tier_bytes{tier}`, `tier_capacity_bytes{tier}`, `tier_blocks{tier}`, `tier_evictions_total{tier}`,
-    /// `tier_reading{tier}` and `tier_writing{tier}`.
-    pub fn register_gauges(&self, tiers: &Tiers, registry: &mut Registry) {
-        for TierStatus { kind, .. } in tiers.status() {
-            let tier = kind.as_str();
-            for outcome in READS {
-                drop(self.reads.get_or_create(&Labels { tier, outcome }));
-            }
-            for outcome in WRITES {
-                drop(self.writes.get_or_create(&Labels { tier, outcome }));
-            }
+    /// Shows the counters of a tier from the start, at 0.
+    pub(super) fn show(&self, tier: &'static str) {
+        for outcome in READS {
+            drop(self.reads.get_or_create(&Labels { tier, outcome }));
         }
-        registry.register_collector(Box::new(Gauges(tiers.clone())));
+        for outcome in WRITES {
+            drop(self.writes.get_or_create(&Labels { tier, outcome }));
+        }
     }
 
     pub(super) fn read(&self, tier: TierKind, found: bool, took: Duration) {
@@ -134,45 +117,4 @@ pub(super) enum Wrote {
     Skipped,
     /// Too much waited already.
     Dropped,
-}
-
-// === impl Gauges ===
-
-impl Collector for Gauges {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let all = self.0.status();
-        type Told = fn(&TierStatus) -> Option<u64>;
-        let gauges: [(&str, &str, Told); 5] = [
-            ("tier_bytes", "Bytes that a tier keeps, where it can tell", |tier| tier.usage.bytes),
-            ("tier_capacity_bytes", "How many there may be, where that is known", |tier| tier.usage.capacity),
-            ("tier_blocks", "Blocks that a tier keeps, where it can tell", |tier| tier.usage.blocks),
-            ("tier_reading", "1 if a tier is asked, 0 while it keeps failing", |tier| {
-                Some(tier.reads.into())
-            }),
-            ("tier_writing", "1 if a tier is written to, 0 while that keeps failing", |tier| {
-                Some(tier.writes.into())
-            }),
-        ];
-        for (name, help, told) in gauges {
-            let told: Vec<_> = all.iter().filter_map(|tier| Some((tier.kind, told(tier)?))).collect();
-            if told.is_empty() {
-                continue;
-            }
-            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            for (kind, value) in told {
-                let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
-                gauge.encode(family.encode_family(&TierLabels { tier: kind.as_str() })?)?;
-            }
-        }
-        if all.is_empty() {
-            return Ok(());
-        }
-        let help = "What made room for others in a tier: blocks, or keys";
-        let mut family = encoder.encode_descriptor("tier_evictions", help, None, MetricType::Counter)?;
-        for tier in &all {
-            let evictions = ConstCounter::new(tier.usage.evictions);
-            evictions.encode(family.encode_family(&TierLabels { tier: tier.kind.as_str() })?)?;
-        }
-        Ok(())
-    }
 }

@@ -12,7 +12,12 @@ use tokio::{
     task,
 };
 
-use super::{Metrics, guarded::Guarded, metrics::Wrote, trust::Generation};
+use super::{
+    checkpoint::Checkpoint,
+    guarded::Guarded,
+    metrics::{Metrics, Wrote},
+    trust::Generation,
+};
 use crate::{
     cache::tier::{ChainKey, Part, Record, Sealed, TierKind},
     eth::{BlockHash, BlockNumber, Home, TxHash},
@@ -23,17 +28,6 @@ const MOST_BYTES: u64 = 128 << 20;
 
 /// So many things may wait, however small.
 const MOST: usize = 4096;
-
-/// The finalized block of a chain, which tiers note and are confirmed by.
-#[derive(Clone, Copy, Debug)]
-pub struct Checkpoint {
-    /// The chain.
-    pub chain: ChainKey,
-    /// Number and hash of the block.
-    pub block: (BlockNumber, BlockHash),
-    /// The generation, read before the check that the block is final.
-    pub generation: Generation,
-}
 
 /// A part of a final block, to be written.
 #[derive(Clone, Debug)]

@@ -187,7 +187,7 @@ impl HeaderSource {
     fn call(&self, at: impl Into<At>, sent: Stamp) -> (Call, Check) {
         let query = Query::new(Part::BlockWithHashes, at);
         let known = KnownAt::new(self.cache.clone(), self.view.clone(), sent);
-        let check = self.verifier.check_for(query, Arc::new(known));
+        let check = Check::new(self.verifier.clone(), query, Arc::new(known));
         let (block, is_head) = (query.number(), query.at == At::Tag(Tag::Latest));
         let need = Requirements { block, primary: true, for_view: true, is_head, ..Requirements::default() };
         (Call::of(query).with_check(check.clone()).with_requirements(need), check)

@@ -163,7 +163,7 @@ impl Fetcher {
     /// The check for an answer that is asked for now.
     pub(super) fn check(&self, query: Query, sent: Stamp) -> Check {
         let known = KnownAt::new(self.state.cache.clone(), self.view.clone(), sent);
-        self.verifier.check_for(query, Arc::new(known))
+        Check::new(self.verifier.clone(), query, Arc::new(known))
     }
 
     /// Asks, and has the answer checked. An answer that cannot be right is one all the same, where the

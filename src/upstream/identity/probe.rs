@@ -295,7 +295,7 @@ impl IdentityProbe {
             Err(_) if self.is_confirmed() => return,
             Err(error) => IdentityState::Unknown(Some(error)),
         };
-        let Progress { state: before, was_known, .. } = self.progress.borrow().clone();
+        let ProbeProgress { state: before, was_known, .. } = self.progress.borrow().clone();
         if was_known && matches!(state, IdentityState::WrongChain(_)) {
             // Barred before canonicity is forgotten, so that no refresh after that accepts its head. Calls that wait for its
             // identity learn it last: they must not find what it said meanwhile.
@@ -397,7 +397,7 @@ mod tests {
         let pin = Arc::new(PinnedChain::new(None));
         let one =
             Arc::new(IdentityProbe::new(EndpointId::next(), "one".into(), Secrets::default(), pin.clone()));
-        one.conclude(Ok(who()), 0);
+        one.record(Ok(identity()), 0);
         let (found, forgets) = (Arc::new(Mutex::new(Vec::new())), Arc::downgrade(&one));
         let finds = found.clone();
         pin.on_wrong_chain(move || {
@@ -405,7 +405,7 @@ mod tests {
             let attempts = one.progress.borrow().attempts;
             finds.lock().push((one.is_wrong_chain(), attempts));
         });
-        one.conclude(Ok(ChainIdentity { chain_id: 2, ..who() }), 0);
+        one.record(Ok(ChainIdentity { chain_id: 2, ..identity() }), 0);
         // Calls that wait for the outcome of the second attempt are not told before.
         assert_eq!(*found.lock(), [(true, 1)]);
         assert_eq!(one.progress.borrow().attempts, 2);

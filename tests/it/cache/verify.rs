@@ -9,7 +9,8 @@ use holdfast::{
     eth::{Block, BlockHash, BlockNumber, Part, Query, Receipts, Tag},
     jsonrpc::Answer,
     verify::{
-        self, Anchor, Content, Demand, Failure, Kind, Known, OnMismatch, Overdue, Verdict, Verified, Verifier,
+        self, Anchor, Check, Content, Demand, Failure, Kind, Known, OnMismatch, Overdue, Verdict, Verified,
+        Verifier,
     },
 };
 use serde_json::{Value, json};
@@ -653,7 +654,7 @@ async fn a_check_that_dies_is_one_that_was_not_made_in_time() {
         (Query::new(Part::Block, Tag::Latest), true),
     ];
     for (asked, full) in asked {
-        let check = verifier.check_for(asked, Arc::new(Panics));
+        let check = Check::new(verifier.clone(), asked, Arc::new(Panics));
         let answer = chain.answer(BLOCK_BY_NUMBER, ("latest", full)).unwrap();
         let found = check.examine(&"node".into(), &Answer::Result(answer)).await.unwrap();
         assert!(matches!(found, Some(Verdict::Overdue(Overdue::Panicked))), "{asked}");
@@ -668,7 +669,7 @@ fn verifier(level: Demand, chain_id: u64) -> Verifier {
 }
 
 async fn check(verifier: &Verifier, json: Bytes, held: Held) -> Result<Arc<Verified<Block>>, Failure> {
-    let check = verifier.check_for(Query::new(Part::Block, Tag::Latest), Arc::new(held));
+    let check = Check::new(verifier.clone(), Query::new(Part::Block, Tag::Latest), Arc::new(held));
     match check.examine(&"a node".into(), &Answer::Result(json)).await? {
         Some(Verdict::Passed(Content::Block(block)) | Verdict::Unproved(_, Some(Content::Block(block)))) => {
             Ok(block)

@@ -574,9 +574,9 @@ async fn a_node_of_a_cluster_will_do_where_no_command_may_name_keys_of_two() {
 
 #[test]
 fn what_is_wrong_with_the_configuration_is_said() {
-    let error = |config: RedisConfig| config.check().unwrap_err().to_string();
+    let error = |config: RedisConfig| Tier::try_new(&config).unwrap_err().to_string();
     let good = RedisConfig::at("redis://127.0.0.1:6379");
-    assert!(good.check().is_ok());
+    assert!(Tier::try_new(&good).is_ok());
     for (config, said) in [
         (RedisConfig::at("http://user:SECRET@127.0.0.1"), "url: the scheme must be redis"),
         (RedisConfig::at("redis://SECRET@127.0.0.1"), "url: holds a user but no password"),

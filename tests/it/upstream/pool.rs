@@ -566,8 +566,8 @@ async fn refresh_of_the_head_needs_no_slot() {
             for tag in ["latest", "safe", "finalized"] {
                 let params = json!([tag, false]);
                 assert_eq!(
-                    program.ask(BLOCK_AT, params.clone()).await,
-                    truth(&node, BLOCK_AT, &params),
+                    program.ask(BLOCK_BY_NUMBER, params.clone()).await,
+                    truth(&node, BLOCK_BY_NUMBER, &params),
                     "{tag}"
                 );
             }

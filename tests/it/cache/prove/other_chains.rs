@@ -9,7 +9,7 @@ use holdfast::{
     eth::{At, Block, BlockHash, BlockNumber, Part, Query, Receipts, Tag},
     jsonrpc::Answer,
     upstream::{Answers, Calls, EndpointConfig, EndpointParts, InProcessTransport},
-    verify::{self, Anchor, Demand, Known, Level, Metrics, OnMismatch, Verdict, Verified, Verifier},
+    verify::{self, Anchor, Check, Demand, Known, Level, Metrics, OnMismatch, Verdict, Verified, Verifier},
 };
 use serde_json::{Value, json};
 use tower::{ServiceExt, service_fn, util::BoxCloneSyncService};
@@ -65,7 +65,7 @@ fn verifier(chain_id: u64, is_listed: bool) -> Verifier {
 
 /// Checks an answer; the error is that it is wrong.
 async fn check(verifier: &Verifier, asked: Query, answer: &Value) -> Result<Verdict, String> {
-    let check = verifier.check_for(asked, Arc::new(Nothing));
+    let check = Check::new(verifier.clone(), asked, Arc::new(Nothing));
     let answer = Answer::Result(Bytes::from(answer.to_string()));
     let found = check.examine(&"a node".into(), &answer).await.map_err(|failure| failure.to_string())?;
     Ok(found.unwrap())

@@ -13,7 +13,7 @@ use holdfast::{
     devchain::DevChain,
     eth::{Block, BlockHash, BlockNumber, Part, Query, Receipts, Tag},
     jsonrpc::Answer,
-    verify::{Known, OnMismatch, ProofLimits, Verified, Verifier},
+    verify::{Check, Known, OnMismatch, ProofLimits, Verified, Verifier},
 };
 use serde_json::{Value, json};
 use tokio::{sync::oneshot, task::JoinHandle};
@@ -102,7 +102,7 @@ impl World {
         let (begins, begun) = oneshot::channel();
         let (release, released) = mpsc::sync_channel(1);
         let holds = Holds { begins: Mutex::new(Some(begins)), released: Mutex::new(released) };
-        let check = self.verifier.check_for(Query::new(Part::Block, Tag::Latest), Arc::new(holds));
+        let check = Check::new(self.verifier.clone(), Query::new(Part::Block, Tag::Latest), Arc::new(holds));
         let block = self.chain.block_json(self.chain.head().hash, true).unwrap();
         let done = tokio::spawn(async move {
             check.examine(&"node".into(), &Answer::Result(block)).await.unwrap();

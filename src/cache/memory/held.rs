@@ -1,8 +1,8 @@
 //! What is kept of something, for people who look and for those who have it forgotten.
 
 use super::{
-    Cache,
     entity::{Entity, KINDS, Key},
+    store::Cache,
 };
 use crate::{
     eth::{BlockHash, Home, TxHash, TxPosition},

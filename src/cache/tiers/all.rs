@@ -1,33 +1,21 @@
-//! The tiers behind memory, in the order in which they are asked; none is waited for longer than it is worth.
-//!
-//! Reads go down until one has it. Writes are behind the answers: queued within a bound, dropped beyond it, and made to every
-//! tier above the one where something was found. One that keeps failing is left alone for a while. Its number and transaction
-//! index counts while it has [`trust`].
-
-mod guarded;
-mod metrics;
-mod trust;
-mod writer;
+//! All tiers, in the order in which they are read.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use tokio::task;
 
-use self::{
+use super::{
+    checkpoint::Checkpoint,
     guarded::Guarded,
-    metrics::Wrote,
-    trust::{GenerationCounter, State},
-    writer::{Packet, Work, Writer},
+    metrics::{Metrics, Wrote},
+    status::TierStatus,
+    trust::{Accept, Generation, GenerationCounter, State},
+    writer::{Packet, Parcel, Work, Writer},
 };
-pub use self::{
-    metrics::Metrics,
-    trust::{Accept, Generation},
-    writer::{Checkpoint, Parcel},
-};
-use super::tier::{ChainKey, Damaged, Part, Sealed, Tier, TierKind, Usage};
 use crate::{
     budget::{ByteBudget, ByteLease},
+    cache::tier::{ChainKey, Damaged, Part, Sealed, Tier, TierKind},
     client::Client,
     eth::{BlockHash, BlockNumber, TxHash},
     timeout::timeout,
@@ -76,23 +64,6 @@ pub struct Unconfirmed {
     /// The highest finalized block that the tier has noted.
     pub finalized: Option<(BlockNumber, BlockHash)>,
     since: Generation,
-}
-
-/// How a tier does, for those who look.
-#[derive(Clone, Debug)]
-pub struct TierStatus {
-    /// Which it is.
-    pub kind: TierKind,
-    /// What it holds.
-    pub usage: Usage,
-    /// Does it answer? Not from when it keeps failing until it has answered again.
-    pub reads: bool,
-    /// Can it be written to? The same.
-    pub writes: bool,
-    /// Whether the upstream has confirmed its number and transaction index.
-    pub is_confirmed: bool,
-    /// Reads and writes that failed, and values that were damaged or wrong.
-    pub errors: u64,
 }
 
 // === impl Tiers ===

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    cache::entity::Value,
+    cache::memory::entity::Value,
     eth::{At, BlockHash, Home, Tag},
     verify::{self, Content},
 };

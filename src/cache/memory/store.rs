@@ -6,12 +6,14 @@ use smallvec::SmallVec;
 use tokio::runtime::Handle;
 
 use super::{
-    Config, Deflated, Location, Metrics, Whole,
+    deflated::{Deflated, Whole},
     entity::{Entity, KINDS, Key, Value},
-    location::LocationIndex,
+    location::{Location, LocationIndex},
+    metrics::Metrics,
     windowed::Windowed,
 };
 use crate::{
+    cache::config::Config,
     eth::{
         Block, BlockHash, BlockNumber, Home, LoneReceipt, LoneTransaction, Part, Receipts, ThinBlock, TxHash,
         TxPosition,

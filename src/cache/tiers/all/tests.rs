@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 use super::*;
 use crate::{
     budget::ByteBudget,
-    cache::tier::{Record, Tiered},
+    cache::tier::{Record, Tiered, Usage},
     eth::{Home, TxPosition},
 };
 

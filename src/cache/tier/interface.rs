@@ -1,24 +1,12 @@
-//! The seam to what outlives memory: blocks and receipts that are final, and where they stand.
-//!
-//! What is handed to a tier never changes: it is final, and proved (or, on a chain where nothing can be proved, was said when
-//! it was final). So nothing has to be taken back, but for the one case that must not happen, a final block that changed.
-//! What comes back is believed no more than an upstream: its bytes are checked again before anybody sees them. Only that a
-//! final number has this hash is a tier's own word; see [`Tier::hash_at`].
-//!
-//! A tier may be slow, full, gone or wrong. Whoever asks one gives it a time, and goes on without it.
-
-mod sealed;
+//! The interface of a tier.
 
 use std::{fmt, io, sync::Arc, time::Duration};
 
 use alloy_primitives::B256;
 use futures_util::future::BoxFuture;
 
-pub use self::sealed::{Damaged, Sealed};
+use super::sealed::{FORMAT, Sealed};
 use crate::eth::{BlockHash, BlockNumber, TxHash, TxPosition};
-
-/// Changes with whatever a tier keeps, and however: what another version wrote is not found.
-pub const FORMAT: u8 = 2;
 
 /// Whose blocks they are. All that a tier keeps is kept under it, so that another chain can never answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

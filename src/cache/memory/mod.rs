@@ -1,0 +1,28 @@
+//! Cached entries in memory: content by block hash, and hints where transactions are.
+//!
+//! # Floors
+//! ```text
+//! held       descriptions of entries, for operators
+//! store      the cache
+//! windowed   entries near the head
+//! metrics    counts of entries
+//! entity     an entry and its weight
+//! deflated   deflated texts
+//! location   where transactions are
+//! ```
+
+mod deflated;
+mod entity;
+mod held;
+mod location;
+mod metrics;
+mod store;
+mod windowed;
+
+pub use self::{
+    deflated::{Deflated, Whole},
+    held::Held,
+    location::{INDEXED_INLINE, Location},
+    metrics::Metrics,
+    store::Cache,
+};

@@ -1,0 +1,18 @@
+//! A finalized block by which entries may be written.
+
+use super::trust::Generation;
+use crate::{
+    cache::tier::ChainKey,
+    eth::{BlockHash, BlockNumber},
+};
+
+/// The finalized block of a chain, which tiers note and are confirmed by.
+#[derive(Clone, Copy, Debug)]
+pub struct Checkpoint {
+    /// The chain.
+    pub chain: ChainKey,
+    /// Number and hash of the block.
+    pub block: (BlockNumber, BlockHash),
+    /// The generation, read before the check that the block is final.
+    pub generation: Generation,
+}
