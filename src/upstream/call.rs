@@ -50,7 +50,7 @@ pub struct Requirements {
     /// It must be the one that the view of the chain follows, or whoever takes its place.
     pub primary: bool,
     /// A forwarded call: the primary answers it, or another endpoint if the primary fails. It leaves the last call of the
-    /// primary's rate to the view, and its failure alone does not make another endpoint the primary.
+    /// primary's rate to the view, and one failure does not make another endpoint the primary.
     pub forwarded: bool,
     /// A filter call: only the primary answers it, since each node has filter ids of its own.
     pub filter: bool,

@@ -166,8 +166,8 @@ impl Inner {
         self.invalidate(resets);
         // However it ends, also if the client hangs up: the node may have carried it out.
         let _again = InvalidateOnDrop(&self, resets);
-        // To the primary, so that a client reads its own writes.
-        let need = Requirements { primary: true, ..Requirements::default() };
+        // To the primary though it may be behind, so that a client reads its own writes.
+        let need = Requirements { forwarded: true, ..Requirements::default() };
         self.forwarder.forward(call.with_requirements(need), Outcome::Bypass).await
     }
 

@@ -13,7 +13,7 @@ use super::{
         identity::IdentityError, metrics, node_error,
     },
     Endpoint,
-    failure::counts_against_endpoint,
+    failure::{counts_against_endpoint, counts_against_primary},
     health::MISMATCH_PENALTY,
 };
 use crate::{eth::MethodLabel, jsonrpc::Answer, trace::Origin, verify::Verdict};
@@ -249,6 +249,9 @@ fn record(
             health.learn(call, answer, verdict.as_ref(), now);
             health.breaker.succeed();
             (health.mismatches, health.refusals) = (0, 0);
+            if call.requirements.forwarded {
+                (health.forward_failures, health.forwarded_at) = (0, Some(now));
+            }
             health.pause_backoff.reset();
         }
         Err(UpstreamError::RateLimited { retry_after }) => health.pause(*retry_after, now),
@@ -260,6 +263,9 @@ fn record(
         Err(error) => {
             let is_refusal = matches!(error, UpstreamError::Refused { .. }) && call.runs_client_code();
             health.refusals = health.refusals.saturating_add(u32::from(is_refusal));
+            if call.requirements.forwarded && counts_against_primary(call, error) {
+                health.fail_forwarded(error, begun, now);
+            }
             if counts_against_endpoint(call, error) || (is_refusal && health.refusals > MAX_REFUSALS) {
                 health.fail(error, begun, now);
             }

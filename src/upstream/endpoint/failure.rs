@@ -32,6 +32,19 @@ pub(in crate::upstream) fn counts_against_endpoint(call: &Call, error: &Upstream
     }
 }
 
+/// Returns whether this failure of a forwarded call counts against the endpoint as the primary.
+///
+/// More failures do than [against the endpoint](counts_against_endpoint): they only have another endpoint answer forwarded
+/// calls, and any answered one clears them.
+pub(super) fn counts_against_primary(call: &Call, error: &UpstreamError) -> bool {
+    let is_server_error = match error {
+        UpstreamError::Status(status) => status.is_server_error(),
+        UpstreamError::Refused { status, .. } => status.is_server_error() && !call.runs_client_code(),
+        _ => false,
+    };
+    is_server_error || counts_against_endpoint(call, error)
+}
+
 /// Is it what was sent that is too large, or makes no sense?
 pub(in crate::upstream) fn is_about_request_size(status: StatusCode) -> bool {
     matches!(

@@ -60,6 +60,10 @@ pub(super) struct EndpointHealth {
     pub(super) responded_at: Option<Instant>,
     /// Refusals in a row that may have been of a client's making.
     pub(super) refusals: u32,
+    /// Failures in a row of forwarded calls. An answer to another call, such as a head, does not end the row.
+    pub(super) forward_failures: u32,
+    /// When it last answered a forwarded call.
+    pub(super) forwarded_at: Option<Instant>,
     /// Answers in a row that could not be right.
     pub(super) mismatches: u32,
     /// When it last failed, or said what cannot be right.
@@ -89,6 +93,8 @@ impl EndpointHealth {
             hung_at: None,
             responded_at: None,
             refusals: 0,
+            forward_failures: 0,
+            forwarded_at: None,
             mismatches: 0,
             failed: None,
             last_error: None,
@@ -134,6 +140,24 @@ impl EndpointHealth {
         }
         self.failed = Some(now);
         self.last_error = Some(error.clone());
+    }
+
+    /// A forwarded call that began then failed. If the endpoint has answered another one since, the failure is that of the
+    /// call: a client chooses its calls, and must not move the primary for all.
+    pub(super) fn fail_forwarded(&mut self, error: &UpstreamError, begun: Instant, now: Instant) {
+        if self.forwarded_at.is_some_and(|forwarded_at| forwarded_at >= begun) {
+            return;
+        }
+        let hangs = matches!(error, UpstreamError::TimedOut { .. });
+        let again = hangs && self.forward_failures > 0 && self.failed.is_some_and(|failed| failed <= begun);
+        let weight = if again { HANG_FAILURES } else { 1 };
+        self.forward_failures = self.forward_failures.saturating_add(weight);
+        self.failed = Some(now);
+    }
+
+    /// Returns whether so many forwarded calls in a row have failed that another endpoint should be the primary.
+    pub(super) fn fails_forwarded_calls(&self) -> bool {
+        self.forward_failures >= BREAKER.failures
     }
 
     /// It was asked too often, and may have said when to come back. One that does not say is left alone for longer

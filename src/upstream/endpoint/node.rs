@@ -216,6 +216,16 @@ impl Endpoint {
         !self.health.lock().breaker.lets_pass(now)
     }
 
+    /// Returns whether it has failed so many forwarded calls in a row that another endpoint should be the primary.
+    pub(in crate::upstream) fn fails_forwarded_calls(&self) -> bool {
+        self.health.lock().fails_forwarded_calls()
+    }
+
+    /// Returns the failures in a row of forwarded calls.
+    pub(in crate::upstream) fn forward_failures(&self) -> u32 {
+        self.health.lock().forward_failures
+    }
+
     /// A call would rather ask it, if it were sure who it is: so it is asked that, for the calls to come.
     pub(in crate::upstream) fn recheck_now(&self) {
         if let Some(identity) = self.identity.as_ref().filter(|identity| identity.needs_recheck()) {

@@ -108,6 +108,8 @@ impl Pool {
             let failed = |(call, outcome)| is_failure(call, outcome);
             if requirements.primary && sending.iter().zip(&attempted).any(failed) {
                 self.primary.demote(endpoint.id());
+            } else if requirements.forwarded && endpoint.fails_forwarded_calls() {
+                self.primary.demote_for_forwarded(&endpoint);
             }
             let mut retried = Vec::new();
             // For a `null` one other is asked, and nobody paid: it is no failure that could become a flood.

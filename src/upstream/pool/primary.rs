@@ -2,8 +2,8 @@
 //!
 //! Two nodes need not be on one branch, nor equally far. So the view follows one of them, and whatever depends on
 //! the branch is asked of that one, the primary, and so is every forwarded call. It is waited for while it is at its rate or has asked for a pause, as long as a
-//! call waits at all. It is left for another when it fails, when it shows a head behind the one it showed before, when
-//! it is taken away, and when it wants to be left alone for longer than a call waits. What another is asked for besides,
+//! call waits at all. It is left for another when it fails, when several forwarded calls in a row fail at it, when it shows
+//! a head behind the one it showed before, when it is taken away, and when it wants to be left alone for longer than a call waits. What another is asked for besides,
 //! since it may have it or say it better, does not make it the one that is followed.
 //!
 //! Once the first in order does well again it is followed again: whoever named an order meant it, and a spare may be
@@ -105,13 +105,25 @@ impl Primary {
 
     /// This endpoint failed, or lags: if it is the one that is followed, another is from now on, if there is one.
     pub(in crate::upstream) fn demote(&self, id: EndpointId) {
+        self.leave(id, |_| true);
+    }
+
+    /// This endpoint keeps failing forwarded calls: if it is the primary, another that fails clearly fewer is from now on.
+    /// Calls that fail everywhere are not the primary's fault.
+    pub(in crate::upstream) fn demote_for_forwarded(&self, endpoint: &Endpoint) {
+        let failures = endpoint.forward_failures();
+        self.leave(endpoint.id(), |other| other.forward_failures() < failures / 2);
+    }
+
+    fn leave(&self, id: EndpointId, is_better: impl Fn(&Endpoint) -> bool) {
         let now = Instant::now();
         let mut primary = self.state.lock();
         if primary.endpoint != Some(id) {
             return;
         }
         let others = self.endpoints.candidates(Selection::excluding(&[id]), now).available;
-        let fit: Vec<_> = others.iter().filter(|(score, _)| score.is_fit()).cloned().collect();
+        let fit = others.iter().filter(|(score, other)| score.is_fit() && is_better(other));
+        let fit: Vec<_> = fit.cloned().collect();
         if let Some(endpoint) = choose(&fit) {
             primary.switch_to(endpoint.id(), now);
             self.log_switch(endpoint);

@@ -4,6 +4,7 @@ mod astray;
 mod error_answers;
 mod faults;
 mod filters;
+mod forwarded;
 mod hedge;
 mod identity;
 mod matrix;

@@ -1,0 +1,110 @@
+//! What failures of forwarded calls say of an endpoint: a primary that fails all of them is left, one client's calls take
+//! no endpoint from the others.
+
+use std::time::Duration;
+
+use holdfast::{
+    devchain::{DevChain, Fault},
+    upstream::Health,
+};
+use serde_json::{Value, json};
+use tokio::time::{self, Instant};
+
+use crate::support::{
+    in_memory::{self, InMemory},
+    method::{BALANCE, CALL, NEW_BLOCK_FILTER, SEND},
+    nodes::{followed, head, health, in_order, introduced, somebody, twins},
+    one_node::raw,
+};
+
+const FIRST: Option<&str> = Some("devchain 0");
+const SECOND: Option<&str> = Some("devchain 1");
+
+/// Failures in a row after which another endpoint is the primary.
+const FEW: usize = 5;
+
+async fn two() -> (DevChain, DevChain, InMemory) {
+    let (first, second) = twins();
+    let program = in_memory::program_over(&[&first, &second], &in_order());
+    introduced(&program).await;
+    (first, second, program)
+}
+
+/// A transaction that the node takes.
+fn signed(chain: &DevChain) -> Value {
+    json!([raw(&chain.generate(1)[0])])
+}
+
+#[tokio::test(start_paused = true)]
+async fn primary_that_hangs_on_forwarded_calls_is_left_after_two() {
+    let (first, second, program) = two().await;
+    first.fail(Fault::Hang).on(CALL).always();
+    let mut waited = Vec::new();
+    for _ in 0..5 {
+        // Its heads come as ever.
+        time::sleep(Duration::from_secs(2)).await;
+        head(&program).await;
+        let begun = Instant::now();
+        program.call(CALL, json!([{}, "latest"])).await;
+        waited.push(begun.elapsed() >= Duration::from_secs(2));
+    }
+    assert_eq!(waited, [true, true, false, false, false]);
+    assert_eq!(followed(&program).as_deref(), SECOND);
+    assert_eq!(second.count(CALL), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn primary_that_fails_writes_or_filters_is_left_after_a_few() {
+    for (method, fault) in [
+        (SEND, Fault::Status(500)),
+        (SEND, Fault::Reset),
+        (NEW_BLOCK_FILTER, Fault::Status(500)),
+        (NEW_BLOCK_FILTER, Fault::Reset),
+    ] {
+        let (first, second, program) = two().await;
+        first.fail(fault.clone()).on(method).always();
+        let mut failed = 0;
+        for _ in 0..8 {
+            time::sleep(Duration::from_secs(2)).await;
+            head(&program).await;
+            let params = if method == SEND { signed(&second) } else { json!([]) };
+            failed += usize::from(program.call(method, params).await.0 != 200);
+        }
+        assert_eq!(failed, FEW, "{method} {fault:?}");
+        assert_eq!(followed(&program).as_deref(), SECOND, "{method} {fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn answered_forwarded_call_clears_earlier_failures() {
+    for fault in [Fault::Hang, Fault::Reset, Fault::Status(500)] {
+        let (first, _, program) = two().await;
+        first.fail(fault.clone()).on(CALL).always();
+        for _ in 0..3 * FEW {
+            let bad = [(); FEW].map(|()| {
+                let program = program.clone();
+                tokio::spawn(async move { program.call(CALL, json!([{}, "latest"])).await })
+            });
+            program.ask(BALANCE, somebody()).await;
+            time::sleep(Duration::from_secs(3)).await;
+            program.ask(BALANCE, somebody()).await;
+            for bad in bad {
+                bad.await.unwrap();
+            }
+        }
+        assert_eq!(followed(&program).as_deref(), FIRST, "{fault:?}");
+        assert_eq!(health(&program, 0), Health::Closed, "{fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn call_that_fails_everywhere_moves_no_primary() {
+    let (first, second, program) = two().await;
+    for node in [&first, &second] {
+        node.fail(Fault::Reset).on(CALL).always();
+    }
+    for _ in 0..4 * FEW {
+        program.call(CALL, json!([{}, "latest"])).await;
+        assert_eq!(followed(&program).as_deref(), FIRST);
+    }
+}
