@@ -267,6 +267,18 @@ impl UpstreamError {
         matches!(self, Self::Connect(_) | Self::NotSent(_) | Self::Cancelled)
     }
 
+    /// Returns whether the call was refused before anything was done: for its rate, or for want of a valid key. A write may
+    /// be sent elsewhere then.
+    pub(super) fn is_refusal(&self) -> bool {
+        match self {
+            Self::RateLimited { .. } => true,
+            Self::Status(status) | Self::Refused { status, .. } => {
+                matches!(*status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
+            }
+            _ => false,
+        }
+    }
+
     /// The node's own error, if it came with a refusal; what else it is, to those who do not care whether it was sent.
     pub(super) fn into_answer(self) -> Result<Answer, Self> {
         match self {

@@ -52,7 +52,7 @@ pub(super) struct EndpointHealth {
     pub(super) bucket: Option<TokenBucket>,
     /// It asked for a pause until then.
     pub(super) paused: Option<Instant>,
-    /// Pauses in a row of which it did not say how long they are.
+    /// Pauses in a row. One of which it did not say how long it is lasts as long as this says.
     pub(super) pause_backoff: Backoff,
     /// When it last let a call wait for nothing, if it has answered nothing since.
     pub(super) hung_at: Option<Instant>,
@@ -164,9 +164,8 @@ impl EndpointHealth {
     /// each time: it may mean the day's quota.
     pub(super) fn pause(&mut self, retry_after: Option<Duration>, now: Instant) {
         let is_new = self.paused.is_none_or(|until| until <= now);
-        let after = retry_after.unwrap_or_else(|| {
-            if is_new { self.pause_backoff.next_pause() } else { self.pause_backoff.last_pause() }
-        });
+        let unsaid = if is_new { self.pause_backoff.next_pause() } else { self.pause_backoff.last_pause() };
+        let after = retry_after.unwrap_or(unsaid);
         self.paused = self.paused.max(Some(now + after.min(node_error::MAX_PAUSE)));
     }
 

@@ -226,6 +226,12 @@ impl Endpoint {
         self.health.lock().forward_failures
     }
 
+    /// Returns whether it has refused calls for their rate so often in a row that it would be paused for longer than this,
+    /// had it not named shorter pauses itself.
+    pub(in crate::upstream) fn is_limited_for(&self, longer_than: Duration) -> bool {
+        self.health.lock().pause_backoff.last_pause() > longer_than
+    }
+
     /// A call would rather ask it, if it were sure who it is: so it is asked that, for the calls to come.
     pub(in crate::upstream) fn recheck_now(&self) {
         if let Some(identity) = self.identity.as_ref().filter(|identity| identity.needs_recheck()) {

@@ -106,7 +106,11 @@ impl Pool {
             };
             let attempted = self.attempt(&endpoint, sending, requirements, &mut tried).await;
             let failed = |(call, outcome)| is_failure(call, outcome);
-            if requirements.primary && sending.iter().zip(&attempted).any(failed) {
+            let needs_primary = requirements.primary || requirements.forwarded;
+            if (requirements.primary && sending.iter().zip(&attempted).any(failed))
+                // A pause is waited for; one pause after the other is not.
+                || (needs_primary && endpoint.is_limited_for(self.max_wait))
+            {
                 self.primary.demote(endpoint.id());
             } else if requirements.forwarded && endpoint.fails_forwarded_calls() {
                 self.primary.demote_for_forwarded(&endpoint);

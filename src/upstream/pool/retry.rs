@@ -42,7 +42,9 @@ pub(in crate::upstream) fn retry_reason(
             let must_be = call.requirements.retry_null || call.requirements.is_head;
             return (must_be && is_absent(accepted)).then_some(RetryReason::Null);
         }
-        Err(error) if !call.is_repeatable() => error.never_sent() && !call.is_filter(),
+        Err(error) if !call.is_repeatable() => {
+            (error.never_sent() || error.is_refusal()) && !call.is_filter()
+        }
         Err(UpstreamError::TooLarge { is_batch, .. }) => call.has_known_shape() && !is_batch,
         Err(UpstreamError::Status(status)) if is_about_request_size(*status) => false,
         Err(error) => error.retry() != Retry::Never,

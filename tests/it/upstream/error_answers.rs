@@ -212,9 +212,10 @@ async fn of_an_internal_error_one_other_is_asked_for_its_opinion() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_transaction_that_is_refused_is_not_sent_twice() {
+async fn a_transaction_is_not_sent_twice_unless_its_key_or_rate_was_refused() {
     let errors = [error(-32603, "internal error"), error(-32010, "nobody"), error(-32013, "busy")];
-    for fault in REFUSALS.map(refused).into_iter().chain(errors) {
+    let refusals = REFUSALS.into_iter().filter(|(status, ..)| ![401, 403, 429].contains(status)).map(refused);
+    for fault in refusals.chain(errors) {
         let (first, second) = twins();
         let program = in_memory::program_over(&[&first, &second], &in_order());
         introduced(&program).await;

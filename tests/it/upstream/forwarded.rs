@@ -12,7 +12,7 @@ use tokio::time::{self, Instant};
 
 use crate::support::{
     in_memory::{self, InMemory},
-    method::{BALANCE, CALL, NEW_BLOCK_FILTER, SEND},
+    method::{BALANCE, CALL, FILTER_CHANGES, NEW_BLOCK_FILTER, SEND},
     nodes::{followed, head, health, in_order, introduced, somebody, twins},
     one_node::raw,
 };
@@ -107,4 +107,41 @@ async fn call_that_fails_everywhere_moves_no_primary() {
         program.call(CALL, json!([{}, "latest"])).await;
         assert_eq!(followed(&program).as_deref(), FIRST);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_write_goes_to_another_endpoint() {
+    for fault in [Fault::RateLimited { retry_after: Some(1) }, Fault::Status(401), Fault::Status(403)] {
+        let (first, second, program) = two().await;
+        first.fail(fault.clone()).on(SEND).always();
+        for sent in 1..=2 {
+            program.ask(SEND, signed(&second)).await;
+            assert_eq!(second.count(SEND), sent, "{fault:?}");
+            second.mine(0);
+        }
+        // A filter call does not: its ids are the primary's.
+        first.clear_faults();
+        time::sleep(Duration::from_secs(2)).await;
+        first.fail(fault.clone()).on(FILTER_CHANGES).once();
+        let (_, reply) = program.call(FILTER_CHANGES, json!(["0x1"])).await;
+        assert!(reply["error"].is_object(), "{fault:?}: {reply}");
+        assert_eq!(second.count(FILTER_CHANGES), 0, "{fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn primary_that_limits_every_call_is_left_whatever_pause_it_names() {
+    let (first, _, program) = two().await;
+    first.fail(Fault::RateLimited { retry_after: Some(1) }).any().always();
+    for _ in 0..FEW {
+        time::sleep(Duration::from_millis(1100)).await;
+        head(&program).await;
+    }
+    assert_eq!(followed(&program).as_deref(), SECOND);
+    let begun = Instant::now();
+    for _ in 0..5 {
+        program.ask(NEW_BLOCK_FILTER, json!([])).await;
+        program.ask(BALANCE, somebody()).await;
+    }
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
 }
