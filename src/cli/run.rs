@@ -61,9 +61,10 @@ pub fn main() -> ExitCode {
         Err(error) => {
             // Help and version come this way too, and are no mistakes.
             let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-            let printed = match stray_url(&error) {
-                true => written(writeln!(io::stderr(), "{STRAY_URL}")),
-                false => written(error.print()),
+            let printed = match (stray_url(&error), removed_command(&error)) {
+                (true, _) => written(writeln!(io::stderr(), "{STRAY_URL}")),
+                (_, true) => written(writeln!(io::stderr(), "{REMOVED_COMMAND}")),
+                _ => written(error.print()),
             };
             return if asked { exit(printed) } else { ExitCode::from(EXIT_USAGE) };
         }
@@ -91,6 +92,15 @@ fn stray_url(error: &clap::Error) -> bool {
     let found = [ContextKind::InvalidArg, ContextKind::InvalidSubcommand, ContextKind::InvalidValue];
     found.into_iter().filter_map(|kind| error.get(kind)).any(|value| value.to_string().contains("://"))
         && matches!(error.kind(), ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand)
+}
+
+/// The message for `export` and `import`, which earlier versions had.
+const REMOVED_COMMAND: &str = "error: this command was removed\n\n  tip: copy the data directory instead, see \
+                               docs/operating.md#copying-the-data-directory";
+
+fn removed_command(error: &clap::Error) -> bool {
+    let command = error.get(ContextKind::InvalidSubcommand).map(ToString::to_string);
+    matches!(command.as_deref(), Some("export" | "import"))
 }
 
 fn exit(done: Result<(), Failure>) -> ExitCode {

@@ -7,6 +7,8 @@ use figment::{
     error::{Actual, Error, Kind, OneOf},
 };
 
+use super::removed;
+
 /// Prefix of the environment variables that set keys.
 pub(super) const ENV_PREFIX: &str = "HOLDFAST_";
 
@@ -90,7 +92,10 @@ impl Problem {
                 if path.last().is_none_or(|last| last != name) {
                     path.push(name.clone());
                 }
-                format!("there is no such key; known here are {}", listed(expected))
+                match removed::advice(&path.join(".")) {
+                    Some(advice) => format!("this key was removed: {advice}"),
+                    None => format!("there is no such key; known here are {}", listed(expected)),
+                }
             }
             Kind::UnknownVariant(found, expected) => {
                 let found = if is_url(found) { "this".to_owned() } else { format!("{found:?}") };

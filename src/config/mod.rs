@@ -12,12 +12,14 @@
 //! log         the keys of [log]
 //! tracing     the keys of [tracing]
 //! error       what is wrong with a configuration
+//! removed     keys that earlier versions had
 //! ```
 
 mod error;
 mod keys;
 mod load;
 mod log;
+mod removed;
 mod tracing;
 
 pub(crate) use self::{error::AN_ADDRESS, load::ENV_ADMIN_TOKEN};

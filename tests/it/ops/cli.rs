@@ -253,6 +253,8 @@ async fn what_is_wrong_with_the_configuration_is_named_and_exits_with_64() {
         (vec!["check", "--upstream", "http://127.0.0.1:8555"], "is where Holdfast itself listens"),
         (vec!["demo", "--log-level", "chatty"], "log.level: \"chatty\""),
         (vec!["frobnicate"], "unrecognized subcommand"),
+        (vec!["export", "blocks.hf"], "docs/operating.md#copying-the-data-directory"),
+        (vec!["import", "blocks.hf"], "docs/operating.md#copying-the-data-directory"),
         (vec![], "Usage"),
     ] {
         let ran = output(holdfast(&arguments)).await;
@@ -267,6 +269,13 @@ async fn what_is_wrong_with_the_configuration_is_named_and_exits_with_64() {
     assert_eq!(ran.status.code(), Some(64));
     let said = text(&ran.stderr);
     assert!(said.contains("environment") && said.contains("http.max_batch: expected"), "{said}");
+    let mut command = holdfast(&["serve", "--upstream", "http://127.0.0.1:1"]);
+    command.env("HOLDFAST_UPSTREAM__BATCH", "10");
+    let said = text(&output(command).await.stderr);
+    assert!(
+        said.contains("environment") && said.contains("upstream.batch: this key was removed: "),
+        "{said}"
+    );
     let mut command = holdfast(&["serve", "--upstream", "http://127.0.0.1:1"]);
     command.env("HOLDFAST_LISTEN", "8555");
     let said = text(&output(command).await.stderr);
