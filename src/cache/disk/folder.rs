@@ -6,6 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use tracing::warn;
+
 use super::{note::Seal, record::Stamp};
 use crate::cache::tier::{ChainKey, FORMAT};
 
@@ -73,8 +75,38 @@ pub(super) fn file(folder: &Path, id: u32, suffix: Suffix) -> PathBuf {
 
 /// Whether a folder of this name is one of ours, of whatever format.
 pub(super) fn is_ours(name: &OsStr) -> bool {
-    let format = || name.to_str()?.strip_prefix('v')?.split_once('-')?.0.parse::<u8>().ok();
-    format().is_some()
+    format(name).is_some()
+}
+
+/// The format in the name of a folder of ours.
+fn format(name: &OsStr) -> Option<u8> {
+    name.to_str()?.strip_prefix('v')?.split_once('-')?.0.parse().ok()
+}
+
+/// Warns of folders in this directory that hold blocks and are not read: those of another format, and a whole data
+/// directory, which `cp -a` leaves there if its target exists.
+pub(super) fn warn_of_unused(directory: &Path) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let (name, path) = (entry.file_name(), entry.path());
+        match format(&name) {
+            Some(FORMAT) => {}
+            Some(_) => warn!(
+                path = %path.display(),
+                "data directory has the format of another version and is not read; delete it, or Holdfast does when it \
+                 needs the room"
+            ),
+            None => {
+                let mut inside = fs::read_dir(&path).into_iter().flatten().flatten();
+                if inside.any(|entry| is_ours(&entry.file_name())) {
+                    warn!(
+                        path = %path.display(),
+                        "data directory inside the configured one is not read; set cache.disk.path to it, or move its \
+                         content one level up while Holdfast is stopped"
+                    );
+                }
+            }
+        }
+    }
 }
 
 /// The segments in a folder, the oldest first.

@@ -15,6 +15,7 @@ use tracing::debug;
 
 use super::{
     error::DiskError,
+    folder,
     log::Log,
     note::{self, Lasts, Seal},
     writer::{Shared, Writer},
@@ -57,6 +58,7 @@ impl Disk {
             _ => DiskError::CannotBeMade { path: path.clone(), source },
         })?;
         let lock = lock(path)?;
+        folder::warn_of_unused(path);
         let shared = Arc::<Shared>::default();
         let limit = config.size.as_u64();
         let writer = Writer::open(path.clone(), limit, lock, shared.clone())

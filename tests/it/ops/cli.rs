@@ -283,6 +283,35 @@ async fn what_is_wrong_with_the_configuration_is_named_and_exits_with_64() {
 }
 
 #[tokio::test]
+async fn unused_data_directories_are_warned_of() {
+    let node = upstream::devchain().run().await;
+    let data = directory();
+    for unused in ["v1-1-d4", "holdfast/v2-1-d4", "lost+found/x"] {
+        std::fs::create_dir_all(data.join(unused)).unwrap();
+    }
+    let serve = |data: &Path| {
+        let arguments = ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--upstream"];
+        let mut command = holdfast(&arguments);
+        command.arg(node.url()).arg("--data").arg(data);
+        Program::start(command)
+    };
+    let mut program = serve(&data);
+    program.says("listening").await;
+    let said = program.said();
+    assert!(said.contains("v1-1-d4") && said.contains("format of another version"), "{said}");
+    assert!(said.contains("/holdfast") && said.contains("set cache.disk.path to it"), "{said}");
+    assert!(!said.contains("lost+found"), "{said}");
+    program.signal(rustix::process::Signal::TERM);
+    program.exit_code().await;
+
+    let mut program = serve(&data.join("holdfast"));
+    program.says("listening").await;
+    assert!(!program.said().contains("data directory"), "{}", program.said());
+    program.signal(rustix::process::Signal::TERM);
+    program.exit_code().await;
+}
+
+#[tokio::test]
 async fn url_in_the_wrong_place_is_not_shown() {
     const KEY: &str = "AbCdEf0123456789";
     let url = format!("https://node.example/v2/{KEY}");
