@@ -266,7 +266,13 @@ fn record(
             if call.requirements.forwarded && counts_against_primary(call, error) {
                 health.fail_forwarded(error, begun, now);
             }
-            if counts_against_endpoint(call, error) || (is_refusal && health.refusals > MAX_REFUSALS) {
+            // A call that may take long anywhere shows nothing if the endpoint has answered another one meanwhile.
+            let is_slow_call = matches!(error, UpstreamError::TimedOut { .. })
+                && !call.is_everyday()
+                && health.responded_at.is_some_and(|responded_at| responded_at >= begun);
+            if (counts_against_endpoint(call, error) && !is_slow_call)
+                || (is_refusal && health.refusals > MAX_REFUSALS)
+            {
                 health.fail(error, begun, now);
             }
             drop(health);

@@ -14,8 +14,8 @@ pub(in crate::upstream) fn counts_against_endpoint(call: &Call, error: &Upstream
     match error {
         // A head, a block, a count are never as large as that, and another may say it with less around it.
         UpstreamError::TooLarge { is_batch, .. } => call.has_known_shape() && !is_batch,
-        // Cut off while it was being sent, perhaps for what was sent.
-        UpstreamError::Disconnected(_) if call.params.as_bytes().len() > LARGE_CALL => false,
+        // A node may hang up on what a call has it do. If it is gone, everyday calls and its identity fail, too.
+        UpstreamError::Disconnected(_) => call.is_everyday() && !is_large(call),
         UpstreamError::Refused { status, .. } | UpstreamError::Status(status) => match *status {
             status if is_about_request_size(status) => false,
             // Whoever asks, and whatever for.
@@ -37,12 +37,18 @@ pub(in crate::upstream) fn counts_against_endpoint(call: &Call, error: &Upstream
 /// More failures do than [against the endpoint](counts_against_endpoint): they only have another endpoint answer forwarded
 /// calls, and any answered one clears them.
 pub(super) fn counts_against_primary(call: &Call, error: &UpstreamError) -> bool {
-    let is_server_error = match error {
+    let is_own = match error {
+        UpstreamError::Disconnected(_) => !is_large(call),
         UpstreamError::Status(status) => status.is_server_error(),
         UpstreamError::Refused { status, .. } => status.is_server_error() && !call.runs_client_code(),
         _ => false,
     };
-    is_server_error || counts_against_endpoint(call, error)
+    is_own || counts_against_endpoint(call, error)
+}
+
+/// Returns whether a node may cut the call off while it is being sent, for its size.
+fn is_large(call: &Call) -> bool {
+    call.params.as_bytes().len() > LARGE_CALL
 }
 
 /// Is it what was sent that is too large, or makes no sense?

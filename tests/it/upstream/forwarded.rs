@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use holdfast::{
+    config::Config,
     devchain::{DevChain, Fault},
     upstream::Health,
 };
@@ -144,4 +145,43 @@ async fn primary_that_limits_every_call_is_left_whatever_pause_it_names() {
         program.ask(BALANCE, somebody()).await;
     }
     assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_a_node_hangs_up_on_do_not_open_its_breaker() {
+    let (node, _) = twins();
+    let program = in_memory::program(&node, &Config::default());
+    introduced(&program).await;
+    node.fail(Fault::Reset).on(CALL).always();
+    for _ in 0..20 {
+        for _ in 0..2 * FEW {
+            assert_eq!(program.call(CALL, json!([{}, "latest"])).await.0, 502);
+        }
+        program.ask(BALANCE, somebody()).await;
+        time::sleep(Duration::from_millis(300)).await;
+    }
+    assert_eq!(health(&program, 0), Health::Closed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_calls_do_not_open_the_breaker_while_others_are_answered() {
+    let (node, _) = twins();
+    let config = Config { upstream: in_order().upstream, ..Config::default() };
+    let program = in_memory::program(&node, &config);
+    introduced(&program).await;
+    node.fail(Fault::Hang).on(CALL).always();
+    // Nobody but the one client is there, and the followed head.
+    for _ in 0..3 {
+        let slow = [(); 2 * FEW].map(|()| {
+            let program = program.clone();
+            tokio::spawn(async move { program.call(CALL, json!([{}, "latest"])).await })
+        });
+        time::sleep(Duration::from_millis(1500)).await;
+        head(&program).await;
+        for slow in slow {
+            slow.await.unwrap();
+        }
+        program.ask(BALANCE, somebody()).await;
+    }
+    assert_eq!(health(&program, 0), Health::Closed);
 }
