@@ -2,8 +2,6 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use tokio::task_local;
-
 /// One who has a share of what is scarce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Client {
@@ -22,11 +20,6 @@ pub struct ClientLimit {
     total: u64,
     /// Half of the total if `None`, and the total for [shared](Client::Shared) addresses.
     per_client: Option<u64>,
-}
-
-task_local! {
-    /// For whom something is done. Not an argument: an answer is read many steps from where it was asked for.
-    static CURRENT: Option<Client>;
 }
 
 /// Returns the address that stands for all those of one client: of IPv6 the first of a /64. One customer is given at least
@@ -63,20 +56,6 @@ impl ClientLimit {
     /// Returns a client with its limit, if that is lower than the total.
     pub fn below_total(self, client: Option<Client>) -> Option<(Client, u64)> {
         client.map(|client| (client, self.of(client))).filter(|(_, most)| *most < self.total)
-    }
-}
-
-// === impl Client ===
-
-impl Client {
-    /// For whom the caller does its work, if it is for anybody in particular.
-    pub fn current() -> Option<Self> {
-        CURRENT.try_with(|client| *client).ok().flatten()
-    }
-
-    /// Does work for a client, or for nobody in particular.
-    pub async fn serve<T>(client: Option<Self>, work: impl Future<Output = T>) -> T {
-        CURRENT.scope(client, work).await
     }
 }
 

@@ -49,6 +49,7 @@
 //! jsonrpc     packet, call, id, reply, errors
 //! listen      bind, accept, TLS, connection cap, time-outs, drain: for http, admin and devchain
 //! secret      values that must not be shown
+//! context     the context of a call: client, permit, trace, connection
 //! budget      one limit for all bytes being read, and each client's share of what is scarce
 //! client      who a client is
 //! trace       whose trace a call belongs to: what a client says of it, and what a node is told
@@ -71,6 +72,7 @@ pub mod chain;
 pub mod cli;
 pub mod client;
 pub mod config;
+pub mod context;
 pub mod devchain;
 pub mod display;
 pub mod eth;

@@ -14,7 +14,10 @@ use tokio::time::Instant;
 use tower::{Layer, Service};
 use tracing::{Level, Span, debug, debug_span, field, span_enabled};
 
-use crate::trace::{TRACEPARENT, TraceContext, Within, span};
+use crate::{
+    context::{CallContext, InContext},
+    trace::{TRACEPARENT, TraceContext, span},
+};
 
 /// Comes back as it came.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -33,7 +36,7 @@ pin_project! {
     /// Runs inside its span and its trace, and brings the id back.
     pub(super) struct Traced<F> {
         #[pin]
-        inner: Within<F>,
+        inner: InContext<F>,
         span: Span,
         begun: Instant,
         id: Option<HeaderValue>,
@@ -99,7 +102,8 @@ where
             span::join(&span, context);
         }
         let begun = Instant::now();
-        let inner = TraceContext::within(context, span.in_scope(|| self.0.call(request)));
+        let context = CallContext { trace: context, ..CallContext::default() };
+        let inner = context.scope(span.in_scope(|| self.0.call(request)));
         Either::Right(Box::pin(Traced { inner, span, begun, id }))
     }
 }

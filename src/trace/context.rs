@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use tokio::{task::futures::TaskLocalFuture, task_local};
 
 /// Which trace a request belongs to, and which span of it made it.
 pub const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
@@ -37,14 +36,6 @@ struct Inner {
     state: Option<HeaderValue>,
 }
 
-/// Work that is done within a client's trace.
-pub type Within<F> = TaskLocalFuture<Option<TraceContext>, F>;
-
-task_local! {
-    /// Not an argument: a node is asked many steps from where the request came in.
-    static CURRENT: Option<TraceContext>;
-}
-
 // === impl TraceContext ===
 
 impl TraceContext {
@@ -55,16 +46,6 @@ impl TraceContext {
         let (parent, None) = (parents.next()?, parents.next()) else { return None };
         let parent = checked_parent(parent)?;
         Some(Self(Arc::new(Inner { parent, state: checked_state(headers) })))
-    }
-
-    /// The trace that the work at hand is done for, if it is for one.
-    pub fn current() -> Option<Self> {
-        CURRENT.try_with(Clone::clone).ok().flatten()
-    }
-
-    /// Does work for a trace, or for none.
-    pub fn within<F: Future>(context: Option<Self>, work: F) -> Within<F> {
-        CURRENT.scope(context, work)
     }
 
     /// `traceparent`, for whoever is asked for this trace.

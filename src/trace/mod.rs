@@ -11,6 +11,6 @@ mod origin;
 pub mod span;
 
 pub use self::{
-    context::{TRACEPARENT, TRACESTATE, TraceContext, Within},
+    context::{TRACEPARENT, TRACESTATE, TraceContext},
     origin::Origin,
 };

@@ -1,7 +1,7 @@
 //! Where a call comes from.
 
 use http::{HeaderMap, HeaderValue};
-use tracing::{Instrument, Span};
+use tracing::Span;
 
 use super::{TRACEPARENT, TRACESTATE, TraceContext, span};
 
@@ -22,9 +22,9 @@ impl Default for Origin {
 }
 
 impl Origin {
-    /// Where the work at hand comes from.
-    pub fn current() -> Self {
-        Self { span: Span::current(), context: TraceContext::current() }
+    /// Returns the origin of calls that are made in this span, for this trace.
+    pub fn new(span: Span, context: Option<TraceContext>) -> Self {
+        Self { span, context }
     }
 
     /// The span that it is made in.
@@ -35,11 +35,6 @@ impl Origin {
     /// The same, with what is asked of a node in a span of its own.
     pub fn with_span(self, span: Span) -> Self {
         Self { span, ..self }
-    }
-
-    /// Does work that comes from here.
-    pub async fn carry_out<T>(self, work: impl Future<Output = T>) -> T {
-        TraceContext::within(self.context, work).instrument(self.span).await
     }
 
     /// Tells the node that is asked which trace this is, and which span of it is the node's parent: ours, where spans are

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::{Audience, EndpointId, UpstreamError};
 use crate::{
     budget::ByteLease,
+    context::CallContext,
     eth::{BlockNumber, Query, is_write},
     jsonrpc::{Answer, MethodName, Params},
     trace::Origin,
@@ -109,7 +110,7 @@ impl Call {
 
     /// The same call, for the trace and the audience of the current work.
     pub(super) fn with_current_context(self) -> Self {
-        Self { origin: Origin::current(), audience: Audience::current(), ..self }
+        Self { origin: CallContext::origin(), audience: Audience::current(), ..self }
     }
 
     /// The same call, for no trace, and sent whether or not anybody waits.

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     budget::{ByteBudget, ByteLease},
     cache::tier::{ChainKey, Damaged, Part, Sealed, Tier, TierKind},
-    client::Client,
+    context::CallContext,
     eth::{BlockHash, BlockNumber, TxHash},
     timeout::timeout,
 };
@@ -101,7 +101,7 @@ impl Tiers {
         for Rung { tier, writer } in inner.rungs.iter().skip(passed.map_or(0, |at| at + 1)) {
             let kind = tier.kind();
             let Some(sealed) = tier.look(|tier| tier.get(chain, part, hash)).await else { continue };
-            let mut held = inner.budget.lease(Client::current());
+            let mut held = inner.budget.lease(CallContext::client());
             if held.grow(sealed.bytes().len() + sealed.takes()).is_err() {
                 // Too much is held already: as if it took too long.
                 inner.metrics.skipped(kind);

@@ -10,12 +10,12 @@
 use std::{sync::Arc, time::Duration};
 
 use moka::{policy::EvictionPolicy, sync::Cache};
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
-    task_local,
-};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::client::{Client, ClientLimit};
+use crate::{
+    client::{Client, ClientLimit},
+    context::CallContext,
+};
 
 /// Clients that are remembered at a time. One that is forgotten has its concurrency anew, which harms nobody.
 const MOST_CLIENTS: u64 = 1 << 14;
@@ -23,29 +23,14 @@ const MOST_CLIENTS: u64 = 1 << 14;
 /// Longer than any call waits.
 const IDLE: Duration = Duration::from_secs(120);
 
-/// A client's turn, for as long as somebody holds it.
-#[derive(Clone, Debug)]
-pub(crate) struct Permit(#[expect(dead_code, reason = "given back when dropped")] Arc<OwnedSemaphorePermit>);
-
-task_local! {
-    /// The turn that a call is answered in. Not an argument: a fetch may begin many steps from where the turn was taken.
-    static CURRENT: Permit;
-}
+/// A client's permit for a fetch.
+pub(crate) type Permit = Arc<OwnedSemaphorePermit>;
 
 /// The concurrency of all clients.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientConcurrency {
     limit: ClientLimit,
     clients: Cache<Client, Arc<Semaphore>>,
-}
-
-// === impl Permit ===
-
-impl Permit {
-    /// The turn that the caller does its work in, if it needs one.
-    pub(crate) fn current() -> Option<Self> {
-        CURRENT.try_with(Self::clone).ok()
-    }
 }
 
 // === impl ClientConcurrency ===
@@ -74,7 +59,10 @@ impl ClientConcurrency {
         work: impl Future<Output = T>,
     ) -> T {
         match permit {
-            Some(permit) => Client::serve(client, CURRENT.scope(permit, work)).await,
+            Some(permit) => {
+                let context = CallContext { client, permit: Some(permit), ..CallContext::current() };
+                context.scope(work).await
+            }
             None => work.await,
         }
     }
@@ -86,7 +74,7 @@ impl ClientConcurrency {
             let at_a_time = usize::try_from(self.limit.of(client)).unwrap_or(usize::MAX);
             Arc::new(Semaphore::new(at_a_time.min(Semaphore::MAX_PERMITS)))
         });
-        concurrency.acquire_owned().await.ok().map(|permit| Permit(Arc::new(permit)))
+        concurrency.acquire_owned().await.ok().map(Arc::new)
     }
 }
 
@@ -114,11 +102,11 @@ mod tests {
     async fn a_turn_lasts_as_long_as_what_was_begun_in_it() {
         let concurrency = ClientConcurrency::new(ClientLimit::new(2, None));
         let one = Some(Client::Key(1));
-        let held = concurrency.within(one, async { Permit::current() }).await;
+        let held = concurrency.within(one, async { CallContext::current().permit }).await;
         assert!(held.is_some());
         assert!(concurrency.take(one).now_or_never().is_none());
         drop(held);
         assert!(concurrency.take(one).now_or_never().is_some());
-        assert!(concurrency.within(None, async { Permit::current() }).await.is_none());
+        assert!(concurrency.within(None, async { CallContext::current().permit }).await.is_none());
     }
 }

@@ -9,12 +9,9 @@ use std::{
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
-use tracing::Span;
+use tracing::{Instrument, Span};
 
-use crate::{
-    chain::Stamp, client::Client, proxy::call::client_limit::Permit, trace::Origin, upstream::Audience,
-    verify::ProofWait,
-};
+use crate::{chain::Stamp, context::CallContext, upstream::Audience, verify::ProofWait};
 
 /// One fetch in flight per key.
 ///
@@ -112,11 +109,14 @@ where
                 // Under the lock: a flight is given up only while it is not joined.
                 Some(flight) if may_join(flight.sent) => (Waiter::join(flight), true),
                 _ => {
-                    // Of whoever starts it, though that one may not wait for the end.
-                    let (permit, client, origin) = (Permit::current(), Client::current(), Origin::current());
+                    // Of the caller that starts it, though that one may not wait for the end. The permit is held, and not
+                    // handed to fetches that this one starts; nor is the connection.
+                    let CallContext { client, permit, trace, .. } = CallContext::current();
+                    let (context, span) =
+                        (CallContext { client, trace, ..CallContext::default() }, Span::current());
                     let flight = Arc::new(Flight {
                         sent: now,
-                        span: origin.span().clone(),
+                        span: span.clone(),
                         proof: ProofWait::default(),
                         waiters: Mutex::default(),
                         value: OnceLock::new(),
@@ -131,7 +131,7 @@ where
                     // On the heap once and for all: it is large, and a task would be moved about with it.
                     let fetch = Box::pin(audience.attend(flight.proof.watch(fetch())));
                     tokio::spawn(async move {
-                        let value = origin.carry_out(Client::serve(client, fetch)).await;
+                        let value = context.scope(fetch).instrument(span).await;
                         drop(permit);
                         landing.land(value);
                     });

@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     chain::{Finalized, HeadChange, Link, Stamp},
-    client::Client,
+    context::CallContext,
     eth::{BlockHash, BlockNumber, Tag},
     proxy::{call::single_flight::Coalesce, metrics::Metrics, parts::ProxyParts},
     timeout::timeout,
@@ -172,7 +172,8 @@ impl HeadTracker {
                 |sent| this.view.may_join(sent, arrival),
                 move || {
                     // For all clients, not only the one that started it.
-                    Client::serve(None, async move {
+                    let context = CallContext { client: None, ..CallContext::current() };
+                    context.scope(async move {
                         let metrics = asking.metrics.clone();
                         let refreshed = match tag {
                             Tag::Latest => asking.refresh_head(now).await,

@@ -9,7 +9,8 @@ use http::HeaderMap;
 use reqwest::{Client, ClientBuilder, redirect};
 use tower::{Service, layer::layer_fn};
 
-use super::{super::Config, EndpointUrl, reconnect};
+use super::{super::Config, EndpointUrl};
+use crate::context::CallContext;
 
 /// Connections kept open while nothing is asked: shorter than the idle time-out of common nodes and
 /// balancers (geth 120 s, AWS 60 s), so that a call seldom meets a connection just being closed.
@@ -36,7 +37,7 @@ impl<S: Service<R>, R> Service<R> for MonitoredConnector<S> {
     }
 
     fn call(&mut self, to: R) -> S::Future {
-        reconnect::record_connect();
+        CallContext::report_connection();
         self.0.call(to)
     }
 }

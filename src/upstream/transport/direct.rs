@@ -29,9 +29,8 @@ use tower_http::decompression::{Decompression, DecompressionBody};
 use super::{
     EndpointAddress,
     client::{IDLE_TIMEOUT, USER_AGENT},
-    reconnect,
 };
-use crate::timeout::timeout;
+use crate::{context::CallContext, timeout::timeout};
 
 /// When a connection is found dead on which nothing comes any more, and on which nothing gets through: as reqwest has it.
 const KEEPALIVE: Duration = Duration::from_secs(15);
@@ -167,7 +166,7 @@ impl DirectClient {
     }
 
     async fn connect(&self) -> Result<Connection, SendError> {
-        reconnect::record_connect();
+        CallContext::report_connection();
         let connecting = self.connector.clone().oneshot(self.to.clone());
         let stream = match timeout(self.connect_timeout, connecting).await {
             Ok(connected) => connected.map_err(|error| SendError::Connect(error.into()))?,

@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     budget::{ByteBudget, ByteLease, LeasedBuffer},
-    client::Client as RpcClient,
+    context::CallContext,
 };
 
 /// How much of the announced length is believed before the bytes are there.
@@ -203,7 +203,7 @@ impl HttpTransportInner {
         if announced.is_some_and(|length| length > self.max_answer) {
             return Err(too_large());
         }
-        let mut lease = self.budget.lease(RpcClient::current());
+        let mut lease = self.budget.lease(CallContext::client());
         let mut body = LeasedBuffer::new(self.max_answer);
         let busy = |_| UpstreamError::Busy;
         body.reserve(announced.unwrap_or(0).min(MAX_PREALLOCATION), &mut lease).map_err(busy)?;

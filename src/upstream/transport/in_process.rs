@@ -16,9 +16,9 @@ use tower::Service;
 use super::{
     super::{Answers, Calls, UpstreamError},
     client::IDLE_TIMEOUT,
-    reconnect,
     wire::{RequestIds, WireRequest, WireResponse},
 };
+use crate::context::CallContext;
 
 /// A node that answers in this process.
 pub trait InProcessNode: Clone + Send + Sync + 'static {
@@ -69,7 +69,7 @@ impl<N> InProcessTransport<N> {
         let now = Instant::now();
         let used = self.connection.lock().replace(now);
         if used.is_none_or(|used| now >= used + IDLE_TIMEOUT) {
-            reconnect::record_connect();
+            CallContext::report_connection();
         }
     }
 }

@@ -5,18 +5,20 @@
 //! reason to ask who is there, before anything is believed that came over it.
 
 use std::{
-    cell::Cell,
     sync::{
         Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
 };
 
 use parking_lot::Mutex;
-use tokio::{task_local, time::Instant};
+use tokio::time::Instant;
 
-use crate::backoff::Backoff;
+use crate::{
+    backoff::Backoff,
+    context::{CallContext, ConnectionObserver},
+};
 
 /// Some close each connection after its answer. These are not asked each time who they are: twice at once, then after
 /// this, then after twice as long each time, up to the last. A minute without makes up for it.
@@ -24,16 +26,11 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 const RESET_AFTER: Duration = Duration::from_secs(60);
 
-task_local! {
-    /// Whom the caller is about to ask. Not an argument: in between is a client of HTTP.
-    static CURRENT: MonitoredRequest;
-}
-
 /// One who asks, and whether it had to connect for it.
 #[derive(Debug)]
 struct MonitoredRequest {
     monitor: Arc<ConnectionMonitor>,
-    has_connected: Cell<bool>,
+    has_connected: AtomicBool,
 }
 
 /// The connections to one node.
@@ -59,11 +56,6 @@ struct RecheckSchedule {
 /// In use until dropped.
 pub(in crate::upstream) struct InUseGuard<'a>(&'a ConnectionMonitor);
 
-/// The caller makes a connection, since none is left for it to use.
-pub(in crate::upstream) fn record_connect() {
-    let _ = CURRENT.try_with(MonitoredRequest::connect);
-}
-
 // === impl ConnectionMonitor ===
 
 impl ConnectionMonitor {
@@ -72,9 +64,9 @@ impl ConnectionMonitor {
         self: &Arc<Self>,
         asking: impl Future<Output = T>,
     ) -> T {
-        CURRENT
-            .scope(MonitoredRequest { monitor: self.clone(), has_connected: Cell::new(false) }, asking)
-            .await
+        let request = MonitoredRequest { monitor: self.clone(), has_connected: AtomicBool::new(false) };
+        let context = CallContext { connection: Some(Arc::new(request)), ..CallContext::current() };
+        context.scope(asking).await
     }
 
     /// A connection is in use.
@@ -105,10 +97,10 @@ impl ConnectionMonitor {
 
 // === impl MonitoredRequest ===
 
-impl MonitoredRequest {
-    fn connect(&self) {
+impl ConnectionObserver for MonitoredRequest {
+    fn opening(&self) {
         let opened = &self.monitor.opened;
-        let first = !self.has_connected.replace(true);
+        let first = !self.has_connected.swap(true, Relaxed);
         let others = if first { opened.fetch_add(1, Relaxed) } else { opened.load(Relaxed) - 1 };
         self.monitor.record_reconnect(others + 1);
     }
@@ -116,7 +108,7 @@ impl MonitoredRequest {
 
 impl Drop for MonitoredRequest {
     fn drop(&mut self) {
-        if self.has_connected.get() {
+        if self.has_connected.load(Relaxed) {
             self.monitor.opened.fetch_sub(1, Relaxed);
         }
     }
@@ -167,13 +159,13 @@ mod tests {
         let monitor = Arc::new(ConnectionMonitor::default());
         let _one = monitor.begin_request();
         let _two = monitor.begin_request();
-        monitor.monitor_request(async { record_connect() }).await;
+        monitor.monitor_request(async { CallContext::report_connection() }).await;
         assert_eq!(monitor.reconnects(), 0);
         assert!(!monitor.take_due_recheck(Instant::now()));
         drop(_two);
-        record_connect();
+        CallContext::report_connection();
         assert_eq!(monitor.reconnects(), 0, "nobody is being asked");
-        monitor.monitor_request(async { record_connect() }).await;
+        monitor.monitor_request(async { CallContext::report_connection() }).await;
         assert_eq!(monitor.reconnects(), 1);
         assert!(monitor.take_due_recheck(Instant::now()));
         assert!(!monitor.take_due_recheck(Instant::now()), "once is enough");
@@ -185,20 +177,20 @@ mod tests {
         let [_one, _two] = [monitor.begin_request(), monitor.begin_request()];
         let connecting = || {
             monitor.monitor_request(async {
-                record_connect();
+                CallContext::report_connection();
                 tokio::task::yield_now().await;
             })
         };
         tokio::join!(connecting(), connecting());
         assert_eq!(monitor.reconnects(), 1, "when the second of them connected");
         // One that goes on to use what it made is none that connects.
-        monitor.monitor_request(async { record_connect() }).await;
+        monitor.monitor_request(async { CallContext::report_connection() }).await;
         assert_eq!(monitor.reconnects(), 1);
         // Nor are two connections for one call two who ask.
         monitor
             .monitor_request(async {
-                record_connect();
-                record_connect();
+                CallContext::report_connection();
+                CallContext::report_connection();
             })
             .await;
         assert_eq!(monitor.reconnects(), 1);
