@@ -62,11 +62,11 @@ fn development_chain(criterion: &mut Criterion) {
 
     let first = TxPosition(0);
     let transaction = block.transaction(first).unwrap();
-    let lone = verify::lone_transaction(&transaction, block.transaction_hash(first).unwrap()).unwrap();
-    let mut group = criterion.benchmark_group("a lone transaction");
+    let single = verify::single_transaction(&transaction, block.transaction_hash(first).unwrap()).unwrap();
+    let mut group = criterion.benchmark_group("a single transaction");
     group.throughput(throughput(1, transaction.len()));
     group.bench_function("proved", |bencher| {
-        bencher.iter(|| prove::lone_transaction(black_box(lone.clone()), None).unwrap());
+        bencher.iter(|| prove::single_transaction(black_box(single.clone()), None).unwrap());
     });
     group.finish();
 }

@@ -34,10 +34,10 @@ use alloy_primitives::{B256, TxHash};
 pub enum Need {
     /// The view only.
     View,
-    /// A block by its name; `thin` if hashes of transactions are enough.
+    /// A block by its name; `with_hashes` if hashes of transactions are enough.
     Block {
         block: B256,
-        thin: bool,
+        with_hashes: bool,
     },
     Receipts {
         block: B256,
@@ -83,7 +83,7 @@ struct Held {
     block: bool,
     receipts: bool,
     /// Read as a head: hashes of its transactions.
-    thin: bool,
+    with_hashes: bool,
     /// Something of it was read, so it is known which block to fetch.
     known: bool,
     alone: HashSet<(bool, TxHash)>,
@@ -112,7 +112,9 @@ pub fn best(events: &[Event], staleness: Duration, foresight: Foresight) -> Plan
     if foresight == Foresight::Prefetch {
         for event in events {
             match event.need {
-                Need::Block { block, thin: false } => held.entry(block).or_default().take_block(&mut plan),
+                Need::Block { block, with_hashes: false } => {
+                    held.entry(block).or_default().take_block(&mut plan)
+                }
                 Need::Receipts { block } => held.entry(block).or_default().take_receipts(&mut plan),
                 _ => {}
             }
@@ -121,7 +123,7 @@ pub fn best(events: &[Event], staleness: Duration, foresight: Foresight) -> Plan
     for event in events {
         if event.reads_head {
             let head = held.entry(event.head).or_default();
-            (head.thin, head.known) = (true, true);
+            (head.with_hashes, head.known) = (true, true);
         }
         match event.need {
             Need::View => {}
@@ -140,9 +142,9 @@ pub fn best(events: &[Event], staleness: Duration, foresight: Foresight) -> Plan
                     }
                 }
             }
-            Need::Block { block, thin } => {
+            Need::Block { block, with_hashes } => {
                 let held = held.entry(block).or_default();
-                if !(thin && held.thin) {
+                if !(with_hashes && held.with_hashes) {
                     held.take_block(&mut plan);
                 }
             }

@@ -161,10 +161,10 @@ impl World {
         let block_of = |call: &RecordedCall| {
             let params: Value = serde_json::from_str(&call.params).ok()?;
             let name = params[0].as_str()?;
-            let is_lone =
+            let is_single =
                 matches!(call.method.as_str(), "eth_getTransactionByHash" | "eth_getTransactionReceipt");
             match name.parse::<B256>() {
-                Ok(hash) if is_lone => self.chain.location(hash).map(|(block, _)| block),
+                Ok(hash) if is_single => self.chain.location(hash).map(|(block, _)| block),
                 Ok(hash) => Some(hash),
                 Err(_) => self.chain.hash_at(u64::from_str_radix(name.strip_prefix("0x")?, 16).ok()?),
             }
@@ -189,15 +189,17 @@ impl World {
         let (need, reads_head) = match *ask {
             Ask::ChainId => (Need::View, false),
             Ask::BlockNumber => (Need::View, true),
-            Ask::Latest { full } => (Need::Block { block: head.hash, thin: !full }, true),
-            Ask::Block { number, full } => {
-                (at(number).map_or(Need::View, |block| Need::Block { block, thin: !full }), young(number))
-            }
-            Ask::BlockByHash { hash, full } => (Need::Block { block: hash, thin: !full }, false),
+            Ask::Latest { full } => (Need::Block { block: head.hash, with_hashes: !full }, true),
+            Ask::Block { number, full } => (
+                at(number).map_or(Need::View, |block| Need::Block { block, with_hashes: !full }),
+                young(number),
+            ),
+            Ask::BlockByHash { hash, full } => (Need::Block { block: hash, with_hashes: !full }, false),
             // Named by its block: to fetch all of it costs no more.
-            Ask::TransactionAt { number, .. } => {
-                (at(number).map_or(Need::View, |block| Need::Block { block, thin: false }), young(number))
-            }
+            Ask::TransactionAt { number, .. } => (
+                at(number).map_or(Need::View, |block| Need::Block { block, with_hashes: false }),
+                young(number),
+            ),
             Ask::Transaction(hash) => match located(hash) {
                 Some(block) => (Need::Transaction { block, hash }, false),
                 None => (Need::Forward, false),
@@ -219,7 +221,7 @@ impl World {
 
 impl Received {
     /// Who the node is, heads, finality and gaps: clients get blocks cut out of whole ones, so only upkeep asks for
-    /// thin ones.
+    /// with_hashes ones.
     fn is_upkeep(&self) -> bool {
         match self.call.method.as_str() {
             "eth_chainId" | "net_version" => true,

@@ -60,7 +60,7 @@ pub struct Asked {
     full: Vec<String>,
     /// The transactions of full blocks, and of small ones.
     transactions: Vec<String>,
-    lone: Vec<String>,
+    single: Vec<String>,
 }
 
 // === impl Load ===
@@ -106,7 +106,7 @@ impl Asked {
             full: (1..=FULL_BLOCKS).map(|number| format!("{:#x}", hash(number))).collect(),
             // Ten thousand of them: 50 blocks.
             transactions: (1..=50).flat_map(transactions_of).collect(),
-            lone: small.flat_map(transactions_of).collect(),
+            single: small.flat_map(transactions_of).collect(),
             chain,
         }
     }
@@ -150,7 +150,7 @@ impl Asked {
     }
 
     fn lone_calls(&self) -> Vec<String> {
-        self.lone.iter().map(|hash| call("eth_getTransactionByHash", &format!(r#""{hash}""#))).collect()
+        self.single.iter().map(|hash| call("eth_getTransactionByHash", &format!(r#""{hash}""#))).collect()
     }
 
     /// Batches of a hundred out of the ten thousand, spread over all blocks.
@@ -189,7 +189,8 @@ impl Asked {
         let transactions = || Load::new("txs", "random", self.transaction_calls());
         let full_blocks = || Load::new("block", "random", self.blocks(true));
         // By number: what is asked most for.
-        let thin = (1..=50).map(|number| call("eth_getBlockByNumber", &format!(r#""{number:#x}",false"#)));
+        let with_hashes =
+            (1..=50).map(|number| call("eth_getBlockByNumber", &format!(r#""{number:#x}",false"#)));
         let receipts_of =
             self.full[..50].iter().map(|hash| call("eth_getBlockReceipts", &format!(r#""{hash}""#)));
         let (small_cache, size) = ("--cache-size", TINY);
@@ -207,7 +208,7 @@ impl Asked {
                 warm: self.blocks(true).into_iter().chain(receipts_of).collect(),
                 ..hit("receipts", "10,000 receipts", Load::new("receipts", "random", self.receipt_calls()))
             },
-            hit("hashes", "block, hashes only", Load::new("hashes", "random", thin.collect())),
+            hit("hashes", "block, hashes only", Load::new("hashes", "random", with_hashes.collect())),
             hit("block", "block, 200 transactions", full_blocks()),
             Case {
                 beside: Some(("one transaction", transactions())),

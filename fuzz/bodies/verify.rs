@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use holdfast::{
-    eth::{At, Block, Home, LoneReceipt, LoneTransaction, Receipts, Tag},
+    eth::{At, Block, Home, Receipts, SingleReceipt, SingleTransaction, Tag},
     verify::{self, Level, Verified, prove},
 };
 use serde_json::Value;
@@ -18,9 +18,9 @@ pub fn verify(data: &[u8]) {
     if let Some(block) = &block {
         receipts(second.unwrap_or(first), block);
     }
-    thin_block(first);
-    lone_transaction(first);
-    lone_receipt(first);
+    block_with_hashes(first);
+    single_transaction(first);
+    single_receipt(first);
     nameless(first);
 }
 
@@ -47,31 +47,33 @@ fn receipts(data: &[u8], block: &Verified<Block>) -> Option<Verified<Receipts>> 
     Some(receipts)
 }
 
-fn thin_block(data: &[u8]) -> Option<()> {
-    let thin = prove::thin_block(verify::thin_block(data, At::Tag(Tag::Latest)).ok()?).ok()?;
-    assert_eq!(thin.level(), if thin.is_empty() { Level::Proved } else { Level::Partial });
+fn block_with_hashes(data: &[u8]) -> Option<()> {
+    let with_hashes =
+        prove::block_with_hashes(verify::block_with_hashes(data, At::Tag(Tag::Latest)).ok()?).ok()?;
+    assert_eq!(with_hashes.level(), if with_hashes.is_empty() { Level::Proved } else { Level::Partial });
     if let Some(again) = rewritten(data) {
-        let again = verify::thin_block(&again, At::Hash(thin.hash())).and_then(prove::thin_block);
-        assert_eq!(again.expect("is the same block").header(), thin.header());
+        let again = verify::block_with_hashes(&again, At::Hash(with_hashes.hash()))
+            .and_then(prove::block_with_hashes);
+        assert_eq!(again.expect("is the same block").header(), with_hashes.header());
     }
     Some(())
 }
 
-fn lone_transaction(data: &[u8]) -> Option<()> {
-    let hash = LoneTransaction::read(Bytes::copy_from_slice(data)).ok()?.hash();
-    let read = |data: &[u8]| verify::lone_transaction(data, hash);
-    let lone = prove::lone_transaction(read(data).ok()?, None).ok()?;
-    assert_eq!((lone.level(), lone.hash()), (Level::Partial, hash));
+fn single_transaction(data: &[u8]) -> Option<()> {
+    let hash = SingleTransaction::read(Bytes::copy_from_slice(data)).ok()?.hash();
+    let read = |data: &[u8]| verify::single_transaction(data, hash);
+    let single = prove::single_transaction(read(data).ok()?, None).ok()?;
+    assert_eq!((single.level(), single.hash()), (Level::Partial, hash));
     if let Some(again) = rewritten(data) {
-        let again = read(&again).and_then(|lone| prove::lone_transaction(lone, None));
-        assert_eq!(again.expect("is the same transaction").place(), lone.place());
+        let again = read(&again).and_then(|single| prove::single_transaction(single, None));
+        assert_eq!(again.expect("is the same transaction").place(), single.place());
     }
     Some(())
 }
 
-fn lone_receipt(data: &[u8]) -> Option<()> {
-    let hash = LoneReceipt::read(Bytes::copy_from_slice(data)).ok()?.hash();
-    let receipt = verify::lone_receipt(data, hash).ok()?;
+fn single_receipt(data: &[u8]) -> Option<()> {
+    let hash = SingleReceipt::read(Bytes::copy_from_slice(data)).ok()?.hash();
+    let receipt = verify::single_receipt(data, hash).ok()?;
     assert_eq!(receipt.level(), Level::Structural);
     Some(())
 }

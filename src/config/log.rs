@@ -42,7 +42,7 @@ impl LogConfig {
     pub fn filter(&self) -> Result<EnvFilter, String> {
         const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
         let directives = self.level.contains(['=', ',']);
-        // A lone word that is no level would count as a module's name, and silence everything else.
+        // A single word that is no level would count as a module's name, and silence everything else.
         if !directives && !LEVELS.contains(&self.level.to_lowercase().as_str()) {
             return Err(format!("{:?} is not one of {}", self.level, LEVELS.join(", ")));
         }

@@ -14,7 +14,9 @@ mod write;
 
 pub use self::{
     block_id::Tag,
-    entity::{Block, Header, Home, LoneReceipt, LoneTransaction, Place, Receipts, ShapeError, ThinBlock},
+    entity::{
+        Block, BlockWithHashes, Header, Home, Place, Receipts, ShapeError, SingleReceipt, SingleTransaction,
+    },
     hash::{BlockHash, TxHash},
     label::MethodLabel,
     params::ParamError,

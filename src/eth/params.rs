@@ -53,7 +53,7 @@ struct Param<'a> {
 
 /// The hash of a transaction that is the only parameter; `None` unless it stands there as nearly everybody writes it,
 /// without spaces and escapes. Whoever is told nothing [reads](read) on: what is wrong is said there.
-pub(super) fn lone_hash(params: &Params) -> Option<TxHash> {
+pub(super) fn single_hash(params: &Params) -> Option<TxHash> {
     let quoted = params.as_bytes().strip_prefix(b"[\"")?.strip_suffix(b"\"]")?;
     TxHash::from_ascii(quoted).ok()
 }

@@ -250,7 +250,7 @@ impl Query {
     fn read_strictly(method: &str, params: &Params) -> Result<Option<Self>, ParamError> {
         let of_transaction = if method == RECEIPT { Part::Receipt } else { Part::Transaction };
         if let TRANSACTION_BY_HASH | RECEIPT = method
-            && let Some(hash) = params::lone_hash(params)
+            && let Some(hash) = params::single_hash(params)
         {
             return Ok(Some(Self::new(of_transaction, hash)));
         }

@@ -10,7 +10,7 @@ use super::{Call, Code, ErrorObject, JsonKind, MethodName, Params, RawId, Scanne
 /// A request body that is JSON.
 #[derive(Clone, Debug)]
 pub enum Packet {
-    /// A lone entry, answered by a lone object.
+    /// A single entry, answered by a single object.
     Single(Entry),
     /// At least one entry, answered by an array.
     Batch(Vec<Entry>),

@@ -13,7 +13,7 @@ pub struct ReplyWriter {
 // === impl ReplyWriter ===
 
 impl ReplyWriter {
-    /// Answers a lone call: takes at most one reply.
+    /// Answers a single call: takes at most one reply.
     pub fn single() -> Self {
         Self { out: RopeWriter::default(), batch: false, any: false }
     }

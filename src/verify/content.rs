@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Level, Origin, Verified};
-use crate::eth::{Block, Home, LoneReceipt, LoneTransaction, Part, Place, Receipts, ThinBlock};
+use crate::eth::{Block, BlockWithHashes, Home, Part, Place, Receipts, SingleReceipt, SingleTransaction};
 
 /// Content that passed its checks. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -11,13 +11,13 @@ pub enum Content {
     /// A block with whole transactions.
     Block(Arc<Verified<Block>>),
     /// A block with the hashes of its transactions.
-    BlockWithHashes(Arc<Verified<ThinBlock>>),
+    BlockWithHashes(Arc<Verified<BlockWithHashes>>),
     /// All receipts of a block.
     Receipts(Arc<Verified<Receipts>>),
     /// A single transaction.
-    Transaction(Arc<Verified<LoneTransaction>>),
+    Transaction(Arc<Verified<SingleTransaction>>),
     /// A single receipt.
-    Receipt(Arc<Verified<LoneReceipt>>),
+    Receipt(Arc<Verified<SingleReceipt>>),
 }
 
 /// Does the same with each part.
@@ -51,7 +51,7 @@ impl Content {
     pub fn home(&self) -> Option<Home> {
         match self {
             Self::Block(block) => Some(block.header().home()),
-            Self::BlockWithHashes(thin) => Some(thin.header().home()),
+            Self::BlockWithHashes(with_hashes) => Some(with_hashes.header().home()),
             Self::Receipts(receipts) => receipts.home(),
             Self::Transaction(transaction) => transaction.place().map(Place::home),
             Self::Receipt(receipt) => Some(receipt.place().home()),

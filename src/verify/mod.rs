@@ -66,7 +66,9 @@ pub use self::{
     overdue::Overdue,
     proof_wait::{Following, ProofWait},
     restored::Doubt,
-    structural::{block, lone_receipt, lone_transaction, lone_transaction_at, receipts, thin_block},
+    structural::{
+        block, block_with_hashes, receipts, single_receipt, single_transaction, single_transaction_at,
+    },
     threads::ProofLimits,
     verdict::{Known, Unproved, Verdict},
     verified::{Level, Origin, Verified},

@@ -5,8 +5,8 @@ use bytes::Bytes;
 
 use super::{Failure, Reason, Verified};
 use crate::eth::{
-    At, Block, BlockHash, BlockNumber, Header, Home, LoneReceipt, LoneTransaction, Place, Receipts,
-    ThinBlock, TxHash, TxPosition,
+    At, Block, BlockHash, BlockNumber, BlockWithHashes, Header, Home, Place, Receipts, SingleReceipt,
+    SingleTransaction, TxHash, TxPosition,
 };
 
 /// Checks a block with whole transactions.
@@ -25,8 +25,8 @@ pub fn block(result: &[u8], asked: At) -> Result<Verified<Block>, Failure> {
 ///
 /// # Errors
 /// If it is not the block that was asked for, or its list cannot be its own.
-pub fn thin_block(result: &[u8], asked: At) -> Result<Verified<ThinBlock>, Failure> {
-    let block = ThinBlock::read(Bytes::copy_from_slice(result))?;
+pub fn block_with_hashes(result: &[u8], asked: At) -> Result<Verified<BlockWithHashes>, Failure> {
+    let block = BlockWithHashes::read(Bytes::copy_from_slice(result))?;
     check_header(block.header(), asked, block.is_empty())?;
     Ok(Verified::structurally(block))
 }
@@ -96,8 +96,8 @@ pub(super) fn belongs(place: Place, hash: TxHash, held: Option<&Verified<Block>>
 ///
 /// # Errors
 /// If it is not the one that was asked for.
-pub fn lone_transaction(result: &[u8], asked: TxHash) -> Result<Verified<LoneTransaction>, Failure> {
-    let transaction = LoneTransaction::read(Bytes::copy_from_slice(result))?;
+pub fn single_transaction(result: &[u8], asked: TxHash) -> Result<Verified<SingleTransaction>, Failure> {
+    let transaction = SingleTransaction::read(Bytes::copy_from_slice(result))?;
     equal("hash", &asked, &transaction.hash())?;
     Ok(Verified::structurally(transaction))
 }
@@ -106,12 +106,12 @@ pub fn lone_transaction(result: &[u8], asked: TxHash) -> Result<Verified<LoneTra
 ///
 /// # Errors
 /// If it is not at that place.
-pub fn lone_transaction_at(
+pub fn single_transaction_at(
     result: &[u8],
     asked: At,
     index: Option<TxPosition>,
-) -> Result<Verified<LoneTransaction>, Failure> {
-    let transaction = LoneTransaction::read(Bytes::copy_from_slice(result))?;
+) -> Result<Verified<SingleTransaction>, Failure> {
+    let transaction = SingleTransaction::read(Bytes::copy_from_slice(result))?;
     let Some(place) = transaction.place() else {
         // What is asked for by its place has one.
         return Err(Failure::field(Reason::Names, None, "blockHash", asked, "missing"));
@@ -148,8 +148,8 @@ pub(super) fn number(asked: BlockNumber, got: BlockNumber) -> Result<(), Failure
 ///
 /// # Errors
 /// If it is not of the transaction that was asked for.
-pub fn lone_receipt(result: &[u8], asked: TxHash) -> Result<Verified<LoneReceipt>, Failure> {
-    let receipt = LoneReceipt::read(Bytes::copy_from_slice(result))?;
+pub fn single_receipt(result: &[u8], asked: TxHash) -> Result<Verified<SingleReceipt>, Failure> {
+    let receipt = SingleReceipt::read(Bytes::copy_from_slice(result))?;
     equal("transactionHash", &asked, &receipt.hash())?;
     Ok(Verified::structurally(receipt))
 }

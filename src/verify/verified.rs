@@ -7,8 +7,8 @@ use std::{ops::Deref, sync::Arc, time::SystemTime};
 pub enum Level {
     /// Its shape is right, and its parts agree with each other and with what was asked.
     Structural,
-    /// Its own hash comes out; what that hash does not cover is as the node said: the hashes that a thin
-    /// block lists, the place that a lone transaction names, the transactions of a block where those cannot be proved.
+    /// Its own hash comes out; what that hash does not cover is as the node said: the hashes that a block with
+    /// block lists, the place that a single transaction names, the transactions of a block where those cannot be proved.
     Partial,
     /// Ethereum's own hashes confirm all of it, from the hash of its block down.
     Proved,

@@ -18,7 +18,10 @@ use super::{
     threads::{Patience, ProofThreads},
 };
 use crate::{
-    eth::{At, Block, BlockNumber, Home, LoneReceipt, LoneTransaction, Part, Query, Receipts, ThinBlock},
+    eth::{
+        At, Block, BlockNumber, BlockWithHashes, Home, Part, Query, Receipts, SingleReceipt,
+        SingleTransaction,
+    },
     log_throttle::LogThrottle,
 };
 
@@ -103,8 +106,8 @@ impl Verifier {
     }
 
     /// Returns whether a single receipt agrees with its proved block, as far as that shows.
-    pub fn agrees(&self, receipt: &Verified<LoneReceipt>, block: &Verified<Block>) -> bool {
-        prove::lone_receipt(receipt.clone(), block).is_ok()
+    pub fn agrees(&self, receipt: &Verified<SingleReceipt>, block: &Verified<Block>) -> bool {
+        prove::single_receipt(receipt.clone(), block).is_ok()
     }
 
     /// Is what is wrong, or cannot be proved where proof is demanded, to be kept from clients?
@@ -222,27 +225,27 @@ impl Verifier {
                 self.block(block, known)?
             }
             (Part::BlockWithHashes, _) => {
-                let thin = structural::thin_block(result, at)?;
-                self.0.rules.recognise(thin.header())?;
-                self.0.rules.check_list(thin.header(), thin.is_empty())?;
-                self.thin(thin, known)
+                let with_hashes = structural::block_with_hashes(result, at)?;
+                self.0.rules.recognise(with_hashes.header())?;
+                self.0.rules.check_list(with_hashes.header(), with_hashes.is_empty())?;
+                self.block_with_hashes(with_hashes, known)
             }
             (Part::Receipts, _) => self.receipts(result, at, known)?,
             (Part::Transaction, At::Tx(hash)) => {
-                self.transaction(structural::lone_transaction(result, hash)?, known)?
+                self.transaction(structural::single_transaction(result, hash)?, known)?
             }
             (Part::Transaction, _) => {
-                self.transaction(structural::lone_transaction_at(result, at, index)?, known)?
+                self.transaction(structural::single_transaction_at(result, at, index)?, known)?
             }
             (Part::Receipt, At::Tx(hash)) => {
-                let receipt = structural::lone_receipt(result, hash)?;
+                let receipt = structural::single_receipt(result, hash)?;
                 let place = receipt.place();
                 let held = known.block(place.block);
                 structural::belongs(place, hash, held.as_deref())?;
                 let receipt = receipt.settled(known.was_final(place.number));
                 match held.filter(|held| held.is_proved()) {
                     Some(held) => self
-                        .judge(Kind::Receipts, None, receipt, |receipt| prove::lone_receipt(receipt, &held))
+                        .judge(Kind::Receipts, None, receipt, |receipt| prove::single_receipt(receipt, &held))
                         .verdict(Content::Receipt),
                     None => Verdict::Passed(Content::Receipt(receipt.into())),
                 }
@@ -277,18 +280,19 @@ impl Verifier {
         Ok(self.judge_parts(at, proof).verdict(Content::Block))
     }
 
-    fn thin(&self, thin: Verified<ThinBlock>, known: &dyn Known) -> Verdict {
-        let header = *thin.header();
-        let thin = thin.settled(known.was_final(header.number));
+    fn block_with_hashes(&self, with_hashes: Verified<BlockWithHashes>, known: &dyn Known) -> Verdict {
+        let header = *with_hashes.header();
+        let with_hashes = with_hashes.settled(known.was_final(header.number));
         if !self.0.rules.proves(Kind::Header) {
-            return Verdict::Passed(Content::BlockWithHashes(thin.into()));
+            return Verdict::Passed(Content::BlockWithHashes(with_hashes.into()));
         }
-        self.judge_parts(None, prove::thin_by_parts(thin)).verdict(Content::BlockWithHashes)
+        self.judge_parts(None, prove::block_with_hashes_by_parts(with_hashes))
+            .verdict(Content::BlockWithHashes)
     }
 
     fn transaction(
         &self,
-        transaction: Verified<LoneTransaction>,
+        transaction: Verified<SingleTransaction>,
         known: &dyn Known,
     ) -> Result<Verdict, Failure> {
         if let Some(place) = transaction.place() {
@@ -296,7 +300,7 @@ impl Verifier {
         }
         let settled = transaction.place().is_some_and(|place| known.was_final(place.number));
         let chain_id = self.0.rules.anchored_chain();
-        let prove = |transaction| prove::lone_transaction(transaction, chain_id);
+        let prove = |transaction| prove::single_transaction(transaction, chain_id);
         let judged = self.judge(Kind::Transactions, None, transaction.settled(settled), prove);
         Ok(judged.verdict(Content::Transaction))
     }

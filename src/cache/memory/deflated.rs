@@ -15,7 +15,7 @@ use crc32fast::Hasher;
 use flate2::{Compress, Compression, FlushCompress};
 
 use crate::{
-    eth::{Block, Home, Part, Receipts, ThinBlock},
+    eth::{Block, BlockWithHashes, Home, Part, Receipts},
     verify::Verified,
 };
 
@@ -60,8 +60,8 @@ impl Whole {
     }
 
     /// The block with the hashes of its transactions, as it came.
-    pub fn thin(thin: &Arc<Verified<ThinBlock>>) -> Self {
-        Self { part: Part::BlockWithHashes, home: thin.header().home(), content: thin.clone() }
+    pub fn block_with_hashes(with_hashes: &Arc<Verified<BlockWithHashes>>) -> Self {
+        Self { part: Part::BlockWithHashes, home: with_hashes.header().home(), content: with_hashes.clone() }
     }
 
     /// All receipts of a block; `None` if there are none.

@@ -7,7 +7,7 @@ use super::{
     location::{ENTRY_BYTES, INDEXED_INLINE},
 };
 use crate::{
-    eth::{Block, BlockHash, Home, LoneReceipt, Part, Receipts, ThinBlock, TxHash, TxPosition},
+    eth::{Block, BlockHash, BlockWithHashes, Home, Part, Receipts, SingleReceipt, TxHash, TxPosition},
     verify::{Content, Verified},
 };
 
@@ -18,7 +18,7 @@ const OVERHEAD: usize = 352;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Key {
     Block(BlockHash),
-    Thin(BlockHash),
+    BlockWithHashes(BlockHash),
     Receipts(BlockHash),
     Transaction(BlockHash, TxPosition),
     Receipt(BlockHash, TxPosition),
@@ -26,7 +26,8 @@ pub(super) enum Key {
 }
 
 /// Names of the kinds of entries in metrics and lists: parts in the order of [`Part`], then deflated texts.
-pub(super) const KINDS: [&str; 6] = ["block", "head", "receipts", "transaction", "receipt", "deflated"];
+pub(super) const KINDS: [&str; 6] =
+    ["block", "block_hashes", "receipts", "transaction", "receipt", "deflated"];
 const _: () = assert!(Part::Receipt as usize == KINDS.len() - 2);
 
 /// An entry. Cheap to clone.
@@ -50,7 +51,7 @@ impl Key {
     pub(super) fn of(content: &Content) -> Option<Self> {
         Some(match content {
             Content::Block(block) => Self::Block(block.hash()),
-            Content::BlockWithHashes(thin) => Self::Thin(thin.hash()),
+            Content::BlockWithHashes(with_hashes) => Self::BlockWithHashes(with_hashes.hash()),
             Content::Receipts(receipts) => Self::Receipts(receipts.block()?),
             Content::Transaction(transaction) => {
                 let place = transaction.place()?;
@@ -71,9 +72,9 @@ impl Entity {
         }
     }
 
-    pub(super) fn into_thin(self) -> Option<Arc<Verified<ThinBlock>>> {
+    pub(super) fn into_block_with_hashes(self) -> Option<Arc<Verified<BlockWithHashes>>> {
         match self.value {
-            Value::Content(Content::BlockWithHashes(thin)) => Some(thin),
+            Value::Content(Content::BlockWithHashes(with_hashes)) => Some(with_hashes),
             _ => None,
         }
     }
@@ -85,7 +86,7 @@ impl Entity {
         }
     }
 
-    pub(super) fn into_receipt(self) -> Option<Arc<Verified<LoneReceipt>>> {
+    pub(super) fn into_receipt(self) -> Option<Arc<Verified<SingleReceipt>>> {
         match self.value {
             Value::Content(Content::Receipt(receipt)) => Some(receipt),
             _ => None,

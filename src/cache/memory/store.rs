@@ -15,8 +15,8 @@ use super::{
 use crate::{
     cache::config::Config,
     eth::{
-        Block, BlockHash, BlockNumber, Home, LoneReceipt, LoneTransaction, Part, Receipts, ThinBlock, TxHash,
-        TxPosition,
+        Block, BlockHash, BlockNumber, BlockWithHashes, Home, Part, Receipts, SingleReceipt,
+        SingleTransaction, TxHash, TxPosition,
     },
     verify::{Content, Verified},
 };
@@ -73,8 +73,8 @@ impl Cache {
         self.insert(Content::Block(block.clone()));
         self.remove_other_count(block.hash(), block.len());
         if block.is_proved() {
-            // A head that was kept thin, and what came alone, is told by the block from here on.
-            self.store.invalidate(&Key::Thin(block.hash()));
+            // A head that was stored with hashes only, and what came alone, is told by the block from here on.
+            self.store.invalidate(&Key::BlockWithHashes(block.hash()));
             for index in (0..block.len() as u64).map(TxPosition) {
                 self.store.invalidate(&Key::Transaction(block.hash(), index));
             }
@@ -100,10 +100,10 @@ impl Cache {
     }
 
     /// Keeps a block with hashes of transactions, unless the whole block is there and proved.
-    pub fn insert_thin(&self, thin: &Arc<Verified<ThinBlock>>) {
-        if !self.peek_block(thin.hash()).is_some_and(|block| block.is_proved()) {
-            self.insert(Content::BlockWithHashes(thin.clone()));
-            self.remove_other_count(thin.hash(), thin.len());
+    pub fn insert_block_with_hashes(&self, with_hashes: &Arc<Verified<BlockWithHashes>>) {
+        if !self.peek_block(with_hashes.hash()).is_some_and(|block| block.is_proved()) {
+            self.insert(Content::BlockWithHashes(with_hashes.clone()));
+            self.remove_other_count(with_hashes.hash(), with_hashes.len());
         }
     }
 
@@ -124,9 +124,9 @@ impl Cache {
     }
 
     /// Keeps a transaction that came alone, if it is in a block.
-    pub fn insert_transaction(&self, transaction: &Arc<Verified<LoneTransaction>>) {
+    pub fn insert_transaction(&self, transaction: &Arc<Verified<SingleTransaction>>) {
         let Some(place) = transaction.place() else { return };
-        let known = self.lone_transaction(place.block, place.index);
+        let known = self.single_transaction(place.block, place.index);
         // The better answer stays.
         if !known.is_some_and(|known| known.is_asked_of_block() && !transaction.is_asked_of_block()) {
             self.insert(Content::Transaction(transaction.clone()));
@@ -134,7 +134,7 @@ impl Cache {
     }
 
     /// Keeps a receipt that came alone.
-    pub fn insert_receipt(&self, receipt: &Arc<Verified<LoneReceipt>>) {
+    pub fn insert_receipt(&self, receipt: &Arc<Verified<SingleReceipt>>) {
         self.insert(Content::Receipt(receipt.clone()));
     }
 
@@ -145,13 +145,13 @@ impl Cache {
     }
 
     /// The receipts of a block that came alone, for a check.
-    pub fn lone_receipts(&self, block: &Block) -> Vec<Arc<Verified<LoneReceipt>>> {
-        let lone = |index| self.store.peek(&Key::Receipt(block.hash(), index))?.into_receipt();
-        (0..block.len() as u64).filter_map(|index| lone(TxPosition(index))).collect()
+    pub fn single_receipts(&self, block: &Block) -> Vec<Arc<Verified<SingleReceipt>>> {
+        let single = |index| self.store.peek(&Key::Receipt(block.hash(), index))?.into_receipt();
+        (0..block.len() as u64).filter_map(|index| single(TxPosition(index))).collect()
     }
 
     /// Forgets the receipts of a block that came alone.
-    pub fn remove_lone_receipts(&self, block: &Block) {
+    pub fn remove_single_receipts(&self, block: &Block) {
         for index in (0..block.len() as u64).map(TxPosition) {
             self.store.invalidate(&Key::Receipt(block.hash(), index));
         }
@@ -166,7 +166,7 @@ impl Cache {
 
     /// Forgets what is known of a block, and of one position in it.
     pub fn remove(&self, block: BlockHash, index: Option<TxPosition>) {
-        for key in [Key::Block(block), Key::Thin(block), Key::Receipts(block)] {
+        for key in [Key::Block(block), Key::BlockWithHashes(block), Key::Receipts(block)] {
             self.invalidate(key);
         }
         if let Some(index) = index {
@@ -181,8 +181,8 @@ impl Cache {
     }
 
     /// The block with this hash, its transactions by hash, for a client.
-    pub fn thin(&self, hash: BlockHash) -> Option<Arc<Verified<ThinBlock>>> {
-        self.store.get(&Key::Thin(hash))?.into_thin()
+    pub fn block_with_hashes(&self, hash: BlockHash) -> Option<Arc<Verified<BlockWithHashes>>> {
+        self.store.get(&Key::BlockWithHashes(hash))?.into_block_with_hashes()
     }
 
     /// The receipts of the block with this hash, for a client.
@@ -196,8 +196,8 @@ impl Cache {
     }
 
     /// The block with this hash, its transactions by hash, for a check.
-    pub fn peek_thin(&self, hash: BlockHash) -> Option<Arc<Verified<ThinBlock>>> {
-        self.store.peek(&Key::Thin(hash))?.into_thin()
+    pub fn peek_block_with_hashes(&self, hash: BlockHash) -> Option<Arc<Verified<BlockWithHashes>>> {
+        self.store.peek(&Key::BlockWithHashes(hash))?.into_block_with_hashes()
     }
 
     /// The receipts of the block with this hash, for a check.
@@ -206,11 +206,11 @@ impl Cache {
     }
 
     /// A transaction that came alone.
-    pub fn lone_transaction(
+    pub fn single_transaction(
         &self,
         block: BlockHash,
         index: TxPosition,
-    ) -> Option<Arc<Verified<LoneTransaction>>> {
+    ) -> Option<Arc<Verified<SingleTransaction>>> {
         match self.store.get(&Key::Transaction(block, index))?.value {
             Value::Content(Content::Transaction(transaction)) => Some(transaction),
             _ => None,
@@ -218,7 +218,11 @@ impl Cache {
     }
 
     /// A receipt that came alone.
-    pub fn lone_receipt(&self, block: BlockHash, index: TxPosition) -> Option<Arc<Verified<LoneReceipt>>> {
+    pub fn single_receipt(
+        &self,
+        block: BlockHash,
+        index: TxPosition,
+    ) -> Option<Arc<Verified<SingleReceipt>>> {
         self.store.get(&Key::Receipt(block, index))?.into_receipt()
     }
 
@@ -226,7 +230,7 @@ impl Cache {
     pub fn serves(&self, content: &Content) -> bool {
         let has = |key: Key| self.store.get(&key).is_some();
         Key::of(content).is_some_and(|key| match key {
-            Key::Thin(block) => has(key) || has(Key::Block(block)),
+            Key::BlockWithHashes(block) => has(key) || has(Key::Block(block)),
             key => has(key),
         })
     }
@@ -256,7 +260,9 @@ impl Cache {
         let is_block = || self.peek_block(block).is_some_and(|block| is(&*block));
         match whole.part {
             Part::Block => is_block(),
-            Part::BlockWithHashes => is_block() || self.peek_thin(block).is_some_and(|thin| is(&*thin)),
+            Part::BlockWithHashes => {
+                is_block() || self.peek_block_with_hashes(block).is_some_and(|with_hashes| is(&*with_hashes))
+            }
             Part::Receipts => self.peek_receipts(block).is_some_and(|receipts| is(&*receipts)),
             _ => false,
         }
@@ -271,7 +277,7 @@ impl Cache {
     fn remove_deflated(&self, key: Key) {
         let (block, parts): (_, &[Part]) = match key {
             Key::Block(block) => (block, &[Part::Block, Part::BlockWithHashes]),
-            Key::Thin(block) => (block, &[Part::BlockWithHashes]),
+            Key::BlockWithHashes(block) => (block, &[Part::BlockWithHashes]),
             Key::Receipts(block) => (block, &[Part::Receipts]),
             Key::Transaction(..) | Key::Receipt(..) | Key::Deflated(..) => return,
         };

@@ -186,10 +186,10 @@ fn entry_line(entry: &Value) -> String {
 fn kind(kind: &str) -> &str {
     match kind {
         "block" => "whole block",
-        "head" => "block with hashes",
+        "block_hashes" => "block with hashes",
         "receipts" => "all receipts",
-        "transaction" => "lone transaction",
-        "receipt" => "lone receipt",
+        "transaction" => "single transaction",
+        "receipt" => "single receipt",
         "deflated" => "deflated form",
         kind => kind,
     }

@@ -48,9 +48,9 @@ fn verify(chain: &DevChain, hash: B256) {
     }
     verify_receipts(chain, hash, &block);
 
-    let thin: Block = parse(&chain.block_json(hash, false).unwrap());
-    assert_eq!(thin.header, block.header);
-    let hashes: Vec<_> = thin.transactions.hashes().collect();
+    let with_hashes: Block = parse(&chain.block_json(hash, false).unwrap());
+    assert_eq!(with_hashes.header, block.header);
+    let hashes: Vec<_> = with_hashes.transactions.hashes().collect();
     assert_eq!(hashes, chain.transactions_of(hash));
 }
 

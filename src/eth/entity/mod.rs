@@ -5,17 +5,17 @@
 //! say, which is `verify`'s business.
 
 mod block;
-mod lone;
+mod block_with_hashes;
 mod members;
 mod receipts;
-mod thin;
+mod single;
 
 pub use self::{
     block::Block,
-    lone::{LoneReceipt, LoneTransaction, Place},
+    block_with_hashes::BlockWithHashes,
     members::ShapeError,
     receipts::Receipts,
-    thin::ThinBlock,
+    single::{Place, SingleReceipt, SingleTransaction},
 };
 
 use super::{BlockHash, BlockNumber};

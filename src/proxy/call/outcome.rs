@@ -110,7 +110,7 @@ impl Source {
     fn cache_status(self) -> &'static str {
         match self {
             Self::Cached(Part::Block) => "holdfast; hit; detail=block",
-            Self::Cached(Part::BlockWithHashes) => "holdfast; hit; detail=head",
+            Self::Cached(Part::BlockWithHashes) => "holdfast; hit; detail=block_hashes",
             Self::Cached(Part::Receipts) => "holdfast; hit; detail=receipts",
             Self::Cached(Part::Transaction) => "holdfast; hit; detail=transaction",
             Self::Cached(Part::Receipt) => "holdfast; hit; detail=receipt",

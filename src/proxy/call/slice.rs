@@ -20,10 +20,10 @@ pub(crate) fn slice(query: Query, content: &Content) -> Option<Bytes> {
         (Content::Block(block), Part::UncleCount) if block.is_proved() && block.header().uncles == 0 => {
             Some(quantity(0))
         }
-        (Content::BlockWithHashes(thin), Part::BlockWithHashes) => Some(thin.bytes()),
+        (Content::BlockWithHashes(with_hashes), Part::BlockWithHashes) => Some(with_hashes.bytes()),
         (Content::Receipts(receipts), Part::Receipts) => Some(receipts.all()),
-        (Content::Transaction(lone), _) => Some(lone.bytes()),
-        (Content::Receipt(lone), _) => Some(lone.bytes()),
+        (Content::Transaction(single), _) => Some(single.bytes()),
+        (Content::Receipt(single), _) => Some(single.bytes()),
         _ => None,
     }
 }

@@ -36,7 +36,11 @@ impl Known for KnownAt {
 
     fn listed(&self, hash: BlockHash) -> Option<(BlockNumber, usize)> {
         let whole = self.cache.peek_block(hash).map(|block| (block.header().number, block.len()));
-        whole.or_else(|| self.cache.peek_thin(hash).map(|thin| (thin.header().number, thin.len())))
+        whole.or_else(|| {
+            self.cache
+                .peek_block_with_hashes(hash)
+                .map(|with_hashes| (with_hashes.header().number, with_hashes.len()))
+        })
     }
 
     fn receipts(&self, hash: BlockHash) -> Option<Arc<Verified<Receipts>>> {

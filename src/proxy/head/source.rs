@@ -6,7 +6,7 @@ use super::{known::KnownAt, view::SharedView};
 use crate::{
     cache::Cache,
     chain::{Gap, Link, Stamp},
-    eth::{At, BlockHash, BlockNumber, Part, Query, Tag, ThinBlock},
+    eth::{At, BlockHash, BlockNumber, BlockWithHashes, Part, Query, Tag},
     jsonrpc::Answer,
     proxy::{metrics::Metrics, parts::ProxyParts},
     upstream::{
@@ -18,7 +18,7 @@ use crate::{
 
 /// A block that an endpoint showed.
 pub(crate) struct Shown {
-    pub(crate) block: Arc<Verified<ThinBlock>>,
+    pub(crate) block: Arc<Verified<BlockWithHashes>>,
     /// Whether it passed the checks for the cache.
     is_storable: bool,
     /// The endpoint.
@@ -197,14 +197,14 @@ impl HeaderSource {
     /// than this program. But where headers can be proved, finality waits for proof; under full proof, so does the head.
     fn shown(&self, verdict: Option<Verdict>, is_finalized: bool) -> Option<Shown> {
         match verdict? {
-            Verdict::Passed(Content::BlockWithHashes(thin)) => {
-                Some(Shown { block: thin, is_storable: true, by: None })
+            Verdict::Passed(Content::BlockWithHashes(with_hashes)) => {
+                Some(Shown { block: with_hashes, is_storable: true, by: None })
             }
-            Verdict::Unproved(_, Some(Content::BlockWithHashes(thin))) => {
+            Verdict::Unproved(_, Some(Content::BlockWithHashes(with_hashes))) => {
                 let waits = is_finalized || self.verifier.demands_proof(Kind::Header);
                 // The header is all that counts here: the lists beside it may follow other rules.
-                let is_enough = thin.level() >= Level::Partial || !waits || !self.verifier.is_sure();
-                is_enough.then_some(Shown { block: thin, is_storable: false, by: None })
+                let is_enough = with_hashes.level() >= Level::Partial || !waits || !self.verifier.is_sure();
+                is_enough.then_some(Shown { block: with_hashes, is_storable: false, by: None })
             }
             _ => None,
         }
@@ -214,7 +214,7 @@ impl HeaderSource {
     pub(super) fn store(&self, shown: Shown) {
         if shown.is_storable && (shown.block.is_proved() || !self.verifier.demands_proof(Kind::Transactions))
         {
-            self.cache.insert_thin(&shown.block);
+            self.cache.insert_block_with_hashes(&shown.block);
         }
     }
 }

@@ -152,7 +152,9 @@ impl SharedView {
     /// Returns the block with this hash and its parent, if it is cached.
     pub(crate) fn cached_link(&self, hash: BlockHash) -> Option<Link> {
         let block = self.cache.peek_block(hash).map(|block| Link::from(block.header()));
-        block.or_else(|| self.cache.peek_thin(hash).map(|thin| Link::from(thin.header())))
+        block.or_else(|| {
+            self.cache.peek_block_with_hashes(hash).map(|with_hashes| Link::from(with_hashes.header()))
+        })
     }
 
     /// Returns whether a call that arrived then may join a fetch that was sent at `sent`.

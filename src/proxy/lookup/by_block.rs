@@ -60,7 +60,7 @@ impl BlockLookup<'_> {
             Part::Receipt => LookupPlan::Forward,
             Part::TransactionCount => self.count(query.at, |cache, hash| {
                 let count = proved(cache.block(hash)).map(|block| (block.len(), Part::Block));
-                count.or_else(|| Some((proved(cache.thin(hash))?.len(), Part::BlockWithHashes)))
+                count.or_else(|| Some((proved(cache.block_with_hashes(hash))?.len(), Part::BlockWithHashes)))
             }),
             // The number of uncles is proved only if there are none.
             Part::UncleCount => self.count(query.at, |cache, hash| {
@@ -92,13 +92,13 @@ impl BlockLookup<'_> {
                 Some(answer.of_whole(self.packet, || Some(Whole::hashes(&block))))
             }
             (_, false) => {
-                let thin = self.entries.state.cache.thin(hash)?;
+                let with_hashes = self.entries.state.cache.block_with_hashes(hash)?;
                 let renew = self
                     .entries
-                    .renews(Kind::Transactions, &thin, thin.header().number)
+                    .renews(Kind::Transactions, &with_hashes, with_hashes.header().number)
                     .then_some(Query::new(Part::BlockWithHashes, hash));
-                let answer = CachedAnswer::cached(Part::BlockWithHashes, thin.bytes(), renew);
-                Some(answer.of_whole(self.packet, || Some(Whole::thin(&thin))))
+                let answer = CachedAnswer::cached(Part::BlockWithHashes, with_hashes.bytes(), renew);
+                Some(answer.of_whole(self.packet, || Some(Whole::block_with_hashes(&with_hashes))))
             }
             (None, true) => None,
         };

@@ -84,7 +84,7 @@ impl TransactionLookup<'_> {
         let is_cached = self.entries.block_of(home.block).is_some()
             // Where all must be proved, nothing less than the block tells whether hashes are its own.
             || !self.entries.demands_proof(Kind::Transactions)
-                && (self.entries.receipts_of(home.block).is_some() || self.entries.state.cache.thin(home.block).is_some());
+                && (self.entries.receipts_of(home.block).is_some() || self.entries.state.cache.block_with_hashes(home.block).is_some());
         let part = if is_cached { Part::BlockWithHashes } else { Part::Block };
         let block = Query::new(part, home.number);
         if self.entries.is_uncacheable(block) {
@@ -171,13 +171,17 @@ impl TransactionLookup<'_> {
         if let Some(held) = held {
             return held;
         }
-        self.entries.state.cache.lone_transaction(home.block, index).is_some_and(|lone| lone.hash() == hash)
+        self.entries
+            .state
+            .cache
+            .single_transaction(home.block, index)
+            .is_some_and(|single| single.hash() == hash)
             || self
                 .entries
                 .state
                 .cache
-                .lone_receipt(home.block, index)
-                .is_some_and(|lone| lone.hash() == hash)
+                .single_receipt(home.block, index)
+                .is_some_and(|single| single.hash() == hash)
     }
 }
 

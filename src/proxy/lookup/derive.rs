@@ -41,57 +41,59 @@ impl Derivations {
     pub(crate) fn compare(&self, cache: &Cache, content: &Content) {
         match content {
             Content::Block(block) => {
-                if let Some(thin) = cache.thin(block.hash()) {
-                    self.settle(Part::BlockWithHashes, &hashes_only(block), &thin.bytes());
+                if let Some(with_hashes) = cache.block_with_hashes(block.hash()) {
+                    self.settle(Part::BlockWithHashes, &hashes_only(block), &with_hashes.bytes());
                 }
                 for index in (0..block.len() as u64).map(TxPosition) {
-                    if let Some(lone) = cache.lone_transaction(block.hash(), index) {
-                        self.compare_transaction(block, index, &lone.bytes());
+                    if let Some(single) = cache.single_transaction(block.hash(), index) {
+                        self.compare_transaction(block, index, &single.bytes());
                     }
                 }
             }
-            Content::BlockWithHashes(thin) => {
-                if let Some(block) = cache.block(thin.hash()) {
-                    self.settle(Part::BlockWithHashes, &hashes_only(&block), &thin.bytes());
+            Content::BlockWithHashes(with_hashes) => {
+                if let Some(block) = cache.block(with_hashes.hash()) {
+                    self.settle(Part::BlockWithHashes, &hashes_only(&block), &with_hashes.bytes());
                 }
             }
             Content::Receipts(receipts) => {
                 for index in (0..receipts.len() as u64).map(TxPosition) {
-                    if let Some(lone) = receipts.block().and_then(|block| cache.lone_receipt(block, index)) {
-                        self.compare_receipt(receipts, index, &lone.bytes());
+                    if let Some(single) =
+                        receipts.block().and_then(|block| cache.single_receipt(block, index))
+                    {
+                        self.compare_receipt(receipts, index, &single.bytes());
                     }
                 }
             }
-            Content::Transaction(lone) => {
-                if let Some(place) = lone.place()
+            Content::Transaction(single) => {
+                if let Some(place) = single.place()
                     && let Some(block) = cache.block(place.block)
                 {
-                    self.compare_transaction(&block, place.index, &lone.bytes());
+                    self.compare_transaction(&block, place.index, &single.bytes());
                 }
             }
-            Content::Receipt(lone) => {
-                let place = lone.place();
+            Content::Receipt(single) => {
+                let place = single.place();
                 if let Some(receipts) = cache.receipts(place.block) {
-                    self.compare_receipt(&receipts, place.index, &lone.bytes());
+                    self.compare_receipt(&receipts, place.index, &single.bytes());
                 }
             }
         }
     }
 
-    fn compare_transaction(&self, block: &Block, index: TxPosition, lone: &Bytes) {
+    fn compare_transaction(&self, block: &Block, index: TxPosition, single: &Bytes) {
         if let Some(slice) = block.transaction(index) {
-            self.settle(Part::Transaction, &slice, lone);
+            self.settle(Part::Transaction, &slice, single);
         }
     }
 
-    fn compare_receipt(&self, receipts: &Receipts, index: TxPosition, lone: &Bytes) {
+    fn compare_receipt(&self, receipts: &Receipts, index: TxPosition, single: &Bytes) {
         if let Some(slice) = receipts.receipt(index) {
-            self.settle(Part::Receipt, &slice, lone);
+            self.settle(Part::Receipt, &slice, single);
         }
     }
 
-    fn settle(&self, part: Part, slice: &Bytes, lone: &Bytes) {
-        if !is_same(slice, lone) && !self.0[part as usize].swap(true, Relaxed) {
+    fn settle(&self, part: Part, slice: &Bytes, single: &Bytes) {
+        if !is_same(slice, single) && !self.0[part as usize].swap(true, Relaxed) {
             warn!(
                 derivation = name(part),
                 "on this chain a {} asked for alone is not what is found in its block: \

@@ -57,14 +57,14 @@ impl<'a> Entries<'a> {
             };
         }
         // Whoever asks for what is at a position is not told what only says so of itself.
-        let lone = self.state.cache.lone_transaction(hash, index)?;
-        if or_null && !lone.is_asked_of_block() {
+        let single = self.state.cache.single_transaction(hash, index)?;
+        if or_null && !single.is_asked_of_block() {
             return None;
         }
-        let number = lone.place()?.number;
+        let number = single.place()?.number;
         let renew =
-            self.renews(Kind::Transactions, &lone, number).then_some(Query::transaction_in(hash, index));
-        Some(CachedAnswer::cached(Part::Transaction, lone.bytes(), renew))
+            self.renews(Kind::Transactions, &single, number).then_some(Query::transaction_in(hash, index));
+        Some(CachedAnswer::cached(Part::Transaction, single.bytes(), renew))
     }
 
     pub(super) fn receipt_answer(
@@ -79,11 +79,11 @@ impl<'a> Entries<'a> {
             let renew = self.receipts_renew(&receipts);
             return Some(CachedAnswer::cached(Part::Receipts, receipts.receipt(index)?, renew));
         }
-        let lone = self.state.cache.lone_receipt(hash, index)?;
+        let single = self.state.cache.single_receipt(hash, index)?;
         let renew = self
-            .renews(Kind::Receipts, &lone, lone.place().number)
+            .renews(Kind::Receipts, &single, single.place().number)
             .then_some(Query::new(Part::Receipt, transaction));
-        Some(CachedAnswer::cached(Part::Receipt, lone.bytes(), renew))
+        Some(CachedAnswer::cached(Part::Receipt, single.bytes(), renew))
     }
 
     pub(super) fn receipts_renew(&self, receipts: &Verified<Receipts>) -> Option<Query> {
@@ -112,7 +112,7 @@ impl<'a> Entries<'a> {
     /// Has this block, which is said to stand at a number, another? Then nobody says so from here on.
     pub(super) fn disowns(&self, hash: BlockHash, number: BlockNumber) -> bool {
         let held = self.block_of(hash).map(|block| block.header().number);
-        let held = held.or_else(|| Some(self.state.cache.thin(hash)?.header().number));
+        let held = held.or_else(|| Some(self.state.cache.block_with_hashes(hash)?.header().number));
         let disowned = held.is_some_and(|held| held != number);
         if disowned {
             self.view.change(|tracker| tracker.remove(number, hash));

@@ -264,7 +264,7 @@ impl Answerer {
                 let now = self.view.clock().now();
                 let fetched = self.fetcher.fetch(Query::new(Part::BlockWithHashes, link.hash), now).await;
                 match fetched.map(|shared| shared.value) {
-                    Ok(Fetched::Content(Content::BlockWithHashes(thin))) => thin.len() as u64,
+                    Ok(Fetched::Content(Content::BlockWithHashes(with_hashes))) => with_hashes.len() as u64,
                     // It is there, in whatever form; what it has at that position is the node's to say.
                     Ok(Fetched::Other(answer)) if !denies(&answer) => return false,
                     Ok(_) | Err(_) => return true,
@@ -370,19 +370,19 @@ impl Answerer {
     /// shows that the other is not there, that is dropped.
     async fn confirm_place(&self, asked: &QueryCall, block: Query, arrival: Stamp) -> bool {
         let fetched = self.fetcher.fetch(block, arrival).await;
-        let (number, hash, thin) = match fetched.map(|shared| shared.value) {
+        let (number, hash, with_hashes) = match fetched.map(|shared| shared.value) {
             Ok(Fetched::Content(Content::Block(block))) => (block.header().number, block.hash(), None),
-            Ok(Fetched::Content(Content::BlockWithHashes(thin))) => {
-                (thin.header().number, thin.hash(), Some(thin))
+            Ok(Fetched::Content(Content::BlockWithHashes(with_hashes))) => {
+                (with_hashes.header().number, with_hashes.hash(), Some(with_hashes))
             }
             _ => return false,
         };
         let Some(transaction) = asked.query.transaction() else { return true };
         let cache = &self.state.cache;
         let block = cache.block(hash);
-        let is_at = |index| match (&block, &thin) {
+        let is_at = |index| match (&block, &with_hashes) {
             (Some(block), _) => block.transaction_hash(index) == Some(transaction),
-            (None, Some(thin)) => thin.lists(transaction),
+            (None, Some(with_hashes)) => with_hashes.lists(transaction),
             (None, None) => true,
         };
         for Location { home, index } in cache.locations(transaction) {

@@ -44,14 +44,17 @@ impl Existing {
         }
         // Heads are often known by the hashes of their transactions only.
         let newest: Vec<_> = view.tracker().newest().take(NEWEST).collect();
-        let lists = |link: &&Link| cache.thin(link.hash).is_some_and(|thin| thin.lists(transaction));
+        let lists = |link: &&Link| {
+            cache.block_with_hashes(link.hash).is_some_and(|with_hashes| with_hashes.lists(transaction))
+        };
         newest.iter().find(lists).map(|link| Home { block: link.hash, number: link.number })
     }
 
     /// How many transactions a cached block has, in whatever form it is cached.
     pub(super) fn transactions_in(&self, block: BlockHash) -> Option<u64> {
         let whole = self.state.cache.block(block).map(|block| block.len() as u64);
-        whole.or_else(|| self.state.cache.thin(block).map(|thin| thin.len() as u64))
+        whole
+            .or_else(|| self.state.cache.block_with_hashes(block).map(|with_hashes| with_hashes.len() as u64))
     }
 
     /// The block that an answer must be of, if it is known to exist: the view has that block, and if the answer is about a

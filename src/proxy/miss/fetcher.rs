@@ -253,9 +253,9 @@ impl Fetcher {
 
     /// Hashes alone prove nothing, but a block that was proved before may be the one at their number.
     async fn place_cached(self: &Arc<Self>, content: &Content, canonical: Option<Stamp>) {
-        let Content::BlockWithHashes(thin) = content else { return };
-        let cached = self.state.cache.peek_block(thin.hash());
-        if cached.is_some_and(|block| block.header() == thin.header()) {
+        let Content::BlockWithHashes(with_hashes) = content else { return };
+        let cached = self.state.cache.peek_block(with_hashes.hash());
+        if cached.is_some_and(|block| block.header() == with_hashes.header()) {
             self.place(content, canonical).await;
         }
     }
@@ -282,7 +282,7 @@ impl Fetcher {
     async fn place(self: &Arc<Self>, content: &Content, canonical: Option<Stamp>) -> bool {
         let link = match content {
             Content::Block(block) => Link::from(block.header()),
-            Content::BlockWithHashes(thin) => Link::from(thin.header()),
+            Content::BlockWithHashes(with_hashes) => Link::from(with_hashes.header()),
             Content::Receipts(receipts) => {
                 let Some(Home { block, number }) = receipts.home() else { return false };
                 let agrees = || self.view.tracker().agrees(number, block);

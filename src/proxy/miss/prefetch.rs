@@ -51,11 +51,11 @@ impl Prefetcher {
     /// A second answer out of the same block: its neighbours are likely to be next.
     pub(super) async fn fetch_rest(&self, content: &Content, arrival: Stamp) {
         let (part, place, hash) = match content {
-            Content::Transaction(lone) => match lone.place() {
-                Some(place) => (Part::Transaction, place, lone.hash()),
+            Content::Transaction(single) => match single.place() {
+                Some(place) => (Part::Transaction, place, single.hash()),
                 None => return,
             },
-            Content::Receipt(lone) => (Part::Receipt, lone.place(), lone.hash()),
+            Content::Receipt(single) => (Part::Receipt, single.place(), single.hash()),
             _ => return,
         };
         if !self.state.derivations.allow(part) {

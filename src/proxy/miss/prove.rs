@@ -92,17 +92,19 @@ impl Prover {
     ) -> Result<Option<Bytes>, UpstreamError> {
         Ok(match content {
             Content::Block(block) if block.is_proved() => slice(query, content),
-            Content::BlockWithHashes(thin) if thin.is_proved() => Some(thin.bytes()),
-            Content::BlockWithHashes(thin) => {
-                let block = self.proved_block(thin.hash(), arrival).await?;
+            Content::BlockWithHashes(with_hashes) if with_hashes.is_proved() => Some(with_hashes.bytes()),
+            Content::BlockWithHashes(with_hashes) => {
+                let block = self.proved_block(with_hashes.hash(), arrival).await?;
                 block
-                    .filter(|block| block.header().number == thin.header().number)
+                    .filter(|block| block.header().number == with_hashes.header().number)
                     .map(|block| hashes_only(&block))
             }
-            Content::Transaction(lone) => match lone.place() {
+            Content::Transaction(single) => match single.place() {
                 // Pending: it is in no block, and its hash is all there is to it.
-                None => (lone.level() >= Level::Partial && !lone.is_half_placed()).then(|| lone.bytes()),
-                Some(place) => match self.proved_place(place, lone.hash(), arrival, canonical).await? {
+                None => {
+                    (single.level() >= Level::Partial && !single.is_half_placed()).then(|| single.bytes())
+                }
+                Some(place) => match self.proved_place(place, single.hash(), arrival, canonical).await? {
                     Some(block) => block.transaction(place.index),
                     None => None,
                 },
@@ -115,14 +117,14 @@ impl Prover {
                     .map(|receipts| receipts.all()),
                 None => None,
             },
-            Content::Receipt(lone) => {
-                let place = lone.place();
-                if self.proved_place(place, lone.hash(), arrival, canonical).await?.is_none() {
+            Content::Receipt(single) => {
+                let place = single.place();
+                if self.proved_place(place, single.hash(), arrival, canonical).await?.is_none() {
                     return Ok(None);
                 }
                 let receipts = self.proved_receipts(place.block, None, arrival).await?;
                 receipts
-                    .filter(|receipts| receipts.transaction_hash(place.index) == Some(lone.hash()))
+                    .filter(|receipts| receipts.transaction_hash(place.index) == Some(single.hash()))
                     .and_then(|receipts| receipts.receipt(place.index))
             }
             Content::Block(_) => None,

@@ -6,7 +6,7 @@ use tokio::task;
 
 use crate::{
     cache::INDEXED_INLINE,
-    eth::{At, Block, LoneReceipt, Part, Query, Receipts},
+    eth::{At, Block, Part, Query, Receipts, SingleReceipt},
     proxy::{head::SharedView, lookup::CacheState, tiers::WriteBack},
     verify::{Content, Unproved, Verified, Verifier},
 };
@@ -59,7 +59,7 @@ impl Store {
                 self.write_back.write_block(&block, None);
                 return Content::Block(block);
             }
-            Content::BlockWithHashes(block) => cache.insert_thin(block),
+            Content::BlockWithHashes(block) => cache.insert_block_with_hashes(block),
             Content::Receipts(receipts) => {
                 return Content::Receipts(self.store_receipts(receipts.clone()).await);
             }
@@ -92,15 +92,15 @@ impl Store {
         if !block.is_proved() {
             return;
         }
-        let receipts = self.state.cache.lone_receipts(block);
+        let receipts = self.state.cache.single_receipts(block);
         if receipts.len() > MAX_COMPARED {
-            self.state.cache.remove_lone_receipts(block);
+            self.state.cache.remove_single_receipts(block);
             return;
         }
         receipts.iter().for_each(|receipt| self.compare_receipt(receipt, block));
     }
 
-    fn compare_receipt(&self, receipt: &Verified<LoneReceipt>, block: &Verified<Block>) {
+    fn compare_receipt(&self, receipt: &Verified<SingleReceipt>, block: &Verified<Block>) {
         if block.is_proved() && !self.verifier.agrees(receipt, block) {
             self.state.cache.remove_single(block.hash(), receipt.place().index);
         }
@@ -160,7 +160,7 @@ impl Store {
             _ => None,
         };
         if let Some(block) = block.and_then(|block| self.state.cache.block(block)) {
-            self.state.cache.remove_lone_receipts(&block);
+            self.state.cache.remove_single_receipts(&block);
         }
     }
 }

@@ -24,7 +24,7 @@ use alloy_trie::EMPTY_ROOT_HASH;
 
 use self::object::Object;
 use super::{Failure, Kind, Level, Part, Verified};
-use crate::eth::{Block, LoneReceipt, LoneTransaction, Receipts, ShapeError, ThinBlock};
+use crate::eth::{Block, BlockWithHashes, Receipts, ShapeError, SingleReceipt, SingleTransaction};
 
 /// Content as far as it was proved.
 #[derive(Debug)]
@@ -64,14 +64,16 @@ pub(super) fn block_by_parts(block: Verified<Block>, chain_id: Option<u64>, has_
 ///
 /// # Errors
 /// Says what does not come out.
-pub fn thin_block(thin: Verified<ThinBlock>) -> Result<Verified<ThinBlock>, Failure> {
-    thin_by_parts(thin).into_result()
+pub fn block_with_hashes(
+    with_hashes: Verified<BlockWithHashes>,
+) -> Result<Verified<BlockWithHashes>, Failure> {
+    block_with_hashes_by_parts(with_hashes).into_result()
 }
 
 /// Proves the header of a block that lists the hashes of its transactions, and then the lists beside them.
-pub(super) fn thin_by_parts(thin: Verified<ThinBlock>) -> Proof<ThinBlock> {
-    let (bytes, hash, is_empty) = (thin.bytes(), thin.hash().0, thin.is_empty());
-    Proof::of(thin, &bytes, hash, |object, header| {
+pub(super) fn block_with_hashes_by_parts(with_hashes: Verified<BlockWithHashes>) -> Proof<BlockWithHashes> {
+    let (bytes, hash, is_empty) = (with_hashes.bytes(), with_hashes.hash().0, with_hashes.is_empty());
+    Proof::of(with_hashes, &bytes, hash, |object, header| {
         block::lists(object, header)?;
         let is_proved = is_empty && header.transactions_root == EMPTY_ROOT_HASH;
         Ok(if is_proved { Level::Proved } else { Level::Partial })
@@ -101,18 +103,18 @@ pub fn receipts(
 ///
 /// # Errors
 /// Says what does not come out.
-pub fn lone_receipt(
-    receipt: Verified<LoneReceipt>,
+pub fn single_receipt(
+    receipt: Verified<SingleReceipt>,
     block: &Verified<Block>,
-) -> Result<Verified<LoneReceipt>, Failure> {
+) -> Result<Verified<SingleReceipt>, Failure> {
     let index = usize::try_from(receipt.place().index.0).unwrap_or(usize::MAX);
-    let (bytes, lone) = (block.full(), receipt.bytes());
+    let (bytes, single) = (block.full(), receipt.bytes());
     let object = Object::read(text(&bytes)?, None)?;
     let transactions = object.list("transactions")?;
     // That it is there was seen before.
     let Some(transaction) = transactions.get(index).filter(|_| block.is_proved()) else { return Ok(receipt) };
     let transaction = Object::read(transaction, Some(Part::Transaction(index)))?;
-    receipts::lone(text(&lone)?, &header::read(&object)?, block.hash().0, index, &transaction)?;
+    receipts::single(text(&single)?, &header::read(&object)?, block.hash().0, index, &transaction)?;
     Ok(receipt)
 }
 
@@ -120,10 +122,10 @@ pub fn lone_receipt(
 ///
 /// # Errors
 /// Says what does not come out.
-pub fn lone_transaction(
-    transaction: Verified<LoneTransaction>,
+pub fn single_transaction(
+    transaction: Verified<SingleTransaction>,
     chain_id: Option<u64>,
-) -> Result<Verified<LoneTransaction>, Failure> {
+) -> Result<Verified<SingleTransaction>, Failure> {
     transaction::prove(text(&transaction.bytes())?, None, None, chain_id)?;
     Ok(transaction.raised(Level::Partial))
 }

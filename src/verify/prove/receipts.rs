@@ -79,7 +79,7 @@ pub(super) fn prove(text: &str, header: &Header, hash: B256, block: &Object<'_>)
 }
 
 /// Checks what a receipt that came alone says beside what only the root proves: whose it is, and its bloom.
-pub(super) fn lone(
+pub(super) fn single(
     text: &str,
     header: &Header,
     hash: B256,

@@ -31,7 +31,7 @@ const STALENESS: Duration = Duration::from_secs(1);
 fn is_upkeep(call: &RecordedCall) -> bool {
     match call.method.as_str() {
         "eth_chainId" | "net_version" => true,
-        // Clients get blocks cut out of whole ones; only upkeep asks for thin ones.
+        // Clients get blocks cut out of whole ones; only upkeep asks for with_hashes ones.
         "eth_getBlockByNumber" => call.params.ends_with("false]"),
         _ => false,
     }

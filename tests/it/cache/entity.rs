@@ -5,7 +5,9 @@ use std::{collections::BTreeMap, fs, path::Path, sync::LazyLock};
 use bytes::Bytes;
 use holdfast::{
     devchain::{Config, DevChain},
-    eth::{Block, BlockNumber, LoneReceipt, LoneTransaction, Place, Receipts, ThinBlock, TxPosition},
+    eth::{
+        Block, BlockNumber, BlockWithHashes, Place, Receipts, SingleReceipt, SingleTransaction, TxPosition,
+    },
 };
 use proptest::{prelude::*, sample::Index};
 use serde::Deserialize;
@@ -36,12 +38,13 @@ fn whatever_is_cut_out_of_a_block_is_what_the_node_says_itself() {
     let mut types = BTreeMap::new();
     for number in 0..=chain.head().number {
         let hash = chain.hash_at(number).unwrap();
-        let (full, thin) = (chain.block_json(hash, true).unwrap(), chain.block_json(hash, false).unwrap());
+        let (full, with_hashes) =
+            (chain.block_json(hash, true).unwrap(), chain.block_json(hash, false).unwrap());
         let hashes = chain.transactions_of(hash);
 
         let (block, places) = Block::read(full.clone()).unwrap();
         assert_eq!(block.full(), full);
-        assert_eq!(block.hashes_only().concat(), thin);
+        assert_eq!(block.hashes_only().concat(), with_hashes);
         assert_eq!((block.hash().0, block.header().number), (hash, BlockNumber(number)));
         assert!(chain.parent_of(hash).is_none_or(|parent| parent.hash == block.header().parent.0));
         assert_eq!((block.len(), block.is_empty()), (hashes.len(), hashes.is_empty()));
@@ -53,19 +56,19 @@ fn whatever_is_cut_out_of_a_block_is_what_the_node_says_itself() {
             let place = Place { block: block.hash(), number: BlockNumber(number), index: position };
             assert_eq!((places[index].0.0, places[index].1), (hashes[index], place));
 
-            let lone = LoneTransaction::read(transaction.clone()).unwrap();
+            let single = SingleTransaction::read(transaction.clone()).unwrap();
             assert_eq!(
-                (lone.hash().0, lone.place(), lone.bytes()),
+                (single.hash().0, single.place(), single.bytes()),
                 (hashes[index], Some(place), transaction)
             );
-            *types.entry(parse(&lone.bytes())["type"].to_string()).or_insert(0) += 1;
+            *types.entry(parse(&single.bytes())["type"].to_string()).or_insert(0) += 1;
         }
         let past_the_end = TxPosition(hashes.len() as u64);
         assert_eq!((block.transaction(past_the_end), block.transaction_hash(past_the_end)), (None, None));
         assert_eq!(block.transaction(TxPosition(u64::MAX)), None);
 
-        let read = ThinBlock::read(thin.clone()).unwrap();
-        assert_eq!((read.header(), read.bytes(), read.len()), (block.header(), thin, hashes.len()));
+        let read = BlockWithHashes::read(with_hashes.clone()).unwrap();
+        assert_eq!((read.header(), read.bytes(), read.len()), (block.header(), with_hashes, hashes.len()));
     }
     assert_eq!(types.keys().collect::<Vec<_>>(), ["\"0x0\"", "\"0x1\"", "\"0x2\"", "\"0x3\"", "\"0x4\""]);
 }
@@ -85,10 +88,10 @@ fn whatever_is_cut_out_of_receipts_is_what_the_node_says_itself() {
             let receipt = receipts.receipt(position).unwrap();
             assert_eq!(Some(&receipt), chain.receipt_json(hash, index).as_ref());
             assert_eq!(receipts.transaction_hash(position).unwrap().0, hashes[index]);
-            let lone = LoneReceipt::read(receipt.clone()).unwrap();
-            assert_eq!((lone.hash(), lone.place()), places[index]);
-            assert_eq!((lone.hash().0, lone.bytes()), (hashes[index], receipt));
-            assert_eq!((lone.place().block.0, lone.place().index), (hash, position));
+            let single = SingleReceipt::read(receipt.clone()).unwrap();
+            assert_eq!((single.hash(), single.place()), places[index]);
+            assert_eq!((single.hash().0, single.bytes()), (hashes[index], receipt));
+            assert_eq!((single.place().block.0, single.place().index), (hash, position));
         }
         let past_the_end = TxPosition(hashes.len() as u64);
         assert_eq!((receipts.receipt(past_the_end), receipts.transaction_hash(past_the_end)), (None, None));
@@ -99,19 +102,19 @@ fn whatever_is_cut_out_of_receipts_is_what_the_node_says_itself() {
 fn the_two_forms_of_a_block_are_not_taken_for_each_other() {
     let chain = chain();
     let hash = chain.hash_at(1).unwrap();
-    let (full, thin) = (chain.block_json(hash, true).unwrap(), chain.block_json(hash, false).unwrap());
-    assert!(ThinBlock::read(full.clone()).is_err());
-    assert!(Block::read(thin).is_err());
+    let (full, with_hashes) = (chain.block_json(hash, true).unwrap(), chain.block_json(hash, false).unwrap());
+    assert!(BlockWithHashes::read(full.clone()).is_err());
+    assert!(Block::read(with_hashes).is_err());
     for other in [chain.receipts_json(hash).unwrap(), chain.receipt_json(hash, 0).unwrap()] {
         assert!(Block::read(other.clone()).is_err());
-        assert!(ThinBlock::read(other.clone()).is_err());
+        assert!(BlockWithHashes::read(other.clone()).is_err());
     }
     assert!(Receipts::read(full.clone()).is_err());
     assert!(Receipts::read(full.slice(..0)).is_err());
-    assert!(LoneReceipt::read(chain.transaction_json(hash, 0).unwrap()).is_err());
+    assert!(SingleReceipt::read(chain.transaction_json(hash, 0).unwrap()).is_err());
     // An empty block is both.
     let empty = chain.block_json(chain.hash_at(4).unwrap(), true).unwrap();
-    assert_eq!(Block::read(empty.clone()).unwrap().0.len(), ThinBlock::read(empty).unwrap().len());
+    assert_eq!(Block::read(empty.clone()).unwrap().0.len(), BlockWithHashes::read(empty).unwrap().len());
 }
 
 #[test]
@@ -121,7 +124,7 @@ fn a_pending_transaction_is_nowhere_and_a_receipt_always_somewhere() {
     let without = |members: &[&str]| {
         let mut transaction = parse(&chain.transaction_json(hash, 0).unwrap());
         members.iter().for_each(|member| transaction[*member] = Value::Null);
-        LoneTransaction::read(transaction.to_string().into())
+        SingleTransaction::read(transaction.to_string().into())
     };
     let pending = without(&["blockHash", "blockNumber", "transactionIndex"]).unwrap();
     assert_eq!((pending.place(), pending.is_half_placed()), (None, false));
@@ -132,7 +135,7 @@ fn a_pending_transaction_is_nowhere_and_a_receipt_always_somewhere() {
         assert!(without(&[absent]).is_err(), "{absent}");
         let mut receipt = parse(&chain.receipt_json(hash, 0).unwrap());
         receipt[absent] = Value::Null;
-        assert!(LoneReceipt::read(receipt.to_string().into()).is_err());
+        assert!(SingleReceipt::read(receipt.to_string().into()).is_err());
         assert!(Receipts::read(format!("[{receipt}]").into()).is_err());
     }
 }
@@ -143,10 +146,10 @@ fn nothing_may_follow() {
     let hash = chain.hash_at(1).unwrap();
     let and_more = |bytes: Bytes| Bytes::from([&bytes[..], b" {}"].concat());
     assert!(Block::read(and_more(chain.block_json(hash, true).unwrap())).is_err());
-    assert!(ThinBlock::read(and_more(chain.block_json(hash, false).unwrap())).is_err());
+    assert!(BlockWithHashes::read(and_more(chain.block_json(hash, false).unwrap())).is_err());
     assert!(Receipts::read(and_more(chain.receipts_json(hash).unwrap())).is_err());
-    assert!(LoneTransaction::read(and_more(chain.transaction_json(hash, 0).unwrap())).is_err());
-    assert!(LoneReceipt::read(and_more(chain.receipt_json(hash, 0).unwrap())).is_err());
+    assert!(SingleTransaction::read(and_more(chain.transaction_json(hash, 0).unwrap())).is_err());
+    assert!(SingleReceipt::read(and_more(chain.receipt_json(hash, 0).unwrap())).is_err());
 }
 
 #[test]
@@ -256,20 +259,20 @@ fn consistent_block(bytes: &Bytes) -> bool {
         assert_eq!(block.transaction(position).unwrap(), text);
         assert!(same_place(text, places[index].0, places[index].1), "{text}");
         assert_eq!(block.transaction_hash(position), Some(places[index].0));
-        let lone = LoneTransaction::read(block.transaction(position).unwrap()).unwrap();
-        assert_eq!((lone.hash(), lone.place()), (places[index].0, Some(places[index].1)));
+        let single = SingleTransaction::read(block.transaction(position).unwrap()).unwrap();
+        assert_eq!((single.hash(), single.place()), (places[index].0, Some(places[index].1)));
     }
-    let thin = Bytes::from(block.hashes_only().concat());
-    assert!(consistent_thin(&thin));
-    let other: OtherBlock<'_> = serde_json::from_slice(&thin).unwrap();
+    let with_hashes = Bytes::from(block.hashes_only().concat());
+    assert!(consistent_block_with_hashes(&with_hashes));
+    let other: OtherBlock<'_> = serde_json::from_slice(&with_hashes).unwrap();
     let hashes: Vec<_> = other.transactions.iter().map(|hash| hash.get().trim_matches('"')).collect();
     assert!(hashes.iter().zip(block.transaction_hashes()).all(|(text, hash)| same_hash(text, hash)));
-    assert_eq!(*ThinBlock::read(thin).unwrap().header(), *header);
+    assert_eq!(*BlockWithHashes::read(with_hashes).unwrap().header(), *header);
     true
 }
 
-fn consistent_thin(bytes: &Bytes) -> bool {
-    let Ok(block) = ThinBlock::read(bytes.clone()) else { return false };
+fn consistent_block_with_hashes(bytes: &Bytes) -> bool {
+    let Ok(block) = BlockWithHashes::read(bytes.clone()) else { return false };
     let other: OtherBlock<'_> = serde_json::from_slice(bytes).unwrap();
     assert!(same_hash(other.hash, block.hash()) && same_hash(other.parent, block.header().parent));
     assert_eq!((block.len(), block.bytes()), (other.transactions.len(), bytes.clone()));
@@ -285,8 +288,8 @@ fn consistent_receipts(bytes: &Bytes) -> bool {
         let text = other[index].get();
         assert_eq!(receipts.receipt(position).unwrap(), text);
         assert!(same_place(text, places[index].0, places[index].1), "{text}");
-        let lone = LoneReceipt::read(receipts.receipt(position).unwrap()).unwrap();
-        assert_eq!((lone.hash(), lone.place()), places[index]);
+        let single = SingleReceipt::read(receipts.receipt(position).unwrap()).unwrap();
+        assert_eq!((single.hash(), single.place()), places[index]);
     }
     true
 }
@@ -294,7 +297,7 @@ fn consistent_receipts(bytes: &Bytes) -> bool {
 /// A small block with transactions, by hash or whole, and its receipts.
 struct Sample {
     full: Bytes,
-    thin: Bytes,
+    with_hashes: Bytes,
     receipts: Bytes,
 }
 
@@ -303,22 +306,22 @@ static SAMPLE: LazyLock<Sample> = LazyLock::new(|| {
     let hash = chain.mine(3).hash;
     Sample {
         full: chain.block_json(hash, true).unwrap(),
-        thin: chain.block_json(hash, false).unwrap(),
+        with_hashes: chain.block_json(hash, false).unwrap(),
         receipts: chain.receipts_json(hash).unwrap(),
     }
 });
 
 impl Sample {
     fn all(&self) -> [&Bytes; 3] {
-        [&self.full, &self.thin, &self.receipts]
+        [&self.full, &self.with_hashes, &self.receipts]
     }
 }
 
 /// Reads as everything; each reading is refused or consistent. How many were not refused?
 fn read_all(bytes: &Bytes) -> usize {
-    let lone = [LoneTransaction::read(bytes.clone()).is_ok(), LoneReceipt::read(bytes.clone()).is_ok()];
-    let whole = [consistent_block(bytes), consistent_thin(bytes), consistent_receipts(bytes)];
-    lone.into_iter().chain(whole).filter(|read| *read).count()
+    let single = [SingleTransaction::read(bytes.clone()).is_ok(), SingleReceipt::read(bytes.clone()).is_ok()];
+    let whole = [consistent_block(bytes), consistent_block_with_hashes(bytes), consistent_receipts(bytes)];
+    single.into_iter().chain(whole).filter(|read| *read).count()
 }
 
 /// The members of an object, in some order.

@@ -409,9 +409,9 @@ async fn unproved_content_is_fetched_again_once_it_is_final() {
     chain.set_finalized(5);
     let program = in_memory::program(&chain, &config(Demand::Structural, OnMismatch::Pass));
     let params = json!([hash(&chain, 10), true]);
-    let lone = json!([transaction(&chain, 11, 1)]);
+    let single = json!([transaction(&chain, 11, 1)]);
     program.ask(BLOCK_BY_NUMBER, json!(["0xa", true])).await;
-    program.ask(TRANSACTION, lone.clone()).await;
+    program.ask(TRANSACTION, single.clone()).await;
     chain.clear_calls();
     assert_eq!(program.cached(BLOCK_BY_HASH, params.clone()).await.0, "holdfast; hit; detail=block");
     chain.set_finalized(15);
@@ -420,7 +420,7 @@ async fn unproved_content_is_fetched_again_once_it_is_final() {
     chain.clear_calls();
     for _ in 0..3 {
         assert_eq!(program.ask(BLOCK_BY_HASH, params.clone()).await, truth(&chain, BLOCK_BY_HASH, &params));
-        assert_eq!(program.ask(TRANSACTION, lone.clone()).await, truth(&chain, TRANSACTION, &lone));
+        assert_eq!(program.ask(TRANSACTION, single.clone()).await, truth(&chain, TRANSACTION, &single));
     }
     assert_eq!(
         asked(&chain),

@@ -63,7 +63,7 @@ pub struct World {
 /// A block of a chain that is no more.
 struct Archived {
     full: Bytes,
-    thin: Bytes,
+    with_hashes: Bytes,
     receipts: Bytes,
     transactions: Vec<(Hash, Bytes, Bytes)>,
 }
@@ -477,7 +477,7 @@ impl World {
 
     pub fn restart(&mut self) {
         for hash in self.blocks.clone() {
-            if let (Some(full), Some(thin), Some(receipts)) = (
+            if let (Some(full), Some(with_hashes), Some(receipts)) = (
                 self.chain.block_json(hash, true),
                 self.chain.block_json(hash, false),
                 self.chain.receipts_json(hash),
@@ -487,7 +487,7 @@ impl World {
                     let json = self.chain.transaction_json(hash, index).unwrap();
                     (transaction, json, self.chain.receipt_json(hash, index).unwrap())
                 });
-                let archived = Archived { full, thin, receipts, transactions: transactions.collect() };
+                let archived = Archived { full, with_hashes, receipts, transactions: transactions.collect() };
                 self.archive.insert(hash, archived);
             }
         }

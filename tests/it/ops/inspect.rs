@@ -86,7 +86,10 @@ async fn each_kind_is_found_as_what_it_is() {
 
     // The head came with the view; and of others only the view knows.
     let head = look_up(&proxy, 20).await["blocks"][0].clone();
-    assert_eq!((&head["canonicity"], held(&head)), (&json!("tracked"), kinds(&[("head", "partial")])));
+    assert_eq!(
+        (&head["canonicity"], held(&head)),
+        (&json!("tracked"), kinds(&[("block_hashes", "partial")]))
+    );
     let nothing = look_up(&proxy, 21).await;
     assert_eq!((&nothing["blocks"], &nothing["head"]), (&json!([]), &json!(20)));
     assert_eq!(look_up(&proxy, format!("0x{}", "77".repeat(32))).await["transactions"], json!([]));

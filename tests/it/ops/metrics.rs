@@ -312,7 +312,8 @@ async fn the_cache_is_told_by_kind() {
     eventually("blocks make room for others", async || {
         client.call(BLOCK_BY_NUMBER, json!(["0x3c", true])).await;
         let (held, gone) = (of("entries", "block").await, of("evictions_total", "block").await);
-        let bytes = of("bytes", "block").await + of("bytes", "receipts").await + of("bytes", "head").await;
+        let bytes =
+            of("bytes", "block").await + of("bytes", "receipts").await + of("bytes", "block_hashes").await;
         held + gone == 60 && gone > 0 && bytes <= proxy.metric("holdfast_cache_capacity_bytes").await
     })
     .await;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::support::{client, method::RECEIPT, process, proxy, upstream};
 
-/// What a client is told of a failing upstream: status and code of a lone call, and a part of the message.
+/// What a client is told of a failing upstream: status and code of a single call, and a part of the message.
 struct Told {
     fault: Fault,
     status: u16,

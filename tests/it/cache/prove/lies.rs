@@ -183,8 +183,8 @@ impl Truth {
             }
             [_, _, Step::At(index), ..] if transactions.len() > LARGE && rest.len() < path.len() - 1 => {
                 let hash = self.block.transaction_hash(TxPosition(*index as u64)).unwrap();
-                verify::lone_transaction(changed.to_string().as_bytes(), hash)
-                    .and_then(|lone| prove::lone_transaction(lone, None))
+                verify::single_transaction(changed.to_string().as_bytes(), hash)
+                    .and_then(|single| prove::single_transaction(single, None))
                     .map(|_| ())
             }
             [_, _, Step::At(index), ..] if rest.len() < path.len() - 1 => {

@@ -9,7 +9,7 @@ mod verdicts;
 
 use bytes::Bytes;
 use holdfast::{
-    eth::{At, Block, LoneTransaction, Receipts, Tag, ThinBlock, TxPosition},
+    eth::{At, Block, BlockWithHashes, Receipts, SingleTransaction, Tag, TxPosition},
     verify::{self, Failure, Verified, prove},
 };
 
@@ -19,8 +19,8 @@ fn block(bytes: &[u8]) -> Result<Verified<Block>, Failure> {
 }
 
 /// A block with the hashes of its transactions, all checks passed.
-fn thin_block(bytes: &[u8]) -> Result<Verified<ThinBlock>, Failure> {
-    prove::thin_block(verify::thin_block(bytes, At::Tag(Tag::Latest))?)
+fn block_with_hashes(bytes: &[u8]) -> Result<Verified<BlockWithHashes>, Failure> {
+    prove::block_with_hashes(verify::block_with_hashes(bytes, At::Tag(Tag::Latest))?)
 }
 
 /// The receipts of a block, all checks passed.
@@ -29,10 +29,10 @@ fn receipts(bytes: &[u8], of: &Verified<Block>) -> Result<Verified<Receipts>, Fa
 }
 
 /// A transaction of a block, alone, all checks passed.
-fn lone_transaction(of: &Block, index: usize) -> Result<Verified<LoneTransaction>, Failure> {
+fn single_transaction(of: &Block, index: usize) -> Result<Verified<SingleTransaction>, Failure> {
     let position = TxPosition(index as u64);
     let (bytes, hash) = (of.transaction(position).unwrap(), of.transaction_hash(position).unwrap());
-    prove::lone_transaction(verify::lone_transaction(&bytes, hash)?, None)
+    prove::single_transaction(verify::single_transaction(&bytes, hash)?, None)
 }
 
 /// The block cut down to the hashes of its transactions.

@@ -3,7 +3,7 @@
 use holdfast::verify::Failure;
 use serde_json::{Value, json};
 
-use super::{block, receipts, thin_block};
+use super::{block, block_with_hashes, receipts};
 use crate::support::{
     anvil::Anvil,
     client::{self, Client},
@@ -75,10 +75,10 @@ async fn make_history(node: &Client, fork: usize) {
 async fn verdict(node: &Client, number: u64) -> Result<usize, Failure> {
     let number = format!("{number:#x}");
     let full = ask(node, "eth_getBlockByNumber", json!([number, true])).await;
-    let thin = ask(node, "eth_getBlockByNumber", json!([number, false])).await;
+    let with_hashes = ask(node, "eth_getBlockByNumber", json!([number, false])).await;
     let all = ask(node, "eth_getBlockReceipts", json!([number])).await;
     let proved = block(full.as_bytes())?;
-    thin_block(thin.as_bytes())?;
+    block_with_hashes(with_hashes.as_bytes())?;
     receipts(all.as_bytes(), &proved).map(|receipts| receipts.len())
 }
 

@@ -5,7 +5,7 @@ use holdfast::{
     verify::Level,
 };
 
-use super::{block, cut, lone_transaction, receipts, thin_block};
+use super::{block, block_with_hashes, cut, receipts, single_transaction};
 use crate::support::{data, vectors};
 
 /// Proves a block in all its forms.
@@ -16,13 +16,14 @@ fn all_forms(name: &str, full: &[u8], all: Option<&[u8]>) {
     let proved = block(full).unwrap_or_else(|failure| panic!("{name}: {failure}"));
     assert_eq!(proved.level(), Level::Proved);
 
-    let thin = thin_block(&cut(&proved)).unwrap_or_else(|failure| panic!("{name}, cut: {failure}"));
-    assert_eq!(thin.level(), if proved.is_empty() { Level::Proved } else { Level::Partial });
+    let with_hashes =
+        block_with_hashes(&cut(&proved)).unwrap_or_else(|failure| panic!("{name}, cut: {failure}"));
+    assert_eq!(with_hashes.level(), if proved.is_empty() { Level::Proved } else { Level::Partial });
 
     for index in 0..proved.len() {
-        let lone = lone_transaction(&proved, index);
-        let lone = lone.unwrap_or_else(|failure| panic!("{name}, transaction {index}: {failure}"));
-        assert_eq!(lone.level(), Level::Partial);
+        let single = single_transaction(&proved, index);
+        let single = single.unwrap_or_else(|failure| panic!("{name}, transaction {index}: {failure}"));
+        assert_eq!(single.level(), Level::Partial);
     }
     if let Some(all) = all {
         let receipts = receipts(all, &proved).unwrap_or_else(|failure| panic!("{name}: {failure}"));

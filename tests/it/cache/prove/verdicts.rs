@@ -7,7 +7,7 @@ use holdfast::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{block, lone_transaction, receipts, thin_block};
+use super::{block, block_with_hashes, receipts, single_transaction};
 use crate::support::vectors::{Fork, vector};
 
 /// A block of a fork with its receipts, to be changed.
@@ -346,15 +346,15 @@ fn a_lone_transaction_is_proved_but_for_where_it_is() {
     let draft = Draft::of(Fork::Prague);
     let proved = block(draft.block.to_string().as_bytes()).unwrap();
     for index in 0..proved.len() {
-        assert_eq!(lone_transaction(&proved, index).unwrap().level(), Level::Partial);
+        assert_eq!(single_transaction(&proved, index).unwrap().level(), Level::Partial);
         let transaction = draft.block["transactions"][index].as_object().unwrap();
         let hash: TxHash = transaction["hash"].as_str().unwrap().parse().unwrap();
         for name in transaction.keys() {
             let mut changed = transaction.clone();
             changed[name] = json!("0x63");
             let text = Value::Object(changed).to_string();
-            let verdict = verify::lone_transaction(text.as_bytes(), hash)
-                .and_then(|lone| prove::lone_transaction(lone, None));
+            let verdict = verify::single_transaction(text.as_bytes(), hash)
+                .and_then(|single| prove::single_transaction(single, None));
             let unproved = ["blockNumber", "transactionIndex", "blockTimestamp"].contains(&name.as_str());
             assert_eq!(verdict.is_ok(), unproved, "{name}");
         }
@@ -363,8 +363,8 @@ fn a_lone_transaction_is_proved_but_for_where_it_is() {
             let mut cheaper = transaction.clone();
             cheaper["gasPrice"] = tip.clone();
             let text = Value::Object(cheaper).to_string();
-            let lone = verify::lone_transaction(text.as_bytes(), hash).unwrap();
-            assert!(prove::lone_transaction(lone, None).is_ok());
+            let single = verify::single_transaction(text.as_bytes(), hash).unwrap();
+            assert!(prove::single_transaction(single, None).is_ok());
         }
     }
 }
@@ -379,16 +379,16 @@ fn a_pending_transaction_is_proved_as_any() {
     transaction["gasPrice"] = transaction["maxFeePerGas"].clone();
     let hash: TxHash = transaction["hash"].as_str().unwrap().parse().unwrap();
     let text = Value::Object(transaction.clone()).to_string();
-    let lone =
-        prove::lone_transaction(verify::lone_transaction(text.as_bytes(), hash).unwrap(), None).unwrap();
-    assert_eq!((lone.level(), lone.place()), (Level::Partial, None));
+    let single =
+        prove::single_transaction(verify::single_transaction(text.as_bytes(), hash).unwrap(), None).unwrap();
+    assert_eq!((single.level(), single.place()), (Level::Partial, None));
 }
 
 #[test]
 fn a_thin_block_is_proved_by_its_header_and_wholly_if_it_is_empty() {
     let mut draft = Draft::of(Fork::Prague);
     draft.block["transactions"] = json!([draft.block["parentHash"]]);
-    assert_eq!(thin_block(draft.block.to_string().as_bytes()).unwrap().level(), Level::Partial);
+    assert_eq!(block_with_hashes(draft.block.to_string().as_bytes()).unwrap().level(), Level::Partial);
     draft.block["gasUsed"] = json!("0x1");
-    assert_eq!(thin_block(draft.block.to_string().as_bytes()).unwrap_err().as_str(), "header_hash");
+    assert_eq!(block_with_hashes(draft.block.to_string().as_bytes()).unwrap_err().as_str(), "header_hash");
 }

@@ -61,7 +61,7 @@ fn lines() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         ("a leading point",              bytes(r#"{"id":.5}"#),                       "expected a value at byte 6"),
         ("a trailing point",             bytes(r#"{"id":1.}"#),                       "expected a digit at byte 8"),
         ("an empty exponent",            bytes(r#"{"id":1e}"#),                       "expected a digit at byte 8"),
-        ("a lone minus",                 bytes(r#"{"id":-}"#),                        "expected a digit at byte 7"),
+        ("a single minus",                 bytes(r#"{"id":-}"#),                        "expected a digit at byte 7"),
         ("two minuses",                  bytes(r#"{"id":--1}"#),                      "expected a digit at byte 7"),
         ("hex",                          bytes(r#"{"id":0x1}"#),                      "',' or '}' at byte 7"),
         ("digits in groups",             bytes(r#"{"id":1_000}"#),                    "',' or '}' at byte 7"),

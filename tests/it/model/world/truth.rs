@@ -258,7 +258,7 @@ impl World {
 
     fn block(&self, block: Hash, full: bool) -> Option<Bytes> {
         match self.archive.get(&block) {
-            Some(archived) => Some(if full { &archived.full } else { &archived.thin }.clone()),
+            Some(archived) => Some(if full { &archived.full } else { &archived.with_hashes }.clone()),
             None => self.chain.block_json(block, full),
         }
     }

@@ -7,15 +7,15 @@ use crate::eth::{BlockHash, TxHash};
 
 /// A block as a node wrote it, its transactions by hash.
 #[derive(Clone, Debug)]
-pub struct ThinBlock {
+pub struct BlockWithHashes {
     bytes: Bytes,
     header: Header,
     transactions: u32,
 }
 
-// === impl ThinBlock ===
+// === impl BlockWithHashes ===
 
-impl ThinBlock {
+impl BlockWithHashes {
     /// Reads `bytes`, which are kept as they are.
     ///
     /// # Errors

@@ -21,7 +21,7 @@ pub struct Place {
 
 /// A transaction that came alone.
 #[derive(Clone, Debug)]
-pub struct LoneTransaction {
+pub struct SingleTransaction {
     bytes: Bytes,
     hash: TxHash,
     place: Option<Place>,
@@ -33,7 +33,7 @@ pub struct LoneTransaction {
 
 /// A receipt that came alone.
 #[derive(Clone, Debug)]
-pub struct LoneReceipt {
+pub struct SingleReceipt {
     bytes: Bytes,
     hash: TxHash,
     place: Place,
@@ -60,9 +60,9 @@ impl Place {
     }
 }
 
-// === impl LoneTransaction ===
+// === impl SingleTransaction ===
 
-impl LoneTransaction {
+impl SingleTransaction {
     /// Reads `bytes`, which are kept as they are.
     ///
     /// # Errors
@@ -118,9 +118,9 @@ impl LoneTransaction {
     }
 }
 
-// === impl LoneReceipt ===
+// === impl SingleReceipt ===
 
-impl LoneReceipt {
+impl SingleReceipt {
     /// Reads `bytes`, which are kept as they are.
     ///
     /// # Errors
