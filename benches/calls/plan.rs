@@ -113,7 +113,7 @@ pub fn best(events: &[Event], staleness: Duration, foresight: Foresight) -> Plan
         for event in events {
             match event.need {
                 Need::Block { block, with_hashes: false } => {
-                    held.entry(block).or_default().take_block(&mut plan)
+                    held.entry(block).or_default().take_block(&mut plan);
                 }
                 Need::Receipts { block } => held.entry(block).or_default().take_receipts(&mut plan),
                 _ => {}

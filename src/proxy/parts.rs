@@ -12,7 +12,7 @@ use crate::{
 /// What a proxy is made of.
 #[derive(Clone, Debug)]
 pub struct ProxyParts {
-    /// Who is asked. Somebody must [watch](Upstream::watch) who that is.
+    /// The upstream. A task must [watch its identity](Upstream::watch_identity).
     pub upstream: Upstream,
     /// Where content is kept.
     pub cache: Cache,

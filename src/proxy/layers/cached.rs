@@ -51,19 +51,19 @@ impl<S> Layer<S> for CachedLayer {
 
 impl CachedLayer {
     /// Answers a call, or plans its miss.
-    fn look_up(&self, request: &Request) -> Result<Answered, Option<LookupPlan>> {
+    fn look_up(&self, request: &Request) -> Either<Answered, Option<LookupPlan>> {
         let packet = request.packet();
         let query = match &request.call().query {
             Some(Ok(query)) => *query,
-            Some(Err(_)) => return Err(None),
-            None => return self.local(request.call()).ok_or(None),
+            Some(Err(_)) => return Either::Right(None),
+            None => return self.local(request.call()).map_or(Either::Right(None), Either::Left),
         };
         if !packet.has_arrived() {
             self.view.notice_clock_jumps(packet.arrival(self.view.clock()));
         }
         match self.lookup.plan(query, packet) {
-            LookupPlan::Hit(answer) => Ok(self.lookup.hit(query, answer)),
-            plan => Err(Some(plan)),
+            LookupPlan::Hit(answer) => Either::Left(self.lookup.hit(query, answer)),
+            plan => Either::Right(Some(plan)),
         }
     }
 
@@ -93,8 +93,8 @@ where
 
     fn call(&mut self, request: Request) -> Self::Future {
         match self.layer.look_up(&request) {
-            Ok(answered) => Either::Left(ready(Ok(answered))),
-            Err(plan) => Either::Right(self.inner.call(Missed { request, plan })),
+            Either::Left(answered) => Either::Left(ready(Ok(answered))),
+            Either::Right(plan) => Either::Right(self.inner.call(Missed { request, plan })),
         }
     }
 }
