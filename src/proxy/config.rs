@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     chain::Rules,
     client::ClientLimit,
-    proxy::call::glob::{Glob, GlobError},
+    proxy::glob::{Glob, GlobError},
 };
 
 /// How calls are treated.

@@ -23,7 +23,7 @@ use crate::{
             outcome::{Outcome, Source},
             result::{CallResult, ServedFrom},
         },
-        head::reorgs::{Reorg, ReorgKind},
+        reorgs::{Reorg, ReorgKind},
     },
 };
 

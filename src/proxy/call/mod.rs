@@ -1,5 +1,6 @@
 //! One call: its request, its client, the packet that it came in, and its result.
 //!
+//! # Floors
 //! ```text
 //! result         result of a call, as metrics and logs name it
 //! query_call     a call with its query
@@ -8,7 +9,6 @@
 //! caller         the client of a call, and its rights
 //! read_call      a call that has been parsed
 //! policy         methods that a client may call
-//! glob           patterns of method names
 //! rate           calls per second of a client
 //! outcome        an answer and where it came from
 //! slice          slices answers out of content
@@ -18,7 +18,6 @@
 
 pub(super) mod caller;
 pub(super) mod client_limit;
-pub(super) mod glob;
 pub(super) mod outcome;
 pub(super) mod packet;
 pub(super) mod policy;

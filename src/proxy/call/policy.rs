@@ -7,9 +7,9 @@ use http::HeaderValue;
 use crate::{
     eth::Query,
     proxy::{
-        call::glob::{Glob, any, globs},
         config::Config,
         error::CallError,
+        glob::{Glob, any, globs},
     },
 };
 

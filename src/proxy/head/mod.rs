@@ -1,5 +1,6 @@
 //! The head: which blocks are canonical now.
 //!
+//! # Floors
 //! ```text
 //! tracker     refreshes the view: latest, safe, finalized
 //! finality    follows the finalized block; alarms
@@ -7,7 +8,6 @@
 //! known       what answers are checked against
 //! view        the canonical view: synchronous
 //! events      changes of canonicity, for cache tiers
-//! reorgs      the last reorgs
 //! stall       pace of the chain, and when it stalls
 //! background  one task at a time
 //! ```
@@ -16,7 +16,6 @@ pub(super) mod background;
 pub(super) mod events;
 pub(super) mod finality;
 pub(super) mod known;
-pub(super) mod reorgs;
 pub(super) mod source;
 mod stall;
 pub(super) mod tracker;

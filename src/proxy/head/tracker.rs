@@ -20,7 +20,6 @@ use tracing::{debug, info};
 use super::{
     background::Single,
     finality::{FinalCheck, FinalityTracker, unshown},
-    reorgs::Reorgs,
     source::{HeaderSource, Shown},
     stall::Pace,
     view::SharedView,
@@ -29,7 +28,7 @@ use crate::{
     chain::{Finalized, HeadChange, Link, Stamp},
     context::CallContext,
     eth::{BlockHash, BlockNumber, Tag},
-    proxy::{call::single_flight::Coalesce, metrics::Metrics, parts::ProxyParts},
+    proxy::{call::single_flight::Coalesce, metrics::Metrics, parts::ProxyParts, reorgs::Reorgs},
     timeout::timeout,
     upstream::{EndpointId, Upstream, UpstreamError},
 };

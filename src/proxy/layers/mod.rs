@@ -1,5 +1,6 @@
 //! The layers around a call, in the order of the stack.
 //!
+//! # Floors
 //! ```text
 //! measure   counts and logs every call
 //! admit     refuses a call before it costs anything

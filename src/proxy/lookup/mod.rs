@@ -1,5 +1,6 @@
 //! Cache lookups: synchronous, they answer a hit or plan a miss.
 //!
+//! # Floors
 //! ```text
 //! cache_lookup    the entry point
 //! by_block        queries that name their block

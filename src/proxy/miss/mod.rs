@@ -1,5 +1,6 @@
 //! From the plan for a miss to its answer.
 //!
+//! # Floors
 //! ```text
 //! respond       the service: queries, writes, forwarded calls
 //! answer        follows the plan of a lookup until there is an answer

@@ -5,10 +5,7 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     chain::Link,
     eth::{BlockHash, BlockNumber},
-    proxy::{
-        head::{HeadTracker, reorgs::Reorg},
-        lookup::CacheState,
-    },
+    proxy::{head::HeadTracker, lookup::CacheState, reorgs::Reorg},
     verify::{InForce, Verifier},
 };
 

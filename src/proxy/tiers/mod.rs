@@ -1,5 +1,6 @@
 //! The cache tiers behind memory.
 //!
+//! # Floors
 //! ```text
 //! sync        listens to the canonical view
 //! write_back  writes final entries to tiers
