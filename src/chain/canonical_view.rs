@@ -150,7 +150,7 @@ impl CanonicalView {
         !self.not_before.is_some_and(|since| sent.is_before(since))
     }
 
-    /// Is the upstream behind the head that it showed, and has not been for long enough to believe it?
+    /// Returns whether the upstream shows a lower head than before, but not for long enough to count as a rollback.
     pub fn lags(&self) -> bool {
         self.branch.lags()
     }

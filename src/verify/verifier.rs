@@ -119,11 +119,12 @@ impl Verifier {
     pub fn in_force(&self) -> InForce {
         self.0.rules.in_force()
     }
-    /// Checks content: what takes no more than a hash here, the rest where it keeps nobody waiting but its own.
+
+    /// Checks content: light checks run here, others on the proof threads.
     pub(super) async fn check(&self, query: Query, result: Bytes, known: Arc<dyn Known>) -> Verdict {
         let is_light = match query.part {
             Part::BlockWithHashes => true,
-            // Whose signature it is takes longer than to find that out elsewhere.
+            // To recover a signer takes longer than to change threads.
             Part::Transaction => !self.0.rules.proves(Kind::Transactions),
             Part::Receipt => !self.0.rules.proves(Kind::Receipts),
             Part::Block | Part::Receipts => false,
@@ -348,8 +349,7 @@ impl Verifier {
         })
     }
 
-    /// Proves content, as far as this chain's can be. What is at a height of its own also tells whether
-    /// it can.
+    /// Proves content, as far as content of this chain is provable. `at` is the block whose result counts as a vote on that.
     fn judge<T: Clone>(
         &self,
         kind: Kind,
@@ -386,8 +386,8 @@ impl Verifier {
         }
     }
 
-    /// Judges content that did not come out. Where nothing of its kind can be proved, it passes; only on a chain that
-    /// is listed as Ethereum's it is wrong.
+    /// Judges content whose proof failed. It passes if content of this kind is unprovable on this chain; it is unproved if that
+    /// is not known yet, or if the failure proves nothing; else it is wrong.
     fn judge_failure<T>(
         &self,
         kind: Kind,

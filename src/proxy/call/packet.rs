@@ -102,12 +102,12 @@ impl PacketContext {
         &self.caller
     }
 
-    /// Has any of its calls been looked at?
-    pub(crate) fn has_arrived(&self) -> bool {
+    /// Returns whether a lookup has set the arrival of the packet.
+    pub(crate) fn has_arrival(&self) -> bool {
         self.arrival.get().is_some()
     }
 
-    /// When the packet arrived: when the first of its calls is looked at.
+    /// Returns the arrival of the packet: the time of its first lookup.
     pub(crate) fn arrival(&self, clock: &Clock) -> Stamp {
         *self.arrival.get_or_init(|| clock.now())
     }

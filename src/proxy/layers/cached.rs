@@ -58,7 +58,7 @@ impl CachedLayer {
             Some(Err(_)) => return Either::Right(None),
             None => return self.local(request.call()).map_or(Either::Right(None), Either::Left),
         };
-        if !packet.has_arrived() {
+        if !packet.has_arrival() {
             self.view.notice_clock_jumps(packet.arrival(self.view.clock()));
         }
         match self.lookup.plan(query, packet) {
@@ -87,6 +87,7 @@ where
     type Error = CallError;
     type Future = Either<Ready<Result<Answered, CallError>>, S::Future>;
 
+    // Always ready: no layer below limits calls here, so a hit never waits.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
         self.inner.poll_ready(cx)
     }

@@ -182,28 +182,31 @@ impl BlockLookup<'_> {
         }
     }
 
-    /// What stands in the block that `fetch` names, or how to get it: by `fetch`, of the block as far as it is known.
+    /// Returns the content of the block that `fetch` names, or the plan to fetch it.
     fn in_block(&self, fetch: Query, content: impl Fn(BlockHash) -> Option<CachedAnswer>) -> LookupPlan {
         match self.resolve(fetch.at) {
-            Resolved::Known { hash, at: Some(number), .. } if self.entries.disowns(hash, number) => {
+            Resolved::Known { hash, at: Some(number), .. }
+                if self.entries.is_at_other_number(hash, number) =>
+            {
                 LookupPlan::Fetch(fetch.pinned(number))
             }
             Resolved::Known { hash, surely, at } => match (content(hash), at) {
-                (Some(answer), _) => answer.plan(),
+                (Some(answer), _) => answer.into_plan(),
                 (None, Some(number)) if !surely => LookupPlan::Fetch(fetch.pinned(number)),
                 (None, _) => LookupPlan::Fetch(fetch.pinned(hash)),
             },
-            // Something must be asked in either case: what the view is, or what stands there.
-            Resolved::Stale { hash, at } if self.entries.disowns(hash, at) => {
+            Resolved::Stale { hash, at } if self.entries.is_at_other_number(hash, at) => {
                 LookupPlan::Fetch(fetch.pinned(at))
             }
+            // A refresh shows whether a cached block is still canonical. If none is cached, a fetch by number answers both
+            // questions with one call.
             Resolved::Stale { hash, at } => match content(hash) {
                 Some(_) => LookupPlan::Refresh(Tag::Latest),
                 None => LookupPlan::Fetch(fetch.pinned(at)),
             },
             Resolved::Nothing => LookupPlan::Hit(CachedAnswer::of_view(NULL)),
             Resolved::Ask(number) => {
-                // What was said to stand there may be cached: then a header tells whether it does.
+                // The block that an answer named there may be cached: then a block with hashes shows whether it still is there.
                 let hint = self.entries.view.tracker().hint_at(number);
                 let is_told = |hash| {
                     !self.entries.demands_proof(Kind::Transactions) || self.entries.block_of(hash).is_some()

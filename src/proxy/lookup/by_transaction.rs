@@ -56,7 +56,7 @@ impl TransactionLookup<'_> {
         };
         match self.locate(hash, query.part, arrival) {
             Located::Here { location, surely } => match content(location) {
-                Some(answer) => answer.plan(),
+                Some(answer) => answer.into_plan(),
                 None => self.fetch_or_prefetch(query, hash, location.home, surely),
             },
             Located::Stale(location) if content(location).is_some() => LookupPlan::Refresh(Tag::Latest),

@@ -109,15 +109,15 @@ impl<'a> Entries<'a> {
         !self.demands_proof(Kind::Transactions) && self.state.uncacheable.contains(fetch)
     }
 
-    /// Has this block, which is said to stand at a number, another? Then nobody says so from here on.
-    pub(super) fn disowns(&self, hash: BlockHash, number: BlockNumber) -> bool {
+    /// Returns whether the cached block with this hash has another number than the view says. The view then drops it.
+    pub(super) fn is_at_other_number(&self, hash: BlockHash, number: BlockNumber) -> bool {
         let held = self.block_of(hash).map(|block| block.header().number);
         let held = held.or_else(|| Some(self.state.cache.block_with_hashes(hash)?.header().number));
-        let disowned = held.is_some_and(|held| held != number);
-        if disowned {
+        let is_other = held.is_some_and(|held| held != number);
+        if is_other {
             self.view.change(|tracker| tracker.remove(number, hash));
         }
-        disowned
+        is_other
     }
 
     /// The block with this hash.

@@ -70,8 +70,8 @@ impl CachedAnswer {
         Self { whole: whole(), ..self }
     }
 
-    /// Returns the plan of a lookup that found this.
-    pub(super) fn plan(self) -> LookupPlan {
+    /// Returns this answer as a hit, or as content to be renewed.
+    pub(super) fn into_plan(self) -> LookupPlan {
         match self.renew {
             Some(fetch) => LookupPlan::Renew(fetch, self),
             None => LookupPlan::Hit(self),

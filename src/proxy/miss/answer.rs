@@ -33,13 +33,13 @@ use crate::{
     verify::Content,
 };
 
-/// Canonicity is asked again after each wait; past this it has changed too often, and the node is asked.
-const MOST_LOOKS: u32 = 3;
+/// Plans that are followed for one call. If the chain still changes after that, the call is forwarded.
+const MAX_PLANS: u32 = 3;
 
-/// A call that was planned again and again is forwarded; twice, if the first answer is of a block that left the chain.
-const MOST_FORWARDS: usize = 2;
+/// Times that a call is forwarded, if its answer is of a block that left the chain.
+const MAX_FORWARDS: usize = 2;
 
-/// So long an upstream that was never heard of may say nothing, before what tiers say is told unchecked.
+/// Longest wait for the first answer of an upstream after the start; then unconfirmed tiers answer.
 const SILENCE: Duration = Duration::from_secs(2);
 
 /// Answers calls for content.
@@ -157,13 +157,13 @@ impl Answerer {
             // A head that is tracked is known to stay; the others may be below all that is tracked.
             let since = if tag == Tag::Latest { arrival } else { self.view.clock().now() };
             let Some(link) = self.find_meaning(asked, tag, arrival).await? else {
-                // The wait may have shown a stranger.
+                // The wait may have shown that an endpoint serves a wrong chain.
                 self.forwarder.confirm_chain().await?;
                 let forwarding = Box::pin(self.forwarder.forward_as_asked(asked, arrival));
                 let answered = self.concurrency.within(client, forwarding).await?.answered;
-                let is_block = answered.answer.is_content();
+                let is_content = answered.answer.is_content();
                 // Nothing tells whether it is the block that the other calls are answered from.
-                if is_block && packet.shares(tag) && !self.view.tracker().is_suspended() {
+                if is_content && packet.shares(tag) && !self.view.tracker().is_suspended() {
                     return Err(CallError::Left { tag });
                 }
                 return Ok(answered);
@@ -206,7 +206,7 @@ impl Answerer {
         arrival: Stamp,
     ) -> Result<Option<Link>, CallError> {
         let (packet, view) = (asked.request.packet(), &self.view);
-        for _ in 0..MOST_LOOKS {
+        for _ in 0..MAX_PLANS {
             let refreshed = match self.lookup.meaning(tag, packet) {
                 TagMeaning::Block(link) => return Ok(Some(link)),
                 TagMeaning::Nothing
@@ -289,12 +289,12 @@ impl Answerer {
         mut plan: Option<LookupPlan>,
     ) -> Result<Answered, CallError> {
         let view = &self.view;
-        let (mut denied, mut restored, mut confirmed) = (None, false, false);
-        for _ in 0..MOST_LOOKS {
+        let (mut denied, mut tiers_asked, mut confirmed) = (None, false, false);
+        for _ in 0..MAX_PLANS {
             let look_up = || self.lookup.plan(asked.query, asked.request.packet());
             let plan = plan.take().unwrap_or_else(look_up);
             if let LookupPlan::Fetch(_) | LookupPlan::Prefetch(..) | LookupPlan::Confirm(..) = plan
-                && !mem::replace(&mut restored, true)
+                && !mem::replace(&mut tiers_asked, true)
                 && let Some(answered) = Box::pin(self.load(asked, Upstreams::Answer)).await
             {
                 return Ok(answered);
@@ -355,9 +355,9 @@ impl Answerer {
                 break;
             }
         }
-        // The wait may have shown a stranger.
+        // The wait may have shown that an endpoint serves a wrong chain.
         self.forwarder.confirm_chain().await?;
-        for _ in 0..MOST_FORWARDS {
+        for _ in 0..MAX_FORWARDS {
             let forwarded = Box::pin(self.forwarder.forward_as_asked(asked, arrival)).await?;
             if !self.forwarder.is_excluded(asked, &forwarded).await {
                 return Ok(forwarded.answered);

@@ -69,7 +69,7 @@ pub(super) enum Came {
 }
 
 /// Returns whether a block is fetched by its hash.
-fn is_block(fetch: Query) -> bool {
+fn is_block_by_hash(fetch: Query) -> bool {
     fetch.names_hash() && matches!(fetch.part, Part::Block | Part::BlockWithHashes)
 }
 
@@ -165,7 +165,7 @@ impl AnswerFetcher {
             }
             Fetched::Other(answer) => {
                 if self.denies_block(asked, fetch, &answer) {
-                    if let Some(number) = asked.query.number().filter(|_| !is_block(fetch)) {
+                    if let Some(number) = asked.query.number().filter(|_| !is_block_by_hash(fetch)) {
                         self.check_place(number).await;
                     }
                     return Ok(Came::Denied);
@@ -191,7 +191,7 @@ impl AnswerFetcher {
         let answer = if self.prover.demands_proof(asked.query) {
             Box::pin(self.prove_fetched(asked, fetch, &content, sent, arrival)).await?
         } else {
-            // Not for long: the answer is in hand, and the purchase goes on without it.
+            // Not for long: the answer is in hand, and the prefetch goes on without it.
             let _ = timeout(PREFETCH_PATIENCE, self.prefetcher.fetch_rest(&content, arrival)).await;
             slice(asked.query, &content)
         };
@@ -243,7 +243,7 @@ impl AnswerFetcher {
         let is_of_block = fetch.index.zip(count).is_none_or(|(index, count)| index.0 < count);
         let denies = is_of_block && !asked.query.names_hash() && denies(answer);
         let number = asked.query.number().or_else(|| Some(self.view.cached_link(block)?.number));
-        if let Some(number) = number.filter(|_| denies && is_block(fetch)) {
+        if let Some(number) = number.filter(|_| denies && is_block_by_hash(fetch)) {
             self.view.learn(|tracker, _| tracker.remove_denied(number, block));
         }
         denies
@@ -260,7 +260,9 @@ impl AnswerFetcher {
         let view = &self.view;
         let arrival = asked.request.packet().arrival(view.clock());
         let is_known = || view.tracker().canonical_at(known.number, arrival) == Some(known.block);
-        if is_block(fetch) && view.learn(|tracker, _| tracker.remove_denied(known.number, known.block)) {
+        if is_block_by_hash(fetch)
+            && view.learn(|tracker, _| tracker.remove_denied(known.number, known.block))
+        {
             return Ok(None);
         }
         for pause in INSIST {

@@ -91,14 +91,14 @@ impl Fetcher {
         query: Query,
         arrival: Stamp,
     ) -> Result<Shared<Fetched>, UpstreamError> {
-        let landed = self.join_or_start(query, arrival, query.names_hash()).await?;
+        let shared = self.join_or_start(query, arrival, query.names_hash()).await?;
         // Content does not depend on when it was sent; that there is none does.
         let staleness = self.view.tracker().rules().max_staleness;
-        let aged = query.names_hash() && landed.joined && !landed.sent.serves(arrival, staleness);
-        if aged && matches!(landed.value, Fetched::Other(_)) {
+        let aged = query.names_hash() && shared.joined && !shared.sent.serves(arrival, staleness);
+        if aged && matches!(shared.value, Fetched::Other(_)) {
             return self.join_or_start(query, arrival, false).await;
         }
-        Ok(landed)
+        Ok(shared)
     }
 
     async fn join_or_start(
@@ -110,15 +110,15 @@ impl Fetcher {
         let may_join = |sent| {
             if whenever_sent { !self.view.is_before_write(sent) } else { self.view.may_join(sent, arrival) }
         };
-        let landed = self.share((query, false), may_join).await?;
-        // Whoever began it may have had its share of what is scarce; this one need not.
-        let landed = match landed {
+        let shared = self.share((query, false), may_join).await?;
+        // `Busy` is about the caller that started the fetch; this one may still get a permit.
+        let shared = match shared {
             Shared { value: Err(UpstreamError::Busy), joined: true, .. } => {
                 self.share((query, false), |_| false).await?
             }
-            landed => landed,
+            shared => shared,
         };
-        Ok(Shared { value: landed.value?, joined: landed.joined, sent: landed.sent })
+        Ok(Shared { value: shared.value?, joined: shared.joined, sent: shared.sent })
     }
 
     /// Fetches known data again from any endpoint, or joins such a fetch.
@@ -139,8 +139,8 @@ impl Fetcher {
     ) -> Result<Shared<Result<Fetched, UpstreamError>>, UpstreamError> {
         let now = self.view.clock().now();
         let this = self.clone();
-        let landed = self.flights.run(flight, now, may_join, move || this.run(flight, now)).await;
-        landed.map_err(|_| UpstreamError::Abandoned)
+        let shared = self.flights.run(flight, now, may_join, move || this.run(flight, now)).await;
+        shared.map_err(|_| UpstreamError::Abandoned)
     }
 
     /// Fetches once more what is in memory; tells whether it came. If it does not, because the node has
@@ -152,7 +152,7 @@ impl Fetcher {
         let fetched = self.fetch(query, arrival).await;
         // Once, whatever came of it: what came and could not be kept would be fetched with every answer.
         self.state.uncacheable.note(query);
-        fetched.is_ok_and(|landed| !matches!(landed.value, Fetched::Other(_)))
+        fetched.is_ok_and(|shared| !matches!(shared.value, Fetched::Other(_)))
     }
 
     /// Returns whether content that was fetched is cached now.
@@ -202,26 +202,26 @@ impl Fetcher {
             Answer::Result(_) | Answer::Error(_) => {}
         }
         if self.view.generation() != generation {
-            // Of a chain that is no more: whoever asked is told, and nobody else.
+            // The node was reset, or serves another chain now: the answer serves this call, and is not stored.
             return Ok(Fetched::Other(answer));
         }
         // By hash, an answer does not say what is canonical.
         let canonical = canonical(query, sent);
         let verdict = check.verdict();
         let is_content = answer.is_content();
-        let is_vain = match &verdict {
+        let is_uncacheable = match &verdict {
             Some(Verdict::Passed(_) | Verdict::Short) => false,
             // Nothing is known against the answer.
             Some(Verdict::Overdue(overdue)) => !overdue.is_overload(),
             Some(Verdict::Unproved(..) | Verdict::Wrong(_)) | None => true,
         };
-        if is_content && is_vain {
+        if is_content && is_uncacheable {
             self.store.note_uncacheable(query);
         }
         Ok(match verdict {
             Some(Verdict::Passed(content)) => Fetched::Content(self.keep(content, canonical).await),
             Some(Verdict::Unproved(_, Some(content))) => {
-                self.read(&content, canonical).await;
+                self.place_unproved(&content, canonical).await;
                 Fetched::Content(content)
             }
             Some(Verdict::Short) => Fetched::Short(answer),
@@ -242,7 +242,7 @@ impl Fetcher {
             self.place_cached(&content, canonical).await;
             return content;
         }
-        if self.is_tainted(&content) || !self.place(&content, canonical).await {
+        if self.has_wrong_siblings(&content) || !self.place(&content, canonical).await {
             return content;
         }
         if self.verifier.demands(kind) == Demand::Structural {
@@ -260,18 +260,16 @@ impl Fetcher {
         }
     }
 
-    /// A receipt that came alone proves nothing; where all receipts of its block have just been found wrong, it is
-    /// not kept either.
-    fn is_tainted(&self, content: &Content) -> bool {
+    /// Returns whether this is a single receipt, and all receipts of its block have just been found wrong.
+    fn has_wrong_siblings(&self, content: &Content) -> bool {
         let Content::Receipt(receipt) = content else { return false };
         let place = receipt.place();
         self.state.uncacheable.contains(Query::new(Part::Receipts, place.block))
             || self.state.uncacheable.contains(Query::new(Part::Receipts, place.number))
     }
 
-    /// Hands on content that could not be proved. Where that is no fault of its own, because nothing of this
-    /// chain has been proved yet, what it says of its place is believed like that of any other.
-    pub(super) async fn read(self: &Arc<Self>, content: &Content, canonical: Option<Stamp>) {
+    /// Tells the view the place of unproved content, if nothing of this chain has been proved yet.
+    pub(super) async fn place_unproved(self: &Arc<Self>, content: &Content, canonical: Option<Stamp>) {
         if canonical.is_some() && !self.verifier.is_sure() {
             self.place(content, canonical).await;
         }
@@ -321,7 +319,7 @@ impl Fetcher {
         self.agree(Some(number), observe).await
     }
 
-    /// Asks which block is at a number. A type of its own: what comes is kept by the function that has this done.
+    /// Fetches the block at a number. Boxed, because `fetch`, `keep`, `agree` and this function call each other.
     fn look_at(self: Arc<Self>, number: BlockNumber) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             let whole = self.verifier.demands_proof(Kind::Transactions);

@@ -116,22 +116,21 @@ impl Pool {
                 self.primary.demote_for_forwarded(&endpoint);
             }
             let mut retried = Vec::new();
-            // For a `null` one other is asked, and nobody paid: it is no failure that could become a flood.
+            // A retry after `null` uses no retry budget: one other endpoint at most is asked.
             let mut is_retry = false;
             for ((at, call), outcome) in left.iter().zip(sending).zip(attempted) {
                 let was_null = done[*at].as_ref().is_some_and(is_null);
                 // Of an error, too, one other is asked for its opinion.
                 let was_disputed = done[*at].as_ref().is_some_and(|before| is_disputed(call, before));
                 // A head that cannot be proved is as good as another's, and another's may be older.
-                let is_settled =
+                let gets_no_retry =
                     was_null || was_disputed || (call.requirements.is_head && is_unproved(&outcome));
                 let why = retry_reason(call, &outcome);
-                if let Some(why) = why.filter(|_| !is_settled) {
+                if let Some(why) = why.filter(|_| !gets_no_retry) {
                     is_retry |= why == RetryReason::Failure;
                     retried.push(*at);
                 }
-                // A later failure, or a later `null`, does not make an earlier answer worse; nor does an opinion that is
-                // none, nor is a later answer better for being later.
+                // The earlier answer stays unless the new one is better.
                 let keeps = was_disputed && why.is_some();
                 if !keeps && done[*at].as_ref().is_none_or(|before| replaces(&outcome, before)) {
                     done[*at] = Some(outcome);
@@ -244,8 +243,8 @@ impl Pool {
         }
     }
 
-    /// Picks until there is one, for as long as a call waits; else how long it would have to, if that is known. The
-    /// one who picks is told how long it is now and how much longer the call waits.
+    /// Waits until `pick` returns an endpoint, at most for `patience`; else returns how long the wait would be, if that is known.
+    /// `pick` receives the current time and the remaining patience.
     async fn wait_for(
         &self,
         patience: Duration,
