@@ -8,7 +8,7 @@
 //! ```text
 //! service     the routes
 //! events      status each second, as server-sent events
-//! report      what the program reports about itself
+//! report      the interface of the status report
 //! history     counts of the last hours
 //! operate     look-ups, purge and warm
 //! page        the page's files

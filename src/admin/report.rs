@@ -1,4 +1,4 @@
-//! What the program reports about itself.
+//! The interface of the status report.
 
 use super::history::Counts;
 
@@ -13,6 +13,6 @@ pub trait Report: Send + Sync + 'static {
     /// All there is to know, for people and programs.
     fn status(&self) -> serde_json::Value;
 
-    /// What has been counted, for the history. Taken every other second, whether anybody looks or not.
+    /// Returns the counters for the history, which samples them every two seconds.
     fn counts(&self) -> Counts;
 }

@@ -111,7 +111,7 @@ impl Admin {
     }
 
     fn events(&self, method: &Method) -> Response<Body> {
-        // Whoever asks for the head alone takes no place.
+        // A HEAD request takes no place among the listeners.
         let body = if *method == Method::HEAD { Some(String::new().into()) } else { self.events.listen() };
         let Some(body) = body else {
             let most = events::MOST_STREAMS;

@@ -11,11 +11,11 @@ use crate::{
     upstream::{self, EndpointAddress, EndpointConfig, EndpointParts, HeadFeed, HttpTransport},
 };
 
-/// Would it start with this configuration? Reads whatever it names, and connects to nothing; whether its addresses can
-/// be had is not asked, since the program may be running.
+/// Checks whether the program would start with this configuration. Reads the files that it names, and connects to nothing.
+/// Does not bind its addresses, since the program may be running.
 ///
 /// # Errors
-/// If it would not: what a start would say.
+/// The error of a start.
 pub fn check(config: &Config) -> Result<(), StartError> {
     let budget = ByteBudget::new(config.max_bytes_in_flight.as_u64(), None);
     endpoints(config, &budget).map_err(StartError::Config)?;

@@ -1,4 +1,4 @@
-//! What the program tells of itself.
+//! The status report of the program.
 
 use std::{
     fmt,
