@@ -14,7 +14,8 @@ pub struct Backoff {
 // === impl Backoff ===
 
 impl Backoff {
-    /// The first pause, and the longest one. A `longest` shorter than `first` counts as `first`.
+    /// Creates a backoff that starts at `first` and stops doubling at `longest`. A `longest` shorter than `first` counts as
+    /// `first`.
     pub const fn new(first: Duration, longest: Duration) -> Self {
         Self { first, longest, pauses: 0 }
     }
@@ -25,7 +26,7 @@ impl Backoff {
         self.last_pause()
     }
 
-    /// Returns the pause that [`next_pause`](Self::next_pause) returned last; the first one before that.
+    /// Returns the pause that [`next_pause`](Self::next_pause) returned last, or the first pause if it has returned none.
     pub fn last_pause(&self) -> Duration {
         let doublings = self.pauses.saturating_sub(1).min(31);
         self.first.saturating_mul(1 << doublings).min(self.longest.max(self.first))

@@ -1,13 +1,17 @@
-//! A circuit breaker: when an endpoint or a cache tier gets no calls, and when one call tries it again.
+//! A circuit breaker for an endpoint or a cache tier.
 //!
-//! Pure: time comes as an argument. Closed, calls pass and failures are counted; too many in a row
-//! open it, and fewer if they weigh more. Open, nothing passes until its time is over. Then one call at a time may
-//! try: an answer closes it, a failure opens it again, for longer. A try that takes long says nothing yet, since some calls
-//! take long anywhere; nor may others try meanwhile, who would wait as long where nobody answers. Then the endpoint is to
-//! be asked something that takes no node long, for which nobody waits.
+//! Pure: the caller passes the time.
+//! - Closed: calls pass. Consecutive failures add up, each with a weight, and open the breaker at the policy's limit.
+//! - Open: no call passes until the pause is over.
+//! - Half-open: one trial call at a time passes. An answer closes the breaker, a failure opens it again, for longer.
 //!
-//! Who it is, an endpoint may say without a node behind it. So that answer closes nothing: it lets the next call try before
-//! the time is over, once; if that one fails, such answers make no difference until a call was answered.
+//! A slow trial call decides nothing yet, because some calls are slow on every node. Other calls do not pass meanwhile:
+//! on a dead endpoint they would wait as long. [`Breaker::is_tried_slowly`] tells the caller to send a cheap background
+//! probe then.
+//!
+//! A gateway can answer an identity check (chain id) without a node behind it, so such an answer does not close the
+//! breaker. It ends the pause early, once. If the next call fails, further identity checks have no effect until a call
+//! succeeds.
 
 use std::time::Duration;
 
@@ -15,19 +19,19 @@ use tokio::time::Instant;
 
 use crate::backoff::Backoff;
 
-/// A try that takes longer is slow: a node that is well has said who it is by then, wherever it is.
+/// A trial call that takes longer is slow: a healthy node anywhere in the world has reported its chain id by then.
 const SLOW: Duration = Duration::from_secs(1);
 
 /// When a breaker opens, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Failures in a row that open it.
+    /// Weight of consecutive failures that opens the breaker.
     pub failures: u32,
-    /// How long it is open at first.
+    /// First pause while open.
     pub first: Duration,
-    /// How long it is open at most: the time doubles each time.
+    /// Longest pause while open; pauses double up to it.
     pub longest: Duration,
-    /// How long a try that has not ended keeps other calls out.
+    /// How long an unfinished trial call keeps other calls out.
     pub attempt: Duration,
 }
 
@@ -36,9 +40,9 @@ pub struct Policy {
 pub struct Breaker {
     policy: Policy,
     state: State,
-    /// How long it is open.
+    /// Length of the open state.
     backoff: Backoff,
-    /// It has said who it is since a call was last answered.
+    /// Whether an identity check has succeeded since the last answered call.
     stirred: bool,
 }
 
@@ -50,34 +54,34 @@ enum State {
     Open {
         until: Instant,
     },
-    /// Since then it is tried; it was to be left alone until the other.
+    /// A trial call runs since `since`; the pause before it lasts until `until`.
     HalfOpen {
         since: Instant,
         until: Instant,
     },
 }
 
-/// What a breaker is, for those who look.
+/// State of a breaker, for logs, metrics and the status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Health {
-    /// It is asked.
+    /// Calls pass.
     Closed,
-    /// One call tries it.
+    /// One trial call passes.
     HalfOpen,
-    /// It is left alone.
+    /// No call passes.
     Open,
 }
 
 // === impl Breaker ===
 
 impl Breaker {
-    /// A closed one.
+    /// Creates a closed breaker.
     pub const fn new(policy: Policy) -> Self {
         let backoff = Backoff::new(policy.first, policy.longest);
         Self { policy, state: State::Closed { failures: 0 }, backoff, stirred: false }
     }
 
-    /// May a call pass now? Changes nothing.
+    /// Returns whether a call may pass now. Does not change the state.
     pub fn lets_pass(&self, now: Instant) -> bool {
         match self.state {
             State::Closed { .. } => true,
@@ -86,18 +90,18 @@ impl Breaker {
         }
     }
 
-    /// Is it being tried, by a call that takes long?
+    /// Returns whether a slow trial call is under way.
     pub fn is_tried_slowly(&self, now: Instant) -> bool {
         matches!(self.state, State::HalfOpen { since, .. } if now >= since + SLOW)
     }
 
-    /// A call is about to be sent.
+    /// Records that the caller is about to send a call.
     pub fn begin(&mut self, now: Instant) {
         match self.state {
             // ## Closed => Closed
             State::Closed { .. } => {}
-            // ## Open => HalfOpen, also before its time: who it is may be asked then, and whoever came meanwhile would
-            // wait for the same.
+            // ## Open => HalfOpen, also before the pause is over: identity checks are sent then, and a call beside one
+            // would wait for the same endpoint.
             State::Open { until } => self.state = State::HalfOpen { since: now, until },
             // ## HalfOpen => HalfOpen
             State::HalfOpen { until, .. } => {
@@ -108,18 +112,18 @@ impl Breaker {
         }
     }
 
-    /// A call was answered.
+    /// Records an answered call.
     pub fn succeed(&mut self) {
         // ## _ => Closed
         *self = Self::new(self.policy);
     }
 
-    /// It said who it is.
+    /// Records a successful identity check.
     pub fn allow_probe(&mut self, now: Instant) {
         match self.state {
             // ## Closed => Closed
             State::Closed { .. } => {}
-            // ## (Open | HalfOpen) => Open: over the first time, after that as long as before.
+            // ## (Open | HalfOpen) => Open: the first check ends the pause, later ones leave it as it is.
             State::Open { until } | State::HalfOpen { until, .. } => {
                 let until = if self.stirred { until } else { until.min(now) };
                 self.state = State::Open { until };
@@ -139,20 +143,20 @@ impl Breaker {
             State::Closed { .. } | State::HalfOpen { .. } => {
                 self.state = State::Open { until: now + self.backoff.next_pause() };
             }
-            // ## Open => Open: it was sent before, and says nothing new.
+            // ## Open => Open: the call was sent before the breaker opened, so its failure is no news.
             State::Open { .. } => {}
         }
     }
 
-    /// The call that began then is given up, if it has not ended. A try that shows nothing makes room for the next.
+    /// Records that the caller gave up the call that began at `begun`. If that was the trial call, another may try at once.
     pub fn abandon(&mut self, begun: Instant) {
-        // ## HalfOpen => Open, and over
+        // ## HalfOpen => Open, with its pause over
         if matches!(self.state, State::HalfOpen { since, .. } if since == begun) {
             self.state = State::Open { until: begun };
         }
     }
 
-    /// Returns the failures in a row, as far as they are counted.
+    /// Returns the weight of consecutive failures, at most the policy's limit.
     pub fn failures(&self) -> u32 {
         match self.state {
             State::Closed { failures } => failures,
@@ -160,7 +164,7 @@ impl Breaker {
         }
     }
 
-    /// Returns its state.
+    /// Returns the state at `now`.
     pub fn health(&self, now: Instant) -> Health {
         match self.state {
             State::Closed { .. } => Health::Closed,
@@ -173,7 +177,7 @@ impl Breaker {
 // === impl Health ===
 
 impl Health {
-    /// Its name in logs, metrics and the status.
+    /// Returns the state's name in logs, metrics and the status.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Closed => "closed",
@@ -196,7 +200,7 @@ mod tests {
         attempt: Duration::from_secs(30),
     };
 
-    /// The weight of a failure that is one too many after another.
+    /// Weight of a failure that opens the breaker after one other failure.
     const HANG: u32 = POLICY.failures - 1;
 
     #[derive(Clone, Copy, Debug)]
@@ -219,14 +223,14 @@ mod tests {
     }
 
     proptest! {
-        /// Against the plainest account of the same rules.
+        /// Compares the breaker with a plain model of the same rules.
         #[test]
         fn it_opens_after_too_many_in_a_row_and_never_for_longer_than_the_last(
             events in proptest::collection::vec(event(), 0..200)
         ) {
             let mut now = Instant::now();
             let mut breaker = Breaker::new(POLICY);
-            // What failures in a row weigh, and how often it has opened since the last answer.
+            // Weight of consecutive failures, number of openings since the last answer, and the end of the pause.
             let (mut weigh, mut opened, mut shut) = (0u32, 0u32, None::<Instant>);
             let mut stirred = false;
             for event in events {
@@ -260,11 +264,11 @@ mod tests {
                         }
                     }
                 }
-                prop_assert!(breaker.lets_pass(now + POLICY.longest), "it stays open for too long");
+                prop_assert!(breaker.lets_pass(now + POLICY.longest), "the breaker stays open for too long");
             }
         }
 
-        /// However many are waiting, one tries.
+        /// Of any number of waiting calls, one passes.
         #[test]
         fn half_open_lets_one_pass(waiting in 2usize..20) {
             let now = Instant::now();
@@ -290,15 +294,15 @@ mod tests {
         let now = Instant::now();
         let mut breaker = Breaker::new(POLICY);
         breaker.begin(now);
-        assert!(!breaker.is_tried_slowly(now + POLICY.longest), "it is no try");
+        assert!(!breaker.is_tried_slowly(now + POLICY.longest), "not a trial call");
         (0..POLICY.failures).for_each(|_| breaker.fail(1, now));
-        assert!(!breaker.is_tried_slowly(now + POLICY.longest), "no call tries");
+        assert!(!breaker.is_tried_slowly(now + POLICY.longest), "no trial call is under way");
         let tried = now + POLICY.first;
         breaker.begin(tried);
         let slow = tried + SLOW;
         assert!(!breaker.is_tried_slowly(slow - Duration::from_millis(1)) && breaker.is_tried_slowly(slow));
-        assert!(!breaker.lets_pass(slow), "others would wait as long");
-        // What is asked beside it takes nothing from it, and counts as it does.
+        assert!(!breaker.lets_pass(slow), "other calls would wait as long");
+        // An abandoned probe beside the trial call does not end it; an answered or failed probe does.
         breaker.begin(slow);
         breaker.abandon(slow);
         assert!(breaker.is_tried_slowly(slow));
@@ -327,7 +331,7 @@ mod tests {
         let later = now + POLICY.first;
         breaker.begin(later);
         breaker.abandon(now);
-        assert!(!breaker.lets_pass(later), "another's end is not its own");
+        assert!(!breaker.lets_pass(later), "another call's end does not end the trial call");
         breaker.abandon(later);
         assert!(breaker.lets_pass(later));
         breaker.begin(later);
@@ -345,7 +349,7 @@ mod tests {
         assert!(!breaker.lets_pass(now) && breaker.lets_pass(later));
         breaker.begin(later);
         breaker.fail(1, later);
-        assert!(!breaker.lets_pass(later + POLICY.first), "longer than before");
+        assert!(!breaker.lets_pass(later + POLICY.first), "the second pause is longer");
         assert!(breaker.lets_pass(later + 2 * POLICY.first));
     }
 }

@@ -1,29 +1,29 @@
-//! Who a client is, as far as it must be told from others, and how much one may have.
+//! The identity of a client, and its share of a limit that all clients share.
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// One who has a share of what is scarce.
+/// A client with a share of limited resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Client {
-    /// Whoever has this key, by a part of its hash.
+    /// The holder of an API key: the first eight bytes of the key's hash.
     Key(u64),
-    /// Whoever is at this address, or in this network.
+    /// The client at this address, or in this [network].
     Address(IpAddr),
-    /// An address that clients share: a loopback listener sees all its clients at one, and so does a listener behind a
-    /// trusted proxy that forwards no address.
+    /// An address that many clients share: all clients of a loopback listener, or of a trusted proxy that forwards no
+    /// address.
     Shared(IpAddr),
 }
 
-/// A total that clients share, and the part of it that one client may have.
+/// A total for all clients, and the most that one client may use of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientLimit {
     total: u64,
-    /// Half of the total if `None`, and the total for [shared](Client::Shared) addresses.
+    /// If `None`: the total for [shared](Client::Shared) addresses, half of it for other clients.
     per_client: Option<u64>,
 }
 
-/// Returns the address that stands for all those of one client: of IPv6 the first of a /64. One customer is given at least
-/// that, so whoever has one address has 2^64.
+/// Returns the address that identifies a client: an IPv4 address itself, the first address of an IPv6 /64. Providers assign
+/// at least a /64, so one client can use 2^64 addresses.
 pub fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into(),
@@ -34,17 +34,17 @@ pub fn network(address: IpAddr) -> IpAddr {
 // === impl ClientLimit ===
 
 impl ClientLimit {
-    /// Limits one client to `per_client`, or by default.
+    /// Limits all clients to `total`, and each to `per_client` or the default.
     pub fn new(total: u64, per_client: Option<u64>) -> Self {
         Self { total, per_client }
     }
 
-    /// How much all clients may have together.
+    /// Returns the most that all clients may use together.
     pub fn total(self) -> u64 {
         self.total
     }
 
-    /// How much this client may have.
+    /// Returns the most that this client may use.
     pub fn of(self, client: Client) -> u64 {
         let default = match client {
             Client::Shared(_) => self.total,
@@ -53,7 +53,7 @@ impl ClientLimit {
         self.per_client.unwrap_or(default).min(self.total)
     }
 
-    /// Returns a client with its limit, if that is lower than the total.
+    /// Returns the client with its limit, if that is lower than the total.
     pub fn below_total(self, client: Option<Client>) -> Option<(Client, u64)> {
         client.map(|client| (client, self.of(client))).filter(|(_, most)| *most < self.total)
     }

@@ -1,7 +1,7 @@
-//! The context of a call: its client, its permit, its trace, and the connection that a request for it may open.
+//! The context of a call: its client, its permit, its trace, and an observer of the connections that it opens.
 //!
-//! It is one task-local and no argument: bytes are read, spans are made and connections are opened many steps from where a
-//! call comes in, and an HTTP client is in between.
+//! It is a task-local value, not an argument: the code that reads bytes, makes spans and opens connections runs far below
+//! the code that receives a call, with an HTTP client in between.
 
 use std::{fmt, sync::Arc};
 
@@ -13,26 +13,26 @@ use crate::{
     trace::{Origin, TraceContext},
 };
 
-/// The context that work is done in. The default is that of no call. Cheap to clone.
+/// The context of the current task. The default belongs to no call. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct CallContext {
-    /// The client that the work is for; `None` for work of the program itself.
+    /// The client that the task works for; `None` for background work.
     pub client: Option<Client>,
-    /// The client's permit for a fetch, which is returned when the last clone is dropped.
+    /// The client's permit for a fetch, released with its last clone.
     pub permit: Option<Arc<OwnedSemaphorePermit>>,
     /// The trace that the client's request belongs to.
     pub trace: Option<TraceContext>,
-    /// Hears of connections that the work opens.
+    /// Observes connections that the task opens.
     pub connection: Option<Arc<dyn ConnectionObserver>>,
 }
 
-/// Hears of connections.
+/// Observes connections.
 pub trait ConnectionObserver: fmt::Debug + Send + Sync {
-    /// A connection is being opened.
+    /// Called when a connection is about to open.
     fn opening(&self);
 }
 
-/// Work within a context.
+/// A future within a context.
 pub type InContext<F> = TaskLocalFuture<CallContext, F>;
 
 task_local! {
@@ -42,23 +42,23 @@ task_local! {
 // === impl CallContext ===
 
 impl CallContext {
-    /// Returns the context of the work at hand.
+    /// Returns the context of the current task.
     pub fn current() -> Self {
         CURRENT.try_with(Self::clone).unwrap_or_default()
     }
 
-    /// Returns the client that the work at hand is for.
+    /// Returns the client that the current task works for.
     pub fn client() -> Option<Client> {
         CURRENT.try_with(|context| context.client).ok().flatten()
     }
 
-    /// Returns the trace and the span of the work at hand, for calls that it makes.
+    /// Returns the trace and the span of the current task, for the calls that it makes.
     pub fn origin() -> Origin {
         let trace = CURRENT.try_with(|context| context.trace.clone()).ok().flatten();
         Origin::new(Span::current(), trace)
     }
 
-    /// Reports that the work at hand opens a connection.
+    /// Reports to the observer that the current task opens a connection.
     pub fn report_connection() {
         let _ = CURRENT.try_with(|context| {
             if let Some(connection) = &context.connection {
@@ -67,7 +67,7 @@ impl CallContext {
         });
     }
 
-    /// Does work within this context.
+    /// Runs `work` within this context.
     pub fn scope<F: Future>(self, work: F) -> InContext<F> {
         CURRENT.scope(self, work)
     }

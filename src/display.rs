@@ -1,17 +1,17 @@
-//! How values are shown to people in messages.
+//! Formats values for messages.
 
 use std::{fmt, time::Duration};
 
-/// Shows a time in the unit that fits it: `25 s`, `1.5 s`, `300 ms`; a limit in force never reads as 0.
+/// Shows a duration in seconds or milliseconds, unrounded: `25 s`, `1.5 s`, `300 ms`. Only zero reads as 0.
 #[derive(Clone, Copy, Debug)]
 pub struct Time(pub Duration);
 
-/// Shows how long to wait, as a person reads it: `850 ms`, `1.3 s`, `42 s`. Rounded up: coming back a moment too early
-/// would be refused again.
+/// Shows how long to wait: `850 ms`, `1.3 s`, `42 s`. Rounds up, because a client that comes back too early is refused
+/// again.
 #[derive(Clone, Copy, Debug)]
 pub struct Wait(pub Duration);
 
-/// Shows how long something has been, or will be: `12 s`, `3 min`, `2 h 5 min`, `3 d`.
+/// Shows a duration in one or two units: `12 s`, `3 min`, `2 h 5 min`, `3 d`.
 #[derive(Clone, Copy, Debug)]
 pub struct RoughDuration(pub Duration);
 

@@ -1,7 +1,6 @@
-//! Times, counted in buckets without a lock.
+//! A histogram of durations without a lock.
 //!
-//! The crate that writes the metrics has a histogram of its own, behind a lock that every call of every client would
-//! take.
+//! `prometheus_client` has a histogram of its own, but behind a lock that every call of every client would take.
 
 use std::{
     sync::{
@@ -16,13 +15,14 @@ use prometheus_client::{
     metrics::{MetricType, TypedMetric},
 };
 
-/// The first bucket's bound, in nanoseconds; each of the others is twice the one before it.
+/// Upper bound of the first bucket, in nanoseconds. Bounds double from bucket to bucket.
 const FIRST: u64 = 1_000;
 
-/// 1 µs to 34 s: below an answer from memory to the deadline of a call. One more for what is beyond.
+/// Number of bounded buckets, 1 µs to 34 s: from below a cache hit to beyond the deadline of a call. One more bucket
+/// counts longer durations.
 const BUCKETS: usize = 26;
 
-/// How long things took. Clones share the counts.
+/// A histogram of durations. Clones share the counts.
 #[derive(Clone, Debug, Default)]
 pub struct Histogram(Arc<Counts>);
 
@@ -32,19 +32,19 @@ struct Counts {
     nanoseconds: AtomicU64,
 }
 
-/// What was counted up to a moment.
+/// The counts of a histogram at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot([u64; BUCKETS + 1]);
 
 // === impl Histogram ===
 
 impl Histogram {
-    /// What has been counted so far.
+    /// Returns the counts so far.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot(std::array::from_fn(|bucket| self.0.buckets[bucket].load(Relaxed)))
     }
 
-    /// Counts one.
+    /// Counts one duration.
     pub fn observe(&self, took: Duration) {
         let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.0.buckets[bucket(nanoseconds)].fetch_add(1, Relaxed);
@@ -55,20 +55,19 @@ impl Histogram {
 // === impl Snapshot ===
 
 impl Snapshot {
-    /// What was counted since an earlier one.
+    /// Returns the counts since an earlier snapshot.
     pub fn since(&self, earlier: &Self) -> Self {
         Self(std::array::from_fn(|bucket| self.0[bucket].saturating_sub(earlier.0[bucket])))
     }
 
-    /// The time that this part of all took no longer than: as near as buckets that double can tell. `None` if nothing
-    /// was counted.
+    /// Estimates the quantile `part`, between 0 and 1, by interpolation within its bucket. `None` if the snapshot is empty.
     pub fn quantile(&self, part: f64) -> Option<Duration> {
         let all: u64 = self.0.iter().sum();
         let rank = (part * all as f64).max(f64::MIN_POSITIVE);
         let mut below = 0.0;
         for (bucket, count) in self.0.iter().map(|count| *count as f64).enumerate() {
             if count > 0.0 && below + count >= rank {
-                // Beyond the last bound nothing is known but that; within a bucket they are taken as evenly spread.
+                // Durations beyond the last bound count as that bound; within a bucket they count as evenly spread.
                 let upper = bound(bucket.min(BUCKETS - 1));
                 let lower = if bucket == 0 { 0.0 } else { bound((bucket - 1).min(BUCKETS - 1)) };
                 return Some(Duration::from_secs_f64(lower + (upper - lower) * (rank - below) / count));
@@ -79,7 +78,7 @@ impl Snapshot {
     }
 }
 
-/// The first bucket whose bound is not below.
+/// Returns the first bucket whose bound is not below `nanoseconds`.
 fn bucket(nanoseconds: u64) -> usize {
     let doublings = nanoseconds.div_ceil(FIRST).next_power_of_two().trailing_zeros();
     (doublings as usize).min(BUCKETS)
@@ -132,7 +131,7 @@ mod tests {
             "took_bucket{le=\"33.554432\"} 4",
             "took_bucket{le=\"+Inf\"} 5",
         ] {
-            assert!(text.lines().any(|said| said == line), "{line} in {text}");
+            assert!(text.lines().any(|said| said == line), "{line} is not in {text}");
         }
     }
 

@@ -1,10 +1,10 @@
 //! Holdfast: a caching sidecar for Ethereum reads.
 //!
-//! Wallets, dapps and indexers point at it instead of at a node; it answers what cannot have
-//! changed and forwards the rest.
+//! Wallets, dapps and indexers point at Holdfast instead of at a node. It answers calls from its cache if the data
+//! cannot have changed, and forwards all others.
 //!
 //! # Example
-//! The whole program without sockets, in front of a development chain, answers a call:
+//! Runs the whole program in process, without sockets, in front of a development chain, and answers a call:
 //!
 //! ```
 //! use holdfast::{
@@ -30,35 +30,34 @@
 //! ```
 //!
 //! # Floors
-//! A module imports only from floors below its own; `tests/it/meta/floors.rs` reads this list and
-//! the `use` lines, and says so if one does not.
+//! A module imports only from floors below its own. `tests/it/meta/floors.rs` checks the `use` lines against this list.
 //!
 //! ```text
 //! cli         serve · demo · check · health · inspect · warm · purge · key · completions
-//! app         puts the parts together: start, reload, report, stop
+//! app         assembles the program: start, reload, report, stop
 //! config      file + environment + flags
-//! admin       live, ready, metrics, status, a page; look-ups, and what operators change
-//! http        the edge: stack, who may come in, packet → replies, rescue (the one place where an error becomes a response)
-//! proxy       what happens to one call: measure, limit, policy, deadline, respond
-//! cache       content by block hash (moka, by bytes), where transactions are
-//! upstream    the node behind: calls in, answers out; its own ids
-//! devchain    a deterministic node with true hashes, signatures and roots: can fork, lag, lie, stall
-//! verify      Ethereum's rules: what must be proved, or at least agree, before it is kept
+//! admin       live, ready, metrics, status, the status page; look-ups, purge and warm
+//! http        the edge: stack, access rules, packet → replies, rescue (the only place where an error becomes a response)
+//! proxy       handles one call: measure, limit, policy, deadline, respond
+//! cache       content by block hash (moka, limited in bytes), locations of transactions
+//! upstream    the nodes: calls in, answers out; request ids of its own
+//! devchain    a deterministic node with valid hashes, signatures and roots: can fork, lag, lie, stall
+//! verify      Ethereum's rules: proofs and checks that content passes before the cache stores it
 //! chain       window, tracker: pure
 //! eth         hash, quantity, tag, the operations (one file each), blocks and receipts as byte ranges
 //! jsonrpc     packet, call, id, reply, errors
 //! listen      bind, accept, TLS, connection cap, time-outs, drain: for http, admin and devchain
-//! secret      values that must not be shown
+//! secret      values that must not be printed
 //! context     the context of a call: client, permit, trace, connection
-//! budget      one limit for all bytes being read, and each client's share of what is scarce
-//! client      who a client is
-//! trace       whose trace a call belongs to: what a client says of it, and what a node is told
-//! timeout     gives up on what takes too long; sets no timer for what is ready at once
-//! histogram   how long things took, for metrics
-//! breaker     leaves an endpoint or a tier alone that keeps failing
+//! budget      one limit for all bytes in flight, and counts per client
+//! client      identifies a client, and computes its share of a limit
+//! trace       the trace of a call: read from a client's headers, propagated to nodes
+//! timeout     a time-out that sets no timer for a future that is ready at once
+//! histogram   durations in buckets, for metrics
+//! breaker     circuit breaker for an endpoint or a tier that keeps failing
 //! backoff     pauses that double
 //! token_bucket  a rate with a burst
-//! display     how values read in messages
+//! display     formats values in messages
 //! log_throttle  logs a repeated event at most every ten seconds
 //! ```
 

@@ -1,21 +1,21 @@
-//! Logs an event that repeats at most once in a while.
+//! Limits how often a repeated event is logged.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// An operator must learn that something fails, and how; not once for every call.
+/// An operator must learn that something fails, and why, but not once per call.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// When each thing was last said.
+/// Time of the last log line of each event.
 #[derive(Debug, Default)]
 pub(crate) struct LogThrottle(Mutex<BTreeMap<&'static str, Instant>>);
 
 // === impl LogThrottle ===
 
 impl LogThrottle {
-    /// Is it time to say `what` again? Then it counts as said.
+    /// Returns whether the event `what` is due to be logged, and if so counts it as logged now.
     pub(crate) fn is_due(&self, what: &'static str) -> bool {
         let mut said = self.0.lock();
         let due = said.get(what).is_none_or(|last| last.elapsed() >= EVERY);

@@ -1,4 +1,4 @@
-//! Values that must not be shown: written in place, or named by where they are.
+//! Values that must not be printed: written in the configuration, or read from a variable or a file.
 
 use std::{env, fmt, fs, io, path::PathBuf};
 
@@ -11,18 +11,18 @@ const EXPECTED: &str = r#"text, { env = "NAME" } or { file = "PATH" }"#;
 
 /// A secret as the configuration gives it: the text itself, `{ env = "NAME" }` or `{ file = "PATH" }`.
 ///
-/// Shows where it comes from, never what it is.
+/// `Debug` shows its source, never its value.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Secret {
     /// Written in the configuration.
     Plain(String),
     /// The value of an environment variable.
     Env(String),
-    /// The content of a file, without the line end.
+    /// The content of a file, without trailing line ends.
     File(PathBuf),
 }
 
-/// A secret that is not where the configuration says.
+/// A secret that cannot be read from its source.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
     /// Not set, or not UTF-8.
@@ -30,16 +30,16 @@ pub enum SecretError {
     Env {
         /// The variable's name.
         name: String,
-        /// What the system said.
+        /// Why it cannot be read.
         #[source]
         source: env::VarError,
     },
-    /// Not there, or not readable.
+    /// Missing, or not readable.
     #[error("cannot read {path}: {source}")]
     File {
         /// The file's path.
         path: PathBuf,
-        /// What the system said.
+        /// The I/O error.
         #[source]
         source: io::Error,
     },
@@ -48,7 +48,7 @@ pub enum SecretError {
 // === impl Secret ===
 
 impl Secret {
-    /// Reads the value from where it is.
+    /// Reads the value from its source.
     ///
     /// # Errors
     /// If the variable is not set or the file cannot be read.
@@ -81,7 +81,7 @@ impl<'de> Deserialize<'de> for Secret {
     }
 }
 
-/// Written out by hand, because the errors of a derived one show the value.
+/// Implemented by hand, because the errors of a derived `Deserialize` show the value.
 struct SecretVisitor;
 
 impl<'de> Visitor<'de> for SecretVisitor {
@@ -95,7 +95,7 @@ impl<'de> Visitor<'de> for SecretVisitor {
         Ok(Secret::Plain(value.to_owned()))
     }
 
-    // Numbers would be shown by serde's own message, and may be keys that lack their quotes.
+    // Serde's own message would show the number, which may be a key without quotes.
     fn visit_i64<E: de::Error>(self, _: i64) -> Result<Secret, E> {
         Err(E::custom(format_args!("expected {EXPECTED}")))
     }

@@ -1,7 +1,7 @@
-//! Gives up on what takes too long.
+//! A time-out for a future.
 //!
-//! As tokio's, but the timer is set only once something has to be waited for: most calls are answered, and most
-//! bodies are there, at the first look.
+//! Like tokio's, but it sets the timer only once the future is pending: most answers and most bodies are ready at the
+//! first poll.
 
 use std::{
     future::Future,
@@ -13,23 +13,23 @@ use std::{
 use pin_project_lite::pin_project;
 use tokio::time::{Sleep, sleep};
 
-/// It took too long.
+/// The future took too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elapsed;
 
 pin_project! {
-    /// Resolves as the future does, or to [`Elapsed`].
+    /// Resolves to the future's output, or to [`Elapsed`].
     #[derive(Debug)]
     pub struct Timeout<F> {
         #[pin]
         future: F,
-        // On the heap: most never have one, and are smaller by it.
+        // On the heap, to keep the future small: most set no timer.
         timer: Option<Pin<Box<Sleep>>>,
         after: Duration,
     }
 }
 
-/// Waits for `future`, but not for longer than `after`, counted from when it is first polled.
+/// Waits for `future`, but no longer than `after` from its first poll.
 pub fn timeout<F: Future>(after: Duration, future: F) -> Timeout<F> {
     Timeout { future, timer: None, after }
 }
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn what_is_ready_needs_no_timer() {
-        // There is no runtime that could set one.
+        // There is no runtime, so setting a timer would panic.
         let mut ready = std::pin::pin!(timeout(Duration::ZERO, ready(1)));
         assert_eq!(
             ready.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop())),

@@ -1,39 +1,39 @@
-//! A rate that must not be exceeded, with a burst. Pure: time comes as an argument. It serves clients and endpoints.
+//! A token bucket: a rate limit with a burst, for clients and for endpoints. Pure: the caller passes the time.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Tokens that come back at a rate.
+/// A bucket that refills at a constant rate.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenBucket {
-    /// Between two tokens.
+    /// Time between two tokens.
     interval: Duration,
     burst: u32,
-    /// When it will be full.
+    /// Time at which the bucket is full again; `None` before the first token is taken.
     full_at: Option<Instant>,
 }
 
 // === impl TokenBucket ===
 
 impl TokenBucket {
-    /// A full one, into which a token comes back each `interval`; `burst` is at least 1.
+    /// Creates a full bucket of `burst` tokens, at least 1, that gains one token per `interval`.
     pub fn new(interval: Duration, burst: u32) -> Self {
         Self { interval, burst: burst.max(1), full_at: None }
     }
 
-    /// How long until `tokens` can be taken; more than the burst count as the burst.
+    /// Returns how long to wait until `tokens` are available. A number above the burst counts as the burst.
     pub fn wait(&self, tokens: u32, now: Instant) -> Duration {
         let Some(full_at) = self.full_at else { return Duration::ZERO };
-        // With so much missing at most, there is enough.
+        // The bucket has enough tokens if it is full after no longer than this.
         let spare = self.interval * (self.burst - tokens.min(self.burst));
         (full_at.saturating_duration_since(now)).saturating_sub(spare)
     }
 
-    /// Takes tokens, whether they are there or not.
+    /// Takes `tokens`, even if the bucket has fewer.
     pub fn take(&mut self, tokens: u32, now: Instant) {
         let from = self.full_at.map_or(now, |full_at| full_at.max(now));
-        // Who takes what is not there, since it must, owes no more than that and a burst: else it would never end.
+        // Caps the debt at `tokens` and a burst: repeated forced takes would otherwise raise it without bound.
         let most = now + self.interval * self.burst.saturating_add(tokens);
         self.full_at = Some((from + self.interval * tokens).min(most));
     }
@@ -61,7 +61,7 @@ mod tests {
                     taken += tokens;
                 }
                 let allowed = f64::from(burst) + now.duration_since(begun).as_secs_f64() * f64::from(per_second);
-                // What is taken at once may exceed a burst that is smaller than it.
+                // Up to 4 tokens at once may exceed a smaller burst.
                 prop_assert!(f64::from(taken) <= allowed + 5.0, "{} of {}", taken, allowed);
             }
         }
