@@ -251,18 +251,18 @@ fn errors_name_the_file_the_key_and_what_would_be_right() {
         ("[http]\nmax_per_client = 0", "FILE: http.max_per_client: must be at least 1"),
         (
             "[http]\nallowed_hosts = ['http://rpc.example.org']",
-            "FILE: http.allowed_hosts.0: \"http://rpc.example.org\" is no host; write a name or an address",
+            "FILE: http.allowed_hosts.0: \"http://rpc.example.org\" is not a host; write a name or an address",
         ),
         (
             "[http]\ntrusted_proxies = ['10.0.0.0/8', '10.0.0.0/33']",
-            "FILE: http.trusted_proxies.1: \"10.0.0.0/33\" is neither an address nor a network; write 10.0.0.7",
+            "FILE: http.trusted_proxies.1: \"10.0.0.0/33\" is neither an address nor a network; write for example 10.0.0.7",
         ),
         (
             "[http]\nrate = '0/s'",
             "FILE: http.rate: \"0/s\" is no rate; write calls per second, minute or hour",
         ),
         ("[http]\nrate = 100", "FILE: http.rate: expected calls in a time, such as \"100/s\", found"),
-        ("[http]\nburst = 5", "FILE: http.burst: is nothing without a rate beside it"),
+        ("[http]\nburst = 5", "FILE: http.burst: has no effect without a rate; set one"),
         ("[http]\nrate = '1/s'\nburst = 0", "FILE: http.burst: expected a whole number from 1 on, found"),
         ("[http]\nrate = '1/s'\nburst = 2000000", "FILE: http.burst: must be at most 1000000"),
         (
@@ -274,11 +274,11 @@ fn errors_name_the_file_the_key_and_what_would_be_right() {
         (&keys("name = 'a'", "name = 'a'"), "FILE: http.keys.1.name: two keys are named \"a\""),
         (
             &keys("name = 'a'", "name = 'b'").replace('1', "0"),
-            "FILE: http.keys.1.sha256: the same key is there twice",
+            "FILE: http.keys.1.sha256: the same key is listed twice",
         ),
         (&keys("name = 'a'\nallow = ['eth_[']", ""), "FILE: http.keys.0.allow: \"eth_[\" is no pattern"),
         (&keys("name = 'a'\nrate = '1/d'", ""), "FILE: http.keys.0.rate: \"1/d\" is no rate"),
-        (&keys("name = 'a'\nburst = 1", ""), "FILE: http.keys.0.burst: is nothing without a rate"),
+        (&keys("name = 'a'\nburst = 1", ""), "FILE: http.keys.0.burst: has no effect without a rate"),
         // More than a semaphore can count, and than can be added to.
         ("[http]\nmax_in_flight = 9223372036854775807", "FILE: http.max_in_flight: must be at most"),
         ("[upstream]\nmax_in_flight = 9223372036854775807", "FILE: upstream.max_in_flight: must be at most"),

@@ -1,4 +1,4 @@
-//! What the edge takes from its clients.
+//! Configuration of the edge: limits and access rules for clients.
 
 use std::{collections::BTreeSet, num::NonZeroU32, sync::Arc, time::Duration};
 
@@ -9,50 +9,50 @@ use serde::{Deserialize, Serialize};
 use super::sender::{address::Network, host::HostName, key::KeyConfig};
 use crate::proxy::{MethodsConfig, Rate};
 
-/// More at once is no limit any more.
+/// Largest burst: a larger one would limit nothing.
 const MOST_AT_ONCE: u32 = 1_000_000;
 
-/// Limits of a request, and who may send one.
+/// Limits of requests, and access rules.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The largest request body.
     pub max_body: ByteSize,
-    /// For a whole body to arrive: long enough for a slow uplink, too short to hold a place for long. Not a key: only tests
-    /// use another.
+    /// Time for a whole body to arrive: long enough for a slow uplink, too short to hold a permit for long. Not a key: only
+    /// tests change it.
     #[serde(skip)]
     pub body_timeout: Duration,
     /// The most calls in one batch.
     pub max_batch: usize,
-    /// Calls of one batch that run at a time: more would only wait for each other upstream. Not a key.
+    /// Calls of one batch that run at a time: more would only queue upstream. Not a key.
     #[serde(skip)]
     pub batch_concurrency: usize,
-    /// After so long, no more calls of a batch are begun. Not a key: only tests use another.
+    /// Time after which no further call of a batch begins. Not a key: only tests change it.
     #[serde(skip)]
     pub batch_timeout: Duration,
-    /// The largest sum of a batch's answers: a hundred large blocks with receipts. Not a key: only tests use another.
+    /// Largest total size of a batch's answers: a hundred large blocks with receipts. Not a key: only tests change it.
     #[serde(skip)]
     pub max_batch_answer: ByteSize,
-    /// Are answers from memory sent as gzip, to clients who take it?
+    /// Whether cached answers are sent as gzip to clients that accept it.
     pub compress: bool,
-    /// Requests at a time; more are shed.
+    /// Most requests at a time; further ones are shed.
     pub max_in_flight: usize,
-    /// Requests of one client at a time. Half of `max_in_flight` if `None`; all for an address that clients share.
+    /// Most requests of one client at a time. If `None`: half of `max_in_flight`, or all of it for a shared address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_per_client: Option<usize>,
     /// Web pages that may read answers: `*`, or a list of origins.
     pub allowed_origins: Vec<String>,
-    /// Hosts that are served, beside those that always are.
+    /// Hosts that the listener serves, besides its default ones.
     pub allowed_hosts: Vec<HostName>,
-    /// Proxies whose `x-forwarded-for` is believed.
+    /// Proxies whose `x-forwarded-for` is trusted.
     pub trusted_proxies: Vec<Network>,
-    /// How often a client may call.
+    /// Call rate of a client.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
-    /// Calls at once, by a client that has rested.
+    /// Calls that a client may make at once after a pause.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub burst: Option<NonZeroU32>,
-    /// Who may come in; anybody, if empty.
+    /// Keys of the clients that have access; if empty, all clients have access.
     pub keys: Vec<KeyConfig>,
 }
 
@@ -60,13 +60,13 @@ pub struct Config {
 #[derive(Clone, Debug)]
 pub(super) struct SharedConfig(Arc<ArcSwap<Config>>);
 
-/// What is wrong with a key of the configuration.
+/// An invalid key of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {message}")]
 pub struct ConfigError {
-    /// Which one, below `http`.
+    /// Path of the key, below `http`.
     pub key: String,
-    /// What is wrong with it, and what would be right.
+    /// The problem, and a valid alternative.
     pub message: String,
 }
 
@@ -77,8 +77,8 @@ impl Default for Config {
             body_timeout: Duration::from_secs(10),
             max_batch: 1000,
             batch_concurrency: 32,
-            // Twice what a call may take: of calls that run one after another, as writes do, each may fail slowly and
-            // another still has its turn.
+            // Twice the deadline of a call: writes run one after another, and if the first one times out, the next one
+            // must still get its turn.
             batch_timeout: Duration::from_secs(60),
             max_batch_answer: ByteSize::mib(64),
             compress: true,
@@ -112,10 +112,10 @@ impl Config {
         "allowed_origins",
     ];
 
-    /// Do the rules for clients make sense together?
+    /// Checks the rules for clients: bursts, and names, hashes and methods of keys.
     ///
     /// # Errors
-    /// Names the first key that does not.
+    /// If a key of the configuration is invalid; names the first one.
     pub fn check(&self) -> Result<(), ConfigError> {
         check_burst("burst".to_owned(), self.rate, self.burst)?;
         let (mut names, mut hashes) = (BTreeSet::new(), BTreeSet::new());
@@ -130,7 +130,7 @@ impl Config {
                 ));
             }
             if !hashes.insert(key.sha256.to_string()) {
-                return Err(wrong("sha256", "the same key is there twice; leave one out".to_owned()));
+                return Err(wrong("sha256", "the same key is listed twice; remove one".to_owned()));
             }
             let methods = MethodsConfig {
                 allow: key.allow.clone().unwrap_or_default(),
@@ -146,7 +146,7 @@ impl Config {
 
 fn check_burst(key: String, rate: Option<Rate>, burst: Option<NonZeroU32>) -> Result<(), ConfigError> {
     let message = match (rate, burst) {
-        (None, Some(_)) => "is nothing without a rate beside it, such as rate = \"100/s\"".to_owned(),
+        (None, Some(_)) => "has no effect without a rate; set one, such as rate = \"100/s\"".to_owned(),
         (_, Some(burst)) if burst.get() > MOST_AT_ONCE => format!("must be at most {MOST_AT_ONCE}"),
         _ => return Ok(()),
     };

@@ -1,4 +1,4 @@
-//! Why a request has no packet of replies.
+//! Reasons to refuse a request, or to leave out a call of a batch.
 
 use std::time::Duration;
 
@@ -11,93 +11,93 @@ use crate::{
     jsonrpc::PacketError,
 };
 
-/// A request that could not be read.
+/// Why a request is refused as a whole.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum HttpError {
-    /// For a host that is not served.
+    /// The request is for a host that the listener does not serve.
     #[error(transparent)]
     Host(HostError),
-    /// Keys are wanted, and it has none.
+    /// A key is required, and the request has none.
     #[error(
         "a key is needed here: send it as authorization: Bearer KEY, as x-api-key: KEY, or in the path /k/KEY"
     )]
     NoKey,
-    /// It has one that is not known.
-    #[error("the key is not known here; ask whoever runs this service for one")]
+    /// The request has only unknown keys.
+    #[error("unknown key; ask the operator of this service for a valid one")]
     BadKey,
-    /// Not POST.
+    /// The method is not POST.
     #[error("send JSON-RPC calls with POST")]
     MethodNotAllowed {
-        /// A browser is looking: it gets this, which is for people.
+        /// Text for people, if a browser sent the request.
         hint: Option<Bytes>,
     },
-    /// An upgrade to WebSocket.
+    /// The request asks for an upgrade to WebSocket.
     #[error("WebSocket is not served here; send JSON-RPC calls with POST")]
     WebSocket,
-    /// Anything but `application/json`.
+    /// The content type is not `application/json`.
     #[error("send the header content-type: application/json")]
     ContentType,
-    /// A packed body.
-    #[error("send the body unpacked, without content-encoding")]
+    /// The body is compressed.
+    #[error("send the body uncompressed, without content-encoding")]
     ContentEncoding,
-    /// Announced or found to be too large.
+    /// The body is too large, as announced or as read.
     #[error("the body is larger than {max} bytes; send it in parts")]
     BodyTooLarge {
         /// The limit in force.
         max: u64,
     },
-    /// It did not arrive.
+    /// The body did not arrive in time.
     #[error("the body did not arrive within {}", Time(*after))]
     BodyTimeout {
         /// The limit in force.
         after: Duration,
     },
-    /// It broke off.
-    #[error("the body broke off")]
+    /// The body ended early or was malformed.
+    #[error("the body is incomplete or malformed")]
     BodyBroken,
-    /// It is no packet.
+    /// The body is not a JSON-RPC packet.
     #[error(transparent)]
     Packet(PacketError),
-    /// It held no call, and its client may not send more of these either.
+    /// The request holds no call, and its client is over its rate.
     #[error("too many calls; come back in {}", Wait(*wait))]
     RateLimited {
-        /// Until it may.
+        /// Time until the client may send the next one.
         wait: Duration,
     },
-    /// Without a key that is known, too often from one address.
-    #[error("too many requests without a key that is known here; come back with one, or in {}", Wait(*wait))]
+    /// Too many requests without a valid key came from one address.
+    #[error("too many requests without a valid key; send one, or come back in {}", Wait(*wait))]
     TooManyUnauthenticated {
-        /// Until one more is looked at.
+        /// Time until the next such request is checked.
         wait: Duration,
     },
-    /// Too many requests, or answers that wait to be taken, are in hand already.
+    /// Too many requests are in flight, or too many bytes of answers that clients have not read.
     #[error("too many requests at once; try again shortly")]
     Overloaded,
-    /// Too many bytes of requests and of the upstream's answers are being read.
-    #[error("too much is being read at once; try again shortly")]
+    /// Too many bytes of requests and of upstream answers are being read.
+    #[error("too many bytes are being read at once; try again shortly")]
     BytesExhausted,
-    /// Its client has too much in hand already, and others are to have a place, too.
-    #[error("too many requests of yours at once; take their answers first, or send fewer")]
+    /// The client has used up its own share of requests or bytes.
+    #[error("too many requests from this client at once; read their answers first, or send fewer")]
     ClientLimit,
 }
 
-/// Why a call of a batch has no answer while others of it have: it was not begun, or what came does not fit.
+/// Why a batch leaves out the answer to a call: the call did not begin, or its answer does not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LeftOut {
-    /// The answers are more than a batch may have.
-    #[error("the answers of this batch exceed {max} bytes; ask for fewer at once")]
+    /// The answers exceed the limit of a batch.
+    #[error("the answers of this batch exceed {max} bytes; send fewer calls at once")]
     BatchTooLarge {
         /// The limit in force.
         max: u64,
     },
-    /// The answers that wait to be taken, everybody's together, are more than there may be.
-    #[error("too many answers wait to be taken; try again shortly")]
+    /// The unread answers of all clients exceed the limit.
+    #[error("too many answers wait for their clients; try again shortly")]
     Overloaded,
-    /// Those of its client are, and others are to have room, too.
-    #[error("too many answers of yours wait to be taken; take them first, or ask for fewer at once")]
+    /// The unread answers of this client exceed its share.
+    #[error("too many answers wait for this client; read them first, or send fewer calls at once")]
     ClientLimit,
-    /// What the batch has done by now took too long.
-    #[error("not begun within {}, since the batch takes too long; send fewer calls at once", Time(*after))]
+    /// The batch has run for too long.
+    #[error("not started: the batch has run for over {}; send fewer calls at once", Time(*after))]
     BatchTimeout {
         /// The limit in force.
         after: Duration,
@@ -107,7 +107,7 @@ pub enum LeftOut {
 // === impl HttpError ===
 
 impl HttpError {
-    /// Every reason, as it is named in logs and metrics.
+    /// Names of all reasons in logs and metrics.
     pub const REASONS: [&str; 17] = [
         "host",
         "no_key",
@@ -128,7 +128,7 @@ impl HttpError {
         "client_limit",
     ];
 
-    /// The reason's name.
+    /// Returns the reason's name.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Host(_) => "host",
@@ -154,10 +154,10 @@ impl HttpError {
 // === impl LeftOut ===
 
 impl LeftOut {
-    /// Every reason, as it is named in metrics.
+    /// Names of all reasons in metrics.
     pub const REASONS: [&str; 4] = ["batch_too_large", "overloaded", "client_limit", "batch_timeout"];
 
-    /// The reason's name.
+    /// Returns the reason's name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::BatchTooLarge { .. } => "batch_too_large",

@@ -1,4 +1,4 @@
-//! Counts refused requests, calls that a batch left out, gzip responses and panics.
+//! Counts refused requests, calls that a batch leaves out, gzip responses and panics.
 
 use std::sync::{
     Arc,
@@ -13,7 +13,7 @@ use prometheus_client::{
 
 use super::error::{HttpError, LeftOut};
 
-/// The edge's counters. A default one counts for nobody.
+/// The edge's counters. The default is not registered with any registry (tests).
 #[derive(Clone, Debug, Default)]
 pub struct Metrics(Arc<Inner>);
 
@@ -38,7 +38,7 @@ pub(super) fn panics() -> u64 {
     PANICS.load(Relaxed)
 }
 
-/// Counts a call that panicked, and returns how many there are with it.
+/// Counts a call that panicked, and returns the new count.
 pub(super) fn count_panic() -> u64 {
     PANICS.fetch_add(1, Relaxed) + 1
 }
@@ -52,25 +52,21 @@ impl Metrics {
         let metrics = Self::default();
         registry.register(
             "requests_refused",
-            "Requests that were turned away as a whole, by reason; single calls are in calls_total",
+            "Requests refused as a whole, by reason; calls_total counts refused calls",
             metrics.0.refused.clone(),
         );
         registry.register(
             "calls_left_out",
-            "Calls of a batch that were not begun, or whose answer did not fit, while others were answered",
+            "Calls of a batch that did not start, or whose answer did not fit, while others were answered",
             metrics.0.left_out.clone(),
         );
-        registry.register(
-            "responses_compressed",
-            "Answers that went out as gzip",
-            metrics.0.compressed.clone(),
-        );
+        registry.register("responses_compressed", "Responses sent as gzip", metrics.0.compressed.clone());
         registry.register(
             "response_bytes_saved",
-            "By how many bytes they were shorter than plain ones",
+            "Bytes saved by sending responses as gzip",
             metrics.0.saved.clone(),
         );
-        // There from the start: a counter that appears with what it counts hides the first from `rate()`.
+        // Created at 0: `rate()` does not see the first increment of a counter that appears with it.
         for reason in HttpError::REASONS {
             drop(metrics.0.refused.get_or_create(&Labels { reason }));
         }
@@ -80,13 +76,13 @@ impl Metrics {
         metrics
     }
 
-    /// How many requests were turned away so far, by reason.
+    /// Returns the number of refused requests so far, by reason.
     pub fn refusals(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let count = |reason| (reason, self.0.refused.get(&Labels { reason }).map_or(0, |count| count.get()));
         HttpError::REASONS.into_iter().map(count)
     }
 
-    /// An answer went out as gzip.
+    /// Counts a response of `sent` bytes of gzip, `plain` bytes uncompressed.
     pub(super) fn compressed(&self, plain: usize, sent: usize) {
         self.0.compressed.inc();
         self.0.saved.inc_by(plain.saturating_sub(sent) as u64);

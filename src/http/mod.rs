@@ -18,7 +18,7 @@
 //! metrics     refused requests, calls left out, gzip responses, panics
 //! config      the keys of [http]
 //! error       reasons to refuse a request, or to leave a call of a batch out
-//! sender      what a request says about its sender: host, key, address
+//! sender      headers that identify a request's sender and target: host, key, address
 //! ```
 
 mod access;

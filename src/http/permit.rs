@@ -13,7 +13,7 @@ use crate::{
     client::{Client, ClientLimit},
 };
 
-/// How many requests there may be at a time. Clones share it.
+/// Limits the number of requests in flight. Clones share the count.
 #[derive(Clone, Debug)]
 pub(super) struct InFlightLimit(Arc<Places>);
 
@@ -24,11 +24,11 @@ struct Places {
     clients: ClientCounts,
 }
 
-/// A request's place. Free again when dropped.
+/// One request's share of the limit, released on drop.
 #[derive(Debug)]
 pub(super) struct Permit {
     places: Arc<Places>,
-    /// The client that the place counts for, if it has a limit of its own.
+    /// The client that the permit counts for, if the client has a limit of its own.
     client: Option<Client>,
 }
 
@@ -40,15 +40,15 @@ impl InFlightLimit {
         Self(Arc::new(Places { limit, taken: AtomicUsize::new(0), clients: ClientCounts::default() }))
     }
 
-    /// Takes a place for a request of this client.
+    /// Takes a permit for a request of this client.
     ///
     /// # Errors
-    /// If there is none, or none for this client.
+    /// If the total or the client is at its limit.
     pub(super) fn take(&self, client: Option<Client>) -> Result<Permit, HttpError> {
         let places = &self.0;
         let limit = **places.limit.load();
         let taken = places.taken.fetch_add(1, Relaxed);
-        // Gives the place back when dropped, whatever follows.
+        // Each error below drops the permit, which reverts the count.
         let mut permit = Permit { places: places.clone(), client: None };
         if let Some((client, most)) = limit.below_total(client) {
             places.clients.add(client, 1, most).map_err(|_| HttpError::ClientLimit)?;
@@ -65,8 +65,8 @@ impl InFlightLimit {
         self.0.taken.load(Relaxed)
     }
 
-    /// Applies the limits of another configuration. Where there are more requests already, there is no place until enough
-    /// of them are done.
+    /// Applies the limits of another configuration. If more requests are in flight, new ones are refused until enough of
+    /// them are done.
     pub(super) fn set(&self, config: &Config) {
         self.0.limit.store(Arc::new(limit(config)));
     }
@@ -106,7 +106,7 @@ mod tests {
         let limit = InFlightLimit::new(&config(64, None));
         let [greedy, modest] = [1, 2].map(|key| Some(Client::Key(key)));
         let held = take(&limit, greedy, 1000);
-        assert_eq!(held.len(), 32, "half of all");
+        assert_eq!(held.len(), 32, "half of the total");
         assert_eq!(limit.take(greedy).unwrap_err().to_string(), HttpError::ClientLimit.to_string());
         let others = take(&limit, modest, 1000);
         assert_eq!(others.len(), 32);

@@ -46,8 +46,8 @@ impl Reloadable {
         }
     }
 
-    /// Applies `config` from the next request on. Where more requests are in flight than `max_in_flight` now
-    /// allows, they finish.
+    /// Applies `config` from the next request on. Requests in flight finish, even if there are more than the new
+    /// `max_in_flight`.
     pub fn apply(&self, config: &Config) {
         self.in_flight.set(config);
         self.cors.set(config);
@@ -78,10 +78,10 @@ impl Reloadable {
 impl Collector for InFlightGauges {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let gauges = [
-            ("requests_in_flight", "Requests in hand", self.in_flight.taken() as u64),
+            ("requests_in_flight", "Requests in flight", self.in_flight.taken() as u64),
             (
                 "bytes_in_flight",
-                "Bytes of large requests and answers that are being read, or wait for their clients",
+                "Bytes of large requests and answers being read, or waiting for their clients",
                 self.budget.held(),
             ),
         ];
@@ -90,7 +90,7 @@ impl Collector for InFlightGauges {
             gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
         }
         let panics = ConstCounter::new(panics());
-        let help = "Calls that ran into a bug, and were answered with an error";
+        let help = "Calls that panicked and were answered with an error";
         panics.encode(encoder.encode_descriptor("panics", help, None, panics.metric_type())?)
     }
 }

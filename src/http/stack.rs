@@ -19,26 +19,25 @@ use crate::{
     proxy::{self, Answered, CallError},
 };
 
-/// The body of a response, with what the layers put around it.
+/// The body of a response, as the outermost layer returns it.
 pub trait AnswerBody: Body<Data = Portion, Error = Infallible> + Send + 'static {}
 
 impl<B> AnswerBody for B where B: Body<Data = Portion, Error = Infallible> + Send + 'static {}
 
-/// What an edge is made of besides the service that answers calls.
+/// Parts of the edge besides the proxy service.
 #[derive(Clone, Debug)]
 pub struct Edge {
-    /// Counts bytes that are read from clients and upstreams, and answers that wait for their clients.
+    /// Counts bytes being read from clients and upstreams, and answers that clients have not read yet.
     pub budget: ByteBudget,
-    /// Who may come in; the one who keeps a clone can replace it.
+    /// Access rules; any clone can replace them.
     pub access: Access,
-    /// Where it listens; nowhere, if it is called by the program itself.
+    /// Address of the listener; `None` if the program itself calls the edge.
     pub listen: Option<IpAddr>,
-    /// The URL of the admin listener, for a person who comes here with a browser.
+    /// URL of the admin listener, shown to browsers.
     pub admin: Option<String>,
 }
 
-/// A service that answers HTTP requests with `proxy`, under the limits of the moment. Cheap to clone, never
-/// fails.
+/// Returns a service that answers HTTP requests with `proxy`, under the limits in force. Cheap to clone, never fails.
 pub fn stack<P, B>(
     settings: Reloadable,
     edge: Edge,
@@ -63,16 +62,16 @@ where
         settings.config().clone(),
     );
     ServiceBuilder::new()
-        // Outermost: sees what every other layer makes of a request.
+        // Outermost: sees the final response to every request.
         .layer(TraceLayer)
-        // Above rescue: a page must be able to read errors too. Preflights end here.
+        // Above rescue: web pages must be able to read errors, too. Preflights end here.
         .layer(CorsLayer(settings.cors().clone()))
-        // Above everything that can fail: nothing under here escapes as a raw error or a panic.
+        // Above everything that can fail: no raw error and no panic escapes from the layers below.
         .layer(RescueLayer(edge.access.metrics().clone()))
-        // Above what is scarce: who may not come in takes nobody's place. What they may do goes on in the caller:
-        // rates are per call, and a request may hold a thousand, so they are kept in `proxy/stack.rs`.
+        // Above the in-flight limit: a refused request takes no permit. `Caller` carries the client's policy and rate on to
+        // `proxy/stack.rs`: rates are per call, and a request may hold a thousand calls.
         .layer(AuthLayer::new(edge.access, edge.listen, browser_hint(edge.admin).into()))
-        // Sheds before bodies are read; waiting here would hold memory that is to be saved.
+        // Sheds load before bodies are read; waiting here would hold the memory that the limit saves.
         .layer(in_flight)
         .service(rpc)
 }

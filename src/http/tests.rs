@@ -21,7 +21,7 @@ use crate::{
     proxy::{self, Answered, CallError, Outcome, Policy},
 };
 
-/// A proxy that does what the method's name says.
+/// A proxy that behaves as the method's name says.
 async fn obey(request: proxy::Request) -> Result<Answered, CallError> {
     match request.call().method.as_str() {
         "panic" => panic!("asked to"),
@@ -94,7 +94,7 @@ async fn requests_over_the_limit_are_shed_until_an_answer_is_taken() {
     let fine = call("fine", &json!([])).to_string();
     let hanging = tokio::spawn(edge.clone().oneshot(post(&call("hang", &json!([])).to_string())));
     tokio::task::yield_now().await;
-    // Answered, but nobody has taken the body yet.
+    // Answered, but its body is not read yet.
     let Ok(untaken) = edge.clone().oneshot(post(&fine)).await;
 
     let Ok(shed) = edge.clone().oneshot(post(&fine)).await;
@@ -191,7 +191,7 @@ async fn answers_that_nobody_takes_are_bounded_together() {
 async fn answers_that_one_client_does_not_take_leave_room_for_those_of_others() {
     let keys = [(); 2].map(|()| NewKey::random().unwrap());
     let key = |key: &NewKey| KeyConfig {
-        name: "somebody".to_owned(),
+        name: "client".to_owned(),
         sha256: key.hash(),
         allow: None,
         deny: Vec::new(),
@@ -207,14 +207,14 @@ async fn answers_that_one_client_does_not_take_leave_room_for_those_of_others() 
     let [greedy, modest] = &keys;
     let large = call("fine", &json!([100 << 10]));
 
-    // The budget of these tests is 1 MiB. Batches get what fits, and single calls then find nothing.
+    // The budget of these tests is 1 MiB. Batches get the answers that fit; a single large call is refused then.
     let mut untaken = Vec::new();
     for _ in 0..4 {
         untaken.push(ask(greedy, &json!(vec![large.clone(); 4])).await);
     }
     let Ok(refused) = ask(greedy, &large).await;
     assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
-    // What it wrote is told, and small answers do not count.
+    // The result of a write is sent, and small answers do not count.
     let Ok(told) = ask(greedy, &call("eth_sendRawTransaction", &json!([100 << 10]))).await;
     let Ok(small) = ask(greedy, &call("fine", &json!([1000]))).await;
     assert_eq!((told.status(), small.status()), (StatusCode::OK, StatusCode::OK));
@@ -235,12 +235,12 @@ async fn answers_that_one_client_does_not_take_leave_room_for_those_of_others() 
 async fn answers_of_a_batch_count_from_when_they_are_there() {
     let edge = edge(&Config::default());
     let large = call("fine", &json!([700 << 10]));
-    // Behind what is slow, or before it.
+    // Before a slow call, or after it.
     for batch in [json!([large, call("hang", &json!([]))]), json!([call("hang", &json!([])), large])] {
         let hanging = tokio::spawn(edge.clone().oneshot(post(&batch.to_string())));
         tokio::task::yield_now().await;
         assert_eq!(send(&edge, &large.to_string()).await.0, StatusCode::SERVICE_UNAVAILABLE);
-        // Others' batches have what fits, and of the rest an error each.
+        // Batches of other clients get the answers that fit, and an error for each of the others.
         let small = call("fine", &json!([10]));
         let (status, replies) = send(&edge, &json!([small, large, small]).to_string()).await;
         assert_eq!(status, StatusCode::OK);
@@ -275,21 +275,21 @@ async fn what_a_write_came_to_is_told_whatever_else_waits() {
     let edge = edge(&config);
     let large = call("fine", &json!([700 << 10]));
     let Ok(untaken) = edge.clone().oneshot(post(&large.to_string())).await;
-    // Whoever is told to try again would send it twice.
+    // A client that gets an error would send its write twice.
     let write = call("eth_sendRawTransaction", &json!([400 << 10]));
     let (status, reply) = send(&edge, &write.to_string()).await;
     assert_eq!((status, reply["result"].as_str().map(str::len)), (StatusCode::OK, Some(400 << 10)));
     let read = call("fine", &json!([300 << 10]));
     let (status, replies) = send(&edge, &json!([write, read, write]).to_string()).await;
     assert_eq!((status, replies[0]["result"].as_str().map(str::len)), (StatusCode::OK, Some(400 << 10)));
-    // And what has not begun may well be sent again.
+    // Calls that did not begin may be sent again.
     assert_eq!(
         (&replies[1]["error"]["code"], &replies[2]["error"]["code"]),
         (&json!(-32013), &json!(-32013))
     );
     drop(untaken);
 
-    // Likewise where its answer is more than a batch may have.
+    // Likewise if its answer exceeds the limit of a batch.
     let (_, replies) = send(&edge, &json!([large, write, call("hang", &json!([]))]).to_string()).await;
     assert_eq!(replies[1]["result"].as_str().map(str::len), Some(400 << 10));
     assert_eq!(replies[2]["error"]["code"], -32600);
@@ -314,7 +314,7 @@ async fn a_batch_begins_nothing_after_its_time() {
         let start = time::Instant::now();
         let (status, replies) = send(&edge, &json!(batch).to_string()).await;
         assert_eq!(status, StatusCode::OK);
-        // Begun at 0 s, 25 s and 50 s; those of 50 s have their time.
+        // Begun at 0 s, 25 s and 50 s; the calls of 50 s finish.
         assert_eq!((start.elapsed().as_secs(), begun.load(Relaxed)), (75, 3 * each), "{method}");
         assert_eq!(replies.as_array().unwrap().len(), 1000);
         assert_eq!(replies[3 * each - 1]["result"], 0);
@@ -334,5 +334,5 @@ async fn the_entries_of_a_batch_count_besides_their_bytes() {
     let (status, reply) = send(&edge, &batch(200)).await;
     assert_eq!((status, &reply["error"]["code"]), (StatusCode::SERVICE_UNAVAILABLE, &json!(-32013)));
     let (status, _) = send(&edge, &batch(50)).await;
-    assert_eq!(status, StatusCode::OK, "and are given back");
+    assert_eq!(status, StatusCode::OK, "the bytes are released");
 }

@@ -1,5 +1,4 @@
-//! Requests that can be told from others: by the id they came with, by the trace they belong to, and by a span where
-//! anybody looks at them.
+//! Request ids, trace contexts and spans of requests.
 
 use std::{
     future::Future,
@@ -19,21 +18,21 @@ use crate::{
     trace::{TRACEPARENT, TraceContext, span},
 };
 
-/// Comes back as it came.
+/// The client's id of a request, echoed in the response.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Puts a [`Trace`] around a service.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TraceLayer;
 
-/// Brings back the id of requests that have one, has what is done for them done within their trace, and says at the level
-/// of debug what requests come and what becomes of them: no paths, which may hold keys. Costs nothing where there is none
-/// of it.
+/// Echoes request ids, runs each request within its client's trace, and logs requests and their status at debug level;
+/// without paths, which may hold keys. Passes a request straight through if it has no id and no trace, and debug spans are
+/// disabled.
 #[derive(Clone, Debug)]
 pub(super) struct Trace<S>(S);
 
 pin_project! {
-    /// Runs inside its span and its trace, and brings the id back.
+    /// Runs a request within its span and its trace, and echoes its id.
     pub(super) struct Traced<F> {
         #[pin]
         inner: InContext<F>,
@@ -43,18 +42,18 @@ pin_project! {
     }
 }
 
-/// What counts here of a request's headers, found in one pass.
+/// The headers that matter here, found in one pass.
 #[derive(Default)]
 struct TraceHeaders<'a> {
     id: Option<&'a HeaderValue>,
-    /// Is anything said of a trace?
+    /// Whether the request has a `traceparent`.
     is_traced: bool,
 }
 
-/// Longest method or request id that is logged: spans wait to be sent, and clients choose these texts.
+/// Longest method or request id in a span: clients choose these texts, and spans wait in memory for their export.
 const LONGEST_LOGGED: usize = 128;
 
-/// What a client chose, or only that it is too long.
+/// Returns the text, or a placeholder if it is too long.
 fn shortened(chosen: &str) -> &str {
     if chosen.len() <= LONGEST_LOGGED { chosen } else { "(long)" }
 }
@@ -77,7 +76,7 @@ where
 {
     type Response = Response<B>;
     type Error = S::Error;
-    // On the heap, as few requests are looked at.
+    // On the heap, because few requests are traced.
     type Future = Either<S::Future, Pin<Box<Traced<S::Future>>>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
@@ -139,7 +138,7 @@ impl<'a> TraceHeaders<'a> {
         let mut named = Self::default();
         for (name, value) in headers {
             if name == REQUEST_ID {
-                // Of several the first counts.
+                // The first of several counts.
                 named.id.get_or_insert(value);
             } else if name == TRACEPARENT {
                 named.is_traced = true;

@@ -1,4 +1,4 @@
-//! Finds out who makes a request, and whether they may.
+//! Identifies the client of a request, and refuses requests without access.
 
 use std::{
     net::IpAddr,
@@ -26,11 +26,11 @@ use crate::{
 pub(in crate::http) struct AuthLayer {
     access: Access,
     is_loopback: bool,
-    /// What a person in front of a browser is told.
+    /// Text for people who open the endpoint in a browser.
     hint: Bytes,
 }
 
-/// Lets requests in that the rules in force allow, before anything of their bodies is read.
+/// Admits the requests that the rules in force allow, before it reads any of their bodies.
 #[derive(Clone, Debug)]
 pub(in crate::http) struct Auth<S> {
     inner: S,
@@ -39,20 +39,20 @@ pub(in crate::http) struct Auth<S> {
     hint: Bytes,
 }
 
-/// A request that may come in. Of its head only what counts is carried along.
+/// An admitted request, with the parts of its head that matter further on.
 #[derive(Debug)]
 pub(in crate::http) struct Admitted<B> {
-    /// Or what is wrong with it.
+    /// The head, or the reason to refuse it.
     pub(in crate::http) head: Result<RequestHead, HttpError>,
     pub(in crate::http) body: B,
-    /// Who makes it.
+    /// The client, its policy and its rate.
     pub(in crate::http) caller: Caller,
 }
 
 // === impl AuthLayer ===
 
 impl AuthLayer {
-    /// For requests to a listener on this address, if there is one.
+    /// Creates the layer for a listener on this address, if there is one.
     pub(in crate::http) fn new(access: Access, listener: Option<IpAddr>, hint: Bytes) -> Self {
         let is_loopback = listener.is_some_and(|address| address.to_canonical().is_loopback());
         Self { access, is_loopback, hint }

@@ -1,4 +1,4 @@
-//! Which web pages may read answers.
+//! CORS: which web pages may read answers.
 
 use std::{
     pin::Pin,
@@ -15,14 +15,14 @@ use tower_http::cors::{self, AllowHeaders, AllowOrigin, ExposeHeaders};
 
 use crate::http::{config::Config, sender::header::first, trace::REQUEST_ID};
 
-/// Browsers ask again after this; they cap it at two hours or a day themselves.
+/// How long browsers cache a preflight; they cap it at two hours or a day themselves.
 const PREFLIGHT_MAX_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Puts a [`Cors`] around a service.
 #[derive(Clone, Debug)]
 pub(in crate::http) struct CorsLayer(pub(in crate::http) CorsRules);
 
-/// Answers preflights, and marks answers for the pages that may read them at the time.
+/// Answers preflights, and adds the CORS headers in force to responses.
 #[derive(Clone, Debug)]
 pub(in crate::http) struct Cors<S> {
     inner: S,
@@ -45,7 +45,7 @@ fn rules(config: &Config) -> cors::CorsLayer {
         .allow_origin(origins)
         .allow_methods([Method::POST, Method::OPTIONS])
         .allow_headers(AllowHeaders::mirror_request())
-        // A page on the web that uses a sidecar on its visitor's machine is what this is for.
+        // Public web pages use a sidecar on their visitor's machine: that is a private network.
         .allow_private_network(true)
         .expose_headers(ExposeHeaders::list([
             HeaderName::from_static("cache-status"),
@@ -86,7 +86,7 @@ where
 {
     type Response = Response<B>;
     type Error = S::Error;
-    // On the heap, as few requests are a page's.
+    // On the heap, because few requests come from web pages.
     type Future = Either<S::Future, Pin<Box<cors::ResponseFuture<S::Future>>>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
@@ -94,11 +94,11 @@ where
     }
 
     fn call(&mut self, request: Request<A>) -> Self::Future {
-        // Whoever names no origin is no page, and needs to be told nothing.
+        // A request without an origin does not come from a web page and needs no CORS headers.
         if first(request.headers(), &header::ORIGIN).is_none() && request.method() != Method::OPTIONS {
             return Either::Left(self.inner.call(request));
         }
-        // Around the service of this one request: nothing is cloned that a layer of fixed rules would not.
+        // Built for this one request, around a reference: clones no more than a layer with fixed rules would.
         Either::Right(Box::pin(self.rules.0.load().layer(&mut self.inner).call(request)))
     }
 }

@@ -5,30 +5,33 @@ use http::{HeaderMap, HeaderValue, Method, Request, Version, header};
 
 use crate::http::{error::HttpError, response::encoding::Accepted};
 
-/// What counts of a request's head.
+/// The parts of a request's head that matter further on.
 #[derive(Debug)]
 pub(in crate::http) struct RequestHead {
     pub(in crate::http) version: Version,
     pub(in crate::http) accepted: Accepted,
-    /// How long its body is said to be.
+    /// Length of the body, as announced.
     pub(in crate::http) announced: Option<u64>,
 }
 
-/// The headers that count, found in one pass: most requests have fewer headers than there are of these.
+/// The headers that matter, found in one pass: most requests have fewer headers than this struct has fields.
 #[derive(Default)]
 struct HeadHeaders<'a> {
     upgrade: Option<&'a HeaderValue>,
     content_type: Option<&'a HeaderValue>,
     content_encoding: Option<&'a HeaderValue>,
     content_length: Option<&'a HeaderValue>,
-    /// Is anything said of encodings that are taken?
+    /// Whether there is an `accept-encoding`.
     accepts: bool,
 }
 
 // === impl RequestHead ===
 
 impl RequestHead {
-    /// Is this a request that a packet can come out of?
+    /// Checks that the body of a request may hold a JSON-RPC packet.
+    ///
+    /// # Errors
+    /// If the method or a header says otherwise.
     pub(in crate::http) fn check<B>(request: &Request<B>, hint: &Bytes) -> Result<Self, HttpError> {
         let (method, headers) = (request.method(), request.headers());
         let HeadHeaders { upgrade, content_type, content_encoding, content_length, accepts } =
@@ -69,14 +72,14 @@ impl<'a> HeadHeaders<'a> {
                     continue;
                 }
             };
-            // Of several the first counts.
+            // The first of several counts.
             place.get_or_insert(value);
         }
         named
     }
 }
 
-/// `application/json`, with or without parameters such as a charset.
+/// Returns whether this is `application/json`, with or without parameters such as a charset.
 fn is_json(content_type: &HeaderValue) -> bool {
     let essence = content_type.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
     essence.trim_ascii().eq_ignore_ascii_case(b"application/json")

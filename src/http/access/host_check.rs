@@ -7,7 +7,7 @@ use http::Request;
 use super::rules::Access;
 use crate::http::sender::host::{self, HostError};
 
-/// Looks at the `host` of requests to one listener: `:authority` in HTTP/2.
+/// Checks the `host` of requests to one listener; in HTTP/2, `:authority`.
 #[derive(Clone, Debug)]
 pub struct HostCheck {
     access: Access,
@@ -17,19 +17,19 @@ pub struct HostCheck {
 // === impl HostCheck ===
 
 impl HostCheck {
-    /// For operators, at a listener on this address, with the names that `access` allows at the time; `*` is not
-    /// one of them.
+    /// Creates a check for an admin listener on this address. Allows the hosts that `access` allows at the time, without
+    /// `*`.
     pub fn new(access: Access, listener: IpAddr) -> Self {
         Self { access, is_loopback: listener.to_canonical().is_loopback() }
     }
 
-    /// Is this request for us?
+    /// Checks the host of a request.
     ///
     /// # Errors
-    /// If it is for a host that is not served here.
+    /// If the listener does not serve that host.
     pub fn check<B>(&self, request: &Request<B>) -> Result<(), HostError> {
         let rules = self.access.rules();
-        // Whoever serves clients under any name has not said that any page may operate it.
+        // `*` serves clients under any name; it does not let every web page reach the admin listener.
         let named: Vec<_> = rules.hosts.iter().filter(|host| !host.is_any()).cloned().collect();
         host::check(request, &named, self.is_loopback)
     }

@@ -1,4 +1,4 @@
-//! Which clients may send requests, and which of their calls are served.
+//! Admits clients, and limits which of their calls are served.
 
 pub(in crate::http) mod auth;
 pub(in crate::http) mod cors;

@@ -1,4 +1,4 @@
-//! Who may come in, and what they may do there.
+//! The access rules: hosts, keys, rates and methods.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -21,11 +21,10 @@ use crate::{
     proxy::{Allowance, Bucket, Caller, Policy},
 };
 
-/// The rules in force: hosts, keys, rates and methods. Cheap to clone; clones share them.
+/// The access rules in force. Cheap to clone; clones share them.
 ///
-/// All that can change while connections are served is one value, which each request looks at once, without
-/// a lock: all the calls of a packet meet the same rules. [`replace`](Self::replace) puts others in force for
-/// every request that comes after; a connection does not notice.
+/// The rules are one value, which each request loads once, without a lock: all calls of a packet meet the same rules.
+/// [`replace`](Self::replace) changes them for all later requests, also on open connections.
 #[derive(Clone, Debug)]
 pub struct Access(Arc<Shared>);
 
@@ -35,22 +34,22 @@ struct Shared {
     metrics: Metrics,
 }
 
-/// What is in force at a time.
+/// The rules of one configuration.
 #[derive(Debug)]
 pub(in crate::http) struct AccessRules {
     pub(in crate::http) hosts: Vec<HostName>,
     trusted_proxies: Vec<Network>,
-    /// Nobody needs one, if there are none.
+    /// If empty, requests need no key.
     keys: Vec<ClientKey>,
-    /// Of those who come without a key.
+    /// Policy of clients without a key.
     policy: Arc<Policy>,
-    /// As often as they like, if `None`.
+    /// Rates of clients without a key; unlimited if `None`.
     subnets: Option<SubnetBuckets>,
-    /// How often it is looked at who has no key that is known, where one is needed.
+    /// Rates of requests without a valid key, if one is required.
     unauthenticated: SubnetBuckets,
 }
 
-/// Somebody who may come in.
+/// A client with a key.
 #[derive(Debug)]
 struct ClientKey {
     name: String,
@@ -62,27 +61,26 @@ struct ClientKey {
 // === impl Access ===
 
 impl Access {
-    /// Who counts for the edge.
+    /// Returns the edge's counters.
     pub(in crate::http) fn metrics(&self) -> &Metrics {
         &self.0.metrics
     }
 
-    /// The rules of a [checked](Config::check) configuration, with the policy that counts for all.
+    /// Creates the rules of a [checked](Config::check) configuration, with the policy of all clients.
     pub fn new(config: &Config, policy: Policy, metrics: Metrics) -> Self {
         let rules = ArcSwap::from_pointee(AccessRules::new(config, policy, None));
         Self(Arc::new(Shared { rules, metrics }))
     }
 
-    /// Puts other rules in force, from the next request on; those that are under way end under the old ones. Whose
-    /// rate is still the same keeps the bucket they have: a reload must not be a way to a full one.
+    /// Replaces the rules from the next request on; requests in flight finish under the old ones. A client whose rate stays
+    /// the same keeps its bucket, so a reload does not refill it.
     ///
-    /// For whoever reloads the configuration, this is all: `access.replace(&config.http, Policy::new(&config.proxy()))`,
-    /// with any clone, such as the one that the app keeps. Replaced are keys, rates, hosts, trusted
-    /// proxies and methods; `allowed_origins` and the limits of requests are [`Reloadable`](crate::http::Reloadable)'s.
+    /// Replaces keys, rates, hosts, trusted proxies and methods. `allowed_origins` and the limits of requests belong to
+    /// [`Reloadable`](crate::http::Reloadable).
     pub fn replace(&self, config: &Config, policy: Policy) {
         let before = self.0.rules.load();
         if !before.keys.is_empty() && config.keys.is_empty() {
-            warn!("the last key was taken out of http.keys: from now on nobody needs one");
+            warn!("http.keys is empty now; requests no longer need a key");
         }
         self.0.rules.store(Arc::new(AccessRules::new(config, policy, Some(&before))));
     }
@@ -96,7 +94,7 @@ impl Access {
         self.0.rules.load()
     }
 
-    /// Who makes this request, if they may come in.
+    /// Returns the client of a request, its policy and its rate, or the reason to refuse it.
     pub(in crate::http) fn admit<B>(
         &self,
         request: &Request<B>,
@@ -118,7 +116,7 @@ impl AccessRules {
             kept.unwrap_or_else(|| SubnetBuckets::new(allowance))
         });
         let keys = config.keys.iter().map(|key| {
-            // Its own rate, or one like everybody's.
+            // The key's own rate, or the default rate.
             let (rate, burst) =
                 if key.rate.is_some() { (key.rate, key.burst) } else { (config.rate, config.burst) };
             let bucket = rate.map(|rate| {
@@ -173,8 +171,8 @@ impl AccessRules {
         peer.map(|peer| client_address(peer, request.headers(), &self.trusted_proxies))
     }
 
-    /// Counts somebody without a key that is known. Whoever has one is let in all the same, however many at the same
-    /// address have none: else any of them could shut out the others.
+    /// Counts a request without a valid key against its address. Requests with a valid key are not limited by this count:
+    /// otherwise one client could lock out the others behind the same address.
     fn refuse_unauthenticated<B>(
         &self,
         error: HttpError,
@@ -188,12 +186,12 @@ impl AccessRules {
         }
     }
 
-    /// The first of the request's keys that is one of ours.
+    /// Returns the first of the request's keys that is configured.
     fn key<B>(&self, request: &Request<B>) -> Result<&ClientKey, HttpError> {
         let mut error = HttpError::NoKey;
         for presented in key::presented(request) {
             let hash = KeyHash::of(presented);
-            // All are compared, whichever it is: the time tells nobody which, nor how nearly.
+            // Compares with every key, so that the time taken reveals neither which key fits nor how closely.
             let found = self
                 .keys
                 .iter()

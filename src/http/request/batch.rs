@@ -1,4 +1,4 @@
-//! What has become of a batch so far, and whether more of it is begun.
+//! The replies to a batch so far, and whether more of its calls begin.
 
 use std::sync::Arc;
 
@@ -22,48 +22,48 @@ use crate::{
     proxy::{CallError, Caller, Outcome},
 };
 
-/// From here on an answer counts while it waits for those before it in its batch: as many smaller ones as run side by
-/// side do not come to a large one.
+/// Size from which an answer counts against the budget while it waits for earlier answers of its batch. All smaller ones
+/// that run side by side add up to less than one large answer.
 const COUNTS: usize = SMALL / 32;
 
-/// What goes back for one entry.
+/// The reply to one entry.
 pub(in crate::http) struct EntryReply {
-    /// On the heap, as few calls fail.
+    /// The error is on the heap, because few calls fail.
     pub(in crate::http) answer: Result<Answer, Box<ErrorResponse>>,
     /// Where the answer came from; `None` if there is none.
     pub(in crate::http) outcome: Option<Outcome>,
     pub(in crate::http) deflated: Option<Arc<Deflated>>,
-    /// Of an answer that waits for those before it.
+    /// Bytes of an answer that waits for earlier ones.
     lease: Option<Box<ByteLease>>,
-    /// There is no answer for this reason, and none will be made to what follows.
+    /// Why the batch leaves out this answer; no further call of the batch begins then.
     left_out: Option<LeftOut>,
 }
 
-/// Collects the replies to a batch, and counts them among the bytes that wait to be taken as they come.
+/// Collects the replies to a batch, and counts their bytes against the budget as they arrive.
 ///
-/// Once entries have begun, nothing is refused but entries, each on its own: whoever is told that a batch as a whole was
-/// refused would send the writes in it again.
+/// Once the first entry has begun, the batch is never refused as a whole, only entry by entry: a client whose whole batch
+/// is refused would send its writes again.
 pub(in crate::http) struct Batch<'a> {
     limits: &'a Config,
     begun: Instant,
     writer: ReplyWriter,
-    /// What of it there is a deflated form of.
+    /// Positions of answers that the cache also has deflated.
     marks: Vec<Mark>,
     tally: CacheTally,
-    /// Of all that is written.
+    /// Bytes of all written replies.
     lease: ByteLease,
     left_out: Option<LeftOut>,
-    /// How many have no answer for it.
+    /// Number of calls left out so far.
     missing: u64,
 }
 
-/// A batch that is done.
+/// A finished batch.
 pub(in crate::http) struct FinishedBatch {
     pub(in crate::http) rope: Rope,
     pub(in crate::http) marks: Vec<Mark>,
     pub(in crate::http) cache_status: HeaderValue,
     pub(in crate::http) lease: ByteLease,
-    /// Why some of it was left out, and how many calls: those for another reason, after the first, among them.
+    /// The first reason for leaving out calls, and the number of calls left out for any reason.
     pub(in crate::http) left_out: Option<(LeftOut, u64)>,
 }
 
@@ -82,7 +82,7 @@ impl EntryReply {
         Self { answer: Err(Box::new(failure)), outcome: None, deflated: None, lease: None, left_out: None }
     }
 
-    /// To what is no call. It costs one all the same: a batch may hold a thousand.
+    /// Replies to an entry that is not a call. Charges its client for a call: a batch may hold a thousand such entries.
     pub(in crate::http) fn refused(error: &ErrorObject, caller: &Caller) -> Self {
         match caller.charge() {
             Ok(()) => Self::new(Answer::from(error), None, None),
@@ -90,9 +90,9 @@ impl EntryReply {
         }
     }
 
-    /// Instead of what is not begun.
+    /// Replies to a call that does not begin.
     pub(in crate::http) fn not_begun(reason: LeftOut, caller: &Caller) -> Self {
-        // It has its answer, whatever is left.
+        // The reply is the same if the client is over its rate.
         let _ = caller.charge();
         Self::left_out(reason)
     }
@@ -102,7 +102,7 @@ impl EntryReply {
         Self { left_out: Some(reason), ..Self::new(answer, None, None) }
     }
 
-    /// Counts from here on, since it waits for what is before it.
+    /// Counts the answer against the budget while it waits for earlier ones.
     pub(in crate::http) fn counted(self, bytes: &ByteBudget, client: Option<Client>) -> Self {
         let size = self.answer.as_ref().map_or(0, Answer::len);
         if size < COUNTS {
@@ -132,12 +132,12 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Why what has not begun is not begun any more: its answer would be thrown away.
+    /// Returns why no further call begins, if so: the batch would throw its answer away.
     pub(in crate::http) fn over(&self) -> Option<LeftOut> {
         self.left_out
     }
 
-    /// Sees whether its time has come. To be called now and then: what has begun may take its own time.
+    /// Checks whether the batch has run for too long. The caller checks now and then; calls that have begun may finish.
     pub(in crate::http) fn look_at_the_clock(&mut self) {
         let after = self.limits.batch_timeout;
         if self.left_out.is_none() && self.begun.elapsed() >= after {
@@ -145,7 +145,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Appends the reply to an entry, or the error that it has become. What a write came to is told in any case.
+    /// Appends the reply to an entry, or an error if it does not fit. The result of a write is always appended.
     pub(in crate::http) fn write(&mut self, id: Option<&RawId>, reply: Option<EntryReply>, is_write: bool) {
         let (Some(id), Some(EntryReply { answer, outcome, deflated, lease, left_out })) = (id, reply) else {
             return;
@@ -164,7 +164,7 @@ impl<'a> Batch<'a> {
         self.marks.extend(deflated.map(|deflated| Mark { start, deflated }));
     }
 
-    /// Sees that so many bytes more may be written; some of them count already.
+    /// Counts `more` bytes, for which `counted` may already hold a lease, against the limits.
     fn make_room(
         &mut self,
         more: usize,
@@ -194,7 +194,7 @@ impl<'a> Batch<'a> {
         })
     }
 
-    /// All of it; `None` if nobody waits for anything.
+    /// Returns the replies; `None` if the batch holds only notifications.
     pub(in crate::http) fn finish(self) -> Option<FinishedBatch> {
         let Self { writer, marks, tally, lease, left_out, missing, .. } = self;
         let rope = writer.finish()?;

@@ -1,4 +1,4 @@
-//! Sheds requests before their bodies are read: when there are too many, or too many of one client.
+//! Sheds requests before their bodies are read, if too many are in flight in total or from one client.
 
 use std::{
     future::Future,
@@ -22,7 +22,7 @@ use crate::http::{
 #[derive(Clone, Debug)]
 pub(in crate::http) struct InFlightLayer(InFlightLimit);
 
-/// Takes a permit for each request, and none that has to wait for one.
+/// Takes a permit for each request, and refuses the request if there is none.
 #[derive(Clone, Debug)]
 pub(in crate::http) struct InFlight<S> {
     inner: S,
@@ -30,7 +30,7 @@ pub(in crate::http) struct InFlight<S> {
 }
 
 pin_project! {
-    /// Hands the permit on to the answer's body.
+    /// Moves the permit into the response's body.
     pub(in crate::http) struct ResponseFuture<F> {
         #[pin]
         inner: F,

@@ -1,4 +1,4 @@
-//! From the bytes of a request to the calls of its packet.
+//! Reads the bytes of a request, and runs the calls of its packet.
 
 mod batch;
 pub(in crate::http) mod in_flight;

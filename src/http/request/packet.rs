@@ -1,4 +1,4 @@
-//! Answers a packet: its entries side by side, its replies in order.
+//! Answers a packet: runs its entries concurrently, writes its replies in order.
 
 use std::{
     future::{Future, poll_fn, ready},
@@ -36,44 +36,44 @@ use crate::{
     proxy::{Answered, CallError, Caller, Outcome, PacketContext, ReadCall, Request},
 };
 
-/// Runs the entries of packets on a service that answers calls.
+/// Runs the entries of packets on the proxy service.
 #[derive(Debug)]
 pub(in crate::http) struct Packets<P> {
     pub(in crate::http) proxy: P,
-    /// Counts large answers while they wait for their clients.
+    /// Counts large answers until their clients have read them.
     pub(in crate::http) bytes: ByteBudget,
     pub(in crate::http) metrics: Metrics,
 }
 
-/// How a response is to look.
+/// The parts of a request that shape the response.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::http) struct ResponseShape {
     pub(in crate::http) version: Version,
-    /// Does it depend on what the client says that it accepts?
+    /// Whether the response depends on `accept-encoding`.
     pub(in crate::http) varies: bool,
 }
 
-/// Entries of a batch between which others get their turn: where all is in memory, nothing else makes it pause, and a
-/// few clients with huge batches would keep everybody behind them waiting.
+/// Number of entries after which a batch yields to other tasks. Cache hits never wait, so a few clients with huge batches
+/// would delay all others without this.
 const YIELD_AFTER: usize = 32;
 
-/// Entries of a batch that may run side by side.
+/// Entries of a batch that may run concurrently.
 struct BatchSection {
     packet: Arc<PacketContext>,
     slots: Vec<EntrySlot>,
-    /// It is one entry alone, and that is a write.
+    /// Whether the section is a single write.
     is_write: bool,
 }
 
-/// An entry of a packet, made out.
+/// A classified entry of a packet.
 enum EntrySlot {
-    /// The call at this place among the packet's calls.
+    /// The call at this index among the packet's calls.
     Call(usize),
     Refused {
         id: RawId,
         error: ErrorObject,
     },
-    /// Nothing comes back for it, and nothing is done.
+    /// An entry that is neither executed nor answered.
     Nothing,
 }
 
@@ -83,10 +83,9 @@ impl<P> Packets<P>
 where
     P: Service<Request, Response = Answered, Error = CallError> + Clone,
 {
-    /// The answer to a packet, under the limits of the moment.
+    /// Answers a packet under the limits in force.
     ///
-    /// What can be done at once is done before anything is waited for, so that a call alone carries along no more than
-    /// it waits for.
+    /// A single call begins before the returned future is polled, so that the future holds only the state that it waits for.
     pub(in crate::http) fn answer<'a>(
         &'a self,
         limits: &'a Config,
@@ -96,7 +95,7 @@ where
     ) -> impl Future<Output = Result<Response<RpcBody>, HttpError>> + use<'a, P> {
         match packet {
             Packet::Single(entry) => Either::Left(self.alone(entry, caller, shape)),
-            // On the heap, as there is room for a hundred calls in it.
+            // On the heap: this future is far larger than that of a single call.
             Packet::Batch(entries) => {
                 Either::Right(Box::pin(self.batch(limits, entries, caller, shape)).map(Ok))
             }
@@ -155,20 +154,20 @@ where
         }
         let size = response.body().len();
         if size > SMALL {
-            // Compressed it may be less.
+            // The compressed form may be smaller.
             lease.hold(size);
             response.body_mut().hold(lease);
         }
         response
     }
 
-    /// Runs entries side by side, so many at a time. What is there at the first look, as answers from memory are,
-    /// is written at once: it waits in no queue unless an entry before it does.
+    /// Runs entries concurrently, up to `concurrency` at a time. A reply that is ready at the first poll, such as a cache
+    /// hit, is written at once, unless it has to wait for an earlier entry.
     async fn section(&self, section: &BatchSection, concurrency: usize, batch: &mut Batch<'_>) {
         let mut proxy = self.proxy.clone();
         let caller = section.packet.caller();
         let is_write = section.is_write;
-        // A write is alone: it waits for nothing before it.
+        // A write is alone in its section: its reply waits for no other.
         let counted = |reply: Option<EntryReply>| match reply {
             Some(reply) if !is_write => Some(reply.counted(&self.bytes, caller.client)),
             reply => reply,
@@ -204,7 +203,7 @@ where
                         batch.write(ids.next().flatten(), reply, is_write);
                     }
                     Poll::Ready(reply) => waiting.push_back(Either::Left(ready(counted(reply)))),
-                    // What is polled stays where it is: it moves on with its box.
+                    // A polled future must not move: its box moves to the queue.
                     Poll::Pending => {
                         let waits = std::mem::replace(&mut next, Box::pin(OptionFuture::from(None)));
                         waiting.push_back(Either::Right(waits.map(counted)));
@@ -251,8 +250,9 @@ impl<P> Packets<P> {
         response
     }
 
-    /// Large answers count while they wait to be taken: clients that ask for much and take little would otherwise fill the
-    /// memory with it. What a write came to is told in any case: whoever is told to try again would send it twice.
+    /// Counts a large answer against the budget until the client has read it: clients that request much and read little
+    /// would otherwise fill the memory. The result of a write is always sent: a client that gets an error instead would
+    /// write again.
     fn count(
         &self,
         response: &mut Response<RpcBody>,
@@ -276,7 +276,7 @@ impl<P> Packets<P> {
         Ok(())
     }
 
-    /// As gzip, if there is a deflated form of anything in it; only callers who take gzip are handed one.
+    /// Makes a JSON response; as gzip, if `marks` has deflated parts, which only callers that accept gzip get.
     fn json(
         &self,
         plain: Rope,
@@ -300,7 +300,7 @@ impl<P> Packets<P> {
     }
 }
 
-/// Begins a call; a panic spoils nothing else.
+/// Begins a call. A panic becomes an error reply to this call alone.
 fn begin<P>(proxy: &mut P, request: Request) -> impl Future<Output = EntryReply> + use<P>
 where
     P: Service<Request, Response = Answered, Error = CallError>,
@@ -312,12 +312,12 @@ where
     })
 }
 
-/// The call that an entry is, or what it is instead.
+/// Returns the call of an entry, or the slot of an entry that is not executed.
 fn made_out(entry: Entry) -> Result<ReadCall, EntrySlot> {
     match entry {
         Entry::Refused { id, error } => Err(EntrySlot::Refused { id, error }),
         Entry::Ignored => Err(EntrySlot::Nothing),
-        // Nobody learns what a read found that nobody waits for.
+        // A read without an id has no effect and no reply.
         Entry::Call(call) if call.id.is_none() && !is_write(call.method.as_str()) => Err(EntrySlot::Nothing),
         Entry::Call(call) => Ok(call.into()),
     }
@@ -326,7 +326,7 @@ fn made_out(entry: Entry) -> Result<ReadCall, EntrySlot> {
 // === impl BatchSection ===
 
 impl BatchSection {
-    /// Takes the entries that may run side by side: reads up to the next write, or one write alone.
+    /// Takes the entries that may run concurrently: reads up to the next write, or one write alone.
     ///
     /// A write is a barrier in both directions, so that a batch reads what it wrote and its
     /// transactions reach the node in their order.
@@ -347,7 +347,7 @@ impl BatchSection {
         Self { packet: Arc::new(PacketContext::new(caller.clone(), calls)), slots, is_write: reads == 0 }
     }
 
-    /// Under which the reply to an entry is written; `None` if nobody waits for one.
+    /// Returns the id for the reply to an entry; `None` if the entry gets no reply.
     fn id<'a>(&'a self, slot: &'a EntrySlot) -> Option<&'a RawId> {
         match slot {
             EntrySlot::Call(index) => self.packet.calls()[*index].id.as_ref(),

@@ -1,4 +1,4 @@
-//! Reads a request's body as far as the limits let it.
+//! Reads the body of a request within the limits.
 
 use std::pin::Pin;
 
@@ -12,7 +12,8 @@ use crate::{
     timeout::{Elapsed, timeout},
 };
 
-/// The whole body, whose bytes the lease holds. One that is announced as too long is not begun.
+/// Reads the whole body, and counts its bytes in `lease`. Refuses a body that is announced as too long before it reads any
+/// of it.
 pub(in crate::http) async fn body<B: Body>(
     limits: &Config,
     lease: &mut ByteLease,
@@ -55,7 +56,7 @@ async fn collect<B: Body>(
                 data.advance(data.chunk().len());
             }
         }
-        // All that was announced is there: nothing is gained by waiting to hear that nothing follows.
+        // The announced length has arrived: no need to poll for the end.
         if body.is_end_stream() {
             break;
         }
@@ -63,7 +64,7 @@ async fn collect<B: Body>(
     Ok(if whole.is_empty() { first } else { whole.finish(lease) })
 }
 
-/// What a client is told whose request does not fit.
+/// Returns the error for a request that exceeds the byte budget.
 pub(in crate::http) fn refused(full: Exhausted) -> HttpError {
     match full {
         Exhausted::Total => HttpError::BytesExhausted,

@@ -1,4 +1,4 @@
-//! Reads a request, hands its packet on, and brings the replies back.
+//! Reads a request, and answers its packet.
 
 use std::{
     pin::{Pin, pin},
@@ -27,10 +27,10 @@ use crate::{
     proxy::{self, Answered, CallError, Caller},
 };
 
-/// What an entry of a batch takes besides its bytes, from when it has been made out until all are answered.
+/// Memory of a parsed batch entry besides its bytes, held until the whole batch is answered.
 const ENTRY_ROOM: usize = 512;
 
-/// The innermost service of the edge. Cheap to clone: each request has one.
+/// The innermost service of the edge. Cheap to clone: each request clones it.
 #[derive(Debug)]
 pub(in crate::http) struct Rpc<P>(Arc<Inner<P>>);
 
@@ -85,7 +85,7 @@ where
 {
     #[expect(
         clippy::manual_async_fn,
-        reason = "an async fn keeps its arguments twice, and every request has one"
+        reason = "an async fn stores its arguments twice, in the future of every request"
     )]
     fn respond<B: Body>(
         self: Arc<Self>,
@@ -94,13 +94,13 @@ where
         mut caller: Caller,
     ) -> impl Future<Output = Result<Response<RpcBody>, HttpError>> {
         async move {
-            // A request is answered under the limits that it came under.
+            // The limits in force when the request arrived.
             let limits = self.config.load();
-            // Held until the packet, which is made of these bytes, has been answered.
+            // Held until the packet is answered: it refers to these bytes.
             let mut lease = self.bytes.lease(caller.client);
             let read = match head {
                 Ok(head) => {
-                    // Where it is: handed on by value, each future on the way would have room for it.
+                    // Pinned here: passed by value, each future on the way would reserve space for it.
                     let body = pin!(body);
                     let read = self.read(&limits, head.announced, body, &mut lease).await;
                     read.map(|packet| (head, packet))
@@ -110,13 +110,13 @@ where
             let answering = match read {
                 Ok((RequestHead { version, accepted, .. }, packet)) => {
                     caller.gzip = limits.compress && accepted == Accepted::Gzip;
-                    // Without the header an answer is what it always was: nothing is said of what others might get. No
-                    // cache keeps the answer to a POST unless it is told to, and none is.
+                    // No `vary` for a request without `accept-encoding`: caches store no response to a POST unless a
+                    // header allows it, and none here does.
                     let varies = limits.compress && accepted != Accepted::Unsaid;
                     self.packets.answer(&limits, packet, caller, ResponseShape { version, varies })
                 }
                 Err(error @ (HttpError::BytesExhausted | HttpError::ClientLimit)) => return Err(error),
-                // Each entry of a packet costs its client a call, and so does what is none: garbage is not free.
+                // An unreadable request costs its client one call, as each entry of a packet does: garbage is not free.
                 Err(error) => {
                     caller.charge().map_err(|wait| HttpError::RateLimited { wait })?;
                     return Err(error);

@@ -1,4 +1,4 @@
-//! The body of an answer.
+//! The body of a response.
 
 use std::{
     convert::Infallible,
@@ -13,11 +13,11 @@ use http_body::{Body, Frame, SizeHint};
 
 use crate::{budget::ByteLease, http::permit::Permit, jsonrpc::Rope};
 
-/// What HTTP/2 is handed at a time: it buffers a piece whole, however little of it the peer takes, and
-/// only the next one shows that the peer takes anything. As large as its frames are.
+/// Size of the pieces for HTTP/2, as large as its frames. hyper buffers a whole piece however little of it the peer reads,
+/// and only its request for the next piece shows that the peer reads at all.
 const PIECE: usize = 16 * 1024;
 
-/// An answer, with what it holds until it has been taken.
+/// The body of a response, with the permit and the bytes that it holds until it is sent.
 ///
 /// Over HTTP/1.1 it is one portion, written with one vectored write.
 #[derive(Debug, Default)]
@@ -27,20 +27,20 @@ pub struct RpcBody {
     reservation: Reservation,
 }
 
-/// A part of an answer on its way to the socket. The last one takes along what the answer holds: a connection lets go of
-/// the body as soon as it has been handed all of it, and of a portion when that has been sent.
+/// A part of a response on its way to the socket. The last one takes over the body's permit and bytes: a connection drops
+/// the body once it has received all portions, and a portion once it is sent.
 #[derive(Debug)]
 pub struct Portion {
     rope: Rope,
     _reservation: Reservation,
 }
 
-/// What is not free for others before an answer has been taken.
+/// The resources that a response holds until it is sent.
 #[derive(Debug, Default)]
 struct Reservation {
-    /// The request's place.
+    /// The request's permit.
     permit: Option<Permit>,
-    /// The bytes, if they are many. On the heap, as most answers have none.
+    /// The bytes of a large answer. On the heap, because most answers are small.
     lease: Option<Box<ByteLease>>,
 }
 
@@ -51,17 +51,17 @@ impl RpcBody {
         Self { rope, piecewise: version == Version::HTTP_2, ..Self::default() }
     }
 
-    /// How much there is to send.
+    /// Returns the number of bytes left to send.
     pub(in crate::http) fn len(&self) -> usize {
         self.rope.len()
     }
 
-    /// Holds these bytes until it has been taken.
+    /// Holds these bytes until the body is sent.
     pub(in crate::http) fn hold(&mut self, lease: ByteLease) {
         self.reservation.lease = Some(Box::new(lease));
     }
 
-    /// Keeps a request's place until it has been taken.
+    /// Holds the request's permit until the body is sent.
     pub(in crate::http) fn keep(&mut self, permit: Option<Permit>) {
         self.reservation.permit = permit;
     }

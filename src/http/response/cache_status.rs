@@ -8,7 +8,7 @@ use crate::proxy::Outcome;
 
 pub(in crate::http) const NAME: HeaderName = HeaderName::from_static("cache-status");
 
-/// Of a response that holds no answer: a refusal, an error, or nothing.
+/// The value for a response without an answer: a refusal, an error, or an empty body.
 pub(in crate::http) const UNANSWERED: &str = "holdfast; detail=none";
 
 /// Counts the outcomes of a batch.
@@ -28,7 +28,7 @@ impl CacheTally {
         }
     }
 
-    /// `holdfast; detail="hit=98,miss=2"`
+    /// Returns the header of the batch, such as `holdfast; detail="hit=98,miss=2"`.
     pub(in crate::http) fn cache_status(&self) -> HeaderValue {
         let mut text = String::from("holdfast; detail=\"");
         let named = Outcome::NAMES.into_iter().zip(self.counts).chain([("none", self.unanswered)]);

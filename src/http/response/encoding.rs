@@ -1,19 +1,19 @@
-//! What a client says of the encodings it takes.
+//! The encoding that a client prefers, by its `accept-encoding`.
 
 use http::{HeaderMap, HeaderValue, header};
 
-/// What `accept-encoding` comes to (RFC 9110, 12.5.3).
+/// The result of `accept-encoding` (RFC 9110, 12.5.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::http) enum Accepted {
-    /// Nothing is said: plain, and nobody else is told that it could have been otherwise.
+    /// There is no `accept-encoding`: plain, and no `vary`.
     Unsaid,
-    /// Plain, because gzip is not among it or is liked less.
+    /// Plain: the client does not accept gzip, or prefers plain.
     Plain,
-    /// Gzip, rather than plain or as gladly.
+    /// Gzip: the client accepts it, and does not prefer plain.
     Gzip,
 }
 
-/// How much each is liked, in thousandths, where something is said of it.
+/// The weights of the encodings that the header lists, in thousandths.
 #[derive(Debug, Default)]
 struct Weights {
     gzip: Option<u16>,
@@ -32,7 +32,7 @@ impl Accepted {
         headers.get_all(header::ACCEPT_ENCODING).iter().for_each(|value| weights.read(value));
         let Weights { gzip, identity, any } = weights;
         let gzip = gzip.or(any).unwrap_or(0);
-        // Plain is always possible, but what is named is liked better than what is not.
+        // Plain is always acceptable, but a listed encoding goes before an unlisted one.
         let identity = identity.or(any).unwrap_or(0);
         if gzip > 0 && gzip >= identity { Self::Gzip } else { Self::Plain }
     }
@@ -47,7 +47,7 @@ impl Weights {
             let name = parts.next().unwrap_or_default();
             let said = parts.filter_map(|parameter| parameter.split_once('='));
             let mut said = said.filter(|(name, _)| name.trim().eq_ignore_ascii_case("q"));
-            // What cannot be made out is not wanted.
+            // An unreadable weight counts as 0.
             let weight = said.next().map_or(1000, |(_, weight)| thousandths(weight.trim()).unwrap_or(0));
             let place = match name {
                 "*" => &mut self.any,
@@ -62,7 +62,7 @@ impl Weights {
     }
 }
 
-/// `0`, `0.5`, `1.000`: at most three digits after the point, and not more than one.
+/// Parses a weight such as `0`, `0.5` or `1.000`: at most 1, with at most three decimals.
 fn thousandths(text: &str) -> Option<u16> {
     let (whole, rest) = text.split_once('.').unwrap_or((text, ""));
     if rest.len() > 3 || !rest.bytes().all(|digit| digit.is_ascii_digit()) {
@@ -105,7 +105,7 @@ mod tests {
             ("*;q=0", Accepted::Plain),
             ("gzip;q=0.5, identity", Accepted::Plain),
             ("gzip;q=0.3, *;q=0.5", Accepted::Plain),
-            // What cannot be made out.
+            // Unreadable weights and names.
             ("gzip;q=", Accepted::Plain),
             ("gzip;q=2", Accepted::Plain),
             ("gzip;q=1.001", Accepted::Plain),

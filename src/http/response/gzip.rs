@@ -1,9 +1,9 @@
-//! Stitches a gzip stream (RFC 1952) around texts that were deflated before.
+//! Builds a gzip stream (RFC 1952) around parts that the cache holds deflated.
 //!
-//! A deflate stream is a run of blocks, and a block may be stored as it is. What is written anew for each answer, ids and
-//! brackets, goes into stored blocks; what is kept deflated goes between them as it is, since it begins and ends on a
-//! byte and refers to nothing before it. Nothing is compressed here, and what is deflated is neither read nor copied: its
-//! checksum is known, and joined to that of the rest.
+//! A deflate stream is a sequence of blocks, and a block may be stored uncompressed. Text that is new in each response, ids
+//! and brackets, goes into stored blocks. Deflated parts go between them as they are: each begins and ends on a byte
+//! boundary and refers to no earlier data. Nothing is compressed here, and deflated parts are neither read nor copied: the
+//! checksum of each is known and combined with that of the stored text.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ const HEAD: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
 /// A stored block has sixteen bits for its length.
 const MOST_STORED: usize = 0xffff;
 
-/// Where in a plain text something stands that there is a deflated form of.
+/// The position in a plain text of a part that also exists deflated.
 #[derive(Clone, Debug)]
 pub(in crate::http) struct Mark {
     pub(in crate::http) start: usize,
@@ -30,13 +30,13 @@ pub(in crate::http) struct Mark {
 
 struct Stitcher {
     out: RopeWriter,
-    /// Of the plain text so far.
+    /// Checksum of the plain text so far.
     checksum: Hasher,
     plain: Rope,
     read: usize,
 }
 
-/// `plain` as a gzip stream. The marks are in order, and do not overlap.
+/// Returns `plain` as a gzip stream. The marks are in order and do not overlap.
 pub(in crate::http) fn stitch(plain: Rope, marks: &[Mark]) -> Rope {
     let size = plain.len();
     let mut stitcher = Stitcher { out: RopeWriter::default(), checksum: Hasher::new(), plain, read: 0 };
@@ -48,7 +48,7 @@ pub(in crate::http) fn stitch(plain: Rope, marks: &[Mark]) -> Rope {
     stitcher.store(size - stitcher.read, true);
     let Stitcher { mut out, checksum, .. } = stitcher;
     out.copy(&checksum.finalize().to_le_bytes());
-    // Modulo 2³², as it is defined.
+    // The length modulo 2³², as the RFC defines it.
     out.copy(&(size as u32).to_le_bytes());
     out.finish()
 }
@@ -56,7 +56,7 @@ pub(in crate::http) fn stitch(plain: Rope, marks: &[Mark]) -> Rope {
 // === impl Stitcher ===
 
 impl Stitcher {
-    /// Passes on so many bytes as they are. The stream ends with what is last.
+    /// Writes the next `count` bytes of the plain text as stored blocks. `is_last` ends the stream.
     fn store(&mut self, mut count: usize, is_last: bool) {
         self.read += count;
         while count > 0 || is_last {
@@ -80,12 +80,12 @@ impl Stitcher {
         }
     }
 
-    /// Instead of the plain bytes that come next.
+    /// Writes a deflated part in place of the plain bytes that it stands for.
     fn insert(&mut self, deflated: &Deflated) {
         debug_assert_eq!(
             self.plain.clone().copy_to_bytes(deflated.len()).chunk(),
             inflated(deflated),
-            "what is deflated is what is being served"
+            "the deflated part differs from the plain text"
         );
         self.plain.advance(deflated.len());
         self.read += deflated.len();
@@ -94,7 +94,7 @@ impl Stitcher {
     }
 }
 
-/// What a deflated form stands for: every test that gets an answer as gzip checks that it is the same text.
+/// Returns the text of a deflated part. Debug builds compare it with the plain text of every gzip response.
 fn inflated(deflated: &Deflated) -> Vec<u8> {
     let mut text = Vec::with_capacity(deflated.len() + 1);
     let mut inflate = flate2::Decompress::new(false);
@@ -130,11 +130,11 @@ mod tests {
         let mut one = Vec::new();
         let mut decoder = GzDecoder::new(stream);
         decoder.read_to_end(&mut one).unwrap();
-        assert!(one == all && decoder.into_inner().is_empty(), "one member, and nothing after it");
+        assert!(one == all && decoder.into_inner().is_empty(), "there is more than one gzip member");
         all
     }
 
-    /// Text that compresses, some more and some less.
+    /// Returns random text; a smaller alphabet compresses better.
     fn body(len: usize, seed: u64, alphabet: u8) -> Vec<u8> {
         let mut random = fastrand::Rng::with_seed(seed);
         (0..len).map(|_| b'0' + random.u8(0..alphabet)).collect()
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "what is deflated is what is being served")]
+    #[should_panic(expected = "the deflated part differs from the plain text")]
     fn tests_notice_what_is_not_the_same_text() {
         let mark = Mark { start: 0, deflated: deflated(b"0123") };
         stitch(Rope::from(Bytes::from_static(b"0124")), &[mark]);

@@ -1,4 +1,4 @@
-//! From replies and errors to the bytes of a response.
+//! Turns replies and errors into the bytes of a response.
 
 pub(in crate::http) mod body;
 pub(in crate::http) mod cache_status;

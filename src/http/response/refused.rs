@@ -1,4 +1,4 @@
-//! A request that is refused, as the future of its answer.
+//! The response future of a refused request.
 
 use std::{
     future::Future,
@@ -11,10 +11,10 @@ use http::Response;
 use super::body::RpcBody;
 use crate::http::error::HttpError;
 
-/// Resolves to why it is refused, at once.
+/// Resolves to the reason at once.
 ///
-/// What is ready with a response would do as well, but takes the room of one in the future of every request, and that is
-/// moved through all layers.
+/// `Ready` would do as well, but it has the size of a whole response, in the future of every request, which moves through
+/// all layers.
 #[derive(Debug)]
 pub(in crate::http) struct RefusedFuture(Option<HttpError>);
 
@@ -30,6 +30,6 @@ impl Future for RefusedFuture {
     type Output = Result<Response<RpcBody>, HttpError>;
 
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
-        Poll::Ready(Err(self.0.take().expect("a future is not polled after it is ready")))
+        Poll::Ready(Err(self.0.take().expect("future polled after completion")))
     }
 }

@@ -1,7 +1,7 @@
-//! The one place where an error or a panic becomes a status, a code and a message.
+//! Turns errors and panics into a status, a code and a message; no other module does.
 //!
-//! Messages here reach strangers: they say what to do, and hold no secret, no path and no address
-//! of an upstream.
+//! These messages reach untrusted clients: they say what to do, and contain no secret, no path and no address of an
+//! upstream.
 
 use std::{
     any::Any,
@@ -34,19 +34,19 @@ use crate::{
     upstream::{Retry, UpstreamError},
 };
 
-/// When to come back after a refusal that says nothing better.
+/// `retry-after` of a refusal that knows no better value.
 const RETRY_SOON: Duration = Duration::from_secs(1);
 
-/// What a client is told.
+/// The error response to a call or a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorResponse {
-    /// Of the HTTP response, if the call is alone in it.
+    /// Status of the HTTP response; unused for a call of a batch.
     pub status: StatusCode,
     /// The JSON-RPC error.
     pub error: ErrorObject,
     /// The `retry-after` header.
     pub retry_after: Option<Duration>,
-    /// The client was refused for who it is or how often it calls: its connection ends with this.
+    /// Whether the client has no access or is over its rate: its connection closes after this response.
     pub is_refusal: bool,
 }
 
@@ -54,7 +54,7 @@ pub struct ErrorResponse {
 #[derive(Clone, Debug)]
 pub(in crate::http) struct RescueLayer(pub(in crate::http) Metrics);
 
-/// Answers, and counts, what failed below.
+/// Answers and counts failed requests.
 #[derive(Clone, Debug)]
 pub(in crate::http) struct Rescue<S> {
     inner: S,
@@ -62,7 +62,7 @@ pub(in crate::http) struct Rescue<S> {
 }
 
 pin_project! {
-    /// Resolves to a response, always.
+    /// Always resolves to a response.
     pub(in crate::http) struct ResponseFuture<F> {
         #[pin]
         inner: F,
@@ -70,7 +70,7 @@ pin_project! {
     }
 }
 
-/// Judges a call that was not answered.
+/// Returns the response to a failed call.
 pub fn call_error(error: &CallError) -> ErrorResponse {
     let message = match error {
         CallError::Params(error) => format!("invalid params: {error}"),
@@ -105,7 +105,7 @@ pub fn call_error(error: &CallError) -> ErrorResponse {
 
 fn upstream_message(error: &UpstreamError) -> String {
     match error {
-        // Whoever sent something that must not be sent twice wants to know.
+        // Tells clients that sent a write that they may send it again.
         UpstreamError::NotSent(error) => format!("{}; the call was not sent", upstream_message(error)),
         UpstreamError::TimedOut { .. } => format!("the upstream is too slow: {error}"),
         UpstreamError::RateLimited { .. } | UpstreamError::Busy => error.to_string(),
@@ -116,7 +116,7 @@ fn upstream_message(error: &UpstreamError) -> String {
     }
 }
 
-/// Judges a request that could not be read.
+/// Returns the response to a refused request.
 pub fn http_error(error: &HttpError) -> ErrorResponse {
     let message = error.to_string();
     let refused = |status| ErrorResponse::new(status, Code::InvalidRequest, message.clone());
@@ -141,7 +141,7 @@ pub fn http_error(error: &HttpError) -> ErrorResponse {
     }
 }
 
-/// Judges a call of a batch that was left out while others were answered.
+/// Returns the error for a call that its batch left out.
 pub fn left_out(reason: LeftOut) -> ErrorObject {
     let code = match reason {
         LeftOut::BatchTooLarge { .. } => Code::InvalidRequest,
@@ -151,22 +151,22 @@ pub fn left_out(reason: LeftOut) -> ErrorObject {
     ErrorObject::new(code, reason.to_string())
 }
 
-/// Judges a panic: logs it with an id that the client is told too.
+/// Returns the response to a call that panicked, and logs the panic with an id that the message names.
 pub fn panicked(payload: &(dyn Any + Send)) -> ErrorResponse {
     let text = payload.downcast_ref::<&str>().copied();
     let reason =
         text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("(no message)");
     let id = format!("{:x}-{}", std::process::id(), count_panic());
-    error!(id, reason, "a call panicked: this is a bug");
-    let message = format!("internal error {id}; the log says more");
+    error!(id, reason, "call panicked; this is a bug");
+    let message = format!("internal error {id}; the server's log has details");
     ErrorResponse::new(StatusCode::INTERNAL_SERVER_ERROR, Code::Internal, message)
 }
 
-/// A future whose panic spoils only itself, as did the one of its making.
+/// A call that returns its panic as an error, or the panic that happened while it was created.
 pub type Guarded<F> =
     Either<CatchUnwind<AssertUnwindSafe<F>>, Ready<Result<<F as Future>::Output, Box<dyn Any + Send>>>>;
 
-/// Begins a call so that its panic spoils only itself: it comes out as the error, to be [judged](panicked).
+/// Begins a call, and returns a panic as an error for [`panicked`].
 pub fn guarded<F: Future>(call: impl FnOnce() -> F) -> Guarded<F> {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(call) => Either::Left(AssertUnwindSafe(call).catch_unwind()),
@@ -193,7 +193,7 @@ impl ErrorResponse {
         Self { is_refusal: true, ..self }
     }
 
-    /// A response that is nothing but this error.
+    /// Returns a response with this error alone.
     fn into_response(self) -> Response<RpcBody> {
         let mut writer = ReplyWriter::single();
         writer.write(&RawId::NULL, Answer::from(&self.error));
@@ -204,7 +204,7 @@ impl ErrorResponse {
         response
     }
 
-    /// Sets status and headers.
+    /// Sets the status and the headers of a response.
     pub(in crate::http) fn mark(&self, response: &mut Response<RpcBody>) {
         *response.status_mut() = self.status;
         if self.is_refusal {
@@ -213,7 +213,7 @@ impl ErrorResponse {
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(wait) = self.retry_after {
-            // Rounded up: coming back a moment too early would be refused again.
+            // Rounded up: a client that comes back too early is refused again.
             headers.insert(
                 header::RETRY_AFTER,
                 HeaderValue::from(wait.as_secs() + u64::from(wait.subsec_nanos() > 0)),
@@ -228,7 +228,7 @@ impl ErrorResponse {
     }
 }
 
-/// A response for whatever went wrong with the request as a whole.
+/// Returns the response to a request that is refused as a whole.
 fn respond(error: &HttpError) -> Response<RpcBody> {
     let mut response = http_error(error).into_response();
     if let HttpError::MethodNotAllowed { hint: Some(hint) } = error {
@@ -260,7 +260,7 @@ where
     type Future = ResponseFuture<S::Future>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        // Every service below is always ready: waiting is done, and bounded, inside calls.
+        // Every service below is always ready: calls wait inside their futures, for a bounded time.
         Poll::Ready(Ok(()))
     }
 

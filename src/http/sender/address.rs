@@ -1,4 +1,4 @@
-//! Which address a client has, and what those that have no key may still do.
+//! The address of a client, also behind proxies, and rate limits by address.
 
 use std::{
     fmt,
@@ -19,24 +19,24 @@ use crate::{
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Clients that are remembered at a time, some 20 MB of them. Of more, those are forgotten that have been
-/// silent for longest: they begin anew with a full bucket.
+/// Most buckets in memory, about 20 MB. Beyond that, the clients that were silent for longest are dropped; they start again
+/// with a full bucket.
 const MOST_CLIENTS: u64 = 65_536;
 
-/// How often it is looked at who has no key, where one is needed: a person who tries, and a program that has the
-/// wrong one and says so in its log; not one that guesses.
+/// Rate of requests without a valid key: enough for a person who tries, or a program with a wrong key, to see the reason;
+/// too low to guess a key.
 const UNAUTHENTICATED_RATE: &str = "60/m";
 
-/// No client is remembered for longer than this without a call, however slowly its bucket fills.
+/// Longest time that an idle client's bucket stays in memory, however slowly it fills.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// An address, or all that begin alike: `10.0.0.7`, `10.0.0.0/8`, `fd00::/8`.
+/// An address or a network: `10.0.0.7`, `10.0.0.0/8`, `fd00::/8`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network(IpNet);
 
-/// Text that is neither.
+/// Text that is neither an address nor a network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is neither an address nor a network; write 10.0.0.7, 10.0.0.0/8 or fd00::/8, say")]
+#[error("{text:?} is neither an address nor a network; write for example 10.0.0.7, 10.0.0.0/8 or fd00::/8")]
 pub struct NetworkError {
     /// The text.
     pub text: String,
@@ -46,7 +46,7 @@ pub struct NetworkError {
 #[derive(Clone, Debug)]
 pub(in crate::http) struct SubnetBuckets {
     allowance: Allowance,
-    /// By the [network] of their address.
+    /// Keyed by the [network] of the client's address.
     buckets: Cache<IpAddr, Bucket>,
 }
 
@@ -56,11 +56,11 @@ pub(in crate::http) fn is_trusted(peer: IpAddr, trusted: &[Network]) -> bool {
     trusted.iter().any(|network| network.0.contains(&peer))
 }
 
-/// The address of the client behind `peer`.
+/// Returns the address of the client behind `peer`.
 ///
-/// Only a trusted proxy is believed, and only about who came to it: the header is read from the right, where
-/// the nearest proxy has written, up to the first address that is not a trusted proxy's own. What stands left
-/// of that was sent by the client and could be anything.
+/// Trusts only trusted proxies, and each only about its own peer: reads `x-forwarded-for` from the right, where the nearest
+/// proxy wrote, up to the first address that is not a trusted proxy. The client itself may have sent everything left of
+/// that.
 pub(in crate::http) fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[Network]) -> IpAddr {
     let mut client = peer.to_canonical();
     if trusted.is_empty() {
@@ -69,15 +69,15 @@ pub(in crate::http) fn client_address(peer: IpAddr, headers: &HeaderMap, trusted
     let hops = headers.get_all(FORWARDED_FOR).iter().rev();
     let mut hops = hops.flat_map(|value| value.as_bytes().rsplit(|byte| *byte == b','));
     while is_trusted(client, trusted) {
-        // Past something unreadable nothing is believed: then the proxy that wrote it is the client.
+        // Stops at an unreadable hop: the proxy that wrote it counts as the client.
         let Some(hop) = hops.next().and_then(address) else { break };
         client = hop;
     }
     client
 }
 
-/// Returns the client at an address. Many clients share a trusted proxy's own address, if it forwarded no other, and the
-/// loopback address that a loopback listener sees. An address that a proxy on this machine forwarded is one client's.
+/// Returns the client at an address. Many clients share the address of a trusted proxy that forwards no other, and the
+/// loopback address at a loopback listener. An address that a proxy on this machine forwarded belongs to one client.
 pub(in crate::http) fn client_at(address: IpAddr, is_loopback: bool, trusted: &[Network]) -> Client {
     if is_trusted(address, trusted) || (is_loopback && address.is_loopback()) {
         Client::Shared(network(address))
@@ -86,7 +86,7 @@ pub(in crate::http) fn client_at(address: IpAddr, is_loopback: bool, trusted: &[
     }
 }
 
-/// With or without a port, as some proxies write it.
+/// Parses a hop: an address, with or without the port that some proxies add.
 fn address(hop: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(hop).ok()?.trim();
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
@@ -107,10 +107,10 @@ impl FromStr for Network {
 }
 
 impl Network {
-    /// The length of what stands before an IPv4 address where it is written as one of IPv6: `::ffff:0:0/96`.
+    /// Prefix length of IPv4-mapped IPv6 addresses, `::ffff:0:0/96`.
     const MAPPED: u8 = 96;
 
-    /// As IPv4 if it is one within IPv6: peers are compared like that too, whichever way a listener names them.
+    /// Converts an IPv4-mapped network to IPv4, as is done for the peers that it is compared with.
     fn of(network: IpNet) -> Self {
         let mapped = match network {
             IpNet::V6(v6) => v6.addr().to_ipv4_mapped().zip(v6.prefix_len().checked_sub(Self::MAPPED)),
@@ -143,27 +143,27 @@ impl<'de> Deserialize<'de> for Network {
 
 impl SubnetBuckets {
     pub(in crate::http) fn new(allowance: Allowance) -> Self {
-        // Forgotten no sooner than its bucket would be full again: it is as if it had been kept.
+        // Drops an idle bucket once it is full again: a new one is the same.
         let idle = (allowance.recovery() + Duration::from_secs(1)).min(LONGEST);
         let buckets = Cache::builder()
             .max_capacity(MOST_CLIENTS)
-            // Not by frequency: a newcomer would have no bucket that lasts while the old ones are busy.
+            // Not by frequency: that would evict the buckets of new clients while old ones are busy.
             .eviction_policy(EvictionPolicy::lru())
             .time_to_idle(idle)
             .build();
         Self { allowance, buckets }
     }
 
-    /// For those who may not come in.
+    /// Creates the buckets of requests without a valid key.
     pub(in crate::http) fn for_unauthenticated() -> Self {
-        Self::new(Allowance::new(UNAUTHENTICATED_RATE.parse().expect("it is a rate"), None))
+        Self::new(Allowance::new(UNAUTHENTICATED_RATE.parse().expect("a valid rate"), None))
     }
 
     pub(in crate::http) fn allowance(&self) -> Allowance {
         self.allowance
     }
 
-    /// The bucket of the client with this address.
+    /// Returns the bucket of the client at this address.
     pub(in crate::http) fn bucket(&self, client: IpAddr) -> Bucket {
         self.buckets.get_with(network(client), || Bucket::new(self.allowance))
     }
@@ -227,7 +227,7 @@ mod tests {
             assert_eq!(client("2001:db8::1", &["1.2.3.4"], &[trusted]), "2001:db8::1", "{trusted}");
         }
         assert_eq!("::ffff:10.0.0.0/104".parse::<Network>().unwrap().to_string(), "10.0.0.0/8");
-        // Wider than what stands for IPv4: it is about IPv6.
+        // Wider than the IPv4-mapped prefix: an IPv6 network.
         assert_eq!("::/0".parse::<Network>().unwrap().to_string(), "::/0");
     }
 

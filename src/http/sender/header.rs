@@ -1,11 +1,11 @@
-//! Finds a header.
+//! Looks up a header.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// To look at so many names costs less than to hash one; most requests have fewer.
+/// Up to this many names, a linear search costs less than hashing one; most requests have fewer.
 const FEW: usize = 16;
 
-/// The first value of a header.
+/// Returns the first value of a header.
 pub(in crate::http) fn first<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
     if headers.len() > FEW {
         return headers.get(name);

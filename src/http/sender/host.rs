@@ -1,38 +1,42 @@
-//! Which hosts a listener answers for.
+//! The hosts that a listener serves: protection against DNS rebinding.
 //!
-//! A page can give its own name an address of the visitor's machine once it is loaded (DNS rebinding), and then
-//! speaks to what listens there as to its own server, without CORS in between. What it cannot do is change the
-//! `host` that the browser sends: that is still the page's name. So a listener on loopback answers to the names
-//! of loopback and to those that its operator lists.
+//! A web page can point its own name at the visitor's machine once it is loaded, and then talk to a listener there as to its
+//! own server, without CORS. It cannot change the `host` that the browser sends, which is still the page's name. So a
+//! listener on loopback serves only the names of loopback and the hosts that the operator lists.
 
 use std::{fmt, net::IpAddr, str::FromStr};
 
 use http::{Request, header};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// A host's name, or its address, without port; `*` for any.
+/// A host name or address without a port, or `*` for any host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostName(Box<str>);
 
-/// Text that is no host's name.
+/// Text that is not a host.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no host; write a name or an address, without scheme and port, such as rpc.example.org")]
+#[error(
+    "{text:?} is not a host; write a name or an address without scheme and port, such as rpc.example.org"
+)]
 pub struct HostNameError {
     /// The text.
     pub text: String,
 }
 
-/// A request for somebody else.
+/// A request for a host that the listener does not serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "this host is not served here (a web page might be behind its name); if it should be, list it in http.allowed_hosts"
+    "this host is not served here, to protect from web pages (DNS rebinding); to serve it, list it in http.allowed_hosts"
 )]
 pub struct HostError;
 
-/// Is a request for one of these, or for what is always served?
+/// Checks that a request is for an allowed host.
 ///
-/// On loopback `localhost` and the addresses of loopback are; elsewhere nothing is asked unless names are listed,
-/// and then any address passes too: probes use them, and there is no rebinding an address.
+/// A loopback listener always serves `localhost` and loopback addresses. Any other listener serves every host unless
+/// `allowed` lists some; then it serves those and every address: probes use addresses, and an address cannot be rebound.
+///
+/// # Errors
+/// If the request names a host that the listener does not serve.
 pub(in crate::http) fn check<B>(
     request: &Request<B>,
     allowed: &[HostName],
@@ -43,7 +47,7 @@ pub(in crate::http) fn check<B>(
     }
     let serves = |host: &[u8]| {
         let host = without_port(host).ok_or(HostError)?;
-        // What most are, on loopback.
+        // The common hosts on loopback.
         if host == b"127.0.0.1" || host.eq_ignore_ascii_case(b"localhost") {
             return Ok(());
         }
@@ -52,8 +56,8 @@ pub(in crate::http) fn check<B>(
             || bare(host).parse::<IpAddr>().is_ok_and(|ip| !is_loopback || ip.to_canonical().is_loopback());
         if is_served { Ok(()) } else { Err(HostError) }
     };
-    // All that a request names must be served: which of them a browser meant is not ours to guess. Nothing is
-    // asked of one that names none: no browser sends such.
+    // Every host that a request names must be served: there is no telling which one the browser meant. A request without
+    // any host passes: browsers always send one.
     if let Some(authority) = request.uri().authority() {
         serves(authority.as_str().as_bytes())?;
     }
@@ -61,7 +65,7 @@ pub(in crate::http) fn check<B>(
     hosts.map(|(_, host)| host).try_for_each(|host| serves(host.as_bytes()))
 }
 
-/// The host of `host:port`; `None` if it is neither that nor a host alone.
+/// Returns the host of `host` or `host:port`; `None` if the text is neither.
 fn without_port(text: &[u8]) -> Option<&[u8]> {
     let end = match text.strip_prefix(b"[") {
         Some(rest) => rest.iter().position(|byte| *byte == b']')? + 2,
@@ -72,7 +76,7 @@ fn without_port(text: &[u8]) -> Option<&[u8]> {
         .then_some(host)
 }
 
-/// An IPv6 address without its brackets.
+/// Removes the brackets of an IPv6 address.
 fn bare(host: &str) -> &str {
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
@@ -168,10 +172,10 @@ mod tests {
     fn listed_names_are_served_and_elsewhere_nothing_is_asked_without_a_list() {
         assert!(serves("RPC.example.org:443", &["rpc.example.org"], true));
         assert!(serves("localhost", &["rpc.example.org"], true));
-        assert!(serves("whatever", &["*"], true));
-        assert!(serves("whatever", &[], false));
-        assert!(!serves("whatever", &["rpc.example.org"], false));
-        // A probe's.
+        assert!(serves("other.example.org", &["*"], true));
+        assert!(serves("other.example.org", &[], false));
+        assert!(!serves("other.example.org", &["rpc.example.org"], false));
+        // As a probe sends it.
         assert!(serves("10.1.2.3:8555", &["rpc.example.org"], false));
         assert!(serves("[2001:db8::1]:1", &["2001:db8::1"], true));
         assert!(serves("[2001:db8::1]:1", &["[2001:db8::1]"], true));
@@ -203,7 +207,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is let through on loopback is read as loopback by another reader, too.
+        /// Another parser also reads every host that passes on loopback as loopback.
         #[test]
         fn nobody_else_reads_another_host(parts in proptest::collection::vec(
             proptest::sample::select(vec![

@@ -1,4 +1,4 @@
-//! Keys of clients: how they are made, kept and recognised.
+//! Keys of clients: their creation, their hashes, and where requests carry them.
 
 use std::{fmt, num::NonZeroU32, str::FromStr};
 
@@ -10,61 +10,61 @@ use subtle::ConstantTimeEq;
 
 use crate::{client::Client, proxy::Rate};
 
-/// Makes a key known for what it is, to people and to programs that look for lost secrets.
+/// Marks a key as such for people and for secret scanners.
 const PREFIX: &str = "hf_";
 
-/// Nobody guesses this many bytes.
+/// Random bytes in a key: too many to guess.
 const RANDOM_BYTES: usize = 32;
 
-/// Of a key's name, which stands in logs.
+/// Longest name of a key, which appears in logs.
 const LONGEST_NAME: usize = 64;
 
 const API_KEY: &str = "x-api-key";
 
-/// Before the key, in the path of a URL: all that a wallet lets people set.
+/// Prefix of a key in the path of a URL: wallets let people set nothing but the URL.
 const PATH: &str = "/k/";
 
-/// A key as it is kept: its SHA-256.
+/// The SHA-256 of a key, as the configuration stores it.
 ///
-/// A plain hash is the right one here. Passwords want a slow and salted one, because people choose them and
-/// they can be guessed. A key is 256 random bits: there is nothing to guess, however fast the guessing, and no
-/// two are alike, so a salt would hide nothing. What a slow hash would do is make every request dear.
+/// A fast hash without salt is right here. Passwords need a slow, salted hash because people choose guessable ones. A key is
+/// 256 random bits: it cannot be guessed at any speed, and no two keys are equal, so a salt would hide nothing. A slow hash
+/// would only slow down every request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct KeyHash([u8; RANDOM_BYTES]);
 
-/// Text that is no hash of a key. Does not hold it: it may be the key itself.
+/// Text that is not the hash of a key. Does not contain the text, which may be the key itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "expected the SHA-256 of a key in 64 hex digits; `holdfast key new` makes a key and prints this line"
 )]
 pub struct KeyHashError;
 
-/// A new key. Shown once, kept nowhere.
+/// A new key, shown once and stored nowhere.
 pub struct NewKey(String);
 
-/// A client that may come in, and what it may do.
+/// A client with a key: its name, its methods and its rate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyConfig {
-    /// Who it is, for people.
+    /// Name of the client, for logs.
     pub name: String,
     /// The hash of its key.
     pub sha256: KeyHash,
-    /// Globs of the methods it may call, of those that are served at all.
+    /// Globs of the methods that the client may call, among those that are served at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allow: Option<Vec<String>>,
-    /// Globs of those it may not.
+    /// Globs of the methods that the client may not call.
     #[serde(default)]
     pub deny: Vec<String>,
-    /// How often it may call; as `http.rate` says, if unset.
+    /// Call rate of the client; `http.rate` if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
-    /// Calls at once, after a rest.
+    /// Calls that the client may make at once after a pause.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst: Option<NonZeroU32>,
 }
 
-/// The keys that a request brings, wherever it has them: a gateway may want one of these places for itself.
+/// Returns the keys of a request from all places where it may carry them: a gateway may use one of the places itself.
 pub(in crate::http) fn presented<B>(request: &Request<B>) -> impl Iterator<Item = &[u8]> {
     let headers = request.headers();
     let in_path = request.uri().path().strip_prefix(PATH);
@@ -85,23 +85,23 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 // === impl KeyHash ===
 
 impl KeyHash {
-    /// Whoever has the key.
+    /// Returns the client that has this key.
     pub(in crate::http) fn client(&self) -> Client {
         let [a, b, c, d, e, f, g, h, ..] = self.0;
         Client::Key(u64::from_be_bytes([a, b, c, d, e, f, g, h]))
     }
 
-    /// The hash of a key.
+    /// Returns the hash of a key.
     pub fn of(key: &[u8]) -> Self {
         Self(Sha256::digest(key).into())
     }
 
-    /// The hash of the key that a request brings as `authorization: Bearer KEY`.
+    /// Returns the hash of the key in the header `authorization: Bearer KEY`.
     pub fn of_bearer(headers: &HeaderMap) -> Option<Self> {
         bearer(headers).map(<[u8]>::trim_ascii).filter(|key| !key.is_empty()).map(Self::of)
     }
 
-    /// Compares in a time that does not depend on how much of them is equal.
+    /// Compares two hashes in constant time.
     pub fn fits(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
     }
@@ -111,7 +111,7 @@ impl FromStr for KeyHash {
     type Err = KeyHashError;
 
     fn from_str(text: &str) -> Result<Self, KeyHashError> {
-        // Not with 0x, which the decoder would take.
+        // The decoder would accept a prefix 0x.
         if text.len() != 2 * RANDOM_BYTES {
             return Err(KeyHashError);
         }
@@ -146,10 +146,10 @@ impl<'de> Deserialize<'de> for KeyHash {
 // === impl KeyConfig ===
 
 impl KeyConfig {
-    /// Is this a name that can stand in a log and in the configuration?
+    /// Checks that a name is fit for logs and the configuration.
     ///
     /// # Errors
-    /// If it is not: what would be.
+    /// If it is not; the text says which names are.
     pub fn check_name(name: &str) -> Result<(), String> {
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
         if (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(fits) {
@@ -162,22 +162,22 @@ impl KeyConfig {
 // === impl NewKey ===
 
 impl NewKey {
-    /// A key that nobody has had before.
+    /// Creates a random key.
     ///
     /// # Errors
-    /// If the system has no randomness to give.
+    /// If the system provides no randomness.
     pub fn random() -> Result<Self, getrandom::Error> {
         let mut bytes = [0; RANDOM_BYTES];
         getrandom::fill(&mut bytes)?;
         Ok(Self(format!("{PREFIX}{}", hex::encode(bytes))))
     }
 
-    /// What is kept of it.
+    /// Returns the hash of the key, for the configuration.
     pub fn hash(&self) -> KeyHash {
         KeyHash::of(self.0.as_bytes())
     }
 
-    /// The key itself, for the one who will use it.
+    /// Returns the key itself, for the client that will use it.
     pub fn reveal(&self) -> &str {
         &self.0
     }

@@ -1,4 +1,4 @@
-//! What a request says about its sender: the host it is for, keys, and the client's address.
+//! Headers that identify a request's sender and target: host, keys, and the client's address.
 
 pub(in crate::http) mod address;
 pub(in crate::http) mod header;

@@ -84,7 +84,7 @@ async fn without_a_key_nobody_comes_in_and_the_key_is_not_echoed() {
         bodies.push(answer.message());
     }
     assert!(bodies[0].contains("a key is needed") && bodies[1] == bodies[0], "{bodies:?}");
-    assert!(bodies[2..].iter().all(|body| body.contains("the key is not known")), "{bodies:?}");
+    assert!(bodies[2..].iter().all(|body| body.contains("unknown key")), "{bodies:?}");
     assert_eq!(proxy.metric(&refused("no_key")).await, 2);
     assert_eq!(proxy.metric(&refused("bad_key")).await, 6);
     assert_eq!(node.calls_total(), 0);

@@ -85,7 +85,7 @@ pub(super) fn requests(client: &Client) -> Vec<(&'static str, RequestBuilder, Ba
         ("a form",                      typed("application/x-www-form-urlencoded"),            refused(415, TYPE)),
         ("a form in parts",             typed("multipart/form-data; boundary=x").body(multipart), refused(415, TYPE)),
         ("a form without a type",       client.post().body("q=1"),                             refused(415, TYPE)),
-        ("a packed body",               client.post().header("content-type", "application/json").header("content-encoding", "gzip").body(CALL), refused(415, "send the body unpacked")),
+        ("a packed body",               client.post().header("content-type", "application/json").header("content-encoding", "gzip").body(CALL), refused(415, "send the body uncompressed")),
         ("a body packed as itself",     client.post().header("content-type", "application/json").header("content-encoding", "identity").body(CALL), FINE),
         ("a type that is no text",      client.post().header("content-type", b"application/json\xff".as_slice()).body(CALL), refused(415, TYPE)),
         ("neither body nor type",       client.post(),                                         refused(415, TYPE)),
@@ -122,7 +122,7 @@ pub(super) fn bytes() -> Vec<(&'static str, Bytes, Back)> {
         ("too large in many",            post(chunked, &chunk(1).repeat(2049)),                       refused(413, LARGE)),
         ("shorter than announced",       post("content-length: 99\r\n", CALL),                        refused(408, LATE)),
         ("no last chunk",                post(chunked, &call),                                        refused(408, LATE)),
-        ("a chunk of no length",         post(chunked, "x\r\n"),                                      refused(400, "the body broke off")),
+        ("a chunk of no length",         post(chunked, "x\r\n"),                                      refused(400, "the body is incomplete")),
         // Heads: hyper's own refusals have no body.
         ("a length that is no number",   post("content-length: many\r\n", CALL),                      text(400, "")),
         ("a length past all numbers",    post("content-length: 99999999999999999999\r\n", ""),        text(400, "")),
