@@ -241,7 +241,7 @@ fn errors_name_the_file_the_key_and_what_would_be_right() {
         ),
         ("[tls]\ncert = 'cert.pem'", "FILE: tls.cert: the certificate has no key; set tls.key"),
         ("[tls]\nkey = 'key.pem'", "FILE: tls.key: the key has no certificate; set tls.cert"),
-        ("[tls]\nadmin = true", "FILE: tls.admin: TLS is wanted for operators, and there is no certificate"),
+        ("[tls]\nadmin = true", "FILE: tls.admin: TLS for the admin listener needs a certificate"),
         ("[upstream]\nhedge = 0.2", "FILE: upstream.hedge: 0.2 is no share to hedge at"),
         ("[upstream]\nhedge = 1.0", "FILE: upstream.hedge: 1 is no share to hedge at"),
         ("[upstream]\nhedge = true", "FILE: upstream.hedge: expected"),

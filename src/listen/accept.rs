@@ -1,4 +1,4 @@
-//! Binds an address and accepts connections until told to stop.
+//! Binds an address and accepts connections until it is stopped.
 
 use std::{
     collections::VecDeque,
@@ -23,25 +23,25 @@ use super::{
     slots::{Slots, Trusted},
 };
 
-/// How long to wait after the system has refused a connection for want of files or memory.
+/// Pause after `accept` has failed for lack of files or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Connections that wait for a slot. Past that they are closed: those of other addresses must be accepted.
+/// Most connections that wait for a slot. Further ones are closed, so that connections of other addresses are accepted.
 const MAX_WAITING: usize = 64;
 
-/// How often they look whether a connection has become idle.
+/// How often a waiting connection checks whether another one has become idle.
 const WAITING_TICK: Duration = Duration::from_millis(20);
 
-/// An operator must learn of failing accepts, but not twenty times a second.
+/// Time between warnings: an operator must learn of failing accepts, but not twenty times a second.
 const ACCEPT_WARN_EVERY: Duration = Duration::from_secs(10);
 
-/// The address could not be had.
+/// The listener could not bind its address.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address}: {source}")]
 pub struct BindError {
-    /// What was asked for.
+    /// The address to bind.
     pub address: SocketAddr,
-    /// What the system said.
+    /// The system's error.
     #[source]
     pub source: io::Error,
 }
@@ -59,10 +59,10 @@ pub struct Listener {
 // === impl Listener ===
 
 impl Listener {
-    /// Binds `address`; port 0 takes a free one.
+    /// Binds `address`; port 0 picks a free port.
     ///
     /// # Errors
-    /// If the address is taken or not ours.
+    /// If the address is in use or does not belong to this machine.
     pub async fn bind(address: SocketAddr, config: Config, metrics: Metrics) -> Result<Self, BindError> {
         let error = |source| BindError { address, source };
         let tcp = TcpListener::bind(address).await.map_err(error)?;
@@ -70,7 +70,7 @@ impl Listener {
         Ok(Self { tcp, address, config, tls: None, trusted: Arc::new(|_| false), metrics })
     }
 
-    /// Speaks TLS, if there is a certificate to show, and nothing else.
+    /// Serves only TLS, if there is a certificate.
     #[must_use]
     pub fn with_tls(self, tls: Option<Tls>) -> Self {
         Self { tls, ..self }
@@ -82,21 +82,20 @@ impl Listener {
         Self { trusted: Arc::new(is_trusted), ..self }
     }
 
-    /// The address it really listens on.
+    /// Returns the bound address, with the port that was picked.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves every connection with a clone of `service` until `stop`; then closes the socket and returns
-    /// when every request whose head was read is answered, or `drain_timeout` has passed: what connections
-    /// are left then are cut off.
+    /// Serves every connection with a clone of `service` until `stop` resolves. Then closes the socket, and returns once
+    /// every request whose head was read is answered, or cuts off the remaining connections after `drain_timeout`.
     pub async fn serve(self, service: impl HttpService, stop: impl Future<Output = ()>) {
         let Self { tcp, config, tls, trusted, metrics, .. } = self;
         let drain_timeout = config.drain_timeout;
         let slots = Arc::new(Slots::new(config.max, trusted));
         let mut acceptor = Acceptor { tcp, slots, waiting: VecDeque::new(), warned: None };
         let (stop_all, stopping) = watch::channel(false);
-        // Dropped when this ends, however it ends: no connection is served longer.
+        // Dropped when this future ends or is dropped: that cuts off all connections.
         let (_until, open) = watch::channel(());
         let connections = Connections::new(config, tls, metrics, stopping, open);
         tokio::select! {
@@ -104,11 +103,11 @@ impl Listener {
             () = stop => {}
         }
         acceptor.last(&connections, &service);
-        // Each connection listens to this until it ends, and nobody else does from here on.
+        // From here on, only open connections hold receivers of `stop_all`, which closes when the last one ends.
         drop(connections);
         stop_all.send_replace(true);
         if time::timeout(drain_timeout, stop_all.closed()).await.is_err() {
-            warn!(?drain_timeout, "connections are cut off: their requests take too long");
+            warn!(?drain_timeout, "drain timeout reached; closing connections with requests in flight");
         }
     }
 }
@@ -116,7 +115,7 @@ impl Listener {
 struct Acceptor {
     tcp: TcpListener,
     slots: Arc<Slots>,
-    /// Connected, and without a slot: their address holds the most, and all its connections are busy.
+    /// Accepted connections without a slot: their address holds the most, and all its connections are busy.
     waiting: VecDeque<Arrival>,
     warned: Option<Instant>,
 }
@@ -131,15 +130,15 @@ struct Arrival {
 impl Acceptor {
     async fn run(&mut self, connections: &Connections, service: &impl HttpService) {
         loop {
-            // Not accepted meanwhile: a newcomer of any address waits a moment in the backlog.
+            // While displaced connections end, no connection is accepted: newcomers of any address wait in the backlog.
             let is_settling = self.slots.is_settling();
             let waits = is_settling || !self.waiting.is_empty();
             tokio::select! {
                 arrived = accept(&self.tcp), if !is_settling => match arrived {
                     Ok(arrival) => self.waiting.push_back(arrival),
                     Err(error) => {
-                        // Out of files or memory (EMFILE and its kin): the connection stays in the
-                        // backlog, so going on at once would only spin.
+                        // Out of files or memory (EMFILE and the like): the connection stays in the backlog, so
+                        // accepting again at once would only spin.
                         self.warn(&error);
                         self.slots.give_up_one();
                         time::sleep(ACCEPT_PAUSE).await;
@@ -149,15 +148,15 @@ impl Acceptor {
                 () = time::sleep(WAITING_TICK), if waits => {}
             }
             self.serve_waiting(connections, service);
-            // The one that came last goes: a client with so many connections can wait with the next.
+            // Closes the newest: a client with so many connections can retry later.
             if self.waiting.len() > MAX_WAITING && self.waiting.pop_back().is_some() {
-                debug!("a connection was closed: too many of its address wait for a slot");
+                debug!("connection closed: too many connections wait for a slot");
             }
         }
     }
 
-    /// Serves those who have connected by now and find a slot; nobody after them can connect. They cannot have known
-    /// that it ends, and would lose what they have sent.
+    /// Serves the connections in the backlog that find a slot, before the socket closes: their clients could not know that
+    /// the listener stops, and would lose the requests that they have sent.
     fn last(mut self, connections: &Connections, service: &impl HttpService) {
         while let Some(Ok(arrival)) = accept(&self.tcp).now_or_never() {
             self.waiting.push_back(arrival);
@@ -165,9 +164,9 @@ impl Acceptor {
         self.serve_waiting(connections, service);
     }
 
-    /// Serves the connections that wait, as far as there are slots for them, or as others are displaced.
+    /// Serves the waiting connections for which there are slots, free or of displaced connections.
     fn serve_waiting(&mut self, connections: &Connections, service: &impl HttpService) {
-        // One look for each address is enough.
+        // Tries each address only until its first failure.
         let mut in_vain = Vec::new();
         for arrival in std::mem::take(&mut self.waiting) {
             let slot = if in_vain.contains(&arrival.peer) { None } else { self.slots.take(arrival.peer) };
@@ -187,24 +186,24 @@ impl Acceptor {
         let now = Instant::now();
         if self.warned.is_none_or(|last| now.duration_since(last) >= ACCEPT_WARN_EVERY) {
             self.warned = Some(now);
-            warn!(%error, "cannot accept connections: raise the file limit or lower connections.max");
+            warn!(%error, "cannot accept connections; raise the file limit or lower connections.max");
         }
     }
 }
 
-/// The next connection.
+/// Accepts the next connection.
 async fn accept(tcp: &TcpListener) -> io::Result<Arrival> {
     loop {
         match tcp.accept().await {
             Ok((stream, peer)) => {
-                // Answers are written whole: waiting to fill a packet would only delay them.
+                // Answers are written whole: Nagle's algorithm would only delay them.
                 if let Err(error) = stream.set_nodelay(true) {
-                    debug!(%error, "the connection was gone before it was served");
+                    debug!(%error, "cannot disable Nagle's algorithm; the peer has probably disconnected");
                 }
                 return Ok(Arrival { stream, peer: Some(peer.ip()) });
             }
             Err(error) if is_peers_fault(&error) => {
-                debug!(%error, "a connection was lost before it was accepted");
+                debug!(%error, "connection lost before it was accepted");
             }
             Err(error) => return Err(error),
         }

@@ -1,8 +1,8 @@
-//! Tracks the phase of a connection and the time that it has lasted.
+//! Tracks the phase of a connection and its duration.
 //!
 //! The connection updates counters and flags without reading a clock; a watchdog samples them a few times per time-out. So
-//! a request pays a few relaxed atomic operations for all time-outs together, and a time-out is noticed at most half of its
-//! length late.
+//! a request pays a few relaxed atomic operations for all time-outs together, and the watchdog notices a time-out at most
+//! half of its length late.
 
 use std::{
     io,
@@ -33,13 +33,13 @@ const HEAD_GRACE: Duration = Duration::from_secs(1);
 /// Why a connection was closed before its peer closed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Closed {
-    /// Nothing came after it was opened.
+    /// The peer sent nothing after it connected.
     FirstByte,
-    /// A request began and its head did not end.
+    /// The head of a request did not end.
     Head,
-    /// No next request came.
+    /// The peer sent no further request.
     Idle,
-    /// An answer was ready and was not taken.
+    /// The peer did not read an answer that was ready.
     Stalled,
     /// The listener was full, and the connection's address held the most connections.
     Displaced,
@@ -50,47 +50,47 @@ pub(super) enum Closed {
 pub(super) struct Activity {
     /// Number of requests so far.
     requests: AtomicU64,
-    /// Requests whose answer is not yet handed over whole.
+    /// Number of requests whose answer has not been passed to hyper in full.
     in_flight: AtomicUsize,
-    /// Bytes came since the last request ended: the start of another head.
+    /// Whether bytes have arrived since the last request ended: the start of another head.
     has_read: AtomicBool,
-    /// The socket takes no more: the peer has to read first.
+    /// Whether the socket accepts no more bytes until the peer reads.
     write_blocked: AtomicBool,
-    /// Answers of which a part is ready for the peer.
+    /// Number of answers with a part that is ready for the peer.
     ready: AtomicUsize,
-    /// Counts up whenever the peer takes a part of an answer.
+    /// Increases whenever the peer reads a part of an answer.
     taken: AtomicU64,
-    /// Frames between requests are no heads: HTTP/2 pings and settles windows there.
+    /// Whether this is HTTP/2: bytes between requests are then pings and window updates, not heads.
     multiplexed: AtomicBool,
-    /// The last request was answered before all of its body was read.
+    /// Whether the last request was answered before all of its body was read.
     unread: AtomicBool,
-    /// The connection ends with this answer: too much of the body is left, or the request was refused.
+    /// Whether the connection ends with this answer: too much of the body is unread, or the request was refused.
     ends: AtomicBool,
-    /// All has been said, and the peer is left some time to hear it.
+    /// Whether everything is sent and the connection lingers until the peer has read it.
     closing: AtomicBool,
     /// The phase that the watchdog saw last, and since when.
     sampled: Mutex<Option<(Phase, Instant)>>,
-    /// The peer is a trusted proxy, or has shown a valid key.
+    /// Whether the peer is a trusted proxy or has sent a valid key.
     is_trusted: AtomicBool,
     is_displaced: AtomicBool,
-    /// Open requests are to be answered, and no others.
+    /// Tells the connection to answer open requests and accept no others.
     finish: Notify,
-    /// The connection is to be closed at once.
+    /// Tells the connection to close at once.
     cut_off: Notify,
 }
 
-/// How little is lost if a connection is closed for another. The first goes first.
+/// The cost of closing a connection for another; the cheapest comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum EvictionClass {
-    /// No request is open.
+    /// The connection has no open request.
     Idle,
-    /// The head of a request has been on its way for [`HEAD_GRACE`].
+    /// The head of a request has been incomplete for [`HEAD_GRACE`].
     Head,
-    /// A request is being answered.
+    /// The connection answers a request, or a head has just begun.
     Busy,
 }
 
-/// Compared between samples of the watchdog: an equal phase has lasted since the first of them.
+/// The phase of a connection. If two samples of the watchdog are equal, the phase has lasted since the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     FirstByte,
@@ -102,7 +102,7 @@ enum Phase {
 }
 
 pin_project! {
-    /// A socket that notes what passes through it.
+    /// A socket that records its reads and writes in an [`Activity`].
     pub(super) struct Watched<IO> {
         #[pin]
         io: IO,
@@ -111,7 +111,7 @@ pin_project! {
     }
 }
 
-/// Counts a request from its head until its answer is handed over whole.
+/// Counts a request as in flight from its head until its answer has been passed to hyper in full.
 pub(super) struct RequestGuard(Arc<Activity>);
 
 pin_project! {
@@ -187,7 +187,7 @@ impl Activity {
         self.is_trusted.store(true, Relaxed);
     }
 
-    /// Returns how little is lost if the connection is closed, and for how long that has been so.
+    /// Returns the cost of closing the connection, and the age of its phase.
     pub(super) fn standing(&self) -> (EvictionClass, Duration) {
         let phase = self.phase();
         let sampled = self.sampled.lock().filter(|(sampled, _)| *sampled == phase);
@@ -200,8 +200,8 @@ impl Activity {
         (standing, age)
     }
 
-    /// Closes the connection for another. A request that comes at the same moment is still answered; not over HTTP/2, where
-    /// the peer would have to take part in the end.
+    /// Closes the connection for another. A request that arrives at the same moment is still answered, except over HTTP/2,
+    /// where the peer would have to take part in closing.
     pub(super) fn displace(&self) {
         self.is_displaced.store(true, Relaxed);
         match self.phase() {
@@ -214,20 +214,20 @@ impl Activity {
         self.is_displaced.load(Relaxed)
     }
 
-    /// Resolves when open requests are to be answered, and no others.
+    /// Resolves when the connection is to answer open requests and accept no others.
     pub(super) async fn finishing(&self) {
         self.finish.notified().await;
     }
 
-    /// A request's body was dropped before its end. What is left of it ends the connection, unless it is short; with HTTP/2 it
-    /// concerns no other stream.
+    /// Records that a request's body was dropped before its end. Over HTTP/1.1 the connection closes, unless the rest is
+    /// short; over HTTP/2 other streams go on.
     pub(super) fn body_left_unread(&self, is_short: bool) {
         let concerns = !self.multiplexed.load(Relaxed);
         self.unread.store(concerns, Relaxed);
         self.ends.store(concerns && !is_short, Relaxed);
     }
 
-    /// Resolves when the connection should be closed, and says why.
+    /// Resolves to the reason when the connection should be closed.
     pub(super) async fn expired(&self, config: &Config) -> Closed {
         let limits =
             [config.first_byte_timeout, config.head_timeout, config.idle_timeout, config.stall_timeout];
@@ -275,7 +275,7 @@ impl Activity {
 // === impl Phase ===
 
 impl Phase {
-    /// Returns when to sample again: a head can be displaced only once it is known to last.
+    /// Returns the time to the next sample: sooner for a head, which can be displaced only after two equal samples.
     fn tick(self, tick: Duration) -> Duration {
         if matches!(self, Self::Head { .. }) { tick.min(HEAD_GRACE) } else { tick }
     }
@@ -285,7 +285,7 @@ impl Phase {
             Self::FirstByte => Some((config.first_byte_timeout, Closed::FirstByte)),
             Self::Head { .. } => Some((config.head_timeout, Closed::Head)),
             Self::Idle { .. } => Some((config.idle_timeout, Closed::Idle)),
-            // A request being answered has its own deadlines, and so has lingering.
+            // Calls and lingering have deadlines of their own.
             Self::Busy { .. } | Self::Closing => None,
             Self::Stalled { .. } => Some((config.stall_timeout, Closed::Stalled)),
         }
@@ -295,7 +295,7 @@ impl Phase {
 // === impl RequestGuard ===
 
 impl RequestGuard {
-    /// The request was refused: the connection ends with this answer, unless its peer is trusted.
+    /// Records that the request was refused: the connection ends with this answer, unless its peer is trusted.
     pub(super) fn refused(&self) {
         if self.0.is_trusted.load(Relaxed) {
             return;
@@ -328,8 +328,8 @@ impl<IO> Watched<IO> {
     }
 }
 
-/// Records whether the socket takes more. Only a write after a blocked one shows that the peer has read: while the socket is
-/// free, an HTTP/2 peer that takes nothing of its answers can have its pings answered.
+/// Records whether the socket accepts more bytes. Only a write after a blocked one proves that the peer reads: while the
+/// socket has space, pings of an HTTP/2 peer that reads no answers are still answered.
 fn noted(activity: &Activity, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
     let was_blocked = activity.write_blocked.swap(written.is_pending(), Relaxed);
     if was_blocked && written.is_ready() {
@@ -377,7 +377,7 @@ impl<IO: AsyncRead + AsyncWrite> AsyncWrite for Watched<IO> {
         let mut this = self.project();
         if this.linger.is_none() {
             ready!(this.io.as_mut().poll_shutdown(cx))?;
-            // One that makes room for another does not hold its place until its peer has heard everything.
+            // A displaced connection does not linger: a newcomer waits for its file.
             if !this.activity.unread.load(Relaxed) || this.activity.is_displaced() {
                 return Poll::Ready(Ok(()));
             }
@@ -390,7 +390,7 @@ impl<IO: AsyncRead + AsyncWrite> AsyncWrite for Watched<IO> {
 // === impl WatchedBody ===
 
 impl<B> WatchedBody<B> {
-    /// The head of the answer is ready.
+    /// Wraps the body of an answer, whose head is ready for the peer.
     pub(super) fn new(body: B, in_flight: RequestGuard) -> Self {
         in_flight.0.ready.fetch_add(1, Relaxed);
         Self { body, is_ready: true, in_flight }
@@ -414,7 +414,7 @@ impl<B: Body> Body for WatchedBody<B> {
             _ => {}
         }
         *this.is_ready = frame.is_ready();
-        // The connection asks for the next part once the peer has taken enough of those before.
+        // The connection polls for the next part once the peer has read enough of the earlier ones.
         activity.taken.fetch_add(1, Relaxed);
         frame
     }

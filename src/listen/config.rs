@@ -1,4 +1,4 @@
-//! What a listener allows its peers.
+//! Limits of a listener.
 
 use std::time::Duration;
 
@@ -8,24 +8,24 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Connections at once. At the cap each newcomer displaces a connection of the address that holds the most: idle ones
+    /// Most open connections. At the cap, each newcomer displaces a connection of the address that holds the most: idle ones
     /// first, then unfinished request heads, then busy ones.
     pub max: usize,
-    /// From accepting a connection to its first byte: a client that connects early does not wait long with its first
-    /// request. Not a key: only tests use another.
+    /// Time from accepting a connection to its first byte: even a client that connects early soon sends its first request.
+    /// Not a key: only tests change it.
     #[serde(skip)]
     pub first_byte_timeout: Duration,
-    /// From the first byte of a request to the end of its head, which is one packet. Not a key: only tests use another.
+    /// Time from the first byte of a request to the end of its head, which is one packet. Not a key: only tests change it.
     #[serde(skip)]
     pub head_timeout: Duration,
-    /// Between two requests on a connection.
+    /// Time between two requests on a connection.
     #[serde(with = "humantime_serde")]
     pub idle_timeout: Duration,
-    /// How long a peer may take nothing of an answer that is ready: networks recover within this, or not at all. Not a key:
-    /// only tests use another.
+    /// Time in which a peer must read some of an answer that is ready: networks recover within this, or not at all. Not a
+    /// key: only tests change it.
     #[serde(skip)]
     pub stall_timeout: Duration,
-    /// How long requests already begun may take when the listener closes.
+    /// Time for open requests to finish when the listener closes.
     #[serde(with = "humantime_serde")]
     pub drain_timeout: Duration,
 }

@@ -34,42 +34,42 @@ use super::{
     slots::Slot,
 };
 
-/// Room for a request's head, per connection; no client of ours needs half of it.
+/// Largest head of a request; known clients need less than half of it.
 const MAX_HEAD: u32 = 64 * 1024;
 
 /// Concurrent requests on one HTTP/2 connection.
 const MAX_STREAMS: u32 = 128;
 
-/// What one HTTP/2 stream may hold ready for a peer that does not take it.
+/// Most bytes that one HTTP/2 stream buffers for a peer that does not read.
 const MAX_SEND_BUFFER: usize = 128 * 1024;
 
-/// Whoever has connected and asked nothing when all is to end may just be asking: so long they are heard.
+/// When the listener stops, a connection without any request yet may have one on its way: it stays open this long.
 const HEARING: Duration = Duration::from_millis(250);
 
-/// How long a peer that has no open request may take to close its side, once the connection is to finish.
+/// How long a peer without an open request may take to close its side, once the connection finishes.
 const FINISHING: Duration = Duration::from_secs(1);
 
-/// What all connections of a listener share.
+/// State that all connections of a listener share.
 #[derive(Clone)]
 pub(super) struct Connections {
     http: Arc<auto::Builder<TokioExecutor>>,
     config: Arc<Config>,
     tls: Option<Tls>,
     metrics: Metrics,
-    /// Changes when connections are no longer accepted.
+    /// Changes when the listener stops accepting connections.
     stopping: watch::Receiver<bool>,
-    /// Closed when connections are no longer served.
+    /// Closes when the listener stops serving connections.
     open: watch::Receiver<()>,
 }
 
-/// Counts requests on their way through `inner`.
+/// Counts the requests that pass through `inner`.
 ///
-/// hyper calls through a shared reference; a clone of the service for each request would count up and down what
-/// every layer shares. The lock is one connection's own, and nobody waits while holding it.
+/// hyper calls through a shared reference. Cloning the service for each request would touch the reference counts that all
+/// layers share. The lock belongs to one connection and is never held across an await.
 struct CountedService<S> {
     inner: Mutex<S>,
     activity: Arc<Activity>,
-    /// Unknown if it was gone before it was served.
+    /// `None` if the address is unknown.
     peer: Option<IpAddr>,
 }
 
@@ -94,9 +94,9 @@ impl Connections {
         let mut http = auto::Builder::new(TokioExecutor::new());
         http.http1()
             .timer(TokioTimer::new())
-            // hyper counts idleness into this time; `Activity` tells the two apart.
+            // hyper's time-out includes idle time; `Activity` distinguishes the two.
             .header_read_timeout(None)
-            // Would hold answers back while more requests are there to be read, without a bound.
+            // Would delay answers without bound while further requests arrive.
             .pipeline_flush(false)
             .max_buf_size(MAX_HEAD as usize);
         http.http2()
@@ -125,7 +125,7 @@ impl Connections {
                     None => Stream::plain(stream, activity.clone()),
                     Some(tls) => tokio::select! {
                         secured = Stream::secure(stream, activity.clone(), tls, &this.metrics) => secured?,
-                        // No request of its can have been read yet.
+                        // No request of this connection can have been read yet.
                         _ = stopping.changed() => return None,
                     },
                 };
@@ -144,7 +144,7 @@ impl Connections {
                 if !is_stopping {
                     connection.as_mut().graceful_shutdown();
                     let mut requests = None;
-                    // Open requests are answered, and those that were on their way. A peer that goes on asking is cut off.
+                    // Answers open requests and those already on their way. Cuts off a peer that goes on sending requests.
                     while time::timeout(FINISHING, connection.as_mut()).await.is_err()
                         && activity.is_answering()
                         && *requests.get_or_insert(activity.requests()) == activity.requests()
@@ -169,7 +169,7 @@ impl Connections {
             let mut ended = seldom_polled(async {
                 tokio::select! {
                     reason = activity.expired(&this.config) => Some(reason),
-                    // Nothing is ever sent: it changes by being closed.
+                    // Nothing is ever sent on this channel: it only closes.
                     _ = open.changed() => None,
                 }
             });
@@ -192,8 +192,8 @@ impl Connections {
     }
 }
 
-/// Something that happens once, and is looked at only when it says that it has: not each time that its connection
-/// does anything. However busy that is: a peer that floods it must not use up the time to find that out.
+/// Wraps a future so that it is polled only when it is woken, not each time its connection makes progress. It is exempt from
+/// tokio's cooperative budget, which a peer that floods the connection could use up.
 fn seldom_polled<F: Future>(future: F) -> FuturesUnordered<Unconstrained<F>> {
     std::iter::once(unconstrained(future)).collect()
 }
@@ -225,14 +225,14 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let mut response = ready!(this.inner.poll(cx))?;
-        let in_flight = this.in_flight.take().expect("a future is not polled after it is ready");
+        let in_flight = this.in_flight.take().expect("future polled after completion");
         if response.extensions().get::<Refused>().is_some() {
             in_flight.refused();
         }
-        // A page that loads an answer as a script or a style sheet gets nothing out of it.
+        // Keeps web pages from loading an answer as a script or a style sheet.
         response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         if in_flight.ends_connection() {
-            // The connection ends with this answer, and a client with many must not ask on it again.
+            // The connection ends with this answer: a client with a connection pool must not reuse it.
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         Poll::Ready(Ok(response.map(|body| WatchedBody::new(body, in_flight))))

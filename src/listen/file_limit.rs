@@ -1,18 +1,18 @@
-//! Makes sure there are files enough for the connections that are promised.
+//! Raises the limit on open files to fit the configured number of connections.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::info;
 
-/// What became of the process's limit on open files.
+/// The process's limit on open files, after the attempt to raise it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileLimit {
-    /// Files that may be open now; `None` if without limit.
+    /// Most open files; `None` if unlimited.
     pub soft: Option<u64>,
 }
 
-/// Raises the soft limit on open files to `needed` where the hard one allows it.
+/// Raises the soft limit on open files to `needed`, as far as the hard limit allows.
 ///
-/// What it could not do is for the caller to say, who knows what that means.
+/// The caller reports a limit that is still too low, because it knows the consequences.
 pub fn raise_file_limit(needed: u64) -> FileLimit {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let Some(soft) = current.filter(|soft| *soft < needed) else {

@@ -1,7 +1,7 @@
-//! Makes a connection secure, or says why it cannot.
+//! The TLS handshake of a connection.
 //!
-//! The handshake is the connection's own business: it runs in its task, so that nobody waits for it, and what
-//! it reads counts as the beginning of a head, so that the same time-outs end it.
+//! The handshake runs in the connection's own task, so it delays no other connection. The bytes that it reads count as the
+//! start of a request head, so the same time-outs end it.
 
 use std::{
     cell::RefCell,
@@ -25,26 +25,26 @@ use super::{
     tls::Tls,
 };
 
-/// What a client hears that speaks HTTP where TLS is spoken.
+/// Answer to a client that sends plain HTTP to a TLS listener.
 const SPEAK_TLS: &str = "HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\n\
-                         content-length: 44\r\nx-content-type-options: nosniff\r\n\
-                         connection: close\r\n\r\nTLS is spoken here: ask again with https://\n";
+                         content-length: 41\r\nx-content-type-options: nosniff\r\n\
+                         connection: close\r\n\r\nthis port requires TLS; retry with https\n";
 
-/// Pieces of no more than this together are written as one: to copy them costs less than to tell the kernel of each.
+/// Pieces of up to this many bytes in total are copied into one write: that costs less than a vectored write.
 const JOINED: usize = 4 << 10;
 
 thread_local! {
-    /// Where they are put together: needed only while they are written.
+    /// Buffer for joined pieces, used only during a write.
     static JOINT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A connection, secure or not.
+/// A connection, plain or over TLS.
 pub(super) enum Stream {
     Plain(Watched<TcpStream>),
     Tls(Box<TlsStream<Watched<TcpStream>>>),
 }
 
-/// Counts a handshake that is dropped before its end.
+/// Counts a handshake as failed if it is dropped before its end.
 struct HandshakeGuard<'a> {
     metrics: &'a Metrics,
     ended: bool,
@@ -53,12 +53,12 @@ struct HandshakeGuard<'a> {
 // === impl Stream ===
 
 impl Stream {
-    /// The connection as it is.
+    /// Returns a plain connection.
     pub(super) fn plain(tcp: TcpStream, activity: Arc<Activity>) -> Self {
         Self::Plain(Watched::new(tcp, activity))
     }
 
-    /// The connection made secure; `None` if it cannot be, which has been counted then.
+    /// Performs the handshake; `None` if it fails, after logging and counting the failure.
     pub(super) async fn secure(
         tcp: TcpStream,
         activity: Arc<Activity>,
@@ -72,7 +72,7 @@ impl Stream {
             Ok(stream) => Some(Self::Tls(Box::new(stream))),
             Err((reason, error)) => {
                 let error = error.map(tracing::field::display);
-                debug!(reason = reason.as_str(), error, "no secure connection");
+                debug!(reason = reason.as_str(), error, "TLS handshake failed");
                 metrics.handshake_failed(reason);
                 None
             }
@@ -91,7 +91,7 @@ async fn secure(
     let mut io = Watched::new(tcp, activity.clone());
     // TLS begins with a number, HTTP with the name of a method.
     if first[0].is_ascii_alphabetic() {
-        // Nothing of the request was read: it is, and thrown away, so that the answer is heard.
+        // The request is unread: has `Linger` read and discard it, so that the answer reaches the client.
         activity.body_left_unread(false);
         let _ = io.write_all(SPEAK_TLS.as_bytes()).await;
         let _ = io.shutdown().await;

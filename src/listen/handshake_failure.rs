@@ -5,19 +5,19 @@ use std::io;
 /// Why a TLS handshake failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum HandshakeFailure {
-    /// The peer speaks HTTP in the clear.
+    /// The peer sent plain HTTP.
     PlainHttp,
-    /// It speaks something else.
+    /// The peer sent something other than TLS.
     NotTls,
-    /// There is no version, cipher or protocol that both know.
+    /// Both sides have no version, cipher or protocol in common.
     Incompatible,
-    /// It does not like what it is shown: it does not trust the certificate, mostly.
+    /// The peer sent an alert, mostly because it does not trust the certificate.
     Declined,
-    /// It breaks the rules.
+    /// The peer violated the TLS protocol.
     Misbehaved,
-    /// It went away.
+    /// The peer disconnected.
     Lost,
-    /// It took too long, or its place was needed.
+    /// The handshake took too long, or another connection displaced this one.
     Unfinished,
 }
 

@@ -1,9 +1,8 @@
-//! Closes a connection so that its last answer is heard.
+//! Closes a connection so that its last answer reaches the peer.
 //!
-//! A request can be answered before its body was read: it is too large, or there are too many
-//! requests. HTTP/1.1 has to close the connection then; but a socket that is closed while its peer
-//! still sends is reset, and the peer loses the very answer that says what is wrong. So what still
-//! comes is read and thrown away for a while.
+//! A request can be answered before its body is read: if it is too large, or if there are too many requests. HTTP/1.1 must
+//! close the connection then. But the system resets a socket that is closed while its peer still sends, and the peer loses
+//! the answer that explains the error. So the listener reads and discards the rest for a while.
 
 use std::{
     future::Future,
@@ -18,16 +17,16 @@ use tokio::{
     time::{self, Sleep},
 };
 
-/// A client that has not noticed its answer by then will not.
+/// Longest time to linger: a client that has not read its answer by then will not.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// Nor one that has sent so much: it is thrice the largest body that is accepted by default.
+/// Most bytes to discard: three times the largest body that is accepted by default.
 const LINGER_BYTES: usize = 16 << 20;
 
-/// What is thrown away at a time.
+/// Bytes to discard per read.
 const SCRAP: usize = 16 * 1024;
 
-/// Reads what nobody wants.
+/// Reads and discards the rest of a request.
 pub(super) struct Linger {
     until: Pin<Box<Sleep>>,
     left: usize,
@@ -40,7 +39,7 @@ impl Linger {
         Self { until: Box::pin(time::sleep(LINGER)), left: LINGER_BYTES }
     }
 
-    /// Resolves when the peer has ended, or it is enough.
+    /// Resolves when the peer closes its side, or at a limit.
     pub(super) fn poll<IO: AsyncRead>(&mut self, mut io: Pin<&mut IO>, cx: &mut Context<'_>) -> Poll<()> {
         if self.until.as_mut().poll(cx).is_ready() {
             return Poll::Ready(());

@@ -10,7 +10,7 @@ use prometheus_client::{
 
 use super::{activity::Closed, handshake_failure::HandshakeFailure};
 
-/// A listener's counters. A default one counts for nobody.
+/// A listener's counters. The default is not registered with any registry (tests).
 #[derive(Clone, Debug, Default)]
 pub struct Metrics(Arc<Inner>);
 
@@ -41,15 +41,15 @@ impl Metrics {
         registry.register("connections_accepted", "Client connections accepted", inner.accepted.clone());
         registry.register(
             "connections_closed",
-            "Client connections closed on a time-out, or to make room",
+            "Client connections closed after a time-out or to make room for another, by reason",
             inner.closed.clone(),
         );
         registry.register(
             "tls_handshakes_failed",
-            "Client connections that did not become secure",
+            "TLS handshakes of client connections that failed, by reason",
             inner.handshakes_failed.clone(),
         );
-        // There from the start: a counter that appears with what it counts hides the first from `rate()`.
+        // Created at 0: `rate()` does not see the first increment of a counter that appears with it.
         for reason in Closed::ALL.map(Closed::as_str) {
             drop(inner.closed.get_or_create(&Labels { reason }));
         }

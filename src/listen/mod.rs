@@ -1,8 +1,8 @@
-//! Sockets in: bind, accept, serve HTTP on a connection, and end it for the right reason.
+//! Listening sockets: binds, accepts, serves HTTP on connections, and closes them.
 //!
-//! Serves whatever `tower::Service` it is given, over HTTP/1.1 and HTTP/2, in the clear or over TLS: the RPC edge, the admin
-//! listener and the development chain all stand on it. It survives running out of files, keeps to
-//! its connection cap by displacing connections of the address that holds the most, and bounds every time a peer could take.
+//! A listener serves any `tower::Service` over HTTP/1.1 and HTTP/2, in plain text or over TLS: the RPC edge, the admin
+//! listener and the development chain use it. It survives running out of files, keeps to its connection cap by displacing
+//! connections of the address that holds the most, and has a time-out for each phase in which a peer could stall.
 //!
 //! # Floors
 //! Each line imports only from the lines below it.
@@ -11,7 +11,7 @@
 //! accept             binds a listener, accepts connections
 //! connection         serves one connection
 //! slots              the cap on connections, and which one is evicted for another
-//! handshake          makes a connection secure
+//! handshake          the TLS handshake
 //! metrics            connections, and handshakes that failed
 //! service            a service that a listener serves
 //! request_body       the body of a request

@@ -1,18 +1,18 @@
-//! Where a request came from.
+//! The address of a request's peer.
 
 use std::net::IpAddr;
 
 use http_body_util::Full;
 
-/// Knows the address that its connection came from.
+/// Knows the address of the peer.
 ///
-/// Asked of a request's body, which belongs to a connection anyway: an extension of the request would cost
-/// each of them two allocations.
+/// The body of a request implements this, because it belongs to a connection anyway: a request extension would cost two
+/// allocations per request.
 pub trait Peer {
-    /// `None` if there is no connection.
+    /// Returns the peer's address; `None` if there is no connection.
     fn peer(&self) -> Option<IpAddr>;
 
-    /// Records that the client has shown a valid key on this connection, which then outlives refusals.
+    /// Records that the client has sent a valid key: refusals no longer close its connection.
     fn authenticate(&self);
 }
 

@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 
 use super::{activity::Activity, peer::Peer};
 
-/// What is no longer has most often come with the head: it is passed over, and the connection goes on.
+/// Longest unread rest of a body that is skipped to keep the connection: it has mostly arrived together with the head.
 const SHORT: u64 = 4096;
 
 /// The body of a request, as it comes from the connection.

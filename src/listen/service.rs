@@ -1,4 +1,4 @@
-//! What a listener needs of a service.
+//! The interface between a listener and its service.
 
 use std::error::Error;
 
@@ -8,15 +8,15 @@ use tower::{BoxError, Service};
 
 use super::RequestBody;
 
-/// Among a response's extensions: its request was refused for who sent it, or how often. The connection ends with it, unless
-/// the peer is a trusted proxy or has shown a valid key.
+/// Response extension: the client has no access or is over its rate. The connection closes after this response, unless the
+/// peer is a trusted proxy or has sent a valid key.
 #[derive(Clone, Copy, Debug)]
 pub struct Refused;
 
-/// A service that a listener can serve connections with, each with a clone of its own. It must always be
-/// ready: nobody asks it.
+/// A service that a listener can serve, with one clone per connection. It must always be ready: the listener does not call
+/// `poll_ready`.
 ///
-/// Nothing implements this by hand: every service that fits does.
+/// Implemented for every service that meets the bounds.
 pub trait HttpService:
     Service<
         Request<RequestBody>,

@@ -1,8 +1,8 @@
-//! The listener's slots: which connections hold them, and which one gives its slot up for a newcomer.
+//! The slots of a listener: which connections hold them, and which connection a newcomer displaces.
 //!
-//! No address has a cap while the listener has room: all clients of a sidecar share one address. Once the listener is full,
-//! a newcomer displaces a connection of the address that holds the most. So an address that opens connections without end
-//! displaces its own, and a newcomer from any other address gets a slot at once.
+//! There is no cap per address while the listener has free slots: all clients of a sidecar share one address. Once the
+//! listener is full, a newcomer displaces a connection of the address that holds the most. So an address that opens ever
+//! more connections displaces its own, and a newcomer from any other address gets a slot at once.
 
 use std::{
     cmp::Reverse,
@@ -17,18 +17,18 @@ use tokio::sync::Notify;
 use super::activity::{Activity, EvictionClass};
 use crate::client::network;
 
-/// Displaced connections that have not ended, as a part of all slots. Past that, newcomers wait for one of them: their
-/// files are not free yet.
+/// At most one sixteenth as many displaced connections as slots may be ending. Beyond that, newcomers wait for one of them
+/// to end: their files are not free yet.
 const ENDING_PART: usize = 16;
 
-/// That limit is never lower than this, however few slots a listener has.
+/// Lower bound of that limit, for listeners with few slots.
 const MIN_ENDING: usize = 8;
 
-/// Connections that are looked at before an idle one is displaced. All of them would be too many for each newcomer of a
-/// crowd: they are looked at in turn.
+/// Connections that are examined before an idle one is displaced: examining all would cost too much for each of many
+/// newcomers. The next search goes on after the last displaced connection.
 const SAMPLE: usize = 16;
 
-/// Tells which peers are trusted proxies, by the configuration in force.
+/// Returns whether a peer is a trusted proxy by the configuration in force.
 pub(super) type Trusted = Arc<dyn Fn(IpAddr) -> bool + Send + Sync>;
 
 /// All slots of a listener.
@@ -39,7 +39,7 @@ pub(super) struct Slots {
     freed: Notify,
 }
 
-/// One connection's slot, until it is dropped.
+/// One connection's slot, released on drop.
 pub(super) struct Slot {
     slots: Arc<Slots>,
     holder: AddressConnections,
@@ -47,10 +47,10 @@ pub(super) struct Slot {
     pub(super) activity: Arc<Activity>,
 }
 
-/// All connections of one address; of IPv6, those of one /64.
+/// The holder of slots: an address, or an IPv6 /64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct AddressConnections {
-    /// `None` if the peer was gone before it could be asked for its address.
+    /// `None` if the peer's address is unknown.
     network: Option<IpAddr>,
     is_trusted: bool,
 }
@@ -58,16 +58,16 @@ struct AddressConnections {
 #[derive(Default)]
 struct State {
     taken: usize,
-    /// Displaced, and not ended.
+    /// Number of displaced connections that have not ended.
     ending: usize,
     opened: u64,
-    /// Where the search for a connection to displace goes on.
+    /// Id at which the search for a connection to displace continues.
     cursor: u64,
     /// The connections of each holder, oldest first.
     holders: HashMap<AddressConnections, OpenConnections>,
 }
 
-/// Connections by the order in which they were opened.
+/// Connections in the order in which they were opened.
 type OpenConnections = BTreeMap<u64, Arc<Activity>>;
 
 // === impl Slots ===
@@ -77,8 +77,8 @@ impl Slots {
         Self { max, trusted, state: Mutex::default(), freed: Notify::new() }
     }
 
-    /// Takes a slot for a connection from this address: a free one, or that of a displaced connection. `None` if all
-    /// connections that might make room for it are busy, or if too many that were displaced have not ended.
+    /// Takes a slot for a connection from this address: a free one, or that of a connection that it displaces. `None` if all
+    /// connections that it could displace are busy, or if too many displaced ones have not ended.
     pub(super) fn take(self: &Arc<Self>, peer: Option<IpAddr>) -> Option<Slot> {
         let holder = self.holder(peer);
         let mut state = self.state.lock();
@@ -87,7 +87,7 @@ impl Slots {
         } else if self.is_full_of_ending(&state) {
             return None;
         } else {
-            // The newcomer has its slot from here on, whenever the other task notices.
+            // The newcomer has the slot from here on, even before the displaced connection's task ends.
             state.displace(Some(holder))?;
         }
         let activity = Arc::new(Activity::new(holder.is_trusted));
@@ -97,7 +97,7 @@ impl Slots {
         Some(Slot { slots: self.clone(), holder, id, activity })
     }
 
-    /// Returns whether too many displaced connections have not ended yet: no newcomer gets a slot meanwhile.
+    /// Returns whether too many displaced connections have not ended: no newcomer gets a slot meanwhile.
     pub(super) fn is_settling(&self) -> bool {
         self.is_full_of_ending(&self.state.lock())
     }
@@ -106,7 +106,7 @@ impl Slots {
         state.ending >= MIN_ENDING.max(self.max / ENDING_PART)
     }
 
-    /// Closes a connection that is not busy, if there is one: the process has run out of files.
+    /// Closes a connection that is not busy, if there is one, because the process has run out of files.
     pub(super) fn give_up_one(&self) {
         let mut state = self.state.lock();
         if state.displace(None).is_some() {
@@ -128,11 +128,10 @@ impl Slots {
 // === impl State ===
 
 impl State {
-    /// Closes a connection of the holder with the most, if it has one to close for `newcomer`; else one of the newcomer's own
-    /// holder, or of another that holds more. Trusted proxies come last: behind one of their connections there may be many
-    /// clients.
+    /// Closes a connection of the holder with the most, if it has a candidate; else one of the newcomer's own, or of another
+    /// holder with more. Trusted proxies come last: one of their connections may serve many clients.
     fn displace(&mut self, newcomer: Option<AddressConnections>) -> Option<()> {
-        // Of two with as many, its own address.
+        // Of holders with equally many, the newcomer's own address goes first.
         let rank =
             |holder: &AddressConnections, held: usize| (!holder.is_trusted, held, Some(*holder) == newcomer);
         let ranked = |(holder, held): &(&AddressConnections, &OpenConnections)| rank(holder, held.len());
@@ -152,21 +151,21 @@ impl State {
         Some(())
     }
 
-    /// The connection of this holder whose end loses the least.
+    /// Returns the connection of this holder that costs the least to close.
     fn candidate(
         &self,
         holder: AddressConnections,
         newcomer: Option<AddressConnections>,
     ) -> Option<(AddressConnections, u64)> {
         let held = self.holders.get(&holder)?;
-        // A request that is being answered is cut off only for an address with fewer connections.
+        // A busy connection is cut off only for an address with fewer connections.
         let may_cut_off = !holder.is_trusted
             && newcomer.is_some_and(|newcomer| newcomer != holder && self.is_behind(newcomer, holder));
         let mut best = None;
         let from_cursor = held.range(self.cursor..).chain(held.range(..self.cursor));
         for (at, (&id, activity)) in from_cursor.enumerate() {
             let (standing, age) = activity.standing();
-            // The first for whom this has gone on for longest.
+            // The cheapest class first, then the oldest phase.
             let rank = (standing, Reverse(age));
             if (may_cut_off || standing != EvictionClass::Busy) && best.is_none_or(|(known, _)| rank < known)
             {
@@ -179,8 +178,8 @@ impl State {
         best.map(|(_, id)| (holder, id))
     }
 
-    /// Returns whether the newcomer holds fewer connections than the other, also with this one more: two addresses do not
-    /// displace each other's in turn.
+    /// Returns whether the newcomer holds fewer connections than the other, even after it gets one more: otherwise two
+    /// addresses would displace each other's in turn.
     fn is_behind(&self, newcomer: AddressConnections, other: AddressConnections) -> bool {
         let held = |holder| self.holders.get(&holder).map_or(0, BTreeMap::len);
         held(newcomer) + 1 < held(other)

@@ -1,4 +1,4 @@
-//! The certificate of a listener, and its exchange while connections are served.
+//! The certificate of a listener, which a reload can replace.
 
 use std::{
     fmt, fs, io,
@@ -14,95 +14,95 @@ use rustls::{
 };
 use serde::{Deserialize, Serialize};
 
-/// What is spoken inside, the better first.
+/// Application protocols (ALPN), the preferred one first.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
-/// Where the certificate is. Without one, clients connect in the clear.
+/// The files of the certificate. Without one, connections are not encrypted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TlsConfig {
-    /// A PEM file with the certificate and those between it and its root.
+    /// A PEM file with the certificate and its intermediate certificates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cert: Option<PathBuf>,
     /// A PEM file with its private key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<PathBuf>,
-    /// For operators too, not only for clients.
+    /// Whether the admin listener uses TLS, too.
     pub admin: bool,
 }
 
-/// A certificate and its key, which were read and fit together.
+/// A certificate and its matching key.
 #[derive(Clone)]
 pub struct TlsIdentity {
     chain: Vec<CertificateDer<'static>>,
     server: Arc<ServerConfig>,
 }
 
-/// What a listener shows its peers. Clones share it: what one [shows](Tls::show), all do.
+/// The certificate that a listener presents. Clones share it: [`show`](Tls::show) replaces it for all.
 #[derive(Clone)]
 pub struct Tls(Arc<ArcSwap<TlsIdentity>>);
 
-/// Why there is no certificate to show. Says nothing of what is in the key's file.
+/// Why a listener has no usable certificate. Contains nothing of the key's file.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A key without its certificate.
-    #[error("the key has no certificate; set tls.cert to the PEM file that it is in")]
+    #[error("the key has no certificate; set tls.cert to the certificate's PEM file")]
     NoCert,
     /// A certificate without its key.
-    #[error("the certificate has no key; set tls.key to the PEM file that it is in")]
+    #[error("the certificate has no key; set tls.key to the key's PEM file")]
     NoKey,
-    /// A wish that nothing can fulfil.
-    #[error("TLS is wanted for operators, and there is no certificate; set tls.cert and tls.key")]
+    /// TLS for the admin listener without a certificate.
+    #[error("TLS for the admin listener needs a certificate; set tls.cert and tls.key")]
     AdminOnly,
     /// The certificate's file cannot be read.
-    #[error("cannot read {path}: {source}; a PEM file with the certificate is expected")]
+    #[error("cannot read {path}: {source}; expected a PEM file with the certificate")]
     CertUnread {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The I/O error.
         #[source]
         source: io::Error,
     },
     /// The key's file cannot be read.
-    #[error("cannot read {path}: {source}; a PEM file with the certificate's private key is expected")]
+    #[error("cannot read {path}: {source}; expected a PEM file with the certificate's private key")]
     KeyUnread {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The I/O error.
         #[source]
         source: io::Error,
     },
-    /// There is something else in the certificate's file.
+    /// The certificate's file contains no certificate.
     #[error(
-        "there is no certificate in {path}; expected is PEM (-----BEGIN CERTIFICATE-----), the server's own \
-         certificate first, then those between it and its root"
+        "there is no certificate in {path}; expected PEM (-----BEGIN CERTIFICATE-----), the server's own \
+         certificate first, then its intermediate certificates"
     )]
     NotCert {
         /// The file.
         path: PathBuf,
     },
-    /// There is something else in the key's file.
+    /// The key's file contains no usable key.
     #[error(
-        "there is no private key in {path}; expected is PEM (-----BEGIN PRIVATE KEY-----, RSA or EC), not encrypted"
+        "there is no private key in {path}; expected PEM (-----BEGIN PRIVATE KEY-----, RSA or EC), not encrypted"
     )]
     NotKey {
         /// The file.
         path: PathBuf,
     },
     /// The key belongs to another certificate.
-    #[error("the key in {path} is not that of the certificate in {cert}; both must be of one pair")]
+    #[error("the key in {path} does not match the certificate in {cert}; use the files of one pair")]
     Mismatch {
         /// The key's file.
         path: PathBuf,
         /// The certificate's file.
         cert: PathBuf,
     },
-    /// They cannot be used.
+    /// The certificate cannot be used.
     #[error("the certificate in {path} cannot be used: {source}")]
     Unusable {
         /// The certificate's file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         #[source]
         source: rustls::Error,
     },
@@ -114,15 +114,15 @@ impl TlsConfig {
     /// The keys that a reload applies.
     pub const RELOADABLE: &[&str] = &["cert", "key"];
 
-    /// Is there a certificate to show?
+    /// Returns whether certificate and key are set.
     pub fn is_on(&self) -> bool {
         self.cert.is_some() && self.key.is_some()
     }
 
-    /// Is it whole, whatever its files hold?
+    /// Checks that the keys go together, without reading the files.
     ///
     /// # Errors
-    /// If it names one file and not the other, or none though one is needed.
+    /// If only one of the two files is set, or none and `admin` needs them.
     pub fn check(&self) -> Result<(), TlsError> {
         match (&self.cert, &self.key) {
             (None, Some(_)) => Err(TlsError::NoCert),
@@ -132,10 +132,10 @@ impl TlsConfig {
         }
     }
 
-    /// Reads the files, if there are any.
+    /// Reads the files, if they are set.
     ///
     /// # Errors
-    /// If they cannot be read, hold something else, or do not fit together.
+    /// If a file cannot be read or contains something else, or if key and certificate do not match.
     pub fn read(&self) -> Result<Option<TlsIdentity>, TlsError> {
         self.check()?;
         match (&self.cert, &self.key) {
@@ -154,10 +154,10 @@ impl TlsIdentity {
         let chain = chain.ok().filter(|chain| !chain.is_empty());
         let chain = chain.ok_or_else(|| TlsError::NotCert { path: cert.to_owned() })?;
         let pem = fs::read(key).map_err(|source| TlsError::KeyUnread { path: key.to_owned(), source })?;
-        // What the reader says of a bad key shows some of it.
+        // Drops the parser's error, which shows parts of a bad key.
         let secret =
             PrivateKeyDer::from_pem_slice(&pem).map_err(|_| TlsError::NotKey { path: key.to_owned() })?;
-        // Asked before the pair is, so that the file at fault is named.
+        // Checked before the pair, so that the error names the file at fault.
         ring::sign::any_supported_type(&secret).map_err(|_| TlsError::NotKey { path: key.to_owned() })?;
         let unusable = |source| match source {
             rustls::Error::InconsistentKeys(_) => {
@@ -183,16 +183,16 @@ impl fmt::Debug for TlsIdentity {
 // === impl Tls ===
 
 impl Tls {
-    /// Shows this one first.
+    /// Presents `identity` until [`show`](Self::show) replaces it.
     pub fn new(identity: TlsIdentity) -> Self {
         Self(Arc::new(ArcSwap::from_pointee(identity)))
     }
 
-    /// Shows this one from the next connection on; those that are open go on as they are. Says
-    /// whether it is another than before.
+    /// Presents `identity` from the next connection on; open connections are not affected. Returns whether the certificate
+    /// differs from the previous one.
     pub fn show(&self, identity: TlsIdentity) -> bool {
         let another = self.0.load().chain != identity.chain;
-        // Kept otherwise: with it go the sessions that clients can resume.
+        // Keeps an equal one, with the sessions that clients can resume.
         if another {
             self.0.store(Arc::new(identity));
         }
@@ -213,7 +213,7 @@ impl fmt::Debug for Tls {
 // === impl TlsError ===
 
 impl TlsError {
-    /// Which of the keys of a [`TlsConfig`] is at fault; of those that are set.
+    /// Returns the key of [`TlsConfig`] at fault, among those that are set.
     pub fn key(&self) -> &'static str {
         match self {
             Self::NoKey | Self::CertUnread { .. } | Self::NotCert { .. } | Self::Unusable { .. } => "cert",

@@ -150,11 +150,11 @@ async fn a_reader_that_takes_a_little_is_not_closed() {
     }
 }
 
-/// The standing of a connection, as the watchdog sees it after a while.
+/// Returns the eviction class of a connection after the watchdog has run for `wait`.
 async fn standing_after(activity: &Activity, wait: Duration) -> EvictionClass {
     let config = config();
     tokio::select! {
-        _ = activity.expired(&config) => unreachable!("it is closed before"),
+        _ = activity.expired(&config) => unreachable!("the connection closed early"),
         () = time::sleep(wait) => activity.standing().0,
     }
 }

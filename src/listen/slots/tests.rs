@@ -15,7 +15,7 @@ fn slots() -> Arc<Slots> {
     Arc::new(Slots::new(MAX, Arc::new(|peer| Some(peer) == address(0))))
 }
 
-/// How many slots each address holds.
+/// Returns the number of slots of each address.
 fn held(slots: &Slots) -> HashMap<Option<IpAddr>, usize> {
     slots.state.lock().holders.iter().map(|(holder, held)| (holder.network, held.len())).collect()
 }
@@ -28,7 +28,7 @@ async fn address_that_holds_the_most_makes_room() {
     let newcomers: Vec<_> = (3..=4).map(|number| slots.take(address(number)).unwrap()).collect();
     assert_eq!(held(&slots)[&address(1)], 2);
     assert_eq!(held(&slots)[&address(2)], 2);
-    // The oldest of them.
+    // The oldest ones are displaced.
     let displaced: Vec<_> = many.iter().map(|slot| slot.activity.is_displaced()).collect();
     assert_eq!(displaced, [true, true, false, false]);
     // A displaced connection that ends frees no second slot.
@@ -43,12 +43,12 @@ async fn busy_connections_are_cut_off_only_for_an_address_with_fewer() {
     let slots = slots();
     let busy: Vec<_> = (0..MAX).map(|_| slots.take(address(1)).unwrap()).collect();
     let requests: Vec<_> = busy.iter().map(|slot| slot.activity.begin_request(Version::HTTP_11)).collect();
-    assert!(slots.take(address(1)).is_none(), "it waits");
+    assert!(slots.take(address(1)).is_none(), "the newcomer waits");
     let newcomers: Vec<_> = (0..3).map_while(|_| slots.take(address(2))).collect();
     assert_eq!(newcomers.len(), 3);
     let _requests: Vec<_> =
         newcomers.iter().map(|slot| slot.activity.begin_request(Version::HTTP_11)).collect();
-    assert!(slots.take(address(2)).is_none(), "both have three");
+    assert!(slots.take(address(2)).is_none(), "both addresses have three");
     drop(requests);
     assert!(slots.take(address(1)).is_some(), "one of its own is idle");
 }
@@ -63,7 +63,7 @@ async fn trusted_proxies_are_displaced_last() {
     assert_eq!(held(&slots)[&address(0)], MAX - 1);
     let _another = slots.take(address(0)).unwrap();
     let _last = slots.take(address(3)).unwrap();
-    assert_eq!(held(&slots)[&address(0)], MAX - 1, "there is none but theirs");
+    assert_eq!(held(&slots)[&address(0)], MAX - 1, "all other connections are gone");
 }
 
 #[tokio::test]
@@ -72,7 +72,7 @@ async fn idle_connections_make_room_where_those_of_the_first_address_are_busy() 
     let _trusted: Vec<_> = (1..MAX).map(|_| slots.take(address(0)).unwrap()).collect();
     let busy = slots.take(address(1)).unwrap();
     let _request = busy.activity.begin_request(Version::HTTP_11);
-    let _another = slots.take(address(0)).expect("it displaces one of its own");
+    let _another = slots.take(address(0)).expect("an address displaces one of its own");
     let _newcomer = slots.take(address(2)).expect("an address with more has idle connections");
     assert!(!busy.activity.is_displaced());
 }
@@ -109,8 +109,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Never more than the cap. An address loses a connection only if none holds more, or to itself, or to one that holds
-    /// fewer; and a newcomer waits only if neither its own address nor one that holds more has an idle connection.
+    /// The cap is never exceeded. An address loses a connection only if no other holds more, or to itself, or to one that
+    /// holds fewer. A newcomer waits only if neither its own address nor one that holds more has an idle connection.
     #[test]
     fn newcomers_displace_only_the_largest_address(steps in vec(step(), 1..120)) {
         let slots = slots();
