@@ -1,4 +1,4 @@
-//! Reads what a node answered.
+//! Parses the response of a node.
 
 use std::ops::Range;
 
@@ -6,59 +6,59 @@ use bytes::Bytes;
 
 use super::{ErrorObject, JsonKind, Scanner, SyntaxError, unescape};
 
-/// What a call came to: the JSON text of its `result` or of its `error` object.
+/// The answer to a call: the JSON text of its `result` or of its `error` object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The node's own bytes, `null` included.
+    /// A result in the node's own bytes; may be `null`.
     Result(Bytes),
-    /// An error object, the node's or ours.
+    /// An error object, from the node or from Holdfast.
     Error(Bytes),
 }
 
 /// One response object of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IncomingAnswer {
-    /// The call it answers.
+    /// The id of the call that it answers.
     pub id: IncomingId,
-    /// The payload; `None` if it has neither `result` nor `error`.
+    /// The payload; `None` if there is neither `result` nor `error`.
     pub answer: Option<Answer>,
 }
 
 /// The id of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IncomingId {
-    /// One that this program may have given out.
+    /// A number, which may be an id of our own requests.
     Own(u64),
-    /// What a node says that could not make out the request.
+    /// `null`: the node could not read the request.
     Null,
     /// Anything else, or none at all.
     Other,
 }
 
-/// A node's body that holds no answers.
+/// Why a node's response is unreadable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerError {
-    /// Not text at all.
+    /// The body is not UTF-8.
     #[error("not UTF-8 at byte {at}")]
     NotUtf8 {
-        /// Offset of the first byte that is wrong.
+        /// Offset of the first invalid byte.
         at: usize,
     },
-    /// Well-formed up to its end, which comes too early.
+    /// The body is the beginning of a JSON text.
     #[error("cut off after {len} bytes")]
     Truncated {
-        /// How much there was.
+        /// Length of the body.
         len: usize,
     },
-    /// Something else, an HTML page, say.
+    /// The body is something else, such as an HTML page.
     #[error("not JSON: {0}")]
     NotJson(#[source] SyntaxError),
-    /// JSON, but neither an object nor an array of objects.
+    /// The body is JSON, but neither an object nor an array of objects.
     #[error("not a JSON-RPC response")]
     NotAResponse,
 }
 
-/// Reads one response object, or an array of them, without copying the payloads.
+/// Parses one response object, or an array of them, without copying the payloads.
 ///
 /// # Errors
 /// If the body is not JSON, or not made of objects.
@@ -126,14 +126,14 @@ impl Answer {
         matches!(self, Self::Result(_)) && !self.is_null()
     }
 
-    /// The size of its JSON text.
+    /// Returns the size of the JSON text.
     pub fn len(&self) -> usize {
         match self {
             Self::Result(bytes) | Self::Error(bytes) => bytes.len(),
         }
     }
 
-    /// Is its text empty? Never, for an answer that was read.
+    /// Returns whether the text is empty, which a parsed answer never is.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

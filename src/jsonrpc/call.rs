@@ -8,9 +8,9 @@ use super::{RawId, Scanner};
 /// A well-formed request object.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// `None` makes it a notification: it is carried out and not answered.
+    /// `None` for a notification, which gets no answer.
     pub id: Option<RawId>,
-    /// The method's name, its escapes resolved.
+    /// The method's name, unescaped.
     pub method: MethodName,
     /// The positional parameters.
     pub params: Params,
@@ -31,7 +31,7 @@ impl MethodName {
         Self(name)
     }
 
-    /// The name as text.
+    /// Returns the name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -49,12 +49,12 @@ impl Params {
     /// No parameters.
     pub const EMPTY: Self = Self(ByteString::from_static("[]"));
 
-    /// Takes the text of a scanned JSON array.
+    /// Creates params from the text of a scanned JSON array.
     pub(super) fn new(raw: ByteString) -> Self {
         Self(raw)
     }
 
-    /// Takes an array that the program wrote itself.
+    /// Creates params from an array that the program itself wrote.
     ///
     /// # Panics
     /// In debug builds, if it is not a JSON array.
@@ -67,12 +67,12 @@ impl Params {
         Self(raw)
     }
 
-    /// The array's JSON text.
+    /// Returns the array's JSON text.
     pub fn as_bytes(&self) -> &Bytes {
         self.0.as_bytes()
     }
 
-    /// The JSON texts of the elements, in order.
+    /// Returns the JSON texts of the elements, in order.
     pub fn elements(&self) -> impl Iterator<Item = &str> {
         let text = &*self.0;
         let mut scanner = Scanner::new(text);
@@ -86,7 +86,7 @@ impl Params {
                 &text[range]
             })
         })
-        // Past the end stands nothing that could be scanned.
+        // There is nothing to scan past the end.
         .fuse()
     }
 }

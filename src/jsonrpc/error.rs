@@ -1,23 +1,23 @@
-//! Error objects and the codes this service uses.
+//! Error objects, and the codes that Holdfast uses.
 
 use std::borrow::Cow;
 
 use bytes::Bytes;
 
-/// The codes of the errors that are ours. An upstream's own error keeps the code it has.
+/// The codes of Holdfast's own errors. Errors from an upstream keep their code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Code {
-    /// Not JSON.
+    /// The body is not JSON.
     Parse,
-    /// JSON, but not a request; an empty batch; a batch too long.
+    /// JSON, but not a request; an empty batch; a batch that is too long.
     InvalidRequest,
-    /// A method that is unknown, or not allowed here.
+    /// A method that is unknown or not allowed.
     MethodNotFound,
-    /// Parameters that no node would take.
+    /// Parameters that no node would accept.
     InvalidParams,
-    /// A bug of ours.
+    /// A bug in Holdfast.
     Internal,
-    /// Too many requests.
+    /// The client or the upstream is over its rate.
     RateLimited,
     /// No upstream could answer.
     UpstreamFailed,
@@ -25,23 +25,23 @@ pub enum Code {
     UpstreamTimeout,
     /// The upstream's answer failed verification.
     UpstreamMismatch,
-    /// Too much to do already.
+    /// A limit on requests, calls or bytes in flight is reached.
     Overloaded,
 }
 
-/// An error object of our own making.
+/// An error object that Holdfast creates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorObject {
-    /// Tells a program what happened.
+    /// The reason, for programs.
     pub code: Code,
-    /// Tells a person what happened and what would be right.
+    /// The reason and a remedy, for people.
     pub message: Cow<'static, str>,
 }
 
 // === impl Code ===
 
 impl Code {
-    /// Every code, for those who count by code.
+    /// All codes, for counters by code.
     pub const ALL: [Self; 10] = [
         Self::Parse,
         Self::InvalidRequest,
@@ -55,7 +55,7 @@ impl Code {
         Self::Overloaded,
     ];
 
-    /// Its name in logs and metrics.
+    /// Returns the code's name in logs and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Parse => "parse_error",
@@ -71,7 +71,7 @@ impl Code {
         }
     }
 
-    /// The number on the wire.
+    /// Returns the number on the wire.
     pub fn number(self) -> i32 {
         match self {
             Self::Parse => -32700,
@@ -91,12 +91,12 @@ impl Code {
 // === impl ErrorObject ===
 
 impl ErrorObject {
-    /// An error with this code and message.
+    /// Creates an error with this code and message.
     pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
         Self { code, message: message.into() }
     }
 
-    /// The object's JSON text.
+    /// Returns the object's JSON text.
     pub fn to_json(&self) -> Bytes {
         let message = serde_json::Value::from(self.message.as_ref());
         format!(r#"{{"code":{},"message":{message}}}"#, self.code.number()).into()

@@ -4,19 +4,18 @@ use std::{fmt, ops::Range};
 
 use bytes::Bytes;
 
-/// As much as a `Bytes` takes anyway. Nobody writes longer ones, but one may.
+/// Longest id that is stored inline, in the space that a `Bytes` takes anyway. Clients rarely send longer ones.
 const SHORT: usize = 30;
 
-/// A JSON number, string or `null`, kept as the bytes it came as.
+/// A JSON number, string or `null`, as the bytes that the client sent.
 ///
-/// `1.0`, `1e3`, 2^70 and `"\u0061"` are ids, and a client may compare them as text: so they are
-/// never read, only echoed.
+/// `1.0`, `1e3`, 2^70 and `"\u0061"` are ids, and a client may compare them as text, so ids are never parsed, only echoed.
 #[derive(Clone)]
 pub struct RawId(Text);
 
 #[derive(Clone)]
 enum Text {
-    /// Kept where it is: a share in the request would have to be counted.
+    /// A copy: a slice of the request would cost a reference count.
     Short {
         bytes: [u8; SHORT],
         len: u8,
@@ -27,14 +26,14 @@ enum Text {
 // === impl RawId ===
 
 impl RawId {
-    /// What an answer carries when the id could not be made out.
+    /// The id of a reply to a request whose id could not be read.
     pub const NULL: Self = {
         let mut bytes = [0; SHORT];
         (bytes[0], bytes[1], bytes[2], bytes[3]) = (b'n', b'u', b'l', b'l');
         Self(Text::Short { bytes, len: 4 })
     };
 
-    /// Takes a scanned JSON number, string or `null` out of a text.
+    /// Creates an id from a scanned JSON number, string or `null`.
     pub(super) fn new(text: &Bytes, range: Range<usize>) -> Self {
         let raw = &text[range.clone()];
         if raw.len() > SHORT {
@@ -45,7 +44,7 @@ impl RawId {
         Self(Text::Short { bytes, len: raw.len() as u8 })
     }
 
-    /// The id's JSON text.
+    /// Returns the id's JSON text.
     pub fn as_bytes(&self) -> &[u8] {
         match &self.0 {
             Text::Short { bytes, len } => &bytes[..usize::from(*len)],

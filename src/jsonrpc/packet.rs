@@ -1,4 +1,4 @@
-//! Reads a request body: one call, or a batch of them.
+//! Parses a request body: one call, or a batch of calls.
 
 use std::{borrow::Cow, ops::Range};
 
@@ -16,29 +16,29 @@ pub enum Packet {
     Batch(Vec<Entry>),
 }
 
-/// One entry of a packet. A bad one spoils only itself.
+/// One entry of a packet. An invalid entry does not affect the others.
 #[derive(Clone, Debug)]
 pub enum Entry {
     /// A call to carry out.
     Call(Call),
-    /// Not a call; the answer is already known.
+    /// An invalid entry, to be answered with an error.
     Refused {
-        /// The entry's id, or `null` where none could be made out.
+        /// The entry's id, or `null` if it could not be read.
         id: RawId,
-        /// What is wrong with it.
+        /// The reason.
         error: ErrorObject,
     },
-    /// A notification that cannot be carried out: nobody waits for an answer to it.
+    /// An invalid notification: it is not executed and gets no answer.
     Ignored,
 }
 
-/// The body as a whole cannot be answered entry by entry.
+/// Why a body is refused as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PacketError {
-    /// Found before anything else is looked at.
-    #[error("the body is not UTF-8: byte {at} does not fit")]
+    /// Checked first.
+    #[error("the body is not UTF-8: byte {at} is invalid")]
     NotUtf8 {
-        /// Offset of the first byte that is wrong.
+        /// Offset of the first invalid byte.
         at: usize,
     },
     /// Also for trailing garbage.
@@ -55,7 +55,7 @@ pub enum PacketError {
     },
 }
 
-/// Where the members of a request object stand. Of duplicates the last counts.
+/// Ranges of the members of a request object. The last of duplicates counts.
 #[derive(Default)]
 struct Members {
     version: Option<Range<usize>>,
@@ -137,7 +137,7 @@ impl Entry {
             None => Params::EMPTY,
             Some(range) => match JsonKind::of(&text.as_bytes()[range.clone()]) {
                 JsonKind::Array => Params::new(text.slice_ref(&text[range])),
-                // Old clients say `null` for none; nodes take it.
+                // Old clients send `null` for no params; nodes accept it.
                 JsonKind::Null => Params::EMPTY,
                 _ => {
                     let error = ErrorObject::new(
@@ -165,7 +165,7 @@ impl Members {
         let mut first = true;
         while scanner.another_member(&mut first)? {
             let member = match () {
-                // As nearly everybody writes them; the rest may have spaces, or escapes.
+                // The usual spelling; others may have spaces or escapes.
                 () if scanner.pass(br#""jsonrpc":"#) => Some(&mut members.version),
                 () if scanner.pass(br#""id":"#) => Some(&mut members.id),
                 () if scanner.pass(br#""method":"#) => Some(&mut members.method),
@@ -190,7 +190,7 @@ impl Members {
 // === impl PacketError ===
 
 impl PacketError {
-    /// The code that tells a client what is wrong with its body.
+    /// Returns the JSON-RPC error code.
     pub fn code(self) -> Code {
         match self {
             Self::NotUtf8 { .. } | Self::NotJson(_) => Code::Parse,
@@ -205,7 +205,7 @@ impl From<SyntaxError> for PacketError {
     }
 }
 
-/// Is this JSON value the string `expected`, in whatever spelling?
+/// Returns whether this JSON value is the string `expected`, with or without escapes.
 fn is_text(raw: &str, expected: &str) -> bool {
     JsonKind::of(raw.as_bytes()) == JsonKind::String
         && (raw[1..].starts_with(expected) && raw.len() == expected.len() + 2 || unescape(raw) == expected)

@@ -1,8 +1,8 @@
-//! Writes the answer to a packet.
+//! Writes the replies to a packet.
 
 use super::{Answer, RawId, Rope, rope::RopeWriter};
 
-/// Puts replies around results, without copying large ones.
+/// Writes replies, without copying large results.
 #[derive(Debug)]
 pub struct ReplyWriter {
     out: RopeWriter,
@@ -13,27 +13,27 @@ pub struct ReplyWriter {
 // === impl ReplyWriter ===
 
 impl ReplyWriter {
-    /// Answers a single call: takes at most one reply.
+    /// Creates a writer for a single call, which takes at most one reply.
     pub fn single() -> Self {
         Self { out: RopeWriter::default(), batch: false, any: false }
     }
 
-    /// Answers a batch: replies become an array, in the order they are written.
+    /// Creates a writer for a batch, which writes an array of replies.
     pub fn batch() -> Self {
         Self { batch: true, ..Self::single() }
     }
 
-    /// How many bytes have been written.
+    /// Returns the number of bytes written so far.
     pub fn len(&self) -> usize {
         self.out.len()
     }
 
-    /// Has no reply been written?
+    /// Returns whether no reply has been written.
     pub fn is_empty(&self) -> bool {
         !self.any
     }
 
-    /// Appends one reply, and tells where in the whole text its answer begins.
+    /// Appends one reply, and returns the offset of its answer in the whole text.
     pub fn write(&mut self, id: &RawId, answer: Answer) -> usize {
         let around = br#",{"jsonrpc":"2.0","id":,"result":}]"#.len() + id.as_bytes().len();
         self.out.reserve(around, answer.len());
@@ -59,7 +59,7 @@ impl ReplyWriter {
         start
     }
 
-    /// The whole text; `None` if there was nothing to answer, as with notifications.
+    /// Returns the whole text; `None` if there is no reply, as for notifications.
     pub fn finish(mut self) -> Option<Rope> {
         if !self.any {
             return None;

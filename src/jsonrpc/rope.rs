@@ -1,21 +1,21 @@
-//! A body made of pieces: small ones run together, large ones referenced where they are.
+//! A body made of pieces: small ones are copied together, large ones are referenced.
 
 use std::io::IoSlice;
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// From here on a piece is cheaper to reference than to copy.
+/// Size from which a piece is cheaper to reference than to copy.
 const REFERENCE_FROM: usize = 4096;
 
-/// What is copied together, where there is much of it: more would have to be moved each time it grows.
+/// Capacity of a buffer for copied pieces: a full one is not grown, which would move its bytes, but followed by another.
 const TOGETHER: usize = 16 * 1024;
 
-/// Bytes in a row, written to a socket with one vectored write.
+/// A sequence of byte pieces, written to a socket with one vectored write.
 #[derive(Clone, Debug, Default)]
 pub struct Rope {
-    /// Most answers are one piece: they need no list.
+    /// The first piece. Most answers have only this one, and need no list.
     front: Bytes,
-    /// From the last to the next.
+    /// The other pieces, in reverse order.
     rest: Vec<Bytes>,
     remaining: usize,
 }
@@ -31,17 +31,17 @@ pub struct RopeWriter {
 // === impl Rope ===
 
 impl Rope {
-    /// How many bytes are left to read.
+    /// Returns the number of bytes left to read.
     pub fn len(&self) -> usize {
         self.remaining
     }
 
-    /// Is there nothing left to read?
+    /// Returns whether no bytes are left to read.
     pub fn is_empty(&self) -> bool {
         self.remaining == 0
     }
 
-    /// Takes up to `max` bytes off the front without copying, in at most one piece.
+    /// Takes up to `max` bytes of the first piece, without copying.
     pub fn take_piece(&mut self, max: usize) -> Bytes {
         let piece = self.front.split_to(self.front.len().min(max));
         self.remaining -= piece.len();
@@ -100,35 +100,35 @@ impl Buf for Rope {
 // === impl RopeWriter ===
 
 impl RopeWriter {
-    /// How many bytes have been written.
+    /// Returns the number of bytes written so far.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Has nothing been written?
+    /// Returns whether nothing has been written.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Makes room for so many bytes that are copied, and for a piece.
+    /// Reserves space for `copied` bytes and, if it is small enough to be copied, a piece of `piece` bytes.
     pub(super) fn reserve(&mut self, copied: usize, piece: usize) {
         let more = copied + if piece < REFERENCE_FROM { piece } else { 0 };
         if more <= self.tail.capacity() - self.tail.len() {
             return;
         }
-        // The first is often the only one.
+        // The first reply is often the only one.
         let room = if self.len == 0 { more } else { more.max(TOGETHER) };
         self.flush();
         self.tail = BytesMut::with_capacity(room);
     }
 
-    /// Copies, however much it is.
+    /// Appends a copy of `bytes`, of any size.
     pub fn copy(&mut self, bytes: &[u8]) {
         self.len += bytes.len();
         self.tail.extend_from_slice(bytes);
     }
 
-    /// Copies what is small, references what is large.
+    /// Appends `bytes`: copies small ones, references large ones.
     pub fn push(&mut self, bytes: Bytes) {
         if bytes.len() < REFERENCE_FROM {
             return self.copy(&bytes);
@@ -138,7 +138,7 @@ impl RopeWriter {
         self.whole.push(bytes);
     }
 
-    /// All of it, in the order it was written.
+    /// Returns everything in the order in which it was written.
     pub fn finish(mut self) -> Rope {
         if self.whole.is_empty() {
             return self.tail.freeze().into();

@@ -1,23 +1,23 @@
-//! Walks over JSON text and tells where its values begin and end.
+//! Scans JSON text and returns where values begin and end.
 //!
-//! Nothing is built and nothing recurses: open brackets are remembered as single bits, so five
-//! megabytes of `[` cost 640 KB and no stack. The grammar is RFC 8259, strictly.
+//! Builds no values and does not recurse: an open bracket takes one bit, so five megabytes of `[` take 640 KB and no stack.
+//! The grammar is strictly that of RFC 8259.
 
 use std::ops::Range;
 
 use super::string::plain;
 
-/// The text is not JSON.
+/// Why a text is not JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected {expected} at byte {at}")]
 pub struct SyntaxError {
-    /// Offset of the byte that does not fit.
+    /// Offset of the unexpected byte.
     pub at: usize,
-    /// What would have fitted.
+    /// The expected token.
     pub expected: &'static str,
 }
 
-/// What a JSON value is, told from its first byte.
+/// The kind of a JSON value, by its first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "JSON's own names")]
 pub enum JsonKind {
@@ -31,28 +31,28 @@ pub enum JsonKind {
 
 /// A position in a JSON text.
 ///
-/// The text must be UTF-8; the scanner looks at ASCII structure only. Offsets it returns lie on
-/// character boundaries.
+/// The text must be UTF-8; the scanner reads only its ASCII structure. The offsets that it returns are character
+/// boundaries.
 #[derive(Clone, Debug)]
 pub struct Scanner<'a> {
     text: &'a [u8],
     at: usize,
 }
 
-/// Which bracket each open level is: one bit a level.
+/// The kinds of the open brackets, one bit per level.
 #[derive(Default)]
 struct Nesting {
     depth: usize,
-    /// The innermost up to 64 levels, the innermost in the lowest bit.
+    /// Up to 64 innermost levels, the innermost in the lowest bit.
     near: u64,
-    /// Full words of levels further out.
+    /// Full words of the outer levels.
     far: Vec<u64>,
 }
 
 // === impl JsonKind ===
 
 impl JsonKind {
-    /// The kind of a value whose text, without leading white space, is `raw`.
+    /// Returns the kind of the value `raw`, which has no leading white space.
     pub fn of(raw: &[u8]) -> Self {
         match raw.first() {
             Some(b'{') => Self::Object,
@@ -68,17 +68,17 @@ impl JsonKind {
 // === impl Scanner ===
 
 impl<'a> Scanner<'a> {
-    /// Stands before the first byte of `text`.
+    /// Creates a scanner at the start of `text`.
     pub fn new(text: &'a str) -> Self {
         Self { text: text.as_bytes(), at: 0 }
     }
 
-    /// The offset of the next byte.
+    /// Returns the offset of the next byte.
     pub fn at(&self) -> usize {
         self.at
     }
 
-    /// Passes white space, then tells the next byte without passing it.
+    /// Skips white space, and returns the next byte without skipping it.
     #[inline]
     pub fn peek(&mut self) -> Option<u8> {
         while let Some(b' ' | b'\n' | b'\r' | b'\t') = self.text.get(self.at) {
@@ -87,13 +87,13 @@ impl<'a> Scanner<'a> {
         self.text.get(self.at).copied()
     }
 
-    /// Passes one opening bracket, which the caller has [peeked](Self::peek).
+    /// Skips one opening bracket, which the caller has [peeked](Self::peek).
     pub fn enter(&mut self) {
         self.at += 1;
     }
 
-    /// Inside an object: `true` if another member follows, whose [name](Self::name) and value the caller passes; at
-    /// the closing brace, passes it and returns `false`.
+    /// Inside an object: returns `true` if another member follows, whose [name](Self::name) and value the caller scans. At
+    /// the closing brace, skips it and returns `false`.
     ///
     /// # Errors
     /// If the text is not JSON.
@@ -104,7 +104,7 @@ impl<'a> Scanner<'a> {
         Ok(more)
     }
 
-    /// Passes what comes next if it is spelled just so.
+    /// Skips the next bytes if they are exactly `spelled`, and returns whether they are.
     #[inline]
     pub fn pass<const N: usize>(&mut self, spelled: &[u8; N]) -> bool {
         let passed = self.text[self.at..].first_chunk() == Some(spelled);
@@ -112,10 +112,10 @@ impl<'a> Scanner<'a> {
         passed
     }
 
-    /// Inside an object: passes to the next member's value and returns where its name stands,
-    /// quotes included; at the closing brace, passes it and returns `None`.
+    /// Inside an object: scans the next member's name and returns its range, quotes included. At the closing brace, skips it
+    /// and returns `None`.
     ///
-    /// `first` is `true` before the first member and is cleared here. The caller passes the value.
+    /// `first` is `true` before the first member; this clears it. The caller scans the value.
     ///
     /// # Errors
     /// If the text is not JSON.
@@ -126,8 +126,8 @@ impl<'a> Scanner<'a> {
         self.name().map(Some)
     }
 
-    /// Inside an array: `true` if another element follows, which the caller passes; at the closing
-    /// bracket, passes it and returns `false`.
+    /// Inside an array: returns `true` if another element follows, which the caller scans. At the closing bracket, skips it
+    /// and returns `false`.
     ///
     /// # Errors
     /// If the text is not JSON.
@@ -135,14 +135,14 @@ impl<'a> Scanner<'a> {
         self.more(first, b']', "',' or ']'")
     }
 
-    /// Passes one whole value and returns where it stands, without the white space around it.
+    /// Scans one whole value and returns its range, without the white space around it.
     ///
     /// # Errors
     /// If the text is not JSON.
     pub fn value(&mut self) -> Result<Range<usize>, SyntaxError> {
         let first = self.peek();
         let start = self.at;
-        // What opens nothing has nothing to remember.
+        // A scalar needs no record of open brackets.
         match first {
             Some(b'{' | b'[') => {}
             _ => return self.scalar().map(|()| start..self.at),
@@ -171,7 +171,7 @@ impl<'a> Scanner<'a> {
                 }
                 _ => self.scalar()?,
             }
-            // A value has ended: so may the brackets around it.
+            // A value has ended; the brackets around it may end as well.
             loop {
                 let Some(object) = open.innermost() else { return Ok(start..self.at) };
                 match (object, self.peek()) {
@@ -193,7 +193,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Passes trailing white space.
+    /// Skips trailing white space.
     ///
     /// # Errors
     /// If anything else follows.
@@ -208,7 +208,7 @@ impl<'a> Scanner<'a> {
         SyntaxError { at: self.at, expected }
     }
 
-    /// `tru` or `"\u00` at the end is cut off rather than wrong: said by where the error stands.
+    /// Places the error at the end of the text if the text is cut off, as in `tru` or `"\u00`, rather than wrong.
     fn cut_or_wrong(&self, cut: bool, expected: &'static str) -> SyntaxError {
         SyntaxError { at: if cut { self.text.len() } else { self.at }, expected }
     }
@@ -230,7 +230,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Passes a member's name and the colon after it, and returns where the name stands, quotes included.
+    /// Scans a member's name and the colon after it, and returns the range of the name, quotes included.
     ///
     /// # Errors
     /// If the text is not JSON.
@@ -372,7 +372,7 @@ mod tests {
         scanner.end().map(|()| value)
     }
 
-    /// serde_json's reading of the same question. `IgnoredAny` skips as `RawValue` does.
+    /// Returns whether serde_json accepts the text. `IgnoredAny` skips values as `RawValue` does.
     fn serde_accepts(text: &str) -> bool {
         serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
     }

@@ -1,10 +1,10 @@
-//! What is between the quotes of a JSON string.
+//! The content of JSON strings.
 
 use std::borrow::Cow;
 
-/// The text that a scanned string stands for; `raw` includes its quotes.
+/// Returns the text of a scanned string; `raw` includes its quotes.
 ///
-/// Borrows unless there are escapes. Half of a surrogate pair becomes U+FFFD, as in Go.
+/// Borrows unless there are escapes. An unpaired surrogate becomes U+FFFD, as in Go.
 pub fn unescape(raw: &str) -> Cow<'_, str> {
     let inner = &raw[1..raw.len() - 1];
     if plain(inner.as_bytes()) == inner.len() {
@@ -30,7 +30,7 @@ pub fn unescape(raw: &str) -> Cow<'_, str> {
     Cow::Owned(text)
 }
 
-/// Reads the four digits after `\u`, and those of a second unit where the first asks for one.
+/// Reads the four digits after `\u`, and those of a second unit if the first is a high surrogate.
 fn utf16_unit(rest: &mut &str) -> char {
     let unit = |digits: &str| u16::from_str_radix(digits, 16).unwrap_or(0xFFFD);
     let first = unit(&rest[..4]);
@@ -53,12 +53,11 @@ fn utf16_unit(rest: &mut &str) -> char {
     }
 }
 
-/// Longer strings are likely to be much longer.
+/// Bytes that are scanned 8 at a time: a string that is longer is probably much longer.
 const SHORT: usize = 24;
 
-/// How many bytes come before the first that ends a string or must be looked at: a quote, a backslash, a
-/// control character. Strings are most of what is scanned: names and numbers end soon, hashes and data are passed 32 at
-/// a time.
+/// Returns the number of bytes before the first quote, backslash or control character. Most scanned bytes are in strings:
+/// names and numbers end soon, hashes and data are scanned 32 bytes at a time.
 #[inline(always)]
 pub(super) fn plain(text: &[u8]) -> usize {
     let mut passed = 0;
@@ -87,13 +86,13 @@ fn is_special(byte: u8) -> bool {
     byte == b'"' || byte == b'\\' || byte < 0x20
 }
 
-/// Without a branch between its bytes, so that they are compared all at once.
+/// Returns whether any byte is special. Has no branch between bytes, so that the compiler compares them all at once.
 fn has_special(wide: &[u8; 32]) -> bool {
     let marks = wide.map(|byte| u8::from(byte == b'"') | u8::from(byte == b'\\') | u8::from(byte < 0x20));
     marks.iter().fold(0, |any, mark| any | mark) != 0
 }
 
-/// The place of the first one.
+/// Returns the position of the first special byte.
 #[inline]
 fn special_in(word: [u8; 8]) -> Option<usize> {
     const ONES: u64 = u64::MAX / 0xff;
@@ -101,7 +100,7 @@ fn special_in(word: [u8; 8]) -> Option<usize> {
     let word = u64::from_le_bytes(word);
     let is_zero = |word: u64| word.wrapping_sub(ONES) & !word;
     let control = word.wrapping_sub(ONES * 0x20) & !word;
-    // A borrow can mark bytes above one that is marked rightly, never below it.
+    // A borrow can wrongly mark bytes above a special one, never below it.
     let marked = (is_zero(word ^ (ONES * 0x22)) | is_zero(word ^ (ONES * 0x5c)) | control) & HIGH;
     (marked != 0).then(|| marked.trailing_zeros() as usize / 8)
 }

@@ -100,7 +100,7 @@ fn bodies_that_cannot_be_answered_entry_by_entry() {
     assert_eq!(Packet::read(&bytes, 1).unwrap_err(), PacketError::NotUtf8 { at: 2 });
 }
 
-/// Any JSON text that may stand as an id.
+/// Generates any JSON text that is a valid id.
 pub(super) fn any_id() -> impl Strategy<Value = String> {
     prop_oneof![
         Just("null".to_owned()),
@@ -113,7 +113,7 @@ pub(super) fn any_id() -> impl Strategy<Value = String> {
     ]
 }
 
-/// An entry of a batch and the id and error code its answer must carry; `None` if it gets none.
+/// Generates an entry of a batch, with the id and error code of its answer; `None` if it gets none.
 fn any_entry() -> impl Strategy<Value = (String, Option<(String, Option<Code>)>)> {
     prop_oneof![
         any_id().prop_map(|id| (
