@@ -1,4 +1,4 @@
-//! The body of an admin answer: all of it at once, or as it happens.
+//! The body of an admin response: whole, or a stream of events.
 
 use std::{
     convert::Infallible,
@@ -11,11 +11,11 @@ use futures_util::Stream;
 use http_body::{Frame, SizeHint};
 use http_body_util::Full;
 
-/// An answer's body.
+/// The body of a response.
 pub enum Body {
-    /// It is all there.
+    /// A body that is complete.
     Whole(Full<Bytes>),
-    /// It comes piece by piece, and ends when there is nobody left to tell of anything.
+    /// A stream of pieces, which ends with the [`Ticker`](super::Ticker).
     Streamed(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
 }
 

@@ -1,7 +1,7 @@
-//! Tells what happens as it happens: server-sent events.
+//! The status report as server-sent events.
 //!
-//! Whoever listens gets the history first and then, each second, what is known now. That is made once for all of them,
-//! and only while somebody listens. One who does not keep up misses what was in between: nothing is kept for anybody.
+//! A listener gets the history first, and then the current status each second. The [`Ticker`] makes the status once for all
+//! listeners, and only while there are any. A slow listener misses events: none are buffered for it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,16 +19,16 @@ use super::{
     report::Report,
 };
 
-/// More than people look at one instance; each is a connection out of few.
+/// Most open streams: more than people watch one instance. Each takes one of the listener's few connections.
 pub(super) const MOST_STREAMS: usize = 16;
 
-/// How often those who listen are told.
+/// Time between two status events.
 const TOLD: Duration = Duration::from_secs(1);
 
-/// How long a browser waits before it connects again, in milliseconds.
+/// How long a browser waits before it reconnects, in milliseconds.
 const RECONNECT: u64 = 2000;
 
-/// Where to listen. Clones share it.
+/// The source of event streams. Clones share it.
 #[derive(Clone)]
 pub struct Events(Arc<Inner>);
 
@@ -39,7 +39,7 @@ struct Inner {
     places: Arc<Semaphore>,
 }
 
-/// Samples what is counted, and tells those who listen. While it lasts: with it they end.
+/// Samples the counters for the history, and sends the status to all streams. The streams end when it is dropped.
 pub struct Ticker {
     report: Arc<dyn Report>,
     history: History,
@@ -49,7 +49,7 @@ pub struct Ticker {
 // === impl Events ===
 
 impl Events {
-    /// Tells of `report`, and keeps `history` of it while the ticker runs.
+    /// Creates streams of `report`, and the ticker that feeds them and `history`.
     pub fn new(report: Arc<dyn Report>, history: History) -> (Self, Ticker) {
         let (sender, latest) = watch::channel(Bytes::new());
         let ticker = Ticker { report: report.clone(), history: history.clone(), latest: sender };
@@ -57,7 +57,7 @@ impl Events {
         (Self(Arc::new(Inner { report, history, latest, places })), ticker)
     }
 
-    /// A stream of events; `None` if as many as there may be listen already.
+    /// Opens a stream of events; `None` if [`MOST_STREAMS`] are open.
     pub(super) fn listen(&self) -> Option<Body> {
         let inner = &self.0;
         let place = inner.places.clone().try_acquire_owned().ok()?;
@@ -76,7 +76,7 @@ impl Events {
 }
 
 fn event(name: &str, data: &Value) -> String {
-    // Written without line breaks: one would end the event.
+    // Compact JSON has no line breaks, which would end the event.
     format!("event: {name}\ndata: {data}\n\n")
 }
 
@@ -95,7 +95,7 @@ impl Ticker {
             seconds.set_missed_tick_behavior(MissedTickBehavior::Skip);
             loop {
                 seconds.tick().await;
-                // One of them is there for those who come.
+                // One receiver is the template for new streams.
                 if self.latest.receiver_count() > 1 {
                     self.latest.send_replace(status(&*self.report, &self.history));
                 }
@@ -109,7 +109,7 @@ impl Ticker {
                 self.history.take(self.report.counts());
             }
         };
-        // Neither ends. The samples first: what is told at the same moment has the newest.
+        // Neither ends. Polls `sample` first, so that a status event at the same moment has the newest sample.
         let ((), ()) = future::join(sample, tell).await;
     }
 }

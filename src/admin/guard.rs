@@ -1,7 +1,7 @@
-//! Who may change something.
+//! Decides which requests may change something.
 //!
-//! Reading is free to whoever reaches the listener. To change something a request must not come from another web page,
-//! and must bring the token where one is set; and one must be set where others than this machine reach the listener.
+//! Every client that reaches the listener may read. A request that changes something must not come from another web page,
+//! and must have the admin token if one is set. If the listener is not on loopback, a token must be set.
 
 use std::net::IpAddr;
 
@@ -11,50 +11,50 @@ use crate::http::KeyHash;
 
 const SEC_FETCH_SITE: &str = "sec-fetch-site";
 
-/// Lets those change something who may.
+/// Checks requests that change something.
 #[derive(Clone, Debug)]
 pub struct Guard {
     token: Option<KeyHash>,
     is_loopback: bool,
 }
 
-/// Why a request may change nothing. Says what to do.
+/// Why a request may not change anything, and the remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WriteRefusal {
-    /// A browser says that another page has sent it.
+    /// A web page of another origin sent the request.
     #[error(
-        "this came from a web page of another origin; only the page that is served here may change something"
+        "this request came from a web page of another origin; only the status page of this listener may change something"
     )]
     CrossOrigin,
-    /// Others than this machine reach the listener, and nothing tells operators from them.
+    /// Other machines can reach the listener, and no token is set.
     #[error(
-        "nothing can be changed here: the admin listener is not on loopback and admin_token is not set; set it to the \
-         sha256 that `holdfast key new` prints, and send the key as authorization: Bearer KEY"
+        "changes are disabled: the admin listener is not on loopback and admin_token is not set; set it to the sha256 \
+         that `holdfast key new` prints, and send the key as authorization: Bearer KEY"
     )]
     NoTokenSet,
-    /// It brought none.
+    /// The request has no token.
     #[error(
-        "this wants a token: send authorization: Bearer TOKEN, the key whose sha256 is admin_token; commands take it \
-         from HOLDFAST_ADMIN_TOKEN"
+        "this request needs the admin token: send authorization: Bearer TOKEN, the key whose sha256 is admin_token; \
+         commands read it from HOLDFAST_ADMIN_TOKEN"
     )]
     NoToken,
-    /// It brought another.
-    #[error("this is not the token: its sha256 is not admin_token")]
+    /// The request has a wrong token.
+    #[error("wrong admin token: its sha256 is not admin_token")]
     BadToken,
 }
 
 // === impl Guard ===
 
 impl Guard {
-    /// For a listener on this address, with the hash of the token that is wanted, if any.
+    /// Creates the guard of a listener on this address, with the hash of the token that is required, if any.
     pub fn new(listener: IpAddr, token: Option<KeyHash>) -> Self {
         Self { token, is_loopback: listener.to_canonical().is_loopback() }
     }
 
-    /// May this request change something?
+    /// Checks that a request may change something.
     ///
     /// # Errors
-    /// If not: why.
+    /// If it may not.
     pub(super) fn check<B>(&self, request: &Request<B>) -> Result<(), WriteRefusal> {
         if !is_same_origin(request) {
             return Err(WriteRefusal::CrossOrigin);
@@ -70,10 +70,11 @@ impl Guard {
     }
 }
 
-/// Browsers say where a request comes from, and pages cannot keep them from it; what says nothing is no browser.
+/// Returns whether a request comes from this listener's own page, or not from a browser. Browsers send the origin of a
+/// request, and web pages cannot prevent that.
 fn is_same_origin<B>(request: &Request<B>) -> bool {
     let headers = request.headers();
-    // Not same-site either: what listens on another port of this machine is of the same site.
+    // `same-site` is not enough: a server on another port of this machine is of the same site.
     let fetched = headers.get_all(SEC_FETCH_SITE).iter().all(|site| site == "same-origin" || site == "none");
     let host =
         host(request.headers()).or_else(|| request.uri().authority().map(|host| host.as_str().as_bytes()));
@@ -158,7 +159,7 @@ mod tests {
             assert_eq!(check(&guard, &[]), Err(WriteRefusal::NoToken));
             assert_eq!(check(&guard, &[("authorization", "Basic hf_token")]), Err(WriteRefusal::NoToken));
             assert_eq!(check(&guard, &[("authorization", "Bearer hf_other")]), Err(WriteRefusal::BadToken));
-            // The hash is in the configuration, and opens nothing.
+            // The hash, which is in the configuration, is not accepted as the token.
             let hash = format!("Bearer {}", KeyHash::of(b"hf_token"));
             assert_eq!(check(&guard, &[("authorization", &hash)]), Err(WriteRefusal::BadToken));
             let page = [right[0], ("origin", "http://evil.example.org")];

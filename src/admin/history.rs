@@ -1,4 +1,4 @@
-//! What was counted, moment by moment: a quarter of an hour finely, a day coarsely.
+//! Samples of the counters over time: 15 minutes in steps of 2 seconds, 24 hours in steps of a minute.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -11,49 +11,49 @@ use serde_json::{Value, json};
 
 use crate::histogram::Snapshot;
 
-/// A plot of a quarter of an hour is some hundred points wide.
+/// Step of the fine history: 450 points for a plot of 15 minutes.
 pub(super) const STEP: Duration = Duration::from_secs(2);
 const FINE: usize = 15 * 60 / 2;
 
-/// A day by the minute.
+/// Step of the coarse history, which covers a day.
 const COARSE_STEP: Duration = Duration::from_secs(60);
 const COARSE: usize = 24 * 60;
 
-/// What counts as recent, for what is counted in words and not plotted; by the minute.
+/// Minutes over which refusals are counted; these are listed, not plotted.
 const RECENT: usize = 15;
 
-/// What was counted up to a moment, since the start.
+/// The program's counters since its start, at one moment.
 #[derive(Clone, Debug)]
 pub struct Counts {
-    /// When; by the wall's clock, for people.
+    /// Wall-clock time of the sample.
     pub time: SystemTime,
     /// Calls of clients.
     pub calls: u64,
-    /// Those answered from memory.
+    /// Calls answered from the cache.
     pub hits: u64,
-    /// Those answered with what somebody else had asked for already.
+    /// Calls answered with the result of another client's fetch.
     pub joined: u64,
-    /// Those that were not let through.
+    /// Calls refused, or over a rate limit.
     pub refused: u64,
-    /// Calls sent upstream, whatever for.
+    /// Calls sent upstream, for any purpose.
     pub upstream: u64,
-    /// Those of them that no call of a client was waiting for.
+    /// Calls sent upstream that no client's call waits for.
     pub upkeep: u64,
-    /// How long answers from memory took.
+    /// Durations of answers from the cache.
     pub memory_seconds: Snapshot,
-    /// How long those took that the upstream was waited for.
+    /// Durations of answers that waited for the upstream.
     pub upstream_seconds: Snapshot,
-    /// Bytes in the cache; now, not since the start.
+    /// Bytes in the cache at the time.
     pub cache_bytes: u64,
-    /// The head; now.
+    /// Number of the head block at the time.
     pub head: Option<u64>,
-    /// How often blocks have left the chain.
+    /// Number of reorgs.
     pub reorgs: u64,
-    /// What was refused or failed, by reason.
+    /// Refused and failed calls and requests, by reason.
     pub refusals: Vec<(&'static str, u64)>,
 }
 
-/// What was counted, and when. Clones share it.
+/// Samples of the counters over time. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct History(Arc<Mutex<Rings>>);
 
@@ -61,30 +61,31 @@ pub struct History(Arc<Mutex<Rings>>);
 struct Rings {
     fine: Ring<FINE>,
     coarse: Ring<COARSE>,
-    /// One a minute, the newest last.
+    /// One entry per minute, the newest last.
     refusals: VecDeque<(SystemTime, Vec<(&'static str, u64)>)>,
 }
 
-/// The last so many samples, and what the next one is told apart from.
+/// The last `N` samples.
 #[derive(Debug, Default)]
 struct Ring<const N: usize> {
     samples: VecDeque<Sample>,
+    /// Counters of the newest sample, to compute the next one.
     last: Option<Counts>,
 }
 
-/// A line of the history: numbers since the start, and times since the sample before.
+/// A line of the history: counters since the start, and quantiles since the previous sample.
 #[derive(Clone, Debug)]
 struct Sample {
     counts: [u64; 9],
     head: Option<u64>,
-    /// Half of them, and 99 in 100: from memory, then of the upstream.
+    /// p50 and p99 of answers from the cache, then of answers from upstream.
     seconds: [Option<f32>; 4],
 }
 
 // === impl History ===
 
 impl History {
-    /// What the numbers of a line are.
+    /// Names of the columns of a line.
     pub(super) const COLUMNS: [&str; 14] = [
         "time",
         "calls",
@@ -115,19 +116,19 @@ impl History {
         rings.fine.push(counts);
     }
 
-    /// All of it, the oldest first.
+    /// Returns the whole history, the oldest sample first.
     pub(super) fn to_json(&self) -> Value {
         let rings = self.0.lock();
         json!({ "columns": Self::COLUMNS, "fine": rings.fine.lines(), "coarse": rings.coarse.lines() })
     }
 
-    /// The newest line, and the newest by the minute.
+    /// Returns the newest lines of the fine and the coarse history.
     pub(super) fn newest(&self) -> (Value, Value) {
         let rings = self.0.lock();
         (rings.fine.newest(), rings.coarse.newest())
     }
 
-    /// What was refused or failed of late, by reason, and how long that is.
+    /// Returns the recent refusals and failures by reason, and the length of the period that they cover.
     pub fn refusals(&self) -> (Duration, BTreeMap<&'static str, u64>) {
         let rings = self.0.lock();
         let (Some((since, before)), Some(now)) = (rings.refusals.front(), &rings.fine.last) else {
@@ -149,7 +150,7 @@ impl History {
 impl<const N: usize> Ring<N> {
     fn is_due(&self, counts: &Counts, step: Duration) -> bool {
         let Some(last) = &self.last else { return true };
-        // A clock that was set back counts as well.
+        // A clock that was set back makes a sample due, too.
         counts.time.duration_since(last.time).map_or(true, |passed| passed >= step)
     }
 
@@ -201,7 +202,7 @@ impl Sample {
     }
 
     fn to_json(&self) -> Value {
-        // Microseconds are as much as buckets tell, and a tenth of the text.
+        // Rounds to 0.1 µs: the buckets are no more precise, and the text is shorter.
         let seconds = self.seconds.map(|time| json!(time.map(|time| (f64::from(time) * 1e7).round() / 1e7)));
         self.counts.iter().map(|count| json!(count)).chain([json!(self.head)]).chain(seconds).collect()
     }
@@ -263,6 +264,6 @@ mod tests {
         let half: Vec<_> =
             history.to_json()["fine"].as_array().unwrap().iter().map(|line| line[10].as_f64()).collect();
         assert!(half[0].unwrap() > 0.5 && half[1].unwrap() < 0.000_005, "{half:?}");
-        assert_eq!(half[2], None, "nothing came");
+        assert_eq!(half[2], None, "no answer since the last sample");
     }
 }

@@ -1,6 +1,6 @@
-//! The admin listener: is it alive, is it ready, what does it count, what does it know; and a page that shows it.
+//! The admin listener: liveness, readiness, metrics, the status report and its page, and operations on the cache.
 //!
-//! Whoever reaches it may read. What changes something is behind a [`Guard`].
+//! Every client that reaches the listener may read. A [`Guard`] protects the routes that change something.
 //!
 //! # Floors
 //! Each line imports only from the lines below it.
@@ -14,7 +14,7 @@
 //! page        the page's files
 //! response    status, content type and body
 //! body        the body of a response
-//! guard       which requests may change something
+//! guard       refuses changes from other web pages, or without the admin token
 //! ```
 
 mod body;

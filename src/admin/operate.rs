@@ -1,4 +1,4 @@
-//! What operators look up, and what they change.
+//! Operations on the cache: look-up, purge and warm.
 
 use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::{Value, json};
@@ -18,28 +18,28 @@ use crate::{
     },
 };
 
-/// No query that means anything is as long; what is longer is not looked at.
+/// Longest query that is parsed; valid ones are shorter.
 const LONGEST_QUERY: usize = 256;
 
-/// Looks and changes.
+/// Executes the operations.
 #[derive(Clone, Debug)]
 pub struct Operator {
     inspector: Inspector,
     warmer: Warmer,
 }
 
-/// What a query says.
+/// The query of a URL.
 struct UrlQuery<'a>(&'a str);
 
 // === impl Operator ===
 
 impl Operator {
-    /// Shows entries through `inspector`, and has `warmer` fetch.
+    /// Creates an operator that looks up and purges with `inspector`, and fetches with `warmer`.
     pub fn new(inspector: Inspector, warmer: Warmer) -> Self {
         Self { inspector, warmer }
     }
 
-    /// `GET /lookup?q=`
+    /// Handles `GET /lookup?q=`.
     pub(super) async fn look_up(self, query: String) -> Response<Body> {
         let subject = match UrlQuery(&query).subject() {
             Ok(subject) => subject,
@@ -49,20 +49,20 @@ impl Operator {
         found.map_or_else(died, |found| told(StatusCode::OK, &inspected(subject, &found)))
     }
 
-    /// `POST /purge?q=`
+    /// Handles `POST /purge?q=`.
     pub(super) async fn purge(self, query: String) -> Response<Body> {
         let hash = match UrlQuery(&query).subject() {
             Ok(Subject::Hash(hash)) => hash,
             Ok(Subject::Number(number)) => {
                 let number = number.0;
                 return bad(&format!(
-                    "a purge wants the hash of a block or a transaction: \
-                     which blocks are at {number}, /lookup?q={number} tells"
+                    "expected the hash of a block or a transaction; \
+                     /lookup?q={number} lists the hashes of blocks at {number}"
                 ));
             }
             Err(why) => return bad(&why),
         };
-        // Whoever begins it may hang up; half of it would be no good.
+        // Spawned, so that a client that disconnects does not leave the purge half done.
         let purging = task::spawn(async move {
             let left_in = self.inspector.purge_tiers(hash).await;
             Some((apart(move || self.inspector.purge(hash)).await?, left_in))
@@ -71,16 +71,16 @@ impl Operator {
         let left_in: Vec<_> = left_in.into_iter().map(TierKind::as_str).collect();
         let bytes: u64 = purged.iter().map(|held| held.bytes).sum();
         let entries = purged.len();
-        tracing::info!(hash = %format_args!("{hash:#x}"), entries, bytes, ?left_in, "purged by an operator");
+        tracing::info!(hash = %format_args!("{hash:#x}"), entries, bytes, ?left_in, "operator purged cached entries");
         let purged: Vec<_> = purged.iter().map(held).collect();
         let query = format!("{hash:#x}");
         told(StatusCode::OK, &json!({ "query": query, "purged": purged, "bytes": bytes, "left_in": left_in }))
     }
 
-    /// `POST /warm?block=[&receipts=true]`
+    /// Handles `POST /warm?block=[&receipts=true]`.
     pub(super) async fn warm(self, query: String) -> Response<Body> {
         const EXPECTED: &str =
-            "expected /warm?block=19000000 (or block=latest), with &receipts=true if they are wanted";
+            "expected /warm?block=19000000 (or block=latest), optionally with &receipts=true";
         let query = UrlQuery(&query);
         let wanted = match query.get("block").map(str::trim) {
             Some("latest") => Some(Warm::Latest),
@@ -105,7 +105,7 @@ impl Operator {
             }
             Err(WarmError::Call(call)) => {
                 let verdict = rescue::call_error(&call);
-                // What is an answer to a call is none here: nothing was put into memory.
+                // An error that a call would get with status 200 is a failure here: nothing was cached.
                 let status = match verdict.status {
                     StatusCode::OK => StatusCode::BAD_GATEWAY,
                     status => status,
@@ -121,13 +121,16 @@ impl Operator {
     }
 }
 
-/// Does what may take a moment beside those who answer clients; `None` if it died.
+/// Runs work that may take a while off the threads that answer clients; `None` if it panicked.
 async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     task::spawn_blocking(work).await.ok()
 }
 
 fn died() -> Response<Body> {
-    plain(StatusCode::INTERNAL_SERVER_ERROR, "the look-up died: this is a bug\n".to_owned())
+    plain(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "internal error: the operation panicked; this is a bug\n".to_owned(),
+    )
 }
 
 fn bad(why: &str) -> Response<Body> {
@@ -215,14 +218,14 @@ fn warmed(warmed: &Warmed) -> Value {
 // === impl UrlQuery ===
 
 impl<'a> UrlQuery<'a> {
-    /// The value of this name. Nothing that means anything here needs to be escaped.
+    /// Returns the value of this name. Does not unescape: valid values contain no escapes.
     fn get(&self, name: &str) -> Option<&'a str> {
         self.0.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
     }
 
     fn subject(&self) -> Result<Subject, String> {
         if self.0.len() > LONGEST_QUERY {
-            return Err("this is longer than any hash or number".to_owned());
+            return Err("the query is longer than any hash or number".to_owned());
         }
         self.get("q")
             .unwrap_or_default()

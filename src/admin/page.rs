@@ -1,10 +1,10 @@
-//! The status page: what is built in, and what a browser may do with it.
+//! The status page: its embedded files, and its content security policy.
 
 use http::{HeaderValue, Response, StatusCode, header};
 
 use super::{body::Body, response::typed};
 
-/// The page needs its own style, its own script and the events; whatever else turned up in it could do nothing.
+/// Allows the page's own styles, scripts and requests, and nothing else: injected content could do nothing.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
      img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -16,7 +16,7 @@ const WORDS: &str = include_str!("page/words.js");
 const PLOT: &str = include_str!("page/plot.js");
 const ICON: &str = include_str!("page/icon.svg");
 
-/// The part of the page at this path, if there is one.
+/// Returns the file of the page at this path, if there is one.
 pub(super) fn asset(path: &str) -> Option<Response<Body>> {
     let (content_type, text) = match path {
         "/" => ("text/html; charset=utf-8", PAGE),

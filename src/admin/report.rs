@@ -2,15 +2,15 @@
 
 use super::history::Counts;
 
-/// What the program tells of itself.
+/// The program's report about itself.
 pub trait Report: Send + Sync + 'static {
-    /// Can it answer calls?
+    /// Checks that the program can answer calls.
     ///
     /// # Errors
-    /// If not: why, in a line for people.
+    /// If it cannot; the reason is one line for people.
     fn ready(&self) -> Result<(), String>;
 
-    /// All there is to know, for people and programs.
+    /// Returns the whole status report, for people and programs.
     fn status(&self) -> serde_json::Value;
 
     /// Returns the counters for the history, which samples them every two seconds.

@@ -12,7 +12,7 @@ pub(super) fn typed(status: StatusCode, content_type: &'static str, body: impl I
     let mut response = Response::new(body.into());
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-    // Probes and people must see the present state.
+    // Probes and people must see the current state.
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }

@@ -37,29 +37,29 @@ pub struct Admin {
     guard: Guard,
 }
 
-/// What an answer waits for: mostly nothing.
+/// The future of a response, which is mostly ready.
 type Answering =
     Either<Ready<Result<Response<Body>, Infallible>>, BoxFuture<'static, Result<Response<Body>, Infallible>>>;
 
 const ROUTES: &str = "\
-/         a page that shows how it goes
+/         the status page
 /live     200 while the process runs
 /ready    200 while calls can be answered, else 503 and the reason
-/status   what is known, as JSON
-/events   the same each second, as server-sent events
-/metrics  what is counted, for Prometheus
-/lookup   what is in memory of a block or a transaction: /lookup?q=HASH or NUMBER
+/status   the status report as JSON
+/events   the status report each second, as server-sent events
+/metrics  metrics for Prometheus
+/lookup   cached entries of a block or a transaction: /lookup?q=HASH or NUMBER
 
-with POST, from this host and with the token where one is wanted:
-/purge    forgets what is in memory of a block or a transaction: /purge?q=HASH
-/warm     has a block in memory before it is asked for: /warm?block=NUMBER&receipts=true
+with POST, not from other web pages, and with the admin token if one is required:
+/purge    removes a block or a transaction from the cache: /purge?q=HASH
+/warm     fetches a block into the cache: /warm?block=NUMBER&receipts=true
 ";
 
 // === impl Admin ===
 
 impl Admin {
-    /// Tells of `report`, counts from `registry` and hands out `events`, to those who ask for one of `hosts`; does what
-    /// `operator` can for those whom `guard` lets.
+    /// Creates the service. Serves `report`, the metrics of `registry` and `events` to requests for one of `hosts`, and the
+    /// operations of `operator` to requests that `guard` allows.
     pub fn new(
         report: Arc<dyn Report>,
         registry: Registry,
@@ -85,7 +85,7 @@ impl Admin {
                 Ok(()) => later(operator.warm(query())),
             },
             (_, path @ ("/purge" | "/warm")) => {
-                at_once(wrong_method("POST", format!("{path} changes something: it wants POST\n")))
+                at_once(wrong_method("POST", format!("{path} changes the cache; send it with POST\n")))
             }
             _ => at_once(self.read(request)),
         }
@@ -93,7 +93,7 @@ impl Admin {
 
     fn read<B>(&self, request: &Request<B>) -> Response<Body> {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            return wrong_method("GET, HEAD", "only GET is served here\n".to_owned());
+            return wrong_method("GET, HEAD", "send this request with GET\n".to_owned());
         }
         match request.uri().path() {
             "/live" => plain(StatusCode::OK, "live\n".to_owned()),
@@ -105,17 +105,18 @@ impl Admin {
             "/metrics" => self.metrics(),
             "/events" => self.events(request.method()),
             path => page::asset(path).unwrap_or_else(|| {
-                plain(StatusCode::NOT_FOUND, format!("there is nothing here; what there is:\n\n{ROUTES}"))
+                plain(StatusCode::NOT_FOUND, format!("not found; the routes are:\n\n{ROUTES}"))
             }),
         }
     }
 
     fn events(&self, method: &Method) -> Response<Body> {
-        // A HEAD request takes no place among the listeners.
+        // A HEAD request opens no stream.
         let body = if *method == Method::HEAD { Some(String::new().into()) } else { self.events.listen() };
         let Some(body) = body else {
             let most = events::MOST_STREAMS;
-            let text = format!("{most} streams of events are open, and there are no more; close a page\n");
+            let text =
+                format!("{most} streams of events are open, which is the limit; close a status page\n");
             return plain(StatusCode::SERVICE_UNAVAILABLE, text);
         };
         typed(StatusCode::OK, "text/event-stream", body)
