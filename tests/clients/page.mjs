@@ -103,7 +103,7 @@ await step('figures change under load, and plots have lines', async () => {
     assert.equal(await page.isVisible(`#${plot} .empty`), false)
     assert.match(await page.getAttribute(`#${plot} svg`, 'aria-label'), /now [\d<]/)
   }
-  assert.match(await figure(page, 'endpoints'), /answers/)
+  assert.match(await figure(page, 'endpoints'), /(?<!un)healthy/)
   assert.match(await figure(page, 'chain'), /Head\d\d/)
 })
 
@@ -130,7 +130,7 @@ await step('it is used by the keyboard', async () => {
 })
 
 await step('what is refused and a reorg show', async () => {
-  await page.waitForFunction(() => /asked wrongly/.test(document.getElementById('refusals').textContent))
+  await page.waitForFunction(() => /invalid params/.test(document.getElementById('refusals').textContent))
   await page.waitForFunction(() => /1 block replaced/.test(document.getElementById('reorgs').textContent))
 })
 
@@ -143,7 +143,7 @@ await step('a block and a transaction are looked up by the keyboard, and forgott
   const found = await figure(page, 'found')
   assert.match(found, /Block 3/)
   for (const part of [block.hash, 'final', 'whole block', 'proved', `from ${nodeUrl}`]) assert.ok(found.includes(part), `${part} is not in ${found}`)
-  assert.match(await figure(page, 'said'), /Found, \d entr(y|ies) in memory/)
+  assert.match(await figure(page, 'said'), /Found, \d entr(y|ies) in the cache/)
 
   await page.fill('#query', block.transactions[1].hash)
   await page.keyboard.press('Enter')
@@ -154,13 +154,13 @@ await step('a block and a transaction are looked up by the keyboard, and forgott
   // Asked first; to keep it is as near as to forget it.
   await page.click('#found article > button')
   await page.waitForSelector('#found .confirm')
-  assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Yes, forget it')
+  assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Yes, purge')
   await page.keyboard.press('Tab')
   await page.keyboard.press('Enter')
-  assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Forget it')
+  assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Purge')
   await page.keyboard.press('Enter')
   await page.keyboard.press('Enter')
-  await page.waitForFunction(() => /Forgotten: \d/.test(document.getElementById('found').textContent))
+  await page.waitForFunction(() => /Purged: \d/.test(document.getElementById('found').textContent))
   assert.equal(await page.evaluate(() => document.activeElement.id), 'query')
 
   for (const [query, problem] of [['0x12345678901234567', /a hash has 64 hex digits/], ['latest', /expected the hash/]]) {
@@ -179,21 +179,21 @@ await step('a block and a transaction are looked up by the keyboard, and forgott
 
 const dark = await open('dark', { colorScheme: 'dark', viewport: { width: 1200, height: 900 } })
 await step('where a token is wanted it is asked for', async () => {
-  await dark.route('**/purge?*', (route) => (route.request().headers().authorization === 'Bearer hf_right' ? route.continue() : route.fulfill({ status: 401, body: 'this wants a token' })))
+  await dark.route('**/purge?*', (route) => (route.request().headers().authorization === 'Bearer hf_right' ? route.continue() : route.fulfill({ status: 401, body: 'this request needs the admin token' })))
   await call('eth_getBlockByNumber', ['0x6', true])
   await dark.fill('#query', '6')
   await dark.press('#query', 'Enter')
   await dark.click('#found article > button')
   assert.equal(await dark.isVisible('#found .token'), false)
   await dark.click('#found .confirm .bad')
-  for (const [token, said] of [['hf_wrong', /wants the token/], ['hf_right', /was not the token/]]) {
+  for (const [token, said] of [['hf_wrong', /Enter the admin token/], ['hf_right', /Wrong token/]]) {
     await dark.waitForFunction((text) => new RegExp(text).test(document.querySelector('#found .confirm .how').textContent), said.source)
     assert.equal(await dark.evaluate(() => document.activeElement.className), 'token')
     await dark.keyboard.type(token)
     if (token === 'hf_right') await dark.screenshot({ path: path.join(screenshots, 'token.png') })
     await dark.keyboard.press('Enter')
   }
-  await dark.waitForFunction(() => /Forgotten: \d/.test(document.getElementById('found').textContent))
+  await dark.waitForFunction(() => /Purged: \d/.test(document.getElementById('found').textContent))
 })
 const phone = await open('phone', { colorScheme: 'light', viewport: { width: 360, height: 740 }, deviceScaleFactor: 2, isMobile: true, hasTouch: true })
 

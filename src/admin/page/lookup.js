@@ -1,4 +1,4 @@
-// The box where a block or a transaction is looked up, and what is in memory of it is forgotten.
+// The search box: looks up the cached entries of a block or a transaction, and purges them.
 
 import { $, bytes, dot, element, pair, plural, say, small, span, whole } from './words.js'
 
@@ -6,28 +6,28 @@ const KINDS = {
   block: 'whole block',
   head: 'block with hashes',
   receipts: 'all receipts',
-  transaction: 'lone transaction',
-  receipt: 'lone receipt',
-  deflated: 'deflated form',
+  transaction: 'single transaction',
+  receipt: 'single receipt',
+  deflated: 'compressed copy',
 }
 const CANONICITY = {
-  final: ['good', 'final'],
-  tracked: ['good', 'on the tracked branch'],
-  asked: ['good', 'on the chain, as the upstream said a moment ago'],
-  orphaned: ['warn', 'orphaned: not on the chain'],
-  unknown: ['quiet', 'not known to be on the chain: a call by number would ask'],
+  final: ['good', 'finalized'],
+  tracked: ['good', 'canonical: on the tracked branch'],
+  asked: ['good', 'canonical: confirmed by the upstream a moment ago'],
+  orphaned: ['warn', 'orphaned: not canonical'],
+  unknown: ['quiet', 'not known to be canonical: a call by number asks the node'],
 }
 const VERIFIED = {
   proved: 'proved by Ethereum’s hashes',
-  partial: 'its own hash proved',
+  partial: 'only its own hash proved',
   structural: 'structure checked',
 }
 
-// Kept for this page alone: it is gone when the page is.
+// The admin token, held in this page only until it closes.
 let token = ''
 
 function entry(held) {
-  const from = held.endpoint ? ['from ', element('code', {}, held.endpoint), held.age_seconds == null ? '' : `, ${span(held.age_seconds)} ago`] : ['made here']
+  const from = held.endpoint ? ['from ', element('code', {}, held.endpoint), held.age_seconds == null ? '' : `, ${span(held.age_seconds)} ago`] : ['created by Holdfast']
   return element('li', {},
     element('span', { className: 'split' }, element('span', {}, KINDS[held.kind] ?? held.kind), element('span', { className: 'tag' }, bytes(held.bytes))),
     held.verified ? small(VERIFIED[held.verified] ?? held.verified) : null, element('small', {}, ...from))
@@ -35,7 +35,7 @@ function entry(held) {
 
 function thing(title, hash, rows, found) {
   const [tone, canonicity] = CANONICITY[found.canonicity] ?? ['quiet', found.canonicity]
-  const entries = found.entries.length ? found.entries.map(entry) : [element('li', { className: 'none' }, 'Nothing of it is in memory.')]
+  const entries = found.entries.length ? found.entries.map(entry) : [element('li', { className: 'none' }, 'No entries in the cache.')]
   const made = element('article', {},
     element('h3', {}, title),
     element('p', {}, element('code', {}, hash)),
@@ -43,7 +43,7 @@ function thing(title, hash, rows, found) {
     rows.length ? element('dl', { className: 'pairs' }, ...rows.flat()) : null,
     element('ul', { className: 'rows' }, ...entries))
   if (found.entries.length) {
-    const forget = element('button', { type: 'button', className: 'plain' }, 'Forget it')
+    const forget = element('button', { type: 'button', className: 'plain' }, 'Purge')
     forget.addEventListener('click', () => confirmPurge(made, forget, hash, found))
     made.append(forget)
   }
@@ -59,13 +59,13 @@ function told(found) {
   const things = [...blocks, ...places]
   if (things.length) return things
   const above = typeof found.query === 'number' && found.head != null && found.query > found.head
-  return [element('p', { className: 'how' }, above ? `There is no such block yet: the head is at ${whole(found.head)}.` : 'Nothing is known of it: a call would ask the node.')]
+  return [element('p', { className: 'how' }, above ? `There is no such block yet: the head is at ${whole(found.head)}.` : 'Not in the cache: a call asks the node.')]
 }
 
 function summary(found) {
   const things = [...found.blocks, ...found.transactions]
   const held = things.reduce((sum, thing) => sum + thing.entries.length, 0)
-  return things.length ? `Found, ${held ? `${plural(held, 'entry', 'entries')} in memory` : 'nothing in memory'}` : 'Nothing is known of it'
+  return things.length ? `Found, ${held ? `${plural(held, 'entry', 'entries')} in the cache` : 'no entries in the cache'}` : 'Not in the cache'
 }
 
 function show(children) {
@@ -104,12 +104,12 @@ async function lookUp() {
   }
 }
 
-// Asks first, in the place of the button, so that the keyboard stays where it is.
+// Asks for confirmation in place of the button, so that the keyboard focus stays there.
 function confirmPurge(article, forget, hash, found) {
   const asked = element('form', { className: 'confirm' })
-  const sure = element('button', { type: 'submit', className: 'plain bad' }, 'Yes, forget it')
-  const keep = element('button', { type: 'button', className: 'plain' }, 'Keep it')
-  const what = element('p', { className: 'how', role: 'alert' }, `Forget ${plural(found.entries.length, 'entry', 'entries')}? The next call asks the node anew.`)
+  const sure = element('button', { type: 'submit', className: 'plain bad' }, 'Yes, purge')
+  const keep = element('button', { type: 'button', className: 'plain' }, 'Cancel')
+  const what = element('p', { className: 'how', role: 'alert' }, `Purge ${plural(found.entries.length, 'entry', 'entries')}? The next call fetches the data from the node again.`)
   const label = element('label', { className: 'how', hidden: true }, 'Token ')
   const field = element('input', { type: 'password', autocomplete: 'off', className: 'token' })
   label.append(field)
@@ -124,7 +124,7 @@ function confirmPurge(article, forget, hash, found) {
       const purged = await read(response)
       if (response.status === 401) {
         label.hidden = false
-        what.textContent = token ? 'That was not the token.' : 'This wants the token of the configuration (admin_token).'
+        what.textContent = token ? 'Wrong token.' : 'Enter the admin token: the key whose SHA-256 is admin_token.'
         field.focus()
         return field.select()
       }
@@ -134,7 +134,7 @@ function confirmPurge(article, forget, hash, found) {
       }
       await lookUp()
       const left = purged.left_in.length ? `, but it may still be in ${purged.left_in.join(' and ')}` : ''
-      const text = `Forgotten: ${plural(purged.purged.length, 'entry', 'entries')}, ${bytes(purged.bytes)}${left}`
+      const text = `Purged: ${plural(purged.purged.length, 'entry', 'entries')}, ${bytes(purged.bytes)}${left}`
       $('found').prepend(element('p', { className: 'how' }, `${text}.`))
       say(text)
       $('query').focus()

@@ -1,4 +1,4 @@
-// Shows what the events tell. Nothing here asks anybody but the listener that the page came from.
+// Shows the status that the events report. Sends requests only to the listener that served the page.
 
 import { startLookUp } from './lookup.js'
 import { ceiling, Plot } from './plot.js'
@@ -6,13 +6,13 @@ import {
   $, bytes, DASH, dot, element, fill, none, pair, percent, plural, rate, say, scaled, seconds, set, small, span, THIN, whole,
 } from './words.js'
 
-// ## What it is worth
+// ## Worth of the saved calls
 
 const PRICE = 'holdfast.price'
 const USUAL = '$2.00'
 let savedCalls = null
 
-// A number, with whatever money's sign is before or behind it.
+// Parses a number with a currency sign before or after it.
 function readPrice(text) {
   const read = /^\s*([^\d.,\s]*)\s*(\d[\d\s]*(?:[.,]\d+)?|[.,]\d+)\s*([^\d.,\s]*)\s*$/.exec(text)
   if (!read) return null
@@ -24,14 +24,14 @@ function showWorth() {
   $('price').setAttribute('aria-invalid', String(!read))
   if (!read || savedCalls === null) return set('worth', DASH)
   const value = (Math.max(savedCalls, 0) * read.price) / 1e6
-  // Small beginnings are shown as they are.
+  // Shows amounts below a cent with more decimals.
   const [units, cents] = value.toFixed(value >= 0.01 || value === 0 ? 2 : 6).split('.')
   set('worth', `${read.before}${whole(Number(units))}.${cents}${read.behind && THIN + read.behind}`)
 }
 
 function startWorth() {
   let kept = null
-  try { kept = localStorage.getItem(PRICE) } catch { /* It may be forbidden; then nothing is kept. */ }
+  try { kept = localStorage.getItem(PRICE) } catch { /* The browser may forbid storage; then the price is not stored. */ }
   $('price').value = kept ?? USUAL
   $('price').addEventListener('input', () => {
     showWorth()
@@ -63,7 +63,7 @@ function add(ring, line, most) {
   while (samples[0].time < taken.time - most) samples.shift()
 }
 
-// Samples in groups, so that there are points for the eye and not more; a group stays what it is while time goes on.
+// Groups samples into no more points than a plot can show. Groups stay the same as time goes on.
 function grouped(samples, size) {
   const groups = []
   let before = null
@@ -81,7 +81,7 @@ function grouped(samples, size) {
 const middle = (values) => values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)] ?? null
 const most = (values) => (values.length ? Math.max(...values) : null)
 
-// Of the minute that is under way, the newest that is known.
+// Returns the samples of the shown range. The newest fine sample stands for the current minute.
 function samplesShown() {
   const { fine, coarse } = history
   const [last, newest] = [coarse[coarse.length - 1], fine[fine.length - 1]]
@@ -112,14 +112,14 @@ function points() {
   })
 }
 
-// What is now is what was in the last ten seconds: a single sample is seldom typical.
+// Averages the last ten seconds (15 minutes of a day's plot) as the current value: a single sample is seldom typical.
 function lately(drawn) {
   const last = drawn[drawn.length - 1]
   if (!last) return null
   const recent = drawn.filter((point) => point.time > last.time - (shown === 'fine' ? 10e3 : 15 * 60e3))
   const average = (name) => {
     const values = recent.map((point) => point[name]).filter((value) => value != null)
-    // Times are orders apart: one that is long would be all that is seen of an average.
+    // Durations differ by orders of magnitude: one long duration would dominate an average.
     if (name.startsWith('hits') || name.startsWith('misses')) return middle(values)
     return values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : null
   }
@@ -151,9 +151,9 @@ function showPlots() {
   now = lately(drawn)
   const end = samples.length ? samples[samples.length - 1].time : Date.now()
   const age = samples.length ? end - samples[0].time : 0
-  // What is young fills the plot all the same.
+  // A short history fills the whole plot, too.
   const length = Math.min(Math.max(age, shown === 'fine' ? 20e3 : 30 * 60e3), shown === 'fine' ? FINE : COARSE)
-  const shared = { span: [end - length, end], points: drawn, quiet: !drawn.some((point) => point.calls > 0), empty: anyCalls ? 'No calls in this time' : url ? `No calls yet: point a wallet at ${url}` : 'Nothing yet' }
+  const shared = { span: [end - length, end], points: drawn, quiet: !drawn.some((point) => point.calls > 0), empty: anyCalls ? 'No calls in this period' : url ? `No calls yet: point a wallet at ${url}` : 'No data yet' }
   const over = `over the last ${span(length / 1e3)}`
 
   plots.ratio.show({
@@ -161,7 +161,7 @@ function showPlots() {
     y: (value) => value,
     ticks: [0, 0.25, 0.5, 0.75, 1].map((value) => [value, `${value * 100}${THIN}%`]),
     layers: [{ kind: 'area', of: (point) => point.ratio, first: true }, { kind: 'line', of: (point) => point.ratio, first: true }],
-    summary: `Part of calls answered from memory, ${over}: now ${or(percent, now?.ratio)}`,
+    summary: `Share of calls served from the cache, ${over}: now ${or(percent, now?.ratio)}`,
   })
 
   const top = ceiling(most(drawn.flatMap((point) => [point.calls, point.upstream])) ?? 1)
@@ -174,7 +174,7 @@ function showPlots() {
       { kind: 'line', of: (point) => point.upstream },
       { kind: 'line', of: (point) => point.calls, first: true },
     ],
-    summary: `Calls per second ${over}: now ${or(rate, now?.calls)} of clients, ${or(rate, now?.upstream)} sent upstream`,
+    summary: `Calls per second ${over}: now ${or(rate, now?.calls)} from clients, ${or(rate, now?.upstream)} sent upstream`,
   })
 
   const times = drawn.flatMap((point) => [point.hits, point.hitsMost, point.misses, point.missesMost]).filter((value) => value > 0)
@@ -192,7 +192,7 @@ function showPlots() {
       { kind: 'line', of: (point) => point.misses },
       { kind: 'line', of: (point) => point.hits, first: true },
     ],
-    summary: `Time to answer ${over}, half of the calls within: now ${or(seconds, now?.hits)} from memory, ${or(seconds, now?.misses)} from upstream`,
+    summary: `Median time to answer ${over}: now ${or(seconds, now?.hits)} from the cache, ${or(seconds, now?.misses)} from upstream`,
   })
 }
 
@@ -204,14 +204,14 @@ for (const button of document.querySelectorAll('[data-range]')) {
   })
 }
 
-// ## What is known now
+// ## Current status
 
 function state(tone, text) {
   $('state').dataset.tone = tone
   set('state-text', text)
 }
 
-// An address that means all of this machine's is none that a wallet could use.
+// Wallets cannot use an unspecified address (0.0.0.0 or [::]): replaces it with the host of this page.
 function clientUrl(status) {
   return status.url.replace(/\/\/(0\.0\.0\.0|\[::\])(?=:)/, `//${location.hostname}`)
 }
@@ -238,7 +238,7 @@ function showSaved({ calls, saved }) {
     fill('saved-how', ['No calls yet. Point a wallet, a dapp or an indexer at ', element('code', {}, url), '.'])
   } else {
     const besides = saved.upkeep_calls + saved.follow_calls
-    fill('saved-how', [`${whole(saved.answered_without_upstream)} of ${plural(calls, 'call')} answered without asking, less ${whole(besides)} to keep up with the chain`])
+    fill('saved-how', [`${whole(saved.answered_without_upstream)} of ${plural(calls, 'call')} answered without an upstream call, less ${whole(besides)} upstream calls to follow the chain`])
   }
   showWorth()
 }
@@ -250,35 +250,35 @@ function showChain({ canonical_view: view, reorgs }) {
     rows.push(pair('Head', whole(head.number), true))
     const age = view.head_age_seconds
     rows.push(pair('Seen', age == null ? DASH : age < 1 ? 'just now' : `${span(Math.floor(age))} ago`))
-    if (view.lags) rows.push(pair('Upstream', 'behind the head it showed'))
+    if (view.lags) rows.push(pair('Upstream', 'behind the head that it reported before'))
     const behind = finalized && head.number - finalized.number
-    rows.push(pair('Final', finalized ? [whole(finalized.number), ' ', small(behind > 0 ? `${whole(behind)} behind` : 'at the head')] : 'not told'))
+    rows.push(pair('Finalized', finalized ? [whole(finalized.number), ' ', small(behind > 0 ? `${whole(behind)} behind` : 'at the head')] : 'not reported'))
   } else {
-    rows.push(pair('Head', 'not asked for yet'))
+    rows.push(pair('Head', 'not fetched yet'))
   }
   fill('chain', rows.flat())
   const last = reorgs.last.slice(0, 5).map((reorg) =>
     element('li', { className: 'split' },
-      element('span', {}, `${reorg.depth == null ? 'Blocks' : plural(reorg.depth, 'block')} ${reorg.kind === 'rollback' ? 'taken back' : 'replaced'}`),
+      element('span', {}, `${reorg.depth == null ? 'Blocks' : plural(reorg.depth, 'block')} ${reorg.kind === 'rollback' ? 'rolled back' : 'replaced'}`),
       element('span', { className: 'tag' }, `head ${whole(reorg.head)} · ${span(reorg.age_seconds)} ago`)))
   if (reorgs.count > last.length) last.push(none(`${whole(reorgs.count)} since the start`))
   fill('reorgs', last.length ? last : [none('None since the start.')])
 }
 
 const HEALTH = {
-  ok: ['good', 'answers'],
-  probing: ['warn', 'being tried again'],
-  rate_limited: ['warn', 'waits for its rate'],
-  unhealthy: ['bad', 'fails'],
+  ok: ['good', 'healthy'],
+  probing: ['warn', 'being probed'],
+  rate_limited: ['warn', 'rate-limited'],
+  unhealthy: ['bad', 'unhealthy'],
   unknown: ['warn', 'not reached yet'],
-  wrong_chain: ['bad', 'another chain'],
+  wrong_chain: ['bad', 'wrong chain'],
 }
 
 function showEndpoints({ endpoints }) {
   fill('endpoints', endpoints.map((endpoint) => {
     const [tone, word] = HEALTH[endpoint.state] ?? ['warn', endpoint.state]
     const what = [word, endpoint.primary ? 'primary' : '', endpoint.head != null ? `at ${whole(endpoint.head)}` : ''].filter(Boolean)
-    const more = [endpoint.reason, endpoint.last_mismatch && `last wrong answer: ${endpoint.last_mismatch}`].filter(Boolean)
+    const more = [endpoint.reason, endpoint.last_mismatch && `last invalid answer: ${endpoint.last_mismatch}`].filter(Boolean)
     return element('li', { className: 'health', data: { tone } }, dot(),
       element('div', {}, element('code', {}, endpoint.url), element('span', { className: 'tag' }, what.join(' · ')), ...more.map(small)))
   }))
@@ -299,8 +299,8 @@ function showCache(status) {
     pair('Served', bytes(status.bytes_from_memory)),
     ...status.tiers.flatMap(({ tier, bytes: kept, capacity, hits, reading, writing, errors }) => [
       pair(TIERS[tier] ?? tier, kept === null ? [] : [bytes(kept), ' ', small(capacity === null ? '' : `of ${bytes(capacity)}`)]),
-      pair('Answers from there', [whole(hits), ' ', small([
-        reading ? (writing ? '' : 'cannot be written to') : 'keeps failing',
+      pair('Hits', [whole(hits), ' ', small([
+        reading ? (writing ? '' : 'writes paused') : 'unavailable',
         errors ? `${whole(errors)} errors` : '',
       ].filter(Boolean).join(', '))]),
     ]),
@@ -309,7 +309,7 @@ function showCache(status) {
 
 const TIERS = { disk: 'On disk', redis: 'In Redis' }
 
-const LEVELS = { auto: 'proved where possible', full: 'all proved', structural: 'structure only' }
+const LEVELS = { auto: 'proved where possible', full: 'everything proved', structural: 'structure only' }
 
 function showVerification({ verification }) {
   const level = (name) => LEVELS[name] ?? name
@@ -319,31 +319,31 @@ function showVerification({ verification }) {
     pair('Blocks', level(verification.blocks)),
     pair('Receipts', level(verification.receipts)),
   ].flat())
-  const cut = verification.never_cut.length ? ` Never cut out of larger content here: ${verification.never_cut.join(', ')}.` : ''
+  const cut = verification.never_cut.length ? ` Never derived from larger entries: ${verification.never_cut.join(', ')}.` : ''
   set('verification-why', `${verification.reason ?? ''}${cut}`.trim())
 }
 
 const REFUSALS = {
-  refused: 'not allowed, or asked wrongly',
-  limited: 'over a rate',
-  failed: 'no answer could be had',
+  refused: 'method not allowed, or invalid params',
+  limited: 'over the rate limit',
+  failed: 'failed without an answer',
   no_key: 'without a key',
   bad_key: 'with an unknown key',
   host: 'for a host that is not served',
-  too_many_unauthenticated: 'without a key, too often',
+  too_many_unauthenticated: 'without a valid key, too often',
   http_method: 'not sent with POST',
-  websocket: 'for a WebSocket',
+  websocket: 'WebSocket upgrade',
   content_type: 'not sent as JSON',
-  content_encoding: 'sent packed',
-  body_too_large: 'too large to read',
-  body_timeout: 'too slow to come',
-  body_broken: 'broken off',
-  parse_error: 'no JSON',
-  invalid_request: 'no JSON-RPC, or too long a batch',
-  rate_limited: 'no call at all, over a rate',
-  overloaded: 'too many at once',
-  bytes_exhausted: 'too much to read at once',
-  client_limit: 'of a client with too many at once',
+  content_encoding: 'sent compressed',
+  body_too_large: 'body too large',
+  body_timeout: 'body too slow',
+  body_broken: 'body incomplete',
+  parse_error: 'not JSON',
+  invalid_request: 'not JSON-RPC, or batch too long',
+  rate_limited: 'without a call, over the rate limit',
+  overloaded: 'too many requests at once',
+  bytes_exhausted: 'too many bytes at once',
+  client_limit: 'too many requests of one client at once',
 }
 
 function showRefusals({ refusals }) {
@@ -351,7 +351,7 @@ function showRefusals({ refusals }) {
   const window = refusals.seconds >= 60 ? `the last ${span(refusals.seconds - (refusals.seconds % 60))}` : 'the last minute'
   const rows = counted.map(([reason, count]) =>
     element('li', { className: 'count' }, element('span', {}, REFUSALS[reason] ?? reason), element('span', {}, whole(count))))
-  fill('refusals', [...rows, none(rows.length ? `in ${window}` : `Nothing in ${window}.`)])
+  fill('refusals', [...rows, none(rows.length ? `in ${window}` : `None in ${window}.`)])
 }
 
 function show(status) {
@@ -366,9 +366,9 @@ function show(status) {
   showRefusals(status)
 }
 
-// ## Connected, or not
+// ## Connection
 
-// Longer than events are apart, twice over.
+// How long to wait for an event before reconnecting: several times the interval between events.
 const SILENCE = 5e3
 let source = null
 let watchdog = null
@@ -404,7 +404,7 @@ function connect() {
   })
   source.addEventListener('error', () => {
     lose()
-    // A browser tries again by itself unless it was refused.
+    // Browsers reconnect by themselves, but not after an error status.
     clearTimeout(watchdog)
     watchdog = setTimeout(connect, SILENCE)
   })

@@ -1,4 +1,4 @@
-// Lines over time, as SVG. A plot is drawn anew each time: some hundred points each second cost nothing that counts.
+// Line plots over time, as SVG. Each update redraws the whole plot: a few hundred points per second are cheap.
 
 const NS = 'http://www.w3.org/2000/svg'
 const LEFT = 44
@@ -16,7 +16,7 @@ function make(name, attributes, parent, text) {
 
 const number = (value) => value.toFixed(1)
 
-// Runs of points that have a value; what is between them was not counted.
+// Splits the points into runs that have a value; the gaps between runs have none.
 function runs(points, has) {
   const found = []
   let run = []
@@ -28,14 +28,14 @@ function runs(points, has) {
   return found
 }
 
-// A round number that is not below, whose half is round too.
+// Returns the next round number that is not below the value, and whose half is round, too.
 export function ceiling(value) {
   if (!(value > 0)) return 1
   const power = 10 ** Math.floor(Math.log10(value))
   return [1, 1.5, 2, 3, 4, 5, 6, 8, 10].map((times) => times * power).find((round) => round >= value * 0.999)
 }
 
-// Instants on the clock, so many that their labels have room.
+// Returns times for the axis, as many as fit with their labels.
 function instants([from, to], width) {
   const minute = 60_000
   const steps = [10_000, 30_000, minute, 2 * minute, 5 * minute, 15 * minute, 60 * minute, 180 * minute, 360 * minute]
@@ -49,10 +49,10 @@ function instants([from, to], width) {
 }
 
 export class Plot {
-  // `read`, if given, is told which point is pointed at, or null.
+  // Calls `read`, if given, with the point under the pointer, or null.
   constructor(element, read) {
     this.element = element
-    this.svg = make('svg', { role: 'img', 'aria-label': 'nothing yet' }, element)
+    this.svg = make('svg', { role: 'img', 'aria-label': 'no data yet' }, element)
     this.note = element.appendChild(document.createElement('p'))
     this.note.className = 'empty'
     this.note.hidden = true
@@ -86,7 +86,7 @@ export class Plot {
     const [from, to] = given.span
     const x = (time) => LEFT + ((time - from) / (to - from)) * (width - LEFT - RIGHT)
     const y = (value) => TOP + (1 - given.y(value)) * (height - TOP - BOTTOM)
-    // Where labels would touch, every other one is left out; the lowest stays.
+    // If labels would touch, leaves out every other one, but not the lowest.
     const room = (height - TOP - BOTTOM) / Math.max(given.ticks.length - 1, 1)
     const each = room < 18 ? 2 : 1
     for (const [value, label] of given.ticks.filter((_, at) => at % each === 0)) {
@@ -113,7 +113,7 @@ export class Plot {
       const path = (value, from) => from.map((point) => `${number(x(point.time))},${number(y(value(point)))}`).join('L')
       const [begin, end] = [run[0], run[run.length - 1]]
       if (kind === 'line') {
-        // A single point is a dot: a line of no length with a round end.
+        // Draws a single point as a dot: a very short line with round ends.
         const far = run.length === 1 ? `h0.01` : ''
         make('path', { class: `${name}line`, d: `M${path(of, run)}${far}` }, this.svg)
       } else if (run.length > 1) {

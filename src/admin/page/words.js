@@ -1,8 +1,8 @@
-// How things are written, and put on the page.
+// Formats values, and puts them on the page.
 
 export const $ = (id) => document.getElementById(id)
 
-// ## How things are written
+// ## Formats
 
 export const THIN = '\u202f'
 export const DASH = '–'
@@ -11,7 +11,7 @@ export const whole = (value) => {
   const digits = Math.abs(Math.round(value)).toString().replace(/\B(?=(\d{3})+$)/g, THIN)
   return value < 0 ? `−${digits}` : digits
 }
-// Three digits are as many as anybody compares.
+// Three significant digits are enough to compare values.
 export const three = (value) => (value >= 100 ? Math.round(value).toString() : value >= 10 ? value.toFixed(1) : value.toFixed(2)).replace(/\.0+$/, '')
 
 export function scaled(value, step, units) {
@@ -45,7 +45,7 @@ export function element(name, properties = {}, ...children) {
   return made
 }
 
-// Only what is different is touched: a selection stays, and nothing is read out twice.
+// Changes an element only if its text differs, so that selections stay and screen readers do not repeat it.
 export function set(id, text) {
   if ($(id).textContent !== text) $(id).textContent = text
 }
