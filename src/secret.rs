@@ -26,7 +26,7 @@ pub enum Secret {
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
     /// Not set, or not UTF-8.
-    #[error("the environment variable {name} is not set to text")]
+    #[error("the environment variable {name} is not set, or not UTF-8")]
     Env {
         /// The variable's name.
         name: String,

@@ -9,7 +9,7 @@
 //! service     the routes
 //! events      status each second, as server-sent events
 //! report      the interface of the status report
-//! history     counts of the last hours
+//! history     samples of the counters over the last day
 //! operate     look-ups, purge and warm
 //! page        the page's files
 //! response    status, content type and body

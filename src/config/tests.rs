@@ -173,7 +173,7 @@ fn errors_name_the_file_the_key_and_what_would_be_right() {
         ("[tracing]\nurl = 'http://127.0.0.1'", "FILE: tracing.url: there is no such key; known here are"),
         (
             "[tracing]\notlp = { env = 'HOLDFAST_IS_NOT_SET' }",
-            "FILE: tracing.otlp: the environment variable HOLDFAST_IS_NOT_SET is not set to text",
+            "FILE: tracing.otlp: the environment variable HOLDFAST_IS_NOT_SET is not set, or not UTF-8",
         ),
         (
             "[methods]\nallow = ['eth_[ab]']",

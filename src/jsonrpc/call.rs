@@ -46,7 +46,7 @@ impl From<&'static str> for MethodName {
 // === impl Params ===
 
 impl Params {
-    /// No parameters.
+    /// The empty array.
     pub const EMPTY: Self = Self(ByteString::from_static("[]"));
 
     /// Creates params from the text of a scanned JSON array.

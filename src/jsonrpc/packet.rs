@@ -19,7 +19,7 @@ pub enum Packet {
 /// One entry of a packet. An invalid entry does not affect the others.
 #[derive(Clone, Debug)]
 pub enum Entry {
-    /// A call to carry out.
+    /// A valid call.
     Call(Call),
     /// An invalid entry, to be answered with an error.
     Refused {
@@ -35,19 +35,19 @@ pub enum Entry {
 /// Why a body is refused as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PacketError {
-    /// Checked first.
+    /// The body is not UTF-8, which is checked first.
     #[error("the body is not UTF-8: byte {at} is invalid")]
     NotUtf8 {
         /// Offset of the first invalid byte.
         at: usize,
     },
-    /// Also for trailing garbage.
+    /// The body is not JSON, or has trailing garbage.
     #[error("the body is not JSON: {0}")]
     NotJson(#[source] SyntaxError),
-    /// `[]`
+    /// The body is `[]`.
     #[error("the batch is empty; send at least one call")]
     EmptyBatch,
-    /// Reading stops at the first entry too many.
+    /// The batch is too long; parsing stops at the first entry over the limit.
     #[error("the batch has more than {max} entries; send it in parts")]
     BatchTooLong {
         /// The limit in force.
@@ -67,7 +67,7 @@ struct Members {
 // === impl Packet ===
 
 impl Packet {
-    /// Reads `body` in one pass.
+    /// Parses `body` in one pass.
     ///
     /// # Errors
     /// If the body is not JSON, or is a batch with no entries or more than `max_batch`.

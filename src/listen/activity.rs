@@ -167,12 +167,12 @@ impl Activity {
         RequestGuard(self.clone())
     }
 
-    /// Returns whether no request has come yet.
+    /// Returns whether no request has arrived yet.
     pub(super) fn is_new(&self) -> bool {
         self.requests.load(Relaxed) == 0
     }
 
-    /// Number of requests that have come.
+    /// Returns the number of requests so far.
     pub(super) fn requests(&self) -> u64 {
         self.requests.load(Relaxed)
     }
@@ -182,7 +182,7 @@ impl Activity {
         self.in_flight.load(Relaxed) > 0
     }
 
-    /// Records that the peer has shown a valid key.
+    /// Records that the peer has sent a valid key.
     pub(super) fn trust(&self) {
         self.is_trusted.store(true, Relaxed);
     }

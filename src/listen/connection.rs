@@ -185,7 +185,7 @@ impl Connections {
                         debug!(reason = reason.as_str(), "connection closed");
                         this.metrics.closed(reason);
                     }
-                    None => debug!("connection cut off"),
+                    None => debug!("connection cut off: the listener has stopped"),
                 },
             }
         }

@@ -89,7 +89,7 @@ async fn secure(
     let mut first = [0];
     tcp.peek(&mut first).await.map_err(failed)?;
     let mut io = Watched::new(tcp, activity.clone());
-    // TLS begins with a number, HTTP with the name of a method.
+    // A TLS record begins with a control byte, an HTTP request with the name of a method.
     if first[0].is_ascii_alphabetic() {
         // The request is unread: has `Linger` read and discard it, so that the answer reaches the client.
         activity.body_left_unread(false);

@@ -16,7 +16,7 @@ pub trait Peer {
     fn authenticate(&self);
 }
 
-/// A request that the program makes itself.
+/// The body of a request that the program itself makes.
 impl<D> Peer for Full<D> {
     fn peer(&self) -> Option<IpAddr> {
         None

@@ -202,7 +202,7 @@ impl Drop for Slot {
         let mut state = self.slots.state.lock();
         match state.remove(self.holder, self.id) {
             Some(_) => state.taken -= 1,
-            // A displaced connection has no slot any more.
+            // A displaced connection has already lost its slot.
             None => state.ending -= 1,
         }
         drop(state);

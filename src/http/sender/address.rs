@@ -269,7 +269,7 @@ mod tests {
         }
         subnets.buckets.run_pending_tasks();
         assert!(subnets.buckets.entry_count() <= MOST_CLIENTS);
-        // The last of them is still there.
+        // The bucket of the newest client is still in memory.
         assert!(subnets.bucket(std::net::Ipv4Addr::from(99_999).into()).take().is_err());
     }
 
