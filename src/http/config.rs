@@ -18,19 +18,20 @@ const MOST_AT_ONCE: u32 = 1_000_000;
 pub struct Config {
     /// The largest request body.
     pub max_body: ByteSize,
-    /// Time for a whole body to arrive: long enough for a slow uplink, too short to hold a permit for long. Not a key: only
-    /// tests change it.
+    /// Time for a whole body to arrive: long enough for a slow uplink, too short to hold a permit for long. Not
+    /// configurable: only tests change it.
     #[serde(skip)]
     pub body_timeout: Duration,
     /// The most calls in one batch.
     pub max_batch: usize,
-    /// Calls of one batch that run at a time: more would only queue upstream. Not a key.
+    /// Calls of one batch that run at a time: more would only queue upstream. Not configurable.
     #[serde(skip)]
     pub batch_concurrency: usize,
-    /// Time after which no further call of a batch begins. Not a key: only tests change it.
+    /// Time after which no further call of a batch begins. Not configurable: only tests change it.
     #[serde(skip)]
     pub batch_timeout: Duration,
-    /// Largest total size of a batch's answers: a hundred large blocks with receipts. Not a key: only tests change it.
+    /// Largest total size of a batch's answers: a hundred large blocks with receipts. Not configurable: only tests
+    /// change it.
     #[serde(skip)]
     pub max_batch_answer: ByteSize,
     /// Whether cached answers are sent as gzip to clients that accept it.
@@ -60,11 +61,11 @@ pub struct Config {
 #[derive(Clone, Debug)]
 pub(super) struct SharedConfig(Arc<ArcSwap<Config>>);
 
-/// An invalid key of the configuration.
+/// An invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {message}")]
 pub struct ConfigError {
-    /// Path of the key, below `http`.
+    /// Path of the setting, below `http`.
     pub key: String,
     /// The problem, and a valid alternative.
     pub message: String,
@@ -115,7 +116,7 @@ impl Config {
     /// Checks the rules for clients: bursts, and names, hashes and methods of keys.
     ///
     /// # Errors
-    /// If a key of the configuration is invalid; names the first one.
+    /// If a setting is invalid; names the first one.
     pub fn check(&self) -> Result<(), ConfigError> {
         check_burst("burst".to_owned(), self.rate, self.burst)?;
         let (mut names, mut hashes) = (BTreeSet::new(), BTreeSet::new());

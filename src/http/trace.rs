@@ -138,7 +138,7 @@ impl<'a> TraceHeaders<'a> {
         let mut named = Self::default();
         for (name, value) in headers {
             if name == REQUEST_ID {
-                // The first of several counts.
+                // Uses the first of several headers.
                 named.id.get_or_insert(value);
             } else if name == TRACEPARENT {
                 named.is_traced = true;

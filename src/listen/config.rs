@@ -12,17 +12,18 @@ pub struct Config {
     /// first, then unfinished request heads, then busy ones.
     pub max: usize,
     /// Time from accepting a connection to its first byte: even a client that connects early soon sends its first request.
-    /// Not a key: only tests change it.
+    /// Not configurable: only tests change it.
     #[serde(skip)]
     pub first_byte_timeout: Duration,
-    /// Time from the first byte of a request to the end of its head, which is one packet. Not a key: only tests change it.
+    /// Time from the first byte of a request to the end of its head, which is one packet. Not configurable: only tests
+    /// change it.
     #[serde(skip)]
     pub head_timeout: Duration,
     /// Time between two requests on a connection.
     #[serde(with = "humantime_serde")]
     pub idle_timeout: Duration,
-    /// Time in which a peer must read some of an answer that is ready: networks recover within this, or not at all. Not a
-    /// key: only tests change it.
+    /// Time in which a peer must read some of an answer that is ready: networks recover within this, or not at all. Not
+    /// configurable: only tests change it.
     #[serde(skip)]
     pub stall_timeout: Duration,
     /// Time for open requests to finish when the listener closes.

@@ -72,7 +72,7 @@ impl<'a> HeadHeaders<'a> {
                     continue;
                 }
             };
-            // The first of several counts.
+            // Uses the first of several headers.
             place.get_or_insert(value);
         }
         named
