@@ -1,11 +1,11 @@
-//! A buffer that counts its memory before it takes it.
+//! A buffer that leases memory before it allocates it.
 
 use bytes::Bytes;
 
 use super::{bytes::ByteLease, clients::Exhausted};
 
-/// Bytes that are being read. All that the buffer has allocated is counted, not only the bytes that have come: a small
-/// packed answer can unpack to anything. While the buffer moves into a larger one, both count.
+/// Read buffer backed by a [`ByteLease`]. The lease counts the allocated capacity, not only the bytes read so far: a
+/// small compressed response can expand to any size. During a reallocation, the old and the new allocation both count.
 #[derive(Debug)]
 pub struct LeasedBuffer {
     buffer: Vec<u8>,
@@ -15,25 +15,25 @@ pub struct LeasedBuffer {
 // === impl LeasedBuffer ===
 
 impl LeasedBuffer {
-    /// An empty buffer that never needs room for more than `max` bytes.
+    /// Creates an empty buffer. It over-allocates to at most `max` bytes.
     pub fn new(max: usize) -> Self {
         Self { buffer: Vec::new(), max }
     }
 
-    /// Number of bytes that have come.
+    /// Number of bytes read so far.
     pub fn len(&self) -> usize {
         self.buffer.len()
     }
 
-    /// Returns whether nothing has come.
+    /// Returns whether the buffer is empty.
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty()
     }
 
-    /// Makes room for `bytes` in all.
+    /// Grows the capacity to at least `bytes`.
     ///
     /// # Errors
-    /// If the lease cannot grow by that.
+    /// If the lease cannot grow that far. During the move it covers the old and the new allocation.
     pub fn reserve(&mut self, bytes: usize, lease: &mut ByteLease) -> Result<(), Exhausted> {
         let before = self.buffer.capacity();
         if bytes <= before {
@@ -48,17 +48,17 @@ impl LeasedBuffer {
     /// Appends a chunk.
     ///
     /// # Errors
-    /// If the lease cannot grow by the room that the chunk needs.
+    /// If the lease cannot grow by the memory that the chunk needs.
     pub fn append(&mut self, chunk: &[u8], lease: &mut ByteLease) -> Result<(), Exhausted> {
         let needed = self.buffer.len() + chunk.len();
-        // Twice as much, so that not every chunk moves the whole; just enough where that is not to be had.
+        // Doubling avoids a copy of the buffer for each chunk. If the lease refuses, allocate just enough.
         let ample = needed.max(self.max.min(self.buffer.capacity() * 2));
         self.reserve(ample, lease).or_else(|_| self.reserve(needed, lease))?;
         self.buffer.extend_from_slice(chunk);
         Ok(())
     }
 
-    /// Returns the bytes, and nothing besides: the lease holds as much less.
+    /// Returns the bytes, without spare capacity, and shrinks the lease accordingly.
     pub fn finish(mut self, lease: &mut ByteLease) -> Bytes {
         let before = self.buffer.capacity();
         self.buffer.shrink_to_fit();
@@ -92,7 +92,7 @@ mod tests {
                     prop_assert!((before + whole.len() + chunk.len()) as u64 > max, "there was room");
                     break;
                 }
-                // Both were there for a moment.
+                // A reallocation holds the old and the new buffer for a moment.
                 let most = if after > before { before + after } else { after };
                 prop_assert!(most as u64 <= max.max(SMALL as u64));
                 whole.extend_from_slice(&chunk);

@@ -1,4 +1,4 @@
-//! A budget of bytes, and leases of it.
+//! A byte budget and its leases.
 
 use std::sync::{
     Arc,
@@ -8,11 +8,11 @@ use std::sync::{
 use super::clients::{ClientCounts, Exhausted};
 use crate::client::{Client, ClientLimit};
 
-/// Largest body or answer that no budget counts. The limit on requests in flight bounds their number, so a full budget never
-/// refuses small calls or the results of writes.
+/// Size in bytes up to which a body or response does not count against the budget. The limit on requests in flight bounds
+/// their number. So an exhausted budget never refuses small calls or the results of writes.
 pub const SMALL: usize = 64 << 10;
 
-/// Bytes that may be held at a time. Clones share them.
+/// Limit on the bytes held at a time. Clones share one budget.
 #[derive(Clone, Debug)]
 pub struct ByteBudget(Arc<Inner>);
 
@@ -23,13 +23,13 @@ struct Inner {
     clients: ClientCounts,
 }
 
-/// Bytes held for one client, given back when dropped.
+/// Bytes held for one client. Dropping the lease returns them to the budget.
 #[derive(Debug)]
 pub struct ByteLease {
     budget: ByteBudget,
-    /// The client and its limit, if it has one of its own.
+    /// The client and its limit; `None` if only the total applies.
     client: Option<(Client, u64)>,
-    /// Bytes that are held without being counted.
+    /// Size up to which the lease does not count against the budget.
     free: usize,
     held: usize,
     counted: u64,
@@ -38,13 +38,13 @@ pub struct ByteLease {
 // === impl ByteBudget ===
 
 impl ByteBudget {
-    /// Allows `max` bytes at a time, of which one client may hold `per_client`, or the [default](ClientLimit).
+    /// Creates a budget of `max` bytes, of which one client may hold `per_client`, or the [default](ClientLimit) share.
     pub fn new(max: u64, per_client: Option<u64>) -> Self {
         let limit = ClientLimit::new(max, per_client);
         Self(Arc::new(Inner { limit, held: AtomicU64::new(0), clients: ClientCounts::default() }))
     }
 
-    /// Number of bytes that are counted now, for all clients together.
+    /// Number of bytes counted now, for all clients together.
     pub fn held(&self) -> u64 {
         self.0.held.load(Relaxed)
     }
@@ -55,7 +55,7 @@ impl ByteBudget {
         ByteLease { budget: self.clone(), client, free: SMALL, held: 0, counted: 0 }
     }
 
-    /// Returns an empty lease that counts [small](SMALL) sizes, too: for parts of which one request has many.
+    /// Returns an empty lease that also counts [small](SMALL) sizes. For parts of which one request has many.
     pub fn lease_of_part(&self, client: Option<Client>) -> ByteLease {
         let mut lease = self.lease(client);
         lease.free = 0;
@@ -70,8 +70,8 @@ impl Inner {
         if let Some((client, max)) = client {
             self.clients.add(client, bytes, max)?;
         }
-        // A sum over the limit is there for a moment, and another lease may find too little meanwhile: it is as near to the
-        // limit as this one.
+        // The sum exceeds the limit for a moment, in which the budget may refuse another lease too. That is acceptable:
+        // the other lease is just as close to the limit.
         let before = self.held.fetch_add(bytes, Relaxed);
         if before.saturating_add(bytes) > self.limit.total() {
             self.give_back(bytes, client);
@@ -80,7 +80,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Takes bytes whatever the limits.
+    /// Takes bytes regardless of the limits.
     fn force(&self, bytes: u64, client: Option<(Client, u64)>) {
         self.held.fetch_add(bytes, Relaxed);
         if let Some((client, _)) = client {
@@ -99,23 +99,23 @@ impl Inner {
 // === impl ByteLease ===
 
 impl ByteLease {
-    /// Number of bytes that are held.
+    /// Number of bytes this lease holds.
     pub fn held(&self) -> usize {
         self.held
     }
 
-    /// Holds `bytes` more.
+    /// Grows the lease by `bytes`.
     ///
     /// # Errors
-    /// If they are more than the total or the client's limit allows now; the lease stays as it was.
+    /// If the total or the client's limit does not allow it now. The lease is then unchanged.
     pub fn grow(&mut self, bytes: usize) -> Result<(), Exhausted> {
         self.resize(self.held.saturating_add(bytes))
     }
 
-    /// Holds `bytes` from now on.
+    /// Sets the lease to `bytes`. Shrinking never fails.
     ///
     /// # Errors
-    /// If they are more than before, and more than the total or the client's limit allows now; the lease stays as it was.
+    /// If the lease would grow and the total or the client's limit does not allow it now. The lease is then unchanged.
     pub fn resize(&mut self, bytes: usize) -> Result<(), Exhausted> {
         if let Some(more) = self.counts(bytes).checked_sub(self.counted).filter(|more| *more > 0) {
             self.budget.0.take(more, self.client)?;
@@ -125,7 +125,7 @@ impl ByteLease {
         Ok(())
     }
 
-    /// Holds `bytes` from now on, whatever the limits: they are in memory already. Others find less.
+    /// Sets the lease to `bytes` regardless of the limits, for bytes already in memory. Less remains for other leases.
     pub fn hold(&mut self, bytes: usize) {
         let (before, counted) = (self.counted, self.counts(bytes));
         (self.held, self.counted) = (bytes, counted);

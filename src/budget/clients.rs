@@ -1,4 +1,4 @@
-//! Counts how much each client has.
+//! Per-client usage counts.
 
 use std::collections::HashMap;
 
@@ -6,16 +6,16 @@ use parking_lot::Mutex;
 
 use crate::client::Client;
 
-/// How much each client has. Clients that have nothing take no room.
+/// Usage of each client. Clients without usage take no memory.
 #[derive(Debug, Default)]
 pub struct ClientCounts(Mutex<HashMap<Client, u64>>);
 
-/// Why there is no more to be had.
+/// Reason for a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exhausted {
-    /// All clients together have the total.
+    /// All clients together have reached the total.
     Total,
-    /// The client has as much as one client may.
+    /// The client has reached its own limit.
     Client,
 }
 
@@ -25,7 +25,7 @@ impl ClientCounts {
     /// Adds `count` to the client's usage.
     ///
     /// # Errors
-    /// If the client would have more than `max` then.
+    /// If the client's usage would exceed `max`.
     pub fn add(&self, client: Client, count: u64, max: u64) -> Result<(), Exhausted> {
         let mut counts = self.0.lock();
         let sum = counts.get(&client).copied().unwrap_or(0).saturating_add(count);
@@ -36,7 +36,7 @@ impl ClientCounts {
         Ok(())
     }
 
-    /// Subtracts a `count` that was added before.
+    /// Subtracts `count`, which an earlier [`add`](Self::add) added.
     pub fn subtract(&self, client: Client, count: u64) {
         let mut counts = self.0.lock();
         if let Some(sum) = counts.get_mut(&client) {

@@ -1,8 +1,8 @@
-//! Limits the bytes that are held for clients: one budget for all, and a limit for each client.
+//! Limits the bytes held for clients: one total budget, and a limit for each client.
 //!
-//! Bodies and answers each have a limit of their own; a thousand of them together would still be too much. A reader takes a
-//! [`ByteLease`] and lets it grow with its buffer; an answer that waits for its client holds one, too. Growing never waits:
-//! readers that wait for each other's bytes could wait for ever.
+//! Each body and each response has a size limit, but a thousand of them together would still exhaust memory. A reader
+//! takes a [`ByteLease`] and grows it with its buffer; a response that waits for its client holds one too. Growing never
+//! waits: readers that wait for each other's bytes could deadlock.
 //!
 //! # Floors
 //! Each line imports only from the lines below it.

@@ -1,32 +1,32 @@
-//! What a client says of its trace.
+//! The client's trace context, parsed from its request headers.
 
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// Which trace a request belongs to, and which span of it made it.
+/// Header with the ids of the request's trace and parent span.
 pub const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
-/// What those who trace have to say to each other beside it.
+/// Header with vendor-specific trace data.
 pub const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
-/// `00-`, 32 digits for the trace, 16 for the span, two for the flags.
+/// Length of a `traceparent`: `00-`, 32 digits for the trace, 16 for the span, two for the flags, with dashes between.
 const LENGTH: usize = 55;
 
-/// The version that is spoken here.
+/// The supported version of `traceparent`.
 const VERSION: &[u8] = b"00";
 
-/// Longer ones need not be handed on, and are not: they would be a way to fill the heads of our requests.
+/// Longest `tracestate` to propagate, in bytes. The standard demands no more; clients could flood upstreams' headers.
 const LONGEST_STATE: usize = 512;
 
-/// Members of a `tracestate`; more are against its grammar.
+/// Most members of a `tracestate`, by its grammar.
 const MOST_MEMBERS: usize = 32;
 
-/// The longest key of a member, and value.
+/// Longest key and longest value of a member.
 const LONGEST_KEY: usize = 256;
 const LONGEST_VALUE: usize = 256;
 
-/// A client's trace. Whatever it holds has the form that the standard demands, so that it can be sent on. Cheap to clone.
+/// A client's trace. Its headers are well-formed by the standard, so they can be propagated. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceContext(Arc<Inner>);
 
@@ -39,8 +39,8 @@ struct Inner {
 // === impl TraceContext ===
 
 impl TraceContext {
-    /// What a request's headers say. `None` if they say nothing, or anything that the standard does not allow: such a
-    /// request belongs to no trace. A `tracestate` that is no good is left out.
+    /// Reads the trace context from a request's headers. Returns `None` if `traceparent` is absent, repeated or invalid:
+    /// the request then belongs to no trace. Ignores an invalid `tracestate`.
     pub fn read(headers: &HeaderMap) -> Option<Self> {
         let mut parents = headers.get_all(TRACEPARENT).iter();
         let (parent, None) = (parents.next()?, parents.next()) else { return None };
@@ -48,27 +48,27 @@ impl TraceContext {
         Some(Self(Arc::new(Inner { parent, state: checked_state(headers) })))
     }
 
-    /// `traceparent`, for whoever is asked for this trace.
+    /// The `traceparent` to propagate.
     pub fn parent(&self) -> &HeaderValue {
         &self.0.parent
     }
 
-    /// `tracestate`, likewise.
+    /// The `tracestate` to propagate.
     pub fn state(&self) -> Option<&HeaderValue> {
         self.0.state.as_ref()
     }
 
-    /// The trace's id, in 32 digits.
+    /// The trace id, 32 hex digits.
     pub fn trace_id(&self) -> &str {
         self.part(3, 35)
     }
 
-    /// The id of the span that made the request, in 16 digits.
+    /// The id of the client's span, 16 hex digits.
     pub fn span_id(&self) -> &str {
         self.part(36, 52)
     }
 
-    /// Does the one who asks record this trace?
+    /// Returns whether the client records this trace.
     pub fn is_sampled(&self) -> bool {
         flags(self.0.parent.as_bytes()) & 1 == 1
     }
@@ -78,7 +78,7 @@ impl TraceContext {
     }
 }
 
-/// A `traceparent` that can be sent on: as it came, or, if it is of a later version, what this one has of it.
+/// Validates a `traceparent`. Returns a later version reduced to the supported one.
 fn checked_parent(value: &HeaderValue) -> Option<HeaderValue> {
     let (known, rest) = value.as_bytes().split_at_checked(LENGTH)?;
     let dashes = [2, 35, 52];
@@ -93,7 +93,7 @@ fn checked_parent(value: &HeaderValue) -> Option<HeaderValue> {
     match &known[..2] {
         VERSION => rest.is_empty().then(|| value.clone()),
         b"ff" => None,
-        // Whatever else a later version has comes behind another dash, and its other flags may mean anything.
+        // A later version adds fields after another dash. The meaning of its other flags is unknown.
         _ if rest.is_empty() || rest.starts_with(b"-") => {
             let mut parent = known.to_vec();
             parent[..2].copy_from_slice(VERSION);
@@ -104,13 +104,13 @@ fn checked_parent(value: &HeaderValue) -> Option<HeaderValue> {
     }
 }
 
-/// The flags of what is well formed.
+/// Returns the flags of a well-formed `traceparent`.
 fn flags(parent: &[u8]) -> u8 {
     let digits = parent.get(53..LENGTH).and_then(|digits| std::str::from_utf8(digits).ok());
     digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()).unwrap_or(0)
 }
 
-/// The `tracestate` that can be sent on; several headers are one list.
+/// Validates the `tracestate`. Joins several headers to one list.
 fn checked_state(headers: &HeaderMap) -> Option<HeaderValue> {
     let values: Vec<_> = headers.get_all(TRACESTATE).iter().collect();
     let state = match values[..] {
@@ -124,7 +124,7 @@ fn checked_state(headers: &HeaderMap) -> Option<HeaderValue> {
     is_state(state.as_bytes()).then_some(state)
 }
 
-/// Is it a list of members with a key and a value each? It need not be looked into any further.
+/// Returns whether `text` is a list of `key=value` members. Does not check further.
 fn is_state(text: &[u8]) -> bool {
     let is_key = |key: &[u8]| {
         let is_allowed =
@@ -141,7 +141,7 @@ fn is_state(text: &[u8]) -> bool {
         let at = member.iter().position(|byte| *byte == b'=');
         at.is_some_and(|at| is_key(&member[..at]) && is_value(&member[at + 1..]))
     };
-    // Empty members are allowed, and count for nothing.
+    // The grammar allows empty members; they do not count.
     let members =
         || text.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|member| !member.is_empty());
     text.len() <= LONGEST_STATE && (1..=MOST_MEMBERS).contains(&members().count()) && members().all(is_member)
@@ -190,7 +190,7 @@ mod tests {
     fn a_later_version_counts_as_far_as_it_is_known() {
         assert_eq!(parent(&GOOD.replacen("00", "cc", 1)).as_deref(), Some(GOOD));
         assert_eq!(
-            parent(&format!("{}-what the future brings", GOOD.replacen("00", "01", 1))).as_deref(),
+            parent(&format!("{}-fields of a later version", GOOD.replacen("00", "01", 1))).as_deref(),
             Some(GOOD)
         );
         let unsampled = GOOD.replace("-01", "-00");

@@ -1,9 +1,8 @@
-//! Whose trace a call belongs to (W3C Trace Context, level 1): what a client says of it comes in here, goes with the call
-//! wherever that is carried out, and out again to the node that is asked.
+//! Trace propagation (W3C Trace Context, level 1) from the client, through the tasks that serve a call, to the upstream.
 //!
-//! A [`TraceContext`] is what the client said. An [`Origin`] is that, with the span that a call is made in: it goes with
-//! the call, since what is asked of a node may be asked by a task of its own. Where spans are [exported](span) they are of
-//! the client's trace, and the node is told of ours; where they are not, what the client said is handed on as it came.
+//! A [`TraceContext`] holds the client's headers. An [`Origin`] adds the span of the call and travels with it, since a
+//! separate task may send the upstream request. If spans are [exported](span), they join the client's trace, and the
+//! upstream receives our span as its parent. If not, the client's headers go upstream unchanged.
 
 mod context;
 mod origin;

@@ -1,12 +1,12 @@
-//! Where a call comes from.
+//! The trace and span of a call.
 
 use http::{HeaderMap, HeaderValue};
 use tracing::Span;
 
 use super::{TRACEPARENT, TRACESTATE, TraceContext, span};
 
-/// The trace that a call is made for, and the span it is made in: nothing of either, if it is made for nobody. It goes
-/// with the call, since tasks of their own do not know what began them.
+/// The trace and the span of a call; the default, without either, is for background calls. The value travels with the
+/// call, because a spawned task does not know the span that started it.
 #[derive(Clone, Debug)]
 pub struct Origin {
     span: Span,
@@ -22,23 +22,23 @@ impl Default for Origin {
 }
 
 impl Origin {
-    /// Returns the origin of calls that are made in this span, for this trace.
+    /// Creates the origin of calls made in `span`, for the trace of `context`.
     pub fn new(span: Span, context: Option<TraceContext>) -> Self {
         Self { span, context }
     }
 
-    /// The span that it is made in.
+    /// The span of the call.
     pub fn span(&self) -> &Span {
         &self.span
     }
 
-    /// The same, with what is asked of a node in a span of its own.
+    /// Replaces the span, for an upstream request with its own span.
     pub fn with_span(self, span: Span) -> Self {
         Self { span, ..self }
     }
 
-    /// Tells the node that is asked which trace this is, and which span of it is the node's parent: ours, where spans are
-    /// exported, and else the client's.
+    /// Adds the trace headers to an upstream request. The parent span is ours if spans are exported, otherwise the
+    /// client's.
     pub fn tell(&self, headers: &mut HeaderMap) {
         let context = self.context.as_ref();
         let parent: Option<HeaderValue> =

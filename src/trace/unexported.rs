@@ -1,17 +1,17 @@
-//! Spans, where none is exported.
+//! Span operations of a build without OpenTelemetry export: they do nothing.
 
 use http::HeaderValue;
 use tracing::Span;
 
 use super::TraceContext;
 
-/// Makes a span part of a client's trace, before it is entered. Here, it is part of none.
+/// Does nothing.
 pub fn join(_: &Span, _: &TraceContext) {}
 
-/// Ends a span, though others may still hold it. Here, that ends with whoever holds it last.
+/// Does nothing: the span ends when its last holder drops it.
 pub fn end(_: &Span) {}
 
-/// The `traceparent` that names a span. Here, there is none.
+/// Returns `None`: no span has an exported id.
 pub fn parent(_: &Span) -> Option<HeaderValue> {
     None
 }

@@ -9,7 +9,7 @@ fn budget() -> ByteBudget {
     ByteBudget::new(MAX, Some(CLIENT_MAX))
 }
 
-/// As many parts of this size as the budget allows.
+/// Leases as many parts of `bytes` each as the budget allows.
 fn fill(budget: &ByteBudget, client: Option<Client>, bytes: usize) -> Vec<ByteLease> {
     let next = || {
         let mut lease = budget.lease_of_part(client);
@@ -43,7 +43,7 @@ fn one_client_leaves_room_for_others() {
     assert_eq!(budget.lease_of_part(greedy).grow(1), Err(Exhausted::Client));
     let others = fill(&budget, modest, 50);
     assert_eq!(others.len(), 8);
-    // Without a client only the total counts.
+    // Without a client, only the total applies.
     assert_eq!(fill(&budget, None, 50).len(), 4);
     drop((held, others));
     assert!(budget.0.clients.is_empty());
