@@ -8,8 +8,8 @@ use std::sync::{
 use super::clients::{ClientCounts, Exhausted};
 use crate::client::{Client, ClientLimit};
 
-/// Size in bytes up to which a body or response does not count against the budget. The limit on requests in flight bounds
-/// their number. So an exhausted budget never refuses small calls or the results of writes.
+/// Size in bytes up to which a body or response does not count against the budget. The limit on requests in flight
+/// bounds their number. So an exhausted budget never refuses small calls or the results of writes.
 pub const SMALL: usize = 64 << 10;
 
 /// Limit on the bytes held at a time. Clones share one budget.

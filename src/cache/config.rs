@@ -1,4 +1,4 @@
-//! How much is kept, and where.
+//! Size and location of the cache.
 
 use std::path::PathBuf;
 
@@ -7,27 +7,27 @@ use serde::{Deserialize, Serialize};
 
 use super::redis::RedisConfig;
 
-/// The cache in memory, and what outlives it.
+/// The cache in memory and the tiers behind it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// All of it that is in memory: content, index and overhead.
+    /// Limit of the cache in memory: content, index and overhead.
     pub size: ByteSize,
-    /// What is final is kept in a directory, too.
+    /// The tier on disk, which stores finalized blocks and receipts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskConfig>,
-    /// What a fleet shares, beneath it.
+    /// The tier in Redis, behind the disk; a fleet can share it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub redis: Option<RedisConfig>,
 }
 
-/// The cache in a directory.
+/// The tier on disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DiskConfig {
-    /// The directory: for one process alone. Made if it is not there.
+    /// The data directory, used by one process only. Created if it does not exist.
     pub path: PathBuf,
-    /// All of it: content and index.
+    /// Limit of the directory: content and index.
     #[serde(default = "DiskConfig::default_size")]
     pub size: ByteSize,
 }
@@ -41,12 +41,12 @@ impl Default for Config {
 // === impl DiskConfig ===
 
 impl DiskConfig {
-    /// This directory, with the size that is usual.
+    /// Configures the directory `path` with the default size.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), size: Self::default_size() }
     }
 
-    /// About ten days of mainnet's blocks with their receipts.
+    /// Returns the default size: about ten days of mainnet's blocks with their receipts.
     fn default_size() -> ByteSize {
         ByteSize::gib(10)
     }

@@ -1,8 +1,8 @@
-//! Content by block hash, and hints where transactions are.
+//! The cache: content by block hash, and hints to where transactions are.
 //!
-//! Cached entries do not change: a block, its transactions, its receipts. No entry says which block is canonical: a location
-//! is a hint, which counts only when `chain` confirms its block at the moment of the answer. Only
-//! [`Verified`](crate::verify::Verified) content can be stored, and a [`Deflated`] form of it.
+//! Cached entries do not change: a block, its transactions, its receipts. No entry says which block is canonical: a
+//! location is a hint, valid only if `chain` confirms its block at the moment of the response. The cache stores only
+//! [`Verified`](crate::verify::Verified) content, and a [`Deflated`] form of it.
 //!
 //! # Floors
 //! ```text

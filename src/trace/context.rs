@@ -39,8 +39,8 @@ struct Inner {
 // === impl TraceContext ===
 
 impl TraceContext {
-    /// Reads the trace context from a request's headers. Returns `None` if `traceparent` is absent, repeated or invalid:
-    /// the request then belongs to no trace. Ignores an invalid `tracestate`.
+    /// Reads the trace context from a request's headers. Returns `None` if `traceparent` is absent, repeated or
+    /// invalid: the request then belongs to no trace. Ignores an invalid `tracestate`.
     pub fn read(headers: &HeaderMap) -> Option<Self> {
         let mut parents = headers.get_all(TRACEPARENT).iter();
         let (parent, None) = (parents.next()?, parents.next()) else { return None };

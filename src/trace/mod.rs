@@ -1,4 +1,4 @@
-//! Trace propagation (W3C Trace Context, level 1) from the client, through the tasks that serve a call, to the upstream.
+//! Propagates the trace of a client's call (W3C Trace Context, level 1) through our tasks to the upstream.
 //!
 //! A [`TraceContext`] holds the client's headers. An [`Origin`] adds the span of the call and travels with it, since a
 //! separate task may send the upstream request. If spans are [exported](span), they join the client's trace, and the

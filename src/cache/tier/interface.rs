@@ -8,121 +8,121 @@ use futures_util::future::BoxFuture;
 use super::sealed::{FORMAT, Sealed};
 use crate::eth::{BlockHash, BlockNumber, TxHash, TxPosition};
 
-/// Whose blocks they are. All that a tier keeps is kept under it, so that another chain can never answer.
+/// Identifies a chain. Tiers store each entry under its chain, so that one chain never answers for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ChainKey {
-    /// Its id.
+    /// The chain id.
     pub id: u64,
-    /// The hash of its block 0.
+    /// The hash of block 0.
     pub genesis: B256,
 }
 
-/// The tiers there are.
+/// The kinds of tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TierKind {
-    /// A directory of this machine.
+    /// A directory on this machine.
     Disk,
     /// A Redis that a fleet shares.
     Redis,
 }
 
-/// What of a block is kept.
+/// A part of a block, as a tier stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
-    /// The block with whole transactions.
+    /// The block with full transactions.
     Block,
     /// All its receipts.
     Receipts,
 }
 
-/// A part of a final block, to be kept.
+/// A part of a finalized block, to be stored.
 #[derive(Clone, Debug)]
 pub struct Record {
     /// The block's number.
     pub number: BlockNumber,
-    /// Its hash.
+    /// The block's hash.
     pub hash: BlockHash,
-    /// Which part it is.
+    /// The part.
     pub part: Part,
-    /// The hashes of its transactions, in order: for the index, where they are looked for by hash.
+    /// Hashes of the block's transactions, in order, for the index by transaction hash.
     pub transactions: Vec<TxHash>,
-    /// Its JSON, sealed.
+    /// The JSON text, sealed.
     pub value: Sealed,
 }
 
-/// How a tier does.
+/// Usage of a tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Bytes that are kept; `None` where it cannot be told.
+    /// Number of bytes stored; `None` if unknown.
     pub bytes: Option<u64>,
-    /// How many bytes there may be; `None` where somebody else decides.
+    /// Limit in bytes; `None` if unknown or unlimited.
     pub capacity: Option<u64>,
-    /// Blocks that are kept, or parts of them; `None` where it cannot be told.
+    /// Number of blocks of which any part is stored; `None` if unknown.
     pub blocks: Option<u64>,
-    /// What made room for others, since the start: blocks, or in Redis keys.
+    /// Number of evictions since the start: blocks on disk, keys in Redis.
     pub evictions: u64,
 }
 
-/// A tier did not do what it should.
+/// Failure of a call to a tier.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum TierError {
-    /// It cannot be reached, read or written.
+    /// The tier cannot be reached, read or written.
     #[error("{0}")]
     Failed(Arc<io::Error>),
-    /// It took too long.
+    /// The tier took too long.
     #[error("no answer within {0:?}")]
     TimedOut(Duration),
-    /// Somebody else who shares it had it forget: what was to be written may be what was to be forgotten, and was not; what
-    /// was asked for may be of another history. Said once.
-    #[error("another had it forget what is canonical")]
+    /// Another instance that shares the tier had it forget its index, because the chain replaced a finalized block. The
+    /// write takes no effect, since it may belong to the replaced history. So may the entry that a read asked for.
+    #[error("another instance had the tier forget its index of canonical blocks")]
     Forgotten,
 }
 
-/// What a tier answers, when it does.
+/// Future of a call to a tier.
 pub type Tiered<'a, T> = BoxFuture<'a, Result<T, TierError>>;
 
-/// A place where final blocks are kept.
+/// A store of finalized blocks.
 ///
-/// None of these is for a moment in which somebody holds a lock. Time-outs, and leaving one alone that keeps failing, are its
-/// user's business.
+/// Do not call these methods while holding a lock. Timeouts and circuit breaking are the caller's responsibility.
 pub trait Tier: fmt::Debug + Send + Sync + 'static {
-    /// Which it is.
+    /// Returns the kind of this tier.
     fn kind(&self) -> TierKind;
 
-    /// A part of the block with this hash, as it was put.
+    /// Returns a part of the block `hash`, as [`put`](Self::put) stored it.
     fn get(&self, chain: ChainKey, part: Part, hash: BlockHash) -> Tiered<'_, Option<Sealed>>;
 
-    /// The hash that stands at this number for good. Nothing but the tier's word says so.
+    /// Returns the hash of the finalized block at `number`. Unverified: nothing but the tier vouches for it.
     fn hash_at(&self, chain: ChainKey, number: BlockNumber) -> Tiered<'_, Option<BlockHash>>;
 
-    /// Where a transaction is: which of which block. To be believed where that block holds it, and [stands
-    /// there](Self::hash_at).
+    /// Returns the number of a transaction's block, and the transaction's position in it. A hint, valid only if the
+    /// canonical block [at that number](Self::hash_at) holds the transaction.
     fn place_of(&self, chain: ChainKey, transaction: TxHash)
     -> Tiered<'_, Option<(BlockNumber, TxPosition)>>;
 
-    /// The highest final block that was [told](Self::note_finalized).
+    /// Returns the highest finalized block that was [noted](Self::note_finalized).
     fn finalized(&self, chain: ChainKey) -> Tiered<'_, Option<(BlockNumber, BlockHash)>>;
 
-    /// Keeps a part of a final block; with a block also its number and where its transactions are. What is there already
-    /// stays as it is. Tells whether anything was written: if not, that says nothing of whether it could be. Fails with
-    /// [`TierError::Forgotten`] once after somebody else had it forget.
+    /// Stores a part of a finalized block. [`Part::Block`] also adds its number and transactions to the index. An
+    /// existing value stays as it is. Returns whether anything was written; `false` does not show that the tier is
+    /// writable. Fails with [`TierError::Forgotten`] after another instance had the tier forget, until
+    /// [`finalized`](Self::finalized) is read.
     fn put(&self, chain: ChainKey, record: Record) -> Tiered<'_, bool>;
 
-    /// This is the highest final block now. Fails like [`put`](Self::put).
+    /// Notes the highest finalized block. Fails like [`put`](Self::put).
     fn note_finalized(&self, chain: ChainKey, number: BlockNumber, hash: BlockHash) -> Tiered<'_, ()>;
 
-    /// Forgets a part of a block. Tells the same as [`put`](Self::put).
+    /// Removes a part of a block. Returns the same as [`put`](Self::put).
     fn remove(&self, chain: ChainKey, part: Part, hash: BlockHash) -> Tiered<'_, bool>;
 
-    /// Forgets which hash stands at a number, where [`remove`](Self::remove) does not do so for its block.
+    /// Removes a number from the index, for tiers where [`remove`](Self::remove) does not do so.
     fn forget_number(&self, _: ChainKey, _: BlockNumber) -> Tiered<'_, ()> {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// Forgets which numbers have which hash, where transactions are, and what was final. What is kept by hash stays.
+    /// Forgets the index of numbers and transactions and the note of the finalized block. Content by hash stays.
     fn forget_canonicity(&self, chain: ChainKey) -> Tiered<'_, ()>;
 
-    /// Forgets the same, and this is the highest final block: whoever finds the one done finds the other.
+    /// Does the same and notes a new highest finalized block. A shared tier shows other instances both or neither.
     fn begin(&self, chain: ChainKey, number: BlockNumber, hash: BlockHash) -> Tiered<'_, ()> {
         Box::pin(async move {
             self.forget_canonicity(chain).await?;
@@ -130,32 +130,32 @@ pub trait Tier: fmt::Debug + Send + Sync + 'static {
         })
     }
 
-    /// The chain that was last followed here, if that is remembered.
+    /// Returns the chain that was last [followed](Self::follow), if the tier remembers it.
     fn last_chain(&self) -> Tiered<'_, Option<ChainKey>> {
         Box::pin(async { Ok(None) })
     }
 
-    /// From here on this chain is followed; `None` for one that is not kept here.
+    /// Remembers the chain being followed; `None` for a chain that tiers do not store.
     fn follow(&self, _chain: Option<ChainKey>) -> Tiered<'_, ()> {
         Box::pin(async { Ok(()) })
     }
 
-    /// Does it know what it has without looking? Then that it has nothing says nothing of how it does.
+    /// Returns whether the tier has its index in memory. If so, a miss does not show that its storage works.
     fn knows_what_it_has(&self) -> bool {
         false
     }
 
-    /// How it does.
+    /// Returns the tier's usage.
     fn usage(&self) -> Usage;
 }
 
 // === impl ChainKey ===
 
 impl ChainKey {
-    /// How long it is as bytes.
+    /// Length in bytes of [`to_bytes`](Self::to_bytes).
     pub const LEN: usize = 1 + 8 + 32;
 
-    /// As bytes: the format, the id, the genesis.
+    /// Encodes the key: format, chain id, genesis hash.
     pub fn to_bytes(self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
         bytes[0] = FORMAT;
@@ -164,7 +164,7 @@ impl ChainKey {
         bytes
     }
 
-    /// Back again; `None` if it is none, or of another format.
+    /// Decodes a key; `None` if it has another format.
     pub fn from_bytes(bytes: &[u8; Self::LEN]) -> Option<Self> {
         let (format, rest) = bytes.split_first()?;
         let (id, genesis) = rest.split_first_chunk()?;
@@ -175,10 +175,10 @@ impl ChainKey {
 // === impl TierKind ===
 
 impl TierKind {
-    /// Every kind, in the order in which they are asked.
+    /// Every kind, in the order of lookup.
     pub const ALL: [Self; 2] = [Self::Disk, Self::Redis];
 
-    /// Its name in logs, metrics and headers.
+    /// Name in logs, metrics and headers.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Disk => "disk",

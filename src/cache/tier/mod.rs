@@ -1,11 +1,11 @@
-//! The seam to what outlives memory: blocks and receipts that are final, and where they stand.
+//! Interface of the cache tiers behind memory. They store finalized blocks and receipts, and an index of them.
 //!
-//! What is handed to a tier never changes: it is final, and proved (or, on a chain where nothing can be proved, was said when
-//! it was final). So nothing has to be taken back, but for the one case that must not happen, a final block that changed.
-//! What comes back is believed no more than an upstream: its bytes are checked again before anybody sees them. Only that a
-//! final number has this hash is a tier's own word; see [`Tier::hash_at`].
+//! Entries of a tier never change: their blocks are final and verified (or, on a chain without verification, were
+//! already final when fetched). So nothing invalidates them, except for the one case that must not happen: a finalized
+//! block that the chain replaced. Holdfast trusts content from a tier no more than an upstream's and verifies it before
+//! it serves it. Only the hash at a finalized number rests on the tier alone; see [`Tier::hash_at`].
 //!
-//! A tier may be slow, full, gone or wrong. Whoever asks one gives it a time, and goes on without it.
+//! A tier may be slow, full, unavailable or wrong. Callers set a timeout and continue without it.
 //!
 //! # Floors
 //! ```text

@@ -1,36 +1,36 @@
-//! Values as a tier keeps them: packed, and with a sum that tells what was damaged.
+//! Values as a tier stores them: compressed, and with a checksum.
 //!
-//! The sum tells damage, not forgery: whoever can write to a tier can write that, too. What comes out is checked like an
-//! upstream's answer.
+//! The checksum detects damage, not forgery: an attacker with write access to a tier can compute it. Callers verify the
+//! content like an upstream's response.
 
 use bytes::Bytes;
 
-/// Version of all that a tier stores: entries of another version are not found.
+/// Version of the stored format. Lookups do not find entries of another version.
 pub const FORMAT: u8 = 2;
 
-/// Format, sum, length.
+/// Length of the header: format, checksum, length of the text.
 const HEAD: usize = 1 + 4 + 4;
 
-/// What is longer when it is unpacked was not put there by us: it might fill the memory. As long as an upstream's answer may
-/// be, if nobody says otherwise.
+/// Longest text in bytes: the default limit on an upstream's response. Holdfast did not write a longer one, which might
+/// exhaust memory.
 const LONGEST: usize = 128 << 20;
 
-/// Fast to pack, and a fifth of the text; the next levels cost three times as much for a tenth less.
+/// Zstd level. Level 1 is fast and leaves a fifth of the text; the next levels take three times as long for 10 % less.
 const LEVEL: i32 = 1;
 
-/// A packed value.
+/// A compressed value with its checksum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sealed(Bytes);
 
-/// A value that is not what was sealed.
+/// A value that does not match its checksum or has another format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the value is damaged, or of another format")]
+#[error("stored value is damaged or has another format")]
 pub struct Damaged;
 
 // === impl Sealed ===
 
 impl Sealed {
-    /// Packs a text; `None` if it is too long to come out again. Takes a millisecond for a block.
+    /// Compresses a text; `None` if it is too long to be opened again. Takes a millisecond for a block.
     pub fn new(text: &[u8]) -> Option<Self> {
         let length = u32::try_from(text.len()).ok().filter(|length| *length as usize <= LONGEST)?;
         let packed = zstd::bulk::compress(text, LEVEL).ok()?;
@@ -42,10 +42,10 @@ impl Sealed {
         Some(Self(value.into()))
     }
 
-    /// The text.
+    /// Returns the text.
     ///
     /// # Errors
-    /// If it is not what was sealed.
+    /// If the value is damaged.
     pub fn open(&self) -> Result<Bytes, Damaged> {
         let (said, length, packed) = self.parts().ok_or(Damaged)?;
         if said != sum(length, packed) || length as usize > LONGEST {
@@ -55,12 +55,12 @@ impl Sealed {
         if text.len() == length as usize { Ok(text.into()) } else { Err(Damaged) }
     }
 
-    /// How much memory it takes to open it, by what it says of itself.
+    /// Number of bytes that [`open`](Self::open) allocates, according to the header.
     pub fn takes(&self) -> usize {
         self.parts().map_or(0, |(_, length, _)| length as usize).min(LONGEST)
     }
 
-    /// Sum, length, and what is packed.
+    /// Splits the value into checksum, length of the text, and compressed text.
     fn parts(&self) -> Option<(u32, u32, &[u8])> {
         let (_, rest) = self.0.split_first().filter(|(format, _)| **format == FORMAT)?;
         let (sum, rest) = rest.split_first_chunk()?;
@@ -68,7 +68,7 @@ impl Sealed {
         Some((u32::from_be_bytes(*sum), u32::from_be_bytes(*length), packed))
     }
 
-    /// As it is kept.
+    /// Returns the value as a tier stores it.
     pub fn bytes(&self) -> &Bytes {
         &self.0
     }

@@ -1,4 +1,4 @@
-//! All tiers, in the order in which they are read.
+//! All tiers, in the order of lookup.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -21,10 +21,10 @@ use crate::{
     timeout::timeout,
 };
 
-/// What is shorter is unpacked in less time than it takes to hand it to another thread.
+/// Longest text in bytes that is decompressed on the calling thread: handing it to another one would take longer.
 const SHORT: usize = 16 << 10;
 
-/// So long it is waited for what is being written, before it is looked what was.
+/// Longest wait for queued writes before a tier is asked for their result.
 const SETTLE: Duration = Duration::from_secs(2);
 
 /// All tiers together. Cheap to clone.
@@ -35,7 +35,7 @@ pub struct Tiers(Option<Arc<Inner>>);
 struct Inner {
     rungs: Box<[Rung]>,
     generations: GenerationCounter,
-    /// What was read and is not checked yet is held for clients, as an upstream's answer is.
+    /// Limits the bytes read from tiers and not yet verified, together with upstreams' responses.
     budget: ByteBudget,
     metrics: Metrics,
 }
@@ -46,22 +46,22 @@ struct Rung {
     writer: Writer,
 }
 
-/// Content from a tier. To be held until it is checked, and kept or thrown away.
+/// Content from a tier. Hold it until the text is verified and then stored or discarded: it leases the text's bytes.
 #[derive(Debug)]
 pub struct Found {
-    /// Its JSON.
+    /// The JSON text.
     pub text: Bytes,
     /// The tier that had it.
     pub tier: TierKind,
     _held: ByteLease,
 }
 
-/// An unconfirmed tier, and the block to confirm it by.
+/// An unconfirmed tier, and the finalized block to confirm it by.
 #[derive(Clone, Copy, Debug)]
 pub struct Unconfirmed {
     /// The tier.
     pub tier: TierKind,
-    /// The highest finalized block that the tier has noted.
+    /// The highest finalized block noted in the tier.
     pub finalized: Option<(BlockNumber, BlockHash)>,
     since: Generation,
 }
@@ -69,7 +69,7 @@ pub struct Unconfirmed {
 // === impl Tiers ===
 
 impl Tiers {
-    /// These, each with how long a read may take, the nearest first. Must be called within a runtime, where it writes.
+    /// Creates the tiers, in lookup order, each with its read timeout. Spawns the writers, so it needs a runtime.
     pub fn new(tiers: Vec<(Arc<dyn Tier>, Duration)>, budget: ByteBudget, metrics: Metrics) -> Self {
         if tiers.is_empty() {
             return Self::default();
@@ -82,13 +82,13 @@ impl Tiers {
         Self(Some(Arc::new(Inner { rungs: rungs.collect(), generations, budget, metrics })))
     }
 
-    /// Are there none?
+    /// Returns whether no tier is configured.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
-    /// The text of a part of the block with this hash. It is not checked yet: if it turns out wrong, it should be
-    /// [dropped](Self::reject), and then only those after that tier are asked.
+    /// Returns the text of a part of the block `hash`, from the first tier behind `after` that has it. The text is not
+    /// verified: if it is wrong, the caller [rejects](Self::reject) it and asks again with `after` set to its tier.
     pub async fn get(
         &self,
         chain: ChainKey,
@@ -103,7 +103,7 @@ impl Tiers {
             let Some(sealed) = tier.look(|tier| tier.get(chain, part, hash)).await else { continue };
             let mut held = inner.budget.lease(CallContext::client());
             if held.grow(sealed.bytes().len() + sealed.takes()).is_err() {
-                // Too much is held already: as if it took too long.
+                // The byte budget is exhausted. Treat it like a timeout.
                 inner.metrics.skipped(kind);
                 continue;
             }
@@ -122,7 +122,7 @@ impl Tiers {
         None
     }
 
-    /// Returns the canonical hash at this finalized number, by the index of a tier.
+    /// Returns the canonical hash at a finalized number, from the index of a tier.
     pub async fn hash_at(&self, chain: ChainKey, number: BlockNumber, accept: Accept) -> Option<BlockHash> {
         for tier in self.answering(accept) {
             if let Some(hash) = tier.look_up(|tier| tier.hash_at(chain, number)).await {
@@ -132,7 +132,7 @@ impl Tiers {
         None
     }
 
-    /// Returns the number of the block that may hold a transaction. A hint: whoever uses it looks into the block.
+    /// Returns the number of the block that may hold a transaction. A hint: the caller must look into the block.
     pub async fn place_of(&self, chain: ChainKey, transaction: TxHash) -> Option<BlockNumber> {
         for tier in self.answering(Accept::Any) {
             if let Some((number, _)) = tier.look(|tier| tier.place_of(chain, transaction)).await {
@@ -152,25 +152,25 @@ impl Tiers {
         highest
     }
 
-    /// What was found under this hash there is not what it should be.
+    /// Reports that the content a tier returned for `hash` is wrong. Queues its removal.
     pub fn reject(&self, chain: ChainKey, part: Part, hash: BlockHash, tier: TierKind) {
         let (Some(inner), Some(rung)) = (&self.0, self.rung(tier)) else { return };
         inner.metrics.rejected(tier);
-        rung.tier.say("rejected", &"a value is not what its hash says: it is dropped");
+        rung.tier.say("rejected", &"stored value does not match its hash; removing it");
         rung.writer.tell(Work::Remove(chain, part, hash));
     }
 
-    /// Removes a block that turned out not to be final, when there is time for it.
+    /// Queues the removal of a block that turned out not to be final.
     pub fn drop_final(&self, chain: ChainKey, number: BlockNumber, hash: BlockHash) {
         for Rung { writer, .. } in self.rungs() {
             writer.tell(Work::DropFinal(chain, number, hash));
         }
     }
 
-    /// Removes what they have of a block. Tells those that may have it still: they fail, or are slow.
+    /// Removes a block from all tiers. Returns the tiers that may still have it, because they failed or were too slow.
     pub async fn remove(&self, chain: ChainKey, block: BlockHash) -> Vec<TierKind> {
         let mut left_in = Vec::new();
-        // The farthest first: what it has would come back to those before it.
+        // The last tier first: otherwise a lookup could copy its entry back to the tiers before it.
         for Rung { tier, writer } in self.rungs().iter().rev() {
             if timeout(SETTLE, writer.remove(chain, block)).await != Ok(true) {
                 left_in.push(tier.kind());
@@ -179,7 +179,7 @@ impl Tiers {
         left_in
     }
 
-    /// At what numbers tiers would look for this transaction; and those that could not say.
+    /// Returns the numbers of the blocks that may hold a transaction, and the tiers that could not be asked.
     pub async fn places_of(
         &self,
         chain: ChainKey,
@@ -195,12 +195,12 @@ impl Tiers {
         (numbers, unsure)
     }
 
-    /// Returns the current generation. To be read before a check that a block is final.
+    /// Returns the current generation. Read it before checking that a block is final.
     pub fn generation(&self) -> Generation {
         self.0.as_ref().map_or(Generation::default(), |inner| inner.generations.current())
     }
 
-    /// Queues a part of a finalized block to be written. Dropped where too much waits already.
+    /// Queues a part of a finalized block for the tiers before the one that it came from. A full queue drops it.
     pub fn put(&self, parcel: Parcel) {
         let Some(inner) = &self.0 else { return };
         let has_it = |rung: &Rung| parcel.from == Some(rung.tier.kind());
@@ -225,8 +225,8 @@ impl Tiers {
         self.rungs().iter().for_each(|rung| rung.tier.trust.doubt());
     }
 
-    /// Withdraws the confirmation of these tiers and has them forget which blocks are canonical: a finalized block was
-    /// replaced. None of their indexes answers from this moment on.
+    /// Withdraws the confirmation of these tiers and forgets their indexes: the chain replaced a finalized block. None
+    /// of the indexes answers from this moment on.
     pub fn forget(&self, chain: ChainKey, tiers: &[TierKind]) {
         for rung in self.rungs().iter().filter(|rung| tiers.contains(&rung.tier.kind())) {
             rung.tier.trust.forget();
@@ -239,7 +239,8 @@ impl Tiers {
         self.rungs().iter().all(|rung| rung.tier.trust.answers(Accept::Confirmed))
     }
 
-    /// Returns the unconfirmed tiers that can be [confirmed](Self::confirm) now. A tier that must forget is told so again.
+    /// Returns the unconfirmed tiers that can be [confirmed](Self::confirm) now. Repeats the request to a tier that
+    /// must forget its index.
     pub async fn unconfirmed(&self, chain: ChainKey) -> Vec<Unconfirmed> {
         let mut unconfirmed = Vec::new();
         for Rung { tier, writer } in self.rungs() {
@@ -252,7 +253,7 @@ impl Tiers {
                 }
                 State::Unconfirmed { must_forget: false } => {}
             }
-            // A write that was under way at the doubt must be there when the tier is asked.
+            // Writes that were under way at the doubt must end before the tier is asked.
             if timeout(SETTLE, writer.settle()).await.is_err() {
                 continue;
             }
@@ -263,10 +264,10 @@ impl Tiers {
         unconfirmed
     }
 
-    /// Confirms a tier: the upstream has the finalized block that the tier has noted. A tier without such a note has nothing
-    /// to confirm, so it first forgets its index and starts with the block that is finalized now.
+    /// Confirms a tier after the upstream confirmed the finalized block noted in it. A tier without such a note has
+    /// nothing to confirm, so it first forgets its index and notes the block of `checkpoint`.
     ///
-    /// Returns whether that was possible.
+    /// Returns `false` if a tier without a note could not start with that block.
     pub async fn confirm(&self, unconfirmed: Unconfirmed, checkpoint: Checkpoint) -> bool {
         let Unconfirmed { tier: kind, finalized, since } = unconfirmed;
         let Some(Rung { tier, .. }) = self.rung(kind) else { return false };
@@ -276,7 +277,7 @@ impl Tiers {
                 return false;
             }
             if is_doubted() {
-                // The doubt may concern the very block that the tier started with.
+                // The doubt may concern the very block that the tier has just noted.
                 self.forget(checkpoint.chain, &[kind]);
                 return false;
             }
@@ -285,7 +286,7 @@ impl Tiers {
         true
     }
 
-    /// Returns the highest number of a finalized block that a tier had noted when it was confirmed.
+    /// Returns the highest number of the finalized blocks by which tiers were confirmed.
     pub fn highest_noted(&self) -> Option<BlockNumber> {
         let noted = |rung: &Rung| match rung.tier.trust.current().1 {
             State::Confirmed { noted } => noted,
@@ -294,7 +295,7 @@ impl Tiers {
         self.rungs().iter().filter_map(noted).max()
     }
 
-    /// The chain that was last followed here, if one of them remembers.
+    /// Returns the chain that was last [followed](Self::follow), if a tier remembers it.
     pub async fn last_chain(&self) -> Option<ChainKey> {
         for tier in self.answering(Accept::Any) {
             if let Some(chain) = tier.look_up(|tier| tier.last_chain()).await {
@@ -304,19 +305,19 @@ impl Tiers {
         None
     }
 
-    /// From here on this chain is followed, or one that is not kept in tiers.
+    /// Has the tiers remember the chain being followed; `None` for a chain that tiers do not store.
     pub fn follow(&self, chain: Option<ChainKey>) {
         for Rung { writer, .. } in self.rungs() {
             writer.tell(Work::Follow(chain));
         }
     }
 
-    /// How they do.
+    /// Returns the status of each tier.
     pub fn status(&self) -> Vec<TierStatus> {
         self.rungs().iter().map(|rung| rung.tier.status()).collect()
     }
 
-    /// Resolves when all that was put before has been written, or given up.
+    /// Waits until every write queued so far is done or given up.
     pub async fn settle(&self) {
         for Rung { writer, .. } in self.rungs() {
             writer.settle().await;
@@ -336,7 +337,7 @@ impl Tiers {
     }
 }
 
-/// Unpacks it, without holding up those who are served by this thread.
+/// Decompresses a value without blocking the other tasks of this thread.
 async fn open(sealed: Sealed) -> Result<Bytes, Damaged> {
     if sealed.takes() <= SHORT {
         return sealed.open();

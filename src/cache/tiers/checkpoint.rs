@@ -1,4 +1,4 @@
-//! A finalized block by which entries may be written.
+//! A finalized block up to which entries may be written.
 
 use super::trust::Generation;
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     eth::{BlockHash, BlockNumber},
 };
 
-/// The finalized block of a chain, which tiers note and are confirmed by.
+/// The finalized block of a chain. Tiers note it, and the upstream later confirms them by it.
 #[derive(Clone, Copy, Debug)]
 pub struct Checkpoint {
     /// The chain.

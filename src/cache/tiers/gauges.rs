@@ -1,4 +1,4 @@
-//! Gauges of all tiers, read when they are scraped.
+//! Gauges of all tiers, read at each scrape.
 
 use std::fmt;
 
@@ -34,13 +34,13 @@ impl Collector for Gauges {
         let all = self.0.status();
         type Told = fn(&TierStatus) -> Option<u64>;
         let gauges: [(&str, &str, Told); 5] = [
-            ("tier_bytes", "Bytes that a tier keeps, where it can tell", |tier| tier.usage.bytes),
-            ("tier_capacity_bytes", "How many there may be, where that is known", |tier| tier.usage.capacity),
-            ("tier_blocks", "Blocks that a tier keeps, where it can tell", |tier| tier.usage.blocks),
-            ("tier_reading", "1 if a tier is asked, 0 while it keeps failing", |tier| {
+            ("tier_bytes", "Bytes stored in a cache tier, if known", |tier| tier.usage.bytes),
+            ("tier_capacity_bytes", "Limit of a cache tier in bytes, if known", |tier| tier.usage.capacity),
+            ("tier_blocks", "Blocks stored in a cache tier, if known", |tier| tier.usage.blocks),
+            ("tier_reading", "1 if reads from a cache tier succeed, 0 while they keep failing", |tier| {
                 Some(tier.reads.into())
             }),
-            ("tier_writing", "1 if a tier is written to, 0 while that keeps failing", |tier| {
+            ("tier_writing", "1 if writes to a cache tier succeed, 0 while they keep failing", |tier| {
                 Some(tier.writes.into())
             }),
         ];
@@ -58,7 +58,7 @@ impl Collector for Gauges {
         if all.is_empty() {
             return Ok(());
         }
-        let help = "What made room for others in a tier: blocks, or keys";
+        let help = "Evictions from a cache tier: blocks on disk, keys in Redis";
         let mut family = encoder.encode_descriptor("tier_evictions", help, None, MetricType::Counter)?;
         for tier in &all {
             let evictions = ConstCounter::new(tier.usage.evictions);

@@ -1,4 +1,4 @@
-//! One tier, which is never waited for longer than it is worth, and is left alone while it keeps failing.
+//! One tier with its timeouts and circuit breakers.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -19,11 +19,11 @@ use crate::{
     timeout::timeout,
 };
 
-/// Whoever writes can wait longer than whoever reads: nobody waits for it.
+/// Timeout of a write. Longer than that of a read, since no client waits for it.
 const WRITE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Calls do without a tier, so it opens soon, and stays open longer than that of an endpoint. A read that its client has
-/// given up keeps others out for a second only.
+/// Calls can do without a tier, so its breakers open soon and stay open longer than an endpoint's. A trial read that
+/// its client has cancelled blocks other calls for a second only.
 const BREAKER: Policy = Policy {
     failures: 3,
     first: Duration::from_millis(500),
@@ -31,11 +31,11 @@ const BREAKER: Policy = Policy {
     attempt: Duration::from_secs(1),
 };
 
-/// A tier, and what is known of how it does.
+/// A tier with its breakers and its trust.
 #[derive(Debug)]
 pub(super) struct Guarded {
     tier: Arc<dyn Tier>,
-    /// How long a read may take.
+    /// Timeout of a read.
     patience: Duration,
     /// One for each [`Access`].
     breakers: [Mutex<Breaker>; 3],
@@ -44,14 +44,14 @@ pub(super) struct Guarded {
     said: LogThrottle,
 }
 
-/// What a call to a tier does. Each fails, and is left alone, by itself.
+/// Kind of a call to a tier. Each kind has its own breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Access {
-    /// Reads content, or looks where a transaction is.
+    /// Reads content, or looks up a transaction.
     Content,
-    /// Reads a fact that a tier has in memory: one that hangs may answer that all the time.
+    /// Reads a fact that a tier may have in memory: it can succeed while the storage hangs.
     Fact,
-    /// Writes: a disk that is full can be read.
+    /// Writes: a full disk can still be read.
     Write,
 }
 
@@ -78,11 +78,11 @@ impl Guarded {
         self.tier.kind()
     }
 
-    /// Looks for what is kept.
+    /// Reads content, or looks up a transaction. Counts a hit or a miss.
     pub(super) async fn look<T>(&self, ask: impl FnOnce(&dyn Tier) -> Tiered<'_, Option<T>>) -> Option<T> {
         let begun = Instant::now();
         let found = self.call(Access::Content, begun, ask).await?;
-        // That it has nothing it may know by heart, and hang all the same when it has.
+        // A tier with its index in memory reports a miss even while its storage hangs. Only a hit shows that it works.
         if found.is_some() || !self.tier.knows_what_it_has() {
             self.breaker(Access::Content).succeed();
         } else {
@@ -92,7 +92,7 @@ impl Guarded {
         found
     }
 
-    /// Looks for a fact.
+    /// Reads a fact. Counts a hit or a miss.
     pub(super) async fn look_up<T>(&self, ask: impl FnOnce(&dyn Tier) -> Tiered<'_, Option<T>>) -> Option<T> {
         let begun = Instant::now();
         let found = self.ask(ask).await?;
@@ -100,14 +100,14 @@ impl Guarded {
         found
     }
 
-    /// What it says, if it does.
+    /// Reads a fact; `None` if the tier fails or the breaker is open.
     pub(super) async fn ask<T>(&self, ask: impl FnOnce(&dyn Tier) -> Tiered<'_, T>) -> Option<T> {
         let said = self.call(Access::Fact, Instant::now(), ask).await?;
         self.breaker(Access::Fact).succeed();
         Some(said)
     }
 
-    /// Tells whether it was done.
+    /// Writes to the tier and returns whether that succeeded.
     pub(super) async fn write(&self, write: impl FnOnce(&dyn Tier) -> Tiered<'_, ()>) -> bool {
         let is_written = self.call(Access::Write, Instant::now(), write).await.is_some();
         if is_written {
@@ -116,7 +116,8 @@ impl Guarded {
         is_written
     }
 
-    /// The same for what may be there, or gone, already: then nothing is written, and nothing learnt.
+    /// Same as [`write`](Self::write), for a call that may find nothing to write. Such a call succeeds, but does not
+    /// close the breaker, since it does not show that the tier is writable.
     pub(super) async fn write_if_needed(&self, write: impl FnOnce(&dyn Tier) -> Tiered<'_, bool>) -> bool {
         let begun = Instant::now();
         let is_written = self.call(Access::Write, begun, write).await;
@@ -128,7 +129,7 @@ impl Guarded {
         is_written.is_some()
     }
 
-    /// Calls the tier; `None` if it failed, or is left alone. That it did not fail is for the caller to count.
+    /// Calls the tier; `None` if it fails or the breaker is open. The caller reports success to the breaker.
     async fn call<T>(
         &self,
         access: Access,
@@ -146,7 +147,7 @@ impl Guarded {
         match timeout(patience, call(&*self.tier)).await.unwrap_or(Err(TierError::TimedOut(patience))) {
             Ok(done) => Some(done),
             Err(TierError::Forgotten) => {
-                // Another instance found that a finalized block was replaced. It may be so here, too.
+                // Another instance found that the chain replaced a finalized block. Our upstream may have done so too.
                 self.breaker(access).succeed();
                 self.trust.doubt();
                 None
@@ -171,15 +172,15 @@ impl Guarded {
         passes
     }
 
-    /// Forgets the index, if it must be forgotten.
+    /// Forgets the index, if the tier must.
     pub(super) async fn forget(&self, chain: ChainKey) {
         if self.trust.must_forget() && self.write(|tier| tier.forget_canonicity(chain)).await {
             self.trust.forgot();
         }
     }
 
-    /// Forgets the index and starts with this finalized block, unless another instance has just noted one. Returns whether
-    /// it did.
+    /// Forgets the index and notes this finalized block, unless another instance has just noted one. Returns whether it
+    /// did.
     pub(super) async fn begin(&self, checkpoint: Checkpoint) -> bool {
         let Checkpoint { chain, block: (number, hash), .. } = checkpoint;
         match self.ask(|tier| tier.finalized(chain)).await {
@@ -188,18 +189,18 @@ impl Guarded {
         }
     }
 
-    /// Is nothing written to it for now?
+    /// Returns whether the breaker turns writes away now.
     pub(super) fn is_left_alone(&self) -> bool {
         !self.breaker(Access::Write).lets_pass(Instant::now())
     }
 
-    /// Warns, but not again and again.
+    /// Logs an error; repetitions at debug level.
     pub(super) fn say(&self, what: &'static str, why: &dyn fmt::Display) {
         let tier = self.kind().as_str();
         if self.said.is_due(what) {
-            warn!(tier, what, "a tier fails, and is done without: {why}");
+            warn!(tier, what, "cache tier error; continuing without it: {why}");
         } else {
-            debug!(tier, what, "a tier fails: {why}");
+            debug!(tier, what, "cache tier error: {why}");
         }
     }
 
@@ -214,7 +215,7 @@ impl Guarded {
         }
     }
 
-    /// Returns whether calls succeed. A tier whose time is over has not shown yet that it works again.
+    /// Returns whether the breaker is closed. Half-open does not count: the tier has yet to show that it works again.
     fn works(&self, access: Access) -> bool {
         self.breaker(access).health(Instant::now()) == Health::Closed
     }

@@ -1,4 +1,4 @@
-//! What tiers are asked and told, and how they do.
+//! Counters of reads and writes of cache tiers.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use prometheus_client::{
 
 use crate::{cache::tier::TierKind, histogram::Histogram};
 
-/// The counters of tiers. A default one counts for nobody.
+/// Counters of the tiers. The default is not registered with any registry.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     reads: Family<Labels, Counter>,
@@ -38,21 +38,21 @@ impl Metrics {
     /// Registers `tier_reads_total{tier,outcome}`, `tier_writes_total{tier,outcome}` and `tier_read_seconds{tier}`.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
-        registry.register(
-            "tier_reads",
-            "Times that a tier was asked for something, by what came of it",
-            metrics.reads.clone(),
-        );
+        registry.register("tier_reads", "Reads from a cache tier, by outcome", metrics.reads.clone());
         registry.register(
             "tier_writes",
-            "Parts of blocks to be written to a tier, by what came of it",
+            "Parts of blocks to be written to a cache tier, by outcome",
             metrics.writes.clone(),
         );
-        registry.register("tier_read_seconds", "Time a tier took to answer", metrics.seconds.clone());
+        registry.register(
+            "tier_read_seconds",
+            "Duration of hits and misses in a cache tier, in seconds",
+            metrics.seconds.clone(),
+        );
         metrics
     }
 
-    /// Shows the counters of a tier from the start, at 0.
+    /// Initializes all counters of a tier to 0, so that they appear from the start.
     pub(super) fn show(&self, tier: &'static str) {
         for outcome in READS {
             drop(self.reads.get_or_create(&Labels { tier, outcome }));
@@ -95,7 +95,7 @@ impl Metrics {
         self.writes.get_or_create(&Labels { tier: tier.as_str(), outcome }).inc();
     }
 
-    /// All that went wrong.
+    /// Number of failed reads and writes, and of damaged and rejected values.
     pub(super) fn errors(&self, tier: TierKind) -> u64 {
         let tier = tier.as_str();
         let count = |of: &Family<Labels, Counter>, outcome| of.get_or_create(&Labels { tier, outcome }).get();
@@ -108,13 +108,13 @@ impl Metrics {
     }
 }
 
-/// What came of something that was to be written.
+/// Outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wrote {
     Written,
     Failed,
-    /// The tier was left alone, or what it says does not count now.
+    /// The tier is unconfirmed, its breaker is open, or the text is too long.
     Skipped,
-    /// Too much waited already.
+    /// The queue was full.
     Dropped,
 }

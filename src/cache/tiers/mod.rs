@@ -1,8 +1,9 @@
-//! The tiers behind memory, in the order in which they are asked; none is waited for longer than it is worth.
+//! The tiers behind memory, in lookup order, each with timeouts and circuit breakers.
 //!
-//! Reads go down until one has it. Writes are behind the answers: queued within a bound, dropped beyond it, and made to every
-//! tier above the one where something was found. One that keeps failing is left alone for a while. Its number and transaction
-//! index counts while it has [`trust`].
+//! A lookup asks one tier after the other until one has the entry. Then every tier before that one receives a copy.
+//! Writes happen in the background; each tier has a bounded queue, which drops further writes when it is full. The
+//! breaker of a tier that keeps failing turns calls away for a while. The number and transaction index of a tier
+//! answers only while the tier has [`trust`].
 //!
 //! # Floors
 //! ```text

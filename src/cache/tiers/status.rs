@@ -2,19 +2,19 @@
 
 use crate::cache::tier::{TierKind, Usage};
 
-/// How a tier does, for those who look.
+/// Status of a tier, for operators.
 #[derive(Clone, Debug)]
 pub struct TierStatus {
-    /// Which it is.
+    /// The kind of tier.
     pub kind: TierKind,
-    /// What it holds.
+    /// Bytes and blocks stored.
     pub usage: Usage,
-    /// Does it answer? Not from when it keeps failing until it has answered again.
+    /// Whether reads succeed: `false` from when they keep failing until one succeeds again.
     pub reads: bool,
-    /// Can it be written to? The same.
+    /// Whether writes succeed, likewise.
     pub writes: bool,
-    /// Whether the upstream has confirmed its number and transaction index.
+    /// Whether the upstream has confirmed the tier's number and transaction index.
     pub is_confirmed: bool,
-    /// Reads and writes that failed, and values that were damaged or wrong.
+    /// Number of failed reads and writes, and of damaged and wrong values.
     pub errors: u64,
 }

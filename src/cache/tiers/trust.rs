@@ -1,7 +1,7 @@
 //! Trust in the number and transaction index of one tier.
 //!
-//! No hash proves which block is canonical at a number. So the index of a tier counts only after the upstream has confirmed
-//! the highest finalized block that this tier noted:
+//! No hash proves which block is canonical at a number. So the index of a tier answers only after the upstream has
+//! confirmed the highest finalized block noted in this tier:
 //!
 //! ```text
 //!                     confirm
@@ -10,13 +10,13 @@
 //!                  doubt, forget
 //! ```
 //!
-//! An unconfirmed tier is not written to, and its index answers only while no upstream has answered since the start. A tier
-//! that must forget its index first does not even do that, and cannot be confirmed.
+//! An unconfirmed tier receives no writes, and its index answers only while no upstream has answered since the start. A
+//! tier that must forget its index answers nothing from it and cannot be confirmed before it has forgotten.
 //!
-//! Every doubt starts a new [`Generation`]. A writer reads the generation before it checks that a block is final, and the
-//! tier drops the write if there was a doubt since. A confirmation is dropped likewise.
+//! Every doubt starts a new [`Generation`]. A writer reads the generation before it checks that a block is final, and
+//! the tier drops the write if there was a doubt since. Likewise, a doubt during a confirmation voids the confirmation.
 //!
-//! Content by hash needs no trust: it is proved when it is read.
+//! Content by hash needs no trust: each read verifies it.
 
 use std::sync::{
     Arc,
@@ -38,13 +38,13 @@ pub(super) struct GenerationCounter(Arc<AtomicU64>);
 /// Tiers whose index may answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accept {
-    /// Only confirmed ones.
+    /// Only confirmed tiers.
     Confirmed,
-    /// Unconfirmed ones, too: no upstream has answered since the start.
+    /// Unconfirmed tiers too, while no upstream has answered since the start.
     Any,
 }
 
-/// The state machine of one tier.
+/// State machine of one tier's trust.
 #[derive(Debug, Default)]
 pub(super) struct Trust {
     generations: GenerationCounter,
@@ -57,7 +57,7 @@ pub(super) enum State {
         must_forget: bool,
     },
     Confirmed {
-        /// The highest finalized block that the tier had noted when it was confirmed.
+        /// The highest finalized block noted in the tier at its confirmation.
         noted: Option<BlockNumber>,
     },
 }
@@ -70,7 +70,7 @@ impl Generation {
         Self(number)
     }
 
-    /// Returns its number.
+    /// Returns the number of this generation.
     pub fn number(self) -> u64 {
         self.0
     }
@@ -108,7 +108,7 @@ impl Trust {
         }
     }
 
-    /// Returns whether the tier may be written to with knowledge of this generation.
+    /// Returns whether the tier accepts a write whose finality check began in this generation.
     pub(super) fn accepts(&self, generation: Generation) -> bool {
         let (since, state) = self.current();
         matches!(state, State::Confirmed { .. }) && generation >= since
@@ -135,8 +135,8 @@ impl Trust {
         *current = (self.generations.advance(), State::Unconfirmed { must_forget });
     }
 
-    /// The tier has forgotten its index. This also settles a [`forget`](Self::forget) that came meanwhile, since nothing was
-    /// written between the two.
+    /// Records that the tier has forgotten its index. This also settles a [`forget`](Self::forget) that came meanwhile,
+    /// since there was no write between the two.
     pub(super) fn forgot(&self) {
         let (_, state) = &mut *self.current.lock();
         if *state == (State::Unconfirmed { must_forget: true }) {
@@ -144,7 +144,8 @@ impl Trust {
         }
     }
 
-    /// The upstream has confirmed the finalized block that the tier noted. Ignored if there was a doubt after `since`.
+    /// Records that the upstream confirmed the finalized block noted in the tier. Has no effect if there was a doubt
+    /// after `since`.
     pub(super) fn confirm(&self, since: Generation, noted: Option<BlockNumber>) {
         let mut current = self.current.lock();
         if *current == (since, State::Unconfirmed { must_forget: false }) {
@@ -167,33 +168,33 @@ mod tests {
 
     use super::*;
 
-    /// What can happen around a tier, in any order. What takes time begins and ends.
+    /// Events around a tier, in any order. An action that takes time has a begin and an end.
     #[derive(Clone, Debug)]
     enum Step {
-        /// The history is another one now. Nobody has noticed yet.
+        /// The chain replaces its finalized history. Holdfast has not noticed yet.
         Replace,
-        /// That is noticed: the alarm.
+        /// Holdfast notices and raises the alarm.
         Notice,
-        /// A client had it replaced, through us.
+        /// A client replaces the history through Holdfast, for example with `evm_revert`.
         RollBack,
-        /// Another of the fleet noticed.
+        /// Another instance of the fleet notices.
         Doubt,
-        /// Something is found to be final.
+        /// Holdfast learns that a block is final.
         Know,
-        /// It is written, as the writer does: one after the other, and not while it forgets.
+        /// The writer stores such a block: one at a time, and not while the tier forgets.
         BeginToWrite(prop::sample::Index),
         EndOfWriting,
         BeginToForget,
         EndOfForgetting,
-        /// It is looked whether what the tier has still stands.
+        /// Holdfast compares the finalized block noted in the tier with the upstream's.
         BeginToConfirm,
         EndOfConfirming,
-        /// What was final is gone: evicted, or damaged.
+        /// The tier loses its note of the finalized block: evicted, or damaged.
         LoseMark,
         Restart,
     }
 
-    /// What a tier says is found to be so, not to be so, or cannot be held to anything.
+    /// Result of that comparison: the note is confirmed, refuted or absent.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Finding {
         Stands,
@@ -201,13 +202,13 @@ mod tests {
         Unmarked,
     }
 
-    /// Histories are numbered.
+    /// The model. A number identifies each history.
     #[derive(Default)]
     struct World {
         history: u32,
-        /// The one that the program takes for it.
+        /// The history that Holdfast takes for the current one.
         known: u32,
-        /// Of which the tier has something.
+        /// The histories of which the tier has entries.
         kept: Vec<u32>,
         has_mark: bool,
         trust: Trust,
@@ -276,9 +277,9 @@ mod tests {
                         trust.forgot();
                     }
                 }
-                // What is being written is waited for.
+                // Confirmation waits for the write under way.
                 Step::BeginToConfirm if trust.answers(Accept::Any) && self.writing.is_none() => {
-                    // It is asked: what the program takes for the history is held against it, too.
+                    // The upstream answers, so Holdfast also checks the history that it takes for the current one.
                     let stands = kept.iter().all(|of| of == history) && known == history;
                     let finding = match stands {
                         _ if !self.has_mark && known == history => Finding::Unmarked,

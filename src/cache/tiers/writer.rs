@@ -1,5 +1,5 @@
-//! Writes behind the answers: nobody waits for it, and what is too much is dropped. Each tier has its own, so that one that
-//! hangs holds up no other.
+//! Background writes to one tier. No client waits for them, and a full queue drops them. Each tier has its own writer,
+//! so a tier that hangs does not delay the others.
 
 use std::sync::{
     Arc,
@@ -23,38 +23,38 @@ use crate::{
     eth::{BlockHash, BlockNumber, Home, TxHash},
 };
 
-/// So many bytes of text may wait: some hundred blocks with their receipts.
+/// Most bytes of text in the queue: some hundred blocks with their receipts.
 const MOST_BYTES: u64 = 128 << 20;
 
-/// So many things may wait, however small.
+/// Most items in the queue, of any size.
 const MOST: usize = 4096;
 
-/// A part of a final block, to be written.
+/// A part of a finalized block, to be written to the tiers.
 #[derive(Clone, Debug)]
 pub struct Parcel {
     /// The block.
     pub home: Home,
-    /// Which part it is.
+    /// The part.
     pub part: Part,
-    /// The hashes of its transactions, with the block itself.
+    /// Hashes of the block's transactions, for [`Part::Block`]; otherwise empty.
     pub transactions: Vec<TxHash>,
-    /// Its JSON.
+    /// The JSON text.
     pub text: Bytes,
-    /// The finalized block by which this one is final. It is noted before this is written: without it there would be nothing
-    /// to confirm the tier by.
+    /// The finalized block that makes this one final. The writer notes it in the tier before it writes the parcel:
+    /// without it, the upstream could not confirm the tier.
     pub checkpoint: Checkpoint,
-    /// The tier that it came from, if it did: those before it get it, it and those behind have it.
+    /// The tier that the text came from, if any. Only the tiers before it receive the parcel.
     pub from: Option<TierKind>,
 }
 
-/// A parcel for several tiers, packed once.
+/// A parcel for several tiers, compressed once.
 #[derive(Debug)]
 pub(super) struct Packet {
     parcel: Parcel,
     packed: OnceCell<Option<Sealed>>,
 }
 
-/// What one tier is to be told. Nothing is, once this is dropped and what still waits was.
+/// Queue of work for one tier. After a drop, the worker finishes the queued work and ends.
 #[derive(Debug)]
 pub(super) struct Writer {
     sender: mpsc::Sender<Work>,
@@ -68,21 +68,21 @@ pub(super) enum Work {
     Forget(ChainKey),
     Follow(Option<ChainKey>),
     Remove(ChainKey, Part, BlockHash),
-    /// All that there is of a block; and who waits for it is told whether that could be done.
+    /// Removes all parts of a block and reports whether that succeeded.
     RemoveAll(ChainKey, BlockHash, oneshot::Sender<bool>),
-    /// This block does not stand at this number.
+    /// Removes a block and its number from the index: the block is not canonical there.
     DropFinal(ChainKey, BlockNumber, BlockHash),
-    /// Tells that all work before it is done.
+    /// Reports that all work queued before is done.
     Settle(oneshot::Sender<()>),
 }
 
-/// What does it.
+/// Carries out the queued work.
 struct Worker {
     tier: Arc<Guarded>,
     metrics: Metrics,
-    /// Bytes of text that wait.
+    /// Bytes of text in the queue.
     bytes: Arc<AtomicU64>,
-    /// The highest finalized block that was noted, of which chain, in which generation.
+    /// Chain, generation and number of the highest finalized block noted so far.
     noted: Option<(ChainKey, Generation, BlockNumber)>,
 }
 
@@ -97,11 +97,11 @@ impl Packet {
         self.parcel.text.len() as u64
     }
 
-    /// `None` for what is too long to be kept.
+    /// Returns the record to store; `None` if the text is too long.
     async fn record(&self) -> Option<Record> {
         let Parcel { home: Home { block, number }, part, transactions, text, .. } = &self.parcel;
         let text = text.clone();
-        // Where nobody waits for the thread.
+        // On a blocking thread: compression takes milliseconds.
         let pack = || async { task::spawn_blocking(move || Sealed::new(&text)).await.unwrap_or(None) };
         let value = self.packed.get_or_init(pack).await.clone()?;
         Some(Record { number: *number, hash: *block, part: *part, transactions: transactions.clone(), value })
@@ -124,7 +124,7 @@ impl Writer {
         writer
     }
 
-    /// Tells whether there is room for it.
+    /// Queues a packet. Returns `false` if the queue is full.
     pub(super) fn put(&self, packet: Arc<Packet>) -> bool {
         let size = packet.size();
         let fits = self.bytes.fetch_add(size, Relaxed) + size <= MOST_BYTES;
@@ -135,20 +135,21 @@ impl Writer {
         is_taken
     }
 
-    /// Nothing of this is lost for good where it does not fit: what has to be forgotten is told again before anything counts,
-    /// what is final goes with the next that is put, and what is damaged is found out again.
+    /// Queues work, or drops it if the queue is full. Dropped work comes again: `Forget` before the tier is confirmed,
+    /// the finalized block with the next `Put`, and `Remove` when the next lookup finds the value damaged.
     pub(super) fn tell(&self, work: Work) {
         let _ = self.sender.try_send(work);
     }
 
-    /// Removes a block, behind all that came before; tells whether that could be done. It is, though nobody waits for it.
+    /// Removes a block, after all work queued before. Returns whether that succeeded. Once queued, the removal happens
+    /// even if the caller stops waiting.
     pub(super) async fn remove(&self, chain: ChainKey, block: BlockHash) -> bool {
         let (removed, wait) = oneshot::channel();
         let work = Work::RemoveAll(chain, block, removed);
         self.sender.send(work).await.is_ok() && wait.await.unwrap_or(false)
     }
 
-    /// Resolves when all before is written, or given up.
+    /// Waits until all work queued so far is done or given up.
     pub(super) async fn settle(&self) {
         let (settled, wait) = oneshot::channel();
         if self.sender.send(Work::Settle(settled)).await.is_ok() {
@@ -167,7 +168,7 @@ impl Worker {
             return Wrote::Skipped;
         }
         let Some(record) = packet.record().await else { return Wrote::Skipped };
-        // Once more: to pack takes time.
+        // Check again: compression takes time.
         if !self.tier.trust.accepts(generation) {
             return Wrote::Skipped;
         }
@@ -214,7 +215,7 @@ impl Worker {
         }
     }
 
-    /// Sees to it that this, or a higher one, is noted as final.
+    /// Makes sure that the tier has noted this finalized block or a higher one. Returns whether it has.
     async fn note(&mut self, checkpoint: Checkpoint) -> bool {
         let Checkpoint { chain, block: (number, hash), generation } = checkpoint;
         let is_noted = |(of, then, highest)| (of, then) == (chain, generation) && highest >= number;

@@ -17,19 +17,19 @@ use crate::{
     eth::{Home, TxPosition},
 };
 
-/// How many bytes may be held.
+/// Limit of the byte budget.
 const BUDGET: u64 = 1 << 20;
 
 const CHAIN: ChainKey = ChainKey { id: 1, genesis: B256::ZERO };
 
-/// A tier that writes when it is let.
+/// A tier whose writes wait for a permit.
 #[derive(Debug)]
 struct Slow {
     kind: TierKind,
-    /// No note can be written.
+    /// Notes of the finalized block fail.
     is_full: AtomicBool,
     value: Mutex<Option<Sealed>>,
-    /// No value is ever read to its end.
+    /// Reads of content never end.
     hangs: AtomicBool,
     numbers: Mutex<HashMap<BlockNumber, BlockHash>>,
     finalized: Mutex<Option<(BlockNumber, BlockHash)>>,
@@ -162,10 +162,10 @@ async fn what_waits_to_be_written_when_all_is_forgotten_does_not_come_back() {
     for number in 1..=3 {
         tiers.put(parcel(number, 1, before));
     }
-    // The first of them is being written.
+    // The tier is writing the first of them.
     task::yield_now().await;
     tiers.forget(CHAIN, &TierKind::ALL);
-    // Made of what was known before, and handed on after.
+    // Checked before the tiers forgot, queued after.
     tiers.put(parcel(4, 1, before));
     tiers.note_finalized(checkpoint(4, 1, before));
     slow.lets.add_permits(10);
@@ -178,7 +178,7 @@ async fn what_waits_to_be_written_when_all_is_forgotten_does_not_come_back() {
     tiers.settle().await;
     assert!(slow.numbers().is_empty());
     assert_eq!(tiers.finalized(CHAIN).await, None);
-    // What is known since counts.
+    // The tier accepts blocks of the new generation.
     confirm(&tiers).await;
     tiers.put(parcel(1, 2, tiers.generation()));
     tiers.settle().await;
@@ -224,9 +224,9 @@ async fn what_cannot_be_vouched_for_is_not_written_and_the_rest_goes_on_to_count
     assert_eq!(slow.numbers().len(), 1);
     tokio::time::advance(Duration::from_secs(60)).await;
     assert!(tiers.remove(CHAIN, hash(2)).await.is_empty(), "there is nothing to remove");
-    assert!(!tiers.status()[0].writes, "nor was anything written");
+    assert!(!tiers.status()[0].writes, "the tier has not written anything either");
     slow.is_full.store(false, SeqCst);
-    // Not noted by itself.
+    // There was no separate note of this block.
     tiers.put(parcel(10, 1, tiers.generation()));
     tiers.settle().await;
     assert_eq!(told(&tiers, 10).await, Some(hash(1)));
@@ -266,7 +266,7 @@ async fn a_doubt_that_comes_while_it_is_confirmed_stays() {
 async fn what_is_unpacked_is_held_with_all_else_and_not_unpacked_where_it_does_not_fit() {
     let slow = slow(TierKind::Redis);
     let tiers = over(&[&slow]);
-    // Little while it is packed.
+    // The compressed value is small.
     let keep = |bytes: usize| *slow.value.lock().unwrap() = Sealed::new(&vec![b' '; bytes]);
     let get = async || tiers.get(CHAIN, Part::Block, hash(1), None).await;
     keep(BUDGET as usize * 2);
@@ -274,7 +274,7 @@ async fn what_is_unpacked_is_held_with_all_else_and_not_unpacked_where_it_does_n
     keep(BUDGET as usize * 3 / 4);
     let first = get().await.unwrap();
     assert_eq!(first.text.len(), BUDGET as usize * 3 / 4);
-    assert!(get().await.is_none(), "one is held");
+    assert!(get().await.is_none(), "the first value still has its lease");
     drop(first);
     assert!(get().await.is_some());
 }
@@ -294,12 +294,12 @@ async fn one_that_hangs_is_left_alone_though_it_knows_much_by_heart() {
     assert!(!tiers.status()[0].reads);
     let begun = tokio::time::Instant::now();
     assert!(get().await.is_none());
-    assert_eq!(begun.elapsed(), Duration::ZERO, "it is not waited for");
+    assert_eq!(begun.elapsed(), Duration::ZERO, "the open breaker fails at once");
     slow.hangs.store(false, SeqCst);
     *slow.value.lock().unwrap() = Sealed::new(b"{}");
     tokio::time::advance(Duration::from_secs(60)).await;
-    assert!(!tiers.status()[0].reads, "that its time is over does not say that it answers");
-    // What it has not got tells nothing, and is not in the way of what it has.
+    assert!(!tiers.status()[0].reads, "the breaker is half-open, not closed");
+    // A miss neither closes the breaker nor blocks the next read.
     let value = slow.value.lock().unwrap().take();
     assert!(get().await.is_none());
     *slow.value.lock().unwrap() = value;
