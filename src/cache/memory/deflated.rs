@@ -1,8 +1,8 @@
-//! Content as it goes into a gzip stream: deflated once, for all who take it so.
+//! Content as part of a gzip stream: deflated once, for all clients that accept gzip.
 //!
-//! A deflated form is an entry like any other: it has its weight, and is evicted by the same rules. It
-//! is tied to the very content that it was made of: whoever looks for it names the content that is being served,
-//! and gets nothing if it was made of another, whatever was removed or replaced in between and in whatever order.
+//! A deflated text is an entry like any other, with its own weight and the same eviction rules. It belongs to the exact
+//! content that it was made of: a lookup names the content to serve and finds nothing if the text was made of another,
+//! no matter which entries were removed or replaced in between, and in which order.
 
 use std::{
     any::Any,
@@ -19,14 +19,14 @@ use crate::{
     verify::Verified,
 };
 
-/// Of mainnet's blocks a third or less remains, of their receipts a tenth. Level 4 leaves up to 8 % more, level 9 takes
-/// two to four times as long and leaves more, too.
+/// Deflate level. Level 6 leaves a third or less of mainnet's blocks and a tenth of their receipts. Level 4 leaves up
+/// to 8 % more; level 9 takes two to four times as long and also leaves more.
 const LEVEL: u32 = 6;
 
-/// Room for what a flush adds at the end, with some to spare: a flush that fills its room is not known to be complete.
+/// Spare bytes for the end of a flush. More than it needs: a flush that fills the buffer may be incomplete.
 const FLUSH: usize = 64;
 
-/// A whole text that is being served, named by the content that it is of. Cheap to clone.
+/// Names a whole text to serve by its content. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Whole {
     /// The block, with transactions or their hashes, or its receipts.
@@ -35,36 +35,36 @@ pub struct Whole {
     pub(super) content: Arc<dyn Any + Send + Sync>,
 }
 
-/// A text, deflated: a run of blocks of RFC 1951 that ends on a byte and is not final, so that other blocks can
-/// stand before and after it.
+/// A deflated text: blocks of RFC 1951 that end on a byte boundary, none of them final. So other blocks can come before
+/// and after it in a stream.
 #[derive(Debug)]
 pub struct Deflated {
     bytes: Bytes,
     checksum: Hasher,
     len: usize,
-    /// Does not keep the content, but its address: nothing else can come to be there.
+    /// The content it was made of. A weak reference reserves the address, so no other content can get it.
     of: Weak<dyn Any + Send + Sync>,
 }
 
 // === impl Whole ===
 
 impl Whole {
-    /// The whole block.
+    /// Names the block with full transactions.
     pub fn full(block: &Arc<Verified<Block>>) -> Self {
         Self::of_block(Part::Block, block)
     }
 
-    /// The block with the hashes of its transactions, as it is cut out of the whole.
+    /// Names the block with transaction hashes, cut out of the full block.
     pub fn hashes(block: &Arc<Verified<Block>>) -> Self {
         Self::of_block(Part::BlockWithHashes, block)
     }
 
-    /// The block with the hashes of its transactions, as it came.
+    /// Names the block with transaction hashes, as the upstream sent it.
     pub fn block_with_hashes(with_hashes: &Arc<Verified<BlockWithHashes>>) -> Self {
         Self { part: Part::BlockWithHashes, home: with_hashes.header().home(), content: with_hashes.clone() }
     }
 
-    /// All receipts of a block; `None` if there are none.
+    /// Names all receipts of a block; `None` if the list is empty.
     pub fn receipts(receipts: &Arc<Verified<Receipts>>) -> Option<Self> {
         Some(Self { part: Part::Receipts, home: receipts.named_home()?, content: receipts.clone() })
     }
@@ -73,10 +73,10 @@ impl Whole {
         Self { part, home: block.header().home(), content: block.clone() }
     }
 
-    /// A number that is unlikely to be another's.
+    /// Returns a number that is unlikely to equal that of another text.
     pub fn fingerprint(&self) -> u64 {
         let bytes = self.home.block.0;
-        // A block's hash is as good as random: any eight bytes of it will do.
+        // A block hash is as good as random: any eight bytes of it will do.
         let [a, b, c, d, e, f, g, h, ..] = bytes.0;
         u64::from_le_bytes([a, b, c, d, e, f, g, h]).rotate_left(self.part as u32)
     }
@@ -85,7 +85,7 @@ impl Whole {
 // === impl Deflated ===
 
 impl Deflated {
-    /// Deflates `text`, which is that of `whole`. Takes milliseconds. `None` if that fails.
+    /// Deflates `text`, the text of `whole`; `None` if that fails. Takes milliseconds.
     pub fn new(whole: &Whole, text: &[u8]) -> Option<Self> {
         let mut deflate = Compress::new(Compression::new(LEVEL), false);
         let mut bytes = Vec::with_capacity(text.len() / 2 + FLUSH);
@@ -108,27 +108,27 @@ impl Deflated {
         &self.bytes
     }
 
-    /// The checksum of the text itself.
+    /// CRC-32 of the original text.
     pub fn checksum(&self) -> &Hasher {
         &self.checksum
     }
 
-    /// How long the text itself is.
+    /// Length of the original text in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Is the text empty?
+    /// Returns whether the text is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Was it made of this very content?
+    /// Returns whether the text was made of this exact content.
     pub(super) fn is_of(&self, whole: &Whole) -> bool {
         ptr::addr_eq(self.of.as_ptr(), Arc::as_ptr(&whole.content))
     }
 
-    /// The memory that it takes, with what stays of its content once that is gone.
+    /// Memory in bytes, including the allocation of its content, which the weak reference retains.
     pub(super) fn weight(&self) -> usize {
         size_of::<Self>() + self.bytes.len() + size_of::<Verified<Block>>()
     }
@@ -136,7 +136,7 @@ impl Deflated {
 
 #[cfg(test)]
 impl Whole {
-    /// Names no content that there is.
+    /// Names content that does not exist.
     pub(crate) fn of_nothing() -> Self {
         use crate::eth::{BlockHash, BlockNumber};
         let home = Home { block: BlockHash(alloy_primitives::B256::ZERO), number: BlockNumber(0) };
@@ -157,9 +157,10 @@ mod tests {
             let deflated = Deflated::new(&Whole::of_nothing(), text.as_bytes()).unwrap();
             prop_assert_eq!(deflated.len(), text.len());
             prop_assert_eq!(deflated.checksum().clone().finalize(), crc32fast::hash(text.as_bytes()));
-            // An empty stored block: what a flush ends with.
+            // A flush ends with an empty stored block.
             prop_assert!(text.is_empty() || deflated.bytes().ends_with(&[0, 0, 0xff, 0xff]));
-            // A final stored block after it ends the stream: were it final, that would be left over.
+            // A final stored block ends the stream. If the text ended in a final block, the decoder would not read
+            // this.
             let stream = [deflated.bytes().as_ref(), &[1, 1, 0, 0xfe, 0xff, b'!']].concat();
             let mut decoder = flate2::bufread::DeflateDecoder::new(&stream[..]);
             let mut inflated = String::new();
@@ -174,7 +175,7 @@ mod tests {
         let deflated = Deflated::new(&whole, b"text").unwrap();
         assert!(deflated.is_of(&whole));
         drop(whole);
-        // The allocator would gladly give the same address again.
+        // Without the weak reference, the allocator would reuse the address.
         for _ in 0..1000 {
             assert!(!deflated.is_of(&Whole::of_nothing()));
         }

@@ -1,4 +1,4 @@
-//! What is kept, and what it weighs.
+//! Cached entries and their weight.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use crate::{
     verify::{Content, Verified},
 };
 
-/// What an entry costs beside its content: the key, moka's nodes and queues, reference counts, who said it.
+/// Bytes of an entry besides its content: the key, moka's nodes and queues, reference counts, the origin.
 const OVERHEAD: usize = 352;
 
-/// Names an entry.
+/// Key of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Key {
     Block(BlockHash),
@@ -25,7 +25,7 @@ pub(super) enum Key {
     Deflated(BlockHash, Part),
 }
 
-/// Names of the kinds of entries in metrics and lists: parts in the order of [`Part`], then deflated texts.
+/// Names of the kinds of entries, in metrics and lists: the parts in the order of [`Part`], then deflated texts.
 pub(super) const KINDS: [&str; 6] =
     ["block", "block_hashes", "receipts", "transaction", "receipt", "deflated"];
 const _: () = assert!(Part::Receipt as usize == KINDS.len() - 2);
@@ -93,7 +93,7 @@ impl Entity {
         }
     }
 
-    /// Returns its content, unless it is a deflated text.
+    /// Returns the content; `None` for a deflated text.
     pub(super) fn content(&self) -> Option<&Content> {
         match &self.value {
             Value::Content(content) => Some(content),
@@ -101,12 +101,12 @@ impl Entity {
         }
     }
 
-    /// Returns its place among [`KINDS`].
+    /// Returns the index of its kind in [`KINDS`].
     pub(super) fn kind(&self) -> usize {
         self.content().map_or(KINDS.len() - 1, |content| content.part() as usize)
     }
 
-    /// The memory it takes, its entries in the location index included.
+    /// Memory in bytes, including its entries in the location index.
     pub(super) fn weight(&self) -> usize {
         let value = match &self.value {
             Value::Content(content) => content.weight(),
@@ -115,7 +115,7 @@ impl Entity {
         OVERHEAD + value + self.located() * ENTRY_BYTES
     }
 
-    /// How many transactions it locates.
+    /// Number of transactions that it locates.
     fn located(&self) -> usize {
         match self.content() {
             Some(Content::Block(block)) => block.len(),
@@ -125,7 +125,7 @@ impl Entity {
         }
     }
 
-    /// Is this transaction, or its receipt, at this position of it?
+    /// Returns whether it holds this transaction, or its receipt, at this position.
     pub(super) fn holds(&self, transaction: TxHash, index: TxPosition) -> bool {
         match self.content() {
             Some(Content::Block(block)) => block.transaction_hash(index) == Some(transaction),
@@ -133,12 +133,12 @@ impl Entity {
         }
     }
 
-    /// Returns whether it locates more transactions than a runtime thread indexes.
+    /// Returns whether it locates more transactions than a runtime thread should index.
     pub(super) fn is_long(&self) -> bool {
         self.located() > INDEXED_INLINE
     }
 
-    /// The transactions that it locates, with their positions.
+    /// Returns the transactions that it locates, with their positions.
     pub(super) fn locations(&self) -> Vec<(TxHash, TxPosition)> {
         let numbered = |hashes: Vec<TxHash>| {
             hashes.into_iter().zip(0..).map(|(hash, index)| (hash, TxPosition(index))).collect()

@@ -1,4 +1,4 @@
-//! What is kept of something, for people who look and for those who have it forgotten.
+//! Descriptions of cached entries, for operators who look them up or purge them.
 
 use super::{
     entity::{Entity, KINDS, Key},
@@ -9,28 +9,28 @@ use crate::{
     verify::{Content, Level, Origin},
 };
 
-/// An entry, described.
+/// Description of a cached entry.
 #[derive(Clone, Debug)]
 pub struct Held {
     key: Key,
-    /// Its place among [`KINDS`].
+    /// Index of its kind in [`KINDS`].
     kind: usize,
-    /// The block that it is of.
+    /// The block that the entry belongs to.
     pub home: Home,
-    /// The transaction that it is of, if it came alone, and its position.
+    /// The transaction of a single transaction or receipt, and its position in the block.
     pub transaction: Option<(TxHash, TxPosition)>,
-    /// The memory that it takes, index and overhead included.
+    /// Memory in bytes, including index and overhead.
     pub bytes: u64,
-    /// How far it was checked; what was made here needs no check.
+    /// Verification level; `None` for a deflated text, which Holdfast makes itself.
     pub level: Option<Level>,
-    /// Who said it.
+    /// The source of the content, if known.
     pub origin: Option<Origin>,
 }
 
 // === impl Cache ===
 
 impl Cache {
-    /// Whatever is of a home of which `wanted` holds. Looks at all entries, and counts as a read of none.
+    /// Returns the entries of all blocks that `wanted` selects, sorted. Scans all entries, without counting as a read.
     pub fn held_in(&self, wanted: impl Fn(&Home) -> bool) -> Vec<Held> {
         let wanted = self.store.iter().filter(|(_, entity)| wanted(&entity.home));
         let mut held: Vec<_> = wanted.map(|(key, entity)| Held::new(key, &entity)).collect();
@@ -38,17 +38,17 @@ impl Cache {
         held
     }
 
-    /// The whole block with this hash.
+    /// Returns the entry of the block `hash` with full transactions.
     pub fn held_block(&self, hash: BlockHash) -> Option<Held> {
         self.held(Key::Block(hash))
     }
 
-    /// All receipts of the block with this hash.
+    /// Returns the entry of all receipts of the block `hash`.
     pub fn held_receipts(&self, hash: BlockHash) -> Option<Held> {
         self.held(Key::Receipts(hash))
     }
 
-    /// Whatever a transaction, or its receipt, can be cut out of, with its position there.
+    /// Returns the entries that hold a transaction or its receipt, with its position in the block.
     pub fn held_of(&self, transaction: TxHash) -> Vec<(TxPosition, Held)> {
         let mut held = Vec::new();
         for place in self.locations(transaction) {
@@ -60,14 +60,14 @@ impl Cache {
                 Key::Receipt(block, index),
             ];
             let entities = keys.into_iter().filter_map(|key| Some((key, self.store.peek(&key)?)));
-            // A location is a hint: what is there says whether it is true.
+            // A location is a hint: only the content shows whether it is right.
             let own = entities.filter(|(_, entity)| entity.holds(transaction, index));
             held.extend(own.map(|(key, entity)| (index, Held::new(key, &entity))));
         }
         held
     }
 
-    /// Forgets these, and what was made of them.
+    /// Removes these entries and the texts deflated from them.
     pub fn forget(&self, held: &[Held]) {
         for Held { key, .. } in held {
             self.invalidate(*key);

@@ -1,4 +1,4 @@
-//! Where transactions are: a hint for each, as small as it gets.
+//! Compact index of transaction locations. Each location is a hint.
 
 use std::{hash::BuildHasher, sync::Arc};
 
@@ -8,37 +8,37 @@ use smallvec::SmallVec;
 
 use crate::eth::{Home, TxHash, TxPosition};
 
-/// Readers and writers of different transactions seldom meet.
+/// Number of shards: enough that readers and writers of different transactions rarely contend.
 const SHARDS: usize = 64;
 
-/// Entries per fingerprint. A transaction is in one block, after reorgs in a few, and a block locates it in at most four
-/// entries of the cache: the block, its receipts, the single transaction and the single receipt. A hostile block can list
-/// one transaction thousands of times; this keeps its insertion and removal linear.
+/// Most entries per fingerprint. A transaction is in one block, after reorgs in a few, and at most four cache entries
+/// of a block locate it: the block, its receipts, the single transaction and the single receipt. A hostile block can
+/// list one transaction thousands of times; this limit keeps its insertion and removal linear.
 const MAX_PER_FINGERPRINT: usize = 16;
 
-/// Transactions that are indexed on a runtime thread, in a few hundred microseconds: several times those of mainnet's
-/// blocks. A longer list, which is a hostile upstream's or that of a chain with huge blocks, would stop the calls that this
-/// thread serves.
+/// Most transactions that a runtime thread indexes at once, in a few hundred microseconds: several times as many as in
+/// a mainnet block. A longer list, from a hostile upstream or a chain with huge blocks, would delay the thread's other
+/// calls.
 pub const INDEXED_INLINE: usize = 2_000;
 
-/// What a transaction costs here at worst: an entry of 24 bytes and a control byte, in a table that
-/// has just doubled and is seven sixteenths full.
+/// Bytes per transaction at worst: an entry of 24 bytes and a control byte, in a table that has just doubled and is
+/// seven sixteenths full.
 pub(super) const ENTRY_BYTES: usize = 58;
 
-/// Where a transaction may be.
+/// A block and position where a transaction may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Location {
     /// The block.
     pub home: Home,
-    /// The position in it.
+    /// The position in the block.
     pub index: TxPosition,
 }
 
-/// Transactions by a seeded hash of their hash, so that no upstream can choose which of them collide.
+/// Index of transactions by a seeded hash of their hash, so that an upstream cannot choose hashes that collide.
 ///
-/// Each cached content has entries of its own, which its `Arc<Home>` tells apart from those of other contents of the same
-/// block. So insertions and evictions may come in any order, and to remove an entry that was dropped at the cap removes
-/// no other.
+/// Each cached content has its own entries; its `Arc<Home>` distinguishes them from those of other contents of the same
+/// block. So insertions and evictions may come in any order. Removing a location that [`insert`](Self::insert) dropped
+/// at the limit removes no other entry.
 #[derive(Debug)]
 pub(super) struct LocationIndex {
     hasher: DefaultHashBuilder,
@@ -48,7 +48,7 @@ pub(super) struct LocationIndex {
 #[derive(Debug, Default)]
 struct Shard {
     entries: HashTable<Entry>,
-    /// Number of fingerprints among the entries.
+    /// Number of distinct fingerprints among the entries.
     transactions: usize,
 }
 
@@ -69,8 +69,8 @@ impl LocationIndex {
         }
     }
 
-    /// Notes that the content with this `home` locates `transaction`. Dropped beyond [`MAX_PER_FINGERPRINT`]: a location is
-    /// only a hint.
+    /// Adds the location of `transaction` in the content with this `home`. Drops it beyond [`MAX_PER_FINGERPRINT`],
+    /// since a location is only a hint.
     pub(super) fn insert(&self, transaction: &TxHash, home: &Arc<Home>, index: TxPosition) {
         let (fingerprint, mut shard) = self.write(transaction);
         let count = shard.equal(fingerprint).take(MAX_PER_FINGERPRINT).count();
@@ -82,7 +82,7 @@ impl LocationIndex {
         shard.transactions += usize::from(count == 0);
     }
 
-    /// Removes the entry that [`insert`](Self::insert) made for the same `Arc`, if it made one.
+    /// Removes the entry that [`insert`](Self::insert) added for the same `Arc`, if any.
     pub(super) fn remove(&self, transaction: &TxHash, home: &Arc<Home>, index: TxPosition) {
         let (fingerprint, mut shard) = self.write(transaction);
         let index = index.0 as u32;
@@ -94,14 +94,14 @@ impl LocationIndex {
         if shard.equal(fingerprint).next().is_none() {
             shard.transactions -= 1;
         }
-        // A table that was large once would stay so for ever.
+        // Otherwise a table that was once large would never shrink.
         let entries = &mut shard.entries;
         if entries.capacity() > 64 && entries.len() * 4 < entries.capacity() {
             entries.shrink_to_fit(|entry| entry.fingerprint);
         }
     }
 
-    /// Where `transaction` may be, each place once: to be checked against the content found there.
+    /// Returns the distinct locations where `transaction` may be. Check each against the content found there.
     pub(super) fn get(&self, transaction: &TxHash) -> SmallVec<[Location; 2]> {
         let (fingerprint, shard) = self.read(transaction);
         let mut locations = SmallVec::new();
@@ -119,7 +119,7 @@ impl LocationIndex {
         self.shards.iter().map(|shard| shard.read().transactions).sum()
     }
 
-    /// The memory that all tables take.
+    /// Memory of all tables in bytes.
     pub(super) fn allocated(&self) -> usize {
         let allocated = |shard: &RwLock<Shard>| shard.read().entries.allocation_size();
         self.shards.iter().map(allocated).sum()
@@ -127,7 +127,7 @@ impl LocationIndex {
 
     fn place(&self, transaction: &TxHash) -> (u64, &RwLock<Shard>) {
         let fingerprint = self.hasher.hash_one(transaction);
-        // A table takes its buckets from the low bits and its tags from the highest: the shard is chosen by others.
+        // A table uses the lowest bits for buckets and the highest for tags, so the shard uses bits in between.
         (fingerprint, &self.shards[(fingerprint >> 40) as usize % SHARDS])
     }
 
@@ -145,7 +145,7 @@ impl LocationIndex {
 // === impl Shard ===
 
 impl Shard {
-    /// The entries with this fingerprint.
+    /// Returns the entries with this fingerprint.
     fn equal(&self, fingerprint: u64) -> impl Iterator<Item = &Entry> {
         self.entries.iter_hash(fingerprint).filter(move |entry| entry.fingerprint == fingerprint)
     }
@@ -184,7 +184,7 @@ mod tests {
                 index.insert(&TxHash(hash(1_000_000 + block * 200 + position)), &home, TxPosition(position));
                 count += 1;
             }
-            // Small tables are all rounding; a cache of a hundred blocks is small.
+            // In a cache of less than a hundred blocks, rounding dominates the size of the tables.
             if block >= 100 {
                 let homes = (block + 1) * size_of::<Home>() as u64;
                 worst = worst.max((index.allocated() as f64 + homes as f64) / f64::from(count));
@@ -235,7 +235,7 @@ mod tests {
         let transaction = TxHash(hash(1));
         let fillers: Vec<_> = (0..MAX_PER_FINGERPRINT as u64).map(home).collect();
         fillers.iter().for_each(|home| index.insert(&transaction, home, TxPosition(0)));
-        // A block, which is dropped, and then its receipts.
+        // The index drops the location in the block, and then accepts that in its receipts.
         let (block, receipts) = (home(100), home(100));
         index.insert(&transaction, &block, TxPosition(3));
         index.remove(&transaction, &fillers[0], TxPosition(0));
@@ -251,9 +251,9 @@ mod tests {
             steps in proptest::collection::vec((0u64..3, 0usize..40, any::<bool>()), 0..400)
         ) {
             let index = LocationIndex::new();
-            // Ten contents of each of four blocks: more than the cap, and equal locations among them.
+            // Ten contents of each of four blocks: more than the limit, and with equal locations among them.
             let contents: Vec<_> = (0..40).map(|content| home(content % 4)).collect();
-            // The contents that hold an entry for each transaction: those beyond the cap do not.
+            // The contents that have an entry, for each transaction. Those beyond the limit have none.
             let mut model = [const { Vec::new() }; 3];
             for (transaction, content, insert) in steps {
                 let (tx, home) = (TxHash(hash(1000 + transaction)), &contents[content]);
@@ -273,7 +273,7 @@ mod tests {
                 let got = index.get(&tx);
                 let found: HashSet<_> =
                     got.iter().map(|found| (found.home.number.0, found.index.0)).collect();
-                prop_assert_eq!(found.len(), got.len(), "a location twice");
+                prop_assert_eq!(found.len(), got.len(), "duplicate location");
                 let expected: HashSet<_> =
                     holders.iter().map(|content| (*content as u64 % 4, *content as u64 % 3)).collect();
                 prop_assert_eq!(found, expected);

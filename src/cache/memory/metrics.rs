@@ -1,4 +1,4 @@
-//! Counts what is kept, by kind.
+//! Metrics of the cache in memory, by kind of entry.
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -8,14 +8,14 @@ use prometheus_client::{
 
 use super::entity::{Entity, KINDS};
 
-/// The cache's counters. A default one counts for nobody.
+/// Metrics of the cache. The default is not registered with any registry.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     entries: Family<Labels, Gauge>,
     bytes: Family<Labels, Gauge>,
     evictions: Family<Labels, Counter>,
     capacity: Gauge,
-    /// All of these, by kind, found without a lock.
+    /// The same metrics by kind, for access without a lock.
     by_kind: [Counted; KINDS.len()],
 }
 
@@ -53,14 +53,14 @@ impl Metrics {
     /// Registers `cache_entries{kind}`, `cache_bytes{kind}`, `cache_evictions_total{kind}` and `cache_capacity_bytes`.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
-        registry.register("cache_entries", "Entries in memory", metrics.entries.clone());
-        registry.register("cache_bytes", "What they weigh", metrics.bytes.clone());
+        registry.register("cache_entries", "Entries in the memory cache", metrics.entries.clone());
+        registry.register("cache_bytes", "Bytes of the memory cache, with overhead", metrics.bytes.clone());
         registry.register(
             "cache_evictions",
-            "Entries that made room for others; not those that were replaced, or found to be of no use",
+            "Entries evicted from the memory cache to make room; excludes replaced and invalidated entries",
             metrics.evictions.clone(),
         );
-        registry.register("cache_capacity_bytes", "How many bytes there may be", metrics.capacity.clone());
+        registry.register("cache_capacity_bytes", "Memory cache limit in bytes", metrics.capacity.clone());
         metrics
     }
 

@@ -1,4 +1,4 @@
-//! Cached entries in memory: content by block hash, and hints where transactions are.
+//! The cache in memory: content by block hash, and hints to where transactions are.
 //!
 //! # Floors
 //! ```text

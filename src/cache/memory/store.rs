@@ -21,7 +21,7 @@ use crate::{
     verify::{Content, Verified},
 };
 
-/// Content in memory. Cheap to clone.
+/// The cache in memory. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Cache {
     pub(super) store: Arc<Windowed>,
@@ -29,7 +29,7 @@ pub struct Cache {
     metrics: Metrics,
 }
 
-/// Removes from the index what an entity located that leaves the cache.
+/// Removes the locations of an entry that leaves the cache from the index.
 fn remove_locations(index: &LocationIndex, entity: &Entity) {
     for (transaction, position) in entity.locations() {
         index.remove(&transaction, &entity.home, position);
@@ -39,7 +39,7 @@ fn remove_locations(index: &LocationIndex, entity: &Entity) {
 // === impl Cache ===
 
 impl Cache {
-    /// An empty cache.
+    /// Creates an empty cache.
     pub fn new(config: &Config, metrics: Metrics) -> Self {
         let locations = Arc::new(LocationIndex::new());
         metrics.may_be(config.size.as_u64());
@@ -59,12 +59,12 @@ impl Cache {
         Self { store, locations, metrics }
     }
 
-    /// Sets the head of the chain, near which new content stays longer.
+    /// Sets the head of the chain. Content of blocks near the head stays longer.
     pub fn set_head(&self, head: Option<BlockNumber>) {
         self.store.set_head(head);
     }
 
-    /// Keeps a block, and returns it; what is proved does not yield to what is not.
+    /// Stores a block and returns it. A cached block of a higher verification level stays, and is returned instead.
     pub fn insert_block(&self, block: impl Into<Arc<Verified<Block>>>) -> Arc<Verified<Block>> {
         let block = block.into();
         if let Some(held) = self.peek_block(block.hash()).filter(|held| held.level() > block.level()) {
@@ -73,7 +73,7 @@ impl Cache {
         self.insert(Content::Block(block.clone()));
         self.remove_other_count(block.hash(), block.len());
         if block.is_proved() {
-            // A head that was stored with hashes only, and what came alone, is told by the block from here on.
+            // The proved block replaces the block with hashes and the single transactions.
             self.store.invalidate(&Key::BlockWithHashes(block.hash()));
             for index in (0..block.len() as u64).map(TxPosition) {
                 self.store.invalidate(&Key::Transaction(block.hash(), index));
@@ -83,15 +83,15 @@ impl Cache {
         block
     }
 
-    /// Forgets receipts that came before their block, and are not as many as its transactions.
+    /// Removes receipts that arrived before their block if their number differs from that of its transactions.
     fn remove_other_count(&self, block: BlockHash, transactions: usize) {
         if self.peek_receipts(block).is_some_and(|receipts| receipts.len() != transactions) {
             self.remove_unproved_receipts(block);
         }
     }
 
-    /// Forgets what came alone of these transactions and names another block than the one that is proved to have them. Most
-    /// often there is nothing.
+    /// Removes single entries of these transactions that name another block than the one proved to hold them. Usually
+    /// there are none.
     fn remove_singles_elsewhere(&self, block: BlockHash, transactions: impl Iterator<Item = TxHash>) {
         let locations = transactions.flat_map(|transaction| self.locations(transaction));
         for Location { home, index } in locations.filter(|location| location.home.block != block) {
@@ -99,7 +99,7 @@ impl Cache {
         }
     }
 
-    /// Keeps a block with hashes of transactions, unless the whole block is there and proved.
+    /// Stores a block with transaction hashes, unless the full block is cached and proved.
     pub fn insert_block_with_hashes(&self, with_hashes: &Arc<Verified<BlockWithHashes>>) {
         if !self.peek_block(with_hashes.hash()).is_some_and(|block| block.is_proved()) {
             self.insert(Content::BlockWithHashes(with_hashes.clone()));
@@ -107,7 +107,7 @@ impl Cache {
         }
     }
 
-    /// Keeps the receipts of a block, and returns them; what is proved does not yield to what is not.
+    /// Stores the receipts of a block and returns them. Cached ones of a higher level stay, and are returned instead.
     pub fn insert_receipts(&self, receipts: impl Into<Arc<Verified<Receipts>>>) -> Arc<Verified<Receipts>> {
         let receipts = receipts.into();
         let Some(block) = receipts.block() else { return receipts };
@@ -123,48 +123,48 @@ impl Cache {
         receipts
     }
 
-    /// Keeps a transaction that came alone, if it is in a block.
+    /// Stores a single transaction, if it is in a block.
     pub fn insert_transaction(&self, transaction: &Arc<Verified<SingleTransaction>>) {
         let Some(place) = transaction.place() else { return };
         let known = self.single_transaction(place.block, place.index);
-        // The better answer stays.
+        // Keep a transaction fetched by block and position: the upstream vouched for its place.
         if !known.is_some_and(|known| known.is_asked_of_block() && !transaction.is_asked_of_block()) {
             self.insert(Content::Transaction(transaction.clone()));
         }
     }
 
-    /// Keeps a receipt that came alone.
+    /// Stores a single receipt.
     pub fn insert_receipt(&self, receipt: &Arc<Verified<SingleReceipt>>) {
         self.insert(Content::Receipt(receipt.clone()));
     }
 
-    /// Forgets the transaction and the receipt at this position of a block that came alone.
+    /// Removes the single transaction and the single receipt at this position of a block.
     pub fn remove_single(&self, block: BlockHash, index: TxPosition) {
         self.store.invalidate(&Key::Transaction(block, index));
         self.store.invalidate(&Key::Receipt(block, index));
     }
 
-    /// The receipts of a block that came alone, for a check.
+    /// Returns the single receipts of a block, for a check.
     pub fn single_receipts(&self, block: &Block) -> Vec<Arc<Verified<SingleReceipt>>> {
         let single = |index| self.store.peek(&Key::Receipt(block.hash(), index))?.into_receipt();
         (0..block.len() as u64).filter_map(|index| single(TxPosition(index))).collect()
     }
 
-    /// Forgets the receipts of a block that came alone.
+    /// Removes the single receipts of a block.
     pub fn remove_single_receipts(&self, block: &Block) {
         for index in (0..block.len() as u64).map(TxPosition) {
             self.store.invalidate(&Key::Receipt(block.hash(), index));
         }
     }
 
-    /// Forgets the receipts of a block, unless they are proved.
+    /// Removes the receipts of a block, unless they are proved.
     pub fn remove_unproved_receipts(&self, block: BlockHash) {
         if self.peek_receipts(block).is_some_and(|receipts| !receipts.is_proved()) {
             self.invalidate(Key::Receipts(block));
         }
     }
 
-    /// Forgets what is known of a block, and of one position in it.
+    /// Removes a block, its receipts, and the single entries at `index`.
     pub fn remove(&self, block: BlockHash, index: Option<TxPosition>) {
         for key in [Key::Block(block), Key::BlockWithHashes(block), Key::Receipts(block)] {
             self.invalidate(key);
@@ -175,37 +175,37 @@ impl Cache {
         }
     }
 
-    /// The block with this hash, for a client.
+    /// Returns the block with this hash, for a client.
     pub fn block(&self, hash: BlockHash) -> Option<Arc<Verified<Block>>> {
         self.store.get(&Key::Block(hash))?.into_block()
     }
 
-    /// The block with this hash, its transactions by hash, for a client.
+    /// Returns the block with transaction hashes, for a client.
     pub fn block_with_hashes(&self, hash: BlockHash) -> Option<Arc<Verified<BlockWithHashes>>> {
         self.store.get(&Key::BlockWithHashes(hash))?.into_block_with_hashes()
     }
 
-    /// The receipts of the block with this hash, for a client.
+    /// Returns the receipts of the block with this hash, for a client.
     pub fn receipts(&self, hash: BlockHash) -> Option<Arc<Verified<Receipts>>> {
         self.store.get(&Key::Receipts(hash))?.into_receipts()
     }
 
-    /// The block with this hash, for a check.
+    /// Returns the block with this hash, for a check.
     pub fn peek_block(&self, hash: BlockHash) -> Option<Arc<Verified<Block>>> {
         self.store.peek(&Key::Block(hash))?.into_block()
     }
 
-    /// The block with this hash, its transactions by hash, for a check.
+    /// Returns the block with transaction hashes, for a check.
     pub fn peek_block_with_hashes(&self, hash: BlockHash) -> Option<Arc<Verified<BlockWithHashes>>> {
         self.store.peek(&Key::BlockWithHashes(hash))?.into_block_with_hashes()
     }
 
-    /// The receipts of the block with this hash, for a check.
+    /// Returns the receipts of the block with this hash, for a check.
     pub fn peek_receipts(&self, hash: BlockHash) -> Option<Arc<Verified<Receipts>>> {
         self.store.peek(&Key::Receipts(hash))?.into_receipts()
     }
 
-    /// A transaction that came alone.
+    /// Returns a single transaction.
     pub fn single_transaction(
         &self,
         block: BlockHash,
@@ -217,7 +217,7 @@ impl Cache {
         }
     }
 
-    /// A receipt that came alone.
+    /// Returns a single receipt.
     pub fn single_receipt(
         &self,
         block: BlockHash,
@@ -226,7 +226,7 @@ impl Cache {
         self.store.get(&Key::Receipt(block, index))?.into_receipt()
     }
 
-    /// Returns whether a client finds this part of its block, or the whole that it is cut out of.
+    /// Returns whether the cache can serve this part of a block, itself or cut out of the full block.
     pub fn serves(&self, content: &Content) -> bool {
         let has = |key: Key| self.store.get(&key).is_some();
         Key::of(content).is_some_and(|key| match key {
@@ -235,16 +235,16 @@ impl Cache {
         })
     }
 
-    /// The deflated form of what is being served; never one that was made of anything else.
+    /// Returns the deflated text of `whole`, never one made of other content.
     pub fn deflated(&self, whole: &Whole) -> Option<Arc<Deflated>> {
         match self.store.get(&Key::Deflated(whole.home.block, whole.part))?.value {
-            // What is kept may have been replaced since that form was made, or be replaced while it is made.
+            // The content may have been replaced after its text was deflated, or meanwhile.
             Value::Deflated(deflated) if deflated.is_of(whole) => Some(deflated),
             _ => None,
         }
     }
 
-    /// Keeps a deflated form for as long as its content is kept: not at all, if that has gone meanwhile.
+    /// Stores a deflated text, unless its content has left the cache meanwhile.
     pub fn insert_deflated(&self, whole: &Whole, deflated: Deflated) {
         if !self.keeps(whole) || !deflated.is_of(whole) {
             return;
@@ -253,7 +253,7 @@ impl Cache {
         self.insert_value(key, whole.home, Value::Deflated(Arc::new(deflated)));
     }
 
-    /// Is this the very content that is kept?
+    /// Returns whether the cache holds this exact content.
     fn keeps(&self, whole: &Whole) -> bool {
         let block = whole.home.block;
         let is = |content: &(dyn Any + Send + Sync)| ptr::addr_eq(content, Arc::as_ptr(&whole.content));
@@ -268,7 +268,7 @@ impl Cache {
         }
     }
 
-    /// Forgets an entry, and the texts that were deflated from it.
+    /// Removes an entry and the texts deflated from it.
     pub(super) fn invalidate(&self, key: Key) {
         self.store.invalidate(&key);
         self.remove_deflated(key);
@@ -286,37 +286,37 @@ impl Cache {
         }
     }
 
-    /// Where a transaction may be. Hints: whoever uses one asks the content, and `chain`.
+    /// Returns the locations where a transaction may be. Hints: the caller must check the content, and ask `chain`.
     pub fn locations(&self, transaction: TxHash) -> SmallVec<[Location; 2]> {
         self.locations.get(&transaction)
     }
 
-    /// Forgets everything.
+    /// Removes all entries.
     pub fn clear(&self) {
         self.store.invalidate_all();
     }
 
-    /// How many entries and bytes there are, by what has been counted so far.
+    /// Returns the number of entries and of bytes, as far as counted.
     pub fn sizes(&self) -> (u64, u64) {
         (self.store.entry_count(), self.store.weighted_size())
     }
 
-    /// How many bytes there may be.
+    /// Limit of the cache in bytes.
     pub fn capacity(&self) -> u64 {
         self.store.capacity()
     }
 
-    /// How many transactions are located, and in how many bytes.
+    /// Returns the number of located transactions, and the bytes of their index.
     pub fn located(&self) -> (usize, usize) {
         (self.locations.len(), self.locations.allocated())
     }
 
-    /// Returns the number of entries of the kind with this name; looks at all of them.
+    /// Returns the number of entries of a kind. Scans all entries.
     pub fn count(&self, kind: &str) -> usize {
         self.store.iter().filter(|(_, entity)| KINDS[entity.kind()] == kind).count()
     }
 
-    /// Lets evictions that are due happen now; otherwise they happen along with other work.
+    /// Carries out pending evictions now; otherwise they happen along with other work.
     pub fn settle(&self) {
         self.store.run_pending_tasks();
     }
@@ -329,13 +329,13 @@ impl Cache {
 
     fn insert_value(&self, key: Key, home: Home, value: Value) {
         let entity = Entity { home: Arc::new(home), value };
-        // Before the entity: a location without content is only a hint that leads nowhere.
+        // Before the entry: a location without content is harmless, since it is only a hint.
         for (transaction, index) in entity.locations() {
             self.locations.insert(&transaction, &entity.home, index);
         }
         self.metrics.came(&entity);
         self.store.insert(key, entity);
-        // What was made of the content before is of no use any more.
+        // Texts deflated from the previous content are useless now.
         self.remove_deflated(key);
     }
 }

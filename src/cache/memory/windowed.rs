@@ -1,20 +1,20 @@
-//! Entries by key, bounded by bytes: half of them new entries, half those that clients read most.
+//! Entries by key, bounded by bytes: half for new entries, half for the entries that clients read most.
 //!
 //! ```text
 //! insert ──→ queue, half of the bytes ──→ main, the other half
-//!            oldest entries leave first   admits entries that clients read more often than those that must go
+//!            oldest entries leave first   admits entries that clients read more often than those it would evict
 //! ```
 //!
-//! Main is moka with its TinyLFU policy, which counts reads of all keys, also of those that it does not have.
+//! Main is a moka cache with the TinyLFU policy, which counts reads of all keys, including absent ones.
 //!
 //! - An LRU alone lets a scan of cold blocks evict all others. Here a scan passes through the queue, and main refuses it.
-//! - TinyLFU alone refuses new entries: clients would miss the newest block, and an old block that they read transaction by
-//!   transaction. In the queue they find them, and so does an indexer that follows another at some distance.
-//! - Reads of queued entries do not count, or a scan that reads each block ten times in a row would pass for popular.
-//!   Blocks near the head are the exception: clients follow the head, and read them again after they left the queue.
-//! - Entries near the head have a tenth of all bytes to themselves, so that no scan drives the newest blocks out.
+//! - TinyLFU alone refuses new entries: clients would miss the newest block, and an old block that they read transaction
+//!   by transaction. The queue has both, and also serves an indexer that follows another one at some distance.
+//! - Reads of queued entries do not count; otherwise a scan that reads each block ten times in a row would seem popular.
+//!   Blocks near the head are the exception: clients follow the head and read them again after they left the queue.
+//! - Entries near the head have a tenth of all bytes to themselves, so that no scan evicts the newest blocks.
 //!
-//! `benches/ratios.rs` shows what comes of these shares.
+//! `benches/ratios.rs` shows the hit ratios that result from these shares.
 
 use std::{
     collections::BTreeMap,
@@ -31,38 +31,38 @@ use parking_lot::{Mutex, RwLock};
 use super::entity::{Entity, Key};
 use crate::eth::BlockNumber;
 
-/// Readers of different entries seldom meet.
+/// Number of shards: enough that readers of different entries rarely contend.
 const SHARDS: usize = 64;
 
-/// The queue has one in so many of all bytes. A smaller one serves indexers that walk the same blocks at a distance worse, a
-/// larger one leaves main too little for the hot blocks.
+/// Divisor of the queue's share of all bytes. A smaller queue serves indexers that follow each other worse; a larger
+/// one leaves main too little for the hot blocks.
 const QUEUE: u64 = 2;
 
-/// Entries near the head have one in so many of all bytes in the queue before others drive them out.
+/// Divisor of the share of all bytes that entries near the head keep in the queue.
 const NEAR_QUEUE: u64 = 10;
 
-/// Blocks this close to the head are near it: those that are not final yet.
+/// Distance up to which a block is near the head: about the blocks that are not final yet.
 const NEAR: u64 = 64;
 
-/// The head is not known, and no block is near it.
+/// Value for an unknown head, which no block is near.
 const NO_HEAD: u64 = u64::MAX;
 
-/// The entries.
+/// The entries, in the queue and in main.
 pub(super) struct Windowed {
     capacity: u64,
     queue_capacity: u64,
     head: AtomicU64,
-    /// Held during each change: an entry that moves from the queue to main must not come back after it was removed or replaced.
-    /// Readers do not take it.
+    /// Writers hold this lock during each change, so that an entry that moves from the queue to main does not come back
+    /// after it was removed or replaced. Readers do not take it.
     queue: Mutex<Queue>,
     queued: Box<[RwLock<HashTable<Queued>>]>,
     hasher: DefaultHashBuilder,
-    /// Keys are hashes already; the hasher is seeded all the same, and a fourth of the cost of the usual one.
+    /// Keys are hashes already. This hasher is seeded all the same, at a fourth of the cost of the standard one.
     main: sync::Cache<Key, Entity, DefaultHashBuilder>,
     removed: Box<OnRemoval>,
 }
 
-/// Called with each entry that leaves, and whether it made room for others.
+/// Callback for each entry that leaves, with whether it was evicted to make room.
 type OnRemoval = dyn Fn(&Entity, Evicted) + Send + Sync;
 type Evicted = bool;
 
@@ -83,7 +83,7 @@ struct Queue {
     next: u64,
 }
 
-/// Keys by the turn at which they came, and the bytes of their entries.
+/// Keys in the order of insertion, and the bytes of their entries.
 #[derive(Default)]
 struct Order {
     keys: BTreeMap<u64, Key>,
@@ -93,7 +93,7 @@ struct Order {
 // === impl Windowed ===
 
 impl Windowed {
-    /// Holds up to `capacity` bytes, and calls `removed` once for each entry that leaves.
+    /// Creates a store of up to `capacity` bytes that calls `removed` once for each entry that leaves.
     pub(super) fn new(
         capacity: u64,
         removed: impl Fn(&Entity, Evicted) + Clone + Send + Sync + 'static,
@@ -120,26 +120,26 @@ impl Windowed {
         }
     }
 
-    /// Sets the head that new entries are near to, or not.
+    /// Sets the head, to which new entries are near or not.
     pub(super) fn set_head(&self, head: Option<BlockNumber>) {
         self.head.store(head.map_or(NO_HEAD, |head| head.0), Relaxed);
     }
 
-    /// Returns an entry that a client reads.
+    /// Returns an entry for a client. Counts the read, unless the entry is queued and far from the head.
     pub(super) fn get(&self, key: &Key) -> Option<Entity> {
         let queued = self.queued(key, |queued| (queued.entity.clone(), queued.is_near));
         let Some((entity, is_near)) = queued else {
-            // Once more into the queue: it may have been replaced there after the first look.
+            // Look into the queue again: a replacement may have moved the entry there after the first look.
             return self.main.get(key).or_else(|| self.queued(key, |queued| queued.entity.clone()));
         };
         if is_near {
-            // Not there: this counts the read.
+            // Main does not have the entry; this only counts the read.
             self.main.get(key);
         }
         Some(entity)
     }
 
-    /// Returns an entry that no client reads. Where it is absent or queued, this does not count as a read.
+    /// Returns an entry without a client. Counts as a read only if the entry is in main.
     pub(super) fn peek(&self, key: &Key) -> Option<Entity> {
         let queued = self.queued(key, |queued| queued.entity.clone());
         queued.or_else(|| if self.main.contains_key(key) { self.main.get(key) } else { None })
@@ -157,11 +157,11 @@ impl Windowed {
             if let Some(replaced) = &replaced {
                 queue.remove(replaced);
             }
-            // Only now: readers look into the queue before main and after it, and find one or the other.
+            // After the insertion: readers look into the queue before and after main, so they find one of the two.
             self.main.invalidate(&key);
             replaced
         } else {
-            // Never replaced: moka 0.12 miscounts an entry that is replaced and then removed at once.
+            // Remove before inserting: moka 0.12 miscounts an entry that is replaced and then removed at once.
             self.main.invalidate(&key);
             self.main.insert(key, entity);
             self.take(&key, &mut queue)
@@ -177,7 +177,7 @@ impl Windowed {
 
     fn move_to_main(&self, key: &Key, queue: &mut Queue) {
         if let Some(entity) = self.queued(key, |queued| queued.entity.clone()) {
-            // First: readers look into the queue before, and find it at every moment.
+            // Insert first: readers look into the queue before main, so they find the entry at every moment.
             self.main.insert(*key, entity);
         }
         self.take(key, queue);
@@ -200,7 +200,7 @@ impl Windowed {
         self.leave(removed.into_iter().flatten());
     }
 
-    /// Returns all entries, and counts no read of them. An entry that moves meanwhile may come twice.
+    /// Returns all entries without counting reads. An entry that moves meanwhile may appear twice.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Key, Entity)> {
         let entry = |queued: &Queued| (queued.key, queued.entity.clone());
         let shards = self.queued.iter().map(RwLock::read);
@@ -219,19 +219,19 @@ impl Windowed {
         self.queue.lock().bytes() + self.main.weighted_size()
     }
 
-    /// Bytes that there may be.
+    /// Limit in bytes.
     pub(super) fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    /// Lets evictions that are due happen now; otherwise they happen along with other work.
+    /// Carries out pending evictions now; otherwise they happen along with other work.
     pub(super) fn run_pending_tasks(&self) {
         self.main.run_pending_tasks();
     }
 
     /// Takes an entry out of the queue.
     fn take(&self, key: &Key, queue: &mut Queue) -> Option<Queued> {
-        // Most keys that are invalidated are not there: readers need not wait for that.
+        // Most invalidated keys are absent. Check with a read lock first, so that readers need not wait.
         self.queued(key, |_| ())?;
         let (hash, shard) = self.shard(key);
         let taken = shard.write().find_entry(hash, |queued| queued.key == *key).ok()?.remove().0;
@@ -249,7 +249,7 @@ impl Windowed {
         shard.read().find(hash, |queued| queued.key == *key).map(read_out)
     }
 
-    /// Puts an entry into the queue, and returns the one before it.
+    /// Puts an entry into the queue, and returns the entry that it replaces.
     fn replace(&self, queued: Queued) -> Option<Queued> {
         let (hash, shard) = self.shard(&queued.key);
         let mut shard = shard.write();
@@ -262,7 +262,7 @@ impl Windowed {
 
     fn shard(&self, key: &Key) -> (u64, &RwLock<HashTable<Queued>>) {
         let hash = self.hasher.hash_one(key);
-        // By bits that tables do not tell their entries apart by: those use the lowest and the highest.
+        // A table uses the lowest and the highest bits, so the shard uses bits in between.
         (hash, &self.queued[(hash >> 32) as usize % SHARDS])
     }
 }
@@ -284,7 +284,7 @@ impl Queue {
         if is_near { &mut self.near } else { &mut self.other }
     }
 
-    /// Appends a key, and returns its turn.
+    /// Appends a key and returns its place in the order.
     fn push(&mut self, key: Key, weight: u64, is_near: bool) -> u64 {
         let turn = self.next;
         self.next += 1;
@@ -300,7 +300,7 @@ impl Queue {
         order.bytes -= weight;
     }
 
-    /// Returns the oldest entry; among those near the head only if they have more than their own bytes.
+    /// Returns the key of the oldest entry. Skips entries near the head while they take at most `own_bytes`.
     fn next_to_leave(&self, own_bytes: u64) -> Option<Key> {
         let near = self.near.keys.first_key_value().filter(|_| self.near.bytes > own_bytes);
         let oldest = near.into_iter().chain(self.other.keys.first_key_value()).min_by_key(|(turn, _)| **turn);

@@ -18,7 +18,7 @@ use crate::{
     verify::{self, Content},
 };
 
-/// The entries, and how many of them have not left.
+/// The store, and the number of entries that have not left it.
 struct Counted {
     entries: Windowed,
     live: Arc<AtomicI64>,
@@ -52,7 +52,7 @@ fn key(number: u64) -> Key {
     Key::Block(hash(number))
 }
 
-/// A block of about so many bytes. Its time is its version.
+/// Returns a block of about `size` bytes. Its timestamp is its version.
 fn entity(number: u64, version: u64, size: usize) -> Entity {
     let (hash, padding) = (hash(number), "5".repeat(size.saturating_sub(1_000)));
     let json = format!(
@@ -93,7 +93,7 @@ fn blocks_near_the_head_are_found_during_a_scan() {
     counted.insert(10_001, 1, 5_000);
     counted.insert(9_936, 1, 5_000);
     for number in 0..500 {
-        // As often as any client reads it.
+        // As often as any client reads a block.
         for _ in 0..20 {
             counted.get(number);
         }
@@ -114,7 +114,7 @@ fn an_entry_larger_than_the_queue_goes_to_main() {
     counted.insert(1, 3, 3_000);
     counted.entries.run_pending_tasks();
     assert_eq!((counted.get(1), counted.live.load(SeqCst)), (Some(3), 1));
-    // Larger than all: refused.
+    // Main refuses an entry larger than the whole store.
     counted.insert(2, 1, 200_000);
     counted.entries.run_pending_tasks();
     assert_eq!((counted.get(2), counted.live.load(SeqCst)), (None, 1));
@@ -166,7 +166,7 @@ fn threads_see_no_stale_entry_and_every_entry_leaves_once() {
     const KEYS: u64 = 16;
     const ROUNDS: u64 = 1_000;
     let counted = Counted::new(60_000);
-    // The version that the one writer of each key last inserted; 0 after it removed the entry.
+    // The version that the only writer of each key last inserted; 0 after it removed the entry.
     let newest: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
     thread::scope(|scope| {
         for writer in 0..2 {
