@@ -1,40 +1,38 @@
-//! Why a directory cannot be used.
+//! Errors of opening the disk cache.
 
 use std::{io, path::PathBuf};
 
-/// Why the disk cache cannot be opened.
+/// Reason why the disk cache cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
-    /// Another process has it.
-    #[error(
-        "{0:?} is in use by another process: stop that one, or give each a directory of its own with cache.disk.path"
-    )]
+    /// Another process uses the directory.
+    #[error("{0:?} is in use by another process: stop it, or set cache.disk.path to another directory")]
     InUse(PathBuf),
-    /// A file is there.
-    #[error("{0:?} is not a directory: set cache.disk.path to one, or to where one can be made")]
+    /// The path is a file, or leads through one.
+    #[error("{0:?} is not a directory: set cache.disk.path to an existing or a new directory")]
     NotADirectory(PathBuf),
-    /// It is not there, and cannot be made.
-    #[error("{path:?} is not there and cannot be made: {source}")]
+    /// The directory does not exist, and creating it failed.
+    #[error("{path:?} does not exist, and creating it failed: {source}")]
     CannotBeMade {
-        /// Which.
+        /// The directory.
         path: PathBuf,
-        /// Why not.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// It is there, but of no use.
-    #[error("{path:?} cannot be written to: {source}")]
+    /// The directory exists, but creating or locking its lock file failed.
+    #[error("cannot write to {path:?}: {source}")]
     CannotBeWritten {
-        /// Which.
+        /// The directory.
         path: PathBuf,
-        /// Why not.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// What is in it cannot be counted or brought down to its size.
-    #[error("what is in {path:?} cannot be read, or not be deleted where it is too much: {source}")]
+    /// Listing the segments failed, or deleting those beyond the size limit.
+    #[error("cannot read {path:?}, or delete segments beyond cache.disk.size: {source}")]
     CannotBeRead {
-        /// Which.
+        /// The directory.
         path: PathBuf,
-        /// Why not.
+        /// The error of the operating system.
         source: io::Error,
     },
 }

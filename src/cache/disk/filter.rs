@@ -1,21 +1,21 @@
-//! Tells most of the transactions that a segment does not have, without a look at the disk.
+//! Bloom filter that rules out most transactions that a segment does not have, without reading the disk.
 
-/// A Bloom filter whose every key touches one line of the processor's cache.
+/// A blocked Bloom filter: each key touches one line of the processor's cache.
 #[derive(Debug)]
 pub(super) struct Filter(Vec<Line>);
 
 type Line = [u64; 8];
 
-/// A line as it is written.
+/// Length of a line in the file, in bytes.
 pub(super) const LINE: usize = size_of::<Line>();
 
-/// With six bits set by each key, about one in a hundred strangers passes.
+/// Size of the filter. As each key sets six bits, about one in a hundred absent keys passes.
 const BITS_PER_KEY: u64 = 10;
 
 // === impl Filter ===
 
 impl Filter {
-    /// How many lines there are for so many keys.
+    /// Number of lines of a filter for this many keys.
     pub(super) fn lines(keys: u64) -> u64 {
         (keys * BITS_PER_KEY).div_ceil(LINE as u64 * 8).max(1)
     }
@@ -31,7 +31,7 @@ impl Filter {
         filter
     }
 
-    /// `false` if the key is not among those it was made of.
+    /// Returns `false` if the filter was not made of this key.
     pub(super) fn may_have(&self, key: u64) -> bool {
         let (line, mut bits) = self.bits(key);
         self.0.get(line).is_some_and(|line| bits.all(|bit| line[bit / 64] & (1 << (bit % 64)) != 0))
@@ -41,7 +41,7 @@ impl Filter {
         self.0.iter().flatten().flat_map(|word| word.to_le_bytes())
     }
 
-    /// Back again.
+    /// Decodes [`to_bytes`](Self::to_bytes).
     pub(super) fn from_bytes(bytes: &[u8]) -> Self {
         let words = |line: &[u8; LINE]| {
             let words = line.as_chunks().0;
@@ -57,7 +57,7 @@ impl Filter {
     }
 }
 
-/// Spreads keys that are alike (the finalizer of SplitMix64).
+/// Spreads similar keys (the finalizer of SplitMix64).
 fn mix(key: u64) -> u64 {
     let key = (key ^ (key >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let key = (key ^ (key >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -77,7 +77,7 @@ mod tests {
         let filter = Filter::from_bytes(&bytes);
         assert!(keys.iter().all(|key| filter.may_have(*key)));
         let strangers = (0..10_000).filter(|key| filter.may_have(key * 7 + 1)).count();
-        assert!(strangers < 300, "{strangers} of 10,000 strangers passed");
+        assert!(strangers < 300, "{strangers} of 10,000 absent keys passed");
     }
 
     #[test]

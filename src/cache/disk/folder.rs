@@ -1,4 +1,4 @@
-//! The folder of one chain, and the names of what is in it.
+//! The folder of one chain, and the names of its files.
 
 use std::{
     ffi::OsStr,
@@ -11,7 +11,7 @@ use tracing::warn;
 use super::{note::Seal, record::Stamp};
 use crate::cache::tier::{ChainKey, FORMAT};
 
-/// Names have eight digits, and so have all that are read.
+/// Highest segment id: file names have exactly eight digits.
 pub(super) const LAST_SEGMENT: u32 = 99_999_999;
 
 /// A chain's folder.
@@ -21,21 +21,21 @@ pub(super) struct Folder {
     chain: ChainKey,
 }
 
-/// What has one of these at the end of its name is ours.
+/// Suffixes of the names of our files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Suffix {
     /// Records.
     Segment,
-    /// What is in a segment that is full.
+    /// The index of a full segment.
     Index,
-    /// What was being written when somebody pulled the plug.
+    /// An index that was not written to its end, after a crash or power cut.
     Unfinished,
 }
 
 // === impl Folder ===
 
 impl Folder {
-    /// Format, chain id and genesis are in its name: what another version or chain wrote is elsewhere.
+    /// Names the folder by format, chain id and genesis, so that other versions and chains have other folders.
     pub(super) fn new(directory: &Path, chain: ChainKey) -> Self {
         let name = format!("v{FORMAT}-{}-{:x}", chain.id, chain.genesis);
         Self { path: directory.join(name), chain }
@@ -53,12 +53,12 @@ impl Folder {
         Seal::of_chain(self.chain)
     }
 
-    /// The generation of numbers and transactions that count.
+    /// Path of the note of the current generation.
     pub(super) fn generation(&self) -> PathBuf {
         self.path.join("generation")
     }
 
-    /// The highest final block.
+    /// Path of the note of the highest finalized block.
     pub(super) fn finalized(&self) -> PathBuf {
         self.path.join("finalized")
     }
@@ -68,23 +68,23 @@ impl Folder {
     }
 }
 
-/// A file of a segment.
+/// Returns the path of a segment's file.
 pub(super) fn file(folder: &Path, id: u32, suffix: Suffix) -> PathBuf {
     folder.join(format!("{id:08}.{}", suffix.as_str()))
 }
 
-/// Whether a folder of this name is one of ours, of whatever format.
+/// Returns whether a folder of this name belongs to the disk cache, in any format.
 pub(super) fn is_ours(name: &OsStr) -> bool {
     format(name).is_some()
 }
 
-/// The format in the name of a folder of ours.
+/// Returns the format in the name of a chain's folder; `None` if it is not one.
 fn format(name: &OsStr) -> Option<u8> {
     name.to_str()?.strip_prefix('v')?.split_once('-')?.0.parse().ok()
 }
 
-/// Warns of folders in this directory that hold blocks and are not read: those of another format, and a whole data
-/// directory, which `cp -a` leaves there if its target exists.
+/// Warns of folders in this directory that hold blocks but are not read: folders of another format, and a whole data
+/// directory, which `cp -a` creates inside an existing target.
 pub(super) fn warn_of_unused(directory: &Path) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let (name, path) = (entry.file_name(), entry.path());
@@ -93,7 +93,7 @@ pub(super) fn warn_of_unused(directory: &Path) {
             Some(_) => warn!(
                 path = %path.display(),
                 "data directory has the format of another version and is not read; delete it, or Holdfast does when it \
-                 needs the room"
+                 needs the space"
             ),
             None => {
                 let mut inside = fs::read_dir(&path).into_iter().flatten().flatten();
@@ -109,14 +109,14 @@ pub(super) fn warn_of_unused(directory: &Path) {
     }
 }
 
-/// The segments in a folder, the oldest first.
+/// Returns the ids of the segments in a folder, oldest first.
 pub(super) fn segments(folder: &Path) -> io::Result<Vec<u32>> {
     let mut ids = all(folder, Suffix::Segment)?;
     ids.sort_unstable();
     Ok(ids)
 }
 
-/// Deletes what belongs to no segment: nobody would count it.
+/// Deletes indexes without a segment and unfinished indexes, which would not count towards the size.
 pub(super) fn sweep(folder: &Path) -> io::Result<()> {
     let segments = segments(folder)?;
     let mut leavings = all(folder, Suffix::Index)?;
@@ -138,15 +138,15 @@ fn all(folder: &Path, wanted: Suffix) -> io::Result<Vec<u32>> {
         let Some((id, _)) = parts.filter(|(id, suffix)| id.len() == 8 && *suffix == wanted.as_str()) else {
             continue;
         };
-        // A sign is no digit.
+        // `parse` accepts a sign, but it is not a digit.
         ids.extend(id.parse::<u32>().ok().filter(|_| !id.starts_with('+')));
     }
     Ok(ids)
 }
 
-/// Deletes a segment; done also if it was gone.
+/// Deletes a segment. Succeeds if it is already gone.
 pub(super) fn delete(folder: &Path, id: u32) -> io::Result<()> {
-    // The index goes first: a segment without one is only walked again.
+    // The index first: a segment without an index is still readable, record by record.
     for suffix in [Suffix::Index, Suffix::Segment] {
         match fs::remove_file(file(folder, id, suffix)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

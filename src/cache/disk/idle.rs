@@ -1,4 +1,4 @@
-//! Segments of chains that nobody asked for yet: not opened, but counted, and the first to make room.
+//! Segments of chains that are not open yet. They count towards the size and are evicted first.
 
 use std::{
     collections::VecDeque,
@@ -9,14 +9,14 @@ use std::{
 
 use super::folder::{self, Suffix};
 
-/// All folders that were not opened, of whatever format.
+/// All folders that are not open, of any format.
 #[derive(Debug, Default)]
 pub(super) struct Idle(Vec<IdleFolder>);
 
 #[derive(Debug)]
 struct IdleFolder {
     path: PathBuf,
-    /// The oldest first.
+    /// Oldest first.
     segments: VecDeque<IdleSegment>,
 }
 
@@ -30,7 +30,7 @@ struct IdleSegment {
 // === impl Idle ===
 
 impl Idle {
-    /// Looks into the folders of this directory, not into their files.
+    /// Lists the folders of this directory and their segments, without reading the files.
     pub(super) fn find(directory: &Path) -> io::Result<Self> {
         let mut folders = Vec::new();
         for entry in fs::read_dir(directory)? {
@@ -42,7 +42,7 @@ impl Idle {
         Ok(Self(folders))
     }
 
-    /// This one is opened: whoever did counts it from here on.
+    /// Removes a folder that is now open: its log counts the segments from here on.
     pub(super) fn take_out(&mut self, folder: &Path) {
         self.0.retain(|idle| idle.path != folder);
     }
@@ -51,7 +51,7 @@ impl Idle {
         self.0.iter().flat_map(|folder| &folder.segments).map(|segment| segment.bytes).sum()
     }
 
-    /// Deletes a segment: of those that are the oldest of their chain the one that was written first. `false` if there is
+    /// Deletes the oldest segment of the chain whose oldest segment was written first. Returns `false` if there is
     /// none.
     pub(super) fn evict(&mut self) -> io::Result<bool> {
         let oldest = |folder: &&mut IdleFolder| folder.segments.front().map(|segment| segment.written);

@@ -1,4 +1,4 @@
-//! What a chain's segments hold, in memory: about 110 bytes for a part of a block, ten bits for a transaction.
+//! In-memory index of a chain's segments: about 110 bytes for a part of a block, ten bits for a transaction.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,20 +11,20 @@ use crate::{
     eth::{BlockHash, BlockNumber},
 };
 
-/// Where everything is.
+/// Index of a chain's records.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    /// By age; the last one may be open.
+    /// Oldest first; the last one may be open.
     segments: BTreeMap<u32, Segment>,
     blocks: HashMap<BlockHash, [Option<At>; Part::ALL.len()]>,
     numbers: HashMap<BlockNumber, At>,
-    /// The generation of numbers and transactions that count: those of segments that were begun in it. A higher one follows
-    /// when they are forgotten.
+    /// The current generation. Numbers and transactions are valid only in segments that began in it. Forgetting
+    /// canonicity starts a higher one.
     pub(super) generation: u32,
     pub(super) finalized: Option<(BlockNumber, BlockHash)>,
 }
 
-/// Which record of which segment.
+/// Position of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct At {
     pub(super) segment: u32,
@@ -38,7 +38,7 @@ impl Index {
         Self { generation, finalized, ..Self::default() }
     }
 
-    /// Adds a segment that is newer than all others, and all that is in it.
+    /// Adds a segment, which is newer than all others, with its records.
     pub(super) fn push(&mut self, segment: Segment) {
         let (id, heads) = (segment.id, segment.heads.clone());
         self.segments.insert(id, segment);
@@ -47,7 +47,7 @@ impl Index {
         }
     }
 
-    /// A record was added to its segment.
+    /// Indexes a record that was added to its segment.
     pub(super) fn note(&mut self, at: At, head: &Head) {
         match head.kind {
             Kind::Kept(part) => {
@@ -62,7 +62,7 @@ impl Index {
         }
     }
 
-    /// Forgets a part, and with a block its number. Returns that, if the part was there.
+    /// Removes a part from the index, and with a block its number. Returns the number, if the part was indexed.
     pub(super) fn forget(&mut self, part: Part, hash: BlockHash) -> Option<BlockNumber> {
         let parts = self.blocks.get_mut(&hash)?;
         let at = parts[part as usize].take()?;
@@ -76,14 +76,14 @@ impl Index {
         Some(number)
     }
 
-    /// Numbers, places and what was final are not known any more; of all that comes in this generation they will be.
+    /// Forgets numbers, transactions and the finalized block, and starts `generation`.
     pub(super) fn forget_canonicity(&mut self, generation: u32) {
         self.generation = generation;
         self.finalized = None;
         self.numbers.clear();
     }
 
-    /// Takes out a segment. Returns how many blocks are gone with it, of which nothing is left.
+    /// Removes a segment. Returns the number of blocks of which no part is left.
     pub(super) fn drop_segment(&mut self, id: u32) -> u64 {
         let Some(segment) = self.segments.remove(&id) else { return 0 };
         let mut gone = 0;
@@ -92,7 +92,7 @@ impl Index {
             if self.numbers.get(&head.number) == Some(&at) {
                 self.numbers.remove(&head.number);
             }
-            // It may have come again since.
+            // A newer segment may hold the part again.
             let Some(parts) = self.blocks.get_mut(&head.hash) else { continue };
             for part in parts.iter_mut().filter(|part| **part == Some(at)) {
                 *part = None;
@@ -105,19 +105,20 @@ impl Index {
         gone
     }
 
-    /// Where a part is.
+    /// Returns the position and head of a part.
     pub(super) fn find(&self, part: Part, hash: BlockHash) -> Option<(At, Head)> {
         let at = self.blocks.get(&hash)?[part as usize]?;
         Some((at, self.head(at)?))
     }
 
-    /// Whether a part is there, a block also by its number: it would be of no use to write it again.
+    /// Returns whether the index has a part, and a block also by number. Such a part need not be written again.
     pub(super) fn has(&self, part: Part, hash: BlockHash) -> bool {
         self.find(part, hash).is_some_and(|(at, _)| part == Part::Receipts || self.is_trusted(at.segment))
     }
 
-    /// Blocks of this generation above the finalized block, which is the one that a node confirms. In a directory that was
-    /// copied while it was written, and after a power cut, segments may be newer than the note of that block.
+    /// Returns the blocks of this generation above the finalized block, by which the upstream confirms the tier.
+    /// Segments may be newer than the note of that block after a power cut, or in a directory that was copied while in
+    /// use.
     pub(super) fn above_finalized(&self) -> Vec<BlockHash> {
         let finalized = self.finalized.map(|(number, _)| number);
         let heads = self.trusted_segments().flat_map(|segment| &segment.heads);
@@ -125,19 +126,19 @@ impl Index {
         blocks.filter(|head| Some(head.number) > finalized).map(|head| head.hash).collect()
     }
 
-    /// The block at this number. Above the finalized block there is none.
+    /// Returns the hash of the block at this number; `None` above the finalized block.
     pub(super) fn hash_at(&self, number: BlockNumber) -> Option<BlockHash> {
         self.finalized.filter(|(finalized, _)| number <= *finalized)?;
         self.head(*self.numbers.get(&number)?).map(|head| head.hash)
     }
 
-    /// The block that this record is, unless it was forgotten or came again since.
+    /// Returns the head of the block at this position, unless the block was removed or written again since.
     pub(super) fn block_at(&self, at: At) -> Option<Head> {
         let head = self.head(at)?;
         self.find(Part::Block, head.hash).filter(|(newest, _)| *newest == at).map(|(_, head)| head)
     }
 
-    /// Segments whose transactions count, the newest first.
+    /// Returns the segments of the current generation, newest first.
     pub(super) fn trusted_segments(&self) -> impl Iterator<Item = &Segment> {
         self.segments.values().rev().filter(|segment| segment.generation == self.generation)
     }
@@ -146,7 +147,7 @@ impl Index {
         self.segments.get(&segment).is_some_and(|segment| segment.generation == self.generation)
     }
 
-    /// The segment that is being written.
+    /// Returns the segment that accepts records.
     pub(super) fn open_segment(&self) -> Option<&Segment> {
         self.segments.values().next_back().filter(|segment| !segment.is_closed())
     }
@@ -155,22 +156,22 @@ impl Index {
         self.segments.values_mut().next_back().filter(|segment| !segment.is_closed())
     }
 
-    /// The oldest that nothing is written to.
+    /// Returns the oldest segment, if it is closed.
     pub(super) fn oldest_closed(&self) -> Option<u32> {
         self.segments.values().next().filter(|segment| segment.is_closed()).map(|segment| segment.id)
     }
 
-    /// The one that follows on all there are. Numbers of segments are not used twice.
+    /// Returns the id of the next segment, above all existing ones.
     pub(super) fn next_segment(&self) -> u32 {
         self.segments.keys().next_back().map_or(0, |last| last.saturating_add(1))
     }
 
-    /// What all of it takes on disk.
+    /// Size on disk in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.segments.values().map(Segment::bytes).sum()
     }
 
-    /// Blocks of which there is a part.
+    /// Number of blocks with at least one part.
     pub(super) fn blocks(&self) -> u64 {
         self.blocks.len() as u64
     }

@@ -1,8 +1,7 @@
-//! One chain's segments: all that a tier does, but for who may write and how much.
+//! The segments of one chain. [`Writer`](super::writer::Writer) adds the size limit and the write lock.
 //!
-//! Whatever reads may do so at any time. Whatever writes is called by one at a time, see [`Writer`](super::writer::Writer):
-//! so nobody else ever waits to change the index, and looking at it never waits for the disk, not even while a writer looks
-//! at it and writes.
+//! Any thread may call the methods that read. `Writer` calls those that write, one at a time, so no two writers contend
+//! for the index. Readers of the index never wait for the disk: a writer holds only a read lock while it writes a file.
 
 use std::{fs, io, sync::Arc};
 
@@ -24,28 +23,28 @@ use crate::{
     eth::{BlockHash, BlockNumber, TxHash, TxPosition},
 };
 
-/// A chain's segments.
+/// The segments of one chain.
 #[derive(Debug)]
 pub(super) struct Log {
     folder: Folder,
     index: RwLock<Index>,
 }
 
-/// Where a transaction may be, as far as memory tells.
+/// Location where a transaction may be, known without reading the disk.
 pub(super) enum Hint {
-    /// There, if the record agrees.
+    /// At this place, if the record agrees.
     Place { segment: u32, place: (u32, u32) },
-    /// In the table of this segment, or not.
+    /// Perhaps in the table of this segment.
     Table { segment: u32, table: Arc<Table> },
 }
 
-/// Generation, number, hash. Once numbers were forgotten, it is of an older generation, and void.
+/// Length of the note of the finalized block: generation, number, hash. A note of an older generation is void.
 const FINALIZED: usize = 4 + 8 + 32;
 
 // === impl Log ===
 
 impl Log {
-    /// Reads the indexes of full segments, and walks through the one that was being written.
+    /// Reads the indexes of sealed segments, and the records of the others.
     pub(super) fn open(folder: Folder) -> io::Result<Self> {
         fs::create_dir_all(folder.path())?;
         folder::sweep(folder.path())?;
@@ -63,14 +62,14 @@ impl Log {
         Ok(Self { folder, index: RwLock::new(index) })
     }
 
-    // ## Looking
+    // ## Reading
 
-    /// Where a part is: which segment, and what it is there.
+    /// Returns the segment and the head of a part.
     pub(super) fn find(&self, part: Part, hash: BlockHash) -> Option<(u32, Head)> {
         self.index.read().find(part, hash).map(|(at, head)| (at.segment, head))
     }
 
-    /// What is there, if it still is. Reads from the disk.
+    /// Reads the value of a part from the disk; `None` if it is gone or damaged.
     pub(super) fn value(&self, (segment, head): (u32, Head)) -> io::Result<Option<Bytes>> {
         segment::value(&self.folder, segment, &head)
     }
@@ -91,7 +90,7 @@ impl Log {
         self.index.read().above_finalized()
     }
 
-    /// Where a transaction may be. Mostly nowhere, or at one place.
+    /// Returns the locations where a transaction may be: usually none or one.
     pub(super) fn hints(&self, transaction: TxHash) -> Vec<Hint> {
         let key = segment::key(transaction);
         let hint = |segment: &Segment| match &segment.transactions {
@@ -105,7 +104,7 @@ impl Log {
         self.index.read().trusted_segments().filter_map(hint).collect()
     }
 
-    /// Where a transaction is, by these hints. Reads from the disk.
+    /// Returns the block number and position of a transaction, by these hints. Reads from the disk.
     pub(super) fn place_of(
         &self,
         transaction: TxHash,
@@ -137,17 +136,17 @@ impl Log {
 
     // ## Writing
 
-    /// Is the open segment too full for so much more? Then it has to be [closed](Self::close) first.
+    /// Returns whether the open segment has no room for `bytes` more, so that it must be [closed](Self::close) first.
     pub(super) fn is_full_for(&self, bytes: u64, longest: u64) -> bool {
         self.index.read().open_segment().is_some_and(|segment| segment.is_full_for(bytes, longest))
     }
 
-    /// What the index will take of the segment that is open.
+    /// Size in bytes of the index that [`close`](Self::close) will write.
     pub(super) fn cost_of_closing(&self) -> u64 {
         self.index.read().open_segment().map_or(0, Segment::cost_of_sealing)
     }
 
-    /// Closes the segment that is open: what comes goes to another one.
+    /// Closes the open segment and writes its index. The next record begins another segment.
     pub(super) fn close(&self) -> io::Result<()> {
         let sealed =
             self.index.read().open_segment().map(|segment| seal(segment, &self.folder)).transpose()?;
@@ -157,11 +156,11 @@ impl Log {
         Ok(())
     }
 
-    /// Adds a record. What cannot be written whole is not there.
+    /// Appends a record, completely or not at all.
     pub(super) fn append(&self, draft: &Draft) -> io::Result<()> {
         match self.try_to_append(draft) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                // Somebody has cleared the directory: it goes on with another segment.
+                // An operator deleted the files of this directory: continue with a new segment.
                 self.begin_again()?;
                 self.try_to_append(draft)
             }
@@ -169,7 +168,7 @@ impl Log {
         }
     }
 
-    /// What was in the folder may be gone; from here on it is written to as before.
+    /// Creates the folder again after its files were deleted, and closes the open segment.
     fn begin_again(&self) -> io::Result<()> {
         fs::create_dir_all(self.folder.path())?;
         let generation = {
@@ -186,12 +185,12 @@ impl Log {
         if self.index.read().open_segment().is_none() {
             let id = self.index.read().next_segment();
             if id > folder::LAST_SEGMENT {
-                return Err(io::Error::other(format!("no segment can follow on {}", folder::LAST_SEGMENT)));
+                return Err(io::Error::other(format!("no segment id left after {}", folder::LAST_SEGMENT)));
             }
             let generation = self.index.read().generation;
             let segment = Segment::begin(&self.folder, id, generation)?;
             if !self.folder.generation().exists() {
-                // It was cleared with the rest: without it nothing would count after a start.
+                // Deleted with the other files. Without this note, no index would be valid after the next start.
                 write_generation(&self.folder, generation)?;
             }
             self.index.write().push(segment);
@@ -207,20 +206,20 @@ impl Log {
         Ok(())
     }
 
-    /// Forgets a part in memory. Returns its number, if it was there.
+    /// Removes a part from the index in memory. Returns the block number, if the part was indexed.
     pub(super) fn forget(&self, part: Part, hash: BlockHash) -> Option<BlockNumber> {
         self.index.write().forget(part, hash)
     }
 
-    /// Numbers, places and what was final are forgotten, and will be after whatever comes once this returned.
+    /// Forgets numbers, transactions and the finalized block. Once this returns, a crash does not bring them back.
     pub(super) fn forget_canonicity(&self) -> io::Result<()> {
         let generation = self.index.read().generation.saturating_add(1);
         self.index.write().forget_canonicity(generation);
         let noted = write_generation(&self.folder, generation).or_else(|error| {
-            // Without a note nothing is trusted that is there. A disk that is full still allows this.
+            // Without this note, no existing index is valid. A full disk still allows its removal.
             fs::remove_file(self.folder.generation()).map_err(|_| error)
         });
-        // Whatever became of that: what comes must not go where nothing is trusted.
+        // In any case, new records must not go to a segment of the old generation.
         if self.close().is_err()
             && let Some(segment) = self.index.write().open_segment_mut()
         {
@@ -229,7 +228,7 @@ impl Log {
         noted
     }
 
-    /// This is final, and higher than what was known to be.
+    /// Notes the highest finalized block. Ignores a lower one.
     pub(super) fn note_finalized(&self, number: BlockNumber, hash: BlockHash) -> io::Result<()> {
         let generation = {
             let index = self.index.read();
@@ -254,7 +253,7 @@ impl Log {
         Ok(())
     }
 
-    /// Deletes the oldest segment. Returns how many blocks are gone; `None` if there is none but the one being written.
+    /// Deletes the oldest closed segment. Returns the number of blocks lost; `None` if there is only the open one.
     pub(super) fn evict(&self) -> io::Result<Option<u64>> {
         let Some(oldest) = self.index.read().oldest_closed() else { return Ok(None) };
         folder::delete(self.folder.path(), oldest)?;
@@ -264,11 +263,15 @@ impl Log {
 
 fn seal(segment: &Segment, folder: &Folder) -> io::Result<Option<Table>> {
     segment.seal(folder).inspect_err(|error| {
-        warn!(%error, segment = segment.id, "the index of a segment of the disk cache cannot be written");
+        warn!(
+            %error,
+            segment = segment.id,
+            "cannot write the index of a disk cache segment; the next start scans the segment instead"
+        );
     })
 }
 
-/// The generation of numbers and transactions that count.
+/// Returns the current generation, in which numbers and transactions are valid.
 fn read_generation(folder: &Folder, segments: &[Segment]) -> io::Result<u32> {
     let finalized = finalized_note(folder).map(|(generation, ..)| generation);
     let last = segments.iter().map(|segment| segment.generation).chain(finalized).max();
@@ -276,7 +279,8 @@ fn read_generation(folder: &Folder, segments: &[Segment]) -> io::Result<u32> {
     if let Some(noted) = noted.filter(|noted| Some(*noted) >= last) {
         return Ok(noted);
     }
-    // Nothing that is there counts, if anything is: perhaps it was to be forgotten, or the note is the oldest file of a copy.
+    // The note is absent or outdated: forgetting canonicity could not write it, or a copy took it before the segments.
+    // So no existing number or transaction is valid.
     let generation = last.map_or(0, |last| last.saturating_add(1));
     write_generation(folder, generation)?;
     Ok(generation)

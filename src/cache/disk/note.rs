@@ -1,4 +1,4 @@
-//! Small facts, each in a file of its own: replaced as a whole, or not at all.
+//! Small facts, each in its own file, with atomic replacement.
 
 use std::{
     fs::{self, File},
@@ -8,21 +8,21 @@ use std::{
 
 use crate::cache::tier::{ChainKey, FORMAT};
 
-/// What a note's sum begins with: a note of another chain or format is none.
+/// Seed of a note's checksum, so that a note of another chain or format does not match.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seal(u32);
 
-/// Whether a note has to outlive a power cut, for which the disk is waited for; it outlives a kill in any case.
+/// Durability of a note. Every note survives a killed process; to survive a power cut, it needs a sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lasts {
     Kill,
     PowerCut,
 }
 
-/// The note at this path, if it is there and whole.
+/// Reads the note at this path; `None` if it is absent or damaged.
 pub(super) fn read<const N: usize>(path: &Path, seal: Seal) -> Option<[u8; N]> {
     let mut text = Vec::with_capacity(N + 5);
-    // One more than there should be: whatever is there in its place is not read whole.
+    // One byte more than a note has: enough to notice a longer file without reading all of it.
     File::open(path).ok()?.take(N as u64 + 5).read_to_end(&mut text).ok()?;
     let (fact, sum) = text.split_last_chunk()?;
     let is_whole = seal.sum(fact) == u32::from_le_bytes(*sum);
@@ -49,12 +49,12 @@ pub(super) fn write<const N: usize>(path: &Path, seal: Seal, fact: &[u8; N], las
 // === impl Seal ===
 
 impl Seal {
-    /// Of a note that concerns no chain.
+    /// Seal of a note that concerns no chain.
     pub(super) fn of_format() -> Self {
         Self(crc32fast::hash(&[FORMAT]))
     }
 
-    /// Of a note about this chain.
+    /// Seal of a note about this chain.
     pub(super) fn of_chain(chain: ChainKey) -> Self {
         Self(crc32fast::hash(&chain.to_bytes()))
     }
@@ -103,7 +103,7 @@ mod tests {
         let path = folder.join("note");
         let seal = Seal::of_format();
         write(&path, seal, b"one", Lasts::Kill).unwrap();
-        // A directory where the unfinished one should go.
+        // A directory blocks the path of the unfinished note.
         fs::create_dir(folder.join("note.tmp")).unwrap();
         write(&path, seal, b"two", Lasts::Kill).unwrap_err();
         assert_eq!(read(&path, seal), Some(*b"one"));

@@ -1,4 +1,4 @@
-//! A record: its head, the hashes of its transactions, its value.
+//! A record of a segment: head, transaction hashes, value.
 
 use std::{fs::File, io, os::unix::fs::FileExt};
 
@@ -10,44 +10,45 @@ use crate::{
     eth::{BlockHash, BlockNumber, TxHash},
 };
 
-/// Kind, number, hash, how many transactions, how long the value is.
+/// Length of the fields of a head: kind, number, hash, number of transactions, length of the value.
 pub(super) const FIELDS: usize = 1 + 8 + 32 + 4 + 4;
 
-/// The fields, and a sum of them and of the transactions.
+/// Length of a head: the fields, and a checksum of them and of the transaction hashes.
 pub(super) const HEAD: usize = FIELDS + 4;
 
 const HASH: usize = size_of::<B256>();
 
-/// What a record says.
+/// Kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Here it is.
+    /// The record stores this part.
     Kept(Part),
-    /// Whatever came before is no longer to be found.
+    /// The record removes this part, which an earlier record stored.
     Removed(Part),
 }
 
-/// All about a record but its transactions and its value.
+/// Head of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) kind: Kind,
     pub(super) number: BlockNumber,
     pub(super) hash: BlockHash,
-    /// Where in its segment it begins.
+    /// Offset in the segment.
     pub(super) at: u32,
+    /// Number of transactions.
     pub(super) transactions: u32,
-    /// How long the value is.
+    /// Length of the value in bytes.
     pub(super) length: u32,
 }
 
-/// Where a record was written. It is part of the sum: bytes of another chain, segment or place are no record here.
+/// Chain and segment of a record. The checksum covers them and the offset, so a record copied from elsewhere fails it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stamp {
     pub(super) chain: ChainKey,
     pub(super) segment: u32,
 }
 
-/// A record to be written, wherever that will be.
+/// A record to be written, before its position is known.
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) head: Head,
@@ -91,7 +92,7 @@ impl Head {
         bytes
     }
 
-    /// Back again; only as true as the sum that was checked with it.
+    /// Decodes the fields of a head at offset `at`. The caller checks the checksum.
     pub(super) fn from_bytes(bytes: &[u8; FIELDS], at: u64) -> Option<Self> {
         let (kind, rest) = bytes.split_first()?;
         let (number, rest) = rest.split_first_chunk()?;
@@ -107,12 +108,12 @@ impl Head {
         })
     }
 
-    /// Where the hash of this transaction is.
+    /// Returns the offset of the hash of the `nth` transaction.
     pub(super) fn transaction_at(&self, nth: u32) -> Option<u64> {
         (nth < self.transactions).then(|| u64::from(self.at) + HEAD as u64 + u64::from(nth) * HASH as u64)
     }
 
-    /// Where the next record begins.
+    /// Offset of the next record.
     pub(super) fn end(&self) -> u64 {
         self.value_at() + u64::from(self.length)
     }
@@ -131,8 +132,8 @@ impl Head {
         hasher.finalize()
     }
 
-    /// The head that begins here, with the hashes of its transactions, if it is whole and its value can be: the file is so
-    /// long.
+    /// Reads the head at offset `at` and its transaction hashes. Returns `None` if the head is damaged, or if the
+    /// record does not fit into the file, which has `length` bytes.
     pub(super) fn read(
         file: &File,
         stamp: Stamp,
@@ -145,7 +146,7 @@ impl Head {
         let mut bytes = [0; HEAD];
         file.read_exact_at(&mut bytes, at)?;
         let head = bytes.first_chunk().and_then(|fields| Self::from_bytes(fields, at));
-        // Before anything is read: a number that is no number of transactions must not be one of bytes.
+        // Check before allocating: a damaged number of transactions must not decide how much memory to take.
         let Some(head) = head.filter(|head| head.end() <= length) else { return Ok(None) };
         let mut transactions = vec![0; head.transactions as usize * HASH];
         file.read_exact_at(&mut transactions, at + HEAD as u64)?;
@@ -156,9 +157,9 @@ impl Head {
         }))
     }
 
-    /// The value of this record, if it is still the one that is written there.
+    /// Reads the value of this record; `None` if the file no longer holds this record.
     pub(super) fn read_value(&self, file: &File, stamp: Stamp) -> io::Result<Option<Bytes>> {
-        // A file that was cut short must not cost the memory for what is no longer there.
+        // Do not allocate memory for a record that a truncated file no longer holds.
         if file.metadata()?.len() < self.end() {
             return Ok(None);
         }
@@ -176,10 +177,10 @@ impl Head {
 // === impl Draft ===
 
 impl Draft {
-    /// A part to be kept; `None` if it is longer than can be told.
+    /// Drafts a record that stores a part; `None` if a length exceeds 32 bits.
     pub(super) fn keep(record: Record) -> Option<Self> {
         let value = record.value.bytes().clone();
-        // Only a block says where it stands.
+        // Only the block itself locates its transactions.
         let transactions = if record.part == Part::Block { record.transactions } else { Vec::new() };
         let head = Head {
             kind: Kind::Kept(record.part),
@@ -192,18 +193,18 @@ impl Draft {
         Some(Self { head, transactions, value })
     }
 
-    /// A part to be found no more.
+    /// Drafts a record that removes a part.
     pub(super) fn remove(part: Part, number: BlockNumber, hash: BlockHash) -> Self {
         let head = Head { kind: Kind::Removed(part), number, hash, at: 0, transactions: 0, length: 0 };
         Self { head, transactions: Vec::new(), value: Bytes::new() }
     }
 
-    /// How many bytes it will be.
+    /// Size of the record in bytes.
     pub(super) fn size(&self) -> u64 {
         self.head.end() - u64::from(self.head.at)
     }
 
-    /// As it is written at this place.
+    /// Encodes the record for offset `at`.
     pub(super) fn to_bytes(&self, stamp: Stamp, at: u32) -> Vec<u8> {
         let head = Head { at, ..self.head };
         let transactions: Vec<u8> = self.transactions.iter().flat_map(|hash| hash.0).collect();

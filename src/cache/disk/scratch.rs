@@ -1,4 +1,4 @@
-//! A folder for a test, gone with it.
+//! A temporary folder for a test.
 
 use std::{
     ops::Deref,

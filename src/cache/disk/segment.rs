@@ -1,4 +1,4 @@
-//! A segment: a file of records, one after the other, and what is known of it in memory.
+//! A segment: a file of records, and its index in memory.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -19,44 +19,44 @@ use crate::{cache::tier::ChainKey, eth::TxHash};
 
 const MAGIC: [u8; 8] = *b"HOLDFSEG";
 
-/// Magic, chain (with the format), id, generation, and their sum.
+/// Length of the header: magic, chain (with the format), id, generation, and their checksum.
 pub(super) const HEADER: usize = 8 + ChainKey::LEN + 4 + 4 + 4;
 
-/// More records than this do not come into one segment, however short they are: forgetting one, and sealing it, stays quick.
+/// Most records in a segment, so that evicting and sealing it stays quick.
 const MOST: usize = 1 << 16;
 
 /// A segment.
 #[derive(Debug)]
 pub(super) struct Segment {
     pub(super) id: u32,
-    /// The generation of numbers and transactions when it was begun.
+    /// The generation in which the segment began.
     pub(super) generation: u32,
-    /// Of all its records.
+    /// Heads of all records.
     pub(super) heads: Vec<Head>,
-    /// Where the next record would begin.
+    /// Offset of the next record.
     end: u64,
     pub(super) transactions: Transactions,
-    /// Nothing is added any more.
+    /// Accepts no more records.
     is_closed: bool,
 }
 
-/// Where its transactions are.
+/// Index of a segment's transactions.
 #[derive(Debug)]
 pub(super) enum Transactions {
-    /// In memory, as long as it is written.
+    /// In memory, in an unsealed segment.
     Recent(Places),
-    /// On disk.
+    /// On disk, beside a filter in memory.
     Sealed(Arc<Table>),
 }
 
 // === impl Segment ===
 
 impl Segment {
-    /// An empty one.
+    /// Creates an empty segment.
     pub(super) fn begin(folder: &Folder, id: u32, generation: u32) -> io::Result<Self> {
-        // Somebody may have cleared the directory.
+        // An operator may have deleted the folder.
         fs::create_dir_all(folder.path())?;
-        // One that was left behind by hand would be of this id.
+        // Remove a stale index with this id, left behind if only the segment was deleted.
         let _ = fs::remove_file(folder.file(id, Suffix::Index));
         let path = folder.file(id, Suffix::Segment);
         if let Err(error) = fs::write(&path, header(folder, id, generation)) {
@@ -66,14 +66,14 @@ impl Segment {
         Ok(Self::with(id, generation, HEADER as u64))
     }
 
-    /// One that was written before. Whatever is damaged is not there.
+    /// Opens an existing segment. Damage is not an error: the segment then has fewer records, or none.
     pub(super) fn open(folder: &Folder, id: u32) -> Self {
         let path = folder.file(id, Suffix::Segment);
         let opened = File::open(&path).and_then(|file| Ok((file.metadata()?.len(), file)));
         let (length, file) = match opened {
             Ok(opened) => opened,
             Err(error) => {
-                warn!(%error, segment = %path.display(), "a segment of the disk cache cannot be read: left alone");
+                warn!(%error, segment = %path.display(), "cannot read a disk cache segment; ignoring it");
                 return Self::closed(id, 0);
             }
         };
@@ -83,7 +83,7 @@ impl Segment {
         if !is_read || said != header(folder, id, generation) {
             warn!(
                 segment = %path.display(),
-                "a segment of the disk cache is damaged, or of another chain or format: left alone until its room is needed"
+                "disk cache segment is damaged or of another chain or format; ignoring it until it is evicted"
             );
             return Self::closed(id, length);
         }
@@ -94,7 +94,7 @@ impl Segment {
         Self::walk(folder, id, generation, &file, length)
     }
 
-    /// Reads one without an index from record to record, up to the first that is not whole; the rest is cut off.
+    /// Scans a segment without an index up to the first incomplete or damaged record, and cuts off the rest.
     fn walk(folder: &Folder, id: u32, generation: u32, file: &File, length: u64) -> Self {
         let mut segment = Self::with(id, generation, HEADER as u64);
         loop {
@@ -103,9 +103,9 @@ impl Segment {
                     segment.add(head, &transactions);
                 }
                 Ok(None) => break,
-                // The disk may do better another time: what cannot be read is not cut off, and not written over.
+                // The error may be temporary: neither cut off nor overwrite the records that cannot be read.
                 Err(error) => {
-                    warn!(%error, segment = id, "a segment of the disk cache cannot be read to its end");
+                    warn!(%error, segment = id, "cannot read the end of a disk cache segment; ignoring that part");
                     segment.is_closed = true;
                     segment.end = length;
                     return segment;
@@ -113,9 +113,9 @@ impl Segment {
             }
         }
         if segment.end < length {
-            debug!(segment = id, bytes = length - segment.end, "cut off what was not written whole");
+            debug!(segment = id, bytes = length - segment.end, "cut off an incomplete disk cache record");
             let path = folder.file(id, Suffix::Segment);
-            // Not done, it is done the next time; nothing reads what is there.
+            // If this fails, the next start repeats it; nothing reads those bytes.
             let _ = OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(segment.end));
         }
         segment
@@ -126,12 +126,12 @@ impl Segment {
         Self { id, generation, heads: Vec::new(), end, transactions, is_closed: false }
     }
 
-    /// One that has nothing, and takes room.
+    /// Returns a closed segment without records that takes `length` bytes on disk.
     fn closed(id: u32, length: u64) -> Self {
         Self { is_closed: true, ..Self::with(id, 0, length) }
     }
 
-    /// What it takes on disk.
+    /// Size on disk in bytes, with the index.
     pub(super) fn bytes(&self) -> u64 {
         match &self.transactions {
             Transactions::Recent(_) => self.end,
@@ -143,12 +143,12 @@ impl Segment {
         self.is_closed
     }
 
-    /// Whether this many bytes should go to another one. The first record may be longer than a segment should be.
+    /// Returns whether `bytes` more should go to another segment. The first record may be longer than `longest`.
     pub(super) fn is_full_for(&self, bytes: u64, longest: u64) -> bool {
         self.heads.len() >= MOST || (!self.heads.is_empty() && self.end + bytes > longest)
     }
 
-    /// What its index will take.
+    /// Size of its future index in bytes.
     pub(super) fn cost_of_sealing(&self) -> u64 {
         match &self.transactions {
             Transactions::Recent(places) => Table::size(self.heads.len(), places.len()),
@@ -156,7 +156,7 @@ impl Segment {
         }
     }
 
-    /// Writes the index beside it; `None` if there is one.
+    /// Writes the index file; `None` if there is one already.
     pub(super) fn seal(&self, folder: &Folder) -> io::Result<Option<Table>> {
         match &self.transactions {
             Transactions::Recent(places) => {
@@ -166,7 +166,7 @@ impl Segment {
         }
     }
 
-    /// Nothing is added to it from here on.
+    /// Closes the segment: it accepts no more records.
     pub(super) fn close(&mut self, sealed: Option<Table>) {
         self.is_closed = true;
         if let Some(table) = sealed {
@@ -174,19 +174,19 @@ impl Segment {
         }
     }
 
-    /// Writes a record at its end, which only [`add`](Self::add) makes known.
+    /// Writes a record at the end of the file. [`add`](Self::add) then makes it visible.
     pub(super) fn write(&self, folder: &Folder, draft: &Draft) -> io::Result<Head> {
         let at = u32::try_from(self.end).map_err(|_| io::ErrorKind::FileTooLarge)?;
         let head = Head { at, ..draft.head };
         let file = OpenOptions::new().write(true).open(folder.file(self.id, Suffix::Segment))?;
         file.write_all_at(&draft.to_bytes(folder.stamp(self.id), at), self.end).inspect_err(|_| {
-            // It would be cut off at the next opening; the room may be needed before.
+            // Free the space now; otherwise only the next start would.
             let _ = file.set_len(self.end);
         })?;
         Ok(head)
     }
 
-    /// A record was written. Returns which it is of all here.
+    /// Adds a written record and returns its index among the heads.
     pub(super) fn add(&mut self, head: Head, transactions: &[TxHash]) -> u32 {
         let nth = self.heads.len() as u32;
         if let Transactions::Recent(places) = &mut self.transactions {
@@ -198,7 +198,7 @@ impl Segment {
     }
 }
 
-/// What a segment of this folder begins with.
+/// Returns the header of a segment of this folder.
 fn header(folder: &Folder, id: u32, generation: u32) -> [u8; HEADER] {
     let mut bytes = [0; HEADER];
     bytes[..8].copy_from_slice(&MAGIC);
@@ -210,12 +210,12 @@ fn header(folder: &Folder, id: u32, generation: u32) -> [u8; HEADER] {
     bytes
 }
 
-/// The beginning of a transaction's hash. The record has all of it.
+/// Returns the first eight bytes of a transaction's hash, its key in the index. The record has the full hash.
 pub(super) fn key(transaction: TxHash) -> u64 {
     transaction.0.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
 }
 
-/// The value of a record; `None` if it is no longer there, or no longer whole.
+/// Reads the value of a record; `None` if the record is gone or damaged.
 pub(super) fn value(folder: &Folder, id: u32, head: &Head) -> io::Result<Option<Bytes>> {
     if_there(
         File::open(folder.file(id, Suffix::Segment))
@@ -223,7 +223,7 @@ pub(super) fn value(folder: &Folder, id: u32, head: &Head) -> io::Result<Option<
     )
 }
 
-/// Whether this is the record's transaction at this place.
+/// Returns whether `transaction` is the record's `nth` transaction.
 pub(super) fn has_transaction(
     folder: &Folder,
     id: u32,
@@ -238,7 +238,7 @@ pub(super) fn has_transaction(
     Ok(if_there(read.map(Some))?.is_some() && transaction.0 == hash)
 }
 
-/// A file that is gone, or shorter than it was, is a miss: it made room meanwhile, or was damaged.
+/// Turns the error of a missing or truncated file into a miss: the segment was evicted meanwhile, or damaged.
 pub(super) fn if_there<T>(read: io::Result<Option<T>>) -> io::Result<Option<T>> {
     match read {
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof) => {

@@ -1,7 +1,7 @@
-//! What is in a full segment, in a file beside it: all heads, a filter, and the transactions in order of hash.
+//! The index file of a full segment: all heads, a filter, and the transactions sorted by hash.
 //!
-//! Opening reads the heads and the filter; one sum is over both. The transactions stay on the disk, without a sum: what is
-//! found there is believed only if the record has that hash at that place.
+//! Opening reads the heads and the filter, which share a checksum. The transactions stay on disk and have no checksum:
+//! a row is valid only if the record has that transaction hash at that position.
 
 use std::{
     collections::HashMap,
@@ -17,19 +17,19 @@ use super::{
 };
 use crate::cache::tier::ChainKey;
 
-/// Magic, chain, segment, its length, how many heads, how many transactions.
+/// Length of the header: magic, chain, segment, length of the segment, number of heads, number of transactions.
 const TOP: usize = 8 + ChainKey::LEN + 4 + 8 + 4 + 4;
 
 const MAGIC: [u8; 8] = *b"HOLDFIDX";
 
-/// Eight bytes of hash, which record of the segment, which transaction of it.
+/// Length of a row: first eight bytes of the hash, record of the segment, position in the record.
 const ROW: usize = 8 + 4 + 4;
 
-/// Rows that are read at a time: hashes are even, so that a row is within a few hundred of where its hash says, even
-/// among 100,000.
+/// Rows per read. Hashes are distributed evenly, so even among 100,000 rows a row is within a few hundred of its
+/// expected position.
 const WINDOW: u64 = 1024;
 
-/// Where the transactions of a segment are, by the beginning of their hashes: which record, which transaction of it.
+/// Record and position of each transaction of a segment, by the first eight bytes of its hash.
 pub(super) type Places = HashMap<u64, (u32, u32)>;
 
 /// The index of a full segment.
@@ -45,7 +45,7 @@ pub(super) struct Table {
 // === impl Table ===
 
 impl Table {
-    /// How long its file is.
+    /// Length of the file in bytes.
     pub(super) fn size(heads: usize, rows: usize) -> u64 {
         rows_at(heads as u64, rows as u64) + (rows * ROW) as u64
     }
@@ -54,7 +54,7 @@ impl Table {
         self.rows_at + self.rows * ROW as u64
     }
 
-    /// Writes it. Whoever is killed meanwhile leaves a segment without an index, no more.
+    /// Writes the file. If the process is killed meanwhile, the segment merely has no index.
     pub(super) fn write(
         folder: &Folder,
         id: u32,
@@ -91,8 +91,8 @@ impl Table {
         Ok(Self { folder: folder.clone(), id, filter, rows: rows.len() as u64, rows_at })
     }
 
-    /// What was written for this segment, which is so long and begins its first record here; `None` if there is none that is
-    /// whole.
+    /// Reads the table of a segment whose first record begins at `first` and whose length is `end`. Returns `None` if
+    /// the file is absent or damaged.
     pub(super) fn read(folder: &Folder, id: u32, first: u64, end: u64) -> Option<(Self, Vec<Head>)> {
         let file = File::open(folder.file(id, Suffix::Index)).ok()?;
         let mut top = [0; TOP];
@@ -103,7 +103,7 @@ impl Table {
         let count = |bytes: Option<&[u8; 4]>| bytes.map(|bytes| u64::from(u32::from_le_bytes(*bytes)));
         let (heads, rows) = (count(counts.first_chunk())?, count(counts.last_chunk())?);
         let rows_at = rows_at(heads, rows);
-        // Whatever the counts are, no more memory is taken than there is file.
+        // Check the counts against the file, so that damaged ones do not allocate more memory than it has bytes.
         if said != expected || file.metadata().ok()?.len() != rows_at + rows * ROW as u64 {
             return None;
         }
@@ -125,12 +125,12 @@ impl Table {
         (at == end).then_some((table, read))
     }
 
-    /// `false` if this transaction is not here.
+    /// Returns `false` if the segment does not have this transaction.
     pub(super) fn may_have(&self, key: u64) -> bool {
         self.filter.may_have(key)
     }
 
-    /// Which record, and which transaction of it, if the table is whole. One read, nearly always.
+    /// Returns the record and position of a transaction. Nearly always needs one read.
     pub(super) fn find(&self, key: u64) -> io::Result<Option<(u32, u32)>> {
         let file = File::open(self.folder.file(self.id, Suffix::Index))?;
         let guess = (u128::from(key) * u128::from(self.rows)) >> 64;
@@ -143,7 +143,7 @@ impl Table {
             let rows = rows.as_chunks::<ROW>().0;
             match rows.binary_search_by_key(&key, |row| parse(row).0) {
                 Ok(at) => return Ok(rows.get(at).map(|row| parse(row).1)),
-                // Never back to where it came from: rows that are damaged are in no order.
+                // Never turn back: damaged rows may be unsorted, and the search would not end.
                 Err(0) if first > 0 && upwards != Some(true) => {
                     first = first.saturating_sub(WINDOW);
                     upwards = Some(false);
@@ -201,7 +201,7 @@ mod tests {
         (0..count).map(head).collect()
     }
 
-    /// Keys as even as hashes are, or all in one corner.
+    /// Returns keys as evenly distributed as hashes, or all close together.
     fn places(count: u32, spread: u64) -> Places {
         (0..count).map(|nth| (u64::from(nth + 1).wrapping_mul(spread), (nth, nth + 1))).collect()
     }

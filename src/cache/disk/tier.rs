@@ -28,16 +28,16 @@ use crate::{
     eth::{BlockHash, BlockNumber, TxHash, TxPosition},
 };
 
-/// Reads at a time. A disk that hangs holds so many threads, and leaves the rest of the runtime's to others.
+/// Most concurrent reads. A disk that hangs blocks this many threads and leaves the runtime's others free.
 const READERS: usize = 32;
 
-/// A directory as a tier.
+/// The tier on disk.
 #[derive(Debug)]
 pub struct Disk {
     path: PathBuf,
     limit: u64,
     shared: Arc<Shared>,
-    /// Waited for without a thread: puts that queue up behind a slow disk hold none.
+    /// An async mutex: writes that wait for a slow disk block no thread.
     writer: Arc<Mutex<Writer>>,
     readers: Arc<Semaphore>,
 }
@@ -45,10 +45,10 @@ pub struct Disk {
 // === impl Disk ===
 
 impl Disk {
-    /// Takes the directory for this process, and counts what is there; chains are opened when they are asked for.
+    /// Locks the directory for this process and counts its size. Opens each chain on first use.
     ///
     /// # Errors
-    /// If it cannot be used, or another process has it.
+    /// If the directory cannot be used, or another process uses it.
     pub fn open(config: &DiskConfig) -> Result<Self, DiskError> {
         let path = &config.path;
         fs::create_dir_all(path).map_err(|source| match source.kind() {
@@ -72,7 +72,7 @@ impl Disk {
         })
     }
 
-    /// Does what has to wait for the disk where waiting harms nobody.
+    /// Runs `work` with the writer on a blocking thread.
     async fn change<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Writer) -> io::Result<T> + Send + 'static,
@@ -98,7 +98,7 @@ impl Disk {
         work: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> Result<T, TierError> {
         let done = task::spawn_blocking(work).await.map_err(io::Error::other)?;
-        // The system does not say where.
+        // Errors of the operating system do not name the path.
         done.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", self.path.display())).into())
     }
 
@@ -121,9 +121,9 @@ impl Tier for Disk {
             let Some(found) = log.find(part, hash) else { return Ok(None) };
             let value = self.look(move || log.value(found)).await?;
             if value.is_none() {
-                // It is there by the index alone: as long as that says so, it would not be written again.
+                // While the index has the record, the writer would not write it again.
                 let removed = self.change(move |writer| writer.remove_unreadable(chain, part, found)).await;
-                debug!(%hash, ?part, ?removed, "a record of the disk cache cannot be read");
+                debug!(%hash, ?part, ?removed, "unreadable record in the disk cache");
             }
             Ok(value.map(Sealed::from))
         })
@@ -178,7 +178,7 @@ impl Tier for Disk {
     fn follow(&self, chain: Option<ChainKey>) -> Tiered<'_, ()> {
         let path = self.path.join("chain");
         Box::pin(self.change(move |_| {
-            // Where it cannot be noted, the one before must not answer for this one.
+            // If the note cannot be written, remove it: the previous chain must not answer for this one.
             let forget = || match fs::remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
                 _ => Ok(()),
@@ -203,13 +203,13 @@ impl Tier for Disk {
     }
 }
 
-/// Goes with the process, however that ends.
+/// Locks the directory. The lock ends with the process, even if that is killed.
 fn lock(directory: &Path) -> Result<File, DiskError> {
     let unusable = |source| DiskError::CannotBeWritten { path: directory.to_owned(), source };
     let path = directory.join("lock");
     if fs::symlink_metadata(&path).is_ok_and(|there| !there.is_file()) {
-        // A pipe would be waited for.
-        return Err(unusable(io::Error::other("its \"lock\" is no ordinary file")));
+        // Opening a pipe would block.
+        return Err(unusable(io::Error::other("its \"lock\" is not a regular file")));
     }
     let lock = OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(unusable)?;
     match lock.try_lock() {

@@ -1,4 +1,4 @@
-//! Who writes: one at a time, over all chains, and never more than there may be.
+//! The single writer of all chains, which enforces the size limit.
 
 use std::{
     collections::HashMap,
@@ -25,29 +25,29 @@ use crate::{
     eth::{BlockHash, BlockNumber},
 };
 
-/// Forgetting one forgets little of what there is; and the tail, which is walked at opening, is short.
+/// Longest segment in bytes. Short, so that evicting one loses little, and scanning the last one at start is quick.
 const LONGEST_SEGMENT: u64 = 64 << 20;
 
-/// Nor are there so many that looking for a transaction in all of them takes long.
+/// Most segments of a full directory, so that looking for a transaction in all of them is quick.
 const MOST_SEGMENTS: u64 = 512;
 
-/// So many removals are remembered that could not be written.
+/// Most removals to remember that could not be written.
 const MOST_OWED: usize = 1024;
 
-/// The turn to write.
+/// Writes to the directory, one caller at a time.
 #[derive(Debug)]
 pub(super) struct Writer {
     directory: PathBuf,
     limit: u64,
     idle: Idle,
     shared: Arc<Shared>,
-    /// What was removed, and could not be written to be so.
+    /// Removals that could not be written to disk.
     owed: HashMap<(ChainKey, Part, BlockHash), BlockNumber>,
-    /// Ours as long as anything may be written, even after the tier is gone.
+    /// Lock on the directory. A write under way holds it even after the tier is dropped.
     _lock: File,
 }
 
-/// What everybody may look at.
+/// State shared with readers.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     logs: RwLock<HashMap<ChainKey, Arc<Log>>>,
@@ -58,7 +58,7 @@ pub(super) struct Shared {
 // === impl Writer ===
 
 impl Writer {
-    /// Counts what is there, and deletes what is too much.
+    /// Counts the segments, and deletes those beyond the limit.
     pub(super) fn open(directory: PathBuf, limit: u64, lock: File, shared: Arc<Shared>) -> io::Result<Self> {
         let idle = Idle::find(&directory)?;
         let mut writer = Self { directory, limit, idle, shared, owed: HashMap::new(), _lock: lock };
@@ -66,7 +66,7 @@ impl Writer {
         Ok(writer)
     }
 
-    /// The log of this chain; opened if it was not.
+    /// Returns the log of this chain. Opens it on first use.
     pub(super) fn log(&mut self, chain: ChainKey) -> io::Result<Arc<Log>> {
         if let Some(log) = self.shared.log(chain) {
             return Ok(log);
@@ -75,9 +75,10 @@ impl Writer {
         let log = Arc::new(Log::open(folder.clone())?);
         self.idle.take_out(folder.path());
         self.shared.logs.write().insert(chain, log.clone());
-        // What had no index has one now.
+        // Opening the log may have written indexes.
         self.make_room(Some(&log), 0)?;
-        // On disk, too: after the next start the finalized block may be higher than these.
+        // Remove blocks above the finalized block from the disk too: after the next start, a higher finalized block
+        // would make them valid.
         let above = log.above_finalized();
         let are_removed = log.finalized().is_some()
             && above.iter().all(|hash| self.remove(chain, Part::Block, *hash).is_ok());
@@ -96,7 +97,7 @@ impl Writer {
         let Some(draft) = Draft::keep(record) else { return Ok(false) };
         let is_written = self.append(&log, &draft)?;
         if is_written {
-            // This one is to stay.
+            // The new entry must stay.
             self.owed.remove(&key);
         }
         Ok(is_written)
@@ -105,8 +106,8 @@ impl Writer {
     pub(super) fn remove(&mut self, chain: ChainKey, part: Part, hash: BlockHash) -> io::Result<bool> {
         let log = self.log(chain)?;
         let key = (chain, part, hash);
-        // In any case here and now; if that cannot be written, it is found again after the next start, unless somebody has it
-        // removed once more when it can.
+        // The entry leaves the index at once. If the removal cannot be written, the entry is back after the next start,
+        // unless another call removes it successfully before.
         let owed = self.owed.remove(&key);
         let Some(number) = log.forget(part, hash).or(owed) else { return Ok(false) };
         let is_written = self.append(&log, &Draft::remove(part, number, hash));
@@ -116,7 +117,7 @@ impl Writer {
         is_written
     }
 
-    /// Removes what was found here and cannot be read, unless it made room or came again meanwhile.
+    /// Removes an unreadable record, unless it was evicted or written again meanwhile.
     pub(super) fn remove_unreadable(
         &mut self,
         chain: ChainKey,
@@ -132,12 +133,12 @@ impl Writer {
     pub(super) fn forget_canonicity(&mut self, chain: ChainKey) -> io::Result<()> {
         let log = self.log(chain)?;
         let forgotten = log.forget_canonicity();
-        // An index was written that nobody had made room for.
+        // Closing the segment wrote an index without making room for it.
         self.make_room(Some(&log), 0)?;
         forgotten
     }
 
-    /// Tells whether there is room for it at all.
+    /// Appends a record. Returns `false` if it exceeds the size of the whole directory.
     fn append(&mut self, log: &Arc<Log>, draft: &Draft) -> io::Result<bool> {
         let bytes = draft.size() + segment::HEADER as u64;
         if bytes > self.limit {
@@ -156,8 +157,8 @@ impl Writer {
         (self.limit / 16).min(LONGEST_SEGMENT).max(self.limit / MOST_SEGMENTS).min(u32::MAX.into())
     }
 
-    /// Deletes segments until so much more may be written, or nothing is left but what is being written: first of chains that
-    /// nobody asked for, then of others than this, then of this one.
+    /// Deletes segments until `bytes` more fit or only open segments are left: first those of chains that are not open,
+    /// then those of other logs than `log`, then those of `log`.
     fn make_room(&mut self, log: Option<&Arc<Log>>, bytes: u64) -> io::Result<()> {
         self.shared.idle_bytes.store(self.idle.bytes(), Relaxed);
         while self.shared.bytes().saturating_add(bytes) > self.limit {
@@ -184,7 +185,7 @@ impl Writer {
 // === impl Shared ===
 
 impl Shared {
-    /// The log of this chain, if it was opened.
+    /// Returns the log of this chain, if it is open.
     pub(super) fn log(&self, chain: ChainKey) -> Option<Arc<Log>> {
         self.logs.read().get(&chain).cloned()
     }
