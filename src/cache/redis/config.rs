@@ -1,4 +1,4 @@
-//! Which Redis, and for how long.
+//! Configuration of the tier in Redis.
 
 use std::{fs, io, path::PathBuf, time::Duration};
 
@@ -7,53 +7,53 @@ use serde::{Deserialize, Serialize};
 use super::url::{RedisUrl, RedisUrlError};
 use crate::secret::{Secret, SecretError};
 
-/// A Redis that a fleet shares.
+/// The tier in Redis, which a fleet can share.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RedisConfig {
-    /// Where it is; with a password, so the whole URL counts as a secret.
+    /// URL of the server. A secret, since it may contain a password.
     pub url: Secret,
-    /// What all keys begin with.
+    /// Prefix of all keys.
     #[serde(default = "prefix")]
     pub prefix: String,
-    /// How long something is kept; `None` until Redis needs its room.
+    /// Time to live of entries; `None` to keep them until Redis evicts them.
     #[serde(default, with = "humantime_serde", skip_serializing_if = "Option::is_none")]
     pub ttl: Option<Duration>,
-    /// For one answer: past it, the node answers sooner. What is written has ten times as long, and not more than ten seconds.
-    /// Not a key: only tests use another.
+    /// Timeout of a read: beyond it, the upstream answers sooner. Writes have ten times as long, but at most ten
+    /// seconds. Not a configuration key: only tests change it.
     #[serde(skip, default = "timeout")]
     pub timeout: Duration,
-    /// Certificates to go by in place of the system's, for `rediss`: a file of PEM.
+    /// PEM file of CA certificates to trust instead of the system's, for `rediss`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
 }
 
-/// A Redis that cannot be used as it is configured.
+/// An invalid configuration of Redis.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// Not where the configuration says.
+    /// The secret with the URL cannot be read.
     #[error("url: {0}")]
     UrlSecret(#[source] SecretError),
-    /// Not a URL.
+    /// The URL is invalid.
     #[error("url: {0}")]
     Url(#[source] RedisUrlError),
-    /// Nothing would be kept.
-    #[error("ttl: must be at least 1ms; leave it out to keep everything until Redis needs its room")]
+    /// The time to live is too short.
+    #[error("ttl: must be at least 1ms; leave it out to keep entries until Redis evicts them")]
     Ttl,
-    /// Not there, or not readable.
+    /// The file of certificates is missing or unreadable.
     #[error("ca: cannot read {path}: {source}")]
     Ca {
         /// The file's path.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// Trusted by nobody, because nothing would ask for it.
-    #[error("ca: is for rediss, and the url is not of that scheme")]
+    /// Certificates without TLS.
+    #[error("ca: is for rediss:// URLs only; use that scheme in url, or remove ca")]
     CaUnused,
-    /// Not certificates.
-    #[error("ca: {path} holds no certificates in PEM")]
+    /// The file has no certificates.
+    #[error("ca: {path} holds no certificates in PEM format")]
     CaContent {
         /// The file's path.
         path: PathBuf,
@@ -71,7 +71,7 @@ fn timeout() -> Duration {
 // === impl RedisConfig ===
 
 impl RedisConfig {
-    /// A Redis at this URL, and nothing else said of it.
+    /// Configures the server at `url`, with defaults for all else.
     pub fn at(url: impl Into<String>) -> Self {
         Self { url: Secret::Plain(url.into()), prefix: prefix(), ttl: None, timeout: timeout(), ca: None }
     }
@@ -88,7 +88,7 @@ impl RedisConfig {
         Ok(url)
     }
 
-    /// The certificates to go by, and where they came from.
+    /// Reads the CA certificates, and returns them with their path.
     pub(super) fn authority(&self) -> Result<Option<(PathBuf, Vec<u8>)>, ConfigError> {
         let read = |path: &PathBuf| match fs::read(path) {
             Ok(pem) => Ok((path.clone(), pem)),

@@ -1,4 +1,4 @@
-//! Entries of the index: a sum, the epoch, the content.
+//! Index entries: checksum, epoch, content.
 
 use redis::Value;
 
@@ -7,19 +7,19 @@ use crate::eth::{BlockHash, BlockNumber, TxPosition};
 const SUM: usize = 4;
 const EPOCH: usize = 8;
 
-/// Which entries count: those written in it. Drawn at random, so that none comes twice.
+/// Epoch of index entries: only those of the current epoch are valid. Random, so that none comes twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Epoch(pub(super) [u8; EPOCH]);
 
-/// Where a transaction is.
+/// Block number and position of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place(pub(super) BlockNumber, pub(super) TxPosition);
 
-/// A final block.
+/// A finalized block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Final(pub(super) BlockNumber, pub(super) BlockHash);
 
-/// What an entry can say, always in as many bytes.
+/// Content of an index entry, of fixed length.
 pub(super) trait Content: Sized {
     const LENGTH: usize;
 
@@ -28,12 +28,12 @@ pub(super) trait Content: Sized {
     fn read(bytes: &[u8]) -> Option<Self>;
 }
 
-/// How long an entry of it is.
+/// Length in bytes of an entry with this content.
 pub(super) fn length<C: Content>() -> usize {
     SUM + EPOCH + C::LENGTH
 }
 
-/// The entry under this key.
+/// Encodes the entry under this key.
 pub(super) fn seal<C: Content>(key: &[u8], epoch: Epoch, content: C) -> Vec<u8> {
     let mut entry = vec![0; SUM];
     entry.extend(epoch.0);
@@ -43,7 +43,7 @@ pub(super) fn seal<C: Content>(key: &[u8], epoch: Epoch, content: C) -> Vec<u8> 
     entry
 }
 
-/// What it says, if it was written under this key, in this epoch, and is whole.
+/// Decodes an entry; `None` if it has another key or epoch, or is damaged.
 pub(super) fn open<C: Content>(key: &[u8], epoch: Epoch, entry: &[u8]) -> Option<C> {
     let (said, rest) = entry.split_first_chunk::<SUM>()?;
     let (of, content) = rest.split_first_chunk()?;
@@ -71,7 +71,7 @@ impl Epoch {
         Self(fastrand::u64(..).to_be_bytes())
     }
 
-    /// As Redis has it; `None` if there is none, or something else in its place.
+    /// Reads the epoch from Redis's reply; `None` if it is absent or malformed.
     pub(super) fn read(value: &Value) -> Option<Self> {
         match value {
             Value::BulkString(bytes) => bytes.as_slice().try_into().ok().map(Self),

@@ -1,11 +1,11 @@
-//! Where things are.
+//! Redis keys of one chain.
 
 use crate::{
     cache::tier::{ChainKey, Part},
     eth::{BlockHash, BlockNumber, TxHash},
 };
 
-/// Makes the keys of one chain.
+/// Builds the keys of one chain.
 #[derive(Clone, Debug)]
 pub(super) struct Keys(Vec<u8>);
 

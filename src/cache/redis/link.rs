@@ -1,7 +1,7 @@
-//! The one connection that all calls share, and its return.
+//! The connection that all calls share, with reconnection.
 //!
-//! Calls do not wait for each other: what is asked at the same moment is sent together, and answers come in order. So one
-//! connection is enough, and no call waits for a free one.
+//! The connection is pipelined: concurrent commands go out together, and replies come in order. So one connection is
+//! enough, and no call waits for a free one.
 
 use std::{
     path::PathBuf,
@@ -25,21 +25,21 @@ use tracing::{info, warn};
 use super::{config::ConfigError, url::RedisUrl};
 use crate::{backoff::Backoff, cache::tier::TierError, display::Time};
 
-/// To connect, with TLS and password. Longer than a lost packet takes to be sent again.
+/// Timeout of connecting, with TLS and password. Longer than the retransmission of a lost packet takes.
 pub(super) const CONNECT: Duration = Duration::from_secs(2);
 
-/// From one attempt to the next: doubled each time, and never more than the last.
+/// Backoff between attempts to connect.
 const WAITS: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
 
-/// So many calls in a row without an answer, and the connection is taken for dead: the other end may be gone without a
-/// word, and the system would find out only in a quarter of an hour. Or it sends without end, which nobody reads any more
-/// once a tier is left alone: it must not be more than it takes for that.
+/// Timeouts in a row after which the connection counts as dead. The server may have vanished, which TCP would notice
+/// only after a quarter of an hour, or it sends without end. Must not exceed the failures that open the tier's breaker:
+/// after those, no call would notice.
 const SILENT: u32 = 3;
 
-/// No more is shown of what the other end says.
+/// Longest error text to show from the server, in characters.
 const SHOWN: usize = 300;
 
-/// Where certificates are, there is one of these.
+/// Marker that a PEM file with certificates contains.
 const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
 
 #[derive(Clone)]
@@ -49,16 +49,16 @@ struct Inner {
     client: Client,
     url: RedisUrl,
     state: watch::Sender<State>,
-    /// Calls without an answer since the last one.
+    /// Timeouts since the last reply.
     silent: AtomicU32,
 }
 
 enum State {
-    /// Nobody has asked yet.
+    /// There was no call yet.
     New,
-    /// The first attempt is under way. Calls wait for it, as long as they can.
+    /// The first attempt to connect or reconnect is under way. Calls wait for it until their timeout.
     Connecting,
-    /// The last attempt failed, so. The next is made in the background; calls do not wait.
+    /// The last attempt failed with this error. The next one runs in the background; calls fail at once.
     Down(TierError),
     /// Connected.
     Up(Arc<MultiplexedConnection>),
@@ -68,7 +68,7 @@ enum State {
 
 impl Link {
     pub(super) fn try_new(url: RedisUrl, ca: Option<(PathBuf, Vec<u8>)>) -> Result<Self, ConfigError> {
-        // As for upstreams; fails if it is there already.
+        // The same provider as for upstreams. Fails if one is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let connection = url.connection().map_err(ConfigError::Url)?;
         let client = match ca {
@@ -88,7 +88,7 @@ impl Link {
         &self.0.url
     }
 
-    /// Sends these together, and returns what came for each.
+    /// Sends these commands together and returns the reply to each.
     pub(super) async fn ask<const N: usize>(
         &self,
         commands: [Cmd; N],
@@ -100,10 +100,11 @@ impl Link {
         }
         let values = self.ask_all(&pipeline, patience).await?;
         let count = values.len();
-        values.try_into().map_err(|_| self.0.failed(&format_args!("{count} answers to {N} commands")))
+        values.try_into().map_err(|_| self.0.failed(&format_args!("{count} replies to {N} commands")))
     }
 
-    /// Sends these together, and returns what came for each. Fails if one of them does; the others are done all the same.
+    /// Sends these commands together and returns the reply to each. Fails if one command fails; the others take effect
+    /// all the same.
     pub(super) async fn ask_all(
         &self,
         pipeline: &Pipeline,
@@ -128,7 +129,7 @@ impl Link {
             },
             Err(error) => error,
         };
-        // One that has become a replica says so to each write: the name may stand for another by now.
+        // A server that has become a replica refuses every write. The host name may lead to the new primary by now.
         if failed.is_unrecoverable_error() || failed.is_io_error() || failed.code() == Some("READONLY") {
             self.lost(&connection);
         }
@@ -153,12 +154,12 @@ impl Link {
                 State::Down(error) => return Err(error.clone()),
                 State::Up(connection) => return Ok(connection.clone()),
             }
-            // Cannot fail: the sender is ours.
+            // Cannot fail: we hold the sender.
             let _ = states.changed().await;
         }
     }
 
-    /// This connection is no good any more; if it is still the one, another is made.
+    /// Reports a broken connection. Reconnects if it is still the current one.
     fn lost(&self, lost: &Arc<MultiplexedConnection>) {
         let was_it = self.0.state.send_if_modified(|state| {
             let is_it = matches!(state, State::Up(connection) if Arc::ptr_eq(connection, lost));
@@ -174,20 +175,20 @@ impl Link {
     }
 }
 
-/// Tries until it is connected, or nobody is left who would ask.
+/// Tries to connect until that succeeds or the link is dropped.
 async fn connect(link: Weak<Inner>) {
     let mut backoff = WAITS;
     let mut is_down = false;
     loop {
         let Some(inner) = link.upgrade() else { return };
-        // Calls have a time of their own.
+        // Calls have their own timeouts.
         let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         let attempt = inner.client.get_multiplexed_async_connection_with_config(&config);
         let error = match timeout(CONNECT, attempt).await {
             Ok(Ok(connection)) => {
                 inner.state.send_replace(State::Up(Arc::new(connection)));
                 if is_down {
-                    info!(redis = %inner.url, "redis is there again");
+                    info!(redis = %inner.url, "redis reconnected");
                 }
                 return;
             }
@@ -195,17 +196,17 @@ async fn connect(link: Weak<Inner>) {
             Err(_) => inner.failed(&format_args!("cannot connect within {}", Time(CONNECT))),
         };
         if !is_down {
-            warn!(%error, "redis is not there");
+            warn!(%error, "redis unreachable; continuing without it and reconnecting");
         }
         is_down = true;
         inner.state.send_replace(State::Down(error));
         drop(inner);
-        // Not all of a fleet at once.
+        // Jitter, so that the instances of a fleet do not connect all at once.
         sleep(backoff.next_pause().mul_f64(0.5 + fastrand::f64() / 2.0)).await;
     }
 }
 
-/// What Redis refused.
+/// Returns the error with which Redis refused a command.
 fn refusal(value: &Value) -> Option<ClientError> {
     match value {
         Value::ServerError(error) => Some(error.clone().into()),
@@ -216,14 +217,14 @@ fn refusal(value: &Value) -> Option<ClientError> {
 // === impl Inner ===
 
 impl Inner {
-    /// Says what failed, and where; never the password, whatever the other end repeats.
+    /// Creates an error that names the server, without the password, even if the server repeats it.
     fn failed(&self, what: &impl std::fmt::Display) -> TierError {
         let mut text = what.to_string();
         let password = self.client.get_connection_info().redis_settings().password();
         if let Some(password) = password.filter(|password| !password.is_empty()) {
             text = text.replace(password, "…");
         }
-        // It may be anything, and must not look like lines of ours.
+        // The server's text may contain line breaks, and must not look like our own log lines.
         let shown = text.chars().take(SHOWN).map(|char| if char.is_control() { '\u{fffd}' } else { char });
         std::io::Error::other(format!("{}: {}", self.url, shown.collect::<String>())).into()
     }

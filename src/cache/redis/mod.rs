@@ -1,34 +1,37 @@
-//! A Redis, or Valkey, that a fleet shares: what one has fetched, all others find.
+//! The tier in Redis or Valkey. A fleet can share it: an entry that one instance fetched serves all others.
 //!
-//! # What is kept, and under which keys
-//! Every key is the prefix, the [chain](super::tier::ChainKey), one byte for what it is, and by what it is looked for:
+//! # Keys and values
+//! A key consists of the prefix, the [chain](super::tier::ChainKey), one byte for the kind of value, and the lookup
+//! key:
 //!
 //! ```text
-//! b r   hash         the block, its receipts                 as sealed
-//! n     number       the hash that stands there for good     an entry
-//! t     hash         where a transaction is                  an entry
-//! f                  the highest final block                 an entry
-//! e                  the epoch                               8 bytes, at random
+//! b r   hash         the block, its receipts                 a sealed value
+//! n     number       hash of the finalized block             an index entry
+//! t     hash         block and position of a transaction     an index entry
+//! f                  the highest finalized block             an index entry
+//! e                  the epoch                               8 random bytes
 //! ```
 //!
-//! No command names two keys, so a cluster may spread them over its nodes. Whatever belongs together is sent together:
-//! one round trip for a look into the index, one for a block with its number and all its transactions.
+//! No command names two keys, so a cluster may spread them over its nodes. Related commands share a round trip: one for
+//! an index lookup, one for a block with its number and all its transactions.
 //!
-//! # Forgetting without a list of what is to be forgotten
-//! An entry carries the epoch in which it was written, and counts only in that one. The epoch is read in the same trip as
-//! the entry. [Forgetting](super::tier::Tier::forget_canonicity) sets another one; what was written before is overwritten in time, or
-//! evicted. Epochs are not counted but drawn at random: a count that is evicted would begin again, and what was forgotten
-//! would be back. Without an epoch no entry counts; whoever writes next draws one.
+//! # Forgetting the index
+//! An index entry carries the epoch in which it was written and is valid only in that epoch. A lookup reads the epoch
+//! and the entry in one round trip. [Forgetting](super::tier::Tier::forget_canonicity) sets a new epoch; new entries
+//! replace the old ones in time, or Redis evicts those. Epochs are random, not counted: after an eviction, a counter
+//! would start again and make forgotten entries valid. Without an epoch, no entry is valid; the next writer sets one.
 //!
-//! This holds as long as Redis keeps its word. Where a replica takes over that has not yet heard of the last epoch, the
-//! one before is back, and what counted in it.
+//! This holds as long as Redis loses no write. After a failover to a replica that lacks the last epoch, the previous
+//! epoch and its entries are valid again.
 //!
-//! An entry has a sum over itself and its key: the hash at a number is believed on its word alone.
+//! Each index entry has a checksum over its key and content, because nothing else can detect a damaged hash at a
+//! number.
 //!
-//! # What it asks of Redis
-//! Version 6 or later; `maxmemory` with the policy `allkeys-lru`, so that there is always room: the epoch is read all the
-//! time and stays. The commands `GET`, `GETRANGE`, `SET`, `DEL` and `EVAL`, and `INFO` if it is to tell how full it is. One address: in front of a cluster, a proxy that
-//! knows its nodes.
+//! # Requirements
+//! - Redis version 6 or later.
+//! - `maxmemory` with the policy `allkeys-lru`, so that there is always room. The epoch is read constantly, so it stays.
+//! - The commands `GET`, `GETRANGE`, `SET`, `DEL` and `EVAL`, and `INFO` to report usage.
+//! - One address. In front of a cluster, a proxy that knows its nodes.
 
 mod config;
 mod entry;

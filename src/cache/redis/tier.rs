@@ -20,23 +20,24 @@ use crate::{
     eth::{BlockHash, BlockNumber, TxHash, TxPosition},
 };
 
-/// What is longer was not put there by us, and is not read whole. The largest blocks are a tenth of it, packed.
+/// Longest value in bytes. Holdfast does not write longer ones, and does not read them completely. The largest blocks
+/// take a tenth of it, compressed.
 const LONGEST: usize = 64 << 20;
 
-/// Nobody waits for a write, and it may be a large one.
+/// Timeout of a write, as a multiple of a read's: a write may be large, and no client waits for it.
 const WRITES_TAKE: u32 = 10;
 
-/// How often the highest final block is tried again where another writes it, or begins anew, at the same moment.
+/// Attempts to read or write the highest finalized block while other instances write it or start an epoch.
 const TRIES: usize = 3;
 
-/// Sets a key whose value is still what was read of it.
+/// Compare-and-swap: sets a key if its value has not changed since the read.
 const SWAP: &str = "if redis.call('GETRANGE', KEYS[1], 0, ARGV[3]) ~= ARGV[1] then return 0 end \
                     redis.call('SET', KEYS[1], ARGV[2]) return 1";
 
-/// The tier in a Redis.
+/// The tier in Redis.
 ///
-/// It is connected to when it is first asked, and again whenever that is lost: in the background, for as long as it takes.
-/// Meanwhile each call fails at once, with the reason.
+/// Connects at the first call. After a lost connection, reconnects in the background, for as long as it takes.
+/// Meanwhile each call fails at once with the reason.
 #[derive(Clone)]
 pub struct Redis(Arc<Inner>);
 
@@ -49,13 +50,13 @@ struct Inner {
     usage: Told,
 }
 
-/// What is known of the epoch.
+/// Known epochs of a chain.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Known {
-    /// The one that was last seen: that it is another is said once.
+    /// The epoch last seen. A read reports each change of it once.
     seen: Epoch,
-    /// The one to write in. Another one says that somebody had it all forgotten, and nothing is written in that before it is
-    /// found out why.
+    /// The epoch to write in. If Redis has another one, another instance had the index forgotten, and writes fail until
+    /// [`Redis::highest`] adopts the new epoch.
     own: Epoch,
 }
 
@@ -70,10 +71,10 @@ impl Known {
 // === impl Redis ===
 
 impl Redis {
-    /// Prepares it; connects to nothing yet.
+    /// Creates the tier without connecting.
     ///
     /// # Errors
-    /// If it cannot be used as it is configured.
+    /// If the configuration is invalid.
     pub fn try_new(config: &RedisConfig) -> Result<Self, ConfigError> {
         let url = config.resolve()?;
         Ok(Self(Arc::new(Inner {
@@ -86,12 +87,12 @@ impl Redis {
         })))
     }
 
-    /// Asks whether it is there, lets us in, and lets us do all that a tier does; changes nothing in it.
+    /// Checks that Redis is reachable, accepts the credentials, and permits the commands of a tier. Changes no data.
     ///
     /// # Errors
-    /// If it does not.
+    /// If one of these is not the case.
     pub async fn probe(&self) -> Result<(), TierError> {
-        // A key that nobody has: what is done to it comes to nothing, and is refused where it may not be done.
+        // A random key, which does not exist: the commands have no effect, but Redis still checks their permission.
         let key = [self.0.prefix.as_bytes(), b"probe:", &Epoch::random().0].concat();
         let mut set = command("SET", &key);
         set.arg("").arg("XX");
@@ -101,7 +102,7 @@ impl Redis {
         self.0.link.ask(commands, link::CONNECT + self.0.timeout).await.map(drop)
     }
 
-    /// Where it is, without what opens it.
+    /// Returns the URL, whose display omits the credentials.
     pub fn url(&self) -> &RedisUrl {
         self.0.link.url()
     }
@@ -118,7 +119,7 @@ impl Redis {
         self.0.link.ask(commands, self.0.timeout * WRITES_TAKE).await
     }
 
-    /// Sets a key for as long as things are kept.
+    /// Returns the command that sets a key, with the configured time to live.
     fn set(&self, key: &[u8], value: &[u8]) -> Cmd {
         let mut command = command("SET", key);
         command.arg(value);
@@ -128,7 +129,7 @@ impl Redis {
         command
     }
 
-    /// What the index says, if it is whole and of this epoch.
+    /// Reads an index entry; `None` if it is absent, damaged or of another epoch.
     async fn entry<C: Content>(&self, chain: ChainKey, key: Vec<u8>) -> Result<Option<C>, TierError> {
         let before = self.known(chain);
         let (epoch, entry) = self.read_entry::<C>(chain, &key).await?;
@@ -144,14 +145,14 @@ impl Redis {
         Ok(bytes(&entry).and_then(|entry| entry::open(&key, epoch, entry)))
     }
 
-    /// The highest final block. Whoever asks for it is about to find out whether that is so, and from here on it is written in
-    /// this epoch.
+    /// Reads the highest finalized block, and adopts the current epoch for writes: the caller is about to have the
+    /// upstream confirm that block.
     async fn highest(&self, chain: ChainKey) -> Result<Option<Final>, TierError> {
         let key = self.keys(chain).finalized();
         for _ in 0..TRIES {
             let before = self.known(chain);
             let (epoch, entry) = self.read_entry::<Final>(chain, &key).await?;
-            // What came of another epoch meanwhile is not what this says.
+            // Another call has noticed or started an epoch meanwhile. This reply may be older.
             if self.known(chain) != before {
                 continue;
             }
@@ -172,7 +173,7 @@ impl Redis {
         Ok((Epoch::read(&epoch), entry))
     }
 
-    /// Makes sure that there is an epoch: a command to draw one, and one to read which it is.
+    /// Returns a command that sets an epoch if there is none, and one that reads the current epoch.
     fn draw(&self, chain: ChainKey) -> [Cmd; 2] {
         let key = self.keys(chain).epoch();
         let mut draw = command("SET", &key);
@@ -180,10 +181,10 @@ impl Redis {
         [draw, peek(&key, Epoch::LENGTH)]
     }
 
-    /// The epoch as it came of [`draw`](Self::draw), if it is the one to write in.
+    /// Returns the epoch from the reply to [`draw`](Self::draw), if it is the one to write in.
     async fn drawn(&self, chain: ChainKey, value: &Value) -> Result<Epoch, TierError> {
         let Some(epoch) = Epoch::read(value) else {
-            // Something else is there, and stays until it is overwritten.
+            // The key holds something else, which `draw` does not replace.
             self.start_epoch(chain, None).await?;
             return Err(TierError::Forgotten);
         };
@@ -198,13 +199,13 @@ impl Redis {
         Ok(epoch)
     }
 
-    /// Starts another epoch, with this finalized block if there is one. The block is written first: an instance that saw the
+    /// Starts a new epoch, with this finalized block if there is one. Writes the block first: an instance that saw the
     /// epoch without it would start yet another.
     async fn start_epoch(&self, chain: ChainKey, highest: Option<Final>) -> Result<(), TierError> {
         let (epoch, keys) = (Epoch::random(), self.keys(chain));
         let mut pipeline = Pipeline::new();
         if let Some(highest) = highest {
-            // Without a time to live, like the epoch: all other entries are confirmed by it.
+            // Without a time to live, like the epoch: the upstream confirms all other entries by it.
             let key = keys.finalized();
             pipeline.cmd("SET").arg(&key).arg(entry::seal(&key, epoch, highest));
         }
@@ -234,7 +235,7 @@ impl Redis {
         pipeline.add_command(self.value(chain, &record));
         let [draw, which] = self.draw(chain);
         pipeline.add_command(draw).add_command(which);
-        // What all entries are held to must not be evicted before them.
+        // Read the finalized block, so that the LRU policy does not evict it before the entries that depend on it.
         pipeline.add_command(peek(&self.keys(chain).finalized(), entry::length::<Final>()));
         self.index(&mut pipeline, chain, &record, epoch);
         let patience = self.0.timeout * WRITES_TAKE;
@@ -242,7 +243,7 @@ impl Redis {
         self.drawn(chain, values.get(2).unwrap_or(&Value::Nil)).await.map(drop)
     }
 
-    /// Keeps the value, unless there is one.
+    /// Returns the command that stores the value, unless the key exists.
     fn value(&self, chain: ChainKey, record: &Record) -> Cmd {
         let mut value = self.set(&self.keys(chain).value(record.part, record.hash), record.value.bytes());
         value.arg("NX");
@@ -276,7 +277,7 @@ impl Redis {
                 return Ok(());
             }
         }
-        Err(io::Error::other("others note what is final all the time").into())
+        Err(io::Error::other("other instances keep changing the finalized block").into())
     }
 }
 
@@ -317,7 +318,8 @@ impl Tier for Redis {
         })
     }
 
-    /// Of two blocks at the same number the later one stands: that must not happen, and what is damaged is mended so.
+    /// A later block at the same number replaces the index entry. Two finalized blocks at one number must not happen;
+    /// this repairs damaged entries.
     fn put(&self, chain: ChainKey, record: Record) -> Tiered<'_, bool> {
         Box::pin(async move {
             match record.part {
@@ -333,7 +335,7 @@ impl Tier for Redis {
         Box::pin(self.raise(chain, Final(number, hash)))
     }
 
-    /// It is asked whether there is anything or not, and that it answers says that it can be written to.
+    /// Always sends the command: a reply shows that Redis is writable, whether or not the key exists.
     fn remove(&self, chain: ChainKey, part: Part, hash: BlockHash) -> Tiered<'_, bool> {
         Box::pin(async move {
             self.write([command("DEL", &self.keys(chain).value(part, hash))]).await?;
@@ -355,13 +357,13 @@ impl Tier for Redis {
         Box::pin(self.start_epoch(chain, Some(Final(number, hash))))
     }
 
-    /// Of the whole server, as it was when somebody last looked.
+    /// Returns the usage of the whole server, as of the last poll. Starts a new poll if that is too old.
     fn usage(&self) -> Usage {
         let (usage, is_due) = self.0.usage.last();
         if let (true, Ok(runtime)) = (is_due, Handle::try_current()) {
             let redis = self.clone();
             runtime.spawn(async move {
-                // One that may not be asked does not tell.
+                // Without permission for `INFO`, the usage stays unknown.
                 if let Ok(said) = redis.read(usage::questions()).await {
                     redis.0.usage.take(&said);
                 }
@@ -383,7 +385,7 @@ fn command(name: &str, key: &[u8]) -> Cmd {
     command
 }
 
-/// Reads a value, but of one that is longer than this no more than shows it. Of none there is an empty one.
+/// Returns the command that reads a value, at most one byte beyond `length`. The reply for an absent key is empty.
 fn peek(key: &[u8], length: usize) -> Cmd {
     let mut command = command("GETRANGE", key);
     command.arg(0).arg(length);
@@ -391,7 +393,7 @@ fn peek(key: &[u8], length: usize) -> Cmd {
 }
 
 fn script(text: &str, key: &[u8]) -> Cmd {
-    // By its text, which is short: by its sum it would not be known to a Redis that was started again.
+    // `EVAL`, since the script is short: `EVALSHA` would fail on a restarted Redis, which does not know the script.
     let mut command = ::redis::cmd("EVAL");
     command.arg(text).arg(1).arg(key);
     command

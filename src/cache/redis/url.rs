@@ -1,46 +1,46 @@
-//! Where a Redis is, safe to show.
+//! URL of a Redis server, safe to display.
 
 use std::{fmt, str::FromStr};
 
 use redis::{ConnectionInfo, IntoConnectionInfo};
 use reqwest::Url;
 
-/// The URL of a Redis.
+/// URL of a Redis server.
 ///
-/// Whatever shows it shows scheme, host, port and database only.
+/// `Display` and `Debug` show scheme, host, port and database only.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisUrl(Url);
 
-/// Text that is no URL of a Redis. Does not repeat the text: it may hold a password.
+/// Invalid URL of a Redis server. The error does not repeat the text, which may contain a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RedisUrlError {
-    /// Not a URL.
+    /// The text is not a URL.
     #[error("not a URL such as redis://127.0.0.1:6379")]
     Malformed,
-    /// Neither redis nor rediss.
+    /// The scheme is neither redis nor rediss.
     #[error(
         "the scheme must be redis, or rediss for TLS, as in redis://127.0.0.1:6379 or rediss://:PASSWORD@redis.example:6379"
     )]
     Scheme,
-    /// Nobody to ask.
-    #[error("names no host, or one that nothing can connect to; it looks like redis://127.0.0.1:6379")]
+    /// The host is absent or invalid.
+    #[error("names no host, or an invalid one; expected a URL such as redis://127.0.0.1:6379")]
     Host,
-    /// A name alone.
+    /// A user without a password.
     #[error(
-        "holds a user but no password; a password alone has a colon before it, as in redis://:PASSWORD@127.0.0.1:6379"
+        "holds a user but no password; write a colon before a password without user, as in redis://:PASSWORD@127.0.0.1:6379"
     )]
     NoPassword,
-    /// Not UTF-8, once the escapes are read.
+    /// The decoded user or password is not UTF-8.
     #[error(
-        "the user or the password is not text; what is not a letter or a digit is written as %40, say, for @"
+        "the user or the password is not UTF-8; percent-encode all but letters and digits, such as %40 for @"
     )]
     Credentials,
-    /// A path that is no database.
-    #[error("what follows the host must be the number of a database, as in redis://127.0.0.1:6379/0")]
+    /// The path is not a database number.
+    #[error("the path after the host must be a database number, as in redis://127.0.0.1:6379/0")]
     Database,
-    /// What nobody would read.
+    /// The URL has a query or a fragment.
     #[error(
-        "ends in ? or #, where nothing is known; leave that out, or write it as %3F or %23 if it belongs to the password"
+        "has an unsupported query (?) or fragment (#); remove it, or write %3F or %23 if it belongs to the password"
     )]
     Extra,
 }
@@ -48,9 +48,9 @@ pub enum RedisUrlError {
 // === impl RedisUrl ===
 
 impl RedisUrl {
-    /// As the client takes it.
+    /// Converts the URL for the Redis client.
     pub(super) fn connection(&self) -> Result<ConnectionInfo, RedisUrlError> {
-        // All else was looked at when it was read.
+        // `from_str` has checked everything else.
         self.0.clone().into_connection_info().map_err(|_| match self.without_credentials() {
             Some(Ok(_)) => RedisUrlError::Credentials,
             _ => RedisUrlError::Host,

@@ -1,4 +1,4 @@
-//! What Redis tells of itself. It is told of the whole server, whoever else uses it.
+//! Usage that Redis reports, for the whole server, including other users of it.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use tokio::time::Instant;
 
 use crate::cache::tier::Usage;
 
-/// What is older is asked for anew when somebody looks: not with every look.
+/// Age beyond which the report is renewed, so that not every call sends a query.
 const AGE: Duration = Duration::from_secs(5);
 
-/// What it told last.
+/// The last report.
 #[derive(Default)]
 pub(super) struct Told(Mutex<State>);
 
@@ -24,7 +24,7 @@ struct State {
 // === impl Told ===
 
 impl Told {
-    /// What it told last, and whether it is time to ask.
+    /// Returns the last report, and whether it is time to query again.
     pub(super) fn last(&self) -> (Usage, bool) {
         let mut state = self.0.lock();
         let is_due = state.asked.is_none_or(|asked| asked.elapsed() >= AGE);
@@ -34,14 +34,14 @@ impl Told {
         (state.usage, is_due)
     }
 
-    /// Takes in what it said when it was [asked](questions).
+    /// Stores the replies to the [queries](questions).
     pub(super) fn take(&self, said: &[Value]) {
         let text: String = said.iter().filter_map(text).collect();
         self.0.lock().usage = read(&text);
     }
 }
 
-/// Sections apart: one command for several is understood from version 7 on.
+/// Returns one command per section: a command for several sections needs Redis 7.
 pub(super) fn questions() -> [Cmd; 2] {
     ["memory", "stats"].map(|section| {
         let mut question = redis::cmd("INFO");
@@ -65,7 +65,7 @@ fn read(text: &str) -> Usage {
     };
     Usage {
         bytes: figure("used_memory"),
-        // None is set.
+        // 0 means no limit.
         capacity: figure("maxmemory").filter(|bytes| *bytes > 0),
         blocks: None,
         evictions: figure("evicted_keys").unwrap_or(0),
@@ -86,6 +86,6 @@ mod tests {
         let told = Told::default();
         told.take(&[Value::Nil, Value::BulkString(b"used_memory:5".into()), Value::Int(3)]);
         assert_eq!(told.last().0.bytes, Some(5));
-        assert!(!told.last().1, "it was asked just now");
+        assert!(!told.last().1, "the last query was just now");
     }
 }
