@@ -15,7 +15,7 @@ pub struct LeasedBuffer {
 // === impl LeasedBuffer ===
 
 impl LeasedBuffer {
-    /// Creates an empty buffer. It over-allocates to at most `max` bytes.
+    /// Creates an empty buffer, whose capacity doubles up to `max` bytes.
     pub fn new(max: usize) -> Self {
         Self { buffer: Vec::new(), max }
     }

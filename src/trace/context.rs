@@ -110,7 +110,7 @@ fn flags(parent: &[u8]) -> u8 {
     digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()).unwrap_or(0)
 }
 
-/// Validates the `tracestate`. Joins several headers to one list.
+/// Validates the `tracestate`. Joins several headers into one list.
 fn checked_state(headers: &HeaderMap) -> Option<HeaderValue> {
     let values: Vec<_> = headers.get_all(TRACESTATE).iter().collect();
     let state = match values[..] {

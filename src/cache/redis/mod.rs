@@ -30,7 +30,7 @@
 //! # Requirements
 //! - Redis version 6 or later.
 //! - `maxmemory` with the policy `allkeys-lru`, so that there is always room. The epoch is read constantly, so it stays.
-//! - The commands `GET`, `GETRANGE`, `SET`, `DEL` and `EVAL`, and `INFO` to report usage.
+//! - The commands `GETRANGE`, `SET`, `DEL` and `EVAL`, and `INFO` to report usage.
 //! - One address. In front of a cluster, a proxy that knows its nodes.
 
 mod config;

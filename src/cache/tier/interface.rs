@@ -72,8 +72,9 @@ pub enum TierError {
     /// The tier took too long.
     #[error("no answer within {0:?}")]
     TimedOut(Duration),
-    /// Another instance that shares the tier had it forget its index, because the chain replaced a finalized block. The
-    /// write takes no effect, since it may belong to the replaced history. So may the entry that a read asked for.
+    /// Another instance that shares the tier had it forget its index, because the chain replaced a finalized block. A
+    /// write then has no effect, since it may belong to the replaced history, and a read may have asked for that
+    /// history.
     #[error("another instance had the tier forget its index of canonical blocks")]
     Forgotten,
 }

@@ -11,8 +11,8 @@ pub const FORMAT: u8 = 2;
 /// Length of the header: format, checksum, length of the text.
 const HEAD: usize = 1 + 4 + 4;
 
-/// Longest text in bytes: the default limit on an upstream's response. Holdfast did not write a longer one, which might
-/// exhaust memory.
+/// Longest text in bytes: the default limit on an upstream's response. A longer one is not ours and might exhaust
+/// memory.
 const LONGEST: usize = 128 << 20;
 
 /// Zstd level. Level 1 is fast and leaves a fifth of the text; the next levels take three times as long for 10 % less.

@@ -22,8 +22,8 @@ use crate::{
 /// Timeout of a write. Longer than that of a read, since no client waits for it.
 const WRITE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Calls can do without a tier, so its breakers open soon and stay open longer than an endpoint's. A trial read that
-/// its client has cancelled blocks other calls for a second only.
+/// Calls can do without a tier, so its breakers open soon and stay open longer than an endpoint's. A half-open
+/// breaker's trial read blocks other calls for a second only, in case its client has cancelled it.
 const BREAKER: Policy = Policy {
     failures: 3,
     first: Duration::from_millis(500),
@@ -49,7 +49,8 @@ pub(super) struct Guarded {
 enum Access {
     /// Reads content, or looks up a transaction.
     Content,
-    /// Reads a fact that a tier may have in memory: it can succeed while the storage hangs.
+    /// Reads a fact, such as the hash at a number, that a tier may have in memory: it can succeed while the storage
+    /// hangs.
     Fact,
     /// Writes: a full disk can still be read.
     Write,

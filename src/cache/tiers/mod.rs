@@ -2,8 +2,8 @@
 //!
 //! A lookup asks one tier after the other until one has the entry. Then every tier before that one receives a copy.
 //! Writes happen in the background; each tier has a bounded queue, which drops further writes when it is full. The
-//! breaker of a tier that keeps failing turns calls away for a while. The number and transaction index of a tier
-//! answers only while the tier has [`trust`].
+//! breaker of a tier that keeps failing turns calls away for a while. The upstream must confirm a tier before its
+//! number and transaction index may answer; see [`trust`].
 //!
 //! # Floors
 //! ```text

@@ -13,8 +13,9 @@
 //! An unconfirmed tier receives no writes, and its index answers only while no upstream has answered since the start. A
 //! tier that must forget its index answers nothing from it and cannot be confirmed before it has forgotten.
 //!
-//! Every doubt starts a new [`Generation`]. A writer reads the generation before it checks that a block is final, and
-//! the tier drops the write if there was a doubt since. Likewise, a doubt during a confirmation voids the confirmation.
+//! A doubt that the index is still right starts a new [`Generation`]. A writer reads the generation before it checks
+//! that a block is final, and the tier drops the write if there was a doubt since. Likewise, a doubt during a
+//! confirmation voids the confirmation.
 //!
 //! Content by hash needs no trust: each read verifies it.
 
