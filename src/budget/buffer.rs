@@ -89,7 +89,7 @@ mod tests {
                 prop_assert_eq!(lease.held(), after);
                 if appended.is_err() {
                     prop_assert_eq!(before, after);
-                    prop_assert!((before + whole.len() + chunk.len()) as u64 > max, "there was room");
+                    prop_assert!((before + whole.len() + chunk.len()) as u64 > max, "the budget had room");
                     break;
                 }
                 // A reallocation holds the old and the new buffer for a moment.

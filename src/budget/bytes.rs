@@ -138,8 +138,8 @@ impl ByteLease {
 
     /// Takes over the bytes of another lease of the same client.
     pub fn absorb(&mut self, mut other: Self) {
-        debug_assert!(Arc::ptr_eq(&self.budget.0, &other.budget.0), "a lease of the same budget");
-        debug_assert_eq!(self.client, other.client, "a lease of the same client");
+        debug_assert!(Arc::ptr_eq(&self.budget.0, &other.budget.0), "leases of different budgets");
+        debug_assert_eq!(self.client, other.client, "leases of different clients");
         self.held += other.held;
         self.counted += std::mem::take(&mut other.counted);
     }
