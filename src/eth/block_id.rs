@@ -1,29 +1,29 @@
-//! Names of blocks that move.
+//! Block tags.
 
 use super::quantity::QuantityError;
 
-/// A name for a block that moves.
+/// A block tag: a name whose block changes over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Tag {
     /// The head.
     Latest,
     /// The newest block that honest nodes will not reorganise away under normal conditions.
     Safe,
-    /// The newest block that consensus has made final.
+    /// The newest block that consensus has finalized.
     Finalized,
-    /// The oldest block the node has: not block 0 on a pruned one.
+    /// The oldest block that the node has. On a pruned node this is not block 0.
     Earliest,
-    /// The block being made.
+    /// The block under construction.
     Pending,
 }
 
-/// Text that is neither a number nor a tag.
+/// Error of parsing text that is neither a block number nor a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NumberOrTagError {
-    /// Starts like a number.
+    /// Text that starts with `0x` but is not a quantity.
     #[error(transparent)]
     Number(QuantityError),
-    /// Anything else.
+    /// Any other text.
     #[error("expected a hex number such as 0x1b4, or latest, safe, finalized, earliest or pending")]
     UnknownTag,
 }
@@ -34,7 +34,7 @@ impl Tag {
     /// Every tag.
     pub const ALL: [Self; 5] = [Self::Latest, Self::Safe, Self::Finalized, Self::Earliest, Self::Pending];
 
-    /// The tag as it is written.
+    /// Returns the tag as JSON-RPC spells it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Latest => "latest",

@@ -1,4 +1,4 @@
-//! The two hashes things are asked for by.
+//! Hashes of blocks and of transactions, as distinct types.
 
 use std::{
     fmt,
@@ -28,21 +28,21 @@ impl Hash for TxHash {
     }
 }
 
-/// Hashes four words: a slice of bytes takes several times as long, on each hit.
+/// Feeds the hasher four words. A byte slice takes several times as long, and every cache hit pays for it.
 fn hash_words<H: Hasher>(hash: B256, state: &mut H) {
     hash.0.as_chunks().0.iter().for_each(|word| state.write_u64(u64::from_ne_bytes(*word)));
 }
 
-/// Text that is not a hash.
+/// Error of parsing a hash.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HashError {
-    /// Nodes want the prefix, and so do we.
+    /// No `0x` prefix. Nodes require it, too.
     #[error("a hash starts with 0x")]
     NoPrefix,
-    /// Too short or too long.
+    /// Fewer or more than 64 digits.
     #[error("a hash has 64 hex digits, not {0}")]
     Length(usize),
-    /// Not hexadecimal.
+    /// A character that is not a hex digit.
     #[error("a hash has only hex digits")]
     Digit,
 }
@@ -50,7 +50,7 @@ pub enum HashError {
 fn parse(text: &[u8]) -> Result<B256, HashError> {
     let digits = text.strip_prefix(b"0x").ok_or(HashError::NoPrefix)?;
     let mut hash = B256::ZERO;
-    // The decoder would take another prefix for nothing.
+    // The decoder skips a second `0x`; the length check rejects it.
     if digits.len() == 64 && hex::decode_to_slice(digits, hash.as_mut_slice()).is_ok() {
         return Ok(hash);
     }
@@ -68,7 +68,7 @@ impl FromStr for BlockHash {
     }
 }
 
-/// `0x` and lower-case digits, as it is sent to an upstream.
+/// Formats the hash as requests to upstreams contain it: `0x` and lower-case digits.
 impl fmt::Display for BlockHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:#x}", self.0)
@@ -84,7 +84,7 @@ impl fmt::Debug for BlockHash {
 // === impl TxHash ===
 
 impl TxHash {
-    /// As from text, which it is if it can be read.
+    /// Parses a hash from bytes that need not be valid UTF-8.
     pub(super) fn from_ascii(text: &[u8]) -> Result<Self, HashError> {
         parse(text).map(Self)
     }
@@ -98,7 +98,7 @@ impl FromStr for TxHash {
     }
 }
 
-/// `0x` and lower-case digits, as it is sent to an upstream.
+/// Formats the hash as requests to upstreams contain it: `0x` and lower-case digits.
 impl fmt::Display for TxHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:#x}", self.0)

@@ -1,8 +1,8 @@
-//! Method names as labels: only names known beforehand ever become one.
+//! Metric labels for method names. Only a fixed list of names becomes a label, never text from a request.
 
 use super::Query;
 
-/// Methods that are forwarded often enough to be worth a label of their own.
+/// Methods that clients call often enough to deserve a label of their own.
 const COMMON: [&str; 16] = [
     "eth_blockNumber",
     "eth_call",
@@ -24,30 +24,30 @@ const COMMON: [&str; 16] = [
 
 const OTHER: &str = "other";
 
-/// The place of a method among the labels.
+/// Index of a method's label in [`MethodLabel::all`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MethodLabel(usize);
 
 // === impl MethodLabel ===
 
 impl MethodLabel {
-    /// Every label, in order.
+    /// Returns every label, in index order.
     pub fn all() -> impl Iterator<Item = &'static str> {
         Query::METHODS.iter().chain(&COMMON).copied().chain([OTHER])
     }
 
-    /// The label of a method; `other` for any that is not known beforehand.
+    /// Returns the label of `method`; `other` if the method is not in the list.
     pub fn of(method: &str) -> Self {
         let other = Query::METHODS.len() + COMMON.len();
         Self(Self::all().take(other).position(|label| label == method).unwrap_or(other))
     }
 
-    /// Its place among all.
+    /// Returns the index of the label.
     pub fn index(self) -> usize {
         self.0
     }
 
-    /// Its text.
+    /// Returns the text of the label.
     pub fn as_str(self) -> &'static str {
         Self::all().nth(self.0).unwrap_or(OTHER)
     }

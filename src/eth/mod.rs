@@ -1,7 +1,8 @@
-//! Ethereum's read operations: what their parameters mean, strictly.
+//! Ethereum's read methods, their parameters and the JSON that nodes return for them.
 //!
-//! Domain values are types, and a call that asks for chain content is a [`Query`].
-//! Knows nothing of upstreams, caches or HTTP.
+//! Domain values are types, and a call for chain content is a [`Query`]. This module does not depend on upstreams,
+//! caches
+//! or HTTP.
 
 mod block_id;
 mod entity;

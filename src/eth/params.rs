@@ -1,58 +1,59 @@
-//! Reads positional parameters, and says what is wrong with them.
+//! Reads positional parameters, with errors that name the parameter at fault.
 
 use std::{fmt, str::FromStr};
 
 use super::{TxHash, TxPosition, quantity};
 use crate::jsonrpc::{JsonKind, Params, unescape};
 
-/// Parameters that are refused without asking a node.
+/// Parameters that Holdfast rejects without a call to an upstream.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParamError {
-    /// Fewer than the operation wants.
+    /// Fewer parameters than the method takes.
     #[error("parameter {position} ({name}) is missing: {expected}")]
     Missing {
-        /// Counted from 1.
+        /// Position of the parameter, counted from 1.
         position: usize,
-        /// What the parameter is called.
+        /// Name of the parameter.
         name: &'static str,
-        /// What would be right.
+        /// Form of a valid value.
         expected: &'static str,
     },
-    /// Present and wrong.
+    /// A parameter with an invalid value.
     #[error("parameter {position} ({name}): {problem}")]
     Invalid {
-        /// Counted from 1.
+        /// Position of the parameter, counted from 1.
         position: usize,
-        /// What the parameter is called.
+        /// Name of the parameter.
         name: &'static str,
-        /// What is wrong with it, and what would be right.
+        /// The problem, and the form of a valid value.
         problem: String,
     },
-    /// More than the operation wants.
+    /// More parameters than the method takes.
     #[error("expected {expected} parameters, got {got}")]
     TooMany {
-        /// How many the operation takes.
+        /// Number of parameters that the method takes.
         expected: usize,
-        /// How many came.
+        /// Number of parameters in the request.
         got: usize,
     },
 }
 
-/// Takes parameters one by one.
+/// Reads parameters one by one.
 pub(super) struct Reader<'a, I: Iterator<Item = &'a str>> {
     elements: I,
     position: usize,
 }
 
-/// A parameter that is there, to be read as what it should be.
+/// A parameter that is present but not parsed yet.
 struct Param<'a> {
     raw: &'a str,
     position: usize,
     name: &'static str,
 }
 
-/// The hash of a transaction that is the only parameter; `None` unless it stands there as nearly everybody writes it,
-/// without spaces and escapes. Whoever is told nothing [reads](read) on: what is wrong is said there.
+/// Returns the transaction hash if it is the only parameter and written without spaces and escapes, as nearly all
+/// clients
+/// write it. On `None` the caller uses [`read`], which accepts every valid form and reports errors.
 pub(super) fn single_hash(params: &Params) -> Option<TxHash> {
     let quoted = params.as_bytes().strip_prefix(b"[\"")?.strip_suffix(b"\"]")?;
     TxHash::from_ascii(quoted).ok()
@@ -60,13 +61,13 @@ pub(super) fn single_hash(params: &Params) -> Option<TxHash> {
 
 // === impl Reader ===
 
-/// Starts at the first parameter.
+/// Returns a reader at the first parameter.
 pub(super) fn read(params: &Params) -> Reader<'_, impl Iterator<Item = &str>> {
     Reader { elements: params.elements(), position: 0 }
 }
 
 impl<'a, I: Iterator<Item = &'a str>> Reader<'a, I> {
-    /// A string that reads as a `T`: a hash, or a number or tag.
+    /// Reads a string that parses as a `T`: a hash, or a number or tag.
     pub(super) fn string<T>(&mut self, name: &'static str, expected: &'static str) -> Result<T, ParamError>
     where
         T: FromStr<Err: fmt::Display>,
@@ -75,12 +76,12 @@ impl<'a, I: Iterator<Item = &'a str>> Reader<'a, I> {
         if JsonKind::of(param.raw.as_bytes()) != JsonKind::String {
             return Err(param.invalid(format_args!("expected {expected}")));
         }
-        // Nothing that is looked for here has a backslash in it, so escapes come second.
+        // No valid value needs escapes, so the raw text is tried first.
         let plain = &param.raw[1..param.raw.len() - 1];
         plain.parse().or_else(|_| unescape(param.raw).parse()).map_err(|error| param.invalid(error))
     }
 
-    /// `true` or `false`.
+    /// Reads `true` or `false`.
     pub(super) fn boolean(&mut self, name: &'static str) -> Result<bool, ParamError> {
         const EXPECTED: &str = "true or false";
         let param = self.next(name, EXPECTED)?;
@@ -91,7 +92,7 @@ impl<'a, I: Iterator<Item = &'a str>> Reader<'a, I> {
         }
     }
 
-    /// A position: a JSON integer, or a hex quantity as nodes want it.
+    /// Reads a position: a JSON integer, or a hex quantity as nodes require it.
     pub(super) fn position(&mut self, name: &'static str) -> Result<TxPosition, ParamError> {
         const EXPECTED: &str = "an integer such as 3, or a hex quantity such as \"0x3\"";
         let param = self.next(name, EXPECTED)?;
@@ -100,7 +101,7 @@ impl<'a, I: Iterator<Item = &'a str>> Reader<'a, I> {
                 Ok(position) => Ok(TxPosition(position)),
                 Err(error) => Err(param.invalid(error)),
             },
-            // A JSON integer has no leading zeros and no plus, so what `u64` reads is just that.
+            // `u64` would accept leading zeros and a plus sign, but JSON has neither.
             JsonKind::Number => match param.raw.parse() {
                 Ok(position) => Ok(TxPosition(position)),
                 Err(_) => Err(param.invalid(format_args!("expected {EXPECTED}"))),
@@ -109,7 +110,7 @@ impl<'a, I: Iterator<Item = &'a str>> Reader<'a, I> {
         }
     }
 
-    /// No parameter may be left.
+    /// Checks that no parameter is left.
     pub(super) fn end(self) -> Result<(), ParamError> {
         match self.elements.count() {
             0 => Ok(()),

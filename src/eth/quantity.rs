@@ -2,35 +2,35 @@
 
 use std::fmt;
 
-/// The height of a block.
+/// Number of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlockNumber(pub u64);
 
-/// The position of a transaction inside its block.
+/// Position of a transaction in its block, counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TxPosition(pub u64);
 
-/// Text that is not a quantity.
+/// Error of parsing a quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
-    /// Decimal digits, mostly.
+    /// No `0x` prefix: mostly decimal digits.
     #[error("a quantity starts with 0x")]
     NoPrefix,
-    /// `0x`
+    /// `0x` without digits.
     #[error("a quantity has at least one hex digit; zero is 0x0")]
     Empty,
-    /// `0x01`
+    /// Leading zeros, as in `0x01`.
     #[error("a quantity has no leading zeros")]
     LeadingZero,
-    /// Not hexadecimal.
+    /// A character that is not a hex digit.
     #[error("a quantity has only hex digits")]
     Digit,
-    /// Past 64 bits.
+    /// More than 64 bits.
     #[error("the quantity is larger than 64 bits")]
     TooLarge,
 }
 
-/// Reads `0x` and hex digits of any case.
+/// Parses `0x` and hex digits of any case.
 pub(super) fn parse(text: &str) -> Result<u64, QuantityError> {
     let digits = text.strip_prefix("0x").ok_or(QuantityError::NoPrefix)?;
     match digits.as_bytes() {

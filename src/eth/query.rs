@@ -1,7 +1,8 @@
 //! A question about chain content.
 //!
-//! Two kinds of calls are read as one. The parameters of [`Query::METHODS`] are read strictly, and refused without asking a
-//! node. Those of the others are read leniently: what is not understood is the node's to answer, and its to refuse.
+//! [`Query::METHODS`] are parsed strictly: invalid parameters are an error, and no upstream sees the call. Other
+//! methods are
+//! parsed leniently: a call with parameters in an unknown form is not a query, and goes to the upstream as it is.
 
 use std::{borrow::Cow, fmt, str::FromStr};
 
@@ -28,15 +29,15 @@ const UNCLE_COUNT_BY_HASH: &str = "eth_getUncleCountByBlockHash";
 const UNCLE_COUNT_BY_NUMBER: &str = "eth_getUncleCountByBlockNumber";
 const NUMBER: &str = "eth_blockNumber";
 
-/// The expected form of parameters, for messages.
+/// Expected forms of parameters, for error messages.
 const HASH: &str = "a string of 0x and 64 hex digits";
 const NUMBER_OR_TAG: &str =
     "a string: a hex number such as \"0x1b4\", or latest, safe, finalized, earliest or pending";
 
-/// A part of the chain's content. The cache stores the first five, and labels them in this order.
+/// A part of the chain's content. The cache stores the first five and labels them in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
-    /// A block with whole transactions.
+    /// A block with full transactions.
     Block,
     /// A block with the hashes of its transactions.
     BlockWithHashes,
@@ -54,27 +55,27 @@ pub enum Part {
     Number,
 }
 
-/// The name by which a query finds its content.
+/// The block or transaction that a query names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum At {
     /// The block with this hash, canonical or not.
     Hash(BlockHash),
     /// The canonical block at this number.
     Number(BlockNumber),
-    /// The block that a tag means now.
+    /// The block that a tag currently resolves to.
     Tag(Tag),
     /// The transaction with this hash.
     Tx(TxHash),
 }
 
-/// A question about chain content: every cacheable call is one, and so is every fetch.
+/// A question about chain content. Every cacheable call and every fetch is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Query {
-    /// Which part.
+    /// The requested part.
     pub part: Part,
-    /// Of which block or transaction.
+    /// The block or transaction that the part belongs to.
     pub at: At,
-    /// Position of the transaction in its block, if the query names it so.
+    /// Position of the transaction in its block, if the query names the transaction by position.
     pub index: Option<TxPosition>,
 }
 
@@ -84,7 +85,7 @@ impl Part {
     /// Number of parts.
     pub const COUNT: usize = Self::Number as usize + 1;
 
-    /// Returns the part that this one can be cut out of.
+    /// Returns the part that contains this one: the full block, or all receipts of a block.
     pub fn whole(self) -> Self {
         match self {
             Self::Receipts | Self::Receipt => Self::Receipts,
@@ -96,7 +97,7 @@ impl Part {
 // === impl At ===
 
 impl At {
-    /// Returns the name as a node takes it.
+    /// Returns the block or transaction as a request parameter.
     fn param(self) -> String {
         match self {
             Self::Hash(hash) => hash.to_string(),
@@ -107,7 +108,7 @@ impl At {
     }
 }
 
-/// Reads a number or a tag.
+/// Parses a number or a tag.
 impl FromStr for At {
     type Err = NumberOrTagError;
 
@@ -147,13 +148,13 @@ impl From<TxHash> for At {
     }
 }
 
-/// For messages.
+/// Formats the value for log lines and error messages.
 impl fmt::Display for At {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Hash(hash) => write!(f, "block {hash}"),
             Self::Number(number) => write!(f, "block {}", number.0),
-            Self::Tag(_) => f.write_str("block of a tag"),
+            Self::Tag(_) => f.write_str("tagged block"),
             Self::Tx(hash) => write!(f, "{hash}"),
         }
     }
@@ -162,7 +163,7 @@ impl fmt::Display for At {
 // === impl Query ===
 
 impl Query {
-    /// Methods whose parameters are read strictly.
+    /// Methods whose parameters are parsed strictly.
     pub const METHODS: &[&str] = &[
         BLOCK_BY_HASH,
         BLOCK_BY_NUMBER,
@@ -172,12 +173,12 @@ impl Query {
         RECEIPT,
     ];
 
-    /// Asks for a part of a block, or for what a transaction's hash names.
+    /// Returns a query for a part of a block, or for the transaction or receipt with a given transaction hash.
     pub fn new(part: Part, at: impl Into<At>) -> Self {
         Self { part, at: at.into(), index: None }
     }
 
-    /// Asks for the transaction at a position of a block.
+    /// Returns a query for the transaction at a position of a block.
     pub fn transaction_in(block: impl Into<At>, index: TxPosition) -> Self {
         Self { part: Part::Transaction, at: block.into(), index: Some(index) }
     }
@@ -187,12 +188,12 @@ impl Query {
         Self { part, ..self }
     }
 
-    /// Returns the query for the same part of this block.
+    /// Returns the query for the same part of `block`.
     pub fn pinned(self, block: impl Into<At>) -> Self {
         Self { at: block.into(), ..self }
     }
 
-    /// Returns whether the query names its block by hash: its answer does not depend on what is canonical.
+    /// Returns whether the query names its block by hash: then its answer does not depend on the canonical chain.
     pub fn names_hash(self) -> bool {
         matches!(self.at, At::Hash(_))
     }
@@ -221,18 +222,19 @@ impl Query {
         }
     }
 
-    /// Returns whether the query asks for a count that only a block proves.
+    /// Returns whether the query asks for a count, which only the block itself proves.
     pub fn is_count(self) -> bool {
         matches!(self.part, Part::TransactionCount | Part::UncleCount) && self.at != At::Tag(Tag::Pending)
     }
 
-    /// Returns whether an answer can be verified: neither a number nor the pending block can.
+    /// Returns whether an answer can be verified. Counts, block numbers and the pending block cannot.
     pub fn is_verifiable(self) -> bool {
         !matches!(self.part, Part::TransactionCount | Part::UncleCount | Part::Number)
             && self.at != At::Tag(Tag::Pending)
     }
 
-    /// Returns the query for the whole that the answer can be cut out of; `None` for a tag, as the block that it means changes.
+    /// Returns the query for the full block or the receipts list that contains the answer; `None` for a tag, because
+    /// its block changes.
     pub fn whole(self) -> Option<Self> {
         match self.at {
             At::Tag(_) => None,
@@ -241,7 +243,7 @@ impl Query {
         }
     }
 
-    /// Reads a call; `None` if it is no query, or not understood.
+    /// Parses a call; `None` if it is not a query, or if its parameters have an unknown form.
     pub fn read(method: &str, params: &Params) -> Option<Result<Self, ParamError>> {
         let strictly = Self::read_strictly(method, params).transpose();
         strictly.or_else(|| Self::read_leniently(method, params).map(Ok))
@@ -297,7 +299,7 @@ impl Query {
         }
     }
 
-    /// Returns the method that asks a node.
+    /// Returns the JSON-RPC method of the query.
     pub fn method(self) -> &'static str {
         let by_hash = self.names_hash();
         match self.part {
@@ -316,27 +318,27 @@ impl Query {
         }
     }
 
-    /// Returns the params that ask a node, in one form: equal queries have equal bytes.
+    /// Returns the parameters of the query in canonical form: equal queries have equal bytes.
     pub fn params(self) -> Params {
         let at = self.at.param();
         Params::from_own(match (self.part, self.index) {
             (Part::Number, _) => "[]".to_owned(),
             (Part::Block, _) => format!(r#"["{at}",true]"#),
             (Part::BlockWithHashes, _) => format!(r#"["{at}",false]"#),
-            // Nodes want the index in hex.
+            // Nodes require the index in hex.
             (_, Some(index)) => format!(r#"["{at}","{index}"]"#),
             (_, None) => format!(r#"["{at}"]"#),
         })
     }
 }
 
-/// For messages.
+/// Formats the value for log lines and error messages.
 impl fmt::Display for Query {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at = self.at;
         match (self.part, self.index) {
             (Part::Block, _) => write!(f, "{at}"),
-            (Part::BlockWithHashes, _) => write!(f, "{at}, by hashes"),
+            (Part::BlockWithHashes, _) => write!(f, "{at} with transaction hashes"),
             (Part::Receipts, _) => write!(f, "receipts of {at}"),
             (Part::Transaction, Some(index)) => write!(f, "transaction {} of {at}", index.0),
             (Part::Transaction, None) => write!(f, "transaction {at}"),
@@ -356,7 +358,7 @@ fn read_number_or_tag(raw: &str) -> Option<At> {
     unquote(raw)?.parse().ok()
 }
 
-/// Reads a block in every form that nodes take.
+/// Parses a block in every form that nodes accept.
 fn read_block(raw: &str) -> Option<At> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase", deny_unknown_fields)]

@@ -1,25 +1,24 @@
-//! Methods that can change what reads see.
+//! Methods that can change the results of later reads.
 
-/// Can a call of `method` make the node another one: other blocks, another head, another past?
+/// Returns whether `method` can replace the node's chain: its blocks, its head or its history.
 ///
-/// After it nothing that was known of the chain holds.
+/// After such a call no earlier knowledge of the chain is valid.
 pub fn is_reset(method: &str) -> bool {
     method == "debug_setHead"
         || ["evm_", "anvil_", "hardhat_"].iter().any(|family| method.starts_with(family))
 }
 
-/// Can a call of `method` change what later reads answer?
+/// Returns whether `method` can change the results of later reads.
 ///
-/// In a batch such a call is a barrier: what follows it runs after it, so that a client reads its
-/// own writes.
+/// In a batch such a call is a barrier: later calls run after it, so that a client reads its own writes.
 pub fn is_write(method: &str) -> bool {
-    // What most calls are.
+    // The most common calls.
     if method.starts_with("eth_get") {
         return false;
     }
     const FAMILIES: [&str; 7] =
         ["evm_", "anvil_", "hardhat_", "miner_", "tenderly_", "eth_resend", "eth_cancel"];
-    // Whoever's it is: bundles (`eth_`, `mev_`), accounts (`personal_`), what other chains have beside (`zks_`).
+    // In any namespace: bundles (`eth_`, `mev_`), accounts (`personal_`), other chains' own methods (`zks_`).
     let sends = method.split_once('_').is_some_and(|(_, deed)| deed.starts_with("send"));
     sends || method == "debug_setHead" || FAMILIES.iter().any(|family| method.starts_with(family))
 }

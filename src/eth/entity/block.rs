@@ -1,4 +1,4 @@
-//! A block with whole transactions.
+//! A block with full transactions.
 
 use bytes::Bytes;
 
@@ -11,32 +11,33 @@ use crate::{
     jsonrpc::Scanner,
 };
 
-/// A block as a node wrote it, its transactions whole.
+/// A block with full transactions, as the bytes of a node's response.
 #[derive(Clone, Debug)]
 pub struct Block {
     bytes: Bytes,
     header: Header,
-    /// The array of transactions, brackets included.
+    /// Span of the `transactions` array, brackets included.
     array: Span,
     transactions: Box<[Transaction]>,
 }
 
-/// Where one transaction stands.
+/// Spans of one transaction.
 #[derive(Clone, Copy, Debug)]
 struct Transaction {
     whole: Span,
-    /// The text of its hash, quotes included.
+    /// Span of its hash, quotes included.
     hash: Span,
 }
 
 // === impl Block ===
 
 impl Block {
-    /// Finds the parts of `bytes`, which are kept as they are; and what each transaction says of
-    /// its place, for whoever checks it.
+    /// Reads `bytes` and stores them unchanged. Also returns the location that each transaction names, which the
+    /// caller
+    /// must check.
     ///
     /// # Errors
-    /// If the bytes are not a block with whole transactions.
+    /// If the bytes are not a block with full transactions.
     pub fn read(bytes: Bytes) -> Result<(Self, Vec<(TxHash, Place)>), ShapeError> {
         let text = members::text(&bytes)?;
         let (header, array) = members::block(text)?;
@@ -51,27 +52,27 @@ impl Block {
         Ok((Self { header, array, transactions: transactions.into(), bytes: bytes.clone() }, places))
     }
 
-    /// What its header says.
+    /// Returns the header members.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// How many transactions it has.
+    /// Returns the number of transactions.
     pub fn len(&self) -> usize {
         self.transactions.len()
     }
 
-    /// Has it no transactions?
+    /// Returns whether the block has no transactions.
     pub fn is_empty(&self) -> bool {
         self.transactions.is_empty()
     }
 
-    /// The whole block.
+    /// Returns the JSON bytes of the full block.
     pub fn full(&self) -> Bytes {
         self.bytes.clone()
     }
 
-    /// The block with the hashes of its transactions only, in three pieces.
+    /// Returns the block with transaction hashes only, as three pieces to concatenate.
     pub fn hashes_only(&self) -> [Bytes; 3] {
         let size = 2 + self.transactions.iter().map(|transaction| transaction.hash.len() + 1).sum::<usize>();
         let mut list = Vec::with_capacity(size);
@@ -87,30 +88,30 @@ impl Block {
         [self.bytes.slice(..array.start), list.into(), self.bytes.slice(array.end..)]
     }
 
-    /// One transaction; `None` past the end.
+    /// Returns the transaction at `index`; `None` past the end.
     pub fn transaction(&self, index: TxPosition) -> Option<Bytes> {
         let transaction = self.transactions.get(usize::try_from(index.0).ok()?)?;
         Some(self.bytes.slice(transaction.whole.range()))
     }
 
-    /// The hash of one transaction; `None` past the end.
+    /// Returns the hash of the transaction at `index`; `None` past the end.
     pub fn transaction_hash(&self, index: TxPosition) -> Option<TxHash> {
         let transaction = self.transactions.get(usize::try_from(index.0).ok()?)?;
         let quoted = &self.bytes[transaction.hash.range()];
         TxHash::from_ascii(quoted.strip_prefix(b"\"")?.strip_suffix(b"\"")?).ok()
     }
 
-    /// The hashes of all transactions, in order.
+    /// Returns the hashes of all transactions, in order.
     pub fn transaction_hashes(&self) -> impl Iterator<Item = TxHash> {
         (0..self.transactions.len() as u64).filter_map(|index| self.transaction_hash(TxPosition(index)))
     }
 
-    /// The memory that it takes.
+    /// Returns its memory use in bytes.
     pub fn weight(&self) -> usize {
         size_of::<Self>() + self.bytes.len() + size_of_val(&*self.transactions)
     }
 
-    /// The hash of the block.
+    /// Returns the hash of the block.
     pub fn hash(&self) -> BlockHash {
         self.header.hash
     }

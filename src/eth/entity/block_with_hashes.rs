@@ -1,11 +1,11 @@
-//! A block with the hashes of its transactions only.
+//! A block with transaction hashes only.
 
 use bytes::Bytes;
 
 use super::{Header, ShapeError, members};
 use crate::eth::{BlockHash, TxHash};
 
-/// A block as a node wrote it, its transactions by hash.
+/// A block with transaction hashes only, as the bytes of a node's response.
 #[derive(Clone, Debug)]
 pub struct BlockWithHashes {
     bytes: Bytes,
@@ -16,10 +16,10 @@ pub struct BlockWithHashes {
 // === impl BlockWithHashes ===
 
 impl BlockWithHashes {
-    /// Reads `bytes`, which are kept as they are.
+    /// Reads `bytes` and stores them unchanged.
     ///
     /// # Errors
-    /// If the bytes are not a block with hashes of transactions.
+    /// If the bytes are not a block with transaction hashes.
     pub fn read(bytes: Bytes) -> Result<Self, ShapeError> {
         let text = members::text(&bytes)?;
         let (header, array) = members::block(text)?;
@@ -30,27 +30,27 @@ impl BlockWithHashes {
         Ok(Self { header, transactions: spans.len() as u32, bytes: bytes.clone() })
     }
 
-    /// What its header says.
+    /// Returns the header members.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// The hash of the block.
+    /// Returns the hash of the block.
     pub fn hash(&self) -> BlockHash {
         self.header.hash
     }
 
-    /// The whole of it.
+    /// Returns the JSON bytes.
     pub fn bytes(&self) -> Bytes {
         self.bytes.clone()
     }
 
-    /// How many transactions it has.
+    /// Returns the number of transactions.
     pub fn len(&self) -> usize {
         self.transactions as usize
     }
 
-    /// Returns whether it lists this transaction. Reads all of it: for answers that are missing.
+    /// Returns whether the block lists `transaction`. Scans the whole block, so call it only for `null` answers.
     pub fn lists(&self, transaction: TxHash) -> bool {
         let listed = || {
             let text = members::text(&self.bytes).ok()?;
@@ -61,12 +61,12 @@ impl BlockWithHashes {
         listed().is_some()
     }
 
-    /// Has it no transactions?
+    /// Returns whether the block has no transactions.
     pub fn is_empty(&self) -> bool {
         self.transactions == 0
     }
 
-    /// The memory that it takes.
+    /// Returns its memory use in bytes.
     pub fn weight(&self) -> usize {
         size_of::<Self>() + self.bytes.len()
     }

@@ -1,4 +1,4 @@
-//! Finds the members of an object that matter, and reads the simplest of values.
+//! Finds members of JSON objects, and parses hashes and quantities.
 
 use std::{borrow::Cow, ops::Range};
 
@@ -10,28 +10,28 @@ use crate::{
     jsonrpc::{JsonKind, Scanner, SyntaxError, unescape},
 };
 
-/// JSON that is not what was asked for.
+/// Error of reading a response that does not have the expected shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShapeError {
-    /// Not text.
+    /// Bytes that are not UTF-8.
     #[error("not UTF-8")]
     NotUtf8,
-    /// Not JSON.
+    /// Text that is not JSON.
     #[error("not JSON: {0}")]
     NotJson(SyntaxError),
-    /// More than an offset can name.
+    /// Longer than a 32-bit offset can address.
     #[error("larger than 4 GiB")]
     TooLarge,
-    /// Another kind of value.
+    /// A value of another kind.
     #[error("{what} is not {expected}")]
     Not {
-        /// The value.
+        /// Name of the value.
         what: &'static str,
-        /// What it should be.
+        /// Expected kind.
         expected: &'static str,
     },
-    /// A member that should be there once is there twice, or not at all.
-    #[error("the member {0} is missing, or there twice")]
+    /// A required member is missing, or an object has it twice.
+    #[error("member {0} is missing or duplicated")]
     Member(&'static str),
 }
 
@@ -41,7 +41,7 @@ impl From<SyntaxError> for ShapeError {
     }
 }
 
-/// The text of a whole answer.
+/// Returns a response as text.
 pub(super) fn text(bytes: &[u8]) -> Result<&str, ShapeError> {
     if u32::try_from(bytes.len()).is_err() {
         return Err(ShapeError::TooLarge);
@@ -50,11 +50,11 @@ pub(super) fn text(bytes: &[u8]) -> Result<&str, ShapeError> {
 }
 
 pub(super) fn span(range: &Range<usize>) -> Span {
-    // Cannot be cut short: `text` refuses what is longer.
+    // Does not truncate: `text` rejects longer responses.
     Span { start: range.start as u32, end: range.end as u32 }
 }
 
-/// Passes the object that comes next, and returns where the values of `names` stand.
+/// Scans the next object and returns the spans of the members `names`.
 pub(super) fn pick<const N: usize>(
     scanner: &mut Scanner<'_>,
     text: &str,
@@ -70,7 +70,7 @@ pub(super) fn pick<const N: usize>(
     while let Some(name) = scanner.next_member(&mut first)? {
         let value = scanner.value()?;
         let name = &text[name];
-        // Another reader of these bytes would not care how a name is written either.
+        // Other JSON readers unescape names, too.
         let name = if name.contains('\\') { unescape(name) } else { Cow::Borrowed(&name[1..name.len() - 1]) };
         if let Some(place) = names.iter().position(|candidate| *candidate == name) {
             if spans[place].is_some() {
@@ -82,7 +82,7 @@ pub(super) fn pick<const N: usize>(
     Ok(spans)
 }
 
-/// The text between the quotes of a string without escapes.
+/// Returns the text between the quotes of a string, without unescaping it.
 fn plain<'a>(text: &'a str, span: Span, what: &'static str) -> Result<&'a str, ShapeError> {
     let raw = &text[span.range()];
     match JsonKind::of(raw.as_bytes()) {
@@ -103,7 +103,7 @@ pub(super) fn number(text: &str, span: Option<Span>, what: &'static str) -> Resu
     quantity::parse(plain(text, span, what)?).map_err(|_| ShapeError::Not { what, expected: "a quantity" })
 }
 
-/// A member that may be `null`, or left out.
+/// Reads a member that may be `null` or absent.
 pub(super) fn optional<T>(
     text: &str,
     span: Option<Span>,
@@ -115,7 +115,7 @@ pub(super) fn optional<T>(
     }
 }
 
-/// The spans of the elements of an array, which is all that `span` holds.
+/// Returns the spans of the elements of the array at `span`.
 pub(super) fn elements(text: &str, span: Span, what: &'static str) -> Result<Vec<Span>, ShapeError> {
     let mut scanner = Scanner::new(&text[span.range()]);
     if scanner.peek() != Some(b'[') {
@@ -132,7 +132,7 @@ pub(super) fn elements(text: &str, span: Span, what: &'static str) -> Result<Vec
     Ok(spans)
 }
 
-/// Reads a block's header members and where its transactions stand.
+/// Reads the header members of a block, and returns them with the span of its transactions.
 pub(super) fn block(text: &str) -> Result<(Header, Span), ShapeError> {
     const NAMES: [&str; 7] =
         ["hash", "parentHash", "number", "transactionsRoot", "uncles", "timestamp", "transactions"];
@@ -154,7 +154,7 @@ pub(super) fn block(text: &str) -> Result<(Header, Span), ShapeError> {
     Ok((header, transactions.ok_or(ShapeError::Member("transactions"))?))
 }
 
-/// The block and position that a transaction, receipt or log names.
+/// Hash and location that a transaction or a receipt names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Named {
     pub(super) hash: TxHash,
@@ -164,7 +164,7 @@ pub(super) struct Named {
     pub(super) index: Option<TxPosition>,
 }
 
-/// Passes a transaction (`hash_name` is `hash`) or a receipt (`transactionHash`).
+/// Scans a transaction (`hash_name` is `hash`) or a receipt (`transactionHash`).
 pub(super) fn named(
     scanner: &mut Scanner<'_>,
     text: &str,

@@ -1,8 +1,8 @@
-//! Blocks and receipts as a node wrote them: bytes, and where in them the parts stand.
+//! Blocks and receipts as the bytes of a node's response, with the byte ranges of their parts.
 //!
-//! Nothing here is parsed into values or written anew: an answer is a slice, or a few slices, of the
-//! bytes that came. Reading finds the ranges and a few members; it believes nothing of what they
-//! say, which is `verify`'s business.
+//! Holdfast does not parse content into values and serialize it again: an answer to a client is one or a few slices
+//! of
+//! the upstream's bytes. Reading finds the ranges and parses a few members. It does not check them: `verify` does.
 
 mod block;
 mod block_with_hashes;
@@ -21,33 +21,33 @@ pub use self::{
 use super::{BlockHash, BlockNumber};
 use alloy_primitives::B256;
 
-/// What is read of a block's header.
+/// The members of a block's header that Holdfast uses. All of them are the node's claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The block's hash, as it says.
+    /// Hash of the block.
     pub hash: BlockHash,
-    /// The block before it.
+    /// Hash of the parent block.
     pub parent: BlockHash,
-    /// Its height.
+    /// Number of the block.
     pub number: BlockNumber,
-    /// The root of its transactions.
+    /// Root of the transactions trie.
     pub transactions_root: B256,
-    /// How many uncles it names.
+    /// Number of uncles in the list.
     pub uncles: u32,
-    /// When it was made, in seconds of Unix time; `None` if the block does not say so in a readable way.
+    /// Unix timestamp in seconds; `None` if it is missing or not a quantity.
     pub timestamp: Option<u64>,
 }
 
-/// A block, by hash and number.
+/// Hash and number of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Home {
-    /// Its hash.
+    /// Hash of the block.
     pub block: BlockHash,
-    /// Its height.
+    /// Number of the block.
     pub number: BlockNumber,
 }
 
-/// Where a value stands in its bytes.
+/// Byte range of a value in the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Span {
     start: u32,

@@ -8,11 +8,11 @@ use crate::{
     jsonrpc::Scanner,
 };
 
-/// The receipts of one block as a node wrote them, in one array.
+/// All receipts of one block, as the bytes of a node's response.
 #[derive(Clone, Debug)]
 pub struct Receipts {
     bytes: Bytes,
-    /// Their block: the one that the first of them names or, of an empty list, the one that a check found.
+    /// Their block: the block that the first receipt names or, for an empty list, the block that a check assigned.
     home: Option<Home>,
     receipts: Box<[Receipt]>,
 }
@@ -26,7 +26,7 @@ struct Receipt {
 // === impl Receipts ===
 
 impl Receipts {
-    /// Finds the receipts in `bytes`, and the place each of them names.
+    /// Reads `bytes` and stores them unchanged. Also returns the location that each receipt names.
     ///
     /// # Errors
     /// If the bytes are not an array of receipts.
@@ -46,17 +46,17 @@ impl Receipts {
         Ok((Self { receipts: receipts.into(), home, bytes: bytes.clone() }, places))
     }
 
-    /// Returns the same receipts as those of this block.
+    /// Assigns the receipts to the block `home`.
     pub fn of_block(self, home: Home) -> Self {
         Self { home: Some(home), ..self }
     }
 
-    /// Returns their block; `None` for an empty list that no check has found a block for.
+    /// Returns their block; `None` for an empty list that has no block assigned yet.
     pub fn home(&self) -> Option<Home> {
         self.home
     }
 
-    /// Returns the block that they name themselves: an empty list names none.
+    /// Returns the block that the receipts themselves name; `None` for an empty list.
     pub fn named_home(&self) -> Option<Home> {
         self.home.filter(|_| !self.is_empty())
     }
@@ -66,38 +66,38 @@ impl Receipts {
         self.home.map(|home| home.block)
     }
 
-    /// How many there are.
+    /// Returns the number of receipts.
     pub fn len(&self) -> usize {
         self.receipts.len()
     }
 
-    /// Are there none?
+    /// Returns whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.receipts.is_empty()
     }
 
-    /// All of them.
+    /// Returns the JSON bytes of the whole list.
     pub fn all(&self) -> Bytes {
         self.bytes.clone()
     }
 
-    /// One receipt; `None` past the end.
+    /// Returns the receipt at `index`; `None` past the end.
     pub fn receipt(&self, index: TxPosition) -> Option<Bytes> {
         let receipt = self.receipts.get(usize::try_from(index.0).ok()?)?;
         Some(self.bytes.slice(receipt.whole.range()))
     }
 
-    /// The transaction that a receipt is of; `None` past the end.
+    /// Returns the transaction hash of the receipt at `index`; `None` past the end.
     pub fn transaction_hash(&self, index: TxPosition) -> Option<TxHash> {
         Some(self.receipts.get(usize::try_from(index.0).ok()?)?.transaction)
     }
 
-    /// The transactions that they are of, in order.
+    /// Returns the transaction hashes of all receipts, in order.
     pub fn transaction_hashes(&self) -> impl Iterator<Item = TxHash> {
         self.receipts.iter().map(|receipt| receipt.transaction)
     }
 
-    /// The memory that they take.
+    /// Returns their memory use in bytes.
     pub fn weight(&self) -> usize {
         size_of::<Self>() + self.bytes.len() + size_of_val(&*self.receipts)
     }

@@ -1,4 +1,4 @@
-//! A transaction or a receipt that came alone.
+//! A transaction or a receipt that was fetched without its block.
 
 use bytes::Bytes;
 
@@ -8,30 +8,30 @@ use crate::{
     jsonrpc::Scanner,
 };
 
-/// Where a transaction is.
+/// Location of a transaction in the chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// The block.
+    /// Hash of the block.
     pub block: BlockHash,
-    /// The block's height.
+    /// Number of the block.
     pub number: BlockNumber,
-    /// The position in it.
+    /// Position in the block.
     pub index: TxPosition,
 }
 
-/// A transaction that came alone.
+/// A transaction that was fetched without its block.
 #[derive(Clone, Debug)]
 pub struct SingleTransaction {
     bytes: Bytes,
     hash: TxHash,
     place: Option<Place>,
-    /// It names a block's number, and no block.
+    /// Whether it has a `blockNumber` but no `blockHash`.
     half_placed: bool,
-    /// It was asked for as the transaction at this place of its block.
+    /// Whether the query named it by block hash and position.
     of_block: bool,
 }
 
-/// A receipt that came alone.
+/// A receipt that was fetched without its block.
 #[derive(Clone, Debug)]
 pub struct SingleReceipt {
     bytes: Bytes,
@@ -42,7 +42,7 @@ pub struct SingleReceipt {
 // === impl Place ===
 
 impl Place {
-    /// Returns the block.
+    /// Returns the hash and number of the block.
     pub fn home(self) -> Home {
         Home { block: self.block, number: self.number }
     }
@@ -63,7 +63,7 @@ impl Place {
 // === impl SingleTransaction ===
 
 impl SingleTransaction {
-    /// Reads `bytes`, which are kept as they are.
+    /// Reads `bytes` and stores them unchanged.
     ///
     /// # Errors
     /// If the bytes are not a transaction.
@@ -73,7 +73,7 @@ impl SingleTransaction {
         let named = members::named(&mut scanner, text, "the transaction", "hash")?;
         scanner.end()?;
         let place = match (named.block, named.index) {
-            // Some nodes name a block's number but no block for what is pending.
+            // Some nodes give a pending transaction a `blockNumber` but no `blockHash`.
             (None, None) => None,
             _ => Some(Place::all(named.block, named.number, named.index)?),
         };
@@ -81,38 +81,39 @@ impl SingleTransaction {
         Ok(Self { hash: named.hash, place, half_placed, of_block: false, bytes: bytes.clone() })
     }
 
-    /// Its hash, as it says.
+    /// Returns the hash that the transaction claims to have.
     pub fn hash(&self) -> TxHash {
         self.hash
     }
 
-    /// Does it name a block's number, and no block? Then it is pending, and that number means nothing.
+    /// Returns whether it has a `blockNumber` but no `blockHash`. Then it is pending, and the number means nothing.
     pub fn is_half_placed(&self) -> bool {
         self.half_placed
     }
 
-    /// The same, as the answer to which transaction is at its place of its block.
+    /// Marks it as the answer to a query by block hash and position.
     pub fn asked_of_block(self) -> Self {
         Self { of_block: true, ..self }
     }
 
-    /// Returns whether it was asked for as the transaction at its place of its block. Otherwise nothing but its own word
-    /// says that it is there.
+    /// Returns whether it is the answer to a query by block hash and position. Otherwise only its own members support
+    /// its
+    /// place.
     pub fn is_asked_of_block(&self) -> bool {
         self.of_block
     }
 
-    /// Where it is; `None` while it is pending.
+    /// Returns its location; `None` while it is pending.
     pub fn place(&self) -> Option<Place> {
         self.place
     }
 
-    /// The whole of it.
+    /// Returns the JSON bytes.
     pub fn bytes(&self) -> Bytes {
         self.bytes.clone()
     }
 
-    /// The memory that it takes.
+    /// Returns its memory use in bytes.
     pub fn weight(&self) -> usize {
         size_of::<Self>() + self.bytes.len()
     }
@@ -121,7 +122,7 @@ impl SingleTransaction {
 // === impl SingleReceipt ===
 
 impl SingleReceipt {
-    /// Reads `bytes`, which are kept as they are.
+    /// Reads `bytes` and stores them unchanged.
     ///
     /// # Errors
     /// If the bytes are not a receipt.
@@ -134,22 +135,22 @@ impl SingleReceipt {
         Ok(Self { hash: named.hash, place, bytes: bytes.clone() })
     }
 
-    /// The transaction that it is of, as it says.
+    /// Returns the transaction hash that the receipt names.
     pub fn hash(&self) -> TxHash {
         self.hash
     }
 
-    /// Where that transaction is.
+    /// Returns the location of that transaction.
     pub fn place(&self) -> Place {
         self.place
     }
 
-    /// The whole of it.
+    /// Returns the JSON bytes.
     pub fn bytes(&self) -> Bytes {
         self.bytes.clone()
     }
 
-    /// The memory that it takes.
+    /// Returns its memory use in bytes.
     pub fn weight(&self) -> usize {
         size_of::<Self>() + self.bytes.len()
     }

@@ -6,7 +6,7 @@ const HASH: &str = "0xABcdef0123456789abcdef0123456789abcdef0123456789abcdef0123
 
 fn read(method: &str, params: &str) -> Result<String, String> {
     Query::read(method, &Params::from_own(params.to_owned()))
-        .expect("one of the six")
+        .expect("method is in Query::METHODS")
         .map(|query| {
             assert_eq!(query.method(), method);
             String::from_utf8(query.params().as_bytes().to_vec()).unwrap()
