@@ -1,4 +1,4 @@
-//! Single numbers that the upstream was asked for, which the window does not reach.
+//! Answers for single numbers outside the window.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,20 @@ use super::{
 };
 use crate::eth::{BlockHash, BlockNumber};
 
-/// A number that was asked for by itself.
+/// An answer for a single number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AnsweredNumber {
     pub(super) link: Link,
     pub(super) sent: Stamp,
-    /// It was at or below the head: so it stays true while heads link, if the upstream is consistent.
+    /// Whether the number was at or below the head. If the upstream is consistent, the answer then stays valid while
+    /// new heads link to the old ones.
     pub(super) below_head: bool,
 }
 
-/// Numbers asked for by themselves that are remembered; enough for what clients ask within a second or two.
+/// Maximum number of answers: enough for the numbers that clients request within a second or two.
 const CAP: usize = 4096;
 
-/// What stands at each number that was asked for by itself: the newest answer alone.
+/// The newest answer for each number.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AnsweredNumbers(BTreeMap<BlockNumber, AnsweredNumber>);
 
@@ -31,12 +32,12 @@ impl AnsweredNumbers {
         self.0.get(&number)
     }
 
-    /// Where a hash was said to stand; looks at all entries.
+    /// Returns the number whose answer is `hash`. Scans all entries.
     pub(super) fn number_of(&self, hash: BlockHash) -> Option<BlockNumber> {
         self.0.iter().find(|(_, asked)| asked.link.hash == hash).map(|(number, _)| *number)
     }
 
-    /// Notes an answer, unless a newer one is there.
+    /// Stores an answer, unless a newer one is known.
     pub(super) fn insert(&mut self, asked: AnsweredNumber) {
         let number = asked.link.number;
         if self.get(number).is_none_or(|known| known.sent.is_before(asked.sent)) {
@@ -48,14 +49,14 @@ impl AnsweredNumbers {
         }
     }
 
-    /// Forgets that this block stands there.
+    /// Removes the answer for `number` if it names `hash`.
     pub(super) fn remove(&mut self, number: BlockNumber, hash: BlockHash) {
         if self.get(number).is_some_and(|asked| asked.link.hash == hash) {
             self.0.remove(&number);
         }
     }
 
-    /// Keeps the numbers of which this holds.
+    /// Retains the numbers for which `keep` returns true.
     pub(super) fn retain(&mut self, keep: impl Fn(BlockNumber) -> bool) {
         self.0.retain(|number, _| keep(*number));
     }
@@ -64,7 +65,7 @@ impl AnsweredNumbers {
         self.0.clear();
     }
 
-    /// Moves what links to the window into it.
+    /// Moves blocks that link to the bottom of the window into it.
     pub(super) fn move_into(&mut self, window: &mut Window) {
         while let Some(bottom) = window.bottom() {
             let Some((_, AnsweredNumber { link, .. })) = self.0.range(..bottom.number).next_back() else {
@@ -76,7 +77,7 @@ impl AnsweredNumbers {
             }
             self.0.remove(&link.number);
         }
-        // What the window knows now, it knows better.
+        // For numbers inside it, the window is the better source.
         self.retain(|number| window.get(number).is_none());
     }
 }

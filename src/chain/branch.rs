@@ -1,4 +1,4 @@
-//! The branch that is tracked, and what each head says of it.
+//! The tracked branch, and how each new head changes it.
 
 use super::{
     Rules, Stamp,
@@ -6,62 +6,62 @@ use super::{
 };
 use crate::eth::{BlockHash, BlockNumber};
 
-/// Numbers that must be asked for before a head can be judged; both ends belong to it.
+/// Range of numbers to request before a head can be related to the tracked branch; both ends are included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
-    /// The lowest.
+    /// Lowest number.
     pub from: BlockNumber,
-    /// The highest.
+    /// Highest number.
     pub to: BlockNumber,
 }
 
-/// What a head meant.
+/// Effect of a head on the tracked branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadChange {
-    /// Asked for before what is known now, or under way when a branch was left: it tells nothing.
+    /// No effect: the head was requested before the tracked head, or before the last reorg, rollback or write was seen.
     Outdated,
-    /// The first head of all.
+    /// This is the first head.
     First,
-    /// The head is what it was.
+    /// The head has not changed.
     Same,
-    /// The chain grew by so many blocks.
+    /// The chain grew by this many blocks.
     Extended(usize),
-    /// So many blocks left the chain.
+    /// This many blocks left the chain.
     Reorg(usize),
-    /// The upstream is behind the head that it showed before, or its head contradicts what is final. The head stays.
+    /// The upstream shows a lower head than before, or a head that contradicts a final block. The tracked head stays.
     Lag,
-    /// It has been behind for so long that it has gone back, by so many blocks.
+    /// The upstream has shown a lower head for so long that it has rolled back, by this many blocks.
     Rollback(usize),
-    /// The head is too far ahead to link to what was known.
+    /// The head is too far ahead to link to the tracked branch. Tracking starts again from this head.
     Restarted,
-    /// The head does not link to the tracked chain above the finalized block, and the endpoint has not shown that block.
-    /// Nothing changed.
+    /// No effect: the head does not link to the tracked branch above the finalized block, and the endpoint has not
+    /// shown that block.
     Unlinked,
 }
 
-/// How a head relates to the tracked branch.
+/// Relation of a head to the tracked branch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Relation {
-    /// There is no branch yet.
+    /// Nothing is tracked yet.
     First,
-    /// It is the head, or in the window below it, or is shown to be an ancestor of the window's lowest block.
+    /// The head is in the window, or known to be an ancestor of the window's lowest block.
     Within,
-    /// It descends from this block of the window.
+    /// The head descends from this block of the window.
     Above(Link),
-    /// Neither.
+    /// No link to the window is known.
     Detached,
 }
 
-/// The upstream showed a lower head than before.
+/// A period in which the upstream shows a lower head than before.
 #[derive(Clone, Copy, Debug)]
 struct Lag {
-    /// The newest such head.
+    /// Number of the head that it showed last.
     head: BlockNumber,
     observations: u32,
     since: Stamp,
 }
 
-/// The newest blocks of the upstream's branch, and whether it still shows all of them.
+/// The newest blocks of the upstream's branch, and whether the upstream lags behind them.
 #[derive(Clone, Debug)]
 pub(super) struct Branch {
     pub(super) window: Window,
@@ -71,27 +71,27 @@ pub(super) struct Branch {
 // === impl Branch ===
 
 impl Branch {
-    /// A gap up to this is closed by one batch; a larger one is not worth it.
+    /// Largest gap that is closed, with one batch. A larger one is not worth the requests.
     pub(super) const MAX_GAP: u64 = 64;
 
-    /// Knows nothing, and has room for so many blocks.
+    /// Returns an empty branch with room for `window` blocks.
     pub(super) fn new(window: usize) -> Self {
         Self { window: Window::new(window), lag: None }
     }
 
-    /// Is the upstream behind the head that it showed, and has not been for long enough to believe it?
+    /// Returns whether the upstream shows a lower head than before, but not for long enough to count as a rollback.
     pub(super) fn lags(&self) -> bool {
         self.lag.is_some()
     }
 
-    /// The number of the head that the upstream showed last: under a lag nothing above it is settled. Nothing above the
-    /// tracked head is, either: a head that was refused may be higher.
+    /// Returns the number of the head that the upstream showed last, but at most that of the tracked head, since a
+    /// refused head may be higher. Numbers above it are undecided during a lag.
     pub(super) fn shown(&self) -> Option<BlockNumber> {
         let lagging = self.lag.map(|lag| lag.head);
         lagging.into_iter().chain(self.window.top().map(|top| top.number)).min()
     }
 
-    /// The numbers that must be asked for before `head` can be judged.
+    /// Returns the numbers to request before `head` can be related to the branch.
     pub(super) fn gap(&self, head: Link) -> Option<Gap> {
         let (top, bottom) = (self.window.top()?, self.window.bottom()?);
         if self.window.holds(head) {
@@ -116,8 +116,8 @@ impl Branch {
             .then_some(Gap { from: BlockNumber(low + 1), to: BlockNumber(high - 1) })
     }
 
-    /// The parent that must be asked for by its hash to see whether `head` leaves the tracked branch within the window, or is
-    /// an ancestor of its lowest block; `None` where that would not help.
+    /// Returns the parent to request by hash to find out whether `head` forks off inside the window, or is an ancestor
+    /// of its lowest block; `None` if that would not help.
     pub(super) fn missing_parent(&self, head: Link, between: &[Link]) -> Option<BlockHash> {
         let (top, bottom) = (self.window.top()?, self.window.bottom()?);
         if self.relation(head, between) != Relation::Detached {
@@ -125,13 +125,13 @@ impl Branch {
         }
         let is_near = head.number.0 <= top.number.0.saturating_add(Self::MAX_GAP + 1)
             && bottom.number.0 <= head.number.0.saturating_add(Self::MAX_GAP + 1);
-        // From the higher of the two down.
+        // Walk down from the higher of the two.
         let (from, to) = if head.number > bottom.number { (head, bottom) } else { (bottom, head) };
         let lowest = *lineage(from, between).last().unwrap_or(&from);
         (is_near && lowest.number > to.number).then_some(lowest.parent)
     }
 
-    /// How `head`, with blocks between it and the window, relates to what is tracked.
+    /// Returns the relation of `head` to the branch, given blocks between it and the window.
     pub(super) fn relation(&self, head: Link, between: &[Link]) -> Relation {
         let Some(bottom) = self.window.bottom() else { return Relation::First };
         if self.window.holds(head) || ancestors(bottom, &[between, &[head]].concat()).contains(&head) {
@@ -143,7 +143,7 @@ impl Branch {
         held.or_else(parent).map_or(Relation::Detached, Relation::Above)
     }
 
-    /// Returns whether one more observation of this head, which is [within](Relation::Within) the branch, makes a rollback.
+    /// Returns whether one more observation of a head [within](Relation::Within) the branch makes a rollback.
     pub(super) fn would_roll_back(&self, rules: &Rules, now: Stamp) -> bool {
         let (observations, since) = self.lag.map_or((0, now), |lag| (lag.observations, lag.since));
         let patience = now.time.duration_since(since.time);
@@ -165,7 +165,7 @@ impl Branch {
         change
     }
 
-    /// Takes in a lower head that stands on this branch, though the window does not show it.
+    /// Takes in a lower head that is on this branch, although the window may not contain it.
     pub(super) fn observe_lower_head(&mut self, head: Link, rules: &Rules, now: Stamp) -> HeadChange {
         let change = self.observe_lag(head, rules, now);
         if change != HeadChange::Lag {
@@ -174,8 +174,8 @@ impl Branch {
         change
     }
 
-    /// Takes in a head that cannot be right: the branch stays, and nothing above that head is settled. It makes no
-    /// rollback, however often it is shown.
+    /// Takes in a head that contradicts finality. The branch stays, and numbers above that head become undecided. Such
+    /// a head never makes a rollback, however often it is shown.
     pub(super) fn refuse_head(&mut self, head: Link, now: Stamp) -> HeadChange {
         let lag = self.lag.get_or_insert(Lag { head: head.number, observations: 0, since: now });
         lag.head = head.number;
@@ -187,13 +187,13 @@ impl Branch {
             self.window.push(&[head]);
             return HeadChange::First;
         };
-        // ## Stands in the window
+        // ## In the window
         if self.window.holds(head) {
             return if head.hash == top.hash { HeadChange::Same } else { self.observe_lag(head, rules, now) };
         }
         // ## Links to the window from above or from within
         let mut lineage = lineage(head, gap);
-        // Another refresh may have closed a part of this gap meanwhile.
+        // A concurrent refresh may have closed a part of this gap.
         if let Some(known) = lineage.iter().position(|link| self.window.holds(*link)) {
             lineage.truncate(known);
         }
@@ -212,7 +212,7 @@ impl Branch {
                 return self.observe_lag(head, rules, now);
             }
         }
-        // ## Neither: only what it is shown to descend from stays
+        // ## No link: keep only the head and its known ancestors
         let left = self.window.len();
         let too_far = head.number.0.saturating_sub(top.number.0) > Self::MAX_GAP + 1;
         self.window.clear();
@@ -229,7 +229,7 @@ impl Branch {
             return HeadChange::Lag;
         }
         let left = self.window.cut_above(head.number);
-        // There was no room for it below a full window.
+        // A full window had no room for the head below it.
         if self.window.top().is_none() {
             self.window.push(&[head]);
         }
@@ -237,17 +237,17 @@ impl Branch {
     }
 }
 
-/// A head and those of `links` that lead down from it, the newest first.
+/// Returns `head` and those of `links` that are its ancestors without a gap, the newest first.
 pub(super) fn lineage(head: Link, links: &[Link]) -> Vec<Link> {
     let mut lineage = vec![head];
     lineage.extend(ancestors(head, links));
     lineage
 }
 
-/// Those of `links` that lead down from a block, the newest first.
+/// Returns those of `links` that are ancestors of `from` without a gap, the newest first.
 fn ancestors(mut from: Link, links: &[Link]) -> Vec<Link> {
     let mut found = Vec::new();
-    // Numbers fall along a lineage; a ring of hashes that claims otherwise ends here.
+    // Numbers must decrease along a lineage, so forged links that form a cycle end the loop.
     while let Some(link) = links.iter().find(|link| link.hash == from.parent && link.number < from.number) {
         found.push(*link);
         from = *link;

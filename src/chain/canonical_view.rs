@@ -1,6 +1,6 @@
-//! Which blocks are canonical, as far as the upstream has shown.
+//! The canonical blocks, as far as the upstream has shown them.
 //!
-//! The [`Tracker`](super::Tracker) changes this view as heads and answers arrive; calls read it.
+//! The [`Tracker`](super::Tracker) updates this view as heads and answers arrive; calls read it.
 
 use std::collections::VecDeque;
 
@@ -17,66 +17,66 @@ use super::{
 };
 use crate::eth::{BlockHash, BlockNumber, TxHash};
 
-/// What is known of a number at a moment.
+/// The canonical block at a number, as known for one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup {
-    /// This hash, for good.
+    /// This block is final.
     Final(BlockHash),
-    /// This hash, on the tracked branch; to be believed if the view is fresh.
+    /// This block is on the tracked branch, and canonical if the view is fresh.
     Tracked {
-        /// The hash.
+        /// Hash of the block.
         hash: BlockHash,
-        /// Is the view fresh?
+        /// Whether the view is fresh enough for the call.
         fresh: bool,
     },
-    /// This hash, as the upstream said a moment ago.
+    /// A recent answer for this number alone named this block.
     Asked(BlockHash),
-    /// No block yet; to be believed if the view is fresh.
+    /// The number is above the head, and has no block if the view is fresh.
     Above {
-        /// Is the view fresh?
+        /// Whether the view is fresh enough for the call.
         fresh: bool,
     },
-    /// Nothing.
+    /// Nothing is known.
     Unknown,
 }
 
-/// Whether one block is an ancestor of another. The worse comes first.
+/// Whether one block is an ancestor of another. Ordered from the worst to the best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ancestry {
-    /// It is not, or nothing shows it.
+    /// It is not an ancestor, or not known to be one.
     Apart,
-    /// Another look at the head will tell.
+    /// A refresh of the head will decide.
     Unsure,
-    /// It is.
+    /// It is an ancestor.
     Ancestor,
 }
 
-/// The state of a [`Tracker`](super::Tracker): which blocks are canonical, as far as the upstream has shown.
+/// State of a [`Tracker`](super::Tracker): the canonical blocks, as far as the upstream has shown them.
 #[derive(Clone, Debug)]
 pub struct CanonicalView {
     pub(super) rules: Rules,
     pub(super) branch: Branch,
-    /// When the refresh behind the head was sent; `None` if the head may have changed since.
+    /// When the request for the tracked head was sent; `None` after a write, which may have changed the head.
     pub(super) fresh: Option<Stamp>,
-    /// Nothing sent before this counts any more, except for what is final.
+    /// Answers to requests sent before this are ignored, except about finality.
     pub(super) not_before: Option<Stamp>,
-    /// When blocks last left the chain, or may have.
+    /// When blocks last left the canonical chain, or may have left it.
     pub(super) left: Option<Stamp>,
-    /// When the lowest tracked block rose, and its number before.
+    /// Times at which the lowest tracked block rose, with its number before.
     pub(super) outgrown: VecDeque<(Stamp, BlockNumber)>,
     pub(super) answered: AnsweredNumbers,
     pub(super) placed: PlacedTransactions,
     pub(super) safe: Option<TaggedBlock>,
     pub(super) finalized_tag: Option<TaggedBlock>,
     pub(super) finality: Finality,
-    /// The upstream denies the finalized block.
+    /// Set while the upstream denies the finalized block.
     pub(super) suspension: Option<Suspension>,
 }
 
 // === impl Lookup ===
 
 impl Lookup {
-    /// The hash at the number, fresh or not.
+    /// Returns the hash at the number, fresh or not.
     pub fn hash(self) -> Option<BlockHash> {
         match self {
             Self::Final(hash) | Self::Tracked { hash, .. } | Self::Asked(hash) => Some(hash),
@@ -88,7 +88,7 @@ impl Lookup {
 // === impl CanonicalView ===
 
 impl CanonicalView {
-    /// Knows nothing.
+    /// Returns an empty view.
     pub(super) fn new(rules: Rules) -> Self {
         Self {
             branch: Branch::new(rules.window),
@@ -106,22 +106,22 @@ impl CanonicalView {
         }
     }
 
-    /// The rules in force.
+    /// Returns the rules.
     pub fn rules(&self) -> &Rules {
         &self.rules
     }
 
-    /// The head of the tracked branch, fresh or not.
+    /// Returns the head of the tracked branch, fresh or not.
     pub fn head(&self) -> Option<Link> {
         self.branch.window.top()
     }
 
-    /// What is final, by the upstream's word or by depth.
+    /// Returns the finalized block, by the upstream's `finalized` tag or by depth.
     pub fn finalized(&self) -> Option<(BlockNumber, BlockHash)> {
         self.finality.highest()
     }
 
-    /// What is final above one number, up to and with another, as far as its hash is known.
+    /// Returns the known final blocks above `above`, up to and including `up_to`.
     pub fn final_blocks(
         &self,
         above: Option<BlockNumber>,
@@ -130,22 +130,22 @@ impl CanonicalView {
         self.finality.between(above, up_to).collect()
     }
 
-    /// How many blocks the window holds, and the final index.
+    /// Returns the number of blocks in the window and in the final index.
     pub fn sizes(&self) -> (usize, usize) {
         (self.branch.window.len(), self.finality.len())
     }
 
-    /// When the refresh behind the view was sent.
+    /// Returns when the request for the tracked head was sent.
     pub fn refreshed(&self) -> Option<Stamp> {
         self.fresh
     }
 
-    /// Does the view serve a call that arrived then?
+    /// Returns whether the view is fresh enough for a call that arrived at `arrival`.
     pub fn is_fresh(&self, arrival: Stamp) -> bool {
         self.fresh.is_some_and(|sent| sent.serves(arrival, self.rules.max_staleness))
     }
 
-    /// Does what was sent then still tell what is? Not if a reorg, a write or an alarm came since.
+    /// Returns whether an answer to a request sent at `sent` still counts: no reorg, write or alarm came since.
     pub fn counts(&self, sent: Stamp) -> bool {
         !self.not_before.is_some_and(|since| sent.is_before(since))
     }
@@ -155,7 +155,7 @@ impl CanonicalView {
         self.branch.lags()
     }
 
-    /// The window, from below.
+    /// Returns the window in ascending order.
     #[cfg(test)]
     pub(super) fn links(&self) -> Vec<Link> {
         self.branch.window.up_to(BlockNumber(u64::MAX)).collect()
@@ -163,27 +163,27 @@ impl CanonicalView {
 
     // ## Heads
 
-    /// The numbers that must be asked for before `head` can be judged. None for a head that is known to be final: it is
-    /// only lower than the last.
+    /// Returns the numbers to request before `head` can be related to the tracked branch. `None` for a head that is
+    /// known to be final: it is only lower than the last one.
     pub fn gap(&self, head: Link) -> Option<Gap> {
         if self.is_final_block(head) { None } else { self.branch.gap(head) }
     }
 
-    /// The parent that must be asked for by its hash before `head` can be judged, given the blocks between them that
-    /// are known. Only where something is final: elsewhere a head is judged by its numbers.
+    /// Returns the parent to request by hash before `head` can be related to the tracked branch, given known blocks
+    /// between them. `None` unless a finalized block is known: without one, the blocks requested by number are enough.
     pub fn missing_parent(&self, head: Link, between: &[Link]) -> Option<BlockHash> {
         let is_worth_it = self.finality.highest().is_some() && !self.is_final_block(head);
         self.branch.missing_parent(head, between).filter(|_| is_worth_it)
     }
 
-    /// Returns whether `head`, with the blocks between, has nothing to do with what is tracked: it may be the head of
-    /// another chain.
+    /// Returns whether `head` and the blocks between have no link to the tracked branch. It may be the head of another
+    /// chain.
     pub fn is_detached(&self, head: Link, between: &[Link]) -> bool {
         !self.is_final_block(head) && self.branch.relation(head, between) == Relation::Detached
     }
 
-    /// Returns the finalized block if the endpoint that showed `head` must also show that block: the head is not known to
-    /// descend from it, or would end the tracked chain below it.
+    /// Returns the finalized block if the endpoint that showed `head` must also show that block: because `head` is not
+    /// known to descend from it, or would roll the tracked branch back below it.
     pub fn must_show(&self, head: Link, between: &[Link], now: Stamp) -> Option<(BlockNumber, BlockHash)> {
         let finalized = self.finality.highest()?;
         if self.suspension.is_some() {
@@ -191,8 +191,8 @@ impl CanonicalView {
         }
         let is_linked = match self.branch.relation(head, between) {
             Relation::First => true,
-            // What one answer alone made final shows nothing: the upstream may have gone back below the finalized block
-            // before it gave that answer.
+            // An unlinked final block proves nothing: the upstream may have rolled back below the finalized block
+            // before it returned that block.
             _ if self.is_final_block(head) && self.finality.is_unlinked(head.number) => false,
             _ if self.is_final_block(head) => !self.rolls_back_to(head, now),
             Relation::Within => head.number >= finalized.0 || !self.rolls_back_to(head, now),
@@ -207,12 +207,12 @@ impl CanonicalView {
         self.finality.get(link.number) == Some(link.hash)
     }
 
-    /// Returns whether this head, which is lower than the last, is a rollback if it is shown once more.
+    /// Returns whether this head, which is lower than the last, makes a rollback if it is shown once more.
     pub(super) fn rolls_back_to(&self, head: Link, now: Stamp) -> bool {
         self.head() != Some(head) && self.branch.would_roll_back(&self.rules, now)
     }
 
-    /// Returns whether a head contradicts the finalized block, or any that is final below it.
+    /// Returns whether a head contradicts the finalized block, or a final block below it.
     pub(super) fn contradicts_final(&self, head: Link, between: &[Link]) -> bool {
         let Some((finalized, hash)) = self.finality.highest() else { return false };
         let lineage = ancestry(head, between);
@@ -221,7 +221,7 @@ impl CanonicalView {
                 let descends = lineage.iter().any(|link| link.hash == hash);
                 parent.number < finalized && head.number >= finalized && !descends
             }
-            // The known ancestors of the finalized block may end above this head, with another parent.
+            // The known ancestors of the finalized block may end right above this head, with another parent.
             Relation::Detached => {
                 let mut known = between.to_vec();
                 known.extend(self.branch.window.up_to(finalized));
@@ -236,24 +236,24 @@ impl CanonicalView {
         leaves_below || self.finality.contradicts(&lineage)
     }
 
-    // ## A finalized block that is denied
+    // ## A finalized block that the upstream denies
 
-    /// Returns whether the upstream denies the finalized block: then nothing that is known of canonicity counts.
+    /// Returns whether the upstream denies the finalized block. Meanwhile every lookup is unknown.
     pub fn is_suspended(&self) -> bool {
         self.suspension.is_some()
     }
 
-    /// Returns whether a refresh would tell more: not while the finalized block is denied, and was asked for just now.
+    /// Returns whether a refresh may start. While the upstream denies the finalized block, it may only once a second.
     pub fn may_refresh(&self, now: Stamp) -> bool {
         self.suspension.is_none_or(|suspension| suspension.is_due(now.time))
     }
 
     // ## Single numbers
 
-    /// Checks that this block may be at this number, by all that is known for more than a moment.
+    /// Checks that neither the final index nor the tracked branch contradicts this block at this number.
     ///
     /// # Errors
-    /// If another block is tracked there, or final.
+    /// If another block is tracked or final there.
     pub fn agrees(&self, number: BlockNumber, hash: BlockHash) -> Result<(), Contrary> {
         if self.suspension.is_some() {
             return Ok(());
@@ -265,8 +265,9 @@ impl CanonicalView {
         }
     }
 
-    /// Returns whether this block, as an answer says that was sent then, may have left the chain since: another one is
-    /// tracked or final at its number, or blocks left the chain and it is not known to be among those that stayed.
+    /// Returns whether a block from an answer to a request sent at `sent` may have left the chain since: another block
+    /// is tracked or final at its number; blocks left the chain, and this one is not known to have stayed; or the
+    /// window has moved past its number.
     pub fn may_have_left(&self, number: BlockNumber, hash: BlockHash, sent: Stamp) -> bool {
         let stays = || self.finality.get(number) == Some(hash) || self.branch.window.get(number).is_some();
         self.agrees(number, hash).is_err()
@@ -274,45 +275,45 @@ impl CanonicalView {
             || self.has_outgrown(number, sent)
     }
 
-    /// Returns whether a number was not below the tracked blocks when a call was sent, and is now. Then nothing tells any
-    /// more which block was there, unless it is final.
+    /// Returns whether the window has moved past `number` since a request was sent at `sent`. Then its block is no
+    /// longer known, unless it is final.
     pub(super) fn has_outgrown(&self, number: BlockNumber, sent: Stamp) -> bool {
         let is_below = self.branch.window.bottom().is_some_and(|bottom| number < bottom.number);
         let mut outgrown = self.outgrown.iter().filter(|(at, _)| sent.is_before(*at));
         is_below && self.finality.get(number).is_none() && outgrown.any(|(_, lowest)| *lowest <= number)
     }
 
-    /// Returns whether this answer, sent then, can still be held against what is tracked.
+    /// Checks that an answer to a request sent at `sent` can still be compared with the tracked blocks.
     ///
     /// # Errors
-    /// If the tracked blocks have outgrown it.
+    /// If the window has moved past its number.
     pub(super) fn is_in_time(&self, number: BlockNumber, sent: Stamp) -> Result<(), Contrary> {
         if self.has_outgrown(number, sent) { Err(Contrary::Tracked) } else { Ok(()) }
     }
 
-    /// Returns whether blocks left the chain since then, or may have.
+    /// Returns whether blocks left the canonical chain since then, or may have left it.
     pub fn has_left(&self, since: Stamp) -> bool {
         self.left.is_some_and(|left| since.is_before(left))
     }
 
-    /// Returns whether this transaction was said to be in this block, recently enough for a call that arrived then, and
-    /// nothing is known of that number that says otherwise.
+    /// Returns whether the newest answer for this transaction names this block, and is recent enough for a call that
+    /// arrived at `arrival`.
     pub fn is_placed(&self, transaction: TxHash, block: BlockHash, arrival: Stamp) -> bool {
         let sent = self.placed.get(transaction, block);
         sent.is_some_and(|sent| sent.serves(arrival, self.rules.max_staleness))
     }
 
-    /// Returns whether a single transaction or receipt was said to be in a block with this number.
+    /// Returns whether an answer for a single transaction or receipt names a block with this number.
     pub fn has_placed(&self, number: BlockNumber) -> bool {
         self.placed.has_number(number)
     }
 
-    /// The hash that an answer named for this number, however old that is: a hint, for content that may be cached.
+    /// Returns the hash that the last answer for this number named, however old: a hint for finding cached content.
     pub fn hint_at(&self, number: BlockNumber) -> Option<BlockHash> {
         self.answered.get(number).map(|asked| asked.link.hash)
     }
 
-    /// What is known of `number` for a call that arrived then.
+    /// Returns the canonical block at `number`, as known for a call that arrived at `arrival`.
     pub fn lookup(&self, number: BlockNumber, arrival: Stamp) -> Lookup {
         if self.suspension.is_some() {
             return Lookup::Unknown;
@@ -327,10 +328,10 @@ impl CanonicalView {
         }
         match self.answered.get(number) {
             Some(asked) if asked.sent.serves(arrival, self.rules.max_staleness) => {
-                // Nothing above the block that `latest` means is served.
+                // A block above the one that `latest` resolves to is not served.
                 if above { Lookup::Unknown } else { Lookup::Asked(asked.link.hash) }
             }
-            // What is final is there, however low a head has been shown since.
+            // A final number has a block, even if the upstream has shown a lower head since.
             _ if above && !self.lags() && !self.is_final(number) => Lookup::Above { fresh },
             Some(asked) if self.rules.consistent && asked.below_head && !above => {
                 Lookup::Tracked { hash: asked.link.hash, fresh }
@@ -344,37 +345,39 @@ impl CanonicalView {
         self.branch.shown().is_some_and(|shown| number > shown)
     }
 
-    /// The newest tracked blocks, newest first, whether or not the upstream lags behind them.
+    /// Returns the tracked blocks, newest first, even those above a lagging upstream's head.
     pub fn newest(&self) -> impl Iterator<Item = Link> {
         self.branch.window.down_from(BlockNumber(u64::MAX))
     }
 
-    /// The hash that is final or tracked at this number, whether or not the upstream lags behind it, and however old that
-    /// is. For answers that are missing.
+    /// Returns the final or tracked hash at this number, however old, even above a lagging upstream's head. Serves to
+    /// judge `null` answers.
     pub fn known_at(&self, number: BlockNumber) -> Option<BlockHash> {
         let tracked = || self.branch.window.get(number).map(|link| link.hash);
         self.finality.get(number).or_else(tracked).filter(|_| self.suspension.is_none())
     }
 
-    /// The number of this block on the tracked branch. Looks at all of the window: for answers that are missing.
+    /// Returns the number of this block on the tracked branch. Scans the window, so call it only for `null` answers.
     pub fn tracked_number(&self, hash: BlockHash) -> Option<BlockNumber> {
         let mut links = self.branch.window.up_to(BlockNumber(u64::MAX));
         links.find(|link| link.hash == hash).map(|link| link.number)
     }
 
-    /// The number at which this block is taken to stand. Looks at all that is known: for people, not for calls.
+    /// Returns the number at which this block is tracked, final or answered. Scans everything: for operators, not for
+    /// calls.
     pub fn number_of(&self, hash: BlockHash) -> Option<BlockNumber> {
         self.tracked_number(hash)
             .or_else(|| self.finality.number_of(hash))
             .or_else(|| self.answered.number_of(hash))
     }
 
-    /// Returns whether the block that is final here is so by one answer alone.
+    /// Returns whether the final block at `number` is unlinked: it rests on a single answer or on a tier.
     pub fn is_unlinked(&self, number: BlockNumber) -> bool {
         self.finality.is_unlinked(number)
     }
 
-    /// The hash that is known at this number, or was said to be there recently enough for a call that arrived then.
+    /// Returns the final or tracked hash at this number, or that of an answer recent enough for a call that arrived at
+    /// `arrival`.
     pub fn canonical_at(&self, number: BlockNumber, arrival: Stamp) -> Option<BlockHash> {
         let asked = || match self.lookup(number, arrival) {
             Lookup::Asked(hash) => Some(hash),
@@ -383,29 +386,30 @@ impl CanonicalView {
         self.known_at(number).or_else(asked)
     }
 
-    /// Is whatever stands at this number final? A block with this number is then final, or an orphan for good.
+    /// Returns whether the canonical block at this number is final. Any other block with the number is an orphan.
     pub fn is_final(&self, number: BlockNumber) -> bool {
         self.finality.covers(number)
     }
 
-    /// Can no block with this number and hash be on the tracked branch?
+    /// Returns whether a block with this number and hash cannot be on the tracked branch.
     pub fn excludes(&self, number: BlockNumber, hash: BlockHash) -> bool {
         self.branch.window.excludes(number, hash)
     }
 
     // ## Safe and finalized
 
-    /// Does what was asked for then tell what is final? What was final before a reorg or a write is so after it.
+    /// Returns whether an answer to a request sent at `sent` may advance finality. Reorgs and writes since do not
+    /// matter: a finalized block stays final after either.
     pub fn hears_of_finality(&self, sent: Stamp) -> bool {
         self.rules.finality && self.suspension.is_none() && self.finality.counts(sent)
     }
 
-    /// The block that `safe` means, for a call that arrived then.
+    /// Returns the block that `safe` resolves to, for a call that arrived at `arrival`.
     pub fn safe(&self, arrival: Stamp) -> Option<Link> {
         self.tag(self.safe, arrival)
     }
 
-    /// The block that `finalized` means, for a call that arrived then.
+    /// Returns the block that `finalized` resolves to, for a call that arrived at `arrival`.
     pub fn finalized_tag(&self, arrival: Stamp) -> Option<Link> {
         self.tag(self.finalized_tag, arrival)
     }
@@ -414,7 +418,8 @@ impl CanonicalView {
         tag.filter(|named| named.sent.serves(arrival, self.rules.max_staleness)).map(|named| named.link)
     }
 
-    /// Returns whether the block that `safe` or `finalized` means is an ancestor of a tracked block.
+    /// Returns whether `lower`, the block of `safe` or `finalized`, is an ancestor of the tracked or final block
+    /// `upper`.
     pub fn ancestry(&self, lower: Link, upper: Link) -> Ancestry {
         let is_apart = lower.number > upper.number
             || self.excludes(lower.number, lower.hash)
@@ -425,8 +430,8 @@ impl CanonicalView {
         if self.branch.window.holds(lower) {
             return Ancestry::Ancestor;
         }
-        // Below the window. A head that was asked for since, and links to the one before, shows that none left meanwhile:
-        // then it would have been forgotten.
+        // Below the window. A head that was requested since, and links to the previous head, shows that no block left
+        // the chain: a reorg would have cleared the tag.
         let named = [self.safe, self.finalized_tag].into_iter().flatten().find(|named| named.link == lower);
         match (named, self.fresh) {
             (None, _) => Ancestry::Apart,

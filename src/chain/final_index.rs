@@ -1,18 +1,18 @@
-//! Which hash stands at a number, for good.
+//! Hashes of final blocks by number.
 
 use std::collections::BTreeMap;
 
 use super::window::{Find, Link};
 use crate::eth::{BlockHash, BlockNumber};
 
-/// Entries kept: some 35 MB. Forgetting is always safe.
+/// Maximum number of entries: about 35 MB. Dropping an entry is always safe.
 const CAP: usize = 1 << 18;
 
-/// Steps that one [`FinalIndex::link_down`] takes at most, so that it holds a lock for about a millisecond. A later block
-/// that fits goes on from there.
+/// Maximum number of steps of one [`FinalIndex::link_down`], so that it holds a lock for about a millisecond. A later
+/// call continues from there.
 const MOST_STEPS: usize = 4096;
 
-/// Numbers whose hash is final.
+/// Final blocks by number.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FinalIndex(BTreeMap<BlockNumber, Entry>);
 
@@ -20,31 +20,31 @@ pub(super) struct FinalIndex(BTreeMap<BlockNumber, Entry>);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) hash: BlockHash,
-    /// Known where the block or its header was seen.
+    /// Hash of the parent, if the block or its header was seen.
     pub(super) parent: Option<BlockHash>,
-    /// A path of parent hashes leads to it from the window or from a finalized block. Without one, a single answer is all
-    /// that speaks for it.
+    /// Whether a path of parent hashes leads to it from the window or from a finalized block. An unlinked entry rests
+    /// on a single answer or on a tier.
     pub(super) linked: bool,
 }
 
-/// Changes to the final index that tiers must follow.
+/// Changes to the final index that tiers must repeat.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Consequences {
-    /// Entries that are final from now on.
+    /// Entries that became final.
     pub(super) entered: Vec<(BlockNumber, BlockHash)>,
-    /// Entries that were contradicted and dropped.
+    /// Entries that were dropped because an answer contradicted them.
     pub(super) dropped: Vec<(BlockNumber, BlockHash)>,
 }
 
 // === impl Entry ===
 
 impl Entry {
-    /// The entry of a block that a path of parent hashes leads to.
+    /// Returns the entry of a block that a path of parent hashes leads to.
     pub(super) fn linked(link: Link) -> Self {
         Self { hash: link.hash, parent: Some(link.parent), linked: true }
     }
 
-    /// The entry of a block for which one answer, or a tier, is all that speaks.
+    /// Returns the entry of a block that only one answer, or a tier, supports.
     pub(super) fn unlinked(hash: BlockHash, parent: Option<BlockHash>) -> Self {
         Self { hash, parent, linked: false }
     }
@@ -61,13 +61,13 @@ impl FinalIndex {
         self.0.get(&number).copied()
     }
 
-    /// The nearest entry above a number.
+    /// Returns the nearest entry above `number`.
     pub(super) fn above(&self, number: BlockNumber) -> Option<(BlockNumber, Entry)> {
         let from = BlockNumber(number.0.checked_add(1)?);
         self.0.range(from..).next().map(|(number, entry)| (*number, *entry))
     }
 
-    /// What stands above one number, up to and with another.
+    /// Returns the entries above `above`, up to and including `up_to`.
     pub(super) fn between(
         &self,
         above: Option<BlockNumber>,
@@ -77,12 +77,12 @@ impl FinalIndex {
         self.0.range(BlockNumber(from)..=up_to).map(|(number, entry)| (*number, entry.hash))
     }
 
-    /// Where a hash stands; looks at all entries.
+    /// Returns the number of the block with this hash. Scans all entries.
     pub(super) fn number_of(&self, hash: BlockHash) -> Option<BlockNumber> {
         self.0.iter().find(|(_, entry)| entry.hash == hash).map(|(number, _)| *number)
     }
 
-    /// Notes an entry, in place of any other. A linked one stays linked.
+    /// Inserts an entry and replaces any other at that number. A linked block stays linked.
     pub(super) fn insert(&mut self, number: BlockNumber, entry: Entry) {
         let linked = |known: &Entry| known.hash == entry.hash && known.linked;
         let entry = Entry { linked: entry.linked || self.0.get(&number).is_some_and(linked), ..entry };
@@ -96,10 +96,11 @@ impl FinalIndex {
         self.0.remove(&number);
     }
 
-    /// Links what the block at `number`, whose parent is `parent`, descends from: entries, and blocks that `find` has.
+    /// Links the ancestors of the block at `number`, whose parent is `parent`: existing entries, and blocks that `find`
+    /// returns.
     ///
-    /// Unlinked entries that contradict the path are dropped. The path ends at a linked entry, at a block that nobody has,
-    /// or after [`MOST_STEPS`].
+    /// Drops unlinked entries that contradict the path. The path ends at a linked entry, at a block that is unknown, or
+    /// after [`MOST_STEPS`].
     pub(super) fn link_down(
         &mut self,
         number: BlockNumber,
@@ -121,7 +122,7 @@ impl FinalIndex {
                     None => return,
                 },
             };
-            // Whatever else stands from there on up is not on this path.
+            // Other entries between this block and the one above it are not on the path.
             let contrary: Vec<_> =
                 self.0.range(number..above).map(|(number, entry)| (*number, *entry)).collect();
             for (number, entry) in contrary.into_iter().filter(|(_, entry)| entry.hash != hash) {

@@ -1,4 +1,4 @@
-//! What is final, by the upstream's word or by depth.
+//! Final blocks, by the upstream's `finalized` tag or by depth.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -11,70 +11,71 @@ use super::{
 };
 use crate::eth::{BlockHash, BlockNumber};
 
-/// What came of an answer about `finalized`.
+/// Effect of an answer about the finalized block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finalized {
-    /// It is as it was, or lower, or nothing, or not to be counted yet.
+    /// No effect: the answer names no block, no higher block, or a block that cannot be accepted yet.
     Unchanged,
-    /// It rose.
+    /// The finalized block is a higher one.
     Advanced {
-        /// What was final before.
+        /// The finalized block before.
         previous: Option<(BlockNumber, BlockHash)>,
     },
-    /// It names another block than the branch that is tracked: one of them is out of date.
+    /// The answer names a block that is not on the tracked branch. One of the two is out of date.
     Contrary,
-    /// What was final is not. Everything known of canonicity has been forgotten.
+    /// A final block was replaced. The tracker has forgotten all canonicity.
     Alarm,
 }
 
-/// How an answer about a final number is taken.
+/// Weight of an answer for a number that finality covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taken {
-    /// It is in the index.
+    /// The block is in the index.
     Final,
-    /// One answer is not enough: it counts for as long as any answer does.
+    /// One answer is not enough. It is used for a short time, like the answer for any other number.
     ForNow,
 }
 
-/// The highest block that is final, and which hashes stand at or below it for good.
+/// The finalized block, and the final blocks at or below it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Finality {
     highest: Option<(BlockNumber, BlockHash)>,
-    /// The timestamp of the highest, where it is known.
+    /// Timestamp of the finalized block, if known.
     timestamp: Option<u64>,
-    /// When the highest became known.
+    /// When the finalized block became known.
     since: Option<Stamp>,
     ages: Ages,
     index: FinalIndex,
-    /// Of changes to the index, until somebody takes them.
+    /// Changes to the index that the caller has not taken yet.
     consequences: Consequences,
-    /// The last entries that were dropped: tiers may still have them.
+    /// The entries dropped last. Tiers may still have them.
     refused: VecDeque<(BlockNumber, BlockHash)>,
-    /// All was forgotten then: nothing sent before counts. A reorg or a write does not move this, for
-    /// what was final before one is so after it.
+    /// When all canonicity was last forgotten. Answers to requests sent earlier are ignored. A reorg or a write does
+    /// not set this, because a finalized block stays final after either.
     forgotten: Option<Stamp>,
 }
 
-/// Dropped entries that are remembered: tiers drop theirs within seconds.
+/// Number of dropped entries to remember. Tiers drop theirs within seconds.
 const REFUSED: usize = 64;
 
-/// Since when which numbers are known to be final, as far back as it matters.
+/// Finalized numbers and when each became known, as far back as the margin requires.
 #[derive(Clone, Debug, Default)]
 struct Ages(VecDeque<(BlockNumber, Instant)>);
 
-/// Advances of finality that are remembered within one margin. Those that come closer together count as one, at the time
-/// of the last.
+/// Maximum number of advances of finality to remember within one margin. Advances that come closer together count as
+/// one, at the time of the last.
 const AGES: u32 = 64;
 
 // === impl Ages ===
 
 impl Ages {
-    /// Finality rose to this number.
+    /// Records that finality advanced to this number.
     fn note(&mut self, number: BlockNumber, now: Instant, margin: Duration) {
         while self.0.get(1).is_some_and(|(_, since)| now.duration_since(*since) >= margin) {
             self.0.pop_front();
         }
-        // Later than it was is on the safe side. The one before is the beginning of its share of the margin.
+        // Merges with the last entry if the one before it is recent. That dates the last advance later than it was,
+        // which is the safe side.
         let closely = self.0.len() > 1
             && self.0.iter().nth_back(1).is_some_and(|(_, since)| now.duration_since(*since) < margin / AGES);
         if closely {
@@ -93,37 +94,37 @@ impl Ages {
 // === impl Finality ===
 
 impl Finality {
-    /// Knows nothing, and never will of what was sent before this moment.
+    /// Returns empty finality that ignores answers to requests sent before `now`.
     pub(super) fn forgotten(now: Stamp) -> Self {
         Self { forgotten: Some(now), ..Self::default() }
     }
 
-    /// The highest block that is final.
+    /// Returns the finalized block, the highest that is final.
     pub(super) fn highest(&self) -> Option<(BlockNumber, BlockHash)> {
         self.highest
     }
 
-    /// Is whatever stands at this number final?
+    /// Returns whether the canonical block at `number` is final.
     pub(super) fn covers(&self, number: BlockNumber) -> bool {
         self.highest.is_some_and(|(highest, _)| number <= highest)
     }
 
-    /// Does what was sent then still tell what is final?
+    /// Returns whether an answer to a request sent at `sent` still says something about finality.
     pub(super) fn counts(&self, sent: Stamp) -> bool {
         !self.forgotten.is_some_and(|since| sent.is_before(since))
     }
 
-    /// Where this hash stands for good; looks at all that is known.
+    /// Returns the number of the final block with this hash. Scans all entries.
     pub(super) fn number_of(&self, hash: BlockHash) -> Option<BlockNumber> {
         self.index.number_of(hash)
     }
 
-    /// The hash that stands at this number for good, where it is known.
+    /// Returns the hash of the final block at `number`, if known.
     pub(super) fn get(&self, number: BlockNumber) -> Option<BlockHash> {
         self.index.get(number)
     }
 
-    /// What stands above one number, up to and with another, as far as it is known.
+    /// Returns the known final blocks above `above`, up to and including `up_to`.
     pub(super) fn between(
         &self,
         above: Option<BlockNumber>,
@@ -132,19 +133,19 @@ impl Finality {
         self.index.between(above, up_to)
     }
 
-    /// How many numbers have a hash that is final.
+    /// Returns the number of known final blocks.
     pub(super) fn len(&self) -> usize {
         self.index.len()
     }
 
-    /// What became of the index, until somebody takes it.
+    /// Returns the changes to the index, for the caller to take.
     pub(super) fn consequences(&mut self) -> &mut Consequences {
         &mut self.consequences
     }
 
     // ## Tiers
 
-    /// Takes in what was final before a restart, if nothing is known yet.
+    /// Adopts the finalized block from before a restart, unless a finalized block is known already.
     pub(super) fn restore(&mut self, number: BlockNumber, hash: BlockHash, now: Stamp) {
         if self.highest.is_none() && self.index.get(number).is_none_or(|known| known == hash) {
             self.index.insert(number, Entry::unlinked(hash, None));
@@ -153,10 +154,10 @@ impl Finality {
         }
     }
 
-    /// Takes in a block that a tier has at a [covered](Self::covers) number: it was final when it went there.
+    /// Takes in a block that a tier has at a [covered](Self::covers) number: it was final when the tier stored it.
     ///
     /// # Errors
-    /// If another block is final there, or none can be.
+    /// If another block is final or tracked there, or if this block was dropped from the index lately.
     pub(super) fn restore_number(
         &mut self,
         link: Link,
@@ -177,14 +178,14 @@ impl Finality {
 
     // ## Numbers
 
-    /// Takes in a block that was answered for a [covered](Self::covers) number, and asked for at `sent`.
+    /// Takes in the upstream's block at a [covered](Self::covers) number, requested at `sent`.
     ///
-    /// One answer may come from a replica that is behind. It is enough for good if the block is linked to what is final; if
-    /// it is older than the finalized block by the margin; if the number was known to be final for that long; or if the
-    /// upstream does not contradict itself.
+    /// A single answer may come from a lagging replica. It makes the block final only if the block is linked to a final
+    /// block; if it is older than the finalized block by the margin; if the number has been final for that long; or if
+    /// the upstream is consistent.
     ///
     /// # Errors
-    /// If another block is linked there, or tracked.
+    /// If another block is linked or tracked there, or a linked neighbour contradicts this block.
     pub(super) fn observe_number(
         &mut self,
         link: Link,
@@ -217,7 +218,7 @@ impl Finality {
         if !self.drop_misfits(link)? {
             return Ok(Taken::ForNow);
         }
-        // Sent before that was known, it may be from a branch that was left since.
+        // An answer requested before the finalized block was known may be from an orphaned branch.
         let is_news = self.since.is_some_and(|since| !sent.is_before(since));
         let is_enough = rules.consistent
             || self.is_deep(link, rules.final_margin)
@@ -230,7 +231,7 @@ impl Finality {
         Ok(Taken::Final)
     }
 
-    /// Takes in a block however it was asked for: a linked entry may name it as its parent.
+    /// Takes in a block from any request. It becomes final if a linked entry names it as its parent.
     pub(super) fn observe_block(&mut self, link: Link, window: &Window, find: Find<'_>) {
         let is_known = self.index.entry(link.number).is_some_and(|known| known.linked);
         if !is_known && self.covers(link.number) && self.is_linked(link, window) {
@@ -238,7 +239,8 @@ impl Finality {
         }
     }
 
-    /// Returns whether a path of parent hashes leads to this block, from the one right above it.
+    /// Returns whether this block is in the window, or the parent of its lowest block, or of the next linked entry
+    /// above.
     fn is_linked(&self, link: Link, window: &Window) -> bool {
         let by_entry = |(_, above): (BlockNumber, Entry)| above.linked && above.parent == Some(link.hash);
         let by_window = |bottom: Link| bottom.parent == link.hash && link.number < bottom.number;
@@ -247,7 +249,7 @@ impl Finality {
             || window.bottom().is_some_and(by_window)
     }
 
-    /// Notes a block that is linked, and all that it descends from.
+    /// Inserts a linked block, and links its known ancestors.
     fn link(&mut self, link: Link, find: Find<'_>) {
         if self.index.get(link.number) != Some(link.hash) {
             self.drop_entry(link.number);
@@ -263,12 +265,12 @@ impl Finality {
         age.is_some_and(|age| Duration::from_secs(age) >= margin)
     }
 
-    /// Returns whether its neighbours in the index fit a block.
+    /// Returns whether no neighbour in the index contradicts a block.
     fn fits(&self, link: Link) -> bool {
         self.misfits(link).next().is_none()
     }
 
-    /// The entries right below and right above that contradict a block.
+    /// Returns the entries right below and right above a block that contradict it.
     fn misfits(&self, link: Link) -> impl Iterator<Item = (BlockNumber, Entry)> {
         let below = link.number.0.checked_sub(1).map(BlockNumber);
         let below = below.and_then(|number| Some((number, self.index.entry(number)?)));
@@ -278,10 +280,10 @@ impl Finality {
         below.into_iter().chain(above)
     }
 
-    /// Drops the neighbours that contradict a block and are not linked themselves; returns whether there were none.
+    /// Drops unlinked neighbours that contradict a block. Returns whether there were none.
     ///
     /// # Errors
-    /// If a linked one contradicts it.
+    /// If a linked neighbour contradicts the block.
     fn drop_misfits(&mut self, link: Link) -> Result<bool, Contrary> {
         let misfits: Vec<_> = self.misfits(link).collect();
         if misfits.iter().any(|(_, entry)| entry.linked) {
@@ -300,7 +302,7 @@ impl Finality {
         }
     }
 
-    /// Returns the entries that were dropped since this was last called, and refuses them from tiers.
+    /// Returns the entries dropped since the last call. From now on [`Self::restore_number`] refuses them.
     pub(super) fn take_dropped(&mut self) -> Vec<(BlockNumber, BlockHash)> {
         let dropped = std::mem::take(&mut self.consequences.dropped);
         self.refused.extend(&dropped);
@@ -310,8 +312,8 @@ impl Finality {
 
     // ## The finalized block
 
-    /// Takes in that this block is final, and with it all that the window holds below. After an
-    /// [alarm](Finalized::Alarm) nothing here is to be believed.
+    /// Makes this block final, and with it all lower blocks of the window. After an [alarm](Finalized::Alarm) the
+    /// caller must discard this state.
     pub(super) fn advance(
         &mut self,
         link: Link,
@@ -329,7 +331,7 @@ impl Finality {
         if window.excludes(link.number, link.hash) {
             return Finalized::Contrary;
         }
-        // The window is one branch: what stands in it below a final block is final too.
+        // The window is one branch, so blocks in it below a final block are final, too.
         let passed: Vec<_> = window.up_to(link.number).collect();
         let lowest = passed.first().copied().unwrap_or(link);
         for link in passed.into_iter().chain([link]) {
@@ -347,8 +349,8 @@ impl Finality {
         Finalized::Advanced { previous: self.highest.replace((link.number, link.hash)) }
     }
 
-    /// Takes in what stands at a number that was final before. An entry for which only one answer spoke is dropped if it is
-    /// another.
+    /// Compares the upstream's block at a final number with the index. Drops an unlinked entry that differs; a linked
+    /// entry that differs is an alarm.
     pub(super) fn confirm(&mut self, number: BlockNumber, hash: BlockHash) -> Finalized {
         match self.index.entry(number) {
             Some(known) if known.hash != hash && known.linked => Finalized::Alarm,
@@ -360,7 +362,7 @@ impl Finality {
         }
     }
 
-    /// Returns whether blocks, the newest first, contradict what is final: an entry, or the finalized block itself.
+    /// Returns whether a lineage, the newest block first, contradicts a final block.
     pub(super) fn contradicts(&self, lineage: &[Link]) -> bool {
         let by_entry = |number: BlockNumber, hash| self.index.get(number).is_some_and(|known| known != hash);
         let by_parent = |link: &Link| {
@@ -370,19 +372,19 @@ impl Finality {
         lineage.iter().any(|link| by_entry(link.number, link.hash)) || lineage.last().is_some_and(by_parent)
     }
 
-    /// Forgets that this block stands there.
+    /// Drops the entry at `number` if it is this block.
     pub(super) fn remove(&mut self, number: BlockNumber, hash: BlockHash) {
         if self.index.get(number) == Some(hash) {
             self.drop_entry(number);
         }
     }
 
-    /// Returns whether a block is final here by one answer alone.
+    /// Returns whether the final block at `number` is unlinked: it rests on a single answer or on a tier.
     pub(super) fn is_unlinked(&self, number: BlockNumber) -> bool {
         self.index.entry(number).is_some_and(|known| !known.linked)
     }
 
-    /// Forgets that this block stands there, unless it is linked; returns whether it stood there.
+    /// Drops the entry at `number` if it is this block and unlinked. Returns whether it did.
     pub(super) fn remove_unlinked(&mut self, number: BlockNumber, hash: BlockHash) -> bool {
         let is_unlinked = self.index.entry(number).is_some_and(|known| known.hash == hash && !known.linked);
         if is_unlinked {

@@ -1,25 +1,25 @@
-//! What is canonical, as far as can be known: pure, without a clock and without I/O.
+//! Tracks which blocks are canonical. Pure state: no clock and no I/O.
 //!
-//! Content is keyed by hash and never changes; which hash stands at a number does. The [`Tracker`]
-//! keeps what the upstream has shown of that: a head, a window of linked hashes below it, what is
-//! final for good, and single numbers that were asked for and are believed for a while. Time comes
-//! in as [`Stamp`]s; what it says holds for the moment it is asked about and no longer.
+//! Content is keyed by block hash and never changes, but the canonical hash at a number can. The [`Tracker`] records
+//! the upstream's answers: a head, a window of linked hashes below it, the final blocks, and answers for single
+//! numbers, which it uses for a short time. The caller passes time in as [`Stamp`]s, and a result is valid only for the
+//! moment it was requested for.
 //!
 //! # Floors
 //! Each line imports only from the lines below it.
 //!
 //! ```text
-//! tracker         takes in heads and answers, and changes the view
-//! canonical_view  which blocks are canonical, as far as the upstream has shown
-//! finality        which blocks are final, and what contradicts them
+//! tracker         takes in heads and answers, and updates the view
+//! canonical_view  canonical blocks, as far as the upstream has shown them
+//! finality        final blocks, and answers that contradict them
 //! final_index     hashes of final blocks by number
 //! branch          the tracked branch: extensions, reorgs, rollbacks, lag
-//! answered        numbers that were answered one by one
+//! answered        answers for single numbers
 //! placed          blocks that single transactions and receipts name
 //! suspension      an upstream that denies the finalized block
-//! tagged_block    the block that safe or finalized means
+//! tagged_block    the block that safe or finalized resolves to
 //! window          linked hashes below the head
-//! rules           what the configuration and the chain allow
+//! rules           limits set by the configuration and the chain
 //! stamp           logical time
 //! ```
 

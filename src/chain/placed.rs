@@ -1,11 +1,11 @@
-//! Where single transactions and receipts say that they are.
+//! Blocks that single transactions and receipts name.
 
 use std::collections::{HashMap, VecDeque};
 
 use super::Stamp;
 use crate::eth::{BlockHash, BlockNumber, TxHash};
 
-/// Transactions that are remembered; enough for what clients ask for within a second or two.
+/// Maximum number of answers: enough for the transactions that clients request within a second or two.
 const CAP: usize = 4096;
 
 /// The block that an answer names for a transaction.
@@ -16,20 +16,21 @@ struct Placed {
     sent: Stamp,
 }
 
-/// The newest such answer for each transaction.
+/// The block that the newest answer names, for each transaction.
 ///
-/// Nothing proves where a single answer says that it is, so it speaks for its own transaction only, and for a short time.
+/// A single transaction or receipt cannot prove its block, so the answer is used for that transaction only, and only
+/// for a short time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PlacedTransactions {
     placed: HashMap<TxHash, Placed>,
-    /// In the order in which they were noted. A transaction that was noted again is in it twice.
+    /// Transactions in insertion order. A transaction that was inserted again is in it twice.
     order: VecDeque<(TxHash, u64)>,
 }
 
 // === impl PlacedTransactions ===
 
 impl PlacedTransactions {
-    /// Notes an answer, unless a newer one is there.
+    /// Stores an answer, unless a newer one is known.
     pub(super) fn insert(&mut self, transaction: TxHash, number: BlockNumber, block: BlockHash, sent: Stamp) {
         if self.placed.get(&transaction).is_some_and(|known| sent.is_before(known.sent)) {
             return;
@@ -44,12 +45,12 @@ impl PlacedTransactions {
         }
     }
 
-    /// When the newest answer for this transaction was asked for, if it names this block.
+    /// Returns when the newest answer for `transaction` was requested, if it names `block`.
     pub(super) fn get(&self, transaction: TxHash, block: BlockHash) -> Option<Stamp> {
         self.placed.get(&transaction).filter(|placed| placed.block == block).map(|placed| placed.sent)
     }
 
-    /// Returns whether any of them is said to be in a block with this number.
+    /// Returns whether any answer names a block with this number.
     pub(super) fn has_number(&self, number: BlockNumber) -> bool {
         self.placed.values().any(|placed| placed.number == number)
     }

@@ -1,37 +1,38 @@
-//! What a chain and its upstream are like.
+//! Properties of a chain and its upstream.
 
 use std::time::Duration;
 
-/// The rules that hold for a chain and its upstream.
+/// Rules for tracking one chain through one upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// How old knowledge may be when a call arrives.
+    /// Maximum age of an upstream's answer that may serve a call, measured from sending the request to the call's
+    /// arrival.
     pub max_staleness: Duration,
-    /// Blocks kept in the window.
+    /// Maximum number of blocks in the window.
     pub window: usize,
-    /// A lower head is a rollback after so many observations …
+    /// A lower head is a rollback after this many observations …
     pub rollback_after: u32,
     /// … over at least this time.
     pub lag_patience: Duration,
-    /// The upstream is one node without a balancer: it does not contradict itself.
+    /// Whether the upstream is a single node without a load balancer, which does not contradict itself.
     pub consistent: bool,
-    /// Is anything final here? Not on development chains, which start anew at will.
+    /// Whether the chain has finality. Development chains do not: they can restart at any time.
     pub finality: bool,
-    /// Is this known to be a development chain, whose node may be told to be another at any time?
+    /// Whether this is known to be a development chain, whose node can be reset to another chain at any time.
     pub development: bool,
-    /// A block this much older than the finalized one is final by any one answer, and so is a number that has been final
-    /// for this long. See [`Rules::FINAL_MARGIN`].
+    /// One answer is enough to make a block final if the block is this much older than the finalized block, or if its
+    /// number has been final for this long. See [`Rules::FINAL_MARGIN`].
     pub final_margin: Duration,
-    /// Blocks this deep count as final, where the operator says so.
+    /// Depth below the head from which blocks are final, if the operator configured one.
     pub finality_depth: Option<u64>,
 }
 
 // === impl Rules ===
 
 impl Rules {
-    /// The margin in use; only models use another.
+    /// The margin in production; only model tests use another.
     ///
-    /// One answer by number makes a block final for good, so it must not come from a replica that still has an orphaned
-    /// branch. An hour is far longer than any replica lags and any reorganisation is deep.
+    /// One answer by number can make a block final permanently, so it must not come from a replica on an orphaned
+    /// branch. An hour is far more than the lag of any replica or the depth of any reorg.
     pub const FINAL_MARGIN: Duration = Duration::from_secs(3600);
 }

@@ -1,4 +1,4 @@
-//! Moments, in order.
+//! Points in time with a total order.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -7,15 +7,15 @@ use std::{
 
 use tokio::time::Instant;
 
-/// A moment: when it was, and what came before it.
+/// A point in time, with a sequence number.
 ///
-/// Two things can happen at the same reading of a clock, and which of them was first still matters:
-/// a head asked for before a write tells nothing of what is after it.
+/// Two events can have the same clock reading, but their order still matters: a head requested before a write says
+/// nothing about the chain after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// When.
+    /// Clock reading.
     pub time: Instant,
-    /// Later moments have a higher one.
+    /// Sequence number: higher for later stamps.
     pub order: u64,
 }
 
@@ -26,13 +26,14 @@ pub struct Clock(AtomicU64);
 // === impl Stamp ===
 
 impl Stamp {
-    /// Was what was sent at this moment sent no earlier than `staleness` before `arrival`?
+    /// Returns whether a request sent at this stamp may serve a call that arrived at `arrival`: it was sent no earlier
+    /// than `staleness` before that.
     pub fn serves(self, arrival: Self, staleness: Duration) -> bool {
         self.order >= arrival.order
             || (!staleness.is_zero() && arrival.time.saturating_duration_since(self.time) <= staleness)
     }
 
-    /// Was it before `other`?
+    /// Returns whether this stamp is before `other`.
     pub fn is_before(self, other: Self) -> bool {
         self.order < other.order
     }
@@ -41,10 +42,10 @@ impl Stamp {
 // === impl Clock ===
 
 impl Clock {
-    /// This moment.
+    /// Returns the current stamp.
     pub fn now(&self) -> Stamp {
-        // The order first: of two threads the one with the later order must not have the earlier
-        // time by more than the time it takes to read it.
+        // Take the order first: of two threads, the one with the later order may have an earlier time only by as much
+        // as reading the clock takes.
         let order = self.0.fetch_add(1, Relaxed) + 1;
         Stamp { time: Instant::now(), order }
     }

@@ -6,10 +6,10 @@ use tokio::time::Instant;
 
 use crate::eth::BlockNumber;
 
-/// The finalized block is asked for again after this.
+/// Interval between requests for a denied finalized block.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// An endpoint whose head is high enough is taken to have left the finalized block after so many denials in a row …
+/// An endpoint whose head is high enough has left the finalized block after this many denials in a row …
 const DENIALS: u32 = 3;
 /// … over at least this time. A balanced URL may reach a replica that is behind.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -18,23 +18,23 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// rewinds by about 128 blocks, and needs minutes to catch up.
 const CATCHING_UP: Duration = Duration::from_secs(600);
 
-/// What follows from a denial of the finalized block.
+/// Consequence of a denial of the finalized block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
-    /// Nothing that is known of canonicity is used until the block is shown again.
+    /// Every lookup is unknown until an endpoint shows the block again.
     Suspended,
-    /// The block is not final any more. Everything known of canonicity has been forgotten.
+    /// The block is no longer final. The tracker has forgotten all canonicity.
     Alarm,
 }
 
-/// The upstream denies the finalized block: nothing that is known of canonicity is used meanwhile.
+/// State while the upstream denies the finalized block: every lookup is unknown.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Suspension {
-    /// When the block was last asked for.
+    /// When the block was last requested.
     asked: Instant,
-    /// Denials in a row by an endpoint whose head is high enough, and the first of them.
+    /// Number of denials in a row by an endpoint whose head is high enough, and the time of the first.
     denials: Option<(u32, Instant)>,
-    /// Since when the head is below the finalized block.
+    /// Since when the upstream's head is below the finalized block.
     below: Option<Instant>,
 }
 
@@ -45,17 +45,17 @@ impl Suspension {
         Self { asked: now, denials: None, below: None }
     }
 
-    /// Returns whether the finalized block may be asked for again.
+    /// Returns whether the finalized block may be requested again.
     pub(super) fn is_due(&self, now: Instant) -> bool {
         now.duration_since(self.asked) >= AGAIN
     }
 
-    /// The finalized block is asked for.
+    /// Records that the finalized block is requested at `now`.
     pub(super) fn ask(&mut self, now: Instant) {
         self.asked = now;
     }
 
-    /// Notes that an endpoint with this head has no finalized block at `finalized`.
+    /// Records that an endpoint with this head does not have the finalized block, whose number is `finalized`.
     pub(super) fn deny(&mut self, head: BlockNumber, finalized: BlockNumber, now: Instant) -> Denied {
         self.asked = now;
         let is_alarm = if head < finalized {

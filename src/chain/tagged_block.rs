@@ -1,12 +1,12 @@
-//! The block that a tag means.
+//! The block that a tag resolves to.
 
 use super::{stamp::Stamp, window::Link};
 
-/// The block that `safe` or `finalized` means.
+/// The block that `safe` or `finalized` resolves to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TaggedBlock {
     pub(super) link: Link,
-    /// When it was asked for last.
+    /// When the last request that returned this block was sent.
     pub(super) sent: Stamp,
     pub(super) first_seen: Stamp,
 }
@@ -14,7 +14,7 @@ pub(super) struct TaggedBlock {
 // === impl TaggedBlock ===
 
 impl TaggedBlock {
-    /// The block that a tag means now, after it meant what it meant before.
+    /// Returns the block that a tag resolves to now. `first_seen` stays if the block is the same as before.
     pub(super) fn again(before: Option<Self>, link: Link, sent: Stamp, now: Stamp) -> Self {
         let first_seen = before.filter(|before| before.link == link).map_or(now, |before| before.first_seen);
         Self { link, sent, first_seen }

@@ -1,5 +1,5 @@
-//! Each rule of the tracker by itself; and in `program` all of them together, against a model that
-//! knows the truth.
+//! Tests of each rule of the tracker, and in `program` of all rules together, against a model that knows the true
+//! chain.
 
 mod finality;
 mod heads;
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use super::*;
 use crate::eth::{BlockHash, BlockNumber};
 
-/// A tracker, and a clock that moves when it is told to.
+/// A tracker with a manual clock.
 struct Told {
     tracker: Tracker,
     now: Stamp,
@@ -26,10 +26,10 @@ struct Told {
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Seconds between two blocks: twenty blocks below the finalized one, one answer is enough.
+/// Seconds between two blocks. With the margin below, one answer makes a block final 20 blocks below the finalized one.
 const SLOT: u64 = 1;
 
-/// As on Ethereum's own chains.
+/// Rules as for Ethereum's own chains.
 fn ethereum() -> Rules {
     Rules {
         max_staleness: SECOND,
@@ -55,19 +55,19 @@ fn development() -> Rules {
     }
 }
 
-/// The hash of the block of this height on a branch.
+/// Returns the hash of the block with this number on a branch.
 fn hash(number: u64, branch: char) -> BlockHash {
     let mut hash = B256::left_padding_from(&number.to_be_bytes());
     hash[0] = branch as u8;
     BlockHash(hash)
 }
 
-/// A block on top of the one before it on the same branch.
+/// Returns a block whose parent is the previous block of the same branch.
 fn block(number: u64, branch: char) -> Link {
     fork(number, branch, branch)
 }
 
-/// The first block of a branch that leaves another.
+/// Returns the first block of a branch that forks off another.
 fn fork(number: u64, branch: char, from: char) -> Link {
     child(number, branch, hash(number.wrapping_sub(1), from))
 }
@@ -92,7 +92,7 @@ impl Told {
         Self { tracker: Tracker::new(rules), now: Stamp { time: Instant::now(), order: 0 } }
     }
 
-    /// Has been shown these heads of branch `a`, one after the other.
+    /// Returns a tracker that has seen these heads of branch `a`, one after the other.
     fn shown(rules: Rules, heads: RangeInclusive<u64>) -> Self {
         let mut told = Self::new(rules);
         for head in blocks(heads, 'a') {
@@ -105,13 +105,13 @@ impl Told {
         self.now.time += time;
     }
 
-    /// A moment after all others.
+    /// Returns a stamp after all others.
     fn now(&mut self) -> Stamp {
         self.now.order += 1;
         self.now
     }
 
-    /// A head that is asked for and told at once.
+    /// Takes in a head that is requested and answered at once.
     fn head(&mut self, head: Link) -> HeadChange {
         self.head_over(head, &[])
     }
@@ -123,12 +123,12 @@ impl Told {
 
     fn late_head(&mut self, head: Link, gap: &[Link], sent: Stamp) -> HeadChange {
         let now = self.now();
-        // Whoever shows a head shows the finalized block, too.
+        // The endpoint shows the finalized block with every head.
         let finalized = self.tracker.must_show(head, gap, now);
         self.tracker.observe_head(head, gap, finalized, sent, now)
     }
 
-    /// A number that is asked for and told at once, with its parent.
+    /// Takes in a block by number that is requested and answered at once.
     fn number(&mut self, link: Link) -> Result<(), Contrary> {
         let sent = self.now();
         self.late_number(link, sent)
@@ -148,7 +148,7 @@ impl Told {
         self.tracker.confirm_final(link.number, link.hash, now)
     }
 
-    /// What is known for a call that arrives now.
+    /// Looks `number` up for a call that arrives now.
     fn at(&mut self, number: u64) -> Lookup {
         let arrival = self.now();
         self.tracker.lookup(BlockNumber(number), arrival)

@@ -1,4 +1,4 @@
-//! Follows one upstream's chain by what it is told.
+//! Updates the canonical view with an upstream's heads and answers.
 
 use std::{ops::Deref, time::Duration};
 
@@ -15,12 +15,12 @@ use super::{
 };
 use crate::eth::{BlockHash, BlockNumber, TxHash};
 
-/// Rises of the lowest tracked block that are remembered: more than come during one call.
+/// Number of rises of the lowest tracked block to remember: more than happen during one call.
 const MOST_OUTGROWN: usize = 16;
 
-/// Changes the [`CanonicalView`] of one upstream's chain as heads and answers arrive.
+/// Updates the [`CanonicalView`] of one upstream's chain as heads and answers arrive.
 ///
-/// It dereferences to the view, which answers questions.
+/// Dereferences to the view for reading.
 #[derive(Clone, Debug)]
 pub struct Tracker {
     view: CanonicalView,
@@ -37,34 +37,34 @@ impl Deref for Tracker {
 }
 
 impl Tracker {
-    /// A gap up to this is closed by one batch; a larger one is not worth it.
+    /// Largest gap that is closed, with one batch. A larger one is not worth the requests.
     pub const MAX_GAP: u64 = Branch::MAX_GAP;
 
-    /// Knows nothing.
+    /// Returns an empty tracker.
     pub fn new(rules: Rules) -> Self {
         Self { view: CanonicalView::new(rules) }
     }
 
-    /// From here on the upstream is one node that does not contradict itself, or is not.
+    /// Sets whether the upstream is a single node, which does not contradict itself.
     pub fn set_consistent(&mut self, consistent: bool) {
         self.view.rules.consistent = consistent;
     }
 
-    /// Changes how old knowledge may be, that which is there already too.
+    /// Sets the maximum age of answers. It applies to answers received before, too.
     pub fn set_max_staleness(&mut self, max_staleness: Duration) {
         self.view.rules.max_staleness = max_staleness;
     }
 
-    /// Takes in what was final before a restart, for as long as nobody can be asked. Whether anything is final on this chain
-    /// is for whoever says so: the rules are those of a chain that is not known yet.
+    /// Adopts the finalized block from before a restart, until an upstream answers. The caller decides whether the
+    /// chain has finality: the rules are still those of an unknown chain.
     pub fn restore_finality(&mut self, number: BlockNumber, hash: BlockHash, now: Stamp) {
         self.view.finality.restore(number, hash, now);
     }
 
     // ## Heads
 
-    /// Takes in a head, with blocks between it and the window in any order. `shown` is the finalized block, if whoever
-    /// showed the head has shown that, too.
+    /// Takes in a head, with blocks between it and the window in any order. `shown` is the finalized block, if the
+    /// endpoint that showed the head has shown that block, too.
     pub fn observe_head(
         &mut self,
         head: Link,
@@ -102,16 +102,16 @@ impl Tracker {
         if let HeadChange::First | HeadChange::Reorg(_) | HeadChange::Rollback(_) | HeadChange::Restarted =
             change
         {
-            // What was asked for by itself may stand on what has just been left; before the first head
-            // nobody saw what was left. So may whatever is still under way, even if it was sent after
-            // this head: a node need not answer in order.
+            // Answers for single numbers may belong to the branch that was just left; before the first head, no reorg
+            // was noticed. The same holds for requests in flight, even those sent after this head: a node need not
+            // answer in order.
             self.invalidate_hints(now);
         }
         if let HeadChange::Reorg(_) | HeadChange::Rollback(_) | HeadChange::Restarted = change {
             self.view.left = Some(now);
         }
         if let (HeadChange::Extended(_), Some(before)) = (change, before) {
-            // Between the two heads the chain has been shown, whether the window had room for it or not.
+            // All blocks between the two heads have been seen, even if the window had no room for them.
             self.view.answered.retain(|number| number <= before.number || number > head.number);
         }
         self.view.answered.move_into(&mut self.view.branch.window);
@@ -119,16 +119,17 @@ impl Tracker {
         change
     }
 
-    // ## A finalized block that is denied
+    // ## A finalized block that the upstream denies
 
-    /// A refresh is sent: while the finalized block is denied, the next one is due a second later, whatever comes of it.
+    /// Records that a refresh starts at `now`. While the upstream denies the finalized block, the next refresh is due a
+    /// second later, even if this one fails.
     pub fn begin_refresh(&mut self, now: Stamp) {
         if let Some(suspension) = &mut self.view.suspension {
             suspension.ask(now.time);
         }
     }
 
-    /// Records that the endpoint with this head has no block at the finalized number. After an [alarm](Denied::Alarm) the
+    /// Records that the endpoint with this head does not have the finalized block. After an [alarm](Denied::Alarm) the
     /// tracker is empty.
     pub fn deny_finalized(
         &mut self,
@@ -149,11 +150,11 @@ impl Tracker {
 
     // ## Single numbers
 
-    /// Takes in a block that was answered for its number, and asked for at `sent`. `find` has other blocks: what is
-    /// final may be linked through them.
+    /// Takes in the upstream's block at a number, requested at `sent`. `find` looks up cached blocks, which may link
+    /// final blocks to each other.
     ///
     /// # Errors
-    /// If another block is tracked there, or linked to what is final.
+    /// If another block is tracked there, or the block contradicts a final block.
     pub fn observe_number(&mut self, link: Link, sent: Stamp, find: Find<'_>) -> Result<(), Contrary> {
         if !self.counts(sent) || self.view.suspension.is_some() {
             return Ok(());
@@ -182,26 +183,26 @@ impl Tracker {
         Ok(())
     }
 
-    /// Takes in a block that a tier has at its number, and was asked for at `sent`.
+    /// Takes in a tier's block at a number, requested at `sent`.
     ///
     /// # Errors
-    /// If another block is tracked there, or final.
+    /// If another block is tracked or final there, or an answer named another.
     pub fn restore_number(&mut self, link: Link, sent: Stamp) -> Result<(), Contrary> {
         if !self.counts(sent) || self.view.suspension.is_some() || !self.is_final(link.number) {
             return Ok(());
         }
-        // The tier may not have dropped yet what an answer has contradicted.
+        // An answer has contradicted the tier's block, and the tier may not have dropped it yet.
         if self.view.answered.get(link.number).is_some_and(|asked| asked.link.hash != link.hash) {
             return Err(Contrary::Final);
         }
         self.view.finality.restore_number(link, &self.view.branch.window, sent)
     }
 
-    /// Takes in the block that a single transaction or receipt names, as an answer that was asked for at `sent`. Nothing
-    /// proves that it is there, so this speaks for that transaction alone.
+    /// Takes in the block that a single transaction or receipt names, requested at `sent`. Nothing proves that the
+    /// transaction is in it, so this is used for that transaction only.
     ///
     /// # Errors
-    /// If another block is tracked at that number, or final.
+    /// If another block is tracked or final at that number.
     pub fn observe_place(
         &mut self,
         transaction: TxHash,
@@ -217,8 +218,8 @@ impl Tracker {
         Ok(())
     }
 
-    /// Takes in a block, however it was asked for: if the window's lowest block names it as its
-    /// parent, it is canonical as long as that one is; if one that is final does, it is final.
+    /// Takes in a block from any request. If it is the parent of the window's lowest block, it joins the window; if it
+    /// is the parent of a linked final block, it becomes final. Returns whether it joined the window.
     pub fn observe_block(&mut self, link: Link, find: Find<'_>) -> bool {
         if self.view.suspension.is_some() {
             return false;
@@ -231,24 +232,24 @@ impl Tracker {
         linked
     }
 
-    /// Entries that became final since this was last called.
+    /// Returns the entries that became final since the last call.
     pub fn take_entered(&mut self) -> Vec<(BlockNumber, BlockHash)> {
         std::mem::take(&mut self.view.finality.consequences().entered)
     }
 
-    /// Final entries that were contradicted and dropped since this was last called.
+    /// Returns the final entries that were contradicted and dropped since the last call.
     pub fn take_dropped(&mut self) -> Vec<(BlockNumber, BlockHash)> {
         self.view.finality.take_dropped()
     }
 
-    /// This block is known not to have this number, whoever said so: that it stands there is forgotten.
+    /// Forgets that this block is canonical at `number`: it is known to have another number.
     pub fn remove(&mut self, number: BlockNumber, hash: BlockHash) {
         self.view.finality.remove(number, hash);
         self.view.answered.remove(number, hash);
     }
 
-    /// The upstream has no block with this hash: that it stands at a number is forgotten, unless it is linked to what is
-    /// final. Returns whether it was taken to stand there for good.
+    /// Forgets that this block is canonical at `number`, unless it is a linked final block: the upstream does not have
+    /// it. Returns whether it was final.
     pub fn remove_denied(&mut self, number: BlockNumber, hash: BlockHash) -> bool {
         self.view.answered.remove(number, hash);
         self.view.finality.remove_unlinked(number, hash)
@@ -256,21 +257,22 @@ impl Tracker {
 
     // ## Safe and finalized
 
-    /// Takes in what `safe` means.
+    /// Takes in the block that `safe` resolves to.
     pub fn observe_safe(&mut self, safe: Link, sent: Stamp, now: Stamp) {
         if !self.is_outdated(sent, self.view.safe) {
             self.view.safe = Some(TaggedBlock::again(self.view.safe, safe, sent, now));
         }
     }
 
-    /// Takes in what `finalized` means, and nothing of what is final.
+    /// Takes in the block that `finalized` resolves to, without advancing finality.
     pub fn observe_finalized_tag(&mut self, finalized: Link, sent: Stamp, now: Stamp) {
         if !self.is_outdated(sent, self.view.finalized_tag) {
             self.view.finalized_tag = Some(TaggedBlock::again(self.view.finalized_tag, finalized, sent, now));
         }
     }
 
-    /// Takes in what `finalized` means, and that it is final; `None` for an answer that names no block.
+    /// Takes in the block that `finalized` resolves to, and advances finality; `None` for an answer that names no
+    /// block.
     pub fn observe_finalized(
         &mut self,
         finalized: Option<Link>,
@@ -286,7 +288,7 @@ impl Tracker {
         self.finalize(link, now, find)
     }
 
-    /// Takes in what stands at a number that was final before.
+    /// Takes in the upstream's block at a final number, to confirm that it has not changed.
     pub fn confirm_final(&mut self, number: BlockNumber, hash: BlockHash, now: Stamp) -> Finalized {
         let outcome = self.view.finality.confirm(number, hash);
         self.apply_finality(outcome, now)
@@ -301,20 +303,20 @@ impl Tracker {
         let Some(depth) = self.view.rules.finality_depth.filter(|_| self.view.rules.finality) else { return };
         let number = self.head().and_then(|head| head.number.0.checked_sub(depth));
         if let Some(link) = number.and_then(|number| self.view.branch.window.get(BlockNumber(number))) {
-            // What is cached below is linked when it is asked for.
+            // Cached blocks below are linked when a request needs them.
             self.finalize(link, now, &|_| None);
         }
     }
 
-    /// Draws the consequences for all else that is known.
+    /// Updates the rest of the view after a change of finality.
     fn apply_finality(&mut self, outcome: Finalized, now: Stamp) -> Finalized {
         match outcome {
             Finalized::Unchanged | Finalized::Contrary => {}
-            // Hints from before: a proxy that slept through a reorg must not wake up believing them.
+            // Older answers for single numbers: a proxy that slept through a reorg must not use them.
             Finalized::Advanced { .. } => {
                 self.view.answered.retain(|number| !self.view.finality.covers(number));
             }
-            // What was final is not: nothing that was known of canonicity can be.
+            // A final block was replaced: no other canonicity can be trusted.
             Finalized::Alarm => self.forget(now),
         }
         outcome
@@ -322,22 +324,21 @@ impl Tracker {
 
     // ## Writes
 
-    /// Something was sent, or answered, that can change what reads see: nothing sent before this
-    /// moment tells what is.
+    /// Records that a write was sent or answered. Answers to requests sent before it no longer count.
     pub fn invalidate_after_write(&mut self, now: Stamp) {
         self.view.fresh = None;
         self.invalidate_hints(now);
     }
 
-    /// Forgets all canonicity, and takes the next head as it is: the node was told to be another one, or an endpoint turned
-    /// out to serve another chain.
+    /// Forgets all canonicity and accepts the next head unconditionally. For a node that was reset to another chain, or
+    /// an endpoint that turned out to serve another chain.
     pub fn forget(&mut self, now: Stamp) {
         *self = Self::new(self.view.rules.clone());
         (self.view.not_before, self.view.left) = (Some(now), Some(now));
         self.view.finality = Finality::forgotten(now);
     }
 
-    /// Drops what was told beside the window, and what may still be told of before this moment.
+    /// Drops all answers outside the window, and ignores answers to requests sent before `now`.
     fn invalidate_hints(&mut self, now: Stamp) {
         self.view.not_before = Some(now);
         self.view.answered.clear();

@@ -4,36 +4,36 @@ use std::collections::BTreeMap;
 
 use crate::eth::{BlockHash, BlockNumber, Header};
 
-/// A block and the one before it.
+/// A block and the hash of its parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// The block's height.
+    /// Number of the block.
     pub number: BlockNumber,
-    /// The block's hash.
+    /// Hash of the block.
     pub hash: BlockHash,
-    /// The hash of the block before it. Its number need not be one lower.
+    /// Hash of the parent. Its number need not be one lower.
     pub parent: BlockHash,
-    /// The block's timestamp in seconds, where it is known.
+    /// Timestamp of the block in seconds, if known.
     pub timestamp: Option<u64>,
 }
 
-/// Finds a block that is cached under a hash.
+/// Looks up a cached block by its hash.
 pub type Find<'a> = &'a dyn Fn(BlockHash) -> Option<Link>;
 
-/// Blocks of one branch without a gap between them: the parent of each is the one below it.
+/// Blocks of one branch without gaps: the parent of each block is the next lower one.
 #[derive(Clone, Debug)]
 pub(super) struct Window {
     links: BTreeMap<BlockNumber, Link>,
     cap: usize,
 }
 
-/// An answer names another block than the one that is known at its number.
+/// An answer that contradicts the block known at its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Contrary {
     /// The tracked branch has another block there.
     #[error("another block is tracked at this number")]
     Tracked,
-    /// Another block is final there, and linked to the finalized block.
+    /// Another block is final there.
     #[error("another block is final at this number")]
     Final,
 }
@@ -74,41 +74,41 @@ impl Window {
         self.links.clear();
     }
 
-    /// All blocks up to `number`, from below.
+    /// Returns all blocks up to `number`, in ascending order.
     pub(super) fn up_to(&self, number: BlockNumber) -> impl Iterator<Item = Link> {
         self.links.range(..=number).map(|(_, link)| *link)
     }
 
-    /// All blocks up to `number`, from above.
+    /// Returns all blocks up to `number`, in descending order.
     pub(super) fn down_from(&self, number: BlockNumber) -> impl Iterator<Item = Link> {
         self.links.range(..=number).rev().map(|(_, link)| *link)
     }
 
-    /// Does this block stand here?
+    /// Returns whether the window contains this block.
     pub(super) fn holds(&self, link: Link) -> bool {
         self.get(link.number).is_some_and(|known| known.hash == link.hash)
     }
 
-    /// Can no block with this number and hash be on this branch?
+    /// Returns whether a block with this number and hash cannot be on this branch.
     pub(super) fn excludes(&self, number: BlockNumber, hash: BlockHash) -> bool {
         let (Some(bottom), Some(top)) = (self.bottom(), self.top()) else { return false };
         match self.get(number) {
             Some(known) => known.hash != hash,
-            // A number that the branch leaves out.
+            // A number that the branch skips.
             None if number > bottom.number => number < top.number,
-            // Right below the lowest there is its parent or nothing.
+            // Only the parent of the lowest block can have the number right below it.
             None => number.0 + 1 == bottom.number.0 && bottom.parent != hash,
         }
     }
 
-    /// The block here that `link` stands on. Mostly it is the next one below its number; where numbers
-    /// are left out, it may be any that is lower.
+    /// Returns the parent of `link`, if the window contains it. Usually its number is one lower; on a chain that skips
+    /// numbers it may be any lower number.
     pub(super) fn parent_of(&self, link: Link) -> Option<Link> {
         let mut below = self.links.range(..link.number).rev().map(|(_, below)| *below);
         below.find(|below| below.hash == link.parent)
     }
 
-    /// Drops all blocks above `number`, and tells how many those were.
+    /// Drops all blocks above `number`, and returns how many there were.
     pub(super) fn cut_above(&mut self, number: BlockNumber) -> usize {
         let above: Vec<_> = self.links.range(number..).map(|(at, _)| *at).filter(|at| *at > number).collect();
         for at in &above {
@@ -117,7 +117,7 @@ impl Window {
         above.len()
     }
 
-    /// Puts a lineage, from its newest block down, on top.
+    /// Adds blocks on top, and drops the lowest ones if the window is over its capacity.
     pub(super) fn push(&mut self, lineage: &[Link]) {
         self.links.extend(lineage.iter().map(|link| (link.number, *link)));
         while self.links.len() > self.cap {
@@ -125,7 +125,7 @@ impl Window {
         }
     }
 
-    /// Takes a block in at the bottom, if the lowest one names it as its parent and there is room.
+    /// Adds a block at the bottom if it is the parent of the lowest block and there is room. Returns whether it did.
     pub(super) fn push_below(&mut self, link: Link) -> bool {
         let fits = self.links.len() < self.cap
             && self.bottom().is_some_and(|bottom| bottom.parent == link.hash && link.number < bottom.number);

@@ -1,8 +1,7 @@
 //! Ethereum's read methods, their parameters and the JSON that nodes return for them.
 //!
 //! Domain values are types, and a call for chain content is a [`Query`]. This module does not depend on upstreams,
-//! caches
-//! or HTTP.
+//! caches or HTTP.
 
 mod block_id;
 mod entity;

@@ -52,8 +52,7 @@ struct Param<'a> {
 }
 
 /// Returns the transaction hash if it is the only parameter and written without spaces and escapes, as nearly all
-/// clients
-/// write it. On `None` the caller uses [`read`], which accepts every valid form and reports errors.
+/// clients write it. On `None` the caller uses [`read`], which accepts every valid form and reports errors.
 pub(super) fn single_hash(params: &Params) -> Option<TxHash> {
     let quoted = params.as_bytes().strip_prefix(b"[\"")?.strip_suffix(b"\"]")?;
     TxHash::from_ascii(quoted).ok()

@@ -1,8 +1,8 @@
 //! A question about chain content.
 //!
 //! [`Query::METHODS`] are parsed strictly: invalid parameters are an error, and no upstream sees the call. Other
-//! methods are
-//! parsed leniently: a call with parameters in an unknown form is not a query, and goes to the upstream as it is.
+//! methods are parsed leniently: a call with parameters in an unknown form is not a query, and goes to the upstream as
+//! it is.
 
 use std::{borrow::Cow, fmt, str::FromStr};
 

@@ -1,4 +1,4 @@
-//! What is final, and `safe` and `finalized`.
+//! Final blocks, and the tags `safe` and `finalized`.
 
 use super::*;
 use crate::eth::TxHash;
@@ -54,7 +54,7 @@ fn another_hash_at_the_finalized_number_is_the_alarm() {
     let other: [fn(&mut Told) -> Finalized; 4] = [
         |told| told.finalized(block(97, 'b')),
         |told| told.confirm_final(block(97, 'b')),
-        // What stood below it was final with it.
+        // Lower blocks of the window became final with it.
         |told| told.finalized(block(96, 'b')),
         |told| told.confirm_final(block(96, 'b')),
     ];
@@ -67,7 +67,7 @@ fn another_hash_at_the_finalized_number_is_the_alarm() {
         assert_eq!(told.tracker.sizes(), (0, 0));
         assert_eq!((told.tracker.finalized(), told.tracker.head()), (None, None));
         assert_eq!(told.at(97), Lookup::Unknown);
-        // Nor does what was sent before that bring it back.
+        // An answer requested before the alarm does not restore it.
         assert_eq!(told.late_head(block(101, 'a'), &[], under_way), HeadChange::Outdated);
         assert_eq!(told.head(block(101, 'b')), HeadChange::First);
     }
@@ -204,7 +204,7 @@ fn a_linked_answer_is_final_through_cached_blocks() {
     }
     assert_eq!(told.at(84), Lookup::Unknown);
     assert_eq!(told.tracker.take_entered().len(), 10);
-    // Fetched by its hash, too.
+    // The same for a block fetched by hash.
     told.tracker.observe_block(block(84, 'a'), &|_| None);
     assert_eq!(told.at(84), Lookup::Final(hash(84, 'a')));
 }
@@ -220,7 +220,7 @@ fn an_unlinked_entry_is_dropped_when_an_answer_contradicts_it() {
     assert_eq!(told.tracker.take_dropped(), [(BlockNumber(50), hash(50, 'b'))]);
     told.number(block(50, 'a')).unwrap();
     assert_eq!(told.at(50), Lookup::Final(hash(50, 'a')));
-    assert_eq!(told.number(block(96, 'b')), Err(Contrary::Final), "a linked one is not");
+    assert_eq!(told.number(block(96, 'b')), Err(Contrary::Final), "a linked entry stays");
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn neighbours_that_do_not_fit_are_dropped() {
     told.number(block(50, 'b')).unwrap();
     told.number(block(51, 'a')).unwrap();
     assert_eq!(told.tracker.take_dropped(), [(BlockNumber(50), hash(50, 'b'))]);
-    // A tier may not have dropped it yet.
+    // A tier may still have the dropped block.
     let sent = told.now();
     assert_eq!(told.tracker.restore_number(block(50, 'b'), sent), Err(Contrary::Final));
     assert_eq!(told.at(50), Lookup::Unknown);
@@ -260,7 +260,7 @@ fn single_answers_say_nothing_of_numbers() {
 
 // ## Heads below the finalized block
 
-/// Has been shown heads up to 100, of which 97 and all below are final.
+/// Returns a tracker with head 100, where 97 and all lower blocks are final.
 fn final_at_97() -> Told {
     let mut told = Told::shown(ethereum(), 90..=100);
     told.finalized(block(97, 'a'));
@@ -281,7 +281,7 @@ fn a_head_must_show_the_finalized_block_unless_it_links_to_it() {
         (block(99, 'b'), vec![], finalized),
         (block(5, 'b'), vec![], finalized),
         (block(300, 'a'), vec![], finalized),
-        // Lag, below the window too.
+        // Lag, also below the window.
         (block(92, 'a'), vec![], None),
     ] {
         let now = told.now();
@@ -295,7 +295,7 @@ fn a_head_must_show_the_finalized_block_unless_it_links_to_it() {
 #[test]
 fn refused_head_above_the_tracked_one_settles_nothing() {
     let mut told = final_at_97();
-    // A branch that leaves the chain below the finalized block.
+    // A branch that forks off below the finalized block.
     let mut between = blocks(98..=104, 'b');
     between.push(fork(97, 'b', 'a'));
     assert_eq!(told.head_over(block(105, 'b'), &between), HeadChange::Lag);
@@ -334,7 +334,7 @@ fn a_final_head_below_the_window_is_lag() {
     assert_eq!(told.at(97), Lookup::Final(hash(97, 'a')));
     assert_eq!(told.head(block(97, 'a')), HeadChange::Lag);
     assert_eq!(told.numbers(), [98, 99, 100]);
-    assert_eq!(told.at(99), Lookup::Unknown, "not above the head that was shown, final or not");
+    assert_eq!(told.at(99), Lookup::Unknown, "above the shown head, final or not");
 }
 
 #[test]
@@ -359,13 +359,13 @@ fn nothing_is_known_while_the_finalized_block_is_denied() {
         assert_eq!(told.at(number), Lookup::Unknown, "{number}");
     }
     told.number(block(50, 'b')).unwrap();
-    assert!(told.tracker.take_entered().is_empty(), "nothing is written");
+    assert!(told.tracker.take_entered().is_empty(), "tiers write nothing");
     let now = told.now();
     assert!(!told.tracker.may_refresh(now));
     told.wait(SECOND);
     let now = told.now();
     assert!(told.tracker.may_refresh(now));
-    // It is shown again.
+    // The endpoint shows the finalized block again.
     assert_eq!(told.head(block(100, 'a')), HeadChange::Same);
     assert!(!told.tracker.is_suspended());
     assert_eq!(told.at(96), Lookup::Final(hash(96, 'a')));
@@ -381,7 +381,7 @@ fn three_denials_over_15_s_by_a_high_head_are_an_alarm() {
         told.tracker.deny_finalized(finalized, BlockNumber(head), now)
     };
     assert_eq!(deny(&mut told, 97, 0), Denied::Suspended);
-    assert_eq!(deny(&mut told, 97, 20), Denied::Suspended, "only two");
+    assert_eq!(deny(&mut told, 97, 20), Denied::Suspended, "only two denials");
     assert_eq!(deny(&mut told, 96, 1), Denied::Suspended, "a lower head is another matter");
     assert_eq!(deny(&mut told, 97, 1), Denied::Suspended);
     assert_eq!(deny(&mut told, 99, 7), Denied::Suspended);

@@ -1,4 +1,4 @@
-//! What a head means.
+//! Effects of a head on the tracked branch.
 
 use std::time::Duration;
 
@@ -130,7 +130,7 @@ fn a_parent_need_not_be_one_lower() {
     let mut told = Told::shown(ethereum(), 95..=100);
     assert_eq!(told.head(child(103, 'a', hash(100, 'a'))), HeadChange::Extended(1));
     assert_eq!(told.at(102), Lookup::Unknown);
-    // A branch may leave further down than the numbers tell.
+    // A branch may fork off further down than its numbers suggest.
     let head = child(104, 'b', hash(98, 'a'));
     assert_eq!(told.tracker.gap(head), None);
     assert_eq!(told.head(head), HeadChange::Reorg(3));

@@ -1,4 +1,4 @@
-//! Heads that are lower than before.
+//! Heads that are lower than the tracked head.
 
 use super::*;
 

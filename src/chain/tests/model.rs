@@ -1,4 +1,4 @@
-//! A node and its chain, of which everything is known: what was true, and when.
+//! A model of a node and its chain that records which blocks were canonical at which time.
 
 use std::{rc::Rc, time::Duration};
 
@@ -10,11 +10,11 @@ use crate::{
     eth::{BlockHash, BlockNumber},
 };
 
-/// A block, by its place in [`Model::blocks`].
+/// Index of a block in [`Model::blocks`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Id(pub(super) usize);
 
-/// A tree of blocks, and which of them the node has held to be its head.
+/// A tree of blocks, and the heads that the node has had.
 #[derive(Debug)]
 pub(super) struct Model {
     blocks: Vec<Block>,
@@ -23,7 +23,7 @@ pub(super) struct Model {
     lagging: bool,
     /// From oldest to newest.
     views: Vec<View>,
-    /// The newest block that is truly final. Every chain that is ever seen agrees with it.
+    /// The newest block that is truly final. Every chain that the node ever shows agrees with it.
     finalized: Id,
     finality: bool,
     now: Stamp,
@@ -35,12 +35,12 @@ struct Block {
     parent: Id,
 }
 
-/// What the node held to be its chain from a moment on.
+/// The node's canonical chain from a point in time on.
 #[derive(Clone, Debug)]
 struct View {
     since: Stamp,
     head: Id,
-    /// By number.
+    /// Canonical blocks by number.
     chain: Rc<[Option<Id>]>,
 }
 
@@ -60,7 +60,7 @@ impl Id {
 // === impl Model ===
 
 impl Model {
-    /// A genesis and `length` blocks on it; without `finality`, finality binds nothing.
+    /// Returns a chain of a genesis and `length` blocks. Without `finality`, no block becomes final.
     pub(super) fn new(length: usize, finality: bool) -> Self {
         let genesis = Id(0);
         let start = Stamp { time: Instant::now(), order: 0 };
@@ -83,7 +83,7 @@ impl Model {
         self.now.time += Duration::from_millis(milliseconds);
     }
 
-    /// A moment after all others.
+    /// Returns a stamp after all others.
     pub(super) fn moment(&mut self) -> Stamp {
         self.now.order += 1;
         self.now
@@ -104,13 +104,13 @@ impl Model {
     }
 
     pub(super) fn link(&self, id: Id) -> Link {
-        // The genesis has a parent that is no block.
+        // No block has the parent hash of the genesis.
         let parent = if id.0 == 0 { BlockHash(B256::ZERO) } else { self.parent(id).hash() };
         let timestamp = Some(self.number(id));
         Link { number: BlockNumber(self.number(id)), hash: id.hash(), parent, timestamp }
     }
 
-    /// The ancestor of `id`, or itself, at a number.
+    /// Returns the block at `number` on the chain that ends in `id`.
     pub(super) fn ancestor(&self, mut id: Id, number: u64) -> Option<Id> {
         while self.number(id) > number {
             id = self.parent(id);
@@ -122,14 +122,14 @@ impl Model {
         self.ancestor(id, self.number(from)) == Some(from)
     }
 
-    /// The block so many blocks before this one, or the first.
+    /// Returns the ancestor this many blocks before `id`, or the genesis.
     fn back(&self, id: Id, blocks: usize) -> Id {
         (0..blocks).fold(id, |id, _| self.parent(id))
     }
 
-    // ## What happens
+    // ## Events
 
-    /// `count` blocks on top of the tip; each number is `step` more than that of its parent.
+    /// Mines `count` blocks on the tip. Each has a number `step` higher than its parent's.
     pub(super) fn mine(&mut self, count: usize, step: u64) {
         for _ in 0..count {
             self.blocks.push(Block { number: self.number(self.tip) + step, parent: self.tip });
@@ -138,7 +138,7 @@ impl Model {
         self.follow();
     }
 
-    /// Leaves the newest `depth` blocks for `length` others.
+    /// Replaces the newest `depth` blocks by `length` others.
     pub(super) fn reorg(&mut self, depth: usize, length: usize, step: u64) {
         let base = self.back(self.tip, depth);
         if self.may_be(base) {
@@ -151,7 +151,7 @@ impl Model {
         self.turn_to(self.back(self.tip, depth));
     }
 
-    /// Any block that there ever was becomes the tip.
+    /// Makes any block that ever existed the tip, unless that contradicts finality.
     pub(super) fn turn_to(&mut self, tip: Id) {
         if self.may_be(tip) {
             self.tip = tip;
@@ -159,19 +159,19 @@ impl Model {
         }
     }
 
-    /// The node shows again what it showed so many changes ago, until it catches up.
+    /// Makes the node show the head of this many changes ago, until it catches up.
     pub(super) fn lag(&mut self, changes: usize) {
         let past = &self.views[self.views.len().saturating_sub(1 + changes)];
         self.lag_at(past.head);
     }
 
-    /// The node shows what is so many blocks below the tip, until it catches up.
+    /// Makes the node show the block this many blocks below the tip, until it catches up.
     pub(super) fn lag_behind(&mut self, blocks: usize) {
         self.lag_at(self.back(self.tip, blocks));
     }
 
     fn lag_at(&mut self, head: Id) {
-        // Not even a lagging node contradicts what is final.
+        // Even a lagging node does not contradict finality.
         if self.agrees(head, self.finalized) {
             self.lagging = true;
             self.show(head);
@@ -183,7 +183,7 @@ impl Model {
         self.follow();
     }
 
-    /// What is `depth` below the tip becomes final.
+    /// Makes the block `depth` below the tip final.
     pub(super) fn finalize(&mut self, depth: usize) {
         let finalized = self.back(self.tip, depth);
         let higher = self.number(finalized) > self.number(self.finalized);
@@ -223,7 +223,7 @@ impl Model {
         self.views.push(View { since, head, chain: chain.into() });
     }
 
-    // ## What the node says now
+    // ## The node's answers now
 
     fn view(&self) -> &View {
         &self.views[self.views.len() - 1]
@@ -233,7 +233,7 @@ impl Model {
         self.view().head
     }
 
-    /// What a node that does not lag says.
+    /// Returns the head of a node that does not lag.
     pub(super) fn tip(&self) -> Id {
         self.tip
     }
@@ -246,18 +246,18 @@ impl Model {
         self.back(self.head(), 2)
     }
 
-    /// A lagging node knows of no more than it has.
+    /// Returns the node's finalized block: for a node that lags below the true one, its head.
     pub(super) fn finalized(&self) -> Id {
         if self.descends(self.head(), self.finalized) { self.finalized } else { self.head() }
     }
 
-    // ## What was true
+    // ## The true chain in the past
 
     pub(super) fn is_final(&self, id: Id) -> bool {
         self.descends(self.finalized, id)
     }
 
-    /// The view at a moment.
+    /// Returns the node's chain at a point in time.
     fn seen(&self, moment: Stamp) -> &View {
         let next = self.views.partition_point(|view| view.since.order <= moment.order);
         &self.views[next - 1]
@@ -271,16 +271,16 @@ impl Model {
         self.seen(moment).at(number)
     }
 
-    /// Did `id` stand at its number in the node's view at any moment that `counts`?
+    /// Returns whether `id` was canonical at any stamp for which `counts` returns true.
     pub(super) fn stood(&self, id: Id, counts: impl Fn(Stamp) -> bool) -> bool {
         let number = self.number(id);
-        // What counts, counts to the end: so the last moment of each view decides.
+        // `counts` is monotonic in time, so the last moment of each view decides.
         let before = |next: &View| Stamp { order: next.since.order - 1, ..next.since };
         let ends = self.views[1..].iter().map(before).chain([self.now]);
         self.views.iter().zip(ends).any(|(view, end)| counts(end) && view.at(number) == Some(id))
     }
 
-    /// Did `id` stand at its number before `other`, which is at the same, last did?
+    /// Returns whether `id` was canonical before the last time that `other`, at the same number, was.
     pub(super) fn stood_before(&self, id: Id, other: Id) -> bool {
         let number = self.number(id);
         let last = self.views.iter().rposition(|view| view.at(number) == Some(other));

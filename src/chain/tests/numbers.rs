@@ -1,4 +1,4 @@
-//! Numbers that are asked for by themselves, and blocks that come by hash.
+//! Answers for single numbers, and blocks fetched by hash.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ fn a_consistent_upstreams_number_lasts_while_heads_link() {
 fn a_consistent_upstreams_number_above_the_head_does_not_last() {
     let mut told = Told::shown(Rules { consistent: true, ..ethereum() }, 100..=100);
     told.number(block(101, 'a')).unwrap();
-    assert_eq!(told.at(101), Lookup::Unknown, "nothing above the head is served");
+    assert_eq!(told.at(101), Lookup::Unknown, "a number above the head is not served");
     told.wait(2 * SECOND);
     assert_eq!(told.at(101), Lookup::Above { fresh: false });
 }
@@ -75,7 +75,7 @@ fn a_side_block_moves_nothing() {
 fn another_block_than_the_tracked_one_is_contrary() {
     let mut told = Told::shown(ethereum(), 99..=100);
     assert_eq!(told.number(block(99, 'b')), Err(Contrary::Tracked));
-    // The parent of the lowest one is known too, before it is seen.
+    // The hash of the lowest block's parent is known before that block is seen.
     assert_eq!(told.number(block(98, 'b')), Err(Contrary::Tracked));
     assert_eq!(told.at(98), Lookup::Unknown);
     assert_eq!(told.number(block(97, 'b')), Ok(()));

@@ -1,4 +1,4 @@
-//! The tracker follows a node through anything that can happen, and is held against the truth.
+//! Runs the tracker through random events and compares it with the true chain.
 
 use std::time::Duration;
 
@@ -78,7 +78,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
-    /// It would be easy to be right by forgetting.
+    /// A tracker that forgets everything would pass the test above, but not this one.
     #[test]
     fn a_chain_that_grows_and_is_refreshed_is_served_from_the_first_head_on(
         growth in vec((0..=65_usize, any::<bool>()), 1..12),
@@ -92,7 +92,7 @@ proptest! {
             world.step(&Step::Mine(count, 1))?;
             world.step(&Step::Wait(12_000))?;
             world.step(&refresh)?;
-            // A branch of one block that is left again does not cost what is below it.
+            // A reorg of one block does not lose the blocks below it.
             if side && count > 0 {
                 world.step(&Step::Reorg { depth: 1, length: 1, step: 1 })?;
                 world.step(&refresh)?;

@@ -1,4 +1,4 @@
-//! Answers that come late.
+//! Answers that arrive late.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn a_refresh_that_was_sent_before_the_newest_one_is_outdated() {
 fn a_refresh_that_was_under_way_when_a_reorg_was_seen_is_outdated() {
     let mut told = Told::shown(ethereum(), 99..=100);
     let (sent, under_way) = (told.now(), told.now());
-    // The node answered the later one first, and went over to the other branch in between.
+    // The node answered the later request first, and switched to the other branch in between.
     assert_eq!(told.late_head(fork(100, 'b', 'a'), &[], sent), HeadChange::Reorg(1));
     assert_eq!(told.late_head(block(100, 'a'), &[], under_way), HeadChange::Outdated);
     assert_eq!(told.at(100), tracked(fork(100, 'b', 'a')));
@@ -89,7 +89,7 @@ fn what_was_under_way_when_all_was_forgotten_does_not_count() {
     told.tracker.forget(now);
     assert_eq!(told.at(99), Lookup::Unknown);
     assert_eq!(told.late_head(block(101, 'a'), &[], under_way), HeadChange::Outdated);
-    // Any head, whatever was there before.
+    // The next head is accepted, even on another branch.
     assert_eq!(told.head(block(3, 'b')), HeadChange::First);
     let now = told.now();
     assert_eq!(
@@ -106,7 +106,7 @@ fn number_that_left_the_window_while_under_way_is_not_believed() {
     told.head(block(101, 'a'));
     told.head(block(102, 'a'));
     assert_eq!(told.numbers(), [99, 100, 101, 102]);
-    // The window held 97 when this was sent: nothing tells any more whether the answer contradicts it.
+    // The window contained 97 when this was sent, and no longer shows whether the answer contradicts it.
     assert_eq!(told.late_number(block(97, 'b'), under_way), Err(Contrary::Tracked));
     assert_eq!(told.late_number(block(96, 'b'), under_way), Ok(()));
     assert_eq!(told.number(block(97, 'a')), Ok(()));

@@ -1,4 +1,4 @@
-//! A tracker, a node, and whoever asks the one and tells the other.
+//! A tracker, a model of a node, and the requests between them.
 
 mod check;
 mod expect;
@@ -11,11 +11,11 @@ use crate::{
     eth::TxHash,
 };
 
-/// One thing that happens.
+/// One event.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     Wait(u64),
-    /// So many blocks, each this much higher than its parent.
+    /// Mines this many blocks, each with a number this much higher than its parent's.
     Mine(usize, u64),
     Reorg {
         depth: usize,
@@ -23,38 +23,38 @@ pub(super) enum Step {
         step: u64,
     },
     Rollback(usize),
-    /// Any block there ever was becomes the tip.
+    /// Makes any block that ever existed the tip.
     Turn(usize),
-    /// The node shows what it showed so many changes ago …
+    /// The node shows the head of this many changes ago …
     Lag(usize),
-    /// … or is so many blocks behind, until it catches up.
+    /// … or is this many blocks behind, until it catches up.
     LagBehind(usize),
     CatchUp,
     Finalize(usize),
-    /// A question is sent; what becomes of it is for later steps.
+    /// Sends a request. Later steps answer it.
     Ask(Question),
-    /// One of the questions under way gets one step further.
+    /// Moves one of the requests in flight one stage further.
     Advance(usize),
-    /// One of them goes all the way.
+    /// Completes one of the requests in flight.
     Finish(usize),
-    /// A question is sent and answered at once.
+    /// Sends a request and answers it at once.
     Told(Question),
-    /// Somebody fetched any block by its hash.
+    /// Fetches any block by its hash.
     Fetched(usize),
     Write,
-    /// A call arrives, and stays for a while.
+    /// A client's call arrives, and is looked up after each of the following steps.
     Arrive,
 }
 
 #[derive(Clone, Debug)]
 pub(super) enum Question {
-    /// A refresh; the answers to every nth number of its gap get lost. Behind a balancer another node,
-    /// that does not lag, may answer those.
+    /// A refresh. The answers to every `lost`th number of its gap get lost. If `balanced`, a replica that does not lag
+    /// answers the gap.
     Head {
         lost: Option<usize>,
         balanced: bool,
     },
-    /// So far from the head, up or down; does the answer show the parent?
+    /// A number this far from the head, up or down; `whole` if the answer is a block, not a single transaction.
     Number {
         offset: i64,
         whole: bool,
@@ -63,16 +63,16 @@ pub(super) enum Question {
     Finalized {
         null: bool,
     },
-    /// What stands where it was final before.
+    /// The block at the number of the finalized block.
     Confirm,
 }
 
-/// A question under way.
+/// A request in flight.
 #[derive(Debug)]
 struct Flight {
     question: Question,
     sent: Stamp,
-    /// The lowest number that was tracked since it was sent.
+    /// Lowest number in the window at any time since it was sent.
     lowest: Option<u64>,
     stage: Stage,
 }
@@ -84,7 +84,7 @@ enum Stage {
         answer: Option<Id>,
         at: Stamp,
     },
-    /// A head's gap is asked for.
+    /// The numbers between a head and the window were requested.
     GapSent {
         head: Id,
         at: Stamp,
@@ -97,30 +97,30 @@ enum Stage {
     },
 }
 
-/// A head that the tracker took in.
+/// A head that the tracker accepted.
 #[derive(Clone, Copy, Debug)]
 struct Shown {
     head: Id,
     sent: Stamp,
-    /// When the node said so.
+    /// When the node answered.
     said: Stamp,
 }
 
-/// The tracker, the truth, and what the tracker was told of it.
+/// The tracker, the true chain, and the answers that the tracker has seen.
 pub(super) struct World {
     pub(super) model: Model,
     pub(super) tracker: Tracker,
     rules: Rules,
     flights: Vec<Flight>,
     arrivals: Vec<Stamp>,
-    /// The newest head that was taken in.
+    /// The newest head that the tracker accepted.
     shown: Option<Shown>,
-    /// When the node said what made the tracker leave a branch, or when it was told of a write.
+    /// When the node gave the answer that made the tracker leave a branch, or when the last write happened.
     turned: Option<Stamp>,
-    /// Nothing counts that was sent before this.
+    /// Answers to requests sent before this do not count.
     barrier: Option<Stamp>,
     written: Option<Stamp>,
-    /// The window as it was after the last step, from below.
+    /// The window after the last step, in ascending order.
     window: Vec<Id>,
     lag: Option<(u32, Stamp)>,
     finalized: u64,
@@ -208,7 +208,7 @@ impl World {
         self.check()
     }
 
-    /// The lowest number that is tracked.
+    /// Returns the lowest number in the window.
     fn bottom(&self) -> Option<u64> {
         self.window.first().map(|bottom| self.model.number(*bottom))
     }
@@ -283,11 +283,11 @@ impl World {
                 } else {
                     self.tracker.observe_place(TxHash(link.hash.0), link.number, link.hash, sent)
                 };
-                // Contrary to what is tracked, or to what is final.
+                // Whether the tracked branch can contain the block.
                 let top = self.window.last();
                 let tracked = top.is_none_or(|top| link.number.0 > self.model.number(*top))
                     || top.is_some_and(|top| self.model.descends(*top, id));
-                // A number that was tracked while the answer was on its way, and is no longer.
+                // The window contained the number while the answer was in flight, and no longer does.
                 let outgrown = lowest.is_some_and(|lowest| lowest <= link.number.0)
                     && self.bottom().is_some_and(|bottom| link.number.0 < bottom);
                 if told.is_err() {
@@ -304,7 +304,7 @@ impl World {
             (Question::Finalized { .. }, _, link) => {
                 let now = self.model.moment();
                 match self.tracker.observe_finalized(link, sent, now, &|_| None) {
-                    Finalized::Alarm => prop_assert!(false, "nothing that was final has changed"),
+                    Finalized::Alarm => prop_assert!(false, "no final block has changed"),
                     Finalized::Contrary => {
                         let top = *self.window.last().unwrap();
                         prop_assert!(!self.model.descends(top, answer.unwrap()));
@@ -315,7 +315,7 @@ impl World {
                         prop_assert_eq!(Some((number, hash)), link.map(|link| (link.number, link.hash)));
                     }
                     Finalized::Unchanged => {
-                        // Null, not higher, or above the head.
+                        // `null`, not higher than before, or above the head.
                         let head = self.window.last().map(|top| self.model.number(*top));
                         let counts = |link: &Link| {
                             self.rules.finality

@@ -32,8 +32,7 @@ struct Transaction {
 // === impl Block ===
 
 impl Block {
-    /// Reads `bytes` and stores them unchanged. Also returns the location that each transaction names, which the
-    /// caller
+    /// Reads `bytes` and stores them unchanged. Also returns the location that each transaction names, which the caller
     /// must check.
     ///
     /// # Errors

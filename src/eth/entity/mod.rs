@@ -1,7 +1,6 @@
 //! Blocks and receipts as the bytes of a node's response, with the byte ranges of their parts.
 //!
-//! Holdfast does not parse content into values and serialize it again: an answer to a client is one or a few slices
-//! of
+//! Holdfast does not parse content into values and serialize it again: an answer to a client is one or a few slices of
 //! the upstream's bytes. Reading finds the ranges and parses a few members. It does not check them: `verify` does.
 
 mod block;

@@ -97,8 +97,7 @@ impl SingleTransaction {
     }
 
     /// Returns whether it is the answer to a query by block hash and position. Otherwise only its own members support
-    /// its
-    /// place.
+    /// its place.
     pub fn is_asked_of_block(&self) -> bool {
         self.of_block
     }

@@ -1,4 +1,4 @@
-//! What the tracker says, held against what was true.
+//! Compares the tracker's lookups with the true chain.
 
 use proptest::prelude::*;
 
@@ -13,7 +13,7 @@ impl World {
         self.tracker.links().iter().map(|link| Id::of(link.hash)).collect()
     }
 
-    /// The window is one branch of the true tree, whole and within its cap.
+    /// Checks that the window is one gapless branch of the true tree, within its capacity.
     pub(super) fn check_window(&mut self) -> Outcome {
         let window = self.tracked_window();
         prop_assert!(window.len() <= self.rules.window);
@@ -81,42 +81,42 @@ impl World {
             }
             Lookup::Tracked { hash, fresh } => {
                 let id = id(hash)?;
-                prop_assert!(lower.is_none_or(|lower| number <= lower), "{number} under a lag");
+                prop_assert!(lower.is_none_or(|lower| number <= lower), "{number} during a lag");
                 let shown = self.shown.unwrap();
                 prop_assert_eq!(fresh, serves(shown.sent) && since(shown.sent, self.written));
                 if self.window.contains(&id) {
-                    // Whatever was served stood there when the node was asked for its head.
-                    prop_assert_eq!(model.at_moment(number, shown.said), Some(id), "{} was left", number);
+                    // The block was canonical when the node answered with its head.
+                    prop_assert_eq!(model.at_moment(number, shown.said), Some(id), "{} is orphaned", number);
                     prop_assert!(!fresh || model.stood(id, serves));
                 } else {
                     prop_assert!(self.rules.consistent);
                     let stood = model.stood(id, |moment| since(moment, Some(shown.said)) && serves(moment));
                     let left_and_entered = |tracked| model.stood_before(tracked, id);
                     let unseen = model.at_moment(number, shown.said).is_some_and(left_and_entered);
-                    prop_assert!(!fresh || stood || unseen, "{number} was left");
+                    prop_assert!(!fresh || stood || unseen, "{number} is orphaned");
                 }
             }
             Lookup::Asked(hash) => {
                 let id = id(hash)?;
-                prop_assert!(model.stood(id, serves), "{number} was left too long ago");
+                prop_assert!(model.stood(id, serves), "{number} left the chain too long ago");
                 let turned = model.stood(id, |moment| since(moment, self.turned));
-                prop_assert!(turned, "{number} was left, and that was seen");
+                prop_assert!(turned, "{number} left the chain, and the tracker saw it");
                 let head = lower.or(self.window.last().map(|top| model.number(*top)));
                 if head.is_some_and(|head| number > head) {
                     let said = self.shown.map(|shown| shown.said);
                     let later = model.stood(id, |moment| since(moment, said));
-                    prop_assert!(later, "{number} was left before the head was shown");
+                    prop_assert!(later, "{number} left the chain before the head was shown");
                 }
             }
             Lookup::Above { fresh } => {
                 let shown = self.shown.unwrap();
-                prop_assert!(lower.is_none(), "{number} under a lag");
+                prop_assert!(lower.is_none(), "{number} during a lag");
                 prop_assert_eq!(fresh, serves(shown.sent) && since(shown.sent, self.written));
-                prop_assert!(model.number(model.head_at(shown.said)) < number, "{number} was there");
+                prop_assert!(model.number(model.head_at(shown.said)) < number, "{number} had a block");
             }
             Lookup::Unknown => {
                 let known = self.window.iter().any(|id| model.number(*id) == number);
-                prop_assert!(!known || lower.is_some(), "{number} is tracked, and not told");
+                prop_assert!(!known || lower.is_some(), "{number} is tracked but unknown");
             }
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! What each head must mean, told by looking at the tree of blocks.
+//! Derives the expected effect of each head from the tree of blocks.
 
 use proptest::prelude::*;
 
@@ -16,7 +16,7 @@ impl World {
         let finalized = self.tracker.must_show(self.model.link(head), &links, now);
         let change = self.tracker.observe_head(self.model.link(head), &links, finalized, sent, now);
         match (change, expected) {
-            // How many blocks those were that the window does not hold is anybody's guess.
+            // The count is not predictable if the window does not contain the new head.
             (HeadChange::Rollback(_), HeadChange::Rollback(0)) => {}
             _ => prop_assert_eq!(change, expected),
         }
@@ -35,12 +35,12 @@ impl World {
         let window = self.tracked_window();
         prop_assert_eq!(window.last(), kept.last());
         for id in kept.iter().rev().take(self.rules.window) {
-            prop_assert!(window.contains(id), "{id:?} was shown, and is forgotten");
+            prop_assert!(window.contains(id), "{id:?} was shown but is not in the window");
         }
         Ok(())
     }
 
-    /// What a head means, and which blocks must be in the window afterwards: by looking at the tree.
+    /// Returns the expected effect of a head, and the blocks that must be in the window afterwards.
     fn expect(&mut self, head: Id, gap: &[Id], sent: Stamp, now: Stamp) -> (HeadChange, Vec<Id>) {
         let newest = self.shown.map(|shown| shown.sent);
         if [newest, self.barrier].into_iter().flatten().any(|since| sent.is_before(since)) {
@@ -59,7 +59,7 @@ impl World {
         let number = BlockNumber(self.model.number(head));
         let finals = self.tracker.final_blocks(number.0.checked_sub(1).map(BlockNumber), number);
         if number.0 < self.model.number(top) && finals.contains(&(number, head.hash())) {
-            // What is final is no branch of its own, whether the window shows it or not.
+            // A final block is on the tracked branch, even if the window does not contain it.
             let mut kept = self.window.clone();
             kept.retain(|id| self.model.number(*id) <= number.0);
             let left = self.window.len() - kept.len();
@@ -98,7 +98,7 @@ impl World {
         (change, lineage)
     }
 
-    /// A rollback would leave so many blocks and keep those.
+    /// Returns the expected effect of a lower head: a rollback that drops `left` blocks and keeps `kept`, or a lag.
     fn expect_lag(&mut self, left: usize, kept: Vec<Id>, now: Stamp) -> (HeadChange, Vec<Id>) {
         let (observations, since) = self.lag.get_or_insert((0, now));
         *observations += 1;
