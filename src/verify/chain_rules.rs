@@ -1,4 +1,5 @@
-//! What is demanded of the content of the chain that is followed: of one with rules of its own, less.
+//! Checks that the content of the current chain must pass. A chain that does not follow Ethereum's rules must pass
+//! fewer.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -9,18 +10,18 @@ use tracing::warn;
 use super::{Config, Demand, Failure, provability::Provability, structural};
 use crate::eth::{BlockHash, BlockNumber, Header, Part};
 
-/// What is known of the rules of the chain that is followed, and so what its content must come up to.
+/// Knowledge of the current chain's rules, and the checks that follow from it.
 #[derive(Debug)]
 pub(super) struct ChainRules {
-    /// As it is configured.
+    /// Configured demand.
     level: Demand,
     ethereum_chains: Vec<u64>,
     chain: Mutex<Chain>,
-    /// Whether nothing of a kind can be proved, by [`Kind`]: a summary of `chain` for readers without its lock.
+    /// Whether content is unprovable, by [`Kind`]: a summary of `chain` that is readable without its lock.
     lacking: [AtomicBool; 3],
 }
 
-/// The chain, and whether its content can be proved.
+/// The current chain, and whether its content can be proved.
 #[derive(Debug)]
 struct Chain {
     id: Option<u64>,
@@ -29,36 +30,36 @@ struct Chain {
     parts: [Provability; 3],
 }
 
-/// What is in force, and why.
+/// Demands in force, and the reason for them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InForce {
-    /// What is demanded by the configuration.
+    /// Configured demand.
     pub configured: Demand,
-    /// What is demanded of headers.
+    /// Demand on headers.
     pub headers: Demand,
-    /// What is demanded of whole blocks and of transactions.
+    /// Demand on full blocks and transactions.
     pub blocks: Demand,
-    /// What is demanded of receipts.
+    /// Demand on receipts.
     pub receipts: Demand,
-    /// Why.
+    /// Reason, for the status.
     pub why: &'static str,
 }
 
-/// What is sure of a chain, beyond a node's word.
+/// Facts about a chain that do not depend on a node's answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Anchor {
-    /// The chain that transactions must be for.
+    /// Chain id that transactions must name.
     pub chain_id: u64,
-    /// Its block 0, where that is known.
+    /// Hash of block 0, if known.
     pub genesis: Option<BlockHash>,
 }
 
-/// A part of a chain's content that is provable or not, whatever the others are; each is proved by those before it.
+/// A kind of content. Each kind may be provable or not on a chain; its proofs need those of the kinds before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Headers of blocks.
+    /// Block headers.
     Header,
-    /// Transactions, and so whole blocks and lists of hashes.
+    /// Transactions, and with them full blocks and lists of transaction hashes.
     Transactions,
     /// Receipts.
     Receipts,
@@ -67,7 +68,7 @@ pub enum Kind {
 // === impl ChainRules ===
 
 impl ChainRules {
-    /// For a chain that is not known yet.
+    /// Returns rules for a chain that is not known yet.
     pub(super) fn new(config: &Config) -> Self {
         let undecided = || Provability::Undecided(Vec::new());
         let chain = Chain { id: None, anchor: None, parts: Kind::ALL.map(|_| undecided()) };
@@ -79,8 +80,8 @@ impl ChainRules {
         }
     }
 
-    /// From here on answers are of this chain. Its anchor is what is sure of it, beyond the node's word: on a
-    /// chain that is started anew at will, or goes on from another's history, there is none.
+    /// Sets the chain that answers belong to from now on. It has no anchor if it can restart at any time, or continues
+    /// another chain's history.
     pub(super) fn follow(&self, chain_id: u64, anchor: Option<Anchor>) {
         let mut chain = self.chain.lock();
         chain.anchor = anchor;
@@ -94,7 +95,7 @@ impl ChainRules {
         }
     }
 
-    /// What is demanded of content of this kind: what is configured or, where nothing can be proved, less.
+    /// Returns the demand on content of this kind: the configured one or, if the kind is unprovable, structural checks.
     pub(super) fn demands(&self, kind: Kind) -> Demand {
         if self.lacking[kind as usize].load(Relaxed) { Demand::Structural } else { self.level }
     }
@@ -104,37 +105,38 @@ impl ChainRules {
         self.level != Demand::Structural && self.provability(kind).is_sure()
     }
 
-    /// What is in force, and why.
+    /// Returns the demands in force, and the reason for them.
     pub(super) fn in_force(&self) -> InForce {
         let configured = self.level;
         let chain = self.chain.lock();
         let [headers, blocks, receipts] = Kind::ALL.map(|kind| self.demands(kind));
         let [header, transactions, _] = &chain.parts;
         let why = match (header, transactions) {
-            _ if configured == Demand::Structural => "it is configured so",
+            _ if configured == Demand::Structural => "set by verify.level",
             _ if chain.id.is_none() => "the chain is not known yet",
-            (Provability::Known, _) => "the chain is known to keep Ethereum's rules",
+            (Provability::Known, _) => "the chain is listed as following Ethereum's rules",
             (Provability::Undecided(_), _) => {
-                "no block of this chain has been proved yet: its first ones decide"
+                "no block of this chain has been proved yet; its first blocks decide"
             }
             (Provability::Lacking, _) => {
-                "no block of this chain could be proved, at three heights: it has rules of its own"
+                "blocks at three heights could not be proved: the chain does not follow Ethereum's rules"
             }
             (Provability::Shown, Provability::Lacking) => {
-                "headers of this chain have been proved, but its transactions keep rules of their own"
+                "headers of this chain have been proved, but its transactions do not follow Ethereum's rules"
             }
             (Provability::Shown, Provability::Undecided(_)) => {
-                "headers of this chain have been proved, its transactions not yet: its first blocks decide"
+                "headers of this chain have been proved, but not yet its transactions; its first blocks decide"
             }
             _ if receipts == Demand::Structural => {
-                "blocks of this chain have been proved, but its receipts keep rules of their own"
+                "blocks of this chain have been proved, but its receipts do not follow Ethereum's rules"
             }
             _ => "blocks of this chain have been proved",
         };
         InForce { configured, headers, blocks, receipts, why }
     }
 
-    /// A block proves itself, also one of another chain: of block 0 it is known which it must be.
+    /// Checks that block 0 is the known genesis. A proof alone cannot tell: a block of another chain proves itself,
+    /// too.
     pub(super) fn recognise(&self, header: &Header) -> Result<(), Failure> {
         match self.chain.lock().anchor.and_then(|anchor| anchor.genesis) {
             Some(genesis) if header.number == BlockNumber(0) => structural::hash(genesis, header.hash),
@@ -142,10 +144,11 @@ impl ChainRules {
         }
     }
 
-    /// Checks that a block which lists transactions does not have the root of an empty list.
+    /// Checks that a block that lists transactions does not have the root of an empty list.
     ///
     /// # Errors
-    /// On chains listed as Ethereum's. Others list transactions that are in no root: Polygon its state syncs.
+    /// Only on chains listed as Ethereum's. Other chains list transactions that are in no root, such as Polygon's state
+    /// syncs.
     pub(super) fn check_list(&self, header: &Header, is_empty: bool) -> Result<(), Failure> {
         let is_in_no_root = header.transactions_root == EMPTY_ROOT_HASH && !is_empty;
         if is_in_no_root && self.provability(Kind::Transactions).is_known() {
@@ -154,22 +157,22 @@ impl ChainRules {
         Ok(())
     }
 
-    /// The chain that transactions must be for, where that is sure.
+    /// Returns the chain id that transactions must name, if it is certain.
     pub(super) fn anchored_chain(&self) -> Option<u64> {
         self.chain.lock().anchor.map(|anchor| anchor.chain_id)
     }
 
-    /// Returns whether content of this kind is to be proved, and can be.
+    /// Returns whether content of this kind must be proved, and can be.
     pub(super) fn proves(&self, kind: Kind) -> bool {
         self.demands(kind) != Demand::Structural
     }
 
-    /// Returns what is known of the rules that content of this kind keeps.
+    /// Returns whether content of this kind is known to be provable.
     pub(super) fn provability(&self, kind: Kind) -> Provability {
         self.chain.lock().parts[kind as usize].clone()
     }
 
-    /// Content at this height was proved, or failed to be: that may decide whether any can be.
+    /// Records that a proof at this height succeeded or failed, which may decide whether the kind is provable.
     pub(super) fn vote(&self, kind: Kind, at: Option<BlockNumber>, failure: Option<&Failure>) {
         let Some(at) = at else { return };
         let mut chain = self.chain.lock();
@@ -177,7 +180,7 @@ impl ChainRules {
         if !chain.parts[kind as usize].vote(at, failure.is_none()) {
             return;
         }
-        // Nothing but a proved header proves transactions, and nothing but a proved block its receipts.
+        // Only a proved header proves transactions, and only a proved block proves its receipts.
         for lacking in &self.lacking[kind as usize..] {
             lacking.store(true, Relaxed);
         }
@@ -185,8 +188,8 @@ impl ChainRules {
             warn!(
                 chain_id = id,
                 %failure,
-                "{} of this chain cannot be proved by Ethereum's rules: from here on only their structure is \
-                 checked. If the chain keeps those rules, name it in verify.ethereum_chains",
+                "{} of this chain cannot be proved by Ethereum's rules; only checking their structure from now on. If \
+                 the chain follows those rules, add its id to verify.ethereum_chains",
                 kind.as_str()
             );
         }
@@ -196,7 +199,7 @@ impl ChainRules {
 // === impl Kind ===
 
 impl Kind {
-    /// Every kind, each before those that it proves.
+    /// All kinds, each before those that depend on it.
     pub const ALL: [Self; 3] = [Self::Header, Self::Transactions, Self::Receipts];
 
     /// Returns the kind of content that answers a query for this part.
@@ -228,7 +231,7 @@ mod tests {
         rules
     }
 
-    /// A block is proved up to the first part that fails.
+    /// Votes for the parts of one block, up to the first that fails.
     fn vote(rules: &ChainRules, at: u64, fails: Option<Kind>) {
         for kind in Kind::ALL {
             let failure = (fails == Some(kind)).then_some(Failure::Unfounded);
@@ -262,7 +265,7 @@ mod tests {
                 vote(&rules, at, fails.map(|kind| Kind::ALL[kind.max(part)]));
                 let proves = Kind::ALL.map(|kind| rules.proves(kind));
                 prop_assert!(proves[..part].iter().all(|proves| *proves));
-                // What is left unproved proves nothing that follows from it.
+                // An unprovable kind makes all later kinds unprovable.
                 prop_assert!(proves.is_sorted_by(|before, after| before >= after));
             }
         }
@@ -275,7 +278,7 @@ mod tests {
                 vote(&rules, at, fails.map(|kind| Kind::ALL[kind]));
                 for kind in &Kind::ALL[..=part] {
                     prop_assert!(rules.proves(*kind));
-                    prop_assert!(!rules.provability(*kind).is_known(), "it may deviate, and nobody lied");
+                    prop_assert!(!rules.provability(*kind).is_known(), "the chain may deviate later without a lie");
                 }
             }
         }

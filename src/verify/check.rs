@@ -1,4 +1,4 @@
-//! The check that a call to an upstream carries with it.
+//! The check that travels with a call to an upstream.
 
 use std::{fmt, pin::pin, sync::Arc, time::SystemTime};
 
@@ -12,9 +12,8 @@ use crate::{
     timeout::timeout,
 };
 
-/// Tells an answer from a lie. It travels with a call, so that "ask another upstream" can be decided
-/// where upstreams are chosen; what it found is kept here for whoever made the call, so that nothing is
-/// checked twice.
+/// Verifies the answer to one call. It travels with the call, so that the code that chooses upstreams can ask another
+/// one if the answer is wrong. It stores the verdict for the caller, so that no answer is verified twice.
 #[derive(Clone)]
 pub struct Check(Arc<Inner>);
 
@@ -22,7 +21,7 @@ struct Inner {
     verifier: Verifier,
     query: Query,
     known: Arc<dyn Known>,
-    /// Of the work that the answer is for, as calls of several may travel together.
+    /// `ProofWait` of the work that needs the answer. Calls of several pieces of work may share a batch.
     wait: ProofWait,
     verdict: Mutex<Option<Verdict>>,
 }
@@ -30,17 +29,18 @@ struct Inner {
 // === impl Check ===
 
 impl Check {
-    /// Returns a check for the answer to this query, which is held against known data.
+    /// Returns a check that compares the answer to this query with known data.
     pub fn new(verifier: Verifier, query: Query, known: Arc<dyn Known>) -> Self {
         let wait = ProofWait::current().unwrap_or_default();
         Self(Arc::new(Inner { verifier, query, known, wait, verdict: Mutex::default() }))
     }
 
-    /// Checks an answer of this endpoint's, and tells what was found; that counts once it is [settled](Self::settle), as
-    /// another endpoint may be asked at the same time. What is no content, an error or `null`, is nothing to check.
+    /// Verifies an answer of this endpoint, and returns the verdict; `None` for an error or `null`, which has no
+    /// content to verify. The verdict takes effect when the caller [settles](Self::settle) it, because another endpoint
+    /// may be asked at the same time.
     ///
     /// # Errors
-    /// If it cannot be right.
+    /// If the answer is wrong.
     pub async fn examine(&self, upstream: &Arc<str>, answer: &Answer) -> Result<Option<Verdict>, Failure> {
         let Inner { verifier, query, known, wait, .. } = &*self.0;
         let result = match answer {
@@ -48,13 +48,13 @@ impl Check {
             Answer::Result(_) | Answer::Error(_) => return Ok(None),
         };
         let checking = wait.watch(verifier.check(*query, result.clone(), known.clone()));
-        // An answer that is handed on in any case need not wait for ever.
+        // An answer that the client gets in any case has a limit on its wait.
         let found = match verifier.config().on_mismatch {
             OnMismatch::Reject => checking.await,
             OnMismatch::Pass => {
                 let mut checking = pin!(timeout(verifier.config().patience, checking));
                 let checked = checking.as_mut().await;
-                // Looked at before the check is dropped, and leaves the queue.
+                // Read before the check is dropped, because dropping it leaves the queue.
                 let overdue = || if wait.is_waiting() { Overdue::QueueWait } else { Overdue::Slow };
                 checked.unwrap_or_else(|_| Verdict::Overdue(overdue()))
             }
@@ -62,39 +62,39 @@ impl Check {
         match &found {
             Verdict::Passed(_) => {}
             Verdict::Short => {
-                debug!(endpoint = %upstream, asked = %query, "the upstream does not have all receipts of a block yet");
+                debug!(endpoint = %upstream, asked = %query, "upstream does not have all receipts of the block yet");
             }
             Verdict::Overdue(overdue) => {
                 verifier.metrics().overdue(*overdue);
                 let reason = overdue.as_str();
                 if overdue.is_overload() && verifier.is_news(reason) {
-                    warn!(endpoint = %upstream, asked = %query, reason, "too many proofs at a time; handing answers on without storing them");
+                    warn!(endpoint = %upstream, asked = %query, reason, "proof threads are overloaded; not caching unverified answers");
                 } else {
-                    debug!(endpoint = %upstream, asked = %query, reason, "answer not checked in time; handing it on without storing it");
+                    debug!(endpoint = %upstream, asked = %query, reason, "answer was not verified in time; not caching it");
                 }
             }
             Verdict::Unproved(failure, _) => {
                 verifier.metrics().unprovable();
                 if verifier.is_sure() && verifier.is_news(failure.as_str()) {
-                    warn!(endpoint = %upstream, asked = %query, block = named(result), %failure, "an answer cannot be proved: it is not kept");
+                    warn!(endpoint = %upstream, asked = %query, block = named(result), %failure, "upstream's answer cannot be proved; not caching it");
                 } else {
-                    debug!(endpoint = %upstream, asked = %query, block = named(result), %failure, "an answer cannot be proved: it is not kept");
+                    debug!(endpoint = %upstream, asked = %query, block = named(result), %failure, "upstream's answer cannot be proved; not caching it");
                 }
             }
             Verdict::Wrong(failure) => {
                 verifier.metrics().failed(failure);
-                // The one line that an operator needs: what was asked, what came, and what is wrong with it.
+                // The one line that an operator needs: the query, the answer's block and the failure.
                 let block = named(result);
                 if verifier.is_news(failure.as_str()) {
-                    warn!(endpoint = %upstream, asked = %query, block, reason = failure.as_str(), %failure, "an answer cannot be right: it is not kept");
+                    warn!(endpoint = %upstream, asked = %query, block, reason = failure.as_str(), %failure, "upstream returned invalid data; not caching it");
                 } else {
-                    debug!(endpoint = %upstream, asked = %query, block, reason = failure.as_str(), %failure, "an answer cannot be right: it is not kept");
+                    debug!(endpoint = %upstream, asked = %query, block, reason = failure.as_str(), %failure, "upstream returned invalid data; not caching it");
                 }
                 return Err(failure.clone());
             }
         }
         Ok(Some(match found {
-            // What is kept remembers who said it.
+            // Cached content records its origin.
             Verdict::Passed(content) => {
                 let origin = Origin { endpoint: upstream.clone(), time: SystemTime::now() };
                 Verdict::Passed(content.said_by(&origin))
@@ -103,18 +103,18 @@ impl Check {
         }))
     }
 
-    /// Of several attempts, this was found of the answer that counts.
+    /// Stores the verdict on the accepted answer, which may be one of several attempts.
     pub fn settle(&self, found: Option<Verdict>) {
         *self.0.verdict.lock() = found;
     }
 
-    /// What was found of the answer that was accepted; `None` if there was nothing to check.
+    /// Takes the verdict on the accepted answer; `None` if there was nothing to verify.
     pub fn verdict(&self) -> Option<Verdict> {
         self.0.verdict.lock().take()
     }
 }
 
-/// The block that an answer says it is, or is from; for a line of the log, and believed by nobody.
+/// Returns the block that an answer claims to be or to belong to. Unverified: for log lines only.
 fn named(result: &[u8]) -> Option<String> {
     #[derive(serde::Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -125,14 +125,14 @@ fn named(result: &[u8]) -> Option<String> {
         block_hash: Option<String>,
     }
     let Named { number, block_number, hash, block_hash } = serde_json::from_slice(result).ok()?;
-    // A transaction has a hash of its own, and so has a block: which it is, the other members tell.
+    // Transactions and blocks both have a `hash`; the other members tell them apart.
     let (number, hash) = match (number, block_number) {
         (Some(number), None) => (number, hash?),
         (_, Some(number)) => (number, block_hash?),
         (None, None) => return None,
     };
     let number = u64::from_str_radix(number.strip_prefix("0x")?, 16).ok()?;
-    // As a hash is written: what comes from a node does not go into a log as it is.
+    // Parsed and formatted again: raw text from a node must not reach the log.
     let hash: BlockHash = hash.parse().ok()?;
     Some(format!("{number} {hash}"))
 }

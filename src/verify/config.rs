@@ -1,41 +1,42 @@
-//! How much is demanded of an answer, and what becomes of one that fails.
+//! Configuration of verification.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// How answers are checked.
+/// Settings of the verification of upstream answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// What is demanded of an answer before it is kept.
+    /// Checks that an answer must pass before it is cached.
     pub level: Demand,
-    /// What becomes of an answer that cannot be right, if nobody else can be asked.
+    /// Treatment of an invalid answer when no other endpoint can be asked.
     pub on_mismatch: OnMismatch,
-    /// How long an answer waits for its checks, where it is handed on in any case. Not a key: only tests use another.
+    /// Longest wait for the checks of an answer that the client gets in any case. Not a configuration key: only tests
+    /// change it.
     #[serde(skip)]
     pub patience: Duration,
-    /// Chains that keep Ethereum's rules, beside those that are known to.
+    /// Ids of chains that follow Ethereum's rules, in addition to the built-in ones.
     pub ethereum_chains: Vec<u64>,
 }
 
-/// What is demanded of an answer before it is kept.
+/// Checks that an answer must pass before it is cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Demand {
-    /// All proofs that what was fetched allows; nothing is fetched for them.
+    /// All proofs that are possible with the fetched data; nothing extra is fetched for a proof.
     Auto,
-    /// Proof of everything: what cannot be proved alone is fetched with what proves it.
+    /// Proof of everything. Content that cannot be proved alone is fetched together with the data that proves it.
     Full,
-    /// That it has the right shape, and its parts agree.
+    /// Structural checks only: the answer has the right shape, and its parts agree.
     Structural,
 }
 
-/// What becomes of an answer that cannot be right, if nobody else can be asked.
+/// Treatment of an invalid answer when no other endpoint can be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnMismatch {
-    /// It is handed on, and not kept.
+    /// The client gets the answer, and it is not cached.
     Pass,
     /// The client gets an error instead.
     Reject,
@@ -55,10 +56,10 @@ impl Default for Config {
 // === impl Demand ===
 
 impl Demand {
-    /// Every demand.
+    /// All demands.
     pub const ALL: [Self; 3] = [Self::Auto, Self::Full, Self::Structural];
 
-    /// Its name in the configuration and the status.
+    /// Returns its name in the configuration and the status.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Auto => "auto",

@@ -8,9 +8,9 @@ use crate::eth::{Block, BlockWithHashes, Home, Part, Place, Receipts, SingleRece
 /// Content that passed its checks. Cheap to clone.
 #[derive(Clone, Debug)]
 pub enum Content {
-    /// A block with whole transactions.
+    /// A block with full transactions.
     Block(Arc<Verified<Block>>),
-    /// A block with the hashes of its transactions.
+    /// A block with transaction hashes.
     BlockWithHashes(Arc<Verified<BlockWithHashes>>),
     /// All receipts of a block.
     Receipts(Arc<Verified<Receipts>>),
@@ -20,7 +20,7 @@ pub enum Content {
     Receipt(Arc<Verified<SingleReceipt>>),
 }
 
-/// Does the same with each part.
+/// Evaluates the same expression for each variant.
 macro_rules! each {
     ($self:expr, $content:ident => $result:expr) => {
         match $self {
@@ -36,7 +36,7 @@ macro_rules! each {
 // === impl Content ===
 
 impl Content {
-    /// Returns the part of its block that it is.
+    /// Returns which part of a block the content is.
     pub fn part(&self) -> Part {
         match self {
             Self::Block(_) => Part::Block,
@@ -58,7 +58,7 @@ impl Content {
         }
     }
 
-    /// Returns the block that it names itself: an empty list of receipts names none.
+    /// Returns the block that the content itself names; `None` for an empty list of receipts.
     pub fn named_home(&self) -> Option<Home> {
         match self {
             Self::Receipts(receipts) => receipts.named_home(),
@@ -71,7 +71,7 @@ impl Content {
         matches!(self, Self::Transaction(_) | Self::Receipt(_))
     }
 
-    /// Returns how far it was checked.
+    /// Returns the level of verification that it reached.
     pub fn level(&self) -> Level {
         each!(self, content => content.level())
     }
@@ -81,12 +81,12 @@ impl Content {
         each!(self, content => content.origin())
     }
 
-    /// Returns the bytes of memory that it takes.
+    /// Returns its memory use in bytes.
     pub fn weight(&self) -> usize {
         each!(self, content => content.weight())
     }
 
-    /// Returns the same content with its origin, unless that is known already.
+    /// Sets the origin, unless the content has one.
     pub(super) fn said_by(mut self, origin: &Origin) -> Self {
         if self.origin().is_none() {
             each!(&mut self, content => Arc::make_mut(content).said_by(origin));

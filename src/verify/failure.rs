@@ -1,85 +1,85 @@
-//! What is wrong with an answer.
+//! Reasons why an answer failed verification.
 
 use std::fmt;
 
 use crate::eth::ShapeError;
 
-/// An answer that must not be kept.
+/// Failed verification: the answer must not be cached.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// It is not what was asked for at all.
+    /// The answer does not have the requested shape.
     #[error("{0}")]
     Shape(ShapeError),
-    /// One of its members is not what it must be.
+    /// A member has a wrong value.
     #[error("{}{field} is {got}, not {expected}", Within(*.part))]
     Field {
-        /// Which check found it.
+        /// The check that failed.
         reason: Reason,
-        /// Which part of the answer.
+        /// Part of the answer that contains the member.
         part: Option<Part>,
-        /// Which member.
+        /// Name of the member.
         field: &'static str,
-        /// What it must be.
+        /// Expected value.
         expected: String,
-        /// What it is.
+        /// Actual value.
         got: String,
     },
-    /// It names its transactions' root and leaves them out, or the other way round.
-    #[error("the list of transactions is {0}, and its root says otherwise")]
+    /// The list of transactions is empty and its root is not that of an empty list, or the other way round.
+    #[error("the list of transactions is {0}, which contradicts transactionsRoot")]
     Emptied(&'static str),
-    /// The number of its parts is not that of what they belong to.
+    /// The number of receipts differs from the number of transactions.
     #[error("there are {got} receipts for {expected} transactions")]
     Count {
-        /// How many there must be.
+        /// Expected number.
         expected: usize,
-        /// How many there are.
+        /// Actual number.
         got: usize,
     },
-    /// It is empty, and without its block nobody can tell whether it should be.
-    #[error("the list of receipts is empty, and its block is not known")]
+    /// The list of receipts is empty, and without the block it is unknown whether that is right.
+    #[error("the list of receipts is empty and its block is unknown")]
     Unfounded,
-    /// A required member is absent or `null`: the rest may be right.
-    #[error("{}{field} is missing or null, and the answer is unprovable without it", Within(*.part))]
+    /// A required member is absent or `null`. The rest may be right.
+    #[error("{}{field} is missing or null; the answer cannot be proved without it", Within(*.part))]
     Missing {
-        /// Which part of the answer.
+        /// Part of the answer that contains the member.
         part: Option<Part>,
-        /// Which member.
+        /// Name of the member.
         field: &'static str,
     },
-    /// It has something in it that is unknown here, and without it no hash comes out: it may be right.
-    #[error("{}{what} is unknown to this version, and without it the hash does not come out", Within(*.part))]
+    /// The answer contains something that this version does not know and so cannot hash. It may be right.
+    #[error("{}{what} is unknown to this version, so the hash cannot be checked", Within(*.part))]
     Unprovable {
-        /// Which part of the answer.
+        /// Part of the answer that contains the member.
         part: Option<Part>,
-        /// What is unknown: a member's name, a type of transaction.
+        /// The unknown thing: the name of a member, or a type of transaction.
         what: String,
     },
 }
 
-/// Which check an answer failed.
+/// Check that an answer failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// It does not name what was asked for, or its parts do not name each other.
+    /// The answer names another block or transaction than the request, or its parts contradict each other.
     Names,
-    /// A member that must be there is not, or is not what such a member can be.
+    /// A member is malformed or duplicated, or its name differs from a known one only in case.
     Member,
-    /// The hash of a header.
+    /// Hash of a header.
     HeaderHash,
-    /// The hash of a transaction.
+    /// Hash of a transaction.
     TransactionHash,
-    /// The chain that a transaction is for.
+    /// Chain id of a transaction.
     Chain,
-    /// Who signed a transaction.
+    /// Signer of a transaction.
     Signer,
     /// A member that follows from others.
     Derived,
-    /// The root of a block's transactions.
+    /// Root of the transactions.
     TransactionsRoot,
-    /// The root of its withdrawals.
+    /// Root of the withdrawals.
     WithdrawalsRoot,
-    /// The root of its receipts.
+    /// Root of the receipts.
     ReceiptsRoot,
-    /// A bloom of logs.
+    /// Bloom filter of logs.
     Bloom,
 }
 
@@ -96,7 +96,7 @@ pub enum Part {
     Log(usize, usize),
 }
 
-/// A part, as the beginning of a path.
+/// Formats a part as the prefix of a member's path.
 struct Within(Option<Part>);
 
 // === impl Failure ===
@@ -112,7 +112,7 @@ impl Failure {
         Self::Field { reason, part, field, expected: expected.to_string(), got: got.to_string() }
     }
 
-    /// Every name that speaks against an answer.
+    /// Names of all failures that prove an answer wrong, for metrics.
     pub const REASONS: [&str; 14] = [
         "shape",
         "emptied",
@@ -130,7 +130,7 @@ impl Failure {
         "bloom",
     ];
 
-    /// Its name in logs and metrics.
+    /// Returns its name in logs and metrics.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Shape(_) => "shape",
@@ -142,7 +142,7 @@ impl Failure {
         }
     }
 
-    /// Does nothing speak against it but that it is not known well enough?
+    /// Returns whether the failure leaves open if the answer is right: something is missing or unknown.
     pub fn is_unprovable(&self) -> bool {
         matches!(self, Self::Missing { .. } | Self::Unprovable { .. } | Self::Unfounded)
     }
@@ -157,7 +157,7 @@ impl From<ShapeError> for Failure {
 // === impl Reason ===
 
 impl Reason {
-    /// Its name in logs and metrics.
+    /// Returns its name in logs and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Names => "names",

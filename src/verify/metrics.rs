@@ -1,4 +1,4 @@
-//! What the checks come to.
+//! Metrics of verification.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use prometheus_client::{
 use super::{Failure, Level, Overdue};
 use crate::histogram::Histogram;
 
-/// The counters of the checks. A default one counts for nobody.
+/// Metrics of verification. The default is not registered with any registry (tests).
 #[derive(Clone, Debug, Default)]
 pub struct Metrics(Arc<Inner>);
 
@@ -25,7 +25,7 @@ struct Inner {
     seconds: Histogram,
 }
 
-/// A check that waits for a proof thread, until this is dropped.
+/// Guard of a check that waits for a proof thread. Dropping it ends the wait.
 pub(super) struct Waits(Gauge);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -47,31 +47,31 @@ impl Metrics {
         let inner = Inner::default();
         registry.register(
             "checked",
-            "Upstream answers that passed their checks, by how far they were checked",
+            "Upstream answers that passed verification, by the level they reached",
             inner.checked.clone(),
         );
         registry.register(
             "mismatches",
-            "Upstream answers that could not be right, and were not kept",
+            "Upstream answers that failed verification and were not cached, by reason",
             inner.mismatches.clone(),
         );
         registry.register(
             "unprovable",
-            "Upstream answers that could be neither proved nor found wrong, and were not kept",
+            "Upstream answers that could be neither proved nor refuted and were not cached",
             inner.unprovable.clone(),
         );
         registry.register(
             "checks_overdue",
-            "Upstream answers that were handed on before their checks had ended",
+            "Upstream answers whose verification did not finish in time, by reason",
             inner.overdue.clone(),
         );
         registry.register(
             "checks_waiting",
-            "Upstream answers whose checks wait for a proof thread",
+            "Upstream answers waiting for a proof thread",
             inner.waiting.clone(),
         );
-        registry.register("check_seconds", "Time that the checks of an answer took", inner.seconds.clone());
-        // There from the start: a counter that appears with its first mismatch hides that from `increase()`.
+        registry.register("check_seconds", "Time to check an answer, in seconds", inner.seconds.clone());
+        // Created at start: a counter that appears with its first mismatch hides that mismatch from `increase()`.
         for reason in Failure::REASONS {
             drop(inner.mismatches.get_or_create(&ReasonLabels { reason }));
         }
@@ -97,7 +97,7 @@ impl Metrics {
         self.0.overdue.get_or_create(&ReasonLabels { reason: overdue.as_str() }).inc();
     }
 
-    /// Counts a check that waits for a proof thread.
+    /// Counts a check as waiting for a proof thread until the guard is dropped.
     pub(super) fn waits(&self) -> Waits {
         self.0.waiting.inc();
         Waits(self.0.waiting.clone())

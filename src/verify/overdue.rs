@@ -1,6 +1,6 @@
-//! Checks that did not end in time.
+//! Checks that did not finish in time.
 
-/// Why the checks of an answer have not ended.
+/// Reason why the checks of an answer did not finish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overdue {
     /// The queue for proof threads was full.
@@ -16,10 +16,10 @@ pub enum Overdue {
 // === impl Overdue ===
 
 impl Overdue {
-    /// Every reason.
+    /// All reasons.
     pub const ALL: [Self; 4] = [Self::QueueFull, Self::QueueWait, Self::Slow, Self::Panicked];
 
-    /// Its name in logs and metrics.
+    /// Returns its name in logs and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::QueueFull => "queue_full",
@@ -29,7 +29,7 @@ impl Overdue {
         }
     }
 
-    /// Returns whether the checks never began, so that they say nothing of the answer.
+    /// Returns whether the checks never started, so that the answer is not at fault.
     pub fn is_overload(self) -> bool {
         matches!(self, Self::QueueFull | Self::QueueWait)
     }

@@ -1,7 +1,7 @@
-//! Tells a call whether it waits for a proof thread, however many steps away.
+//! Lets a call find out whether it waits for a proof thread, directly or through other tasks.
 //!
-//! A call that reaches its deadline fails with another error if its answer is there and only the proof is missing. The
-//! fetch that waits for the proof runs in a task of its own, so the call cannot see that by itself.
+//! A call that reaches its deadline fails with a different error if the answer has arrived and only the proof is
+//! missing. The fetch that waits for the proof runs in its own task, so the call cannot see that by itself.
 
 use std::sync::{
     Arc,
@@ -18,21 +18,21 @@ pub struct ProofWait(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Proofs of this work that wait.
+    /// Number of this work's proofs that wait for a thread.
     own: AtomicUsize,
     /// Work that this work waits for.
     followed: Mutex<SmallVec<[ProofWait; 1]>>,
 }
 
 task_local! {
-    /// Not an argument: a proof begins many steps from where the deadline is set.
+    /// Task-local rather than an argument: a proof starts many calls away from the code that sets the deadline.
     static CURRENT: ProofWait;
 }
 
-/// A proof waits, until this is dropped.
+/// Guard of a waiting proof. Dropping it ends the wait.
 pub(super) struct Waiting(Option<ProofWait>);
 
-/// Some work waits for other work, until this is dropped.
+/// Guard of work that waits for other work. Dropping it ends the wait.
 #[derive(Debug)]
 pub struct Following {
     follower: ProofWait,
@@ -42,12 +42,12 @@ pub struct Following {
 // === impl ProofWait ===
 
 impl ProofWait {
-    /// Returns the one that the current work is watched by.
+    /// Returns the `ProofWait` that watches the current task.
     pub fn current() -> Option<Self> {
         CURRENT.try_with(Self::clone).ok()
     }
 
-    /// Notes the proofs that `work` waits for.
+    /// Watches `work`: records the proofs that it waits for.
     pub fn watch<F: Future>(&self, work: F) -> TaskLocalFuture<Self, F> {
         CURRENT.scope(self.clone(), work)
     }
@@ -59,7 +59,7 @@ impl ProofWait {
         self.0.own.load(Relaxed) > 0 || followed().iter().any(Self::is_waiting)
     }
 
-    /// Notes that the work waits for other work, such as a fetch that it shares.
+    /// Records that this work waits for other work, such as a shared fetch.
     pub fn follow(&self, other: &Self) -> Following {
         self.0.followed.lock().push(other.clone());
         Following { follower: self.clone(), followed: other.clone() }
@@ -69,7 +69,7 @@ impl ProofWait {
 // === impl Waiting ===
 
 impl Waiting {
-    /// Notes that a proof of the current work waits.
+    /// Records that a proof of the current work waits.
     pub(super) fn begin() -> Self {
         let current = ProofWait::current();
         if let Some(current) = &current {

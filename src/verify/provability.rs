@@ -1,29 +1,29 @@
 //! Whether a chain's content can be proved at all.
 //!
-//! On a chain that is listed as Ethereum's, content that does not come out is wrong, or newer than this
-//! program. Any other chain may have rules of its own. It shows which: the first content that comes out
-//! proves that its content can be proved; if none of the first few did, at as many heights, nothing is
-//! demanded of it but the right structure. That is decided once. Such a chain may still deviate later, so
-//! on it content that does not come out is unprovable, and never wrong.
+//! On a chain that is listed as Ethereum's, content whose hashes do not match is wrong, or newer than this program. Any
+//! other chain may have different rules, so its first blocks decide. The first content whose hashes match shows that
+//! the chain's content is provable. If the first few blocks fail, at different heights, only the structure is checked
+//! from then on. The decision is made once. A chain shown to be provable may still deviate later, so content on it
+//! whose hashes do not match is unprovable, never wrong.
 
 use crate::eth::BlockNumber;
 
-/// Chains that keep Ethereum's rules: Mainnet, Sepolia, Holesky, Hoodi.
+/// Chains that follow Ethereum's rules: Mainnet, Sepolia, Holesky, Hoodi.
 const ETHEREUM: [u64; 4] = [1, 11_155_111, 17_000, 560_048];
 
-/// So many blocks at different heights, none of which came out, and the chain has rules of its own.
+/// After this many failed proofs at different heights, and no success, the chain counts as unprovable.
 const ENOUGH: usize = 3;
 
-/// What is known of a chain's rules.
+/// Knowledge of whether a chain follows Ethereum's rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Provability {
-    /// It keeps Ethereum's rules: it is built in, or the operator listed it.
+    /// The chain follows Ethereum's rules: it is built in, or the operator listed it.
     Known,
-    /// Nothing came out yet, at these heights.
+    /// No proof has succeeded yet. Proofs failed at these heights.
     Undecided(Vec<BlockNumber>),
-    /// Something came out.
+    /// A proof succeeded.
     Shown,
-    /// Nothing did, often enough.
+    /// Enough proofs failed, and none succeeded.
     Lacking,
 }
 
@@ -38,7 +38,7 @@ impl Provability {
         }
     }
 
-    /// Content at this height was proved, or not. Tells whether this decided that nothing can be.
+    /// Records whether a proof at this height succeeded. Returns whether this decided that the chain is unprovable.
     pub(super) fn vote(&mut self, at: BlockNumber, proved: bool) -> bool {
         let Self::Undecided(heights) = self else { return false };
         if proved {
@@ -55,12 +55,12 @@ impl Provability {
         decided
     }
 
-    /// Returns whether content that does not come out is wrong, unless it is newer than this program.
+    /// Returns whether content whose hashes do not match is wrong, unless it is newer than this program.
     pub(super) fn is_known(&self) -> bool {
         *self == Self::Known
     }
 
-    /// Returns whether content can be proved: it was, or must be.
+    /// Returns whether content can be proved: the chain is listed, or a proof has succeeded.
     pub(super) fn is_sure(&self) -> bool {
         matches!(self, Self::Known | Self::Shown)
     }

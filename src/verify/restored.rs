@@ -1,4 +1,4 @@
-//! Checks what a tier gave back, as if an upstream had said it; but it has no vote on what rules the chain keeps.
+//! Verifies entries loaded from a tier like an upstream's answers, but without a vote on whether the chain is provable.
 
 use std::{sync::Arc, time::SystemTime};
 
@@ -12,22 +12,22 @@ use super::{
 };
 use crate::eth::{At, Block, BlockHash, Receipts};
 
-/// Why something is not taken back.
+/// Reason for not loading an entry from a tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doubt {
-    /// It is not what it was kept as.
+    /// The entry is wrong.
     Wrong,
-    /// It cannot be proved; it may be another day, when more is known of the chain.
+    /// The entry cannot be proved now. That may change when more is known of the chain.
     Unsure,
 }
 
 // === impl Verifier ===
 
 impl Verifier {
-    /// A block that a tier kept under this hash.
+    /// Verifies the block that a tier stored under this hash.
     ///
     /// # Errors
-    /// If it is not that block, or it cannot be told.
+    /// If it is not that block, or that cannot be proved.
     pub async fn restore_block(
         &self,
         text: Bytes,
@@ -43,10 +43,10 @@ impl Verifier {
         self.judge_restored(proof, tier)
     }
 
-    /// The receipts that a tier kept for this block.
+    /// Verifies the receipts that a tier stored for this block.
     ///
     /// # Errors
-    /// If they are not that block's, or it cannot be told.
+    /// If they are not that block's receipts, or that cannot be proved.
     pub async fn restore_receipts(
         &self,
         text: Bytes,
@@ -71,13 +71,14 @@ impl Verifier {
         size: usize,
         prove: impl FnOnce() -> Result<Proof<T>, Failure> + Send + 'static,
     ) -> Result<Proof<T>, Doubt> {
-        // Not for longer under any policy: the upstream has it, too.
+        // Short under every policy: the upstream has the content, too.
         let proof = self.prove_apart(size, Patience::Short, prove).await;
         // A wrong shape is wrong on any chain.
         proof.map_err(|_| Doubt::Unsure)?.map_err(|_| Doubt::Wrong)
     }
 
-    /// Where nothing can be proved, only what was said when it was final was ever kept.
+    /// Decides whether to load an entry. On chains without proofs it is accepted: tiers store only content that was
+    /// fetched when its block was final.
     fn judge_restored<T>(
         &self,
         Proof { mut content, failure }: Proof<T>,
@@ -86,7 +87,7 @@ impl Verifier {
         if let Some((kind, failure)) = failure
             && self.demands(kind) != Demand::Structural
         {
-            // It was proved when the tier took it, if anything of its block could be.
+            // The tier stored it as proved, if this chain's blocks are provable.
             let decides = if kind == Kind::Header { Kind::Header } else { Kind::Transactions };
             let is_wrong = self.rules().is_sure(decides) && !failure.is_unprovable();
             return Err(if is_wrong { Doubt::Wrong } else { Doubt::Unsure });

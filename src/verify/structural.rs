@@ -1,4 +1,4 @@
-//! The checks that every answer must pass: its shape, and that its parts agree.
+//! Structural checks, which every answer must pass: it has the right shape, and its parts agree.
 
 use alloy_trie::EMPTY_ROOT_HASH;
 use bytes::Bytes;
@@ -9,10 +9,10 @@ use crate::eth::{
     SingleTransaction, TxHash, TxPosition,
 };
 
-/// Checks a block with whole transactions.
+/// Checks a block with full transactions.
 ///
 /// # Errors
-/// If it is not the block that was asked for, or its transactions are not its own.
+/// If it is not the requested block, or its transactions name another block.
 pub fn block(result: &[u8], asked: At) -> Result<Verified<Block>, Failure> {
     let (block, places) = Block::read(Bytes::copy_from_slice(result))?;
     let header = *block.header();
@@ -21,29 +21,29 @@ pub fn block(result: &[u8], asked: At) -> Result<Verified<Block>, Failure> {
     Ok(Verified::structurally(block))
 }
 
-/// Checks a block with hashes of transactions.
+/// Checks a block with transaction hashes.
 ///
 /// # Errors
-/// If it is not the block that was asked for, or its list cannot be its own.
+/// If it is not the requested block, or its list contradicts its header.
 pub fn block_with_hashes(result: &[u8], asked: At) -> Result<Verified<BlockWithHashes>, Failure> {
     let block = BlockWithHashes::read(Bytes::copy_from_slice(result))?;
     check_header(block.header(), asked, block.is_empty())?;
     Ok(Verified::structurally(block))
 }
 
-/// Receipts, and the place that each of them names.
+/// Receipts with the place that each of them names.
 pub(super) type Placed = (Receipts, Vec<(TxHash, Place)>);
 
-/// Reads receipts, of whatever block.
+/// Reads receipts of any block.
 pub(super) fn read_receipts(result: &[u8]) -> Result<Placed, Failure> {
     Ok(Receipts::read(Bytes::copy_from_slice(result))?)
 }
 
-/// Checks the receipts of a block; against the block itself where it is held.
+/// Checks the receipts of a block, and compares them with the block itself if it is cached.
 ///
 /// # Errors
-/// If they are not that block's, or not all of them. A list that is empty passes only beside a
-/// block that is empty too: nodes have lost the receipts of blocks that had some.
+/// If they are not that block's, or not all of them. An empty list passes only if the cached block is empty, too: nodes
+/// that lost receipts return empty lists.
 pub fn receipts(
     result: &[u8],
     block: BlockHash,
@@ -57,7 +57,7 @@ pub fn receipts(
     own_receipts(receipts, &places, Home { block, number }, held)
 }
 
-/// The same, of receipts that have been read.
+/// Like [`receipts`], for receipts that have been read.
 pub(super) fn own_receipts(
     receipts: Receipts,
     places: &[(TxHash, Place)],
@@ -76,7 +76,7 @@ pub(super) fn own_receipts(
     Ok(Verified::structurally(receipts.of_block(home)))
 }
 
-/// Checks what something that came alone says of its place, where its block is held.
+/// Checks the place that a single transaction or receipt names, if its block is cached.
 pub(super) fn belongs(place: Place, hash: TxHash, held: Option<&Verified<Block>>) -> Result<(), Failure> {
     let Some(held) = held else { return Ok(()) };
     equal("blockNumber", &held.header().number, &place.number)?;
@@ -92,20 +92,20 @@ pub(super) fn belongs(place: Place, hash: TxHash, held: Option<&Verified<Block>>
     }
 }
 
-/// Checks a transaction that came alone.
+/// Checks a single transaction.
 ///
 /// # Errors
-/// If it is not the one that was asked for.
+/// If it is not the requested transaction.
 pub fn single_transaction(result: &[u8], asked: TxHash) -> Result<Verified<SingleTransaction>, Failure> {
     let transaction = SingleTransaction::read(Bytes::copy_from_slice(result))?;
     equal("hash", &asked, &transaction.hash())?;
     Ok(Verified::structurally(transaction))
 }
 
-/// Checks a transaction that was asked for by its place.
+/// Checks a single transaction that was requested by its place.
 ///
 /// # Errors
-/// If it is not at that place.
+/// If it names another place.
 pub fn single_transaction_at(
     result: &[u8],
     asked: At,
@@ -113,7 +113,7 @@ pub fn single_transaction_at(
 ) -> Result<Verified<SingleTransaction>, Failure> {
     let transaction = SingleTransaction::read(Bytes::copy_from_slice(result))?;
     let Some(place) = transaction.place() else {
-        // What is asked for by its place has one.
+        // A transaction requested by its place has a place.
         return Err(Failure::field(Reason::Names, None, "blockHash", asked, "missing"));
     };
     equal("transactionIndex", &index.unwrap_or(place.index), &place.index)?;
@@ -128,26 +128,26 @@ pub fn single_transaction_at(
     Ok(Verified::structurally(transaction))
 }
 
-/// Checks which block it is.
+/// Checks the hash of a block.
 ///
 /// # Errors
-/// If it is another.
+/// If it is not the expected hash.
 pub(super) fn hash(expected: BlockHash, got: BlockHash) -> Result<(), Failure> {
     equal("hash", &expected, &got)
 }
 
-/// Checks the number of the block that something is of.
+/// Checks the number of the block that the content belongs to.
 ///
 /// # Errors
-/// If it is not the one that was asked for.
+/// If it is not the requested number.
 pub(super) fn number(asked: BlockNumber, got: BlockNumber) -> Result<(), Failure> {
     equal("blockNumber", &asked, &got)
 }
 
-/// Checks a receipt that came alone.
+/// Checks a single receipt.
 ///
 /// # Errors
-/// If it is not of the transaction that was asked for.
+/// If it is not the receipt of the requested transaction.
 pub fn single_receipt(result: &[u8], asked: TxHash) -> Result<Verified<SingleReceipt>, Failure> {
     let receipt = SingleReceipt::read(Bytes::copy_from_slice(result))?;
     equal("transactionHash", &asked, &receipt.hash())?;
@@ -160,8 +160,8 @@ fn check_header(header: &Header, asked: At, empty: bool) -> Result<(), Failure> 
         At::Number(number) => equal("number", &number, &header.number)?,
         At::Tag(_) | At::Tx(_) => {}
     }
-    // The one thing about the transactions that the header tells without hashing them. A chain without roots
-    // writes zeros.
+    // The only claim about the transactions that the header proves without hashing them. A chain without roots writes
+    // zeros.
     let root = header.transactions_root;
     if empty && root != EMPTY_ROOT_HASH && !root.is_zero() {
         return Err(Failure::Emptied("empty"));
@@ -169,7 +169,7 @@ fn check_header(header: &Header, asked: At, empty: bool) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Each part names its block, and the position that it stands at.
+/// Checks that each part names its block and its position in the list.
 fn check_places(places: &[(TxHash, Place)], Home { block, number }: Home) -> Result<(), Failure> {
     for (position, (_, place)) in places.iter().enumerate() {
         equal("blockHash", &block, &place.block)?;

@@ -1,8 +1,8 @@
-//! Runs proofs on threads of their own, behind a bounded queue.
+//! Runs proofs on dedicated threads behind a bounded queue.
 //!
-//! The proof of a block of 300 transactions takes some 20 ms of CPU time. Cold reads could fill all cores with proofs,
-//! and cached answers would wait. So proofs get one core less than there are, at a lower priority where threads have
-//! one, and further proofs wait in a queue that is bounded in entries, in bytes and in time.
+//! The proof of a block of 300 transactions takes about 20 ms of CPU time. A burst of cache misses could fill all cores
+//! with proofs and delay cache hits. So proofs leave one core free and run at a lower priority where the system
+//! supports that, and further proofs wait in a queue that is bounded in entries, bytes and time.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -20,45 +20,45 @@ use tracing::error;
 use super::{metrics::Metrics, overdue::Overdue, proof_wait::Waiting};
 use crate::timeout::timeout;
 
-/// Longest wait in the queue of an answer that can be handed on without its proof.
+/// Longest wait in the queue for an answer that the client gets in any case.
 const MAX_WAIT: Duration = Duration::from_secs(2);
 
-/// Bytes that one permit of the queue stands for.
+/// Number of bytes per permit of the queue.
 const UNIT: usize = 1 << 10;
 
-/// How much lower the priority of proof threads is. At 10 they get about a tenth of a core that other threads keep busy,
-/// and all of an idle one.
+/// Niceness of proof threads. At 10 they get about a tenth of a core that other threads keep busy, and all of an idle
+/// one.
 #[cfg(target_os = "linux")]
 const NICENESS: i32 = 10;
 
-/// Limits of the proof threads and of the queue before them.
+/// Limits of the proof threads and their queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProofLimits {
-    /// Proofs that run at a time, each on one thread at least.
+    /// Number of threads, and of proofs that run at a time.
     pub threads: usize,
-    /// Proofs that wait.
+    /// Maximum number of proofs that wait.
     pub waiting: usize,
-    /// Bytes of the answers that wait. A larger answer waits alone.
+    /// Maximum total size of the waiting answers, in bytes. A larger answer waits alone.
     pub bytes: usize,
 }
 
 /// How long a proof waits for a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Patience {
-    /// [`MAX_WAIT`], and not at all before a full queue.
+    /// Up to [`MAX_WAIT`], and not at all if the queue is full.
     Short,
-    /// Until a thread is free: a deadline elsewhere ends the wait.
+    /// Until a thread is free. The caller's deadline ends the wait.
     Unlimited,
 }
 
-/// The proof threads, and the queue before them.
+/// The proof threads and their queue.
 #[derive(Debug)]
 pub(super) struct ProofThreads {
     limits: ProofLimits,
     /// Started with the first proof.
     pool: OnceLock<Arc<ThreadPool>>,
-    /// One permit per thread. As many proofs as threads run at a time, since a thread that waits for others to finish
-    /// their parts of its block may begin a second proof meanwhile: the stack bounds how often.
+    /// One permit per thread. Limits the proofs that run at a time, because a thread that waits for others to finish
+    /// their parts of its block may start another proof on top of its stack.
     free: Arc<Semaphore>,
     places: Semaphore,
     bytes: Semaphore,
@@ -70,7 +70,7 @@ pub(super) struct ProofThreads {
 impl Default for ProofLimits {
     fn default() -> Self {
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        // One thread proves some hundred full blocks, or some ten thousand transactions, in the time that they may wait.
+        // Within `MAX_WAIT`, one thread proves about a hundred full blocks or ten thousand transactions.
         Self { threads: cores.saturating_sub(1).max(1), waiting: 512, bytes: 64 << 20 }
     }
 }
@@ -90,10 +90,10 @@ impl ProofThreads {
         }
     }
 
-    /// Runs `work` on an answer of `size` bytes. Once begun it runs to its end, whether or not the caller still waits.
+    /// Runs `work` on an answer of `size` bytes. Once started it runs to its end, even if the caller stops waiting.
     ///
     /// # Errors
-    /// If it did not begin in time, or panicked.
+    /// If it did not start in time, or panicked.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         size: usize,
@@ -105,14 +105,14 @@ impl ProofThreads {
             Err(_) => self.wait(size, patience).await?,
         };
         let pool = self.pool.get_or_init(|| Arc::new(start(self.limits.threads))).clone();
-        // The runtime's own blocking thread does nothing but wait. Without it, a test's paused clock would run ahead
-        // while a proof runs.
+        // The runtime's blocking thread only waits. Without it, the paused clock of a test would advance while a proof
+        // runs.
         let done = task::spawn_blocking(move || {
             let _free = free;
             pool.install(work)
         });
         done.await.map_err(|died| {
-            error!(%died, "a check panicked: this is a bug");
+            error!(%died, "verification of an answer panicked: this is a bug");
             Overdue::Panicked
         })
     }
@@ -140,7 +140,7 @@ impl ProofThreads {
     }
 }
 
-/// Permits for so many bytes.
+/// Returns the number of permits for an answer of this size.
 fn units(bytes: usize) -> usize {
     bytes.div_ceil(UNIT)
 }
@@ -151,15 +151,15 @@ fn start(threads: usize) -> ThreadPool {
         .thread_name(|at| format!("proof-{at}"))
         .start_handler(|_| lower_priority())
         .build();
-    pool.expect("the system has room for another thread")
+    pool.expect("proof threads can be spawned")
 }
 
-/// Lowers the priority of the current thread, if that can be done.
+/// Lowers the priority of the current thread, if the system supports that.
 fn lower_priority() {
-    // Elsewhere this would lower the priority of the whole process.
+    // On other systems this would lower the priority of the whole process.
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::nice(NICENESS) {
-        tracing::debug!(%error, "cannot lower the priority of a proof thread");
+        tracing::debug!(%error, "could not lower the priority of a proof thread");
     }
 }
 
@@ -183,7 +183,7 @@ mod tests {
         Arc::new(ProofThreads::new(limits, Metrics::default()))
     }
 
-    /// Work that has begun, and ends when told.
+    /// Work that has started, and ends when it is released.
     struct Occupied {
         release: mpsc::SyncSender<()>,
         done: task::JoinHandle<Result<(), Overdue>>,
@@ -231,7 +231,7 @@ mod tests {
     async fn the_queue_is_bounded_in_bytes() {
         let threads = threads(ProofLimits { waiting: 9, ..ONE });
         let occupied = occupy(&threads).await;
-        // More than the queue may hold waits alone.
+        // An answer larger than the queue waits alone.
         let mut large = Box::pin(threads.run(1 << 30, Patience::Short, || 7));
         assert!(!poll_once(large.as_mut()));
         assert_eq!(threads.run(1, Patience::Short, || ()).await, Err(Overdue::QueueFull));

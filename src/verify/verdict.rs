@@ -5,50 +5,50 @@ use std::sync::Arc;
 use super::{Content, Failure, Overdue, Verified};
 use crate::eth::{Block, BlockHash, BlockNumber, Receipts};
 
-/// What came of the checks.
+/// Result of the checks of an answer.
 #[derive(Clone, Debug)]
 pub enum Verdict {
-    /// It may be kept.
+    /// The answer may be cached.
     Passed(Content),
-    /// It can be neither proved nor found wrong: something in it is unknown, a member is missing, or its chain is not
-    /// listed as Ethereum's and it does not come out. It is not kept; where its structure is right, it can
-    /// still be read.
+    /// The answer can be neither proved nor refuted: something in it is unknown, a member is missing, or its hashes do
+    /// not match on a chain that is not listed as Ethereum's. It is not cached. If its structure is right, the content
+    /// is included.
     Unproved(Failure, Option<Content>),
-    /// Receipts of a canonical block, but fewer than it has transactions: the node does not have them all yet.
+    /// Receipts of a canonical block, but fewer than its transactions: the node does not have all of them yet.
     Short,
-    /// It is not right.
+    /// The answer is wrong.
     Wrong(Failure),
-    /// The checks have not ended in time.
+    /// The checks did not finish in time.
     Overdue(Overdue),
 }
 
-/// Why receipts were not proved when their block came.
+/// Reason why receipts were not proved when their block arrived.
 #[derive(Clone, Debug)]
 pub enum Unproved {
-    /// The rules of the chain are not known, or the block is not proved.
+    /// Receipts are not proved on this chain, or the block is not proved.
     NotDemanded,
     /// The proof failed.
     Failed(Failure),
-    /// The proof has not ended in time.
+    /// The proof did not finish in time.
     Overdue(Overdue),
 }
 
-/// What is known already, and answers are held against.
+/// Access to known data, which answers are compared with.
 pub trait Known: Send + Sync {
-    /// The block with this hash, if it is held.
+    /// Returns the cached block with this hash.
     fn block(&self, hash: BlockHash) -> Option<Arc<Verified<Block>>>;
 
-    /// The number of the block with this hash, and how many transactions it has, if it is held in whatever form.
+    /// Returns the number and the transaction count of the block with this hash, if it is cached in any form.
     fn listed(&self, hash: BlockHash) -> Option<(BlockNumber, usize)> {
         self.block(hash).map(|block| (block.header().number, block.len()))
     }
 
-    /// The receipts of the block with this hash, if they are held.
+    /// Returns the cached receipts of the block with this hash.
     fn receipts(&self, hash: BlockHash) -> Option<Arc<Verified<Receipts>>>;
 
-    /// The block that is taken to stand at this number.
+    /// Returns the canonical hash at this number.
     fn at(&self, number: BlockNumber) -> Option<BlockHash>;
 
-    /// Was whatever stands at this number final when the answer was asked for?
+    /// Returns whether the canonical block at this number was final when the answer was requested.
     fn was_final(&self, number: BlockNumber) -> bool;
 }

@@ -1,42 +1,42 @@
-//! What has passed its checks.
+//! Values that passed verification.
 
 use std::{ops::Deref, sync::Arc, time::SystemTime};
 
-/// How far something was checked.
+/// Level of verification that a value reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// Its shape is right, and its parts agree with each other and with what was asked.
+    /// Its shape is right, and its parts agree with each other and with the request.
     Structural,
-    /// Its own hash comes out; what that hash does not cover is as the node said: the hashes that a block with
-    /// block lists, the place that a single transaction names, the transactions of a block where those cannot be proved.
+    /// Its own hash matches. Content that this hash does not cover is unverified: the list of a block with transaction
+    /// hashes, the place of a single transaction, or the transactions of a block if those cannot be proved.
     Partial,
-    /// Ethereum's own hashes confirm all of it, from the hash of its block down.
+    /// Ethereum's hashes confirm all of it, starting from the block hash.
     Proved,
 }
 
-/// A value that has passed every check its data allows. Only this module can make one.
+/// A value that passed every check its data allows. Only `verify` can create one.
 #[derive(Clone, Debug)]
 pub struct Verified<T> {
     value: T,
     level: Level,
-    /// Its block was final when it was said.
+    /// Whether its block was final when the answer was requested.
     settled: bool,
     origin: Option<Origin>,
 }
 
-/// Who said something, and when.
+/// Source of a value, and the time of its verification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// The endpoint's name.
+    /// Name of the endpoint or tier.
     pub endpoint: Arc<str>,
-    /// When its answer was checked.
+    /// Time of the verification.
     pub time: SystemTime,
 }
 
 // === impl Level ===
 
 impl Level {
-    /// Its name in logs, metrics and the status.
+    /// Returns its name in logs, metrics and the status.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Structural => "structural",
@@ -53,42 +53,43 @@ impl<T> Verified<T> {
         Self { value, level: Level::Structural, settled: false, origin: None }
     }
 
-    /// The same, found to be true so far.
+    /// Sets the level of verification.
     pub(super) fn raised(self, level: Level) -> Self {
         Self { level, ..self }
     }
 
-    /// The same, and whether its block was final when it was said.
+    /// Sets whether its block was final when the answer was requested.
     pub(super) fn settled(self, settled: bool) -> Self {
         Self { settled, ..self }
     }
 
-    /// Sets its origin.
+    /// Sets the origin.
     pub(super) fn said_by(&mut self, origin: &Origin) {
         self.origin = Some(origin.clone());
     }
 
-    /// Who said it, if an endpoint did.
+    /// Returns the endpoint or tier that it came from, if known.
     pub fn origin(&self) -> Option<&Origin> {
         self.origin.as_ref()
     }
 
-    /// Was its block final when it was said? What cannot be proved is asked for once more when it is.
+    /// Returns whether its block was final when the answer was requested. An unproved value is fetched again once its
+    /// block is final.
     pub fn is_settled(&self) -> bool {
         self.settled
     }
 
-    /// Is it as good as it gets: proved, or said when its block was final?
+    /// Returns whether fetching it again cannot improve it: it is proved, or its block was final when it was requested.
     pub fn lasts(&self) -> bool {
         self.is_proved() || self.settled
     }
 
-    /// How far it was checked.
+    /// Returns the level of verification.
     pub fn level(&self) -> Level {
         self.level
     }
 
-    /// Is all of it proved?
+    /// Returns whether all of it is proved.
     pub fn is_proved(&self) -> bool {
         self.level == Level::Proved
     }

@@ -1,4 +1,4 @@
-//! Sees to the checks of an answer.
+//! Runs the checks of upstream answers.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -25,10 +25,11 @@ use crate::{
     log_throttle::LogThrottle,
 };
 
-/// The largest head of today is a tenth of it: reading that takes no longer than handing it to another thread.
+/// Size in bytes up to which light checks run in place. Today's largest block with transaction hashes is a tenth of it,
+/// and reading one takes no longer than handing it to another thread.
 const SMALL: usize = 256 << 10;
 
-/// Sees to checks. Cheap to clone.
+/// Runs the checks of upstream answers. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Verifier(Arc<Inner>);
 
@@ -41,7 +42,7 @@ struct Inner {
     said: LogThrottle,
 }
 
-/// What came of a proof.
+/// Result of a proof.
 enum Judged<T> {
     Passed(Verified<T>),
     Unproved(Failure, Verified<T>),
@@ -51,12 +52,12 @@ enum Judged<T> {
 // === impl Verifier ===
 
 impl Verifier {
-    /// A verifier for a chain that is not known yet.
+    /// Returns a verifier for a chain that is not known yet.
     pub fn new(config: Config, metrics: Metrics) -> Self {
         Self::with_limits(config, metrics, ProofLimits::default())
     }
 
-    /// The same, with these limits of its proof threads.
+    /// Like [`new`](Self::new), with other limits for the proof threads.
     pub fn with_limits(config: Config, metrics: Metrics, limits: ProofLimits) -> Self {
         Self(Arc::new(Inner {
             rules: ChainRules::new(&config),
@@ -67,7 +68,7 @@ impl Verifier {
         }))
     }
 
-    /// How it was told to check.
+    /// Returns the configuration.
     pub fn config(&self) -> &Config {
         &self.0.config
     }
@@ -80,18 +81,18 @@ impl Verifier {
         self.0.said.is_due(reason)
     }
 
-    /// From here on answers are of this chain. Its anchor is what is sure of it, beyond the node's word: on a
-    /// chain that is started anew at will, or goes on from another's history, there is none.
+    /// Sets the chain that answers belong to from now on. It has no anchor if it can restart at any time, or continues
+    /// another chain's history.
     pub fn follow(&self, chain_id: u64, anchor: Option<Anchor>) {
         self.0.rules.follow(chain_id, anchor);
     }
 
-    /// What is demanded of content of this kind: what is configured or, where nothing can be proved, less.
+    /// Returns the demand on content of this kind: the configured one or, if the kind is unprovable, structural checks.
     pub fn demands(&self, kind: Kind) -> Demand {
         self.0.rules.demands(kind)
     }
 
-    /// Must content of this kind be proved?
+    /// Returns whether content of this kind must be proved.
     pub fn demands_proof(&self, kind: Kind) -> bool {
         self.demands(kind) == Demand::Full
     }
@@ -105,38 +106,39 @@ impl Verifier {
         &self.0.rules
     }
 
-    /// Returns whether a single receipt agrees with its proved block, as far as that shows.
+    /// Returns whether a single receipt agrees with its proved block, as far as the block alone can show.
     pub fn agrees(&self, receipt: &Verified<SingleReceipt>, block: &Verified<Block>) -> bool {
         prove::single_receipt(receipt.clone(), block).is_ok()
     }
 
-    /// Is what is wrong, or cannot be proved where proof is demanded, to be kept from clients?
+    /// Returns whether clients get an error instead of content that is wrong, or that is not proved where a proof is
+    /// required.
     pub fn rejects(&self) -> bool {
         self.0.config.on_mismatch == OnMismatch::Reject
     }
 
-    /// What is in force, and why.
+    /// Returns the demands in force, and the reason for them.
     pub fn in_force(&self) -> InForce {
         self.0.rules.in_force()
     }
 
-    /// Checks content: light checks run here, others on the proof threads.
+    /// Checks content. Light checks run in place, others on the proof threads.
     pub(super) async fn check(&self, query: Query, result: Bytes, known: Arc<dyn Known>) -> Verdict {
         let is_light = match query.part {
             Part::BlockWithHashes => true,
-            // To recover a signer takes longer than to change threads.
+            // Recovering a signer takes longer than switching threads.
             Part::Transaction => !self.0.rules.proves(Kind::Transactions),
             Part::Receipt => !self.0.rules.proves(Kind::Receipts),
             Part::Block | Part::Receipts => false,
             Part::TransactionCount | Part::UncleCount | Part::Number => true,
         };
         if is_light && result.len() <= SMALL {
-            // A check that dies spoils nothing but itself, here as elsewhere.
+            // A panic fails only this check, as on the proof threads.
             let examined = catch_unwind(AssertUnwindSafe(|| self.examine(query, &result, &*known)));
             return examined.unwrap_or_else(|payload| {
                 let text = payload.downcast_ref::<&str>().copied();
                 let died = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-                error!(died, "a check panicked: this is a bug");
+                error!(died, "verification of an answer panicked: this is a bug");
                 Verdict::Overdue(Overdue::Panicked)
             });
         }
@@ -145,10 +147,10 @@ impl Verifier {
         examined.await.unwrap_or_else(Verdict::Overdue)
     }
 
-    /// Proves receipts that waited for their block.
+    /// Proves receipts whose block arrived after them.
     ///
     /// # Errors
-    /// If they are not that block's, or that cannot be proved.
+    /// If they are not that block's receipts, or that cannot be proved.
     pub async fn prove_receipts(
         &self,
         receipts: Verified<Receipts>,
@@ -171,7 +173,7 @@ impl Verifier {
                 self.metrics().failed(&failure);
                 let (block, number) = (block_hash, number.0);
                 if self.is_news(failure.as_str()) {
-                    warn!(%block, number, %failure, "receipts that waited for their block are not its own: they are dropped");
+                    warn!(%block, number, %failure, "receipts do not match their block, which arrived later; dropping them");
                 }
                 Err(Unproved::Failed(failure))
             }
@@ -196,8 +198,8 @@ impl Verifier {
         self.0.threads.run(size, patience, work).await
     }
 
-    /// How long a proof waits for a thread: an answer that must not be handed on without it waits for as long as its
-    /// client does.
+    /// Returns how long a proof waits for a thread. An answer that clients must not get without a proof waits as long
+    /// as its client does.
     fn patience(&self) -> Patience {
         if self.rejects() { Patience::Unlimited } else { Patience::Short }
     }
@@ -212,7 +214,7 @@ impl Verifier {
         verdict
     }
 
-    /// The error is one of structure: that is wrong on any chain.
+    /// Checks content. An error is a structural failure, which is wrong on any chain.
     fn pass(
         &self,
         Query { part, at, index }: Query,
@@ -251,7 +253,7 @@ impl Verifier {
                     None => Verdict::Passed(Content::Receipt(receipt.into())),
                 }
             }
-            // Nothing to hold it against.
+            // No check exists for these answers.
             (Part::Receipt | Part::TransactionCount | Part::UncleCount | Part::Number, _) => {
                 Verdict::Unproved(Failure::Unfounded, None)
             }
@@ -275,7 +277,7 @@ impl Verifier {
         if !rules.proves(Kind::Header) {
             return Ok(Verdict::Passed(Content::Block(block.into())));
         }
-        // A block without transactions comes out on chains where no other does.
+        // Blocks without transactions have no vote: their proof succeeds even on chains where no other does.
         let at = (!block.is_empty()).then_some(header.number);
         let proof = prove::block_by_parts(block, rules.anchored_chain(), has_rules);
         Ok(self.judge_parts(at, proof).verdict(Content::Block))
@@ -318,7 +320,7 @@ impl Verifier {
         let held = block.and_then(|block| known.block(block));
         let listed = block.and_then(|block| known.listed(block));
         let number = listed.map(|(number, _)| number).or(first.map(|first| first.number));
-        // A block without transactions has no receipts either; and neither has a node that lost them.
+        // An empty list means that the block has no transactions, or that the node lost the receipts.
         let (Some(block), Some(number)) = (block, number) else {
             return Ok(Verdict::Unproved(Failure::Unfounded, None));
         };
@@ -344,12 +346,13 @@ impl Verifier {
                 let at = (!receipts.is_empty()).then_some(number);
                 self.judge(Kind::Receipts, at, receipts, prove).verdict(Content::Receipts)
             }
-            // They wait for their block.
+            // `prove_receipts` proves them when their block arrives.
             _ => Verdict::Passed(Content::Receipts(receipts.into())),
         })
     }
 
-    /// Proves content, as far as content of this chain is provable. `at` is the block whose result counts as a vote on that.
+    /// Proves content, if content of this kind is provable on this chain. The result counts as a vote on that, for the
+    /// block `at`.
     fn judge<T: Clone>(
         &self,
         kind: Kind,
@@ -369,7 +372,7 @@ impl Verifier {
         }
     }
 
-    /// Judges a block by its parts: its header has a vote of its own.
+    /// Judges the proof of a block by its parts. The header has a separate vote.
     fn judge_parts<T>(&self, at: Option<BlockNumber>, Proof { content, failure }: Proof<T>) -> Judged<T> {
         let rules = &self.0.rules;
         if !matches!(failure, Some((Kind::Header, _))) {
@@ -386,8 +389,8 @@ impl Verifier {
         }
     }
 
-    /// Judges content whose proof failed. It passes if content of this kind is unprovable on this chain; it is unproved if that
-    /// is not known yet, or if the failure proves nothing; else it is wrong.
+    /// Judges content whose proof failed. It passes if its kind is unprovable on this chain. It is wrong if the chain
+    /// is listed as Ethereum's and the failure is conclusive. Otherwise it is unproved.
     fn judge_failure<T>(
         &self,
         kind: Kind,

@@ -1,4 +1,4 @@
-//! What blobs cost.
+//! Blob gas prices.
 
 use alloy_consensus::{Header, Transaction as _};
 use alloy_eips::{eip4844::DATA_GAS_PER_BLOB, eip7840::BlobParams};
@@ -6,16 +6,16 @@ use alloy_eips::{eip4844::DATA_GAS_PER_BLOB, eip7840::BlobParams};
 use super::{envelope::Envelope, object::Object, value::Value};
 use crate::verify::{Failure, Reason};
 
-/// The price of a blob's gas in one block.
+/// Price of blob gas in one block.
 ///
-/// It follows from the header and from constants of the fork, which a header does not name. Before Prague
-/// there is one set of constants. Since then there are several, and configuration may bring more: the
-/// price must be that of one set that is known, and the same for the whole block.
+/// It follows from the header and from constants of the fork, which the header does not name. Before Prague there is
+/// one set of constants. Since then there are several, and chain configurations may add more. The price must match one
+/// known set, and be the same for the whole block.
 #[derive(Debug)]
 pub(super) struct BlobPrice {
-    /// What it can be; if that is several, it may also be something that is unknown here.
+    /// Possible prices. If there are several, a price outside the list may be right, too.
     candidates: Vec<u128>,
-    /// What the first receipt with a price says.
+    /// Price in the first receipt that has one.
     said: Option<u128>,
 }
 
@@ -24,17 +24,17 @@ pub(super) struct BlobPrice {
 impl BlobPrice {
     pub(super) fn of(header: &Header) -> Self {
         let sets = if header.requests_hash.is_some() {
-            // Osaka's are Prague's.
+            // Osaka has the constants of Prague.
             vec![BlobParams::prague(), BlobParams::bpo1(), BlobParams::bpo2()]
         } else {
             vec![BlobParams::cancun()]
         };
-        // Before Cancun there are no blobs, and one node says all the same what they would cost: the least.
+        // Before Cancun there are no blobs, but one node still reports their price: the minimum.
         let excess = header.excess_blob_gas.unwrap_or(0);
         Self { candidates: sets.iter().map(|set| set.calc_blob_fee(excess)).collect(), said: None }
     }
 
-    /// Checks what a receipt says of blobs.
+    /// Checks the blob members of a receipt.
     pub(super) fn check(&mut self, receipt: &Object<'_>, envelope: &Envelope) -> Result<(), Failure> {
         match envelope.blob_versioned_hashes() {
             Some(blobs) => {
@@ -43,7 +43,7 @@ impl BlobPrice {
                 self.price(receipt, receipt.get("blobGasPrice")?)
             }
             None => {
-                // Some nodes say how many blobs it has where it cannot have any, and what they would cost.
+                // Some nodes report blob gas and its price for transactions that cannot have blobs.
                 receipt.may_be::<u64>(Reason::Derived, "blobGasUsed", &0)?;
                 match receipt.optional("blobGasPrice")? {
                     Some(price) => self.price(receipt, price),

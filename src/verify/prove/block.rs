@@ -1,4 +1,4 @@
-//! A block's content: what its header has roots of.
+//! Proves a block's content against the roots in its header.
 
 use alloy_consensus::{
     Header,
@@ -15,20 +15,20 @@ use super::{
 };
 use crate::verify::{Failure, Part, Reason};
 
-/// From how many transactions on their signers are recovered on all proof threads: one takes some 50 µs, and
-/// handing work over some 10 µs.
+/// Number of transactions from which signers are recovered on all proof threads. Recovering one takes about 50 µs, and
+/// handing work over about 10 µs.
 const SPREAD: usize = 16;
 
-/// No block has ever been allowed more.
+/// Maximum number of uncles that the protocol has ever allowed.
 const MOST_UNCLES: usize = 2;
 
-/// Checks the lists that stand beside the transactions.
+/// Checks the lists other than the transactions: uncles and withdrawals.
 pub(super) fn lists(block: &Object<'_>, header: &Header) -> Result<(), Failure> {
     uncles(block, header)?;
     withdrawals(block, header)
 }
 
-/// Proves all transactions, and their root.
+/// Proves all transactions and their root.
 pub(super) fn transactions(
     block: &Object<'_>,
     header: &Header,
@@ -44,7 +44,7 @@ pub(super) fn transactions(
     } else {
         texts.par_iter().enumerate().map(prove).collect()
     };
-    // Gathered first and searched then: whichever thread is the fastest, the first failure is told.
+    // Collected before the search, so that the result is the first failure and does not depend on the threads.
     let encoded = encoded.into_iter().collect::<Result<Vec<_>, _>>()?;
     root(
         Reason::TransactionsRoot,
@@ -54,18 +54,18 @@ pub(super) fn transactions(
     )
 }
 
-/// The headers of uncles are not in a block's JSON, so all that can be seen is whether there are any.
+/// Checks the list of uncles. Their headers are not in a block's JSON, so only whether there are any can be checked.
 fn uncles(block: &Object<'_>, header: &Header) -> Result<(), Failure> {
     let uncles = block.values::<B256>("uncles")?;
     let twice = uncles.iter().enumerate().any(|(at, uncle)| uncles[..at].contains(uncle));
     if uncles.len() > MOST_UNCLES || twice {
-        let most = format!("{MOST_UNCLES} different hashes at most");
+        let most = format!("at most {MOST_UNCLES} different hashes");
         return Err(block.wrong(Reason::Derived, "uncles", &most));
     }
     let (expected, got) = match (header.ommers_hash_is_empty(), uncles.len()) {
         (true, 0) | (false, 1..) => return Ok(()),
         (true, some) => ("empty", format!("{some} hashes")),
-        (false, none) => ("what sha3Uncles says", format!("{none} hashes")),
+        (false, none) => ("one or more, as sha3Uncles requires", format!("{none} hashes")),
     };
     Err(Failure::field(Reason::Derived, None, "uncles", expected, got))
 }
@@ -86,7 +86,7 @@ fn withdrawals(block: &Object<'_>, header: &Header) -> Result<(), Failure> {
     root(Reason::WithdrawalsRoot, "withdrawalsRoot", calculate_withdrawals_root(&withdrawals), expected)
 }
 
-/// Compares the root that came out of a list with that in the header, which is proved.
+/// Compares the computed root of a list with the root in the proved header.
 pub(super) fn root(reason: Reason, field: &'static str, out: B256, header: B256) -> Result<(), Failure> {
     if out == header {
         return Ok(());

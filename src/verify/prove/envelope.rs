@@ -1,4 +1,4 @@
-//! A signed transaction as it is hashed, of each type.
+//! Reads signed transactions of each type, as they are hashed.
 
 use alloy_consensus::{
     EthereumTxEnvelope, EthereumTypedTransaction, TxEip1559, TxEip2930, TxEip4844, TxEip7702, TxLegacy,
@@ -12,16 +12,16 @@ use alloy_primitives::{Address, Signature, TxKind, U256};
 use super::{object::Object, value::Padded};
 use crate::verify::{Failure, Reason};
 
-/// A signed transaction without what travels beside it.
+/// A signed transaction without blob sidecars.
 pub(super) type Envelope = EthereumTxEnvelope<TxEip4844>;
 
-/// Reads what is hashed of a transaction. Whether its hash comes out is not looked at.
+/// Reads the hashed members of a transaction, without checking its hash.
 pub(super) fn read(transaction: &Object<'_>) -> Result<Envelope, Failure> {
     let kind = transaction.get::<u64>("type")?;
     if kind > 4 {
         return Err(transaction.beyond(format!("type {kind:#x}")));
     }
-    // Before all else: a transaction without a signature need not keep any other rule.
+    // First, because a transaction without a signature need not follow any other rule.
     let halves = halves(transaction)?;
     let typed = match kind {
         0 => return legacy(transaction, halves),
@@ -43,7 +43,8 @@ fn legacy(transaction: &Object<'_>, halves: [U256; 2]) -> Result<Envelope, Failu
         // EIP-155
         v @ 35.. => {
             let id = u64::try_from((v - 35) / 2);
-            let id = id.map_err(|_| transaction.wrong(Reason::Member, "v", "with a chain id of 64 bits"))?;
+            let id =
+                id.map_err(|_| transaction.wrong(Reason::Member, "v", "a value with a 64-bit chain id"))?;
             ((v - 35) % 2 == 1, Some(id))
         }
         _ => return Err(transaction.wrong(Reason::Member, "v", "0x1b, 0x1c or at least 0x23")),
@@ -118,13 +119,13 @@ fn set_code(transaction: &Object<'_>) -> Result<TxEip7702, Failure> {
     })
 }
 
-/// Some chains have seen offers beyond 128 bits, which is more than we can encode.
+/// Reads the gas price. Some chains contain prices beyond 128 bits, which alloy cannot encode.
 fn price(transaction: &Object<'_>) -> Result<u128, Failure> {
     let price = transaction.get::<U256>("gasPrice")?;
     u128::try_from(price).map_err(|_| transaction.beyond("gasPrice beyond 128 bits".to_owned()))
 }
 
-/// Without a recipient it creates a contract.
+/// Reads the recipient. Without one, the transaction creates a contract.
 fn to(transaction: &Object<'_>) -> Result<TxKind, Failure> {
     Ok(transaction.nullable::<Address>("to")?.into())
 }
@@ -133,7 +134,7 @@ fn to(transaction: &Object<'_>) -> Result<TxKind, Failure> {
 fn halves(object: &Object<'_>) -> Result<[U256; 2], Failure> {
     let (r, s) = (object.get::<Padded>("r")?, object.get::<Padded>("s")?);
     if r.0.is_zero() && s.0.is_zero() {
-        // Some chains put what they do themselves into their blocks as transactions that nobody signed.
+        // Some chains put system operations into their blocks as unsigned transactions.
         return Err(object.beyond("a transaction without a signature".to_owned()));
     }
     Ok([r.0, s.0])
@@ -159,7 +160,7 @@ fn authorizations(transaction: &Object<'_>) -> Result<Vec<SignedAuthorization>, 
             address: item.get("address")?,
             nonce: item.get("nonce")?,
         };
-        // Whatever was signed is in the block, valid or not.
+        // The block contains authorizations as they were signed, valid or not.
         let parity = item.get::<u64>("yParity")?;
         item.may_be::<u64>(Reason::Derived, "v", &parity)?;
         let parity = u8::try_from(parity)

@@ -1,4 +1,4 @@
-//! A block's own hash: that of its header.
+//! Proves a header by its hash, which is the block hash.
 
 use alloy_consensus::Header;
 use alloy_primitives::B256;
@@ -6,8 +6,8 @@ use alloy_primitives::B256;
 use super::object::Object;
 use crate::verify::{Failure, Reason};
 
-/// What forks have added to the header, oldest first. A header is a list without names: were one of
-/// these left out and a later one given, its value would be taken for that of the other.
+/// Members that forks have added to the header, oldest first. The header is hashed as a list without names: if one of
+/// these were missing and a later one present, the later value would take its place.
 const ADDED: [&str; 8] = [
     // London
     "baseFeePerGas",
@@ -24,7 +24,7 @@ const ADDED: [&str; 8] = [
     "slotNumber",
 ];
 
-/// Every other member of a block that is in the hash, or known not to be.
+/// All other members of a block that are in the hash, or known not to be.
 const KNOWN: [&str; 21] = [
     "parentHash",
     "sha3Uncles",
@@ -41,7 +41,7 @@ const KNOWN: [&str; 21] = [
     "extraData",
     "mixHash",
     "nonce",
-    // Not in the hash: the hash itself, two that nothing confirms, and what has a root of its own.
+    // Not in the hash: the hash itself, two members that nothing confirms, and lists that have their own root.
     "hash",
     "totalDifficulty",
     "size",
@@ -50,7 +50,7 @@ const KNOWN: [&str; 21] = [
     "withdrawals",
 ];
 
-/// Rebuilds the header and compares its hash.
+/// Rebuilds the header and checks its hash.
 pub(super) fn prove(block: &Object<'_>, hash: B256) -> Result<Header, Failure> {
     let proved = read(block).and_then(|header| {
         let got = header.hash_slow();
@@ -75,13 +75,13 @@ pub(super) fn prove(block: &Object<'_>, hash: B256) -> Result<Header, Failure> {
     })
 }
 
-/// Finds a root that is zero: chains that do not compute roots write them so.
+/// Returns the name of a root that is zero. Chains that do not compute roots write zeros.
 fn zero_root(block: &Object<'_>) -> Option<&'static str> {
     let is_zero = |name: &&'static str| block.get::<B256>(name).is_ok_and(|root| root.is_zero());
     ["stateRoot", "transactionsRoot", "receiptsRoot"].into_iter().find(is_zero)
 }
 
-/// The header as it is hashed.
+/// Reads the header with the members that are hashed.
 pub(super) fn read(block: &Object<'_>) -> Result<Header, Failure> {
     let left_out = ADDED.iter().position(|name| block.raw(name).is_none());
     if let Some(first) = left_out

@@ -1,4 +1,4 @@
-//! A log: what the receipt's root covers of it, and what is said beside.
+//! Reads logs, and checks the members that the receipts root does not cover.
 
 use alloy_consensus::Header;
 use alloy_primitives::{B256, Bytes, Log, LogData};
@@ -6,7 +6,7 @@ use alloy_primitives::{B256, Bytes, Log, LogData};
 use super::{object::Object, value::Seconds};
 use crate::verify::{Failure, Reason};
 
-/// Where a receipt and its logs are.
+/// Place of a receipt and its logs in the chain.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) block: B256,
@@ -19,7 +19,7 @@ pub(super) struct Place {
 // === impl Place ===
 
 impl Place {
-    /// That of a transaction in a block.
+    /// Returns the place of a transaction in a block.
     pub(super) fn new(
         header: &Header,
         block: B256,
@@ -30,7 +30,7 @@ impl Place {
         Ok(Self { block, number: header.number, timestamp: header.timestamp, transaction, index })
     }
 
-    /// Receipts and logs both say where they are.
+    /// Checks the place that a receipt or a log names.
     pub(super) fn check(&self, object: &Object<'_>) -> Result<(), Failure> {
         object.must_be::<B256>(Reason::Names, "blockHash", &self.block)?;
         object.must_be::<u64>(Reason::Names, "blockNumber", &self.number)?;
@@ -40,7 +40,7 @@ impl Place {
     }
 }
 
-/// Reads a log that is the `index`th of its block.
+/// Reads a log, which must be the `index`th of its block.
 pub(super) fn read(log: &Object<'_>, index: u64) -> Result<Log, Failure> {
     log.must_be::<u64>(Reason::Derived, "logIndex", &index)?;
     match log.raw("removed") {

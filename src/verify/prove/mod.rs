@@ -1,11 +1,11 @@
-//! Proves content by Ethereum's own hashes.
+//! Proves content with Ethereum's hashes.
 //!
-//! All of it hangs on the hash of a block: that is the hash of its header, the header holds the roots
-//! of transactions, withdrawals and receipts, and the roots hold the content. What is said beside
-//! (`from`, `gasPrice`, `logIndex` and the like) follows from the content and is worked out again.
+//! Every proof starts from the block hash. It is the hash of the header, the header contains the roots of transactions,
+//! withdrawals and receipts, and the roots cover the content. Other members (`from`, `gasPrice`, `logIndex` and the
+//! like) follow from the content and are recomputed.
 //!
-//! The JSON is read by a reader that is stricter than any client: no name twice, none that is another
-//! but for its case, no number in two ways of writing. So what is proved here is what everybody else reads.
+//! The JSON reader is stricter than any client's: it rejects duplicate names, names that differ only in case, and
+//! numbers in non-canonical form. So every client reads the same content that was proved.
 
 mod blob;
 mod block;
@@ -26,27 +26,27 @@ use self::object::Object;
 use super::{Failure, Kind, Level, Part, Verified};
 use crate::eth::{Block, BlockWithHashes, Receipts, ShapeError, SingleReceipt, SingleTransaction};
 
-/// Content as far as it was proved.
+/// Result of a proof of content in parts.
 #[derive(Debug)]
 pub(super) struct Proof<T> {
-    /// The content, raised to the level that it reached: to [`Level::Partial`] if its header was proved.
+    /// The content with the level it reached: at least [`Level::Partial`] if its header was proved.
     pub(super) content: Verified<T>,
-    /// What did not come out, and of which part.
+    /// The failure, and the kind of content that failed.
     pub(super) failure: Option<(Kind, Failure)>,
 }
 
-/// Proves a block with whole transactions, of which those that name a chain must name `chain_id`: a block
-/// of another chain proves itself just as well.
+/// Proves a block with full transactions. Transactions that name a chain must name `chain_id`, because a block of
+/// another chain proves itself just as well.
 ///
-/// Costs some 50 µs a transaction for recovering its signer, spread over all cores.
+/// Takes about 50 µs per transaction to recover its signer, spread over all proof threads.
 ///
 /// # Errors
-/// Says what does not come out.
+/// If a hash or a derived member does not match.
 pub fn block(block: Verified<Block>, chain_id: Option<u64>) -> Result<Verified<Block>, Failure> {
     block_by_parts(block, chain_id, true).into_result()
 }
 
-/// Proves the header of a block with whole transactions, and then its content, if that `has_rules` that are known.
+/// Proves the header of a block with full transactions, and then its content, if that `has_rules` that are known.
 pub(super) fn block_by_parts(block: Verified<Block>, chain_id: Option<u64>, has_rules: bool) -> Proof<Block> {
     let (bytes, hash) = (block.full(), block.hash().0);
     Proof::of(block, &bytes, hash, |object, header| {
@@ -59,18 +59,17 @@ pub(super) fn block_by_parts(block: Verified<Block>, chain_id: Option<u64>, has_
     })
 }
 
-/// Proves the header of a block that lists the hashes of its transactions. The list itself is proved
-/// only where it is empty.
+/// Proves the header of a block with transaction hashes. The list itself is proved only if it is empty.
 ///
 /// # Errors
-/// Says what does not come out.
+/// If a hash or a derived member does not match.
 pub fn block_with_hashes(
     with_hashes: Verified<BlockWithHashes>,
 ) -> Result<Verified<BlockWithHashes>, Failure> {
     block_with_hashes_by_parts(with_hashes).into_result()
 }
 
-/// Proves the header of a block that lists the hashes of its transactions, and then the lists beside them.
+/// Proves the header of a block with transaction hashes, and then its uncles and withdrawals.
 pub(super) fn block_with_hashes_by_parts(with_hashes: Verified<BlockWithHashes>) -> Proof<BlockWithHashes> {
     let (bytes, hash, is_empty) = (with_hashes.bytes(), with_hashes.hash().0, with_hashes.is_empty());
     Proof::of(with_hashes, &bytes, hash, |object, header| {
@@ -80,10 +79,10 @@ pub(super) fn block_with_hashes_by_parts(with_hashes: Verified<BlockWithHashes>)
     })
 }
 
-/// Proves the receipts of `block`, which is proved itself; where it is not, they stay what they are.
+/// Proves the receipts of `block`. If `block` itself is not proved, returns them unchanged.
 ///
 /// # Errors
-/// Says what does not come out.
+/// If a hash or a derived member does not match.
 pub fn receipts(
     receipts: Verified<Receipts>,
     block: &Verified<Block>,
@@ -98,11 +97,12 @@ pub fn receipts(
     Ok(receipts.raised(Level::Proved))
 }
 
-/// Checks a receipt that came alone against its block, as far as that goes: whose it is, what it may have cost,
-/// the bloom of its logs. Its root is made of all receipts, so its status, its gas and its logs stay unproved.
+/// Checks a single receipt against its block, as far as possible: its transaction, its gas price and a bound on its
+/// gas, and the bloom of its logs. The root covers all receipts together, so its status, its gas and its logs stay
+/// unproved.
 ///
 /// # Errors
-/// Says what does not come out.
+/// If a member does not match.
 pub fn single_receipt(
     receipt: Verified<SingleReceipt>,
     block: &Verified<Block>,
@@ -111,17 +111,17 @@ pub fn single_receipt(
     let (bytes, single) = (block.full(), receipt.bytes());
     let object = Object::read(text(&bytes)?, None)?;
     let transactions = object.list("transactions")?;
-    // That it is there was seen before.
+    // The structural checks have found that the transaction is in the block.
     let Some(transaction) = transactions.get(index).filter(|_| block.is_proved()) else { return Ok(receipt) };
     let transaction = Object::read(transaction, Some(Part::Transaction(index)))?;
     receipts::single(text(&single)?, &header::read(&object)?, block.hash().0, index, &transaction)?;
     Ok(receipt)
 }
 
-/// Proves a transaction that came alone by its hash and its signer; where it is cannot be proved.
+/// Proves a single transaction by its hash and its signer. Its place stays unproved.
 ///
 /// # Errors
-/// Says what does not come out.
+/// If a hash or a derived member does not match.
 pub fn single_transaction(
     transaction: Verified<SingleTransaction>,
     chain_id: Option<u64>,
@@ -133,7 +133,7 @@ pub fn single_transaction(
 // === impl Proof ===
 
 impl<T> Proof<T> {
-    /// Proves the header that `bytes` hold by its hash, and hands it on for the rest.
+    /// Proves the header in `bytes` by its hash, and then calls `rest` to prove the remaining content.
     fn of(
         content: Verified<T>,
         bytes: &[u8],
@@ -163,7 +163,7 @@ impl<T> Proof<T> {
     }
 }
 
-/// The text of what has been read as text before.
+/// Returns bytes that were read as text before as text again.
 fn text(bytes: &[u8]) -> Result<&str, Failure> {
     std::str::from_utf8(bytes).map_err(|_| ShapeError::NotUtf8.into())
 }

@@ -1,10 +1,10 @@
-//! Names that mean something, and those that look like them.
+//! Known member names, and their lookalikes.
 //!
-//! Readers differ in what they take for the same name: Go's, in which much of Ethereum is written, does not
-//! tell upper from lower case and believes the last one. What is proved must be what all of them read, so
-//! a name that is one of these but for its case is refused.
+//! JSON readers differ in which names they consider equal. Go's reader, which much Ethereum software uses, ignores case
+//! and takes the last match. All clients must read the content that was proved, so a name that differs from a known one
+//! only in case is rejected.
 
-/// Every name that means something in a block, a transaction, a receipt, a log or what is in them; sorted.
+/// All known names in blocks, transactions, receipts, logs and their nested objects; sorted.
 const MEANT: [&str; 68] = [
     "accessList",
     "address",
@@ -76,7 +76,7 @@ const MEANT: [&str; 68] = [
     "yParity",
 ];
 
-/// Is this one of the names, but for its case?
+/// Returns whether `name` differs from a known name only in case.
 pub(super) fn is_lookalike(name: &str) -> bool {
     if MEANT.binary_search(&name).is_ok() {
         return false;
@@ -85,7 +85,7 @@ pub(super) fn is_lookalike(name: &str) -> bool {
     MEANT.iter().any(|meant| meant.len() == folded.len() && fold(meant) == folded)
 }
 
-/// Lower case, with the two letters beyond ASCII that fold into it.
+/// Returns `name` in lower case, including the two letters beyond ASCII that fold into ASCII.
 fn fold(name: &str) -> String {
     let plain = |letter| match letter {
         '\u{17f}' => 's',

@@ -1,10 +1,10 @@
-//! Reads JSON objects strictly: what two readers could read differently is refused.
+//! Reads JSON objects strictly: it rejects any object that two readers could understand differently.
 //!
-//! A name counts once, however it is written; values are taken as Ethereum's JSON-RPC writes them, and
-//! strings with escapes are none of them.
+//! Each name may occur once, escaped or not. Values must have the form that Ethereum's JSON-RPC defines, so strings
+//! with escapes are invalid.
 //!
-//! Which members a node may leave out differs by member, and so does where `null` is allowed; each accessor
-//! says which it takes. A required member that is absent or `null` makes an answer unprovable, not wrong.
+//! Members differ in whether a node may leave them out or set them to `null`; each accessor documents its case. A
+//! required member that is absent or `null` makes an answer unprovable, not wrong.
 
 use std::borrow::Cow;
 
@@ -20,9 +20,9 @@ use crate::{
 /// The members of one object, as slices of its text.
 #[derive(Debug)]
 pub(super) struct Object<'a> {
-    /// Which part of the answer it is, for what is said about it.
+    /// Part of the answer that the object is, for error messages.
     part: Option<Part>,
-    /// By name, in order: an object of a million members is searched and checked for doubles all the same.
+    /// Sorted by name, so that lookups and the search for duplicates stay fast for an object of a million members.
     members: Vec<Member<'a>>,
 }
 
@@ -32,7 +32,7 @@ type Member<'a> = (Cow<'a, str>, &'a str);
 // === impl Object ===
 
 impl<'a> Object<'a> {
-    /// Finds the members of the object that `text` is.
+    /// Reads the members of the object in `text`.
     pub(super) fn read(text: &'a str, part: Option<Part>) -> Result<Self, Failure> {
         let Ok(Some(mut members)) = members(text) else {
             return Err(misread(part, "value", "an object", &shown_json(text.trim_start())));
@@ -40,40 +40,40 @@ impl<'a> Object<'a> {
         members.sort_unstable_by(|one, other| one.0.cmp(&other.0));
         if let Some(pair) = members.windows(2).find(|pair| pair[0].0 == pair[1].0) {
             let twice = format!("{} twice", shown(&pair[0].0));
-            return Err(misread(part, "names", "each there once", &twice));
+            return Err(misread(part, "names", "each name once", &twice));
         }
         if let Some((name, _)) = members.iter().find(|(name, _)| names::is_lookalike(name)) {
-            return Err(misread(part, "names", "each in its own case", &shown(name)));
+            return Err(misread(part, "names", "each name in its own case", &shown(name)));
         }
         Ok(Self { part, members })
     }
 
-    /// Finds the members of an object inside this one, which goes by the same part.
+    /// Reads the members of a nested object, which belongs to the same part.
     pub(super) fn inner<'b>(&self, text: &'b str) -> Result<Object<'b>, Failure> {
         Object::read(text, self.part)
     }
 
-    /// Is the member there, if only as `null`?
+    /// Returns whether the member is present, even as `null`.
     pub(super) fn has(&self, name: &str) -> bool {
         self.find(name).is_some()
     }
 
-    /// The text of a member; `null` is none.
+    /// Returns the text of a member; `None` if it is absent or `null`.
     pub(super) fn raw(&self, name: &str) -> Option<&'a str> {
         self.find(name).filter(|raw| *raw != "null")
     }
 
-    /// Returns a required member: absent or `null`, the object is unprovable.
+    /// Returns a required member. If it is absent or `null`, the object is unprovable.
     pub(super) fn get<V: Value>(&self, name: &'static str) -> Result<V, Failure> {
         self.maybe(name)?.ok_or_else(|| self.missing(name))
     }
 
-    /// Returns a member that may be absent; `null`, the object is unprovable.
+    /// Returns a member that may be absent. If it is `null`, the object is unprovable.
     pub(super) fn optional<V: Value>(&self, name: &'static str) -> Result<Option<V>, Failure> {
         if self.has(name) { self.get(name).map(Some) } else { Ok(None) }
     }
 
-    /// Returns a member that must be present, if only as `null`.
+    /// Returns a member that must be present, but may be `null`.
     pub(super) fn nullable<V: Value>(&self, name: &'static str) -> Result<Option<V>, Failure> {
         if self.has(name) { self.maybe(name) } else { Err(self.missing(name)) }
     }
@@ -111,7 +111,7 @@ impl<'a> Object<'a> {
         if got == *expected { Ok(()) } else { Err(self.wrong(reason, name, &expected.shown())) }
     }
 
-    /// Checks that a member is absent or `expected`; `null`, the object is unprovable.
+    /// Checks that a member is absent or `expected`. If it is `null`, the object is unprovable.
     pub(super) fn may_be<V: Value>(
         &self,
         reason: Reason,
@@ -126,13 +126,14 @@ impl<'a> Object<'a> {
         if self.raw(name).is_some() { Err(self.wrong(Reason::Derived, name, "missing")) } else { Ok(()) }
     }
 
-    /// Says of a member what it must be instead.
+    /// Returns the failure of a member that should be `expected`.
     pub(super) fn wrong(&self, reason: Reason, name: &'static str, expected: &str) -> Failure {
         let got = self.raw(name).map_or_else(|| "missing".to_owned(), shown_json);
         Failure::field(reason, self.part, name, expected, got)
     }
 
-    /// A failure that nothing unknown excuses is one; with something unknown there, it may be right.
+    /// Returns `failure`, or an unprovable one if the object has a member that is not among `known`: then the answer
+    /// may be right.
     pub(super) fn excuse(&self, known: &[&str], failure: Failure) -> Failure {
         match self.unknown(known) {
             Some(what) => Failure::Unprovable { part: self.part, what },
@@ -140,19 +141,19 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// The first member that is not among `known`, as it is shown.
+    /// Returns the first member that is not among `known` and not `null`, for messages.
     pub(super) fn unknown(&self, known: &[&str]) -> Option<String> {
         let mut members = self.members.iter();
         let unknown = members.find(|(name, raw)| *raw != "null" && !known.contains(&name.as_ref()))?;
         Some(shown(&unknown.0))
     }
 
-    /// Says that a required member is absent or `null`.
+    /// Returns the failure of a required member that is absent or `null`.
     pub(super) fn missing(&self, field: &'static str) -> Failure {
         Failure::Missing { part: self.part, field }
     }
 
-    /// Says that something about it is beyond this version.
+    /// Returns the failure of an object with something that this version does not know.
     pub(super) fn beyond(&self, what: String) -> Failure {
         Failure::Unprovable { part: self.part, what }
     }
@@ -167,14 +168,14 @@ fn misread(part: Option<Part>, name: &'static str, expected: &str, got: &str) ->
     Failure::field(Reason::Member, part, name, expected, got)
 }
 
-/// The members of an object; none, if it is something else.
+/// Returns the members of an object; `None` for any other value.
 fn members(text: &str) -> Result<Option<Vec<Member<'_>>>, SyntaxError> {
     let mut scanner = Scanner::new(text);
     if scanner.peek() != Some(b'{') {
         return Ok(None);
     }
     scanner.enter();
-    // As many as the largest of them have.
+    // Enough for the largest objects.
     let mut members = Vec::with_capacity(32);
     let mut first = true;
     while let Some(name) = scanner.next_member(&mut first)? {
@@ -185,7 +186,7 @@ fn members(text: &str) -> Result<Option<Vec<Member<'_>>>, SyntaxError> {
     Ok(Some(members))
 }
 
-/// The elements of a list that is an answer's whole.
+/// Returns the elements of an answer that is a list.
 pub(super) fn list<'a>(text: &'a str, name: &'static str) -> Result<Vec<&'a str>, Failure> {
     elements(None, name, text)
 }
@@ -224,7 +225,7 @@ mod tests {
     fn a_name_is_the_same_however_it_is_written() {
         assert_eq!(object(r#" { "\u0061" : "0x1" } "#).get::<u64>("a"), Ok(1));
         let twice = r#"{"a":1,"b":2,"\u0061":3}"#;
-        assert_eq!(refused(Object::read(twice, None)), "names is a twice, not each there once");
+        assert_eq!(refused(Object::read(twice, None)), "names is a twice, not each name once");
     }
 
     #[test]
@@ -251,7 +252,7 @@ mod tests {
         assert_eq!(object.may_be::<u64>(Reason::Derived, "b", &1), Ok(()));
         assert_eq!(
             refused(object.get::<u64>("a")),
-            "a is missing or null, and the answer is unprovable without it"
+            "a is missing or null; the answer cannot be proved without it"
         );
         assert_eq!(object.unknown(&[]), None);
     }
@@ -262,10 +263,7 @@ mod tests {
         assert_eq!(refused(object.get::<u64>("a")), "a is 0x01, not a quantity of 64 bits");
         assert_eq!(refused(object.values::<u64>("list")), "list is 0x02, not a quantity of 64 bits");
         assert_eq!(refused(object.list("x")), "x is an object, not a list");
-        assert_eq!(
-            refused(object.list("y")),
-            "y is missing or null, and the answer is unprovable without it"
-        );
+        assert_eq!(refused(object.list("y")), "y is missing or null; the answer cannot be proved without it");
         assert_eq!(object.unknown(&["a", "list"]), Some("x".to_owned()));
     }
 }

@@ -1,4 +1,4 @@
-//! The receipts of a block, by their root, and what follows from them and from the transactions.
+//! Proves the receipts of a block by their root, and recomputes the members that follow from them and the transactions.
 
 use alloy_consensus::{
     Eip658Value, Header, Receipt, ReceiptEnvelope, Transaction as _, proofs::ordered_trie_root_encoded,
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::verify::{Failure, Part, Reason};
 
-/// Every member of a receipt that is in the root, follows from what is, or says where it is.
+/// All members of a receipt that are in the root, follow from it, or name its place.
 const KNOWN: [&str; 18] = [
     "type",
     "status",
@@ -38,7 +38,7 @@ const KNOWN: [&str; 18] = [
     "blobGasPrice",
 ];
 
-/// What has been gathered from the receipts so far.
+/// State of the proof after the receipts read so far.
 #[derive(Debug)]
 struct Reading<'a> {
     header: &'a Header,
@@ -48,13 +48,13 @@ struct Reading<'a> {
     logs: u64,
     bloom: Bloom,
     blob_price: BlobPrice,
-    /// The first receipt with something unknown in it, and what.
+    /// Failure of the first receipt that has an unknown member.
     unknown: Option<Failure>,
-    /// Has one of them the state after its transaction?
+    /// Whether any receipt has the state root after its transaction.
     has_states: bool,
 }
 
-/// Proves receipts by the header and the transactions of their block, which are proved.
+/// Proves receipts against the proved header and transactions of their block.
 pub(super) fn prove(text: &str, header: &Header, hash: B256, block: &Object<'_>) -> Result<(), Failure> {
     let (receipts, transactions) = (object::list(text, "receipts")?, block.list("transactions")?);
     if receipts.len() != transactions.len() {
@@ -78,7 +78,8 @@ pub(super) fn prove(text: &str, header: &Header, hash: B256, block: &Object<'_>)
     reading.finish()
 }
 
-/// Checks what a receipt that came alone says beside what only the root proves: whose it is, and its bloom.
+/// Checks the members of a single receipt that do not need the root: its transaction, its place, its gas price and its
+/// bloom.
 pub(super) fn single(
     text: &str,
     header: &Header,
@@ -97,7 +98,7 @@ pub(super) fn single(
     let (used, sum) = (receipt.get::<u64>("gasUsed")?, receipt.get::<u64>("cumulativeGasUsed")?);
     let most = envelope.gas_limit().min(if index == 0 { sum } else { sum.saturating_sub(1) });
     if used > most || (index == 0 && used != sum) {
-        return Err(receipt.wrong(Reason::Derived, "gasUsed", &format!("{most:#x} at most")));
+        return Err(receipt.wrong(Reason::Derived, "gasUsed", &format!("at most {most:#x}")));
     }
     BlobPrice::of(header).check(&receipt, &envelope)?;
     let mut bloom = Bloom::ZERO;
@@ -105,7 +106,7 @@ pub(super) fn single(
     for text in receipt.list("logs")? {
         let log = receipt.inner(text)?;
         place.check(&log)?;
-        // Where its logs begin is not known; that they follow each other is.
+        // The index of the first log is unknown, but the others must follow it.
         let at = match next {
             Some(at) => at,
             None => log.get::<u64>("logIndex")?,
@@ -143,20 +144,20 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Compares what all of them come to with the header.
+    /// Compares the root and the bloom of all receipts with the header.
     fn finish(self) -> Result<(), Failure> {
         let out = ordered_trie_root_encoded(&self.encoded);
         let proved = root(Reason::ReceiptsRoot, "receiptsRoot", out, self.header.receipts_root);
-        // Of blocks from before Byzantium some nodes do not have the states that the root is made of.
+        // For blocks before Byzantium, some nodes no longer have the state roots that the receipts root covers.
         let stateless = !self.has_states && self.header.base_fee_per_gas.is_none();
         let unknown = self.unknown.or_else(|| {
             stateless.then(|| Failure::Unprovable {
                 part: None,
-                what: "the state after each transaction".to_owned(),
+                what: "the state root after each transaction".to_owned(),
             })
         });
         proved.map_err(|failure| unknown.unwrap_or(failure))?;
-        // Last: under a root that came out, only a header that lies about its own content gets here.
+        // Last: if the root matches, the bloom differs only for a header that contradicts its own content.
         if self.bloom != self.header.logs_bloom {
             return Err(Failure::field(
                 Reason::Bloom,
@@ -169,11 +170,11 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// The gas of a transaction is what the sum has grown by.
+    /// Checks the gas of a transaction: the growth of the cumulative gas.
     fn gas(&mut self, receipt: &Object<'_>, envelope: &Envelope) -> Result<(), Failure> {
         let sum = receipt.get::<u64>("cumulativeGasUsed")?;
         let Some(used) = sum.checked_sub(self.gas_used) else {
-            let least = format!("{:#x} at least", self.gas_used);
+            let least = format!("at least {:#x}", self.gas_used);
             return Err(receipt.wrong(Reason::Derived, "cumulativeGasUsed", &least));
         };
         self.gas_used = sum;
@@ -195,19 +196,19 @@ impl Reading<'_> {
     }
 }
 
-/// Until Byzantium a receipt had the state after its transaction, since then whether it succeeded.
+/// Reads the outcome: before Byzantium the state root after the transaction, since then whether it succeeded.
 fn status(receipt: &Object<'_>) -> Result<Eip658Value, Failure> {
     match receipt.maybe::<B256>("root")? {
-        // With both, nothing proves the status.
+        // If both are present, nothing proves the status.
         Some(_) if receipt.raw("status").is_some() => {
-            Err(receipt.beyond("a status beside a state".to_owned()))
+            Err(receipt.beyond("a status next to a state root".to_owned()))
         }
         Some(root) => Ok(root.into()),
         None => receipt.get::<bool>("status").map(Into::into),
     }
 }
 
-/// Checks whom the transaction went to, what it created, and its type.
+/// Checks the recipient, the created contract and the type.
 fn parties(
     receipt: &Object<'_>,
     envelope: &Envelope,
@@ -215,7 +216,7 @@ fn parties(
     status: Eip658Value,
 ) -> Result<(), Failure> {
     receipt.must_be::<u64>(Reason::Derived, "type", &(envelope.tx_type() as u64))?;
-    // Nodes give both in every receipt, if only as null.
+    // Nodes give both in every receipt, even if `null`.
     let contract = receipt.nullable::<Address>("contractAddress")?;
     receipt.nullable::<Address>("to")?;
     match envelope.to() {
@@ -226,8 +227,8 @@ fn parties(
         None => {
             receipt.must_not_be("to")?;
             let created = from.create(envelope.nonce());
-            // Of what failed to be created some nodes give the address, others none. Before Byzantium it
-            // cannot be told.
+            // For a failed creation some nodes give the address, others do not. Before Byzantium the receipt does not
+            // tell whether the creation failed.
             match status {
                 Eip658Value::Eip658(false) | Eip658Value::PostState(_) if contract.is_none() => Ok(()),
                 _ => receipt.must_be::<Address>(Reason::Derived, "contractAddress", &created),

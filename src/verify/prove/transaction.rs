@@ -1,4 +1,4 @@
-//! A transaction's own hash, and who signed it.
+//! Proves a transaction by its hash and its signer.
 
 use alloy_consensus::{Transaction as _, TxType, crypto::secp256k1::recover_signer_unchecked};
 use alloy_eips::Encodable2718;
@@ -11,14 +11,14 @@ use super::{
 };
 use crate::verify::{Failure, Part, Reason};
 
-/// What the block says that a transaction is in.
+/// Members of the block that contains a transaction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scene {
     pub(super) base_fee: Option<u64>,
     pub(super) timestamp: u64,
 }
 
-/// Every member of a transaction that is in the hash, follows from what is, or says where it is.
+/// All members of a transaction that are in the hash, follow from it, or name its place.
 const KNOWN: [&str; 25] = [
     "type",
     "chainId",
@@ -47,7 +47,7 @@ const KNOWN: [&str; 25] = [
     "transactionIndex",
 ];
 
-/// What only some types have; elsewhere it must be left out. `gasPrice` all nodes give of all types.
+/// Members that only some types have, and other types must not have. Nodes give `gasPrice` for all types.
 const TYPED: [(&str, &[TxType]); 6] = [
     ("accessList", &[TxType::Eip2930, TxType::Eip1559, TxType::Eip4844, TxType::Eip7702]),
     ("maxFeePerGas", &[TxType::Eip1559, TxType::Eip4844, TxType::Eip7702]),
@@ -57,8 +57,8 @@ const TYPED: [(&str, &[TxType]); 6] = [
     ("authorizationList", &[TxType::Eip7702]),
 ];
 
-/// Proves a transaction by its hash, and works out again what follows from it: all, if it is known what
-/// its block says. Returns it as it is in the block.
+/// Proves a transaction by its hash, and recomputes the members that follow from it; all of them only if `scene` is
+/// known. Returns the encoded transaction, as in the block.
 pub(super) fn prove(
     text: &str,
     part: Option<Part>,
@@ -83,16 +83,14 @@ pub(super) fn prove(
 }
 
 fn signer(transaction: &Object<'_>, envelope: &Envelope) -> Result<(), Failure> {
-    // Until EIP-2 either `s` of a signature was valid, and such transactions are in the chain.
+    // Before EIP-2 signatures with a high `s` were valid, too, and the chain contains such transactions.
     match recover_signer_unchecked(envelope.signature(), envelope.signature_hash()) {
         Ok(signer) => transaction.must_be::<Address>(Reason::Signer, "from", &signer),
-        Err(_) => {
-            Err(transaction.wrong(Reason::Signer, "from", "who signed it as nobody can have signed so"))
-        }
+        Err(_) => Err(transaction.wrong(Reason::Signer, "from", "recoverable: the signature is invalid")),
     }
 }
 
-/// Checks the members that say again what the hash covers, or follow from it.
+/// Checks the members that repeat hashed content, or follow from it.
 fn derived(transaction: &Object<'_>, envelope: &Envelope, scene: Option<Scene>) -> Result<(), Failure> {
     let kind = envelope.tx_type();
     for (name, kinds) in TYPED {
@@ -100,12 +98,12 @@ fn derived(transaction: &Object<'_>, envelope: &Envelope, scene: Option<Scene>) 
             transaction.must_not_be(name)?;
         }
     }
-    // Some nodes give the input under both of its names.
+    // Some nodes give the input under both names, `input` and `data`.
     transaction.may_be::<Bytes>(Reason::Derived, "data", envelope.input())?;
     parity(transaction, envelope)?;
     match envelope.chain_id() {
         Some(id) => transaction.may_be::<u64>(Reason::Derived, "chainId", &id)?,
-        // Some nodes write "none" as 0.
+        // Some nodes write 0 for no chain id.
         None => transaction.may_be::<u64>(Reason::Derived, "chainId", &0)?,
     }
     match scene {
@@ -119,17 +117,17 @@ fn derived(transaction: &Object<'_>, envelope: &Envelope, scene: Option<Scene>) 
             if transaction.raw("blockHash").is_some() {
                 transaction.optional::<Seconds>("blockTimestamp")?;
             } else if transaction.raw("blockTimestamp").is_some() {
-                let expected = "missing where there is no block";
+                let expected = "missing for a pending transaction";
                 return Err(transaction.wrong(Reason::Derived, "blockTimestamp", expected));
             }
             // Without the block's base fee only bounds of the price are known.
             let (least, most) = (envelope.effective_gas_price(Some(0)), envelope.max_fee_per_gas());
             match transaction.optional::<u128>("gasPrice")? {
                 Some(price) if price > most => {
-                    Err(transaction.wrong(Reason::Derived, "gasPrice", &format!("{} at most", most.shown())))
+                    Err(transaction.wrong(Reason::Derived, "gasPrice", &format!("at most {}", most.shown())))
                 }
                 Some(price) if price < least => {
-                    let least = format!("{} at least", least.shown());
+                    let least = format!("at least {}", least.shown());
                     Err(transaction.wrong(Reason::Derived, "gasPrice", &least))
                 }
                 _ => Ok(()),
@@ -138,12 +136,12 @@ fn derived(transaction: &Object<'_>, envelope: &Envelope, scene: Option<Scene>) 
     }
 }
 
-/// Typed transactions sign with a parity that goes by one name, the other, or both.
+/// Checks the parity of a typed transaction's signature, which nodes give as `yParity`, as `v`, or as both.
 fn parity(transaction: &Object<'_>, envelope: &Envelope) -> Result<(), Failure> {
     let parity = envelope.signature().v();
     transaction.may_be::<bool>(Reason::Derived, "yParity", &parity)?;
     if envelope.is_legacy() {
-        // What it says was taken apart for the signature.
+        // The signature was read from `v`.
         return Ok(());
     }
     transaction.may_be::<bool>(Reason::Derived, "v", &parity)

@@ -1,4 +1,4 @@
-//! The values that Ethereum's JSON is made of, and how they read in a message.
+//! Values in Ethereum's JSON: parsing, and formatting for messages.
 
 use alloy_primitives::{Address, B64, B256, Bloom, Bytes, U256, hex};
 
@@ -6,29 +6,29 @@ use crate::jsonrpc::JsonKind;
 
 /// A value as Ethereum's JSON-RPC writes it.
 pub(super) trait Value: PartialEq + Sized {
-    /// What it is called where something else stands.
+    /// Name of the type of value, for messages about other values in its place.
     const WHAT: &'static str;
 
-    /// Reads a JSON value; none, if it is no such value.
+    /// Parses a JSON value; `None` if it is not such a value.
     fn read(raw: &str) -> Option<Self>;
 
-    /// The value as in JSON, without quotes, cut short if it is long.
+    /// Formats the value as in JSON, without quotes, and shortened if it is long.
     fn shown(&self) -> String;
 }
 
-/// A number of 256 bits that some nodes pad with zeros, as half of a signature.
+/// A 256-bit number that some nodes pad with zeros: `r` or `s` of a signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Padded(pub(super) U256);
 
-/// A time in seconds. Most nodes write a quantity, some a plain number.
+/// A time in seconds. Most nodes write a quantity, some a JSON number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seconds(pub(super) u64);
 
-/// How much of a long text is shown at its ends.
+/// Number of characters that are shown of the start and the end of a long text.
 const HEAD: usize = 24;
 const TAIL: usize = 8;
 
-/// The longest text that is shown whole: a hash.
+/// Longest text that is shown in full: a hash.
 const WHOLE: usize = 66;
 
 // === impl Value ===
@@ -136,7 +136,7 @@ impl Value for Seconds {
 
     fn read(raw: &str) -> Option<Self> {
         match JsonKind::of(raw.as_bytes()) {
-            // Not `1e9`, nor `-0`: what is left is written in one way.
+            // Neither `1e9` nor `-0`: plain digits have only one form.
             JsonKind::Number if raw.bytes().all(|digit| digit.is_ascii_digit()) => raw.parse().ok().map(Self),
             _ => u64::read(raw).map(Self),
         }
@@ -147,14 +147,14 @@ impl Value for Seconds {
     }
 }
 
-/// What a string holds, if it begins with `0x`. One prefix is left for the reader of digits to take, who
-/// takes one at most.
+/// Returns the content of a string that starts with `0x`. The prefix stays, because the hex decoder strips one prefix
+/// at most.
 fn prefixed(raw: &str) -> Option<&str> {
     let inner = raw.strip_prefix('"')?.strip_suffix('"')?;
     inner.starts_with("0x").then_some(inner)
 }
 
-/// The digits of a quantity, which has no zeros in front.
+/// Returns the digits of a quantity, which has no leading zeros.
 fn quantity(raw: &str) -> Option<&str> {
     let digits = prefixed(raw)?.strip_prefix("0x")?;
     let written = match digits.as_bytes() {
@@ -164,18 +164,18 @@ fn quantity(raw: &str) -> Option<&str> {
     written.then_some(digits)
 }
 
-/// Reads up to 64 digits.
+/// Parses up to 64 digits.
 fn word(digits: &str) -> Option<U256> {
     let digits = digits.as_bytes();
     let mut padded = [b'0'; 64];
     padded.get_mut(64_usize.checked_sub(digits.len())?..)?.copy_from_slice(digits);
     let mut word = B256::ZERO;
-    // A second `0x` would be taken for a prefix, and then there are digits too few.
+    // The decoder would strip a second `0x`, and then find too few digits.
     hex::decode_to_slice(padded, word.as_mut_slice()).ok()?;
     Some(word.into())
 }
 
-/// A text as it reads in a message: cut short in the middle, and nothing in it moves the cursor.
+/// Formats text for a message: shortened in the middle, and with control characters escaped.
 pub(super) fn shown(text: &str) -> String {
     let count = text.chars().count();
     if count <= WHOLE {
@@ -186,7 +186,7 @@ pub(super) fn shown(text: &str) -> String {
     format!("{}…{} ({count} characters)", head.escape_debug(), tail.escape_debug())
 }
 
-/// A JSON value as it reads in a message.
+/// Formats a JSON value for a message.
 pub(super) fn shown_json(raw: &str) -> String {
     match JsonKind::of(raw.as_bytes()) {
         JsonKind::Object => "an object".to_owned(),

@@ -100,7 +100,7 @@ async fn or_it_is_rejected_with_what_is_wrong() {
             Lie::Field("gasUsed".to_owned(), json!("0x1")),
             "the upstream's answer failed verification: hash is 0x",
         ),
-        (Lie::EmptiedTransactions, "the list of transactions is empty, and its root says otherwise"),
+        (Lie::EmptiedTransactions, "the list of transactions is empty, which contradicts transactionsRoot"),
         (Lie::WrongHash, "hash is 0x"),
     ];
     for (lie, message) in lies {
@@ -379,7 +379,7 @@ async fn a_chain_with_rules_of_its_own_is_served_by_structure_after_three_blocks
     client.ask(BLOCK_BY_HASH, json!([hash(&node, 5), true])).await.unwrap();
     let decided = status().await;
     assert_eq!((&decided["configured"], &decided["blocks"]), (&json!("auto"), &json!("structural")));
-    assert!(decided["reason"].as_str().unwrap().contains("rules of its own"), "{decided}");
+    assert!(decided["reason"].as_str().unwrap().contains("does not follow Ethereum's rules"), "{decided}");
     // From the one that decided on, blocks are kept.
     node.clear_calls();
     client.ask(BLOCK_BY_HASH, json!([hash(&node, 5), true])).await.unwrap();
@@ -556,7 +556,7 @@ async fn a_member_that_is_another_but_for_its_case_is_refused() {
     for member in ["Hash", "GASUSED", "ha\u{17f}h"] {
         chain.fail(Fault::Lie(Lie::Field(member.to_owned(), json!("0x1")))).on(BLOCK_BY_HASH).once();
         let refusal = refuses(&program, BLOCK_BY_HASH, json!([hash(&chain, 5), true])).await;
-        assert!(refusal.contains("each in its own case"), "{refusal}");
+        assert!(refusal.contains("each name in its own case"), "{refusal}");
     }
 }
 
@@ -694,9 +694,9 @@ async fn what_is_held_and_proved_is_not_proved_again() {
 
 #[tokio::test]
 async fn what_is_in_force_is_said_with_its_reason() {
-    assert_eq!(verifier(Demand::Structural, 1).in_force().why, "it is configured so");
+    assert_eq!(verifier(Demand::Structural, 1).in_force().why, "set by verify.level");
     let known = verifier(Demand::Auto, 1);
-    assert_eq!(known.in_force().why, "the chain is known to keep Ethereum's rules");
+    assert_eq!(known.in_force().why, "the chain is listed as following Ethereum's rules");
     // Blocks of chain 1 are none of chain 10: at three heights that is its rules.
     let (chain, foreign) = (mainnet(), verifier(Demand::Full, 10));
     for number in 1..=3 {
@@ -708,7 +708,7 @@ async fn what_is_in_force_is_said_with_its_reason() {
         (foreign.demands(Kind::Receipts), foreign.in_force().blocks),
         (Demand::Structural, Demand::Structural)
     );
-    assert!(foreign.in_force().why.contains("rules of their own"));
+    assert!(foreign.in_force().why.contains("do not follow Ethereum's rules"));
 }
 
 // ## Time

@@ -59,7 +59,7 @@ fn a_failure_names_the_part_the_member_and_both_values() {
 
     let mut draft = Draft::of(Fork::Prague);
     draft.block["withdrawals"][1].as_object_mut().unwrap().remove("amount");
-    let message = "withdrawals[1].amount is missing or null, and the answer is unprovable without it";
+    let message = "withdrawals[1].amount is missing or null; the answer cannot be proved without it";
     assert_eq!(draft.refused(), ("unprovable", message.to_owned()));
 }
 
@@ -146,21 +146,19 @@ fn something_unknown_may_be_what_is_missing_in_a_hash() {
     draft.block["nextForksRoot"] = Value::Null;
     assert_eq!(draft.refused().0, "header_hash");
     draft.block["nextForksRoot"] = draft.block["parentHash"].clone();
-    let message = "nextForksRoot is unknown to this version, and without it the hash does not come out";
+    let message = "nextForksRoot is unknown to this version, so the hash cannot be checked";
     assert_eq!(draft.refused(), ("unprovable", message.to_owned()));
 
     let mut draft = Draft::of(Fork::Prague);
     draft.block["transactions"][2]["gas"] = json!("0x1");
     draft.block["transactions"][2]["feeCurrency"] = json!("0x2");
-    let message =
-        "transactions[2].feeCurrency is unknown to this version, and without it the hash does not come out";
+    let message = "transactions[2].feeCurrency is unknown to this version, so the hash cannot be checked";
     assert_eq!(draft.refused(), ("unprovable", message.to_owned()));
 
     let mut draft = Draft::of(Fork::Prague);
     draft.receipts[5]["status"] = json!("0x0");
     draft.receipts[6]["depositNonce"] = json!("0x2");
-    let message =
-        "receipts[6].depositNonce is unknown to this version, and without it the hash does not come out";
+    let message = "receipts[6].depositNonce is unknown to this version, so the hash cannot be checked";
     assert_eq!(draft.refused(), ("unprovable", message.to_owned()));
 }
 
@@ -207,7 +205,7 @@ fn no_fork_may_be_skipped_in_a_header() {
         if name == "withdrawalsRoot" {
             members.remove("withdrawals");
         }
-        let message = format!("{name} is missing or null, and the answer is unprovable without it");
+        let message = format!("{name} is missing or null; the answer cannot be proved without it");
         assert_eq!(draft.refused(), ("unprovable", message));
     }
 }
