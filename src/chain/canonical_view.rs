@@ -243,7 +243,8 @@ impl CanonicalView {
         self.suspension.is_some()
     }
 
-    /// Returns whether a refresh may start. While the upstream denies the finalized block, it may only once a second.
+    /// Returns whether a refresh may start: at any time, but once a second while the upstream denies the finalized
+    /// block.
     pub fn may_refresh(&self, now: Stamp) -> bool {
         self.suspension.is_none_or(|suspension| suspension.is_due(now.time))
     }
@@ -350,8 +351,8 @@ impl CanonicalView {
         self.branch.window.down_from(BlockNumber(u64::MAX))
     }
 
-    /// Returns the final or tracked hash at this number, however old, even above a lagging upstream's head. Serves to
-    /// judge `null` answers.
+    /// Returns the final or tracked hash at this number, however old, even above a lagging upstream's head; `None`
+    /// while suspended. For judging `null` answers.
     pub fn known_at(&self, number: BlockNumber) -> Option<BlockHash> {
         let tracked = || self.branch.window.get(number).map(|link| link.hash);
         self.finality.get(number).or_else(tracked).filter(|_| self.suspension.is_none())
@@ -363,8 +364,8 @@ impl CanonicalView {
         links.find(|link| link.hash == hash).map(|link| link.number)
     }
 
-    /// Returns the number at which this block is tracked, final or answered. Scans everything: for operators, not for
-    /// calls.
+    /// Returns the number at which this block is tracked, final or answered. Scans all entries: for status reports, not
+    /// for calls.
     pub fn number_of(&self, hash: BlockHash) -> Option<BlockNumber> {
         self.tracked_number(hash)
             .or_else(|| self.finality.number_of(hash))

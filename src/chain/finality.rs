@@ -109,7 +109,7 @@ impl Finality {
         self.highest.is_some_and(|(highest, _)| number <= highest)
     }
 
-    /// Returns whether an answer to a request sent at `sent` still says something about finality.
+    /// Returns whether an answer to a request sent at `sent` still counts for finality.
     pub(super) fn counts(&self, sent: Stamp) -> bool {
         !self.forgotten.is_some_and(|since| sent.is_before(since))
     }

@@ -11,11 +11,11 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// An endpoint whose head is high enough has left the finalized block after this many denials in a row …
 const DENIALS: u32 = 3;
-/// … over at least this time. A balanced URL may reach a replica that is behind.
+/// … over at least this time. A load-balanced URL may reach a lagging replica.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// A node whose head stays below the finalized block for this long has gone back for good. After an unclean stop geth
-/// rewinds by about 128 blocks, and needs minutes to catch up.
+/// A node whose head stays below the finalized block for this long has rolled back permanently. After an unclean stop,
+/// geth rewinds by about 128 blocks and needs minutes to catch up.
 const CATCHING_UP: Duration = Duration::from_secs(600);
 
 /// Consequence of a denial of the finalized block.

@@ -11,12 +11,10 @@
 //! |---|---|---|
 //! | `eth_getBlockByHash`, `eth_getBlockByNumber` | a full block | the hash of its header; `transactionsRoot` and `withdrawalsRoot` in it; each transaction's hash and signer |
 //! | `eth_getTransactionByBlock…AndIndex` | a full block | the same |
-//! | `eth_getTransactionByHash` | a full block, or itself | the same; a single transaction by its own hash and signer,
-//! while its place is unverified |
+//! | `eth_getTransactionByHash` | a full block, or itself | the same; a single transaction by its own hash and signer, while its place is unverified |
 //! | `eth_getBlockReceipts` | all receipts of a full block | `receiptsRoot` in that block's header, and `logsBloom` there |
 //! | `eth_getTransactionReceipt` | all receipts of a full block | the same; a single receipt cannot be proved |
-//! | a block with transaction hashes, fetched as such | itself | the hash of its header; its list of hashes is
-//! unverified unless it is empty |
+//! | a block with transaction hashes, fetched as such | itself | the hash of its header; its list of hashes is unverified unless it is empty |
 //!
 //! So for a block by hash: the requested hash → the header → the roots → the content. For a block by number, the
 //! tracker decides which hash is canonical.

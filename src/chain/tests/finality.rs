@@ -155,7 +155,7 @@ fn tags_are_fresh_by_their_own_time() {
     assert_eq!((told.tracker.safe(arrival), told.tracker.finalized_tag(arrival)), (None, None));
 }
 
-// ## Which answers are final
+// ## Answers that make a block final
 
 #[test]
 fn one_answer_near_the_finalized_block_counts_for_max_staleness() {

@@ -213,7 +213,7 @@ impl World {
         self.window.first().map(|bottom| self.model.number(*bottom))
     }
 
-    // ## Questions
+    // ## Requests
 
     fn ask(&mut self, question: &Question) {
         let sent = self.model.moment();
