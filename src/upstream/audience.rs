@@ -1,4 +1,4 @@
-//! Whether anybody waits for what is asked of an upstream.
+//! Tracks whether any client still waits for a fetch.
 //!
 //! A fetch runs in a task of its own, so that a client that disconnects does not cancel it for others. Once no client is
 //! left, a call on the wire may finish, but no further call is sent for the fetch: no retry, no other endpoint, no
@@ -8,39 +8,39 @@ use std::{fmt, sync::Arc};
 
 use tokio::{task::futures::TaskLocalFuture, task_local};
 
-/// Those who wait for a fetch. Clones share it.
+/// The clients that wait for a fetch. Clones share the same audience.
 #[derive(Clone)]
 pub struct Audience(Arc<dyn Fn() -> bool + Send + Sync>);
 
 task_local! {
-    /// Not an argument: a follow-up call may be many steps from where the fetch began.
+    /// Task-local rather than an argument: a follow-up call may be many steps away from the start of the fetch.
     static CURRENT: Audience;
 }
 
 // === impl Audience ===
 
 impl Audience {
-    /// An audience that `is_there` tells of.
+    /// Creates an audience; `is_there` returns whether a client still waits.
     pub fn new(is_there: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(is_there))
     }
 
-    /// Returns the audience of the current work; `None` where the work ends with whoever waits for it.
+    /// Returns the audience of the current work; `None` if the work ends together with its client.
     pub fn current() -> Option<Self> {
         CURRENT.try_with(Self::clone).ok()
     }
 
-    /// Returns whether the current work has an audience, or needs none.
+    /// Returns whether a client waits for the current work, or the work has no audience.
     pub fn is_there_now() -> bool {
         Self::current().is_none_or(|audience| audience.is_there())
     }
 
-    /// Does `work` for this audience.
+    /// Runs `work` with this audience as the current one.
     pub fn attend<F: Future>(self, work: F) -> TaskLocalFuture<Self, F> {
         CURRENT.scope(self, work)
     }
 
-    /// Returns whether anybody waits.
+    /// Returns whether a client still waits.
     pub fn is_there(&self) -> bool {
         (self.0)()
     }

@@ -1,4 +1,4 @@
-//! What is asked of an upstream.
+//! A call to an upstream, and its requirements on the endpoint and the answer.
 
 use std::sync::{Arc, OnceLock};
 
@@ -14,67 +14,67 @@ use crate::{
     verify::Check,
 };
 
-/// One to many calls that travel together.
+/// One or more calls that travel together.
 pub type Calls = Vec<Call>;
 
 /// An answer for each call, in the order of the calls.
 pub type Answers = Vec<Result<Answer, UpstreamError>>;
 
-/// A call to an upstream, with what an answer must be like to count.
+/// A call to an upstream, with the conditions for accepting an answer.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// The method's name.
+    /// The method name.
     pub method: MethodName,
-    /// Its params, canonical where the operation is known.
+    /// The parameters, in canonical form where the operation is known.
     pub params: Params,
-    /// Tells an answer from a lie; without it, whatever the upstream says is its answer.
+    /// Verifies the answer; without a check, the call accepts any answer.
     pub check: Option<Check>,
-    /// What the endpoint that answers it must have.
+    /// Requirements on the endpoint that answers.
     pub requirements: Requirements,
-    /// Where it is written who answered, for whoever wants to know.
+    /// Receives the id of the endpoint that answers.
     pub(super) answered_by: Option<AnsweredBy>,
-    /// Where the bytes that its answer takes are counted, until that was checked.
+    /// Holds the byte budget of the answer until the check has finished.
     pub(super) answer_lease: Option<AnswerLease>,
-    /// The trace that it is made for.
+    /// The trace that the call belongs to.
     pub(super) origin: Origin,
-    /// Those who wait for its answer; `None` where it ends with whoever waits.
+    /// The clients that wait for the answer; `None` if the call ends together with its client.
     pub(super) audience: Option<Audience>,
 }
 
-/// What a call needs of the endpoint that answers it.
+/// Requirements of a call on the endpoint that answers it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requirements {
-    /// It should have this block: not be behind it, not have forgotten it.
+    /// The endpoint should have this block: neither be behind it nor have pruned it.
     pub block: Option<BlockNumber>,
-    /// It should not be behind this head: what it says is of the newest block that it has.
+    /// The endpoint should not be behind this head, because the answer depends on the endpoint's newest block.
     pub head: Option<BlockNumber>,
-    /// It must be the one that the view of the chain follows, or whoever takes its place.
+    /// Only the primary may answer, or the endpoint that replaces it as the primary.
     pub primary: bool,
-    /// A forwarded call: the primary answers it, or another endpoint if the primary fails. It leaves the last call of the
-    /// primary's rate to the view, and one failure does not make another endpoint the primary.
+    /// A forwarded call: the primary answers it, or another endpoint if the primary fails. It leaves the last token
+    /// of the primary's rate limit to the canonical view, and a single failure does not change the primary.
     pub forwarded: bool,
     /// A filter call: only the primary answers it, since each node has filter ids of its own.
     pub filter: bool,
     /// A call of the canonical view itself, for which all clients wait: it takes no slot of `max_in_flight`.
     pub for_view: bool,
-    /// The answer is a head: what it shows is all that the endpoint has.
+    /// The answer is a head, the newest block that the endpoint has.
     pub is_head: bool,
-    /// A `null` may only mean that this endpoint has not got it yet: one other is asked, once.
+    /// A `null` may only mean that the endpoint does not have the data yet: the pool asks one other endpoint, once.
     pub retry_null: bool,
 }
 
-/// The bytes of an answer, counted for as long as somebody has this. It travels with a call, like its check.
+/// Holds the byte budget of an answer until the last clone is dropped. It travels with the call, like its check.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AnswerLease(Arc<OnceLock<ByteLease>>);
 
-/// Who answered a call. It travels with it, like its check.
+/// The endpoint that answered a call. It travels with the call, like its check.
 #[derive(Clone, Debug, Default)]
 pub struct AnsweredBy(Arc<OnceLock<EndpointId>>);
 
 // === impl Call ===
 
 impl Call {
-    /// A call whose every answer counts.
+    /// Creates a call that accepts any answer.
     pub fn new(method: impl Into<MethodName>, params: Params) -> Self {
         Self {
             method: method.into(),
@@ -88,54 +88,54 @@ impl Call {
         }
     }
 
-    /// A call that asks a node for this.
+    /// Creates the call that asks a node for `query`.
     pub fn of(query: Query) -> Self {
         Self::new(query.method(), query.params())
     }
 
-    /// The same call, whose answer must pass this.
+    /// Requires the answer to pass `check`.
     pub fn with_check(self, check: Check) -> Self {
         Self { check: Some(check), ..self }
     }
 
-    /// The same call, for an endpoint that has this.
+    /// Sets the requirements on the endpoint.
     pub fn with_requirements(self, requirements: Requirements) -> Self {
         Self { requirements, ..self }
     }
 
-    /// The same call; who answers it will be told here.
+    /// Records the endpoint that answers in `by`.
     pub fn with_answered_by(self, by: &AnsweredBy) -> Self {
         Self { answered_by: Some(by.clone()), ..self }
     }
 
-    /// The same call, for the trace and the audience of the current work.
+    /// Attaches the trace and the audience of the current work.
     pub(super) fn with_current_context(self) -> Self {
         Self { origin: CallContext::origin(), audience: Audience::current(), ..self }
     }
 
-    /// The same call, for no trace, and sent whether or not anybody waits.
+    /// Detaches the call from its trace and audience: it is sent even if no client waits.
     pub(super) fn without_context(self) -> Self {
         Self { origin: Origin::default(), audience: None, ..self }
     }
 
-    /// Returns whether anybody waits for its answer.
+    /// Returns whether a client still waits for the answer.
     pub(super) fn is_awaited(&self) -> bool {
         self.audience.as_ref().is_none_or(Audience::is_there)
     }
 
-    /// The bytes of its answer are counted here.
+    /// Stores the byte budget of the answer in `answer_lease`.
     pub(super) fn set_answer_lease(&mut self, answer_lease: &AnswerLease) {
         self.answer_lease = Some(answer_lease.clone());
     }
 
-    /// Is its answer of a known shape, and of no more than a block's size?
+    /// Returns whether the answer has a known shape and is at most as large as a block.
     pub(super) fn has_known_shape(&self) -> bool {
         const KNOWN: [&str; 5] =
             ["eth_getBlock", "eth_getTransaction", "eth_getUncle", "eth_blockNumber", "eth_chainId"];
         KNOWN.iter().any(|known| self.method.as_str().starts_with(known))
     }
 
-    /// Is it a read that every node has an answer to, whoever asks?
+    /// Returns whether the call is a read that every node answers for every client.
     pub(super) fn is_everyday(&self) -> bool {
         const EVERYDAY: [&str; 8] = [
             "eth_getBalance",
@@ -150,44 +150,44 @@ impl Call {
         self.has_known_shape() || EVERYDAY.contains(&self.method.as_str())
     }
 
-    /// Does it run code of the client's choice, which then has a say in the error?
+    /// Returns whether the call runs code of the client's choice, which can influence the error.
     pub(super) fn runs_client_code(&self) -> bool {
         const EXECUTING: [&str; 6] =
             ["eth_call", "eth_estimateGas", "eth_createAccessList", "eth_simulate", "debug_", "trace_"];
         EXECUTING.iter().any(|runs_client_code| self.method.as_str().starts_with(runs_client_code))
     }
 
-    /// May its answer be as large as the client likes?
+    /// Returns whether the client can make the answer arbitrarily large.
     pub(super) fn has_unbounded_answer(&self) -> bool {
         let method = self.method.as_str();
         ["Logs", "ilter", "debug_", "trace_", "Receipts"].iter().any(|wide| method.contains(wide))
     }
 
-    /// Does it name a block by a number above this one? By a tag or a hash it does not.
+    /// Returns whether the call names a block by a number above `head`. Tags and hashes do not count.
     pub(super) fn names_block_above(&self, head: BlockNumber) -> bool {
         let number = |text: &Value| {
             let digits = text.as_str()?.strip_prefix("0x")?;
-            // What is longer is an address, a hash, a key of a storage.
+            // Longer values are addresses, hashes or storage keys.
             (digits.len() <= 16).then(|| u64::from_str_radix(digits, 16).ok()).flatten()
         };
         let params: Vec<Value> = serde_json::from_slice(self.params.as_bytes()).unwrap_or_default();
         let members = params.iter().flat_map(|param| {
             ["blockNumber", "fromBlock", "toBlock"].iter().filter_map(|name| param.get(name))
         });
-        // The first is what is asked about: an address, a call, a count.
+        // The first parameter is the subject of the call: an address, a call object, a count.
         params.iter().skip(1).chain(members).filter_map(number).any(|number| number > head.0)
     }
 
-    /// Returns whether it may be sent twice: not if it can change what reads see, or a filter.
+    /// Returns whether the call may be sent twice: not if it can change a filter or the state that reads see.
     pub(super) fn is_repeatable(&self) -> bool {
-        // Beside what reads see, these may change what a node is or mines.
+        // Besides the state that reads see, these may change the node itself or the blocks it mines.
         const NODE_WRITES: [&str; 4] = ["personal_", "admin_", "engine_", "eth_submit"];
         let method = self.method.as_str();
-        // A second `eth_newFilter` leaves a filter behind, and a poll removes from the filter what it returns.
+        // A second `eth_newFilter` leaks a filter, and a poll removes the changes it returns from the filter.
         !is_write(method) && !self.is_filter() && !NODE_WRITES.iter().any(|prefix| method.starts_with(prefix))
     }
 
-    /// Returns whether it creates, polls or removes a filter, which only the node that created it has.
+    /// Returns whether the call creates, polls or removes a filter, which exists only on the node that created it.
     pub(super) fn is_filter(&self) -> bool {
         const FILTERS: [&str; 6] = [
             "eth_newFilter",
@@ -213,13 +213,13 @@ impl AnswerLease {
 // === impl AnsweredBy ===
 
 impl AnsweredBy {
-    /// Who it was; `None` as long as nobody has.
+    /// Returns the endpoint that answered; `None` until one has.
     pub fn get(&self) -> Option<EndpointId> {
         self.0.get().copied()
     }
 
     pub(super) fn set(&self, by: EndpointId) {
-        // A call has one answer that counts.
+        // The pool accepts one answer per call.
         let _ = self.0.set(by);
     }
 }

@@ -1,4 +1,4 @@
-//! Which node to ask, and how patiently.
+//! The `[upstream]` section: endpoints, limits and time-outs.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -7,72 +7,75 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::secret::Secret;
 
-/// How upstreams are asked.
+/// Settings for calls to the upstream endpoints.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// To reach the node at all: another is asked soon enough for the client to wait. Not a key: only tests use another.
+    /// Time-out for connecting to a node, short enough for another endpoint to answer while the client still waits.
+    /// Not a configuration key; only tests change it.
     #[serde(skip)]
     pub connect_timeout: Duration,
-    /// For one attempt, from the first byte sent to the last byte read.
+    /// Time-out of one attempt, from the first byte sent to the last byte read.
     #[serde(with = "humantime_serde")]
     pub timeout: Duration,
-    /// Fetches at once.
+    /// Maximum number of fetches in flight.
     pub max_in_flight: usize,
-    /// Fetches of one client at a time; its others wait for these. Half of `max_in_flight` if `None`; all for an address that
-    /// clients share.
+    /// Maximum number of fetches in flight for one client; its further fetches wait. `None` means half of
+    /// `max_in_flight`, or all of it for an address that several clients share.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_per_client: Option<usize>,
-    /// How long a fetch may wait for its turn, or for the rate of an endpoint: past it, the client had better try again. Not
-    /// a key: only tests use another.
+    /// How long a fetch may wait for a slot or for an endpoint's rate limit; after that the client had better
+    /// retry. Not a configuration key; only tests change it.
     #[serde(skip)]
     pub max_wait: Duration,
-    /// What has taken longer than this share of recent answers is asked of another endpoint too; `None` never.
+    /// Percentile of recent answer times after which a request also goes to a second endpoint; `None` disables
+    /// hedging.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hedge: Option<Percentile>,
-    /// The largest answer that is read, unpacked.
+    /// Maximum size of an answer, decompressed.
     pub max_answer: ByteSize,
-    /// The nodes.
+    /// The upstream endpoints.
     pub endpoints: Vec<EndpointConfig>,
 }
 
-/// One node.
+/// One upstream endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EndpointConfig {
-    /// Where it is. Providers put their key into the path, so the whole URL counts as a secret.
+    /// The URL. Providers put their API key into the path, so the whole URL is a secret.
     pub url: Secret,
-    /// Where it tells of new heads, a `ws://` or `wss://` URL; a secret as well.
+    /// The `ws://` or `wss://` URL for `newHeads` subscriptions; a secret as well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ws: Option<Secret>,
-    /// Whom to ask first: the lowest that can be asked. Those that are equal share the calls.
+    /// Order of use: Holdfast calls the available endpoints with the lowest value. Endpoints with equal values
+    /// share the calls.
     #[serde(default)]
     pub priority: u32,
-    /// How much of what is shared it takes, in proportion.
+    /// Relative share of the calls among endpoints of equal priority.
     #[serde(default = "one")]
     pub weight: u32,
-    /// How often it may be asked.
+    /// Rate limit for calls to this endpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<RateConfig>,
-    /// One node without a balancer in between: it does not contradict itself from call to call.
+    /// The endpoint is a single node without a load balancer: consecutive answers do not contradict each other.
     #[serde(default)]
     pub consistent: bool,
-    /// Sent with every request.
+    /// Headers to send with every request.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, Secret>,
 }
 
-/// How often an endpoint may be asked.
+/// Rate limit of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RateConfig {
-    /// Calls in a second, in the long run.
+    /// Calls per second in the long run.
     pub per_second: u32,
-    /// Calls at once.
+    /// Calls in one burst.
     pub burst: u32,
 }
 
-/// A share of the answers, from the half to all but a thousandth, in thousandths.
+/// A percentile from 0.5 to 0.999, stored in thousandths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Percentile(u16);
 
@@ -107,7 +110,7 @@ impl Config {
 // === impl EndpointConfig ===
 
 impl EndpointConfig {
-    /// An endpoint at this URL, and nothing else said of it.
+    /// Returns an endpoint at `url` with default settings.
     pub fn at(url: impl Into<String>) -> Self {
         Self {
             url: Secret::Plain(url.into()),
@@ -124,12 +127,12 @@ impl EndpointConfig {
 // === impl Percentile ===
 
 impl Percentile {
-    /// `None` if it is not between 0.5 and 0.999.
+    /// Returns `None` unless `share` is between 0.5 and 0.999.
     pub fn try_new(share: f64) -> Option<Self> {
         (0.5..=0.999).contains(&share).then(|| Self((share * THOUSAND).round() as u16))
     }
 
-    /// The place of the last that is within this share, of so many in order.
+    /// Returns the index of this percentile in a sorted list of `of` values.
     pub(in crate::upstream) fn place(self, of: usize) -> usize {
         (of * usize::from(self.0) / THOUSAND as usize).min(of.saturating_sub(1))
     }

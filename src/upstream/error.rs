@@ -1,4 +1,4 @@
-//! The ways an upstream fails to answer.
+//! Reasons why an upstream does not answer.
 
 use std::{error::Error, sync::Arc, time::Duration};
 
@@ -12,117 +12,118 @@ use crate::{
     verify::Failure,
 };
 
-/// A node's message goes into a line of the log; not more of it than one has.
+/// Maximum number of characters of a node's message in a log line.
 const SHOWN_MESSAGE: usize = 200;
 
-/// Of a result that should have been a number, so much tells enough.
+/// Maximum number of characters shown of a malformed result.
 const SHOWN_RESULT: usize = 40;
 
-/// Why there is no answer. An error object of the node's own is an answer, not one of these.
+/// The reason why there is no answer. A JSON-RPC error object from the node is an answer, not an `UpstreamError`.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum UpstreamError {
-    /// No connection came about: nothing was sent.
+    /// No connection could be opened; nothing was sent.
     #[error("cannot connect: {0}")]
     Connect(#[source] Arc<dyn Error + Send + Sync>),
     /// The connection broke after the call may have been sent.
     #[error("the connection broke: {0}")]
     Disconnected(#[source] Arc<dyn Error + Send + Sync>),
-    /// No whole answer within the time an attempt has.
+    /// No complete answer within the time-out of an attempt.
     #[error("no answer within {}", Time(*after))]
     TimedOut {
-        /// The limit in force.
+        /// The time-out in force.
         after: Duration,
     },
-    /// It let calls wait for nothing, and is left alone for now: nothing was sent.
-    #[error("it is left alone for now, since it gave no answer within {}", Time(*after))]
+    /// Calls to the endpoint are paused after a time-out; nothing was sent.
+    #[error("calls to it are paused, because it gave no answer within {}", Time(*after))]
     Unresponsive {
-        /// The limit in force.
+        /// The time-out in force.
         after: Duration,
     },
-    /// An HTTP error without a JSON-RPC answer in it.
+    /// An HTTP error without a JSON-RPC answer in its body.
     #[error("HTTP status {0}")]
     Status(StatusCode),
-    /// An HTTP error that is not about the call, with an error object in it. Handed on if nobody else answers.
+    /// An HTTP error that is not about the call, with a JSON-RPC error object in its body. The client gets that
+    /// object if no other endpoint answers.
     #[error("HTTP status {status}, {}", Self::node_error(error))]
     Refused {
-        /// The status.
+        /// The HTTP status.
         status: StatusCode,
-        /// The object, as it came.
+        /// The error object as received.
         error: Bytes,
     },
     /// HTTP 429.
     #[error("the upstream limits the rate of requests")]
     RateLimited {
-        /// When it says to come back.
+        /// The pause that the upstream asks for.
         retry_after: Option<Duration>,
     },
-    /// A body that is not packed as its head says.
-    #[error("cannot unpack the answer: {0}")]
+    /// A body whose compression does not match its headers.
+    #[error("cannot decompress the answer: {0}")]
     Decompression(#[source] Arc<dyn Error + Send + Sync>),
-    /// A body that holds no answer.
+    /// A body that is not a JSON-RPC answer.
     #[error("unreadable answer: {0}")]
     Unreadable(#[source] AnswerError),
-    /// An answer to a question that was not asked.
+    /// An answer whose id matches no call.
     #[error("the answer carries another id than the call")]
     WrongId,
-    /// An answer with neither result nor error, or a batch that leaves it out.
+    /// An answer with neither result nor error, or a batch without an answer to this call.
     #[error("the answer has neither result nor error")]
     Empty,
-    /// A result that is not what this method's can be.
+    /// A result that is not valid for the method.
     #[error("the answer to {method} is not {expected}: {got}")]
     Malformed {
-        /// What was asked.
+        /// The method.
         method: &'static str,
-        /// What it must be.
+        /// The form of a valid result.
         expected: &'static str,
-        /// The beginning of what it is.
+        /// The beginning of the result.
         got: String,
     },
-    /// More than is read.
+    /// An answer larger than `max_answer`.
     #[error("the answer is larger than {limit} bytes")]
     TooLarge {
-        /// The limit in force.
+        /// The limit in force, in bytes.
         limit: u64,
-        /// Were several calls answered at once? Then each alone may be small enough.
+        /// Whether the request was a batch: each answer alone may be small enough.
         is_batch: bool,
     },
-    /// An answer that cannot be right.
-    #[error("the answer cannot be right: {0}")]
+    /// An answer that failed verification.
+    #[error("the answer failed verification: {0}")]
     Rejected(#[source] Box<Mismatch>),
-    /// The fetch ended without a result: a bug of ours, which is logged.
+    /// The fetch ended without a result: a bug in Holdfast, which logs it.
     #[error("the fetch was abandoned")]
     Abandoned,
-    /// Nobody waits for the answer any more: nothing was sent.
-    #[error("nobody waits for the answer")]
+    /// No client waits for the answer any more; nothing was sent.
+    #[error("no client waits for the answer")]
     Cancelled,
-    /// The node's own error, where only a result helps. Begins like its message.
+    /// An error object from the node where only a result helps. Holds the beginning of its message.
     #[error("the node answers with an error: {0}")]
     NodeError(String),
-    /// It was not asked, since it does not say who it is: nothing was sent.
+    /// The call was not sent: the endpoint's chain identity is unconfirmed, or no client waits any more.
     #[error(transparent)]
     NotSent(Box<UpstreamError>),
-    /// It is another chain's.
+    /// The endpoint serves another chain.
     #[error(transparent)]
     WrongChain(WrongChain),
-    /// Our own limits: too much is in flight already.
-    #[error("too many upstream calls, or too large answers, at once")]
+    /// Holdfast's own limits: too many calls or answer bytes are in flight already.
+    #[error("too many upstream calls or answer bytes in flight")]
     Busy,
 }
 
-/// An answer that cannot be right.
+/// An answer that failed verification.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{failure}")]
 pub struct Mismatch {
-    /// What is wrong with it.
+    /// The check that failed.
     pub failure: Failure,
-    /// It, for whoever wants it all the same.
+    /// The answer, for callers that pass it on all the same.
     pub answer: Answer,
 }
 
-/// An upstream of another chain. It is never used.
+/// An upstream that serves another chain. Holdfast never uses it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WrongChain {
-    /// Another chain id than configured, or than before.
+    /// A chain id other than the configured or the pinned one.
     #[error("the upstream serves chain {got}, not {expected}")]
     ChainId {
         /// The chain it should serve.
@@ -130,31 +131,31 @@ pub enum WrongChain {
         /// The chain it serves.
         got: u64,
     },
-    /// The same chain id over another history.
+    /// The same chain id with another genesis block.
     #[error("the upstream's genesis block is {got}, not {expected}")]
     Genesis {
-        /// The genesis known before.
+        /// The pinned genesis hash.
         expected: BlockHash,
-        /// The one it shows now.
+        /// The genesis hash that the upstream returns.
         got: BlockHash,
     },
 }
 
-/// What to do about a failure.
+/// Whether a retry makes sense after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
-    /// Asking again would not help, or would add to the trouble.
+    /// A retry would not help, or would add to the load.
     Never,
     /// Another upstream may well answer.
     Elsewhere,
-    /// The same one may, after a while.
+    /// The same upstream may answer after this pause.
     After(Duration),
 }
 
 // === impl UpstreamError ===
 
 impl UpstreamError {
-    /// Reads the message of a node's error object.
+    /// Returns [`Self::NodeError`] with the message of a node's error object.
     pub fn node_error(object: &[u8]) -> Self {
         #[derive(serde::Deserialize)]
         struct ErrorMessage {
@@ -165,12 +166,12 @@ impl UpstreamError {
         Self::NodeError(line(&message, SHOWN_MESSAGE))
     }
 
-    /// A result that cannot be read; its beginning is shown.
+    /// Returns [`Self::Malformed`] with the beginning of `result`.
     pub(super) fn malformed(method: &'static str, expected: &'static str, result: &[u8]) -> Self {
         Self::Malformed { method, expected, got: line(&String::from_utf8_lossy(result), SHOWN_RESULT) }
     }
 
-    /// What a program is told of it.
+    /// Returns the JSON-RPC error code for clients.
     pub fn code(&self) -> Code {
         match self {
             Self::TimedOut { .. } => Code::UpstreamTimeout,
@@ -195,7 +196,7 @@ impl UpstreamError {
         }
     }
 
-    /// Every reason, as it is named in logs and metrics.
+    /// All reasons, as named in logs and metrics.
     pub const REASONS: [&str; 19] = [
         "connect",
         "disconnected",
@@ -218,7 +219,7 @@ impl UpstreamError {
         "busy",
     ];
 
-    /// The reason's name.
+    /// Returns the name of the reason.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Connect(_) => "connect",
@@ -244,7 +245,7 @@ impl UpstreamError {
         }
     }
 
-    /// What to do about it.
+    /// Returns whether and when a retry makes sense.
     pub fn retry(&self) -> Retry {
         match self {
             Self::RateLimited { retry_after: Some(after) } => Retry::After(*after),
@@ -254,7 +255,7 @@ impl UpstreamError {
         }
     }
 
-    /// Did the upstream fail, rather than have nothing to say?
+    /// Returns whether the upstream failed, rather than having no result to return.
     pub fn is_failure(&self) -> bool {
         match self {
             Self::NotSent(error) => error.is_failure(),
@@ -262,13 +263,13 @@ impl UpstreamError {
         }
     }
 
-    /// Did the call provably never reach the upstream? Only then may a write be sent again.
+    /// Returns whether the call provably never reached the upstream, so that even a write may be sent again.
     pub fn never_sent(&self) -> bool {
         matches!(self, Self::Connect(_) | Self::NotSent(_) | Self::Cancelled)
     }
 
-    /// Returns whether the call was refused before anything was done: for its rate, or for want of a valid key. A write may
-    /// be sent elsewhere then.
+    /// Returns whether the upstream rejected the call before executing it, because of its rate or an invalid key.
+    /// Even a write may go to another endpoint then.
     pub(super) fn is_refusal(&self) -> bool {
         match self {
             Self::RateLimited { .. } => true,
@@ -279,7 +280,8 @@ impl UpstreamError {
         }
     }
 
-    /// The node's own error, if it came with a refusal; what else it is, to those who do not care whether it was sent.
+    /// Returns the node's error object if it came with an HTTP error; otherwise the error, unwrapped from
+    /// [`Self::NotSent`].
     pub(super) fn into_answer(self) -> Result<Answer, Self> {
         match self {
             Self::Refused { error, .. } => Ok(Answer::Error(error)),
@@ -288,7 +290,7 @@ impl UpstreamError {
         }
     }
 
-    /// The same, without what was said to one call and is nothing to another.
+    /// Returns the error without details that concern one call only.
     pub(super) fn without_call_details(self) -> Self {
         match self {
             Self::Refused { status, .. } => Self::Status(status),
@@ -297,7 +299,7 @@ impl UpstreamError {
         }
     }
 
-    /// Does it speak against the endpoint, rather than of what was asked of it or of our own limits?
+    /// Returns whether the endpoint is at fault, rather than the call or Holdfast's own limits.
     pub(super) fn is_endpoint_failure(&self) -> bool {
         match self {
             Self::NotSent(error) => error.is_endpoint_failure(),
@@ -306,7 +308,7 @@ impl UpstreamError {
         }
     }
 
-    /// Did nothing come from the endpoint, or was it not asked?
+    /// Returns whether the endpoint sent no response, or got no call.
     pub(super) fn has_no_response(&self) -> bool {
         matches!(
             self,
@@ -318,13 +320,13 @@ impl UpstreamError {
         )
     }
 
-    /// Might there be another node behind the address now than before?
+    /// Returns whether another node may have taken over the address since.
     pub fn is_connection_loss(&self) -> bool {
         matches!(self, Self::Connect(_) | Self::Disconnected(_))
     }
 }
 
-/// A node's own words as they may stand in a line, not more than so many characters.
+/// Returns the first `most` characters of `text`, with control characters replaced by spaces.
 fn line(text: &str, most: usize) -> String {
     text.chars().map(|shown| if shown.is_control() { ' ' } else { shown }).take(most).collect()
 }

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Which endpoint it is, for as long as the program runs: names may be given to another, places may change.
+/// Identifies an endpoint while the program runs. A reload may reuse a name or move an endpoint in the list; an id
+/// never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EndpointId(u64);
 

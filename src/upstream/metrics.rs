@@ -1,7 +1,7 @@
 //! Counts and times upstream attempts.
 //!
-//! In all, and for each endpoint: whoever has three wants to know which of them fails, and which lies. What was
-//! counted for one goes with it, so that reloads do not leave names behind.
+//! Counts exist in total and per endpoint, so that operators can see which endpoint fails or returns invalid data.
+//! The series of an endpoint disappear together with the endpoint, so that reloads leave no stale names behind.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,13 +19,13 @@ use prometheus_client::{
 use super::UpstreamError;
 use crate::{eth::MethodLabel, histogram::Histogram, jsonrpc::Answer};
 
-/// What most calls come to.
+/// Outcome of a call that returned a result.
 pub(super) const RESULT: &str = "result";
 
-/// What it comes to if nobody waits for the answer any more.
+/// Outcome of a call whose attempt was dropped because no client needs its answer any more.
 pub(super) const CUT_OFF: &str = "cut_off";
 
-/// The upstream's counters. A default one counts for nobody.
+/// Metrics of upstream calls. The default is not registered with any registry (tests).
 #[derive(Clone, Debug, Default)]
 pub struct Metrics(Arc<MetricFamilies>);
 
@@ -59,22 +59,22 @@ struct MismatchLabels {
     reason: &'static str,
 }
 
-/// What is counted under a name.
+/// The series under one endpoint name.
 #[derive(Debug, Default)]
 struct EndpointSeries {
-    /// For so many endpoints: one that is replaced may outlive the beginning of the next.
+    /// Number of endpoints with this name: a replaced endpoint may still exist when its successor starts.
     endpoints: usize,
-    /// What was wrong with what they said, each once.
+    /// The mismatch reasons counted so far.
     reasons: BTreeSet<&'static str>,
 }
 
-/// The counters of one endpoint; they are gone with it.
+/// Counters of one endpoint; dropping this removes its series.
 #[derive(Debug)]
 pub(super) struct EndpointMetrics {
     all: Metrics,
-    /// As the configuration names it, without what is secret.
+    /// The name from the configuration, without secrets.
     name: String,
-    /// The counter of results in all, and those of each method here: not to be looked for with each.
+    /// Cached counters for results, in total and by method, which save a lookup per call.
     all_results: Counter,
     results: Vec<OnceLock<Counter>>,
 }
@@ -82,7 +82,7 @@ pub(super) struct EndpointMetrics {
 /// Counts a request as in flight until dropped.
 pub(super) struct InFlightGuard(Gauge);
 
-/// What a call came to, in a word.
+/// Returns the outcome label of a call.
 pub(super) fn outcome(answer: Result<&Answer, &UpstreamError>) -> &'static str {
     match answer {
         Ok(Answer::Result(_)) => RESULT,
@@ -101,44 +101,48 @@ impl Metrics {
         let inner = MetricFamilies::default();
         registry.register(
             "upstream_calls",
-            "Calls sent to the upstream, by what came of them",
+            "Calls sent to upstream endpoints, by outcome",
             inner.calls.clone(),
         );
         registry.register(
             "endpoint_calls",
-            "The same for each endpoint that there is, by method",
+            "Calls sent to each configured endpoint, by method and outcome",
             inner.endpoint_calls.clone(),
         );
         registry.register(
             "endpoint_mismatches",
-            "Answers of an endpoint that could not be right, by what was wrong with them",
+            "Answers that failed verification, by endpoint and reason",
             inner.endpoint_mismatches.clone(),
         );
-        registry.register("upstream_seconds", "Time an upstream request took", inner.seconds.clone());
-        registry.register("upstream_in_flight", "Upstream requests under way", inner.in_flight.clone());
+        registry.register(
+            "upstream_seconds",
+            "Duration of upstream requests in seconds",
+            inner.seconds.clone(),
+        );
+        registry.register("upstream_in_flight", "Upstream requests in flight", inner.in_flight.clone());
         registry.register(
             "upstream_hedges",
-            "Requests sent a second time, to another endpoint, because the first took long",
+            "Hedge requests sent to a second endpoint because the first was slow",
             inner.hedges.clone(),
         );
         registry.register(
             "upstream_hedge_wins",
-            "Those of them that answered first",
+            "Hedge requests whose answer was used",
             inner.hedge_wins.clone(),
         );
-        // There from the start: a counter that appears with its first error hides that error from `rate()`.
+        // Created at start: a counter that appears with its first error hides that error from `rate()`.
         for outcome in outcomes() {
             drop(inner.calls.get_or_create(&OutcomeLabels { outcome }));
         }
         Self(Arc::new(inner))
     }
 
-    /// How many calls have been sent, whatever came of them.
+    /// Returns the number of calls sent so far.
     pub fn calls(&self) -> u64 {
         outcomes().map(|outcome| self.0.calls.get_or_create(&OutcomeLabels { outcome }).get()).sum()
     }
 
-    /// The counters of the endpoint of this name.
+    /// Returns the counters of the endpoint `name`.
     pub(super) fn for_endpoint(&self, name: &str) -> EndpointMetrics {
         self.0.series.lock().entry(name.to_owned()).or_default().endpoints += 1;
         EndpointMetrics {
@@ -194,7 +198,7 @@ impl EndpointMetrics {
         }
     }
 
-    /// Nobody waits for it any more.
+    /// Counts a call whose attempt was dropped.
     pub(super) fn call_cut_off(&self, method: &str) {
         self.all.0.calls.get_or_create(&OutcomeLabels { outcome: CUT_OFF }).inc();
         self.counter(MethodLabel::of(method), CUT_OFF).inc();

@@ -1,8 +1,8 @@
-//! The nodes behind: one call or several in, answers out.
+//! Sends calls to the upstream nodes and returns their answers.
 //!
-//! A transport is a `tower::Service` from [`Call`]s to [`Answers`]: [`HttpTransport`] sends them to a node over HTTP,
-//! [`InProcessTransport`] to a node in this process. A [`HeadFeed`] reports new heads. Ids on this side are our
-//! own. Every failure has a name here ([`UpstreamError`]); `http` decides what a client sees of it.
+//! A transport is a `tower::Service` from [`Call`]s to [`Answers`]: [`HttpTransport`] sends calls to a node over
+//! HTTP, [`InProcessTransport`] to a node in this process. A [`HeadFeed`] reports new heads. Requests carry
+//! Holdfast's own ids, never a client's. Every failure is an [`UpstreamError`]; `http` turns it into a response.
 //!
 //! # Floors
 //! A file or folder imports only from those below it.
@@ -14,12 +14,12 @@
 //! identity    which chain an endpoint serves: probe, pinned chain
 //! transport   how an endpoint is reached: HTTP, WebSocket heads, in process; wire format, secrets
 //! metrics     counters of attempts, in all and for each endpoint
-//! node_error  what a node's error object means
+//! node_error  the meaning of a node's error objects
 //! call        a call and its requirements
 //! config      the section [upstream]
-//! error       why there is no answer
+//! error       reasons for a missing answer
 //! id          EndpointId
-//! audience    who waits for an answer
+//! audience    the clients that wait for an answer
 //! ```
 
 mod audience;

@@ -1,4 +1,4 @@
-//! What nodes and providers say in an error object that is not about the call.
+//! Classifies the error objects of nodes and providers.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use serde::Deserialize;
 use super::Call;
 use crate::eth::is_write;
 
-/// No provider is left alone for longer, whatever it says.
+/// Maximum pause after a rate limit, even if the provider asks for a longer one.
 pub(super) const MAX_PAUSE: Duration = Duration::from_secs(60);
 
-/// Codes that say that there were too many calls: Infura, QuickNode, others; Alchemy puts HTTP's into a body.
+/// Codes of rate limits: Infura, QuickNode and others; Alchemy puts the HTTP status into the body.
 const RATE_CODES: [i64; 4] = [-32005, -32007, -32029, 429];
 
-/// What messages say where codes do not.
+/// Words in messages about rate limits that have other codes.
 const RATE_WORDS: [&str; 6] = [
     "rate limit",
     "limit exceeded",
@@ -23,7 +23,8 @@ const RATE_WORDS: [&str; 6] = [
     "request limit reached",
 ];
 
-/// Under the same codes and words some say that an answer would be too large, which another node would say too.
+/// With the same codes and words some providers report that an answer would be too large, as another node would,
+/// too.
 const SIZE_WORDS: [&str; 7] = [
     "limit exceeded",
     "query returned",
@@ -34,7 +35,7 @@ const SIZE_WORDS: [&str; 7] = [
     "max results",
 ];
 
-/// What nobody says of an answer's size.
+/// Words that occur in messages about rate limits, never in messages about the size of an answer.
 const RATE_ONLY_WORDS: [&str; 7] = [
     "rate limit",
     "request rate",
@@ -45,36 +46,35 @@ const RATE_ONLY_WORDS: [&str; 7] = [
     "request limit",
 ];
 
-/// What a contract or a pool of transactions says, in words that a client has chosen or may.
+/// Words of contracts and transaction pools: a client chose the text, or may have.
 const OWN_WORDS: [&str; 4] = ["revert", "vm exception", "vm execution", "account limit"];
 
-/// A revert; the same in OpenEthereum's and Nethermind's numbers.
+/// An execution revert; the second code is that of OpenEthereum and Nethermind.
 const EXECUTION_CODES: [i64; 2] = [3, -32015];
 
-/// No such method, and params that are none: any other node would say so too.
+/// Unknown method and invalid params: any other node would return the same error.
 const CALL_CODES: [i64; 2] = [-32601, -32602];
 
-/// The node has failed in itself; or there is a Holdfast in between that has nobody to ask, or too much to do.
+/// Internal errors of the node, or of another Holdfast in between that has no upstream or too much load.
 const INTERNAL_CODES: [i64; 3] = [-32603, -32010, -32013];
 
-/// EIP-4444: history that is gone.
+/// EIP-4444: pruned history.
 const PRUNED_CODE: i64 = 4444;
 const PRUNED_WORDS: [&str; 3] = ["pruned history", "history unavailable", "missing trie node"];
 
-/// What is not there: EIP-1474's number for it, and what messages say of a block that a node has not got, or not for this
-/// client.
+/// Absent data: the code of EIP-1474, and words about a block that the node does not have, or not for this client.
 const ABSENT_CODE: i64 = -32001;
 const ABSENT_WORDS: [&str; 5] = ["header not found", "block not found", "unknown block", "archive", "pruned"];
 
-/// What nodes say of a block that they have not got, or not yet.
+/// Words about a block that the node does not have, or not yet.
 const UNKNOWN_BLOCK_WORDS: [&str; 4] =
     ["header not found", "block not found", "unknown block", "beyond current head"];
 
-/// Under which nodes speak of what was asked for: a server error, a resource that is not there, a transaction that is
-/// refused. Under -32603 they speak of themselves.
+/// Codes for errors about the request: server error, resource not found, transaction rejected, pruned history. With
+/// -32603 a node reports a failure of its own.
 const NODE_CODES: [i64; 4] = [-32000, ABSENT_CODE, -32003, PRUNED_CODE];
 
-/// What only a node says, and of the call: nothing that stands before it knows of such things.
+/// Words that only a node uses, and only about the call: proxies in front of a node do not know such concepts.
 const NODE_WORDS: [&str; 20] = [
     "header not found",
     "block not found",
@@ -98,7 +98,7 @@ const NODE_WORDS: [&str; 20] = [
     "stack underflow",
 ];
 
-/// What matters of an error object.
+/// The relevant members of an error object.
 #[derive(Deserialize)]
 struct NodeErrorObject {
     code: i64,
@@ -106,9 +106,9 @@ struct NodeErrorObject {
     message: String,
 }
 
-/// Does the node say that it was asked too often?
+/// Returns whether the node reports too many calls.
 ///
-/// That leaves it alone for all clients, so nothing that one of them can have it say may look like it.
+/// A rate limit pauses the endpoint for all clients, so an error that a client can provoke must not look like one.
 pub fn is_rate_limit(call: &Call, error: &[u8]) -> bool {
     read(error).is_some_and(|object| {
         let by_words = !is_write(call.method.as_str()) && object.mentions(&RATE_WORDS);
@@ -119,26 +119,26 @@ pub fn is_rate_limit(call: &Call, error: &[u8]) -> bool {
     })
 }
 
-/// Does the node say that it has forgotten?
+/// Returns whether the node reports that it has pruned the requested data.
 pub(super) fn is_pruned(error: &[u8]) -> bool {
     read(error).is_some_and(|object| {
         (object.code == PRUNED_CODE || object.mentions(&PRUNED_WORDS)) && !object.is_of_execution()
     })
 }
 
-/// Does it speak of the call, and of nothing else?
+/// Returns whether the error is about the call and nothing else.
 pub(super) fn is_about_the_call(error: &[u8]) -> bool {
     read(error).is_some_and(|object| CALL_CODES.contains(&object.code) || object.is_of_execution())
 }
 
-/// Does a node speak, and of the call, whatever HTTP makes of that?
+/// Returns whether the error comes from a node and is about the call, despite an HTTP error.
 pub(super) fn is_of_a_node(error: &[u8]) -> bool {
     read(error).is_some_and(|object| {
         NODE_CODES.contains(&object.code) && object.mentions(&NODE_WORDS) && !object.is_of_rate()
     })
 }
 
-/// Does it say for good that a block is not to be had from it? Not if it only cannot tell just now.
+/// Returns whether the node definitely does not have the block, rather than being unable to tell right now.
 pub fn is_absence(error: &[u8]) -> bool {
     read(error).is_some_and(|object| {
         let is_absent = [ABSENT_CODE, PRUNED_CODE].contains(&object.code)
@@ -149,12 +149,12 @@ pub fn is_absence(error: &[u8]) -> bool {
     })
 }
 
-/// Does the node say that it has not got a block? Not what a contract says.
+/// Returns whether the node reports that it does not have a block. Messages of contracts do not count.
 pub fn is_unknown_block(error: &[u8]) -> bool {
     read(error).is_some_and(|object| object.mentions(&UNKNOWN_BLOCK_WORDS) && !object.is_of_execution())
 }
 
-/// Does the node, or what stands before it, speak of a failure in itself?
+/// Returns whether the node, or a proxy in front of it, reports an internal failure.
 pub fn is_internal(error: &[u8]) -> bool {
     read(error).is_some_and(|object| INTERNAL_CODES.contains(&object.code) && !object.is_of_execution())
 }
@@ -163,15 +163,15 @@ fn read(error: &[u8]) -> Option<NodeErrorObject> {
     serde_json::from_slice(error).ok()
 }
 
-// === impl Said ===
+// === impl NodeErrorObject ===
 
 impl NodeErrorObject {
-    /// Is it what the client's own code, or its own transaction, led to?
+    /// Returns whether the client's own code or transaction caused the error.
     fn is_of_execution(&self) -> bool {
         EXECUTION_CODES.contains(&self.code) || self.mentions(&OWN_WORDS)
     }
 
-    /// Does it speak of how often it was asked, whatever else it says?
+    /// Returns whether the error mentions a rate limit, among other things.
     fn is_of_rate(&self) -> bool {
         RATE_CODES.contains(&self.code) || self.mentions(&RATE_WORDS) || self.mentions(&RATE_ONLY_WORDS)
     }
@@ -213,7 +213,7 @@ mod tests {
             }
         }
         let request_limit = r#"{"code":-32005,"message":"limit exceeded"}"#;
-        assert!(limits("eth_getBalance", request_limit), "it has no size to speak of");
+        assert!(limits("eth_getBalance", request_limit), "its answer has no size limit");
     }
 
     #[test]
@@ -240,7 +240,7 @@ mod tests {
         }
         assert!(
             limits("eth_sendRawTransaction", r#"{"code":429,"message":"too many requests"}"#),
-            "by its code"
+            "recognized by its code"
         );
     }
 

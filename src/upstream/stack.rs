@@ -1,4 +1,4 @@
-//! How a call reaches a node: the layers, in the order it meets them.
+//! The layers that a call passes on its way to a node, in order.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,8 +26,8 @@ pub struct Upstream {
 // === impl Upstream ===
 
 impl Upstream {
-    /// Puts the stack in front of `endpoints`, which must all serve the same chain: `chain_id`, if that is
-    /// given. Somebody must [watch](Self::watch_identity) who they are.
+    /// Builds the stack in front of `endpoints`, which must all serve the same chain: `chain_id`, if given. The
+    /// caller must run [`watch_identity`](Self::watch_identity).
     pub fn new(
         endpoints: Vec<EndpointParts>,
         chain_id: Option<u64>,
@@ -39,7 +39,7 @@ impl Upstream {
         Self::over(Pool::new(endpoints, pinned_chain, config, metrics.clone()), config)
     }
 
-    /// One endpoint that is asked whoever it is.
+    /// Builds the stack in front of one endpoint, without checking its chain identity.
     pub fn single(parts: EndpointParts, config: &Config, metrics: &Metrics) -> Self {
         let endpoints = assemble(Vec::new(), vec![parts], None, config, metrics);
         let pool = Pool::new(endpoints, Arc::new(PinnedChain::new(None)), config, metrics.clone());
@@ -50,10 +50,10 @@ impl Upstream {
         let (in_flight, wait) = (config.max_in_flight, config.max_wait);
         let pool = Arc::new(pool);
         let service = ServiceBuilder::new()
-            // Above the attempts, so that the time spent waiting for a slot is not taken from the attempts.
+            // Above the attempts, so that the wait for a slot does not count against their time-out.
             .layer(layer_fn(|inner| limit_in_flight(inner, in_flight, wait)))
-            // Chooses an endpoint for these calls, and another for those that fail there. What an endpoint does
-            // with a call is in `endpoint`: identity, breaker, rate, time-out, transport, acceptance.
+            // Chooses an endpoint for the calls, and another for those that fail there. The steps within one
+            // endpoint are in `endpoint`: identity, breaker, rate, time-out, transport, acceptance.
             .service(dispatch(pool.clone()));
         Self { pool, service: BoxCloneSyncService::new(service) }
     }
@@ -61,12 +61,12 @@ impl Upstream {
     /// Sends one call.
     ///
     /// # Errors
-    /// If no acceptable answer came.
+    /// If no endpoint gave an acceptable answer.
     pub async fn call(&self, call: Call) -> Result<Answer, UpstreamError> {
         self.call_all(vec![call]).await?.pop().unwrap_or(Err(UpstreamError::Empty))
     }
 
-    /// Sends calls together, as one batch if they are several. What may not be sent twice goes
+    /// Sends calls together, as a batch if there are several. A call that must not be sent twice goes
     /// [alone](Self::call).
     ///
     /// # Errors
@@ -76,43 +76,43 @@ impl Upstream {
         self.service.clone().oneshot(calls).await
     }
 
-    /// Who the endpoints are.
+    /// Returns the chain identity of the endpoints.
     pub fn identity(&self) -> Identity {
         Identity::new(self.pool.endpoints.clone())
     }
 
-    /// Asks the endpoints who they are, for as long as it runs.
+    /// Watches the chain identity of the endpoints for as long as the future runs.
     pub fn watch_identity(&self) -> impl Future<Output = ()> + Send + use<> {
         let endpoints = self.pool.endpoints.clone();
         async move { endpoints.watch().await }
     }
 
-    /// This endpoint lags: if it is the one that is followed, the next refresh may ask another.
+    /// Reports that an endpoint lags: if it is the primary, another suitable endpoint replaces it.
     pub fn demote(&self, lags: EndpointId) {
         self.pool.primary.demote(lags);
     }
 
-    /// Returns whether an endpoint that comes before the primary in order does well again, so that it is time to compare
-    /// their heads. The next call for the head does.
+    /// Returns whether an endpoint preferred to the primary is healthy again, so that it is time to compare their
+    /// heads. The next call for the head makes the comparison.
     pub fn is_preferred_check_due(&self) -> bool {
         self.pool.primary.is_preferred_check_due()
     }
 
-    /// Is there one endpoint only?
+    /// Returns whether there is only one endpoint.
     pub fn is_single(&self) -> bool {
         self.pool.endpoints.is_single()
     }
 
-    /// Asks one that is well and is not this one, once: who answered, and what its check found. `None` if there is none,
-    /// or it fails.
+    /// Sends the call once to a healthy endpoint other than `than`. Returns that endpoint and the verdict on its
+    /// answer; `None` if no such endpoint exists or it fails.
     pub async fn call_another(&self, than: EndpointId, call: Call) -> Option<(EndpointId, Option<Verdict>)> {
         self.pool.primary.call_another(than, call).await
     }
 
-    /// Sends one call to this endpoint, once, and to no other.
+    /// Sends one call to this endpoint only, once.
     ///
     /// # Errors
-    /// If no acceptable answer came, or the endpoint cannot be asked now.
+    /// If the answer is not acceptable, or the endpoint is unavailable.
     pub async fn call_one(&self, id: EndpointId, call: Call) -> Result<Answer, UpstreamError> {
         let call = call.with_current_context();
         match self.pool.send_to(id, call.clone()).await {
@@ -121,34 +121,36 @@ impl Upstream {
         }
     }
 
-    /// If this endpoint is followed, the other is from now on: it is further.
+    /// Makes `other` the primary in place of `of`, because it has a newer head. Does nothing if `of` is not the
+    /// primary.
     pub fn switch_primary(&self, of: EndpointId, other: EndpointId) {
         self.pool.primary.switch(of, other);
     }
 
-    /// Has this endpoint shown a block as high as this?
+    /// Returns whether the endpoint has shown a block at this height or above.
     pub fn has_reached(&self, endpoint: EndpointId, block: BlockNumber) -> bool {
         self.pool.endpoints.has_reached(endpoint, block)
     }
 
-    /// Why nobody answers, if all of them have failed and none has answered since. Who asks this has them asked
-    /// whether they are back: without it, a program that nobody uses since it is not ready would never be ready again.
+    /// Returns the reason of an outage if all endpoints have failed and none has answered since, and probes them
+    /// for recovery. Without the probes, an instance that gets no traffic because it is not ready would never
+    /// become ready again.
     pub fn outage(&self) -> Option<UpstreamError> {
         self.pool.endpoints.outage()
     }
 
-    /// The same, and nobody is asked.
+    /// Returns whether all endpoints have failed and none has answered since, without probing them.
     pub fn is_down(&self) -> bool {
         self.pool.endpoints.is_down()
     }
 
-    /// How the endpoints do, and which of them is followed.
+    /// Returns the status of all endpoints, and the primary.
     pub fn status(&self) -> (Vec<EndpointStatus>, Option<EndpointId>) {
         self.pool.status()
     }
 
-    /// From here on these are the endpoints. Calls under way end where they are; an endpoint that was there before, since
-    /// it is reached with the same, stays what it is: with its breaker, its pause, its name.
+    /// Replaces the endpoints. Calls in flight finish where they are. An endpoint whose address stays the same
+    /// keeps its state: breaker, pause and name.
     pub fn replace(&self, endpoints: Vec<EndpointParts>, config: &Config) {
         let set = &self.pool.endpoints;
         let before = set.load().to_vec();
@@ -161,7 +163,7 @@ impl Upstream {
     }
 }
 
-/// What every layer here is: cheap to clone, with a boxed future, which a network call can afford.
+/// A layer of the stack: cheap to clone, with a boxed future, which a network call can afford.
 trait CallService:
     Service<Calls, Response = Answers, Error = UpstreamError, Future: Send> + Clone + Send + Sync + 'static
 {
@@ -178,13 +180,13 @@ impl<S> CallService for S where
 
 type AnswersFuture = BoxFuture<'static, Result<Answers, UpstreamError>>;
 
-/// Bounds the requests in flight, and the time spent waiting to be one of them.
+/// Bounds the number of requests in flight and the time that a request waits for a slot.
 fn limit_in_flight(inner: impl CallService, max: usize, wait: Duration) -> impl CallService {
     let slots = Arc::new(Semaphore::new(max));
     service_fn(move |calls: Calls| -> AnswersFuture {
         let (inner, slots) = (inner.clone(), slots.clone());
         Box::pin(async move {
-            // The view has few: one refresh of each tag at a time.
+            // The canonical view sends few calls: one refresh of each tag at a time.
             let _slot = if calls.iter().all(|call| call.requirements.for_view) {
                 None
             } else {
@@ -196,7 +198,7 @@ fn limit_in_flight(inner: impl CallService, max: usize, wait: Duration) -> impl 
     })
 }
 
-/// Sends calls to as many endpoints as it takes, and leaves what was found of each answer with its call.
+/// Sends calls to as many endpoints as necessary, and stores the verdict on each answer with its call.
 fn dispatch(pool: Arc<Pool>) -> impl CallService {
     service_fn(move |calls: Calls| -> AnswersFuture {
         let pool = pool.clone();
@@ -208,11 +210,11 @@ fn dispatch(pool: Arc<Pool>) -> impl CallService {
     })
 }
 
-/// Leaves with a call what was found of its answer, and by whom it was given.
+/// Stores with the call the verdict on its answer and the endpoint that gave it.
 fn deliver(call: &Call, outcome: Result<AcceptedAnswer, UpstreamError>) -> Result<Answer, UpstreamError> {
     let accepted = match outcome {
         Ok(accepted) => accepted,
-        // Nobody had anything better to say.
+        // No endpoint gave a better answer.
         Err(error) => return error.into_answer(),
     };
     if let Some(check) = &call.check {
@@ -285,7 +287,7 @@ mod tests {
         assert!([three, four].iter().any(|answer| matches!(answer, Err(UpstreamError::Busy))));
     }
 
-    /// Knows nothing.
+    /// Has no cached data.
     struct Nothing;
 
     impl Known for Nothing {
@@ -320,7 +322,7 @@ mod tests {
         assert!(upstream.call(call()).await.is_ok());
     }
 
-    /// Two that are asked whoever they are, the first one first.
+    /// Two endpoints without identity checks, the first one preferred.
     fn in_order(transports: [Transport; 2], config: &Config) -> Upstream {
         let parts = transports.into_iter().zip(0..).map(|(transport, priority)| EndpointParts {
             name: format!("test {priority}").into(),
@@ -366,7 +368,7 @@ mod tests {
             let is_left = upstream.status().0[0].health != Health::Closed;
             assert_eq!(is_left, elsewhere, "{method}");
         }
-        // Together they are, wherever they are asked for; that is nobody's fault.
+        // A batch is too large at any endpoint, which counts against none of them.
         let upstream = in_order([says(too_large(true)), says(result("\"0x0\""))], &Config::default());
         for _ in 0..8 {
             let answers = upstream.call_all(vec![call(), call()]).await.unwrap();

@@ -194,7 +194,7 @@ async fn a_packed_answer_that_cannot_be_unpacked_is_a_failure() {
                 .await;
             let proxy = proxy::new().upstream_url(&node.url()).run().await;
             let client = client::http(&proxy);
-            is_upstream_failure(&balance(&client, 1).await, "cannot unpack the answer");
+            is_upstream_failure(&balance(&client, 1).await, "cannot decompress the answer");
             assert!(client.ask("eth_gasPrice", json!([])).await.is_ok(), "{coding}");
         }
     }
