@@ -1,4 +1,4 @@
-//! Asks an endpoint, and takes in what comes of it: an answer, a failure, or that it was cut off.
+//! Sends calls to an endpoint and records the outcome: an answer, a failure, or an attempt cut off.
 
 use std::{fmt, time::Duration};
 
@@ -18,58 +18,59 @@ use super::{
 };
 use crate::{eth::MethodLabel, jsonrpc::Answer, trace::Origin, verify::Verdict};
 
-/// So many refusals in a row of calls that run a client's code, without an answer to anybody in between, are not of that
-/// code's making: the next ones speak against the endpoint.
+/// After this many refusals in a row of calls that run client code, without any answer in between, the client code
+/// is not the cause: further refusals count against the endpoint.
 const MAX_REFUSALS: u32 = 20;
 
-/// What every node answers soon, it has answered by then if it answers at all. Shorter than what is left of a call's time
-/// after an attempt elsewhere that came to nothing: of two that hang, the second must show it too.
+/// Time within which a healthy node answers everyday calls. Shorter than the time that a call has left after a
+/// failed attempt elsewhere: if two endpoints hang, the second one must show it, too.
 const SILENCE_THRESHOLD: Duration = Duration::from_secs(3);
 
-/// So long it may take to learn who it was that answered what cannot be asked again: then the answer is told, whoever
-/// it was. The call has had its answer, and must not lose it to the end of its time.
+/// How long to wait for an identity check after an answer to a call that must not be sent twice. After that the
+/// client gets the answer unconfirmed: the call must not lose its answer to its own time-out.
 const CONFIRM_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// So many methods of a batch are named in its span.
+/// Maximum number of methods named in the span of a batch.
 const MAX_METHODS: usize = 4;
 
-/// An answer that passed its check, and what that found.
+/// An answer that passed its check, with the verdict.
 #[derive(Clone, Debug)]
 pub(in crate::upstream) struct AcceptedAnswer {
     pub(in crate::upstream) answer: Answer,
     pub(in crate::upstream) verdict: Option<Verdict>,
-    /// The endpoint that gave it.
+    /// The endpoint that gave the answer.
     pub(in crate::upstream) by: EndpointId,
 }
 
-/// What an attempt came to, for each call.
+/// Outcome of an attempt for each call.
 pub(in crate::upstream) type AttemptOutcomes = Vec<Result<AcceptedAnswer, UpstreamError>>;
 
-/// What an endpoint is asked.
+/// Purpose of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
-    /// Who it is: what stands before a node may know that without it.
+    /// Check the chain identity. A proxy in front of a node may answer that without the node.
     Identity,
     Call,
 }
 
-/// An attempt. Dropped before its end is heeded, it was cut off: by the time that its call has, or by a client that
-/// has gone.
+/// An attempt in progress. If it is dropped before its outcome is recorded, it was cut off: by the time-out of its
+/// call, by a faster hedge request, or by a client that disconnected.
 struct PendingAttempt<'a> {
     endpoint: &'a Endpoint,
     calls: &'a Calls,
     at: Instant,
-    /// Is it for what every node answers soon?
+    /// Whether all calls are everyday calls, which every node answers soon.
     is_everyday: bool,
     is_recorded: bool,
     span: Span,
 }
 
-/// Shows the methods of calls that travel together, each once. Of names that clients make up, only that there are such.
+/// Displays the methods of calls that travel together, each once. Method names that clients make up appear as
+/// `other`.
 struct MethodList<'a>(&'a Calls);
 
-/// Sends calls, and judges what comes. Not before it is known who it is; and what came over a connection that was made
-/// anew, with none left from before, is not believed before that is known again.
+/// Sends calls and checks the answers, once the endpoint's chain identity is confirmed. If the attempt opens a
+/// connection while no older one is in use, the identity must be confirmed again before the answers are accepted.
 pub(in crate::upstream) async fn attempt(endpoint: &Endpoint, calls: &Calls) -> AttemptOutcomes {
     let cancelled = || vec![Err(UpstreamError::NotSent(Box::new(UpstreamError::Cancelled))); calls.len()];
     let is_awaited = || calls.iter().any(Call::is_awaited);
@@ -82,7 +83,7 @@ pub(in crate::upstream) async fn attempt(endpoint: &Endpoint, calls: &Calls) -> 
     if let Err(error) = identity.confirm().await {
         return vec![Err(UpstreamError::NotSent(Box::new(error.into()))); calls.len()];
     }
-    // Its clients may have gone while it waited, for this or for a slot.
+    // The clients may have disconnected during the wait for the identity or for a slot.
     if !is_awaited() {
         return cancelled();
     }
@@ -109,18 +110,18 @@ pub(in crate::upstream) async fn attempt(endpoint: &Endpoint, calls: &Calls) -> 
         Err(IdentityError::WrongChain(wrong_chain)) => {
             vec![Err(UpstreamError::WrongChain(wrong_chain)); calls.len()]
         }
-        // What may have been carried out is not to be called a failure for that.
+        // The endpoint may have executed the call: an unconfirmed identity must not make it a failure.
         Err(_) if !is_repeatable => attempted,
         Err(IdentityError::Upstream(error)) => vec![Err(error); calls.len()],
     }
 }
 
-/// Asks it who it is.
+/// Sends an identity check.
 pub(in crate::upstream) async fn ask_identity(endpoint: &Endpoint, calls: &Calls) -> AttemptOutcomes {
     ask(endpoint, calls, Purpose::Identity).await
 }
 
-/// Sends calls, and judges what comes, whoever it is.
+/// Sends calls and checks the answers, without confirming the chain identity.
 async fn ask(endpoint: &Endpoint, calls: &Calls, purpose: Purpose) -> AttemptOutcomes {
     let now = Instant::now();
     let _in_use = endpoint.monitor.begin_request();
@@ -134,7 +135,7 @@ async fn ask(endpoint: &Endpoint, calls: &Calls, purpose: Purpose) -> AttemptOut
             bucket.take(calls.len() as u32, now);
         }
     }
-    // Until its answer was checked, and taken in.
+    // Held until the answers have been checked and recorded.
     let answer_lease = AnswerLease::default();
     let mut sent = calls.clone();
     if let Some(call) = sent.first_mut() {
@@ -147,7 +148,7 @@ async fn ask(endpoint: &Endpoint, calls: &Calls, purpose: Purpose) -> AttemptOut
             let mut accepted = answers.into_iter().zip(calls);
             let accept = async |(answer, call): (Result<_, _>, _)| accept(endpoint, call, answer?).await;
             match (calls.len(), accepted.next()) {
-                // Most calls go alone, and need no list of those that are waited for.
+                // Most calls travel alone and need no list of futures.
                 (1, Some(one)) => vec![accept(one).await],
                 (_, first) => join_all(first.into_iter().chain(accepted).map(accept)).await,
             }
@@ -183,7 +184,7 @@ fn span(endpoint: &Endpoint, calls: &Calls) -> (Span, Origin) {
     (span.clone(), origin.with_span(span))
 }
 
-/// Has an answer checked.
+/// Checks an answer.
 async fn accept(endpoint: &Endpoint, call: &Call, answer: Answer) -> Result<AcceptedAnswer, UpstreamError> {
     let by = endpoint.id;
     let Some(check) = &call.check else {
@@ -205,7 +206,7 @@ async fn send(endpoint: &Endpoint, calls: Calls, begun: Instant) -> Result<Answe
     let now = Instant::now();
     let elapsed = now.saturating_duration_since(begun);
     endpoint.metrics.request_ended(elapsed);
-    // Before it is checked, which takes its own time.
+    // Before the check, which takes time of its own.
     if !matches!(&answers, Err(error) if error.has_no_response()) {
         endpoint.health.lock().responded_at = Some(now);
     }
@@ -213,7 +214,7 @@ async fn send(endpoint: &Endpoint, calls: Calls, begun: Instant) -> Result<Answe
     answers
 }
 
-/// Takes in what an attempt that began then says about the endpoint.
+/// Updates the endpoint's health with the outcome of a call that began at `begun`.
 fn record(
     endpoint: &Endpoint,
     call: &Call,
@@ -235,11 +236,11 @@ fn record(
             health.hung_at = None;
             if purpose == Purpose::Identity {
                 if endpoint.is_wrong_chain() {
-                    // What another chain has says nothing of this one, whenever it is this one again.
+                    // The heights of another chain say nothing about this one, in case the endpoint returns to it.
                     health.forget_heights();
                 }
                 health.breaker.allow_probe(now);
-                // As long as it is left alone, why is still to be told.
+                // While the breaker is open, the status keeps showing the reason.
                 if health.breaker.lets_pass(now) {
                     health.last_error = None;
                 }
@@ -266,7 +267,7 @@ fn record(
             if call.requirements.forwarded && counts_against_primary(call, error) {
                 health.fail_forwarded(error, begun, now);
             }
-            // A call that may take long anywhere shows nothing if the endpoint has answered another one meanwhile.
+            // A slow call says nothing about the endpoint if the endpoint has answered another call meanwhile.
             let is_slow_call = matches!(error, UpstreamError::TimedOut { .. })
                 && !call.is_everyday()
                 && health.responded_at.is_some_and(|responded_at| responded_at >= begun);
@@ -284,8 +285,9 @@ fn record(
     }
 }
 
-/// An attempt that began then was cut off. That says something only if it waited long enough for one that is well to
-/// answer, and nobody else got an answer meanwhile; and of a call that may take long anywhere not even then.
+/// Records that an attempt was cut off. It counts as a failure only if it waited longer than a healthy endpoint
+/// needs, and the endpoint answered no other call meanwhile. A call that may be slow at any node only causes a
+/// probe.
 fn record_cut_off(endpoint: &Endpoint, begun: Instant, is_everyday: bool) {
     let now = Instant::now();
     let waited = now.saturating_duration_since(begun);

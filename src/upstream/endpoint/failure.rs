@@ -4,27 +4,29 @@ use http::StatusCode;
 
 use super::super::{Call, UpstreamError};
 
-/// Parameters that a node or what stands before it may refuse for their size.
+/// Size of parameters, in bytes, above which a node or a proxy in front of it may reject the call.
 const LARGE_CALL: usize = 256 * 1024;
 
-/// Does this failure of a call speak against the endpoint, so that it is left alone after a few?
+/// Returns whether a failed call counts against the endpoint. A few such failures open its circuit breaker.
 ///
-/// A client chooses its calls: what it can have any node say to it must not take the node from the others.
+/// Clients choose their calls: an error that a client can provoke at any node must not make the node unavailable to
+/// other clients.
 pub(in crate::upstream) fn counts_against_endpoint(call: &Call, error: &UpstreamError) -> bool {
     match error {
-        // A head, a block, a count are never as large as that, and another may say it with less around it.
+        // Heads, blocks and counts are never that large, and another node may answer with less overhead.
         UpstreamError::TooLarge { is_batch, .. } => call.has_known_shape() && !is_batch,
-        // A node may hang up on what a call has it do. If it is gone, everyday calls and its identity fail, too.
+        // A node may hang up because of the work that a call causes. If the node is down, everyday calls and
+        // identity checks fail, too.
         UpstreamError::Disconnected(_) => call.is_everyday() && !is_large(call),
         UpstreamError::Refused { status, .. } | UpstreamError::Status(status) => match *status {
             status if is_about_request_size(status) => false,
-            // Whoever asks, and whatever for.
+            // These depend on neither the client nor the call.
             StatusCode::UNAUTHORIZED
             | StatusCode::PAYMENT_REQUIRED
             | StatusCode::PROXY_AUTHENTICATION_REQUIRED
             | StatusCode::BAD_GATEWAY
             | StatusCode::SERVICE_UNAVAILABLE => true,
-            // A provider may sell some methods only to some; these it sells to all.
+            // A provider may sell some methods to some customers only; these it sells to all.
             StatusCode::FORBIDDEN => call.is_everyday() || call.runs_client_code(),
             _ => call.is_everyday(),
         },
@@ -32,10 +34,10 @@ pub(in crate::upstream) fn counts_against_endpoint(call: &Call, error: &Upstream
     }
 }
 
-/// Returns whether this failure of a forwarded call counts against the endpoint as the primary.
+/// Returns whether a failed forwarded call counts against the endpoint as the primary.
 ///
-/// More failures do than [against the endpoint](counts_against_endpoint): they only have another endpoint answer forwarded
-/// calls, and any answered one clears them.
+/// More failures count here than [against the endpoint](counts_against_endpoint): they only make another endpoint
+/// answer forwarded calls, and any answered forwarded call clears them.
 pub(super) fn counts_against_primary(call: &Call, error: &UpstreamError) -> bool {
     let is_own = match error {
         UpstreamError::Disconnected(_) => !is_large(call),
@@ -46,12 +48,12 @@ pub(super) fn counts_against_primary(call: &Call, error: &UpstreamError) -> bool
     is_own || counts_against_endpoint(call, error)
 }
 
-/// Returns whether a node may cut the call off while it is being sent, for its size.
+/// Returns whether a node may cut the call off while receiving it, because of its size.
 fn is_large(call: &Call) -> bool {
     call.params.as_bytes().len() > LARGE_CALL
 }
 
-/// Is it what was sent that is too large, or makes no sense?
+/// Returns whether the status blames the request itself: too large, or malformed.
 pub(in crate::upstream) fn is_about_request_size(status: StatusCode) -> bool {
     matches!(
         status,

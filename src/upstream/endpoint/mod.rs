@@ -1,4 +1,4 @@
-//! One node among those that can be asked.
+//! One endpoint: its transport, health, availability and attempts.
 
 mod attempt;
 mod failure;

@@ -1,4 +1,4 @@
-//! Which node it is, what it is reached with, and whether it may be asked now.
+//! An endpoint: identity, transport, health, and whether it is available.
 
 use std::{
     sync::{
@@ -24,30 +24,31 @@ use super::{
 };
 use crate::{eth::BlockNumber, log_throttle::LogThrottle};
 
-/// What an endpoint that was never asked is taken to need. Less than a slow one, so that it gets a try.
+/// Assumed response time of an endpoint that has not been called yet: less than that of a slow one, so that it gets
+/// a try.
 const DEFAULT_RTT: Duration = Duration::from_millis(100);
 
-/// How long a slow answer weighs.
+/// How long a slow answer weighs in the load.
 const DECAY: Duration = Duration::from_secs(10);
 
-/// How long a failure counts in the choice: what is never asked again never shows that it has recovered.
+/// How long a failure counts in the choice: an endpoint that gets no calls could not show that it has recovered.
 const FAILURE_PENALTY_TTL: Duration = Duration::from_secs(5);
 
-/// One node.
+/// One endpoint.
 #[derive(Debug)]
 pub(in crate::upstream) struct Endpoint {
     pub(super) id: EndpointId,
     pub(super) name: Arc<str>,
-    /// What it is reached with. `None` where that cannot be told, and it is the same as no other.
+    /// URL and headers. `None` if unknown; such an endpoint never equals another.
     address: Option<EndpointAddress>,
     priority: AtomicU32,
     weight: AtomicU32,
-    /// Settings that its transport was made with.
+    /// Settings of the current transport.
     settings: Mutex<TransportSettings>,
     pub(super) transport: Mutex<PeakEwma<Transport>>,
     pub(super) health: Mutex<EndpointHealth>,
     pub(super) monitor: Arc<ConnectionMonitor>,
-    /// Who it is. `None` where nobody cares.
+    /// Chain identity. `None` if it is not checked.
     pub(super) identity: Option<IdentityProbe>,
     pub(super) metrics: EndpointMetrics,
     pub(super) log_throttle: LogThrottle,
@@ -84,7 +85,7 @@ impl Endpoint {
         }
     }
 
-    /// Takes what is said of it anew. What is known of it stays: it is the same node.
+    /// Applies new settings. Health and identity stay: it is the same node.
     pub(in crate::upstream) fn update(
         &self,
         config: &EndpointConfig,
@@ -95,7 +96,7 @@ impl Endpoint {
         self.weight.store(config.weight.max(1), Relaxed);
         self.health.lock().set_rate(config.rate);
         let mut before = self.settings.lock();
-        // Else it goes on with the connections it has.
+        // With the same settings, the endpoint keeps its open connections.
         if *before != settings {
             *before = settings;
             *self.transport.lock() = with_load(transport);
@@ -110,7 +111,7 @@ impl Endpoint {
         &self.name
     }
 
-    /// Is this what it is reached with?
+    /// Returns whether the endpoint has this address.
     pub(in crate::upstream) fn has_address(&self, address: Option<&EndpointAddress>) -> bool {
         address.is_some() && self.address.as_ref() == address
     }
@@ -123,17 +124,17 @@ impl Endpoint {
         self.weight.load(Relaxed)
     }
 
-    /// Is it known to be another than it should be?
+    /// Returns whether the endpoint is known to serve another chain.
     pub(in crate::upstream) fn is_wrong_chain(&self) -> bool {
         self.identity.as_ref().is_some_and(IdentityProbe::is_wrong_chain)
     }
 
-    /// The highest block that it has shown.
+    /// Returns the highest block that the endpoint has shown.
     pub(in crate::upstream) fn head(&self) -> Option<BlockNumber> {
         self.health.lock().head
     }
 
-    /// The head that it has shown since then, if it has.
+    /// Returns the head, if the endpoint has returned one since `then`.
     pub(in crate::upstream) fn head_since(&self, then: Instant) -> Option<BlockNumber> {
         let health = self.health.lock();
         health.head.filter(|_| health.head_seen.is_some_and(|seen| seen >= then))
@@ -158,12 +159,12 @@ impl Endpoint {
         }
     }
 
-    /// Why it last failed.
+    /// Returns the last failure, if the endpoint has not answered since.
     pub(in crate::upstream) fn last_error(&self) -> Option<UpstreamError> {
         self.health.lock().last_error.clone()
     }
 
-    /// May it be asked for so many calls that need this?
+    /// Returns whether the endpoint is available for this number of calls with these requirements.
     pub(in crate::upstream) fn availability(
         &self,
         calls: u32,
@@ -185,7 +186,7 @@ impl Endpoint {
         let lacks_block = requirements.block.is_some_and(|block| health.has_pruned(block, now))
             || requirements.block.max(requirements.head).is_some_and(|block| health.is_behind(block, now));
         let pause = health.paused.map_or(Duration::ZERO, |until| until.saturating_duration_since(now));
-        // The view of the chain goes first: there is always one left for it, if there can be more than one at all.
+        // The canonical view takes precedence: other calls leave one token to it, if the burst is larger than one.
         let tokens = calls.saturating_add(u32::from(!requirements.primary));
         let wait = health.bucket.map_or(Duration::ZERO, |bucket| bucket.wait(tokens, now)).max(pause);
         if !wait.is_zero() {
@@ -202,7 +203,8 @@ impl Endpoint {
         Availability::Now(Score { lacks_block, is_unconfirmed, failures, load: self.transport.lock().load() })
     }
 
-    /// It failed, and nobody may be asking: it is asked who it is, to see whether it is back. Nobody waits for that.
+    /// Probes an endpoint that has failed for recovery, with an identity check. Clients may have stopped calling
+    /// it. Does not wait for the answer.
     pub(in crate::upstream) fn probe(&self) {
         if let Some(identity) = &self.identity
             && self.last_error().is_some()
@@ -211,35 +213,35 @@ impl Endpoint {
         }
     }
 
-    /// Has it failed so often that it is left alone for now?
+    /// Returns whether the circuit breaker is open.
     pub(in crate::upstream) fn is_breaker_open(&self, now: Instant) -> bool {
         !self.health.lock().breaker.lets_pass(now)
     }
 
-    /// Returns whether it has failed so many forwarded calls in a row that another endpoint should be the primary.
+    /// Returns whether so many forwarded calls in a row have failed that another endpoint should be the primary.
     pub(in crate::upstream) fn fails_forwarded_calls(&self) -> bool {
         self.health.lock().fails_forwarded_calls()
     }
 
-    /// Returns the failures in a row of forwarded calls.
+    /// Returns the number of forwarded calls in a row that failed.
     pub(in crate::upstream) fn forward_failures(&self) -> u32 {
         self.health.lock().forward_failures
     }
 
-    /// Returns whether it has refused calls for their rate so often in a row that it would be paused for longer than this,
-    /// had it not named shorter pauses itself.
+    /// Returns whether the endpoint has reported rate limits so often in a row that its pause would exceed
+    /// `longer_than`, had it not asked for shorter pauses itself.
     pub(in crate::upstream) fn is_limited_for(&self, longer_than: Duration) -> bool {
         self.health.lock().pause_backoff.last_pause() > longer_than
     }
 
-    /// A call would rather ask it, if it were sure who it is: so it is asked that, for the calls to come.
+    /// Checks an unconfirmed identity again, without waiting, so that later calls can use this endpoint.
     pub(in crate::upstream) fn recheck_now(&self) {
         if let Some(identity) = self.identity.as_ref().filter(|identity| identity.needs_recheck()) {
             identity.recheck_now();
         }
     }
 
-    /// Who answers next must say who it is.
+    /// Requires an identity check before the next call.
     pub(in crate::upstream) fn require_recheck(&self) {
         if let Some(identity) = &self.identity {
             identity.require_recheck();

@@ -1,50 +1,51 @@
-//! Whether an endpoint may be asked, and what speaks against it.
+//! Whether an endpoint is available for a call, and how well it suits the call.
 
 use std::time::Duration;
 
 use tower::load::peak_ewma;
 
-/// What asking an endpoint costs: first by what speaks against it, then by its load.
+/// Cost of sending a call to an endpoint: known disadvantages first, then load.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub(in crate::upstream) struct Score {
-    /// It has shown that it does not have what is asked for.
+    /// The endpoint has shown that it does not have the requested block.
     pub(super) lacks_block: bool,
-    /// It is not known who it is.
+    /// The endpoint's chain identity is unconfirmed.
     pub(super) is_unconfirmed: bool,
     pub(super) failures: u32,
     pub(super) load: peak_ewma::Cost,
 }
 
-/// May an endpoint be asked?
+/// Whether an endpoint is available for a call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::upstream) enum Availability {
-    /// At this cost.
+    /// Available, at this cost.
     Now(Score),
-    /// Not before this has passed.
+    /// Available after this wait.
     After(Duration),
-    /// Not until it has recovered or been identified.
+    /// Unavailable until the endpoint recovers or serves the right chain.
     Never,
 }
 
 // === impl Score ===
 
 impl Score {
-    /// Is it known, and has it what is asked for, as far as is known?
+    /// Returns whether the chain identity is confirmed and, as far as is known, the endpoint has the requested
+    /// block.
     pub(in crate::upstream) fn is_fit(self) -> bool {
         !self.lacks_block && !self.is_unconfirmed
     }
 
-    /// Is it not known who it is?
+    /// Returns whether the chain identity is unconfirmed.
     pub(in crate::upstream) fn is_unconfirmed(self) -> bool {
         self.is_unconfirmed
     }
 
-    /// Has it not failed of late?
+    /// Returns whether the endpoint has not failed recently.
     pub(in crate::upstream) fn is_healthy(self) -> bool {
         self.failures == 0
     }
 
-    /// Returns whether the endpoint has shown that it does not have what is asked for.
+    /// Returns whether the endpoint has shown that it does not have the requested block.
     pub(in crate::upstream) fn lacks_block(self) -> bool {
         self.lacks_block
     }

@@ -1,4 +1,4 @@
-//! How an endpoint does, for metrics, `/status` and the page.
+//! Status of an endpoint, for metrics, `/status` and the status page.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,54 +8,54 @@ use super::{
 };
 use crate::eth::BlockNumber;
 
-/// How an endpoint does, for those who look.
+/// Status of an endpoint.
 #[derive(Clone, Debug)]
 pub struct EndpointStatus {
-    /// Which it is.
+    /// The endpoint.
     pub id: EndpointId,
-    /// Its name: its URL without what is secret in it.
+    /// The name: the URL without secrets.
     pub name: Arc<str>,
-    /// Its place in the order.
+    /// The priority.
     pub priority: u32,
-    /// Who it is; `None` where nobody cares.
+    /// The chain identity; `None` if it is not checked.
     pub identity: Option<IdentityState>,
-    /// Whether it is asked.
+    /// The state of the circuit breaker.
     pub health: Health,
-    /// The highest block that it has shown.
+    /// The highest block that the endpoint has shown.
     pub head: Option<BlockNumber>,
-    /// Why it last failed, if it has not answered since.
+    /// The last failure, if the endpoint has not answered since.
     pub last_error: Option<UpstreamError>,
-    /// What was wrong with the last answer of its that could not be right.
+    /// The reason why the last invalid answer failed verification.
     pub last_mismatch: Option<String>,
-    /// How long it wants to be left alone for its rate.
+    /// The remaining pause after a rate limit.
     pub paused: Option<Duration>,
 }
 
-/// How an endpoint does, in a word.
+/// Status of an endpoint in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndpointState {
-    /// It is asked.
+    /// Healthy; gets calls.
     Ok,
-    /// It has failed, and one call tries it.
+    /// Failed before; one call tests whether it has recovered.
     Probing,
-    /// It keeps failing, and is left alone.
+    /// Keeps failing; the circuit breaker is open.
     Unhealthy,
-    /// It wants to be left alone for its rate.
+    /// Paused after a rate limit.
     RateLimited,
-    /// It is of another chain.
+    /// Serves another chain.
     WrongChain,
-    /// It has not said yet who it is.
+    /// The chain identity is not known yet.
     Unknown,
 }
 
 // === impl EndpointState ===
 
 impl EndpointState {
-    /// Every state.
+    /// All states.
     pub const ALL: [Self; 6] =
         [Self::Ok, Self::Probing, Self::Unhealthy, Self::RateLimited, Self::WrongChain, Self::Unknown];
 
-    /// Its name in metrics and `/status`.
+    /// Returns the name in metrics and `/status`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -71,7 +71,7 @@ impl EndpointState {
 // === impl EndpointStatus ===
 
 impl EndpointStatus {
-    /// All of it in a word.
+    /// Returns the status in one word.
     pub fn state(&self) -> EndpointState {
         match &self.identity {
             Some(IdentityState::WrongChain(_)) => EndpointState::WrongChain,

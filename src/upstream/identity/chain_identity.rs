@@ -1,4 +1,4 @@
-//! What a node says when it is asked who it is.
+//! Reads the chain identity of a node.
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -9,19 +9,19 @@ use crate::{
     jsonrpc::{Answer, Params},
 };
 
-/// Who the upstream says it is.
+/// The chain that an upstream reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChainIdentity {
-    /// The chain.
+    /// The chain id.
     pub chain_id: u64,
-    /// The hash of block 0, where the node has it.
+    /// The hash of block 0, if the node has it.
     pub genesis: Option<BlockHash>,
-    /// The node's own answers, served on its behalf.
+    /// The node's own answers, which Holdfast returns to clients.
     pub(super) chain_id_answer: Bytes,
     pub(super) net_version_answer: Option<Bytes>,
 }
 
-/// Asks for chain id, network id and genesis.
+/// Fetches chain id, network id and genesis.
 pub(super) async fn fetch_identity<F>(
     ask: &impl Fn(Call) -> F,
     secrets: &Secrets,
@@ -37,7 +37,7 @@ where
     );
     let chain_id_answer = match chain_id.or_else(UpstreamError::into_answer)? {
         Answer::Result(answer) => answer,
-        // A node that is still starting says so with an error, and so does one that wants another key.
+        // A node that is still starting answers with an error, and so does a provider that rejects the key.
         Answer::Error(error) => return Err(UpstreamError::node_error(&error)),
     };
     let chain_id = serde_json::from_slice::<String>(&chain_id_answer)
@@ -54,7 +54,8 @@ where
         Answer::Result(answer) => Some(answer),
         Answer::Error(_) => None,
     };
-    // Whoever has none to show says so; whoever cannot tell just now is asked again, and not taken at half a word.
+    // If the node definitely has no genesis block, the identity goes without. After any other error, the caller
+    // checks again instead of accepting half an identity.
     let genesis = match genesis {
         Ok(answer) if answer.is_null() => None,
         Ok(Answer::Result(block)) => Some(block_hash(&block).ok_or_else(|| {
@@ -82,8 +83,8 @@ fn block_hash(block: &[u8]) -> Option<BlockHash> {
 // === impl ChainIdentity ===
 
 impl ChainIdentity {
-    /// With what was known before, where this time it was not said: a node that is busy, or that has
-    /// pruned its first block, does not change the chain by it.
+    /// Fills gaps from `before`, if the chain id is the same: a node that is busy, or has pruned its genesis block,
+    /// does not change the chain.
     pub(super) fn completed(self, before: Option<&Self>) -> Self {
         let before = before.filter(|before| before.chain_id == self.chain_id);
         Self {
@@ -95,7 +96,7 @@ impl ChainIdentity {
         }
     }
 
-    /// Is this the same chain?
+    /// Returns whether both are the same chain, as far as is known.
     pub fn is_same_chain(&self, other: &Self) -> bool {
         let same_genesis = match (self.genesis, other.genesis) {
             (Some(one), Some(two)) => one == two,
@@ -104,7 +105,7 @@ impl ChainIdentity {
         self.chain_id == other.chain_id && same_genesis
     }
 
-    /// The node's own answer to `method`, if it is one that cannot change.
+    /// Returns the node's own answer to `method`, if that answer cannot change.
     pub fn answer(&self, method: &str) -> Option<Bytes> {
         match method {
             "eth_chainId" => Some(self.chain_id_answer.clone()),

@@ -1,15 +1,15 @@
 //! Which chain an endpoint serves, and whether it still does.
 //!
-//! Chain id and genesis are read at first contact and pinned, by the first in order that says them; every
-//! other endpoint must say the same. Those that come later in order wait for the ones before, but not for long: one
-//! that is down does not keep the others from serving, and what they say is pinned then. A genesis that the first
-//! does not say, since it has pruned it, is that of the next that does. Whenever contact was lost they are read again
-//! before anything else is asked: what comes back after a restart may be another node. Once known, nothing is asked
-//! until a call needs it.
+//! At first contact each endpoint reports its chain id and genesis hash. The first endpoint in priority order pins
+//! them; all others must report the same. Later endpoints wait for earlier ones, but not for long: if one is down,
+//! the next pins the chain, so that it can serve. If the first endpoint has pruned its genesis block, the next one
+//! that has it pins the genesis. After a lost connection Holdfast checks the identity again before any other call:
+//! another node may answer at that address now. Once the identity is confirmed, Holdfast checks it only when a call
+//! needs it.
 //!
-//! What is pinned stays pinned while the program runs, whoever is taken away: what is in memory is of that chain. Only
-//! on development chains, where all that is in memory is forgotten with the chain, may the one that pinned it start
-//! another; if all that agreed with it are gone, whoever comes in their place may.
+//! The chain stays pinned while the program runs, even if a reload removes its endpoint: the cache holds that
+//! chain. Only on development chains, whose replacement empties the cache, may the endpoint that pinned the chain
+//! start another one. If all endpoints that agreed with it are gone, their replacement may.
 
 mod chain_identity;
 mod genesis;

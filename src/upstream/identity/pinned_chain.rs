@@ -12,25 +12,25 @@ use super::{
     ChainIdentity,
 };
 
-/// Chains that are started anew at will: another genesis there is no stranger.
+/// Ids of development chains, which developers restart at will: there, another genesis does not mean a wrong chain.
 const DEVELOPMENT: [u64; 2] = [31337, 1337];
 
-/// Is this a chain that is started anew at will?
+/// Returns whether this is a development chain, which may restart with another genesis.
 pub fn is_development(chain_id: u64) -> bool {
     DEVELOPMENT.contains(&chain_id)
 }
 
-/// What all endpoints must agree on.
+/// The chain that all endpoints must agree on.
 pub(in crate::upstream) struct PinnedChain {
     expected: Option<u64>,
     pinned: Mutex<Option<PinnedIdentity>>,
-    /// Called when an endpoint turns out a stranger.
+    /// Called when an endpoint turns out to serve another chain.
     on_wrong_chain: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 #[derive(Clone, Debug)]
 struct PinnedIdentity {
-    /// Who said it. `None` if it is gone, and all that agreed with it.
+    /// The endpoint that reported the identity. `None` if it is gone, and so are all that agreed with it.
     source: Option<EndpointId>,
     identity: Arc<ChainIdentity>,
 }
@@ -38,29 +38,30 @@ struct PinnedIdentity {
 // === impl PinnedChain ===
 
 impl PinnedChain {
-    /// Nothing is pinned yet; with `expected`, only that chain will do.
+    /// Creates an unpinned chain; with `expected`, it accepts only that chain id.
     pub(in crate::upstream) fn new(expected: Option<u64>) -> Self {
         Self { expected, pinned: Mutex::default(), on_wrong_chain: OnceLock::new() }
     }
 
-    /// Calls `notify`, from here on, whenever an endpoint turns out a stranger. Only the first `notify` counts.
+    /// Calls `notify` from now on whenever an endpoint turns out to serve another chain. Only the first `notify`
+    /// counts.
     pub(in crate::upstream) fn on_wrong_chain(&self, notify: impl Fn() + Send + Sync + 'static) {
         let _ = self.on_wrong_chain.set(Box::new(notify));
     }
 
-    /// An endpoint whose answers were accepted turned out a stranger.
+    /// Reports that an endpoint whose answers were accepted serves another chain.
     pub(super) fn notify_wrong_chain(&self) {
         if let Some(notify) = self.on_wrong_chain.get() {
             notify();
         }
     }
 
-    /// The chain as last known, though nobody may be in reach now.
+    /// Returns the pinned chain, even if no endpoint is reachable now.
     pub(in crate::upstream) fn pinned(&self) -> Option<Arc<ChainIdentity>> {
         self.pinned.lock().as_ref().map(|pinned| pinned.identity.clone())
     }
 
-    /// Is there nothing left to pin?
+    /// Returns whether nothing is left to pin.
     pub(super) fn is_complete(&self) -> bool {
         self.pinned
             .lock()
@@ -68,9 +69,9 @@ impl PinnedChain {
             .is_some_and(|pinned| pinned.source.is_some() && pinned.identity.genesis.is_some())
     }
 
-    /// Some endpoints are gone. Another that has said the same takes the place of the one that pinned it.
-    /// Who that is must be found without the lock: what an endpoint has said stands behind one of its own, under which
-    /// others come here.
+    /// Handles the removal of endpoints: if the one that pinned the chain is gone, the one that `agrees` returns takes
+    /// its place. `agrees` runs before this takes its lock: it locks the state of an endpoint, and locks taken in both
+    /// orders would deadlock.
     pub(in crate::upstream) fn retain(
         &self,
         is_there: impl Fn(EndpointId) -> bool,
@@ -84,7 +85,7 @@ impl PinnedChain {
         }
     }
 
-    /// Is this who all must be? The first one that is asked decides.
+    /// Checks an identity against the pinned chain. The first identity to arrive is pinned.
     pub(super) fn check(
         &self,
         id: EndpointId,
@@ -99,8 +100,8 @@ impl PinnedChain {
             *pinned = Some(PinnedIdentity { source: Some(id), identity: identity.clone() });
             return Ok(identity);
         };
-        // A development chain is started anew at will, and told to have another id; two at a time are two chains all the
-        // same.
+        // A development chain may restart with another genesis or id. Two endpoints with different chains at a time
+        // are still two chains.
         let is_its_own = source == Some(id) || (source.is_none() && is_development(identity.chain_id));
         let may_change = is_development(before.chain_id) && is_its_own;
         if before.chain_id != identity.chain_id && !may_change {

@@ -1,4 +1,4 @@
-//! What is known of one endpoint, and when it is asked who it is.
+//! The chain identity of one endpoint, and when to check it.
 
 use std::{
     future::Future,
@@ -25,42 +25,42 @@ use super::{
 };
 use crate::{backoff::Backoff, jsonrpc::Answer};
 
-/// Between attempts while an endpoint cannot be reached: soon at first, then not too often.
+/// Pauses between attempts while an endpoint is unreachable: short at first, then longer.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
-/// The same, while another endpoint of the chain is known: providers bill also for this.
+/// Maximum pause while another endpoint already serves the chain: providers bill these calls, too.
 const MAX_SPARE_PAUSE: Duration = Duration::from_secs(60);
 
-/// How long those that come before in order are waited for at first contact. A node that is up has said who it is
-/// long before, wherever it is; one that hangs must not keep the others from serving.
+/// How long an endpoint waits at first contact for those before it in order. A node that is up reports its identity
+/// long before, wherever it is; a hanging one must not keep the others from serving.
 const PRECEDENCE_WAIT: Duration = Duration::from_secs(1);
 
-/// Whoever wants to know whether an endpoint is back may have it asked so often: a page that watches readiness is to
-/// learn it soon, and must not become a load.
+/// Minimum interval between probes for recovery: a readiness check should soon notice that an endpoint is back,
+/// without becoming a load.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A call that wants an answer may hurry an attempt, but not more often than this.
+/// Minimum pause between attempts, even if calls wait for the next one.
 const MIN_PAUSE: Duration = Duration::from_millis(50);
 
-/// What is known of an endpoint, or of all of them together.
+/// State of the chain identity of one endpoint, or of all together.
 #[derive(Clone, Debug)]
 pub enum IdentityState {
-    /// Nothing yet; the reason is that of the last attempt.
+    /// Unknown, with the error of the last attempt.
     Unknown(Option<UpstreamError>),
-    /// It is who it should be.
+    /// The endpoint serves the right chain.
     Known(Arc<ChainIdentity>),
-    /// It is not.
+    /// The endpoint serves another chain.
     WrongChain(WrongChain),
 }
 
-/// Why nobody can be asked.
+/// The reason why the chain identity is not confirmed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum IdentityError {
-    /// It is not who it should be.
+    /// The endpoint serves another chain.
     #[error(transparent)]
     WrongChain(WrongChain),
-    /// It does not say who it is.
+    /// The endpoint does not report its identity.
     #[error(transparent)]
     Upstream(UpstreamError),
 }
@@ -80,19 +80,20 @@ impl From<IdentityError> for UpstreamError {
 struct ProbeProgress {
     attempts: u64,
     state: IdentityState,
-    /// Contact was lost since the last attempt began.
+    /// Whether the connection was lost since the last attempt began.
     needs_recheck: bool,
-    /// How often it was.
+    /// Number of times it was lost.
     rechecks: u64,
-    /// How often it had been when the last attempt began.
+    /// That number when the last attempt began.
     rechecks_at_start: u64,
-    /// It was known to be who it should be at some time since it was last a stranger: its answers were accepted.
+    /// Whether the endpoint has served the right chain since it last served a wrong one, so that its answers were
+    /// accepted.
     was_known: bool,
-    /// It is no longer one of the endpoints: nobody asks it any more.
+    /// The endpoint was removed: no further calls go to it.
     retired: bool,
 }
 
-/// What is known of one endpoint.
+/// The chain identity of one endpoint, and its checks.
 #[derive(Debug)]
 pub(in crate::upstream) struct IdentityProbe {
     id: EndpointId,
@@ -101,16 +102,16 @@ pub(in crate::upstream) struct IdentityProbe {
     pinned_chain: Arc<PinnedChain>,
     progress: watch::Sender<ProbeProgress>,
     wake: Notify,
-    /// Somebody wants to know whether it answers, though nothing speaks against who it is.
+    /// Whether a check is requested to see if the endpoint answers, although its identity is not in doubt.
     is_probe_requested: AtomicBool,
-    /// When somebody last did.
+    /// Time of the last such request.
     last_probe: Mutex<Option<Instant>>,
 }
 
 // === impl ProbeProgress ===
 
 impl ProbeProgress {
-    /// Who it is, if it is who it should be, and nothing has happened since that speaks against it.
+    /// Returns the identity, if the endpoint serves the right chain and needs no recheck.
     fn confirmed(&self) -> Option<&Arc<ChainIdentity>> {
         match &self.state {
             IdentityState::Known(identity) if !self.needs_recheck => Some(identity),
@@ -150,39 +151,39 @@ impl IdentityProbe {
         }
     }
 
-    /// What is known now.
+    /// Returns the current state.
     pub(in crate::upstream) fn state(&self) -> IdentityState {
         self.progress.borrow().state.clone()
     }
 
-    /// Is it who it should be, and nothing has happened since that speaks against it?
+    /// Returns whether the endpoint serves the right chain and needs no recheck.
     pub(in crate::upstream) fn is_confirmed(&self) -> bool {
         self.progress.borrow().confirmed().is_some()
     }
 
-    /// Is it another than it should be?
+    /// Returns whether the endpoint serves another chain.
     pub(in crate::upstream) fn is_wrong_chain(&self) -> bool {
         matches!(self.progress.borrow().state, IdentityState::WrongChain(_))
     }
 
-    /// Was it who it should be, until something happened that speaks against it?
+    /// Returns whether the endpoint served the right chain, but needs a recheck.
     pub(in crate::upstream) fn needs_recheck(&self) -> bool {
         let progress = self.progress.borrow();
         matches!(progress.state, IdentityState::Known(_)) && progress.needs_recheck
     }
 
-    /// Resolves once it was asked, whatever came of it.
+    /// Resolves after the first attempt, whether or not it succeeded.
     async fn wait_attempted(&self) {
         let _ = self.progress.subscribe().wait_for(|progress| progress.attempts > 0).await;
     }
 
-    /// Resolves once it is known to be who it should be.
+    /// Resolves once the endpoint is known to serve the right chain.
     pub(in crate::upstream) async fn wait_known(&self) {
         let known = |progress: &ProbeProgress| matches!(progress.state, IdentityState::Known(_));
         let _ = self.progress.subscribe().wait_for(known).await;
     }
 
-    /// Contact was lost: who answers next must say who it is.
+    /// Requires a check before the next call, because the connection was lost.
     pub(in crate::upstream) fn require_recheck(&self) {
         self.progress.send_if_modified(|progress| {
             progress.needs_recheck = true;
@@ -191,18 +192,18 @@ impl IdentityProbe {
         });
     }
 
-    /// It is no longer one of the endpoints: whoever waits for it waits in vain, and is told so.
+    /// Marks the endpoint as removed: callers that wait for its identity get an error.
     pub(in crate::upstream) fn retire(&self) {
         self.progress.send_modify(|progress| progress.retired = true);
     }
 
-    /// Asks soon, if it must be asked.
+    /// Checks the identity soon, if it needs a check.
     pub(in crate::upstream) fn recheck_now(&self) {
         self.wake.notify_one();
     }
 
-    /// Asks soon, whatever is known of it, and lets nobody wait for that: one that still does not answer stays who it
-    /// was. Does nothing if that was wanted just now.
+    /// Checks soon, even if the identity is confirmed, to see whether the endpoint answers. Does not wait. A
+    /// failure leaves the identity as it is. Does nothing if the last probe was just now.
     pub(in crate::upstream) fn probe(&self) {
         let now = Instant::now();
         let mut last = self.last_probe.lock();
@@ -214,9 +215,9 @@ impl IdentityProbe {
         self.wake.notify_one();
     }
 
-    /// Makes sure of it: at once if it is known, else by the next attempt.
+    /// Confirms the identity: at once if it is known, otherwise with the next attempt.
     pub(in crate::upstream) async fn confirm(&self) -> Result<Arc<ChainIdentity>, IdentityError> {
-        // Most often there is nothing to wait for.
+        // Usually there is nothing to wait for.
         if let Some(identity) = self.progress.borrow().confirmed() {
             return Ok(identity.clone());
         }
@@ -228,9 +229,9 @@ impl IdentityProbe {
                 None => (now.attempts, now.rechecks),
             }
         };
-        // Kept for the next attempt, if one is under way.
+        // If an attempt is in progress, the permit stays for the next one.
         self.wake.notify_one();
-        // One that had begun before the doubt does not settle it.
+        // An attempt that began before the loss of the connection does not settle it.
         let settled = |progress: &ProbeProgress| {
             progress.retired || (progress.attempts > attempts && progress.rechecks_at_start >= rechecks)
         };
@@ -248,8 +249,8 @@ impl IdentityProbe {
         }
     }
 
-    /// Asks who it is until it says so, and again whenever it is wanted after a doubt. Those `before` it in order
-    /// come first in saying which chain this is.
+    /// Checks the identity until it is known, and again whenever a caller needs it after a lost connection. The
+    /// endpoints `before` this one in order take precedence in pinning the chain.
     pub(in crate::upstream) async fn watch<F>(&self, before: Vec<&Self>, ask: impl Fn(Call) -> F)
     where
         F: Future<Output = Result<Answer, UpstreamError>>,
@@ -259,7 +260,8 @@ impl IdentityProbe {
         loop {
             if known {
                 backoff.reset();
-                // Free when idle: only a call that finds it doubted wakes this.
+                // Costs nothing when idle: only a probe, or a call that finds the identity in doubt, wakes this
+                // task.
                 self.wake.notified().await;
                 if !self.is_probe_requested.swap(false, Relaxed) && self.is_confirmed() {
                     continue;
@@ -275,7 +277,7 @@ impl IdentityProbe {
             known = matches!(self.progress.borrow().state, IdentityState::Known(_));
             if !known {
                 time::sleep(MIN_PAUSE).await;
-                // Where another endpoint is known, nobody waits for this one.
+                // If another endpoint serves the chain, no client waits for this one.
                 let longest = if self.pinned_chain.pinned().is_some() { MAX_SPARE_PAUSE } else { MAX_PAUSE };
                 let pause = backoff.next_pause().min(longest);
                 let _ = time::timeout(pause, self.wake.notified()).await;
@@ -283,22 +285,22 @@ impl IdentityProbe {
         }
     }
 
-    /// Takes in what came of an attempt that began after so many doubts.
+    /// Records the result of an attempt that began when `rechecks` was the count of lost connections.
     fn record(&self, answered: Result<ChainIdentity, UpstreamError>, rechecks: u64) {
-        // Before the progress is changed, and not under its lock; see [`PinnedChain::retain`].
+        // Runs before `progress` changes, and without its lock; see [`PinnedChain::retain`].
         let state = match answered {
             Ok(identity) => match self.pinned_chain.check(self.id, identity) {
                 Ok(identity) => IdentityState::Known(identity),
                 Err(wrong_chain) => IdentityState::WrongChain(wrong_chain),
             },
-            // It was only to be seen whether it answers: it does not, and is no other for that.
+            // This was a probe of a confirmed endpoint: its silence does not change its identity.
             Err(_) if self.is_confirmed() => return,
             Err(error) => IdentityState::Unknown(Some(error)),
         };
         let ProbeProgress { state: before, was_known, .. } = self.progress.borrow().clone();
         if was_known && matches!(state, IdentityState::WrongChain(_)) {
-            // Barred before canonicity is forgotten, so that no refresh after that accepts its head. Calls that wait for its
-            // identity learn it last: they must not find what it said meanwhile.
+            // Bar the endpoint before canonicity is forgotten, so that no later refresh accepts its head. Notify
+            // calls that wait for its identity last: they must not find data that it supplied meanwhile.
             self.progress.send_if_modified(|progress| {
                 progress.state = state.clone();
                 false
@@ -314,14 +316,14 @@ impl IdentityProbe {
             log_change(&self.name, &before, &state, progress.attempts);
             progress.attempts += 1;
             progress.rechecks_at_start = rechecks;
-            // A doubt that came while this was being asked is not answered by it.
+            // This attempt does not answer for a connection lost meanwhile.
             progress.needs_recheck = progress.rechecks != rechecks;
             progress.state = state;
         });
     }
 }
 
-/// One line for each change an operator must know of, none for what goes on as it was.
+/// Logs each change that an operator must know of, and nothing while the state stays the same.
 fn log_change(endpoint: &str, before: &IdentityState, now: &IdentityState, attempts: u64) {
     match (before, now) {
         (IdentityState::Known(before), IdentityState::Known(now)) if before == now => {}
@@ -334,16 +336,16 @@ fn log_change(endpoint: &str, before: &IdentityState, now: &IdentityState, attem
                 warn!(
                     endpoint,
                     chain_id = identity.chain_id,
-                    "the chain id is that of {name}, and block 0 is not: this is another chain, or the upstream is not \
-                     what it says; it is taken at its word. A development chain should have the id 31337 or 1337"
+                    "the chain id is that of {name}, but block 0 is not: this is another chain, or the upstream \
+                     misreports its chain; using it anyway. Give a development chain the id 31337 or 1337"
                 );
             }
         }
         (IdentityState::WrongChain(before), IdentityState::WrongChain(now)) if before == now => {}
-        (_, IdentityState::WrongChain(wrong_chain)) => error!(endpoint, "{wrong_chain}: it is not used"),
+        (_, IdentityState::WrongChain(wrong_chain)) => error!(endpoint, "{wrong_chain}; the endpoint is not used"),
         (IdentityState::Unknown(_), IdentityState::Unknown(_)) if attempts > 0 => {}
         (_, IdentityState::Unknown(Some(error))) => {
-            warn!(%error, endpoint, "the upstream does not say who it is; trying on");
+            warn!(%error, endpoint, "cannot read the chain id of the upstream; retrying");
         }
         (_, IdentityState::Unknown(None)) => {}
     }
@@ -388,7 +390,7 @@ mod tests {
             done.send(()).unwrap();
         });
         for _ in 0..2 {
-            both.recv_timeout(Duration::from_secs(30)).expect("they hold each other up");
+            both.recv_timeout(Duration::from_secs(30)).expect("deadlock");
         }
     }
 
@@ -406,7 +408,7 @@ mod tests {
             finds.lock().push((one.is_wrong_chain(), attempts));
         });
         one.record(Ok(ChainIdentity { chain_id: 2, ..identity() }), 0);
-        // Calls that wait for the outcome of the second attempt are not told before.
+        // Calls that wait for the second attempt are notified later.
         assert_eq!(*found.lock(), [(true, 1)]);
         assert_eq!(one.progress.borrow().attempts, 2);
     }
@@ -434,6 +436,6 @@ mod tests {
         }
         one.recheck_now();
         time::sleep(Duration::from_secs(1)).await;
-        assert_eq!(asked.load(Relaxed), 3, "it is known who it is");
+        assert_eq!(asked.load(Relaxed), 3, "the identity is confirmed");
     }
 }

@@ -185,7 +185,7 @@ async fn a_known_chain_id_over_another_first_block_is_warned_of() {
         let process = process::serve(&node).run().await;
         process.says("upstream identified").await;
         assert!(process.client().ask("eth_gasPrice", json!([])).await.is_ok());
-        let warning = "that of Ethereum Mainnet, and block 0 is not";
+        let warning = "that of Ethereum Mainnet, but block 0 is not";
         if warns {
             process.says(warning).await;
         } else {
