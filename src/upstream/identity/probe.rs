@@ -342,7 +342,7 @@ fn log_change(endpoint: &str, before: &IdentityState, now: &IdentityState, attem
             }
         }
         (IdentityState::WrongChain(before), IdentityState::WrongChain(now)) if before == now => {}
-        (_, IdentityState::WrongChain(wrong_chain)) => error!(endpoint, "{wrong_chain}; the endpoint is not used"),
+        (_, IdentityState::WrongChain(wrong_chain)) => error!(endpoint, "{wrong_chain}; not using it"),
         (IdentityState::Unknown(_), IdentityState::Unknown(_)) if attempts > 0 => {}
         (_, IdentityState::Unknown(Some(error))) => {
             warn!(%error, endpoint, "cannot read the chain id of the upstream; retrying");

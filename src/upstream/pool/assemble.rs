@@ -1,4 +1,4 @@
-//! Makes endpoints of their configuration, and knows those again that were there before.
+//! Builds endpoints from their configuration, reusing those that existed before.
 
 use std::sync::Arc;
 
@@ -9,20 +9,20 @@ use super::super::{
     transport::{EndpointAddress, Transport, TransportSettings, with_deadline},
 };
 
-/// An endpoint, and how it is reached.
+/// An endpoint's configuration and transport.
 #[derive(Clone, Debug)]
 pub struct EndpointParts {
-    /// What logs and metrics call it, if no other is called so: its URL without what is secret in it.
+    /// Name in logs and metrics: the URL without secrets. Endpoints with the same name get a number.
     pub name: Arc<str>,
-    /// What it is reached with, by which it is known again; `None` where that cannot be told.
+    /// URL and headers, which identify the endpoint after a reload; `None` if unknown.
     pub address: Option<EndpointAddress>,
-    /// How it is reached.
+    /// The transport.
     pub transport: Transport,
-    /// What is said of it.
+    /// The configuration.
     pub config: EndpointConfig,
 }
 
-/// The endpoints for these parts, in their order: those that were there before, and new ones.
+/// Returns the endpoints for these parts, in order: existing ones where the address matches, otherwise new ones.
 pub(in crate::upstream) fn assemble(
     mut before: Vec<Arc<Endpoint>>,
     parts: Vec<EndpointParts>,
@@ -38,7 +38,7 @@ pub(in crate::upstream) fn assemble(
     let again: Vec<_> = parts.iter().map(&mut again).collect();
     let mut names: Vec<_> = again.iter().flatten().map(|endpoint| endpoint.name().clone()).collect();
     let assembled = parts.into_iter().zip(again).map(|(parts, again)| {
-        // Whatever the transport does, it has no longer than this.
+        // The time-out applies to every transport.
         let transport = with_deadline(parts.transport, config.timeout);
         if let Some(endpoint) = again {
             endpoint.update(&parts.config, transport, settings);
@@ -60,7 +60,7 @@ pub(in crate::upstream) fn assemble(
     assembled.collect()
 }
 
-/// A name that none of these has: what tells two of them apart may be what must not be shown.
+/// Returns a name that none of these has, by adding a number: two URLs may differ in their secrets only.
 fn unused(name: Arc<str>, names: &[Arc<str>]) -> Arc<str> {
     if !names.contains(&name) {
         return name;

@@ -1,4 +1,4 @@
-//! All endpoints of one chain, and the choice among them.
+//! Sends calls to the endpoints of one chain: selection, retries and hedging.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,30 +20,30 @@ use super::{
 };
 use crate::backoff::Backoff;
 
-/// A call is sent to so many endpoints at most, whatever their number.
+/// Maximum number of endpoints that a call is sent to.
 const MAX_ATTEMPTS: usize = 3;
 
-/// Retries are a tenth of the calls at most, and these many a second in any case: a chain of proxies that all
-/// retry would else turn one failure into a flood.
+/// Retries are at most this share of the calls, plus a minimum per second: in a chain of proxies that all retry, one
+/// failure would otherwise become a flood.
 const RETRY_SHARE: f32 = 0.1;
 const MIN_RETRIES_PER_SECOND: u32 = 10;
 const RETRY_WINDOW: Duration = Duration::from_secs(10);
 
-/// Before a second attempt: long enough for a herd to part, too short to be noticed.
+/// Pause before a second attempt: long enough to spread simultaneous retries, too short to notice.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(40));
 
-/// How soon one that waits looks again whether another will do by now.
+/// How often a waiting call checks whether another endpoint has become available.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// All endpoints.
+/// All endpoints of one chain.
 #[derive(Debug)]
 pub(in crate::upstream) struct Pool {
     pub(in crate::upstream) endpoints: Arc<EndpointSet>,
     pub(in crate::upstream) primary: Arc<Primary>,
     retries: TpsBudget,
-    /// How long a call waits for an endpoint that is at its rate.
+    /// How long a call waits for an endpoint at its rate limit.
     max_wait: Duration,
-    /// When to ask another as well. `None` where that is off.
+    /// When to send a second request. `None` if hedging is off.
     hedge: Option<Hedge>,
     metrics: Metrics,
 }
@@ -108,7 +108,7 @@ impl Pool {
             let failed = |(call, outcome)| is_failure(call, outcome);
             let needs_primary = requirements.primary || requirements.forwarded;
             if (requirements.primary && sending.iter().zip(&attempted).any(failed))
-                // A pause is waited for; one pause after the other is not.
+                // A call waits for one pause, but not for one pause after another.
                 || (needs_primary && endpoint.is_limited_for(self.max_wait))
             {
                 self.primary.demote(endpoint.id());
@@ -116,13 +116,13 @@ impl Pool {
                 self.primary.demote_for_forwarded(&endpoint);
             }
             let mut retried = Vec::new();
-            // A retry after `null` uses no retry budget: one other endpoint at most is asked.
+            // A retry after `null` uses no retry budget: it goes to one other endpoint at most.
             let mut is_retry = false;
             for ((at, call), outcome) in left.iter().zip(sending).zip(attempted) {
                 let was_null = done[*at].as_ref().is_some_and(is_null);
-                // Of an error, too, one other is asked for its opinion.
+                // A disputed error also gets one second opinion at most.
                 let was_disputed = done[*at].as_ref().is_some_and(|before| is_disputed(call, before));
-                // A head that cannot be proved is as good as another's, and another's may be older.
+                // Another endpoint's head is no better than an unproved one, and may be older.
                 let gets_no_retry =
                     was_null || was_disputed || (call.requirements.is_head && is_unproved(&outcome));
                 let why = retry_reason(call, &outcome);
@@ -137,7 +137,7 @@ impl Pool {
                 }
             }
             left = retried;
-            // With an answer in hand, though it is `null`, only those are asked that can be now.
+            // With an answer in hand, even a `null`, the call does not wait for an endpoint.
             patience = if is_retry { self.max_wait } else { Duration::ZERO };
             let others = self.endpoints.load().iter().any(|endpoint| !tried.contains(&endpoint.id()));
             if left.is_empty() || !others || tried.len() >= MAX_ATTEMPTS {
@@ -151,7 +151,7 @@ impl Pool {
         done.into_iter().map(|outcome| outcome.unwrap_or(Err(UpstreamError::Empty))).collect()
     }
 
-    /// Sends one call to this endpoint, once, and to no other. `None` if it is not there, or cannot be asked.
+    /// Sends one call to this endpoint only, once. Returns `None` if it was removed or is unavailable.
     pub(in crate::upstream) async fn send_to(
         &self,
         id: EndpointId,
@@ -175,7 +175,7 @@ impl Pool {
         }
     }
 
-    /// Sends calls to this endpoint and, if it takes long and they may be sent twice, to another one too.
+    /// Sends calls to this endpoint and, if it is slow and they may be sent twice, to another one, too.
     async fn attempt(
         &self,
         endpoint: &Endpoint,
@@ -200,7 +200,7 @@ impl Pool {
     ) -> AttemptOutcomes {
         // Boxed: two attempts need room for two futures, and hedging is off by default.
         let first = Box::pin(attempt(endpoint, calls));
-        // The one that is followed has no equal: another's answer may be of another branch.
+        // The primary has no substitute: another endpoint's answer may belong to another branch.
         let may_hedge = calls.iter().all(Call::is_repeatable) && !requirements.primary;
         let hedge_candidate = may_hedge.then_some(|after: Duration| {
             if !calls.iter().any(Call::is_awaited) {
@@ -209,7 +209,7 @@ impl Pool {
             let other = self.hedge_candidate(Selection { calls: calls.len() as u32, requirements, tried })?;
             tried.push(other.id());
             self.metrics.hedged();
-            debug!(slow = %endpoint.name(), endpoint = %other.name(), ?after, "asking another as well");
+            debug!(slow = %endpoint.name(), endpoint = %other.name(), ?after, "endpoint is slow; sending a hedge request to another");
             Some(Box::pin(async move { attempt(&other, calls).await }))
         });
         let HedgeOutcome { attempted, second_won } = hedge.attempt(calls, first, hedge_candidate).await;
@@ -219,7 +219,7 @@ impl Pool {
         attempted
     }
 
-    /// Another endpoint that can be asked at once and has what is needed, if it may be.
+    /// Returns another suitable endpoint that is available at once, if the retry budget allows it.
     fn hedge_candidate(&self, selection: Selection<'_>) -> Option<Arc<Endpoint>> {
         if selection.tried.len() >= MAX_ATTEMPTS {
             return None;
@@ -230,7 +230,7 @@ impl Pool {
         self.retries.withdraw().then(|| other.clone())
     }
 
-    /// An endpoint for these calls that is not among those tried; waits for one that is at its rate.
+    /// Selects an endpoint for these calls that has not been tried; waits for an endpoint at its rate limit.
     async fn select(
         &self,
         selection: Selection<'_>,
@@ -243,8 +243,8 @@ impl Pool {
         }
     }
 
-    /// Waits until `pick` returns an endpoint, at most for `patience`; else returns how long the wait would be, if that is known.
-    /// `pick` receives the current time and the remaining patience.
+    /// Waits until `pick` returns an endpoint, for `patience` at most; otherwise returns how long the wait would
+    /// be, if known. `pick` receives the current time and the remaining patience.
     async fn wait_for(
         &self,
         patience: Duration,
@@ -261,7 +261,7 @@ impl Pool {
         }
     }
 
-    /// The best endpoint now; else how long until there is one, if that is known.
+    /// Returns the best endpoint now; otherwise the wait until there is one, if known.
     fn pick(
         &self,
         selection: Selection<'_>,
@@ -285,7 +285,7 @@ impl Pool {
         Ok(endpoint)
     }
 
-    /// How all of them do, and which is the primary.
+    /// Returns the status of all endpoints, and the primary.
     pub(in crate::upstream) fn status(&self) -> (Vec<EndpointStatus>, Option<EndpointId>) {
         (self.endpoints.status(), self.primary.endpoint())
     }
@@ -295,7 +295,7 @@ impl Pool {
     }
 }
 
-/// What calls that travel together need.
+/// Combines the requirements of calls that travel together.
 fn combined_requirements(calls: &Calls) -> Requirements {
     Requirements {
         block: calls.iter().filter_map(|call| call.requirements.block).max(),

@@ -21,29 +21,29 @@ pub(in crate::upstream) struct EndpointSet {
     changed: watch::Sender<()>,
 }
 
-/// For what an endpoint is picked.
+/// The calls that need an endpoint.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::upstream) struct Selection<'a> {
-    /// So many calls.
+    /// Number of calls.
     pub(in crate::upstream) calls: u32,
-    /// What they need together.
+    /// Their combined requirements.
     pub(in crate::upstream) requirements: Requirements,
-    /// Not one of these.
+    /// Endpoints to exclude.
     pub(in crate::upstream) tried: &'a [EndpointId],
 }
 
-/// Who can be asked.
+/// The endpoints that may take a call.
 pub(in crate::upstream) struct Candidates {
-    /// Now.
+    /// Available now.
     pub(in crate::upstream) available: Vec<(Score, Arc<Endpoint>)>,
-    /// How long until another can, if that is known.
+    /// The wait until another is available, if known.
     pub(in crate::upstream) wait: Option<Duration>,
 }
 
 // === impl Selection ===
 
 impl<'a> Selection<'a> {
-    /// One call that needs nothing but another endpoint than these.
+    /// Selects for one call without requirements, excluding `tried`.
     pub(in crate::upstream) fn excluding(tried: &'a [EndpointId]) -> Self {
         Self { calls: 1, requirements: Requirements::default(), tried }
     }
@@ -56,27 +56,27 @@ impl EndpointSet {
         Self { list: ArcSwap::from_pointee(endpoints), pinned_chain, changed: watch::Sender::new(()) }
     }
 
-    /// The endpoints of now.
+    /// Returns the current endpoints.
     pub(in crate::upstream) fn load(&self) -> Guard<Arc<Vec<Arc<Endpoint>>>> {
         self.list.load()
     }
 
-    /// The same, for longer.
+    /// Returns the current endpoints, for use across an `await`.
     pub(super) fn load_full(&self) -> Arc<Vec<Arc<Endpoint>>> {
         self.list.load_full()
     }
 
-    /// The chain that they must serve.
+    /// Returns the chain that all endpoints must serve.
     pub(in crate::upstream) fn pinned_chain(&self) -> &Arc<PinnedChain> {
         &self.pinned_chain
     }
 
-    /// Tells when there are others.
+    /// Returns a receiver that is notified when a reload replaces the endpoints.
     pub(super) fn subscribe(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
 
-    /// Is there one endpoint only?
+    /// Returns whether there is only one endpoint.
     pub(in crate::upstream) fn is_single(&self) -> bool {
         self.list.load().len() == 1
     }
@@ -85,7 +85,7 @@ impl EndpointSet {
         self.list.load().iter().find(|endpoint| endpoint.id() == id).cloned()
     }
 
-    /// Those that can be asked now, and those that can be later.
+    /// Returns the endpoints available now, and the wait until another is.
     pub(in crate::upstream) fn candidates(
         &self,
         Selection { calls, requirements, tried }: Selection<'_>,
@@ -106,12 +106,12 @@ impl EndpointSet {
         Candidates { available, wait }
     }
 
-    /// Has this endpoint shown a block as high as this?
+    /// Returns whether the endpoint has shown a block at this height or above.
     pub(in crate::upstream) fn has_reached(&self, id: EndpointId, block: BlockNumber) -> bool {
         self.get(id).is_some_and(|endpoint| endpoint.head() >= Some(block))
     }
 
-    /// Nobody can be asked: the reason that tells most.
+    /// Returns the most informative reason why no endpoint is available.
     pub(in crate::upstream) fn unavailable_reason(&self) -> UpstreamError {
         let endpoints = self.list.load();
         let wrong_chain = |endpoint: &Arc<Endpoint>| match endpoint.identity()?.state() {
@@ -121,13 +121,13 @@ impl EndpointSet {
         let failed = endpoints.iter().find_map(|endpoint| endpoint.last_error());
         let error = failed.or_else(|| endpoints.iter().find_map(wrong_chain));
         match error.map_or(UpstreamError::Busy, UpstreamError::without_call_details) {
-            // That was another call's time, and this one has not waited for anything.
+            // That was another call's time-out; this call has not waited at all.
             UpstreamError::TimedOut { after } => UpstreamError::Unresponsive { after },
             error => error,
         }
     }
 
-    /// Asks every endpoint who it is, for as long as this runs, also those that come later.
+    /// Watches the identity of every endpoint, including later ones, for as long as the future runs.
     pub(in crate::upstream) async fn watch(&self) {
         let mut changed = self.changed.subscribe();
         loop {
@@ -144,13 +144,13 @@ impl EndpointSet {
         }
     }
 
-    /// Have all of them failed, and has none answered since?
+    /// Returns whether all endpoints have failed and none has answered since.
     pub(in crate::upstream) fn is_down(&self) -> bool {
         let failed = |endpoint: &Arc<Endpoint>| endpoint.is_wrong_chain() || endpoint.last_error().is_some();
         self.list.load().iter().all(failed)
     }
 
-    /// Why nobody answers, if nobody does; and whoever failed is asked whether it is back.
+    /// Returns the reason of an outage, if all endpoints have failed, and probes them for recovery.
     pub(in crate::upstream) fn outage(&self) -> Option<UpstreamError> {
         if !self.is_down() {
             return None;
@@ -160,18 +160,18 @@ impl EndpointSet {
         endpoints.iter().find_map(|endpoint| endpoint.last_error())
     }
 
-    /// How all of them do.
+    /// Returns the status of all endpoints.
     pub(in crate::upstream) fn status(&self) -> Vec<EndpointStatus> {
         self.list.load().iter().map(|endpoint| endpoint.status()).collect()
     }
 
-    /// From here on these are the endpoints. Those that were there before go on as they are.
+    /// Replaces the endpoints. Those that stay keep their state.
     pub(in crate::upstream) fn replace(&self, endpoints: Vec<Arc<Endpoint>>) {
         let endpoints = Arc::new(endpoints);
         let before = self.list.swap(endpoints.clone());
         let ids = |of: &[Arc<Endpoint>]| of.iter().map(|endpoint| endpoint.id()).collect::<Vec<_>>();
         if ids(&before) == ids(&endpoints) {
-            // Whoever is being asked who it is need not be asked anew.
+            // Identity checks in progress need not start over.
             return;
         }
         let is_there = |id| endpoints.iter().any(|endpoint| endpoint.id() == id);
@@ -194,7 +194,7 @@ async fn ask_one(endpoint: &Endpoint, call: Call) -> Result<Answer, UpstreamErro
     outcome.map(|accepted| accepted.answer)
 }
 
-/// Those that come before this one in order, and by place where they are equal.
+/// Returns the identities of the endpoints before this one, by priority and then by position.
 fn before(endpoints: &[Arc<Endpoint>], at: usize) -> Vec<&IdentityProbe> {
     let place = |at: usize| (endpoints[at].priority(), at);
     let before = (0..endpoints.len()).filter(|other| place(*other) < place(at));

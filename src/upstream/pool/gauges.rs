@@ -1,4 +1,4 @@
-//! How the endpoints do, looked at when somebody asks.
+//! Gauges of the endpoints, computed when the registry is scraped.
 
 use std::{fmt, sync::Arc};
 
@@ -27,7 +27,8 @@ struct EndpointStateLabels {
 // === impl EndpointGauges ===
 
 impl EndpointGauges {
-    /// `endpoint_state{endpoint,state}`, `endpoint_primary{endpoint}` and `endpoint_head{endpoint}` of this pool.
+    /// Creates the gauges `endpoint_state{endpoint,state}`, `endpoint_primary{endpoint}` and
+    /// `endpoint_head{endpoint}`.
     pub(in crate::upstream) fn new(pool: Arc<Pool>) -> Self {
         Self(pool)
     }
@@ -47,14 +48,14 @@ impl Collector for EndpointGauges {
                 ConstGauge::new(is_in).encode(states.encode_family(&labels)?)?;
             }
         }
-        let help = "1 for the primary endpoint, whose head is canonical";
+        let help = "1 for the primary endpoint, whose head is canonical, 0 for the others";
         let mut primaries = encoder.encode_descriptor("endpoint_primary", help, None, gauge)?;
         for endpoint in &endpoints {
             let is_primary = i64::from(primary == Some(endpoint.id));
             let labels = EndpointLabels { endpoint: endpoint.name.to_string() };
             ConstGauge::new(is_primary).encode(primaries.encode_family(&labels)?)?;
         }
-        let help = "The highest block that an endpoint has shown";
+        let help = "Highest block number that an endpoint has shown";
         let mut heads = encoder.encode_descriptor("endpoint_head", help, None, gauge)?;
         for (endpoint, head) in endpoints.iter().filter_map(|endpoint| Some((endpoint, endpoint.head?))) {
             let labels = EndpointLabels { endpoint: endpoint.name.to_string() };

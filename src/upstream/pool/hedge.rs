@@ -1,8 +1,7 @@
-//! Asks another endpoint too when one takes long, and takes the first good answer.
+//! Hedging: sends a slow request to a second endpoint as well, and uses the first good answer.
 //!
-//! Off unless the operator wants it, since both are billed. "Long" is measured: longer than most of the
-//! recent answers of the pool took. Each such request is paid for out of the budget of retries, so that a chain
-//! of slow nodes is not asked for twice the work.
+//! Off by default, since both requests are billed. A request is slow if it takes longer than most recent answers of
+//! the pool. Each hedge request uses the retry budget, so that a chain of slow nodes does not get twice the work.
 
 use std::{
     collections::VecDeque,
@@ -23,29 +22,29 @@ use super::{
 };
 use crate::jsonrpc::Answer;
 
-/// So many of the last answers count. Enough to tell a percentile, few enough to follow a node that changes.
+/// Number of recent answers that count: enough for a percentile, few enough to follow a node that changes.
 const MAX_SAMPLES: usize = 256;
 
-/// With fewer there is no telling what is slow.
+/// Minimum number of samples to tell which answers are slow.
 const MIN_SAMPLES: usize = 32;
 
-/// Whatever is usual, an answer is not late before this: a node next door answers in less than a wink, and its
-/// slowest twentieth is no reason to ask two.
+/// Minimum time before an answer is late: a node next door answers faster, and its slowest answers do not justify a
+/// second request.
 const MIN_DELAY: Duration = Duration::from_millis(5);
 
-/// When an answer is late.
+/// Decides when an answer is late.
 #[derive(Debug)]
 pub(in crate::upstream) struct Hedge {
     percentile: Percentile,
-    /// What the last answers took, the oldest first.
+    /// Durations of the last answers, the oldest first.
     latencies: Mutex<VecDeque<Duration>>,
 }
 
-/// What came of a race.
+/// Outcome of a race between two attempts.
 #[derive(Debug)]
 pub(in crate::upstream) struct HedgeOutcome {
     pub(in crate::upstream) attempted: AttemptOutcomes,
-    /// Was it the second that answered?
+    /// Whether the second attempt won.
     pub(in crate::upstream) second_won: bool,
 }
 
@@ -56,7 +55,7 @@ impl Hedge {
         Self { percentile, latencies: Mutex::default() }
     }
 
-    /// When an answer is late; `None` as long as there is no telling.
+    /// Returns the time after which an answer is late; `None` with too few samples.
     fn after(&self) -> Option<Duration> {
         let mut latencies: Vec<_> = {
             let latencies = self.latencies.lock();
@@ -70,8 +69,8 @@ impl Hedge {
         Some((*late).max(MIN_DELAY))
     }
 
-    /// Returns the outcome of `first`. If that is late, has `second` begin another attempt, and returns the first good
-    /// outcome, or the better one for each call. `second` may refuse; without it, `first` is waited for.
+    /// Returns the outcome of `first`. If `first` is late, starts a second attempt with `second` and returns the
+    /// first good outcome, or the better one for each call. If `second` returns `None`, waits for `first`.
     pub(in crate::upstream) async fn attempt<S: Future<Output = AttemptOutcomes>>(
         &self,
         calls: &Calls,
@@ -88,13 +87,13 @@ impl Hedge {
         let Some(second) = second(after) else { return alone(first.await) };
         let raced = race(calls, first, pin!(self.timed(second))).await;
         if raced.second_won {
-            // An answer that is given up for being slow would else not count among the slow ones.
+            // Otherwise an answer abandoned for being slow would not count among the slow ones.
             self.record(begun.elapsed());
         }
         raced
     }
 
-    /// The same attempt, counted by the time it takes. One that fails says nothing of how long answers take.
+    /// Runs an attempt and records its duration. A failed attempt says nothing about the duration of answers.
     async fn timed(&self, attempt: impl Future<Output = AttemptOutcomes>) -> AttemptOutcomes {
         let begun = Instant::now();
         let attempted = attempt.await;
@@ -104,7 +103,7 @@ impl Hedge {
         attempted
     }
 
-    /// An answer took this long, or was not there after it.
+    /// Records that an answer took this long, or was still missing after it.
     fn record(&self, time: Duration) {
         let mut latencies = self.latencies.lock();
         if latencies.len() == MAX_SAMPLES {
@@ -114,8 +113,8 @@ impl Hedge {
     }
 }
 
-/// Waits for the first that answers every call well; if neither does, for both, and takes the better of each.
-/// Whoever is not waited for any more is dropped.
+/// Waits for the first attempt that answers every call well; if neither does, waits for both and takes the better
+/// outcome for each call. Drops the losing attempt.
 async fn race<'a, F, S>(calls: &Calls, first: Pin<&'a mut F>, second: Pin<&'a mut S>) -> HedgeOutcome
 where
     F: Future<Output = AttemptOutcomes>,
@@ -136,7 +135,7 @@ where
     }
 }
 
-/// Has every call a result that nobody else would better?
+/// Returns whether every call has a result that no other endpoint could improve.
 fn is_good(calls: &Calls, attempted: &AttemptOutcomes) -> bool {
     calls.iter().zip(attempted).all(|(call, outcome)| {
         matches!(outcome, Ok(AcceptedAnswer { answer: Answer::Result(_), .. }))
@@ -144,7 +143,7 @@ fn is_good(calls: &Calls, attempted: &AttemptOutcomes) -> bool {
     })
 }
 
-/// For each call the better outcome, the first's if they are equal.
+/// Returns the better outcome for each call, preferring the first attempt's.
 fn merge(one: AttemptOutcomes, two: AttemptOutcomes) -> AttemptOutcomes {
     one.into_iter()
         .zip(two)
@@ -166,11 +165,11 @@ mod tests {
         for millis in 1..MIN_SAMPLES as u64 {
             hedge.record(Duration::from_millis(millis));
         }
-        assert_eq!(hedge.after(), None, "too few to tell");
+        assert_eq!(hedge.after(), None, "too few samples");
         for millis in 1..=MAX_SAMPLES as u64 {
             hedge.record(Duration::from_millis(1_000 + millis));
         }
-        assert_eq!(hedge.after(), Some(Duration::from_millis(1_231)), "the last ones count");
+        assert_eq!(hedge.after(), Some(Duration::from_millis(1_231)), "the last samples count");
         for _ in 0..MAX_SAMPLES {
             hedge.record(Duration::from_micros(100));
         }

@@ -1,4 +1,4 @@
-//! Who all endpoints are together.
+//! Chain identity of all endpoints together.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::{
     EndpointSet,
 };
 
-/// Who all endpoints are together: one chain. Cheap to clone.
+/// Chain identity of all endpoints, which serve one chain. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Identity(Arc<EndpointSet>);
 
@@ -25,7 +25,7 @@ impl Identity {
         Self(endpoints)
     }
 
-    /// What is known now: who they are, if one of them has said it.
+    /// Returns the combined state: known, if it is for any endpoint.
     pub fn state(&self) -> IdentityState {
         let endpoints = self.0.load();
         let states: Vec<_> =
@@ -36,7 +36,7 @@ impl Identity {
         known.or_else(wrong_chain).or_else(failed).cloned().unwrap_or(IdentityState::Unknown(None))
     }
 
-    /// Resolves once one of them is known to be who it should be.
+    /// Resolves once any endpoint is known to serve the right chain.
     pub async fn wait_known(&self) {
         loop {
             let mut changed = self.0.subscribe();
@@ -54,12 +54,12 @@ impl Identity {
         }
     }
 
-    /// The chain as last known, though nobody may be in reach now.
+    /// Returns the pinned chain, even if no endpoint is reachable now.
     pub fn pinned(&self) -> Option<Arc<ChainIdentity>> {
         self.0.pinned_chain().pinned()
     }
 
-    /// Something speaks against them: whoever answers next must say who it is.
+    /// Requires each endpoint to confirm its identity before the next call.
     pub fn require_recheck(&self) {
         for endpoint in self.0.load().iter() {
             endpoint.require_recheck();
@@ -72,10 +72,10 @@ impl Identity {
         self.0.pinned_chain().on_wrong_chain(notify);
     }
 
-    /// Makes sure of this one, whoever the others are.
+    /// Confirms the identity of this endpoint, regardless of the others.
     ///
     /// # Errors
-    /// If it is gone, or is not who it should be, or does not say.
+    /// If the endpoint was removed, serves another chain, or does not report its identity.
     pub async fn confirm_endpoint(&self, id: EndpointId) -> Result<Arc<ChainIdentity>, IdentityError> {
         match self.0.get(id).as_ref().and_then(|endpoint| endpoint.identity()) {
             Some(probe) => probe.confirm().await,
@@ -83,20 +83,20 @@ impl Identity {
         }
     }
 
-    /// Who they are, if one of them surely is.
+    /// Returns the pinned chain, if the identity of any endpoint is confirmed.
     fn confirmed(&self) -> Option<Arc<ChainIdentity>> {
         let is_confirmed =
             |endpoint: &Arc<Endpoint>| endpoint.identity().is_some_and(IdentityProbe::is_confirmed);
         self.0.load().iter().any(is_confirmed).then(|| self.0.pinned_chain().pinned()).flatten()
     }
 
-    /// Makes sure that one of them can be asked: at once if one is known, else by the next attempts. Where all are left
-    /// alone, since they failed too often, nobody waits.
+    /// Confirms the identity of any endpoint: at once if one is confirmed, otherwise with the next attempts. Does
+    /// not wait if every endpoint's breaker is open.
     ///
     /// # Errors
-    /// If none can.
+    /// If no endpoint is usable.
     pub async fn confirm(&self) -> Result<Arc<ChainIdentity>, IdentityError> {
-        // Most often there is nothing to wait for.
+        // Usually there is nothing to wait for.
         if let Some(identity) = self.confirmed() {
             return Ok(identity);
         }
@@ -110,15 +110,15 @@ impl Identity {
             if probes.is_empty() {
                 return Err(IdentityError::Upstream(UpstreamError::Busy));
             }
-            // None of them is let say anything now: whoever waited for that would wait for the last one's try.
+            // With every endpoint out, a caller would wait for the slowest recovery attempt.
             let now = Instant::now();
-            // At first contact there is nothing to serve without it, and it is waited for.
+            // At first contact there is nothing to serve without an identity: wait for it.
             let is_pinned = self.0.pinned_chain().pinned().is_some();
             let is_out =
                 |endpoint: &Arc<Endpoint>| endpoint.is_breaker_open(now) || endpoint.is_wrong_chain();
             if is_pinned && endpoints.iter().all(is_out) {
-                // Whoever comes next may find one that is back. A stranger answers, and each time that it is asked is
-                // paid for: so it is now and then.
+                // A later caller may find an endpoint that has recovered. An endpoint of a wrong chain answers, and
+                // each of its answers may be billed, so probe it at intervals only.
                 for probe in probes {
                     if probe.is_wrong_chain() { probe.probe() } else { probe.recheck_now() }
                 }
@@ -127,14 +127,15 @@ impl Identity {
                     error => IdentityError::Upstream(error),
                 });
             }
-            // Once: who turns out a stranger meanwhile says so when asked, and there is always somebody to ask.
+            // Filtered once: an endpoint found on a wrong chain meanwhile fails in `confirm`, and the list is never
+            // empty.
             let others = probes.iter().filter(|probe| !is_pinned || !probe.is_wrong_chain());
             let others: Vec<_> = others.cloned().collect();
             let asked = if others.is_empty() { probes } else { others };
             let confirming = asked.into_iter().map(|probe| Box::pin(probe.confirm()));
             tokio::select! {
                 biased;
-                // Others are asked from now on.
+                // A reload replaced the endpoints: start over.
                 _ = changed.changed() => {}
                 confirmed = select_ok(confirming) => return confirmed.map(|(identity, _)| identity),
             }

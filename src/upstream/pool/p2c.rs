@@ -1,11 +1,12 @@
-//! One of those that can be asked.
+//! Chooses among the available endpoints by the power of two choices.
 
 use std::sync::Arc;
 
 use super::super::endpoint::{Endpoint, Score};
 
-/// Of the first in order that are fit, the better of two at random: nearly as good as the best of all, and no
-/// herd runs after the one that was best a moment ago.
+/// Returns the better of two random endpoints among the suitable ones that come first by priority, or among all if
+/// none is suitable. Two choices are nearly as good as the best of all, and calls do not all rush to the endpoint
+/// that was best a moment ago.
 pub(in crate::upstream) fn choose(available: &[(Score, Arc<Endpoint>)]) -> Option<&Arc<Endpoint>> {
     let fit = available.iter().filter(|(score, _)| score.is_fit());
     let first = fit.map(|(_, endpoint)| endpoint.priority()).min();
@@ -18,7 +19,7 @@ pub(in crate::upstream) fn choose(available: &[(Score, Arc<Endpoint>)]) -> Optio
     Some(if one.0 <= two.0 { &one.1 } else { &two.1 })
 }
 
-/// Takes one out, at random by weight.
+/// Removes one endpoint at random, by weight.
 fn draw<'a>(group: &mut Vec<&'a (Score, Arc<Endpoint>)>) -> Option<&'a (Score, Arc<Endpoint>)> {
     let total: u64 = group.iter().map(|(_, endpoint)| u64::from(endpoint.weight())).sum();
     let mut left = fastrand::u64(..total.max(1));

@@ -1,15 +1,21 @@
-//! Which endpoint the view of the chain follows.
+//! The primary: the endpoint whose head the canonical view follows.
 //!
-//! Two nodes need not be on one branch, nor equally far. So the view follows one of them, and whatever depends on
-//! the branch is asked of that one, the primary, and so is every forwarded call. It is waited for while it is at its rate or has asked for a pause, as long as a
-//! call waits at all. It is left for another when it fails, when several forwarded calls in a row fail at it, when it shows
-//! a head behind the one it showed before, when it is taken away, and when it wants to be left alone for longer than a call waits. What another is asked for besides,
-//! since it may have it or say it better, does not make it the one that is followed.
+//! Two nodes need not be on the same branch, nor at the same height. So the canonical view follows one of them, the
+//! primary, which also answers every call that depends on the branch and every forwarded call. While the primary is
+//! at its rate limit or has asked for a pause, calls wait for it, up to `max_wait`. Another endpoint replaces the
+//! primary when
+//! - the primary fails, or several forwarded calls in a row fail at it,
+//! - its head falls behind an earlier one, or stalls while another endpoint has a newer head,
+//! - a reload removes it, or
+//! - it asks for a longer pause than a call waits.
 //!
-//! Once the first in order does well again it is followed again: whoever named an order meant it, and a spare may be
-//! billed. So that two that fail by turns do not have the view swing between them, that is looked into at most
-//! once in [`PREFERRED_CHECK_INTERVAL`], beside a refresh of the head and without anybody waiting for it; and the first is followed
-//! only if the head that it shows is not behind the other's.
+//! An endpoint that answers a single call in place of the primary, because the primary lacks the block or gave a
+//! worse answer, does not become the primary.
+//!
+//! When a preferred endpoint is healthy again, it becomes the primary again: the operator chose the order, and a
+//! spare may be billed. The check runs at most once per [`PREFERRED_CHECK_INTERVAL`], so that two endpoints that
+//! fail in turn do not make the view alternate between them. It runs beside a refresh of the head, and no client
+//! waits for it. The preferred endpoint becomes the primary only if its head is not behind the primary's.
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,25 +35,25 @@ use super::{
 };
 use crate::{log_throttle::LogThrottle, verify::Verdict};
 
-/// Between a change, or a look at those that come first, and the next look. Long beside what a node needs to come back
-/// and be gone again, short beside what a spare may cost.
+/// Interval between a switch, or a check of preferred endpoints, and the next check. Longer than a node usually
+/// takes to recover and fail again, short enough to limit the cost of a spare.
 const PREFERRED_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The one that is followed, shared by all calls.
+/// The primary endpoint, shared by all calls.
 #[derive(Debug)]
 pub(in crate::upstream) struct Primary {
     endpoints: Arc<EndpointSet>,
-    /// How long a call waits for an endpoint that is at its rate.
+    /// How long a call waits for an endpoint at its rate limit.
     max_wait: Duration,
     state: Mutex<PrimaryState>,
     log_throttle: LogThrottle,
 }
 
-/// Locked while one is chosen, so that two calls do not choose two.
+/// Locked during the choice, so that two calls do not choose two primaries.
 #[derive(Debug, Default)]
 struct PrimaryState {
     endpoint: Option<EndpointId>,
-    /// When it changed, or those that come before it were last looked at.
+    /// Time of the last switch, or of the last check of preferred endpoints.
     changed_at: Option<Instant>,
 }
 
@@ -58,13 +64,14 @@ impl Primary {
         Self { endpoints, max_wait, state: Mutex::default(), log_throttle: LogThrottle::default() }
     }
 
-    /// The one that is followed.
+    /// Returns the primary.
     pub(in crate::upstream) fn endpoint(&self) -> Option<EndpointId> {
         self.state.lock().endpoint
     }
 
-    /// The one that is followed, as long as it can be asked or waited for; then another is. For what that one is
-    /// known to lack, or has been asked for already, another is asked, and not followed for that.
+    /// Returns the primary while it is available, or the wait for it; after that, makes another endpoint the
+    /// primary. If the primary lacks the block or was tried before, returns another endpoint without making it the
+    /// primary.
     pub(in crate::upstream) fn pick(
         &self,
         available: &[(Score, Arc<Endpoint>)],
@@ -89,7 +96,8 @@ impl Primary {
                 {
                     return Err(Some(wait));
                 }
-                // So many wait for it that this one has waited long enough: it does well all the same.
+                // Many calls wait for the primary, and this one has waited long enough. The primary is still
+                // healthy.
                 Availability::After(wait) if wait <= self.max_wait => {
                     return choose(available).cloned().ok_or(Some(wait));
                 }
@@ -103,13 +111,13 @@ impl Primary {
         Ok(endpoint)
     }
 
-    /// This endpoint failed, or lags: if it is the one that is followed, another is from now on, if there is one.
+    /// Reports that an endpoint failed or lags: if it is the primary, another suitable endpoint replaces it.
     pub(in crate::upstream) fn demote(&self, id: EndpointId) {
         self.leave(id, |_| true);
     }
 
-    /// This endpoint keeps failing forwarded calls: if it is the primary, another that fails clearly fewer is from now on.
-    /// Calls that fail everywhere are not the primary's fault.
+    /// Reports that an endpoint keeps failing forwarded calls: if it is the primary, an endpoint with clearly fewer
+    /// such failures replaces it. Calls that fail everywhere are not the primary's fault.
     pub(in crate::upstream) fn demote_for_forwarded(&self, endpoint: &Endpoint) {
         let failures = endpoint.forward_failures();
         self.leave(endpoint.id(), |other| other.forward_failures() < failures / 2);
@@ -128,12 +136,12 @@ impl Primary {
             primary.switch_to(endpoint.id(), now);
             self.log_switch(endpoint);
         } else {
-            // Nobody knows who the others are: then they are no better, until they have said it.
+            // No other endpoint is suitable yet; confirming an identity may make one so.
             others.iter().filter_map(|(_, other)| other.identity()).for_each(IdentityProbe::recheck_now);
         }
     }
 
-    /// Asks one that is well, and is not this one, once.
+    /// Sends the call once to a healthy endpoint other than `than`.
     pub(in crate::upstream) async fn call_another(
         &self,
         than: EndpointId,
@@ -141,14 +149,15 @@ impl Primary {
     ) -> Option<(EndpointId, Option<Verdict>)> {
         let mut available =
             self.endpoints.candidates(Selection::excluding(&[than]), Instant::now()).available;
-        // Who it is it is asked first, if that is in doubt; nobody waits for this.
+        // An unconfirmed identity is no obstacle: the attempt confirms it first, and no client waits for this.
         available.retain(|(score, _)| score.is_healthy());
         let other = choose(&available)?;
         let accepted = attempt(other, &vec![call]).await.pop()?.ok()?;
         Some((other.id(), accepted.verdict))
     }
 
-    /// The head of this endpoint stands still, and the other is further: that one is followed, if this one was.
+    /// Makes `other` the primary in place of `of`, whose head stalls while that of `other` advances. Does nothing
+    /// if `of` is not the primary.
     pub(in crate::upstream) fn switch(&self, of: EndpointId, other: EndpointId) {
         let Some(other) = self.endpoints.get(other) else { return };
         let mut primary = self.state.lock();
@@ -160,8 +169,8 @@ impl Primary {
         }
     }
 
-    /// Beside a call for the head, now and then: does one that comes before the one that is followed do well again, and
-    /// is it as far? Then it is followed from now on. Waits for nothing.
+    /// With a call for the head, at intervals: compares a preferred endpoint with the primary, and makes it the
+    /// primary if it is healthy and not behind. Does not wait.
     pub(in crate::upstream) fn check_preferred(self: &Arc<Self>, calls: &Calls) {
         let Some(head) = calls.iter().find(|call| call.requirements.is_head && call.is_awaited()) else {
             return;
@@ -191,12 +200,13 @@ impl Primary {
         });
     }
 
-    /// Returns whether the next call for the head compares the primary with an endpoint that comes before it in order.
+    /// Returns whether the next call for the head compares the primary with a preferred endpoint.
     pub(in crate::upstream) fn is_preferred_check_due(&self) -> bool {
         self.preferred(&self.state.lock(), Instant::now()).is_some()
     }
 
-    /// The first in order that could be followed instead, and the one that is; `None` if it is not time to look.
+    /// Returns the preferred endpoint and the primary; `None` if no check is due or no preferred endpoint is
+    /// healthy.
     fn preferred(&self, primary: &PrimaryState, now: Instant) -> Option<(Arc<Endpoint>, Arc<Endpoint>)> {
         if !primary.is_preferred_check_due(now) {
             return None;
@@ -211,7 +221,7 @@ impl Primary {
         (first.priority() < current.priority()).then(|| (first.clone(), current))
     }
 
-    /// Two that fail by turns would else fill the log.
+    /// Throttled: two endpoints that fail in turn would otherwise fill the log.
     fn log_switch(&self, endpoint: &Endpoint) {
         let endpoint = endpoint.name();
         if self.log_throttle.is_due("elsewhere") {
@@ -225,14 +235,14 @@ impl Primary {
 // === impl PrimaryState ===
 
 impl PrimaryState {
-    /// From here on this one is; returns the one before, if it was another.
+    /// Makes `endpoint` the primary; returns the previous one, if it was another.
     fn switch_to(&mut self, endpoint: EndpointId, now: Instant) -> Option<EndpointId> {
         let before = self.endpoint.replace(endpoint).filter(|before| *before != endpoint);
         self.changed_at = Some(now);
         before
     }
 
-    /// Returns whether it is time to look at the endpoints that come before it.
+    /// Returns whether a check of preferred endpoints is due.
     fn is_preferred_check_due(&self, now: Instant) -> bool {
         self.changed_at.is_some_and(|changed_at| now >= changed_at + PREFERRED_CHECK_INTERVAL)
     }

@@ -1,4 +1,4 @@
-//! What is worth asking of another endpoint, and may be.
+//! Decides which outcomes justify a retry at another endpoint, and when a retry is safe.
 
 use super::super::{
     Call, Retry, UpstreamError,
@@ -10,16 +10,16 @@ use crate::{
     verify::{Failure, Verdict},
 };
 
-/// Why another endpoint is asked.
+/// Why the pool asks another endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::upstream) enum RetryReason {
-    /// This one did not answer, or not so that it helps.
+    /// This endpoint did not answer, or not usefully.
     Failure,
-    /// This one may only not have got it yet.
+    /// This endpoint may not have the data yet.
     Null,
 }
 
-/// Might another endpoint do better, and is it safe to ask one?
+/// Returns the reason for a retry, if another endpoint might do better and a retry is safe.
 pub(in crate::upstream) fn retry_reason(
     call: &Call,
     outcome: &Result<AcceptedAnswer, UpstreamError>,
@@ -32,7 +32,7 @@ pub(in crate::upstream) fn retry_reason(
                     || call.requirements.is_head
                     || is_disputed_error(call, error))
         }
-        // It may be right, and another may say it so that it can be seen.
+        // The answer may be right, and another endpoint may return it in a form that can be proved.
         Ok(AcceptedAnswer { verdict: Some(Verdict::Unproved(failure, _)), .. })
             if *failure != Failure::Unfounded =>
         {
@@ -52,7 +52,7 @@ pub(in crate::upstream) fn retry_reason(
     is_worth_it.then_some(RetryReason::Failure)
 }
 
-/// Would another endpoint be asked?
+/// Returns whether the pool would ask another endpoint.
 pub(in crate::upstream) fn is_worth_retry(
     call: &Call,
     outcome: &Result<AcceptedAnswer, UpstreamError>,
@@ -60,16 +60,16 @@ pub(in crate::upstream) fn is_worth_retry(
     retry_reason(call, outcome).is_some()
 }
 
-/// Did the endpoint fail, rather than be at its rate or have nothing better to say?
+/// Returns whether the endpoint failed, rather than being at its rate limit or having no better answer.
 pub(in crate::upstream) fn is_failure(call: &Call, outcome: &Result<AcceptedAnswer, UpstreamError>) -> bool {
     match outcome {
-        // A chain has a head: whoever has none to tell of is no good to follow.
+        // Every chain has a head: an endpoint without one is unsuitable as primary.
         Ok(AcceptedAnswer { answer: Answer::Error(error), .. }) => {
             call.requirements.is_head && !node_error::is_rate_limit(call, error)
         }
         Ok(AcceptedAnswer { answer, .. }) if call.requirements.is_head => answer.is_null(),
         Ok(_) | Err(UpstreamError::RateLimited { .. }) => false,
-        // Whatever it says instead of who it is, there is nothing to be had from it.
+        // An endpoint with an unconfirmed identity is unusable, whatever the error.
         Err(UpstreamError::NotSent(error)) => {
             !matches!(**error, UpstreamError::RateLimited { .. } | UpstreamError::Cancelled)
         }
@@ -77,16 +77,17 @@ pub(in crate::upstream) fn is_failure(call: &Call, outcome: &Result<AcceptedAnsw
     }
 }
 
-/// Is this an error of which one other endpoint is asked for its opinion? Not where the client's own code may have made it.
+/// Returns whether the error deserves a second opinion from one other endpoint. Not if the client's own code may
+/// have caused it.
 fn is_disputed_error(call: &Call, error: &[u8]) -> bool {
     call.is_repeatable()
         && ((!call.runs_client_code() && node_error::is_internal(error))
-            // One that is behind the head that everybody has been shown says so too.
+            // An endpoint behind a head that clients have seen already reports unknown blocks, too.
             || (node_error::is_unknown_block(error)
                 && call.requirements.head.is_some_and(|head| !call.names_block_above(head))))
 }
 
-/// Is this such an error?
+/// Returns whether the outcome is such an error.
 pub(in crate::upstream) fn is_disputed(call: &Call, outcome: &Result<AcceptedAnswer, UpstreamError>) -> bool {
     matches!(outcome, Ok(AcceptedAnswer { answer: Answer::Error(error), .. }) if is_disputed_error(call, error))
 }
@@ -95,13 +96,13 @@ pub(in crate::upstream) fn is_null(outcome: &Result<AcceptedAnswer, UpstreamErro
     matches!(outcome, Ok(accepted) if is_absent(accepted))
 }
 
-/// Returns whether the endpoint does not have what it was asked for, or not all of it.
+/// Returns whether the endpoint lacks the requested data, or part of it.
 fn is_absent(accepted: &AcceptedAnswer) -> bool {
     accepted.answer.is_null() || matches!(accepted.verdict, Some(Verdict::Short))
 }
 
-/// Does this outcome replace one that came before? Of two results of the same worth the first stays; of two failures
-/// the last tells more.
+/// Returns whether this outcome replaces an earlier one. Of two equally good results the first stays; of two
+/// failures the last says more.
 pub(in crate::upstream) fn replaces(
     outcome: &Result<AcceptedAnswer, UpstreamError>,
     before: &Result<AcceptedAnswer, UpstreamError>,
@@ -110,18 +111,18 @@ pub(in crate::upstream) fn replaces(
     rank(outcome) > rank(before) || (!is_result && rank(outcome) == rank(before))
 }
 
-/// Is it an answer that could not be proved?
+/// Returns whether the answer could not be proved.
 pub(in crate::upstream) fn is_unproved(outcome: &Result<AcceptedAnswer, UpstreamError>) -> bool {
     matches!(outcome, Ok(AcceptedAnswer { verdict: Some(Verdict::Unproved(..)), .. }))
 }
 
-/// What an outcome is worth beside another of the same call.
+/// Returns the rank of an outcome among those of the same call; higher is better.
 pub(in crate::upstream) fn rank(outcome: &Result<AcceptedAnswer, UpstreamError>) -> u8 {
     match outcome {
         Ok(accepted) if accepted.answer.is_content() => 5 - u8::from(is_unproved(outcome)),
         Ok(AcceptedAnswer { answer: Answer::Result(_), .. }) => 3,
         Ok(AcceptedAnswer { answer: Answer::Error(_), .. }) => 2,
-        // It may be handed on all the same.
+        // The client may get it all the same.
         Err(UpstreamError::Rejected(_) | UpstreamError::Refused { .. }) => 1,
         Err(_) => 0,
     }

@@ -304,7 +304,7 @@ async fn the_list_of_endpoints_changes_while_it_runs() {
     let stranger = upstream::devchain().config(|config| config.chain_id += 1).blocks(5, 2).run().await;
     std::fs::write(&path, endpoints(&stranger)).unwrap();
     program.signal(rustix::process::Signal::HUP);
-    program.line("the endpoint is not used").await;
+    program.line("not using it").await;
     assert_eq!(client.call(BALANCE, somebody()).await.code(), Some(-32010));
     assert_eq!(stranger.count(BALANCE), 0);
 }
