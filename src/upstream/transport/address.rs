@@ -1,20 +1,20 @@
-//! What an endpoint is reached with.
+//! The address of an endpoint: URL and headers.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 use super::{super::EndpointConfig, EndpointError, EndpointUrl};
 
-/// An endpoint's URL and headers, with its secrets looked up: where these are equal it is the same node, wherever
-/// the configuration has them from. Shows nothing of what is secret.
+/// An endpoint's URL and headers, with secrets resolved. Equal addresses mean the same node, wherever the
+/// configuration reads the secrets from. `Debug` output shows no secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointAddress {
     url: EndpointUrl,
     headers: HeaderMap,
 }
 
-/// Headers about the connection, or about how long and how packed a body is. A value out of the configuration would
-/// not be true of each request, and the node would wait for bytes that never come, say. `host` is not among them: it
-/// names one of several behind an address.
+/// Headers about the connection, or about the length and encoding of a body. A configured value would be wrong for
+/// some requests, and the node might wait for bytes that never come. `host` is not among them: it selects one of
+/// several hosts behind an address.
 const RESERVED_HEADERS: [HeaderName; 9] = [
     header::CONNECTION,
     header::CONTENT_ENCODING,
@@ -30,10 +30,10 @@ const RESERVED_HEADERS: [HeaderName; 9] = [
 // === impl EndpointAddress ===
 
 impl EndpointAddress {
-    /// Looks up what the endpoint is reached with; connects to nothing.
+    /// Resolves the URL and headers of an endpoint; does not connect.
     ///
     /// # Errors
-    /// If the endpoint's secrets, URL or headers are no good.
+    /// If a secret, the URL or a header is invalid.
     pub fn resolve(endpoint: &EndpointConfig) -> Result<Self, EndpointError> {
         let url = endpoint.url.resolve().map_err(EndpointError::UrlSecret)?;
         let mut headers = headers(endpoint)?;
@@ -46,7 +46,7 @@ impl EndpointAddress {
         Ok(Self { url, headers })
     }
 
-    /// Where it is.
+    /// Returns the URL.
     pub fn url(&self) -> &EndpointUrl {
         &self.url
     }
@@ -56,7 +56,7 @@ impl EndpointAddress {
     }
 }
 
-/// The headers that the configuration names.
+/// Returns the configured headers.
 pub(in crate::upstream) fn headers(endpoint: &EndpointConfig) -> Result<HeaderMap, EndpointError> {
     let mut headers = HeaderMap::new();
     for (name, value) in &endpoint.headers {
@@ -113,7 +113,7 @@ mod tests {
         std::fs::remove_file(path).unwrap();
         assert_ne!(plain, changed);
         let elsewhere = with_token("http://127.0.0.1/SECRET-TWO", Secret::Plain("SECRET-TOKEN".to_owned()));
-        assert_ne!(plain, elsewhere, "they look alike, and are two");
+        assert_ne!(plain, elsewhere, "they display alike, but differ");
         let shown = format!("{plain:?} {changed:?} {elsewhere:?}");
         assert!(!shown.contains("SECRET"), "{shown}");
     }

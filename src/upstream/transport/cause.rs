@@ -1,8 +1,8 @@
-//! The cause of a failed request, in words that say what to do.
+//! The root cause of a failed request, with advice where possible.
 
 use std::{error::Error, io, iter, sync::Arc};
 
-/// The innermost cause: "connection refused" rather than "error sending request".
+/// Returns the innermost cause: "connection refused" rather than "error sending request".
 pub(in crate::upstream) fn root_cause(error: &(dyn Error + 'static)) -> Arc<dyn Error + Send + Sync> {
     let message = match causes(error).last() {
         Some(cause) if is_no_tls(cause) => NO_TLS.to_owned(),
@@ -12,20 +12,20 @@ pub(in crate::upstream) fn root_cause(error: &(dyn Error + 'static)) -> Arc<dyn 
     Arc::from(Box::<dyn Error + Send + Sync>::from(message))
 }
 
-/// An error and what it was caused by, the innermost last.
+/// Iterates over an error and its sources, the innermost last.
 pub(super) fn causes<'a>(
     error: &'a (dyn Error + 'static),
 ) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     iter::successors(Some(error), |&error| error.source())
 }
 
-/// In words that say what to do, where the library's are about its messages.
+/// Replaces the message of the TLS library, which gives no advice.
 const NO_TLS: &str =
-    "what listens there does not speak TLS; if the node speaks plain http, its url begins with http://";
+    "the server does not speak TLS; if the node speaks plain HTTP, write its url with http://";
 
-/// Did the other side answer a handshake with something else?
+/// Returns whether the server answered the TLS handshake with something else.
 fn is_no_tls(cause: &(dyn Error + 'static)) -> bool {
-    // An `io::Error` does not name what it holds as its source, and may hold another.
+    // `io::Error` does not return its inner error as its source, and may be nested.
     if let Some(inner) = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
         return is_no_tls(inner);
     }

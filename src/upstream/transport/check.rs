@@ -1,14 +1,14 @@
-//! Whether an endpoint can be used as it is configured.
+//! Checks whether the configuration of an endpoint is usable.
 
 use super::{
     super::{Config, EndpointConfig},
     EndpointAddress, EndpointError, HeadFeed,
 };
 
-/// Checks an endpoint's configuration: looks up its secrets, and connects to nothing.
+/// Checks an endpoint's configuration, including its secrets. Does not connect.
 ///
 /// # Errors
-/// If the endpoint's secrets, URLs or headers are no good, or its share or rate is nothing.
+/// If a secret, URL or header is invalid, or the weight or a rate is zero.
 pub fn check_endpoint(endpoint: &EndpointConfig) -> Result<(), EndpointError> {
     if endpoint.weight == 0 {
         return Err(EndpointError::Weight);

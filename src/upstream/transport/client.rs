@@ -12,18 +12,18 @@ use tower::{Service, layer::layer_fn};
 use super::{super::Config, EndpointUrl};
 use crate::context::CallContext;
 
-/// Connections kept open while nothing is asked: shorter than the idle time-out of common nodes and
-/// balancers (geth 120 s, AWS 60 s), so that a call seldom meets a connection just being closed.
+/// How long idle connections stay open: shorter than the idle time-out of common nodes and balancers (geth 120 s,
+/// AWS 60 s), so that a call seldom meets a connection that is being closed.
 pub(in crate::upstream) const IDLE_TIMEOUT: Duration = Duration::from_secs(50);
 
-/// An HTTP/2 connection is pinged after a fourth of an attempt's time without a frame, and has as long
-/// to answer: it is found dead before its call is given up. A node that is merely slow answers pings.
+/// Holdfast pings an HTTP/2 connection after a quarter of the attempt's time-out without a frame, and waits as long
+/// for the reply: it notices a dead connection before the call times out. A slow node still answers pings.
 const PINGS_PER_TIMEOUT: u32 = 4;
 
-/// Who we say we are.
+/// The `user-agent` header.
 pub(in crate::upstream) const USER_AGENT: &str = concat!("holdfast/", env!("CARGO_PKG_VERSION"));
 
-/// Makes connections, and lets it be known.
+/// Reports each connection that it opens.
 #[derive(Clone, Debug)]
 struct MonitoredConnector<S>(S);
 
@@ -50,7 +50,7 @@ pub(in crate::upstream) fn build_client(
     install_tls();
     let built = client_builder(url, headers.clone(), config).build();
     if built.is_err() && !url.is_https() {
-        // A small container has no certificates to go by, and needs none.
+        // A small container has no root certificates, and plain HTTP needs none.
         return client_builder(url, headers, config).tls_certs_only([]).build();
     }
     built
@@ -59,19 +59,20 @@ pub(in crate::upstream) fn build_client(
 #[expect(clippy::disallowed_methods, reason = "the one place that builds a client, with its time-outs set")]
 fn client_builder(url: &EndpointUrl, headers: HeaderMap, config: &Config) -> ClientBuilder {
     let mut builder = Client::builder()
-        // The whole attempt has its time in `stack`.
+        // `with_deadline` bounds the whole attempt.
         .connect_timeout(config.connect_timeout)
         .pool_idle_timeout(IDLE_TIMEOUT)
-        // Innermost of what makes a connection, and only then: a call that finds one open does not come by here.
+        // The innermost layer of the connector, which runs only when a connection is opened, not when one is
+        // reused.
         .connector_layer(layer_fn(MonitoredConnector))
         .tcp_nodelay(true)
-        // All calls share an HTTP/2 connection: if the other end falls silent on it, each of them would
-        // wait in vain, and none would lead to another connection.
+        // All calls share an HTTP/2 connection: if the other end falls silent, each of them would time out, and
+        // none would open a new connection.
         .http2_keep_alive_interval(config.timeout / PINGS_PER_TIMEOUT)
         .http2_keep_alive_timeout(config.timeout / PINGS_PER_TIMEOUT)
         .gzip(true)
         .zstd(true)
-        // A node that redirects is not the node that was configured, and would get its credentials.
+        // The target of a redirect is not the configured node, and would receive its credentials.
         .redirect(redirect::Policy::none())
         .referer(false)
         .user_agent(USER_AGENT)
@@ -82,8 +83,8 @@ fn client_builder(url: &EndpointUrl, headers: HeaderMap, config: &Config) -> Cli
     builder
 }
 
-/// One provider of cryptography for all.
+/// Installs the cryptography provider for the whole process.
 pub(in crate::upstream) fn install_tls() {
-    // Fails if it was installed before, which is just as well.
+    // Fails if one is installed already, which is fine.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }

@@ -1,8 +1,8 @@
-//! The short way to a node: plain HTTP/1.1, with no proxy in between. Most often it is the node next door.
+//! The short path to a node: plain HTTP/1.1 without a proxy, usually to a node on the same network.
 //!
-//! For every other way there is reqwest. That is ready, with each request, to follow redirects, to send it once more, to
-//! send it by way of a proxy; and this readiness costs more than the request itself. What is asked for here is always the
-//! same but for the body, and for whose trace it is: its head is written once.
+//! reqwest serves all other endpoints. It is ready, with each request, to follow redirects, to retry and to use a
+//! proxy, and this readiness costs more than the request itself. Requests here differ only in their body and trace
+//! headers, so their head is built once.
 
 use std::{
     collections::VecDeque,
@@ -32,22 +32,22 @@ use super::{
 };
 use crate::{context::CallContext, timeout::timeout};
 
-/// When a connection is found dead on which nothing comes any more, and on which nothing gets through: as reqwest has it.
+/// When TCP gives up a connection that is silent, or on which nothing gets through: the same as in reqwest.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 const KEEPALIVE_RETRIES: u32 = 3;
 #[cfg(target_os = "linux")]
 const USER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A connection that is not ready by then is not waited for.
+/// How long to wait for an idle connection to become ready.
 const READY_TIMEOUT: Duration = Duration::from_millis(20);
 
-/// How an answer may be packed.
+/// Accepted encodings of an answer.
 const ENCODINGS: &str = "zstd,gzip";
 
 /// A connection that takes one request at a time.
 pub(in crate::upstream) type Connection = SendRequest<Full<Bytes>>;
 
-/// A node that is reached this way.
+/// A client for one node.
 pub(in crate::upstream) struct DirectClient {
     connector: HttpConnector,
     connect_timeout: Duration,
@@ -56,21 +56,21 @@ pub(in crate::upstream) struct DirectClient {
     pool: Arc<Mutex<IdleConnections>>,
 }
 
-/// Connections that wait for a request.
+/// The idle connections.
 #[derive(Debug, Default)]
 struct IdleConnections {
-    /// Those that have waited the longest first.
+    /// The longest idle first.
     idle: VecDeque<IdleConnection>,
-    /// Is somebody there who closes those that wait for too long?
+    /// Whether a task is running that closes expired connections.
     is_tended: bool,
 }
 
-/// Why a request got no answer.
+/// The reason why a request got no response.
 #[derive(Debug)]
 pub(in crate::upstream) enum SendError {
-    /// There is no connection to be had.
+    /// No connection could be opened.
     Connect(BoxError),
-    /// It broke before the answer began.
+    /// The connection broke before the response began.
     Broken(hyper::Error),
 }
 
@@ -83,7 +83,8 @@ struct IdleConnection {
 // === impl DirectClient ===
 
 impl DirectClient {
-    /// Prepares what is sent, as reqwest would send it; connects to nothing yet. `None` if this is not the way there.
+    /// Prepares the request head as reqwest would send it; does not connect yet. Returns `None` if the endpoint
+    /// needs TLS or a proxy.
     pub(in crate::upstream) fn try_new(
         sent: &reqwest::Request,
         address: &EndpointAddress,
@@ -98,7 +99,7 @@ impl DirectClient {
         let headers = &mut head.headers;
         headers.extend(sent.headers().clone());
         headers.extend(address.headers().clone());
-        // Unless the operator has another word on it.
+        // Unless the operator has configured another value.
         let host = HeaderValue::from_str(to.authority()?.as_str()).ok()?;
         headers.entry(header::HOST).or_insert(host);
         headers.entry(header::USER_AGENT).or_insert(HeaderValue::from_static(USER_AGENT));
@@ -113,8 +114,8 @@ impl DirectClient {
         Some(Self { connector, connect_timeout, to, head, pool: Arc::default() })
     }
 
-    /// Sends a request, with these headers beside those that are always sent. Whoever has read the answer to its end gives the connection [back](Self::release); without it,
-    /// the connection is closed.
+    /// Sends a request, with `trace_headers` in addition to the fixed headers. After reading the response to its
+    /// end, the caller [releases](Self::release) the connection; otherwise the connection closes.
     pub(in crate::upstream) async fn send(
         &self,
         body: Bytes,
@@ -123,14 +124,15 @@ impl DirectClient {
         let mut request = Request::from_parts(self.head.clone(), Full::new(body));
         request.headers_mut().extend(trace_headers);
         while let Some(mut connection) = self.take_idle() {
-            // One that is still being sent what was answered before its end is not ready, and may not be for long.
+            // A connection still sends the rest of a request that the node answered early: it is not ready, and may
+            // not be soon.
             if !matches!(timeout(READY_TIMEOUT, connection.ready()).await, Ok(Ok(()))) {
                 continue;
             }
             match connection.try_send_request(request).await {
                 Ok(response) => return Ok((response, connection)),
                 Err(mut error) => match error.take_message() {
-                    // The node closed it before anything was sent: that is no fault of this call's.
+                    // The node closed the connection before the request was sent: try another connection.
                     Some(unsent) => request = unsent,
                     None => return Err(SendError::Broken(error.into_error())),
                 },
@@ -141,7 +143,7 @@ impl DirectClient {
         Ok((response, connection))
     }
 
-    /// The answer was read to its end.
+    /// Returns a connection to the pool once its response was read to the end.
     pub(in crate::upstream) fn release(&self, connection: Connection) {
         if connection.is_closed() {
             return;
@@ -153,12 +155,12 @@ impl DirectClient {
         }
     }
 
-    /// The one that was used last: of those that are not needed, the time runs out.
+    /// Returns the connection used last, so that surplus connections expire.
     fn take_idle(&self) -> Option<Connection> {
         let mut pool = self.pool.lock();
         let last = pool.idle.pop_back()?;
         if last.is_expired(Instant::now()) {
-            // So are all that have waited for longer.
+            // All others have been idle for longer.
             pool.idle.clear();
             return None;
         }
@@ -173,7 +175,7 @@ impl DirectClient {
             Err(_) => return Err(SendError::Connect("operation timed out".into())),
         };
         let (sender, connection) = http1::handshake(stream).await.map_err(SendError::Broken)?;
-        // Ends when the sender is dropped, or the node has closed it. Whoever waits for an answer is told how.
+        // Ends when the sender is dropped or the node closes the connection. A pending request receives the error.
         tokio::spawn(connection.map(drop));
         Ok(sender)
     }
@@ -181,12 +183,12 @@ impl DirectClient {
 
 impl fmt::Debug for DirectClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // What is sent may hold a key.
+        // The request head may hold a key.
         f.debug_struct("DirectClient").field("pool", &self.pool).finish_non_exhaustive()
     }
 }
 
-/// Closes what waits for too long, as long as anything waits.
+/// Closes expired connections, for as long as any are idle.
 async fn close_expired(pool: Weak<Mutex<IdleConnections>>) {
     loop {
         time::sleep(IDLE_TIMEOUT).await;
@@ -211,11 +213,11 @@ impl IdleConnection {
     }
 }
 
-/// The same response, unpacked while it is read.
+/// Decompresses a response while it is read.
 pub(in crate::upstream) async fn decompress(
     response: Response<Incoming>,
 ) -> Response<DecompressionBody<Incoming>> {
-    // The layer stands around a service, and all there is of one is its response.
+    // The layer needs a service to wrap, so this one returns the response.
     let responded = service_fn(async |carrier: Request<_>| Ok::<_, Infallible>(carrier.into_body()));
     let Ok(decompressed) = Decompression::new(responded).oneshot(Request::new(response)).await;
     decompressed
@@ -249,7 +251,7 @@ mod tests {
     async fn a_connection_is_used_again_as_long_as_it_is_young_and_open() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let direct = direct(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
-        // Closes the first connection after three requests, and no other; tells on which each request came.
+        // Closes the first connection after three requests, and no other; reports the connection of each request.
         let (on, mut came) = tokio::sync::mpsc::channel(1);
         tokio::spawn(async move {
             for (connection, most) in (1..).zip([3, 9, 9]) {
@@ -275,10 +277,10 @@ mod tests {
             assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "{}");
             direct.release(connection);
             assert_eq!(came.recv().await, Some(on));
-            // Time for the news to travel that it was closed.
+            // Time for the close to arrive.
             time::sleep(Duration::from_millis(20)).await;
             if on == 2 {
-                // What has waited for too long is left alone: the node may be about to close it.
+                // An expired connection is not reused: the node may be about to close it.
                 for idle in &mut direct.pool.lock().idle {
                     idle.since -= IDLE_TIMEOUT;
                 }
@@ -301,7 +303,7 @@ mod tests {
             }
         });
         for _ in 0..2 {
-            // More than the systems between take.
+            // More than the socket buffers take.
             let (response, connection) =
                 direct.send(Bytes::from(vec![b' '; 32 << 20]), HeaderMap::new()).await.unwrap();
             assert_eq!(response.status(), 413);
@@ -310,7 +312,7 @@ mod tests {
         let small =
             time::timeout(Duration::from_secs(5), direct.send(Bytes::from_static(b"{}"), HeaderMap::new()))
                 .await;
-        assert_eq!(small.expect("nobody waits for what is not ready").unwrap().0.status(), 413);
+        assert_eq!(small.expect("waited for a connection that is not ready").unwrap().0.status(), 413);
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,70 +1,70 @@
-//! Why an endpoint cannot be used as it is configured.
+//! Errors in the configuration of an endpoint.
 
 use std::{error::Error, sync::Arc};
 
 use super::url::UrlError;
 use crate::secret::SecretError;
 
-/// An endpoint that cannot be used as it is configured.
+/// An endpoint whose configuration is unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum EndpointError {
-    /// Not where the configuration says.
+    /// The secret that holds the URL cannot be read.
     #[error("url: {0}")]
     UrlSecret(#[source] SecretError),
-    /// Not a URL.
+    /// The URL is invalid.
     #[error("url: {0}")]
     Url(#[source] UrlError),
-    /// Not where the configuration says.
+    /// The secret that holds the WebSocket URL cannot be read.
     #[error("ws: {0}")]
     WsSecret(#[source] SecretError),
-    /// Not the URL of a WebSocket.
+    /// The WebSocket URL is invalid.
     #[error("ws: {0}")]
     Ws(#[source] UrlError),
-    /// Not a name for a header.
-    #[error("headers: {name:?} is not the name of an HTTP header")]
+    /// A header name is invalid.
+    #[error("headers: {name:?} is not a valid HTTP header name")]
     HeaderName {
-        /// The name as given.
+        /// The name as configured.
         name: String,
     },
-    /// Not where the configuration says.
+    /// The secret that holds a header's value cannot be read.
     #[error("headers.{name}: {source}")]
     HeaderSecret {
         /// The header's name.
         name: String,
-        /// What is wrong.
+        /// The cause.
         #[source]
         source: SecretError,
     },
-    /// Two that cannot both be sent.
+    /// Both the URL and a header hold credentials.
     #[error(
-        "the url holds a user or a password, and headers.authorization is set: only one of them can be sent; \
-         remove the other"
+        "the url holds a user or a password, and headers.authorization is set: only one can be sent; \
+         remove one of them"
     )]
     TwoCredentials,
-    /// Has a line break in it, say. The value is not repeated.
-    #[error("headers.{name}: the value cannot stand in an HTTP header")]
+    /// A header's value is invalid; it may hold a line break. The message omits the value.
+    #[error("headers.{name}: the value is not valid in an HTTP header")]
     HeaderValue {
         /// The header's name.
         name: String,
     },
-    /// One that the client sets itself, by what it sends.
-    #[error("headers.{name}: is set by Holdfast itself, to fit what it sends; leave it out")]
+    /// The client sets this header itself for each request.
+    #[error("headers.{name}: is set by Holdfast itself for each request; leave it out")]
     ReservedHeader {
         /// The header's name.
         name: String,
     },
-    /// No share at all.
+    /// The weight is zero.
     #[error(
-        "weight: must be at least 1; a node that is asked only when others fail has a higher priority than theirs"
+        "weight: must be at least 1; to use a node only when others fail, give it a higher priority value"
     )]
     Weight,
-    /// No call at all.
+    /// A rate is zero.
     #[error("rate.{key}: must be at least 1; leave rate out if there is no limit")]
     Rate {
-        /// Which of its numbers.
+        /// The key that is zero.
         key: &'static str,
     },
-    /// No TLS to be had.
+    /// The TLS setup failed.
     #[error("cannot set up the HTTP client: {0}")]
     Client(#[source] Arc<dyn Error + Send + Sync>),
 }

@@ -1,4 +1,4 @@
-//! The transport that reaches a node over HTTP.
+//! The transport that sends calls to a node over HTTP.
 
 use std::{
     error::Error,
@@ -31,10 +31,10 @@ use crate::{
     context::CallContext,
 };
 
-/// How much of the announced length is believed before the bytes are there.
+/// Maximum number of bytes allocated for an announced length before the bytes arrive.
 const MAX_PREALLOCATION: usize = 1 << 20;
 
-/// Answers up to this length are searched for secrets on the thread that reads them.
+/// Holdfast searches answers up to this length for secrets on the thread that reads them, longer ones on another.
 const INLINE_REDACTION_LIMIT: usize = 64 * 1024;
 
 /// A node reached over HTTP/1.1 or, where it is offered, HTTP/2.
@@ -63,10 +63,10 @@ enum HttpClient {
 // === impl HttpTransport ===
 
 impl HttpTransport {
-    /// Prepares a client for whom this reaches; connects to nothing yet.
+    /// Prepares a client for `address`; does not connect yet.
     ///
     /// # Errors
-    /// If there is no TLS to be had.
+    /// If the TLS setup fails.
     pub fn try_new(
         address: &EndpointAddress,
         config: &Config,
@@ -77,7 +77,7 @@ impl HttpTransport {
             .map_err(|error| EndpointError::Client(root_cause(&error)))?;
         let mut secrets = Secrets::from(address);
         let mut direct = None;
-        // As the client puts it: a user and a password go into a header.
+        // Built by reqwest, which puts a user and password into a header.
         if let Ok(sent) = client.post(address.url().as_url().clone()).build() {
             secrets.add_headers(sent.headers());
             direct = DirectClient::try_new(&sent, address, config.connect_timeout);
@@ -110,13 +110,13 @@ impl Service<Calls> for HttpTransport {
         Box::pin(async move {
             let mut outgoing = WireRequest::write(&calls, &transport.ids);
             let body = std::mem::take(&mut outgoing.body);
-            // What they are made for, if it is for anybody, goes with the first of them.
+            // The first call carries the trace context of the request.
             let mut trace_headers = HeaderMap::new();
             if let Some(call) = calls.first() {
                 call.origin.tell(&mut trace_headers);
             }
             let (incoming, lease) = transport.send(body, trace_headers, calls.len() > 1).await?;
-            // What was read waits for a core to be checked on, and is there until then.
+            // The bytes stay in memory until their check; the lease counts them until then.
             if let Some(answer_lease) = calls.first().and_then(|call| call.answer_lease.as_ref()) {
                 answer_lease.hold(lease);
             }
@@ -143,7 +143,7 @@ impl Service<Calls> for HttpTransport {
 // === impl HttpTransportInner ===
 
 impl HttpTransportInner {
-    /// Sends a body, with these headers beside those that are always sent.
+    /// Sends a body, with `trace_headers` in addition to the fixed headers.
     async fn send(
         &self,
         body: Bytes,
@@ -172,7 +172,7 @@ impl HttpTransportInner {
         }
     }
 
-    /// Reads a response, and names what goes wrong meanwhile.
+    /// Reads a response; `to_error` converts errors of its body.
     async fn receive<B>(
         &self,
         response: Response<B>,
@@ -188,7 +188,7 @@ impl HttpTransportInner {
         Ok((WireResponse { status, retry_after, body }, lease))
     }
 
-    /// Reads the body as far as the limits let it.
+    /// Reads the body within the limits on its size.
     async fn read<B>(
         &self,
         mut unread: B,
@@ -208,7 +208,7 @@ impl HttpTransportInner {
         let busy = |_| UpstreamError::Busy;
         body.reserve(announced.unwrap_or(0).min(MAX_PREALLOCATION), &mut lease).map_err(busy)?;
         while let Some(frame) = unread.frame().await {
-            // What follows a body is not asked for.
+            // Trailers are ignored.
             let Ok(chunk) = frame.map_err(&to_error)?.into_data() else { continue };
             if body.len() + chunk.len() > self.max_answer {
                 return Err(too_large());
@@ -218,7 +218,7 @@ impl HttpTransportInner {
         Ok((body.finish(&mut lease), lease))
     }
 
-    /// Gives reqwest's error its name here, without the URL that it would show.
+    /// Converts an error of reqwest, without its URL.
     fn reqwest_error(&self, error: reqwest::Error) -> UpstreamError {
         let error = error.without_url();
         if error.is_connect() {
@@ -232,7 +232,7 @@ impl HttpTransportInner {
         }
     }
 
-    /// The same for a request that got no answer from the direct client.
+    /// Converts an error of the direct client before a response.
     fn send_error(&self, failure: SendError) -> UpstreamError {
         match failure {
             SendError::Connect(error) => UpstreamError::Connect(root_cause(&*error)),
@@ -240,7 +240,7 @@ impl HttpTransportInner {
         }
     }
 
-    /// And for an answer that ends before its end.
+    /// Converts an error in the middle of a body.
     fn body_error(&self, error: BoxError) -> UpstreamError {
         if !error.is::<hyper::Error>() {
             return UpstreamError::Decompression(root_cause(&*error));
@@ -273,7 +273,7 @@ mod tests {
         upstream::{EndpointConfig, call::AnswerLease},
     };
 
-    /// Answers one request, and tells what it was, line by line.
+    /// Answers one request, and returns its lines in sorted order.
     async fn overhear(listener: &TcpListener) -> Vec<String> {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut request = Vec::new();
@@ -320,7 +320,7 @@ mod tests {
     #[tokio::test]
     async fn the_bytes_of_an_answer_are_counted_until_it_was_checked() {
         let chain = DevChain::new(devchain::Config::default());
-        // Larger than what is not counted.
+        // Larger than the amount that the budget does not count.
         chain.mine(500);
         let node = DevNode::start(chain, ([127, 0, 0, 2], 0).into()).await.unwrap();
         let address = EndpointAddress::resolve(&EndpointConfig::at(node.url())).unwrap();
@@ -331,8 +331,8 @@ mod tests {
         call.set_answer_lease(&answer_lease);
         let answers = transport.oneshot(vec![call]).await.unwrap();
         assert!(matches!(answers[..], [Ok(Answer::Result(_))]));
-        assert!(budget.lease(None).grow(1 << 20).is_err(), "it is still there");
+        assert!(budget.lease(None).grow(1 << 20).is_err(), "the answer still counts");
         drop(answer_lease);
-        assert!(budget.lease(None).grow(1 << 20).is_ok(), "whoever keeps it counts it otherwise");
+        assert!(budget.lease(None).grow(1 << 20).is_ok(), "the lease has ended");
     }
 }

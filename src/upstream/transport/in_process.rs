@@ -1,4 +1,4 @@
-//! The transport that asks a node in this process.
+//! The transport to a node in this process.
 
 use std::{
     sync::Arc,
@@ -40,31 +40,31 @@ pub struct InProcessResponse {
     pub body: Bytes,
 }
 
-/// A node without a socket in between: so the whole program can run under paused time.
+/// A transport without a socket, so that the whole program can run under paused time.
 ///
-/// Requests and answers go through the same bytes as with a node on a socket.
+/// Requests and answers have the same bytes as over a socket.
 #[derive(Clone, Debug)]
 pub struct InProcessTransport<N> {
     node: N,
     ids: Arc<RequestIds>,
-    /// When its connection, so to speak, was last used; `None` if there is none.
+    /// Time when the simulated connection was last used; `None` if it is closed.
     connection: Arc<Mutex<Option<Instant>>>,
 }
 
 // === impl InProcessTransport ===
 
 impl<N> InProcessTransport<N> {
-    /// Asks `node`.
+    /// Creates a transport to `node`.
     pub fn new(node: N) -> Self {
         Self { node, ids: Arc::default(), connection: Arc::default() }
     }
 
-    /// From here on it is as if the connection had been closed: the next call makes one.
+    /// Closes the simulated connection: the next call opens a new one.
     pub fn disconnect(&self) {
         *self.connection.lock() = None;
     }
 
-    /// Uses the connection, which lasts as long without use as one over HTTP.
+    /// Uses the simulated connection, which has the idle time-out of one over HTTP.
     fn connect(&self) {
         let now = Instant::now();
         let used = self.connection.lock().replace(now);

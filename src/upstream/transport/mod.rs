@@ -1,4 +1,4 @@
-//! How an endpoint is reached: over HTTP, over a WebSocket for new heads, or in this process.
+//! Transports to an endpoint: HTTP, a WebSocket for new heads, or a node in this process.
 
 mod address;
 mod cause;

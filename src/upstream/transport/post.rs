@@ -1,4 +1,4 @@
-//! Sends what is no call, to whom that is no node: with the time-outs, the headers and the TLS of an endpoint.
+//! Posts data other than calls to a server other than a node, with the time-outs, headers and TLS of an endpoint.
 
 use std::{error::Error, sync::Arc, time::Duration};
 
@@ -8,10 +8,10 @@ use reqwest::{Client, Url};
 
 use super::{super::Config, EndpointAddress, EndpointError, cause::root_cause, client::build_client};
 
-/// What is read of an answer. It is read at all so that the connection can be used again.
+/// Maximum number of bytes read of a response. Reading it allows the connection to be reused.
 const MAX_READ: usize = 64 * 1024;
 
-/// Somebody who is sent something. Cheap to clone; shows nothing of what is secret.
+/// A client that posts to one URL. Cheap to clone; its `Debug` output shows no secrets.
 #[derive(Clone)]
 pub struct Poster {
     client: Client,
@@ -22,10 +22,10 @@ pub struct Poster {
 // === impl Poster ===
 
 impl Poster {
-    /// For a path below the URL that this reaches, with so long for each request; connects to nothing yet.
+    /// Prepares posts to `path` below the URL of `address`, with `timeout` for each; does not connect yet.
     ///
     /// # Errors
-    /// If there is no TLS to be had.
+    /// If the TLS setup fails.
     pub fn try_new(address: &EndpointAddress, path: &str, timeout: Duration) -> Result<Self, EndpointError> {
         let config = Config { timeout, ..Config::default() };
         let client = build_client(address.url(), address.headers().clone(), &config)
@@ -35,10 +35,10 @@ impl Poster {
         Ok(Self { client, url, timeout })
     }
 
-    /// Sends something, and tells with which status it was answered.
+    /// Posts `body` and returns the status of the response.
     ///
     /// # Errors
-    /// If it was not; says nothing of the URL.
+    /// If there is no complete response. The error does not show the URL.
     pub async fn post(
         &self,
         content_type: HeaderValue,

@@ -1,8 +1,8 @@
-//! Whether there has been a connection to a node all the time.
+//! Detects when no connection to a node is left from before.
 //!
-//! A node that is replaced by another need not fail for it: its connections are closed while nobody asks anything, and
-//! with the next call a client connects anew without a word. So a connection that is made while no other is in use is a
-//! reason to ask who is there, before anything is believed that came over it.
+//! A node can be replaced without any failed call: its connections close while idle, and the next call silently
+//! opens a new one. So a connection opened while no other is in use requires an identity check before Holdfast
+//! accepts any answer that came over it.
 
 use std::{
     sync::{
@@ -20,13 +20,14 @@ use crate::{
     context::{CallContext, ConnectionObserver},
 };
 
-/// Some close each connection after its answer. These are not asked each time who they are: twice at once, then after
-/// this, then after twice as long each time, up to the last. A minute without makes up for it.
+/// Some nodes close each connection after one answer. To avoid an identity check each time, the first two checks
+/// run at once, and the pauses before further ones double from `FIRST_PAUSE` to `MAX_PAUSE`. A minute without a
+/// check resets the pauses.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 const RESET_AFTER: Duration = Duration::from_secs(60);
 
-/// One who asks, and whether it had to connect for it.
+/// A request, and whether it opened a connection.
 #[derive(Debug)]
 struct MonitoredRequest {
     monitor: Arc<ConnectionMonitor>,
@@ -37,14 +38,14 @@ struct MonitoredRequest {
 #[derive(Debug, Default)]
 pub(in crate::upstream) struct ConnectionMonitor {
     in_use: AtomicUsize,
-    /// Of these, how many were made for those who use them.
+    /// Number of requests in progress that opened a connection.
     opened: AtomicUsize,
-    /// How often none was left from before.
+    /// Number of connections opened while no older one was in use.
     reconnects: AtomicU64,
     recheck: Mutex<RecheckSchedule>,
 }
 
-/// When a renewal is looked into.
+/// Schedule of the identity checks after reconnects.
 #[derive(Clone, Copy, Debug)]
 struct RecheckSchedule {
     pending: bool,
@@ -53,13 +54,14 @@ struct RecheckSchedule {
     backoff: Backoff,
 }
 
-/// In use until dropped.
+/// Counts a request as in progress until dropped.
 pub(in crate::upstream) struct InUseGuard<'a>(&'a ConnectionMonitor);
 
 // === impl ConnectionMonitor ===
 
 impl ConnectionMonitor {
-    /// Does what may make a connection. Whoever asks a node who it is does not: by its answer it is known who that is.
+    /// Runs a request that may open a connection. Identity checks do not run in here: their answer shows which node
+    /// it is.
     pub(in crate::upstream) async fn monitor_request<T>(
         self: &Arc<Self>,
         asking: impl Future<Output = T>,
@@ -69,25 +71,26 @@ impl ConnectionMonitor {
         context.scope(asking).await
     }
 
-    /// A connection is in use.
+    /// Counts a request as in progress until the guard is dropped.
     pub(in crate::upstream) fn begin_request(&self) -> InUseGuard<'_> {
         self.in_use.fetch_add(1, Relaxed);
         InUseGuard(self)
     }
 
-    /// How often none was left from before.
+    /// Returns the number of connections opened while no older one was in use.
     pub(in crate::upstream) fn reconnects(&self) -> u64 {
         self.reconnects.load(Relaxed)
     }
 
-    /// Is it time to ask who is there, since none was left? Whoever asks this does so.
+    /// Returns whether an identity check is due after a reconnect. If so, the caller must make it.
     pub(in crate::upstream) fn take_due_recheck(&self, now: Instant) -> bool {
         self.recheck.lock().take_due(now)
     }
 
-    /// So many connections are made for those who use one now.
+    /// Records that a request opens a connection; `opened` requests in progress have done so.
     fn record_reconnect(&self, opened: usize) {
-        // Whoever else is being asked is asked over a connection that is still there; this one is one more.
+        // If more requests are in progress, the others use older connections, and this one is an additional
+        // connection.
         if self.in_use.load(Relaxed) <= opened {
             self.recheck.lock().pending = true;
             self.reconnects.fetch_add(1, Relaxed);
@@ -164,11 +167,11 @@ mod tests {
         assert!(!monitor.take_due_recheck(Instant::now()));
         drop(_two);
         CallContext::report_connection();
-        assert_eq!(monitor.reconnects(), 0, "nobody is being asked");
+        assert_eq!(monitor.reconnects(), 0, "no request is monitored");
         monitor.monitor_request(async { CallContext::report_connection() }).await;
         assert_eq!(monitor.reconnects(), 1);
         assert!(monitor.take_due_recheck(Instant::now()));
-        assert!(!monitor.take_due_recheck(Instant::now()), "once is enough");
+        assert!(!monitor.take_due_recheck(Instant::now()), "one check per reconnect");
     }
 
     #[tokio::test]
@@ -183,10 +186,10 @@ mod tests {
         };
         tokio::join!(connecting(), connecting());
         assert_eq!(monitor.reconnects(), 1, "when the second of them connected");
-        // One that goes on to use what it made is none that connects.
+        // A finished request no longer counts as one that opened a connection.
         monitor.monitor_request(async { CallContext::report_connection() }).await;
         assert_eq!(monitor.reconnects(), 1);
-        // Nor are two connections for one call two who ask.
+        // Two connections for one call count as one request.
         monitor
             .monitor_request(async {
                 CallContext::report_connection();
@@ -209,12 +212,12 @@ mod tests {
         }
         assert_eq!(times[..7], [0, 1, 2, 4, 8, 16, 32]);
         assert_eq!(times[7..], [62, 92, 122, 152, 182, 212, 242, 272]);
-        // What was put off is not forgotten.
+        // A postponed check is not lost.
         assert!(!recheck.take_due(begun + Duration::from_secs(301)));
         assert!(recheck.take_due(begun + Duration::from_secs(302)));
         recheck.pending = true;
         assert!(recheck.take_due(begun + Duration::from_secs(400)));
         recheck.pending = true;
-        assert!(recheck.take_due(begun + Duration::from_secs(401)), "it had calmed down");
+        assert!(recheck.take_due(begun + Duration::from_secs(401)), "the pauses were reset");
     }
 }

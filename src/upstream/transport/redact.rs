@@ -1,7 +1,7 @@
-//! Takes what an endpoint is reached with out of what it says.
+//! Removes an endpoint's secrets from its answers.
 //!
-//! A node, or what stands before one, may repeat in an error the URL or the header that it was asked with: "invalid key
-//! abc…". That goes into logs, onto the status page and to clients, who have no business with the operator's key.
+//! A node, or a proxy in front of it, may repeat the URL or a header of the request in an error: "invalid key
+//! abc…". Errors go to the log, to the status page and to clients, none of which may show the operator's key.
 
 use std::fmt;
 
@@ -13,48 +13,49 @@ use serde::de::IgnoredAny;
 use super::{super::UpstreamError, EndpointAddress, EndpointUrl};
 use crate::{eth::Query, jsonrpc::Answer};
 
-/// A part of a path or a query that is shorter is no key: `v3`, `rpc`, `mainnet`.
+/// Shorter parts of a path or query are not keys: `v3`, `rpc`, `mainnet`.
 const SHORTEST_PART: usize = 8;
 
-/// Of what is secret by its place less is enough; with still less, every other word would be one.
+/// Minimum length of a value that is secret by its place, such as a password. Shorter ones would match ordinary
+/// words.
 const SHORTEST_SECRET: usize = 4;
 
-/// What is shorter is found only where it stands by itself: a few digits stand in the middle of any number.
+/// Shorter secrets match only as whole words: a few digits occur in the middle of any number.
 const LONG_SECRET: usize = 16;
 
-/// What stands in its place.
+/// Replaces a secret.
 const REPLACEMENT: &str = "…";
 
-/// What JSON and an error object are made of. Whoever has such a password shows nothing by it.
+/// Words of JSON and of error objects. Showing them reveals no password, even if it is one of them.
 const COMMON: [&str; 7] = ["null", "true", "false", "code", "data", "error", "message"];
 
-/// By such a part of its name a header is a credential, whatever its value looks like.
+/// A header whose name contains one of these is a credential, whatever its value looks like.
 const CREDENTIALS: [&str; 8] = ["auth", "cookie", "key", "token", "secret", "pass", "credential", "sign"];
 
-/// What must not be repeated, the longest first. Shows nothing of it.
+/// Values that must not be repeated, the longest first. `Debug` output shows none of them.
 #[derive(Clone, Default)]
 pub(in crate::upstream) struct Secrets(Vec<String>);
 
-/// One character of a JSON text, as it is meant.
+/// One character of a JSON text, decoded.
 #[derive(Clone, Copy)]
 struct JsonChar {
     decoded: char,
-    /// How many bytes it takes, escapes and all.
+    /// Number of bytes in the text, with its escape.
     bytes: usize,
 }
 
 // === impl Secrets ===
 
 impl Secrets {
-    /// What is secret, or may be, in a URL and in headers.
+    /// Collects the values of a URL and of headers that are secret, or may be.
     pub(in crate::upstream) fn of(url: &EndpointUrl, headers: &HeaderMap) -> Self {
         let url = url.as_url();
         let segments = url.path_segments().into_iter().flatten();
         let queried = url.query().into_iter().flat_map(|query| query.split('&'));
-        // A key may stand there without a name.
+        // A key may come without a parameter name.
         let queried = queried.map(|pair| pair.split_once('=').map_or(pair, |(_, value)| value));
         let parts = segments.chain(queried).flat_map(forms).filter(|part| !is_plain(part));
-        // A user is one, however plain.
+        // A user name counts even if it is a plain word.
         let parts = parts.chain(forms(url.username())).filter(|part| part.len() >= SHORTEST_PART);
         let passwords = url.password().into_iter().flat_map(forms);
         let mut secrets = Self::default();
@@ -63,13 +64,13 @@ impl Secrets {
         secrets
     }
 
-    /// And what is secret in these.
+    /// Adds the secret values of these headers.
     pub(in crate::upstream) fn add_headers(&mut self, headers: &HeaderMap) {
         for (name, value) in headers.iter().filter(|(_, value)| value.is_sensitive()) {
             let Ok(value) = value.to_str() else { continue };
             let is_credential = CREDENTIALS.iter().any(|part| name.as_str().contains(part));
             let whole = Some(value).filter(|value| is_credential || !is_plain(value));
-            // The word before it, as in `Bearer`, may be left out or written in another way.
+            // A node may omit the scheme, such as `Bearer`, or write it differently.
             let words =
                 value.split_whitespace().filter(|word| word.len() >= SHORTEST_PART && !is_plain(word));
             self.add(whole.into_iter().chain(words).map(str::to_owned));
@@ -83,12 +84,12 @@ impl Secrets {
         self.0.dedup();
     }
 
-    /// Returns an answer that may be shown. Chain content is left as it is: a hash decides what belongs there. Of any other
-    /// result only [long](LONG_SECRET) secrets are taken out: a short one may well be a part of its data.
+    /// Returns an answer without secrets. Chain content stays as it is: hashes cover it. Any other result loses
+    /// only [long](LONG_SECRET) secrets: a short one may well be part of its data.
     pub(in crate::upstream) fn redact_answer(&self, method: &str, answer: Answer) -> Answer {
         match answer {
             Answer::Error(error) => Answer::Error(self.redact(&error)),
-            // Text is no chain content, whatever was asked for.
+            // Text is not chain content, whatever the method.
             Answer::Result(result)
                 if (is_content(method) && !result.starts_with(b"\"")) || !self.may_be_in(&result) =>
             {
@@ -117,7 +118,7 @@ impl Secrets {
     }
 
     /// # Errors
-    /// If nothing is left that is JSON, such as where a secret was a part of a number: an error object that says so.
+    /// If the rest is not JSON, such as where a secret was part of a number: an error object that says so.
     fn redact_json(&self, json: &Bytes) -> Result<Bytes, Bytes> {
         let Some(redacted) = std::str::from_utf8(json).ok().and_then(|text| self.redact_text(text)) else {
             return Ok(json.clone());
@@ -137,8 +138,8 @@ impl Secrets {
         self.long().next().is_some()
     }
 
-    /// Returns whether a long secret may be in this result. Results can be large, and hardly one has a secret or an escape
-    /// that can stand for a letter of it: this is a fast search for either.
+    /// Returns whether a long secret may be in this result. Results can be large, and hardly any contains a secret,
+    /// or an escape that can stand for one of its characters: this is a fast search for either.
     fn may_be_in(&self, result: &[u8]) -> bool {
         let is_letter = |at: usize| matches!(result.get(at + 1), Some(b'u' | b'/'));
         let is_escaped = |secret: &String| secret.contains(['"', '\\']);
@@ -147,8 +148,7 @@ impl Secrets {
                 || self.long().any(|secret| is_escaped(secret) || contains_ignore_case(secret, result)))
     }
 
-    /// The same text without what is secret, in whatever case and with whatever escapes it stands there; `None` where
-    /// nothing is.
+    /// Returns the text without secrets, in any case and with any escapes; `None` if it holds none.
     fn redact_text(&self, text: &str) -> Option<String> {
         let mut redacted = None::<String>;
         let (mut at, mut before) = (0, '"');
@@ -168,15 +168,15 @@ impl Secrets {
     }
 }
 
-/// Returns whether the cache keeps answers of this method: blocks, transactions and receipts.
+/// Returns whether the cache stores answers of this method: blocks, transactions and receipts.
 pub(in crate::upstream) fn is_content(method: &str) -> bool {
     Query::METHODS.contains(&method) || method == "eth_getBlockReceipts"
 }
 
-/// Returns whether the secret, in whatever case, is a part of these bytes.
+/// Returns whether these bytes contain the secret, in any case.
 fn contains_ignore_case(secret: &str, bytes: &[u8]) -> bool {
     let secret = secret.as_bytes();
-    // By a letter that hex data does not have, if there is one.
+    // Search for a character that hex data does not have, if there is one.
     let at = secret.iter().position(|byte| !byte.is_ascii_hexdigit()).unwrap_or(0);
     let Some(byte) = secret.get(at) else { return false };
     memchr2_iter(byte.to_ascii_lowercase(), byte.to_ascii_uppercase(), bytes).any(|found| {
@@ -185,7 +185,7 @@ fn contains_ignore_case(secret: &str, bytes: &[u8]) -> bool {
     })
 }
 
-/// How many bytes of this text are the secret, if it begins with it; `before` is what stands before the text.
+/// Returns the number of bytes of the secret in the text, if the text begins with it; `before` precedes the text.
 fn match_len(secret: &str, text: &str, before: char) -> Option<usize> {
     let is_short = secret.len() < LONG_SECRET;
     let begins_word = |secret: &str| secret.starts_with(|first: char| first.is_alphanumeric());
@@ -204,7 +204,7 @@ fn match_len(secret: &str, text: &str, before: char) -> Option<usize> {
     (!(is_short && goes_on && last.is_alphanumeric())).then_some(at)
 }
 
-/// The first character of a JSON text, with its escape where it has one.
+/// Decodes the first character of a JSON text, with its escape.
 fn unit(text: &str) -> Option<JsonChar> {
     let first = text.chars().next()?;
     let plain = JsonChar { decoded: first, bytes: first.len_utf8() };
@@ -214,7 +214,7 @@ fn unit(text: &str) -> Option<JsonChar> {
     let decoded = match text.as_bytes().get(1)? {
         b'u' => {
             let code = text.get(2..6).and_then(|digits| u32::from_str_radix(digits, 16).ok());
-            // Half of a pair is no character, and in no key.
+            // Half of a surrogate pair is not a character, and in no key.
             let decoded = code.map(|code| char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER));
             return Some(decoded.map_or(plain, |decoded| JsonChar { decoded, bytes: 6 }));
         }
@@ -229,7 +229,7 @@ fn unit(text: &str) -> Option<JsonChar> {
     Some(JsonChar { decoded, bytes: 2 })
 }
 
-/// Is it a word or a number that is too short and too plain to be a key: `ethereum`, `us-east`, `0000`?
+/// Returns whether the value is a word or number too short and plain to be a key: `ethereum`, `us-east`, `0000`.
 fn is_plain(value: &str) -> bool {
     let is_word = value.chars().all(|letter| letter.is_ascii_lowercase() || "-_.".contains(letter));
     value.len() < LONG_SECRET && (is_word || value.chars().all(|digit| digit.is_ascii_digit()))
@@ -247,7 +247,7 @@ impl fmt::Debug for Secrets {
     }
 }
 
-/// A part of a URL as it is written, and as it is meant.
+/// Returns a part of a URL as written, and percent-decoded.
 fn forms(part: &str) -> [String; 2] {
     let digit = |at: usize| part.get(at..at + 2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
     let (mut decoded, mut at) = (Vec::with_capacity(part.len()), 0);
@@ -304,7 +304,7 @@ mod tests {
             ("eth_call", r#"{"a":"\u0064eadbeefdeadbeef"}"#, r#"{"a":"…"}"#),
             ("eth_call", r#""0xdeadbeefdeadbee""#, r#""0xdeadbeefdeadbee""#),
             ("eth_call", r#""short-Key1""#, r#""short-Key1""#),
-            // Chain content stays as it is; text is none.
+            // Chain content stays as it is; text is not chain content.
             ("eth_getBlockByHash", r#"{"hash":"deadbeefdeadbeef"}"#, r#"{"hash":"deadbeefdeadbeef"}"#),
             ("eth_getBlockReceipts", r#"["deadbeefdeadbeef"]"#, r#"["deadbeefdeadbeef"]"#),
             ("eth_getBlockReceipts", r#""deadbeefdeadbeef""#, r#""…""#),

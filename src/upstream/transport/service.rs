@@ -1,4 +1,4 @@
-//! A node as a service.
+//! A node as a `tower` service.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use tower::{Service, service_fn, util::BoxCloneSyncService};
 use super::super::{Answers, Calls, Config, UpstreamError};
 use crate::timeout::timeout;
 
-/// A node as a service: one call or several in, an answer for each out.
+/// A node as a service: takes one or more calls, and returns an answer for each.
 pub type Transport = BoxCloneSyncService<Calls, Answers, UpstreamError>;
 
-/// Settings of a transport; one whose settings change is replaced.
+/// Settings of a transport; when they change, a new transport replaces it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::upstream) struct TransportSettings {
     connect_timeout: Duration,
@@ -18,7 +18,7 @@ pub(in crate::upstream) struct TransportSettings {
     max_answer: u64,
 }
 
-/// Gives up on a transport that takes too long.
+/// Adds a time-out to a transport.
 pub(in crate::upstream) fn with_deadline(mut inner: Transport, after: Duration) -> Transport {
     BoxCloneSyncService::new(service_fn(move |calls: Calls| {
         // A transport is always ready.

@@ -1,4 +1,4 @@
-//! An upstream's address, safe to show.
+//! The URL of an endpoint, safe to display.
 
 use std::{
     fmt,
@@ -10,11 +10,11 @@ use reqwest::Url;
 
 /// The URL of an endpoint.
 ///
-/// Whatever shows it shows scheme, host and port only: credentials, path and query may hold a key.
+/// `Display` and `Debug` show scheme, host and port only: credentials, path and query may hold a key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct EndpointUrl(Url);
 
-/// Text that is no URL of an endpoint. Does not repeat the text: it may hold a key.
+/// An invalid endpoint URL. Does not repeat the text, which may hold a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     /// Not a URL.
@@ -23,16 +23,16 @@ pub enum UrlError {
     /// Neither http nor https.
     #[error("the scheme must be http or https, as in http://127.0.0.1:8545")]
     Scheme,
-    /// A WebSocket's, where calls are sent over HTTP.
+    /// A WebSocket URL, where calls go over HTTP.
     #[error(
         "the scheme must be http or https, as in http://127.0.0.1:8545; a WebSocket's URL goes beside it, as ws in \
          [[upstream.endpoints]]"
     )]
     WebSocket,
-    /// Neither ws nor wss, where one is wanted.
+    /// Neither ws nor wss, where a WebSocket URL is required.
     #[error("the scheme must be ws or wss, as in ws://127.0.0.1:8546")]
     WsScheme,
-    /// A name or password, which nothing would send.
+    /// A user or password, which the WebSocket client would not send.
     #[error("a WebSocket's URL cannot hold credentials; write them into headers.authorization")]
     Credentials,
 }
@@ -44,17 +44,17 @@ impl EndpointUrl {
         &self.0
     }
 
-    /// Is it asked over TLS?
+    /// Returns whether the endpoint uses TLS.
     pub(in crate::upstream) fn is_https(&self) -> bool {
         self.0.scheme() == "https"
     }
 
-    /// Does it hold a user or a password?
+    /// Returns whether the URL holds a user or a password.
     pub(in crate::upstream) fn has_credentials(&self) -> bool {
         !self.0.username().is_empty() || self.0.password().is_some()
     }
 
-    /// Reads the URL of a WebSocket.
+    /// Parses a WebSocket URL.
     pub(in crate::upstream) fn parse_ws(text: &str) -> Result<Self, UrlError> {
         let url = Url::parse(text.trim()).map_err(|_| UrlError::Malformed)?;
         match (url.scheme(), url.has_host()) {
@@ -64,7 +64,7 @@ impl EndpointUrl {
         }
     }
 
-    /// Is the node on this machine?
+    /// Returns whether the node is on this machine.
     pub fn is_loopback(&self) -> bool {
         match self.0.host_str() {
             Some("localhost") => true,
@@ -79,17 +79,17 @@ impl EndpointUrl {
 }
 
 impl EndpointUrl {
-    /// Would whoever asks it ask a listener of ours at this address? Says so only of addresses of loopback, and of its
-    /// name: what another name means is not known before it is looked up.
+    /// Returns whether a call to this URL would reach a listener of ours at this address. Recognizes loopback
+    /// addresses and `localhost` only: other names are unknown until resolved.
     pub fn is_listener(&self, listener: SocketAddr) -> bool {
-        // A port that the system chooses is nobody's yet.
+        // Port 0 means a port that the system has yet to choose.
         let is_port = listener.port() != 0 && self.0.port_or_known_default() == Some(listener.port());
         if !is_port || !self.is_loopback() {
             return false;
         }
         let host = self.0.host_str().unwrap_or_default().trim_matches(['[', ']']).parse::<IpAddr>();
         match (listener.ip().to_canonical(), host) {
-            // Of both kinds, as systems have it.
+            // Usually accepts IPv4 connections, too.
             (IpAddr::V6(own), _) if own.is_unspecified() => true,
             (IpAddr::V4(own), Ok(host)) if own.is_unspecified() => host.is_ipv4(),
             (own, Ok(host)) => own == host,

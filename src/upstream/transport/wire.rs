@@ -1,4 +1,4 @@
-//! Calls as a request body, and a response body as answers: the same for every transport.
+//! Encodes calls as a request body, and decodes a response body into answers, for every transport.
 
 use std::{
     io::Write,
@@ -12,14 +12,14 @@ use http::{HeaderMap, StatusCode, header};
 use super::super::{Answers, Call, UpstreamError, node_error};
 use crate::jsonrpc::{Answer, IncomingAnswer, IncomingId, read_answers};
 
-/// Gives out ids. Never the client's: nodes refuse some of those, and two clients may use the same.
+/// Source of request ids. Never the client's: nodes reject some of those, and two clients may use the same.
 #[derive(Debug, Default)]
 pub(in crate::upstream) struct RequestIds(AtomicU64);
 
 /// A request on the wire.
 pub(in crate::upstream) struct WireRequest {
     pub(in crate::upstream) body: Bytes,
-    /// The calls' ids are consecutive from here.
+    /// The calls have consecutive ids from here.
     first_id: u64,
     count: usize,
 }
@@ -47,7 +47,7 @@ impl WireRequest {
                 (_, false) => b",",
             };
             body.extend_from_slice(opening);
-            // Neither fails: a `Vec` takes whatever is written, and a method is text.
+            // Neither fails: a `Vec` accepts any bytes, and a method is text.
             let _ = write!(body, r#"{{"jsonrpc":"2.0","id":{id},"method":"#);
             let _ = serde_json::to_writer(&mut body, call.method.as_str());
             body.extend_from_slice(br#","params":"#);
@@ -88,7 +88,7 @@ impl WireRequest {
         if let [IncomingAnswer { id: IncomingId::Null, answer: Some(Answer::Error(error)) }] =
             answers.as_slice()
         {
-            // The node could not make out the request, batch or not: that is all it has to say.
+            // The node could not parse the request, batch or not: its error applies to every call.
             return Ok(vec![Ok(Answer::Error(error.clone())); self.count]);
         }
         let mut assigned: Vec<Option<Result<Answer, UpstreamError>>> = vec![None; self.count];
@@ -108,8 +108,9 @@ impl WireRequest {
     }
 }
 
-/// Is an error object that came with this HTTP error the answer to the call, which any other node would give too? Else the
-/// one that sent it has failed, however politely: a key has expired, a quota is used up, there is nobody behind it.
+/// Returns whether an error object that came with this HTTP error is the answer to the call, which any other node
+/// would give, too. Otherwise the sender itself has failed: a key has expired, a quota is used up, no backend is
+/// up.
 fn is_about_the_call(status: StatusCode, error: &[u8]) -> bool {
     const STATUSES: [StatusCode; 6] = [
         StatusCode::BAD_REQUEST,
@@ -121,14 +122,14 @@ fn is_about_the_call(status: StatusCode, error: &[u8]) -> bool {
     ];
     STATUSES.contains(&status)
         || node_error::is_about_the_call(error)
-        // Some nodes, and what stands before them, make a server error of whatever is one to JSON-RPC.
+        // Some nodes and proxies turn every JSON-RPC error into an HTTP server error.
         || (status.is_server_error() && node_error::is_of_a_node(error))
 }
 
-/// The seconds of a `retry-after` header; the other form, a date, is not used by nodes.
+/// Returns the seconds of a `retry-after` header. Nodes do not use the other form, a date.
 pub(in crate::upstream) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
-    // A slip of a provider's is not to last for years.
+    // A provider's mistake must not pause the endpoint for years.
     Some(Duration::from_secs(seconds).min(node_error::MAX_PAUSE))
 }
 
@@ -193,7 +194,7 @@ mod tests {
         assert!(matches!(read(200, "[]").unwrap()[0], Err(UpstreamError::Empty)));
     }
 
-    /// What an HTTP status and the code of an error object make of each other.
+    /// Tests each HTTP status with each code of an error object.
     #[test]
     fn an_error_about_the_call_is_an_answer_and_any_other_with_an_http_error_is_a_failure() {
         const ANY: [i64; 8] = [3, -32601, -32602, -32600, -32000, -32603, -32010, -32013];
@@ -206,7 +207,7 @@ mod tests {
             (413, &ANY),
             (415, &ANY),
             (422, &ANY),
-            // "Must be authenticated!" is a -32600 of a provider's: not of the call's.
+            // "Must be authenticated!" is a provider's own -32600, not about the call.
             (401, &OF_THE_CALL),
             (402, &OF_THE_CALL),
             (403, &OF_THE_CALL),
@@ -234,7 +235,7 @@ mod tests {
                 }
             }
         }
-        // What a contract said is the call's own, under whatever code.
+        // A contract's message is about the call, whatever the code.
         let reverted = r#"{"id":1,"error":{"code":-32000,"message":"execution reverted: no"}}"#;
         assert!(outgoing(1).read(&incoming(500, reverted)).unwrap()[0].is_ok());
         assert!(matches!(outgoing(1).read(&incoming(429, reverted)), Err(UpstreamError::RateLimited { .. })));

@@ -1,7 +1,7 @@
-//! Hears from a node that there is a new head, over a WebSocket.
+//! Subscribes to new heads of a node over a WebSocket.
 //!
-//! An event says that something has happened, and nothing of what it says beside that is believed:
-//! the head itself is asked for, like any other, of the endpoint that everything is asked of.
+//! An event only signals that the head has changed. Holdfast ignores its content and fetches the head itself from
+//! the primary, like any other data.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -34,15 +34,15 @@ use super::{
 /// A header is 2 KB, but some nodes (anvil) send whole blocks.
 const MAX_MESSAGE: usize = 32 * 1024 * 1024;
 
-/// A connection that brings nothing for so long is asked whether it is still there, and given up when
-/// it says nothing for as long again. Nodes that have been cut off do not say so.
+/// Holdfast pings a connection that is silent for this long, and gives it up if it stays silent for as long again.
+/// Nodes that were cut off do not say so.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// Our only call on a connection.
+/// The only call on a connection.
 const SUBSCRIBE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_subscribe","params":["newHeads"]}"#;
 const SUBSCRIBE_ID: &str = "1";
 
-/// Where a node tells of new heads.
+/// The feed of new heads of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeadFeed {
     url: EndpointUrl,
@@ -57,27 +57,27 @@ pub struct Subscription<S = MaybeTlsStream<TcpStream>> {
     socket: WebSocketStream<S>,
 }
 
-/// Why nothing is heard.
+/// The reason why a subscription fails or ends.
 #[derive(Debug, thiserror::Error)]
 pub enum FeedError {
     /// No connection, or it broke.
     #[error("{0}")]
     Socket(#[source] Box<tungstenite::Error>),
-    /// The other side ended it.
+    /// The node closed the connection.
     #[error("the connection was closed")]
     Closed,
-    /// It took too long to connect or to subscribe.
+    /// Connecting or subscribing took too long.
     #[error("no answer within {0:?}")]
     TimedOut(Duration),
-    /// Nothing came for long, not even when asked.
-    #[error("nothing was heard for {0:?}")]
+    /// No message came for a long time, not even a reply to a ping.
+    #[error("no message for {0:?}")]
     Silent(Duration),
-    /// The node does not let us subscribe.
+    /// The node rejected the subscription.
     #[error("{0}")]
     Refused(#[source] UpstreamError),
 }
 
-/// What matters of a message.
+/// The relevant members of a message.
 #[derive(Deserialize)]
 struct SocketMessage<'a> {
     #[serde(borrow)]
@@ -88,7 +88,7 @@ struct SocketMessage<'a> {
     error: Option<&'a RawValue>,
 }
 
-/// What a message is to us.
+/// The kind of a message.
 #[derive(Debug, PartialEq, Eq)]
 enum MessageKind<'a> {
     Subscribed,
@@ -100,10 +100,10 @@ enum MessageKind<'a> {
 // === impl HeadFeed ===
 
 impl HeadFeed {
-    /// The feed of an endpoint, if it has one; connects to nothing yet.
+    /// Returns the feed of an endpoint, if it has one; does not connect yet.
     ///
     /// # Errors
-    /// If the endpoint's secrets, WebSocket URL or headers are no good.
+    /// If a secret, the WebSocket URL or a header is invalid.
     pub fn try_new(endpoint: &EndpointConfig, config: &Config) -> Result<Option<Self>, EndpointError> {
         let Some(ws) = &endpoint.ws else { return Ok(None) };
         let url = ws.resolve().map_err(EndpointError::WsSecret)?;
@@ -117,7 +117,7 @@ impl HeadFeed {
         Ok(Some(feed))
     }
 
-    /// Where it is.
+    /// Returns the URL.
     pub fn url(&self) -> &EndpointUrl {
         &self.url
     }
@@ -125,7 +125,7 @@ impl HeadFeed {
     /// Connects and subscribes.
     ///
     /// # Errors
-    /// If that did not work within the endpoint's time-outs.
+    /// If connecting or subscribing fails, or exceeds its time-out.
     pub async fn subscribe(&self) -> Result<Subscription, FeedError> {
         install_tls();
         let config =
@@ -152,10 +152,10 @@ impl HeadFeed {
 // === impl Subscription ===
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Subscription<S> {
-    /// Resolves at the next event. What came before a drop of this future is not lost.
+    /// Resolves at the next event. Dropping this future loses no event.
     ///
     /// # Errors
-    /// If there will be none.
+    /// If the subscription has ended.
     pub async fn event(&mut self) -> Result<(), FeedError> {
         loop {
             if read(&self.message().await?) == MessageKind::Event {
@@ -180,7 +180,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Subscription<S> {
         }
     }
 
-    /// The next text. Pings are answered on the way.
+    /// Returns the next text message. Answers pings meanwhile.
     async fn message(&mut self) -> Result<tungstenite::Utf8Bytes, FeedError> {
         let mut is_pinged = false;
         loop {

@@ -360,10 +360,7 @@ async fn a_node_without_tls_is_told_from_one_that_is_down() {
     let ran = output(holdfast(&["check", "--upstream", &url])).await;
     let report = text(&ran.stdout);
     assert_eq!(ran.status.code(), Some(1), "{report}");
-    assert!(
-        report.contains("cannot connect: what listens there does not speak TLS; if the node"),
-        "{report}"
-    );
+    assert!(report.contains("cannot connect: the server does not speak TLS; if the node"), "{report}");
 }
 
 #[tokio::test]
