@@ -33,7 +33,7 @@ pub struct Call {
     pub requirements: Requirements,
     /// Receives the id of the endpoint that answers.
     pub(super) answered_by: Option<AnsweredBy>,
-    /// Holds the byte budget of the answer until the check has finished.
+    /// Keeps the answer's bytes in the budget until its check has finished.
     pub(super) answer_lease: Option<AnswerLease>,
     /// The trace that the call belongs to.
     pub(super) origin: Origin,
@@ -63,7 +63,7 @@ pub struct Requirements {
     pub retry_null: bool,
 }
 
-/// Holds the byte budget of an answer until the last clone is dropped. It travels with the call, like its check.
+/// Keeps an answer's bytes in the budget until the last clone is dropped. It travels with the call, like its check.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AnswerLease(Arc<OnceLock<ByteLease>>);
 
@@ -123,7 +123,7 @@ impl Call {
         self.audience.as_ref().is_none_or(Audience::is_there)
     }
 
-    /// Stores the byte budget of the answer in `answer_lease`.
+    /// Counts the bytes of the answer in `answer_lease`.
     pub(super) fn set_answer_lease(&mut self, answer_lease: &AnswerLease) {
         self.answer_lease = Some(answer_lease.clone());
     }

@@ -28,8 +28,7 @@ pub struct Config {
     /// retry. Not a configuration key; only tests change it.
     #[serde(skip)]
     pub max_wait: Duration,
-    /// Percentile of recent answer times after which a request also goes to a second endpoint; `None` disables
-    /// hedging.
+    /// Percentile of recent answer times after which a request also goes to a second endpoint; `None` disables hedging.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hedge: Option<Percentile>,
     /// Maximum size of an answer, decompressed.

@@ -51,10 +51,10 @@ pub enum UpstreamError {
         /// The error object as received.
         error: Bytes,
     },
-    /// HTTP 429.
+    /// HTTP 429, or every endpoint is at its rate limit.
     #[error("the upstream limits the rate of requests")]
     RateLimited {
-        /// The pause that the upstream asks for.
+        /// How long to wait before a retry, if known.
         retry_after: Option<Duration>,
     },
     /// A body whose compression does not match its headers.

@@ -127,7 +127,7 @@ impl Metrics {
         );
         registry.register(
             "upstream_hedge_wins",
-            "Hedge requests whose answer was used",
+            "Hedge requests that gave the first good answer",
             inner.hedge_wins.clone(),
         );
         // Created at start: a counter that appears with its first error hides that error from `rate()`.

@@ -23,8 +23,7 @@ const RATE_WORDS: [&str; 6] = [
     "request limit reached",
 ];
 
-/// With the same codes and words some providers report that an answer would be too large, as another node would,
-/// too.
+/// With the same codes and words some providers report that an answer would be too large, as another node would, too.
 const SIZE_WORDS: [&str; 7] = [
     "limit exceeded",
     "query returned",

@@ -65,8 +65,7 @@ struct PendingAttempt<'a> {
     span: Span,
 }
 
-/// Displays the methods of calls that travel together, each once. Method names that clients make up appear as
-/// `other`.
+/// Displays the methods of calls that travel together, each once. Method names that clients make up appear as `other`.
 struct MethodList<'a>(&'a Calls);
 
 /// Sends calls and checks the answers, once the endpoint's chain identity is confirmed. If the attempt opens a
@@ -135,7 +134,7 @@ async fn ask(endpoint: &Endpoint, calls: &Calls, purpose: Purpose) -> AttemptOut
             bucket.take(calls.len() as u32, now);
         }
     }
-    // Held until the answers have been checked and recorded.
+    // Keeps the answer's bytes in the budget until the answers have been checked and recorded.
     let answer_lease = AnswerLease::default();
     let mut sent = calls.clone();
     if let Some(call) = sent.first_mut() {
@@ -285,9 +284,8 @@ fn record(
     }
 }
 
-/// Records that an attempt was cut off. It counts as a failure only if it waited longer than a healthy endpoint
-/// needs, and the endpoint answered no other call meanwhile. A call that may be slow at any node only causes a
-/// probe.
+/// Records that an attempt was cut off. It counts as a failure only if it waited longer than a healthy endpoint needs,
+/// and the endpoint answered no other call meanwhile. A call that may be slow at any node only causes a probe.
 fn record_cut_off(endpoint: &Endpoint, begun: Instant, is_everyday: bool) {
     let now = Instant::now();
     let waited = now.saturating_duration_since(begun);

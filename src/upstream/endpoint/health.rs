@@ -142,9 +142,8 @@ impl EndpointHealth {
         self.last_error = Some(error.clone());
     }
 
-    /// Records the failure of a forwarded call that began at `begun`. If the endpoint has answered another one
-    /// since, the call itself is at fault: clients choose their calls, and one client must not change the primary
-    /// for all.
+    /// Records the failure of a forwarded call that began at `begun`. If the endpoint has answered another one since,
+    /// the call itself is at fault: clients choose their calls, and one client must not change the primary for all.
     pub(super) fn fail_forwarded(&mut self, error: &UpstreamError, begun: Instant, now: Instant) {
         if self.forwarded_at.is_some_and(|forwarded_at| forwarded_at >= begun) {
             return;

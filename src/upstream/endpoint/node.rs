@@ -203,7 +203,7 @@ impl Endpoint {
         Availability::Now(Score { lacks_block, is_unconfirmed, failures, load: self.transport.lock().load() })
     }
 
-    /// Probes an endpoint that has failed for recovery, with an identity check. Clients may have stopped calling
+    /// Checks whether an endpoint that failed has recovered, by an identity check: clients may have stopped calling
     /// it. Does not wait for the answer.
     pub(in crate::upstream) fn probe(&self) {
         if let Some(identity) = &self.identity

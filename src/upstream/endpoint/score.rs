@@ -29,8 +29,7 @@ pub(in crate::upstream) enum Availability {
 // === impl Score ===
 
 impl Score {
-    /// Returns whether the chain identity is confirmed and, as far as is known, the endpoint has the requested
-    /// block.
+    /// Returns whether the chain identity is confirmed and, as far as is known, the endpoint has the requested block.
     pub(in crate::upstream) fn is_fit(self) -> bool {
         !self.lacks_block && !self.is_unconfirmed
     }

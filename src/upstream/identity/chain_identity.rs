@@ -54,8 +54,8 @@ where
         Answer::Result(answer) => Some(answer),
         Answer::Error(_) => None,
     };
-    // If the node definitely has no genesis block, the identity goes without. After any other error, the caller
-    // checks again instead of accepting half an identity.
+    // If the node says for certain that it has no genesis block, the identity has none. Any other error fails the
+    // whole identity, so that the caller checks again.
     let genesis = match genesis {
         Ok(answer) if answer.is_null() => None,
         Ok(Answer::Result(block)) => Some(block_hash(&block).ok_or_else(|| {

@@ -80,9 +80,9 @@ impl From<IdentityError> for UpstreamError {
 struct ProbeProgress {
     attempts: u64,
     state: IdentityState,
-    /// Whether the connection was lost since the last attempt began.
+    /// Whether a recheck was required since the last attempt began, for example after a lost connection.
     needs_recheck: bool,
-    /// Number of times it was lost.
+    /// Number of rechecks required so far.
     rechecks: u64,
     /// That number when the last attempt began.
     rechecks_at_start: u64,
@@ -183,7 +183,7 @@ impl IdentityProbe {
         let _ = self.progress.subscribe().wait_for(known).await;
     }
 
-    /// Requires a check before the next call, because the connection was lost.
+    /// Requires a check before the next call, for example after a lost connection.
     pub(in crate::upstream) fn require_recheck(&self) {
         self.progress.send_if_modified(|progress| {
             progress.needs_recheck = true;
@@ -231,7 +231,7 @@ impl IdentityProbe {
         };
         // If an attempt is in progress, the permit stays for the next one.
         self.wake.notify_one();
-        // An attempt that began before the loss of the connection does not settle it.
+        // An attempt that began before the recheck was required does not settle it.
         let settled = |progress: &ProbeProgress| {
             progress.retired || (progress.attempts > attempts && progress.rechecks_at_start >= rechecks)
         };
@@ -249,7 +249,7 @@ impl IdentityProbe {
         }
     }
 
-    /// Checks the identity until it is known, and again whenever a caller needs it after a lost connection. The
+    /// Checks the identity until it is known, and again whenever a call needs it after a recheck was required. The
     /// endpoints `before` this one in order take precedence in pinning the chain.
     pub(in crate::upstream) async fn watch<F>(&self, before: Vec<&Self>, ask: impl Fn(Call) -> F)
     where
@@ -260,8 +260,7 @@ impl IdentityProbe {
         loop {
             if known {
                 backoff.reset();
-                // Costs nothing when idle: only a probe, or a call that finds the identity in doubt, wakes this
-                // task.
+                // Costs nothing when idle: only a probe, or a call that finds the identity in doubt, wakes this task.
                 self.wake.notified().await;
                 if !self.is_probe_requested.swap(false, Relaxed) && self.is_confirmed() {
                     continue;
@@ -285,7 +284,7 @@ impl IdentityProbe {
         }
     }
 
-    /// Records the result of an attempt that began when `rechecks` was the count of lost connections.
+    /// Records the result of an attempt that began when this many rechecks had been required.
     fn record(&self, answered: Result<ChainIdentity, UpstreamError>, rechecks: u64) {
         // Runs before `progress` changes, and without its lock; see [`PinnedChain::retain`].
         let state = match answered {
@@ -316,7 +315,7 @@ impl IdentityProbe {
             log_change(&self.name, &before, &state, progress.attempts);
             progress.attempts += 1;
             progress.rechecks_at_start = rechecks;
-            // This attempt does not answer for a connection lost meanwhile.
+            // A recheck required during this attempt is still due.
             progress.needs_recheck = progress.rechecks != rechecks;
             progress.state = state;
         });

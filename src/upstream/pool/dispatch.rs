@@ -209,7 +209,7 @@ impl Pool {
             let other = self.hedge_candidate(Selection { calls: calls.len() as u32, requirements, tried })?;
             tried.push(other.id());
             self.metrics.hedged();
-            debug!(slow = %endpoint.name(), endpoint = %other.name(), ?after, "endpoint is slow; sending a hedge request to another");
+            debug!(slow = %endpoint.name(), endpoint = %other.name(), ?after, "endpoint is slow; sending a hedge request");
             Some(Box::pin(async move { attempt(&other, calls).await }))
         });
         let HedgeOutcome { attempted, second_won } = hedge.attempt(calls, first, hedge_candidate).await;

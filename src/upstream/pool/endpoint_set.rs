@@ -43,7 +43,7 @@ pub(in crate::upstream) struct Candidates {
 // === impl Selection ===
 
 impl<'a> Selection<'a> {
-    /// Selects for one call without requirements, excluding `tried`.
+    /// Returns the selection for one call without requirements, excluding `tried`.
     pub(in crate::upstream) fn excluding(tried: &'a [EndpointId]) -> Self {
         Self { calls: 1, requirements: Requirements::default(), tried }
     }

@@ -27,8 +27,7 @@ struct EndpointStateLabels {
 // === impl EndpointGauges ===
 
 impl EndpointGauges {
-    /// Creates the gauges `endpoint_state{endpoint,state}`, `endpoint_primary{endpoint}` and
-    /// `endpoint_head{endpoint}`.
+    /// Creates the gauges `endpoint_state{endpoint,state}`, `endpoint_primary{endpoint}` and `endpoint_head{endpoint}`.
     pub(in crate::upstream) fn new(pool: Arc<Pool>) -> Self {
         Self(pool)
     }

@@ -25,7 +25,7 @@ impl Identity {
         Self(endpoints)
     }
 
-    /// Returns the combined state: known, if it is for any endpoint.
+    /// Returns the combined state: known if the identity of any endpoint is.
     pub fn state(&self) -> IdentityState {
         let endpoints = self.0.load();
         let states: Vec<_> =
@@ -110,7 +110,8 @@ impl Identity {
             if probes.is_empty() {
                 return Err(IdentityError::Upstream(UpstreamError::Busy));
             }
-            // With every endpoint out, a caller would wait for the slowest recovery attempt.
+            // If every endpoint is out of service, fail at once: the caller would wait for the slowest recovery
+            // attempt.
             let now = Instant::now();
             // At first contact there is nothing to serve without an identity: wait for it.
             let is_pinned = self.0.pinned_chain().pinned().is_some();

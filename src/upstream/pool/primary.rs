@@ -69,9 +69,9 @@ impl Primary {
         self.state.lock().endpoint
     }
 
-    /// Returns the primary while it is available, or the wait for it; after that, makes another endpoint the
-    /// primary. If the primary lacks the block or was tried before, returns another endpoint without making it the
-    /// primary.
+    /// Returns the primary if it is available, or how long to wait for it. If it is neither available nor worth the
+    /// wait, makes another endpoint the primary. If the primary lacks the block or was tried before, returns another
+    /// endpoint without making it the primary.
     pub(in crate::upstream) fn pick(
         &self,
         available: &[(Score, Arc<Endpoint>)],
@@ -96,8 +96,7 @@ impl Primary {
                 {
                     return Err(Some(wait));
                 }
-                // Many calls wait for the primary, and this one has waited long enough. The primary is still
-                // healthy.
+                // Many calls wait for the primary, and this one has waited long enough. The primary is still healthy.
                 Availability::After(wait) if wait <= self.max_wait => {
                     return choose(available).cloned().ok_or(Some(wait));
                 }
@@ -156,8 +155,8 @@ impl Primary {
         Some((other.id(), accepted.verdict))
     }
 
-    /// Makes `other` the primary in place of `of`, whose head stalls while that of `other` advances. Does nothing
-    /// if `of` is not the primary.
+    /// Makes `other` the primary in place of `of`, whose head has stalled behind that of `other`. Does nothing if `of`
+    /// is not the primary.
     pub(in crate::upstream) fn switch(&self, of: EndpointId, other: EndpointId) {
         let Some(other) = self.endpoints.get(other) else { return };
         let mut primary = self.state.lock();
@@ -205,8 +204,7 @@ impl Primary {
         self.preferred(&self.state.lock(), Instant::now()).is_some()
     }
 
-    /// Returns the preferred endpoint and the primary; `None` if no check is due or no preferred endpoint is
-    /// healthy.
+    /// Returns the preferred endpoint and the primary; `None` if no check is due or no preferred endpoint is healthy.
     fn preferred(&self, primary: &PrimaryState, now: Instant) -> Option<(Arc<Endpoint>, Arc<Endpoint>)> {
         if !primary.is_preferred_check_due(now) {
             return None;

@@ -82,12 +82,12 @@ pub(in crate::upstream) fn is_failure(call: &Call, outcome: &Result<AcceptedAnsw
 fn is_disputed_error(call: &Call, error: &[u8]) -> bool {
     call.is_repeatable()
         && ((!call.runs_client_code() && node_error::is_internal(error))
-            // An endpoint behind a head that clients have seen already reports unknown blocks, too.
+            // An endpoint that is behind the head that clients have already seen also reports an unknown block.
             || (node_error::is_unknown_block(error)
                 && call.requirements.head.is_some_and(|head| !call.names_block_above(head))))
 }
 
-/// Returns whether the outcome is such an error.
+/// Returns whether the outcome is an error that deserves a second opinion.
 pub(in crate::upstream) fn is_disputed(call: &Call, outcome: &Result<AcceptedAnswer, UpstreamError>) -> bool {
     matches!(outcome, Ok(AcceptedAnswer { answer: Answer::Error(error), .. }) if is_disputed_error(call, error))
 }

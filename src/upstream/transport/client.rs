@@ -62,8 +62,7 @@ fn client_builder(url: &EndpointUrl, headers: HeaderMap, config: &Config) -> Cli
         // `with_deadline` bounds the whole attempt.
         .connect_timeout(config.connect_timeout)
         .pool_idle_timeout(IDLE_TIMEOUT)
-        // The innermost layer of the connector, which runs only when a connection is opened, not when one is
-        // reused.
+        // The innermost layer of the connector, which runs only when a connection is opened, not when one is reused.
         .connector_layer(layer_fn(MonitoredConnector))
         .tcp_nodelay(true)
         // All calls share an HTTP/2 connection: if the other end falls silent, each of them would time out, and

@@ -124,8 +124,8 @@ impl DirectClient {
         let mut request = Request::from_parts(self.head.clone(), Full::new(body));
         request.headers_mut().extend(trace_headers);
         while let Some(mut connection) = self.take_idle() {
-            // A connection still sends the rest of a request that the node answered early: it is not ready, and may
-            // not be soon.
+            // A connection that is still sending a request that the node answered early is not ready, and may not be
+            // soon.
             if !matches!(timeout(READY_TIMEOUT, connection.ready()).await, Ok(Ok(()))) {
                 continue;
             }

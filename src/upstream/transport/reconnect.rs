@@ -1,4 +1,4 @@
-//! Detects when no connection to a node is left from before.
+//! Detects that a node was reconnected while no older connection was in use.
 //!
 //! A node can be replaced without any failed call: its connections close while idle, and the next call silently
 //! opens a new one. So a connection opened while no other is in use requires an identity check before Holdfast
@@ -89,8 +89,7 @@ impl ConnectionMonitor {
 
     /// Records that a request opens a connection; `opened` requests in progress have done so.
     fn record_reconnect(&self, opened: usize) {
-        // If more requests are in progress, the others use older connections, and this one is an additional
-        // connection.
+        // If more requests are in progress, the others use older connections, and this one is an additional connection.
         if self.in_use.load(Relaxed) <= opened {
             self.recheck.lock().pending = true;
             self.reconnects.fetch_add(1, Relaxed);

@@ -16,14 +16,13 @@ use crate::{eth::Query, jsonrpc::Answer};
 /// Shorter parts of a path or query are not keys: `v3`, `rpc`, `mainnet`.
 const SHORTEST_PART: usize = 8;
 
-/// Minimum length of a value that is secret by its place, such as a password. Shorter ones would match ordinary
-/// words.
+/// Minimum length of a value that is secret by its place, such as a password. Shorter ones would match ordinary words.
 const SHORTEST_SECRET: usize = 4;
 
 /// Shorter secrets match only as whole words: a few digits occur in the middle of any number.
 const LONG_SECRET: usize = 16;
 
-/// Replaces a secret.
+/// The text that replaces a secret.
 const REPLACEMENT: &str = "…";
 
 /// Words of JSON and of error objects. Showing them reveals no password, even if it is one of them.

@@ -89,7 +89,7 @@ impl EndpointUrl {
         }
         let host = self.0.host_str().unwrap_or_default().trim_matches(['[', ']']).parse::<IpAddr>();
         match (listener.ip().to_canonical(), host) {
-            // Usually accepts IPv4 connections, too.
+            // A listener on the unspecified IPv6 address usually accepts IPv4 connections, too.
             (IpAddr::V6(own), _) if own.is_unspecified() => true,
             (IpAddr::V4(own), Ok(host)) if own.is_unspecified() => host.is_ipv4(),
             (own, Ok(host)) => own == host,

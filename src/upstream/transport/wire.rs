@@ -108,9 +108,8 @@ impl WireRequest {
     }
 }
 
-/// Returns whether an error object that came with this HTTP error is the answer to the call, which any other node
-/// would give, too. Otherwise the sender itself has failed: a key has expired, a quota is used up, no backend is
-/// up.
+/// Returns whether an error object that came with this HTTP error is the answer to the call, which any other node would
+/// give, too. Otherwise the sender itself has failed: a key has expired, a quota is used up, no backend is up.
 fn is_about_the_call(status: StatusCode, error: &[u8]) -> bool {
     const STATUSES: [StatusCode; 6] = [
         StatusCode::BAD_REQUEST,
