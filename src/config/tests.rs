@@ -177,7 +177,7 @@ fn errors_name_the_file_the_key_and_what_would_be_right() {
         ),
         (
             "[methods]\nallow = ['eth_[ab]']",
-            "FILE: methods.allow: \"eth_[ab]\" is no pattern of method names",
+            "FILE: methods.allow: \"eth_[ab]\" is not a method name pattern",
         ),
         (
             "[methods]\ntrusted_origins = ['*']",
@@ -259,9 +259,9 @@ fn errors_name_the_file_the_key_and_what_would_be_right() {
         ),
         (
             "[http]\nrate = '0/s'",
-            "FILE: http.rate: \"0/s\" is no rate; write calls per second, minute or hour",
+            "FILE: http.rate: \"0/s\" is not a rate; use calls per second, minute or hour",
         ),
-        ("[http]\nrate = 100", "FILE: http.rate: expected calls in a time, such as \"100/s\", found"),
+        ("[http]\nrate = 100", "FILE: http.rate: expected calls per unit of time, such as \"100/s\", found"),
         ("[http]\nburst = 5", "FILE: http.burst: has no effect without a rate; set one"),
         ("[http]\nrate = '1/s'\nburst = 0", "FILE: http.burst: expected a whole number from 1 on, found"),
         ("[http]\nrate = '1/s'\nburst = 2000000", "FILE: http.burst: must be at most 1000000"),
@@ -277,7 +277,7 @@ fn errors_name_the_file_the_key_and_what_would_be_right() {
             "FILE: http.keys.1.sha256: the same key is listed twice",
         ),
         (&keys("name = 'a'\nallow = ['eth_[']", ""), "FILE: http.keys.0.allow: \"eth_[\" is no pattern"),
-        (&keys("name = 'a'\nrate = '1/d'", ""), "FILE: http.keys.0.rate: \"1/d\" is no rate"),
+        (&keys("name = 'a'\nrate = '1/d'", ""), "FILE: http.keys.0.rate: \"1/d\" is not a rate"),
         (&keys("name = 'a'\nburst = 1", ""), "FILE: http.keys.0.burst: has no effect without a rate"),
         // More than a semaphore can count, and than can be added to.
         ("[http]\nmax_in_flight = 9223372036854775807", "FILE: http.max_in_flight: must be at most"),

@@ -1,4 +1,4 @@
-//! The client of a call, and its rights.
+//! The client of a call, and its permissions.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,28 +7,27 @@ use http::HeaderValue;
 use super::{policy::Policy, rate::Bucket};
 use crate::client::Client;
 
-/// What is known of a client, and what it may do.
+/// A client and its permissions.
 #[derive(Clone, Debug, Default)]
 pub struct Caller {
-    /// The `origin` header: a web page makes this call from a person's browser.
+    /// The `origin` header, which a browser sends for calls of a web page.
     pub origin: Option<HeaderValue>,
-    /// Which methods it may call.
+    /// Methods that the client may call.
     pub policy: Arc<Policy>,
-    /// How often; as often as it likes, if `None`.
+    /// Rate limit; `None` for no limit.
     pub bucket: Option<Bucket>,
-    /// Who it is; nobody in particular, if `None`.
+    /// Identity of the client for per-client limits; `None` exempts it from them.
     pub client: Option<Client>,
-    /// Would it rather have answers as gzip?
+    /// Whether the client accepts gzip.
     pub gzip: bool,
 }
 
 // === impl Caller ===
 
 impl Caller {
-    /// Takes a call out of what it may still do.
+    /// Charges one call to the rate limit.
     ///
-    /// # Errors
-    /// If there is none left: how long until there is.
+    /// # Errors Returns the time until the next call is allowed.
     pub fn charge(&self) -> Result<(), Duration> {
         self.bucket.as_ref().map_or(Ok(()), Bucket::take)
     }

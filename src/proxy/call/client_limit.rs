@@ -1,11 +1,11 @@
-//! Lets no client keep all the others waiting.
+//! Limits the concurrent upstream fetches of one client.
 //!
-//! The upstream takes so many calls at a time and no more, and who comes first is served first. One client with
-//! huge batches of what is not in memory would always be first. So a client has only so many concurrency at a time; its
-//! other calls wait for these, and for nobody else's. What is in memory needs no turn.
+//! The upstream has a limit on concurrent calls and serves them in order of arrival. A client with huge batches of
+//! misses would occupy all of them. So each client has a limit of its own; calls above it wait only for that client's
+//! other calls. Cache hits need no permit.
 //!
-//! A fetch goes on without the one who began it. So it keeps that one's turn until it lands: else whoever hangs up
-//! and comes again would have as many fetches under way as it likes.
+//! A fetch outlives the caller that started it, and holds that caller's permit until it ends. Otherwise a client that
+//! disconnects and reconnects could have any number of fetches under way.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ use crate::{
     context::CallContext,
 };
 
-/// Clients that are remembered at a time. One that is forgotten has its concurrency anew, which harms nobody.
+/// Number of clients kept. An evicted client starts with all its permits, which does no harm.
 const MOST_CLIENTS: u64 = 1 << 14;
 
 /// Longer than any call waits.
@@ -26,7 +26,7 @@ const IDLE: Duration = Duration::from_secs(120);
 /// A client's permit for a fetch.
 pub(crate) type Permit = Arc<OwnedSemaphorePermit>;
 
-/// The concurrency of all clients.
+/// The fetch permits of all clients.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientConcurrency {
     limit: ClientLimit,
@@ -38,7 +38,7 @@ pub(crate) struct ClientConcurrency {
 impl ClientConcurrency {
     pub(crate) fn new(limit: ClientLimit) -> Self {
         let clients = Cache::builder()
-            // Not by frequency: a newcomer would not be let in while the old ones are busy.
+            // LRU, not by frequency: a frequency-based policy would reject new clients while the old ones are busy.
             .eviction_policy(EvictionPolicy::lru())
             .max_capacity(MOST_CLIENTS)
             .time_to_idle(IDLE)
@@ -46,12 +46,13 @@ impl ClientConcurrency {
         Self { limit, clients }
     }
 
-    /// Does work when this client may have another fetch. A fetch that outlives the work keeps the permit.
+    /// Runs `work` with a permit of this client, after waiting for one. A fetch that outlives `work` keeps the
+    /// permit.
     pub(crate) async fn within<T>(&self, client: Option<Client>, work: impl Future<Output = T>) -> T {
         self.with(client, self.take(client).await, work).await
     }
 
-    /// Does work for a client with a permit that it has.
+    /// Runs `work` with a permit that the client already has.
     pub(crate) async fn with<T>(
         &self,
         client: Option<Client>,
@@ -67,7 +68,7 @@ impl ClientConcurrency {
         }
     }
 
-    /// Waits until this client may have another fetch. A call without a client, such as the program's own, need not wait.
+    /// Waits for a permit of this client. Calls without a client, such as the proxy's own, need none.
     pub(crate) async fn take(&self, client: Option<Client>) -> Option<Permit> {
         let client = client?;
         let concurrency = self.clients.get_with(client, || {

@@ -5,15 +5,15 @@
 //! result         result of a call, as metrics and logs name it
 //! query_call     a call with its query
 //! request        a call on its way through the layers
-//! packet         what the calls of a packet share
-//! caller         the client of a call, and its rights
-//! read_call      a call that has been parsed
+//! packet         state that the calls of a packet share
+//! caller         the client of a call, and its permissions
+//! read_call      a parsed call
 //! policy         methods that a client may call
-//! rate           calls per second of a client
-//! outcome        an answer and where it came from
+//! rate           rate limit of a client
+//! outcome        an answer and its source
 //! slice          slices answers out of content
 //! single_flight  one fetch for equal misses
-//! client_limit   fetches at a time of one client
+//! client_limit   concurrent fetches of one client
 //! ```
 
 pub(super) mod caller;

@@ -1,4 +1,4 @@
-//! The answer to a call, and where it came from.
+//! The answer to a call, and its source.
 
 use std::sync::Arc;
 
@@ -10,56 +10,56 @@ use crate::{
     jsonrpc::Answer,
 };
 
-/// An answer and where it came from.
+/// An answer and its source.
 #[derive(Clone, Debug)]
 pub struct Answered {
-    /// Goes to the client.
+    /// Answer for the client.
     pub answer: Answer,
-    /// Goes to the log, the counters and the `cache-status` header.
+    /// Source of the answer, for the log, the metrics and the `cache-status` header.
     pub outcome: Outcome,
-    /// The same answer deflated, for a caller who takes gzip, where there is such a form.
+    /// The answer in compressed form, if there is one and the client accepts gzip.
     pub deflated: Option<Arc<Deflated>>,
 }
 
-/// Where an answer came from.
+/// Source of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// From memory.
+    /// Cached entry, served whole.
     Hit(Source),
-    /// From memory, cut out of something larger than what was asked for.
+    /// Sliced out of a larger cached entry.
     Derived(Source),
-    /// From a tier behind memory.
+    /// Loaded from a cache tier.
     Restored(TierKind),
-    /// The upstream was asked, and what it said is kept.
+    /// Fetched from the upstream and cached.
     Stored,
-    /// The upstream was asked, and what it said is not kept.
+    /// Fetched from the upstream and not cached.
     Miss,
-    /// Somebody else had asked already.
+    /// Joined a fetch that another call had started.
     Joined,
-    /// Not for the cache: forwarded as it is.
+    /// Not cacheable: forwarded as it is.
     Bypass,
 }
 
-/// What in memory gave the answer.
+/// Data in memory that a hit was answered from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// A cached entry with this part of a block.
     Cached(Part),
-    /// What is known of the chain: a height, or that there is nothing.
+    /// The canonical view: a block number, or `null`.
     View,
-    /// Who the upstream is.
+    /// Chain identity of the upstream.
     Identity,
 }
 
 // === impl Answered ===
 
 impl Answered {
-    /// An answer in its plain form.
+    /// Returns an answer without a compressed form.
     pub fn new(answer: Answer, outcome: Outcome) -> Self {
         Self { answer, outcome, deflated: None }
     }
 
-    /// A result out of memory.
+    /// Returns an answer from memory.
     pub(crate) fn hit(result: Bytes, source: Source) -> Self {
         Self::new(Answer::Result(result), Outcome::Hit(source))
     }
@@ -68,7 +68,7 @@ impl Answered {
 // === impl Outcome ===
 
 impl Outcome {
-    /// Returns the outcome of a query that this source answered.
+    /// Returns the outcome of a query answered from `source`.
     pub(crate) fn of_hit(query: Query, source: Source) -> Self {
         match source {
             Source::Cached(part) if part != query.part => Self::Derived(source),
@@ -76,10 +76,10 @@ impl Outcome {
         }
     }
 
-    /// What clients are told; whether it had to be cut is of no use to them.
+    /// Outcome names for clients. They do not tell slices and tiers from other hits.
     pub const NAMES: [&str; 5] = ["hit", "stored", "miss", "joined", "bypass"];
 
-    /// Its place among the names.
+    /// Returns the index of this outcome in [`NAMES`](Self::NAMES).
     pub fn index(self) -> usize {
         match self {
             Self::Hit(_) | Self::Derived(_) | Self::Restored(_) => 0,
@@ -90,7 +90,7 @@ impl Outcome {
         }
     }
 
-    /// The `cache-status` (RFC 9211) of a response that holds this answer alone.
+    /// Returns the `cache-status` header (RFC 9211) of a response with only this answer.
     pub fn cache_status(self) -> &'static str {
         match self {
             Self::Hit(source) | Self::Derived(source) => source.cache_status(),
@@ -114,7 +114,7 @@ impl Source {
             Self::Cached(Part::Receipts) => "holdfast; hit; detail=receipts",
             Self::Cached(Part::Transaction) => "holdfast; hit; detail=transaction",
             Self::Cached(Part::Receipt) => "holdfast; hit; detail=receipt",
-            // No entry is a number.
+            // No cached entry has one of these parts.
             Self::View | Self::Cached(Part::TransactionCount | Part::UncleCount | Part::Number) => {
                 "holdfast; hit; detail=view"
             }

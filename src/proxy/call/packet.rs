@@ -1,4 +1,4 @@
-//! What the calls of one packet share.
+//! State that the calls of one packet share. A packet is a single call or a batch.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -14,15 +14,15 @@ use crate::{
     proxy::call::{caller::Caller, read_call::ReadCall},
 };
 
-/// The setting that the calls of a packet are answered in: one client sent them, they arrived together,
-/// their tags mean the same blocks, and what they want together decides what is fetched.
+/// Context of the calls of a packet. They have the same client and arrival time, their tags stand for the same
+/// blocks, and all of them together determine how much to prefetch.
 ///
-/// Where a packet holds a write, what follows it has a setting of its own.
+/// A write splits a batch: the calls after it get a new context.
 #[derive(Debug)]
 pub struct PacketContext {
     caller: Caller,
     arrival: OnceLock<Stamp>,
-    /// On the heap, as most calls name none.
+    /// Boxed, because most calls use no tag.
     pins: OnceLock<Box<Mutex<Pins>>>,
     calls: Calls,
     wanted: OnceLock<HashMap<(Part, BlockHash), u32>>,
@@ -30,28 +30,28 @@ pub struct PacketContext {
 
 #[derive(Debug)]
 enum Calls {
-    /// Most packets; needs no room of its own.
+    /// The common case, without an allocation.
     One(ReadCall),
     Many(Vec<ReadCall>),
 }
 
-/// The blocks that tags mean, as soon as one call has found out.
+/// Blocks that the tags stand for in this packet, set by the first call that resolves each tag.
 #[derive(Debug, Default)]
 struct Pins {
     latest: Pin,
     safe: Pin,
     finalized: Pin,
-    /// Tags that did not fit each other were asked for again.
+    /// The tags were on different branches and have been refreshed once.
     realigned: bool,
 }
 
-/// The block that a tag means.
+/// Block that a tag stands for.
 #[derive(Debug, Default)]
 struct Pin {
     link: Option<Link>,
-    /// A call was answered from it: it means this block to the end.
+    /// A call was answered from this block, so the tag keeps it.
     answered: bool,
-    /// It was another one, which left the chain before any call was answered from it.
+    /// The previous block left the chain before any call was answered from it.
     again: bool,
 }
 
@@ -71,12 +71,12 @@ impl Pins {
 // === impl PacketContext ===
 
 impl PacketContext {
-    /// The setting of one call alone.
+    /// Returns the context of a single call.
     pub fn alone(caller: Caller, call: ReadCall) -> Self {
         Self::of(caller, Calls::One(call))
     }
 
-    /// The setting of these calls.
+    /// Returns the context of these calls.
     pub fn new(caller: Caller, calls: Vec<ReadCall>) -> Self {
         Self::of(caller, Calls::Many(calls))
     }
@@ -85,7 +85,7 @@ impl PacketContext {
         Self { caller, arrival: OnceLock::new(), pins: OnceLock::new(), calls, wanted: OnceLock::new() }
     }
 
-    /// Its calls, in order.
+    /// Returns the calls in order.
     pub fn calls(&self) -> &[ReadCall] {
         match &self.calls {
             Calls::One(call) => slice::from_ref(call),
@@ -97,7 +97,7 @@ impl PacketContext {
         self.calls().iter().filter_map(|call| call.query.as_ref()?.as_ref().ok().copied())
     }
 
-    /// Who makes these calls.
+    /// Returns the client.
     pub fn caller(&self) -> &Caller {
         &self.caller
     }
@@ -112,18 +112,19 @@ impl PacketContext {
         *self.arrival.get_or_init(|| clock.now())
     }
 
-    /// The block that a tag means in this packet; `None` until the first call has found out.
+    /// Returns the block that `tag` stands for in this packet; `None` until a call has resolved it.
     pub(crate) fn tag(&self, tag: Tag) -> Option<Link> {
         self.pins.get()?.lock().of(tag)?.link
     }
 
-    /// From here on `tag` means this block, unless another call was first. Returns the block that it means.
+    /// Pins `tag` to this block, unless another call pinned it first. Returns the pinned block.
     pub(crate) fn pin(&self, tag: Tag, link: Link) -> Link {
         let mut pins = self.pins.get_or_init(Box::default).lock();
         pins.of(tag).map_or(link, |pin| *pin.link.get_or_insert(link))
     }
 
-    /// A call was answered from this block, which `tag` was taken to mean. Returns whether it still does.
+    /// Records that a call was answered from `link` as the meaning of `tag`. Returns whether `tag` is still pinned to
+    /// it.
     pub(crate) fn commit(&self, tag: Tag, link: Link) -> bool {
         let Some(pins) = self.pins.get() else { return false };
         let mut pins = pins.lock();
@@ -133,20 +134,20 @@ impl PacketContext {
         is_it
     }
 
-    /// Returns whether a call was answered from the block that `tag` means.
+    /// Returns whether a call was answered from the block that `tag` is pinned to.
     pub(crate) fn is_answered(&self, tag: Tag) -> bool {
         let Some(pins) = self.pins.get() else { return false };
         pins.lock().of(tag).is_some_and(|pin| pin.answered)
     }
 
-    /// This block, which `tag` was taken to mean, left the chain. Returns whether the tag may mean another: once, and only
-    /// as long as no call was answered from it.
+    /// Unpins `tag` from a block that left the chain. Returns whether the tag may be resolved again: once, and only
+    /// if no call was answered from that block.
     pub(crate) fn unpin(&self, tag: Tag, link: Link) -> bool {
         let Some(pins) = self.pins.get() else { return false };
         let mut pins = pins.lock();
         let Some(pin) = pins.of(tag) else { return false };
         if pin.link != Some(link) {
-            // Another call was first.
+            // Another call unpinned it first.
             return true;
         }
         let may_change = !pin.answered && !pin.again;
@@ -156,14 +157,14 @@ impl PacketContext {
         may_change
     }
 
-    /// Tags do not fit each other. Returns those that are to be asked for again, which is all that no call was answered
-    /// from; `None` if that was done before.
+    /// Unpins tags that are on different branches. Returns the tags to refresh: those from which no call was
+    /// answered. `None` if the packet was realigned before.
     pub(crate) fn realign(&self, tag: Tag) -> Option<Vec<Tag>> {
         let mut pins = self.pins.get_or_init(Box::default).lock();
         if std::mem::replace(&mut pins.realigned, true) {
             return None;
         }
-        // The head last: then it tells whether it has the others as ancestors.
+        // The head last: its refresh then shows whether the other blocks are its ancestors.
         let mut tags = vec![Tag::Safe, Tag::Finalized, Tag::Latest];
         tags.retain(|other| {
             let is_meant = *other == tag || *other == Tag::Latest;
@@ -173,14 +174,16 @@ impl PacketContext {
         Some(tags)
     }
 
-    /// Returns whether what a tag means must fit what another call's means.
+    /// Returns whether another call of the packet also uses a tag, so that the block of `tag` must be on the same
+    /// branch.
     pub(crate) fn shares(&self, tag: Tag) -> bool {
         let is_pinned = |tag: &Tag| matches!(tag, Tag::Latest | Tag::Safe | Tag::Finalized);
         let tags = self.queries().filter_map(Query::tag);
         is_pinned(&tag) && tags.filter(is_pinned).nth(1).is_some()
     }
 
-    /// How many distinct answers this packet wants of a block, as far as `locate` knows where they are.
+    /// Returns the number of distinct answers that this packet asks for within `block`; `locate` maps a transaction
+    /// to its block.
     pub(crate) fn wanted(
         &self,
         part: Part,
@@ -190,10 +193,10 @@ impl PacketContext {
         let counts = self.wanted.get_or_init(|| {
             let mut counts = HashMap::new();
             for part in [Part::Transaction, Part::Receipt] {
-                // Asked twice is wanted once.
+                // Repeated queries count once.
                 let queries = self.queries().filter(|query| query.part == part);
                 let hashes: HashSet<_> = queries.filter_map(Query::transaction).collect();
-                // One alone is nothing to plan.
+                // A single query gives no reason to prefetch.
                 for hash in hashes.iter().filter(|_| hashes.len() > 1) {
                     if let Some(block) = locate(*hash) {
                         *counts.entry((part, block)).or_default() += 1;

@@ -1,4 +1,4 @@
-//! Decides which methods are let through.
+//! Decides which methods a client may call.
 
 use std::sync::Arc;
 
@@ -13,9 +13,9 @@ use crate::{
     },
 };
 
-/// Methods that any web page may call. Every other method needs a trusted origin, whether the operator allows it or not: a
-/// node with unlocked accounts signs for whoever asks, and nodes keep adding methods that do (`eth_sendTransactionSync`,
-/// `eth_sendUnsignedTransaction`), so a list of the dangerous ones is never complete.
+/// Methods that any web page may call. All other methods need a trusted origin, even if the operator allows them: a
+/// node with unlocked accounts signs for every caller, and nodes keep adding methods that sign
+/// (`eth_sendTransactionSync`, `eth_sendUnsignedTransaction`), so a list of dangerous methods is never complete.
 const OPEN_TO_PAGES: [&str; 20] = [
     "eth_blockNumber",
     "eth_chainId",
@@ -36,24 +36,24 @@ const OPEN_TO_PAGES: [&str; 20] = [
     "debug_getRaw*",
     "net_*",
     "web3_*",
-    // Signed already: the node only hands it on.
+    // Signed by the client: the node only broadcasts it.
     "eth_sendRawTransaction*",
 ];
 
-/// A method's name is echoed in the refusal; not more of it than a name has.
+/// Number of characters of a method name that a refusal echoes.
 const SHOWN_METHOD: usize = 64;
 
-/// Which methods a client is let through with. It comes with the [caller](crate::proxy::Caller), so that each may
-/// have its own and all of them can be replaced while the program runs.
+/// Methods that a client may call. The policy comes with each [caller](crate::proxy::Caller), so that each client can
+/// have its own, and a reload can replace all of them.
 #[derive(Clone, Debug)]
 pub struct Policy {
     all: Arc<ForAll>,
-    /// Of these only, if `Some`.
+    /// If set, restricts the client to these methods.
     allow: Option<Vec<Glob>>,
     deny: Vec<Glob>,
 }
 
-/// What counts for every client.
+/// Rules for all clients.
 #[derive(Debug)]
 struct ForAll {
     strict: bool,
@@ -66,7 +66,8 @@ struct ForAll {
 // === impl Policy ===
 
 impl Policy {
-    /// Takes a config whose globs have been [checked](crate::proxy::MethodsConfig::check); drops those that are none.
+    /// Builds the policy from `config`. Drops invalid globs, which [`check`](crate::proxy::MethodsConfig::check)
+    /// reports.
     pub fn new(config: &Config) -> Self {
         let all = ForAll {
             strict: config.strict,
@@ -78,13 +79,14 @@ impl Policy {
         Self { all: Arc::new(all), allow: None, deny: Vec::new() }
     }
 
-    /// The same, less what is not in `allow` (if that is given) and what is in `deny`: it never lets more through.
+    /// Returns this policy without the methods that `allow` (if given) lacks or `deny` lists. It never allows more
+    /// methods.
     #[must_use]
     pub fn narrowed(&self, allow: Option<&[String]>, deny: &[String]) -> Self {
         Self { all: self.all.clone(), allow: allow.map(globs), deny: globs(deny) }
     }
 
-    /// Lets a call through or says why not.
+    /// Returns an error if the call is refused.
     pub(crate) fn check(&self, method: &str, origin: Option<&HeaderValue>) -> Result<(), CallError> {
         let denied = self.allow.as_ref().is_some_and(|allow| !any(allow, method)) || any(&self.deny, method);
         if denied || !self.all.lets_through(method) {

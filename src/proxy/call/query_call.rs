@@ -1,4 +1,4 @@
-//! A call with the query that it makes.
+//! A call together with its query.
 
 use crate::{
     eth::{BlockHash, Query},
@@ -16,12 +16,12 @@ pub(crate) struct QueryCall {
 // === impl QueryCall ===
 
 impl QueryCall {
-    /// Returns the call for the block with this hash, which its tag means.
+    /// Returns the call with its tag replaced by this block.
     pub(crate) fn of_block(&self, hash: BlockHash) -> Self {
         Self { query: self.query.pinned(hash), request: self.request.clone() }
     }
 
-    /// Returns the upstream call: as the client wrote it, where the node judges its parameters.
+    /// Returns the upstream call, with the client's own parameters where the node has to judge them.
     pub(crate) fn call(&self) -> Call {
         let ReadCall { method, params, query, .. } = self.request.call();
         let is_pinned = *query != Some(Ok(self.query));
@@ -31,7 +31,7 @@ impl QueryCall {
         Call::new(method.clone(), params.clone())
     }
 
-    /// Returns whether the answer to `fetch` answers the call as it is, whole.
+    /// Returns whether the answer to `fetch` is the answer to the call, without slicing.
     pub(crate) fn takes(&self, fetch: Query) -> bool {
         self.query.part == fetch.part
     }

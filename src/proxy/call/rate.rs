@@ -1,4 +1,4 @@
-//! How often a client may call.
+//! Rate limits of clients.
 
 use std::{fmt, num::NonZeroU32, str::FromStr, sync::Arc, time::Duration};
 
@@ -8,10 +8,10 @@ use tokio::time::Instant;
 
 use crate::token_bucket::TokenBucket;
 
-/// The most calls in any unit of time: a call for each microsecond of it is no limit any more.
+/// Maximum number of calls per unit of time; a higher rate is no limit in practice.
 const MOST: u32 = 1_000_000;
 
-/// So many calls in a unit of time: `100/s`, `600/m`, `5000/h`.
+/// Number of calls per unit of time: `100/s`, `600/m`, `5000/h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
     calls: NonZeroU32,
@@ -25,28 +25,26 @@ enum Unit {
     Hour,
 }
 
-/// Text that is no rate.
+/// Invalid rate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is no rate; write calls per second, minute or hour, from 1 to {MOST}, such as \"100/s\" or \"600/m\""
+    "{text:?} is not a rate; use calls per second, minute or hour, from 1 to {MOST}, such as \"100/s\" or \"600/m\""
 )]
 pub struct RateError {
-    /// The text.
+    /// The rejected text.
     pub text: String,
 }
 
-/// How many calls a client may make: steadily, and at once after a rest.
+/// Rate limit of a client: a sustained rate and a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Allowance {
-    /// Calls that come back in a unit of time, evenly.
+    /// Sustained rate.
     pub rate: Rate,
-    /// Calls at once, by a client that has rested.
+    /// Number of calls that an idle client may make at once.
     pub burst: NonZeroU32,
 }
 
-/// What one client may still do. Cheap to clone; clones share what is left.
-///
-/// A call takes one, and time brings them back.
+/// Remaining calls of one client, as a token bucket. Cheap to clone; clones share the tokens.
 #[derive(Clone, Debug)]
 pub struct Bucket {
     allowance: Allowance,
@@ -110,14 +108,14 @@ impl<'de> Deserialize<'de> for Rate {
     }
 }
 
-/// Says what it expects: a number alone is what people try first.
+/// Produces an error that shows the expected form, because a plain number is a common first try.
 struct RateVisitor;
 
 impl de::Visitor<'_> for RateVisitor {
     type Value = Rate;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("calls in a time, such as \"100/s\"")
+        f.write_str("calls per unit of time, such as \"100/s\"")
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<Rate, E> {
@@ -128,17 +126,17 @@ impl de::Visitor<'_> for RateVisitor {
 // === impl Allowance ===
 
 impl Allowance {
-    /// Without a burst of its own, a rate lets a whole unit's calls come at once.
+    /// Returns an allowance. Without `burst`, all calls of one time unit may come at once.
     pub fn new(rate: Rate, burst: Option<NonZeroU32>) -> Self {
         Self { rate, burst: burst.unwrap_or(rate.calls) }
     }
 
-    /// Until one call comes back.
+    /// Returns the time after which one call is allowed again.
     fn interval(self) -> Duration {
         self.rate.per.time() / self.rate.calls.get()
     }
 
-    /// Until a client that has used up all of it may do so again: then it is as if it had never been seen.
+    /// Returns the time after which an exhausted bucket is full again, and can be dropped.
     pub fn recovery(self) -> Duration {
         self.interval().saturating_mul(self.burst.get())
     }
@@ -147,21 +145,20 @@ impl Allowance {
 // === impl Bucket ===
 
 impl Bucket {
-    /// A full one.
+    /// Returns a full bucket.
     pub fn new(allowance: Allowance) -> Self {
         let tokens = TokenBucket::new(allowance.interval(), allowance.burst.get());
         Self { allowance, tokens: Arc::new(Mutex::new(tokens)) }
     }
 
-    /// What it was made for.
+    /// Returns the allowance of this bucket.
     pub fn allowance(&self) -> Allowance {
         self.allowance
     }
 
-    /// Takes a call out of it.
+    /// Takes one call out of the bucket.
     ///
-    /// # Errors
-    /// If there is none: how long until there is.
+    /// # Errors Returns the time until the next call is allowed.
     pub fn take(&self) -> Result<(), Duration> {
         let (now, mut tokens) = (Instant::now(), self.tokens.lock());
         match tokens.wait(1, now) {

@@ -1,4 +1,4 @@
-//! A call that has been parsed.
+//! A parsed call.
 
 use crate::{
     eth::{MethodLabel, ParamError, Query},
@@ -8,17 +8,17 @@ use crate::{
 /// Methods whose answer identifies the chain.
 const LOCAL: [&str; 2] = ["eth_chainId", "net_version"];
 
-/// A call with its query, which is parsed once.
+/// A call with its query, parsed once.
 #[derive(Clone, Debug)]
 pub struct ReadCall {
     /// `None` for a notification.
     pub id: Option<RawId>,
-    /// The method's name.
+    /// Method name.
     pub method: MethodName,
-    /// The parameters.
+    /// Parameters.
     pub params: Params,
     pub(crate) label: MethodLabel,
-    /// The content that it asks for; `None` if memory cannot have it.
+    /// The query that the call makes; `None` if the cache cannot answer this method.
     pub(crate) query: Option<Result<Query, ParamError>>,
 }
 

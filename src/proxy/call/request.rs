@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{caller::Caller, packet::PacketContext, read_call::ReadCall};
 
-/// A call, where it stands in its packet: it goes through all layers, and is not carried along.
+/// A call, as an index into its packet: passing it through the layers does not copy it.
 #[derive(Clone, Debug)]
 pub struct Request {
     packet: Arc<PacketContext>,
@@ -14,7 +14,7 @@ pub struct Request {
 // === impl Request ===
 
 impl Request {
-    /// A call that came alone.
+    /// Returns a request for a call that is not part of a batch.
     pub fn alone(caller: Caller, call: ReadCall) -> Self {
         Self { packet: Arc::new(PacketContext::alone(caller, call)), index: 0 }
     }
@@ -24,12 +24,12 @@ impl Request {
         Self { packet, index }
     }
 
-    /// What is asked.
+    /// Returns the call.
     pub fn call(&self) -> &ReadCall {
         &self.packet.calls()[self.index]
     }
 
-    /// Who asks, and what else.
+    /// Returns the packet, with the caller and the other calls.
     pub fn packet(&self) -> &Arc<PacketContext> {
         &self.packet
     }

@@ -1,4 +1,4 @@
-//! What came of a call, in the words that it is counted and logged by.
+//! The result of a call, as metrics and logs name it.
 
 use crate::{
     cache::tier::TierKind,
@@ -9,26 +9,26 @@ use crate::{
     },
 };
 
-/// What came of a call.
+/// Result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CallResult {
     Answered(Outcome),
     /// Answered with the node's own error object.
     NodeError,
-    /// The nodes, and not the client, are asked more often than they may be.
+    /// Failed because the upstream, not the proxy, limits the rate.
     UpstreamLimited,
-    /// Answered with an error of ours.
+    /// Answered with an error of the proxy.
     Error(Code),
 }
 
-/// Where a call's answer was had, for its time: those from memory and those of the upstream are orders apart.
+/// Source of the answer, for latency: answers from memory and from the upstream differ by orders of magnitude.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ServedFrom {
     Memory,
-    /// From a tier behind it.
+    /// A cache tier.
     Tier,
     Upstream,
-    /// From none of them: it was not let through.
+    /// No source: the proxy refused the call.
     Refusal,
 }
 
@@ -45,7 +45,7 @@ const ANSWERS: [&str; 10] = [
     "upstream_limited",
 ];
 
-/// The errors that a call, once it is read, can come to.
+/// Errors that a parsed call can end with.
 const ERRORS: [Code; 8] = [
     Code::MethodNotFound,
     Code::InvalidParams,
@@ -60,10 +60,10 @@ const ERRORS: [Code; 8] = [
 // === impl CallResult ===
 
 impl CallResult {
-    /// So many are told apart.
+    /// Number of distinct results.
     pub(crate) const COUNT: usize = ANSWERS.len() + ERRORS.len();
 
-    /// The names of all, in order.
+    /// Returns the names of all results, by index.
     pub(crate) fn names() -> [&'static str; Self::COUNT] {
         let errors = ERRORS.iter().map(|code| code.as_str());
         let mut names = ANSWERS.into_iter().chain(errors);
@@ -79,7 +79,7 @@ impl CallResult {
         }
     }
 
-    /// Its place among the names.
+    /// Returns the index of this result in [`names`](Self::names).
     pub(crate) fn index(self) -> usize {
         match self {
             Self::Answered(Outcome::Hit(_)) => 0,
@@ -103,7 +103,7 @@ impl CallResult {
         Self::names()[self.index()]
     }
 
-    /// Where the answer was had, if it was `waited` for or not.
+    /// Returns the source of the answer. `waited` says whether the call had to wait.
     pub(crate) fn whence(self, waited: bool) -> ServedFrom {
         match self {
             Self::Answered(Outcome::Hit(_) | Outcome::Derived(_)) if !waited => ServedFrom::Memory,

@@ -1,4 +1,4 @@
-//! Joins callers that want the same thing onto one upstream fetch.
+//! Joins callers that ask for the same data onto one upstream fetch.
 
 use std::{
     future::Future,
@@ -13,11 +13,11 @@ use tracing::{Instrument, Span};
 
 use crate::{chain::Stamp, context::CallContext, upstream::Audience, verify::ProofWait};
 
-/// One fetch in flight per key.
+/// At most one joinable fetch per key.
 ///
-/// The fetch runs on its own task, so a caller who hangs up does not cancel it for the others. Once all have, it is no
-/// [audience](Audience) of calls any more: those on the wire may finish, and no further call is sent. If the task dies,
-/// every waiter gets [`Abandoned`] and none hangs.
+/// A fetch runs on its own task, so a caller that disconnects does not cancel it for the others. Once all have
+/// disconnected, the fetch has no [audience](Audience) any more: calls on the wire may finish, and no further call is
+/// sent. If the task dies, every waiter gets [`Abandoned`]; none hangs.
 #[derive(Clone, Debug)]
 pub(crate) struct Coalesce<K, V> {
     flights: Flights<K, V>,
@@ -28,50 +28,50 @@ type Flights<K, V> = Arc<Mutex<HashMap<K, Arc<Flight<V>>>>>;
 #[derive(Debug)]
 struct Flight<V> {
     sent: Stamp,
-    /// The span of whoever began it.
+    /// Span of the caller that started the fetch.
     span: Span,
-    /// Whether it waits for a proof thread.
+    /// Whether the fetch waits for a proof thread.
     proof: ProofWait,
     waiters: Mutex<Waiters>,
-    /// What it came to; nothing, if its task died.
+    /// Result of the fetch; unset if its task died.
     value: OnceLock<V>,
-    /// Has no permits, and is closed when the task has ended: those who wait for one then look what there is.
+    /// Has no permits. It is closed when the task ends, which wakes all waiters.
     ended: Semaphore,
 }
 
-/// Those who wait for a flight.
+/// The waiters of a flight.
 #[derive(Debug, Default)]
 struct Waiters {
-    /// Callers that leave by being dropped, as clients do.
+    /// Number of callers; a client that disconnects drops its caller.
     callers: usize,
-    /// Other flights, each of which counts for as long as it has an audience itself.
+    /// Flights that wait for this one, each for as long as it has an audience itself.
     flights: Vec<Audience>,
-    /// How many have ever waited.
+    /// Number of waiters that ever joined.
     joined: u64,
 }
 
-/// One who waits for a flight, until this is dropped.
+/// Registers a waiter of a flight until dropped.
 struct Waiter<V> {
     flight: Arc<Flight<V>>,
     own: Option<Audience>,
 }
 
-/// The fetch ended without a result: its task died.
+/// The fetch ended without a result, because its task died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the fetch was abandoned")]
 pub(crate) struct Abandoned;
 
-/// What a fetch came to for one of its callers.
+/// Result of a fetch for one of its callers.
 #[derive(Clone, Debug)]
 pub(crate) struct Shared<V> {
     pub(crate) value: V,
-    /// Somebody else had asked already.
+    /// Whether another caller had started the fetch.
     pub(crate) joined: bool,
-    /// When it was sent.
+    /// Time at which the fetch was sent.
     pub(crate) sent: Stamp,
 }
 
-/// Takes a flight off the list when its task ends, however it ends, and tells those who wait.
+/// Removes the flight from the map and wakes its waiters when the task ends, even if it panics.
 struct Ending<K: Hash + Eq, V> {
     flights: Flights<K, V>,
     key: K,
@@ -91,8 +91,8 @@ where
     K: Copy + Hash + Eq + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
 {
-    /// Joins the flight of `key`, if `may_join` says so of the moment it was sent; else starts one
-    /// that others may join, sent at `now`.
+    /// Joins the flight of `key` if `may_join` accepts its send time. Otherwise starts a new flight, sent at `now`,
+    /// that others may join.
     pub(crate) async fn run<F>(
         &self,
         key: K,
@@ -106,11 +106,12 @@ where
         let (waiter, joined) = {
             let mut flights = self.flights.lock();
             match flights.get(&key) {
-                // Under the lock: a flight is given up only while it is not joined.
+                // Join under the lock: `is_awaited` removes a flight under it only if no waiter has joined meanwhile.
                 Some(flight) if may_join(flight.sent) => (Waiter::join(flight), true),
                 _ => {
-                    // Of the caller that starts it, though that one may not wait for the end. The permit is held, and not
-                    // handed to fetches that this one starts; nor is the connection.
+                    // The context of the caller that starts the flight, even if it does not wait for the end. The
+                    // task holds the permit but does not pass it on to fetches that it starts; nor does it pass on
+                    // the connection.
                     let CallContext { client, permit, trace, .. } = CallContext::current();
                     let (context, span) =
                         (CallContext { client, trace, ..CallContext::default() }, Span::current());
@@ -128,7 +129,7 @@ where
                         let (flights, flight) = (self.flights.clone(), flight.clone());
                         Audience::new(move || is_awaited(&flights, key, &flight))
                     };
-                    // On the heap once and for all: it is large, and a task would be moved about with it.
+                    // Box it once: the future is large, and spawning would move it.
                     let fetch = Box::pin(audience.attend(flight.proof.watch(fetch())));
                     tokio::spawn(async move {
                         let value = context.scope(fetch).instrument(span).await;
@@ -144,7 +145,7 @@ where
             Span::current().follows_from(&flight.span);
         }
         let _following = ProofWait::current().map(|own| own.follow(&flight.proof));
-        // There is none to be had: it waits for the end.
+        // Never acquires a permit: returns when the semaphore is closed.
         let _ = flight.ended.acquire().await;
         let value = flight.value.get().cloned().ok_or(Abandoned)?;
         Ok(Shared { value, joined, sent: flight.sent })
@@ -161,8 +162,7 @@ where
     }
 }
 
-/// Returns whether anybody waits for a flight. If not, it is taken off the list: whoever wants the same from here on starts
-/// anew.
+/// Returns whether a flight has a waiter. If not, removes it from the map, so that later callers start a new flight.
 fn is_awaited<K: Hash + Eq, V>(flights: &Flights<K, V>, key: K, flight: &Arc<Flight<V>>) -> bool {
     let (others, joined) = {
         let waiters = flight.waiters.lock();
@@ -171,7 +171,7 @@ fn is_awaited<K: Hash + Eq, V>(flights: &Flights<K, V>, key: K, flight: &Arc<Fli
         }
         (waiters.flights.clone(), waiters.joined)
     };
-    // Not under a lock: another flight may be on the same list.
+    // Without a lock: another flight may be in the same map.
     if others.iter().any(Audience::is_there) {
         return true;
     }
@@ -218,7 +218,7 @@ impl<V> Drop for Waiter<V> {
 
 impl<K: Hash + Eq, V> Ending<K, V> {
     fn land(self, value: V) {
-        // A task lands once.
+        // A task ends once.
         let _ = self.flight.value.set(value);
     }
 }
@@ -226,12 +226,12 @@ impl<K: Hash + Eq, V> Ending<K, V> {
 impl<K: Hash + Eq, V> Drop for Ending<K, V> {
     fn drop(&mut self) {
         let mut flights = self.flights.lock();
-        // A later flight of the same key may have taken its place.
+        // A later flight may have taken the key.
         if flights.get(&self.key).is_some_and(|flight| Arc::ptr_eq(flight, &self.flight)) {
             flights.remove(&self.key);
         }
         drop(flights);
-        // Off the list before the result is out: who comes now starts anew.
+        // After the flight is out of the map: a caller from here on starts a new one.
         self.flight.ended.close();
     }
 }
@@ -291,7 +291,7 @@ mod tests {
 
     type Question = oneshot::Sender<bool>;
 
-    /// A fetch that tells whether it has an audience, each time that it is asked.
+    /// A fetch that reports, for each question, whether it has an audience.
     async fn answers(mut questions: mpsc::Receiver<Question>) -> u8 {
         while let Some(question) = questions.recv().await {
             question.send(Audience::is_there_now()).unwrap();
@@ -305,7 +305,7 @@ mod tests {
         answer.await.unwrap()
     }
 
-    /// Waits for a flight that is begun by `fetch` if there is none.
+    /// Waits for the flight of `key`; `fetch` starts it if there is none.
     fn wait(
         flights: &Coalesce<u8, u8>,
         key: u8,
@@ -326,18 +326,18 @@ mod tests {
         let (asks, questions) = mpsc::channel(1);
         let first = wait(&flights, 1, answers(questions));
         assert!(ask(&asks).await);
-        let second = wait(&flights, 1, async { unreachable!("one is under way") });
+        let second = wait(&flights, 1, async { unreachable!("a fetch is under way") });
         while flights.waiting(1) != 2 {
             task::yield_now().await;
         }
         leave(first).await;
-        assert!(ask(&asks).await, "the second still waits");
+        assert!(ask(&asks).await, "the second caller still waits");
         leave(second).await;
-        assert_eq!(flights.in_flight(), 1, "it may still be joined");
+        assert_eq!(flights.in_flight(), 1, "the flight can still be joined");
         assert!(!ask(&asks).await);
-        assert_eq!(flights.in_flight(), 0, "whoever comes now starts anew");
+        assert_eq!(flights.in_flight(), 0, "the next caller starts a new flight");
         assert_eq!(wait(&flights, 1, async { 8 }).await.unwrap(), 8);
-        assert!(!ask(&asks).await, "that was another flight");
+        assert!(!ask(&asks).await, "the new flight is no audience of the old one");
     }
 
     #[tokio::test]

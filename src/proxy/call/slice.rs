@@ -9,14 +9,14 @@ use crate::{
 
 pub(crate) const NULL: Bytes = Bytes::from_static(b"null");
 
-/// Returns the part of content that answers the query; `None` if the content does not tell.
+/// Returns the part of `content` that answers `query`; `None` if the content does not determine the answer.
 pub(crate) fn slice(query: Query, content: &Content) -> Option<Bytes> {
     match (content, query.part) {
         (Content::Block(block), Part::Block) => Some(block.full()),
         (Content::Block(block), Part::BlockWithHashes) => Some(hashes_only(block)),
         (Content::Block(block), Part::Transaction) => transaction(block, query.index?),
         (Content::Block(block), Part::TransactionCount) if block.is_proved() => Some(quantity(block.len())),
-        // How many there are is proved only where there are none.
+        // The number of uncles is proved only if there are none.
         (Content::Block(block), Part::UncleCount) if block.is_proved() && block.header().uncles == 0 => {
             Some(quantity(0))
         }
@@ -28,17 +28,17 @@ pub(crate) fn slice(query: Query, content: &Content) -> Option<Bytes> {
     }
 }
 
-/// Only a proved block shows that there is no transaction at a position.
+/// Returns the transaction at an index. Only a proved block shows that there is none (`null`).
 fn transaction(block: &Verified<Block>, index: TxPosition) -> Option<Bytes> {
     block.transaction(index).or_else(|| block.is_proved().then_some(NULL))
 }
 
-/// Returns a count as a quantity.
+/// Returns a count as a JSON-RPC quantity.
 pub(crate) fn quantity(count: usize) -> Bytes {
     Bytes::from(format!("\"{count:#x}\""))
 }
 
-/// Returns a block with the hashes of its transactions.
+/// Returns a block with its transactions reduced to their hashes.
 pub(crate) fn hashes_only(block: &Block) -> Bytes {
     let pieces = block.hashes_only();
     let mut whole = BytesMut::with_capacity(pieces.iter().map(Bytes::len).sum());

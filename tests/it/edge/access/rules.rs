@@ -56,7 +56,7 @@ async fn the_rules_can_be_replaced_under_a_connection() {
 #[tokio::test]
 async fn bad_rules_are_refused_with_the_key_and_what_would_be_right() {
     for (toml, expected) in [
-        ("[http]\nrate = '0/s'", "http.rate: \"0/s\" is no rate"),
+        ("[http]\nrate = '0/s'", "http.rate: \"0/s\" is not a rate"),
         ("[http]\ntrusted_proxies = ['10.0.0.0/40']", "http.trusted_proxies.0: \"10.0.0.0/40\" is neither"),
         ("[[http.keys]]\nname = 'a'\nsha256 = 'hf_SECRET'", "http.keys.0.sha256: expected the SHA-256"),
     ] {
