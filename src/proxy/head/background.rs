@@ -1,4 +1,4 @@
-//! Work of which there is one at a time, and which nobody waits for longer than it is worth.
+//! Runs one background task at a time, with bounded waits for its end.
 
 use std::{future::Future, time::Duration};
 
@@ -7,24 +7,24 @@ use tokio::{sync::watch, time::Instant};
 
 use crate::timeout::timeout;
 
-/// What is under way, if anything is.
+/// The running task, if any.
 #[derive(Debug, Default)]
 pub(crate) struct Single(Mutex<Option<UnderWay>>);
 
-/// Work that was begun, by this one or another.
+/// A running task, started by this call or another.
 #[derive(Clone, Debug)]
 pub(crate) struct UnderWay {
     begun: Instant,
-    /// Closed when it has ended, however it ended.
+    /// Closed when the task ends, even if it panics.
     ended: watch::Receiver<()>,
-    /// This call began it.
+    /// Whether this call started the task.
     pub(crate) is_ours: bool,
 }
 
 // === impl Single ===
 
 impl Single {
-    /// Begins this, in a task of its own, unless something is under way.
+    /// Starts `work` in its own task, unless a task is running.
     pub(crate) fn begin<F>(&self, work: impl FnOnce() -> F) -> UnderWay
     where
         F: Future<Output = ()> + Send + 'static,
@@ -54,7 +54,8 @@ impl UnderWay {
         self.ended.has_changed().is_err()
     }
 
-    /// Waits until it has ended, or has taken so long: one that hangs is not waited for by everybody who comes.
+    /// Waits until the task ends, but at most until `patience` after its start: not every caller waits for a task
+    /// that hangs.
     pub(crate) async fn wait(mut self, patience: Duration) {
         let left = patience.saturating_sub(self.begun.elapsed());
         let _ = timeout(left, self.ended.changed()).await;
@@ -78,18 +79,18 @@ mod tests {
         let first = single.begin(std::future::pending);
         assert!(first.is_ours && single.is_under_way());
         time::sleep(PATIENCE / 2).await;
-        let second = single.begin(|| async { unreachable!("one is under way") });
+        let second = single.begin(|| async { unreachable!("a task is running") });
         assert!(!second.is_ours);
         second.wait(PATIENCE).await;
         first.wait(PATIENCE).await;
-        single.begin(|| async { unreachable!("one is under way") }).wait(PATIENCE).await;
+        single.begin(|| async { unreachable!("a task is running") }).wait(PATIENCE).await;
         assert_eq!(begun.elapsed(), PATIENCE);
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_next_begins_when_one_has_ended_however_it_ended() {
         let (single, done) = (Single::default(), Arc::new(Semaphore::new(0)));
-        single.begin(|| async { panic!("this one dies") }).wait(PATIENCE).await;
+        single.begin(|| async { panic!("on purpose") }).wait(PATIENCE).await;
         let does = done.clone();
         let next = single.begin(|| async move { does.add_permits(1) });
         assert!(next.is_ours);

@@ -1,4 +1,4 @@
-//! Events of the canonical view, for components that keep an index of canonicity themselves.
+//! Events of the canonical view, for components with their own index of canonical blocks.
 
 use std::fmt;
 
@@ -11,29 +11,31 @@ use crate::{
 
 /// Receives changes of canonicity.
 pub(crate) trait CanonicityListener: fmt::Debug + Send + Sync {
-    /// The view adopts this chain. Returns whether answers of another chain may be cached: the listener loaded entries before
-    /// any upstream had shown its chain.
+    /// Called when the view adopts this chain. Returns whether the cache may hold answers of another chain, because
+    /// the listener loaded entries before any upstream had shown its chain.
     fn chain_adopted(&self, chain: &ChainIdentity) -> bool;
 
-    /// Canonicity is about to be forgotten, or was: an entry that is being loaded must not count.
+    /// Called before and after canonicity is reset: entries that are being loaded must be ignored.
     fn canonicity_doubted(&self);
 
-    /// The view has forgotten all canonicity, and so must the listener.
+    /// Called after the view has forgotten all canonicity; the listener must do the same.
     fn canonicity_forgotten(&self);
 
-    /// Entries left the final index, because a later answer contradicts them.
+    /// Called when entries leave the final index, because a later answer contradicts them.
     fn entries_contradicted(&self, entries: &[(BlockNumber, BlockHash)]);
 
-    /// Blocks entered the final index.
+    /// Called when blocks enter the final index.
     fn blocks_finalized(&self, blocks: &[(BlockNumber, BlockHash)]);
 
-    /// FinalityTracker is about to advance to this block, unless the answer does not `count`. Resolves to whether the answer is still
-    /// to be trusted: after an alarm the finalized block must be fetched again.
+    /// Called before finality advances to this block, or, if `counts` is false, when an answer that does not count
+    /// names it. Resolves to whether the answer can still be trusted: after an alarm the finalized block must be
+    /// fetched again.
     fn finality_advances(&self, block: (BlockNumber, BlockHash), counts: bool) -> BoxFuture<'_, bool>;
 
-    /// Returns a number that changes with each doubt.
+    /// Returns a number that changes with each [`canonicity_doubted`](Self::canonicity_doubted).
     fn epoch(&self) -> u64;
 
-    /// FinalityTracker advanced from `previous` to this block. The listener ignores it after a doubt that is younger than `epoch`.
+    /// Called after finality advanced from `previous` to this block. The listener ignores it if a doubt came after
+    /// `epoch`.
     fn finality_advanced(&self, previous: Option<BlockNumber>, block: (BlockNumber, BlockHash), epoch: u64);
 }

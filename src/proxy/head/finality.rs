@@ -1,4 +1,4 @@
-//! FinalityTracker: fetches the finalized block, and draws the consequences.
+//! Tracks the finalized block: fetches it, checks it, and raises an alarm if it changed.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,29 +17,29 @@ use crate::{
     upstream::{EndpointId, Upstream, UpstreamError},
 };
 
-/// Without a call that needs it, the finalized block is requested after so many blocks …
+/// Number of blocks after which the finalized block is requested without a call that needs it …
 const FINALIZED_BLOCKS: u64 = 32;
-/// … and this much time, whichever is longer.
+/// … and the time that must pass as well.
 const FINALIZED_TIME: Duration = Duration::from_secs(60);
-/// Pause after a finality update that was deferred.
+/// Pause after a deferred finality update.
 const DEFERRED: Duration = Duration::from_secs(10);
-/// Deferred updates in a row after which one warning is logged.
+/// Number of deferred updates in a row after which one warning is logged.
 const WARN_AFTER: u32 = 3;
 
-/// Least time between two requests for the finalized block because an answer contradicts a final one.
+/// Shortest time between two rechecks of the finalized block after contradicting answers.
 const RECHECKED: Duration = Duration::from_secs(1);
 
-/// What an endpoint shows at the number of the finalized block.
+/// Result of a check of the finalized block at an endpoint.
 pub(super) enum FinalCheck {
     /// The endpoint has that block, or has pruned it.
     Stands,
-    /// The endpoint denies the block: canonicity is suspended.
+    /// The endpoint has no such block: canonicity is suspended.
     Suspended,
-    /// The endpoint has another block there: all canonicity is forgotten.
+    /// The endpoint has another block at that number: the view has forgotten all canonicity.
     Alarm,
 }
 
-/// Follows the finalized block.
+/// Tracks the finalized block.
 #[derive(Debug)]
 pub(crate) struct FinalityTracker {
     view: Arc<SharedView>,
@@ -51,10 +51,10 @@ pub(crate) struct FinalityTracker {
 
 #[derive(Debug, Default)]
 struct FinalityTimes {
-    /// Time of the last finality update that was deferred because the previous finalized block could not be confirmed, and the
-    /// number of such updates in a row.
+    /// Time of the last deferred finality update, and the number of such updates in a row. An update is deferred if
+    /// the previous finalized block cannot be confirmed.
     deferred: Option<(Instant, u32)>,
-    /// Time of the last request because an answer contradicted a final block.
+    /// Time of the last recheck after a contradicting answer.
     rechecked: Option<Instant>,
 }
 
@@ -66,8 +66,8 @@ impl FinalityTracker {
         Self { view: source.view.clone(), source, upstream, metrics, times: Mutex::default() }
     }
 
-    /// Requests the block at the finalized number from this endpoint, whose head is at `head`, and draws the consequences.
-    /// Without an endpoint, the primary answers.
+    /// Requests the block at the finalized number from this endpoint, whose head is at `head`, and updates the view.
+    /// `None` asks the primary endpoint.
     pub(super) async fn check(
         &self,
         finalized @ (number, hash): (BlockNumber, BlockHash),
@@ -76,7 +76,7 @@ impl FinalityTracker {
     ) -> Result<FinalCheck, UpstreamError> {
         let shown = match self.source.request_from(by, number).await {
             Err(error @ UpstreamError::Rejected(_)) => {
-                // A block that cannot be right may be another chain's.
+                // An invalid block may be of another chain.
                 self.source.check_chain(by).await?;
                 return Err(error);
             }
@@ -88,7 +88,7 @@ impl FinalityTracker {
             Ok(shown) => {
                 self.source.check_chain(shown.by).await?;
                 let now = self.view.clock().now();
-                // Not if another task was faster.
+                // Skipped if another task was faster.
                 let is_news = self.view.change(|tracker| {
                     let is_news = tracker.finalized() == Some(finalized);
                     if is_news {
@@ -102,7 +102,7 @@ impl FinalityTracker {
                 Ok(FinalCheck::Alarm)
             }
             Err(NotShown::Absent(by)) => self.denied(finalized, head, by).await,
-            // Nodes word it in many ways that they have pruned a block; an error denies nothing.
+            // Nodes report a pruned block with many different errors; an error does not deny the block.
             Err(NotShown::Refused(by)) => match self.fetch_own(by).await? {
                 Some(own) if own.number > number => {
                     self.source.check_chain(by).await?;
@@ -114,7 +114,7 @@ impl FinalityTracker {
         }
     }
 
-    /// Fetches the finalized block of this endpoint; `None` if it shows none.
+    /// Fetches the finalized block of this endpoint; `None` if the endpoint shows none.
     async fn fetch_own(&self, by: Option<EndpointId>) -> Result<Option<Link>, UpstreamError> {
         match self.source.request_from(by, Tag::Finalized).await? {
             Ok(own) => Ok(Some(own.link())),
@@ -124,8 +124,9 @@ impl FinalityTracker {
         }
     }
 
-    /// Handles an endpoint, with its head at `head`, that has no block at the finalized number. If its own finalized block is
-    /// higher, it has pruned that history; if that is the very block, a replica behind the same URL denied it.
+    /// Handles an endpoint, with its head at `head`, that has no block at the finalized number. If its own finalized
+    /// block is higher, it has pruned that history. If it is the same block, another replica behind the same URL
+    /// answered.
     async fn denied(
         &self,
         finalized @ (number, hash): (BlockNumber, BlockHash),
@@ -163,13 +164,14 @@ impl FinalityTracker {
                 Ok(FinalCheck::Suspended)
             }
             Denied::Alarm => {
-                self.alarm(number, &format!("{hash} is denied"));
+                self.alarm(number, &format!("the upstream no longer has {hash}"));
                 Ok(FinalCheck::Alarm)
             }
         }
     }
 
-    /// Checks the finalized block again, at most once a second: an answer contradicts a block that is linked to it.
+    /// Checks the finalized block again, at most once a second, because an answer contradicts a block that is linked
+    /// to it.
     pub(crate) async fn recheck(&self) {
         let Some(finalized) = self.view.tracker().finalized() else { return };
         let Some(head) = self.view.tracker().head() else { return };
@@ -184,7 +186,7 @@ impl FinalityTracker {
         let _ = self.check(finalized, head.number, None).await;
     }
 
-    /// Advances finality to this block. Fails if that must wait.
+    /// Advances finality to this block. Fails if the advance must wait.
     pub(super) async fn advance(
         &self,
         mut link: Link,
@@ -196,7 +198,7 @@ impl FinalityTracker {
         }
         let is_above = self.view.tracker().head().is_none_or(|head| head.number < link.number);
         if is_above || !self.view.tracker().hears_of_finality(sent) {
-            // The answer does not count, and neither does its request.
+            // The answer does not count, so its request does not count either.
             self.view.restore_finalized_request(before);
         }
         let listener = self.view.listener();
@@ -206,7 +208,7 @@ impl FinalityTracker {
                 tracker.hears_of_finality(sent) && !tracker.excludes(link.number, link.hash)
             };
             if !listener.finality_advances((link.number, link.hash), counts).await {
-                // An alarm, or another doubt: an answer from before it may be wrong by now.
+                // After an alarm or another doubt, the earlier answer may be wrong.
                 sent = self.view.clock().now();
                 let again = self.fetch(sent).await?.ok_or(UpstreamError::Empty)?;
                 link = again.link();
@@ -226,14 +228,14 @@ impl FinalityTracker {
                     listener.finality_advanced(previous.map(|(number, _)| number), block, epoch);
                 }
             }
-            Finalized::Alarm => self.alarm(link.number, &format!("it is {} now", link.hash)),
+            Finalized::Alarm => self.alarm(link.number, &format!("it is now {}", link.hash)),
             Finalized::Contrary | Finalized::Unchanged => {}
         }
         Ok(finalized)
     }
 
-    /// Returns whether the previous finalized block was replaced, which is an alarm. Asked anew, not remembered, and before
-    /// the listener notes the higher one: after a kill it could not be compared any more.
+    /// Returns whether the previous finalized block was replaced, which is an alarm. It is fetched again, and before
+    /// the listener stores the higher block: after a crash there would be nothing left to compare.
     async fn replaces_finalized(&self, higher: BlockNumber) -> Result<bool, UpstreamError> {
         let before = self.view.tracker().finalized().filter(|(number, _)| *number < higher);
         let Some((number, hash)) = before else { return Ok(false) };
@@ -247,12 +249,12 @@ impl FinalityTracker {
         Ok(is_alarm)
     }
 
-    /// Notes that an update succeeded.
+    /// Records a successful update.
     pub(super) fn note_success(&self) {
         self.times.lock().deferred = None;
     }
 
-    /// Defers an update that failed: the finalized block is requested again, but not with every head.
+    /// Defers a failed update: the finalized block is requested again after a pause, not with every head.
     pub(super) fn defer(&self, error: &UpstreamError) {
         self.view.drop_finalized_request();
         let mut times = self.times.lock();
@@ -260,11 +262,11 @@ impl FinalityTracker {
         times.deferred = Some((Instant::now(), count));
         drop(times);
         if count == WARN_AFTER {
-            warn!(%error, "it cannot be told whether what was final still is: nothing more is taken as final until it can be");
+            warn!(%error, "cannot confirm the last finalized block; finality updates are paused until the upstream confirms it");
         }
     }
 
-    /// Fetches the finalized block. One that contradicts a final block may be of another chain.
+    /// Fetches the finalized block. If it contradicts a final block, checks the chain of the endpoint.
     pub(super) async fn fetch(&self, sent: Stamp) -> Result<Option<Shown>, UpstreamError> {
         let shown = self.source.fetch(Tag::Finalized, sent).await?;
         if let Some(shown) = &shown {
@@ -281,7 +283,7 @@ impl FinalityTracker {
     pub(crate) fn alarm(&self, number: BlockNumber, what: &str) {
         error!(
             number = number.0,
-            "ALARM: a finalized block changed: {what}; all that was known of canonicity is forgotten"
+            "ALARM: a finalized block changed: {what}; discarding all knowledge of the canonical chain"
         );
         self.metrics.alarm();
         self.view.forget_finalized();
@@ -301,11 +303,11 @@ impl FinalityTracker {
         })
     }
 
-    /// Returns the hash that replaced this block; `None` if the block still stands. Fails if the upstream does not tell, or
-    /// serves another chain.
+    /// Returns the hash that replaced this block; `None` if the block still stands. Fails if the upstream gives no
+    /// clear answer, or serves another chain.
     ///
-    /// A block below the finalized one that the node does not have is taken to stand: the node has pruned it. But the node
-    /// must have reached the finalized block: one that is behind has no such block either.
+    /// A block below the finalized one that the node does not have still stands: the node has pruned it. But the node
+    /// must have reached the finalized block, because a node that is behind does not have the block either.
     pub(crate) async fn replaced_by(
         &self,
         number: BlockNumber,
@@ -325,8 +327,8 @@ impl FinalityTracker {
     }
 }
 
-/// The finalized block was neither shown nor denied. It is as if the head had not been shown, either: the node could show that
-/// head to a client that asks past the view.
+/// Returns the error for a finalized block that the endpoint neither showed nor denied. It counts as a failure, so that
+/// calls for the head fail: if they were forwarded, the node could show clients a head that the view has not accepted.
 pub(super) fn unshown() -> UpstreamError {
     UpstreamError::Malformed {
         method: "eth_getBlockByNumber",

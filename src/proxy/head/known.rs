@@ -1,4 +1,4 @@
-//! What answers are held against: what is in memory, and what was final when they were asked for.
+//! Data that answers are checked against: the cache, and the finalized block at the time of the request.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use crate::{
     verify::{Known, Verified},
 };
 
-/// What is known when an answer comes that was asked for at a certain moment.
+/// Known data for an answer that was requested at `sent`.
 #[derive(Debug)]
 pub(crate) struct KnownAt {
     cache: Cache,
     view: Arc<SharedView>,
     sent: Stamp,
-    /// The newest final block at that moment.
+    /// Number of the finalized block at that time.
     finalized: Option<BlockNumber>,
 }
 

@@ -5,11 +5,11 @@
 //! tracker     refreshes the view: latest, safe, finalized
 //! finality    follows the finalized block; alarms
 //! source      fetches headers
-//! known       what answers are checked against
-//! view        the canonical view: synchronous
+//! known       data that answers are checked against
+//! view        the canonical view; makes no upstream calls
 //! events      changes of canonicity, for cache tiers
-//! stall       pace of the chain, and when it stalls
-//! background  one task at a time
+//! stall       block interval, and stall detection
+//! background  runs one background task at a time
 //! ```
 
 pub(super) mod background;

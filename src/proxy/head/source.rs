@@ -19,7 +19,7 @@ use crate::{
 /// A block that an endpoint showed.
 pub(crate) struct Shown {
     pub(crate) block: Arc<Verified<BlockWithHashes>>,
-    /// Whether it passed the checks for the cache.
+    /// Whether the block may be stored in the cache.
     is_storable: bool,
     /// The endpoint.
     pub(crate) by: Option<EndpointId>,
@@ -27,13 +27,13 @@ pub(crate) struct Shown {
 
 /// Why an endpoint showed no block.
 pub(crate) enum NotShown {
-    /// The endpoint has no such block, or not any more.
+    /// The endpoint has no such block, or has pruned it.
     Absent(Option<EndpointId>),
-    /// The endpoint answered with an error of its own wording.
+    /// The endpoint answered with a JSON-RPC error that is neither of the others.
     Refused(Option<EndpointId>),
-    /// The endpoint failed.
+    /// The endpoint answered with an internal error.
     Broken,
-    /// The answer does not count.
+    /// The answer does not count: a rate limit, or a block that is not accepted.
     Other,
 }
 
@@ -56,13 +56,12 @@ impl HeaderSource {
         Self { view, cache, identity: upstream.identity(), upstream, verifier, metrics }
     }
 
-    /// A block by number or tag, its transactions by hash; `None` if there is none, or an error instead.
-    /// Fetches a block by number, tag or hash; `None` if the answer shows none.
+    /// Fetches a block by number, tag or hash, with transaction hashes; `None` if the endpoint shows none.
     pub(super) async fn fetch(&self, at: impl Into<At>, sent: Stamp) -> Result<Option<Shown>, UpstreamError> {
         Ok(self.request(at, sent).await?.ok())
     }
 
-    /// Requests a block; tells why there is none.
+    /// Requests a block from the primary endpoint. The inner error says why there is none.
     pub(super) async fn request(
         &self,
         at: impl Into<At>,
@@ -71,7 +70,7 @@ impl HeaderSource {
         self.request_by(None, at.into(), sent).await
     }
 
-    /// Requests a block from this endpoint; without one, from the primary.
+    /// Requests a block from this endpoint, or from the primary if `None`.
     pub(super) async fn request_from(
         &self,
         endpoint: Option<EndpointId>,
@@ -97,7 +96,7 @@ impl HeaderSource {
             None => self.upstream.call(call).await,
         };
         let answer = match answering {
-            // Some nodes report that with an HTTP error.
+            // Some nodes report a missing block with an HTTP error.
             Err(UpstreamError::Refused { error, .. }) if is_absence(&error) && !is_tag => {
                 Answer::Error(error)
             }
@@ -117,8 +116,8 @@ impl HeaderSource {
         })
     }
 
-    /// Fetches the blocks of a gap in one batch, as far as they come. Fails only if no client waits any more: that says
-    /// nothing about the head.
+    /// Fetches the blocks of a gap in one batch, and returns those that arrive. Fails only if no client waits any
+    /// more, which says nothing about the head.
     pub(super) async fn fetch_gap(&self, gap: Gap, sent: Stamp) -> Result<Vec<Link>, UpstreamError> {
         let (calls, checks): (Vec<_>, Vec<_>) =
             (gap.from.0..=gap.to.0).map(BlockNumber).map(|number| self.call(number, sent)).unzip();
@@ -138,7 +137,7 @@ impl HeaderSource {
         Ok(links.collect())
     }
 
-    /// Returns the block with this hash from the cache or the primary endpoint; `None` if there is none.
+    /// Returns the block with this hash from the cache or the primary endpoint; `None` if neither has it.
     pub(super) async fn fetch_parent(
         &self,
         hash: BlockHash,
@@ -155,8 +154,8 @@ impl HeaderSource {
         }))
     }
 
-    /// Makes sure that this endpoint serves the right chain: a block that does not link may be of another one. No block of a
-    /// wrong chain changes the view.
+    /// Checks that this endpoint serves the right chain, because a block that does not link may be of another chain.
+    /// No block of a wrong chain changes the view.
     pub(super) async fn check_chain(&self, by: Option<EndpointId>) -> Result<(), UpstreamError> {
         if !Audience::is_there_now() {
             return Err(UpstreamError::Cancelled);
@@ -165,14 +164,14 @@ impl HeaderSource {
         let by = by.ok_or(UpstreamError::Empty)?;
         let who = self.identity.confirm_endpoint(by).await.map_err(|error| match error {
             IdentityError::WrongChain(wrong) => UpstreamError::WrongChain(wrong),
-            // The caller confirms the identity, too, and gets that error.
+            // The caller also confirms the identity, and gets that error.
             IdentityError::Upstream(_) => UpstreamError::Empty,
         })?;
         self.view.adopt(&who);
         Ok(())
     }
 
-    /// Fetches the head of another endpoint than this one; returns that endpoint and the head's number.
+    /// Fetches the head from an endpoint other than `than`; returns that endpoint and the number of its head.
     pub(super) async fn fetch_head_elsewhere(
         &self,
         than: EndpointId,
@@ -193,8 +192,9 @@ impl HeaderSource {
         (Call::of(query).with_check(check.clone()).with_requirements(need), check)
     }
 
-    /// Accepts a block that is unprovable without storing it: the proxy must follow a chain whose newest blocks are newer
-    /// than this program. But where headers can be proved, finality waits for proof; under full proof, so does the head.
+    /// Accepts an unprovable block without storing it: the proxy must follow a chain even if its newest blocks are
+    /// newer than this program. But finality waits for a proof where headers can be proved, and so does the head if
+    /// full proof is demanded.
     fn shown(&self, verdict: Option<Verdict>, is_finalized: bool) -> Option<Shown> {
         match verdict? {
             Verdict::Passed(Content::BlockWithHashes(with_hashes)) => {
@@ -202,7 +202,7 @@ impl HeaderSource {
             }
             Verdict::Unproved(_, Some(Content::BlockWithHashes(with_hashes))) => {
                 let waits = is_finalized || self.verifier.demands_proof(Kind::Header);
-                // The header is all that counts here: the lists beside it may follow other rules.
+                // Only the header counts here; the lists beside it may follow other rules.
                 let is_enough = with_hashes.level() >= Level::Partial || !waits || !self.verifier.is_sure();
                 is_enough.then_some(Shown { block: with_hashes, is_storable: false, by: None })
             }
@@ -210,7 +210,7 @@ impl HeaderSource {
         }
     }
 
-    /// Stores a block with hashes, unless proof is demanded and it has none.
+    /// Stores a block with hashes, unless proof is demanded and the block has none.
     pub(super) fn store(&self, shown: Shown) {
         if shown.is_storable && (shown.block.is_proved() || !self.verifier.demands_proof(Kind::Transactions))
         {

@@ -1,7 +1,8 @@
-//! How fast a chain goes, and when a head is worth a look elsewhere: it stands still, or has not been compared for long.
+//! Measures the block interval of a chain, and decides when to compare the head with another endpoint's: it stalls,
+//! or was last compared long ago.
 //!
-//! Pure: time comes as an argument. A node can go on answering and show no new block, cut off from its peers; only
-//! another can tell that from a chain that has none.
+//! Time comes as an argument. A node that lost its peers keeps answering without showing new blocks; only another
+//! endpoint can tell that from a chain without new blocks.
 
 use std::time::Duration;
 
@@ -9,46 +10,48 @@ use tokio::time::Instant;
 
 use crate::{backoff::Backoff, eth::BlockNumber};
 
-/// Where nothing is known yet, blocks are taken to come as on Ethereum.
+/// Block interval assumed before one is measured: Ethereum's.
 const USUAL: Duration = Duration::from_secs(12);
 
-/// So many usual intervals without a block are too long: some blocks are always missing.
+/// Number of usual intervals without a block after which the head stalls; single slots are often missed.
 const MISSING: u32 = 4;
 
-/// However fast the chain is, nobody looks elsewhere before this; nor however slow, later than that.
+/// Bounds of the time after which a head stalls, for very fast and very slow chains.
 const SHORTEST: Duration = Duration::from_secs(15);
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// Between two looks: as long as the first took, doubled up to this. Others may be billed.
+/// Longest pause between two comparisons of a stalled head. The first pause is the time to the first comparison, and
+/// doubles up to this; other endpoints may bill each call.
 const LOOKS: Duration = Duration::from_secs(60);
 
-/// One that goes on can be behind all the same: it is compared with another soon after the beginning, then this often.
+/// Interval of the regular comparison: a primary whose head moves can still be behind. The first comes soon after the
+/// start.
 const COMPARED: Duration = Duration::from_secs(300);
 
-/// Nodes hear of a block within seconds of each other: by so many blocks another must be further to be followed instead,
-/// as long as this one goes on.
+/// Number of blocks by which another endpoint must be ahead to become primary while the head moves: nodes learn of a
+/// block within seconds of each other.
 const BEHIND: u64 = 4;
 
-/// What one new observation weighs beside all before it, as a divisor.
+/// Divisor of the moving average: the weight of a new observation is one eighth.
 const MEMORY: u32 = 8;
 
-/// What is known of the pace.
+/// Block interval of the chain, and the comparisons that are due.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pace {
     /// The head, and when it was first seen.
     head: Option<(BlockNumber, Instant)>,
-    /// The usual time between two blocks.
+    /// Usual time between two blocks.
     interval: Option<Duration>,
-    /// When somebody last looked elsewhere since the head moved, and how long after that is the next time.
+    /// Last comparison since the head stalled, and the pause before the next.
     looked: Option<(Instant, Backoff)>,
-    /// When it is compared with another again.
+    /// Time of the next regular comparison.
     compares: Option<Instant>,
 }
 
 // === impl Pace ===
 
 impl Pace {
-    /// This is the head from now on.
+    /// Records a new head.
     pub(super) fn moves(&mut self, head: BlockNumber, now: Instant) {
         let grown = self.head.and_then(|(before, since)| {
             let blocks = u32::try_from(head.0.checked_sub(before.0)?).ok().filter(|blocks| *blocks > 0)?;
@@ -62,15 +65,15 @@ impl Pace {
         self.compares.get_or_insert(now + SHORTEST);
     }
 
-    /// Has it stood still for too long, or gone on for long, and nobody has looked elsewhere for a while? Then this one
-    /// does: by how many blocks must another be further to be followed instead?
+    /// Returns by how many blocks another endpoint must be ahead to become primary, if a comparison is due: the head
+    /// stalls, or was not compared for a while. The caller makes that comparison.
     pub(super) fn looks_elsewhere(&mut self, now: Instant) -> Option<u64> {
         let margin = match self.stands_still(now) {
             true => 1,
             false if self.compares.is_some_and(|due| due <= now) => BEHIND,
             false => return None,
         };
-        // Whatever it is for, it is a comparison.
+        // A comparison of a stalled head also counts as a regular one.
         self.compares = Some(now + COMPARED);
         Some(margin)
     }
@@ -87,7 +90,7 @@ impl Pace {
         is_due
     }
 
-    /// How long ago the head became what it is.
+    /// Returns the time since the head last changed.
     pub(super) fn age(&self, now: Instant) -> Option<Duration> {
         self.head.map(|(_, since)| now.duration_since(since))
     }
@@ -105,7 +108,7 @@ mod tests {
         (pace, start + interval * 49)
     }
 
-    /// The seconds at which somebody looks, of so many after the last block.
+    /// Returns the seconds after the last block at which a comparison is due.
     fn looks(mut pace: Pace, last: Instant, seconds: u64) -> Vec<u64> {
         (0..seconds).filter(|second| pace.stands_still(last + Duration::from_secs(*second))).collect()
     }
@@ -118,7 +121,7 @@ mod tests {
             assert_eq!(looks(pace, last, 400).first(), Some(&first), "{interval} ms");
         }
         let mut pace = Pace::default();
-        assert!(!pace.stands_still(start), "there is no head");
+        assert!(!pace.stands_still(start), "no head yet");
         pace.moves(BlockNumber(7), start);
         assert_eq!(looks(pace, start, 400).first(), Some(&48));
     }
@@ -140,7 +143,7 @@ mod tests {
         let later = last + Duration::from_secs(3600);
         pace.moves(BlockNumber(49 + 1800), later);
         assert_eq!(looks(pace, later, 60).first(), Some(&15));
-        // Nor does a chain that went back say anything.
+        // Nor does a rollback say anything about the interval.
         pace.moves(BlockNumber(3), later);
         assert_eq!(looks(pace, later, 60).first(), Some(&15));
     }

@@ -1,8 +1,8 @@
 //! Keeps the canonical view fresh.
 //!
-//! It does not poll; that is for [a follower](crate::proxy::Follower). A call that needs a fresh view starts a refresh or joins
-//! one. Calls with `safe` and `finalized` refresh those tags; besides, the finalized block is fetched now and then, so that old
-//! blocks become final.
+//! It does not poll; the [follower](crate::proxy::Follower) does. A call that needs a fresh view starts a refresh or
+//! joins one. Calls with `safe` and `finalized` refresh those tags. The finalized block is also fetched from time to
+//! time, so that old blocks become final.
 
 use std::{
     sync::{
@@ -33,19 +33,20 @@ use crate::{
     upstream::{EndpointId, Upstream, UpstreamError},
 };
 
-/// Longest wait for the finalized block: without it, the node can be asked.
+/// Longest wait for the finalized block; after that the node is asked instead.
 const FINALITY_PATIENCE: Duration = Duration::from_secs(2);
-/// Pause before the next such wait, if the node has no finalized block. If it does not answer, the pause doubles up to this.
+/// Pause before the next such wait if the node has no finalized block. If the node does not answer, the pause doubles
+/// up to this.
 const FINALITY_AGAIN: Duration = Duration::from_secs(60);
 
-/// Longest wait for an update of finality.
+/// Longest wait of a call for a finality update.
 const UPDATE_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Gaps that are closed to judge one head: the second, if the window moved while the first was.
+/// Number of gaps filled to judge one head: the second if the window moved meanwhile.
 const MOST_GAPS: usize = 2;
 
-/// Parents that are fetched by hash to judge one head. Deeper reorgs are rare, and one call for the finalized block tells as
-/// much about them.
+/// Number of parents fetched by hash to judge one head. Deeper reorgs are rare, and one call for the finalized block
+/// says as much about them.
 const MOST_PARENTS: usize = 8;
 
 /// Refreshes the canonical view.
@@ -57,30 +58,30 @@ pub(crate) struct HeadTracker {
     upstream: Upstream,
     metrics: Metrics,
     refreshes: Coalesce<Tag, Result<(), UpstreamError>>,
-    /// An update of finality.
+    /// The running finality update.
     updating: Single,
     times: Mutex<RefreshTimes>,
-    /// The head changed. One permit is kept for the task that waits.
+    /// Notifies of a head change. One permit is stored for the waiting task.
     moved: Notify,
-    /// A task without a waiter runs.
+    /// Whether a background task is running.
     working: AtomicBool,
     reorgs: Reorgs,
 }
 
 #[derive(Debug, Default)]
 struct RefreshTimes {
-    /// When a wait for the finalized block last was in failed, and the pause before the next.
+    /// Time of the last wait for the finalized block that failed, and the pause before the next.
     no_finality: Option<(Instant, Duration)>,
-    /// Pace of the chain.
+    /// Block interval of the chain.
     pace: Pace,
 }
 
-/// A head with all that was fetched to judge it.
+/// A head with the blocks that were fetched to judge it.
 struct ShownHead {
     shown: Shown,
-    /// Blocks between it and the window, as far as they came.
+    /// Blocks between the head and the window, as far as they arrived.
     between: Vec<Link>,
-    /// The finalized block, if the head does not link to it and the endpoint has shown it, too.
+    /// The finalized block, if the head does not link to it and the endpoint has shown it.
     finalized: Option<(BlockNumber, BlockHash)>,
 }
 
@@ -105,22 +106,22 @@ impl HeadTracker {
         }
     }
 
-    /// Returns the view that it keeps fresh.
+    /// Returns the view that this tracker refreshes.
     pub(crate) fn view(&self) -> &Arc<SharedView> {
         &self.view
     }
 
-    /// Returns the component that follows the finalized block.
+    /// Returns the tracker of the finalized block.
     pub(crate) fn finality(&self) -> &Arc<FinalityTracker> {
         &self.finality
     }
 
-    /// Resolves when the head has become another since the last time; for one who waits, not for more.
+    /// Resolves when the head has changed since the last call. Only one task may wait.
     pub(crate) async fn moved(&self) {
         self.moved.notified().await;
     }
 
-    /// Makes sure that there is a head, and that the finalized block was requested.
+    /// Ensures that there is a head, and that the finalized block was requested.
     pub(crate) async fn establish(self: &Arc<Self>, arrival: Stamp) -> Result<(), UpstreamError> {
         if self.view.tracker().head().is_some() {
             return Ok(());
@@ -134,7 +135,7 @@ impl HeadTracker {
         Ok(())
     }
 
-    /// The same, and waits for the finalized block, if the chain has one.
+    /// Like [`establish`](Self::establish), but also waits for the finalized block, if the chain has one.
     pub(crate) async fn establish_finality(self: &Arc<Self>, arrival: Stamp) -> Result<(), UpstreamError> {
         self.establish(arrival).await?;
         let is_wanted = {
@@ -153,7 +154,7 @@ impl HeadTracker {
         Ok(())
     }
 
-    /// Fetches the block that `tag` means, or joins a refresh that is recent enough for this arrival.
+    /// Fetches the block of `tag`, or joins a refresh that is recent enough for this arrival.
     ///
     /// Boxed, because the answer to one tag can make another refresh necessary.
     pub(crate) fn refresh(
@@ -170,7 +171,7 @@ impl HeadTracker {
                 now,
                 |sent| this.view.may_join(sent, arrival),
                 move || {
-                    // For all clients, not only the one that started it.
+                    // On behalf of all clients, not only of the one that started it.
                     let context = CallContext { client: None, ..CallContext::current() };
                     context.scope(async move {
                         let metrics = asking.metrics.clone();
@@ -191,13 +192,13 @@ impl HeadTracker {
         })
     }
 
-    /// Makes sure of a head, in the background.
+    /// Ensures that there is a head, in the background.
     pub(crate) fn establish_in_background(self: &Arc<Self>, arrival: Stamp) {
         let this = self.clone();
         self.in_background(async move { this.establish(arrival).await });
     }
 
-    /// Runs a task without a waiter, unless one runs already: calls can come faster than an upstream that hangs ends them.
+    /// Runs a background task, unless one is running: otherwise tasks would pile up while an upstream hangs.
     fn in_background(
         self: &Arc<Self>,
         work: impl Future<Output = Result<(), UpstreamError>> + Send + 'static,
@@ -205,7 +206,7 @@ impl HeadTracker {
         if !self.working.swap(true, Relaxed) {
             let this = self.clone();
             tokio::spawn(async move {
-                // However it ends: a task that died must not block the next.
+                // Cleared even if the task panics, so that the next one can start.
                 let _working = Working(this);
                 let _ = work.await;
             });
@@ -224,14 +225,15 @@ impl HeadTracker {
 
     async fn refresh_head(self: Arc<Self>, sent: Stamp) -> Result<(), UpstreamError> {
         if !self.view.tracker().may_refresh(sent) {
-            // The finalized block was denied a moment ago.
+            // The endpoint denied the finalized block a moment ago.
             return Ok(());
         }
         self.view.change(|tracker| tracker.begin_refresh(sent));
         let (wall, mut sent) = (self.view.wall(), sent);
         let mut shown = self.fetch_head(sent).await;
         match &shown {
-            // Another endpoint is the primary now. After this, and after an alarm, no answer to an earlier call counts.
+            // Another endpoint is now primary. From here on, and after an alarm, answers to earlier calls do not
+            // count.
             Err(UpstreamError::WrongChain(_)) => {
                 sent = self.view.clock().now();
                 shown = self.fetch_head(sent).await;
@@ -259,7 +261,7 @@ impl HeadTracker {
             info!(head = link.number.0, "finalized block confirmed again; serving from the cache resumes");
         }
         if change == HeadChange::Unlinked {
-            // FinalityTracker advanced meanwhile: the next refresh requests that block.
+            // Finality advanced meanwhile: the next refresh requests that block.
             self.metrics.head_observed(change);
             return Err(unshown());
         }
@@ -286,8 +288,8 @@ impl HeadTracker {
         Ok(())
     }
 
-    /// Now and then compares the head with another endpoint's, in the background, and makes that one primary if it is ahead:
-    /// the primary may have stalled, or be far behind.
+    /// Compares the head with another endpoint's if that is due, in the background, and makes that endpoint primary
+    /// if it is ahead: the primary may have stalled or be far behind.
     fn look_elsewhere(self: &Arc<Self>, by: EndpointId, head: BlockNumber, now: Stamp) {
         if self.upstream.is_single() {
             return;
@@ -297,7 +299,7 @@ impl HeadTracker {
         tokio::spawn(async move {
             let Some((other, further)) = this.source.fetch_head_elsewhere(by, now).await else { return };
             let Some(now) = this.view.tracker().head() else { return };
-            // A head that changed meanwhile does not stall.
+            // A head that changed meanwhile has not stalled.
             let is_due = margin > 1 || now.number == head;
             if is_due && further >= Some(BlockNumber(now.number.0.saturating_add(margin))) {
                 this.upstream.switch_primary(by, other);
@@ -306,8 +308,9 @@ impl HeadTracker {
         });
     }
 
-    /// Fetches the head, the blocks between it and the window as far as they come and, where it does not link to the finalized
-    /// block, that one. `None` if the head cannot be accepted: the finalized block is denied, or was replaced.
+    /// Fetches the head, the blocks between it and the window as far as they arrive, and the finalized block if the
+    /// head does not link to it. `None` if the head cannot be accepted, because the endpoint denied or replaced the
+    /// finalized block.
     async fn fetch_head(self: &Arc<Self>, sent: Stamp) -> Result<Option<ShownHead>, UpstreamError> {
         let Some(shown) = self.source.fetch(Tag::Latest, sent).await? else {
             return Err(UpstreamError::Empty);
@@ -315,7 +318,7 @@ impl HeadTracker {
         let link = shown.link();
         let mut between = Vec::new();
         let mut closed = None;
-        // Looked for again after the wait: another refresh may have moved the window meanwhile.
+        // Computed again after each wait: another refresh may have moved the window.
         for _ in 0..MOST_GAPS {
             let gap = self.view.tracker().gap(link);
             match gap.filter(|gap| closed != Some(*gap)) {
@@ -328,7 +331,7 @@ impl HeadTracker {
             let Some(parent) = self.view.tracker().missing_parent(link, &between) else { break };
             match self.source.fetch_parent(parent, sent).await {
                 Ok(Some(parent)) => between.push(parent),
-                // A replica behind the same URL may be further.
+                // Another replica behind the same URL may have it.
                 Ok(None) => {}
                 Err(UpstreamError::Cancelled) => return Err(UpstreamError::Cancelled),
                 Err(_) => break,
@@ -353,17 +356,17 @@ impl HeadTracker {
     fn report(&self, change: HeadChange, head: Link, by: Option<EndpointId>) {
         match change {
             HeadChange::Reorg(depth) => {
-                info!(head = %head.number.0, hash = %head.hash, depth, "the chain was reorganised");
+                info!(head = %head.number.0, hash = %head.hash, depth, "chain reorganized");
             }
             HeadChange::Rollback(depth) => {
-                info!(head = %head.number.0, hash = %head.hash, depth, "the chain went back");
+                info!(head = %head.number.0, hash = %head.hash, depth, "chain rolled back to an ancestor");
             }
             HeadChange::Restarted => {
-                debug!(head = %head.number.0, "the head is too far ahead to link to what was known");
+                debug!(head = %head.number.0, "new head is too far ahead to link to known blocks; tracking restarts from it");
             }
             HeadChange::Lag => {
-                debug!(head = %head.number.0, "the upstream is behind the head it showed");
-                // Another endpoint may not be.
+                debug!(head = %head.number.0, "upstream's head lags or contradicts finality; keeping the known head");
+                // Another endpoint may be ahead.
                 if let Some(by) = by {
                     self.upstream.demote(by);
                 }
@@ -393,7 +396,7 @@ impl HeadTracker {
         let before = self.view.request_finalized((sent, head));
         let mut sent = sent;
         let shown = match self.finality.fetch(sent).await {
-            // Another endpoint is the primary now, and its answer is of now.
+            // Another endpoint is now primary; its answer belongs to this request.
             Err(UpstreamError::WrongChain(_)) => {
                 sent = self.view.clock().now();
                 self.finality.fetch(sent).await
@@ -411,7 +414,7 @@ impl HeadTracker {
         let now = self.view.clock().now();
         self.view.change(|tracker| tracker.observe_finalized_tag(link, sent, now));
         self.source.store(shown);
-        // The meaning of the tag is known by now; the caller waits for the update only for a while.
+        // The block of the tag is known by now; the caller waits only briefly for the update.
         let updating = self.updating.begin(|| {
             let this = self.clone();
             async move {
@@ -426,7 +429,7 @@ impl HeadTracker {
             }
         });
         if !updating.is_ours {
-            // The update before is still under way, and this one is none.
+            // The previous update is still running, and this one did not start.
             self.view.restore_finalized_request(before);
         }
         updating.wait(UPDATE_PATIENCE).await;
@@ -434,7 +437,7 @@ impl HeadTracker {
     }
 }
 
-/// A task without a waiter runs until this is dropped.
+/// Clears the `working` flag when dropped.
 struct Working(Arc<HeadTracker>);
 
 impl Drop for Working {

@@ -1,6 +1,6 @@
 //! The canonical view: which blocks are canonical, as far as the proxy knows.
 //!
-//! Synchronous: it asks no upstream. [`HeadTracker`](super::HeadTracker) keeps it fresh.
+//! It makes no upstream calls; [`HeadTracker`](super::HeadTracker) keeps it fresh.
 
 use std::{
     sync::{
@@ -24,10 +24,10 @@ use crate::{
     verify::{Anchor, Verifier},
 };
 
-/// Observations after which a lower head is a rollback: a load balancer may show a lagging replica twice.
+/// Number of observations after which a lower head is a rollback: a load balancer may show a lagging replica twice.
 const ROLLBACK_AFTER: u32 = 3;
 
-/// More than clocks drift apart while a view is fresh: the machine slept, or its clock was set.
+/// Difference between the wall clock and the monotonic clock beyond which the machine slept, or its clock was set.
 const CLOCK_JUMP: Duration = Duration::from_secs(1);
 
 /// Which blocks are canonical. All calls share it.
@@ -40,33 +40,33 @@ pub(crate) struct SharedView {
     consistent: AtomicBool,
     cache: Cache,
     verifier: Verifier,
-    /// One chain is adopted at a time.
+    /// Held while a chain is adopted.
     adopting: Mutex<()>,
     times: Mutex<ViewTimes>,
-    /// Both clocks at the last refresh. Not among the times: each packet reads it, and must not wait for a lock.
+    /// Both clocks at the last refresh. Not in `times`, because every packet reads it and must not wait for a lock.
     clocks: ArcSwapOption<(Stamp, SystemTime)>,
-    /// Number of chains so far.
+    /// Number of times that the cache was emptied for another chain.
     generation: AtomicU64,
     listener: OnceLock<Weak<dyn CanonicityListener>>,
 }
 
-/// A request for the `finalized` block, and the head at that time.
+/// A request for the finalized block, and the head at that time.
 pub(crate) type FinalizedRequest = (Stamp, BlockNumber);
 
 #[derive(Debug, Default)]
 struct ViewTimes {
-    /// The last request for the finalized block that counts.
+    /// Last request for the finalized block that counts.
     finalized: Option<FinalizedRequest>,
-    /// The last call that can have changed the chain.
+    /// Last call that can have changed the chain.
     written: Option<Stamp>,
-    /// The last change of the head.
+    /// Last change of the head.
     moved: Option<Stamp>,
-    /// When the node last had no block for the tag.
+    /// Time at which the node last had no block for the tag.
     no_safe: Option<Stamp>,
     no_finalized: Option<Stamp>,
-    /// The chain that the tracker follows …
+    /// Chain that the tracker follows …
     chain: Option<Arc<ChainIdentity>>,
-    /// … once everything about another one is forgotten.
+    /// … and the same once all data of another chain is forgotten.
     adopted: Option<Arc<ChainIdentity>>,
 }
 
@@ -92,12 +92,12 @@ impl SharedView {
         }
     }
 
-    /// Registers the component that hears of changes; there is one at most.
+    /// Registers the listener for changes; there is at most one.
     pub(crate) fn set_listener(&self, listener: Weak<dyn CanonicityListener>) {
         let _ = self.listener.set(listener);
     }
 
-    /// Returns the component that hears of changes.
+    /// Returns the listener for changes.
     pub(super) fn listener(&self) -> Option<Arc<dyn CanonicityListener>> {
         self.listener.get().and_then(Weak::upgrade)
     }
@@ -111,7 +111,7 @@ impl SharedView {
         (self.wall)()
     }
 
-    /// Returns the tracker as it is now. Not to be held across an await.
+    /// Returns the tracker, locked for reading. Do not hold it across an await.
     pub(crate) fn tracker(&self) -> RwLockReadGuard<'_, Tracker> {
         self.tracker.read()
     }
@@ -124,8 +124,8 @@ impl SharedView {
             self.cache.set_head(tracker.head().map(|head| head.number));
             (changed, tracker.take_dropped())
         };
-        // After the lock is free: the listener reads the tracker. Only if there is a need: some callers hold the lock of the
-        // configuration, which the listener takes.
+        // After releasing the lock, because the listener reads the tracker. Skipped if there is nothing to report:
+        // some callers hold the configuration lock, which the listener takes.
         if !contradicted.is_empty()
             && let Some(listener) = self.listener()
         {
@@ -134,7 +134,7 @@ impl SharedView {
         changed
     }
 
-    /// Changes the tracker by an answer, through which blocks can become final.
+    /// Changes the tracker with an answer that can make blocks final.
     pub(crate) fn learn<T>(&self, learn: impl FnOnce(&mut Tracker, Find<'_>) -> T) -> T {
         let find = |hash| self.cached_link(hash);
         let (learned, entered) = self.change(|tracker| {
@@ -149,7 +149,7 @@ impl SharedView {
         learned
     }
 
-    /// Returns the block with this hash and its parent, if it is cached.
+    /// Returns number, hash and parent of the block with this hash, if it is cached.
     pub(crate) fn cached_link(&self, hash: BlockHash) -> Option<Link> {
         let block = self.cache.peek_block(hash).map(|block| Link::from(block.header()));
         block.or_else(|| {
@@ -157,28 +157,28 @@ impl SharedView {
         })
     }
 
-    /// Returns whether a call that arrived then may join a fetch that was sent at `sent`.
+    /// Returns whether a call with this arrival time may join a fetch that was sent at `sent`.
     pub(crate) fn may_join(&self, sent: Stamp, arrival: Stamp) -> bool {
         let tracker = self.tracker();
         // A fetch from before a reorg may answer from the orphaned branch.
         tracker.counts(sent)
             && sent.serves(arrival, tracker.rules().max_staleness)
             && !self.is_before_write(sent)
-            // So may one from before the head that other clients have seen, reorg or not.
+            // The same holds for a fetch from before the last head change, which other clients may have seen.
             && !self.times.lock().moved.is_some_and(|moved| sent.is_before(moved))
     }
 
-    /// Returns whether this was sent before the last call that can have changed the chain.
+    /// Returns whether `sent` is before the last call that can have changed the chain.
     pub(crate) fn is_before_write(&self, sent: Stamp) -> bool {
         self.times.lock().written.is_some_and(|written| sent.is_before(written))
     }
 
-    /// Notes that the head changed.
+    /// Records a change of the head.
     pub(super) fn note_move(&self, now: Stamp) {
         self.times.lock().moved = Some(now);
     }
 
-    /// Notes that the node has no block for a tag.
+    /// Records that the node has no block for a tag.
     pub(super) fn note_no_block(&self, tag: Tag, sent: Stamp) {
         let mut times = self.times.lock();
         match tag {
@@ -200,21 +200,21 @@ impl SharedView {
         none.is_some_and(|sent| self.may_join(sent, arrival))
     }
 
-    /// Notes a refresh of the head and both clocks at the time it was sent.
+    /// Records a refresh of the head, with both clocks at the time it was sent.
     pub(super) fn note_refresh(&self, sent: Stamp, wall: SystemTime) {
         self.clocks.store(Some(Arc::new((sent, wall))));
     }
 
     // ## The chain
 
-    /// Adopts the rules of the chain that the upstream serves. Another chain than before, which only development chains can
-    /// become, empties the cache.
+    /// Adopts the chain that the upstream serves. If it differs from the previous one, which only happens with
+    /// development chains, the cache is emptied.
     pub(crate) fn adopt(&self, chain: &Arc<ChainIdentity>) {
         let is_adopted = || self.times.lock().adopted.as_ref().is_some_and(|known| Arc::ptr_eq(known, chain));
         if is_adopted() {
             return;
         }
-        // One at a time: a call that comes meanwhile must not learn what is about to be forgotten.
+        // One at a time: a concurrent call must not learn data that is about to be forgotten.
         let _one = self.adopting.lock();
         if !is_adopted() {
             self.switch_to(chain);
@@ -225,11 +225,11 @@ impl SharedView {
     fn switch_to(&self, chain: &Arc<ChainIdentity>) {
         let mut times = self.times.lock();
         let before = times.chain.replace(chain.clone());
-        // A development chain restarts at will, or continues another chain's history.
+        // A development chain can restart at any time, or continue the history of another chain.
         let anchor = Anchor { chain_id: chain.chain_id, genesis: chain.genesis };
         self.verifier.follow(chain.chain_id, (!is_development(chain.chain_id)).then_some(anchor));
         let is_same = before.as_ref().is_some_and(|before| before.is_same_chain(chain));
-        // Block 0 may have become known since.
+        // The genesis block may have become known since.
         let has_same_genesis = before.as_ref().is_some_and(|before| before.genesis == chain.genesis);
         if is_same && (has_same_genesis || is_development(chain.chain_id)) {
             return;
@@ -250,13 +250,10 @@ impl SharedView {
             });
         }
         if before.is_some() {
-            warn!(
-                chain_id = chain.chain_id,
-                "the development chain was started anew: everything is forgotten"
-            );
+            warn!(chain_id = chain.chain_id, "the development chain restarted; clearing the cache");
         }
         if before.is_some() || has_loaded_other {
-            // First: a fetch under way must not store its answer after the cache was emptied.
+            // First: a fetch under way must not store its answer after the cache is emptied.
             self.generation.fetch_add(1, Relaxed);
             self.cache.clear();
         }
@@ -272,14 +269,14 @@ impl SharedView {
         self.times.lock().chain.is_some()
     }
 
-    /// Returns the number of chains so far: an answer about the one before does not count for this one.
+    /// Returns the current generation: an answer from an earlier one is of another chain and must not be stored.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Relaxed)
     }
 
     // ## Forgetting
 
-    /// A write was sent or answered: answers to earlier calls do not count any more.
+    /// Called when a write is sent and again when it is answered: answers to earlier calls no longer count.
     pub(crate) fn invalidate_after_write(&self, resets: bool) -> Stamp {
         let now = self.clock.now();
         {
@@ -291,22 +288,22 @@ impl SharedView {
         }
         let listener = self.listener().filter(|_| resets);
         if let Some(listener) = &listener {
-            // An entry that is being loaded must not come in after it was forgotten …
+            // An entry that is being loaded must not enter after it was forgotten …
             listener.canonicity_doubted();
         }
         self.change(|tracker| if resets { tracker.forget(now) } else { tracker.invalidate_after_write(now) });
         if let Some(listener) = &listener {
-            // … and a block that was final before must not pass for known since.
+            // … and a previously final block must not count as known since the reset.
             listener.canonicity_doubted();
         }
         now
     }
 
-    /// Forgets all canonicity: an endpoint turned out to serve another chain, and some of it may be of that chain. Content by
-    /// hash stays.
+    /// Forgets all canonicity, because an endpoint turned out to serve another chain and part of the view may be of
+    /// that chain. Content by hash stays.
     pub(crate) fn invalidate(&self) {
         let now = self.clock.now();
-        // First: an entry that is being loaded must not come in after the tracker forgot it.
+        // First: an entry that is being loaded must not enter after the tracker forgot it.
         if let Some(listener) = self.listener() {
             listener.canonicity_doubted();
         }
@@ -314,7 +311,7 @@ impl SharedView {
         self.forget_finalized();
     }
 
-    /// Has the finalized block requested anew, after the tracker forgot it.
+    /// Tells the listener that the tracker forgot all canonicity, and causes the finalized block to be requested anew.
     pub(super) fn forget_finalized(&self) {
         self.times.lock().finalized = None;
         if let Some(listener) = self.listener() {
@@ -329,45 +326,46 @@ impl SharedView {
         self.times.lock().finalized
     }
 
-    /// Notes a request for the finalized block; returns the one before.
+    /// Records a request for the finalized block; returns the previous one.
     pub(super) fn request_finalized(&self, request: FinalizedRequest) -> Option<FinalizedRequest> {
         self.times.lock().finalized.replace(request)
     }
 
-    /// Takes a request back that did not count; after an alarm, the one before it, too.
+    /// Reverts a request that did not count. An alarm drops all requests; then none is restored.
     pub(super) fn restore_finalized_request(&self, before: Option<FinalizedRequest>) {
         let mut times = self.times.lock();
         times.finalized = times.finalized.and(before);
     }
 
-    /// Has the finalized block requested again.
+    /// Causes the finalized block to be requested again.
     pub(super) fn drop_finalized_request(&self) {
         self.times.lock().finalized = None;
     }
 
     // ## Clocks and settings
 
-    /// Takes the view as stale after a jump of the wall clock: the machine slept, and its monotonic clock with it.
+    /// Marks the view as stale after a jump of the wall clock: the machine slept, and its monotonic clock stood
+    /// still.
     pub(crate) fn notice_clock_jumps(&self, now: Stamp) {
         let jumped =
             self.clocks.load().as_deref().is_some_and(|(then, wall)| {
                 has_jumped(now.time.duration_since(then.time), *wall, (self.wall)())
             });
         if jumped {
-            info!("the wall clock jumped: the view of the chain is taken as stale");
+            info!("wall clock jumped; the next call refreshes the view of the chain");
             self.clocks.store(None);
             self.change(|tracker| tracker.invalidate_after_write(now));
         }
     }
 
-    /// Returns whether the operator says how deep a final block is.
+    /// Returns whether the operator configured a finality depth.
     pub(crate) fn has_finality_depth(&self) -> bool {
         self.config.lock().finality_depth.is_some()
     }
 
-    /// Sets for how long the view is fresh, on a chain where it is at all.
+    /// Sets how long the view stays fresh. Development chains keep zero.
     pub(crate) fn set_max_staleness(&self, max_staleness: Duration) {
-        // Held throughout: a chain that is adopted meanwhile must not get the old rules.
+        // Held to the end: a chain that is adopted meanwhile must not get the old rules.
         let mut config = self.config.lock();
         config.max_staleness = max_staleness;
         let chain_id = self.times.lock().chain.as_ref().map(|chain| chain.chain_id);
@@ -375,15 +373,15 @@ impl SharedView {
         self.change(|tracker| tracker.set_max_staleness(rules.max_staleness));
     }
 
-    /// Sets whether the upstream is one node that does not contradict itself.
+    /// Sets whether the upstream is a single node that does not contradict itself.
     pub(crate) fn set_consistent(&self, consistent: bool) {
         self.consistent.store(consistent, Relaxed);
         self.change(|tracker| tracker.set_consistent(consistent));
     }
 }
 
-/// Returns whether the wall clock went another way than the monotonic one since `then`, which stands still while a machine
-/// sleeps.
+/// Returns whether the wall clock moved differently from the monotonic clock since `then`. The monotonic clock stands
+/// still while the machine sleeps.
 fn has_jumped(passed: Duration, then: SystemTime, now: SystemTime) -> bool {
     match now.duration_since(then) {
         Ok(on_the_wall) => on_the_wall > passed + CLOCK_JUMP,
@@ -391,7 +389,7 @@ fn has_jumped(passed: Duration, then: SystemTime, now: SystemTime) -> bool {
     }
 }
 
-/// The rules for a chain; before it is known, the strictest.
+/// Returns the rules for a chain; the strictest ones before the chain is known.
 fn rules(config: &ChainConfig, consistent: bool, chain_id: Option<u64>) -> Rules {
     let development = chain_id.is_none_or(is_development);
     Rules {
@@ -417,11 +415,11 @@ mod tests {
         let after = |seconds: u64| then + Duration::from_secs(seconds);
         assert!(!has_jumped(Duration::from_secs(5), then, after(5)));
         assert!(!has_jumped(Duration::from_secs(5), then, after(6)));
-        // Slept for an hour: our own clock stood still.
+        // Slept for an hour: the monotonic clock stood still.
         assert!(has_jumped(Duration::from_millis(300), then, after(3600)));
         // Set back.
         assert!(has_jumped(Duration::from_secs(5), after(60), then));
-        // Under a test's clock, which passes without the wall's.
+        // With a paused test clock, which advances without the wall clock.
         assert!(!has_jumped(Duration::from_secs(3600), then, after(0)));
     }
 }
