@@ -1,4 +1,4 @@
-//! Receipts that are not there, for as long as that can be believed.
+//! Receipts that do not exist yet: caches `null`, for as long as it is valid.
 
 use parking_lot::Mutex;
 
@@ -9,14 +9,14 @@ use crate::{
     eth::{BlockHash, TxHash},
 };
 
-/// Wallets that wait for a receipt are many, but not more than this.
+/// Number of absent receipts kept. Many wallets poll for a receipt, but not more than this.
 const CAP: u64 = 1 << 14;
 
-/// Remembers a `null` no longer than the head it was seen at.
+/// Caches `null` receipts, each no longer than the head that it was seen at.
 #[derive(Debug)]
 pub(crate) struct Absences {
     seen: Cache<TxHash, Absence>,
-    /// The last call that could have changed what is there.
+    /// Last call that can have changed the chain.
     written: Mutex<Option<Stamp>>,
 }
 
@@ -26,14 +26,14 @@ struct Absence {
     sent: Stamp,
 }
 
-/// What is known of a receipt that was not there.
+/// Result of a lookup of an absent receipt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Absent {
-    /// It is still not there.
+    /// The receipt still does not exist.
     Surely,
-    /// It would be, if the view were fresh.
+    /// The receipt does not exist if a refresh shows the same head.
     IfFresh,
-    /// Nothing is known.
+    /// Not known.
     Unknown,
 }
 
@@ -44,21 +44,21 @@ impl Absences {
         Self { seen: Cache::new(CAP), written: Mutex::default() }
     }
 
-    /// Notes that there was no receipt, asked for at `sent` under the head `head`.
+    /// Records that there was no receipt, for a request sent at `sent` under the head `head`.
     pub(crate) fn note(&self, transaction: TxHash, head: BlockHash, sent: Stamp, tracker: &Tracker) {
         let staleness = tracker.rules().max_staleness;
         let too_soon = self.written().is_some_and(|written| {
             sent.is_before(written) || (!staleness.is_zero() && written.time + staleness > sent.time)
         });
         if tracker.lags() {
-            // It was not asked under this head, but under a lower one.
+            // The node answered under a lower head than this one.
             self.seen.invalidate(&transaction);
         } else if !too_soon {
             self.seen.insert(transaction, Absence { head, sent });
         }
     }
 
-    /// Is it still not there, for a call that arrived then?
+    /// Returns whether the receipt still does not exist, for a call with this arrival time.
     pub(crate) fn look(&self, transaction: TxHash, arrival: Stamp, tracker: &Tracker) -> Absent {
         let Some(absence) = self.seen.get(&transaction) else { return Absent::Unknown };
         let rules = tracker.rules();
@@ -71,7 +71,7 @@ impl Absences {
         if tracker.is_fresh(arrival) { Absent::Surely } else { Absent::IfFresh }
     }
 
-    /// Something was sent, or answered, that can change what is there.
+    /// Forgets all absences, because a write was sent or answered.
     pub(crate) fn forget(&self, now: Stamp) {
         *self.written.lock() = Some(now);
         self.seen.invalidate_all();

@@ -19,7 +19,7 @@ use crate::{
     verify::{Demand, Kind, Verified},
 };
 
-/// One lookup of a query that names its block by hash, number or tag.
+/// Lookup of one query that names its block by hash, number or tag.
 #[derive(Debug)]
 pub(super) struct BlockLookup<'a> {
     pub(super) entries: &'a Entries<'a>,
@@ -27,20 +27,20 @@ pub(super) struct BlockLookup<'a> {
     pub(super) packet: &'a PacketContext,
 }
 
-/// The block that a query names, as far as it is known.
+/// Block that a query names, as far as it is known.
 enum Resolved {
-    /// This one. It may be fetched by hash only if it surely still is canonical.
+    /// This block. It may be fetched by hash only if it is `surely` still canonical.
     Known {
         hash: BlockHash,
         surely: bool,
         at: Option<BlockNumber>,
     },
-    /// This one, if the view is fresh.
+    /// This block, if a refresh confirms the view.
     Stale {
         hash: BlockHash,
         at: BlockNumber,
     },
-    /// None.
+    /// No block.
     Nothing,
     Ask(BlockNumber),
     Refresh(Tag),
@@ -106,7 +106,7 @@ impl BlockLookup<'_> {
             return self.in_block(query, content);
         }
         match self.in_block(query.with_part(Part::Block), content) {
-            // A whole block that cannot be kept is fetched for nothing.
+            // A full block that cannot be cached would be fetched in vain.
             LookupPlan::Fetch(whole) if !full && self.entries.is_uncacheable(whole) => {
                 LookupPlan::Fetch(whole.with_part(Part::BlockWithHashes))
             }
@@ -122,14 +122,14 @@ impl BlockLookup<'_> {
         }
         let plan = self.in_block(query, content);
         match (&plan, query.number()) {
-            // Fetched alone before, it did not show which block stands there.
+            // The single transaction, fetched before, did not show which block is at this number.
             (LookupPlan::Fetch(alone), Some(number))
                 if alone.number().is_some() && self.entries.view.tracker().has_placed(number) =>
             {
                 LookupPlan::Confirm(Query::new(Part::Block, number), *alone)
             }
-            // By number a `null` says that there is nothing at the index; by a hash that only the view
-            // has named, it could as well say that there is no such block.
+            // By number, `null` means that there is no transaction at the index. By a hash that only the view has
+            // named, it could also mean that the node has no such block.
             (LookupPlan::Fetch(_), Some(_)) => LookupPlan::Fetch(query),
             _ => plan,
         }
@@ -143,7 +143,7 @@ impl BlockLookup<'_> {
             Some(answer.of_whole(self.packet, || Whole::receipts(&receipts)))
         };
         match self.in_block(query, content) {
-            // Nothing but their block proves them.
+            // Only their block proves them.
             LookupPlan::Fetch(alone)
                 if self.entries.demands_proof(Kind::Receipts) && !self.has_block(alone.at) =>
             {
@@ -153,12 +153,12 @@ impl BlockLookup<'_> {
         }
     }
 
-    /// Returns whether the block with this hash is cached; never for a number, which any block may have.
+    /// Returns whether the block with this hash is cached; false for a number, whose block can change.
     fn has_block(&self, at: At) -> bool {
         matches!(at, At::Hash(hash) if self.entries.block_of(hash).is_some())
     }
 
-    /// A number out of a block that is proved. To fetch that costs no more calls than to ask for the number.
+    /// Answers a count from a proved block. Fetching the block costs no more calls than asking for the count.
     fn count(&self, block: At, count: impl Fn(&Cache, BlockHash) -> Option<(usize, Part)>) -> LookupPlan {
         let content = |hash| {
             let (count, part) = count(&self.entries.state.cache, hash)?;
@@ -166,7 +166,7 @@ impl BlockLookup<'_> {
         };
         let plan = self.in_block(Query::new(Part::Block, block), content);
         if let LookupPlan::Hit(CachedAnswer { source: Source::View, .. }) = plan {
-            // Above the head nodes differ: some say `null`, some that there is no such block.
+            // Above the head, nodes differ: some answer `null`, others with an error.
             return LookupPlan::Forward;
         }
         let LookupPlan::Fetch(fetch) = plan else { return plan };
@@ -182,7 +182,7 @@ impl BlockLookup<'_> {
         }
     }
 
-    /// Returns the content of the block that `fetch` names, or the plan to fetch it.
+    /// Answers from the content of the block that `fetch` names, or plans to fetch it.
     fn in_block(&self, fetch: Query, content: impl Fn(BlockHash) -> Option<CachedAnswer>) -> LookupPlan {
         match self.resolve(fetch.at) {
             Resolved::Known { hash, at: Some(number), .. }
@@ -198,15 +198,16 @@ impl BlockLookup<'_> {
             Resolved::Stale { hash, at } if self.entries.is_at_other_number(hash, at) => {
                 LookupPlan::Fetch(fetch.pinned(at))
             }
-            // A refresh shows whether a cached block is still canonical. If none is cached, a fetch by number answers both
-            // questions with one call.
+            // If the block is cached, a refresh shows whether it is still canonical. If not, a fetch by number does
+            // both with one call.
             Resolved::Stale { hash, at } => match content(hash) {
                 Some(_) => LookupPlan::Refresh(Tag::Latest),
                 None => LookupPlan::Fetch(fetch.pinned(at)),
             },
             Resolved::Nothing => LookupPlan::Hit(CachedAnswer::of_view(NULL)),
             Resolved::Ask(number) => {
-                // The block that an answer named there may be cached: then a block with hashes shows whether it still is there.
+                // The block that an earlier answer named at this number may be cached; then a block with hashes shows
+                // whether it is still there.
                 let hint = self.entries.view.tracker().hint_at(number);
                 let is_told = |hash| {
                     !self.entries.demands_proof(Kind::Transactions) || self.entries.block_of(hash).is_some()
@@ -262,7 +263,7 @@ impl BlockLookup<'_> {
     }
 }
 
-/// Returns content only if it is proved: nothing else counts.
+/// Returns content only if it is proved.
 fn proved<T>(content: Option<Arc<Verified<T>>>) -> Option<Arc<Verified<T>>> {
     content.filter(|content| content.is_proved())
 }

@@ -1,4 +1,4 @@
-//! Looks up queries that name a transaction: where it is, and whether all of that block is worth fetching.
+//! Looks up queries that name a transaction: where it is, and whether to fetch its whole block.
 
 use super::{
     absence::Absent,
@@ -15,7 +15,7 @@ use crate::{
     verify::Kind,
 };
 
-/// One lookup of a query that names a transaction.
+/// Lookup of one query that names a transaction.
 #[derive(Debug)]
 pub(super) struct TransactionLookup<'a> {
     pub(super) entries: &'a Entries<'a>,
@@ -24,26 +24,26 @@ pub(super) struct TransactionLookup<'a> {
     pub(super) prefetch: &'a PrefetchCounter,
 }
 
-/// Where a transaction is.
+/// Location of a transaction.
 enum Located {
-    /// Here, and that is canonical; by its hash only where it is sure.
+    /// In this block, which is canonical. The block may be fetched by hash only if `surely`.
     Here {
         location: Location,
         surely: bool,
     },
-    /// Here, if the view is fresh.
+    /// In this block, if a refresh confirms the view.
     Stale(Location),
-    /// Here, if the block at that number is this one.
+    /// In this block, if it is the canonical one at its number.
     Unconfirmed(Location),
     Nowhere,
-    /// The node alone knows.
+    /// Only the node knows.
     Unlocatable,
 }
 
 // === impl TransactionLookup ===
 
 impl TransactionLookup<'_> {
-    /// Looks for a transaction or a receipt by the transaction's hash.
+    /// Looks up a transaction or a receipt by the transaction's hash.
     pub(super) fn plan(&self, query: Query, hash: TxHash) -> LookupPlan {
         let arrival = self.tags.arrival;
         let is_receipt = query.part == Part::Receipt;
@@ -74,15 +74,15 @@ impl TransactionLookup<'_> {
         }
     }
 
-    /// Has the block at a number fetched, to see whether it is the one that something fetched single names: in full, unless
-    /// that one is cached already.
+    /// Plans to fetch the block at a number, to see whether it is the block that a single transaction or receipt
+    /// names: in full, unless that block is cached already.
     fn confirm(&self, Location { home, .. }: Location, single: Query) -> LookupPlan {
         if self.entries.view.tracker().head().is_none() {
-            // The first head forgets which block was said to be at a number before it.
+            // The first head discards everything known about block numbers before it.
             return LookupPlan::FetchHead;
         }
         let is_cached = self.entries.block_of(home.block).is_some()
-            // Where all must be proved, nothing less than the block tells whether hashes are its own.
+            // Where proof is demanded, only a full block proves its list of hashes.
             || !self.entries.demands_proof(Kind::Transactions)
                 && (self.entries.receipts_of(home.block).is_some() || self.entries.state.cache.block_with_hashes(home.block).is_some());
         let part = if is_cached { Part::BlockWithHashes } else { Part::Block };
@@ -94,7 +94,8 @@ impl TransactionLookup<'_> {
         }
     }
 
-    /// Fetches a transaction or a receipt single, or the whole that it is in: by hash only where that surely is canonical.
+    /// Plans to fetch a single transaction or receipt, or the whole that contains it: by hash only if the block
+    /// surely is canonical.
     fn fetch_or_prefetch(
         &self,
         single: Query,
@@ -117,7 +118,7 @@ impl TransactionLookup<'_> {
             Located::Nowhere | Located::Unlocatable => None,
         };
         let together = self.packet.wanted(part, block, locate);
-        // Nothing but the whole proves a part.
+        // Only the whole proves a part.
         if self.entries.demands_proof(Kind::of(part)) || self.prefetch.is_due(part, block, hash, together) {
             LookupPlan::Prefetch(whole, single)
         } else {
@@ -125,8 +126,8 @@ impl TransactionLookup<'_> {
         }
     }
 
-    /// Where a transaction is on the canonical chain, by the hints that lead to it. What is known of a number goes before
-    /// what single answers say of themselves.
+    /// Finds a transaction on the canonical chain, by the locations in the index. The view of a block number has
+    /// precedence over the block that a single answer names.
     fn locate(&self, hash: TxHash, part: Part, arrival: Stamp) -> Located {
         let (mut placed, mut stale, mut unconfirmed) = (None, None, None);
         for location in self.entries.state.cache.locations(hash) {
@@ -158,12 +159,12 @@ impl TransactionLookup<'_> {
         })
     }
 
-    /// Is it really that transaction which stands there? The index knows only a part of its hash.
+    /// Returns whether this location really holds the transaction: the index stores only part of its hash.
     fn holds(&self, Location { home, index }: Location, hash: TxHash, part: Part) -> bool {
         let in_block = || Some(self.entries.block_of(home.block)?.transaction_hash(index) == Some(hash));
         let in_receipts =
             || Some(self.entries.receipts_of(home.block)?.transaction_hash(index) == Some(hash));
-        // First where the answer is.
+        // First the entry that has the answer.
         let held = match part {
             Part::Receipt => in_receipts().or_else(in_block),
             _ => in_block().or_else(in_receipts),
@@ -185,8 +186,8 @@ impl TransactionLookup<'_> {
     }
 }
 
-/// A transaction may be in two blocks of a development chain, and the node alone knows which of them it names. While
-/// canonicity is suspended, it alone knows which are canonical.
+/// Returns whether only the node can locate transactions. On a development chain a transaction may be in two blocks;
+/// while canonicity is suspended, the proxy does not know which blocks are canonical.
 fn is_unlocatable(tracker: &Tracker) -> bool {
     tracker.rules().development || tracker.is_suspended()
 }

@@ -1,4 +1,4 @@
-//! Looks into the cache: one synchronous step, which answers a hit or plans a miss.
+//! Looks up a query in the cache: without waiting, answers a hit or plans a miss.
 
 use std::sync::Arc;
 
@@ -77,12 +77,12 @@ impl CacheLookup {
         Entries::new(&self.state, &self.view, &self.verifier)
     }
 
-    /// Returns the block that a tag means to all calls of a packet.
+    /// Returns the block that a tag stands for in all calls of a packet.
     pub(crate) fn meaning(&self, tag: Tag, packet: &PacketContext) -> TagMeaning {
         Tags::new(&self.view, packet).meaning(tag)
     }
 
-    /// Returns a cached answer as the answer to a call, with its deflated form if there is one.
+    /// Returns a cached answer as the answer to a call, in compressed form if there is one.
     pub(crate) fn hit(
         &self,
         query: Query,

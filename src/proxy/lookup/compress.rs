@@ -1,7 +1,7 @@
-//! Has whole blocks and receipts deflated for callers who take gzip, when that has proved worth its while.
+//! Compresses whole blocks and receipt lists for clients that accept gzip.
 //!
-//! To deflate a block takes a hundred times what it takes to answer with it. So it is done once for all, on the second
-//! use, beside the answers: these go out plain meanwhile.
+//! Compressing a block takes a hundred times as long as answering with it. So it happens once, on the second use, and
+//! in the background: answers go out uncompressed meanwhile.
 
 use std::sync::{
     Arc,
@@ -16,18 +16,18 @@ use crate::{
     proxy::metrics::Metrics,
 };
 
-/// Texts that have been used once, as far as is remembered: a later one takes the place of an earlier one, which is then
-/// used for the first time once more.
+/// Number of slots for texts that were used once. A later text can take over the slot of an earlier one, which then
+/// counts as unused again.
 const SEEN: usize = 4096;
 
-/// Texts deflated at a time. Others wait for their next use, not in a queue: it would hold what may be evicted
-/// meanwhile, and take cores from those who answer.
+/// Number of texts compressed at a time. Others wait for their next use, not in a queue: a queue would hold texts
+/// that may be evicted meanwhile, and take CPU time from calls.
 const AT_A_TIME: usize = 1;
 
-/// Finds deflated forms, and has them made.
+/// Finds compressed texts, and creates them.
 #[derive(Debug)]
 pub(crate) struct Compressor {
-    /// The fingerprint of what was used last, by a part of it; 0 for nothing.
+    /// Fingerprint of the text used last, by slot; 0 if none.
     seen: Box<[AtomicU64]>,
     places: Arc<Semaphore>,
     cache: Cache,
@@ -46,8 +46,8 @@ impl Compressor {
         }
     }
 
-    /// The deflated form of `text`, which is that of `whole`. Where there is none yet, it may be made for those who
-    /// come later.
+    /// Returns the compressed form of `text`, which is the text of `whole`. If there is none yet, may start to create
+    /// it for later calls.
     pub(crate) fn deflated(&self, whole: Whole, text: &Bytes) -> Option<Arc<Deflated>> {
         let found = self.cache.deflated(&whole);
         if found.is_none() && self.is_second_use(&whole) {
@@ -56,7 +56,7 @@ impl Compressor {
         found
     }
 
-    /// Notes a use. Says yes from the second on, until the form has been begun.
+    /// Records a use. Returns true from the second use on, until compression starts.
     fn is_second_use(&self, whole: &Whole) -> bool {
         let fingerprint = whole.fingerprint();
         self.slot(fingerprint).swap(fingerprint, Relaxed) == fingerprint
@@ -68,11 +68,11 @@ impl Compressor {
 
     fn make(&self, whole: Whole, text: &Bytes) {
         let Ok(place) = self.places.clone().try_acquire_owned() else { return };
-        // If it does not last, in a cache that is too small for it, it takes two uses more to try again.
+        // If the entry does not last, because the cache is too small, two more uses are needed to try again.
         self.slot(whole.fingerprint()).store(0, Relaxed);
         let (cache, metrics, text) = (self.cache.clone(), self.metrics.clone(), text.clone());
         task::spawn_blocking(move || {
-            // Somebody else may have been faster.
+            // Another task may have been faster.
             if cache.deflated(&whole).is_none()
                 && let Some(deflated) = Deflated::new(&whole, &text)
             {

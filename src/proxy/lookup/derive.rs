@@ -1,8 +1,8 @@
-//! What is cut out of larger content, where nothing proves that the cut is what a node would say.
+//! Answers sliced out of larger entries, on chains where nothing proves that a node would answer the same.
 //!
-//! On Ethereum a transaction asked for alone is the one that stands in its block. On a chain with rules
-//! of its own it may carry more members, or other ones. So where only structure is checked, whatever is held
-//! both ways is compared, and one difference is enough: that way of answering is given up.
+//! On Ethereum, a single transaction equals the transaction in its block. On a chain with other rules it may have
+//! more or different members. So where only the structure is checked, entries that are cached both ways are compared.
+//! After the first difference, that part is no longer sliced.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -17,27 +17,28 @@ use crate::{
     verify::Content,
 };
 
-/// Parts that are cut out of larger content: hashes and transactions out of their block, receipts out of those of their block.
+/// Parts that are sliced out of larger entries: hashes and transactions out of a block, receipts out of the list of a
+/// block.
 const DERIVED: [Part; 3] = [Part::BlockWithHashes, Part::Transaction, Part::Receipt];
 
-/// Parts that are no longer cut out, by [`Part`].
+/// Parts that are no longer sliced, by [`Part`].
 #[derive(Debug, Default)]
 pub(crate) struct Derivations([AtomicBool; Part::COUNT]);
 
 // === impl Derivations ===
 
 impl Derivations {
-    /// Returns whether this part may be cut out of a larger one.
+    /// Returns whether this part may be sliced out of a larger entry.
     pub(crate) fn allow(&self, part: Part) -> bool {
         !self.0[part as usize].load(Relaxed)
     }
 
-    /// The names of the parts that are no longer cut out.
+    /// Returns the names of the parts that are no longer sliced.
     pub(crate) fn given_up(&self) -> impl Iterator<Item = &'static str> {
         DERIVED.into_iter().filter(|part| !self.allow(*part)).map(name)
     }
 
-    /// Compares what has come with what is held of it already, whole or alone.
+    /// Compares new content with cached entries of the same data, whole or single.
     pub(crate) fn compare(&self, cache: &Cache, content: &Content) {
         match content {
             Content::Block(block) => {
@@ -96,15 +97,15 @@ impl Derivations {
         if !is_same(slice, single) && !self.0[part as usize].swap(true, Relaxed) {
             warn!(
                 derivation = name(part),
-                "on this chain a {} asked for alone is not what is found in its block: \
-                 from here on it is always asked for alone",
+                "on this chain, the node's own answer differs from the data in its block ({}); \
+                 fetching such answers separately from now on",
                 name(part)
             );
         }
     }
 }
 
-/// The name of a part that is cut out, in logs and the status.
+/// Returns the name of a part, in logs and the status.
 fn name(part: Part) -> &'static str {
     match part {
         Part::BlockWithHashes => "hashes",
@@ -113,7 +114,7 @@ fn name(part: Part) -> &'static str {
     }
 }
 
-/// Do two texts say the same, in whatever order and spacing?
+/// Returns whether two JSON texts are equal apart from member order and white space.
 pub(crate) fn is_same(one: &[u8], other: &[u8]) -> bool {
     let read = serde_json::from_slice::<Value>;
     one == other || matches!((read(one), read(other)), (Ok(one), Ok(other)) if one == other)

@@ -1,4 +1,4 @@
-//! Reads cached entries as answers.
+//! Turns cached entries into answers.
 
 use std::{cell::RefCell, sync::Arc};
 
@@ -16,9 +16,9 @@ use crate::{
 pub(super) struct Entries<'a> {
     pub(super) state: &'a CacheState,
     pub(super) view: &'a SharedView,
-    /// The demanded level of verification, by [`Kind`].
+    /// Demanded level of verification, by [`Kind`].
     demands: [Demand; 3],
-    /// The entries found last: one lookup reads the same one more than once.
+    /// The entries found last: one lookup reads the same entry more than once.
     block: RefCell<Option<Arc<Verified<Block>>>>,
     receipts: RefCell<Option<Arc<Verified<Receipts>>>>,
 }
@@ -39,8 +39,8 @@ impl<'a> Entries<'a> {
         CachedAnswer::cached(Part::Block, bytes, renew)
     }
 
-    /// A transaction out of its block, or one that came alone. That there is none at a position is said
-    /// only by a block that is proved.
+    /// Answers with a transaction from its cached block, or with a single transaction. Only a proved block shows that
+    /// there is none at an index (`null`).
     pub(super) fn transaction_answer(
         &self,
         hash: BlockHash,
@@ -56,7 +56,7 @@ impl<'a> Entries<'a> {
                 None => None,
             };
         }
-        // Whoever asks for what is at a position is not told what only says so of itself.
+        // A query by index is not answered with a transaction that only claims to be at that index.
         let single = self.state.cache.single_transaction(hash, index)?;
         if or_null && !single.is_asked_of_block() {
             return None;
@@ -91,8 +91,8 @@ impl<'a> Entries<'a> {
         self.renews(Kind::Receipts, receipts, number).then_some(Query::new(Part::Receipts, block))
     }
 
-    /// Where nothing is proved, what was said of a block before it was final is asked for once more when
-    /// it is: nodes err most about what is new.
+    /// Returns whether an entry should be fetched again: it cannot be proved, was fetched before its block was final,
+    /// and the block is final now. Nodes err most about new blocks.
     pub(super) fn renews<T>(&self, kind: Kind, content: &Verified<T>, number: BlockNumber) -> bool {
         self.demands(kind) == Demand::Structural && !content.lasts() && self.view.tracker().is_final(number)
     }
@@ -109,7 +109,8 @@ impl<'a> Entries<'a> {
         !self.demands_proof(Kind::Transactions) && self.state.uncacheable.contains(fetch)
     }
 
-    /// Returns whether the cached block with this hash has another number than the view says. The view then drops it.
+    /// Returns whether the cached block with this hash has another number than in the view. If so, removes it from
+    /// the view.
     pub(super) fn is_at_other_number(&self, hash: BlockHash, number: BlockNumber) -> bool {
         let held = self.block_of(hash).map(|block| block.header().number);
         let held = held.or_else(|| Some(self.state.cache.block_with_hashes(hash)?.header().number));
@@ -120,7 +121,7 @@ impl<'a> Entries<'a> {
         is_other
     }
 
-    /// The block with this hash.
+    /// Returns the cached block with this hash.
     pub(super) fn block_of(&self, hash: BlockHash) -> Option<Arc<Verified<Block>>> {
         let mut last = self.block.borrow_mut();
         if last.as_ref().is_none_or(|last| last.hash() != hash) {
@@ -129,7 +130,7 @@ impl<'a> Entries<'a> {
         last.clone()
     }
 
-    /// The receipts of the block with this hash.
+    /// Returns the cached receipts of the block with this hash.
     pub(super) fn receipts_of(&self, hash: BlockHash) -> Option<Arc<Verified<Receipts>>> {
         let mut last = self.receipts.borrow_mut();
         if last.as_ref().is_none_or(|last| last.block() != Some(hash)) {

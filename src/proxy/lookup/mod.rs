@@ -1,18 +1,18 @@
-//! Cache lookups: synchronous, they answer a hit or plan a miss.
+//! Cache lookups: without waiting, they answer a hit or plan a miss.
 //!
 //! # Floors
 //! ```text
 //! cache_lookup    the entry point
 //! by_block        queries that name their block
 //! by_transaction  queries that name a transaction
-//! entries         reads cached entries as answers
-//! tags            the block that a tag means
-//! plan            a hit, or what a miss needs
+//! entries         turns cached entries into answers
+//! tags            resolves tags to blocks
+//! plan            a hit, or the plan for a miss
 //! prefetch        when a whole block is cheaper than its parts
-//! compress        deflated answers
+//! compress        compressed answers
 //! state           the stores that lookups read and misses write
-//! absence         receipts that are not there yet
-//! uncacheable     fetches that are known to be useless
+//! absence         receipts that do not exist yet
+//! uncacheable     fetches whose answers cannot be cached
 //! derive          parts that may be sliced out of larger ones
 //! node_support    methods that the node lacks
 //! ```

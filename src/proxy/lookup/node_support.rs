@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use tracing::warn;
 
-/// The code of a node's error for a method that it does not have.
+/// Error code of a node for a method that it does not have.
 const METHOD_NOT_FOUND: i64 = -32601;
 
-/// Which optional methods the node supports.
+/// Optional methods that the node lacks.
 #[derive(Debug, Default)]
 pub(crate) struct NodeSupport {
     lacks_block_receipts: AtomicBool,
@@ -21,7 +21,7 @@ impl NodeSupport {
         !self.lacks_block_receipts.load(Relaxed)
     }
 
-    /// Reads an error to `eth_getBlockReceipts`.
+    /// Learns from an error that answers `eth_getBlockReceipts`.
     pub(crate) fn note_receipts_error(&self, error: &[u8]) {
         #[derive(serde::Deserialize)]
         struct Coded {
@@ -29,7 +29,7 @@ impl NodeSupport {
         }
         let lacks = serde_json::from_slice::<Coded>(error).is_ok_and(|error| error.code == METHOD_NOT_FOUND);
         if lacks && !self.lacks_block_receipts.swap(true, Relaxed) {
-            warn!("the upstream has no eth_getBlockReceipts: receipts are fetched one by one");
+            warn!("the upstream has no eth_getBlockReceipts; fetching receipts one by one");
         }
     }
 }

@@ -8,52 +8,54 @@ use crate::{
     proxy::call::{outcome::Source, packet::PacketContext},
 };
 
-/// Below this a text fits into one packet of the network or little more, deflated or not.
+/// Size below which compression gains nothing: such a text fits into about one network packet anyway.
 const WORTHWHILE: usize = 1024;
 
-/// A hit, or what a miss needs.
+/// A hit, or the next step of a miss.
 #[derive(Clone, Debug)]
 pub(crate) enum LookupPlan {
-    /// The answer.
+    /// Answer with this cached entry.
     Hit(CachedAnswer),
-    /// A fresh view: with it the cache could answer.
+    /// Refresh this tag: with a fresh view the cache can answer.
     Refresh(Tag),
-    /// The block that the call's tag means.
+    /// Resolve the call's tag to a block.
     ResolveTag,
-    /// A first head: nothing is known of the chain yet.
+    /// Fetch a first head: the view is empty.
     FetchHead,
-    /// This content.
+    /// Fetch this content.
     Fetch(Query),
-    /// The whole that the answer is part of, since more of it is likely to be read. If it does not come, the second query.
+    /// Fetch the whole that contains the answer, because more of it is likely to be read. If that fails, fetch the
+    /// second query.
     Prefetch(Query, Query),
-    /// The block at the number of a cached entry that nothing proves to be canonical. If it does not come, the second query.
+    /// Fetch the block at the number of a cached entry, to see whether the entry is canonical. If that fails, fetch
+    /// the second query.
     Confirm(Query, Query),
-    /// The entry once more: it is unproved, and has become final since. If it does not come, this answer.
+    /// Fetch an unproved entry again, because it has become final since. If that fails, answer with this entry.
     Renew(Query, CachedAnswer),
-    /// The node's answer: no cached entry could serve.
+    /// Forward the call: no cached entry can answer it.
     Forward,
 }
 
-/// An answer, sliced out of a cached entry.
+/// An answer sliced out of a cached entry.
 #[derive(Clone, Debug)]
 pub(crate) struct CachedAnswer {
     pub(crate) bytes: Bytes,
     pub(crate) source: Source,
-    /// The text whose deflated form serves a client that accepts gzip.
+    /// The text whose compressed form serves clients that accept gzip.
     pub(crate) whole: Option<Whole>,
-    /// The query that fetches the entry once more, if that is due.
+    /// Query to fetch the entry again, if that is due.
     pub(super) renew: Option<Query>,
 }
 
 // === impl CachedAnswer ===
 
 impl CachedAnswer {
-    /// An answer out of the cached entry with this part.
+    /// Returns an answer from the cached entry with this part.
     pub(super) fn cached(part: Part, bytes: Bytes, renew: Option<Query>) -> Self {
         Self { bytes, source: Source::Cached(part), whole: None, renew }
     }
 
-    /// A height.
+    /// Returns a block number as an answer.
     pub(crate) fn of_number(number: BlockNumber) -> Self {
         Self::of_view(format!("\"{number}\"").into())
     }
@@ -62,7 +64,7 @@ impl CachedAnswer {
         Self { bytes, source: Source::View, whole: None, renew: None }
     }
 
-    /// The same, for whoever asks in `packet`: a whole text, unless it is too short to gain anything.
+    /// Adds the text to compress, if the client accepts gzip and the answer is long enough.
     pub(super) fn of_whole(self, packet: &PacketContext, whole: impl FnOnce() -> Option<Whole>) -> Self {
         if !packet.caller().gzip || self.bytes.len() < WORTHWHILE {
             return self;
@@ -70,7 +72,7 @@ impl CachedAnswer {
         Self { whole: whole(), ..self }
     }
 
-    /// Returns this answer as a hit, or as content to be renewed.
+    /// Returns the plan for this answer: a hit, or a renewal if one is due.
     pub(super) fn into_plan(self) -> LookupPlan {
         match self.renew {
             Some(fetch) => LookupPlan::Renew(fetch, self),

@@ -1,17 +1,18 @@
 //! Ski rental: when a whole block is cheaper than its parts.
 //!
-//! The first answer from a block is fetched alone. At the second, or when a packet asks for two at once, the whole block (or
-//! all its receipts) is fetched, since the rest is likely to follow. So a client pays at most about twice the best plan, and an
-//! indexer that walks the receipts of a block pays for two or three calls instead of two hundred.
+//! The first answer from a block is fetched alone. At the second, or when a packet asks for two at once, the whole
+//! block (or all its receipts) is fetched, because the rest is likely to follow. So a client pays at most about twice
+//! the best plan, and an indexer that walks the receipts of a block pays for two or three calls instead of two
+//! hundred.
 
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::eth::{BlockHash, Part, TxHash};
 
-/// Blocks that are being counted at a time. One that takes another's place starts anew, which costs a call.
+/// Number of blocks counted at a time. A block that loses its slot to another starts over, which costs one call.
 const PLACES: usize = 1 << 13;
 
-/// Remembers, by block, one answer that was fetched alone.
+/// Keeps, by block, one answer that was fetched alone.
 #[derive(Debug)]
 pub(crate) struct PrefetchCounter(Box<[Mutex<Option<SingleFetch>>]>);
 
@@ -29,14 +30,14 @@ impl PrefetchCounter {
         Self((0..PLACES).map(|_| Mutex::default()).collect())
     }
 
-    /// Returns whether the whole is to be fetched for this answer and `together - 1` others.
+    /// Returns whether to fetch the whole for this answer and `together - 1` others.
     pub(crate) fn is_due(&self, part: Part, block: BlockHash, transaction: TxHash, together: u32) -> bool {
         let is_another =
             |fetched: SingleFetch| fetched.of == (part, block) && fetched.transaction != transaction;
         together > 1 || places(part, block).into_iter().any(|at| self.0[at].lock().is_some_and(is_another))
     }
 
-    /// Notes that an answer was fetched alone; returns whether the whole is to be fetched now.
+    /// Records an answer that was fetched alone; returns whether to fetch the whole now.
     pub(crate) fn note_single(&self, part: Part, block: BlockHash, transaction: TxHash) -> bool {
         let of = (part, block);
         let mut place = self.place(part, block);
@@ -57,12 +58,12 @@ impl PrefetchCounter {
         }
     }
 
-    /// The place of a block: its own, else one that is free, else the first of two. One place alone would be taken by turns by
-    /// two blocks that are walked together, and neither would ever be fetched whole.
+    /// Returns the slot of a block: its own, else a free one, else the first of two. With one slot per block, two
+    /// blocks that are walked together could take it from each other, and neither would ever be fetched whole.
     fn place(&self, part: Part, block: BlockHash) -> MutexGuard<'_, Option<SingleFetch>> {
         let [one, two] = places(part, block);
         let is_own = |place: &Option<SingleFetch>| place.is_some_and(|fetched| fetched.of == (part, block));
-        // One lock at a time: a caller that takes both could meet one that takes them the other way round.
+        // One lock at a time: two callers that take both in opposite order would deadlock.
         let first = self.0[one].lock();
         if is_own(&first) {
             return first;
@@ -78,7 +79,7 @@ impl PrefetchCounter {
     }
 }
 
-/// The two places where a block may be counted: its hash is as good as any.
+/// Returns the two slots of a block, taken from its hash.
 fn places(part: Part, block: BlockHash) -> [usize; 2] {
     let [first, second, .., high, low] = block.0.0;
     [[high, low], [first, second]]
@@ -103,7 +104,7 @@ mod tests {
         let blocks = [1, 2].map(|first| BlockHash(hash(first, 7)));
         let note = |at| blocks.map(|block| counter.note_single(Part::Receipt, block, TxHash(hash(at, at))));
         assert_eq!(note(1), [false, false]);
-        assert_eq!(note(1), [false, false], "the same once more is nothing new");
+        assert_eq!(note(1), [false, false], "a repeated answer does not count twice");
         let third = TxHash(hash(3, 3));
         assert!(blocks.iter().all(|block| counter.is_due(Part::Receipt, *block, third, 1)));
         assert_eq!(note(2), [true, true]);

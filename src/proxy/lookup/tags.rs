@@ -1,4 +1,4 @@
-//! Resolves tags: all calls of a packet mean the same block by a tag.
+//! Resolves tags. A tag stands for the same block in all calls of a packet.
 
 use std::cell::Cell;
 
@@ -9,16 +9,16 @@ use crate::{
     proxy::{call::packet::PacketContext, head::SharedView},
 };
 
-/// The meaning of a tag.
+/// Meaning of a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TagMeaning {
     /// This block.
     Block(Link),
-    /// Not known yet: the tag must be refreshed.
+    /// Unknown: the tag must be refreshed.
     Unknown,
-    /// A block that is not on one branch with the meanings of other tags.
+    /// A block on another branch than the blocks of other tags.
     Apart,
-    /// A block that may be on one branch with them: another refresh of the head tells.
+    /// A block that may be on their branch: another refresh of the head will show it.
     Unsure,
     /// No known block: the node decides.
     Nothing,
@@ -30,7 +30,7 @@ pub(super) struct Tags<'a> {
     view: &'a SharedView,
     packet: &'a PacketContext,
     pub(super) arrival: Stamp,
-    /// The block that the call's tag means.
+    /// Block that the call's tag stands for.
     pub(super) pinned: Cell<Option<Link>>,
 }
 
@@ -41,19 +41,20 @@ impl<'a> Tags<'a> {
         Self { view, packet, arrival: packet.arrival(view.clock()), pinned: Cell::new(None) }
     }
 
-    /// Returns whether canonicity is suspended, and the finalized block should be asked for again before this call.
+    /// Returns whether canonicity is suspended, and the finalized block should be requested again before this call is
+    /// answered.
     pub(super) fn is_refresh_due(&self) -> bool {
         let tracker = self.view.tracker();
-        // A refresh that was sent after this call arrived tells all that there is to tell.
+        // A refresh sent after this call arrived shows all there is to know.
         tracker.is_suspended() && tracker.may_refresh(self.arrival)
     }
 
-    /// Asks for the finalized block first, if it is time for that.
+    /// Returns `plan`, or a refresh of the head if one is due.
     pub(super) fn unless_due(&self, plan: LookupPlan) -> LookupPlan {
         if self.is_refresh_due() { LookupPlan::Refresh(Tag::Latest) } else { plan }
     }
 
-    /// The block that a tag means to all calls of a self.packet.
+    /// Returns the block that a tag stands for in all calls of the packet.
     pub(super) fn meaning(&self, tag: Tag) -> TagMeaning {
         let pinned = self.packet.tag(tag);
         let link = pinned.or_else(|| {
@@ -83,7 +84,8 @@ impl<'a> Tags<'a> {
         meaning
     }
 
-    /// Returns whether this block, as the meaning of a tag, is on one branch with what the other tags of a packet mean.
+    /// Returns whether this block, as the meaning of `tag`, is on one branch with the blocks of the packet's other
+    /// tags.
     fn fits(&self, tag: Tag, link: Link) -> Ancestry {
         let tracker = self.view.tracker();
         match (tag, self.packet.tag(Tag::Latest)) {

@@ -1,4 +1,4 @@
-//! The negative cache: fetches that are known to be useless.
+//! The negative cache: fetches whose answers cannot be cached.
 
 use std::time::Duration;
 
@@ -6,21 +6,21 @@ use tokio::time::Instant;
 
 use crate::eth::Query;
 
-/// Time after which a fetch whose answer could not be stored is tried again.
+/// Time after which a fetch is tried again whose answer could not be stored.
 const RETRY_AFTER: Duration = Duration::from_secs(60);
 
-/// Time for which a failed fetch of known data is not repeated.
+/// Time for which a fetch is not repeated after the upstream lacked known data.
 const LACKING: Duration = Duration::from_secs(1);
 
-/// Queries that are remembered of each kind.
+/// Number of queries kept of each kind.
 const CAPACITY: u64 = 1 << 12;
 
-/// Fetches that are known to be useless. Clones share them.
+/// Fetches that need not be tried for now. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Uncacheable {
-    /// Fetches whose answer could not be stored, or that were made once more already.
+    /// Fetches whose answer could not be stored, or that renewed an entry.
     queries: moka::sync::Cache<Query, ()>,
-    /// Data that the upstream lacks although it exists, and when it was last requested.
+    /// Data that exists and that the upstream lacks, with the time of the last request.
     lacking: moka::sync::Cache<Query, Instant>,
 }
 
@@ -36,24 +36,24 @@ impl Default for Uncacheable {
 }
 
 impl Uncacheable {
-    /// Notes that the answer to this fetch cannot be stored.
+    /// Records that the answer to this fetch cannot be stored.
     pub(crate) fn note(&self, query: Query) {
         self.queries.insert(query, ());
     }
 
-    /// Returns whether the answer to this fetch could not be stored a while ago.
+    /// Returns whether the answer to this fetch could not be stored lately.
     pub(crate) fn contains(&self, query: Query) -> bool {
         self.queries.contains_key(&query)
     }
 
-    /// Lets these fetches be tried again.
+    /// Allows these fetches again.
     pub(crate) fn forget(&self, queries: &[Query]) {
         for query in queries {
             self.queries.invalidate(query);
         }
     }
 
-    /// Notes that the upstream lacks known data.
+    /// Records that the upstream lacks known data.
     pub(crate) fn note_lacking(&self, query: Query) {
         self.lacking.insert(query, Instant::now());
     }
