@@ -1,9 +1,9 @@
-//! Follows the chain before anybody asks: keeps the view new, and fetches what new heads bring.
+//! Follows the chain without waiting for calls: refreshes the view, and fetches new blocks and receipts.
 //!
-//! Only what an ordinary call could have caused happens here, through the same refreshes and fetches:
-//! a follower makes answers quicker, and none of them different. Where a node tells of new heads, that
-//! is the moment to ask; what it tells is not believed, nor does it make the view any fresher. It does nothing at all while the
-//! upstream is not known to be who it should be, nor ever with [`Follow::Off`].
+//! It does nothing that an ordinary call could not do, and uses the same refreshes and fetches: a follower makes
+//! answers faster, not different. A `newHeads` notification only triggers a refresh; the follower does not trust its
+//! content, and it does not make the view any fresher. The follower does nothing while the chain of the upstream is
+//! not confirmed, nor with [`Follow::Off`].
 
 use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
 
@@ -31,20 +31,20 @@ use crate::{
     verify::Content,
 };
 
-/// Of blocks that came while nobody looked, the newest so many are fetched. As many as a gap that is
-/// closed; on Ethereum, a quarter of an hour.
+/// Number of newest blocks fetched after a gap in following. It equals the largest gap that the tracker closes; on
+/// Ethereum, about a quarter of an hour.
 const MOST_BEHIND: usize = 64;
 
-/// Blocks remembered as fetched: those of a branch, and of a few that it has replaced.
+/// Number of fetched blocks kept: those of a branch, and of a few that it has replaced.
 const REMEMBERED: usize = 4 * MOST_BEHIND;
 
-/// An upstream that fails is asked again after at most so long (or the interval, if that is longer).
+/// Longest pause before a retry after an upstream failure (or the interval, if that is longer).
 const LAST_PAUSE: Duration = Duration::from_secs(10);
 
-/// A subscription that was lost is tried again after this, and ever later.
+/// First pause before a lost subscription is retried; later ones are longer.
 const FIRST_RECONNECT: Duration = Duration::from_millis(250);
 
-/// Who follows the chain.
+/// Follows the chain.
 #[derive(Debug)]
 pub struct Follower {
     head: Arc<HeadTracker>,
@@ -58,21 +58,21 @@ pub struct Follower {
     news: News,
 }
 
-/// What a node tells by itself.
+/// State of the `newHeads` subscription.
 #[derive(Debug)]
 struct News {
-    /// Is there a subscription?
+    /// Whether there is a subscription.
     subscribed: watch::Sender<bool>,
-    /// Something has happened. Told twice before anybody listens, it is heard once.
+    /// Notifies of a new head. Several notifications before a wait count as one.
     heard: Notify,
 }
 
-/// Which blocks were fetched, so that none is twice.
+/// Blocks that were fetched, so that each is fetched once.
 #[derive(Debug, Default)]
 struct Followed {
-    /// Where following began: what is older is left to those who ask for it.
+    /// Number at which following began; older blocks are fetched on demand.
     floor: Option<BlockNumber>,
-    /// The newest last; without a link, if what came for the hash is nothing to go on from.
+    /// Newest last. Without a link if the block could not be cached, so that its parent is unknown.
     blocks: VecDeque<(BlockHash, Option<Link>)>,
 }
 
@@ -100,12 +100,12 @@ impl Follower {
         }
     }
 
-    /// Follows until dropped, by what `feed` tells while there is one, which may change; ends when it is known whose chain it
-    /// is, if nothing is to be followed.
+    /// Follows the chain until dropped, with notifications from `feed`, which may change. With [`Follow::Off`],
+    /// returns as soon as the chain of the upstream is known.
     pub async fn run(self, feed: watch::Receiver<Option<HeadFeed>>) {
         self.identity.wait_known().await;
         if let Ok(who) = self.identity.confirm().await {
-            // Whether anybody asks or not: what tiers answered before may be another's.
+            // Even without calls: entries that tiers served before may be of another chain.
             self.view.adopt(&who);
         }
         if self.follow != Follow::Off {
@@ -115,7 +115,7 @@ impl Follower {
 
     // ## The view
 
-    /// Refreshes the view whenever there is news and, while nobody tells any, at each interval.
+    /// Refreshes the view on each notification and, without a subscription, at each interval.
     async fn keep_new(&self) {
         let mut backoff = Backoff::new(self.interval, LAST_PAUSE);
         let mut told = false;
@@ -126,12 +126,12 @@ impl Follower {
             match self.refresh(told).await {
                 Ok(()) => {
                     backoff.reset();
-                    // Told of a head that is not to be seen: another replica has it. Once more, then.
+                    // The notified head is not visible yet, because another replica has it: refresh once more.
                     let unseen = told && self.view.tracker().head() == head;
                     told = self.next(asked, unseen).await;
                 }
                 Err(error) => {
-                    debug!(%error, "the chain cannot be followed for now");
+                    debug!(%error, "refresh of the head failed; retrying");
                     time::sleep(backoff.next_pause()).await;
                 }
             }
@@ -145,7 +145,7 @@ impl Follower {
         let known = view.tracker().head().is_some();
         let mut refreshed =
             if known { self.head.refresh(Tag::Latest, now).await } else { self.head.establish(now).await };
-        // One that was under way when the news came, and was joined, need not know of it.
+        // A joined refresh that was sent before the notification need not show the new head.
         let before_news = view.tracker().refreshed().is_some_and(|sent| sent.is_before(now));
         if told && before_news && refreshed.is_ok() {
             refreshed = self.head.refresh(Tag::Latest, view.clock().now()).await;
@@ -153,7 +153,7 @@ impl Follower {
         refreshed.map_err(CallError::Upstream)
     }
 
-    /// Resolves when it is time to refresh; tells whether it is because of news.
+    /// Resolves when a refresh is due; returns whether a notification is the reason.
     async fn next(&self, asked: Instant, unseen: bool) -> bool {
         let polled = async {
             if !unseen {
@@ -168,7 +168,7 @@ impl Follower {
         }
     }
 
-    /// Resolves an interval after the view was last refreshed, by whomever.
+    /// Resolves one interval after the last refresh of the view, by any caller.
     async fn due(&self, asked: Instant) {
         loop {
             let refreshed = self.view.tracker().refreshed();
@@ -182,17 +182,17 @@ impl Follower {
 
     // ## News
 
-    /// Keeps a subscription to whatever the feed is.
+    /// Keeps a subscription to the current feed.
     async fn listen(&self, mut feeds: watch::Receiver<Option<HeadFeed>>) {
         loop {
             let feed = feeds.borrow_and_update().clone();
             tokio::select! {
                 () = self.listen_to(feed) => {}
                 changed = feeds.changed() => {
-                    // What the one before told, this one need not; until it does, nobody tells anything.
+                    // The new feed may not repeat the old feed's notifications; poll until it is subscribed.
                     self.news.subscribed.send_replace(false);
                     if changed.is_err() {
-                        // Nobody is left who could change it.
+                        // The sender is gone: the feed cannot change any more.
                         let feed = feeds.borrow().clone();
                         return self.listen_to(feed).await;
                     }
@@ -201,7 +201,7 @@ impl Follower {
         }
     }
 
-    /// Keeps a subscription to this feed, for ever.
+    /// Keeps a subscription to this feed, forever.
     async fn listen_to(&self, feed: Option<HeadFeed>) {
         let Some(feed) = feed else { return std::future::pending().await };
         let mut backoff = Backoff::new(FIRST_RECONNECT, LAST_PAUSE);
@@ -211,16 +211,16 @@ impl Follower {
             let Err(error) = self.hear(&feed, &mut backoff, &mut warned).await;
             self.news.subscribed.send_replace(false);
             if warned {
-                debug!(%error, feed = %feed.url(), "new heads are still not told of");
+                debug!(%error, feed = %feed.url(), "newHeads subscription still unavailable");
             } else {
-                warn!(%error, feed = %feed.url(), "new heads are not told of: asking for them until they are");
+                warn!(%error, feed = %feed.url(), "newHeads subscription unavailable; polling until it is restored");
             }
             warned = true;
             time::sleep(backoff.next_pause()).await;
         }
     }
 
-    /// Hears what there is to hear until the subscription ends.
+    /// Passes on notifications until the subscription ends.
     async fn hear(
         &self,
         feed: &HeadFeed,
@@ -228,24 +228,24 @@ impl Follower {
         warned: &mut bool,
     ) -> Result<Infallible, FeedError> {
         let mut subscription = feed.subscribe().await?;
-        debug!(feed = %feed.url(), "new heads are told of");
+        debug!(feed = %feed.url(), "newHeads subscription established");
         self.news.subscribed.send_replace(true);
-        // Of what happened until now nothing was told.
+        // Heads before the subscription were not announced.
         self.news.heard.notify_one();
         loop {
             subscription.event().await?;
             self.news.heard.notify_one();
-            // Not before: one that accepts and hangs up would be tried again at once, for ever.
+            // Not earlier: a server that accepts and disconnects would be retried at once, forever.
             backoff.reset();
             if std::mem::take(warned) {
-                info!(feed = %feed.url(), "new heads are told of again");
+                info!(feed = %feed.url(), "newHeads subscription restored");
             }
         }
     }
 
     // ## Content
 
-    /// Fetches what each new head brings.
+    /// Fetches the content of each new head.
     async fn keep_stocked(&self) {
         if self.follow < Follow::Blocks {
             return;
@@ -264,14 +264,14 @@ impl Follower {
                     self.head.moved().await;
                 }
                 Err(error) => {
-                    debug!(%error, "a new block cannot be had for now");
+                    debug!(%error, "fetch of a new block failed; retrying");
                     time::sleep(backoff.next_pause()).await;
                 }
             }
         }
     }
 
-    /// Fetches the head and, newest first, what came before it and was not fetched yet.
+    /// Fetches the head and then, newest first, its ancestors that were not fetched yet.
     async fn stock(&self, head: Link, followed: &mut Followed) -> Result<(), CallError> {
         let floor = followed.begin(head.number);
         let mut hash = head.hash;
@@ -280,7 +280,7 @@ impl Follower {
                 Some(link) => link,
                 None => {
                     if self.view.tracker().head() != Some(head) {
-                        // The newer head first; what is left out here is found again below it.
+                        // The newer head first; the blocks skipped here are found again below it.
                         return Ok(());
                     }
                     let link = self.fetch(hash).await?.or((hash == head.hash).then_some(head));
@@ -296,8 +296,8 @@ impl Follower {
         Ok(())
     }
 
-    /// Fetches a block, and what belongs to it. `None` if what came may not be kept: once is enough,
-    /// the rest is for those who ask.
+    /// Fetches a block and, if configured, its receipts. `None` if the block could not be cached: it is not tried
+    /// again here.
     async fn fetch(&self, hash: BlockHash) -> Result<Option<Link>, CallError> {
         let cache = &self.state.cache;
         let block = match cache.block(hash) {
@@ -308,7 +308,7 @@ impl Follower {
             },
         };
         let wants_receipts = self.follow == Follow::Full && self.state.node.has_block_receipts();
-        // After the block, against which they are held.
+        // After the block, because they are verified against it.
         if wants_receipts && cache.receipts(hash).is_none() {
             self.fetch_one(Query::new(Part::Receipts, hash)).await?;
         }
@@ -325,7 +325,7 @@ impl Follower {
             self.metrics.followed();
         }
         match value {
-            // The view named it, so it is there: a replica that has not got it yet was asked.
+            // The view named the block, so it exists: a replica that does not have it yet answered.
             Fetched::Other(answer) if answer.is_null() => Err(CallError::Upstream(UpstreamError::Empty)),
             value => Ok(value),
         }
@@ -343,7 +343,7 @@ impl News {
 // === impl Followed ===
 
 impl Followed {
-    /// The number below which nothing is fetched.
+    /// Returns the number below which nothing is fetched.
     fn begin(&mut self, head: BlockNumber) -> BlockNumber {
         *self.floor.insert(self.floor.map_or(head, |floor| floor.min(head)))
     }

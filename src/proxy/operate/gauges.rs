@@ -1,4 +1,4 @@
-//! What is seen of the chain, looked at when somebody asks.
+//! Gauges of the chain, computed at each scrape.
 
 use std::{fmt, time::Duration};
 
@@ -21,7 +21,7 @@ struct LevelLabels {
 }
 
 /// Registers `head_number`, `head_age_seconds`, `view_age_seconds`, `finalized_number` and
-/// `verification_level{content,level}`. What is not known is left out.
+/// `verification_level{content,level}`. Unknown values are omitted.
 pub fn register_gauges(status: &Status, registry: &mut Registry) {
     registry.register_collector(Box::new(ChainGauges(status.clone())));
 }
@@ -32,10 +32,10 @@ impl Collector for ChainGauges {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let chain = self.0.chain();
         let numbers = [
-            ("head_number", "The number of the head", chain.head.map(|head| head.number)),
+            ("head_number", "Number of the head block", chain.head.map(|head| head.number)),
             (
                 "finalized_number",
-                "The number of the newest final block",
+                "Number of the finalized block",
                 chain.finalized.map(|finalized| finalized.0),
             ),
         ];
@@ -45,10 +45,10 @@ impl Collector for ChainGauges {
             gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
         }
         let ages = [
-            ("head_age_seconds", "How long ago the head became what it is", chain.head_age),
+            ("head_age_seconds", "Seconds since the head last changed", chain.head_age),
             (
                 "view_age_seconds",
-                "How long ago what is known of the head was asked for; nobody asks while nobody calls",
+                "Seconds since the last refresh of the head was sent; without calls or a follower there is no refresh",
                 chain.age,
             ),
         ];
@@ -58,7 +58,8 @@ impl Collector for ChainGauges {
             gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
         }
         let in_force = self.0.verification();
-        let help = "1 for what is demanded of content before it is kept, 0 for the others";
+        let help =
+            "1 for the level of verification that content must reach to be cached, 0 for the other levels";
         let mut levels = encoder.encode_descriptor("verification_level", help, None, MetricType::Gauge)?;
         let parts =
             [("headers", in_force.headers), ("blocks", in_force.blocks), ("receipts", in_force.receipts)];

@@ -1,6 +1,6 @@
-//! What memory holds of a block or a transaction, and what is known of where that stands; and how it is forgotten.
+//! Shows the cached entries of a block or a transaction and whether they are canonical, and removes them.
 //!
-//! For people: it looks at every entry, which takes milliseconds where there are many. Nobody upstream is asked.
+//! For operators: it scans all entries, which can take milliseconds, and makes no upstream calls.
 
 use std::{collections::BTreeSet, str::FromStr, sync::Arc};
 
@@ -13,74 +13,74 @@ use crate::{
     proxy::{head::SharedView, lookup::CacheState, miss::load::Loader},
 };
 
-/// What people look for.
+/// Block or transaction to inspect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
-    /// A block or a transaction: nobody knows before looking.
+    /// Hash of a block or a transaction.
     Hash(B256),
-    /// Whatever stands at a height, or stood there.
+    /// All known blocks at a number.
     Number(BlockNumber),
 }
 
-/// Text that names nothing. Says what would.
+/// Invalid name of a block or a transaction. The message shows valid ones.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubjectError {
-    /// Nothing at all.
+    /// Empty text.
     #[error("name a block or a transaction by its hash, or a block by its number")]
     Empty,
-    /// `0x`, and more digits than a number has and others than a hash has.
+    /// `0x` with more digits than a number has, and not as many as a hash has.
     #[error("a hash has 64 hex digits after 0x, and a number at most 16; this has {0}")]
     Length(usize),
-    /// Digits, and too many.
-    #[error("no block has a number that large")]
+    /// Number that does not fit into 64 bits.
+    #[error("the block number does not fit into 64 bits")]
     TooLarge,
-    /// Something else.
+    /// Any other text.
     #[error(
         "expected the hash of a block or a transaction (0x and 64 hex digits) or the number of a block (19000000, or 0x121eac0)"
     )]
     Neither,
 }
 
-/// Is it where calls by number and by transaction look?
+/// Whether a block is canonical.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// For good.
+    /// Final.
     Final,
-    /// On the branch that is followed.
+    /// On the tracked branch.
     Tracked,
-    /// As the upstream said a moment ago.
+    /// Named by an upstream answer a moment ago.
     Asked,
-    /// It has left the chain, or never was on it.
+    /// Orphaned, or never canonical.
     Orphaned,
-    /// Nobody has said lately: a call by number would ask.
+    /// No recent answer: a call by number would ask the upstream.
     Unknown,
 }
 
 /// A block, as far as it is known.
 #[derive(Clone, Debug)]
 pub struct InspectedBlock {
-    /// Its hash.
+    /// Hash.
     pub hash: BlockHash,
-    /// Its height, if that is known.
+    /// Number, if known.
     pub number: Option<BlockNumber>,
-    /// Whether it is canonical.
+    /// Whether the block is canonical.
     pub standing: Standing,
-    /// What is in memory of it.
+    /// Cached entries of this block.
     pub held: Vec<Held>,
 }
 
-/// A transaction in one of the blocks that it may be in.
+/// A transaction in one of the blocks that may include it.
 #[derive(Clone, Debug)]
 pub struct InspectedTransaction {
-    /// Its hash.
+    /// Hash.
     pub hash: TxHash,
     /// The block.
     pub home: Home,
-    /// Its position there.
+    /// Index in the block.
     pub index: TxPosition,
     /// Whether that block is canonical.
     pub standing: Standing,
-    /// What it, or its receipt, is cut out of.
+    /// Cached entries that contain the transaction or its receipt.
     pub held: Vec<Held>,
 }
 
@@ -92,14 +92,14 @@ pub struct Inspector {
     loader: Arc<Loader>,
 }
 
-/// What was found.
+/// Result of an inspection.
 #[derive(Clone, Debug)]
 pub struct Inspected {
-    /// At a height what is canonical comes first.
+    /// Blocks; for a number, the canonical one first.
     pub blocks: Vec<InspectedBlock>,
-    /// One for each block that it is in.
+    /// One entry for each block that includes the transaction.
     pub transactions: Vec<InspectedTransaction>,
-    /// The height of the chain, as far as it is known.
+    /// Number of the head, if known.
     pub head: Option<BlockNumber>,
 }
 
@@ -138,7 +138,7 @@ impl FromStr for Subject {
 // === impl Standing ===
 
 impl Standing {
-    /// Its name for people and programs.
+    /// Returns the name of this standing.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Final => "final",
@@ -155,7 +155,7 @@ impl Standing {
             Lookup::Final(at) => if_same(at, Self::Final),
             Lookup::Tracked { hash: at, .. } => if_same(at, Self::Tracked),
             Lookup::Asked(at) => if_same(at, Self::Asked),
-            // The chain went back below this one.
+            // The head moved back below this block.
             Lookup::Above { fresh: true } => Self::Orphaned,
             Lookup::Unknown if tracker.excludes(home.number, home.block) => Self::Orphaned,
             Lookup::Above { fresh: false } | Lookup::Unknown => Self::Unknown,
@@ -170,7 +170,7 @@ impl Inspector {
         Self { view, state, loader }
     }
 
-    /// What is known of a block or a transaction.
+    /// Returns the cached entries of a block or a transaction.
     pub fn inspect(&self, subject: Subject) -> Inspected {
         let (blocks, transactions) = match subject {
             Subject::Number(number) => (self.blocks_at(number), Vec::new()),
@@ -179,8 +179,8 @@ impl Inspector {
         Inspected { blocks, transactions, head: self.view.tracker().head().map(|head| head.number) }
     }
 
-    /// Has tiers forget the same as [`purge`](Self::purge), which is to follow: what tiers have would come back. Tells those that
-    /// may have it still.
+    /// Removes from tiers the same entries as [`purge`](Self::purge), which the caller runs next: otherwise tiers
+    /// would restore them. Returns the tiers that may still have an entry.
     pub async fn purge_tiers(&self, hash: B256) -> BTreeSet<TierKind> {
         let mut blocks = BTreeSet::from([BlockHash(hash)]);
         blocks.extend(self.state.cache.held_of(TxHash(hash)).into_iter().map(|(_, held)| held.home.block));
@@ -193,15 +193,15 @@ impl Inspector {
         left_in
     }
 
-    /// Forgets what memory holds of a block, or of a transaction and whatever that would be cut out of; tells what that
-    /// was. What is canonical is known as before: the next call asks for the content anew.
+    /// Removes the cached entries of a block, or of a transaction and all entries that contain it; returns the
+    /// removed entries. The canonical view does not change: the next call fetches the content again.
     pub fn purge(&self, hash: B256) -> Vec<Held> {
         let mut held = self.state.cache.held_in(|home| home.block == BlockHash(hash));
         held.extend(self.state.cache.held_of(TxHash(hash)).into_iter().map(|(_, held)| held));
         self.state.cache.forget(&held);
         let blocks = held.iter().map(|held| held.home.block).chain([BlockHash(hash)]);
         for block in blocks {
-            // What could not be kept may be tried again, too.
+            // Also allow fetches again whose answers could not be stored.
             let parts = [Part::Block, Part::BlockWithHashes, Part::Receipts];
             self.state.uncacheable.forget(&parts.map(|part| Query::new(part, block)));
         }
@@ -258,7 +258,7 @@ impl Inspector {
                 }
             }
         }
-        // The one that calls are answered with first.
+        // The block that calls are answered from comes first.
         places.sort_by_key(|place| (place.standing as u8, place.home.number));
         places
     }

@@ -1,11 +1,11 @@
-//! Beside calls: the follower, and what operators see and change.
+//! Operations apart from calls: the follower, and the handles of the admin interface.
 //!
 //! # Floors
 //! ```text
 //! gauges    gauges of the chain
 //! status    the state of the chain and of verification
 //! inspect   shows and removes cached entries
-//! warm      fetches blocks before clients ask
+//! warm      fetches blocks on request of an operator
 //! follower  follows the chain
 //! ```
 

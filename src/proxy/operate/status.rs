@@ -1,4 +1,4 @@
-//! What is seen of the chain and demanded of its content, for those who only look.
+//! State of the chain and of verification, for the status page and metrics.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,7 +9,7 @@ use crate::{
     verify::{InForce, Verifier},
 };
 
-/// Tells what is known of the chain. Cheap to clone; asks nobody anything.
+/// Reports the state of the chain. Cheap to clone; makes no upstream calls.
 #[derive(Clone, Debug)]
 pub struct Status {
     head: Arc<HeadTracker>,
@@ -17,24 +17,24 @@ pub struct Status {
     verifier: Verifier,
 }
 
-/// What is known of the chain at a moment.
+/// State of the chain at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChainStatus {
-    /// The head of the tracked branch.
+    /// Head of the tracked branch.
     pub head: Option<Link>,
-    /// How long ago the refresh behind it was sent; `None` if it may have changed since.
+    /// Time since the last refresh of the head was sent; `None` if the head may have changed since.
     pub age: Option<Duration>,
-    /// How long ago the head became what it is.
+    /// Time since the head last changed.
     pub head_age: Option<Duration>,
-    /// Is the upstream behind the head that it showed?
+    /// Whether the upstream lags behind a head that it showed before.
     pub lags: bool,
-    /// The newest final block.
+    /// The finalized block.
     pub finalized: Option<(BlockNumber, BlockHash)>,
-    /// Blocks whose links are known.
+    /// Number of blocks with known parent links.
     pub window: usize,
-    /// Numbers whose hash is known for good.
+    /// Number of block numbers whose hash is final.
     pub final_numbers: usize,
-    /// How old knowledge may be when a call arrives.
+    /// Maximum age of the view when a call arrives.
     pub max_staleness: Duration,
 }
 
@@ -45,32 +45,33 @@ impl Status {
         Self { head, state, verifier }
     }
 
-    /// What is demanded of content, and why.
+    /// Returns the demanded level of verification, and why it is in force.
     pub fn verification(&self) -> InForce {
         self.verifier.in_force()
     }
 
-    /// What is no longer cut out of larger content, since on this chain the cut is not what a node says.
+    /// Returns the names of the parts that are no longer sliced out of larger entries, because the node answers
+    /// differently.
     pub fn given_up(&self) -> impl Iterator<Item = &'static str> {
         self.state.derivations.given_up()
     }
 
-    /// The last times that blocks left the chain, the newest first.
+    /// Returns the latest reorgs, newest first.
     pub fn reorgs(&self) -> Vec<Reorg> {
         self.head.reorgs().last()
     }
 
-    /// How often blocks have left the chain.
+    /// Returns the number of reorgs.
     pub fn reorg_count(&self) -> u64 {
         self.head.reorgs().count()
     }
 
-    /// The number of the head.
+    /// Returns the number of the head.
     pub fn head(&self) -> Option<BlockNumber> {
         self.head.view().tracker().head().map(|head| head.number)
     }
 
-    /// What is known now.
+    /// Returns the current state of the chain.
     pub fn chain(&self) -> ChainStatus {
         let head_age = self.head.head_age();
         let tracker = self.head.view().tracker();

@@ -1,7 +1,7 @@
-//! Has blocks in memory before anybody asks for them, because somebody says so.
+//! Fetches blocks into the cache on request of an operator.
 //!
-//! Only what an ordinary call could have caused happens here, through the same fetches: checked, kept, joined with
-//! others', at the rate that an endpoint may be asked.
+//! It does nothing that an ordinary call could not do, and uses the same fetches: verified, cached, joined with
+//! others, and within the rate limits of the endpoints.
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,13 +29,13 @@ use crate::{
     verify::{Content, Demand, Kind, Level, Verifier},
 };
 
-/// So many blocks at a time, whoever wants them: the rest of the upstream's places is for clients.
+/// Number of concurrent warm requests; the rest of the upstream's capacity is for clients.
 const AT_A_TIME: usize = 16;
 
-/// So long it is waited for what tiers are to have.
+/// Longest wait for writes to tiers.
 const WRITE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Fetches what somebody wants to have in memory. Cheap to clone.
+/// Fetches blocks into the cache. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Warmer {
     head: Arc<HeadTracker>,
@@ -49,53 +49,53 @@ pub struct Warmer {
     places: Arc<Semaphore>,
 }
 
-/// Which block to have in memory.
+/// Block to fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Warm {
-    /// The one at this height.
+    /// The block at this number.
     Number(BlockNumber),
-    /// The newest.
+    /// The head.
     Latest,
 }
 
-/// What came of it.
+/// Result of a warm request.
 #[derive(Clone, Debug)]
 pub struct Warmed {
-    /// The height.
+    /// Block number.
     pub number: BlockNumber,
-    /// What stands there, if that is known now.
+    /// Hash of the block at that number, if known.
     pub hash: Option<BlockHash>,
-    /// The block.
+    /// Result for the block.
     pub block: Piece,
-    /// Its receipts, if they were wanted.
+    /// Result for the receipts, if requested.
     pub receipts: Option<Piece>,
 }
 
-/// What came of a block, or of its receipts.
+/// Result for a block or its receipts.
 #[derive(Clone, Debug)]
 pub enum Piece {
-    /// It was in memory, or in a tier behind it.
+    /// It was in memory or in a cache tier.
     Present(Held),
-    /// It is in memory now.
+    /// It was fetched and cached.
     Fetched(Held),
-    /// It is not, and this is why; to try again at once would not help.
+    /// It could not be cached, for this reason; an immediate retry would not help.
     Unkept(String),
-    /// There is no such block yet: the chain ends here.
+    /// There is no such block yet; this is the number of the head.
     Above(BlockNumber),
 }
 
-/// Why nothing came of it.
+/// Error of a warm request.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum WarmError {
-    /// As many as may are at it already.
-    #[error("{AT_A_TIME} blocks are being fetched so already; come back when one is there")]
+    /// The limit on concurrent warm requests is reached.
+    #[error("{AT_A_TIME} warm requests are running already; retry when one has finished")]
     Crowded,
-    /// The upstream did not answer.
+    /// The upstream call failed.
     #[error(transparent)]
     Call(#[from] CallError),
 }
 
-/// Where a number stands, and how what stands there is fetched.
+/// The block to fetch for a number.
 enum Target {
     Known(BlockHash, Query),
     Ask(Query),
@@ -105,7 +105,7 @@ enum Target {
 // === impl Piece ===
 
 impl Piece {
-    /// Its name for people and programs.
+    /// Returns the name of this result.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Present(_) => "present",
@@ -140,10 +140,9 @@ impl Warmer {
         }
     }
 
-    /// Sees to it that a block is in memory, and its receipts if they are wanted. Costs no upstream call for what is.
+    /// Ensures that a block, and its receipts if requested, are cached. Makes no upstream call for cached content.
     ///
-    /// # Errors
-    /// If as many are at it as may, or the upstream does not answer.
+    /// # Errors Fails if too many warm requests are running, or if an upstream call fails.
     pub async fn warm(&self, wanted: Warm, receipts: bool) -> Result<Warmed, WarmError> {
         let _place = self.places.try_acquire().map_err(|_| WarmError::Crowded)?;
         self.view.adopt(&self.identity.confirm().await.map_err(CallError::from)?);
@@ -160,9 +159,9 @@ impl Warmer {
                 Some(self.receipts(hash).await.map_err(CallError::Upstream)?)
             }
             (true, _, Piece::Above(head)) => Some(Piece::Above(*head)),
-            (true, ..) => Some(Piece::Unkept("their block is not in memory".to_owned())),
+            (true, ..) => Some(Piece::Unkept("the block is not cached".to_owned())),
         };
-        // Whoever wants much at once is not to be faster than what it is written to: that would be left out.
+        // Waits for the writes: a bulk request must not outrun the tiers, which would drop entries.
         let _ = timeout(WRITE_PATIENCE, self.loader.sync().tiers().settle()).await;
         Ok(Warmed { number, hash, block, receipts })
     }
@@ -185,7 +184,7 @@ impl Warmer {
             Target::Ask(fetch) => (None, fetch),
         };
         if let Some((hash, held)) = known.and_then(|hash| Some((hash, self.state.cache.held_block(hash)?))) {
-            // It may have been left out when it came.
+            // The tier may have dropped it when it was fetched.
             if let Some(block) = self.state.cache.block(hash) {
                 self.loader.sync().write_back().write_block(&block, None);
             }
@@ -206,7 +205,7 @@ impl Warmer {
         match self.state.cache.held_block(block.hash()) {
             Some(held) => Ok((hash, Piece::Fetched(held))),
             None if !block.is_proved() && self.verifier.demands(Kind::Transactions) == Demand::Auto => {
-                unkept(hash, "it is unprovable")
+                unkept(hash, "the block cannot be proved")
             }
             None => unkept(hash, self.why_unkept(Kind::Transactions, block.level())),
         }
@@ -238,11 +237,11 @@ impl Warmer {
         })
     }
 
-    /// What to fetch for a number, by what is known of it. What is in memory is not worth a refresh of the view.
+    /// Returns the query for the block at a number. A cached block is not worth a refresh of the view.
     async fn target(&self, number: BlockNumber) -> Result<Target, UpstreamError> {
         let view = &self.view;
         let arrival = view.clock().now();
-        // What is not known to be final when it comes is asked for again before it is kept.
+        // Content that is not known to be final when it arrives would be fetched again before it is stored.
         self.head.establish_finality(arrival).await?;
         let look = || view.tracker().lookup(number, arrival);
         let mut found = look();
@@ -264,10 +263,10 @@ impl Warmer {
         })
     }
 
-    /// Fetches; the inner error says why what came is nothing to be kept.
+    /// Fetches content. The inner error says why the answer cannot be cached.
     async fn fetch(&self, fetch: Query) -> Result<Result<Fetched, String>, UpstreamError> {
         if self.state.uncacheable.contains(fetch) {
-            return Ok(Err("it was fetched less than a minute ago, and could not be kept".to_owned()));
+            return Ok(Err("fetched less than a minute ago and could not be cached".to_owned()));
         }
         let Shared { value, joined, .. } = self.fetcher.fetch(fetch, self.view.clock().now()).await?;
         if !joined {
@@ -275,7 +274,7 @@ impl Warmer {
         }
         Ok(match value {
             Fetched::Other(Answer::Error(error)) => Err(UpstreamError::node_error(&error).to_string()),
-            Fetched::Other(answer) if answer.is_null() => Err("the node does not have it".to_owned()),
+            Fetched::Other(answer) if answer.is_null() => Err("the node does not have this data".to_owned()),
             Fetched::Other(Answer::Result(_)) => Err(UNVERIFIED.to_owned()),
             value => Ok(value),
         })
@@ -283,10 +282,10 @@ impl Warmer {
 
     fn why_unkept(&self, kind: Kind, level: Level) -> &'static str {
         if level < Level::Proved && self.verifier.demands_proof(kind) {
-            return "it cannot be proved, and verify.level = \"full\" demands that";
+            return "the answer cannot be proved, and verify.level = \"full\" requires proof";
         }
-        "it contradicts what is known of the chain, or the cache has no room for it"
+        "the answer contradicts the view of the chain, or the cache has no room for it"
     }
 }
 
-const UNVERIFIED: &str = "what came failed its checks; the log says how";
+const UNVERIFIED: &str = "the answer failed verification; see the log for details";

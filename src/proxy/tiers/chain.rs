@@ -10,12 +10,12 @@ use crate::{
     upstream::{ChainIdentity, is_development},
 };
 
-/// The chain of this proxy, as tiers name it. Clones share it.
+/// The chain of this proxy as the key of tier entries. Clones share it.
 #[derive(Clone, Debug)]
 pub(super) struct StoredChain {
     tiers: Tiers,
     view: Arc<SharedView>,
-    /// The chain of the last run, from which entries were loaded before any upstream had shown its chain.
+    /// Chain of the last run, if entries of it were loaded before any upstream had shown its chain.
     assumed: Arc<Mutex<Option<ChainKey>>>,
 }
 
@@ -30,8 +30,8 @@ impl StoredChain {
         &self.view
     }
 
-    /// Returns the key under which tiers store final entries; `None` if there are no tiers, or no entry may leave memory:
-    /// nothing is final on this chain, the operator says what is, or the chain is not known yet.
+    /// Returns the key under which tiers store final entries. `None` if there are no tiers, the chain is unknown or
+    /// has no finality, or the operator configured a finality depth: then no entry leaves memory.
     pub(super) fn key(&self) -> Option<ChainKey> {
         if self.tiers.is_empty() || self.view.has_finality_depth() {
             return None;
@@ -39,10 +39,10 @@ impl StoredChain {
         key_of(&*self.view.chain()?)
     }
 
-    /// Assumes this chain, the one of the last run, until an upstream shows its own. Returns whether none has yet.
+    /// Assumes the chain of the last run until an upstream shows its chain. Returns false if one already has.
     pub(super) fn assume(&self, chain: ChainKey) -> bool {
         let mut assumed = self.assumed.lock();
-        // Under the lock: the chain is set before this is taken.
+        // Checked under the lock: `end_assumption` runs after the chain is set, and takes the same lock.
         let is_open = !self.view.has_chain();
         if is_open {
             *assumed = Some(chain);
@@ -50,14 +50,14 @@ impl StoredChain {
         is_open
     }
 
-    /// Ends the assumption: the upstream has shown its chain. Returns whether it is another one.
+    /// Ends the assumption, because the upstream has shown its chain. Returns whether the assumption was wrong.
     pub(super) fn end_assumption(&self) -> bool {
         let assumed = self.assumed.lock().take();
         assumed.is_some_and(|assumed| Some(assumed) != self.key())
     }
 }
 
-/// Returns the key of a chain, if its genesis is known and blocks of it become final.
+/// Returns the key of a chain, if its genesis is known and its blocks become final.
 fn key_of(chain: &ChainIdentity) -> Option<ChainKey> {
     let genesis = chain.genesis?.0;
     (!is_development(chain.chain_id)).then_some(ChainKey { id: chain.chain_id, genesis })

@@ -1,4 +1,4 @@
-//! Confirms tiers: asks the upstream whether the finalized block that a tier has noted still stands.
+//! Confirms tiers: asks the upstream whether the finalized block of a tier is still canonical.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,10 +23,10 @@ use crate::{
     upstream::UpstreamError,
 };
 
-/// Longest wait of a call for the confirmation: the upstream has all that the tiers have.
+/// Longest wait of a call for a confirmation: the upstream has everything that the tiers have.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The pause after an attempt. It doubles while the upstream cannot tell.
+/// Pause after an attempt. It doubles while the upstream gives no clear answer.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
@@ -63,12 +63,12 @@ impl Confirmation {
         Self(Arc::new(Inner { tiers, chain, view, finality, metrics, under_way, last }))
     }
 
-    /// Returns the finalized block for tiers, if the tracker that knows it also passes this check. `None` on a chain that is
-    /// not [stored](StoredChain::key).
+    /// Returns the finalized block as a checkpoint for tiers, if the tracker also passes `check`. `None` if this
+    /// chain is not [stored](StoredChain::key).
     pub(super) fn checkpoint(&self, check: impl FnOnce(&Tracker) -> bool) -> Option<Checkpoint> {
         let Inner { tiers, chain, view, .. } = &*self.0;
         let chain = chain.key()?;
-        // First: a doubt from here on may concern the block that the tracker is about to return.
+        // First: a later doubt may concern the block that the tracker is about to return.
         let generation = tiers.generation();
         let tracker = view.tracker();
         let block = tracker.finalized().filter(|_| check(&tracker))?;
@@ -89,11 +89,11 @@ impl Confirmation {
         }
     }
 
-    /// Starts to confirm the unconfirmed tiers, unless the last attempt was just now.
+    /// Starts to confirm the unconfirmed tiers, unless the last attempt ended just now.
     pub(super) fn start(&self, checkpoint: Checkpoint) -> Option<UnderWay> {
         let Inner { tiers, under_way, last, .. } = &*self.0;
         let is_due = |last: Attempt| {
-            // A doubt is a reason to try again soon, but instances that share a tier can doubt it in turns.
+            // Retry soon after a doubt, but not at once: instances that share a tier could doubt it in turns.
             let is_doubted = last.generation != tiers.generation();
             let pause = if is_doubted { FIRST_PAUSE } else { last.backoff.last_pause() };
             last.ended.elapsed() >= pause
@@ -124,11 +124,11 @@ impl Inner {
         *last = Some(Attempt { ended: Instant::now(), backoff, generation: checkpoint.generation });
     }
 
-    /// Fails if the upstream could not tell for one of the tiers.
+    /// Fails if the upstream gave no clear answer for one of the tiers.
     async fn try_to_confirm(&self, checkpoint: Checkpoint) -> Result<(), UpstreamError> {
         let Checkpoint { chain, block: (final_now, _), generation } = checkpoint;
         let unconfirmed = self.tiers.unconfirmed(chain).await;
-        // After another doubt, perhaps an alarm, this block may not be final any more.
+        // After another doubt, such as an alarm, this block may no longer be final.
         if unconfirmed.is_empty() || self.tiers.generation() != generation {
             return Ok(());
         }
@@ -139,7 +139,7 @@ impl Inner {
         {
             let now = self.view.clock().now();
             let is_news = self.view.change(|tracker| {
-                // Not if another task was faster.
+                // Skipped if another task was faster.
                 let is_news = tracker.finalized() == finalized;
                 if is_news {
                     tracker.forget(now);
@@ -180,7 +180,7 @@ impl Inner {
             hash = hash.map(|hash| hash.to_string()),
             %found,
             tier = tier.tier.as_str(),
-            "ALARM: a block that was final before changed; what the tier says of canonicity is forgotten"
+            "ALARM: a finalized block of a cache tier changed; discarding the tier's index of block numbers"
         );
         self.metrics.alarm();
         self.tiers.forget(checkpoint.chain, &[tier.tier]);

@@ -1,10 +1,10 @@
-//! The cache tiers behind memory.
+//! Cache tiers behind memory.
 //!
 //! # Floors
 //! ```text
 //! sync        listens to the canonical view
 //! write_back  writes final entries to tiers
-//! confirm     compares a tier's finalized block with the upstream
+//! confirm     checks a tier's finalized block with the upstream
 //! chain       the chain under which tiers store entries
 //! ```
 

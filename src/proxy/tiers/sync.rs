@@ -19,7 +19,7 @@ use crate::{
     upstream::ChainIdentity,
 };
 
-/// Cache tiers, as the proxy uses them.
+/// The cache tiers of the proxy.
 #[derive(Debug)]
 pub(crate) struct TierSync {
     tiers: Tiers,
@@ -32,7 +32,7 @@ pub(crate) struct TierSync {
 // === impl TierSync ===
 
 impl TierSync {
-    /// Listens to the view of this head tracker.
+    /// Registers as listener of the view of this head tracker.
     pub(crate) fn new(head: &HeadTracker, parts: &ProxyParts) -> Arc<Self> {
         let (tiers, view) = (parts.tiers.clone(), head.view().clone());
         let chain = StoredChain::new(tiers.clone(), view.clone());
@@ -57,7 +57,7 @@ impl TierSync {
         self.chain.key()
     }
 
-    /// Assumes the chain of the last run until an upstream shows its own. Returns whether none has yet.
+    /// Assumes the chain of the last run until an upstream shows its chain. Returns false if one already has.
     pub(crate) fn assume_chain(&self, chain: ChainKey) -> bool {
         self.chain.assume(chain)
     }
@@ -70,13 +70,13 @@ impl TierSync {
 
 impl CanonicityListener for TierSync {
     fn chain_adopted(&self, chain: &ChainIdentity) -> bool {
-        // Also where only block 0 has become known.
+        // Also when only the genesis block has become known.
         self.tiers.follow(self.chain.key());
         if chain.genesis.is_none() && !self.tiers.is_empty() {
             warn!(
                 chain_id = chain.chain_id,
-                "the upstream does not show its block 0, which tiers tell chains apart by: nothing is kept in them, and nothing \
-                 is answered from them"
+                "the upstream does not show its genesis block, which identifies the chain in cache tiers; tiers are neither \
+                 read nor written"
             );
         }
         self.chain.end_assumption()
@@ -111,12 +111,12 @@ impl CanonicityListener for TierSync {
                 self.tiers.highest_noted().is_some_and(|noted| number < noted && noted <= block.0)
             };
             if self.view.tracker().finalized().is_none_or(is_passed) {
-                // A tier has noted a final block above the one that is known here, and the chain may have replaced it since
-                // the tier was confirmed.
+                // A tier has a final block above the one that is known here. The chain may have replaced it since the
+                // tier was confirmed.
                 self.tiers.doubt();
             }
             let generation = self.tiers.generation();
-            // Before the block is final and written: an unconfirmed tier drops the write.
+            // Before the block is final and written, because an unconfirmed tier drops writes.
             if counts {
                 self.confirmation.confirm_by(Checkpoint { chain, block, generation }).await;
             } else {

@@ -32,7 +32,7 @@ impl WriteBack {
         Self { tiers, cache, verifier, chain, confirmation }
     }
 
-    /// FinalityTracker has advanced to this block: notes it in tiers, then writes cached blocks up to it.
+    /// Stores the new finalized block in tiers, then writes the cached blocks up to it.
     pub(super) fn advance(
         &self,
         above: Option<BlockNumber>,
@@ -45,7 +45,7 @@ impl WriteBack {
         self.write_all(&passed);
     }
 
-    /// Writes the cached entries of these blocks back.
+    /// Writes the cached entries of these blocks.
     pub(super) fn write_all(&self, blocks: &[(BlockNumber, BlockHash)]) {
         for (_, hash) in blocks.iter().filter(|_| !self.tiers.is_empty()) {
             let hash = *hash;
@@ -58,7 +58,7 @@ impl WriteBack {
         }
     }
 
-    /// Writes a block back, if it is final. `from` is the tier that it came from.
+    /// Writes a block, if it is final. `from` is the tier that it came from.
     pub(crate) fn write_block(&self, block: &Arc<Verified<Block>>, from: Option<TierKind>) {
         let home = block.header().home();
         if let Some(checkpoint) = self.final_by(Kind::Transactions, block, home) {
@@ -68,7 +68,7 @@ impl WriteBack {
         }
     }
 
-    /// The same for the receipts of a block.
+    /// Writes the receipts of a block, if it is final. `from` is the tier that they came from.
     pub(crate) fn write_receipts(&self, receipts: &Verified<Receipts>, from: Option<TierKind>) {
         let Some(home) = receipts.named_home() else { return };
         if let Some(checkpoint) = self.final_by(Kind::Receipts, receipts, home) {
@@ -77,8 +77,8 @@ impl WriteBack {
         }
     }
 
-    /// Returns the finalized block by which this content may be written to tiers: the content is proved (or, where nothing can
-    /// be, was fetched when it was final), and final.
+    /// Returns the checkpoint with which this content may be written to tiers. The content must be final, and proved;
+    /// on a chain without proofs it must have been fetched after it became final.
     fn final_by<T>(
         &self,
         kind: Kind,
@@ -92,7 +92,7 @@ impl WriteBack {
         let now = self.chain.view().clock().now();
         let checkpoint =
             self.confirmation.checkpoint(|tracker| tracker.lookup(number, now) == Lookup::Final(block))?;
-        // For the next content: an unconfirmed tier drops this one.
+        // For later writes: an unconfirmed tier drops this one.
         self.confirmation.start(checkpoint);
         Some(checkpoint)
     }

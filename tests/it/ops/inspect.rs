@@ -171,7 +171,7 @@ async fn what_names_nothing_is_told_what_would() {
         ("?q=", "name a block or a transaction by its hash"),
         ("?q=latest", "expected the hash of a block or a transaction (0x and 64 hex digits)"),
         ("?q=0x1234567890123456789", "a hash has 64 hex digits after 0x"),
-        ("?q=99999999999999999999", "no block has a number that large"),
+        ("?q=99999999999999999999", "the block number does not fit into 64 bits"),
         (&format!("?q={}", "9".repeat(1000)), "longer than any hash or number"),
     ] {
         let refused = client.get(&proxy.admin_url(&format!("/lookup{query}"))).await;

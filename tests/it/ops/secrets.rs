@@ -143,13 +143,13 @@ async fn the_url_that_heads_are_told_by_reaches_the_node_and_no_log() {
     );
     let config = file("holdfast.toml", &config);
     let mut program = Program::start(holdfast(&["serve", "--config", config.to_str().unwrap()]));
-    program.says("new heads are told of").await;
+    program.says("newHeads subscription established").await;
     node.mine(1);
     // The node goes on to say who it is: otherwise nobody asks it for heads.
     accepting.abort();
     node.cut_sockets();
-    program.says("new heads are not told of").await;
-    program.says("new heads are still not told of").await;
+    program.says("newHeads subscription unavailable").await;
+    program.says("newHeads subscription still unavailable").await;
     program.signal(rustix::process::Signal::TERM);
     assert_eq!(program.exit_code().await, Some(0));
 

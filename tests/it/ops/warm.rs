@@ -105,7 +105,7 @@ async fn what_does_not_come_to_be_there_is_told_with_its_reason() {
 #[tokio::test]
 async fn what_is_wrong_is_not_kept_and_not_asked_for_at_once_again() {
     // Only on a chain that is listed as Ethereum's is such a block wrong; elsewhere it is unprovable.
-    for (chain_id, first) in [(7, "it is unprovable"), (1, "what came failed its checks")] {
+    for (chain_id, first) in [(7, "the block cannot be proved"), (1, "the answer failed verification")] {
         wrong_is_not_kept(chain_id, first).await;
     }
 }
@@ -121,13 +121,13 @@ async fn wrong_is_not_kept(chain_id: u64, first: &str) {
         let told = warm(&proxy, "block=2&receipts=true").await.json();
         assert_eq!(told["block"]["outcome"], "unkept", "{told}");
         assert!(told["block"]["reason"].as_str().unwrap().contains(why), "{told}");
-        assert_eq!(told["receipts"]["reason"], "their block is not in memory");
+        assert_eq!(told["receipts"]["reason"], "the block is not cached");
     }
     assert_eq!(fetches(&node), asked + 1);
     assert_eq!(client::http(&proxy).get(&proxy.admin_url("/lookup?q=2")).await.json()["blocks"], json!([]));
     let (code, said, _) = run(&proxy, &["--blocks", "2..2"]).await;
     assert_eq!(code, Some(1));
-    assert!(said.contains("could not be kept: 2 (it was fetched less than a minute ago"), "{said}");
+    assert!(said.contains("could not be kept: 2 (fetched less than a minute ago"), "{said}");
 }
 
 #[tokio::test]

@@ -230,7 +230,7 @@ async fn a_chain_whose_first_block_is_not_shown_is_not_kept_and_that_is_said() {
     let data = directory();
     let process = process::serve(&node).env("HOLDFAST_CACHE__DISK__PATH", data.to_str().unwrap()).run().await;
     process.client().ask(BLOCK_BY_NUMBER, json!([number(5), true])).await.unwrap();
-    process.says("the upstream does not show its block 0").await;
+    process.says("the upstream does not show its genesis block").await;
     assert_eq!(files(&data), Vec::<PathBuf>::new(), "nothing is kept");
 }
 

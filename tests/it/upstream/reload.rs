@@ -81,7 +81,7 @@ async fn new_heads_are_heard_of_where_the_new_configuration_says() {
     let process = process::serve_file(&path).run().await;
     let told = async |times: usize| {
         eventually("a subscription", async || {
-            process.said().matches("new heads are told of").count() >= times
+            process.said().matches("newHeads subscription established").count() >= times
         })
         .await;
     };
@@ -100,7 +100,7 @@ async fn new_heads_are_heard_of_where_the_new_configuration_says() {
     }
     // The same again is no reason to hang up.
     reread(&process).await;
-    assert_eq!(process.said().matches("new heads are told of").count(), 3);
+    assert_eq!(process.said().matches("newHeads subscription established").count(), 3);
 }
 
 /// A configuration with these nodes behind, in this order, and both keys in some order.
