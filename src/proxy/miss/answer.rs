@@ -1,4 +1,4 @@
-//! Answers a call that the cache missed.
+//! Answers a call that missed the cache.
 
 use std::{mem, pin::pin, sync::Arc, task::Poll, time::Duration};
 
@@ -33,16 +33,16 @@ use crate::{
     verify::Content,
 };
 
-/// Plans that are followed for one call. If the chain still changes after that, the call is forwarded.
+/// Number of plans carried out for one call. If the chain still changes after that, the call is forwarded.
 const MAX_PLANS: u32 = 3;
 
-/// Times that a call is forwarded, if its answer is of a block that left the chain.
+/// Number of times that a call is forwarded while its answer is of a block that left the chain.
 const MAX_FORWARDS: usize = 2;
 
 /// Longest wait for the first answer of an upstream after the start; then unconfirmed tiers answer.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// Answers calls for content.
+/// Answers queries that missed the cache.
 #[derive(Debug)]
 pub(crate) struct Answerer {
     pub(crate) head: Arc<HeadTracker>,
@@ -63,8 +63,8 @@ pub(crate) struct Answerer {
 // === impl Answerer ===
 
 impl Answerer {
-    /// Follows the plan of a lookup, and looks up again after each wait, until there is an answer. Rare paths are boxed: that
-    /// keeps the future small.
+    /// Carries out the plan of a lookup, and looks up again after each wait, until there is an answer. Rare paths are
+    /// boxed to keep the future small.
     pub(super) async fn answer(
         self: Arc<Self>,
         asked: QueryCall,
@@ -86,7 +86,7 @@ impl Answerer {
             return Ok(answered);
         }
         let mut answering = pin!(self.answer_with_upstream(&asked, None));
-        // An upstream that hangs at the start is not waited for to its end.
+        // Do not wait until the end for an upstream that hangs at the start.
         let loaded = async {
             time::sleep(SILENCE).await;
             self.load(&asked, Upstreams::Silent).await
@@ -98,7 +98,7 @@ impl Answerer {
         self.or_load(&asked, answered).await
     }
 
-    /// Loads the answer from a tier if no upstream can be asked.
+    /// Loads the answer from a tier if no upstream answers.
     async fn or_load(
         &self,
         asked: &QueryCall,
@@ -134,13 +134,14 @@ impl Answerer {
         let mut confirming = pin!(self.forwarder.confirm_chain());
         let plan = match poll!(&mut confirming) {
             Poll::Ready(confirmed) => confirmed.map(|()| plan)?,
-            // After a wait the cache is asked again.
+            // After a wait, look up again.
             Poll::Pending => confirming.await.map(|()| None)?,
         };
         let view = &self.view;
         let arrival = asked.request.packet().arrival(view.clock());
         if !asked.query.names_hash() && view.tracker().head().is_none() {
-            // A client that reads only transactions needs no head, but entries stored for it serve the next only with one.
+            // A client that reads only transactions needs no head, but without one the next call cannot use the
+            // cached entries.
             self.head.establish_in_background(arrival);
         }
         match asked.query.tag() {
@@ -149,12 +150,13 @@ impl Answerer {
         }
     }
 
-    /// Answers a call that names its block by a tag. All calls of a packet are answered for the same block.
+    /// Answers a call that names its block by a tag. All calls of a packet are answered from the same block.
     async fn answer_tag(&self, asked: &QueryCall, tag: Tag, arrival: Stamp) -> Result<Answered, CallError> {
         let packet = asked.request.packet();
         let client = packet.caller().client;
         loop {
-            // A head that is tracked is known to stay; the others may be below all that is tracked.
+            // A tracked head is known to stay until the tracker reports otherwise; other tags may be below the
+            // tracked blocks.
             let since = if tag == Tag::Latest { arrival } else { self.view.clock().now() };
             let Some(link) = self.find_meaning(asked, tag, arrival).await? else {
                 // The wait may have shown that an endpoint serves a wrong chain.
@@ -162,7 +164,7 @@ impl Answerer {
                 let forwarding = Box::pin(self.forwarder.forward_as_asked(asked, arrival));
                 let answered = self.concurrency.within(client, forwarding).await?.answered;
                 let is_content = answered.answer.is_content();
-                // Nothing tells whether it is the block that the other calls are answered from.
+                // Nothing shows whether the answer is of the block that the other calls were answered from.
                 if is_content && packet.shares(tag) && !self.view.tracker().is_suspended() {
                     return Err(CallError::Left { tag });
                 }
@@ -190,15 +192,16 @@ impl Answerer {
             if is_denied || (self.is_left(tag, link, since) && !packet.is_answered(tag)) {
                 return Err(CallError::Left { tag });
             }
-            // Once a call was answered from a block, so are the others, though it has left the chain since. If another call
-            // found first that it left, this one starts over with the block that the tag means now.
+            // Once a call was answered from a block, the others are too, even if it has left the chain since. If
+            // another call found first that the block left, this one starts over with the block that the tag stands
+            // for now.
             if packet.commit(tag, link) {
                 return Ok(answered);
             }
         }
     }
 
-    /// The block that a tag means; `None` if the node decides.
+    /// Returns the block that a tag stands for; `None` if the node decides.
     async fn find_meaning(
         &self,
         asked: &QueryCall,
@@ -224,14 +227,14 @@ impl Answerer {
             };
             match refreshed {
                 Ok(()) => {}
-                // While canonicity is suspended, the node is asked as the client asked.
+                // While canonicity is suspended, the call is forwarded.
                 Err(_) if view.tracker().is_suspended() => return Ok(None),
-                // What a head means was asked already, and not answered: asked once more past the view,
-                // the answer could show a head that the view then knows nothing of.
+                // The upstream failed to show the block of the tag. A forwarded call could show the client a head
+                // that the view does not know.
                 Err(error) if error.is_failure() && !self.passes(&error) => {
                     return Err(CallError::Upstream(error));
                 }
-                // The node can still be asked, and will say what it has to say.
+                // The node can still be asked, and its answer is passed on.
                 Err(_) => return Ok(None),
             }
         }
@@ -242,8 +245,8 @@ impl Answerer {
         }
     }
 
-    /// Asks again what these tags mean, and last what the head is: whether or not a call was answered from it, the next packet
-    /// must not find the same two branches.
+    /// Refreshes these tags, and the head last, even if a call was answered from it: the next packet must not find
+    /// the same two branches.
     async fn refresh_all(&self, tags: &[Tag]) -> Result<(), UpstreamError> {
         let view = &self.view;
         for tag in tags.iter().filter(|tag| **tag != Tag::Latest) {
@@ -252,7 +255,7 @@ impl Answerer {
         self.head.refresh(Tag::Latest, view.clock().now()).await
     }
 
-    /// Returns whether an answer says that there is no such block. Past the end of a block there is nothing, either.
+    /// Returns whether an answer denies the block of a tag. `null` for an index past the last transaction does not.
     async fn is_denied(&self, asked: &QueryCall, link: Link, answered: &Answered) -> bool {
         if !denies(&answered.answer) {
             return false;
@@ -265,7 +268,7 @@ impl Answerer {
                 let fetched = self.fetcher.fetch(Query::new(Part::BlockWithHashes, link.hash), now).await;
                 match fetched.map(|shared| shared.value) {
                     Ok(Fetched::Content(Content::BlockWithHashes(with_hashes))) => with_hashes.len() as u64,
-                    // It is there, in whatever form; what it has at that position is the node's to say.
+                    // The block exists; the node decides on the data at that index.
                     Ok(Fetched::Other(answer)) if !denies(&answer) => return false,
                     Ok(_) | Err(_) => return true,
                 }
@@ -274,7 +277,7 @@ impl Answerer {
         index.0 < count
     }
 
-    /// Returns whether the block that a tag means may have left the chain since then.
+    /// Returns whether the block of a tag may have left the chain since `since`.
     fn is_left(&self, tag: Tag, link: Link, since: Stamp) -> bool {
         let tracker = self.view.tracker();
         let is_above = || tracker.head().is_some_and(|head| head.number < link.number) && !tracker.lags();
@@ -305,14 +308,14 @@ impl Answerer {
                 LookupPlan::Refresh(tag) => self.head.refresh(tag, arrival).await,
                 LookupPlan::FetchHead => self.head.establish(arrival).await,
                 LookupPlan::Fetch(fetch) if denied == Some(fetch) => {
-                    // The view names it still, and the upstream has it not: may it say so itself.
+                    // The view still names the block, and the upstream does not have it: let the node answer.
                     self.metrics.contrary();
                     break;
                 }
                 LookupPlan::Fetch(fetch) => match self.answers.fetch(asked, fetch, arrival).await? {
                     Came::Answer(answered) => return Ok(answered),
                     Came::Changed => Ok(()),
-                    // The view named a block that the upstream does not have: what is the view?
+                    // The upstream does not have a block that the view named: refresh the view.
                     Came::Denied => {
                         denied = Some(fetch);
                         self.head.refresh(Tag::Latest, view.clock().now()).await
@@ -334,7 +337,7 @@ impl Answerer {
                         && let LookupPlan::Renew(..) | LookupPlan::Hit(_) =
                             self.lookup.plan(asked.query, asked.request.packet())
                     {
-                        // What there is is still good, and still canonical.
+                        // The cached entry is still valid and canonical.
                         return Ok(self.lookup.hit(asked.query, piece));
                     }
                     Ok(())
@@ -351,7 +354,7 @@ impl Answerer {
                 }
             };
             if waited.is_err() {
-                // Without a view the node can still be asked, and will say what it has to say.
+                // Without a fresh view the call can still be forwarded.
                 break;
             }
         }
@@ -366,8 +369,8 @@ impl Answerer {
         Err(CallError::Changed)
     }
 
-    /// Fetches the block at a number where something that was fetched alone is said to be. Returns whether it came; if it
-    /// shows that the other is not there, that is dropped.
+    /// Fetches the block at a number that a cached single transaction or receipt names. Returns whether it arrived.
+    /// Removes cached entries that it shows to be misplaced.
     async fn confirm_place(&self, asked: &QueryCall, block: Query, arrival: Stamp) -> bool {
         let fetched = self.fetcher.fetch(block, arrival).await;
         let (number, hash, with_hashes) = match fetched.map(|shared| shared.value) {
@@ -394,7 +397,7 @@ impl Answerer {
         true
     }
 
-    /// Is this an answer that cannot be right, and is handed on all the same?
+    /// Returns whether the error is a wrong answer that the operator allows to pass.
     fn passes(&self, error: &UpstreamError) -> bool {
         matches!(error, UpstreamError::Rejected(_)) && !self.prover.rejects()
     }

@@ -1,4 +1,4 @@
-//! Changes of the chain while an answer is under way.
+//! Detects changes of the chain while a call waits for its answer.
 
 use crate::{
     chain::{Link, Stamp},
@@ -10,28 +10,28 @@ use crate::{
 #[derive(Clone, Copy)]
 pub(super) struct Before {
     pub(super) head: Option<Link>,
-    /// The block at the number that the query names.
+    /// Block at the number that the query names.
     pub(super) named: Option<BlockHash>,
 }
 
 // === impl Before ===
 
 impl Before {
-    /// Notes the view before a call for this query is sent.
+    /// Captures the view before a call for this query is sent.
     pub(super) fn new(view: &SharedView, query: Query) -> Self {
         let tracker = view.tracker();
         let known_at = |number| tracker.known_at(number);
         Self { head: tracker.head(), named: query.number().and_then(known_at) }
     }
 
-    /// Returns whether a block may have left the chain since an answer about it was requested, or a head below its number was
-    /// accepted.
+    /// Returns whether a block may have left the chain since an answer about it was requested, or the view has
+    /// accepted a head below its number.
     pub(super) fn has_changed(self, view: &SharedView, Home { block, number }: Home, sent: Stamp) -> bool {
         self.is_above_new_head(view, number) || view.tracker().may_have_left(number, block, sent)
     }
 
-    /// The same for an answer that names no block: another one is known at the number of the query than before, or blocks left
-    /// the chain and nothing was known about that number.
+    /// Like [`has_changed`](Self::has_changed), for an answer that names no block: the known block at the number of
+    /// the query has changed, or blocks left the chain and none is known at that number.
     pub(super) fn has_changed_at(self, view: &SharedView, query: Query, sent: Stamp) -> bool {
         let now = Self::new(view, query).named;
         now != self.named
@@ -39,7 +39,7 @@ impl Before {
             || query.number().is_some_and(|number| self.is_above_new_head(view, number))
     }
 
-    /// Returns whether another head than before was accepted, and is below this number.
+    /// Returns whether the view has accepted another head than before, which is below this number.
     fn is_above_new_head(self, view: &SharedView, number: BlockNumber) -> bool {
         let now = view.tracker().head();
         now != self.head && now.is_some_and(|now| now.number < number)

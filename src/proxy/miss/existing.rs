@@ -1,4 +1,4 @@
-//! Data that is known to exist: `null` is no answer to a query for it.
+//! Data that is known to exist: `null` is no valid answer to a query for it.
 
 use std::sync::Arc;
 
@@ -9,7 +9,8 @@ use crate::{
     proxy::{call::query_call::QueryCall, head::SharedView, lookup::CacheState},
 };
 
-/// Newest blocks that are searched for a transaction that the upstream does not have: those that a client saw a moment ago.
+/// Number of newest blocks to search for a transaction that the upstream does not have: clients may just have seen
+/// them.
 const NEWEST: usize = 16;
 
 /// Blocks and transactions that are known to exist. Cheap to clone.
@@ -30,7 +31,7 @@ impl Existing {
         &self.state
     }
 
-    /// The block that a transaction is in, if a cached block that is canonical in the view lists it.
+    /// Returns the block of a transaction, if a cached block that is canonical in the view lists it.
     pub(super) fn home_of(&self, transaction: TxHash, arrival: Stamp) -> Option<Home> {
         let (cache, view) = (&self.state.cache, &self.view);
         let listed = cache.locations(transaction).into_iter().find(|Location { home, index }| {
@@ -42,7 +43,7 @@ impl Existing {
         if let Some(Location { home, .. }) = listed {
             return Some(home);
         }
-        // Heads are often known by the hashes of their transactions only.
+        // New heads are often cached only as blocks with hashes.
         let newest: Vec<_> = view.tracker().newest().take(NEWEST).collect();
         let lists = |link: &&Link| {
             cache.block_with_hashes(link.hash).is_some_and(|with_hashes| with_hashes.lists(transaction))
@@ -50,15 +51,15 @@ impl Existing {
         newest.iter().find(lists).map(|link| Home { block: link.hash, number: link.number })
     }
 
-    /// How many transactions a cached block has, in whatever form it is cached.
+    /// Returns the number of transactions of a block, if the block is cached in any form.
     pub(super) fn transactions_in(&self, block: BlockHash) -> Option<u64> {
         let whole = self.state.cache.block(block).map(|block| block.len() as u64);
         whole
             .or_else(|| self.state.cache.block_with_hashes(block).map(|with_hashes| with_hashes.len() as u64))
     }
 
-    /// The block that an answer must be of, if it is known to exist: the view has that block, and if the answer is about a
-    /// transaction, a cached block lists it. Whether the view is fresh is seen to before anything is made of it.
+    /// Returns the block of an answer that must exist: the view has that block and, if the answer is about a
+    /// transaction, a cached block lists it. The view may be stale; callers refresh it before they act on this.
     pub(super) fn known(&self, asked: &QueryCall, fetch: Query) -> Option<Home> {
         let view = &self.view;
         if view.tracker().rules().development {

@@ -36,11 +36,12 @@ use crate::{
     verify::Content,
 };
 
-/// Pauses before the upstream is asked again for data that must exist: replicas behind a balancer are rarely further apart.
+/// Pauses before the upstream is asked again for data that must exist: replicas behind a load balancer rarely lag by
+/// more.
 const INSIST: [Duration; 3] =
     [Duration::from_millis(100), Duration::from_millis(300), Duration::from_millis(900)];
 
-/// Longest wait of an answer in hand for the rest of its block, which other calls are likely to read.
+/// Longest time that a fetched answer waits for the rest of its block, which other calls are likely to read.
 const PREFETCH_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Fetches answers.
@@ -58,7 +59,7 @@ pub(crate) struct AnswerFetcher {
     pub(crate) loader: Arc<Loader>,
 }
 
-/// The result of a fetch for a call.
+/// Result of a fetch for a call.
 pub(super) enum Came {
     /// The answer.
     Answer(Answered),
@@ -68,12 +69,12 @@ pub(super) enum Came {
     Denied,
 }
 
-/// Returns whether a block is fetched by its hash.
+/// Returns whether the query fetches a block by hash.
 fn is_block_by_hash(fetch: Query) -> bool {
     fetch.names_hash() && matches!(fetch.part, Part::Block | Part::BlockWithHashes)
 }
 
-/// Returns whether an answer is a list without anything in it.
+/// Returns whether an answer is an empty list.
 fn is_empty_list(answer: &Answer) -> bool {
     matches!(answer, Answer::Result(result) if result == "[]")
 }
@@ -86,7 +87,7 @@ pub(super) fn denies(answer: &Answer) -> bool {
     }
 }
 
-/// Returns the number of a query and the block that came for it, if that one has another number.
+/// Returns the number in the query and the fetched block, if that block has another number.
 fn misnumbered(query: Query, fetched: &Fetched) -> Option<(BlockNumber, BlockHash)> {
     let asked = query.number()?;
     let Fetched::Content(content) = fetched else { return None };
@@ -97,7 +98,7 @@ fn misnumbered(query: Query, fetched: &Fetched) -> Option<(BlockNumber, BlockHas
 // === impl AnswerFetcher ===
 
 impl AnswerFetcher {
-    /// Fetches, and cuts the answer out of what came.
+    /// Fetches content, and slices the answer out of it.
     pub(super) async fn fetch(
         &self,
         asked: &QueryCall,
@@ -110,7 +111,7 @@ impl AnswerFetcher {
         let before = Before::new(&self.view, asked.query);
         let Shared { value, joined, sent } = match self.fetcher.fetch(fetch, arrival).await {
             Ok(shared) => shared,
-            // Asked for more than the client wants, the node may have more to say than there is room for, or refuse.
+            // The call asked for more than the client needs: the answer may be too large, or the node may refuse it.
             Err(error @ (UpstreamError::TooLarge { .. } | UpstreamError::Status(_)))
                 if !asked.takes(fetch) =>
             {
@@ -138,7 +139,7 @@ impl AnswerFetcher {
             },
         };
         if let Some((number, hash)) = misnumbered(asked.query, &value) {
-            // The view was told that this block stands where it cannot: what stands there?
+            // The view has this block at a number that it does not have. Drop it from the view and refresh.
             self.view.learn(|tracker, _| tracker.remove(number, hash));
             return Ok(Came::Denied);
         }
@@ -158,7 +159,7 @@ impl AnswerFetcher {
         let content = match value {
             Fetched::Content(content) => content,
             Fetched::Short(answer) => {
-                // On a development chain the node is taken at its word.
+                // On a development chain, the node's answer is final.
                 let is_development = self.view.tracker().rules().development;
                 let answered = Answered::new(answer, outcome(false));
                 return Ok(if is_development { Came::Answer(answered) } else { Came::Denied });
@@ -171,15 +172,15 @@ impl AnswerFetcher {
                     return Ok(Came::Denied);
                 }
                 let is_content = answer.is_content();
-                // A count of no block is the node's to give, too: nodes differ.
+                // A count of a block that does not exist is also left to the node, because nodes differ.
                 if !asked.takes(fetch)
                     && (is_content || asked.query.is_count() || matches!(answer, Answer::Error(_)))
                 {
                     if fetch.part == Part::Block {
                         self.store.note_uncacheable(fetch);
                     }
-                    // Not to be cut, or an answer to what the client did not ask: it is the node's to give in the form that
-                    // was asked for.
+                    // The answer cannot be sliced, or answers another question than the client's: let the node answer
+                    // the client's call.
                     return self.forward_instead(asked, arrival).await;
                 }
                 if is_content && self.prover.demands_proof(asked.query) && self.prover.rejects() {
@@ -191,11 +192,11 @@ impl AnswerFetcher {
         let answer = if self.prover.demands_proof(asked.query) {
             Box::pin(self.prove_fetched(asked, fetch, &content, sent, arrival)).await?
         } else {
-            // Not for long: the answer is in hand, and the prefetch goes on without it.
+            // Wait only briefly: the answer is here, and the prefetch goes on without it.
             let _ = timeout(PREFETCH_PATIENCE, self.prefetcher.fetch_rest(&content, arrival)).await;
             slice(asked.query, &content)
         };
-        // The proof, or the rest of the block, took its time too.
+        // The proof, or the rest of the block, may have taken a while.
         if self.is_overtaken(asked, place, before, sent) {
             return Ok(Came::Changed);
         }
@@ -217,7 +218,7 @@ impl AnswerFetcher {
         Ok(Came::Answer(forwarded.answered))
     }
 
-    /// Returns whether the chain changed under an answer while it was waited for. An orphan is served by its hash.
+    /// Returns whether the chain changed under an answer while the call waited. Orphans are served by hash.
     fn is_overtaken(&self, asked: &QueryCall, place: Option<Home>, before: Before, sent: Stamp) -> bool {
         !asked.query.names_hash()
             && match place {
@@ -226,7 +227,7 @@ impl AnswerFetcher {
             }
     }
 
-    /// Returns whether a block has transactions, and so receipts.
+    /// Returns whether a block has transactions, and therefore receipts.
     async fn lists_some(&self, known: Home) -> bool {
         if self.existing.transactions_in(known.block).is_none() {
             let block = Query::new(Part::BlockWithHashes, known.block);
@@ -235,10 +236,10 @@ impl AnswerFetcher {
         self.existing.transactions_in(known.block).is_some_and(|count| count > 0)
     }
 
-    /// Returns whether an answer says that a block which the view named is not there.
+    /// Returns whether an answer denies a block that the view named.
     fn denies_block(&self, asked: &QueryCall, fetch: Query, answer: &Answer) -> bool {
         let At::Hash(block) = fetch.at else { return false };
-        // Past the end there is nothing in any block.
+        // An index past the last transaction is absent from every block.
         let count = fetch.index.and_then(|_| self.existing.transactions_in(block));
         let is_of_block = fetch.index.zip(count).is_none_or(|(index, count)| index.0 < count);
         let denies = is_of_block && !asked.query.names_hash() && denies(answer);
@@ -249,8 +250,8 @@ impl AnswerFetcher {
         denies
     }
 
-    /// The upstream does not have what must be there. Asks again, of another endpoint if there is one, unless the block
-    /// turns out to have left the chain: `None` then.
+    /// Asks again for data that must exist and that the upstream lacks, from another endpoint if there is one. `None`
+    /// if the block turns out to have left the chain.
     async fn insist(
         &self,
         asked: &QueryCall,
@@ -266,7 +267,7 @@ impl AnswerFetcher {
             return Ok(None);
         }
         for pause in INSIST {
-            // If that fails, the next attempt may not.
+            // The next attempt may succeed if this one fails.
             let _ = self.head.refresh(Tag::Latest, view.clock().now()).await;
             if !is_known() {
                 return Ok(None);
@@ -288,16 +289,16 @@ impl AnswerFetcher {
         Err(CallError::Lacking { what: fetch })
     }
 
-    /// Asks which block stands at a number, so that the view learns if it is another than it takes it to be. A node that lacks
-    /// receipts says nothing about their block: it may have pruned them.
+    /// Fetches the block at a number, so that the view learns if it has changed. Missing receipts say nothing about
+    /// their block: the node may have pruned them.
     async fn check_place(&self, number: BlockNumber) {
         let block = Query::new(Part::BlockWithHashes, number);
         let _ = self.fetcher.fetch(block, self.view.clock().now()).await;
     }
 
-    /// The answer, proved. Something that came alone is first held against its block when that has come for
-    /// the proof: if it is not what stands there, it is asked for once more, now against the block, so that
-    /// whoever says it again is found out at once and another is asked.
+    /// Returns the proved answer. Single content is verified against its block, which the proof has fetched. If it
+    /// differs, it is fetched again, now with the block in the cache: the check rejects an endpoint that repeats the
+    /// wrong answer, and another one is asked.
     async fn prove_fetched(
         &self,
         asked: &QueryCall,

@@ -1,4 +1,4 @@
-//! Fetches content, has it checked, and stores it.
+//! Fetches content, verifies it, and stores it.
 
 use std::sync::Arc;
 
@@ -20,17 +20,17 @@ use crate::{
     verify::{Check, Content, Demand, Kind, Level, Verdict, Verifier},
 };
 
-/// What a fetch brought.
+/// Result of a fetch.
 #[derive(Clone, Debug)]
 pub(crate) enum Fetched {
     Content(Content),
     /// Fewer receipts than their block has transactions.
     Short(Answer),
-    /// `null`, an error of the node's, or what may not be kept: handed on as it is.
+    /// `null`, an error of the node, or an answer that cannot be stored: passed on unchanged.
     Other(Answer),
 }
 
-/// A fetch, and whether any endpoint will do for it.
+/// A query, and whether any endpoint may answer it.
 type Flight = (Query, Anybody);
 type Anybody = bool;
 
@@ -48,30 +48,30 @@ pub(crate) struct Fetcher {
     flights: Coalesce<Flight, Result<Fetched, UpstreamError>>,
 }
 
-/// So far below the head all nodes have the same, whichever of the newest blocks they have heard of.
+/// Depth below the head at which all nodes have the same blocks.
 const SETTLED: u64 = 64;
 
-/// Is this number far enough below the head to be the same on every branch?
+/// Returns whether this number is so far below the head that all branches have the same block there.
 pub(super) fn is_settled(number: BlockNumber, head: Option<BlockNumber>) -> bool {
     head.is_some_and(|head| number.0.saturating_add(SETTLED) <= head.0)
 }
 
-/// Returns the need of a fetch. Content that depends on which branch is canonical is asked of the endpoint whose heads are
-/// followed; content by its hash, and final content, of any. Where one lacks content that must be there, be it by its hash or
-/// at or below the head, another is asked. Only content that is there can be lacking: the next block is not, however often it
-/// is asked for.
+/// Returns the requirements of a fetch. Content that depends on the canonical branch is fetched from the primary
+/// endpoint; content by block hash, and final content, from any. If an endpoint lacks content that must exist,
+/// because it is named by block hash or is far enough below the head, another one is asked. Content above the head
+/// may not exist yet, so a `null` for it is an answer.
 fn need(query: Query, finalized: Option<BlockNumber>, head: Option<BlockNumber>) -> Requirements {
     let block = query.number();
     let anybody = query.names_hash() || block.is_some_and(|block| Some(block) <= finalized);
     let block = block.filter(|block| Some(*block) <= head);
-    // Nearer to the head another may be on another branch, and what it has there is no better than nothing.
+    // Closer to the head, another endpoint may be on another branch, and its block there is no better than `null`.
     let must_be = anybody || block.is_some_and(|block| is_settled(block, head));
-    // That there is none yet, only one can say who is as far as the view.
+    // Only an endpoint that has reached the head of the view can say that a transaction does not exist yet.
     let head = head.filter(|_| matches!(query.at, At::Tx(_)));
     Requirements { block, head, primary: !anybody, retry_null: must_be, ..Requirements::default() }
 }
 
-/// Returns when a fetch was sent, where its answer says what is canonical: asked for by block hash, it does not.
+/// Returns the send time of a fetch if its answer says which block is canonical; answers by block hash do not.
 pub(super) fn canonical(query: Query, sent: Stamp) -> Option<Stamp> {
     (!query.names_hash()).then_some(sent)
 }
@@ -85,14 +85,14 @@ impl Fetcher {
         Self { head, view, state, existing, store, upstream, verifier, metrics, flights: Coalesce::default() }
     }
 
-    /// Fetches, or joins somebody who does and has begun recently enough for this arrival.
+    /// Fetches content, or joins a fetch that is recent enough for this arrival.
     pub(crate) async fn fetch(
         self: &Arc<Self>,
         query: Query,
         arrival: Stamp,
     ) -> Result<Shared<Fetched>, UpstreamError> {
         let shared = self.join_or_start(query, arrival, query.names_hash()).await?;
-        // Content does not depend on when it was sent; that there is none does.
+        // Content is the same whenever it was sent, but its absence is not.
         let staleness = self.view.tracker().rules().max_staleness;
         let aged = query.names_hash() && shared.joined && !shared.sent.serves(arrival, staleness);
         if aged && matches!(shared.value, Fetched::Other(_)) {
@@ -111,7 +111,7 @@ impl Fetcher {
             if whenever_sent { !self.view.is_before_write(sent) } else { self.view.may_join(sent, arrival) }
         };
         let shared = self.share((query, false), may_join).await?;
-        // `Busy` is about the caller that started the fetch; this one may still get a permit.
+        // `Busy` concerns the caller that started the fetch; this one may still get a permit.
         let shared = match shared {
             Shared { value: Err(UpstreamError::Busy), joined: true, .. } => {
                 self.share((query, false), |_| false).await?
@@ -143,31 +143,30 @@ impl Fetcher {
         shared.map_err(|_| UpstreamError::Abandoned)
     }
 
-    /// Fetches once more what is in memory; tells whether it came. If it does not, because the node has
-    /// forgotten it or fails, that is not tried again for a while.
+    /// Fetches a cached entry again; returns whether it arrived. If it did not, because the node has pruned it or
+    /// fails, it is not tried again for a while.
     pub(super) async fn renew(self: &Arc<Self>, query: Query, arrival: Stamp) -> bool {
         if self.state.uncacheable.contains(query) {
             return false;
         }
         let fetched = self.fetch(query, arrival).await;
-        // Once, whatever came of it: what came and could not be kept would be fetched with every answer.
+        // Recorded even on success: an answer that cannot be stored would be fetched again with every call.
         self.state.uncacheable.note(query);
         fetched.is_ok_and(|shared| !matches!(shared.value, Fetched::Other(_)))
     }
 
-    /// Returns whether content that was fetched is cached now.
+    /// Returns whether fetched content is cached now.
     pub(super) fn is_kept(&self, content: &Content) -> bool {
         content.named_home().is_some() && self.state.cache.serves(content)
     }
 
-    /// The check for an answer that is asked for now.
+    /// Returns the check for an answer to a request that is sent now.
     pub(super) fn check(&self, query: Query, sent: Stamp) -> Check {
         let known = KnownAt::new(self.state.cache.clone(), self.view.clone(), sent);
         Check::new(self.verifier.clone(), query, Arc::new(known))
     }
 
-    /// Asks, and has the answer checked. An answer that cannot be right is one all the same, where the
-    /// operator says so.
+    /// Sends the call and has the answer checked. Passes on a wrong answer if the operator allows it.
     pub(super) async fn ask(&self, call: Call, check: &Check) -> Result<Answer, UpstreamError> {
         match self.upstream.call(call.with_check(check.clone())).await {
             Err(UpstreamError::Rejected(mismatch)) if !self.verifier.rejects() => Ok(mismatch.answer),
@@ -190,10 +189,11 @@ impl Fetcher {
                 self.state.node.note_receipts_error(error);
             }
             answer if answer.is_null() => {
-                // Under this head only if whoever said it has got as far: the one that showed it may have failed since.
+                // The `null` counts under this head only if the endpoint has reached it: the one that showed the head
+                // may have failed since.
                 if let (Part::Receipt, At::Tx(transaction), Some(head)) = (query.part, query.at, head)
                     && by.get().is_some_and(|by| self.upstream.has_reached(by, head.number))
-                    // What is known to exist is not absent.
+                    // Data that is known to exist is not absent.
                     && self.existing.home_of(transaction, sent).is_none()
                 {
                     self.state.absences.note(transaction, head.hash, sent, &self.view.tracker());
@@ -202,16 +202,16 @@ impl Fetcher {
             Answer::Result(_) | Answer::Error(_) => {}
         }
         if self.view.generation() != generation {
-            // The node was reset, or serves another chain now: the answer serves this call, and is not stored.
+            // The node was reset, or serves another chain now: the answer goes to this call, but is not stored.
             return Ok(Fetched::Other(answer));
         }
-        // By hash, an answer does not say what is canonical.
+        // An answer by block hash does not say which block is canonical.
         let canonical = canonical(query, sent);
         let verdict = check.verdict();
         let is_content = answer.is_content();
         let is_uncacheable = match &verdict {
             Some(Verdict::Passed(_) | Verdict::Short) => false,
-            // Nothing is known against the answer.
+            // Nothing speaks against the answer.
             Some(Verdict::Overdue(overdue)) => !overdue.is_overload(),
             Some(Verdict::Unproved(..) | Verdict::Wrong(_)) | None => true,
         };
@@ -233,10 +233,10 @@ impl Fetcher {
 
     // ## Storing
 
-    /// Keeps content, if the view believes that it is where it says. `canonical` is when it was asked
-    /// for, where that says what is canonical: asked for by block hash, it does not.
+    /// Stores content if the view agrees with its position. `canonical` is the send time if the answer says which
+    /// block is canonical; answers by block hash do not.
     pub(super) async fn keep(self: &Arc<Self>, content: Content, canonical: Option<Stamp>) -> Content {
-        // Where proof is demanded, what is not proved is as good as not there: also what it says of its place.
+        // Where proof is demanded, unproved content counts for nothing, nor does the position that it names.
         let kind = Kind::of(content.part());
         if content.level() != Level::Proved && self.verifier.demands_proof(kind) {
             self.place_cached(&content, canonical).await;
@@ -251,7 +251,8 @@ impl Fetcher {
         self.store.insert(content).await
     }
 
-    /// Hashes alone prove nothing, but a block that was proved before may be the one at their number.
+    /// Hashes alone prove nothing, but the cached block with the same header may be proved, and then its number is
+    /// known.
     async fn place_cached(self: &Arc<Self>, content: &Content, canonical: Option<Stamp>) {
         let Content::BlockWithHashes(with_hashes) = content else { return };
         let cached = self.state.cache.peek_block(with_hashes.hash());
@@ -260,7 +261,7 @@ impl Fetcher {
         }
     }
 
-    /// Returns whether this is a single receipt, and all receipts of its block have just been found wrong.
+    /// Returns whether this is a single receipt of a block whose receipt list has just turned out to be wrong.
     fn has_wrong_siblings(&self, content: &Content) -> bool {
         let Content::Receipt(receipt) = content else { return false };
         let place = receipt.place();
@@ -268,15 +269,15 @@ impl Fetcher {
             || self.state.uncacheable.contains(Query::new(Part::Receipts, place.number))
     }
 
-    /// Tells the view the place of unproved content, if nothing of this chain has been proved yet.
+    /// Tells the view the position of unproved content, if nothing of this chain has been proved yet.
     pub(super) async fn place_unproved(self: &Arc<Self>, content: &Content, canonical: Option<Stamp>) {
         if canonical.is_some() && !self.verifier.is_sure() {
             self.place(content, canonical).await;
         }
     }
 
-    /// Tells the view where content says that it is; returns whether the view agrees. Only a block or a header says which
-    /// block stands at a number.
+    /// Tells the view the position that content names; returns whether the view agrees. Only a block or a header
+    /// determines the block at a number.
     async fn place(self: &Arc<Self>, content: &Content, canonical: Option<Stamp>) -> bool {
         let link = match content {
             Content::Block(block) => Link::from(block.header()),
@@ -288,7 +289,7 @@ impl Fetcher {
             }
             Content::Transaction(transaction) => match transaction.place() {
                 Some(place) => return self.observe_place(transaction.hash(), place, canonical).await,
-                // Pending: it is nowhere yet, and not kept.
+                // Pending: it is in no block yet, and not stored.
                 None => return false,
             },
             Content::Receipt(receipt) => {
@@ -307,7 +308,7 @@ impl Fetcher {
         }
     }
 
-    /// Tells the view where a single transaction or receipt says that it is; returns whether the view agrees.
+    /// Tells the view the position that a single transaction or receipt names; returns whether the view agrees.
     pub(super) async fn observe_place(
         self: &Arc<Self>,
         transaction: TxHash,
@@ -328,9 +329,9 @@ impl Fetcher {
         })
     }
 
-    /// Applies `observe` to the view. Where that contradicts what is tracked, the view is refreshed; where it contradicts
-    /// what is final, the finalized block is asked for; where that is final by one answer alone, so is the block at `number`.
-    /// Returns whether the view agrees in the end.
+    /// Applies `observe` to the view. If that contradicts a tracked block, refreshes the view. If it contradicts a
+    /// final block, rechecks the finalized block and, if the contradicted block became final by a single answer, also
+    /// fetches the block at `number`. Returns whether the view agrees in the end.
     async fn agree(
         self: &Arc<Self>,
         number: Option<BlockNumber>,
@@ -338,7 +339,7 @@ impl Fetcher {
     ) -> bool {
         match observe() {
             Ok(()) => return true,
-            // Nobody waits for what another call would show.
+            // No caller waits for the outcome; do not send further calls for it.
             Err(_) if !Audience::is_there_now() => return false,
             Err(Contrary::Tracked) => {
                 let _ = self.head.refresh(Tag::Latest, self.view.clock().now()).await;

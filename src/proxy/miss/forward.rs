@@ -1,4 +1,4 @@
-//! Forwards calls to the upstream as the client made them.
+//! Forwards calls to the upstream as the client sent them.
 
 use std::sync::Arc;
 
@@ -26,10 +26,10 @@ use crate::{
 /// A call that was forwarded.
 pub(super) struct Forwarded {
     pub(super) answered: Answered,
-    /// The block that the answer is of, where it names one.
+    /// Block of the answer, if the answer names one.
     place: Option<Home>,
     before: Before,
-    /// When the call was sent.
+    /// Time at which the call was sent.
     sent: Stamp,
 }
 
@@ -57,18 +57,19 @@ impl Forwarder {
         Self { head, view, fetcher, prover, upstream, identity }
     }
 
-    /// Hands the call on as it is; its answer is checked, and not kept.
+    /// Forwards the call unchanged. The answer is checked, but not stored.
     pub(super) async fn forward_as_asked(
         &self,
         asked: &QueryCall,
         arrival: Stamp,
     ) -> Result<Forwarded, CallError> {
         let (demands_proof, rejects) = (self.prover.demands_proof(asked.query), self.prover.rejects());
-        // As canonical as anything else that is asked for by what is canonical.
+        // The same requirements as for other fetches that depend on canonicity.
         let head = self.view.tracker().head().map(|head| head.number);
         let block = asked.query.number().filter(|number| Some(*number) <= head);
         let primary = !asked.query.names_hash();
-        // Nearer to the head another may be on another branch, and what it has there is no better than nothing.
+        // Closer to the head, another endpoint may be on another branch, and its block there is no better than
+        // `null`.
         let retry_null = block.is_some_and(|block| is_settled(block, head));
         let need = Requirements { block, primary, retry_null, ..Requirements::default() };
         let call = asked.call().with_requirements(need);
@@ -103,11 +104,12 @@ impl Forwarder {
         Ok(Forwarded { answered: Answered::new(answer, Outcome::Miss), place, before, sent })
     }
 
-    /// Returns whether a forwarded answer is of a block that may have left the chain, by a view that is at least as new.
+    /// Returns whether a forwarded answer is of a block that may have left the chain, by a view at least as new as
+    /// the answer.
     pub(super) async fn is_excluded(&self, asked: &QueryCall, forwarded: &Forwarded) -> bool {
         let view = &self.view;
         let Forwarded { answered, place, before, sent } = forwarded;
-        // What is known to be there is not absent.
+        // Data that is known to exist is not absent.
         let is_absent = answered.answer.is_null()
             && asked.query.index.is_none()
             && before.named.is_some()
@@ -132,14 +134,14 @@ impl Forwarder {
         Ok(Answered::new(answer, outcome))
     }
 
-    /// Returns the need of a forwarded call. A node that is behind would answer for an older head than clients have seen, and
-    /// the answer would not show it.
+    /// Returns the requirements of a forwarded call. A lagging node would answer for an older head than clients have
+    /// seen, and the answer would not show it.
     pub(super) fn requirements(&self) -> Requirements {
         let head = self.view.tracker().head().map(|head| head.number);
         Requirements { head, forwarded: true, ..Requirements::default() }
     }
 
-    /// Makes sure that the upstream is who it should be, and that its chain is the one that is tracked.
+    /// Ensures that the upstream serves the expected chain, and that the view follows that chain.
     pub(super) async fn confirm_chain(&self) -> Result<(), CallError> {
         let who = self.identity.confirm().await?;
         self.view.adopt(&who);

@@ -23,15 +23,15 @@ use crate::{
     verify::{Content, Doubt, Verified, Verifier},
 };
 
-/// Is there anybody who could be asked?
+/// Whether an upstream answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Upstreams {
     Answer,
-    /// Nobody answers: what tiers say counts, though it cannot be held against anything.
+    /// No upstream answers: unconfirmed tiers may be used.
     Silent,
 }
 
-/// What takes longer to be proved than any block would is asked of the upstream.
+/// Longest time for the proof of a loaded entry; after that the upstream is asked.
 const PROOF: Duration = Duration::from_secs(2);
 
 /// Loads entries from tiers.
@@ -45,7 +45,7 @@ pub(crate) struct Loader {
     store: Store,
     verifier: Verifier,
     metrics: Metrics,
-    /// The chain that the operator demands.
+    /// Chain id that the operator demands.
     chain_id: Option<u64>,
     flights: Coalesce<(Query, Upstreams), Option<Option<TierKind>>>,
     names: [Arc<str>; TierKind::ALL.len()],
@@ -82,8 +82,8 @@ impl Loader {
         &self.sync
     }
 
-    /// Brings what answers this into memory, if a tier has it; tells which, or that it was there, and only where it stands had
-    /// to be brought.
+    /// Loads the entry for `query` from a tier and returns that tier. The inner value is `None` if the content was in
+    /// memory already, and only its block number had to be loaded.
     pub(crate) async fn load(
         self: &Arc<Self>,
         query: Query,
@@ -96,7 +96,7 @@ impl Loader {
         let whole = query.whole()?;
         let this = self.clone();
         let load = move || async move { this.load_whole(whole, upstreams).await };
-        // Whenever it was begun: what is final does not change.
+        // Join at any time: final content does not change.
         let landed = self.flights.run((whole, upstreams), arrival, |_| true, load).await;
         landed.ok()?.value
     }
@@ -122,7 +122,7 @@ impl Loader {
             self.observe(number, &block, asked)?;
         }
         if tier.is_some() {
-            // Only now is it known to be final.
+            // Only now is the block known to be final.
             self.sync.write_back().write_block(&block, tier);
         }
         if let eth::Part::Receipts | eth::Part::Receipt = whole.part {
@@ -131,8 +131,8 @@ impl Loader {
         Some(tier)
     }
 
-    /// The view is told where a restored block stands; `None` if that is not where it was looked for, or the view knows
-    /// better. What was forgotten since a tier was asked stays so.
+    /// Tells the view the number of a loaded block; `None` if the block has another number, or the view disagrees.
+    /// Has no effect if the view was reset since `asked`.
     fn observe(&self, number: BlockNumber, block: &Verified<Block>, asked: Stamp) -> Option<()> {
         let header = block.header();
         if header.number != number {
@@ -143,7 +143,7 @@ impl Loader {
         observed.inspect_err(|_| self.metrics.contrary()).ok()
     }
 
-    /// The block, and the tier that had it, if it was not in memory.
+    /// Returns the block, and the tier that it was loaded from, if it was not in memory.
     async fn load_block(
         self: &Arc<Self>,
         chain: ChainKey,
@@ -172,7 +172,7 @@ impl Loader {
         }
     }
 
-    /// The tier that had the receipts, if they were not in memory.
+    /// Loads the receipts and returns the tier that they came from; `Some(None)` if they were in memory.
     async fn load_receipts(
         self: &Arc<Self>,
         chain: ChainKey,
@@ -204,18 +204,18 @@ impl Loader {
         }
     }
 
-    /// The block as memory has it, unless it was said before it was final, and unproved, and there is somebody who may have
-    /// better.
+    /// Returns the block from memory. While an upstream answers, skips an unproved block that was fetched before it
+    /// was final: a tier or the upstream may have a better copy.
     fn good_block(&self, hash: BlockHash, upstreams: Upstreams) -> Option<Arc<Verified<Block>>> {
         self.state.cache.block(hash).filter(|block| block.lasts() || upstreams == Upstreams::Silent)
     }
 
-    /// The same for its receipts.
+    /// Like [`good_block`](Self::good_block), for the receipts.
     fn good_receipts(&self, hash: BlockHash, upstreams: Upstreams) -> Option<Arc<Verified<Receipts>>> {
         self.state.cache.receipts(hash).filter(|receipts| receipts.lasts() || upstreams == Upstreams::Silent)
     }
 
-    /// The hash that stands at this number for good, and when that was asked.
+    /// Returns the final hash at this number, and when it was looked up.
     async fn final_hash(
         self: &Arc<Self>,
         chain: ChainKey,
@@ -244,8 +244,8 @@ impl Loader {
         self.hash_in_tiers(chain, number).await
     }
 
-    /// Returns the hash at a finalized number by the index of tiers, and when they were asked. Unconfirmed tiers answer only
-    /// while no upstream has answered since the start.
+    /// Returns the hash at a finalized number from the index of tiers, and when it was looked up. Unconfirmed tiers
+    /// answer only while no upstream has answered since the start.
     async fn hash_in_tiers(&self, chain: ChainKey, number: BlockNumber) -> Option<(BlockHash, Stamp)> {
         let asked = self.view.clock().now();
         {
@@ -258,13 +258,13 @@ impl Loader {
         self.tiers.hash_at(chain, number, accept).await.map(|hash| (hash, asked))
     }
 
-    /// While nobody answers since the start, what was final before is taken to be so. The first upstream that answers makes
-    /// an end of that.
+    /// Assumes the finalized block of the last run while no upstream has answered since the start. The first upstream
+    /// that answers ends the assumption.
     async fn assume_finality(&self, chain: ChainKey) -> Option<()> {
         if self.view.tracker().finalized().is_none() {
             let now = self.view.clock().now();
             let (number, hash) = self.tiers.finalized(chain).await?;
-            // Not if one has answered meanwhile.
+            // Skipped if an upstream has answered meanwhile.
             self.view.change(|tracker| {
                 if tracker.counts(now) {
                     tracker.restore_finality(number, hash, now);
@@ -274,8 +274,8 @@ impl Loader {
         Some(())
     }
 
-    /// Whose blocks tiers are asked for: the chain that is followed or, as long as no upstream has said what that is, the
-    /// one before the start.
+    /// Returns the chain whose entries to load: the adopted chain or, until an upstream has shown its chain, the one
+    /// of the last run.
     async fn chain(&self, upstreams: Upstreams) -> Option<ChainKey> {
         if let Some(chain) = self.sync.chain() {
             return Some(chain);
@@ -289,7 +289,7 @@ impl Loader {
         (is_it && self.sync.assume_chain(chain)).then_some(chain)
     }
 
-    /// Has tiers remove what they have of a block. Tells those that may have it still.
+    /// Removes the entries of a block from tiers. Returns the tiers that may still have them.
     pub(crate) async fn remove_from_tiers(&self, block: BlockHash) -> Vec<TierKind> {
         match self.chain(Upstreams::Silent).await {
             Some(chain) => self.tiers.remove(chain, block).await,
@@ -297,7 +297,7 @@ impl Loader {
         }
     }
 
-    /// The blocks that tiers would look for this transaction in; and those tiers that could not say.
+    /// Returns the blocks where tiers would look for this transaction, and the tiers that could not answer.
     pub(crate) async fn homes_in_tiers(&self, transaction: TxHash) -> (Vec<BlockHash>, Vec<TierKind>) {
         let Some(chain) = self.chain(Upstreams::Silent).await else { return Default::default() };
         let tiers = &self.tiers;
@@ -313,7 +313,7 @@ impl Loader {
         (homes, unsure)
     }
 
-    /// Brings back what this would fetch, if a tier has it.
+    /// Loads the content of `whole` from a tier, if one has it.
     pub(crate) async fn recover(self: &Arc<Self>, whole: Query) -> Option<Content> {
         if self.tiers.is_empty() {
             return None;
@@ -337,10 +337,10 @@ impl Loader {
         }
     }
 
-    /// The tier that something came from.
+    /// Returns the tier that content was loaded from.
     pub(crate) fn tier_of(&self, content: &Content) -> Option<TierKind> {
         let origin = content.origin()?;
-        // Our own name for it: an endpoint may be called so, too.
+        // Compared by pointer: an endpoint may have the same name.
         TierKind::ALL.into_iter().find(|kind| Arc::ptr_eq(&origin.endpoint, self.name(*kind)))
     }
 

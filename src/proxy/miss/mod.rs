@@ -1,9 +1,9 @@
-//! From the plan for a miss to its answer.
+//! Misses: carries out the plan of a lookup until there is an answer.
 //!
 //! # Floors
 //! ```text
 //! respond       the service: queries, writes, forwarded calls
-//! answer        follows the plan of a lookup until there is an answer
+//! answer        carries out the plan of a lookup until there is an answer
 //! fetch_answer  fetches content and slices the answer out of it
 //! prefetch      fetches whole blocks
 //! forward       forwards a call as the client made it
@@ -12,7 +12,7 @@
 //! load          loads entries from tiers
 //! store         stores content
 //! existing      data that is known to exist
-//! changes       changes of the chain while an answer is under way
+//! changes       chain changes while a call waits for its answer
 //! ```
 
 pub(super) mod answer;

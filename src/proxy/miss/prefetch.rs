@@ -1,4 +1,4 @@
-//! Fetches whole blocks, and all receipts of a block, when more of them is likely to be read.
+//! Fetches whole blocks, and all receipts of a block, when more of them are likely to be read.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::{
     verify::Content,
 };
 
-/// Fetches wholes. Cheap to clone.
+/// Fetches whole blocks and receipt lists. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Prefetcher {
     view: Arc<SharedView>,
@@ -35,7 +35,7 @@ impl Prefetcher {
         Self { view, state, lookup, fetcher }
     }
 
-    /// Fetches a whole block, or all its receipts; tells whether that worked.
+    /// Fetches a whole block, or all its receipts; returns whether they are cached now.
     pub(super) async fn fetch_whole(&self, whole: Query, arrival: Stamp) -> bool {
         let fetched = self.fetcher.fetch(whole, arrival).await;
         let is_kept = |content| self.fetcher.is_kept(content);
@@ -48,7 +48,7 @@ impl Prefetcher {
         worked
     }
 
-    /// A second answer out of the same block: its neighbours are likely to be next.
+    /// Fetches the rest of a block if this is the second answer from it: its neighbours are likely to be next.
     pub(super) async fn fetch_rest(&self, content: &Content, arrival: Stamp) {
         let (part, place, hash) = match content {
             Content::Transaction(single) => match single.place() {
@@ -78,7 +78,7 @@ impl Prefetcher {
         }
     }
 
-    /// By hash where it is sure that it stands there, else by number.
+    /// Returns the query for the whole: by hash if the block surely is canonical, else by number.
     fn whole(&self, part: Part, Place { block, number, .. }: Place, arrival: Stamp) -> Query {
         let surely = matches!(
             self.view.tracker().lookup(number, arrival),

@@ -1,8 +1,8 @@
-//! Gets the proof of what cannot be proved alone.
+//! Proves content that cannot be proved by itself.
 //!
-//! A transaction or a receipt that came alone, and a list of hashes, say nothing for themselves: it is
-//! their whole block that proves them, and all its receipts. Where everything must be proved these are
-//! fetched, once a block, and the answer is cut out of them.
+//! A single transaction or receipt, or a list of hashes, contains no proof: only the whole block proves it, and all
+//! receipts of the block. Where proof is demanded, these are fetched, once per block, and the answer is sliced out of
+//! them.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ impl Prover {
         Self { fetcher, state, store, verifier }
     }
 
-    /// Returns whether an unverified answer is refused.
+    /// Returns whether the proxy refuses unverified answers.
     pub(super) fn rejects(&self) -> bool {
         self.verifier.rejects()
     }
@@ -55,7 +55,7 @@ impl Prover {
         self.verifier.demands_proof(Kind::of(query.part))
     }
 
-    /// The answer, proved; what cannot be is handed on, unless it must be proved.
+    /// Returns the proved answer. An answer that cannot be proved is passed on, unless `on_mismatch` rejects it.
     pub(super) async fn prove(
         &self,
         query: Query,
@@ -82,7 +82,7 @@ impl Prover {
         }
     }
 
-    /// The proved answer to a call for which this content was fetched; `None` if it cannot be proved.
+    /// Returns the proved answer to a query for which this content was fetched; `None` if it cannot be proved.
     pub(super) async fn proved(
         &self,
         query: Query,
@@ -100,7 +100,7 @@ impl Prover {
                     .map(|block| hashes_only(&block))
             }
             Content::Transaction(single) => match single.place() {
-                // Pending: it is in no block, and its hash is all there is to it.
+                // Pending: it is in no block, and its hash is the only proof.
                 None => {
                     (single.level() >= Level::Partial && !single.is_half_placed()).then(|| single.bytes())
                 }
@@ -131,8 +131,8 @@ impl Prover {
         })
     }
 
-    /// The block that something which came alone names, if that is proved and has it there. What is said of
-    /// the chain by that is believed from then on.
+    /// Returns the block that single content names, if the block is proved and contains it at that index. Tells the
+    /// view the position.
     async fn proved_place(
         &self,
         place: Place,
@@ -163,7 +163,7 @@ impl Prover {
         })
     }
 
-    /// The receipts of a block: those in memory, those that came already, or those that come now.
+    /// Returns the proved receipts of a block: the cached ones, those in `came`, or those that it fetches now.
     async fn proved_receipts(
         &self,
         hash: BlockHash,
@@ -187,7 +187,7 @@ impl Prover {
         if receipts.is_proved() {
             return Ok(Some(receipts));
         }
-        // They came before their block did, or it has been forgotten since.
+        // They arrived before their block, or the block was evicted since.
         let proved = self.verifier.prove_receipts((*receipts).clone(), block).await;
         Ok(match proved {
             Ok(receipts) => Some(self.store.store_receipts(receipts.into()).await),

@@ -1,4 +1,4 @@
-//! The innermost service of a call: answers the misses.
+//! The innermost service: answers misses.
 
 use std::{
     future::ready,
@@ -33,7 +33,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Missed {
     pub(crate) request: Request,
-    /// What the miss needs, if the call makes a query.
+    /// The plan of the lookup, if the call makes a query.
     pub(crate) plan: Option<LookupPlan>,
 }
 
@@ -95,18 +95,19 @@ impl Service<Missed> for Responder {
 // === impl Inner ===
 
 impl Inner {
-    /// Does work that needs the upstream when this client may have it.
+    /// Runs `work` with a permit of this client.
     fn limited(
         &self,
         client: Option<Client>,
         work: impl Future<Output = Result<Answered, CallError>> + Send + 'static,
     ) -> BoxFuture<'static, Result<Answered, CallError>> {
-        // On the heap once: it is large, and would be moved with each step until it begins.
+        // Box it once: the future is large, and would be moved with each step until it starts.
         let (concurrency, work) = (self.concurrency.clone(), Box::pin(work));
         Box::pin(async move { concurrency.within(client, work).await })
     }
 
-    /// Answers a query. The plan holds only if the client need not wait for its turn: after a wait, the cache is asked again.
+    /// Answers a query. The plan is used only if a permit is free at once: after a wait, the cache is looked up
+    /// again.
     fn answer(
         &self,
         query: Query,
@@ -117,7 +118,7 @@ impl Inner {
         let (concurrency, answerer) = (self.concurrency.clone(), self.answerer.clone());
         let asked = QueryCall { query, request };
         if query.tag().is_some() {
-            // It takes a permit once it knows the block: a refresh of the view is for all clients.
+            // It takes a permit once the block is known, because a refresh of the view is on behalf of all clients.
             return Box::pin(answerer.answer(asked, None));
         }
         Box::pin(async move {
@@ -132,15 +133,16 @@ impl Inner {
     async fn bypass(self: Arc<Self>, call: Call) -> Result<Answered, CallError> {
         self.forwarder.confirm_chain().await?;
         if self.upstream.is_preferred_check_due() {
-            // A client that only has calls forwarded never refreshes the head, and would stay with a spare.
+            // A client whose calls are only forwarded never refreshes the head, and would stay with a fallback
+            // endpoint.
             let head = self.head.clone();
             tokio::spawn(async move { head.refresh(Tag::Latest, head.view().clock().now()).await });
         }
         self.forwarder.forward(call.with_requirements(self.forwarder.requirements()), Outcome::Bypass).await
     }
 
-    /// Answers `eth_chainId` and `net_version` once the upstream has shown its chain. A node without a network id answers each
-    /// time itself.
+    /// Answers `eth_chainId` and `net_version` once the upstream has shown its chain. If the node has no network id,
+    /// it answers `net_version` itself each time.
     async fn local(self: Arc<Self>, call: Call) -> Result<Answered, CallError> {
         let chain = self.identity.confirm().await?;
         let known = chain.answer(call.method.as_str());
@@ -150,7 +152,7 @@ impl Inner {
                 let call = call.with_requirements(self.forwarder.requirements());
                 let answered = self.forwarder.forward(call, Outcome::Bypass).await?;
                 if known.is_some_and(|known| answered.answer != Answer::Result(known)) {
-                    // The node was given another id: it is another chain from here on.
+                    // The node now has another chain id, so it serves another chain.
                     self.identity.require_recheck();
                     self.forwarder.confirm_chain().await?;
                 }
@@ -159,14 +161,15 @@ impl Inner {
         }
     }
 
-    /// Forwards a call that can change the chain: before it is sent and when it is answered, the view becomes stale.
+    /// Forwards a call that can change the chain. The view becomes stale when the call is sent and again when it is
+    /// answered.
     async fn write(self: Arc<Self>, call: Call) -> Result<Answered, CallError> {
         self.forwarder.confirm_chain().await?;
         let resets = is_reset(call.method.as_str());
         self.invalidate(resets);
-        // However it ends, also if the client hangs up: the node may have carried it out.
+        // In any case, even if the client disconnects: the node may have executed the call.
         let _again = InvalidateOnDrop(&self, resets);
-        // To the primary though it may be behind, so that a client reads its own writes.
+        // To the primary even if it lags, so that a client reads its own writes.
         let need = Requirements { forwarded: true, ..Requirements::default() };
         self.forwarder.forward(call.with_requirements(need), Outcome::Bypass).await
     }

@@ -1,4 +1,4 @@
-//! Stores content that passed its checks.
+//! Stores verified content.
 
 use std::{future::pending, panic::resume_unwind, sync::Arc};
 
@@ -11,16 +11,16 @@ use crate::{
     verify::{Content, Unproved, Verified, Verifier},
 };
 
-/// Single receipts of one block that the block is compared with when it arrives. If there are more, all are removed: each
-/// comparison parses the block, and a client that reads so many is better served by the list of all receipts.
+/// Maximum number of single receipts to compare with their block when it arrives. If there are more, all are removed:
+/// each comparison parses the block, and a client that reads so many is better served by the whole receipt list.
 const MAX_COMPARED: usize = 4;
 
-/// Runs an insertion of content that lists so many transactions, off the runtime if they are many.
+/// Runs the insertion of content that lists this many transactions, off the runtime if there are many.
 async fn index<T: Send + 'static>(transactions: usize, insert: impl FnOnce() -> T + Send + 'static) -> T {
     if transactions <= INDEXED_INLINE {
         return insert();
     }
-    // A panic is the caller's, as it would be inline.
+    // Resume a panic in the caller, as if it had happened inline.
     match task::spawn_blocking(insert).await {
         Ok(inserted) => inserted,
         Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
@@ -50,7 +50,7 @@ impl Store {
         Self { state, view, verifier, write_back }
     }
 
-    /// Stores content; returns the content that is cached then.
+    /// Stores content; returns the content that is cached afterwards.
     pub(super) async fn insert(&self, content: Content) -> Content {
         let cache = &self.state.cache;
         match &content {
@@ -109,20 +109,20 @@ impl Store {
     pub(super) async fn store_receipts(&self, receipts: Arc<Verified<Receipts>>) -> Arc<Verified<Receipts>> {
         let receipts = self.insert_receipts(receipts).await;
         self.write_back.write_receipts(&receipts, None);
-        // Their block may have come while they were being checked.
+        // The block may have arrived while the receipts were being verified.
         if let Some(block) = receipts.block().and_then(|block| self.state.cache.peek_block(block)) {
             self.prove_waiting(&block);
         }
         receipts
     }
 
-    /// Stores the receipts of a block, and returns those that are cached then.
+    /// Stores the receipts of a block; returns the receipts that are cached afterwards.
     pub(super) async fn insert_receipts(&self, receipts: Arc<Verified<Receipts>>) -> Arc<Verified<Receipts>> {
         let cache = self.state.cache.clone();
         index(receipts.len(), move || cache.insert_receipts(receipts)).await
     }
 
-    /// Receipts that came before their block are proved when it comes; nobody waits for that.
+    /// Proves, in the background, cached receipts that arrived before their block.
     fn prove_waiting(&self, block: &Arc<Verified<Block>>) {
         if !block.is_proved() {
             return;
@@ -141,15 +141,15 @@ impl Store {
                     this.state.cache.remove_unproved_receipts(hash);
                     this.note_uncacheable(Query::new(Part::Receipts, hash));
                 }
-                // Nothing would prove them later: the next read fetches them once more, beside their block.
+                // Nothing else would prove them later: the next read fetches them again, with their block.
                 Err(Unproved::Overdue(_)) => this.state.cache.remove_unproved_receipts(hash),
                 Err(Unproved::NotDemanded) => {}
             }
         });
     }
 
-    /// Notes that the answer to this fetch cannot be stored. Nor can single receipts of the same block: they proved nothing, and
-    /// all of them together have just been found wrong.
+    /// Records that the answer to this fetch cannot be stored. For a receipt list, also removes the single receipts
+    /// of the block: they are unproved, and the whole list has just turned out to be wrong.
     pub(super) fn note_uncacheable(&self, query: Query) {
         self.state.uncacheable.note(query);
         let block = match (query.part, query.at) {
