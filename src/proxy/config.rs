@@ -1,4 +1,4 @@
-//! Which methods are served, and how long a call may take.
+//! Configuration: allowed methods, deadlines, and how the proxy follows the chain.
 
 use std::time::Duration;
 
@@ -10,74 +10,74 @@ use crate::{
     proxy::glob::{Glob, GlobError},
 };
 
-/// How calls are treated.
+/// Configuration of the proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The chain that the upstream must serve; whatever it serves, if `None`.
+    /// Chain id that the upstream must serve; `None` accepts any.
     pub chain_id: Option<u64>,
-    /// Serve the six operations and nothing else.
+    /// Serve only the six cached operations.
     pub strict: bool,
-    /// For one call, whatever it waits for.
+    /// Deadline of a call, including all waits.
     pub call_timeout: Duration,
-    /// Upstream fetches at a time, and those of one client.
+    /// Limit on concurrent upstream fetches, in total and per client.
     pub fetches: ClientLimit,
-    /// Which methods are let through.
+    /// Allowed methods.
     pub methods: MethodsConfig,
-    /// How the chain is followed.
+    /// How the proxy follows the chain.
     pub chain: ChainConfig,
 }
 
-/// How the chain is followed, and how long what is known of it is believed.
+/// How the proxy follows the chain, and for how long its view of the chain stays fresh.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ChainConfig {
-    /// How old knowledge may be when a call arrives.
+    /// Maximum age of the view when a call arrives.
     #[serde(with = "humantime_serde")]
     pub max_staleness: Duration,
-    /// The newest blocks whose links are remembered.
+    /// Number of newest blocks whose parent links the tracker keeps.
     pub window: usize,
-    /// How long a lower head is shown before it is a rollback: a replica that lags catches up within it. Not a key: only
-    /// models use another.
+    /// Time for which a lower head counts as a lagging replica; after that it is a rollback. Not a configuration key:
+    /// only model tests change it.
     #[serde(skip)]
     pub lag_patience: Duration,
-    /// Blocks this deep count as final, on a chain whose node knows no finality.
+    /// Depth at which a block counts as final, for chains whose node has no finality.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finality_depth: Option<u64>,
-    /// How much older than the finalized block a block must be to be final by one answer. Not a key: only models use
-    /// another than the default.
+    /// How much older than the finalized block a block must be to become final by a single answer. Not a
+    /// configuration key: only model tests change it.
     #[serde(skip)]
     pub final_margin: Duration,
-    /// What is done before anybody asks.
+    /// How much the follower fetches ahead of client calls.
     pub follow: Follow,
-    /// How often a follower asks for the head, where no endpoint pushes new ones: often enough for chains with blocks every
-    /// second or two, and still within the free plans of providers. Not a key: only models use another.
+    /// Poll interval of the follower while no endpoint pushes new heads: short enough for chains with a block every
+    /// second or two, and within the free plans of providers. Not a configuration key: only model tests change it.
     #[serde(skip)]
     pub follow_interval: Duration,
 }
 
-/// What is done before anybody asks. Each does what those above it do.
+/// How much the follower fetches ahead of client calls. Each level includes the ones before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Follow {
     /// Nothing: without traffic there are no upstream calls.
     Off,
-    /// The view of the chain is kept new.
+    /// Refresh the head.
     Heads,
-    /// The block of each new head is fetched.
+    /// Also fetch the block of each new head.
     Blocks,
-    /// Its receipts too.
+    /// Also fetch the receipts of that block.
     Full,
 }
 
-/// Which methods are let through.
+/// Allowed methods.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MethodsConfig {
     /// Globs of the methods that are forwarded.
     pub allow: Vec<String>,
-    /// Globs of those that are not, allowed or not.
+    /// Globs of methods that are refused, even if `allow` lists them.
     pub deny: Vec<String>,
-    /// Web pages that may call every allowed method, also those that sign: `https://app.example.org`.
+    /// Origins of web pages that may call every allowed method, including those that sign: `https://app.example.org`.
     pub trusted_origins: Vec<String>,
 }
 
@@ -118,20 +118,19 @@ impl Default for MethodsConfig {
 // === impl ChainConfig ===
 
 impl ChainConfig {
-    /// The keys that a reload applies.
+    /// Keys that a reload applies.
     pub const RELOADABLE: &[&str] = &["max_staleness"];
 }
 
 // === impl MethodsConfig ===
 
 impl MethodsConfig {
-    /// The keys that a reload applies.
+    /// Keys that a reload applies.
     pub const RELOADABLE: &[&str] = &["allow", "deny", "trusted_origins"];
 
-    /// Are all its globs globs?
+    /// Checks that all patterns are valid.
     ///
-    /// # Errors
-    /// Names the list and the glob that is not.
+    /// # Errors Returns the name of the list and its first invalid pattern.
     pub fn check(&self) -> Result<(), (&'static str, GlobError)> {
         for (key, globs) in [("allow", &self.allow), ("deny", &self.deny)] {
             for glob in globs {

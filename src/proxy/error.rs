@@ -1,4 +1,4 @@
-//! Why a call has no answer.
+//! Errors of a call.
 
 use std::time::Duration;
 
@@ -9,73 +9,73 @@ use crate::{
     upstream::{IdentityError, UpstreamError, WrongChain},
 };
 
-/// A call that could not be answered.
+/// Reason why a call could not be answered.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CallError {
-    /// Not on the list of methods that are served.
+    /// The method is not on the list of allowed methods.
     #[error("the method {method} is not served here")]
     MethodNotAllowed {
-        /// Its name, as far as it is fit to be shown.
+        /// Method name, truncated for display.
         method: String,
     },
-    /// A web page wants something signed.
+    /// An untrusted web page called a method that is not open to web pages.
     #[error(
         "the method {method} is not open to web pages; list the page's origin in methods.trusted_origins"
     )]
     OriginNotTrusted {
-        /// Its name.
+        /// Method name, truncated for display.
         method: String,
     },
-    /// The client calls more often than it may.
+    /// The client exceeds its rate limit.
     #[error("too many calls; come back in {}", Wait(*wait))]
     RateLimited {
-        /// Until the next call would be let through.
+        /// Time until the next call is allowed.
         wait: Duration,
     },
-    /// Refused without asking anybody.
+    /// The parameters are invalid; no upstream was asked.
     #[error(transparent)]
     Params(ParamError),
-    /// The upstream is not the chain it should be.
+    /// The upstream serves another chain than the expected one.
     #[error(transparent)]
     WrongChain(WrongChain),
-    /// The upstream did not answer.
+    /// The upstream call failed.
     #[error(transparent)]
     Upstream(UpstreamError),
-    /// The upstream answered, nothing is wrong with its answer, and nothing proves it.
+    /// The upstream's answer passed all checks but cannot be proved, and proof is required.
     #[error(
         "the upstream's answer is unprovable, and verify.level = \"full\" with on_mismatch = \"reject\" \
          refuses such answers; ask again, or set on_mismatch = \"pass\""
     )]
     Unproved,
-    /// The block that a tag meant to a packet is gone, and calls of it were answered from that block already; or tags mean
-    /// blocks of two branches.
+    /// The block that a tag stood for in this packet left the chain after calls were answered from it; or the tags of
+    /// the packet stand for blocks on different branches.
     #[error("the block that `{}` meant left the chain during this batch; send it again", tag.as_str())]
     Left {
         /// The tag.
         tag: Tag,
     },
-    /// The chain changed each time that the call was answered.
+    /// The chain changed during every attempt to answer the call.
     #[error("the chain changed while this call was answered; send it again")]
     Changed,
     /// The upstream lacks data that is known to exist.
     #[error("the upstream does not have {what} yet")]
     Lacking {
-        /// The answer that is missing.
+        /// Query for the missing data.
         what: Query,
     },
-    /// The call as a whole took too long.
+    /// The call exceeded its deadline.
     #[error("no answer within {}", Time(*after))]
     Deadline {
-        /// The limit in force.
+        /// Deadline in force.
         after: Duration,
     },
-    /// The answer came, and no proof thread was free before the call's deadline.
+    /// The answer arrived, but no proof thread was free before the deadline.
     #[error("too many proofs at once: the answer could not be verified within {}", Time(*after))]
     ProofOverdue {
-        /// The limit in force.
+        /// Deadline in force.
         after: Duration,
     },
-    /// There is no more time to wait for the upstream. What was asked may have been carried out.
+    /// The proxy is shutting down and stops waiting for the upstream, which may still execute the call.
     #[error("shutting down, and the upstream has not answered yet")]
     Stopping,
 }
@@ -83,7 +83,7 @@ pub enum CallError {
 // === impl CallError ===
 
 impl CallError {
-    /// What a program is told.
+    /// Returns the JSON-RPC error code.
     pub fn code(&self) -> Code {
         match self {
             Self::MethodNotAllowed { .. } | Self::OriginNotTrusted { .. } => Code::MethodNotFound,
@@ -92,7 +92,7 @@ impl CallError {
             Self::WrongChain(_) | Self::Left { .. } | Self::Changed | Self::Lacking { .. } => {
                 Code::UpstreamFailed
             }
-            // Not one that says "try again": what was to be written may be written.
+            // Not a code that invites a retry: the upstream may have executed the write.
             Self::Deadline { .. } | Self::Stopping => Code::UpstreamTimeout,
             Self::ProofOverdue { .. } => Code::Overloaded,
             Self::Unproved => Code::UpstreamMismatch,
@@ -100,7 +100,7 @@ impl CallError {
         }
     }
 
-    /// Is it that nobody answers, rather than what somebody said?
+    /// Returns whether the upstream failed to answer, as opposed to answering with an error.
     pub(super) fn is_outage(&self) -> bool {
         match self {
             Self::Upstream(error) => error.is_failure() && !matches!(error, UpstreamError::WrongChain(_)),

@@ -1,14 +1,14 @@
-//! Patterns of method names.
+//! Method name patterns.
 
-/// A pattern of method names in which `*` stands for anything.
+/// Method name pattern in which `*` matches any number of characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Glob(Box<str>);
 
-/// A pattern that no method's name could fit.
+/// Invalid method name pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{glob:?} is no pattern of method names; write letters, digits, _ and *, such as eth_*")]
+#[error("{glob:?} is not a method name pattern; use letters, digits, _ and *, such as eth_*")]
 pub struct GlobError {
-    /// The pattern.
+    /// The rejected pattern.
     pub glob: String,
 }
 
@@ -23,7 +23,8 @@ impl Glob {
         Ok(Self(glob.into()))
     }
 
-    /// Greedy from the left, with one step back: enough where `*` is all there is.
+    /// Matches greedily from the left and anchors the last part at the end, which is enough with `*` as the only
+    /// wildcard.
     pub(super) fn matches(&self, name: &str) -> bool {
         let mut parts = self.0.split('*');
         let first = parts.next().unwrap_or_default();

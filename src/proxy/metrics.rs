@@ -1,4 +1,4 @@
-//! What the proxy counts.
+//! Metrics of the proxy.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -32,54 +32,54 @@ const HEADS: [&str; 9] =
 
 const REFRESHED: [&str; 2] = ["answered", "failed"];
 
-/// What a call comes to that nobody answers.
+/// Errors that count as a failed call.
 const FAILURES: [Code; 5] =
     [Code::UpstreamFailed, Code::UpstreamTimeout, Code::UpstreamMismatch, Code::Overloaded, Code::Internal];
 
-/// The proxy's counters. A default one counts for nobody.
+/// The proxy's counters. The default is not registered with any registry (tests).
 #[derive(Clone, Debug, Default)]
 pub struct Metrics(Arc<Inner>);
 
-/// What there is of it so far, all methods together.
+/// Totals since the start, over all methods.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Totals {
-    /// Calls of clients.
+    /// Client calls.
     pub calls: u64,
-    /// Answered from memory, cut or not, or from a tier behind it.
+    /// Answered from memory, sliced or whole, or from a cache tier.
     pub hits: u64,
-    /// Those of them that came from a tier, in the order of [`TierKind::ALL`].
+    /// Hits that a cache tier served, in the order of [`TierKind::ALL`].
     pub restored: [u64; TierKind::ALL.len()],
-    /// Answered with what somebody else had asked for already.
+    /// Answered by joining a fetch that another call had started.
     pub joined: u64,
-    /// Not allowed, or asked wrongly.
+    /// Method not allowed, or invalid parameters.
     pub refused: u64,
-    /// More than the client may ask.
+    /// Refused because the client exceeded its rate limit.
     pub limited: u64,
-    /// No answer could be had.
+    /// Failed calls.
     pub failed: u64,
-    /// Upstream calls that kept the view of the chain.
+    /// Upstream calls that refreshed the view of the chain.
     pub upkeep: u64,
-    /// Upstream calls for what nobody had asked for yet.
+    /// Upstream calls that fetched ahead of client calls.
     pub follow: u64,
-    /// Bytes of results that came from memory, as they are before gzip.
+    /// Bytes of results served from memory, before compression.
     pub bytes_from_memory: u64,
-    /// How long answers from memory took.
+    /// Latency of answers from memory.
     pub memory_seconds: Snapshot,
-    /// How long those took that the upstream was waited for.
+    /// Latency of answers that waited for the upstream.
     pub upstream_seconds: Snapshot,
 }
 
-/// Writes `upstream_calls_saved_total`, which is reckoned when somebody looks.
+/// Encodes `upstream_calls_saved_total`, computed at each scrape.
 #[derive(Debug)]
 struct Saved(Metrics);
 
 #[derive(Debug)]
 struct Inner {
     calls: Family<CallLabels, Counter>,
-    /// `calls`, by method and outcome, found without a lock.
+    /// The counters of `calls` by method and outcome, for access without a lock.
     by_method: Vec<[Counter; CallResult::COUNT]>,
     seconds: Family<FromLabels, Histogram>,
-    /// `seconds`, by where the answer was had.
+    /// The histograms of `seconds` by source.
     by_from: [Histogram; ServedFrom::ALL.len()],
     bytes_from_memory: Counter,
     heads: Family<ReasonLabels, Counter>,
@@ -123,17 +123,17 @@ struct ReorgLabels {
 // === impl Totals ===
 
 impl Totals {
-    /// Calls that were answered without an upstream call of their own: from memory, or with what somebody else had
-    /// asked for already. What `upstream_calls_saved_total` counts.
+    /// Returns the number of calls answered without an upstream call of their own: from the cache, or by joining
+    /// another call's fetch. This is `upstream_calls_saved_total`.
     pub fn without_asking(&self) -> u64 {
         self.hits + self.joined
     }
 
-    /// Upstream calls saved: those, less what was asked for no call of a client, to know what is canonical and to have
-    /// new blocks before they are asked for. Below zero where more was asked so than was saved.
+    /// Returns the net number of upstream calls saved: [`without_asking`](Self::without_asking) less the calls made
+    /// to refresh the view and to fetch ahead of clients. Negative if those outnumber the calls saved.
     ///
-    /// What an answer took beyond one call (a retry, a hedge, a block for a proof, who the node is) is not in
-    /// it; all that was sent is in `upstream_calls_total`.
+    /// Additional upstream calls for one answer (retries, hedges, blocks for a proof, chain id checks) are not
+    /// subtracted; `upstream_calls_total` counts every call sent.
     pub fn saved(&self) -> i64 {
         let besides = self.upkeep + self.follow;
         i64::try_from(i128::from(self.without_asking()) - i128::from(besides)).unwrap_or(i64::MAX)
@@ -172,7 +172,7 @@ impl Default for Inner {
 }
 
 impl Inner {
-    /// There from the start: a counter that appears with what it counts hides the first from `rate()`.
+    /// Creates all series at registration: `rate()` misses the first event of a series that appears with it.
     fn begin(&self) {
         for reason in HEADS {
             drop(self.heads.get_or_create(&ReasonLabels { reason }));
@@ -194,55 +194,55 @@ impl Inner {
 
 impl Metrics {
     /// Registers `calls_total{method,outcome}`, `call_seconds{from}`, `memory_bytes_total`, `heads_total{reason}`,
-    /// `view_refreshes_total{tag,outcome}`, `reorgs_total{kind,depth}`, `upkeep_calls_total`, `follow_calls_total`, `upstream_calls_saved_total`, `contrary_answers_total`,
-    /// `finality_alarms_total` and `contents_deflated_total`.
+    /// `view_refreshes_total{tag,outcome}`, `reorgs_total{kind,depth}`, `upkeep_calls_total`, `follow_calls_total`,
+    /// `upstream_calls_saved_total`, `contrary_answers_total`, `finality_alarms_total` and `contents_deflated_total`.
     pub fn register(registry: &mut Registry) -> Self {
         let inner = Inner::default();
-        registry.register(
-            "calls",
-            "Calls of clients, by method and by what came of them",
-            inner.calls.clone(),
-        );
+        registry.register("calls", "Client calls, by method and outcome", inner.calls.clone());
         registry.register(
             "call_seconds",
-            "Time a call took, by where its answer was had",
+            "Duration of client calls in seconds, by source of the answer",
             inner.seconds.clone(),
         );
         registry.register(
             "memory_bytes",
-            "Bytes of results that came from memory, as they are before gzip",
+            "Bytes of results served from memory, before compression",
             inner.bytes_from_memory.clone(),
         );
-        registry.register("heads", "Heads observed, by what they meant", inner.heads.clone());
+        registry.register(
+            "heads",
+            "Heads observed, by their effect on the tracked chain",
+            inner.heads.clone(),
+        );
         registry.register(
             "view_refreshes",
-            "Times that it was asked what a tag means, by tag and by whether an answer came",
+            "Upstream requests for the block of a tag, by tag and outcome",
             inner.refreshes.clone(),
         );
         registry.register(
             "reorgs",
-            "Times that blocks left the chain, by whether others took their place and by how many are known to have left",
+            "Reorgs and rollbacks, by kind and by number of blocks that left the chain",
             inner.reorgs.clone(),
         );
         registry.register(
             "upkeep_calls",
-            "Upstream calls that keep the view of the chain",
+            "Upstream calls that refresh the view of the chain",
             inner.upkeep.clone(),
         );
         registry.register(
             "follow_calls",
-            "Upstream calls for blocks and receipts that nobody had asked for yet",
+            "Upstream calls for blocks and receipts ahead of client calls",
             inner.follow.clone(),
         );
         registry.register(
             "contrary_answers",
-            "Answers that contradicted the view even after a refresh",
+            "Answers that contradicted the view of the chain even after a refresh",
             inner.contrary.clone(),
         );
         registry.register("finality_alarms", "Finalized blocks that changed", inner.alarms.clone());
         registry.register(
             "contents_deflated",
-            "Blocks and receipts in memory that were deflated, for all who take them as gzip",
+            "Cached blocks and receipt lists that were compressed for clients that accept gzip",
             inner.deflated.clone(),
         );
         inner.begin();
@@ -251,7 +251,7 @@ impl Metrics {
         metrics
     }
 
-    /// What has been counted so far.
+    /// Returns the totals since the start.
     pub fn totals(&self) -> Totals {
         let all = |counted: CallResult| -> u64 {
             self.0.by_method.iter().map(|outcomes| outcomes[counted.index()].get()).sum()
@@ -289,7 +289,7 @@ impl Metrics {
         self.0.by_from[counted.whence(waited) as usize].observe(elapsed);
     }
 
-    /// A result came from memory.
+    /// Counts a result served from memory.
     pub(super) fn recalled(&self, bytes: usize) {
         self.0.bytes_from_memory.inc_by(bytes as u64);
     }
@@ -310,14 +310,14 @@ impl Metrics {
         self.0.heads.get_or_create(&ReasonLabels { reason }).inc();
     }
 
-    /// It was asked what a tag means.
+    /// Counts a refresh of a tag.
     pub(super) fn refreshed(&self, tag: Tag, ok: bool) {
         let [answered, failed] = REFRESHED;
         let outcome = if ok { answered } else { failed };
         self.0.refreshes.get_or_create(&RefreshLabels { tag: tag.as_str(), outcome }).inc();
     }
 
-    /// Blocks left the chain.
+    /// Counts a reorg or rollback.
     pub(super) fn reorganised(&self, reorg: &Reorg) {
         let labels = ReorgLabels { kind: reorg.kind.as_str(), depth: reorg.depth_label() };
         self.0.reorgs.get_or_create(&labels).inc();
@@ -351,7 +351,7 @@ impl Collector for Saved {
         let saved = ConstCounter::new(self.0.totals().without_asking());
         let encoder = encoder.encode_descriptor(
             "upstream_calls_saved",
-            "Calls answered without an upstream call of their own; less upkeep_calls and follow_calls, what was saved",
+            "Client calls answered without an upstream call of their own; subtract upkeep_calls and follow_calls for the net savings",
             None,
             saved.metric_type(),
         )?;

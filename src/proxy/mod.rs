@@ -1,25 +1,26 @@
-//! One call: allowed or not, answered from the cache or by the upstream.
+//! The proxy: checks whether a call is allowed, and answers it from the cache or through the upstream.
 //!
-//! [`proxy()`] makes a `tower::Service` from a call to its answer, composed in `stack.rs`. It knows nothing of HTTP, nor that
-//! batches exist. With it come a [`Follower`], which follows the chain before clients ask, and the parts that operators use.
+//! [`proxy()`] builds a `tower::Service` that maps a call to its answer; `stack.rs` composes it. The service knows
+//! neither HTTP nor batches. [`Proxy`] also holds a [`Follower`], which follows the chain without waiting for client
+//! calls, and the handles that the admin interface uses.
 //!
 //! # Floors
 //! ```text
-//! stack       the layers in their order, and all parts
+//! stack       composes the layers and all parts
 //! reloadable  settings that a reload changes
-//! operate     beside calls: follower, status, inspection, warming
+//! operate     apart from calls: follower, status, inspection, warming
 //! layers      measure, admit, cached, deadline
-//! miss        from the plan for a miss to its answer
-//! tiers       the cache tiers behind memory: write back, confirm
+//! miss        carries out the plan for a miss
+//! tiers       cache tiers behind memory: write back, confirm
 //! lookup      cache lookups: a hit, or the plan for a miss
 //! head        the canonical view, and its refresh
-//! parts       what a proxy is made of
+//! parts       the components that a proxy is built from
 //! metrics     counters
 //! call        one call: request, client, packet, result
 //! config      sections [chain] and [methods]
 //! reorgs      the last reorgs
-//! glob        patterns of method names
-//! error       why a call has no answer
+//! glob        method name patterns
+//! error       errors of a call
 //! ```
 
 mod call;

@@ -1,4 +1,4 @@
-//! The parts that a proxy is made of.
+//! The components that a proxy is built from.
 
 use std::time::SystemTime;
 
@@ -9,21 +9,21 @@ use crate::{
     verify::Verifier,
 };
 
-/// What a proxy is made of.
+/// Components of a proxy.
 #[derive(Clone, Debug)]
 pub struct ProxyParts {
-    /// The upstream. A task must [watch its identity](Upstream::watch_identity).
+    /// Upstream node pool. A task must [watch its identity](Upstream::watch_identity).
     pub upstream: Upstream,
-    /// Where content is kept.
+    /// In-memory cache.
     pub cache: Cache,
-    /// Where what is final outlives it.
+    /// Cache tiers that keep final content across restarts.
     pub tiers: Tiers,
-    /// Who checks it before.
+    /// Verifies content before it enters the cache.
     pub verifier: Verifier,
-    /// Is the upstream one node, without a balancer in between?
+    /// Whether the upstream is a single node, without a load balancer in front of it.
     pub consistent: bool,
-    /// The wall's clock, which goes on while the machine sleeps.
+    /// Wall clock. Unlike the monotonic clock, it advances while the machine sleeps.
     pub wall: fn() -> SystemTime,
-    /// Who counts.
+    /// Counters.
     pub metrics: Metrics,
 }

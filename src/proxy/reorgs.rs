@@ -1,4 +1,4 @@
-//! The last times that blocks left the chain, for people to look at.
+//! History of reorgs and rollbacks, for the status page.
 
 use std::{collections::VecDeque, time::SystemTime};
 
@@ -9,46 +9,46 @@ use crate::{
     eth::BlockNumber,
 };
 
-/// So many are remembered; more than a page shows.
+/// Number of reorgs kept; more than the status page shows.
 const REMEMBERED: usize = 16;
 
-/// Blocks left the chain.
+/// Blocks that left the canonical chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reorg {
-    /// When that was seen.
+    /// Time at which the proxy noticed the reorg.
     pub at: SystemTime,
-    /// How many; `None` if the new head was not seen to link to any block that was known.
+    /// Number of blocks that left the chain; `None` if the new head does not link to any known block.
     pub depth: Option<usize>,
-    /// The head since then.
+    /// New head.
     pub head: BlockNumber,
-    /// Whether others came in their place.
+    /// Whether other blocks replaced them.
     pub kind: ReorgKind,
 }
 
-/// How blocks left the chain.
+/// Cause for which blocks left the chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReorgKind {
-    /// Another branch took their place.
+    /// Another branch replaced them.
     Reorg,
-    /// The chain went back.
+    /// The head moved back to an ancestor.
     Rollback,
 }
 
-/// What is remembered of them.
+/// The latest reorgs and their total number.
 #[derive(Debug, Default)]
 pub(crate) struct Reorgs(Mutex<Remembered>);
 
 #[derive(Debug, Default)]
 struct Remembered {
     all: u64,
-    /// The newest last.
+    /// Newest last.
     last: VecDeque<Reorg>,
 }
 
 // === impl Reorg ===
 
 impl Reorg {
-    /// Depths as they are counted: what a chain does every day, what it seldom does, and what should be looked at.
+    /// Values of the `depth` label: everyday reorgs, rare ones, and those that an operator should look into.
     pub(crate) const DEPTHS: [&'static str; 6] = ["1", "2", "3-7", "8-31", "32+", "unknown"];
 
     pub(crate) fn depth_label(&self) -> &'static str {
@@ -67,7 +67,7 @@ impl Reorg {
 // === impl ReorgKind ===
 
 impl ReorgKind {
-    /// Its name, as in `heads_total{reason}`.
+    /// Returns the name of this kind, as in `heads_total{reason}`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Reorg => "reorg",
@@ -79,8 +79,8 @@ impl ReorgKind {
 // === impl Reorgs ===
 
 impl Reorgs {
-    /// Notes what a head meant, if blocks left the chain for it, and tells it: so many as were known, unless it `links` to
-    /// some.
+    /// Records the reorg that a head change implies, and returns it; `None` if no block left the chain. `links` says
+    /// whether the new head links to a known block; if not, the depth is unknown.
     pub(crate) fn note(&self, change: HeadChange, head: Link, links: bool, at: SystemTime) -> Option<Reorg> {
         let (kind, depth) = match change {
             HeadChange::Reorg(depth) => (ReorgKind::Reorg, depth),
@@ -103,12 +103,12 @@ impl Reorgs {
         Some(reorg)
     }
 
-    /// How many there have been.
+    /// Returns the total number of reorgs.
     pub(crate) fn count(&self) -> u64 {
         self.0.lock().all
     }
 
-    /// The last of them, the newest first.
+    /// Returns the latest reorgs, newest first.
     pub(crate) fn last(&self) -> Vec<Reorg> {
         self.0.lock().last.iter().rev().copied().collect()
     }

@@ -1,4 +1,4 @@
-//! The layers around a call, in the order it meets them.
+//! The layers around a call, in the order in which a call passes them.
 
 use std::sync::Arc;
 
@@ -22,20 +22,20 @@ use super::{
     tiers::TierSync,
 };
 
-/// A proxy, and what it is looked at and changed by.
+/// A proxy, and the handles to inspect and change it.
 #[derive(Debug)]
 pub struct Proxy<S> {
     /// Answers calls.
     pub service: S,
-    /// Follows the chain, if somebody [runs](Follower::run) it.
+    /// Follows the chain while a task [runs](Follower::run) it.
     pub follower: Follower,
-    /// What the proxy knows of the chain.
+    /// Reports the state of the chain.
     pub status: Status,
     /// Shows and removes cached entries.
     pub inspector: Inspector,
     /// Fetches blocks before clients ask for them.
     pub warmer: Warmer,
-    /// Settings that can change while it answers.
+    /// Settings that a reload changes.
     pub reloadable: Reloadable,
 }
 
@@ -104,7 +104,7 @@ pub fn proxy(
         metrics: metrics.clone(),
     };
     let responder = Responder::new(head.clone(), state.clone(), answerer, forwarder, upstream, concurrency);
-    // Beside calls.
+    // Apart from calls.
     let reloadable = Reloadable::new(config, view.clone());
     let status = Status::new(head.clone(), state.clone(), verifier);
     let inspector = Inspector::new(view.clone(), state.clone(), loader.clone());
@@ -113,11 +113,11 @@ pub fn proxy(
     let service = ServiceBuilder::new()
         // Outermost, so that refusals are counted too.
         .layer(MeasureLayer(metrics))
-        // Before anything that costs something.
+        // Before any work is done.
         .layer(AdmitLayer)
-        // A hit is answered here, and never waits.
+        // Answers hits without waiting.
         .layer(CachedLayer { lookup, view, identity })
-        // Around everything that may wait.
+        // Around all work that may wait.
         .layer(DeadlineLayer(reloadable.call_timeout.clone()))
         .service(responder);
     Proxy { service, follower, status, inspector, warmer, reloadable }

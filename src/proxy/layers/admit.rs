@@ -1,4 +1,4 @@
-//! Refuses a call before it costs anything: one that its caller may not make, or not yet.
+//! Refuses calls that the caller may not make, or not yet, before any work is done.
 
 use std::{
     future::{Ready, ready},
@@ -14,14 +14,15 @@ use crate::proxy::{call::request::Request, error::CallError};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AdmitLayer;
 
-/// Hands on what its caller may ask for now.
+/// Passes on the calls that the caller may make now.
 #[derive(Clone, Debug)]
 pub(crate) struct Admit<S>(S);
 
-/// Says why a call is refused, if it is.
+/// Returns why the call is refused, if it is.
 fn check(request: &Request) -> Result<(), CallError> {
     let caller = request.packet().caller();
-    // First of all it is a call, refused or from memory. Each of them, so that a batch of a hundred costs a hundred.
+    // Every call is charged first, even if it is refused or served from the cache, so that a batch of a hundred costs
+    // a hundred.
     caller.charge().map_err(|wait| CallError::RateLimited { wait })?;
     caller.policy.check(request.call().method.as_str(), caller.origin.as_ref())
 }

@@ -67,7 +67,8 @@ impl CachedLayer {
         }
     }
 
-    /// Answers `eth_chainId` and `net_version`. The node of a development chain can be given another id at any time.
+    /// Answers `eth_chainId` and `net_version`, except on development chains, whose node can change its id at any
+    /// time.
     fn local(&self, call: &ReadCall) -> Option<Answered> {
         let chain = call.is_local().then(|| self.identity.pinned())??;
         if is_development(chain.chain_id) {
@@ -87,7 +88,7 @@ where
     type Error = CallError;
     type Future = Either<Ready<Result<Answered, CallError>>, S::Future>;
 
-    // Always ready: no layer below limits calls here, so a hit never waits.
+    // Always ready: no inner layer applies backpressure, so a hit never waits.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
         self.inner.poll_ready(cx)
     }

@@ -1,4 +1,4 @@
-//! Bounds the time of a call, whatever it waits for.
+//! Limits the total time of a call.
 
 use std::{
     future::Future,
@@ -20,14 +20,14 @@ use crate::{
     verify::ProofWait,
 };
 
-/// How long calls may take, and whether they may still. Clones share it.
+/// Deadline of calls, and the signal that ends all of them. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Limit(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     after: ArcSwap<Duration>,
-    /// Never has a permit, and is closed when calls have to end.
+    /// Has no permits. It is closed when all calls must end.
     end: Semaphore,
 }
 
@@ -35,7 +35,7 @@ struct Inner {
 #[derive(Clone, Debug)]
 pub(crate) struct DeadlineLayer(pub(crate) Limit);
 
-/// Gives up on a call after a time, or when all have to end.
+/// Fails a call at its deadline, or when all calls must end.
 #[derive(Clone, Debug)]
 pub(crate) struct Deadline<S> {
     inner: S,
@@ -51,7 +51,7 @@ pin_project! {
         proof: ProofWait,
         after: Duration,
         limit: Limit,
-        // Made when the call has to wait: those from memory never do.
+        // Created when the call first has to wait; cache hits never do.
         end: Option<BoxFuture<'static, ()>>,
     }
 }
@@ -63,12 +63,12 @@ impl Limit {
         Self(Arc::new(Inner { after: ArcSwap::from_pointee(after), end: Semaphore::new(0) }))
     }
 
-    /// From the next call on.
+    /// Sets the deadline of later calls.
     pub(crate) fn set(&self, after: Duration) {
         self.0.after.store(Arc::new(after));
     }
 
-    /// Whoever waits has waited enough; calls still to come do not wait at all.
+    /// Ends all waiting calls; later calls fail instead of waiting.
     pub(crate) fn end(&self) {
         self.0.end.close();
     }
@@ -144,7 +144,7 @@ mod tests {
 
     use super::*;
 
-    /// A future polled once, without a test executor of its own.
+    /// Polls a future once.
     mod tokio_test_free {
         use std::{future::Future, pin::pin};
 

@@ -1,4 +1,4 @@
-//! Counts, times and (at debug) logs every call, in a span of its own.
+//! Counts and times every call, and logs it at debug level, in its own span.
 
 use std::{
     future::Future,
@@ -30,7 +30,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(crate) struct MeasureLayer(pub(crate) Metrics);
 
-/// Notes when a call begins and what comes of it.
+/// Records the duration and the result of each call.
 #[derive(Clone, Debug)]
 pub(crate) struct Measured<S> {
     inner: S,
@@ -38,16 +38,16 @@ pub(crate) struct Measured<S> {
 }
 
 pin_project! {
-    /// Resolves as the call does, and notes it.
+    /// Resolves with the result of the call and records it.
     pub(crate) struct ResponseFuture<F> {
         #[pin]
         inner: F,
         method: MethodLabel,
         begun: Instant,
-        // What is answered at once was in memory.
+        // Whether the call was pending at any poll; hits from memory never are.
         waited: bool,
         metrics: Metrics,
-        // Of nothing, unless somebody looks.
+        // Disabled unless a subscriber records it.
         span: Span,
     }
 }

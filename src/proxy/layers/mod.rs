@@ -5,7 +5,7 @@
 //! measure   counts and logs every call
 //! admit     refuses a call before it costs anything
 //! cached    answers from the cache
-//! deadline  bounds the time of a miss
+//! deadline  limits the time of a miss
 //! ```
 
 pub(super) mod admit;
